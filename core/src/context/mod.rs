@@ -1,0 +1,5 @@
+//! Stage 1: which span is this thread in?
+
+pub(crate) mod span_slot;
+pub(crate) mod tags;
+pub(crate) mod threads;

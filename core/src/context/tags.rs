@@ -1,0 +1,144 @@
+//! Tag sets: interned, so that a sample carries one small number and nesting is a matter of whole sets.
+//!
+//! A set is made where a `tag_wrapper` is entered and let go where it is left; who holds one (an execution context,
+//! a thread) keeps its id in the records that the handler reads. Handlers never come here.
+//!
+//! The table is one a process and outlives every profiler, as ids live in the host's objects. It is held over a fork
+//! ([`fork`](super::fork)), so the child finds it whole.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Tag sets that may be alive at once; one more is counted and left out.
+const MAX_SETS: usize = 1_024;
+
+/// An interned tag set. [`TagSetId::EMPTY`] has no tags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(transparent)]
+pub struct TagSetId(pub(crate) u32);
+
+impl TagSetId {
+    /// No tags.
+    pub const EMPTY: Self = Self(0);
+}
+
+/// Names and values, sorted by name, no name twice.
+pub(crate) type Tags = Arc<[(String, String)]>;
+
+#[derive(Debug)]
+struct Slot {
+    tags: Tags,
+    holders: u32,
+    /// The window in which the last holder let go: rings may hold samples of it until the next window is cut.
+    released_in: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    by_tags: HashMap<Tags, u32>,
+    /// Entry 0 stands for the empty set and is never used.
+    slots: Vec<Slot>,
+    overflowed: u64,
+    window: u32,
+}
+
+static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+
+pub(crate) fn lock() -> MutexGuard<'static, Option<Table>> {
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The set `outer` with `tags` added, inner values winning, held until [`release`]. The empty set when the table is full.
+pub fn extend(outer: TagSetId, tags: &[(String, String)]) -> TagSetId {
+    let mut table = lock();
+    let table = table.get_or_insert_with(Table::default);
+    let mut merged: Vec<(String, String)> = table.get(outer).iter().cloned().collect();
+    for (name, value) in tags {
+        match merged.binary_search_by(|(known, _)| known.cmp(name)) {
+            Ok(at) => merged[at].1.clone_from(value),
+            Err(at) => merged.insert(at, (name.clone(), value.clone())),
+        }
+    }
+    table.intern(merged)
+}
+
+/// The set `outer` without the given pairs, held until [`release`].
+pub fn without(outer: TagSetId, tags: &[(String, String)]) -> TagSetId {
+    let mut table = lock();
+    let table = table.get_or_insert_with(Table::default);
+    let left = table.get(outer).iter().filter(|pair| !tags.contains(pair)).cloned().collect();
+    table.intern(left)
+}
+
+/// Ends one holder's claim on a set.
+pub fn release(id: TagSetId) {
+    if id == TagSetId::EMPTY {
+        return;
+    }
+    if let Some(table) = lock().as_mut() {
+        let window = table.window;
+        if let Some(slot) = table.slots.get_mut(id.0 as usize) {
+            slot.holders = slot.holders.saturating_sub(1);
+            slot.released_in = window;
+        }
+    }
+}
+
+/// The tags of a set.
+pub(crate) fn get(id: TagSetId) -> Tags {
+    lock().as_ref().map_or_else(|| Arc::from([]), |table| table.get(id))
+}
+
+/// Sets that found no place since the process started.
+pub(crate) fn overflowed() -> u64 {
+    lock().as_ref().map_or(0, |table| table.overflowed)
+}
+
+/// Tells the table that a window was cut: what was let go before the one before may be reused.
+pub(crate) fn next_window(window: u32) {
+    if let Some(table) = lock().as_mut() {
+        table.window = window;
+    }
+}
+
+impl Table {
+    fn get(&self, id: TagSetId) -> Tags {
+        match self.slots.get(id.0 as usize) {
+            Some(slot) if id != TagSetId::EMPTY => slot.tags.clone(),
+            _ => Arc::from([]),
+        }
+    }
+
+    fn intern(&mut self, tags: Vec<(String, String)>) -> TagSetId {
+        if tags.is_empty() {
+            return TagSetId::EMPTY;
+        }
+        let tags: Tags = tags.into();
+        if let Some(&id) = self.by_tags.get(&tags) {
+            self.slots[id as usize].holders += 1;
+            return TagSetId(id);
+        }
+        if self.slots.is_empty() {
+            self.slots.push(Slot { tags: Arc::from([]), holders: 1, released_in: 0 });
+        }
+        let id = if self.slots.len() <= MAX_SETS {
+            self.slots.push(Slot { tags: tags.clone(), holders: 1, released_in: 0 });
+            self.slots.len() - 1
+        } else {
+            let window = self.window;
+            let free =
+                self.slots.iter().position(|slot| slot.holders == 0 && window.wrapping_sub(slot.released_in) >= 2);
+            let Some(id) = free else {
+                self.overflowed += 1;
+                return TagSetId::EMPTY;
+            };
+            self.by_tags.remove(&self.slots[id].tags);
+            self.slots[id] = Slot { tags: tags.clone(), holders: 1, released_in: 0 };
+            id
+        };
+        #[expect(clippy::cast_possible_truncation, reason = "at most MAX_SETS")]
+        let id = id as u32;
+        self.by_tags.insert(tags, id);
+        TagSetId(id)
+    }
+}

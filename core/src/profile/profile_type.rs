@@ -1,0 +1,35 @@
+//! What a sample's value counts. process_cpu is the first; wall, allocations, locks and exceptions take the same path.
+
+/// A kind of profile: one pprof of it is made each window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ProfileType {
+    /// Pyroscope's `__name__`, for example `process_cpu`.
+    pub name: &'static str,
+    /// Sample type and unit, for example `("cpu", "nanoseconds")`.
+    pub sample_type: (&'static str, &'static str),
+    /// Period type and unit.
+    pub period_type: (&'static str, &'static str),
+    /// Units of `period_type` between two samples.
+    pub period: i64,
+}
+
+/// A profile type's index in the profiler that it was registered with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ProfileTypeId(pub u8);
+
+impl ProfileTypeId {
+    /// CPU time by timer: registered first in every profiler.
+    pub const CPU: Self = Self(0);
+}
+
+impl ProfileType {
+    /// CPU nanoseconds, sampled every `period_ns`.
+    pub(crate) fn process_cpu(period_ns: i64) -> Self {
+        Self {
+            name: "process_cpu",
+            sample_type: ("cpu", "nanoseconds"),
+            period_type: ("cpu", "nanoseconds"),
+            period: period_ns,
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Stage 2: what is the thread executing?
+
+pub(crate) mod runtime;

@@ -1,0 +1,174 @@
+//! What a host language implements: how to read a thread's span, its stack, and what the words of a stack mean.
+//!
+//! [`context`](Runtime::context) and [`walk`](Runtime::walk) run in a signal handler on the thread that is sampled;
+//! everything else runs on the profiler's own thread.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::context::span_slot::SpanRecord;
+use crate::context::tags::TagSetId;
+use crate::context::threads::ThreadRecord;
+
+/// The most frames kept of one stack; deeper ones lose their root end, as servers would otherwise cut the leaf.
+pub const MAX_FRAMES: usize = 512;
+
+/// Which span and tags the interrupted thread is in.
+#[derive(Clone, Copy, Debug)]
+pub struct Context {
+    /// The span, null outside spans. Valid for the length of the handler.
+    pub span: *const SpanRecord,
+    /// The tag set that follows the execution context.
+    pub tags: TagSetId,
+}
+
+impl Context {
+    /// Outside every span, without tags.
+    pub const NONE: Self = Self { span: std::ptr::null(), tags: TagSetId::EMPTY };
+}
+
+/// Where [`Runtime::walk`] puts the frames: the sampled thread's own ring, so nothing is copied twice.
+pub struct FrameWriter<'ring> {
+    words: &'ring mut [u64],
+    frames: usize,
+    raw: usize,
+}
+
+impl fmt::Debug for FrameWriter<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FrameWriter").field("frames", &self.frames).field("raw", &self.raw).finish()
+    }
+}
+
+impl<'ring> FrameWriter<'ring> {
+    /// Writes into `words`, which is as long as there is room for.
+    #[inline]
+    pub fn new(words: &'ring mut [u64]) -> Self {
+        Self { words, frames: 0, raw: 0 }
+    }
+
+    /// Adds a frame, leaf first. False: there is no more room, stop walking.
+    #[inline]
+    pub fn push(&mut self, word: u64) -> bool {
+        debug_assert!(self.raw == 0, "frames come before raw words");
+        if self.frames >= MAX_FRAMES {
+            return false;
+        }
+        match self.words.get_mut(self.frames) {
+            Some(place) => {
+                *place = word;
+                self.frames += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Adds a word that only [`Runtime::repair`] reads, after all frames. False: no more room.
+    #[inline]
+    pub fn push_raw(&mut self, word: u64) -> bool {
+        match self.words.get_mut(self.frames + self.raw) {
+            Some(place) if self.raw < MAX_FRAMES => {
+                *place = word;
+                self.raw += 1;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Forgets all that was pushed: for a walk that must start again.
+    #[inline]
+    pub fn clear(&mut self) {
+        (self.frames, self.raw) = (0, 0);
+    }
+
+    /// Frames pushed so far.
+    #[inline]
+    pub fn frames(&self) -> usize {
+        self.frames
+    }
+
+    /// Raw words pushed so far.
+    #[inline]
+    pub fn raw(&self) -> usize {
+        self.raw
+    }
+}
+
+/// A place in code, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Frame {
+    /// Function name, qualified by class where the language does.
+    pub function: Arc<str>,
+    /// Source file, "" if there is none.
+    pub file: Arc<str>,
+    /// Line within the file, 0 if unknown.
+    pub line: u32,
+    /// The function's first line, 0 if unknown.
+    pub first_line: u32,
+}
+
+/// What [`Runtime::repair`] says of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// The frames are right now; the raw words are done with.
+    Ready,
+    /// Ask again at the next drain, for a second at most.
+    Later,
+}
+
+/// Whether rings may be read right away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// The profiler's thread reads them now.
+    Now,
+    /// The host was asked and will call [`Profiler::drain`](crate::Profiler::drain) under its own lock.
+    Requested,
+}
+
+/// A host language, as the sampler sees it. One a process, alive for ever.
+///
+/// # Safety
+/// `context` and `walk` are called in a signal handler on the thread they look at. They must obey the rules of
+/// `sample/handler.rs`: no allocation, lock, log, panic, lazy initialisation, first touch of a thread-local, and no
+/// libc call that the header there does not list; every load must be of memory that is mapped, or go through
+/// [`safe_load`](crate::safe_load). The span that `context` returns must be valid until the handler returns.
+pub unsafe trait Runtime: Send + Sync {
+    /// Bytes of ring a thread gets: a power of two of at least 4,096.
+    fn ring_bytes(&self) -> usize {
+        16 * 1024
+    }
+
+    /// Whether the SIGSEGV and SIGBUS handlers of [`safe_load`](crate::safe_load) must be installed.
+    fn needs_safe_load(&self) -> bool {
+        false
+    }
+
+    /// The span and tags of the interrupted thread. Default: the core's slot, see [`span_start`](crate::span_start).
+    ///
+    /// # Safety
+    /// Called by the handler only, on the thread of `thread`.
+    unsafe fn context(&self, thread: &ThreadRecord, _ucontext: *const libc::ucontext_t) -> Context {
+        thread.slot_context()
+    }
+
+    /// Pushes the stack of the interrupted thread, leaf first. A word is at least unique while its window lasts.
+    ///
+    /// # Safety
+    /// Called by the handler (`ucontext` is the interrupted state), or on the thread itself with a null `ucontext`.
+    unsafe fn walk(&self, thread: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>);
+
+    /// Mends the first frames of a sample by its raw words, where that cannot be done in the handler.
+    fn repair(&self, _frames: &mut Vec<u64>, _raw: &[u64]) -> Repair {
+        Repair::Ready
+    }
+
+    /// Says what `words`, not seen before in this cache's life, mean: one entry a word, `None` = not known yet, ask again.
+    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>>;
+
+    /// Called on each tick before rings are read. A host that can only do that under its own lock asks for it here.
+    fn request_drain(&self) -> Drain {
+        Drain::Now
+    }
+}

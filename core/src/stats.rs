@@ -1,0 +1,128 @@
+//! What became of every sample, in number and in weight. The sums hold at any time:
+//!
+//! ```text
+//! taken   = dropped_ring + dropped_window + pending + encoded
+//! encoded = queued + uploaded + refused + dropped_queue + dropped_old
+//! ```
+//!
+//! Weight is the sum of the samples' values: CPU nanoseconds for process_cpu.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A number of samples and the sum of their values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// Samples.
+    pub samples: u64,
+    /// Sum of their values, CPU nanoseconds for process_cpu.
+    pub weight: u64,
+}
+
+impl std::ops::AddAssign for Tally {
+    fn add_assign(&mut self, other: Self) {
+        self.samples = self.samples.wrapping_add(other.samples);
+        self.weight = self.weight.wrapping_add(other.weight);
+    }
+}
+
+/// A [`Tally`] that several threads add to.
+#[derive(Debug, Default)]
+pub(crate) struct AtomicTally {
+    samples: AtomicU64,
+    weight: AtomicU64,
+}
+
+impl AtomicTally {
+    pub(crate) fn add(&self, tally: Tally) {
+        self.samples.fetch_add(tally.samples, Ordering::Relaxed);
+        self.weight.fetch_add(tally.weight, Ordering::Relaxed);
+    }
+
+    /// Takes away what moved on to another tally.
+    pub(crate) fn sub(&self, tally: Tally) {
+        self.samples.fetch_sub(tally.samples, Ordering::Relaxed);
+        self.weight.fetch_sub(tally.weight, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Tally {
+        Tally { samples: self.samples.load(Ordering::Relaxed), weight: self.weight.load(Ordering::Relaxed) }
+    }
+}
+
+/// A snapshot of the profiler's own bookkeeping. Reading it costs microseconds and stops nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Taken by signal handlers and closing samples.
+    pub taken: Tally,
+    /// Lost because a thread's ring was full or there was no memory for one.
+    pub dropped_ring: Tally,
+    /// Lost because a bound of the window was reached.
+    pub dropped_window: Tally,
+    /// In rings and in the window that is being filled.
+    pub pending: Tally,
+    /// In profiles that were encoded.
+    pub encoded: Tally,
+    /// Encoded and waiting to be sent or sent again.
+    pub queued: Tally,
+    /// Accepted by the server, or written to a file.
+    pub uploaded: Tally,
+    /// Refused by the server for good.
+    pub refused: Tally,
+    /// Lost because the queue was full or uploading ended before they went.
+    pub dropped_queue: Tally,
+    /// Lost because they were older than a server accepts.
+    pub dropped_old: Tally,
+    /// Profiles accepted by the server, or files written.
+    pub profiles_uploaded: u64,
+    /// Profiles refused.
+    pub profiles_refused: u64,
+    /// Requests made again after one that failed.
+    pub retries: u64,
+    /// Samples whose span's definition was lost, which therefore count as outside spans.
+    pub spans_lost: u64,
+    /// Samples whose span name became "(other)", as there were too many names in a window.
+    pub names_cut: u64,
+    /// Frames that could not be resolved to a function.
+    pub frames_unresolved: u64,
+    /// Threads that have a timer now.
+    pub threads: u64,
+    /// Threads that could not get a timer.
+    pub threads_unsampled: u64,
+    /// CPU time of the profiler's own threads, nanoseconds.
+    pub own_cpu_ns: u64,
+    /// The newest error of any stage, "" if there was none.
+    pub last_error: String,
+}
+
+/// The counters that the stages share. A stage adds to its own and never reads another's.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) dropped_window: AtomicTally,
+    pub(crate) encoded: AtomicTally,
+    pub(crate) queued: AtomicTally,
+    pub(crate) uploaded: AtomicTally,
+    pub(crate) refused: AtomicTally,
+    pub(crate) dropped_queue: AtomicTally,
+    pub(crate) dropped_old: AtomicTally,
+    pub(crate) profiles_uploaded: AtomicU64,
+    pub(crate) profiles_refused: AtomicU64,
+    pub(crate) retries: AtomicU64,
+    pub(crate) spans_lost: AtomicU64,
+    pub(crate) names_cut: AtomicU64,
+    pub(crate) frames_unresolved: AtomicU64,
+    last_error: Mutex<String>,
+}
+
+impl Counters {
+    /// Keeps the newest error for [`Stats::last_error`].
+    pub(crate) fn set_last_error(&self, error: &str) {
+        let mut last = self.last_error.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        error.clone_into(&mut last);
+    }
+
+    pub(crate) fn last_error(&self) -> String {
+        self.last_error.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
