@@ -11,7 +11,7 @@ mod stats;
 pub mod wire;
 
 pub use config::{Config, Secret, TraceIdLabel};
-pub use context::span_slot::{MAX_NAME_BYTES, SpanRecord};
+pub use context::span_record::{MAX_NAME_BYTES, SpanRecord};
 pub use context::tags::TagSetId;
 pub use context::threads::ThreadRecord;
 pub use error::{Error, ErrorKind};

@@ -1,0 +1,69 @@
+//! The profiler's own threads: they take none of the host's signals and are not sampled.
+
+use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::{io, mem, ptr, thread};
+
+use crate::clock;
+use crate::context::span_slot::tid;
+
+static TIDS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+
+/// Starts a thread with every signal blocked from its first instruction on; it is known as ours when this returns.
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let (known, is_known) = mpsc::channel();
+    let blocked = BlockedSignals::new();
+    let thread = thread::Builder::new().name(name.into()).stack_size(1 << 20).spawn(move || {
+        let tid = tid();
+        lock().push(tid);
+        let _ = known.send(());
+        body();
+        lock().retain(|&other| other != tid);
+    });
+    drop(blocked);
+    let _ = is_known.recv();
+    thread
+}
+
+/// Kernel ids of the threads that run now.
+pub(crate) fn tids() -> Vec<i32> {
+    lock().clone()
+}
+
+/// CPU time that they used, nanoseconds. Threads that ended are left out.
+pub(crate) fn cpu_ns() -> u64 {
+    tids().into_iter().filter_map(clock::thread_cpu_ns).sum()
+}
+
+/// In the child after fork none of them runs.
+pub(crate) fn forget() {
+    lock().clear();
+}
+
+pub(crate) fn lock() -> std::sync::MutexGuard<'static, Vec<i32>> {
+    TIDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All signals blocked on the calling thread for as long as it lives; a thread inherits that when it is made.
+struct BlockedSignals(libc::sigset_t);
+
+impl BlockedSignals {
+    fn new() -> Self {
+        // SAFETY: a sigset_t is plain bits, and sigfillset sets each of them.
+        let mut all: libc::sigset_t = unsafe { mem::zeroed() };
+        // SAFETY: `all` is a valid set to write to.
+        unsafe { libc::sigfillset(&raw mut all) };
+        let mut before = all;
+        // SAFETY: both sets are valid; only the calling thread's mask changes.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
+        Self(before)
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set is the mask that `new` read.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
