@@ -28,6 +28,7 @@ pub(crate) fn read(clock: libc::clockid_t) -> Option<u64> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is valid to write to; an unknown clock is an error, not undefined.
     let done = unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
-    let nanos = u64::try_from(time.tv_sec).ok()?.checked_mul(1_000_000_000)?.checked_add(u64::try_from(time.tv_nsec).ok()?)?;
+    let nanos =
+        u64::try_from(time.tv_sec).ok()?.checked_mul(1_000_000_000)?.checked_add(u64::try_from(time.tv_nsec).ok()?)?;
     done.then_some(nanos)
 }

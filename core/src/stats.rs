@@ -80,12 +80,14 @@ pub struct Stats {
     pub profiles_refused: u64,
     /// Requests made again after one that failed.
     pub retries: u64,
-    /// Samples whose span's definition was lost, which therefore count as outside spans.
+    /// Samples whose span's name and trace id were lost; they carry the span id alone.
     pub spans_lost: u64,
     /// Samples whose span name became "(other)", as there were too many names in a window.
     pub names_cut: u64,
     /// Frames that could not be resolved to a function.
     pub frames_unresolved: u64,
+    /// Tag sets left out since the process started, as 1,024 were alive.
+    pub tag_sets_lost: u64,
     /// Threads that have a timer now.
     pub threads: u64,
     /// Threads that could not get a timer.
@@ -116,6 +118,27 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
+    /// The part of [`Stats`] that is counted here.
+    pub(crate) fn snapshot(&self) -> Stats {
+        Stats {
+            dropped_window: self.dropped_window.get(),
+            encoded: self.encoded.get(),
+            queued: self.queued.get(),
+            uploaded: self.uploaded.get(),
+            refused: self.refused.get(),
+            dropped_queue: self.dropped_queue.get(),
+            dropped_old: self.dropped_old.get(),
+            profiles_uploaded: self.profiles_uploaded.load(Ordering::Relaxed),
+            profiles_refused: self.profiles_refused.load(Ordering::Relaxed),
+            retries: self.retries.load(Ordering::Relaxed),
+            spans_lost: self.spans_lost.load(Ordering::Relaxed),
+            names_cut: self.names_cut.load(Ordering::Relaxed),
+            frames_unresolved: self.frames_unresolved.load(Ordering::Relaxed),
+            last_error: self.last_error(),
+            ..Stats::default()
+        }
+    }
+
     /// Keeps the newest error for [`Stats::last_error`].
     pub(crate) fn set_last_error(&self, error: &str) {
         let mut last = self.last_error.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -94,10 +94,10 @@ pub(crate) fn overflowed() -> u64 {
     lock().as_ref().map_or(0, |table| table.overflowed)
 }
 
-/// Tells the table that a window was cut: what was let go before the one before may be reused.
-pub(crate) fn next_window(window: u32) {
+/// Tells the table that a window was cut: what was let go before the last one may be reused.
+pub(crate) fn next_window() {
     if let Some(table) = lock().as_mut() {
-        table.window = window;
+        table.window = table.window.wrapping_add(1);
     }
 }
 

@@ -97,8 +97,6 @@ pub(crate) struct Aggregate {
     unresolved: Vec<u64>,
     newest: HashMap<u32, Newest>,
     waiting: Vec<Waiting>,
-    /// Everything ever added, here or to `dropped_window`.
-    drained: Tally,
     /// Samples of no handler: they are taken and added at once.
     unseen: Tally,
 }
@@ -116,7 +114,6 @@ impl Aggregate {
             unresolved: Vec::new(),
             newest: HashMap::new(),
             waiting: Vec::new(),
-            drained: Tally::default(),
             unseen: Tally::default(),
         }
     }
@@ -132,11 +129,6 @@ impl Aggregate {
         self.filling.samples.len() >= MAX_KEYS || clock::unix_nanos().abs_diff(expected) > 1_000_000_000
     }
 
-    /// What handlers wrote and was added.
-    pub(crate) fn drained(&self) -> Tally {
-        self.drained
-    }
-
     /// What was added without a handler.
     pub(crate) fn unseen(&self) -> Tally {
         self.unseen
@@ -145,10 +137,7 @@ impl Aggregate {
     /// Adds what `threads::drain` passes on.
     pub(crate) fn add(&mut self, drained: Drained<'_>, runtime: &dyn Runtime, counters: &Counters) {
         match drained {
-            Drained::Ring(thread, ring) => {
-                // SAFETY: the aggregate's lock makes this the only reader, and `drain` keeps the record until it is told.
-                unsafe { ring.read(|entry| self.add_entry(thread, &entry, runtime, counters)) };
-            }
+            Drained::Entry(thread, entry) => self.add_entry(thread, &entry, runtime, counters),
             Drained::Gone(thread) => {
                 self.newest.remove(&thread);
             }
@@ -210,7 +199,6 @@ impl Aggregate {
             Entry::Sample(sample) => self.add_sample(thread, sample, runtime, counters),
             Entry::Again { value } => {
                 let tally = Tally { samples: 1, weight: *value };
-                self.drained += tally;
                 match self.newest.remove(&thread) {
                     Some(newest) => {
                         self.sum(newest.place, &newest.frames, tally, counters);
@@ -230,7 +218,6 @@ impl Aggregate {
             thread_tags: sample.thread_tags,
         };
         let tally = Tally { samples: 1, weight: sample.value };
-        self.drained += tally;
         let mut newest = self.newest.remove(&thread).unwrap_or(Newest { place, frames: Vec::new() });
         newest.place = place;
         newest.frames.clear();
@@ -246,7 +233,7 @@ impl Aggregate {
 
     fn add_unseen(&mut self, unseen: Unseen, counters: &Counters) {
         let place = Place {
-            profile_type: ProfileTypeId::CPU,
+            profile_type: ProfileTypeId::TIMER,
             span_id: 0,
             context_tags: TagSetId::EMPTY,
             thread_tags: TagSetId::EMPTY,
@@ -264,7 +251,8 @@ impl Aggregate {
         }
         let stack = self.stack(frames);
         let Place { profile_type, span_id, context_tags, thread_tags } = place;
-        *self.filling.samples.entry(Key { profile_type, stack, span_id, context_tags, thread_tags }).or_default() += tally;
+        *self.filling.samples.entry(Key { profile_type, stack, span_id, context_tags, thread_tags }).or_default() +=
+            tally;
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "bounded by the keys of a window times the frames of a stack")]
@@ -342,13 +330,23 @@ impl Cut {
         let keys = std::mem::take(&mut self.filling.samples);
         let mut samples = Vec::with_capacity(keys.len());
         for (key, tally) in keys {
-            let span = (key.span_id != 0)
-                .then(|| *span_numbers.entry(key.span_id).or_insert_with(|| push(&mut spans, self.span(key.span_id, tally, counters))));
+            let span = (key.span_id != 0).then(|| {
+                *span_numbers
+                    .entry(key.span_id)
+                    .or_insert_with(|| push(&mut spans, self.span(key.span_id, tally, counters)))
+            });
             let tags = *tag_numbers
                 .entry((key.context_tags, key.thread_tags))
                 .or_insert_with(|| push(&mut tag_sets, merged(key.thread_tags, key.context_tags)));
             let value = i64::try_from(tally.weight).unwrap_or(i64::MAX);
-            samples.push(WindowSample { profile_type: key.profile_type, stack: key.stack, span, tags, value, count: tally.samples });
+            samples.push(WindowSample {
+                profile_type: key.profile_type,
+                stack: key.stack,
+                span,
+                tags,
+                value,
+                count: tally.samples,
+            });
         }
         Window {
             start_unix_nanos: self.start_unix_nanos,

@@ -1,5 +1,8 @@
 //! Stage 3: sum the samples of a window and encode them.
 
 pub(crate) mod aggregate;
+pub(crate) mod pprof;
 pub(crate) mod profile_type;
+mod rank;
+mod strings;
 pub(crate) mod window;

@@ -1,5 +1,7 @@
 //! What a sample's value counts. process_cpu is the first; wall, allocations, locks and exceptions take the same path.
 
+use crate::sample::timer::SampleClock;
+
 /// A kind of profile: one pprof of it is made each window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProfileType {
@@ -18,18 +20,17 @@ pub struct ProfileType {
 pub struct ProfileTypeId(pub u8);
 
 impl ProfileTypeId {
-    /// CPU time by timer: registered first in every profiler.
-    pub const CPU: Self = Self(0);
+    /// Time by timer: registered first in every profiler.
+    pub const TIMER: Self = Self(0);
 }
 
 impl ProfileType {
-    /// CPU nanoseconds, sampled every `period_ns`.
-    pub(crate) fn process_cpu(period_ns: i64) -> Self {
-        Self {
-            name: "process_cpu",
-            sample_type: ("cpu", "nanoseconds"),
-            period_type: ("cpu", "nanoseconds"),
-            period: period_ns,
-        }
+    /// Nanoseconds by timer, sampled every `period_ns`: of CPU time, or of wall time.
+    pub(crate) fn timer(clock: SampleClock, period_ns: i64) -> Self {
+        let (name, kind) = match clock {
+            SampleClock::Cpu => ("process_cpu", "cpu"),
+            SampleClock::Wall => ("wall", "wall"),
+        };
+        Self { name, sample_type: (kind, "nanoseconds"), period_type: (kind, "nanoseconds"), period: period_ns }
     }
 }

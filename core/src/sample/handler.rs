@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use super::ring::Written;
-use super::runtime::Runtime;
+use super::runtime::{FrameWriter, Runtime};
 use super::threads::{self, ThreadRecord};
 use super::wake::Wake;
 use crate::context::names::{self, WINDOW};
@@ -126,9 +126,9 @@ unsafe fn sample(record: &ThreadRecord, expiries: u64, context: *const libc::uco
     let inside = unsafe { runtime.context(record, context) };
     let thread_tags: TagSetId = record.thread_tags();
     // SAFETY: as above.
-    let walk = |out: &mut _| unsafe { runtime.walk(record, context, out) };
+    let walk = |out: &mut FrameWriter<'_>| unsafe { runtime.walk(record, context, out) };
     // SAFETY: this thread's ring, and the handler does not interrupt itself: its signal is masked meanwhile.
-    let written = unsafe { record.ring().write(ProfileTypeId::CPU, weight, inside, thread_tags, window, walk) };
+    let written = unsafe { record.ring().write(ProfileTypeId::TIMER, weight, inside, thread_tags, window, walk) };
     match written {
         Written::Yes { half_full } => {
             record.count_written(weight);

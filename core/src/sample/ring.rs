@@ -101,11 +101,6 @@ impl Ring {
         (!start.is_null()).then_some(Memory { start, words })
     }
 
-    /// Words in use.
-    pub(crate) fn used(&self) -> u64 {
-        self.head.load(Ordering::Acquire).wrapping_sub(self.tail.load(Ordering::Acquire))
-    }
-
     /// Writes one sample: the span's definition if this window's ring has not got it, and the frames that `walk`
     /// pushes, or "again". Handler; see `sample/handler.rs` for its rules.
     ///
@@ -151,7 +146,8 @@ impl Ring {
                 walk(&mut writer);
                 let (frames, raw, cut) = (writer.frames(), writer.raw(), writer.is_cut());
                 if !cut {
-                    header[0] = KIND_SAMPLE | u64::from(profile_type.0) << 8 | (frames as u64) << 16 | (raw as u64) << 32;
+                    header[0] =
+                        KIND_SAMPLE | u64::from(profile_type.0) << 8 | (frames as u64) << 16 | (raw as u64) << 32;
                     header[1] = value;
                     header[2] = span.map_or(0, SpanRecord::span_id);
                     header[3] = u64::from(context.tags.0) | u64::from(thread_tags.0) << 32;
@@ -329,7 +325,7 @@ mod tests {
     fn write(ring: &Ring, value: u64, context: Context, frames: &[u64]) -> Written {
         // SAFETY: one thread writes and reads, and the spans outlive the call.
         unsafe {
-            ring.write(ProfileTypeId::CPU, value, context, TagSetId(7), 1, |out| {
+            ring.write(ProfileTypeId::TIMER, value, context, TagSetId(7), 1, |out| {
                 for &frame in frames {
                     if !out.push(frame) {
                         break;
@@ -345,8 +341,13 @@ mod tests {
         unsafe {
             ring.read(|entry| {
                 all.push(match entry {
-                    Entry::Sample(s) => format!("sample {} span {} tags {} {} {:?}", s.value, s.span_id, s.context_tags.0, s.thread_tags.0, s.frames),
-                    Entry::Span { span_id, trace_id, name } => format!("span {span_id} {trace_id:?} {}", str::from_utf8(name).unwrap()),
+                    Entry::Sample(s) => format!(
+                        "sample {} span {} tags {} {} {:?}",
+                        s.value, s.span_id, s.context_tags.0, s.thread_tags.0, s.frames
+                    ),
+                    Entry::Span { span_id, trace_id, name } => {
+                        format!("span {span_id} {trace_id:?} {}", str::from_utf8(name).unwrap())
+                    }
                     Entry::Again { value } => format!("again {value}"),
                 });
             });
@@ -389,7 +390,11 @@ mod tests {
         assert_eq!(written, 4, "512 words hold four entries of 104");
         assert_eq!(read(&ring).len(), 4);
         for round in 0..1000 {
-            assert_ne!(write(&ring, round, Context::NONE, &deep[(round % 90) as usize..]), Written::Full, "round {round}");
+            assert_ne!(
+                write(&ring, round, Context::NONE, &deep[(round % 90) as usize..]),
+                Written::Full,
+                "round {round}"
+            );
             assert_eq!(read(&ring), [format!("sample {round} span 0 tags 0 7 {:?}", &deep[(round % 90) as usize..])]);
         }
     }

@@ -133,6 +133,20 @@ pub enum Drain {
     Requested,
 }
 
+/// Proof that the host's lock is held, without which rings may not be read: see [`Runtime::request_drain`].
+#[derive(Debug)]
+pub struct DrainPermit(());
+
+impl DrainPermit {
+    /// Makes one.
+    ///
+    /// # Safety
+    /// The caller holds whatever lock its runtime needs for `resolve` and `repair`, as long as the permit lives.
+    pub unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
 /// A host language, as the sampler sees it. One a process, alive for ever.
 ///
 /// # Safety
@@ -159,7 +173,8 @@ pub unsafe trait Runtime: Send + Sync {
         thread.slot_context()
     }
 
-    /// Pushes the stack of the interrupted thread, leaf first. A word is at least unique while its window lasts.
+    /// Pushes the stack of the interrupted thread, leaf first. A word means one place in code for at least as long as a
+    /// window lasts. The sixteen highest words are the core's own.
     ///
     /// # Safety
     /// Called by the handler (`ucontext` is the interrupted state), or on the thread itself with a null `ucontext`.

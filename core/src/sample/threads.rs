@@ -17,7 +17,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::own_thread;
-use super::ring::{Memory, Ring};
+use super::ring::{Entry, Memory, Ring};
 use super::runtime::Context;
 use super::timer::{self, Plan, SampleClock, Timer};
 use crate::context::span_slot::{self, Slot, tid};
@@ -212,6 +212,8 @@ pub(crate) struct Registry {
 }
 
 static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+/// Held by the one who reads rings.
+static DRAIN: Mutex<()> = Mutex::new(());
 /// As in the registry, to be asked without its lock.
 static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
 
@@ -262,6 +264,7 @@ pub(crate) fn start(sampling: Sampling) {
     let mut registry = lock();
     let registry = registry.get_or_insert_default();
     registry.sampling = Some(sampling);
+    (registry.written, registry.dropped) = (Tally::default(), Tally::default());
     registry.random = RandomState::new().hash_one(tid()) | 1;
     IS_SAMPLING.store(true, Ordering::Relaxed);
     registry.sweep(false);
@@ -292,15 +295,20 @@ pub(crate) fn forget_all() {
 
 /// What [`drain`] passes on.
 pub(crate) enum Drained<'a> {
-    /// All entries of one thread's ring, with a number that is the thread's own as long as it lives.
-    Ring(u32, &'a Ring),
+    /// An entry of one thread's ring, with a number that is the thread's own as long as it lives.
+    Entry(u32, Entry<'a>),
     /// A thread's record is free; its number may be another's next.
     Gone(u32),
     Unseen(Unseen),
 }
 
-/// Passes on all there is to read, and frees the records of threads that ended. One caller at a time.
+pub(crate) fn lock_drain() -> MutexGuard<'static, ()> {
+    DRAIN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Passes on all there is to read, and frees the records of threads that ended. One caller at a time, others wait.
 pub(crate) fn drain(mut f: impl FnMut(Drained<'_>)) {
+    let _one = lock_drain();
     // Rings are read without the registry's lock: threads that start must not wait for it. Records stay until `free`.
     let (live, retired, unseen) = {
         let mut registry = lock();
@@ -310,7 +318,8 @@ pub(crate) fn drain(mut f: impl FnMut(Drained<'_>)) {
     };
     for &index in live.iter().chain(&retired) {
         if let Some(record) = RECORDS.get(index as usize) {
-            f(Drained::Ring(index, &record.ring));
+            // SAFETY: DRAIN makes us the only reader, and the record keeps its ring until `free` below.
+            unsafe { record.ring.read(|entry| f(Drained::Entry(index, entry))) };
         }
     }
     for unseen in unseen {
@@ -368,7 +377,8 @@ impl Registry {
         let from_birth = is_new && sampling.clock == SampleClock::Cpu;
         let start = if from_birth { 0 } else { now };
         // A random first expiry: with a full first period threads shorter than it would never be seen.
-        let plan = Plan { first_ns: start + 1 + self.next_random() % sampling.period_ns, period_ns: sampling.period_ns };
+        let plan =
+            Plan { first_ns: start + 1 + self.next_random() % sampling.period_ns, period_ns: sampling.period_ns };
         let skipped = plan.due(now);
         let memory = self.memory(sampling.ring_bytes)?;
         let Some(index) = self.record() else {
@@ -439,7 +449,9 @@ impl Registry {
         }
         self.written += record.written();
         self.dropped += record.dropped();
-        for counter in [&record.written_samples, &record.written_weight, &record.dropped_samples, &record.dropped_weight] {
+        for counter in
+            [&record.written_samples, &record.written_weight, &record.dropped_samples, &record.dropped_weight]
+        {
             counter.store(0, Ordering::Relaxed);
         }
         self.free.push(index);
@@ -447,7 +459,8 @@ impl Registry {
 
     fn sweep(&mut self, is_new: bool) {
         let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return };
-        let mut alive: HashSet<i32> = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+        let mut alive: HashSet<i32> =
+            tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
         for own in own_thread::tids() {
             alive.remove(&own);
         }

@@ -47,7 +47,14 @@ unsafe impl Send for Timer {}
 impl Timer {
     /// Makes a timer that signals thread `tid` with `signal` and `value` by `plan`, starting with the expiry number
     /// `skipped`. The clock stands on the thread's CPU time or on monotonic time.
-    pub(crate) fn start(clock: SampleClock, tid: i32, signal: i32, value: u64, plan: Plan, skipped: u64) -> io::Result<Self> {
+    pub(crate) fn start(
+        clock: SampleClock,
+        tid: i32,
+        signal: i32,
+        value: u64,
+        plan: Plan,
+        skipped: u64,
+    ) -> io::Result<Self> {
         // SAFETY: a sigevent is plain bits.
         let mut event: libc::sigevent = unsafe { mem::zeroed() };
         event.sigev_notify = libc::SIGEV_THREAD_ID;

@@ -1,0 +1,156 @@
+//! What a user sets, once, before anything starts.
+//!
+//! A [`Config`] is plain data that bindings fill from arguments and from the environment. `Config::validate`
+//! turns it into `Settings`, the one place where every value is known to be usable, so no later stage can fail
+//! on a setting: what is wrong is said by `start()`, with the field's name, its value and what is allowed.
+
+mod address;
+mod environment;
+mod settings;
+
+use std::fmt;
+use std::time::Duration;
+
+pub use environment::{parse_bool, parse_duration};
+pub(crate) use settings::{HttpTarget, Settings, Target, check_tag_name, cut_value};
+
+use crate::error::Error;
+use crate::sample::timer::SampleClock;
+
+/// A value that is never shown: not in Debug, not in messages.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// Whether samples carry the label `trace_id`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TraceIdLabel {
+    /// Yes, unless the server says that it is older than Pyroscope 2.1.0, which makes a series of each trace.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Everything that can be set. Start from [`Config::default`] or [`Config::from_environment`].
+#[derive(Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Whether to profile at all. Off: spans go on working and nothing is started.
+    pub enabled: bool,
+    /// Whether CPU time is profiled.
+    pub cpu_enabled: bool,
+    /// The label `service_name`; must equal the traces' `service.name`.
+    pub application_name: String,
+    /// `http(s)://host[:port][/path]`, `host:port` (means http), `file:///dir` or `none`.
+    pub server_address: String,
+    /// User name for HTTP basic authentication, "" for none.
+    pub basic_auth_user: String,
+    /// Password for it.
+    pub basic_auth_password: Secret,
+    /// Sent as X-Scope-OrgID, "" for none.
+    pub tenant_id: String,
+    /// Further request headers.
+    pub http_headers: Vec<(String, Secret)>,
+    /// Labels of every series, at most 20. Of two with the same name the later one counts.
+    pub tags: Vec<(String, String)>,
+    /// Samples a second of CPU time, 1 to 1000 (to 10000 by wall time).
+    pub sample_rate: u32,
+    /// What timers count. Anything but CPU time is for stress tests.
+    pub clock: SampleClock,
+    /// Time between two uploads, 1 s to 10 min.
+    pub upload_interval: Duration,
+    /// Whether samples carry `trace_id`.
+    pub trace_id: TraceIdLabel,
+    /// Whether samples carry `span_name`.
+    pub span_names: bool,
+    /// Label `pyroscope_spy`: the language's profiler, such as `pyspy`'s successor `spanprof-python`.
+    pub spy: String,
+    /// Labels `process.runtime.name` and `process.runtime.version`.
+    pub runtime: (String, String),
+    /// Name and version for `User-Agent` and `otel.scope.*`, such as `pyroscope-otel` `2.0.0`.
+    pub package: (String, String),
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            cpu_enabled: true,
+            application_name: String::new(),
+            server_address: "http://localhost:4040".to_owned(),
+            basic_auth_user: String::new(),
+            basic_auth_password: Secret::default(),
+            tenant_id: String::new(),
+            http_headers: Vec::new(),
+            tags: Vec::new(),
+            sample_rate: 100,
+            clock: SampleClock::Cpu,
+            upload_interval: Duration::from_secs(10),
+            trace_id: TraceIdLabel::Auto,
+            span_names: true,
+            spy: "spanprof".to_owned(),
+            runtime: (String::new(), String::new()),
+            package: (env!("CARGO_PKG_NAME").to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+        }
+    }
+}
+
+impl Config {
+    /// Says whether [`Profiler::start`](crate::Profiler::start) would take these settings, without starting anything.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for the first field that has a value which is
+    /// not allowed.
+    pub fn check(&self) -> Result<(), Error> {
+        self.validate().map(drop)
+    }
+}
+
+/// Written by hand because people put credentials into `server_address` too.
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Config")
+            .field("enabled", &self.enabled)
+            .field("cpu_enabled", &self.cpu_enabled)
+            .field("application_name", &self.application_name)
+            .field("server_address", &address::without_credentials(&self.server_address))
+            .field("basic_auth_user", &self.basic_auth_user)
+            .field("basic_auth_password", &self.basic_auth_password)
+            .field("tenant_id", &self.tenant_id)
+            .field("http_headers", &self.http_headers)
+            .field("tags", &self.tags)
+            .field("sample_rate", &self.sample_rate)
+            .field("upload_interval", &self.upload_interval)
+            .field("trace_id", &self.trace_id)
+            .field("span_names", &self.span_names)
+            .field("spy", &self.spy)
+            .field("runtime", &self.runtime)
+            .field("package", &self.package)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_output_shows_no_credentials() {
+        let config = Config {
+            server_address: "https://glc:hunter2@profiles.example/base".to_owned(),
+            basic_auth_password: Secret("hunter2".to_owned()),
+            http_headers: vec![("Authorization".to_owned(), Secret("Bearer hunter2".to_owned()))],
+            ..Config::default()
+        };
+        let shown = format!("{config:?}");
+        assert!(!shown.contains("hunter2"), "{shown}");
+        assert!(shown.contains("profiles.example/base"), "{shown}");
+    }
+}

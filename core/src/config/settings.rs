@@ -1,0 +1,363 @@
+//! The settings after validation: what the stages work with.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ureq::http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, USER_AGENT,
+};
+use ureq::http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::address::{self, Address};
+use super::{Config, TraceIdLabel};
+use crate::error::Error;
+use crate::sample::timer::SampleClock;
+
+/// Labels a user may add to every series; servers take 30 in all.
+const MAX_TAGS: usize = 20;
+/// The longest label value that servers take.
+const MAX_VALUE_BYTES: usize = 2_048;
+/// Names that mean something else to the server or to us; so does every name that starts with `__`.
+const RESERVED: [&str; 5] = ["service_name", "span_id", "span_name", "trace_id", "profile_id"];
+/// Headers without which a push is not understood.
+const OWN_HEADERS: [HeaderName; 6] =
+    [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING, HOST, CONNECTION];
+
+/// Where profiles go.
+#[derive(Debug)]
+pub(crate) enum Target {
+    Http(HttpTarget),
+    File(PathBuf),
+    None,
+}
+
+/// A server and what every request to it carries.
+#[derive(Debug)]
+pub(crate) struct HttpTarget {
+    /// Scheme, host, port and base path, without a slash at the end and without credentials.
+    pub(crate) base: String,
+    /// Headers of every request. Those with credentials are marked sensitive, so Debug hides them.
+    pub(crate) headers: HeaderMap,
+}
+
+/// A [`Config`] all of whose values can be used.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) enabled: bool,
+    pub(crate) cpu_enabled: bool,
+    /// Trimmed, never empty.
+    pub(crate) application_name: String,
+    pub(crate) target: Target,
+    pub(crate) sample_rate: u32,
+    pub(crate) clock: SampleClock,
+    /// CPU nanoseconds between two samples.
+    pub(crate) period_ns: i64,
+    pub(crate) upload_interval: Duration,
+    pub(crate) trace_id: TraceIdLabel,
+    pub(crate) span_names: bool,
+    /// Labels of every series but `__name__`, sorted by name.
+    pub(crate) series_labels: Vec<(String, String)>,
+    /// What was changed to make values fit, for the user.
+    pub(crate) notices: Vec<String>,
+}
+
+impl Config {
+    /// Checks every field.
+    pub(crate) fn validate(&self) -> Result<Settings, Error> {
+        let application_name = self.application_name.trim();
+        if application_name.is_empty() {
+            return Err(Error::invalid(
+                "application_name",
+                "\"\"",
+                "the name of the service, the same as service.name of its traces",
+            ));
+        }
+        let max_rate = if self.clock == SampleClock::Cpu { 1_000 } else { 10_000 };
+        if !(1..=max_rate).contains(&self.sample_rate) {
+            let allowed = format!("1 to {max_rate} samples a second");
+            return Err(Error::invalid("sample_rate", self.sample_rate, &allowed));
+        }
+        if !(Duration::from_secs(1)..=Duration::from_secs(600)).contains(&self.upload_interval) {
+            return Err(Error::invalid("upload_interval", format!("{:?}", self.upload_interval), "1 s to 10 min"));
+        }
+        self.check_tags()?;
+        let target = match address::parse(&self.server_address)? {
+            Address::Http { base, credentials } => {
+                let (user, password) = match credentials {
+                    Some((user, password)) if self.basic_auth_user.is_empty() => (user, password.0),
+                    _ => (self.basic_auth_user.clone(), self.basic_auth_password.0.clone()),
+                };
+                Target::Http(HttpTarget { base, headers: self.headers(&user, &password)? })
+            }
+            Address::File(folder) => Target::File(folder),
+            Address::None => Target::None,
+        };
+        let mut notices = Vec::new();
+        let series_labels = self.series_labels(application_name, &mut notices);
+        Ok(Settings {
+            enabled: self.enabled,
+            cpu_enabled: self.cpu_enabled,
+            application_name: application_name.to_owned(),
+            target,
+            sample_rate: self.sample_rate,
+            clock: self.clock,
+            period_ns: 1_000_000_000 / i64::from(self.sample_rate),
+            upload_interval: self.upload_interval,
+            trace_id: self.trace_id,
+            span_names: self.span_names,
+            series_labels,
+            notices,
+        })
+    }
+
+    fn check_tags(&self) -> Result<(), Error> {
+        let mut names: Vec<&str> = self.tags.iter().map(|(name, _)| name.as_str()).collect();
+        for name in &names {
+            check_tag_name("tags", name)?;
+        }
+        names.sort_unstable();
+        names.dedup();
+        if names.len() > MAX_TAGS {
+            let value = format!("a number of {}", names.len());
+            return Err(Error::invalid("tags", value, &format!("at most {MAX_TAGS}")));
+        }
+        Ok(())
+    }
+
+    /// The labels of every series: the service, the user's tags, and what describes the profiler where no tag does.
+    fn series_labels(&self, application_name: &str, notices: &mut Vec<String>) -> Vec<(String, String)> {
+        let mut labels: Vec<(String, String)> = vec![("service_name".to_owned(), application_name.to_owned())];
+        for (name, value) in self.tags.iter().rev() {
+            if !labels.iter().any(|(known, _)| known == name) {
+                labels.push((name.clone(), value.clone()));
+            }
+        }
+        for (name, value) in [
+            ("otel.scope.name", &self.package.0),
+            ("otel.scope.version", &self.package.1),
+            ("process.runtime.name", &self.runtime.0),
+            ("process.runtime.version", &self.runtime.1),
+            ("pyroscope_spy", &self.spy),
+        ] {
+            if !value.is_empty() && !labels.iter().any(|(known, _)| known == name) {
+                labels.push((name.to_owned(), value.clone()));
+            }
+        }
+        for (name, value) in &mut labels {
+            if value.len() > MAX_VALUE_BYTES {
+                notices.push(format!("The value of the label {name} was cut at {MAX_VALUE_BYTES} bytes."));
+                value.truncate(cut_value(value).len());
+            }
+        }
+        labels.sort_unstable();
+        labels
+    }
+
+    /// Tenant and credentials, then the user's own headers, which replace ours of the same name.
+    fn headers(&self, user: &str, password: &str) -> Result<HeaderMap, Error> {
+        let mut headers = HeaderMap::new();
+        let agent = format!("{}/{} spanprof", self.package.0, self.package.1);
+        let agent = HeaderValue::from_str(&agent).map_err(|_| {
+            Error::invalid("package", format!("{agent:?}"), "a name and a version of visible characters")
+        })?;
+        headers.insert(USER_AGENT, agent);
+        if !self.tenant_id.is_empty() {
+            let tenant = HeaderValue::from_str(&self.tenant_id).map_err(|_| {
+                Error::invalid("tenant_id", format!("{:?}", self.tenant_id), "visible ASCII characters")
+            })?;
+            headers.insert(HeaderName::from_static("x-scope-orgid"), tenant);
+        }
+        if !(user.is_empty() && password.is_empty()) {
+            if user.contains(':') {
+                return Err(Error::invalid("basic_auth_user", user, "a name without a colon"));
+            }
+            let text = format!("Basic {}", base64(format!("{user}:{password}").as_bytes()));
+            if let Ok(mut value) = HeaderValue::from_str(&text) {
+                value.set_sensitive(true);
+                headers.insert(AUTHORIZATION, value);
+            }
+        }
+        for (name, value) in &self.http_headers {
+            let parsed: HeaderName = name.parse().map_err(|_| {
+                Error::invalid("http_headers", format!("the name {name:?}"), "names of HTTP headers, such as X-Name")
+            })?;
+            if OWN_HEADERS.contains(&parsed) {
+                return Err(Error::invalid("http_headers", name, "headers that do not describe the request's body"));
+            }
+            let mut value = HeaderValue::from_str(&value.0).map_err(|_| {
+                Error::invalid("http_headers", format!("the value of {name} (not shown)"), "text without line breaks")
+            })?;
+            value.set_sensitive(true);
+            headers.insert(parsed, value);
+        }
+        Ok(headers)
+    }
+}
+
+/// Whether a label may have this name; one bad name makes a server refuse the whole profile.
+pub(crate) fn check_tag_name(field: &str, name: &str) -> Result<(), Error> {
+    if name.starts_with("__") || RESERVED.contains(&name) {
+        let allowed = format!("other names; {} and names that start with __ are reserved", RESERVED.join(", "));
+        return Err(Error::invalid(field, name, &allowed));
+    }
+    let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    if !starts_well || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.') {
+        return Err(Error::invalid(field, format!("{name:?}"), "names like [A-Za-z_][A-Za-z0-9_.]*"));
+    }
+    Ok(())
+}
+
+/// The start of a label's value that servers take.
+pub(crate) fn cut_value(value: &str) -> &str {
+    &value[..value.floor_char_boundary(MAX_VALUE_BYTES)]
+}
+
+/// RFC 4648, with padding.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let word = chunk.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for digit in 0..4 {
+            let at = (word >> (18 - 6 * digit)) & 63;
+            text.push(if digit <= chunk.len() { char::from(DIGITS[at as usize]) } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Secret;
+    use super::*;
+
+    fn config() -> Config {
+        Config { application_name: "shop".to_owned(), ..Config::default() }
+    }
+
+    fn tags(tags: &[(&str, &str)]) -> Vec<(String, String)> {
+        tags.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn refused(config: &Config) -> String {
+        config.check().expect_err("must be refused").to_string()
+    }
+
+    fn http(config: &Config) -> HttpTarget {
+        match config.validate().unwrap().target {
+            Target::Http(target) => target,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn defaults_with_a_name_are_good() {
+        let settings = config().validate().unwrap();
+        assert_eq!(settings.period_ns, 10_000_000);
+        assert_eq!(http(&config()).base, "http://localhost:4040");
+        assert!(settings.notices.is_empty());
+    }
+
+    #[test]
+    fn fields_out_of_range_are_named_with_their_value() {
+        let message = refused(&Config { application_name: "  ".to_owned(), ..config() });
+        assert!(message.starts_with("application_name: "), "{message}");
+        for rate in [0, 1001, 100_000] {
+            let message = refused(&Config { sample_rate: rate, ..config() });
+            assert!(
+                message.starts_with(&format!("sample_rate: {rate} ")) && message.contains("1 to 1000"),
+                "{message}"
+            );
+        }
+        for interval in [Duration::ZERO, Duration::from_millis(999), Duration::from_secs(601)] {
+            let message = refused(&Config { upload_interval: interval, ..config() });
+            assert!(message.starts_with(&format!("upload_interval: {interval:?} ")), "{message}");
+        }
+        let message = refused(&Config { server_address: "ftp://x".to_owned(), ..config() });
+        assert!(message.starts_with("server_address: ftp://x "), "{message}");
+    }
+
+    #[test]
+    fn reserved_and_malformed_tag_names_are_refused_by_name() {
+        for name in ["__name__", "__x", "service_name", "span_id", "span_name", "trace_id", "profile_id"] {
+            let message = refused(&Config { tags: tags(&[(name, "x")]), ..config() });
+            assert!(message.starts_with(&format!("tags: {name} ")) && message.contains("reserved"), "{message}");
+        }
+        for name in ["", "1a", "a-b", "é", "a b", ".a"] {
+            let message = refused(&Config { tags: tags(&[(name, "x")]), ..config() });
+            assert!(message.starts_with(&format!("tags: {name:?} ")), "{message}");
+        }
+        assert!(Config { tags: tags(&[("_a.B_9", "x")]), ..config() }.check().is_ok());
+    }
+
+    #[test]
+    fn twenty_tags_fit_and_one_more_does_not() {
+        let many = |n: usize| Config { tags: (0..n).map(|i| (format!("t{i}"), "x".to_owned())).collect(), ..config() };
+        assert!(many(20).check().is_ok());
+        let message = refused(&many(21));
+        assert!(message.contains("21") && message.contains("at most 20"), "{message}");
+    }
+
+    #[test]
+    fn a_long_value_is_cut_between_characters_and_told() {
+        let long = format!("{}é", "x".repeat(2047));
+        let settings = Config { tags: tags(&[("a", &long)]), ..config() }.validate().unwrap();
+        let value = &settings.series_labels.iter().find(|(name, _)| name == "a").unwrap().1;
+        assert_eq!(*value, "x".repeat(2047));
+        assert_eq!(settings.notices.len(), 1);
+        assert!(settings.notices[0].contains(" a "), "{:?}", settings.notices);
+    }
+
+    #[test]
+    fn series_labels_are_sorted_and_a_tag_wins_over_ours() {
+        let settings = Config {
+            tags: tags(&[("zone", "old"), ("zone", "a"), ("pyroscope_spy", "mine")]),
+            runtime: ("cpython".to_owned(), "3.13".to_owned()),
+            package: ("pyroscope-otel".to_owned(), "2.0.0".to_owned()),
+            ..config()
+        }
+        .validate()
+        .unwrap();
+        assert_eq!(
+            settings.series_labels,
+            tags(&[
+                ("otel.scope.name", "pyroscope-otel"),
+                ("otel.scope.version", "2.0.0"),
+                ("process.runtime.name", "cpython"),
+                ("process.runtime.version", "3.13"),
+                ("pyroscope_spy", "mine"),
+                ("service_name", "shop"),
+                ("zone", "a"),
+            ])
+        );
+    }
+
+    #[test]
+    fn credentials_in_the_address_become_basic_auth_unless_fields_say_otherwise() {
+        let in_address = Config { server_address: "http://Aladdin:open%20sesame@host/a/".to_owned(), ..config() };
+        let target = http(&in_address);
+        assert_eq!(target.base, "http://host/a");
+        assert_eq!(target.headers[AUTHORIZATION], "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==");
+        let both =
+            Config { basic_auth_user: "u".to_owned(), basic_auth_password: Secret("pw".to_owned()), ..in_address };
+        assert_eq!(http(&both).headers[AUTHORIZATION], "Basic dTpwdw==");
+    }
+
+    #[test]
+    fn headers_are_checked_and_their_values_never_shown() {
+        let with = |name: &str, value: &str| Config {
+            http_headers: vec![(name.to_owned(), Secret(value.to_owned()))],
+            ..config()
+        };
+        for bad in
+            [with("X A", "hunter2"), with("", "hunter2"), with("X-A", "hunter2\n"), with("Content-Type", "hunter2")]
+        {
+            let message = refused(&bad);
+            assert!(message.starts_with("http_headers: ") && !message.contains("hunter2"), "{message}");
+        }
+        let target = http(&Config { tenant_id: "t1".to_owned(), ..with("x-scope-orgid", "hunter2") });
+        assert_eq!(target.headers["X-Scope-OrgID"], "hunter2");
+        assert!(!format!("{target:?}").contains("hunter2"));
+        assert!(refused(&Config { tenant_id: "a\nb".to_owned(), ..config() }).starts_with("tenant_id: "));
+    }
+}

@@ -1,0 +1,175 @@
+//! A window's tables in an order that content alone decides.
+//!
+//! Frames, stacks, spans and tag sets are ranked by what they say, never by when they came: that makes the encoder
+//! deterministic, and puts stacks with a common start beside each other, where gzip finds them. Ranking also finds what
+//! is equal in content but not in index, two frames or two stacks that resolved to the same text, and those become one.
+
+use std::cmp::{Ordering, Reverse};
+
+use super::pprof::EncodeOptions;
+use super::window::{Window, WindowSpan};
+use crate::config;
+use crate::sample::runtime::Frame;
+
+/// What is said of spans and tags, in the window's own order.
+#[derive(Debug)]
+pub(super) struct Content<'a> {
+    spans: Vec<SpanLabels<'a>>,
+    tags: Vec<Vec<(&'a str, &'a str)>>,
+}
+
+impl<'a> Content<'a> {
+    pub(super) fn new(window: &'a Window, options: &EncodeOptions) -> Self {
+        Self {
+            spans: window.spans.iter().map(|span| SpanLabels::new(span, options)).collect(),
+            tags: window.tag_sets.iter().map(|set| sendable(set)).collect(),
+        }
+    }
+}
+
+/// A span as its labels say it, "" for a label that is not sent. Spans that differ in nothing that is sent are equal.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SpanLabels<'a> {
+    pub(super) span_id: String,
+    pub(super) trace_id: String,
+    pub(super) name: &'a str,
+}
+
+impl<'a> SpanLabels<'a> {
+    fn new(span: &'a WindowSpan, options: &EncodeOptions) -> Self {
+        if span.span_id == 0 {
+            return Self { span_id: String::new(), trace_id: String::new(), name: "" };
+        }
+        let [high, low] = span.trace_id;
+        let has_trace = options.trace_ids && (high, low) != (0, 0);
+        Self {
+            span_id: format!("{:016x}", span.span_id),
+            trace_id: if has_trace { format!("{high:016x}{low:016x}") } else { String::new() },
+            name: if options.span_names { &span.name } else { "" },
+        }
+    }
+}
+
+/// The tags that a server takes: one bad label would cost the whole profile, and a second `span_id` the span.
+fn sendable(set: &[(String, String)]) -> Vec<(&str, &str)> {
+    set.iter()
+        .filter(|(name, value)| !value.is_empty() && config::check_tag_name("tags", name).is_ok())
+        .map(|(name, value)| (name.as_str(), config::cut_value(value)))
+        .collect()
+}
+
+/// Places of items among the distinct ones in order.
+#[derive(Debug)]
+struct Ranks {
+    /// By item.
+    rank_of: Vec<u32>,
+    /// By rank, the first item in order that has it.
+    first: Vec<u32>,
+}
+
+impl Ranks {
+    /// Ranks `len` items by `order`; neighbours for which `same` holds share a rank.
+    fn new(len: usize, order: impl Fn(usize, usize) -> Ordering, same: impl Fn(usize, usize) -> bool) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "a window's tables are indexed by u32")]
+        let mut sorted: Vec<u32> = (0..len as u32).collect();
+        sorted.sort_unstable_by(|&a, &b| order(a as usize, b as usize));
+        let mut ranks = Self { rank_of: vec![0; len], first: Vec::with_capacity(len) };
+        for item in sorted {
+            if ranks.first.last().is_none_or(|&last| !same(last as usize, item as usize)) {
+                ranks.first.push(item);
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "no more ranks than items")]
+            let rank = ranks.first.len() as u32 - 1;
+            ranks.rank_of[item as usize] = rank;
+        }
+        ranks
+    }
+
+    fn of(&self, item: u32) -> u32 {
+        self.rank_of[item as usize]
+    }
+}
+
+/// The window's tables in an order that content alone decides.
+#[derive(Debug)]
+pub(super) struct Ranked<'a> {
+    pub(super) frames: Vec<&'a Frame>,
+    /// Frame ranks, leaf first.
+    pub(super) stacks: Vec<Vec<u32>>,
+    pub(super) spans: Vec<&'a SpanLabels<'a>>,
+    pub(super) tags: Vec<&'a [(&'a str, &'a str)]>,
+    stack_ranks: Ranks,
+    span_ranks: Ranks,
+    tag_ranks: Ranks,
+}
+
+/// A sample by ranks; `span` is 0 outside spans, else one more than its rank. The order of samples in a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Row {
+    pub(super) stack: u32,
+    pub(super) span: u32,
+    pub(super) tags: u32,
+    pub(super) value: i64,
+    pub(super) count: u64,
+}
+
+impl<'a> Ranked<'a> {
+    pub(super) fn new(window: &'a Window, content: &'a Content<'a>) -> Self {
+        let (labels, tags) = (&content.spans, &content.tags);
+        // The line says which place it is; of two opinions on where the function starts, the known one counts.
+        let place = |frame: usize| {
+            let frame: &Frame = &window.frames[frame];
+            (&*frame.function, &*frame.file, frame.line)
+        };
+        let full = |frame: usize| (place(frame), Reverse(window.frames[frame].first_line));
+        let frame_ranks = Ranks::new(window.frames.len(), |a, b| full(a).cmp(&full(b)), |a, b| place(a) == place(b));
+
+        let by_index: Vec<Vec<u32>> =
+            window.stacks.iter().map(|stack| stack.iter().map(|&frame| frame_ranks.of(frame)).collect()).collect();
+        let stack_ranks =
+            Ranks::new(by_index.len(), |a, b| by_index[a].cmp(&by_index[b]), |a, b| by_index[a] == by_index[b]);
+        let span_ranks = Ranks::new(labels.len(), |a, b| labels[a].cmp(&labels[b]), |a, b| labels[a] == labels[b]);
+        let tag_ranks = Ranks::new(tags.len(), |a, b| tags[a].cmp(&tags[b]), |a, b| tags[a] == tags[b]);
+
+        Self {
+            frames: frame_ranks.first.iter().map(|&frame| &*window.frames[frame as usize]).collect(),
+            stacks: stack_ranks.first.iter().map(|&stack| by_index[stack as usize].clone()).collect(),
+            stack_ranks,
+            spans: span_ranks.first.iter().map(|&span| &labels[span as usize]).collect(),
+            span_ranks,
+            tags: tag_ranks.first.iter().map(|&set| tags[set as usize].as_slice()).collect(),
+            tag_ranks,
+        }
+    }
+
+    /// The samples of one profile type in order, those with equal content summed.
+    pub(super) fn rows(&self, window: &Window, profile_type: usize) -> Vec<Row> {
+        let mut rows: Vec<Row> = window
+            .samples
+            .iter()
+            .filter(|sample| usize::from(sample.profile_type.0) == profile_type)
+            .map(|sample| Row {
+                stack: self.stack_ranks.of(sample.stack),
+                span: self.span_place(sample.span),
+                tags: self.tag_ranks.of(sample.tags),
+                value: sample.value,
+                count: sample.count,
+            })
+            .collect();
+        rows.sort_unstable();
+        rows.dedup_by(|next, kept| {
+            let same = (next.stack, next.span, next.tags) == (kept.stack, kept.span, kept.tags);
+            if same {
+                kept.value = kept.value.saturating_add(next.value);
+                kept.count = kept.count.saturating_add(next.count);
+            }
+            same
+        });
+        rows
+    }
+
+    fn span_place(&self, span: Option<u32>) -> u32 {
+        let Some(rank) = span.map(|span| self.span_ranks.of(span)) else { return 0 };
+        if self.spans[rank as usize].span_id.is_empty() { 0 } else { rank + 1 }
+    }
+}
