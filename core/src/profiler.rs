@@ -20,6 +20,7 @@ use crate::profile::profile_type::ProfileType;
 use crate::sample::handler::{self, WAKE};
 use crate::sample::runtime::{Drain, DrainPermit, Runtime};
 use crate::sample::threads::{self, Sampling};
+use crate::sample::timer::SampleClock;
 use crate::sample::{own_thread, safe_load};
 use crate::stats::{Counters, Stats, Tally};
 use crate::upload::Uploader;
@@ -95,8 +96,12 @@ impl Profiler {
         for notice in &settings.notices {
             messages.warn(notice.clone());
         }
+        let by_timer = match settings.clock {
+            SampleClock::Cpu => ProfileType::process_cpu(settings.period_ns),
+            SampleClock::Wall => ProfileType::wall(settings.period_ns),
+        };
         let engine = Arc::new(Engine {
-            aggregate: Mutex::new(Aggregate::new(vec![ProfileType::timer(settings.clock, settings.period_ns)])),
+            aggregate: Mutex::new(Aggregate::new(vec![by_timer])),
             uploader: Uploader::start(settings.clone(), counters.clone(), messages.clone())?,
             config,
             settings,

@@ -1,7 +1,5 @@
 //! What a sample's value counts. process_cpu is the first; wall, allocations, locks and exceptions take the same path.
 
-use crate::sample::timer::SampleClock;
-
 /// A kind of profile: one pprof of it is made each window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ProfileType {
@@ -25,12 +23,17 @@ impl ProfileTypeId {
 }
 
 impl ProfileType {
-    /// Nanoseconds by timer, sampled every `period_ns`: of CPU time, or of wall time.
-    pub(crate) fn timer(clock: SampleClock, period_ns: i64) -> Self {
-        let (name, kind) = match clock {
-            SampleClock::Cpu => ("process_cpu", "cpu"),
-            SampleClock::Wall => ("wall", "wall"),
-        };
-        Self { name, sample_type: (kind, "nanoseconds"), period_type: (kind, "nanoseconds"), period: period_ns }
+    /// CPU nanoseconds, sampled every `period_ns`.
+    pub(crate) fn process_cpu(period_ns: i64) -> Self {
+        Self::nanoseconds("process_cpu", "cpu", period_ns)
+    }
+
+    /// Wall-clock nanoseconds, sampled every `period_ns`.
+    pub(crate) fn wall(period_ns: i64) -> Self {
+        Self::nanoseconds("wall", "wall", period_ns)
+    }
+
+    fn nanoseconds(name: &'static str, kind: &'static str, period: i64) -> Self {
+        Self { name, sample_type: (kind, "nanoseconds"), period_type: (kind, "nanoseconds"), period }
     }
 }
