@@ -177,9 +177,9 @@ mod tests {
         let word = 0x1122_3344_5566_7788_u64;
         assert_eq!(safe_load(&raw const word), Some(word));
         assert_eq!(safe_load_u32((&raw const word).cast()), Some(0x5566_7788));
-        for bad in [0, 8, 4096, 0x7fff_ffff_f000, 0xdead_0000_0000_0000] {
-            assert_eq!(safe_load(bad as *const u64), None, "{bad:#x}");
-            assert_eq!(safe_load_u32(bad as *const u32), None, "{bad:#x}");
+        for bad in [0_usize, 8, 4096, 0x7fff_ffff_f000, 0xdead_0000_0000_0000] {
+            assert_eq!(safe_load(ptr::without_provenance(bad)), None, "{bad:#x}");
+            assert_eq!(safe_load_u32(ptr::without_provenance(bad)), None, "{bad:#x}");
         }
     }
 }
