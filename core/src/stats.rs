@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! taken   = dropped_ring + dropped_window + pending + encoded
-//! encoded = queued + uploaded + refused + dropped_queue + dropped_old
+//! encoded = queued + uploaded + refused + dropped_queue + dropped_old + discarded
 //! ```
 //!
 //! Weight is the sum of the samples' values: CPU nanoseconds for process_cpu.
@@ -74,6 +74,8 @@ pub struct Stats {
     pub dropped_queue: Tally,
     /// Lost because they were older than a server accepts.
     pub dropped_old: Tally,
+    /// Thrown away as `server_address` is `none`.
+    pub discarded: Tally,
     /// Profiles accepted by the server, or files written.
     pub profiles_uploaded: u64,
     /// Profiles refused.
@@ -106,6 +108,7 @@ pub(crate) struct Counters {
     pub(crate) refused: AtomicTally,
     pub(crate) dropped_queue: AtomicTally,
     pub(crate) dropped_old: AtomicTally,
+    pub(crate) discarded: AtomicTally,
     pub(crate) profiles_uploaded: AtomicU64,
     pub(crate) profiles_refused: AtomicU64,
     pub(crate) retries: AtomicU64,
@@ -113,9 +116,65 @@ pub(crate) struct Counters {
     pub(crate) names_cut: AtomicU64,
     pub(crate) frames_unresolved: AtomicU64,
     last_error: Mutex<String>,
+    /// Held while a tally moves from one sum to another, so that who reads them together finds each sample once.
+    moves: Mutex<()>,
+}
+
+/// What became of a queued profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Uploaded,
+    Refused,
+    DroppedQueue,
+    DroppedOld,
 }
 
 impl Counters {
+    /// Counts a profile that was encoded and is now queued.
+    pub(crate) fn queue(&self, tally: Tally) {
+        let _moving = self.moving();
+        self.encoded.add(tally);
+        self.queued.add(tally);
+    }
+
+    /// Counts a profile that was encoded and goes nowhere.
+    pub(crate) fn discard(&self, tally: Tally) {
+        let _moving = self.moving();
+        self.encoded.add(tally);
+        self.discarded.add(tally);
+    }
+
+    /// Moves what was queued to where it ended.
+    pub(crate) fn settle(&self, tally: Tally, fate: Fate) {
+        let _moving = self.moving();
+        self.queued.sub(tally);
+        match fate {
+            Fate::Uploaded => self.uploaded.add(tally),
+            Fate::Refused => self.refused.add(tally),
+            Fate::DroppedQueue => self.dropped_queue.add(tally),
+            Fate::DroppedOld => self.dropped_old.add(tally),
+        }
+    }
+
+    /// Copies the tallies from `encoded` on, in a state in which they add up.
+    pub(crate) fn read_upload(&self, stats: &mut Stats) {
+        let _moving = self.moving();
+        stats.encoded = self.encoded.get();
+        stats.queued = self.queued.get();
+        stats.uploaded = self.uploaded.get();
+        stats.refused = self.refused.get();
+        stats.dropped_queue = self.dropped_queue.get();
+        stats.dropped_old = self.dropped_old.get();
+        stats.discarded = self.discarded.get();
+        stats.profiles_uploaded = self.profiles_uploaded.load(Ordering::Relaxed);
+        stats.profiles_refused = self.profiles_refused.load(Ordering::Relaxed);
+        stats.retries = self.retries.load(Ordering::Relaxed);
+    }
+
+    fn moving(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.moves.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// Keeps the newest error for [`Stats::last_error`].
     pub(crate) fn set_last_error(&self, error: &str) {
         let mut last = self.last_error.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -3,5 +3,6 @@
 pub(crate) mod pprof;
 pub(crate) mod profile_type;
 mod rank;
+pub(crate) mod split;
 mod strings;
 pub(crate) mod window;
