@@ -93,9 +93,6 @@ impl Profiler {
         handler::set_runtime(runtime);
         let signal = handler::install()?;
         let (counters, messages) = (Arc::new(Counters::default()), Arc::new(Messages::default()));
-        for notice in &settings.notices {
-            messages.warn(notice.clone());
-        }
         let by_timer = match settings.clock {
             SampleClock::Cpu => ProfileType::process_cpu(settings.period_ns),
             SampleClock::Wall => ProfileType::wall(settings.period_ns),

@@ -5,5 +5,6 @@ mod cut;
 pub(crate) mod pprof;
 pub(crate) mod profile_type;
 mod rank;
+pub(crate) mod split;
 mod strings;
 pub(crate) mod window;
