@@ -17,6 +17,11 @@ pub(crate) struct Native;
 
 // SAFETY: `walk` only calls `walk_frame_pointers`, which is made for the handler.
 unsafe impl Runtime for Native {
+    /// Names come from debug information, which is slow to read: rings must hold what is sampled meanwhile.
+    fn ring_bytes(&self) -> usize {
+        256 * 1024
+    }
+
     fn needs_safe_load(&self) -> bool {
         true
     }
