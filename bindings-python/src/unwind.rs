@@ -319,7 +319,11 @@ impl CPython {
             Some(offset) => unsafe { Plain::half(code, offset) }.unwrap_or(0),
             None => 0,
         };
-        let key = (code as u64).rotate_left(20) ^ (u64::from(version) << 32) ^ u64::from(line);
+        // Spread apart before they are joined: addresses and versions both grow in small steps, and two sums of small
+        // steps are soon equal.
+        let about = (u64::from(version) << 32) | u64::from(line);
+        let key = (code as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            ^ about.wrapping_mul(0xD6E8_FEB8_6659_FD93).rotate_left(32);
         if version != 0 {
             return key;
         }
@@ -333,7 +337,7 @@ impl CPython {
         let name = unsafe { pointer_at(code, layout.name) };
         // SAFETY: as above.
         let name = unsafe { M::word(name, STR_HASH) }.unwrap_or(0);
-        key.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ name.rotate_left(31) ^ last_file.1
+        key ^ name.wrapping_mul(0xA076_1D64_78BD_642F) ^ last_file.1.rotate_left(31)
     }
 
     /// Copies what people want to know of a code object. False: some of it is not there.
