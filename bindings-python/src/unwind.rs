@@ -36,11 +36,8 @@ unsafe extern "C" {
     fn PyGILState_GetThisThreadState() -> *const c_void;
 }
 
-/// More frames than any chain has: a bound on what a walk over old memory can cost.
+/// More frames than any stack has but one that recurses without end.
 const MAX_STEPS: usize = 20_000;
-
-/// More calls from C into the interpreter than a C stack has room for.
-const MAX_CFRAMES: usize = 10_000;
 
 /// Bits of `PyASCIIObject.state`.
 const KIND_SHIFT: u32 = 2;
@@ -205,31 +202,29 @@ impl CPython {
         }
     }
 
-    /// The frame at which a walk may begin: rule 1 above. Null: there is none. `None`: no cframe is sound.
+    /// The frame at which a walk may begin: rule 1 above. `None`: the stack cannot be read. What an old cframe names may
+    /// be anything, a ring of frames too, so the search has a bound.
     ///
     /// # Safety
     /// Safe loads must be enabled.
     unsafe fn first_frame(&self, newest: Object) -> Option<Object> {
-        let mut first = newest;
-        let mut cframe = newest;
-        for depth in 0..MAX_CFRAMES {
-            // SAFETY: guarded.
-            let (current, previous) = unsafe { self.cframe(cframe) }?;
-            if previous.is_null() {
-                break;
-            }
-            // SAFETY: guarded.
-            let (below, _) = unsafe { self.cframe(previous) }?;
-            // SAFETY: guarded.
-            if !unsafe { self.hangs_below(current, below) } {
-                first = previous;
-            } else if depth == 0 {
-                break;
-            }
-            cframe = previous;
-        }
+        let mut steps = MAX_STEPS;
         // SAFETY: guarded.
-        unsafe { self.cframe(first) }.map(|(current, _)| current)
+        let (mut current, mut previous) = unsafe { self.cframe(newest) }?;
+        let mut first = current;
+        while !previous.is_null() {
+            // SAFETY: guarded.
+            let (below, next) = unsafe { self.cframe(previous) }?;
+            // SAFETY: guarded.
+            if !unsafe { self.hangs_below(current, below, &mut steps) } {
+                first = below;
+            }
+            if steps == 0 {
+                return None;
+            }
+            (current, previous) = (below, next);
+        }
+        Some(first)
     }
 
     /// `current_frame` and `previous` of a cframe.
@@ -250,9 +245,10 @@ impl CPython {
     ///
     /// # Safety
     /// Safe loads must be enabled; `frame` may be any address.
-    unsafe fn hangs_below(&self, mut frame: Object, below: Object) -> bool {
+    unsafe fn hangs_below(&self, mut frame: Object, below: Object, steps: &mut usize) -> bool {
         let layout = &self.layout.frame;
-        for _ in 0..MAX_STEPS {
+        while *steps > 0 {
+            *steps -= 1;
             // SAFETY: guarded.
             let words = unsafe { Guarded::words(frame, [layout.previous, layout.entry_word]) };
             let Some([previous, entry]) = words else {
@@ -263,8 +259,7 @@ impl CPython {
             }
             frame = previous as Object;
         }
-        // So many frames that hang together are no accident.
-        true
+        false
     }
 
     /// # Safety
