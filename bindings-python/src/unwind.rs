@@ -39,6 +39,9 @@ unsafe extern "C" {
 /// More frames than any stack has but one that recurses without end.
 const MAX_STEPS: usize = 20_000;
 
+/// The newest cframe may be unwritten, and what it names an old one, which names another.
+const MAX_UNSOUND: u32 = 3;
+
 /// Bits of `PyASCIIObject.state`.
 const KIND_SHIFT: u32 = 2;
 const COMPACT: u32 = 1 << 5;
@@ -202,27 +205,34 @@ impl CPython {
         }
     }
 
-    /// The frame at which a walk may begin: rule 1 above. `None`: the stack cannot be read. What an old cframe names may
-    /// be anything, a ring of frames too, so the search has a bound.
+    /// The frame at which a walk may begin: rule 1 above. `None`: the stack cannot be read.
+    ///
+    /// What an unwritten cframe names may be anything, a ring too. But cframes lie on the stack, older ones above newer
+    /// ones, up to the one in the thread state, which has none before it; and no more than a few are unsound.
     ///
     /// # Safety
     /// Safe loads must be enabled.
     unsafe fn first_frame(&self, newest: Object) -> Option<Object> {
         let mut steps = MAX_STEPS;
+        let mut unsound = 0;
         // SAFETY: guarded.
         let (mut current, mut previous) = unsafe { self.cframe(newest) }?;
-        let mut first = current;
+        let (mut cframe, mut first) = (newest, current);
         while !previous.is_null() {
             // SAFETY: guarded.
             let (below, next) = unsafe { self.cframe(previous) }?;
-            // SAFETY: guarded.
-            if !unsafe { self.hangs_below(current, below, &mut steps) } {
-                first = below;
-            }
-            if steps == 0 {
+            if previous <= cframe && !next.is_null() {
                 return None;
             }
-            (current, previous) = (below, next);
+            // SAFETY: guarded.
+            if !unsafe { self.hangs_below(current, below, &mut steps) } {
+                unsound += 1;
+                first = below;
+            }
+            if steps == 0 || unsound > MAX_UNSOUND {
+                return None;
+            }
+            (cframe, current, previous) = (previous, below, next);
         }
         Some(first)
     }
@@ -283,7 +293,10 @@ impl CPython {
             // SAFETY: what a live frame names is an object; elsewhere loads are guarded.
             if !is_shim && unsafe { self.is_function::<M>(code) } {
                 let first = code.addr().wrapping_add(layout.code.instructions) as u64;
-                #[expect(clippy::cast_possible_truncation, reason = "no function has 2³² instructions; -1 before the first")]
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    reason = "no function has 2³² instructions; -1 before the first"
+                )]
                 let index = (instr.wrapping_sub(first).cast_signed() >> 1) as u32;
                 // SAFETY: is_function() said that it is a code object, and its frame owns it.
                 let key = unsafe { self.key_of::<M>(code, &mut last_file) };
