@@ -331,6 +331,19 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_asks_for_time_gets_it_even_from_flush() {
+        let later = Answer::Text(429, "Retry-After: 100\r\n".to_owned(), String::new());
+        let server = Server::start([later]);
+        let running = Running::start(&config(&server.address), impatient());
+        running.uploader.send(vec![profile()]);
+        assert!(!running.uploader.flush(Duration::ZERO));
+        server.request();
+        assert!(!running.uploader.flush(Duration::from_millis(50)));
+        assert!(server.so_far().is_empty());
+        assert_eq!(running.stats().queued, tally(2, 100));
+    }
+
+    #[test]
     fn a_refused_profile_is_told_with_the_server_s_words_and_the_setting() {
         let (stats, warnings, requests) = sent([answer(401, r#"{"code":"unauthenticated","message":"no org id"}"#)]);
         assert_eq!((stats.refused, stats.profiles_refused, requests.len()), (tally(2, 100), 1, 1));
