@@ -7,3 +7,28 @@ pub(crate) fn unix_nanos() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
+
+/// CPU time of the whole process, nanoseconds.
+pub(crate) fn process_cpu_ns() -> u64 {
+    read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)
+}
+
+/// CPU time of a thread of this process; `None` if there is no such thread.
+pub(crate) fn thread_cpu_ns(tid: i32) -> Option<u64> {
+    read(thread_cpu_clock(tid))
+}
+
+/// The kernel's clock id of a thread's CPU time (CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED), good from any thread.
+pub(crate) fn thread_cpu_clock(tid: i32) -> libc::clockid_t {
+    (!tid << 3) | 6
+}
+
+/// Nanoseconds of a clock.
+pub(crate) fn read(clock: libc::clockid_t) -> Option<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid to write to; an unknown clock is an error, not undefined.
+    let done = unsafe { libc::clock_gettime(clock, &raw mut time) } == 0;
+    let nanos =
+        u64::try_from(time.tv_sec).ok()?.checked_mul(1_000_000_000)?.checked_add(u64::try_from(time.tv_nsec).ok()?)?;
+    done.then_some(nanos)
+}

@@ -10,6 +10,8 @@ pub enum ErrorKind {
     InvalidConfig,
     /// A profiler runs in this process already.
     AlreadyRunning,
+    /// Profiling is switched off by a setting. Nothing was started.
+    Disabled,
     /// This platform or runtime version cannot be sampled. Spans go on working.
     Unsupported,
     /// The kernel refused a timer, a signal or a mapping, or a file could not be written.

@@ -8,18 +8,28 @@ mod error;
 mod messages;
 #[forbid(unsafe_code)]
 mod profile;
+#[forbid(unsafe_code)]
+mod profiler;
 mod sample;
+#[forbid(unsafe_code)]
 mod stats;
 #[forbid(unsafe_code)]
 mod upload;
 pub mod wire;
 
 pub use config::{Config, Secret, TraceIdLabel, parse_bool, parse_duration};
-pub use context::span_slot::{MAX_NAME_BYTES, SpanRecord};
+pub use context::fork::forked;
+pub use context::names::{is_sampled, span_ended};
+pub use context::span_record::{MAX_NAME_BYTES, SpanRecord};
+pub use context::span_slot::{SpanContext, span_end, span_start};
 pub use context::tags::TagSetId;
-pub use context::threads::ThreadRecord;
 pub use error::{Error, ErrorKind};
 pub use messages::{Level, Message};
 pub use profile::profile_type::{ProfileType, ProfileTypeId};
-pub use sample::runtime::{Context, Drain, Frame, FrameWriter, MAX_FRAMES, Repair, Runtime};
+pub use profiler::Profiler;
+pub use sample::frame_pointer::walk_frame_pointers;
+pub use sample::runtime::{Context, Drain, DrainPermit, Frame, FrameWriter, MAX_FRAMES, Repair, Runtime};
+pub use sample::safe_load::{enable_safe_load, safe_load, safe_load_u32};
+pub use sample::threads::{ThreadRecord, set_thread_tags, thread_started};
+pub use sample::timer::SampleClock;
 pub use stats::{Stats, Tally};

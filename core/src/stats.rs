@@ -82,12 +82,14 @@ pub struct Stats {
     pub profiles_refused: u64,
     /// Requests made again after one that failed.
     pub retries: u64,
-    /// Samples whose span's definition was lost, which therefore count as outside spans.
+    /// Samples whose span's name and trace id were lost; they carry the span id alone.
     pub spans_lost: u64,
     /// Samples whose span name became "(other)", as there were too many names in a window.
     pub names_cut: u64,
     /// Frames that could not be resolved to a function.
     pub frames_unresolved: u64,
+    /// Tag sets left out since the process started, as 1,024 were alive.
+    pub tag_sets_lost: u64,
     /// Threads that have a timer now.
     pub threads: u64,
     /// Threads that could not get a timer.
@@ -130,6 +132,29 @@ pub(crate) enum Fate {
 }
 
 impl Counters {
+    /// The part of [`Stats`] that is counted here; the tallies from `encoded` on add up.
+    pub(crate) fn snapshot(&self) -> Stats {
+        let _moving = self.moving();
+        Stats {
+            dropped_window: self.dropped_window.get(),
+            encoded: self.encoded.get(),
+            queued: self.queued.get(),
+            uploaded: self.uploaded.get(),
+            refused: self.refused.get(),
+            dropped_queue: self.dropped_queue.get(),
+            dropped_old: self.dropped_old.get(),
+            discarded: self.discarded.get(),
+            profiles_uploaded: self.profiles_uploaded.load(Ordering::Relaxed),
+            profiles_refused: self.profiles_refused.load(Ordering::Relaxed),
+            retries: self.retries.load(Ordering::Relaxed),
+            spans_lost: self.spans_lost.load(Ordering::Relaxed),
+            names_cut: self.names_cut.load(Ordering::Relaxed),
+            frames_unresolved: self.frames_unresolved.load(Ordering::Relaxed),
+            last_error: self.last_error(),
+            ..Stats::default()
+        }
+    }
+
     /// Counts a profile that was encoded and is now queued.
     pub(crate) fn queue(&self, tally: Tally) {
         let _moving = self.moving();
@@ -154,21 +179,6 @@ impl Counters {
             Fate::DroppedQueue => self.dropped_queue.add(tally),
             Fate::DroppedOld => self.dropped_old.add(tally),
         }
-    }
-
-    /// Copies the tallies from `encoded` on, in a state in which they add up.
-    pub(crate) fn read_upload(&self, stats: &mut Stats) {
-        let _moving = self.moving();
-        stats.encoded = self.encoded.get();
-        stats.queued = self.queued.get();
-        stats.uploaded = self.uploaded.get();
-        stats.refused = self.refused.get();
-        stats.dropped_queue = self.dropped_queue.get();
-        stats.dropped_old = self.dropped_old.get();
-        stats.discarded = self.discarded.get();
-        stats.profiles_uploaded = self.profiles_uploaded.load(Ordering::Relaxed);
-        stats.profiles_refused = self.profiles_refused.load(Ordering::Relaxed);
-        stats.retries = self.retries.load(Ordering::Relaxed);
     }
 
     fn moving(&self) -> std::sync::MutexGuard<'_, ()> {

@@ -15,6 +15,7 @@ pub use environment::{parse_bool, parse_duration};
 pub(crate) use settings::{HttpTarget, Settings, Target, check_tag_name, cut_value};
 
 use crate::error::Error;
+use crate::sample::timer::SampleClock;
 
 /// A value that is never shown: not in Debug, not in messages.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -59,8 +60,10 @@ pub struct Config {
     pub http_headers: Vec<(String, Secret)>,
     /// Labels of every series, at most 20. Of two with the same name the later one counts.
     pub tags: Vec<(String, String)>,
-    /// Samples a second of CPU time, 1 to 1000.
+    /// Samples a second of CPU time, 1 to 1000 (to 10000 by wall time).
     pub sample_rate: u32,
+    /// What timers count. Anything but CPU time is for stress tests.
+    pub clock: SampleClock,
     /// Time between two uploads, 1 s to 10 min.
     pub upload_interval: Duration,
     /// Whether samples carry `trace_id`.
@@ -88,6 +91,7 @@ impl Default for Config {
             http_headers: Vec::new(),
             tags: Vec::new(),
             sample_rate: 100,
+            clock: SampleClock::Cpu,
             upload_interval: Duration::from_secs(10),
             trace_id: TraceIdLabel::Auto,
             span_names: true,

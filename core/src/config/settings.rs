@@ -11,6 +11,7 @@ use ureq::http::{HeaderMap, HeaderName, HeaderValue};
 use super::address::{self, Address};
 use super::{Config, TraceIdLabel};
 use crate::error::Error;
+use crate::sample::timer::SampleClock;
 
 /// Labels a user may add to every series; servers take 30 in all.
 const MAX_TAGS: usize = 20;
@@ -48,6 +49,7 @@ pub(crate) struct Settings {
     pub(crate) application_name: String,
     pub(crate) target: Target,
     pub(crate) sample_rate: u32,
+    pub(crate) clock: SampleClock,
     /// CPU nanoseconds between two samples.
     pub(crate) period_ns: i64,
     pub(crate) upload_interval: Duration,
@@ -70,8 +72,10 @@ impl Config {
                 "the name of the service, the same as service.name of its traces",
             ));
         }
-        if !(1..=1000).contains(&self.sample_rate) {
-            return Err(Error::invalid("sample_rate", self.sample_rate, "1 to 1000 samples a second"));
+        let max_rate = if self.clock == SampleClock::Cpu { 1_000 } else { 10_000 };
+        if !(1..=max_rate).contains(&self.sample_rate) {
+            let allowed = format!("1 to {max_rate} samples a second");
+            return Err(Error::invalid("sample_rate", self.sample_rate, &allowed));
         }
         if !(Duration::from_secs(1)..=Duration::from_secs(600)).contains(&self.upload_interval) {
             return Err(Error::invalid("upload_interval", format!("{:?}", self.upload_interval), "1 s to 10 min"));
@@ -96,6 +100,7 @@ impl Config {
             application_name: application_name.to_owned(),
             target,
             sample_rate: self.sample_rate,
+            clock: self.clock,
             period_ns: 1_000_000_000 / i64::from(self.sample_rate),
             upload_interval: self.upload_interval,
             trace_id: self.trace_id,

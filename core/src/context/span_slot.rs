@@ -1,96 +1,220 @@
-//! The record that says which span a thread is in, as the signal handler reads it.
+//! The core's own context, for hosts that have none: a stack of spans a thread, moved by `span_start` and `span_end`.
 //!
-//! A host publishes a pointer to a [`SpanRecord`] in whatever its runtime switches for it: the core's slot for
-//! [`span_start`](crate::span_start), an own ContextVar in Python, a block in Ruby and .NET. Who publishes is the
-//! thread itself, and who reads is a signal handler on that same thread, so a plain store is enough: the handler
-//! sees the old pointer or the new one, never half of one.
+//! Entries are written whole before the current span's pointer moves to them, and are not written again before it has
+//! moved away, so the handler on the same thread reads one whole span at any instant.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::collections::hash_map;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The longest span name that is kept, in bytes.
-pub const MAX_NAME_BYTES: usize = 256;
+use super::span_record::{MAX_NAME_BYTES, SpanRecord, cut};
 
-/// A span, as published to the sampler.
-///
-/// Who makes one keeps it, and the name it points to, alive for as long as any thread may be in the span, and does
-/// not change them meanwhile: a name that changes is told with [`span_ended`](crate::span_ended).
-#[repr(C)]
+/// Which span: a span id, and the trace it belongs to where that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SpanContext {
+    /// High and low half of the trace id; zeros = unknown.
+    pub trace_id: [u64; 2],
+    /// Not 0; a span with id 0 counts as outside spans.
+    pub span_id: u64,
+}
+
+impl From<u64> for SpanContext {
+    fn from(span_id: u64) -> Self {
+        Self { trace_id: [0, 0], span_id }
+    }
+}
+
+/// The current span of one thread, where the handler finds it.
 #[derive(Debug)]
-pub struct SpanRecord {
-    trace_id: [u64; 2],
-    span_id: u64,
-    name: *const u8,
-    name_len: u32,
-    /// The window in which the span's definition was last written to a ring; 0 = never. The handler's own.
-    defined_in: AtomicU32,
+pub(crate) struct Slot {
+    current: AtomicPtr<SpanRecord>,
 }
 
-const _: () = assert!(size_of::<SpanRecord>() == 40);
+impl Slot {
+    #[inline]
+    pub(crate) fn current(&self) -> *const SpanRecord {
+        self.current.load(Ordering::Relaxed)
+    }
+}
 
-// SAFETY: the pointer is only read, and who publishes a record promises that its name lives and stays as it is.
-unsafe impl Send for SpanRecord {}
-// SAFETY: as above; `defined_in` is atomic.
-unsafe impl Sync for SpanRecord {}
+/// A span with room for its name beside it, at an address that does not move.
+struct Entry {
+    record: SpanRecord,
+    name: [u8; MAX_NAME_BYTES],
+}
 
-impl SpanRecord {
-    /// A record of a span. The name is cut at [`MAX_NAME_BYTES`], at a character's start.
-    ///
-    /// # Safety
-    /// `name` stays valid and unchanged for as long as the record is published anywhere.
-    pub unsafe fn new(trace_id: [u64; 2], span_id: u64, name: &str) -> Self {
+/// A thread's stack of spans. Entries above `depth` are kept for the next span.
+struct Spans {
+    tid: i32,
+    slot: &'static Slot,
+    #[expect(clippy::vec_box, reason = "a published record must not move when the stack grows")]
+    entries: Vec<Box<Entry>>,
+    depth: usize,
+}
+
+thread_local! {
+    static SPANS: RefCell<Spans> = RefCell::new(Spans::new());
+}
+
+/// Slots by thread. A thread's spans and the sampler's record of it each hold a claim: who comes first makes the slot,
+/// so spans that are open when a profiler starts are known to it.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    by_tid: Option<HashMap<i32, Claimed>>,
+    /// For new threads: a slot is never freed, since a late handler may look at it.
+    unused: Vec<&'static Slot>,
+}
+
+#[derive(Debug)]
+struct Claimed {
+    slot: &'static Slot,
+    claims: u32,
+}
+
+static SLOTS: Mutex<Slots> = Mutex::new(Slots { by_tid: None, unused: Vec::new() });
+
+pub(crate) fn lock() -> MutexGuard<'static, Slots> {
+    SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The slot of a thread, to be released.
+pub(crate) fn claim(tid: i32) -> &'static Slot {
+    let mut slots = lock();
+    let Slots { by_tid, unused } = &mut *slots;
+    let claimed = by_tid.get_or_insert_default().entry(tid).or_insert_with(|| {
+        let slot = unused.pop();
+        let slot = slot.unwrap_or_else(|| Box::leak(Box::new(Slot { current: AtomicPtr::new(ptr::null_mut()) })));
+        Claimed { slot, claims: 0 }
+    });
+    claimed.claims += 1;
+    claimed.slot
+}
+
+/// Gives a claim back; the last one frees the slot for another thread.
+pub(crate) fn release(tid: i32) {
+    let mut slots = lock();
+    let Slots { by_tid, unused } = &mut *slots;
+    let Some(hash_map::Entry::Occupied(mut claimed)) = by_tid.as_mut().map(|slots| slots.entry(tid)) else { return };
+    claimed.get_mut().claims -= 1;
+    if claimed.get().claims == 0 {
+        unused.push(claimed.remove().slot);
+    }
+}
+
+/// The kernel's id of the calling thread.
+pub(crate) fn tid() -> i32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// Makes `id` the calling thread's current span until the matching [`span_end`]; spans nest.
+///
+/// The name is cut at 256 bytes. Never fails, works whether or not a profiler runs. Hot: about 20 ns, no lock, no
+/// allocation once a thread's stack of spans has been as deep.
+pub fn span_start(id: impl Into<SpanContext>, name: &str) {
+    let id = id.into();
+    let _ = SPANS.try_with(|spans| spans.borrow_mut().push(id, name));
+}
+
+/// Ends the span that the calling thread started last; the one around it is current again. Without one: nothing.
+pub fn span_end() {
+    let _ = SPANS.try_with(|spans| spans.borrow_mut().pop());
+}
+
+impl Spans {
+    fn new() -> Self {
+        let tid = tid();
+        let slot = claim(tid);
+        Self { tid, slot, entries: Vec::new(), depth: 0 }
+    }
+
+    fn push(&mut self, id: SpanContext, name: &str) {
         let name = cut(name);
-        Self {
-            trace_id,
-            span_id,
-            name: name.as_ptr(),
-            #[expect(clippy::cast_possible_truncation, reason = "cut() leaves at most 256 bytes")]
-            name_len: name.len() as u32,
-            defined_in: AtomicU32::new(0),
+        if self.entries.len() == self.depth {
+            // SAFETY: the name is static.
+            let record = unsafe { SpanRecord::new([0, 0], 0, "") };
+            self.entries.push(Box::new(Entry { record, name: [0; MAX_NAME_BYTES] }));
         }
+        let entry = &mut *self.entries[self.depth];
+        entry.name[..name.len()].copy_from_slice(name.as_bytes());
+        let kept = str::from_utf8(&entry.name[..name.len()]).unwrap_or_default();
+        // SAFETY: the name lies in the same box as the record and is written only after the record is current no more.
+        let record = unsafe { SpanRecord::new(id.trace_id, id.span_id, kept) };
+        entry.record = record;
+        self.depth += 1;
+        self.publish(&raw const self.entries[self.depth - 1].record);
     }
 
-    /// High and low half.
-    #[inline]
-    pub fn trace_id(&self) -> [u64; 2] {
-        self.trace_id
+    fn pop(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+        let outer = self.depth.checked_sub(1).map_or(ptr::null(), |at| &raw const self.entries[at].record);
+        self.publish(outer);
     }
 
-    /// Not 0 for a span.
-    #[inline]
-    pub fn span_id(&self) -> u64 {
-        self.span_id
-    }
-
-    #[inline]
-    pub(crate) fn name_parts(&self) -> (*const u8, usize) {
-        (self.name, self.name_len as usize)
-    }
-
-    /// Whether the ring of this window has the span's definition. Handler only; Relaxed: a second definition is harmless.
-    #[inline]
-    pub(crate) fn is_defined_in(&self, window: u32) -> bool {
-        self.defined_in.load(Ordering::Relaxed) == window
-    }
-
-    #[inline]
-    pub(crate) fn set_defined_in(&self, window: u32) {
-        self.defined_in.store(window, Ordering::Relaxed);
+    /// The handler runs on this thread, so the compiler's order is all the order there is.
+    fn publish(&self, record: *const SpanRecord) {
+        compiler_fence(Ordering::Release);
+        self.slot.current.store(record.cast_mut(), Ordering::Relaxed);
+        compiler_fence(Ordering::Release);
     }
 }
 
-/// The longest start of `name` that has at most [`MAX_NAME_BYTES`] and ends between characters.
-pub(crate) fn cut(name: &str) -> &str {
-    &name[..name.floor_char_boundary(MAX_NAME_BYTES)]
+impl Drop for Spans {
+    fn drop(&mut self) {
+        self.publish(ptr::null());
+        release(self.tid);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn current() -> Option<(u64, String)> {
+        let slot = claim(tid());
+        let span = slot.current();
+        release(tid());
+        // SAFETY: null, or current on this very thread.
+        let span = unsafe { span.as_ref() }?;
+        let (name, length) = span.name_parts();
+        // SAFETY: the span is current, so its name is there.
+        let name = unsafe { std::slice::from_raw_parts(name, length) };
+        Some((span.span_id(), String::from_utf8(name.to_vec()).unwrap()))
+    }
+
     #[test]
-    fn a_long_name_is_cut_between_characters() {
-        let name = format!("{}é", "x".repeat(255));
-        assert_eq!(cut(&name), "x".repeat(255));
-        assert_eq!(cut("GET /"), "GET /");
+    fn spans_nest_and_an_end_too_many_does_nothing() {
+        assert_eq!(current(), None);
+        span_start(1, "outer");
+        span_start(2, &"x".repeat(300));
+        assert_eq!(current(), Some((2, "x".repeat(256))));
+        span_end();
+        assert_eq!(current(), Some((1, "outer".into())));
+        span_start(3, "sibling");
+        assert_eq!(current(), Some((3, "sibling".into())));
+        for _ in 0..5 {
+            span_end();
+        }
+        assert_eq!(current(), None);
+    }
+
+    #[test]
+    fn a_slot_is_reused_after_its_thread_and_its_record_let_go() {
+        let (tid, slot) = std::thread::spawn(|| {
+            span_start(9, "never ended");
+            (tid(), ptr::from_ref(claim(tid())).addr())
+        })
+        .join()
+        .unwrap();
+        let held = lock();
+        assert!(held.unused.iter().all(|unused| ptr::from_ref(*unused).addr() != slot), "a record holds it");
+        drop(held);
+        release(tid);
+        let held = lock();
+        let unused = held.unused.iter().find(|unused| ptr::from_ref(**unused).addr() == slot).unwrap();
+        assert!(unused.current().is_null());
     }
 }

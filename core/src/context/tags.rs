@@ -20,6 +20,42 @@ pub struct TagSetId(pub(crate) u32);
 impl TagSetId {
     /// No tags.
     pub const EMPTY: Self = Self(0);
+
+    /// This set with `tags` added, the new values winning; held until [`release`](Self::release). The empty set, counted,
+    /// when 1,024 sets are alive. About 200 ns and a lock: not from a signal handler.
+    #[must_use]
+    pub fn with(self, tags: &[(String, String)]) -> Self {
+        let mut table = lock();
+        let table = table.get_or_insert_default();
+        let mut merged: Vec<(String, String)> = table.get(self).to_vec();
+        for (name, value) in tags {
+            match merged.binary_search_by(|(known, _)| known.cmp(name)) {
+                Ok(at) => merged[at].1.clone_from(value),
+                Err(at) => merged.insert(at, (name.clone(), value.clone())),
+            }
+        }
+        table.intern(merged)
+    }
+
+    /// This set without the given pairs; held until [`release`](Self::release).
+    #[must_use]
+    pub fn without(self, tags: &[(String, String)]) -> Self {
+        let mut table = lock();
+        let table = table.get_or_insert_default();
+        let left = table.get(self).iter().filter(|pair| !tags.contains(pair)).cloned().collect();
+        table.intern(left)
+    }
+
+    /// Ends one holder's claim.
+    pub fn release(self) {
+        if let Some(table) = lock().as_mut() {
+            let window = table.window;
+            if let Some(slot) = table.slots.get_mut(self.0 as usize) {
+                slot.holders = slot.holders.saturating_sub(1);
+                slot.released_in = window;
+            }
+        }
+    }
 }
 
 /// Names and values, sorted by name, no name twice.
@@ -48,42 +84,6 @@ pub(crate) fn lock() -> MutexGuard<'static, Option<Table>> {
     TABLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The set `outer` with `tags` added, inner values winning, held until [`release`]. The empty set when the table is full.
-pub fn extend(outer: TagSetId, tags: &[(String, String)]) -> TagSetId {
-    let mut table = lock();
-    let table = table.get_or_insert_with(Table::default);
-    let mut merged: Vec<(String, String)> = table.get(outer).iter().cloned().collect();
-    for (name, value) in tags {
-        match merged.binary_search_by(|(known, _)| known.cmp(name)) {
-            Ok(at) => merged[at].1.clone_from(value),
-            Err(at) => merged.insert(at, (name.clone(), value.clone())),
-        }
-    }
-    table.intern(merged)
-}
-
-/// The set `outer` without the given pairs, held until [`release`].
-pub fn without(outer: TagSetId, tags: &[(String, String)]) -> TagSetId {
-    let mut table = lock();
-    let table = table.get_or_insert_with(Table::default);
-    let left = table.get(outer).iter().filter(|pair| !tags.contains(pair)).cloned().collect();
-    table.intern(left)
-}
-
-/// Ends one holder's claim on a set.
-pub fn release(id: TagSetId) {
-    if id == TagSetId::EMPTY {
-        return;
-    }
-    if let Some(table) = lock().as_mut() {
-        let window = table.window;
-        if let Some(slot) = table.slots.get_mut(id.0 as usize) {
-            slot.holders = slot.holders.saturating_sub(1);
-            slot.released_in = window;
-        }
-    }
-}
-
 /// The tags of a set.
 pub(crate) fn get(id: TagSetId) -> Tags {
     lock().as_ref().map_or_else(|| Arc::from([]), |table| table.get(id))
@@ -94,10 +94,10 @@ pub(crate) fn overflowed() -> u64 {
     lock().as_ref().map_or(0, |table| table.overflowed)
 }
 
-/// Tells the table that a window was cut: what was let go before the one before may be reused.
-pub(crate) fn next_window(window: u32) {
+/// Tells the table that a window was cut: what was let go before the last one may be reused.
+pub(crate) fn next_window() {
     if let Some(table) = lock().as_mut() {
-        table.window = window;
+        table.window = table.window.wrapping_add(1);
     }
 }
 
@@ -140,5 +140,44 @@ impl Table {
         let id = id as u32;
         self.by_tags.insert(tags, id);
         TagSetId(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tag(name: &str, value: &str) -> (String, String) {
+        (name.into(), value.into())
+    }
+
+    #[test]
+    fn inner_tags_win_and_equal_sets_are_one() {
+        let outer = TagSetId::EMPTY.with(&[tag("region", "eu"), tag("tier", "web")]);
+        let inner = outer.with(&[tag("region", "us")]);
+        assert_eq!(*get(inner), [tag("region", "us"), tag("tier", "web")]);
+        let again = TagSetId::EMPTY.with(&[tag("tier", "web"), tag("region", "us")]);
+        assert_eq!(again, inner);
+        let left = inner.without(&[tag("region", "us"), tag("tier", "other")]);
+        assert_eq!(*get(left), [tag("tier", "web")]);
+        assert_eq!(left.without(&[tag("tier", "web")]), TagSetId::EMPTY);
+        for id in [outer, inner, again, left] {
+            id.release();
+        }
+    }
+
+    #[test]
+    fn a_full_table_counts_and_reuses_what_nobody_holds_two_windows_later() {
+        let mut table = Table::default();
+        let ids: Vec<TagSetId> = (0..MAX_SETS).map(|n| table.intern(vec![tag("n", &n.to_string())])).collect();
+        assert_eq!(table.intern(vec![tag("n", "one more")]), TagSetId::EMPTY);
+        assert_eq!(table.overflowed, 1);
+        table.slots[ids[5].0 as usize].holders = 0;
+        table.slots[ids[5].0 as usize].released_in = 3;
+        table.window = 4;
+        assert_eq!(table.intern(vec![tag("n", "too early")]), TagSetId::EMPTY, "rings may still name the set");
+        table.window = 5;
+        assert_eq!(table.intern(vec![tag("n", "now")]), ids[5]);
+        assert_eq!(*table.get(ids[5]), [tag("n", "now")]);
     }
 }

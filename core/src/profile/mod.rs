@@ -1,5 +1,7 @@
 //! Stage 3: sum the samples of a window and encode them.
 
+pub(crate) mod aggregate;
+mod cut;
 pub(crate) mod pprof;
 pub(crate) mod profile_type;
 mod rank;

@@ -275,7 +275,7 @@ mod tests {
     }
 
     fn sample(stack: u32, span: Option<u32>, tags: u32, value: i64) -> WindowSample {
-        WindowSample { profile_type: ProfileTypeId::CPU, stack, span, tags, value, count: 1 }
+        WindowSample { profile_type: ProfileTypeId::TIMER, stack, span, tags, value, count: 1 }
     }
 
     fn tags(pairs: &[(&str, &str)]) -> Arc<[(String, String)]> {

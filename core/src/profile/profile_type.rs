@@ -18,18 +18,22 @@ pub struct ProfileType {
 pub struct ProfileTypeId(pub u8);
 
 impl ProfileTypeId {
-    /// CPU time by timer: registered first in every profiler.
-    pub const CPU: Self = Self(0);
+    /// Time by timer: registered first in every profiler.
+    pub const TIMER: Self = Self(0);
 }
 
 impl ProfileType {
     /// CPU nanoseconds, sampled every `period_ns`.
     pub(crate) fn process_cpu(period_ns: i64) -> Self {
-        Self {
-            name: "process_cpu",
-            sample_type: ("cpu", "nanoseconds"),
-            period_type: ("cpu", "nanoseconds"),
-            period: period_ns,
-        }
+        Self::nanoseconds("process_cpu", "cpu", period_ns)
+    }
+
+    /// Wall-clock nanoseconds, sampled every `period_ns`.
+    pub(crate) fn wall(period_ns: i64) -> Self {
+        Self::nanoseconds("wall", "wall", period_ns)
+    }
+
+    fn nanoseconds(name: &'static str, kind: &'static str, period: i64) -> Self {
+        Self { name, sample_type: (kind, "nanoseconds"), period_type: (kind, "nanoseconds"), period }
     }
 }

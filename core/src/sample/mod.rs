@@ -1,4 +1,11 @@
 //! Stage 2: what is the thread executing?
 
+pub(crate) mod frame_pointer;
+pub(crate) mod handler;
 pub(crate) mod own_thread;
+pub(crate) mod ring;
 pub(crate) mod runtime;
+pub(crate) mod safe_load;
+pub(crate) mod threads;
+pub(crate) mod timer;
+pub(crate) mod wake;

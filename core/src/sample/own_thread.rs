@@ -1,9 +1,76 @@
-//! The profiler's own threads.
+//! The profiler's own threads: they take none of the host's signals and are not sampled.
 
-use std::io;
-use std::thread::{Builder, JoinHandle};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::{io, mem, ptr, thread};
 
-/// Starts a thread of the profiler.
-pub(crate) fn spawn(name: &str, f: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
-    Builder::new().name(name.to_owned()).spawn(f)
+use crate::clock;
+use crate::context::span_slot::tid;
+
+static ENDED_CPU_NS: AtomicU64 = AtomicU64::new(0);
+static TIDS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
+
+/// Starts a thread with every signal blocked from its first instruction on; it is known as ours when this returns.
+pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let (known, is_known) = mpsc::channel();
+    let blocked = BlockedSignals::new();
+    let thread = thread::Builder::new().name(name.into()).stack_size(1 << 20).spawn(move || {
+        let tid = tid();
+        lock().push(tid);
+        let _ = known.send(());
+        body();
+        let mut tids = lock();
+        ENDED_CPU_NS.fetch_add(clock::thread_cpu_ns(tid).unwrap_or(0), Ordering::Relaxed);
+        tids.retain(|&other| other != tid);
+    });
+    drop(blocked);
+    let _ = is_known.recv();
+    thread
+}
+
+/// Kernel ids of the threads that run now.
+pub(crate) fn tids() -> Vec<i32> {
+    lock().clone()
+}
+
+/// CPU time that they and their predecessors used in this process, nanoseconds.
+pub(crate) fn cpu_ns() -> u64 {
+    let tids = lock();
+    let running: u64 = tids.iter().copied().filter_map(clock::thread_cpu_ns).sum();
+    running + ENDED_CPU_NS.load(Ordering::Relaxed)
+}
+
+/// In the child after fork none of them runs.
+pub(crate) fn forget() {
+    lock().clear();
+    ENDED_CPU_NS.store(0, Ordering::Relaxed);
+}
+
+pub(crate) fn lock() -> std::sync::MutexGuard<'static, Vec<i32>> {
+    TIDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// All signals blocked on the calling thread for as long as it lives; a thread inherits that when it is made.
+struct BlockedSignals(libc::sigset_t);
+
+impl BlockedSignals {
+    fn new() -> Self {
+        // SAFETY: a sigset_t is plain bits, and sigfillset sets each of them.
+        let mut all: libc::sigset_t = unsafe { mem::zeroed() };
+        // SAFETY: `all` is a valid set to write to.
+        unsafe { libc::sigfillset(&raw mut all) };
+        let mut before = all;
+        // SAFETY: both sets are valid; only the calling thread's mask changes.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };
+        Self(before)
+    }
+}
+
+impl Drop for BlockedSignals {
+    fn drop(&mut self) {
+        // SAFETY: the set is the mask that `new` read.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
 }

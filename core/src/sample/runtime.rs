@@ -6,9 +6,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::context::span_slot::SpanRecord;
+use crate::context::span_record::SpanRecord;
 use crate::context::tags::TagSetId;
-use crate::context::threads::ThreadRecord;
+use crate::sample::threads::ThreadRecord;
 
 /// The most frames kept of one stack; deeper ones lose their root end, as servers would otherwise cut the leaf.
 pub const MAX_FRAMES: usize = 512;
@@ -32,6 +32,7 @@ pub struct FrameWriter<'ring> {
     words: &'ring mut [u64],
     frames: usize,
     raw: usize,
+    cut: bool,
 }
 
 impl fmt::Debug for FrameWriter<'_> {
@@ -44,13 +45,12 @@ impl<'ring> FrameWriter<'ring> {
     /// Writes into `words`, which is as long as there is room for.
     #[inline]
     pub fn new(words: &'ring mut [u64]) -> Self {
-        Self { words, frames: 0, raw: 0 }
+        Self { words, frames: 0, raw: 0, cut: false }
     }
 
-    /// Adds a frame, leaf first. False: there is no more room, stop walking.
+    /// Adds a frame, leaf first, before all raw words. False: there is no more room, stop walking.
     #[inline]
     pub fn push(&mut self, word: u64) -> bool {
-        debug_assert!(self.raw == 0, "frames come before raw words");
         if self.frames >= MAX_FRAMES {
             return false;
         }
@@ -60,7 +60,10 @@ impl<'ring> FrameWriter<'ring> {
                 self.frames += 1;
                 true
             }
-            None => false,
+            None => {
+                self.cut = true;
+                false
+            }
         }
     }
 
@@ -73,20 +76,23 @@ impl<'ring> FrameWriter<'ring> {
                 self.raw += 1;
                 true
             }
-            _ => false,
+            place => {
+                self.cut |= place.is_none();
+                false
+            }
         }
-    }
-
-    /// Forgets all that was pushed: for a walk that must start again.
-    #[inline]
-    pub fn clear(&mut self) {
-        (self.frames, self.raw) = (0, 0);
     }
 
     /// Frames pushed so far.
     #[inline]
     pub fn frames(&self) -> usize {
         self.frames
+    }
+
+    /// Whether a word found no room, other than by [`MAX_FRAMES`].
+    #[inline]
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// Raw words pushed so far.
@@ -127,6 +133,20 @@ pub enum Drain {
     Requested,
 }
 
+/// Proof that the host's lock is held, without which rings may not be read: see [`Runtime::request_drain`].
+#[derive(Debug)]
+pub struct DrainPermit(());
+
+impl DrainPermit {
+    /// Makes one.
+    ///
+    /// # Safety
+    /// The caller holds whatever lock its runtime needs for `resolve` and `repair`, as long as the permit lives.
+    pub unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
 /// A host language, as the sampler sees it. One a process, alive for ever.
 ///
 /// # Safety
@@ -153,7 +173,8 @@ pub unsafe trait Runtime: Send + Sync {
         thread.slot_context()
     }
 
-    /// Pushes the stack of the interrupted thread, leaf first. A word is at least unique while its window lasts.
+    /// Pushes the stack of the interrupted thread, leaf first. A word means one place in code for at least as long as a
+    /// window lasts. The sixteen highest words are the core's own.
     ///
     /// # Safety
     /// Called by the handler (`ucontext` is the interrupted state), or on the thread itself with a null `ucontext`.
@@ -170,5 +191,24 @@ pub unsafe trait Runtime: Send + Sync {
     /// Called on each tick before rings are read. A host that can only do that under its own lock asks for it here.
     fn request_drain(&self) -> Drain {
         Drain::Now
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// Frame word n is function "fn"; words from 1,000 on are not known yet.
+    #[derive(Debug)]
+    pub(crate) struct Numbered;
+
+    // SAFETY: `walk` does nothing.
+    unsafe impl Runtime for Numbered {
+        unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, _: &mut FrameWriter<'_>) {}
+
+        fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+            let frame = |word: &u64| Frame { function: format!("f{word}").into(), ..Frame::default() };
+            words.iter().map(|word| (*word < 1_000).then(|| frame(word))).collect()
+        }
     }
 }

@@ -16,7 +16,7 @@ mod retry;
 mod test_server;
 mod worker;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -60,8 +60,10 @@ impl Default for Limits {
 /// Takes profiles and sends them where the settings say. One a profiler.
 pub(crate) struct Uploader {
     shared: Arc<Shared>,
-    /// `None` where nothing is sent.
-    thread: Option<JoinHandle<()>>,
+    /// False where nothing is sent.
+    sends: bool,
+    /// `None` where nothing is sent, and after `stop`.
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Uploader {
@@ -99,12 +101,12 @@ impl Uploader {
             } else {
                 None
             };
-        Ok(Self { shared, thread })
+        Ok(Self { shared, sends, thread: Mutex::new(thread) })
     }
 
     /// Queues profiles and counts them as encoded. Never waits; what finds no room is dropped and counted, oldest first.
     pub(crate) fn send(&self, profiles: Vec<Encoded>) {
-        if self.thread.is_none() {
+        if !self.sends {
             for profile in profiles {
                 self.shared.counters.discard(profile.tally);
             }
@@ -120,7 +122,7 @@ impl Uploader {
 
     /// Sends now what is queued, and waits until all of it is uploaded, refused or dropped. False: not within `timeout`.
     pub(crate) fn flush(&self, timeout: Duration) -> bool {
-        if self.thread.is_none() {
+        if !self.sends {
             return true;
         }
         let deadline = Instant::now() + timeout;
@@ -140,9 +142,9 @@ impl Uploader {
     }
 
     /// Tries once more to send what is queued, then ends the thread. After `timeout` at the latest, whatever a server
-    /// does, everything that was not sent is dropped and counted.
-    pub(crate) fn stop(mut self, timeout: Duration) {
-        let Some(thread) = self.thread.take() else { return };
+    /// does, everything that was not sent is dropped and counted. False: the thread had not ended by then.
+    pub(crate) fn stop(&self, timeout: Duration) -> bool {
+        let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else { return true };
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.lock();
         state.stop_by = Some(deadline);
@@ -161,6 +163,7 @@ impl Uploader {
             // It is past its last lock. One that hangs in a request is left alone: it ends itself when that returns.
             drop(thread.join());
         }
+        in_time
     }
 }
 

@@ -1,0 +1,59 @@
+//! fork: the child has one thread, no timers, and whatever locks other threads held. So the engine's static locks are
+//! held over the fork and found free in the child, which only marks that it is one; a binding rebuilds the profiler
+//! from its own hook, where allocation is safe.
+
+use std::any::Any;
+use std::cell::UnsafeCell;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static FORKED: AtomicBool = AtomicBool::new(false);
+static INSTALL: Once = Once::new();
+
+/// The locks held while a fork is under way.
+struct Held(UnsafeCell<Vec<Box<dyn Any>>>);
+
+// SAFETY: only `before`, `in_parent` and `in_child` touch it; libc calls them one after the other on the forking thread,
+// and the locks that `before` takes first keep a second forking thread out until they are released.
+unsafe impl Sync for Held {}
+
+static HELD: Held = Held(UnsafeCell::new(Vec::new()));
+type Locks = fn() -> Vec<Box<dyn Any>>;
+static LOCKS: std::sync::OnceLock<Locks> = std::sync::OnceLock::new();
+
+/// Whether this process was forked from one that profiles and has not started its own profiler yet. About 1 ns.
+#[inline]
+pub fn forked() -> bool {
+    FORKED.load(Ordering::Relaxed)
+}
+
+/// The child has dealt with it.
+pub(crate) fn clear() {
+    FORKED.store(false, Ordering::Relaxed);
+}
+
+/// Installs the hooks, once a process. `locks` takes all static locks, always in the same order.
+pub(crate) fn install(locks: Locks) {
+    INSTALL.call_once(|| {
+        let _ = LOCKS.set(locks);
+        // SAFETY: the three functions have the type that libc wants and live for ever.
+        unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
+    });
+}
+
+extern "C" fn before() {
+    let held = LOCKS.get().map_or_else(Vec::new, |locks| locks());
+    // SAFETY: see `Held`; all locks are held now.
+    unsafe { *HELD.0.get() = held };
+}
+
+extern "C" fn in_parent() {
+    // SAFETY: see `Held`. Taken out first: the last lock released lets another fork in.
+    let held = unsafe { std::mem::take(&mut *HELD.0.get()) };
+    drop(held);
+}
+
+extern "C" fn in_child() {
+    FORKED.store(true, Ordering::Relaxed);
+    in_parent();
+}

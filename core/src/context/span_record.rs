@@ -1,0 +1,96 @@
+//! The record that says which span a thread is in, as the signal handler reads it.
+//!
+//! A host publishes a pointer to a [`SpanRecord`] in whatever its runtime switches for it: the core's slot for
+//! [`span_start`](crate::span_start), an own ContextVar in Python, a block in Ruby and .NET. Who publishes is the
+//! thread itself, and who reads is a signal handler on that same thread, so a plain store is enough: the handler
+//! sees the old pointer or the new one, never half of one.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The longest span name that is kept, in bytes.
+pub const MAX_NAME_BYTES: usize = 256;
+
+/// A span, as published to the sampler.
+///
+/// Who makes one keeps it, and the name it points to, alive for as long as any thread may be in the span, and does
+/// not change them meanwhile: a name that changes is told with [`span_ended`](crate::span_ended).
+#[repr(C)]
+#[derive(Debug)]
+pub struct SpanRecord {
+    trace_id: [u64; 2],
+    span_id: u64,
+    name: *const u8,
+    name_len: u32,
+    /// The window in which the span's definition was last written to a ring; 0 = never. The handler's own.
+    defined_in: AtomicU32,
+}
+
+const _: () = assert!(size_of::<SpanRecord>() == 40);
+
+// SAFETY: the pointer is only read, and who publishes a record promises that its name lives and stays as it is.
+unsafe impl Send for SpanRecord {}
+// SAFETY: as above; `defined_in` is atomic.
+unsafe impl Sync for SpanRecord {}
+
+impl SpanRecord {
+    /// A record of a span. The name is cut at [`MAX_NAME_BYTES`], at a character's start.
+    ///
+    /// # Safety
+    /// `name` stays valid and unchanged for as long as the record is published anywhere.
+    pub unsafe fn new(trace_id: [u64; 2], span_id: u64, name: &str) -> Self {
+        let name = cut(name);
+        Self {
+            trace_id,
+            span_id,
+            name: name.as_ptr(),
+            #[expect(clippy::cast_possible_truncation, reason = "cut() leaves at most 256 bytes")]
+            name_len: name.len() as u32,
+            defined_in: AtomicU32::new(0),
+        }
+    }
+
+    /// High and low half.
+    #[inline]
+    pub fn trace_id(&self) -> [u64; 2] {
+        self.trace_id
+    }
+
+    /// Not 0 for a span.
+    #[inline]
+    pub fn span_id(&self) -> u64 {
+        self.span_id
+    }
+
+    #[inline]
+    pub(crate) fn name_parts(&self) -> (*const u8, usize) {
+        (self.name, self.name_len as usize)
+    }
+
+    /// Whether the ring of this window has the span's definition. Handler only; Relaxed: a second definition is harmless.
+    #[inline]
+    pub(crate) fn is_defined_in(&self, window: u32) -> bool {
+        self.defined_in.load(Ordering::Relaxed) == window
+    }
+
+    #[inline]
+    pub(crate) fn set_defined_in(&self, window: u32) {
+        self.defined_in.store(window, Ordering::Relaxed);
+    }
+}
+
+/// The longest start of `name` that has at most [`MAX_NAME_BYTES`] and ends between characters.
+pub(crate) fn cut(name: &str) -> &str {
+    &name[..name.floor_char_boundary(MAX_NAME_BYTES)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_name_is_cut_between_characters() {
+        let name = format!("{}é", "x".repeat(255));
+        assert_eq!(cut(&name), "x".repeat(255));
+        assert_eq!(cut("GET /"), "GET /");
+    }
+}

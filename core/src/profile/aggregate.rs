@@ -1,0 +1,462 @@
+//! Sums samples by (profile type, stack, span, tags) for one window.
+//!
+//! Stacks, frames and span names are interned for the window and leave with it; what outlives it is bounded: the frames
+//! resolved so far, and the spans of the window before, for samples that a handler was just writing at the cut.
+
+use std::collections::{HashMap, hash_map};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::cut::Cut;
+use super::profile_type::{ProfileType, ProfileTypeId};
+use crate::clock;
+use crate::context::tags::TagSetId;
+use crate::sample::ring::{Entry, Sample};
+use crate::sample::runtime::{Frame, Repair, Runtime};
+use crate::sample::threads::{Drained, Unseen, Why};
+use crate::stats::{Counters, Tally};
+
+/// Keys of a window; more cut it early.
+const MAX_KEYS: usize = 100_000;
+/// Keys after which samples are dropped: a window is cut between two drains, not within one.
+const HARD_MAX_KEYS: usize = 2 * MAX_KEYS;
+/// Frames kept resolved from one window to the next.
+const MAX_FRAMES_CACHED: usize = 65_536;
+/// Span names of a window; more become "(other)".
+const MAX_NAMES: usize = 2_048;
+/// How long a sample may wait for [`Runtime::repair`].
+const REPAIR_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Frame words from here on are the core's own; no runtime may use them.
+const RESERVED: u64 = u64::MAX - 15;
+const NO_STACK: u64 = RESERVED;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) profile_type: ProfileTypeId,
+    pub(super) stack: u32,
+    pub(super) span_id: u64,
+    pub(super) context_tags: TagSetId,
+    pub(super) thread_tags: TagSetId,
+}
+
+/// What a sample is in, apart from its stack.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    profile_type: ProfileTypeId,
+    span_id: u64,
+    context_tags: TagSetId,
+    thread_tags: TagSetId,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Span {
+    pub(super) trace_id: [u64; 2],
+    pub(super) name: Arc<str>,
+}
+
+/// A thread's newest sample, for "again".
+#[derive(Debug)]
+struct Newest {
+    place: Place,
+    frames: Vec<u64>,
+}
+
+/// A sample that its runtime could not mend yet.
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
+    place: Place,
+    tally: Tally,
+    frames: Vec<u64>,
+    raw: Vec<u64>,
+}
+
+/// The window that is being filled.
+#[derive(Debug, Default)]
+pub(super) struct Filling {
+    pub(super) words: HashMap<u64, u32>,
+    /// By the numbers in `words`.
+    pub(super) frames: Vec<Option<Arc<Frame>>>,
+    pub(super) stacks: HashMap<Box<[u64]>, u32>,
+    pub(super) samples: HashMap<Key, Tally>,
+    pub(super) spans: HashMap<u64, Span>,
+    names: HashMap<Arc<str>, ()>,
+}
+
+/// The sums so far, and what is needed to add to them.
+#[derive(Debug)]
+pub(crate) struct Aggregate {
+    profile_types: Vec<ProfileType>,
+    filling: Filling,
+    start_unix_nanos: i64,
+    start: Instant,
+    previous_spans: HashMap<u64, Span>,
+    previous_names: HashMap<u64, Box<str>>,
+    frames: HashMap<u64, Arc<Frame>>,
+    unresolved: Vec<u64>,
+    newest: HashMap<u32, Newest>,
+    waiting: Vec<Waiting>,
+    /// Samples of no handler: they are taken and added at once.
+    unseen: Tally,
+}
+
+impl Aggregate {
+    pub(crate) fn new(profile_types: Vec<ProfileType>) -> Self {
+        Self {
+            profile_types,
+            filling: Filling::default(),
+            start_unix_nanos: clock::unix_nanos(),
+            start: Instant::now(),
+            previous_spans: HashMap::new(),
+            previous_names: HashMap::new(),
+            frames: HashMap::new(),
+            unresolved: Vec::new(),
+            newest: HashMap::new(),
+            waiting: Vec::new(),
+            unseen: Tally::default(),
+        }
+    }
+
+    /// Age of the window.
+    pub(crate) fn age(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Whether the window must be cut before its time: it is full, or the wall clock jumped.
+    pub(crate) fn must_cut(&self) -> bool {
+        let expected = self.start_unix_nanos.saturating_add_unsigned(nanos(self.age()));
+        self.filling.samples.len() >= MAX_KEYS || clock::unix_nanos().abs_diff(expected) > 1_000_000_000
+    }
+
+    /// What was added without a handler.
+    pub(crate) fn unseen(&self) -> Tally {
+        self.unseen
+    }
+
+    /// Adds what `threads::drain` passes on.
+    pub(crate) fn add(&mut self, drained: Drained<'_>, runtime: &dyn Runtime, counters: &Counters) {
+        match drained {
+            Drained::Entry(thread, entry) => self.add_entry(thread, &entry, runtime, counters),
+            Drained::Gone(thread) => {
+                self.newest.remove(&thread);
+            }
+            Drained::Unseen(unseen) => self.add_unseen(unseen, counters),
+        }
+    }
+
+    /// Resolves new frame words and mends what waits, once rings are read.
+    pub(crate) fn settle(&mut self, runtime: &dyn Runtime, counters: &Counters) {
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            let late = waiting.since.elapsed() > REPAIR_TIMEOUT;
+            if runtime.repair(&mut waiting.frames, &waiting.raw) == Repair::Ready || late {
+                self.sum(waiting.place, &waiting.frames, waiting.tally, counters);
+            } else {
+                self.waiting.push(waiting);
+            }
+        }
+        if self.unresolved.is_empty() {
+            return;
+        }
+        let words = std::mem::take(&mut self.unresolved);
+        let resolved = runtime.resolve(&words);
+        for (word, frame) in words.into_iter().zip(resolved.into_iter().chain(std::iter::repeat(None))) {
+            match frame {
+                Some(frame) => self.known(word, Arc::new(frame)),
+                None => self.unresolved.push(word),
+            }
+        }
+    }
+
+    /// Swaps the window out. `final_names` are those told since the last cut.
+    pub(crate) fn cut(&mut self, final_names: HashMap<u64, Box<str>>, counters: &Counters) -> Cut {
+        let filling = std::mem::take(&mut self.filling);
+        let window = Cut {
+            start_unix_nanos: self.start_unix_nanos,
+            duration: self.age(),
+            profile_types: self.profile_types.clone(),
+            previous_spans: std::mem::replace(&mut self.previous_spans, filling.spans.clone()),
+            previous_names: std::mem::replace(&mut self.previous_names, final_names.clone()),
+            final_names,
+            filling,
+        };
+        self.start = Instant::now();
+        self.start_unix_nanos = clock::unix_nanos();
+        counters.frames_unresolved.fetch_add(self.unresolved.len() as u64, Ordering::Relaxed);
+        self.unresolved.clear();
+        if self.frames.len() > MAX_FRAMES_CACHED {
+            self.frames.clear();
+        }
+        window
+    }
+
+    fn add_entry(&mut self, thread: u32, entry: &Entry<'_>, runtime: &dyn Runtime, counters: &Counters) {
+        match entry {
+            Entry::Span { span_id, trace_id, name } => {
+                let name = self.filling.name(&String::from_utf8_lossy(name), counters);
+                self.filling.spans.insert(*span_id, Span { trace_id: *trace_id, name });
+            }
+            Entry::Sample(sample) => self.add_sample(thread, sample, runtime, counters),
+            Entry::Again { value } => {
+                let tally = Tally { samples: 1, weight: *value };
+                match self.newest.remove(&thread) {
+                    Some(newest) => {
+                        self.sum(newest.place, &newest.frames, tally, counters);
+                        self.newest.insert(thread, newest);
+                    }
+                    None => counters.dropped_window.add(tally),
+                }
+            }
+        }
+    }
+
+    fn add_sample(&mut self, thread: u32, sample: &Sample<'_>, runtime: &dyn Runtime, counters: &Counters) {
+        let place = Place {
+            profile_type: sample.profile_type,
+            span_id: sample.span_id,
+            context_tags: sample.context_tags,
+            thread_tags: sample.thread_tags,
+        };
+        let tally = Tally { samples: 1, weight: sample.value };
+        let mut newest = self.newest.remove(&thread).unwrap_or(Newest { place, frames: Vec::new() });
+        newest.place = place;
+        newest.frames.clear();
+        newest.frames.extend_from_slice(sample.frames);
+        if runtime.repair(&mut newest.frames, sample.raw) == Repair::Ready {
+            self.sum(place, &newest.frames, tally, counters);
+        } else {
+            let (frames, raw) = (newest.frames.clone(), sample.raw.to_vec());
+            self.waiting.push(Waiting { since: Instant::now(), place, tally, frames, raw });
+        }
+        self.newest.insert(thread, newest);
+    }
+
+    fn add_unseen(&mut self, unseen: Unseen, counters: &Counters) {
+        let place = Place {
+            profile_type: ProfileTypeId::TIMER,
+            span_id: 0,
+            context_tags: TagSetId::EMPTY,
+            thread_tags: TagSetId::EMPTY,
+        };
+        let tally = Tally { samples: unseen.expiries, weight: unseen.weight };
+        self.unseen += tally;
+        self.sum(place, &[word_of(unseen.why)], tally, counters);
+    }
+
+    fn sum(&mut self, place: Place, frames: &[u64], tally: Tally, counters: &Counters) {
+        let frames = if frames.is_empty() { &[NO_STACK] } else { frames };
+        if self.filling.samples.len() >= HARD_MAX_KEYS {
+            counters.dropped_window.add(tally);
+            return;
+        }
+        let stack = self.stack(frames);
+        let Place { profile_type, span_id, context_tags, thread_tags } = place;
+        *self.filling.samples.entry(Key { profile_type, stack, span_id, context_tags, thread_tags }).or_default() +=
+            tally;
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "bounded by the keys of a window times the frames of a stack")]
+    fn stack(&mut self, frames: &[u64]) -> u32 {
+        if let Some(&stack) = self.filling.stacks.get(frames) {
+            return stack;
+        }
+        for &word in frames {
+            let next = self.filling.frames.len() as u32;
+            if let hash_map::Entry::Vacant(place) = self.filling.words.entry(word) {
+                place.insert(next);
+                let known = if word >= RESERVED { Some(reserved(word)) } else { self.frames.get(&word).cloned() };
+                if known.is_none() {
+                    self.unresolved.push(word);
+                }
+                self.filling.frames.push(known);
+            }
+        }
+        let stack = self.filling.stacks.len() as u32;
+        self.filling.stacks.insert(frames.into(), stack);
+        stack
+    }
+
+    fn known(&mut self, word: u64, frame: Arc<Frame>) {
+        if let Some(&at) = self.filling.words.get(&word)
+            && let Some(place) = self.filling.frames.get_mut(at as usize)
+        {
+            *place = Some(frame.clone());
+        }
+        self.frames.insert(word, frame);
+    }
+}
+
+impl Filling {
+    pub(super) fn name(&mut self, name: &str, counters: &Counters) -> Arc<str> {
+        if let Some((known, ())) = self.names.get_key_value(name) {
+            return known.clone();
+        }
+        let name = if self.names.len() < MAX_NAMES {
+            name
+        } else {
+            counters.names_cut.fetch_add(1, Ordering::Relaxed);
+            "(other)"
+        };
+        let name: Arc<str> = name.into();
+        self.names.insert(name.clone(), ());
+        name
+    }
+}
+
+fn word_of(why: Why) -> u64 {
+    RESERVED
+        + match why {
+            Why::Starting => 1,
+            Why::Ended => 2,
+            Why::Stopped => 3,
+        }
+}
+
+fn reserved(word: u64) -> Arc<Frame> {
+    let function = match word - RESERVED {
+        0 => "(no stack)",
+        1 => "(thread starting)",
+        2 => "(thread ended)",
+        3 => "(profiler stopped)",
+        _ => "(unknown)",
+    };
+    Arc::new(Frame { function: function.into(), ..Frame::default() })
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::runtime::testing::Numbered;
+
+    const PLACE: Sample<'static> = Sample {
+        profile_type: ProfileTypeId::TIMER,
+        value: 10,
+        span_id: 0,
+        context_tags: TagSetId::EMPTY,
+        thread_tags: TagSetId::EMPTY,
+        frames: &[],
+        raw: &[],
+    };
+
+    struct Fixture {
+        aggregate: Aggregate,
+        counters: Counters,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            Self { aggregate: Aggregate::new(vec![ProfileType::process_cpu(10)]), counters: Counters::default() }
+        }
+
+        fn add(&mut self, thread: u32, entry: Entry<'_>) {
+            self.aggregate.add(Drained::Entry(thread, entry), &Numbered, &self.counters);
+        }
+
+        fn sample(&mut self, span_id: u64, frames: &[u64]) {
+            self.add(1, Entry::Sample(Sample { span_id, frames, ..PLACE }));
+        }
+
+        fn span(&mut self, span_id: u64, name: &str) {
+            self.add(1, Entry::Span { span_id, trace_id: [1, span_id], name: name.as_bytes() });
+        }
+
+        /// The window's samples as text, sorted.
+        fn cut(&mut self, final_names: &[(u64, &str)]) -> Vec<String> {
+            self.aggregate.settle(&Numbered, &self.counters);
+            let names = final_names.iter().map(|(id, name)| (*id, Box::from(*name))).collect();
+            let window = self.aggregate.cut(names, &self.counters).finish(&self.counters);
+            let mut lines: Vec<String> = window
+                .samples
+                .iter()
+                .map(|sample| {
+                    let stack = &window.stacks[sample.stack as usize];
+                    let stack: Vec<&str> =
+                        stack.iter().map(|&frame| &*window.frames[frame as usize].function).collect();
+                    let span = sample.span.map(|span| &window.spans[span as usize]);
+                    let span = span.map_or("-".into(), |span| format!("{}:{}", span.span_id, span.name));
+                    format!("{} {}x{} {span}", stack.join(";"), sample.count, sample.value)
+                })
+                .collect();
+            lines.sort();
+            lines
+        }
+    }
+
+    #[test]
+    fn equal_samples_are_summed_and_again_repeats_the_threads_newest() {
+        let mut fixture = Fixture::new();
+        fixture.span(7, "GET /");
+        fixture.sample(7, &[1, 2]);
+        fixture.add(2, Entry::Sample(Sample { frames: &[3], ..PLACE }));
+        fixture.add(1, Entry::Again { value: 30 });
+        fixture.sample(0, &[1, 2]);
+        fixture.sample(0, &[]);
+        assert_eq!(fixture.cut(&[]), ["(no stack) 1x10 -", "f1;f2 1x10 -", "f1;f2 2x40 7:GET /", "f3 1x10 -"]);
+        fixture.add(2, Entry::Again { value: 5 });
+        assert_eq!(fixture.cut(&[]), ["f3 1x5 -"], "again reaches over a cut");
+    }
+
+    #[test]
+    fn the_name_at_a_spans_end_wins_over_the_one_it_was_sampled_with() {
+        let mut fixture = Fixture::new();
+        fixture.span(7, "GET");
+        fixture.sample(7, &[1]);
+        assert_eq!(fixture.cut(&[(7, "GET /cart/{id}"), (8, "never sampled")]), ["f1 1x10 7:GET /cart/{id}"]);
+        fixture.sample(7, &[1]);
+        assert_eq!(fixture.cut(&[]), ["f1 1x10 7:GET /cart/{id}"], "a sample that was late for its window");
+    }
+
+    #[test]
+    fn a_span_whose_definition_was_lost_keeps_its_id_and_is_counted() {
+        let mut fixture = Fixture::new();
+        fixture.sample(9, &[1]);
+        assert_eq!(fixture.cut(&[]), ["f1 1x10 9:"]);
+        assert_eq!(fixture.counters.snapshot().spans_lost, 1);
+    }
+
+    #[test]
+    fn names_beyond_the_bound_become_other() {
+        let mut fixture = Fixture::new();
+        for id in 1..=MAX_NAMES as u64 + 2 {
+            fixture.span(id, &format!("name {id}"));
+            fixture.sample(id, &[1]);
+        }
+        let lines = fixture.cut(&[]);
+        assert_eq!(lines.iter().filter(|line| line.ends_with(":(other)")).count(), 2);
+        assert_eq!(fixture.counters.snapshot().names_cut, 2);
+    }
+
+    #[test]
+    fn a_window_with_too_many_keys_asks_to_be_cut_and_then_counts_what_it_drops() {
+        let mut fixture = Fixture::new();
+        for id in 1..=HARD_MAX_KEYS as u64 {
+            assert_eq!(fixture.aggregate.must_cut(), id > MAX_KEYS as u64);
+            fixture.sample(id, &[1]);
+        }
+        fixture.sample(HARD_MAX_KEYS as u64 + 1, &[1]);
+        assert_eq!(fixture.counters.snapshot().dropped_window, Tally { samples: 1, weight: 10 });
+        assert_eq!(fixture.cut(&[]).len(), HARD_MAX_KEYS);
+    }
+
+    #[test]
+    fn a_frame_that_nobody_can_name_is_counted() {
+        let mut fixture = Fixture::new();
+        fixture.sample(0, &[1_000, 1]);
+        assert_eq!(fixture.cut(&[]), ["(unknown);f1 1x10 -"]);
+        assert_eq!(fixture.counters.snapshot().frames_unresolved, 1);
+    }
+
+    #[test]
+    fn what_no_handler_saw_says_why() {
+        let mut fixture = Fixture::new();
+        let unseen = Unseen { why: Why::Ended, expiries: 2, weight: 20 };
+        fixture.aggregate.add(Drained::Unseen(unseen), &Numbered, &fixture.counters);
+        assert_eq!(fixture.cut(&[]), ["(thread ended) 2x20 -"]);
+        assert_eq!(fixture.aggregate.unseen(), Tally { samples: 2, weight: 20 });
+    }
+}

@@ -1,0 +1,359 @@
+//! Owns the threads and wires the four stages: start, flush, stop.
+//!
+//! The profiler's thread ticks every 100 ms while threads burn CPU, and ever more rarely, down to once a second, while
+//! none does. A tick checks the signal, looks for new threads, drains the rings, and cuts the window when it is due.
+
+use std::any::Any;
+use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::clock;
+use crate::config::{Config, Settings};
+use crate::context::{fork, names, span_slot, tags};
+use crate::error::{Error, ErrorKind};
+use crate::messages::{Message, Messages};
+use crate::profile::aggregate::Aggregate;
+use crate::profile::pprof::{self, EncodeOptions};
+use crate::profile::profile_type::ProfileType;
+use crate::sample::handler::{self, WAKE};
+use crate::sample::runtime::{Drain, DrainPermit, Runtime};
+use crate::sample::threads::{self, Sampling};
+use crate::sample::timer::SampleClock;
+use crate::sample::{own_thread, safe_load};
+use crate::stats::{Counters, Stats, Tally};
+use crate::upload::Uploader;
+
+const TICK: Duration = Duration::from_millis(100);
+const IDLE_TICK: Duration = Duration::from_secs(1);
+/// A window is no longer, since Grafana looks 30 s around a span and a profile is stamped with its window's start.
+const MAX_WINDOW: Duration = Duration::from_secs(15);
+/// How long a cut waits for a host that drains under its own lock.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+/// CPU time in a tick below which the process counts as idle.
+const IDLE_CPU_NS: u64 = 1_000_000;
+
+/// The profiler of this process. Clones are the same profiler.
+#[derive(Clone)]
+pub struct Profiler {
+    engine: Arc<Engine>,
+}
+
+impl fmt::Debug for Profiler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Profiler").field("config", &self.engine.config).finish_non_exhaustive()
+    }
+}
+
+struct Engine {
+    config: Config,
+    settings: Arc<Settings>,
+    runtime: &'static dyn Runtime,
+    counters: Arc<Counters>,
+    messages: Arc<Messages>,
+    aggregate: Mutex<Aggregate>,
+    uploader: Uploader,
+    /// Of profilers before this one.
+    own_cpu_before_ns: u64,
+    control: Mutex<Control>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Control {
+    stop: bool,
+    stopped: bool,
+    /// Flushes asked for, and how many of them were cut and encoded.
+    flushes: u64,
+    flushed: u64,
+    /// Drains by the host.
+    drains: u64,
+}
+
+/// The one that runs.
+static CURRENT: Mutex<Option<Arc<Engine>>> = Mutex::new(None);
+
+impl Profiler {
+    /// Checks the settings and starts sampling every thread of the process.
+    ///
+    /// Takes a few milliseconds and never waits for the server. Errors: `InvalidConfig` names the field, the value and
+    /// what is allowed; `Disabled`, `AlreadyRunning`, `System`. Nothing runs after an error.
+    pub fn start(config: Config, runtime: &'static dyn Runtime) -> Result<Self, Error> {
+        let settings = Arc::new(config.validate()?);
+        if !(settings.enabled && settings.cpu_enabled) {
+            return Err(Error::new(ErrorKind::Disabled, "profiling is switched off by configuration or environment"));
+        }
+        let mut current = lock_current();
+        if current.is_some() {
+            return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
+        }
+        fork::install(lock_all);
+        if runtime.needs_safe_load() {
+            safe_load::enable_safe_load();
+        }
+        handler::set_runtime(runtime);
+        let signal = handler::install()?;
+        let (counters, messages) = (Arc::new(Counters::default()), Arc::new(Messages::default()));
+        let by_timer = match settings.clock {
+            SampleClock::Cpu => ProfileType::process_cpu(settings.period_ns),
+            SampleClock::Wall => ProfileType::wall(settings.period_ns),
+        };
+        let engine = Arc::new(Engine {
+            aggregate: Mutex::new(Aggregate::new(vec![by_timer])),
+            uploader: Uploader::start(settings.clone(), counters.clone(), messages.clone())?,
+            config,
+            settings,
+            runtime,
+            counters,
+            messages,
+            own_cpu_before_ns: own_thread::cpu_ns(),
+            control: Mutex::new(Control::default()),
+            changed: Condvar::new(),
+            thread: Mutex::new(None),
+        });
+        let sampler = engine.clone();
+        let thread = own_thread::spawn("spanprof", move || sampler.run()).map_err(|error| {
+            Error::new(ErrorKind::System, format!("the profiler's thread could not be started: {error}"))
+        })?;
+        *engine.thread() = Some(thread);
+        threads::start(engine.sampling(signal));
+        *current = Some(engine.clone());
+        Ok(Self { engine })
+    }
+
+    /// Encodes what was sampled so far and waits until it is uploaded, `timeout` at most. True: all of it is settled.
+    pub fn flush(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        let mut control = self.engine.control();
+        control.flushes += 1;
+        let wanted = control.flushes;
+        drop(control);
+        WAKE.wake();
+        let cut = self.engine.wait(deadline, |control| control.flushed >= wanted || control.stopped);
+        cut && self.engine.uploader.flush(deadline.saturating_duration_since(Instant::now()))
+    }
+
+    /// Ends sampling, tries once to upload what there is, and ends the profiler's threads, all within `timeout`.
+    /// True: nothing was left behind. What was is counted in [`stats`](Self::stats). Again: nothing happens.
+    pub fn stop(&self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        self.engine.control().stop = true;
+        WAKE.wake();
+        let cut = self.engine.wait(deadline, |control| control.stopped);
+        if cut && let Some(thread) = self.engine.thread().take() {
+            // It is past its last lock and returns.
+            drop(thread.join());
+        }
+        let sent = self.engine.uploader.stop(deadline.saturating_duration_since(Instant::now()));
+        let mut current = lock_current();
+        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &self.engine)) {
+            *current = None;
+        }
+        cut && sent
+    }
+
+    /// What became of every sample so far.
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    /// What a user should be told since the last call: for the host's logger.
+    pub fn take_messages(&self) -> Vec<Message> {
+        self.engine.messages.take()
+    }
+
+    /// Reads the rings, for a host that answered [`Drain::Requested`] and holds its lock now.
+    pub fn drain(&self, _permit: &DrainPermit) {
+        self.engine.drain();
+        self.engine.control().drains += 1;
+        self.engine.changed.notify_all();
+    }
+
+    /// In the child after a fork ([`forked`](crate::forked)): leaves the parent's profiler behind, with all its data, and
+    /// starts one of the same configuration. Call it where the host may allocate and start threads.
+    pub fn restart_in_child(self) -> Result<Self, Error> {
+        // The parent's engine is never dropped: its locks may be held by threads that do not exist here.
+        let old = std::mem::ManuallyDrop::new(self);
+        let _ = std::mem::ManuallyDrop::new(lock_current().take());
+        own_thread::forget();
+        threads::forget_all();
+        names::lock().take();
+        fork::clear();
+        Self::start(old.engine.config.clone(), old.engine.runtime)
+    }
+}
+
+/// All static locks of the engine in the order in which they are taken within each other.
+fn lock_all() -> Vec<Box<dyn Any>> {
+    vec![
+        Box::new(lock_current()),
+        Box::new(threads::lock_drain()),
+        Box::new(threads::lock()),
+        Box::new(span_slot::lock()),
+        Box::new(tags::lock()),
+        Box::new(names::lock()),
+        Box::new(own_thread::lock()),
+    ]
+}
+
+fn lock_current() -> MutexGuard<'static, Option<Arc<Engine>>> {
+    CURRENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a tick compares with the one before.
+struct Pulse {
+    cpu_ns: u64,
+    tasks: u64,
+    swept: Instant,
+    tick: Duration,
+}
+
+impl Engine {
+    fn run(&self) {
+        let mut pulse = Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), tick: TICK };
+        let window = self.settings.upload_interval.min(MAX_WINDOW);
+        loop {
+            WAKE.sleep(pulse.tick);
+            let (stop, flushes, flushed) = {
+                let control = self.control();
+                (control.stop, control.flushes, control.flushed)
+            };
+            if stop {
+                threads::stop();
+                self.cut();
+                let mut control = self.control();
+                control.flushed = control.flushes;
+                control.stopped = true;
+                drop(control);
+                self.changed.notify_all();
+                return;
+            }
+            self.keep_signal();
+            self.look_for_threads(&mut pulse);
+            if self.runtime.request_drain() == Drain::Now {
+                self.drain();
+            }
+            let due = {
+                let aggregate = self.aggregate();
+                aggregate.age() >= window || aggregate.must_cut()
+            };
+            if due || flushes > flushed {
+                self.cut();
+                self.control().flushed = flushes;
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    fn sampling(&self, signal: i32) -> Sampling {
+        Sampling {
+            clock: self.settings.clock,
+            period_ns: self.settings.period_ns.unsigned_abs(),
+            signal,
+            ring_bytes: self.runtime.ring_bytes(),
+        }
+    }
+
+    /// A real-time signal without a handler kills the host, so timers go at once if ours was replaced.
+    fn keep_signal(&self) {
+        if handler::is_installed() {
+            return;
+        }
+        threads::stop();
+        match handler::install() {
+            Ok(signal) => {
+                self.messages
+                    .warn("another library replaced the profiler's signal handler; a different signal is used now");
+                threads::start(self.sampling(signal));
+            }
+            Err(error) => self.messages.warn(format!("sampling has ended: {error}")),
+        }
+    }
+
+    fn look_for_threads(&self, pulse: &mut Pulse) {
+        let cpu_ns = clock::process_cpu_ns().saturating_sub(own_thread::cpu_ns());
+        // Each thread is a folder in it, so its link count is the number of threads and two.
+        let tasks = std::fs::metadata("/proc/self/task").map_or(0, |folder| folder.nlink());
+        let busy = cpu_ns.saturating_sub(pulse.cpu_ns) > IDLE_CPU_NS || tasks != pulse.tasks;
+        if busy || pulse.swept.elapsed() >= IDLE_TICK {
+            threads::sweep();
+            pulse.swept = Instant::now();
+        }
+        pulse.tick = if busy { TICK } else { (pulse.tick * 2).min(IDLE_TICK) };
+        (pulse.cpu_ns, pulse.tasks) = (cpu_ns, tasks);
+    }
+
+    fn drain(&self) {
+        let mut aggregate = self.aggregate();
+        threads::drain(|drained| aggregate.add(drained, self.runtime, &self.counters));
+        aggregate.settle(self.runtime, &self.counters);
+    }
+
+    /// Ends the window: drains, swaps it out, encodes it, hands it to the uploader.
+    fn cut(&self) {
+        let final_names = names::next_window();
+        tags::next_window();
+        match self.runtime.request_drain() {
+            Drain::Now => self.drain(),
+            Drain::Requested => {
+                let drains = self.control().drains;
+                self.wait(Instant::now() + DRAIN_TIMEOUT, |control| control.drains > drains);
+            }
+        }
+        let cut = self.aggregate().cut(final_names, &self.counters);
+        let window = cut.finish(&self.counters);
+        let options = EncodeOptions {
+            trace_ids: self.uploader.trace_ids(),
+            span_names: self.settings.span_names,
+            ..EncodeOptions::default()
+        };
+        self.uploader.send(pprof::encode(&window, &options));
+    }
+
+    fn stats(&self) -> Stats {
+        let unseen = self.aggregate().unseen();
+        let counts = threads::counts();
+        let counters = &self.counters;
+        let mut taken = counts.written;
+        taken += counts.dropped;
+        taken += unseen;
+        let mut settled = counts.dropped;
+        settled += counters.dropped_window.get();
+        settled += counters.encoded.get();
+        Stats {
+            taken,
+            dropped_ring: counts.dropped,
+            dropped_window: counters.dropped_window.get(),
+            pending: Tally {
+                samples: taken.samples.saturating_sub(settled.samples),
+                weight: taken.weight.saturating_sub(settled.weight),
+            },
+            threads: counts.threads,
+            threads_unsampled: counts.unsampled,
+            own_cpu_ns: own_thread::cpu_ns().saturating_sub(self.own_cpu_before_ns),
+            tag_sets_lost: tags::overflowed(),
+            ..counters.snapshot()
+        }
+    }
+
+    fn wait(&self, deadline: Instant, done: impl Fn(&Control) -> bool) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let waited = self.changed.wait_timeout_while(self.control(), left, |control| !done(control));
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    fn control(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn aggregate(&self) -> MutexGuard<'_, Aggregate> {
+        self.aggregate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

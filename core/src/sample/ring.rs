@@ -1,0 +1,417 @@
+//! A bounded ring of words, one a thread: the handler on that thread writes, whoever drains reads.
+//!
+//! ```text
+//! sample   kind:8 profile_type:8 frames:16 raw:16 -:16 | value | span id | context tags:32 thread tags:32 | frames… | raw…
+//! span     kind:8 name bytes:16 …                      | span id | trace id high | low | name, padded to words…
+//! again    kind:8 value:56                               the newest sample once more
+//! pad      kind:8                                        nothing up to the end of the ring
+//! ```
+//!
+//! Positions count words and never wrap; an entry never crosses the ring's end. The writer publishes with a Release
+//! store of `head`, the reader gives room back with a Release store of `tail`.
+
+use std::io;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use crate::context::span_record::{MAX_NAME_BYTES, SpanRecord};
+use crate::context::tags::TagSetId;
+use crate::profile::profile_type::ProfileTypeId;
+use crate::sample::runtime::{Context, FrameWriter};
+
+const KIND_SAMPLE: u64 = 1;
+const KIND_SPAN: u64 = 2;
+const KIND_AGAIN: u64 = 3;
+const KIND_PAD: u64 = 4;
+
+const SAMPLE_HEADER: usize = 4;
+const SPAN_HEADER: usize = 4;
+/// No entry yet, or none that "again" may refer to.
+const NO_ENTRY: u64 = u64::MAX;
+const AGAIN_MAX: u64 = (1 << 56) - 1;
+
+/// The ring of one thread. All zeros is a ring without memory, which holds nothing.
+#[derive(Debug)]
+pub(crate) struct Ring {
+    words: AtomicPtr<u64>,
+    /// Words of memory, a power of two.
+    capacity: AtomicU64,
+    head: AtomicU64,
+    tail: AtomicU64,
+    /// Position of the newest sample. The writer's own.
+    newest: AtomicU64,
+}
+
+/// What a writer could do with a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// It is in the ring; the flag says that more than half is used.
+    Yes { half_full: bool },
+    /// There was no room.
+    Full,
+}
+
+/// One entry, as the reader sees it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Entry<'ring> {
+    Sample(Sample<'ring>),
+    Span { span_id: u64, trace_id: [u64; 2], name: &'ring [u8] },
+    Again { value: u64 },
+}
+
+/// A sample entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sample<'ring> {
+    pub(crate) profile_type: ProfileTypeId,
+    pub(crate) value: u64,
+    pub(crate) span_id: u64,
+    pub(crate) context_tags: TagSetId,
+    pub(crate) thread_tags: TagSetId,
+    pub(crate) frames: &'ring [u64],
+    pub(crate) raw: &'ring [u64],
+}
+
+impl Ring {
+    pub(crate) const fn without_memory() -> Self {
+        Self {
+            words: AtomicPtr::new(std::ptr::null_mut()),
+            capacity: AtomicU64::new(0),
+            head: AtomicU64::new(0),
+            tail: AtomicU64::new(0),
+            newest: AtomicU64::new(NO_ENTRY),
+        }
+    }
+
+    /// Gives the ring memory and empties it. Nobody may write or read it meanwhile.
+    pub(crate) fn give(&self, memory: Memory) {
+        self.head.store(0, Ordering::Relaxed);
+        self.tail.store(0, Ordering::Relaxed);
+        self.newest.store(NO_ENTRY, Ordering::Relaxed);
+        self.capacity.store(memory.words as u64, Ordering::Relaxed);
+        // Release: pairs with the handler's load in `write`, which runs on another thread when a sweep armed it.
+        self.words.store(memory.start, Ordering::Release);
+        let _ = ManuallyDrop::new(memory);
+    }
+
+    /// Takes the memory back. Nobody may write or read the ring meanwhile.
+    pub(crate) fn take(&self) -> Option<Memory> {
+        let start = self.words.swap(std::ptr::null_mut(), Ordering::AcqRel);
+        #[expect(clippy::cast_possible_truncation, reason = "set from a usize")]
+        let words = self.capacity.swap(0, Ordering::Relaxed) as usize;
+        (!start.is_null()).then_some(Memory { start, words })
+    }
+
+    /// Writes one sample: the span's definition if this window's ring has not got it, and the frames that `walk`
+    /// pushes, or "again". Handler; see `sample/handler.rs` for its rules.
+    ///
+    /// # Safety
+    /// Only one writer at a time, on the ring's own thread, and the memory stays given until it returns.
+    /// `context.span` is null or valid.
+    #[inline]
+    pub(crate) unsafe fn write(
+        &self,
+        profile_type: ProfileTypeId,
+        value: u64,
+        context: Context,
+        thread_tags: TagSetId,
+        window: u32,
+        walk: impl Fn(&mut FrameWriter<'_>),
+    ) -> Written {
+        let words = self.words.load(Ordering::Acquire);
+        if words.is_null() {
+            return Written::Full;
+        }
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        // Acquire: pairs with the reader's Release store; what it gave back it has read.
+        let tail = self.tail.load(Ordering::Acquire);
+        let mut at = self.head.load(Ordering::Relaxed);
+        // SAFETY: null or valid, by the caller's contract.
+        let span = unsafe { context.span.as_ref() };
+        let define = span.filter(|span| !span.is_defined_in(window));
+        let span_words = define.map_or(0, |span| SPAN_HEADER + span.name_parts().1.div_ceil(8));
+
+        // First where the head is, then, if the ring's end was in the way, once more at its start.
+        loop {
+            let offset = at & (capacity - 1);
+            let free = capacity - at.wrapping_sub(tail);
+            let room = free.min(capacity - offset);
+            #[expect(clippy::cast_possible_truncation, reason = "below the capacity, which came from a usize")]
+            let (offset, room) = (offset as usize, room as usize);
+            if room > span_words + SAMPLE_HEADER {
+                // SAFETY: offset + room <= capacity words, which are mapped.
+                let start = unsafe { words.add(offset) };
+                // SAFETY: as above, and no reader looks at free words.
+                let space = unsafe { std::slice::from_raw_parts_mut(start, room) };
+                let (span_space, sample_space) = space.split_at_mut(span_words);
+                let (header, frame_space) = sample_space.split_at_mut(SAMPLE_HEADER);
+                let mut writer = FrameWriter::new(frame_space);
+                walk(&mut writer);
+                let (frames, raw, cut) = (writer.frames(), writer.raw(), writer.is_cut());
+                if !cut {
+                    header[0] =
+                        KIND_SAMPLE | u64::from(profile_type.0) << 8 | (frames as u64) << 16 | (raw as u64) << 32;
+                    header[1] = value;
+                    header[2] = span.map_or(0, SpanRecord::span_id);
+                    header[3] = u64::from(context.tags.0) | u64::from(thread_tags.0) << 32;
+                    let length = SAMPLE_HEADER + frames + raw;
+                    if define.is_none() && value <= AGAIN_MAX {
+                        // SAFETY: `newest` is a position this writer published, and nothing was written over it since.
+                        let same = unsafe { self.is_newest(words, capacity, at, &sample_space[..length]) };
+                        if same {
+                            sample_space[0] = KIND_AGAIN | value << 8;
+                            return self.publish(at + 1, tail, capacity);
+                        }
+                    }
+                    if let Some(span) = define {
+                        write_span(span_space, span);
+                        span.set_defined_in(window);
+                    }
+                    self.newest.store(at + span_words as u64, Ordering::Relaxed);
+                    return self.publish(at + (span_words + length) as u64, tail, capacity);
+                }
+            }
+            if (room as u64) == free || offset == 0 {
+                return Written::Full;
+            }
+            // SAFETY: offset < capacity.
+            let end = unsafe { words.add(offset) };
+            // SAFETY: `room` words from here on are free, and that is at least one.
+            unsafe { end.write(KIND_PAD) };
+            at += room as u64;
+        }
+    }
+
+    #[inline]
+    fn publish(&self, head: u64, tail: u64, capacity: u64) -> Written {
+        // Release: pairs with the reader's Acquire load of head; the words before it are written.
+        self.head.store(head, Ordering::Release);
+        Written::Yes { half_full: head.wrapping_sub(tail) > capacity / 2 }
+    }
+
+    /// Whether `entry`, written at position `at`, equals the newest sample, value aside.
+    #[inline]
+    unsafe fn is_newest(&self, words: *const u64, capacity: u64, at: u64, entry: &[u64]) -> bool {
+        let newest = self.newest.load(Ordering::Relaxed);
+        if newest == NO_ENTRY || at.wrapping_sub(newest) > capacity - entry.len() as u64 {
+            return false; // the new entry lies over it
+        }
+        #[expect(clippy::cast_possible_truncation, reason = "below the capacity, which came from a usize")]
+        let offset = (newest & (capacity - 1)) as usize;
+        // SAFETY: offset < capacity.
+        let start = unsafe { words.add(offset) };
+        // SAFETY: the newest entry lies there and nothing was written over it.
+        if unsafe { start.read() } != entry[0] {
+            return false;
+        }
+        // SAFETY: the header is the same, so the length is, and an entry never crosses the ring's end.
+        let known = unsafe { std::slice::from_raw_parts(start, entry.len()) };
+        known[2..] == entry[2..]
+    }
+
+    /// Calls `f` for each entry up to now, then gives their room back. Returns how many words that were.
+    ///
+    /// # Safety
+    /// Only one reader at a time, and the memory stays given until it returns.
+    pub(crate) unsafe fn read(&self, mut f: impl FnMut(Entry<'_>)) -> u64 {
+        let words = self.words.load(Ordering::Acquire);
+        if words.is_null() {
+            return 0;
+        }
+        let capacity = self.capacity.load(Ordering::Relaxed);
+        let start = self.tail.load(Ordering::Relaxed);
+        // Acquire: pairs with `publish`.
+        let head = self.head.load(Ordering::Acquire);
+        let mut at = start;
+        while at != head {
+            let offset = at & (capacity - 1);
+            #[expect(clippy::cast_possible_truncation, reason = "below the capacity, which came from a usize")]
+            let (offset, rest) = (offset as usize, (capacity - offset) as usize);
+            // SAFETY: offset < capacity.
+            let start = unsafe { words.add(offset) };
+            // SAFETY: words between tail and head are written, and the writer leaves them alone until tail moves; what
+            // lies behind head is mapped and not looked at.
+            let rest = unsafe { std::slice::from_raw_parts(start, rest) };
+            let length = read_entry(rest, &mut f);
+            at += length as u64;
+        }
+        // Release: pairs with the writer's Acquire load of tail.
+        self.tail.store(head, Ordering::Release);
+        head.wrapping_sub(start)
+    }
+}
+
+fn write_span(space: &mut [u64], span: &SpanRecord) {
+    let (name, bytes) = span.name_parts();
+    let [high, low] = span.trace_id();
+    space[0] = KIND_SPAN | (bytes as u64) << 8;
+    space[1] = span.span_id();
+    space[2] = high;
+    space[3] = low;
+    let words = &mut space[SPAN_HEADER..];
+    // SAFETY: the name is valid for `bytes` by SpanRecord's contract, and `words` has room for them.
+    unsafe { std::ptr::copy_nonoverlapping(name, words.as_mut_ptr().cast::<u8>(), bytes) };
+}
+
+/// Passes on the entry at the start of `words`, which reach to the ring's end; returns its length.
+fn read_entry(words: &[u64], f: &mut impl FnMut(Entry<'_>)) -> usize {
+    #[expect(clippy::cast_possible_truncation, reason = "fields of 8, 16 and 32 bits")]
+    match words[0] & 0xff {
+        KIND_SAMPLE => {
+            let (frames, raw) = ((words[0] >> 16 & 0xffff) as usize, (words[0] >> 32 & 0xffff) as usize);
+            let body = &words[SAMPLE_HEADER..];
+            f(Entry::Sample(Sample {
+                profile_type: ProfileTypeId((words[0] >> 8) as u8),
+                value: words[1],
+                span_id: words[2],
+                context_tags: TagSetId(words[3] as u32),
+                thread_tags: TagSetId((words[3] >> 32) as u32),
+                frames: &body[..frames],
+                raw: &body[frames..frames + raw],
+            }));
+            SAMPLE_HEADER + frames + raw
+        }
+        KIND_SPAN => {
+            let bytes = ((words[0] >> 8) as usize & 0xffff).min(MAX_NAME_BYTES);
+            let body = &words[SPAN_HEADER..];
+            // SAFETY: `bytes` bytes of name were written into these words, which are as good as bytes.
+            let name = unsafe { std::slice::from_raw_parts(body.as_ptr().cast::<u8>(), bytes) };
+            f(Entry::Span { span_id: words[1], trace_id: [words[2], words[3]], name });
+            SPAN_HEADER + bytes.div_ceil(8)
+        }
+        KIND_AGAIN => {
+            f(Entry::Again { value: words[0] >> 8 });
+            1
+        }
+        _ => words.len(),
+    }
+}
+
+/// Mapped memory for a ring. Pages are touched only when samples are written.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    start: *mut u64,
+    words: usize,
+}
+
+// SAFETY: Memory owns its mapping and has no other reference to it.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    /// Maps `bytes`, a power of two.
+    pub(crate) fn map(bytes: usize) -> io::Result<Self> {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new anonymous mapping, which nothing else refers to.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, kind, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { start: start.cast(), words: bytes / size_of::<u64>() })
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.words * size_of::<u64>()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and whole, see `map`; nobody refers to it, as `give` and `take` demand.
+        unsafe { libc::munmap(self.start.cast(), self.bytes()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring() -> Ring {
+        let ring = Ring::without_memory();
+        ring.give(Memory::map(4096).unwrap());
+        ring
+    }
+
+    fn write(ring: &Ring, value: u64, context: Context, frames: &[u64]) -> Written {
+        // SAFETY: one thread writes and reads, and the spans outlive the call.
+        unsafe {
+            ring.write(ProfileTypeId::TIMER, value, context, TagSetId(7), 1, |out| {
+                for &frame in frames {
+                    if !out.push(frame) {
+                        break;
+                    }
+                }
+            })
+        }
+    }
+
+    fn read(ring: &Ring) -> Vec<String> {
+        let mut all = Vec::new();
+        // SAFETY: as above.
+        unsafe {
+            ring.read(|entry| {
+                all.push(match entry {
+                    Entry::Sample(s) => format!(
+                        "sample {} span {} tags {} {} {:?}",
+                        s.value, s.span_id, s.context_tags.0, s.thread_tags.0, s.frames
+                    ),
+                    Entry::Span { span_id, trace_id, name } => {
+                        format!("span {span_id} {trace_id:?} {}", str::from_utf8(name).unwrap())
+                    }
+                    Entry::Again { value } => format!("again {value}"),
+                });
+            });
+        }
+        all
+    }
+
+    #[test]
+    fn a_span_is_defined_once_a_window_and_an_equal_sample_is_one_word() {
+        let ring = ring();
+        // SAFETY: the name is static.
+        let span = unsafe { SpanRecord::new([1, 2], 3, "GET /cart/{id}") };
+        let inside = Context { span: &span, tags: TagSetId(5) };
+        write(&ring, 10, inside, &[1, 2, 3]);
+        write(&ring, 20, inside, &[1, 2, 3]);
+        write(&ring, 10, Context::NONE, &[1, 2, 3]);
+        write(&ring, 10, Context::NONE, &[1, 2]);
+        assert_eq!(
+            read(&ring),
+            [
+                "span 3 [1, 2] GET /cart/{id}",
+                "sample 10 span 3 tags 5 7 [1, 2, 3]",
+                "again 20",
+                "sample 10 span 0 tags 0 7 [1, 2, 3]",
+                "sample 10 span 0 tags 0 7 [1, 2]",
+            ]
+        );
+        assert_eq!(write(&ring, 30, Context::NONE, &[1, 2]), Written::Yes { half_full: false });
+        assert_eq!(read(&ring), ["again 30"], "the newest entry is known after it was read");
+    }
+
+    #[test]
+    fn a_full_ring_refuses_and_goes_on_after_it_was_read() {
+        let ring = ring();
+        let deep: Vec<u64> = (0..100).collect();
+        let mut written = 0;
+        while write(&ring, written, Context::NONE, &deep[(written % 2) as usize..]) != Written::Full {
+            written += 1;
+        }
+        assert_eq!(written, 4, "512 words hold four entries of 104");
+        assert_eq!(read(&ring).len(), 4);
+        for round in 0..1000 {
+            assert_ne!(
+                write(&ring, round, Context::NONE, &deep[(round % 90) as usize..]),
+                Written::Full,
+                "round {round}"
+            );
+            assert_eq!(read(&ring), [format!("sample {round} span 0 tags 0 7 {:?}", &deep[(round % 90) as usize..])]);
+        }
+    }
+
+    #[test]
+    fn a_stack_longer_than_the_ring_is_refused() {
+        let ring = ring();
+        let deep: Vec<u64> = (0..512).collect();
+        assert_eq!(write(&ring, 1, Context::NONE, &deep), Written::Full);
+        assert_eq!(read(&ring), [""; 0]);
+    }
+}

@@ -1,0 +1,189 @@
+//! Loads of memory that may not be there: a load that faults gives no value instead of a crash.
+//!
+//! The two naked functions below begin with the load itself, so the address of the function is the address of the only
+//! instruction that may fault. A SIGSEGV or SIGBUS at that program counter is answered by going on at `load_failed`,
+//! which returns to the caller with "no value"; every other fault goes to the handler that was there before, as if
+//! ours did not exist.
+
+use std::cell::UnsafeCell;
+use std::mem::{self, MaybeUninit};
+use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A value and whether it was loaded, in the two registers that the C ABI returns.
+#[repr(C)]
+struct Loaded {
+    value: u64,
+    ok: u64,
+}
+
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn load64(_address: *const u64) -> Loaded {
+    std::arch::naked_asm!("mov rax, qword ptr [rdi]", "mov edx, 1", "ret")
+}
+
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn load32(_address: *const u32) -> Loaded {
+    std::arch::naked_asm!("mov eax, dword ptr [rdi]", "mov edx, 1", "ret")
+}
+
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+unsafe extern "C" fn load_failed() -> Loaded {
+    std::arch::naked_asm!("xor eax, eax", "xor edx, edx", "ret")
+}
+
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn load64(_address: *const u64) -> Loaded {
+    std::arch::naked_asm!("ldr x0, [x0]", "mov x1, #1", "ret")
+}
+
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn load32(_address: *const u32) -> Loaded {
+    std::arch::naked_asm!("ldr w0, [x0]", "mov x1, #1", "ret")
+}
+
+#[cfg(target_arch = "aarch64")]
+#[unsafe(naked)]
+unsafe extern "C" fn load_failed() -> Loaded {
+    std::arch::naked_asm!("mov x0, #0", "mov x1, #0", "ret")
+}
+
+/// Loads an aligned word, or `None` if it is not mapped. Async-signal-safe. Hot: a call and a load.
+///
+/// Only after [`enable_safe_load`] is a bad address harmless.
+#[inline]
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "a bad address gives no value")]
+pub fn safe_load(address: *const u64) -> Option<u64> {
+    // SAFETY: if the load faults, `on_fault` makes the call return (0, 0).
+    let loaded = unsafe { load64(address) };
+    (loaded.ok != 0).then_some(loaded.value)
+}
+
+/// As [`safe_load`], for 32 bits.
+#[inline]
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "a bad address gives no value")]
+pub fn safe_load_u32(address: *const u32) -> Option<u32> {
+    // SAFETY: if the load faults, `on_fault` makes the call return (0, 0).
+    let loaded = unsafe { load32(address) };
+    #[expect(clippy::cast_possible_truncation, reason = "a 32-bit load")]
+    (loaded.ok != 0).then_some(loaded.value as u32)
+}
+
+/// The action that was there before ours.
+struct Previous(UnsafeCell<MaybeUninit<libc::sigaction>>);
+
+// SAFETY: written once inside `INSTALL`, before `INSTALLED` is set with Release; read only after an Acquire load of it.
+unsafe impl Sync for Previous {}
+
+static INSTALL: Once = Once::new();
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+static PREVIOUS_SEGV: Previous = Previous(UnsafeCell::new(MaybeUninit::uninit()));
+static PREVIOUS_BUS: Previous = Previous(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// Installs the fault handlers, once a process. They stay: they answer nothing but our own two loads.
+pub fn enable_safe_load() {
+    INSTALL.call_once(|| {
+        install(libc::SIGSEGV, &PREVIOUS_SEGV);
+        install(libc::SIGBUS, &PREVIOUS_BUS);
+        INSTALLED.store(true, Ordering::Release);
+    });
+}
+
+fn install(signal: libc::c_int, previous: &Previous) {
+    // SAFETY: a sigaction is plain bits; zero is an empty mask and no flags.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_fault;
+    action.sa_sigaction = handler as usize;
+    // NODEFER: a fault inside a chained handler must find its way like any other.
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
+    // SAFETY: both point to valid memory; nobody reads `previous` before INSTALLED is set.
+    unsafe { libc::sigaction(signal, &raw const action, previous.0.get().cast()) };
+}
+
+extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid ucontext to an SA_SIGINFO handler.
+    let pc = unsafe { program_counter(context.cast()) };
+    // SAFETY: as above, and writing it only changes where this thread goes on.
+    let at = unsafe { &mut *pc };
+    let (load64, load32): (unsafe extern "C" fn(_) -> _, unsafe extern "C" fn(_) -> _) = (load64, load32);
+    if *at == load64 as usize as u64 || *at == load32 as usize as u64 {
+        let failed: unsafe extern "C" fn() -> Loaded = load_failed;
+        *at = failed as usize as u64;
+        return;
+    }
+    chain(signal, info, context);
+}
+
+/// Does what would have happened without us.
+fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    if !INSTALLED.load(Ordering::Acquire) {
+        return; // the other thread is just installing; the instruction faults again
+    }
+    let previous = if signal == libc::SIGBUS { &PREVIOUS_BUS } else { &PREVIOUS_SEGV };
+    // SAFETY: INSTALLED says that it is written, and it is never written again.
+    let previous = unsafe { &*previous.0.get() };
+    // SAFETY: as above.
+    let previous = unsafe { previous.assume_init_ref() };
+    match previous.sa_sigaction {
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // The kernel kills on a fault even where the signal is ignored. Back to the default; the instruction
+            // faults again and the process ends as it would have, core dump and all.
+            // SAFETY: a sigaction is plain bits; zero is SIG_DFL.
+            let action: libc::sigaction = unsafe { mem::zeroed() };
+            // SAFETY: the action is valid and the old one is not asked for.
+            unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
+        }
+        handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
+            // SAFETY: SA_SIGINFO says that the address is a function of this type.
+            let handler = unsafe {
+                mem::transmute::<usize, extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void)>(handler)
+            };
+            handler(signal, info, context);
+        }
+        handler => {
+            // SAFETY: without SA_SIGINFO it is a function of this type.
+            let handler = unsafe { mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler) };
+            handler(signal);
+        }
+    }
+}
+
+/// Where the interrupted thread's program counter is kept.
+///
+/// # Safety
+/// `context` is the third argument of a signal handler.
+unsafe fn program_counter(context: *mut libc::ucontext_t) -> *mut u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: by the caller's contract; REG_RIP is in range.
+    unsafe {
+        (&raw mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize]).cast()
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: by the caller's contract.
+    unsafe {
+        (&raw mut (*context).uc_mcontext.pc).cast()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_of_nothing_gives_no_value() {
+        enable_safe_load();
+        let word = 0x1122_3344_5566_7788_u64;
+        assert_eq!(safe_load(&raw const word), Some(word));
+        assert_eq!(safe_load_u32((&raw const word).cast()), Some(0x5566_7788));
+        for bad in [0_usize, 8, 4096, 0x7fff_ffff_f000, 0xdead_0000_0000_0000] {
+            assert_eq!(safe_load(ptr::without_provenance(bad)), None, "{bad:#x}");
+            assert_eq!(safe_load_u32(ptr::without_provenance(bad)), None, "{bad:#x}");
+        }
+    }
+}

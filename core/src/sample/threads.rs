@@ -1,0 +1,557 @@
+//! The threads that are sampled: a record each, a registry, and the sweep of /proc/self/task that finds them.
+//!
+//! Records lie in one static array, so a signal that comes late never finds freed memory. A record has a generation,
+//! which the timer's signal carries: the handler enters a record only if the generations agree, and whoever retires a
+//! record first moves its generation on and then waits until no handler is inside. From then on its ring is no one's.
+//!
+//! A thread gets its record from [`thread_started`] (a runtime's hook), or from the sweep. It loses it in a TLS destructor at
+//! its end where it came by itself, else when a sweep misses it.
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::mem::ManuallyDrop;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::own_thread;
+use super::ring::{Entry, Memory, Ring};
+use super::runtime::Context;
+use super::timer::{self, Plan, SampleClock, Timer};
+use crate::context::span_slot::{self, Slot, tid};
+use crate::context::tags::TagSetId;
+use crate::stats::Tally;
+
+/// Threads that can be sampled at once; more are counted as unsampled.
+const MAX_THREADS: usize = 8_192;
+/// Memory of all rings together; a thread beyond it is counted as unsampled.
+const MAX_RING_BYTES: usize = 64 << 20;
+/// Rings of ended threads that are kept mapped for the next ones.
+const SPARE_RINGS: usize = 32;
+/// How long retiring waits for a handler to leave. Only a stopped process (a debugger) makes it that long.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// A thread, as the handler sees it.
+#[derive(Debug)]
+pub struct ThreadRecord {
+    generation: AtomicU32,
+    /// Handlers inside this record: 0 or 1, and late ones on their way out.
+    inside: AtomicU32,
+    /// Set while handlers may sample; a record that waits to be drained for the last time is not live.
+    live: AtomicBool,
+    thread_tags: AtomicU32,
+    slot: AtomicPtr<Slot>,
+    period_ns: AtomicU64,
+    expiries: AtomicU64,
+    written_samples: AtomicU64,
+    written_weight: AtomicU64,
+    dropped_samples: AtomicU64,
+    dropped_weight: AtomicU64,
+    ring: Ring,
+}
+
+static RECORDS: [ThreadRecord; MAX_THREADS] = [const { ThreadRecord::unused() }; MAX_THREADS];
+
+/// The record that a timer's signal value names.
+#[inline]
+pub(crate) fn by_signal_value(value: u64) -> Option<&'static ThreadRecord> {
+    RECORDS.get((value & 0xffff_ffff) as usize)
+}
+
+impl ThreadRecord {
+    const fn unused() -> Self {
+        Self {
+            generation: AtomicU32::new(0),
+            inside: AtomicU32::new(0),
+            live: AtomicBool::new(false),
+            thread_tags: AtomicU32::new(0),
+            slot: AtomicPtr::new(ptr::null_mut()),
+            period_ns: AtomicU64::new(0),
+            expiries: AtomicU64::new(0),
+            written_samples: AtomicU64::new(0),
+            written_weight: AtomicU64::new(0),
+            dropped_samples: AtomicU64::new(0),
+            dropped_weight: AtomicU64::new(0),
+            ring: Ring::without_memory(),
+        }
+    }
+
+    /// Enters the record for a signal with `value`; false = it is not for this generation. `leave` must follow either way.
+    ///
+    /// SeqCst pairs with `retire`: it moves the generation and then reads `inside`, we count ourselves in and then read
+    /// the generation, so one of the two sees the other.
+    #[inline]
+    pub(crate) fn enter(&self, value: u64) -> bool {
+        self.inside.fetch_add(1, Ordering::SeqCst);
+        u64::from(self.generation.load(Ordering::SeqCst)) == value >> 32 && self.live.load(Ordering::SeqCst)
+    }
+
+    #[inline]
+    pub(crate) fn leave(&self) {
+        // Release: pairs with the Acquire side of `retire`'s load; what we wrote is written.
+        self.inside.fetch_sub(1, Ordering::Release);
+    }
+
+    /// The span of the core's own slot, with no context tags: what [`Runtime::context`](super::runtime::Runtime::context)
+    /// answers for a host without a context of its own.
+    #[inline]
+    pub fn slot_context(&self) -> Context {
+        let slot = self.slot.load(Ordering::Relaxed);
+        // SAFETY: slots are never freed.
+        let span = unsafe { slot.as_ref() }.map_or(ptr::null(), Slot::current);
+        Context { span, tags: TagSetId::EMPTY }
+    }
+
+    #[inline]
+    pub(crate) fn thread_tags(&self) -> TagSetId {
+        TagSetId(self.thread_tags.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Counts expiries of the timer; returns what they weigh. Only this thread's handler counts, so no read-modify-write.
+    #[inline]
+    pub(crate) fn count_expiries(&self, expiries: u64) -> u64 {
+        add(&self.expiries, expiries);
+        expiries * self.period_ns.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn count_written(&self, weight: u64) {
+        add(&self.written_samples, 1);
+        add(&self.written_weight, weight);
+    }
+
+    #[inline]
+    pub(crate) fn count_dropped(&self, weight: u64) {
+        add(&self.dropped_samples, 1);
+        add(&self.dropped_weight, weight);
+    }
+
+    fn written(&self) -> Tally {
+        Tally {
+            samples: self.written_samples.load(Ordering::Relaxed),
+            weight: self.written_weight.load(Ordering::Relaxed),
+        }
+    }
+
+    fn dropped(&self) -> Tally {
+        Tally {
+            samples: self.dropped_samples.load(Ordering::Relaxed),
+            weight: self.dropped_weight.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[inline]
+fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+/// Samples that no handler took: weight that a thread's clock says is due, without a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unseen {
+    pub(crate) why: Why,
+    pub(crate) expiries: u64,
+    pub(crate) weight: u64,
+}
+
+/// Why nobody saw the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It ran before its timer was made.
+    Starting,
+    /// It ended before the kernel's tick told of the expiry.
+    Ended,
+    /// The profiler stopped before that.
+    Stopped,
+}
+
+/// How threads are sampled, while a profiler runs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sampling {
+    pub(crate) clock: SampleClock,
+    pub(crate) period_ns: u64,
+    pub(crate) signal: i32,
+    pub(crate) ring_bytes: usize,
+}
+
+/// A thread that has a record.
+#[derive(Debug)]
+struct Sampled {
+    index: u32,
+    plan: Plan,
+    /// Expiries that were due before the timer was made.
+    skipped: u64,
+    timer: Option<Timer>,
+}
+
+/// All threads that have records, and what there is to give to new ones.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    sampling: Option<Sampling>,
+    by_tid: HashMap<i32, Sampled>,
+    /// Records whose threads ended or were left, to be drained once more.
+    retired: Vec<u32>,
+    free: Vec<u32>,
+    /// Records ever used; those from here on are new.
+    used: u32,
+    spare: Vec<Memory>,
+    ring_bytes: usize,
+    unseen: Vec<Unseen>,
+    unsampled: HashSet<i32>,
+    /// What threads did whose records are free again.
+    written: Tally,
+    dropped: Tally,
+    random: u64,
+}
+
+static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+/// Held by the one who reads rings.
+static DRAIN: Mutex<()> = Mutex::new(());
+/// As in the registry, to be asked without its lock.
+static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn lock() -> MutexGuard<'static, Option<Registry>> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+struct AtExit {
+    tid: Cell<i32>,
+}
+
+impl Drop for AtExit {
+    fn drop(&mut self) {
+        if let Some(registry) = lock().as_mut() {
+            registry.end(self.tid.get(), Why::Ended);
+        }
+    }
+}
+
+thread_local! {
+    static AT_EXIT: AtExit = const { AtExit { tid: Cell::new(0) } };
+}
+
+/// Tells that the calling thread just started, so that it is sampled from here on and gives its closing sample when it
+/// ends, however short it lives. About 5 µs; 1 ns while no profiler runs. Never from a signal handler.
+pub fn thread_started() {
+    if !IS_SAMPLING.load(Ordering::Relaxed) {
+        return;
+    }
+    let tid = tid();
+    if let Some(registry) = lock().as_mut() {
+        registry.begin(tid, true);
+    }
+    let _ = AT_EXIT.try_with(|exit| exit.tid.set(tid));
+}
+
+/// Sets the tags that belong to the calling thread; false = it has no record. The caller holds the set meanwhile.
+pub fn set_thread_tags(tags: TagSetId) -> bool {
+    let registry = lock();
+    let index = registry.as_ref().and_then(|registry| registry.by_tid.get(&tid())).map(|thread| thread.index);
+    let Some(record) = index.and_then(|index| RECORDS.get(index as usize)) else { return false };
+    record.thread_tags.store(tags.0, Ordering::Relaxed);
+    true
+}
+
+/// Starts sampling: threads get timers from now on.
+pub(crate) fn start(sampling: Sampling) {
+    let alive = alive();
+    let mut registry = lock();
+    let registry = registry.get_or_insert_default();
+    registry.sampling = Some(sampling);
+    (registry.written, registry.dropped) = (Tally::default(), Tally::default());
+    registry.random = RandomState::new().hash_one(tid()) | 1;
+    IS_SAMPLING.store(true, Ordering::Relaxed);
+    registry.sweep(alive, false);
+}
+
+/// Looks for threads that came and went. Up to 0.5 ms for a thousand threads, most of it without the registry's lock.
+pub(crate) fn sweep() {
+    let alive = alive();
+    if let Some(registry) = lock().as_mut() {
+        registry.sweep(alive, true);
+    }
+}
+
+/// Kernel ids of the process's threads, ours left out.
+fn alive() -> HashSet<i32> {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return HashSet::new() };
+    let mut alive: HashSet<i32> = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+    for own in own_thread::tids() {
+        alive.remove(&own);
+    }
+    alive
+}
+
+/// Ends sampling: all timers are deleted, what they had not told is noted as unseen. Rings stay to be drained.
+pub(crate) fn stop() {
+    IS_SAMPLING.store(false, Ordering::Relaxed);
+    if let Some(registry) = lock().as_mut() {
+        registry.stop();
+    }
+}
+
+/// In the child after fork: no thread but the caller's exists, and no timer.
+pub(crate) fn forget_all() {
+    IS_SAMPLING.store(false, Ordering::Relaxed);
+    if let Some(registry) = lock().as_mut() {
+        registry.forget_all();
+    }
+}
+
+/// What [`drain`] passes on.
+pub(crate) enum Drained<'a> {
+    /// An entry of one thread's ring, with a number that is the thread's own as long as it lives.
+    Entry(u32, Entry<'a>),
+    /// A thread's record is free; its number may be another's next.
+    Gone(u32),
+    Unseen(Unseen),
+}
+
+pub(crate) fn lock_drain() -> MutexGuard<'static, ()> {
+    DRAIN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Passes on all there is to read, and frees the records of threads that ended. One caller at a time, others wait.
+pub(crate) fn drain(mut f: impl FnMut(Drained<'_>)) {
+    let _one = lock_drain();
+    // Rings are read without the registry's lock: threads that start must not wait for it. Records stay until `free`.
+    let (live, retired, unseen) = {
+        let mut registry = lock();
+        let Some(registry) = registry.as_mut() else { return };
+        let live: Vec<u32> = registry.by_tid.values().map(|thread| thread.index).collect();
+        (live, std::mem::take(&mut registry.retired), std::mem::take(&mut registry.unseen))
+    };
+    for &index in live.iter().chain(&retired) {
+        if let Some(record) = RECORDS.get(index as usize) {
+            // SAFETY: DRAIN makes us the only reader, and the record keeps its ring until `free` below.
+            unsafe { record.ring.read(|entry| f(Drained::Entry(index, entry))) };
+        }
+    }
+    for unseen in unseen {
+        f(Drained::Unseen(unseen));
+    }
+    for &index in &retired {
+        f(Drained::Gone(index));
+    }
+    if let Some(registry) = lock().as_mut() {
+        retired.into_iter().for_each(|index| registry.free(index));
+    }
+}
+
+/// Counts over all threads.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) written: Tally,
+    pub(crate) dropped: Tally,
+    pub(crate) threads: u64,
+    pub(crate) unsampled: u64,
+}
+
+pub(crate) fn counts() -> Counts {
+    let registry = lock();
+    let Some(registry) = registry.as_ref() else { return Counts::default() };
+    let mut counts = Counts {
+        written: registry.written,
+        dropped: registry.dropped,
+        threads: registry.by_tid.len() as u64,
+        unsampled: registry.unsampled.len() as u64,
+    };
+    for record in &RECORDS[..registry.used as usize] {
+        counts.written += record.written();
+        counts.dropped += record.dropped();
+    }
+    counts
+}
+
+impl Registry {
+    /// Gives a thread a record and a timer. `is_new`: it started after the profiler did, so all its CPU time counts.
+    fn begin(&mut self, tid: i32, is_new: bool) {
+        let Some(sampling) = self.sampling else { return };
+        if self.by_tid.contains_key(&tid) {
+            return;
+        }
+        let Some(now) = timer::now(sampling.clock, tid) else { return };
+        if self.try_begin(tid, now, is_new, sampling).is_some() {
+            self.unsampled.remove(&tid);
+        } else {
+            self.unsampled.insert(tid);
+        }
+    }
+
+    fn try_begin(&mut self, tid: i32, now: u64, is_new: bool, sampling: Sampling) -> Option<()> {
+        let from_birth = is_new && sampling.clock == SampleClock::Cpu;
+        let start = if from_birth { 0 } else { now };
+        // A random first expiry: with a full first period threads shorter than it would never be seen.
+        let plan =
+            Plan { first_ns: start + 1 + self.next_random() % sampling.period_ns, period_ns: sampling.period_ns };
+        let skipped = plan.due(now);
+        let memory = self.memory(sampling.ring_bytes)?;
+        let Some(index) = self.record() else {
+            self.spare(memory);
+            return None;
+        };
+        let record = &RECORDS[index as usize];
+        record.ring.give(memory);
+        record.period_ns.store(sampling.period_ns, Ordering::Relaxed);
+        record.expiries.store(0, Ordering::Relaxed);
+        record.thread_tags.store(0, Ordering::Relaxed);
+        record.slot.store(ptr::from_ref(span_slot::claim(tid)).cast_mut(), Ordering::Relaxed);
+        record.live.store(true, Ordering::SeqCst);
+        let value = u64::from(record.generation.load(Ordering::Relaxed)) << 32 | u64::from(index);
+        let Ok(timer) = Timer::start(sampling.clock, tid, sampling.signal, value, plan, skipped) else {
+            span_slot::release(tid);
+            self.retire(index);
+            self.retired.push(index);
+            return None;
+        };
+        if skipped > 0 {
+            self.unseen.push(Unseen { why: Why::Starting, expiries: skipped, weight: skipped * plan.period_ns });
+        }
+        self.by_tid.insert(tid, Sampled { index, plan, skipped, timer: Some(timer) });
+        Some(())
+    }
+
+    /// Takes a thread's timer and record away.
+    fn end(&mut self, tid: i32, why: Why) {
+        self.unsampled.remove(&tid);
+        let Some(mut thread) = self.by_tid.remove(&tid) else { return };
+        // No signal comes after this but those that are on their way.
+        thread.timer = None;
+        self.retire(thread.index);
+        span_slot::release(tid);
+        let record = &RECORDS[thread.index as usize];
+        if let Some(Sampling { clock: SampleClock::Cpu, .. }) = self.sampling
+            && let Some(now) = timer::now(SampleClock::Cpu, tid)
+        {
+            let told = thread.skipped + record.expiries.load(Ordering::Relaxed);
+            let expiries = thread.plan.due(now).saturating_sub(told);
+            if expiries > 0 {
+                self.unseen.push(Unseen { why, expiries, weight: expiries * thread.plan.period_ns });
+            }
+        }
+        self.retired.push(thread.index);
+    }
+
+    /// Moves a record's generation on and waits until no handler is in it.
+    fn retire(&mut self, index: u32) {
+        let record = &RECORDS[index as usize];
+        record.live.store(false, Ordering::SeqCst);
+        record.generation.fetch_add(1, Ordering::SeqCst);
+        let since = Instant::now();
+        while record.inside.load(Ordering::SeqCst) != 0 && since.elapsed() < LEAVE_TIMEOUT {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Gives a drained record back. One that a handler never left is lost, with its ring.
+    fn free(&mut self, index: u32) {
+        let record = &RECORDS[index as usize];
+        if record.inside.load(Ordering::SeqCst) != 0 {
+            return;
+        }
+        if let Some(memory) = record.ring.take() {
+            self.spare(memory);
+        }
+        self.written += record.written();
+        self.dropped += record.dropped();
+        for counter in
+            [&record.written_samples, &record.written_weight, &record.dropped_samples, &record.dropped_weight]
+        {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.free.push(index);
+    }
+
+    fn sweep(&mut self, alive: HashSet<i32>, is_new: bool) {
+        // A thread that is not on the list may have started since the list was made: its clock tells.
+        let gone = |tid: &&i32| !alive.contains(tid) && timer::now(SampleClock::Cpu, **tid).is_none();
+        let gone: Vec<i32> = self.by_tid.keys().filter(gone).copied().collect();
+        for tid in gone {
+            self.end(tid, Why::Ended);
+        }
+        self.unsampled.retain(|tid| alive.contains(tid));
+        for tid in alive {
+            self.begin(tid, is_new);
+        }
+    }
+
+    fn stop(&mut self) {
+        let threads: Vec<i32> = self.by_tid.keys().copied().collect();
+        for tid in threads {
+            self.end(tid, Why::Stopped);
+        }
+        self.sampling = None;
+        self.unsampled.clear();
+    }
+
+    fn forget_all(&mut self) {
+        for (tid, thread) in std::mem::take(&mut self.by_tid) {
+            // The parent's timers do not exist here, and their numbers may soon be those of new ones.
+            let _ = ManuallyDrop::new(thread.timer);
+            span_slot::release(tid);
+            self.retired.push(thread.index);
+        }
+        for index in std::mem::take(&mut self.retired) {
+            let record = &RECORDS[index as usize];
+            record.live.store(false, Ordering::SeqCst);
+            record.generation.fetch_add(1, Ordering::SeqCst);
+            // Handlers that were inside ran on threads that no longer exist.
+            record.inside.store(0, Ordering::SeqCst);
+            self.free(index);
+        }
+        self.sampling = None;
+        self.unseen.clear();
+        self.unsampled.clear();
+        (self.written, self.dropped) = (Tally::default(), Tally::default());
+    }
+
+    fn record(&mut self) -> Option<u32> {
+        if let Some(index) = self.free.pop() {
+            return Some(index);
+        }
+        let index = self.used;
+        RECORDS.get(index as usize)?;
+        self.used += 1;
+        Some(index)
+    }
+
+    fn memory(&mut self, bytes: usize) -> Option<Memory> {
+        if let Some(at) = self.spare.iter().position(|memory| memory.bytes() == bytes) {
+            return Some(self.spare.swap_remove(at));
+        }
+        if self.ring_bytes + bytes > MAX_RING_BYTES {
+            return None;
+        }
+        let memory = Memory::map(bytes).ok()?;
+        self.ring_bytes += bytes;
+        Some(memory)
+    }
+
+    fn spare(&mut self, memory: Memory) {
+        if self.sampling.is_some() && self.spare.len() < SPARE_RINGS {
+            self.spare.push(memory);
+        } else {
+            self.ring_bytes -= memory.bytes();
+            if self.sampling.is_none() {
+                for spare in self.spare.drain(..) {
+                    self.ring_bytes -= spare.bytes();
+                }
+            }
+        }
+    }
+
+    /// xorshift64: spreads first expiries, no more is asked of it.
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+}
