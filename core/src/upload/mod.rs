@@ -233,8 +233,7 @@ mod tests {
     }
 
     fn checked(counters: &Counters) -> Stats {
-        let mut stats = Stats::default();
-        counters.read_upload(&mut stats);
+        let stats = counters.snapshot();
         let mut sum = Tally::default();
         for part in
             [stats.queued, stats.uploaded, stats.refused, stats.dropped_queue, stats.dropped_old, stats.discarded]
