@@ -248,11 +248,14 @@ mod tests {
         Tally { samples, weight }
     }
 
-    /// A profile of two samples of 40 and 60.
+    /// A profile with halves of 40 and 60, each of two stacks.
     fn profile() -> Encoded {
         let sample = |value| Sample { location_id: Vec::new(), value: vec![value], label: Vec::new() };
-        let profile =
-            Profile { sample: vec![sample(40), sample(60)], string_table: vec![String::new()], ..Profile::default() };
+        let profile = Profile {
+            sample: vec![sample(10), sample(30), sample(25), sample(35)],
+            string_table: vec![String::new()],
+            ..Profile::default()
+        };
         Encoded {
             profile_type: ProfileType::process_cpu(1),
             start_unix_nanos: 77,
@@ -529,7 +532,7 @@ mod tests {
     #[test]
     fn what_is_sent_after_the_end_is_counted_as_dropped() {
         let running = Running::start(&config("http://127.0.0.1:9"), impatient());
-        running.uploader.shared.end();
+        assert!(running.uploader.stop(LONG));
         running.uploader.send(vec![profile()]);
         assert!(running.uploader.flush(LONG));
         assert_eq!(running.stats().dropped_queue, tally(2, 100));
