@@ -33,7 +33,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
         (few(&selection, detail, top.samples))
         @if top.samples > 0 {
             (tools(&selection, by_line))
-            div.flame {
+            div.split {
                 (graph(&selection, &top, by_line))
                 (table(&top))
             }
