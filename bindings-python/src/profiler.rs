@@ -226,7 +226,8 @@ fn from_environment(py: Python<'_>) -> PyResult<Config> {
     let environ = py.import("os")?.getattr("environ")?;
     let lookup = |name: &str| environ.call_method1("get", (name,)).ok()?.extract::<String>().ok();
     let mut config = Config::from_environment(lookup).map_err(|error| to_python(&error))?;
-    let version: String = py.import("platform")?.call_method0("python_version")?.extract()?;
+    let version = py.version();
+    let version = version.split_whitespace().next().unwrap_or_default().to_owned();
     config.spy = "spanprof-python".to_owned();
     config.runtime = ("cpython".to_owned(), version);
     config.package = ("pyroscope-otel".to_owned(), env!("CARGO_PKG_VERSION").to_owned());

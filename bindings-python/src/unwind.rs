@@ -39,6 +39,9 @@ unsafe extern "C" {
 /// More frames than any chain has: a bound on what a walk over old memory can cost.
 const MAX_STEPS: usize = 20_000;
 
+/// The smallest page there is.
+const PAGE: usize = 4_096;
+
 /// Bits of `PyASCIIObject.state`.
 const KIND_SHIFT: u32 = 2;
 const COMPACT: u32 = 1 << 5;
@@ -221,25 +224,25 @@ impl CPython {
                 return false;
             }
             // SAFETY: guarded.
-            let Some(code) = (unsafe { Guarded::pointer(frame, layout.code) }) else {
-                return false;
-            };
-            // SAFETY: guarded.
-            if unsafe { Guarded::pointer(code, OB_TYPE) } != Some(self.code_type) {
-                return false;
-            }
-            // SAFETY: guarded.
             let Some(previous) = (unsafe { Guarded::pointer(frame, layout.previous) }) else {
                 return false;
             };
-            // SAFETY: guarded.
-            match unsafe { is_entry::<Guarded>(layout, frame) } {
+            // What lies in the same page as a word that could be loaded can be loaded too.
+            let same_page = (frame.addr() + layout.previous) / PAGE == (frame.addr() + layout.entry_flag) / PAGE;
+            let entry = if same_page {
+                // SAFETY: mapped, as the word before in its page is.
+                unsafe { is_entry::<Plain>(layout, frame) }
+            } else {
+                // SAFETY: guarded.
+                unsafe { is_entry::<Guarded>(layout, frame) }
+            };
+            match entry {
                 Some(true) => return previous == below,
                 Some(false) => frame = previous,
                 None => return false,
             }
         }
-        // So many frames that look whole are no accident.
+        // So many frames that hang together are no accident.
         true
     }
 
@@ -249,6 +252,7 @@ impl CPython {
     unsafe fn push_frames<M: Memory>(&self, mut frame: Object, out: &mut FrameWriter<'_>) {
         let layout = self.layout;
         let mut definer = DEFINITIONS.definer();
+        let mut last_file = (ptr::null(), 0);
         for _ in 0..MAX_STEPS {
             if frame.is_null() {
                 return;
@@ -258,7 +262,7 @@ impl CPython {
             // SAFETY: as above.
             let instr = unsafe { pointer_at(frame, layout.frame.instr) };
             // SAFETY: as above.
-            if !unsafe { self.is_shim(frame, code) } {
+            if !unsafe { self.is_shim::<M>(frame, code) } {
                 let first = code.addr().wrapping_add(layout.code.instructions);
                 #[expect(
                     clippy::cast_possible_truncation,
@@ -266,7 +270,7 @@ impl CPython {
                 )]
                 let index = (instr.addr().wrapping_sub(first).cast_signed() >> 1) as u32;
                 // SAFETY: is_shim() said that it is a code object, owned by a live frame.
-                let key = unsafe { self.key_of::<M>(code) };
+                let key = unsafe { self.key_of::<M>(code, &mut last_file) };
                 // SAFETY: the caller mapped the definitions; the code object is alive.
                 let word = unsafe { definer.word(key, index, |record| self.describe::<M>(code, record)) };
                 if !out.push(word) {
@@ -281,14 +285,14 @@ impl CPython {
     /// Whether a frame is the interpreter's own and no function of the program.
     ///
     /// # Safety
-    /// `frame` must be alive, and `code` what it names.
+    /// `frame` must be alive and `code` what it names, or safe loads enabled and M guarded.
     #[inline]
-    unsafe fn is_shim(&self, frame: Object, code: Object) -> bool {
+    unsafe fn is_shim<M: Memory>(&self, frame: Object, code: Object) -> bool {
         if code.is_null() {
             return true;
         }
-        // SAFETY: what a frame names is an object, kept alive by it.
-        if unsafe { pointer_at(code, OB_TYPE) } != self.code_type {
+        // SAFETY: what a frame names is an object, kept alive by it; on 3.11 and 3.12 the load is guarded.
+        if unsafe { M::pointer(code, OB_TYPE) } != Some(self.code_type) {
             return true;
         }
         let layout = self.layout;
@@ -306,7 +310,7 @@ impl CPython {
     /// # Safety
     /// `code` must be a live code object.
     #[inline]
-    unsafe fn key_of<M: Memory>(&self, code: Object) -> u64 {
+    unsafe fn key_of<M: Memory>(&self, code: Object, last_file: &mut (Object, u64)) -> u64 {
         let layout = &self.layout.code;
         // SAFETY: it is a code object; the field is of 32 bits.
         let line = unsafe { Plain::half(code, layout.firstlineno) }.unwrap_or(0);
@@ -315,19 +319,25 @@ impl CPython {
             Some(offset) => unsafe { Plain::half(code, offset) }.unwrap_or(0),
             None => 0,
         };
-        // Addresses, versions and lines all count up together, so mix: a plain xor of them collides within one program.
-        let origin = u64::from(version) << 32 | u64::from(line);
-        let mut key = (code as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ origin.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        if version == 0 {
-            for name in [layout.name, layout.filename] {
-                // SAFETY: the pointer is a field of the code object, what it points to is read as M says.
-                let hash = unsafe { pointer_at(code, name) };
-                // SAFETY: strings of a live code object are alive; on 3.11 the load is guarded.
-                let hash = unsafe { M::word(hash, STR_HASH) }.unwrap_or(0);
-                key = (key ^ hash).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
-            }
+        // Spread apart before they are joined: addresses and versions both grow in small steps, and two sums of small
+        // steps are soon equal.
+        let about = (u64::from(version) << 32) | u64::from(line);
+        let key = (code as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            ^ about.wrapping_mul(0xD6E8_FEB8_6659_FD93).rotate_left(32);
+        if version != 0 {
+            return key;
         }
-        key
+        // SAFETY: a field of the code object.
+        let file = unsafe { pointer_at(code, layout.filename) };
+        if file != last_file.0 {
+            // SAFETY: strings of a live code object are alive; on 3.11 the load is guarded.
+            *last_file = (file, unsafe { M::word(file, STR_HASH) }.unwrap_or(0));
+        }
+        // SAFETY: a field of the code object.
+        let name = unsafe { pointer_at(code, layout.name) };
+        // SAFETY: as above.
+        let name = unsafe { M::word(name, STR_HASH) }.unwrap_or(0);
+        key ^ name.wrapping_mul(0xA076_1D64_78BD_642F) ^ last_file.1.rotate_left(31)
     }
 
     /// Copies what people want to know of a code object. False: some of it is not there.
