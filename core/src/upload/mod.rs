@@ -1,31 +1,528 @@
 //! Stage 4: send.
-use std::sync::Arc;
-use std::time::Duration;
-pub(crate) struct Uploader(Arc<crate::config::Settings>, Arc<crate::stats::Counters>);
-impl Uploader {
-    pub(crate) fn start(
-        s: Arc<crate::config::Settings>,
-        c: Arc<crate::stats::Counters>,
-        _m: Arc<crate::messages::Messages>,
-    ) -> Result<Self, crate::Error> {
-        Ok(Self(s, c))
-    }
-    pub(crate) fn trace_ids(&self) -> bool {
-        true
-    }
-    pub(crate) fn flush(&self, _: Duration) -> bool {
-        true
-    }
-    pub(crate) fn stop(&self, _: Duration) -> bool {
-        true
-    }
-    pub(crate) fn send(&self, e: Vec<crate::profile::pprof::Encoded>) {
-        for (i, e) in e.into_iter().enumerate() {
-            self.1.encoded.add(e.tally);
-            self.1.uploaded.add(e.tally);
-            if let crate::config::Target::File(p) = &self.0.target {
-                let _ = std::fs::write(p.join(format!("{}-{i}.pb.gz", e.start_unix_nanos)), &e.body);
-            }
+//!
+//! One thread, which sleeps unless there is something to do: no profiles, no wake-ups. Who calls the [`Uploader`] never
+//! waits for the network, but in [`flush`](Uploader::flush) and [`stop`](Uploader::stop), and there no longer than said.
+//!
+//! A profile is held until a round is due (`upload_interval` after the last one), then tried; a failure delays all
+//! profiles, as it is the server that failed, and one that fails goes behind the others, as it may be the profile. What
+//! ends somewhere is counted there under the same lock that moves it.
+
+mod build_info;
+mod file;
+mod push;
+mod queue;
+mod retry;
+#[cfg(test)]
+mod test_server;
+mod worker;
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::config::{Settings, Target};
+use crate::error::{Error, ErrorKind};
+use crate::messages::Messages;
+use crate::profile::pprof::Encoded;
+use crate::sample::own_thread;
+use crate::stats::Counters;
+use worker::{Sender, Shared};
+
+/// Times and sizes that no setting changes. Tests make them small.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    /// The first wait after a failure, at most.
+    backoff: Duration,
+    /// The longest wait after failures.
+    max_backoff: Duration,
+    /// Servers refuse what started an hour ago; a window is up to 15 s long, and a request takes its time too.
+    max_age: Duration,
+    queue_bytes: usize,
+    /// One request, from name lookup to the end of the answer.
+    request: Duration,
+    /// The question for the server's version, which holds up the first upload.
+    question: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            backoff: Duration::from_secs(1),
+            max_backoff: Duration::from_secs(30),
+            max_age: Duration::from_secs(59 * 60),
+            queue_bytes: 16 << 20,
+            request: Duration::from_secs(10),
+            question: Duration::from_secs(2),
         }
+    }
+}
+
+/// Takes profiles and sends them where the settings say. One a profiler.
+pub(crate) struct Uploader {
+    shared: Arc<Shared>,
+    /// False where nothing is sent.
+    sends: bool,
+    /// `None` where nothing is sent, and after `stop`.
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Uploader {
+    /// Starts the upload thread, which asks the server for its version first where that matters.
+    ///
+    /// # Errors
+    /// The thread could not be made.
+    pub(crate) fn start(
+        settings: Arc<Settings>,
+        counters: Arc<Counters>,
+        messages: Arc<Messages>,
+    ) -> Result<Self, Error> {
+        Self::start_with(settings, counters, messages, Limits::default())
+    }
+
+    fn start_with(
+        settings: Arc<Settings>,
+        counters: Arc<Counters>,
+        messages: Arc<Messages>,
+        limits: Limits,
+    ) -> Result<Self, Error> {
+        for notice in &settings.notices {
+            messages.info(notice.as_str());
+        }
+        let sender = Sender::new(&settings);
+        let sends = !matches!(settings.target, Target::None);
+        let shared = Arc::new(Shared::new(settings, counters, messages, limits));
+        let thread =
+            if sends {
+                let shared = Arc::clone(&shared);
+                let thread = own_thread::spawn("spanprof-upload", move || worker::run(&shared, &sender));
+                Some(thread.map_err(|error| {
+                    Error::new(ErrorKind::System, format!("cannot start the upload thread: {error}"))
+                })?)
+            } else {
+                None
+            };
+        Ok(Self { shared, sends, thread: Mutex::new(thread) })
+    }
+
+    /// Queues profiles and counts them as encoded. Never waits; what finds no room is dropped and counted, oldest first.
+    pub(crate) fn send(&self, profiles: Vec<Encoded>) {
+        if !self.sends {
+            for profile in profiles {
+                self.shared.counters.discard(profile.tally);
+            }
+            return;
+        }
+        self.shared.add(profiles);
+    }
+
+    /// Whether samples shall carry `trace_id`: the setting, or what the server's version says once it is known.
+    pub(crate) fn trace_ids(&self) -> bool {
+        self.shared.trace_ids()
+    }
+
+    /// Sends now what is queued, and waits until all of it is uploaded, refused or dropped. False: not within `timeout`.
+    pub(crate) fn flush(&self, timeout: Duration) -> bool {
+        if !self.sends {
+            return true;
+        }
+        let deadline = Instant::now() + timeout;
+        let mut state = self.shared.lock();
+        let limit = state.queue.next_number();
+        state.release = limit;
+        state.backed_off = None;
+        self.shared.wake.notify_all();
+        while state.has_below(limit) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// Tries once more to send what is queued, then ends the thread. After `timeout` at the latest, whatever a server
+    /// does, everything that was not sent is dropped and counted. False: the thread had not ended by then.
+    pub(crate) fn stop(&self, timeout: Duration) -> bool {
+        let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else { return true };
+        let deadline = Instant::now() + timeout;
+        let mut state = self.shared.lock();
+        state.stop_by = Some(deadline);
+        self.shared.wake.notify_all();
+        while !state.ended {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let in_time = state.ended;
+        drop(state);
+        self.shared.end();
+        if in_time {
+            // It is past its last lock. One that hangs in a request is left alone: it ends itself when that returns.
+            drop(thread.join());
+        }
+        in_time
+    }
+}
+
+/// An uploader that is let go without [`stop`](Uploader::stop) drops what it has.
+impl Drop for Uploader {
+    fn drop(&mut self) {
+        self.shared.end();
+    }
+}
+
+impl std::fmt::Debug for Uploader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Uploader").field("shared", &self.shared).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::mpsc::channel;
+
+    use super::test_server::{Answer, Request, Server, answer};
+    use super::*;
+    use crate::config::{Config, Secret, TraceIdLabel};
+    use crate::profile::pprof::gzip;
+    use crate::profile::profile_type::ProfileType;
+    use crate::stats::{Stats, Tally};
+    use crate::wire::pprof::{Profile, Sample};
+    use prost::Message;
+
+    const PUSH: &str = "POST /push.v1.PusherService/Push";
+    /// Longer than any test takes.
+    const LONG: Duration = Duration::from_secs(30);
+
+    fn config(address: &str) -> Config {
+        Config {
+            application_name: "shop".to_owned(),
+            server_address: address.to_owned(),
+            trace_id: TraceIdLabel::Always,
+            upload_interval: Duration::from_secs(600),
+            ..Config::default()
+        }
+    }
+
+    struct Running {
+        uploader: Uploader,
+        counters: Arc<Counters>,
+        messages: Arc<Messages>,
+    }
+
+    impl Running {
+        fn start(config: &Config, limits: Limits) -> Self {
+            let settings = Arc::new(config.validate().expect("settings"));
+            let (counters, messages) = (Arc::<Counters>::default(), Arc::<Messages>::default());
+            let uploader = Uploader::start_with(settings, Arc::clone(&counters), Arc::clone(&messages), limits);
+            Self { uploader: uploader.expect("uploader"), counters, messages }
+        }
+
+        /// Stats whose sums were checked.
+        fn stats(&self) -> Stats {
+            checked(&self.counters)
+        }
+
+        fn warnings(&self) -> String {
+            self.messages.take().into_iter().map(|message| message.text + "\n").collect()
+        }
+    }
+
+    fn checked(counters: &Counters) -> Stats {
+        let mut stats = Stats::default();
+        counters.read_upload(&mut stats);
+        let mut sum = Tally::default();
+        for part in
+            [stats.queued, stats.uploaded, stats.refused, stats.dropped_queue, stats.dropped_old, stats.discarded]
+        {
+            sum += part;
+        }
+        assert_eq!(stats.encoded, sum, "{stats:?}");
+        stats
+    }
+
+    fn impatient() -> Limits {
+        Limits { backoff: Duration::ZERO, max_backoff: Duration::ZERO, ..Limits::default() }
+    }
+
+    fn tally(samples: u64, weight: u64) -> Tally {
+        Tally { samples, weight }
+    }
+
+    /// A profile of two samples of 40 and 60.
+    fn profile() -> Encoded {
+        let sample = |value| Sample { location_id: Vec::new(), value: vec![value], label: Vec::new() };
+        let profile =
+            Profile { sample: vec![sample(40), sample(60)], string_table: vec![String::new()], ..Profile::default() };
+        Encoded {
+            profile_type: ProfileType::process_cpu(1),
+            start_unix_nanos: 77,
+            body: gzip(&profile.encode_to_vec()),
+            tally: tally(2, 100),
+        }
+    }
+
+    /// Sends one profile to a server that answers like this, until it is settled. Returns what came of it.
+    fn sent(answers: impl IntoIterator<Item = Answer>) -> (Stats, String, Vec<Request>) {
+        let server = Server::start(answers);
+        let running = Running::start(&config(&server.address), impatient());
+        running.uploader.send(vec![profile()]);
+        assert!(running.uploader.flush(LONG));
+        (running.stats(), running.warnings(), server.so_far())
+    }
+
+    #[test]
+    fn a_push_is_what_the_protocol_says() {
+        let server = Server::start([]);
+        let config = Config {
+            server_address: format!("{}/base/", server.address).replace("http://", "http://user:pw@"),
+            tenant_id: "tenant".to_owned(),
+            http_headers: vec![("X-Mine".to_owned(), Secret("mine".to_owned()))],
+            tags: vec![("zone".to_owned(), "a".to_owned())],
+            runtime: ("cpython".to_owned(), "3.13".to_owned()),
+            package: ("pyroscope-otel".to_owned(), "2.0.0".to_owned()),
+            spy: "spanprof-python".to_owned(),
+            ..config("")
+        };
+        let running = Running::start(&config, impatient());
+        running.uploader.send(vec![profile()]);
+        assert!(running.uploader.flush(LONG));
+        let request = server.request();
+        assert_eq!(request.line, "POST /base/push.v1.PusherService/Push");
+        for (name, value) in [
+            ("content-type", "application/proto"),
+            ("content-encoding", "gzip"),
+            ("user-agent", "pyroscope-otel/2.0.0 spanprof"),
+            ("x-scope-orgid", "tenant"),
+            ("authorization", "Basic dXNlcjpwdw=="),
+            ("x-mine", "mine"),
+        ] {
+            assert_eq!(request.header(name), [value], "{name}");
+        }
+        let series = request.series();
+        let labels: Vec<_> = series.labels.iter().map(|label| (label.name.as_str(), label.value.as_str())).collect();
+        assert_eq!(
+            labels,
+            [
+                ("__name__", "process_cpu"),
+                ("otel.scope.name", "pyroscope-otel"),
+                ("otel.scope.version", "2.0.0"),
+                ("process.runtime.name", "cpython"),
+                ("process.runtime.version", "3.13"),
+                ("pyroscope_spy", "spanprof-python"),
+                ("service_name", "shop"),
+                ("zone", "a"),
+            ]
+        );
+        assert_eq!(series.samples.len(), 1);
+        assert_eq!(request.profile(), profile().body);
+        let stats = running.stats();
+        assert_eq!((stats.uploaded, stats.profiles_uploaded, stats.retries), (tally(2, 100), 1, 0));
+    }
+
+    #[test]
+    fn a_server_that_comes_back_gets_the_profile() {
+        let (stats, warnings, requests) = sent([answer(503, ""), Answer::Close, answer(429, "slow down")]);
+        assert_eq!((stats.uploaded, stats.retries), (tally(2, 100), 3));
+        let ids: Vec<_> = requests.iter().map(|request| request.series().samples[0].id.clone()).collect();
+        assert!(ids.len() == 4 && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+        assert_eq!(warnings.lines().count(), 1, "{warnings}");
+    }
+
+    #[test]
+    fn a_refused_profile_is_told_with_the_server_s_words_and_the_setting() {
+        let (stats, warnings, requests) = sent([answer(401, r#"{"code":"unauthenticated","message":"no org id"}"#)]);
+        assert_eq!((stats.refused, stats.profiles_refused, requests.len()), (tally(2, 100), 1, 1));
+        assert!(warnings.contains("HTTP 401: no org id") && warnings.contains("tenant_id"), "{warnings}");
+        let (_, warnings, _) = sent([answer(404, "")]);
+        assert!(warnings.contains("HTTP 404") && warnings.contains("server_address"), "{warnings}");
+    }
+
+    #[test]
+    fn a_server_that_repeats_credentials_does_not_bring_them_into_messages() {
+        let server = Server::start([answer(403, "bad header Bearer hunter2, token hunter2")]);
+        let http_headers = vec![("Authorization".to_owned(), Secret("Bearer hunter2".to_owned()))];
+        let running = Running::start(&Config { http_headers, ..config(&server.address) }, impatient());
+        running.uploader.send(vec![profile()]);
+        assert!(running.uploader.flush(LONG));
+        let said = running.warnings() + &running.counters.last_error() + &format!("{:?}", running.uploader);
+        assert!(said.contains("bad header") && !said.contains("hunter2"), "{said}");
+    }
+
+    #[test]
+    fn a_profile_that_cannot_be_read_is_tried_three_times_and_holds_up_no_other() {
+        let unknown = || answer(500, r#"{"code":"unknown","message":"gzip: invalid header"}"#);
+        let server = Server::start([unknown(), answer(200, ""), unknown(), unknown()]);
+        let running = Running::start(&config(&server.address), impatient());
+        running.uploader.send(vec![profile(), profile()]);
+        assert!(running.uploader.flush(LONG));
+        let stats = running.stats();
+        assert_eq!((stats.uploaded, stats.refused, stats.retries), (tally(2, 100), tally(2, 100), 2));
+        assert_eq!(server.so_far().len(), 4);
+    }
+
+    #[test]
+    fn a_body_too_large_for_a_proxy_goes_in_halves_and_no_smaller() {
+        let (stats, _, requests) = sent([answer(413, ""), answer(413, ""), answer(200, "")]);
+        assert_eq!((stats.refused, stats.uploaded), (tally(1, 40), tally(1, 60)));
+        assert_eq!(requests.len(), 3);
+        assert_ne!(requests[1].series().samples[0].id, requests[2].series().samples[0].id);
+    }
+
+    #[test]
+    fn a_redirect_to_another_host_is_not_followed() {
+        let other = Server::start([]);
+        let to = other.address.replace("127.0.0.1", "localhost");
+        let (stats, warnings, _) = sent([Answer::Text(308, format!("Location: {to}/x\r\n"), String::new())]);
+        assert_eq!(stats.refused, tally(2, 100));
+        assert!(warnings.contains(&to) && warnings.contains("server_address"), "{warnings}");
+        assert!(other.so_far().is_empty());
+    }
+
+    #[test]
+    fn a_redirect_on_the_same_host_is_followed_with_the_profile() {
+        let (stats, _, requests) = sent([Answer::Text(308, "Location: /moved\r\n".to_owned(), String::new())]);
+        assert_eq!((stats.uploaded, stats.retries), (tally(2, 100), 0));
+        assert_eq!(requests[1].line, "POST /moved");
+        assert_eq!(requests[1].profile(), profile().body);
+    }
+
+    #[test]
+    fn a_due_round_sends_without_being_asked() {
+        let server = Server::start([]);
+        let mut settings = config(&server.address).validate().expect("settings");
+        settings.upload_interval = Duration::ZERO;
+        let uploader = Uploader::start(Arc::new(settings), Arc::default(), Arc::default()).expect("uploader");
+        uploader.send(vec![profile()]);
+        assert_eq!(server.request().line, PUSH);
+    }
+
+    #[test]
+    fn flush_says_when_a_server_does_not_answer_in_time_and_the_profile_stays() {
+        let (release, hang) = channel();
+        let server = Server::start([Answer::Hang(hang)]);
+        let running = Running::start(&config(&server.address), impatient());
+        assert!(running.uploader.flush(Duration::ZERO), "nothing was queued");
+        running.uploader.send(vec![profile()]);
+        assert!(!running.uploader.flush(Duration::from_millis(20)));
+        assert_eq!(running.stats().queued, tally(2, 100));
+        drop(release);
+        assert!(running.uploader.flush(LONG));
+        assert_eq!(running.stats().uploaded, tally(2, 100));
+    }
+
+    #[test]
+    fn stop_sends_what_is_queued_and_tries_once() {
+        let server = Server::start([answer(200, ""), answer(503, "")]);
+        let running = Running::start(&config(&server.address), Limits::default());
+        running.uploader.send(vec![profile(), profile()]);
+        running.uploader.stop(LONG);
+        let stats = checked(&running.counters);
+        assert_eq!((stats.uploaded, stats.dropped_queue), (tally(2, 100), tally(2, 100)));
+        assert_eq!(server.so_far().len(), 2);
+    }
+
+    #[test]
+    fn stop_is_bounded_when_a_server_hangs() {
+        let (_release, hang) = channel();
+        let server = Server::start([Answer::Hang(hang)]);
+        let running = Running::start(&config(&server.address), Limits::default());
+        running.uploader.send(vec![profile(), profile()]);
+        assert!(!running.uploader.flush(Duration::ZERO));
+        server.request();
+        let start = Instant::now();
+        running.uploader.stop(Duration::from_millis(50));
+        assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+        let stats = checked(&running.counters);
+        assert_eq!((stats.dropped_queue, stats.queued), (tally(4, 200), Tally::default()));
+    }
+
+    #[test]
+    fn a_full_queue_loses_its_oldest_profile() {
+        let (release, hang) = channel();
+        let server = Server::start([Answer::Hang(hang)]);
+        let limits = Limits { queue_bytes: 2 * profile().body.len(), ..impatient() };
+        let running = Running::start(&config(&server.address), limits);
+        running.uploader.send(vec![profile()]);
+        assert!(!running.uploader.flush(Duration::ZERO));
+        server.request();
+        let with_start = |start_unix_nanos| Encoded { tally: tally(1, start_unix_nanos), ..profile() };
+        running.uploader.send(vec![with_start(1), with_start(2), with_start(4)]);
+        assert_eq!(running.stats().dropped_queue, tally(1, 1));
+        drop(release);
+        assert!(running.uploader.flush(LONG));
+        assert_eq!(running.stats().uploaded, tally(4, 106));
+        assert!(running.warnings().contains("full"));
+    }
+
+    /// The setting Auto against a server that answers like this.
+    fn asks(answers: impl IntoIterator<Item = Answer>) -> (bool, String, Vec<Request>) {
+        let server = Server::start(answers);
+        let config = Config { trace_id: TraceIdLabel::Auto, ..config(&server.address) };
+        let running = Running::start(&config, impatient());
+        running.uploader.send(vec![profile()]);
+        assert!(running.uploader.flush(LONG));
+        (running.uploader.trace_ids(), running.warnings(), server.so_far())
+    }
+
+    #[test]
+    fn an_old_server_gets_no_trace_ids_and_one_message_says_so() {
+        let (trace_ids, messages, requests) = asks([answer(200, r#"{"data":{"version":"2.0.3"}}"#)]);
+        assert!(!trace_ids);
+        assert!(messages.contains("2.0.3") && messages.lines().count() == 1, "{messages}");
+        let lines: Vec<_> = requests.iter().map(|request| request.line.as_str()).collect();
+        assert_eq!(lines, ["GET /api/v1/status/buildinfo", PUSH]);
+    }
+
+    #[test]
+    fn other_servers_get_trace_ids() {
+        assert!(asks([answer(200, r#"{"data":{"version":"2.1.0"}}"#)]).0);
+        assert!(asks([answer(404, r#"{"data":{"version":"2.0.3"}}"#)]).0);
+        assert!(asks([Answer::Close]).0);
+    }
+
+    #[test]
+    fn a_set_choice_asks_nobody() {
+        let server = Server::start([]);
+        let running = Running::start(&Config { trace_id: TraceIdLabel::Never, ..config(&server.address) }, impatient());
+        running.uploader.send(vec![profile()]);
+        assert!(running.uploader.flush(LONG));
+        assert!(!running.uploader.trace_ids());
+        assert_eq!(server.request().line, PUSH);
+    }
+
+    #[test]
+    fn without_a_target_profiles_are_discarded_and_counted() {
+        let running = Running::start(&config("none"), Limits::default());
+        running.uploader.send(vec![profile()]);
+        assert!(running.uploader.flush(Duration::ZERO));
+        let stats = running.stats();
+        assert_eq!((stats.encoded, stats.discarded), (tally(2, 100), tally(2, 100)));
+        running.uploader.stop(Duration::ZERO);
+    }
+
+    #[test]
+    fn a_folder_gets_a_file_of_each_profile() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let running = Running::start(&config(&format!("file://{}", folder.path().display())), impatient());
+        running.uploader.send(vec![profile()]);
+        running.uploader.stop(LONG);
+        let files: Vec<_> = fs::read_dir(folder.path()).expect("folder").flatten().collect();
+        assert_eq!(files.len(), 1);
+        assert_eq!(fs::read(files[0].path()).expect("file"), profile().body);
+        assert_eq!(checked(&running.counters).uploaded, tally(2, 100));
+    }
+
+    #[test]
+    fn what_is_sent_after_the_end_is_counted_as_dropped() {
+        let running = Running::start(&config("http://127.0.0.1:9"), impatient());
+        running.uploader.shared.end();
+        running.uploader.send(vec![profile()]);
+        assert!(running.uploader.flush(LONG));
+        assert_eq!(running.stats().dropped_queue, tally(2, 100));
     }
 }
