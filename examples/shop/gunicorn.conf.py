@@ -15,5 +15,5 @@ def worker_exit(server, worker):
     import pyroscope
 
     if worker.pid == os.getpid():
-        pyroscope.shutdown()
+        pyroscope.flush()
         server.log.info("profiler of worker %d: %s", worker.pid, json.dumps(pyroscope.stats()))
