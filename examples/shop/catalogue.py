@@ -16,7 +16,9 @@ def items() -> list[dict]:
     goods = []
     for number in range(ITEMS):
         attributes = ";".join(
-            f"{word}={chance.randrange(1, 5000) / 100}" for word in chance.sample(WORDS, 30)
+            f"{word}-{size}={chance.randrange(1, 5000) / 100}"
+            for word in chance.sample(WORDS, 30)
+            for size in range(6)
         )
         goods.append(
             {

@@ -34,15 +34,22 @@ tracer = telemetry.start("checkout")
 
 @app.get("/cart/<int:user>")
 def cart(user: int) -> Response:
-    """N+1 queries: one for each thing in the cart, and the same work on each row."""
+    """N+1 queries: one for each thing in the cart."""
     connection = sqlite3.connect(DATABASE)
+    cursor = connection.cursor()
     lines = []
     for position in range(CART_SIZE):
         sku = f"sku-{(user * 37 + position * 11) % catalogue.ITEMS}"
-        row = connection.execute("SELECT name, price, attributes FROM item WHERE sku = ?", (sku,)).fetchone()
-        lines.append({"sku": sku, "name": row[0], "price": row[1], **parse_attributes(row[2])})
+        lines.append(read_item(cursor, sku))
     connection.close()
     return jsonify(lines)
+
+
+def read_item(cursor: sqlite3.Cursor, sku: str) -> dict:
+    """Reads all of the table: the first part until the row is found, the rest when it is fetched."""
+    cursor.execute("SELECT name, price, attributes FROM item WHERE sku = ?", (sku,))
+    name, price, attributes = cursor.fetchone()
+    return {"sku": sku, "name": name, "price": price, **parse_attributes(attributes)}
 
 
 def parse_attributes(text: str) -> dict:
@@ -78,9 +85,9 @@ def is_coupon(code: str) -> bool:
 
 @app.get("/export")
 def export() -> Response:
-    """All goods as JSON, again and again."""
-    pages = [json.dumps({"page": page, "items": ITEMS}) for page in range(8)]
-    return Response(pages[-1], mimetype="application/json")
+    """All goods as JSON, twice."""
+    pages = [json.dumps({"page": page, "items": ITEMS}) for page in range(2)]
+    return jsonify({"bytes": sum(map(len, pages))})
 
 
 @app.get("/offer/<int:user>")

@@ -23,3 +23,9 @@ def start(service: str) -> trace.Tracer:
     provider.add_span_processor(PyroscopeSpanProcessor(scope="all"))
     trace.set_tracer_provider(provider)
     return trace.get_tracer(service)
+
+
+def stop() -> None:
+    """Sends what is left. Python's atexit does the same where a server lets it."""
+    trace.get_tracer_provider().shutdown()
+    pyroscope.shutdown()

@@ -50,6 +50,9 @@ def test_the_hottest_function_is_the_one_that_was_made_hot(spans, key):
 
 @pytest.mark.parametrize("key", sorted(CPU_BOUND), ids=" ".join)
 def test_a_span_that_computes_all_the_time_has_cpu_for_most_of_it(spans, key):
+    load, processors = os.getloadavg()[0], os.cpu_count() or 1
+    if load > processors + 2:
+        pytest.skip(f"other programs take the time of the spans: load {load} on {processors} processors")
     assert cpu_per_wall(spans[key]) > 0.5
 
 
@@ -81,7 +84,7 @@ def test_both_forked_workers_sent_profiles_and_lost_nothing():
     workers = dict(re.findall(r"profiler of worker (\d+): (\{.*\})", log))
     assert len(workers) == 2
     for stats in map(json.loads, workers.values()):
-        assert stats["samples"]["uploaded"] > 0
+        assert stats["uploaded"] == stats["taken"] and stats["taken"]["samples"] > 0
 
 
 def test_a_trace_holds_both_services_and_tasks_that_took_turns():
