@@ -120,7 +120,7 @@ build_wheel() {
     rm -f "$directory"/pyroscope_otel-*.whl
     # A target directory of its own: maturin and cargo give pyo3 different settings, and each would rebuild it.
     (
-        cd "$ROOT"
+        cd "$ROOT" || exit
         quietly "$TARGET/logs/maturin.log" "$venv/bin/maturin" build --release --strip --locked \
             --manifest-path bindings-python/Cargo.toml --interpreter "$venv/bin/python" \
             --target-dir "$TARGET/maturin" --out "$directory" "$@"
