@@ -3,6 +3,7 @@
 mod estimate;
 mod flame;
 mod services;
+mod span;
 mod spans;
 mod top;
 mod trace;
@@ -19,12 +20,12 @@ use crate::selection::Selection;
 use crate::store::{Store, StoreError};
 
 pub(crate) use estimate::{share, share_error};
-pub(crate) use flame::{Flame, Frame};
 pub(crate) use services::{ServiceRow, Services};
+pub(crate) use span::SpanDetail;
 pub(crate) use spans::{SpanName, SpanNames};
-pub(crate) use top::{Top, TopFunction};
+pub(crate) use top::Top;
 pub(crate) use trace::{Trace, TraceSpan};
-pub(crate) use traces::{TraceRow, Traces};
+pub(crate) use traces::TraceRow;
 
 /// Below this many samples a flame graph says that it shows little.
 pub(crate) const FEW_SAMPLES: i64 = 10;
@@ -86,9 +87,7 @@ impl Shown {
     ) -> Result<T, ShowError> {
         match tokio::task::spawn_blocking(move || work(&self)).await {
             Ok(done) => done,
-            Err(error) => Err(ShowError::Failed(format!(
-                "the request could not be worked on: {error}"
-            ))),
+            Err(error) => Err(ShowError::Failed(format!("the request could not be worked on: {error}"))),
         }
     }
 

@@ -50,11 +50,7 @@ impl Shown {
         let mut traces = Vec::new();
         for found in self.store.traces(service, name, window, sort, MOST)? {
             let trace = self.trace(found.trace)?;
-            let root = trace
-                .spans
-                .iter()
-                .find(|span| span.parent.is_none())
-                .or(trace.spans.first());
+            let root = trace.spans.iter().find(|span| span.parent.is_none()).or(trace.spans.first());
             let Some(root) = root else { continue };
             traces.push(TraceRow {
                 trace: found.trace,

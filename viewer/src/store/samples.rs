@@ -1,6 +1,7 @@
 //! Samples out: the stacks of a selection, and sums by service and by span name.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, params, params_from_iter};
@@ -317,14 +318,13 @@ fn read_trie(connection: &Connection, found: &mut Stacks) -> rusqlite::Result<()
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?))
             })?;
             found.nodes.insert(at, row);
-            if !found.functions.contains_key(&row.1) {
-                let named = function.query_row(params![row.1], |row| {
+            if let Entry::Vacant(free) = found.functions.entry(row.1) {
+                free.insert(function.query_row(params![row.1], |row| {
                     Ok(Function {
                         name: row.get(0)?,
                         file: row.get(1)?,
                     })
-                })?;
-                found.functions.insert(row.1, named);
+                })?);
             }
             at = row.0;
         }
