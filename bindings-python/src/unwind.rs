@@ -317,7 +317,7 @@ impl CPython {
                     clippy::cast_possible_truncation,
                     reason = "no function has 2³² instructions; -1 before the first"
                 )]
-                let index = (instr.wrapping_sub(first).cast_signed() >> 1) as u32;
+                let index = (instr.wrapping_sub(first).cast_signed() >> 1).cast_unsigned() as u32;
                 // SAFETY: is_function() said that it is a code object, and its frame owns it.
                 let key = unsafe { self.key_of::<M>(code, &mut last_file) };
                 // SAFETY: the caller mapped the definitions.
@@ -428,7 +428,6 @@ impl CPython {
             return None;
         }
         let data = if state & ASCII != 0 { self.layout.ascii_data } else { self.layout.compact_data };
-        #[expect(clippy::cast_possible_truncation, reason = "1, 2 or 4")]
         let kind = kind as u8;
         Some(Characters { data: string.wrapping_add(data), length: usize::try_from(length).ok()?, kind })
     }
