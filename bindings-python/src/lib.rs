@@ -1,7 +1,7 @@
 //! The wheel `pyroscope-otel`: span-aware CPU profiles of CPython.
 //!
 //! `pyroscope._native`, below, is private; the public modules `pyroscope` and `pyroscope.otel` are Python. What runs
-//! in the signal handler is [`unwind`] and what it uses: [`layout`], [`memory`], [`hamt`], [`definitions`] and
+//! in the signal handler is [`unwind`] and what it uses: [`layout`], [`memory`], [`registers`], [`hamt`], [`definitions`] and
 //! [`definition_ring`]. [`lines`] reads what came out of it. [`span`], [`tags`] and [`context_var`] run in the program's own calls; [`profiler`] and [`selftest`] when it starts and stops.
 
 mod context_var;
@@ -13,6 +13,7 @@ mod layout;
 mod lines;
 mod memory;
 mod profiler;
+mod registers;
 mod selftest;
 mod span;
 mod tags;
