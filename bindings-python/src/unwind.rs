@@ -41,6 +41,9 @@ unsafe extern "C" {
 /// More frames than any stack has but one that recurses without end.
 const MAX_STEPS: usize = 20_000;
 
+/// How far above the newest cframe the one before it may lie: a C stack's usual length.
+const MAX_STACK: usize = 8 << 20;
+
 /// Bits of `PyASCIIObject.state`.
 const KIND_SHIFT: u32 = 2;
 const COMPACT: u32 = 1 << 5;
@@ -220,11 +223,12 @@ impl CPython {
         // Nothing is true of the newest one yet, but the interpreter holds the one before it in a register to write it.
         // SAFETY: guarded, and the caller's promise.
         let before = unsafe { self.cframe_in_registers(newest, ucontext, &mut steps) };
+        // A greenlet that is being left has its frames linked past those of the interpreter loops, up to the end.
         // SAFETY: guarded.
-        before.and_then(|before| unsafe { self.cframe(before) }).map(|(current, _)| current)
+        before.or_else(|| unsafe { self.ends(current, &mut steps) }.then_some(current))
     }
 
-    /// The sound cframe next above `newest` that a register of the interrupted thread names.
+    /// The frame of the sound cframe next above `newest` that a register of the interrupted thread names.
     ///
     /// # Safety
     /// As for [`first_frame`](Self::first_frame).
@@ -240,10 +244,12 @@ impl CPython {
         }
         // SAFETY: the caller's promise.
         let registers = unsafe { registers::words(ucontext) };
-        let mut best: Option<Object> = None;
+        let mut nearest = MAX_STACK;
+        let mut frame = None;
         for word in registers {
             let cframe = word as Object;
-            if cframe <= newest || word % 8 != 0 || best.is_some_and(|best| cframe >= best) {
+            let distance = cframe.addr().wrapping_sub(newest.addr());
+            if distance == 0 || distance >= nearest || word % 8 != 0 {
                 continue;
             }
             // SAFETY: guarded.
@@ -252,17 +258,16 @@ impl CPython {
             };
             // SAFETY: guarded.
             if !previous.is_null() && unsafe { self.is_sound(cframe, current, previous, steps) } {
-                best = Some(cframe);
+                (nearest, frame) = (distance, Some(current));
             }
         }
-        best
+        frame
     }
 
     /// Whether a cframe is what it seems, going by the one before it.
     ///
     /// cframes lie on the stack, older ones above newer ones, up to the one in the thread state, which has none before
-    /// it. Frames that are left out of that order are a greenlet's: where it begins or ends it stands on a copy of its
-    /// maker's cframe, below the thread state's own.
+    /// it. Where a greenlet begins or ends it stands on a copy of its maker's cframe, below the thread state's own.
     ///
     /// # Safety
     /// Safe loads must be enabled; the addresses may be any.
@@ -317,7 +322,7 @@ impl CPython {
     /// Safe loads must be enabled; `frame` may be any address.
     unsafe fn hangs_below(&self, mut frame: Object, below: Object, steps: &mut usize) -> bool {
         let layout = &self.layout.frame;
-        while *steps > 0 {
+        while *steps > 0 && !frame.is_null() {
             *steps -= 1;
             // SAFETY: guarded.
             let words = unsafe { Guarded::words(frame, [layout.previous, layout.entry_word]) };
