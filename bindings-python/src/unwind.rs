@@ -38,8 +38,8 @@ unsafe extern "C" {
     fn PyGILState_GetThisThreadState() -> *const c_void;
 }
 
-/// More frames than any stack has but one that recurses without end.
-const MAX_STEPS: usize = 20_000;
+/// Frames looked at to find out whether they hang together.
+const MAX_STEPS: usize = 4_096;
 
 /// Frames looked at for those that are kept: each loop of the interpreter has one of its own.
 const MAX_SEEN: usize = 2 * spanprof_core::MAX_FRAMES;
@@ -293,13 +293,12 @@ impl CPython {
     /// # Safety
     /// Safe loads must be enabled; `frame` may be any address.
     unsafe fn ends(&self, mut frame: Object, steps: &mut usize) -> bool {
-        let mut ring = Ring::from(frame);
         while *steps > 0 && !frame.is_null() {
             *steps -= 1;
             // SAFETY: guarded.
-            match unsafe { Guarded::pointer(frame, self.layout.frame.previous) } {
-                Some(previous) if !ring.closes_at(previous) => frame = previous,
-                _ => return false,
+            match unsafe { self.behind(frame) } {
+                Some((previous, _)) => frame = previous,
+                None => return false,
             }
         }
         frame.is_null()
@@ -324,24 +323,38 @@ impl CPython {
     /// # Safety
     /// Safe loads must be enabled; `frame` may be any address.
     unsafe fn hangs_below(&self, mut frame: Object, below: Object, steps: &mut usize) -> bool {
-        let layout = &self.layout.frame;
-        let mut ring = Ring::from(frame);
-        while *steps > 0 && !frame.is_null() {
+        while *steps > 0 {
             *steps -= 1;
             // SAFETY: guarded.
-            let words = unsafe { Guarded::words(frame, [layout.previous, layout.entry_word]) };
-            let Some([previous, entry]) = words else {
+            let Some((previous, entry)) = (unsafe { self.behind(frame) }) else {
                 return false;
             };
-            if is_entry(layout, entry) {
-                return previous == below as u64;
+            if is_entry(&self.layout.frame, entry) {
+                return previous == below;
             }
-            frame = previous as Object;
-            if ring.closes_at(frame) {
-                return false;
-            }
+            frame = previous;
         }
-        false
+        // So many frames that look like frames are no accident.
+        true
+    }
+
+    /// The frame behind one and the word with its flag, if it looks like a frame: it must name a code object. Without
+    /// that a stray pointer may lead through all objects of the garbage collector, which are linked in the same place.
+    ///
+    /// # Safety
+    /// Safe loads must be enabled; `frame` may be any address.
+    #[inline]
+    unsafe fn behind(&self, frame: Object) -> Option<(Object, u64)> {
+        if frame.is_null() {
+            return None;
+        }
+        let layout = &self.layout.frame;
+        // SAFETY: guarded.
+        let [code, previous, entry] =
+            unsafe { Guarded::words(frame, [layout.code, layout.previous, layout.entry_word]) }?;
+        // SAFETY: guarded.
+        let class = unsafe { Guarded::pointer(code as Object, OB_TYPE) }?;
+        (class == self.code_type).then_some((previous as Object, entry))
     }
 
     /// # Safety
@@ -482,32 +495,6 @@ impl CPython {
         let data = if state & ASCII != 0 { self.layout.ascii_data } else { self.layout.compact_data };
         let kind = kind as u8;
         Some(Characters { data: string.wrapping_add(data), length: usize::try_from(length).ok()?, kind })
-    }
-}
-
-/// Finds out that a chain is a ring, within three times its length (Brent's algorithm).
-#[derive(Clone, Copy, Debug)]
-struct Ring {
-    seen: Object,
-    steps: u32,
-    until: u32,
-}
-
-impl Ring {
-    fn from(start: Object) -> Self {
-        Self { seen: start, steps: 0, until: 1 }
-    }
-
-    #[inline]
-    fn closes_at(&mut self, frame: Object) -> bool {
-        if frame == self.seen {
-            return true;
-        }
-        self.steps += 1;
-        if self.steps == self.until {
-            *self = Self { seen: frame, steps: 0, until: self.until << 1 };
-        }
-        false
     }
 }
 
