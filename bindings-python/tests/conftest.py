@@ -87,7 +87,7 @@ def python(tmp_path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=40,
         )
         assert done.returncode == code, done.stdout + done.stderr
         run.stderr = done.stderr
