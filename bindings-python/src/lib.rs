@@ -1,1 +1,39 @@
-//! x
+//! The wheel `pyroscope-otel`: span-aware CPU profiles of CPython.
+//!
+//! `pyroscope._native`, below, is private; the public modules `pyroscope` and `pyroscope.otel` are Python. What runs
+//! in the signal handler is [`unwind`] and what it uses: [`layout`], [`memory`], [`hamt`], [`definitions`] and
+//! [`definition_ring`]. [`lines`] reads what came out of it. [`span`], [`tags`], [`context_var`] and [`thread_hook`]
+//! run in the program's own calls; [`profiler`] and [`selftest`] when it starts and stops.
+
+mod context_var;
+mod definition_ring;
+mod definitions;
+mod errors;
+mod hamt;
+mod layout;
+mod lines;
+mod memory;
+mod profiler;
+mod selftest;
+mod span;
+mod tags;
+mod thread_hook;
+mod unwind;
+
+/// Private: what `pyroscope` and `pyroscope.otel` are made of.
+#[pyo3::pymodule(gil_used = true)]
+mod _native {
+    #[pymodule_export]
+    use crate::profiler::{environment, flush, is_running, parse_bool, start, stats, stop};
+    #[pymodule_export]
+    use crate::selftest::{current_span_id, line_of, time_walk, walk};
+    #[pymodule_export]
+    use crate::span::{RuntimeContext, SpanHooks};
+    #[pymodule_export]
+    use crate::tags::{enter_tags, leave_tags};
+
+    #[pymodule_init]
+    fn init() {
+        crate::errors::silence_panics();
+    }
+}

@@ -7,6 +7,7 @@ use std::any::Any;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::clock;
@@ -54,8 +55,11 @@ struct Engine {
     messages: Arc<Messages>,
     aggregate: Mutex<Aggregate>,
     uploader: Uploader,
+    /// Of profilers before this one.
+    own_cpu_before_ns: u64,
     control: Mutex<Control>,
     changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug, Default)]
@@ -93,9 +97,6 @@ impl Profiler {
         handler::set_runtime(runtime);
         let signal = handler::install()?;
         let (counters, messages) = (Arc::new(Counters::default()), Arc::new(Messages::default()));
-        for notice in &settings.notices {
-            messages.warn(notice.clone());
-        }
         let by_timer = match settings.clock {
             SampleClock::Cpu => ProfileType::process_cpu(settings.period_ns),
             SampleClock::Wall => ProfileType::wall(settings.period_ns),
@@ -108,13 +109,16 @@ impl Profiler {
             runtime,
             counters,
             messages,
+            own_cpu_before_ns: own_thread::cpu_ns(),
             control: Mutex::new(Control::default()),
             changed: Condvar::new(),
+            thread: Mutex::new(None),
         });
         let sampler = engine.clone();
-        own_thread::spawn("spanprof", move || sampler.run()).map_err(|error| {
+        let thread = own_thread::spawn("spanprof", move || sampler.run()).map_err(|error| {
             Error::new(ErrorKind::System, format!("the profiler's thread could not be started: {error}"))
         })?;
+        *engine.thread() = Some(thread);
         threads::start(engine.sampling(signal));
         *current = Some(engine.clone());
         Ok(Self { engine })
@@ -139,6 +143,10 @@ impl Profiler {
         self.engine.control().stop = true;
         WAKE.wake();
         let cut = self.engine.wait(deadline, |control| control.stopped);
+        if cut && let Some(thread) = self.engine.thread().take() {
+            // It is past its last lock and returns.
+            drop(thread.join());
+        }
         let sent = self.engine.uploader.stop(deadline.saturating_duration_since(Instant::now()));
         let mut current = lock_current();
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &self.engine)) {
@@ -325,7 +333,7 @@ impl Engine {
             },
             threads: counts.threads,
             threads_unsampled: counts.unsampled,
-            own_cpu_ns: own_thread::cpu_ns(),
+            own_cpu_ns: own_thread::cpu_ns().saturating_sub(self.own_cpu_before_ns),
             tag_sets_lost: tags::overflowed(),
             ..counters.snapshot()
         }
@@ -339,6 +347,10 @@ impl Engine {
 
     fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn aggregate(&self) -> MutexGuard<'_, Aggregate> {

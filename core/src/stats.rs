@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! taken   = dropped_ring + dropped_window + pending + encoded
-//! encoded = queued + uploaded + refused + dropped_queue + dropped_old
+//! encoded = queued + uploaded + refused + dropped_queue + dropped_old + discarded
 //! ```
 //!
 //! Weight is the sum of the samples' values: CPU nanoseconds for process_cpu.
@@ -74,6 +74,8 @@ pub struct Stats {
     pub dropped_queue: Tally,
     /// Lost because they were older than a server accepts.
     pub dropped_old: Tally,
+    /// Thrown away as `server_address` is `none`.
+    pub discarded: Tally,
     /// Profiles accepted by the server, or files written.
     pub profiles_uploaded: u64,
     /// Profiles refused.
@@ -108,6 +110,7 @@ pub(crate) struct Counters {
     pub(crate) refused: AtomicTally,
     pub(crate) dropped_queue: AtomicTally,
     pub(crate) dropped_old: AtomicTally,
+    pub(crate) discarded: AtomicTally,
     pub(crate) profiles_uploaded: AtomicU64,
     pub(crate) profiles_refused: AtomicU64,
     pub(crate) retries: AtomicU64,
@@ -115,11 +118,23 @@ pub(crate) struct Counters {
     pub(crate) names_cut: AtomicU64,
     pub(crate) frames_unresolved: AtomicU64,
     last_error: Mutex<String>,
+    /// Held while a tally moves from one sum to another, so that who reads them together finds each sample once.
+    moves: Mutex<()>,
+}
+
+/// What became of a queued profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Uploaded,
+    Refused,
+    DroppedQueue,
+    DroppedOld,
 }
 
 impl Counters {
-    /// The part of [`Stats`] that is counted here.
+    /// The part of [`Stats`] that is counted here; the tallies from `encoded` on add up.
     pub(crate) fn snapshot(&self) -> Stats {
+        let _moving = self.moving();
         Stats {
             dropped_window: self.dropped_window.get(),
             encoded: self.encoded.get(),
@@ -128,6 +143,7 @@ impl Counters {
             refused: self.refused.get(),
             dropped_queue: self.dropped_queue.get(),
             dropped_old: self.dropped_old.get(),
+            discarded: self.discarded.get(),
             profiles_uploaded: self.profiles_uploaded.load(Ordering::Relaxed),
             profiles_refused: self.profiles_refused.load(Ordering::Relaxed),
             retries: self.retries.load(Ordering::Relaxed),
@@ -137,6 +153,36 @@ impl Counters {
             last_error: self.last_error(),
             ..Stats::default()
         }
+    }
+
+    /// Counts a profile that was encoded and is now queued.
+    pub(crate) fn queue(&self, tally: Tally) {
+        let _moving = self.moving();
+        self.encoded.add(tally);
+        self.queued.add(tally);
+    }
+
+    /// Counts a profile that was encoded and goes nowhere.
+    pub(crate) fn discard(&self, tally: Tally) {
+        let _moving = self.moving();
+        self.encoded.add(tally);
+        self.discarded.add(tally);
+    }
+
+    /// Moves what was queued to where it ended.
+    pub(crate) fn settle(&self, tally: Tally, fate: Fate) {
+        let _moving = self.moving();
+        self.queued.sub(tally);
+        match fate {
+            Fate::Uploaded => self.uploaded.add(tally),
+            Fate::Refused => self.refused.add(tally),
+            Fate::DroppedQueue => self.dropped_queue.add(tally),
+            Fate::DroppedOld => self.dropped_old.add(tally),
+        }
+    }
+
+    fn moving(&self) -> std::sync::MutexGuard<'_, ()> {
+        self.moves.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Keeps the newest error for [`Stats::last_error`].

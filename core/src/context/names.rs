@@ -64,7 +64,6 @@ fn place(span_id: u64) -> (usize, u64) {
     // Span ids are random by specification, but tests and other tracers count them up: mix.
     let bit = span_id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52;
     debug_assert!(bit < BITS);
-    #[expect(clippy::cast_possible_truncation, reason = "below 64")]
     ((bit / 64) as usize, 1 << (bit % 64))
 }
 

@@ -50,6 +50,7 @@ struct Entry {
 struct Spans {
     tid: i32,
     slot: &'static Slot,
+    #[expect(clippy::vec_box, reason = "a published record must not move when the stack grows")]
     entries: Vec<Box<Entry>>,
     depth: usize,
 }

@@ -3,14 +3,15 @@
 //! Stacks, frames and span names are interned for the window and leave with it; what outlives it is bounded: the frames
 //! resolved so far, and the spans of the window before, for samples that a handler was just writing at the cut.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::cut::Cut;
 use super::profile_type::{ProfileType, ProfileTypeId};
-use super::window::{Window, WindowSample, WindowSpan};
 use crate::clock;
-use crate::context::tags::{self, TagSetId};
+use crate::context::tags::TagSetId;
 use crate::sample::ring::{Entry, Sample};
 use crate::sample::runtime::{Frame, Repair, Runtime};
 use crate::sample::threads::{Drained, Unseen, Why};
@@ -32,12 +33,12 @@ const RESERVED: u64 = u64::MAX - 15;
 const NO_STACK: u64 = RESERVED;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    profile_type: ProfileTypeId,
-    stack: u32,
-    span_id: u64,
-    context_tags: TagSetId,
-    thread_tags: TagSetId,
+pub(super) struct Key {
+    pub(super) profile_type: ProfileTypeId,
+    pub(super) stack: u32,
+    pub(super) span_id: u64,
+    pub(super) context_tags: TagSetId,
+    pub(super) thread_tags: TagSetId,
 }
 
 /// What a sample is in, apart from its stack.
@@ -50,9 +51,9 @@ struct Place {
 }
 
 #[derive(Clone, Debug)]
-struct Span {
-    trace_id: [u64; 2],
-    name: Arc<str>,
+pub(super) struct Span {
+    pub(super) trace_id: [u64; 2],
+    pub(super) name: Arc<str>,
 }
 
 /// A thread's newest sample, for "again".
@@ -74,13 +75,13 @@ struct Waiting {
 
 /// The window that is being filled.
 #[derive(Debug, Default)]
-struct Filling {
-    words: HashMap<u64, u32>,
+pub(super) struct Filling {
+    pub(super) words: HashMap<u64, u32>,
     /// By the numbers in `words`.
-    frames: Vec<Option<Arc<Frame>>>,
-    stacks: HashMap<Box<[u64]>, u32>,
-    samples: HashMap<Key, Tally>,
-    spans: HashMap<u64, Span>,
+    pub(super) frames: Vec<Option<Arc<Frame>>>,
+    pub(super) stacks: HashMap<Box<[u64]>, u32>,
+    pub(super) samples: HashMap<Key, Tally>,
+    pub(super) spans: HashMap<u64, Span>,
     names: HashMap<Arc<str>, ()>,
 }
 
@@ -182,7 +183,7 @@ impl Aggregate {
         };
         self.start = Instant::now();
         self.start_unix_nanos = clock::unix_nanos();
-        counters.frames_unresolved.fetch_add(self.unresolved.len() as u64, std::sync::atomic::Ordering::Relaxed);
+        counters.frames_unresolved.fetch_add(self.unresolved.len() as u64, Ordering::Relaxed);
         self.unresolved.clear();
         if self.frames.len() > MAX_FRAMES_CACHED {
             self.frames.clear();
@@ -262,7 +263,7 @@ impl Aggregate {
         }
         for &word in frames {
             let next = self.filling.frames.len() as u32;
-            if let std::collections::hash_map::Entry::Vacant(place) = self.filling.words.entry(word) {
+            if let hash_map::Entry::Vacant(place) = self.filling.words.entry(word) {
                 place.insert(next);
                 let known = if word >= RESERVED { Some(reserved(word)) } else { self.frames.get(&word).cloned() };
                 if known.is_none() {
@@ -287,103 +288,20 @@ impl Aggregate {
 }
 
 impl Filling {
-    fn name(&mut self, name: &str, counters: &Counters) -> Arc<str> {
+    pub(super) fn name(&mut self, name: &str, counters: &Counters) -> Arc<str> {
         if let Some((known, ())) = self.names.get_key_value(name) {
             return known.clone();
         }
         let name = if self.names.len() < MAX_NAMES {
             name
         } else {
-            counters.names_cut.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            counters.names_cut.fetch_add(1, Ordering::Relaxed);
             "(other)"
         };
         let name: Arc<str> = name.into();
         self.names.insert(name.clone(), ());
         name
     }
-}
-
-/// A window as it was swapped out; [`finish`](Cut::finish) puts it into the encoder's form, with no lock held.
-#[derive(Debug)]
-pub(crate) struct Cut {
-    start_unix_nanos: i64,
-    duration: Duration,
-    profile_types: Vec<ProfileType>,
-    filling: Filling,
-    final_names: HashMap<u64, Box<str>>,
-    previous_spans: HashMap<u64, Span>,
-    previous_names: HashMap<u64, Box<str>>,
-}
-
-impl Cut {
-    pub(crate) fn finish(mut self, counters: &Counters) -> Window {
-        let unknown = Arc::new(Frame { function: "(unknown)".into(), ..Frame::default() });
-        let frames = self.filling.frames.iter().map(|frame| frame.clone().unwrap_or_else(|| unknown.clone())).collect();
-        let mut stacks = vec![Box::default(); self.filling.stacks.len()];
-        for (words, &stack) in &self.filling.stacks {
-            stacks[stack as usize] = words.iter().map(|word| self.filling.words[word]).collect();
-        }
-        let mut spans = Vec::new();
-        let mut span_numbers = HashMap::new();
-        let mut tag_sets = vec![Arc::from([])];
-        let mut tag_numbers = HashMap::from([((TagSetId::EMPTY, TagSetId::EMPTY), 0)]);
-        let keys = std::mem::take(&mut self.filling.samples);
-        let mut samples = Vec::with_capacity(keys.len());
-        for (key, tally) in keys {
-            let span = (key.span_id != 0).then(|| {
-                *span_numbers
-                    .entry(key.span_id)
-                    .or_insert_with(|| push(&mut spans, self.span(key.span_id, tally, counters)))
-            });
-            let tags = *tag_numbers
-                .entry((key.context_tags, key.thread_tags))
-                .or_insert_with(|| push(&mut tag_sets, merged(key.thread_tags, key.context_tags)));
-            let value = i64::try_from(tally.weight).unwrap_or(i64::MAX);
-            samples.push(WindowSample {
-                profile_type: key.profile_type,
-                stack: key.stack,
-                span,
-                tags,
-                value,
-                count: tally.samples,
-            });
-        }
-        Window {
-            start_unix_nanos: self.start_unix_nanos,
-            duration: self.duration,
-            profile_types: self.profile_types,
-            samples,
-            stacks,
-            frames,
-            spans,
-            tag_sets,
-        }
-    }
-
-    fn span(&mut self, span_id: u64, tally: Tally, counters: &Counters) -> WindowSpan {
-        let known = self.filling.spans.get(&span_id).or_else(|| self.previous_spans.get(&span_id)).cloned();
-        let Span { trace_id, name } = known.unwrap_or_else(|| {
-            counters.spans_lost.fetch_add(tally.samples, std::sync::atomic::Ordering::Relaxed);
-            Span { trace_id: [0, 0], name: "".into() }
-        });
-        let renamed = self.final_names.get(&span_id).or_else(|| self.previous_names.get(&span_id)).cloned();
-        let name = renamed.map_or(name, |renamed| self.filling.name(&renamed, counters));
-        WindowSpan { span_id, trace_id, name }
-    }
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "bounded by the keys of a window")]
-fn push<T>(list: &mut Vec<T>, item: T) -> u32 {
-    list.push(item);
-    (list.len() - 1) as u32
-}
-
-/// The tags of a sample: those of its thread, and over them those of its context.
-fn merged(thread: TagSetId, context: TagSetId) -> Arc<[(String, String)]> {
-    let (thread, context) = (tags::get(thread), tags::get(context));
-    let mut all: std::collections::BTreeMap<String, String> = thread.iter().cloned().collect();
-    all.extend(context.iter().cloned());
-    all.into_iter().collect()
 }
 
 fn word_of(why: Why) -> u64 {
@@ -408,4 +326,137 @@ fn reserved(word: u64) -> Arc<Frame> {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sample::runtime::testing::Numbered;
+
+    const PLACE: Sample<'static> = Sample {
+        profile_type: ProfileTypeId::TIMER,
+        value: 10,
+        span_id: 0,
+        context_tags: TagSetId::EMPTY,
+        thread_tags: TagSetId::EMPTY,
+        frames: &[],
+        raw: &[],
+    };
+
+    struct Fixture {
+        aggregate: Aggregate,
+        counters: Counters,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            Self { aggregate: Aggregate::new(vec![ProfileType::process_cpu(10)]), counters: Counters::default() }
+        }
+
+        fn add(&mut self, thread: u32, entry: Entry<'_>) {
+            self.aggregate.add(Drained::Entry(thread, entry), &Numbered, &self.counters);
+        }
+
+        fn sample(&mut self, span_id: u64, frames: &[u64]) {
+            self.add(1, Entry::Sample(Sample { span_id, frames, ..PLACE }));
+        }
+
+        fn span(&mut self, span_id: u64, name: &str) {
+            self.add(1, Entry::Span { span_id, trace_id: [1, span_id], name: name.as_bytes() });
+        }
+
+        /// The window's samples as text, sorted.
+        fn cut(&mut self, final_names: &[(u64, &str)]) -> Vec<String> {
+            self.aggregate.settle(&Numbered, &self.counters);
+            let names = final_names.iter().map(|(id, name)| (*id, Box::from(*name))).collect();
+            let window = self.aggregate.cut(names, &self.counters).finish(&self.counters);
+            let mut lines: Vec<String> = window
+                .samples
+                .iter()
+                .map(|sample| {
+                    let stack = &window.stacks[sample.stack as usize];
+                    let stack: Vec<&str> =
+                        stack.iter().map(|&frame| &*window.frames[frame as usize].function).collect();
+                    let span = sample.span.map(|span| &window.spans[span as usize]);
+                    let span = span.map_or("-".into(), |span| format!("{}:{}", span.span_id, span.name));
+                    format!("{} {}x{} {span}", stack.join(";"), sample.count, sample.value)
+                })
+                .collect();
+            lines.sort();
+            lines
+        }
+    }
+
+    #[test]
+    fn equal_samples_are_summed_and_again_repeats_the_threads_newest() {
+        let mut fixture = Fixture::new();
+        fixture.span(7, "GET /");
+        fixture.sample(7, &[1, 2]);
+        fixture.add(2, Entry::Sample(Sample { frames: &[3], ..PLACE }));
+        fixture.add(1, Entry::Again { value: 30 });
+        fixture.sample(0, &[1, 2]);
+        fixture.sample(0, &[]);
+        assert_eq!(fixture.cut(&[]), ["(no stack) 1x10 -", "f1;f2 1x10 -", "f1;f2 2x40 7:GET /", "f3 1x10 -"]);
+        fixture.add(2, Entry::Again { value: 5 });
+        assert_eq!(fixture.cut(&[]), ["f3 1x5 -"], "again reaches over a cut");
+    }
+
+    #[test]
+    fn the_name_at_a_spans_end_wins_over_the_one_it_was_sampled_with() {
+        let mut fixture = Fixture::new();
+        fixture.span(7, "GET");
+        fixture.sample(7, &[1]);
+        assert_eq!(fixture.cut(&[(7, "GET /cart/{id}"), (8, "never sampled")]), ["f1 1x10 7:GET /cart/{id}"]);
+        fixture.sample(7, &[1]);
+        assert_eq!(fixture.cut(&[]), ["f1 1x10 7:GET /cart/{id}"], "a sample that was late for its window");
+    }
+
+    #[test]
+    fn a_span_whose_definition_was_lost_keeps_its_id_and_is_counted() {
+        let mut fixture = Fixture::new();
+        fixture.sample(9, &[1]);
+        assert_eq!(fixture.cut(&[]), ["f1 1x10 9:"]);
+        assert_eq!(fixture.counters.snapshot().spans_lost, 1);
+    }
+
+    #[test]
+    fn names_beyond_the_bound_become_other() {
+        let mut fixture = Fixture::new();
+        for id in 1..=MAX_NAMES as u64 + 2 {
+            fixture.span(id, &format!("name {id}"));
+            fixture.sample(id, &[1]);
+        }
+        let lines = fixture.cut(&[]);
+        assert_eq!(lines.iter().filter(|line| line.ends_with(":(other)")).count(), 2);
+        assert_eq!(fixture.counters.snapshot().names_cut, 2);
+    }
+
+    #[test]
+    fn a_window_with_too_many_keys_asks_to_be_cut_and_then_counts_what_it_drops() {
+        let mut fixture = Fixture::new();
+        for id in 1..=HARD_MAX_KEYS as u64 {
+            assert_eq!(fixture.aggregate.must_cut(), id > MAX_KEYS as u64);
+            fixture.sample(id, &[1]);
+        }
+        fixture.sample(HARD_MAX_KEYS as u64 + 1, &[1]);
+        assert_eq!(fixture.counters.snapshot().dropped_window, Tally { samples: 1, weight: 10 });
+        assert_eq!(fixture.cut(&[]).len(), HARD_MAX_KEYS);
+    }
+
+    #[test]
+    fn a_frame_that_nobody_can_name_is_counted() {
+        let mut fixture = Fixture::new();
+        fixture.sample(0, &[1_000, 1]);
+        assert_eq!(fixture.cut(&[]), ["(unknown);f1 1x10 -"]);
+        assert_eq!(fixture.counters.snapshot().frames_unresolved, 1);
+    }
+
+    #[test]
+    fn what_no_handler_saw_says_why() {
+        let mut fixture = Fixture::new();
+        let unseen = Unseen { why: Why::Ended, expiries: 2, weight: 20 };
+        fixture.aggregate.add(Drained::Unseen(unseen), &Numbered, &fixture.counters);
+        assert_eq!(fixture.cut(&[]), ["(thread ended) 2x20 -"]);
+        assert_eq!(fixture.aggregate.unseen(), Tally { samples: 2, weight: 20 });
+    }
 }

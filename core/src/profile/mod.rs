@@ -1,8 +1,10 @@
 //! Stage 3: sum the samples of a window and encode them.
 
 pub(crate) mod aggregate;
+mod cut;
 pub(crate) mod pprof;
 pub(crate) mod profile_type;
 mod rank;
+pub(crate) mod split;
 mod strings;
 pub(crate) mod window;

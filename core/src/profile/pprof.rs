@@ -67,7 +67,7 @@ pub(crate) fn encode(window: &Window, options: &EncodeOptions) -> Vec<Encoded> {
 }
 
 /// Compresses at the level where time is spent best; without a time stamp, so that equal profiles stay equal.
-pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
     let mut compressed = Vec::with_capacity(bytes.len() / 4);
     read_all(GzEncoder::new(bytes, Compression::new(1)), &mut compressed).map_or_else(|_| Vec::new(), |_| compressed)
 }

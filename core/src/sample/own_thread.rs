@@ -1,5 +1,6 @@
 //! The profiler's own threads: they take none of the host's signals and are not sampled.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -8,6 +9,7 @@ use std::{io, mem, ptr, thread};
 use crate::clock;
 use crate::context::span_slot::tid;
 
+static ENDED_CPU_NS: AtomicU64 = AtomicU64::new(0);
 static TIDS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
 /// Starts a thread with every signal blocked from its first instruction on; it is known as ours when this returns.
@@ -19,7 +21,9 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Res
         lock().push(tid);
         let _ = known.send(());
         body();
-        lock().retain(|&other| other != tid);
+        let mut tids = lock();
+        ENDED_CPU_NS.fetch_add(clock::thread_cpu_ns(tid).unwrap_or(0), Ordering::Relaxed);
+        tids.retain(|&other| other != tid);
     });
     drop(blocked);
     let _ = is_known.recv();
@@ -31,14 +35,17 @@ pub(crate) fn tids() -> Vec<i32> {
     lock().clone()
 }
 
-/// CPU time that they used, nanoseconds. Threads that ended are left out.
+/// CPU time that they and their predecessors used in this process, nanoseconds.
 pub(crate) fn cpu_ns() -> u64 {
-    tids().into_iter().filter_map(clock::thread_cpu_ns).sum()
+    let tids = lock();
+    let running: u64 = tids.iter().copied().filter_map(clock::thread_cpu_ns).sum();
+    running + ENDED_CPU_NS.load(Ordering::Relaxed)
 }
 
 /// In the child after fork none of them runs.
 pub(crate) fn forget() {
     lock().clear();
+    ENDED_CPU_NS.store(0, Ordering::Relaxed);
 }
 
 pub(crate) fn lock() -> std::sync::MutexGuard<'static, Vec<i32>> {

@@ -138,8 +138,10 @@ impl Ring {
             #[expect(clippy::cast_possible_truncation, reason = "below the capacity, which came from a usize")]
             let (offset, room) = (offset as usize, room as usize);
             if room > span_words + SAMPLE_HEADER {
-                // SAFETY: offset + room <= capacity words, which are mapped, and no reader looks at free words.
-                let space = unsafe { std::slice::from_raw_parts_mut(words.add(offset), room) };
+                // SAFETY: offset + room <= capacity words, which are mapped.
+                let start = unsafe { words.add(offset) };
+                // SAFETY: as above, and no reader looks at free words.
+                let space = unsafe { std::slice::from_raw_parts_mut(start, room) };
                 let (span_space, sample_space) = space.split_at_mut(span_words);
                 let (header, frame_space) = sample_space.split_at_mut(SAMPLE_HEADER);
                 let mut writer = FrameWriter::new(frame_space);
@@ -171,8 +173,10 @@ impl Ring {
             if (room as u64) == free || offset == 0 {
                 return Written::Full;
             }
-            // SAFETY: `room` words from offset on are free, and there is at least one: offset < capacity.
-            unsafe { words.add(offset).write(KIND_PAD) };
+            // SAFETY: offset < capacity.
+            let end = unsafe { words.add(offset) };
+            // SAFETY: `room` words from here on are free, and that is at least one.
+            unsafe { end.write(KIND_PAD) };
             at += room as u64;
         }
     }
@@ -193,14 +197,14 @@ impl Ring {
         }
         #[expect(clippy::cast_possible_truncation, reason = "below the capacity, which came from a usize")]
         let offset = (newest & (capacity - 1)) as usize;
-        // SAFETY: an entry never crosses the end, so if this one is as long its words are all inside the ring; if it
-        // is shorter, its first word differs and the comparison below ends before the rest is looked at.
-        let header = unsafe { words.add(offset).read() };
-        if header != entry[0] {
+        // SAFETY: offset < capacity.
+        let start = unsafe { words.add(offset) };
+        // SAFETY: the newest entry lies there and nothing was written over it.
+        if unsafe { start.read() } != entry[0] {
             return false;
         }
-        // SAFETY: the header is the same, so the length is.
-        let known = unsafe { std::slice::from_raw_parts(words.add(offset), entry.len()) };
+        // SAFETY: the header is the same, so the length is, and an entry never crosses the ring's end.
+        let known = unsafe { std::slice::from_raw_parts(start, entry.len()) };
         known[2..] == entry[2..]
     }
 
@@ -219,10 +223,14 @@ impl Ring {
         let head = self.head.load(Ordering::Acquire);
         let mut at = start;
         while at != head {
+            let offset = at & (capacity - 1);
             #[expect(clippy::cast_possible_truncation, reason = "below the capacity, which came from a usize")]
-            let offset = (at & (capacity - 1)) as usize;
-            // SAFETY: words between tail and head are written, and the writer leaves them alone until tail moves.
-            let rest = unsafe { std::slice::from_raw_parts(words.add(offset), (capacity as usize) - offset) };
+            let (offset, rest) = (offset as usize, (capacity - offset) as usize);
+            // SAFETY: offset < capacity.
+            let start = unsafe { words.add(offset) };
+            // SAFETY: words between tail and head are written, and the writer leaves them alone until tail moves; what
+            // lies behind head is mapped and not looked at.
+            let rest = unsafe { std::slice::from_raw_parts(start, rest) };
             let length = read_entry(rest, &mut f);
             at += length as u64;
         }

@@ -193,3 +193,22 @@ pub unsafe trait Runtime: Send + Sync {
         Drain::Now
     }
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+
+    /// Frame word n is function "fn"; words from 1,000 on are not known yet.
+    #[derive(Debug)]
+    pub(crate) struct Numbered;
+
+    // SAFETY: `walk` does nothing.
+    unsafe impl Runtime for Numbered {
+        unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, _: &mut FrameWriter<'_>) {}
+
+        fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+            let frame = |word: &u64| Frame { function: format!("f{word}").into(), ..Frame::default() };
+            words.iter().map(|word| (*word < 1_000).then(|| frame(word))).collect()
+        }
+    }
+}

@@ -58,6 +58,7 @@ unsafe extern "C" fn load_failed() -> Loaded {
 ///
 /// Only after [`enable_safe_load`] is a bad address harmless.
 #[inline]
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "a bad address gives no value")]
 pub fn safe_load(address: *const u64) -> Option<u64> {
     // SAFETY: if the load faults, `on_fault` makes the call return (0, 0).
     let loaded = unsafe { load64(address) };
@@ -66,6 +67,7 @@ pub fn safe_load(address: *const u64) -> Option<u64> {
 
 /// As [`safe_load`], for 32 bits.
 #[inline]
+#[expect(clippy::not_unsafe_ptr_arg_deref, reason = "a bad address gives no value")]
 pub fn safe_load_u32(address: *const u32) -> Option<u32> {
     // SAFETY: if the load faults, `on_fault` makes the call return (0, 0).
     let loaded = unsafe { load32(address) };
@@ -125,7 +127,9 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
     }
     let previous = if signal == libc::SIGBUS { &PREVIOUS_BUS } else { &PREVIOUS_SEGV };
     // SAFETY: INSTALLED says that it is written, and it is never written again.
-    let previous = unsafe { (*previous.0.get()).assume_init_ref() };
+    let previous = unsafe { &*previous.0.get() };
+    // SAFETY: as above.
+    let previous = unsafe { previous.assume_init_ref() };
     match previous.sa_sigaction {
         libc::SIG_DFL | libc::SIG_IGN => {
             // The kernel kills on a fault even where the signal is ignored. Back to the default; the instruction
@@ -177,9 +181,9 @@ mod tests {
         let word = 0x1122_3344_5566_7788_u64;
         assert_eq!(safe_load(&raw const word), Some(word));
         assert_eq!(safe_load_u32((&raw const word).cast()), Some(0x5566_7788));
-        for bad in [0, 8, 4096, 0x7fff_ffff_f000, 0xdead_0000_0000_0000] {
-            assert_eq!(safe_load(bad as *const u64), None, "{bad:#x}");
-            assert_eq!(safe_load_u32(bad as *const u32), None, "{bad:#x}");
+        for bad in [0_usize, 8, 4096, 0x7fff_ffff_f000, 0xdead_0000_0000_0000] {
+            assert_eq!(safe_load(ptr::without_provenance(bad)), None, "{bad:#x}");
+            assert_eq!(safe_load_u32(ptr::without_provenance(bad)), None, "{bad:#x}");
         }
     }
 }

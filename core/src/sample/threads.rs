@@ -261,20 +261,32 @@ pub fn set_thread_tags(tags: TagSetId) -> bool {
 
 /// Starts sampling: threads get timers from now on.
 pub(crate) fn start(sampling: Sampling) {
+    let alive = alive();
     let mut registry = lock();
     let registry = registry.get_or_insert_default();
     registry.sampling = Some(sampling);
     (registry.written, registry.dropped) = (Tally::default(), Tally::default());
     registry.random = RandomState::new().hash_one(tid()) | 1;
     IS_SAMPLING.store(true, Ordering::Relaxed);
-    registry.sweep(false);
+    registry.sweep(alive, false);
 }
 
-/// Looks for threads that came and went. Up to 0.5 ms for a thousand threads.
+/// Looks for threads that came and went. Up to 0.5 ms for a thousand threads, most of it without the registry's lock.
 pub(crate) fn sweep() {
+    let alive = alive();
     if let Some(registry) = lock().as_mut() {
-        registry.sweep(true);
+        registry.sweep(alive, true);
     }
+}
+
+/// Kernel ids of the process's threads, ours left out.
+fn alive() -> HashSet<i32> {
+    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return HashSet::new() };
+    let mut alive: HashSet<i32> = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+    for own in own_thread::tids() {
+        alive.remove(&own);
+    }
+    alive
 }
 
 /// Ends sampling: all timers are deleted, what they had not told is noted as unseen. Rings stay to be drained.
@@ -365,15 +377,15 @@ impl Registry {
         if self.by_tid.contains_key(&tid) {
             return;
         }
-        if self.try_begin(tid, is_new, sampling).is_some() {
+        let Some(now) = timer::now(sampling.clock, tid) else { return };
+        if self.try_begin(tid, now, is_new, sampling).is_some() {
             self.unsampled.remove(&tid);
         } else {
             self.unsampled.insert(tid);
         }
     }
 
-    fn try_begin(&mut self, tid: i32, is_new: bool, sampling: Sampling) -> Option<()> {
-        let now = timer::now(sampling.clock, tid)?;
+    fn try_begin(&mut self, tid: i32, now: u64, is_new: bool, sampling: Sampling) -> Option<()> {
         let from_birth = is_new && sampling.clock == SampleClock::Cpu;
         let start = if from_birth { 0 } else { now };
         // A random first expiry: with a full first period threads shorter than it would never be seen.
@@ -457,14 +469,10 @@ impl Registry {
         self.free.push(index);
     }
 
-    fn sweep(&mut self, is_new: bool) {
-        let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return };
-        let mut alive: HashSet<i32> =
-            tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
-        for own in own_thread::tids() {
-            alive.remove(&own);
-        }
-        let gone: Vec<i32> = self.by_tid.keys().filter(|tid| !alive.contains(tid)).copied().collect();
+    fn sweep(&mut self, alive: HashSet<i32>, is_new: bool) {
+        // A thread that is not on the list may have started since the list was made: its clock tells.
+        let gone = |tid: &&i32| !alive.contains(tid) && timer::now(SampleClock::Cpu, **tid).is_none();
+        let gone: Vec<i32> = self.by_tid.keys().filter(gone).copied().collect();
         for tid in gone {
             self.end(tid, Why::Ended);
         }

@@ -1,0 +1,154 @@
+"""From the arguments of ``configure`` to the settings of the engine."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import os
+import warnings
+from typing import Any, Callable, Dict, Set
+
+from . import _native
+
+LOGGER = logging.getLogger("pyroscope")
+
+
+class LineNo(enum.IntEnum):
+    """Which line a frame carries."""
+
+    LastInstruction = 0
+    """The line that runs."""
+    First = 1
+    """The function's first line."""
+    NoLine = 2
+    """None: profiles are smaller."""
+
+
+class ProfilerImplementation(enum.IntEnum):
+    """Kept for code that names one: there is one implementation here."""
+
+    PySpy = 0
+    Stack = 1
+
+
+#: Names that the engine takes as they are.
+_ENGINE = frozenset(
+    (
+        "application_name",
+        "server_address",
+        "basic_auth_username",
+        "basic_auth_password",
+        "enable_logging",
+        "sample_rate",
+        "tags",
+        "tenant_id",
+        "http_headers",
+        "line_no",
+        "upload_interval",
+        "cpu_enabled",
+    )
+)
+
+#: What is not there yet, by the value that asks for it.
+_NOT_YET = (
+    ("oncpu", False, "waiting time is not profiled yet, only CPU time"),
+    ("native", True, "frames of native code are not shown yet"),
+    ("mem_enabled", True, "memory is not profiled yet"),
+    ("report_pid", True, "the process id is not a label yet"),
+    ("report_thread_id", True, "the thread id is not a label yet"),
+    ("report_thread_name", True, "the thread's name is not a label yet"),
+)
+
+_warned: Set[str] = set()
+
+#: Whether configure() was ever called: then a span processor starts nothing by itself.
+configured = False
+#: The name and the tags that the running profiler was started with.
+application_name = ""
+_tags: Set[str] = set()
+
+
+def warn_once(text: str, *values: object) -> None:
+    """Passes a warning to the logger, the first time it is given."""
+    if text not in _warned:
+        _warned.add(text)
+        LOGGER.warning(text, *values)
+
+
+def given_only(start: Callable[[Dict[str, Any]], bool]) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
+    """Makes a function call ``start`` with those of its arguments that were really passed.
+
+    A default in a signature is no argument: where none is passed the environment decides. The function itself, with its
+    signature and documentation, stays what people and tools see.
+    """
+
+    def decorate(function: Callable[..., bool]) -> Callable[..., bool]:
+        code = function.__code__
+        names = code.co_varnames[: code.co_argcount]
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> bool:
+            function(*args, **kwargs)  # raises TypeError for what the signature does not allow
+            return start({**dict(zip(names, args)), **kwargs})
+
+        return wrapper
+
+    return decorate
+
+
+def start(given: Dict[str, Any]) -> bool:
+    """Starts the profiler with the arguments of ``configure`` that were passed."""
+    global configured
+    for name, replacement in (("app_name", "application_name"), ("detect_subprocesses", None), ("log_level", None)):
+        if given.get(name) is not None:
+            advice = f"use {replacement}" if replacement else "it has no effect"
+            warnings.warn(f"{name} is deprecated, {advice}", DeprecationWarning, stacklevel=3)
+    settings = {name: value for name, value in given.items() if name in _ENGINE and value is not None}
+    if given.get("app_name") is not None:
+        settings["application_name"] = given["app_name"]
+    if given.get("auth_token"):
+        warnings.warn("auth_token is deprecated, use http_headers", DeprecationWarning, stacklevel=3)
+        settings["http_headers"] = {
+            "Authorization": f"Bearer {given['auth_token']}",
+            **settings.get("http_headers", {}),
+        }
+    if "line_no" in settings:
+        settings["line_no"] = int(settings["line_no"])
+    running = launch(settings)
+    configured = True
+    for name, asks, text in _NOT_YET:
+        if given.get(name) is asks:
+            warn_once("configure(%s=%s): " + text, name, asks)
+    return running
+
+
+def launch(settings: Dict[str, Any]) -> bool:
+    """Starts the engine and remembers under which name."""
+    global application_name, _tags
+    running = _native.start(settings)
+    if running:
+        _, application_name, tags = _native.environment()
+        application_name = settings.get("application_name", application_name)
+        _tags = {*tags, *settings.get("tags", ())}
+        _look_for_others()
+    return running
+
+
+def has_tag(name: str) -> bool:
+    """Whether the running profiler's profiles have this label."""
+    return name in _tags
+
+
+@functools.lru_cache(maxsize=1)
+def _look_for_others() -> None:
+    """Grafana's package holds a module of the same name: who installed it after ours has its files in ours.
+
+    Its folder is looked for beside us, as importlib.metadata would take 30 ms to load.
+    """
+    site = os.path.dirname(os.path.dirname(__file__))
+    if any(name.startswith("pyroscope_io-") for name in os.listdir(site)):
+        LOGGER.warning(
+            "the package pyroscope-io is installed beside pyroscope-otel and has a module of the same name; "
+            "run: pip uninstall pyroscope-io && pip install --force-reinstall --no-deps pyroscope-otel"
+        )

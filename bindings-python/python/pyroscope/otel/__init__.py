@@ -1,0 +1,133 @@
+"""A flame graph for each OpenTelemetry span::
+
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from pyroscope.otel import PyroscopeSpanProcessor
+
+    provider = TracerProvider()
+    provider.add_span_processor(PyroscopeSpanProcessor())
+    trace.set_tracer_provider(provider)
+
+CPU time is counted for the span that is *current* when it is burnt, in threads, asyncio, greenlets and executors with
+copied contexts alike. A span that is started and never made current has no samples.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Optional
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+
+from .. import _native, _settings
+
+__all__ = ["PROFILE_ID_SPAN_ATTRIBUTE_KEY", "PyroscopeSpanProcessor"]
+
+PROFILE_ID_SPAN_ATTRIBUTE_KEY = "pyroscope.profile.id"
+"""The attribute that makes Grafana show a flame graph button: the span's id, 16 hex digits."""
+
+_SCOPES = ("root", "all")
+
+
+class PyroscopeSpanProcessor(SpanProcessor):
+    """Labels profiles with spans and spans with their profile.
+
+    If :func:`pyroscope.configure` was never called, the first span starts the profiler, from the environment and with
+    the resource's ``service.name`` as application name; ``OTEL_PYROSCOPE_START_PROFILING=false`` or
+    ``PYROSCOPE_PROFILING_ENABLED=false`` prevent that.
+
+    From its construction to its shutdown it stands in for OpenTelemetry's runtime context, so that samples know the
+    current span at the very instant. Attaching and detaching take 0.1 to 0.3 µs more for that; starting and ending a
+    span takes about 0.5 µs more, and 2 µs more where the attribute ``pyroscope.profile.id`` is set.
+
+    :param scope: ``"root"``: samples carry the local root span (a span without a parent in this process), which alone
+        gets the attribute. ``"all"``: samples carry the innermost span and every span gets the attribute. By default
+        ``"root"``, unless ``OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false``.
+    :raises ValueError: ``scope`` is neither, or the environment variable is no boolean.
+    """
+
+    def __init__(self, scope: Optional[str] = None) -> None:
+        if scope is None:
+            scope = "root" if _flag("OTEL_PYROSCOPE_ROOT_SPAN_ONLY", True) else "all"
+        if scope not in _SCOPES:
+            raise ValueError(f"scope: {scope!r} is not allowed; allowed: 'root', 'all'")
+        self._start_profiling = _flag("OTEL_PYROSCOPE_START_PROFILING", True)
+        self._lock = threading.Lock()
+        self._began = False
+        self._started_profiler = False
+        self._hooks = _native.SpanHooks(scope == "all")
+        if type(self).on_end is PyroscopeSpanProcessor.on_end:
+            self.on_end = self._hooks.on_end
+        if type(self)._on_ending is PyroscopeSpanProcessor._on_ending:
+            self._on_ending = self._hooks._on_ending
+
+    def on_start(self, span: Span, parent_context: Optional[Context] = None) -> None:
+        """Called by the SDK when a span starts. Never raises."""
+        if not self._began:
+            self._begin(span)
+        self._hooks.on_start(span, parent_context)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """Called by the SDK when a span has ended. Never raises."""
+        self._hooks.on_end(span)
+
+    def _on_ending(self, span: Span) -> None:
+        """Called by newer SDKs before a span ends: nothing to do."""
+
+    def shutdown(self) -> None:
+        """Gives OpenTelemetry its runtime context back, and ends the profiler if this processor started it."""
+        self._hooks.close()
+        if self._started_profiler:
+            self._started_profiler = False
+            _native.stop()
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        """Uploads what was sampled so far, waiting ``timeout_millis`` at most. True without a profiler."""
+        return not _native.is_running() or _native.flush(timeout_millis / 1000)
+
+    def _begin(self, span: Span) -> None:
+        """The first span, whose resource says under which name its traces are filed."""
+        with self._lock:
+            if self._began:
+                return
+            self._began = True
+            # From now on the SDK calls native code, without a frame of Python between.
+            if type(self).on_start is PyroscopeSpanProcessor.on_start:
+                self.on_start = self._hooks.on_start
+            try:
+                self._meet(span.resource.attributes)
+            except Exception as error:  # a span must start, whatever the environment says
+                _settings.warn_once("no profiles are taken, spans go on working: %s", error)
+
+    def _meet(self, resource: Any) -> None:
+        name = str(resource.get("service.name") or "")
+        namespace = str(resource.get("service.namespace") or "")
+        if not _settings.configured:
+            if self._start_profiling and not _native.is_running():
+                settings: dict = {}
+                if name and not os.environ.get("PYROSCOPE_APPLICATION_NAME"):
+                    settings["application_name"] = name
+                if namespace:
+                    settings["tags"] = {"service_namespace": namespace}
+                self._started_profiler = _settings.launch(settings)
+        elif namespace and _native.is_running() and not _settings.has_tag("service_namespace"):
+            _settings.warn_once(
+                "the spans' resource has service.namespace %r but profiles do not: "
+                "call configure(tags={'service_namespace': ...}), or a span's profile is not found",
+                namespace,
+            )
+        if _native.is_running() and name and name != _settings.application_name:
+            _settings.warn_once(
+                "profiles are named %r but the spans' resource has service.name %r: "
+                "a span's profile is only found if both are the same",
+                _settings.application_name,
+                name,
+            )
+
+
+def _flag(name: str, default: bool) -> bool:
+    """A boolean of the environment."""
+    value = os.environ.get(name, "").strip()
+    return _native.parse_bool(name, value) if value else default

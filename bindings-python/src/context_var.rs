@@ -1,0 +1,89 @@
+//! ContextVars by their C functions.
+//!
+//! `PyContextVar_{New,Get,Set,Reset}` are exported by every CPython since 3.7 with these signatures, but are not in
+//! the limited API, so pyo3 does not declare them for an abi3 wheel. Going through the objects' methods instead would
+//! cost 100 ns a call on the path of every attach and detach. The self-test at start uses them before anything depends
+//! on them, and a missing symbol fails the import with its name.
+
+use std::ffi::{CString, c_char, c_int};
+use std::ptr;
+
+use pyo3::ffi::PyObject;
+use pyo3::prelude::*;
+
+unsafe extern "C" {
+    fn PyContextVar_New(name: *const c_char, default: *mut PyObject) -> *mut PyObject;
+    fn PyContextVar_Get(variable: *mut PyObject, default: *mut PyObject, value: *mut *mut PyObject) -> c_int;
+    fn PyContextVar_Set(variable: *mut PyObject, value: *mut PyObject) -> *mut PyObject;
+    fn PyContextVar_Reset(variable: *mut PyObject, token: *mut PyObject) -> c_int;
+}
+
+/// A `contextvars.ContextVar`.
+#[derive(Debug)]
+pub(crate) struct ContextVar(Py<PyAny>);
+
+impl ContextVar {
+    /// A new variable without a default.
+    pub(crate) fn new(py: Python<'_>, name: &str) -> PyResult<Self> {
+        let name = CString::new(name)?;
+        // SAFETY: a C string, and null for "no default".
+        let variable = unsafe { PyContextVar_New(name.as_ptr(), ptr::null_mut()) };
+        // SAFETY: a new reference, or null with an exception set.
+        Ok(Self(unsafe { Bound::from_owned_ptr_or_err(py, variable) }?.unbind()))
+    }
+
+    /// `object`, if it is a ContextVar.
+    pub(crate) fn from_object(object: &Bound<'_, PyAny>) -> PyResult<Option<Self>> {
+        let class = object.py().import("contextvars")?.getattr("ContextVar")?;
+        Ok(object.get_type().is(&class).then(|| Self(object.clone().unbind())))
+    }
+
+    pub(crate) fn as_object(&self) -> &Py<PyAny> {
+        &self.0
+    }
+
+    /// The value in the current context, else the variable's default, else `None`.
+    #[inline]
+    pub(crate) fn get<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let mut value = ptr::null_mut();
+        // SAFETY: `self.0` is a ContextVar, and `value` takes a new reference or null.
+        if unsafe { PyContextVar_Get(self.0.as_ptr(), ptr::null_mut(), &raw mut value) } < 0 {
+            return Err(PyErr::fetch(py));
+        }
+        // SAFETY: a new reference, or null.
+        Ok(unsafe { Bound::from_owned_ptr_or_opt(py, value) })
+    }
+
+    /// Sets the value in the current context; returns the token that undoes it.
+    #[inline]
+    pub(crate) fn set<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        // SAFETY: `self.0` is a ContextVar; it takes its own reference to the value.
+        let token = unsafe { PyContextVar_Set(self.0.as_ptr(), value.as_ptr()) };
+        // SAFETY: a new reference, or null with an exception set.
+        unsafe { Bound::from_owned_ptr_or_err(value.py(), token) }
+    }
+
+    /// Undoes the `set` that gave `token`.
+    ///
+    /// # Errors
+    /// As `ContextVar.reset`: used twice, another variable's, another context's, or no token at all.
+    #[inline]
+    pub(crate) fn reset(&self, token: &Bound<'_, PyAny>) -> PyResult<()> {
+        if !is_token(token)? {
+            // The C function trusts its argument; the method does not.
+            return self.0.bind(token.py()).call_method1("reset", (token,)).map(|_| ());
+        }
+        // SAFETY: a ContextVar and a Token.
+        if unsafe { PyContextVar_Reset(self.0.as_ptr(), token.as_ptr()) } < 0 {
+            return Err(PyErr::fetch(token.py()));
+        }
+        Ok(())
+    }
+}
+
+fn is_token(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    static TOKEN: pyo3::sync::PyOnceLock<Py<PyAny>> = pyo3::sync::PyOnceLock::new();
+    let py = object.py();
+    let class = TOKEN.get_or_try_init(py, || Ok::<_, PyErr>(py.import("contextvars")?.getattr("Token")?.unbind()))?;
+    Ok(object.get_type().as_ptr() == class.as_ptr())
+}

@@ -1,0 +1,169 @@
+//! Where CPython keeps what the signal handler reads: one table of offsets a minor version.
+//!
+//! The wheel is built once, against the stable ABI, which says nothing of frames, code objects and HAMTs; their
+//! layout is fixed within a minor version (extension modules compiled for 3.12.0 must run on 3.12.9). The table is
+//! for 64-bit builds with the GIL, where x86-64 and aarch64 agree. Whether the interpreter really is one of these is
+//! asked at import, first by its version and build flags, then by the sizes of its types, and at last by walking a
+//! known stack ([`selftest`](crate::selftest)).
+
+use pyo3::prelude::*;
+
+/// Offsets in bytes. Fields are named as in CPython's sources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) entry: Entry,
+    /// `PyThreadState.context`.
+    pub(crate) tstate_context: usize,
+    pub(crate) frame: FrameLayout,
+    pub(crate) code: CodeLayout,
+    /// `sizeof(PyASCIIObject)`: where the characters of an ASCII string are.
+    pub(crate) ascii_data: usize,
+    /// `sizeof(PyCompactUnicodeObject)`: where those of any other string are.
+    pub(crate) compact_data: usize,
+}
+
+/// How the newest frame of a thread is found, and so which rules a walk needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// 3.11 and 3.12: `PyThreadState.cframe` names a struct on the C stack, whose frame is for an instant not yet
+    /// written. See [`unwind`](crate::unwind).
+    CFrame { tstate_cframe: usize, current_frame: usize, previous: usize },
+    /// 3.13: `PyThreadState.current_frame`.
+    Frame { tstate_current_frame: usize },
+}
+
+/// `_PyInterpreterFrame`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FrameLayout {
+    /// `f_code`, from 3.13 `f_executable`.
+    pub(crate) code: usize,
+    pub(crate) previous: usize,
+    /// `prev_instr` (the unit before the next one), from 3.13 `instr_ptr` (the current one).
+    pub(crate) instr: usize,
+    /// The byte that tells the first frame of an interpreter loop: `is_entry` in 3.11, `owner` in 3.12.
+    pub(crate) entry_flag: usize,
+    /// Its value there.
+    pub(crate) entry_value: u8,
+    /// Whether such a frame is a shim without code of the program.
+    pub(crate) entry_is_shim: bool,
+}
+
+/// `PyCodeObject`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CodeLayout {
+    pub(crate) flags: usize,
+    /// Flags of code that is the interpreter's own and no function: 3.13 leaves a frame of it below each specialised
+    /// `__init__`, which `sys._getframe` omits too.
+    pub(crate) internal: u32,
+    pub(crate) firstlineno: usize,
+    pub(crate) filename: usize,
+    pub(crate) name: usize,
+    pub(crate) qualname: usize,
+    pub(crate) linetable: usize,
+    /// `co_code_adaptive`: the first instruction.
+    pub(crate) instructions: usize,
+    /// `co_version`, unique a code object until 2³² were made, then 0. Not in 3.11.
+    pub(crate) version: Option<usize>,
+}
+
+/// `ob_type` of every object and `ob_size` of those with a length.
+pub(crate) const OB_TYPE: usize = 8;
+pub(crate) const OB_SIZE: usize = 16;
+/// First byte of a `bytes` object.
+pub(crate) const BYTES_DATA: usize = 32;
+/// `PyASCIIObject`: length, cached hash (-1 = none yet) and state bits.
+pub(crate) const STR_LENGTH: usize = 16;
+pub(crate) const STR_HASH: usize = 24;
+pub(crate) const STR_STATE: usize = 32;
+/// `PyContext.ctx_vars`, `PyHamtObject.h_root`, `PyContextVar.var_hash`.
+pub(crate) const CONTEXT_VARS: usize = 24;
+pub(crate) const HAMT_ROOT: usize = 16;
+pub(crate) const VAR_HASH: usize = 56;
+
+/// `FRAME_OWNED_BY_CSTACK`.
+const OWNED_BY_CSTACK: u8 = 3;
+/// `CO_NO_MONITORING_EVENTS`.
+const NO_MONITORING_EVENTS: u32 = 0x0200_0000;
+
+static V3_11: Layout = Layout {
+    entry: Entry::CFrame { tstate_cframe: 56, current_frame: 8, previous: 16 },
+    tstate_context: 224,
+    frame: FrameLayout { code: 32, previous: 48, instr: 56, entry_flag: 68, entry_value: 1, entry_is_shim: false },
+    code: CodeLayout {
+        flags: 48,
+        internal: 0,
+        firstlineno: 72,
+        filename: 112,
+        name: 120,
+        qualname: 128,
+        linetable: 136,
+        instructions: 184,
+        version: None,
+    },
+    ascii_data: 48,
+    compact_data: 72,
+};
+
+static V3_12: Layout = Layout {
+    entry: Entry::CFrame { tstate_cframe: 56, current_frame: 0, previous: 8 },
+    tstate_context: 208,
+    frame: FrameLayout {
+        code: 0,
+        previous: 8,
+        instr: 56,
+        entry_flag: 70,
+        entry_value: OWNED_BY_CSTACK,
+        entry_is_shim: true,
+    },
+    code: CodeLayout { firstlineno: 68, instructions: 192, version: Some(92), ..V3_11.code },
+    ascii_data: 40,
+    compact_data: 56,
+};
+
+static V3_13: Layout = Layout {
+    entry: Entry::Frame { tstate_current_frame: 72 },
+    code: CodeLayout { internal: NO_MONITORING_EVENTS, instructions: 200, ..V3_12.code },
+    ..V3_12
+};
+
+/// The layout of the interpreter that runs us, or why there is none.
+///
+/// # Errors
+/// A sentence for people: which interpreter this is and what is missing.
+pub(crate) fn of_this_interpreter(py: Python<'_>) -> PyResult<Result<&'static Layout, String>> {
+    let sys = py.import("sys")?;
+    let implementation: String = sys.getattr("implementation")?.getattr("name")?.extract()?;
+    let version: String = sys.getattr("version")?.extract()?;
+    let version = version.split_whitespace().next().unwrap_or_default();
+    if implementation != "cpython" {
+        return Ok(Err(format!("{implementation} {version} is not CPython")));
+    }
+    let flags: String = sys.getattr("abiflags")?.extract()?;
+    if flags.contains('d') || sys.hasattr("gettotalrefcount")? {
+        return Ok(Err(format!("this CPython {version} is a debug build")));
+    }
+    if flags.contains('t') {
+        return Ok(Err(format!("this CPython {version} is a free-threaded build")));
+    }
+    if cfg!(not(all(target_os = "linux", target_pointer_width = "64"))) {
+        return Ok(Err("profiles need 64-bit Linux".to_owned()));
+    }
+    let layout = match (py.version_info().major, py.version_info().minor) {
+        (3, 11) => &V3_11,
+        (3, 12) => &V3_12,
+        (3, 13) => &V3_13,
+        _ => return Ok(Err(format!("CPython {version} is not among 3.11, 3.12 and 3.13"))),
+    };
+    for (module, class, size) in [
+        ("types", "CodeType", layout.code.instructions),
+        ("builtins", "str", layout.compact_data + 8),
+        ("builtins", "bytes", BYTES_DATA + 1),
+        ("contextvars", "ContextVar", VAR_HASH + 8),
+    ] {
+        let found: usize = py.import(module)?.getattr(class)?.getattr("__basicsize__")?.extract()?;
+        if found != size {
+            return Ok(Err(format!("CPython {version} has {class} objects of {found} bytes, not {size}")));
+        }
+    }
+    Ok(Ok(layout))
+}

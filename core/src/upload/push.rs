@@ -1,0 +1,275 @@
+//! `PusherService/Push` of a Pyroscope server, over HTTP.
+//!
+//! Called on the upload thread only. A profile is one request with one series: of several, a server may store half and
+//! refuse the rest, and one bad label would cost the others.
+
+use std::io::Read;
+use std::time::{Duration, SystemTime};
+
+use prost::Message;
+use ureq::http::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use ureq::http::{HeaderMap, Response, Uri};
+use ureq::tls::{RootCerts, TlsConfig};
+use ureq::{Agent, Body, Proxy};
+
+use super::queue::Item;
+use super::retry::{self, Outcome, Verdict};
+use crate::config::{HttpTarget, Settings};
+use crate::profile::pprof::gzip;
+use crate::wire::push::{LabelPair, PushRequest, RawProfileSeries, RawSample};
+
+const PATH: &str = "/push.v1.PusherService/Push";
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Connections are kept within a round of uploads; by the next one, a server may have closed them.
+const IDLE_CONNECTION: Duration = Duration::from_secs(3);
+/// What is read of an answer.
+const ANSWER_BYTES: u64 = 16 * 1024;
+/// What is shown of one, in characters.
+const SHOWN: usize = 300;
+
+/// A server, ready to be sent to.
+pub(super) struct Push {
+    agent: Agent,
+    base: String,
+    headers: HeaderMap,
+    /// Labels of the series but `__name__`.
+    labels: Vec<LabelPair>,
+}
+
+impl Push {
+    /// Reads the proxies' environment variables, so it is called on the thread that starts the profiler: other
+    /// threads' reads could meet a host that changes its environment.
+    pub(super) fn new(target: &HttpTarget, settings: &Settings) -> Self {
+        let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .tls_config(tls)
+            .proxy(proxy(&target.base, |name| std::env::var(name).ok()))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .max_idle_age(IDLE_CONNECTION)
+            .build();
+        let label = |(name, value): &(String, String)| LabelPair { name: name.clone(), value: value.clone() };
+        Self {
+            agent: Agent::new_with_config(config),
+            base: target.base.clone(),
+            headers: target.headers.clone(),
+            labels: settings.series_labels.iter().map(label).collect(),
+        }
+    }
+
+    /// Sends a profile and says what became of it.
+    pub(super) fn send(&self, item: &Item, timeout: Duration) -> Outcome {
+        let body = self.request_body(item);
+        let url = format!("{}{PATH}", self.base);
+        let answer = self.post(&url, &body, timeout).and_then(|answer| match same_host(&url, &answer) {
+            Some(elsewhere) => self.post(&elsewhere, &body, timeout),
+            None => Ok(answer),
+        });
+        match answer {
+            Ok(answer) => self.outcome(answer),
+            Err(error) => Outcome {
+                verdict: Verdict::Retry { after: None },
+                reason: self.without_secrets(&error.to_string()),
+                settings: "server_address",
+            },
+        }
+    }
+
+    /// The body of `GET {base}{path}`, if the server answers at all and with 200.
+    pub(super) fn get(&self, path: &str, timeout: Duration) -> Option<String> {
+        let mut request = self.agent.get(format!("{}{path}", self.base));
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        let answer = request.config().timeout_global(Some(timeout)).build().call().ok()?;
+        (answer.status() == 200).then(|| text_of(answer))
+    }
+
+    fn request_body(&self, item: &Item) -> Vec<u8> {
+        let mut labels = self.labels.clone();
+        labels.push(LabelPair { name: "__name__".to_owned(), value: item.encoded.profile_type.name.to_owned() });
+        labels.sort_unstable();
+        let sample = RawSample { raw_profile: item.encoded.body.clone(), id: item.id.clone() };
+        let series = RawProfileSeries { labels, samples: vec![sample] };
+        gzip(&PushRequest { series: vec![series] }.encode_to_vec())
+    }
+
+    fn post(&self, url: &str, body: &[u8], timeout: Duration) -> Result<Response<Body>, ureq::Error> {
+        let mut request =
+            self.agent.post(url).header(CONTENT_TYPE, "application/proto").header(CONTENT_ENCODING, "gzip");
+        for (name, value) in &self.headers {
+            request = request.header(name, value);
+        }
+        request.config().timeout_global(Some(timeout)).build().send(body)
+    }
+
+    fn outcome(&self, answer: Response<Body>) -> Outcome {
+        let status = answer.status().as_u16();
+        let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
+        let retry_after = header(RETRY_AFTER).and_then(|value| retry::retry_after(value, SystemTime::now()));
+        let location = header(LOCATION).map(|to| format!(" to {to}")).unwrap_or_default();
+        // Read to the end whatever it says, as the connection cannot be used again otherwise.
+        let text = text_of(answer);
+        let (code, message) = said(&text);
+        let (verdict, settings) = retry::judge(status, &code, retry_after);
+        if verdict == Verdict::Accepted {
+            return Outcome::accepted();
+        }
+        let mut reason = format!("HTTP {status}");
+        if (300..400).contains(&status) {
+            reason.push_str(&location);
+        }
+        if !message.is_empty() {
+            reason = format!("{reason}: {message}");
+        }
+        Outcome { verdict, reason: self.without_secrets(&reason), settings }
+    }
+
+    /// A server or proxy that repeats our own headers in an error must not bring them into a log.
+    fn without_secrets(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for value in self.headers.values().filter(|value| value.is_sensitive()).filter_map(|value| value.to_str().ok())
+        {
+            for secret in [value, value.split_once(' ').map_or("", |(_, token)| token)] {
+                if secret.len() > 3 {
+                    text = text.replace(secret, "(secret)");
+                }
+            }
+        }
+        text
+    }
+}
+
+fn text_of(answer: Response<Body>) -> String {
+    let mut bytes = Vec::new();
+    // What was read before a connection broke may still say why.
+    drop(answer.into_body().into_reader().take(ANSWER_BYTES).read_to_end(&mut bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Code and message of an answer: Connect sends JSON, proxies a line of text or a page that says nothing.
+fn said(text: &str) -> (String, String) {
+    let (code, message) = match serde_json::from_str::<serde_json::Value>(text) {
+        Ok(json) => {
+            let field = |name: &str| json.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
+            (field("code"), field("message"))
+        }
+        Err(_) if text.trim_start().starts_with('<') => (String::new(), String::new()),
+        Err(_) => (String::new(), text.to_owned()),
+    };
+    let line: String = message.trim().chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    (code, line)
+}
+
+/// Where a redirect leads, if that is the same host and as safe. Profiles and credentials go nowhere else.
+fn same_host<B>(from: &str, answer: &Response<B>) -> Option<String> {
+    if !matches!(answer.status().as_u16(), 301 | 302 | 307 | 308) {
+        return None;
+    }
+    let from: Uri = from.parse().ok()?;
+    let location = answer.headers().get(LOCATION)?.to_str().ok()?;
+    if location.starts_with('/') && !location.starts_with("//") {
+        return Some(format!("{}://{}{location}", from.scheme_str()?, from.authority()?));
+    }
+    let to: Uri = location.parse().ok()?;
+    let safe =
+        to.scheme_str() == Some("https") || (to.scheme_str() == Some("http") && from.scheme_str() == Some("http"));
+    (safe && to.host()?.eq_ignore_ascii_case(from.host()?)).then(|| location.to_owned())
+}
+
+/// The proxy for a server: `HTTPS_PROXY` for https, `HTTP_PROXY` for http, `ALL_PROXY` for both, `NO_PROXY` for none.
+///
+/// As curl and Go do it. The HTTP library by itself takes the first of them that is set for any address.
+fn proxy(base: &str, variable: impl Fn(&str) -> Option<String>) -> Option<Proxy> {
+    let uri: Uri = base.parse().ok()?;
+    let host = uri.host()?.trim_matches(['[', ']']);
+    let is_local = host.eq_ignore_ascii_case("localhost")
+        || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
+    if is_local || excluded(host, &variable("no_proxy").or_else(|| variable("NO_PROXY")).unwrap_or_default()) {
+        return None;
+    }
+    let names = match uri.scheme_str() {
+        Some("https") => ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
+        _ => ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"],
+    };
+    let url = names.into_iter().filter_map(variable).find(|value| !value.is_empty())?;
+    Proxy::new(&url).ok()
+}
+
+/// Whether `NO_PROXY` names the host: itself, a domain above it, or `*`.
+fn excluded(host: &str, no_proxy: &str) -> bool {
+    let host = host.to_ascii_lowercase();
+    no_proxy.split(',').map(|entry| entry.trim().to_ascii_lowercase()).any(|entry| {
+        let domain = entry.trim_start_matches("*.").trim_start_matches('.');
+        entry == "*" || (!domain.is_empty() && (host == domain || host.ends_with(&format!(".{domain}"))))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_server_s_own_words_are_found() {
+        let words = |text: &str| {
+            let (code, message) = said(text);
+            format!("{code}|{message}")
+        };
+        assert_eq!(words(r#"{"code":"invalid_argument","message":"too old"}"#), "invalid_argument|too old");
+        assert_eq!(words("no org id\n"), "|no org id");
+        assert_eq!(words("<html><body>502 Bad Gateway</body></html>"), "|");
+        assert_eq!(words("[1]"), "|");
+        assert_eq!(words(&"x".repeat(5000)).len(), 1 + SHOWN);
+    }
+
+    #[test]
+    fn redirects_stay_on_the_host_and_never_become_less_safe() {
+        let follow = |from: &str, status: u16, to: &str| {
+            let answer = Response::builder().status(status).header(LOCATION, to).body(()).expect("answer");
+            same_host(from, &answer)
+        };
+        let http = "http://host/push";
+        assert_eq!(follow(http, 308, "https://HOST/push").as_deref(), Some("https://HOST/push"));
+        assert_eq!(follow(http, 301, "/other").as_deref(), Some("http://host/other"));
+        assert_eq!(follow(http, 307, "http://host:81/push").as_deref(), Some("http://host:81/push"));
+        for (from, status, to) in [
+            (http, 308, "https://other/push"),
+            (http, 308, "//other/push"),
+            (http, 308, "file:///push"),
+            (http, 304, "/other"),
+            ("https://host/push", 308, "http://host/push"),
+        ] {
+            assert_eq!(follow(from, status, to), None, "{from} {to}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_is_taken_for_its_own_scheme_and_never_for_this_machine() {
+        let found = |base: &str, variables: &[(&str, &str)]| {
+            let variable =
+                |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, v)| (*v).to_owned());
+            proxy(base, variable).map(|proxy| proxy.uri().to_string())
+        };
+        let both = [("HTTPS_PROXY", "http://secure:1"), ("HTTP_PROXY", "http://plain:2")];
+        assert_eq!(found("https://host", &both).as_deref(), Some("http://secure:1/"));
+        assert_eq!(found("http://host", &both).as_deref(), Some("http://plain:2/"));
+        assert_eq!(found("http://host", &both[..1]), None);
+        assert_eq!(found("http://host", &[("ALL_PROXY", "http://all:3")]).as_deref(), Some("http://all:3/"));
+        assert_eq!(found("http://host", &[]), None);
+        for local in ["http://localhost:4040", "http://127.0.0.1:4040", "http://[::1]:4040"] {
+            assert_eq!(found(local, &both), None, "{local}");
+        }
+        for (entry, direct) in [
+            ("a.example", true),
+            ("example", true),
+            (".example", true),
+            ("*.example", true),
+            ("*", true),
+            ("mple", false),
+        ] {
+            let variables = [both[1], ("NO_PROXY", entry)];
+            assert_eq!(found("http://a.example", &variables).is_none(), direct, "{entry}");
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The upload thread and what it shares with those who queue profiles, flush and stop.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::push::Push;
+use super::queue::{Item, Queue};
+use super::retry::{self, Outcome, Verdict};
+use super::{Limits, build_info, file};
+use crate::config::{HttpTarget, Settings, Target, TraceIdLabel};
+use crate::messages::Messages;
+use crate::profile::pprof::Encoded;
+use crate::profile::split;
+use crate::stats::{Counters, Fate, Tally};
+
+/// A profile is tried this often again after an answer that it cannot be read.
+const UNKNOWN_RETRIES: u32 = 2;
+/// Between two warnings of the same kind.
+const WARN_EVERY: Duration = Duration::from_secs(60);
+
+/// The way to the target.
+pub(super) enum Sender {
+    Http(Box<Push>),
+    File,
+    None,
+}
+
+impl Sender {
+    pub(super) fn new(settings: &Settings) -> Self {
+        match &settings.target {
+            Target::Http(target) => Self::Http(Box::new(Push::new(target, settings))),
+            Target::File(_) => Self::File,
+            Target::None => Self::None,
+        }
+    }
+
+    fn send(&self, settings: &Settings, item: &Item, timeout: Duration) -> Outcome {
+        match (self, &settings.target) {
+            (Self::Http(push), _) => push.send(item, timeout),
+            (Self::File, Target::File(folder)) => file::write(folder, &settings.application_name, &item.encoded),
+            _ => Outcome::accepted(),
+        }
+    }
+}
+
+/// What the thread and its callers share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) settings: Arc<Settings>,
+    pub(super) counters: Arc<Counters>,
+    messages: Arc<Messages>,
+    limits: Limits,
+    trace_ids: AtomicBool,
+    state: Mutex<State>,
+    /// For the thread: there is something to do.
+    pub(super) wake: Condvar,
+    /// For those who wait: something was settled, or the thread ended.
+    pub(super) changed: Condvar,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) queue: Queue,
+    in_flight: Option<InFlight>,
+    /// Profiles with a number below this may go.
+    pub(super) release: u64,
+    next_round: Instant,
+    /// Failures since the server last answered otherwise.
+    failures: u32,
+    /// Our own wait after failures, which [`Uploader::flush`](super::Uploader::flush) cuts short.
+    pub(super) backed_off: Option<Instant>,
+    /// The wait that a server asked for.
+    held: Option<Instant>,
+    pub(super) stop_by: Option<Instant>,
+    /// The thread takes nothing more, and everything is counted.
+    pub(super) ended: bool,
+    warned: HashMap<&'static str, Instant>,
+}
+
+/// The profile that is being sent; it counts as queued.
+#[derive(Clone, Copy, Debug)]
+struct InFlight {
+    number: u64,
+    tally: Tally,
+    /// Taken after [`Uploader::stop`](super::Uploader::stop) was called: there is no further try.
+    is_last: bool,
+}
+
+impl State {
+    /// Whether a profile with a number below `limit` is neither uploaded nor refused nor dropped.
+    pub(super) fn has_below(&self, limit: u64) -> bool {
+        self.in_flight.is_some_and(|item| item.number < limit) || self.queue.has_below(limit)
+    }
+
+    /// The server answers: no reason to wait.
+    fn answered(&mut self) {
+        (self.failures, self.backed_off, self.held) = (0, None, None);
+    }
+}
+
+impl Shared {
+    pub(super) fn new(
+        settings: Arc<Settings>,
+        counters: Arc<Counters>,
+        messages: Arc<Messages>,
+        limits: Limits,
+    ) -> Self {
+        let state = State {
+            queue: Queue::new(limits.queue_bytes),
+            in_flight: None,
+            release: 0,
+            next_round: Instant::now() + settings.upload_interval,
+            failures: 0,
+            backed_off: None,
+            held: None,
+            stop_by: None,
+            ended: false,
+            warned: HashMap::new(),
+        };
+        Self {
+            trace_ids: AtomicBool::new(settings.trace_id != TraceIdLabel::Never),
+            settings,
+            counters,
+            messages,
+            limits,
+            state: Mutex::new(state),
+            wake: Condvar::new(),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Relaxed: a window that is encoded a moment before the answer arrives is no worse than one before the question.
+    pub(super) fn trace_ids(&self) -> bool {
+        self.trace_ids.load(Ordering::Relaxed)
+    }
+
+    /// Queues profiles.
+    pub(super) fn add(&self, profiles: Vec<Encoded>) {
+        let mut state = self.lock();
+        let now = Instant::now();
+        for profile in profiles {
+            self.counters.queue(profile.tally);
+            if state.ended {
+                self.counters.settle(profile.tally, Fate::DroppedQueue);
+            } else {
+                let dropped = state.queue.add(profile, now);
+                self.drop_for_room(&mut state, dropped);
+            }
+        }
+        self.wake.notify_all();
+    }
+
+    /// Ends uploading and counts what is left as dropped. The thread may still be in a request; it will find out.
+    pub(super) fn end(&self) {
+        let mut state = self.lock();
+        state.ended = true;
+        let mut left = state.queue.take_all();
+        if let Some(in_flight) = state.in_flight.take() {
+            left += in_flight.tally;
+        }
+        self.counters.settle(left, Fate::DroppedQueue);
+        self.wake.notify_all();
+        self.changed.notify_all();
+    }
+
+    /// Waits for the next profile that may be sent, and says how long that may take. `None`: it is time to end.
+    fn next(&self) -> Option<(Item, Duration)> {
+        let mut state = self.lock();
+        loop {
+            let now = Instant::now();
+            let old = state.queue.take_old(now, self.limits.max_age);
+            if old != Tally::default() {
+                self.counters.settle(old, Fate::DroppedOld);
+                self.warn(&mut state, "old", "Profiles were dropped as they could not be sent for an hour.");
+                self.changed.notify_all();
+            }
+            if state.ended {
+                return None;
+            }
+            if let Some(stop_by) = state.stop_by {
+                let left = stop_by.saturating_duration_since(now);
+                let item = if left.is_zero() { None } else { state.queue.take(u64::MAX) }?;
+                return Some((Self::send_off(&mut state, item, true), left.min(self.limits.request)));
+            }
+            if now >= state.next_round && state.queue.has_from(state.release) {
+                state.release = state.queue.next_number();
+                state.next_round = now + self.settings.upload_interval;
+            }
+            let release = state.release;
+            let not_before = state.backed_off.max(state.held).filter(|at| now < *at);
+            if not_before.is_none()
+                && let Some(item) = state.queue.take(release)
+            {
+                return Some((Self::send_off(&mut state, item, false), self.limits.request));
+            }
+            let until = [
+                not_before.filter(|_| state.queue.has_below(release)),
+                Some(state.next_round).filter(|_| state.queue.has_from(release)),
+                state.queue.oldest().map(|since| since + self.limits.max_age),
+            ];
+            state = match until.into_iter().flatten().min() {
+                Some(until) => {
+                    let wait = until.saturating_duration_since(now);
+                    self.wake.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
+                }
+                None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+            };
+        }
+    }
+
+    fn send_off(state: &mut State, item: Item, is_last: bool) -> Item {
+        state.in_flight = Some(InFlight { number: item.number, tally: item.encoded.tally, is_last });
+        item
+    }
+
+    /// Does with a profile what the outcome of its try demands.
+    fn settle(&self, mut item: Item, outcome: &Outcome) {
+        let mut state = self.lock();
+        // Nothing in flight: [`end`](Self::end) came first and has counted it.
+        let Some(InFlight { is_last, .. }) = state.in_flight.take() else { return };
+        let tally = item.encoded.tally;
+        if outcome.verdict != Verdict::Accepted {
+            self.counters.set_last_error(&self.sentence(outcome));
+        }
+        item.tries += 1;
+        match outcome.verdict {
+            Verdict::Accepted => {
+                state.answered();
+                self.counters.profiles_uploaded.fetch_add(1, Ordering::Relaxed);
+                self.counters.settle(tally, Fate::Uploaded);
+            }
+            Verdict::Retry { after } => self.retry(&mut state, item, after.unwrap_or_default(), outcome, is_last),
+            Verdict::RetryTwice if item.unknown < UNKNOWN_RETRIES => {
+                item.unknown += 1;
+                self.retry(&mut state, item, Duration::ZERO, outcome, is_last);
+            }
+            Verdict::Halve if !item.is_half => match split::halves(&item.encoded) {
+                Some(halves) => {
+                    state.answered();
+                    for half in halves {
+                        let dropped = state.queue.put(item.half(half));
+                        self.drop_for_room(&mut state, dropped);
+                    }
+                }
+                None => self.refuse(&mut state, tally, outcome),
+            },
+            Verdict::RetryTwice | Verdict::Halve | Verdict::Refused => self.refuse(&mut state, tally, outcome),
+        }
+        self.changed.notify_all();
+    }
+
+    fn refuse(&self, state: &mut State, tally: Tally, outcome: &Outcome) {
+        state.answered();
+        self.counters.profiles_refused.fetch_add(1, Ordering::Relaxed);
+        self.counters.settle(tally, Fate::Refused);
+        let warning = format!("A profile was dropped. {}", self.sentence(outcome));
+        self.warn(state, "refused", &warning);
+    }
+
+    fn retry(&self, state: &mut State, item: Item, after: Duration, outcome: &Outcome, is_last: bool) {
+        state.failures = state.failures.saturating_add(1);
+        let wait = retry::backoff(state.failures, self.limits.backoff, self.limits.max_backoff);
+        state.backed_off = Some(Instant::now() + wait);
+        state.held = Some(Instant::now() + after.min(self.limits.max_age));
+        let what = if is_last {
+            self.counters.settle(item.encoded.tally, Fate::DroppedQueue);
+            "Profiles were dropped, as uploading ends."
+        } else {
+            let dropped = state.queue.put(item);
+            self.drop_for_room(state, dropped);
+            "Profiles are kept for an hour and tried again."
+        };
+        let warning = format!("{} {what}", self.sentence(outcome));
+        self.warn(state, "retry", &warning);
+    }
+
+    fn drop_for_room(&self, state: &mut State, dropped: Tally) {
+        if dropped != Tally::default() {
+            self.counters.settle(dropped, Fate::DroppedQueue);
+            self.warn(state, "full", "The queue of profiles is full, so the oldest were dropped.");
+            self.changed.notify_all();
+        }
+    }
+
+    /// What happened, where, and which settings to look at.
+    fn sentence(&self, outcome: &Outcome) -> String {
+        let at = match &self.settings.target {
+            Target::Http(target) => format!("{}: ", target.base),
+            Target::File(_) | Target::None => String::new(),
+        };
+        let reason = outcome.reason.trim_end_matches('.');
+        match outcome.settings {
+            "" => format!("{at}{reason}."),
+            settings => format!("{at}{reason}. Check {settings}."),
+        }
+    }
+
+    fn warn(&self, state: &mut State, kind: &'static str, text: &str) {
+        let now = Instant::now();
+        if state.warned.get(kind).is_none_or(|last| now.duration_since(*last) >= WARN_EVERY) {
+            state.warned.insert(kind, now);
+            self.messages.warn(text);
+        }
+    }
+
+    /// Asks the server once whether it is too old for trace ids.
+    fn ask_version(&self, push: &Push, target: &HttpTarget) {
+        let answer = push.get(build_info::PATH, self.limits.question);
+        if let Some(version) = answer.as_deref().and_then(build_info::too_old) {
+            self.trace_ids.store(false, Ordering::Relaxed);
+            self.messages.info(format!(
+                "{} has version {version}. Samples carry no trace_id, of which servers before 2.1.0 make a series each.",
+                target.base
+            ));
+        }
+    }
+}
+
+/// Counts what is left and lets waiters go however the thread ends.
+struct End<'a>(&'a Shared);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// The upload thread.
+pub(super) fn run(shared: &Shared, sender: &Sender) {
+    let _end = End(shared);
+    if let (Sender::Http(push), Target::Http(target), TraceIdLabel::Auto) =
+        (sender, &shared.settings.target, shared.settings.trace_id)
+    {
+        shared.ask_version(push, target);
+    }
+    while let Some((item, timeout)) = shared.next() {
+        if item.tries > 0 {
+            shared.counters.retries.fetch_add(1, Ordering::Relaxed);
+        }
+        let outcome = sender.send(&shared.settings, &item, timeout);
+        shared.settle(item, &outcome);
+    }
+}

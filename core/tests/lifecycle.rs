@@ -1,0 +1,83 @@
+//! Start and stop any number of times, in a process and in its forked child.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail")]
+
+mod support;
+
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use spanprof_core::{ErrorKind, Profiler, forked, span_end, span_start};
+use support::{Native, burn, config, read};
+
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+fn mappings() -> usize {
+    std::fs::read_to_string("/proc/self/maps").unwrap().lines().count()
+}
+
+/// One test, as there is one profiler a process.
+#[test]
+fn a_profiler_can_be_stopped_and_started_again_and_survives_fork() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Profiler::start(config(folder.path(), 1000), &Native).unwrap();
+    let second = Profiler::start(config(folder.path(), 1000), &Native).unwrap_err();
+    assert_eq!(second.kind(), ErrorKind::AlreadyRunning);
+    span_start(1, "before the fork");
+    burn(Duration::from_millis(60));
+    assert!(first.flush(Duration::from_secs(5)));
+    assert!(!read(folder.path()).is_empty(), "a flush writes what was sampled");
+    burn(Duration::from_millis(20));
+
+    // SAFETY: the child runs on this thread's copy and leaves by _exit.
+    match unsafe { libc::fork() } {
+        0 => {
+            let done = std::panic::catch_unwind(AssertUnwindSafe(|| in_child(first.clone()))).is_ok();
+            // SAFETY: ends the child without running the test harness's exit code.
+            unsafe { libc::_exit(i32::from(!done)) };
+        }
+        child => {
+            let mut status = 0;
+            // SAFETY: `child` is ours and `status` is valid.
+            assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "the child's assertions held");
+        }
+    }
+    assert!(!forked());
+    span_end();
+    assert!(first.stop(Duration::from_secs(5)));
+    assert!(first.stop(Duration::from_secs(5)), "a second stop does nothing");
+    let stats = first.stats();
+    assert_eq!((stats.pending.samples, stats.uploaded), (0, stats.taken), "{stats:?}");
+
+    // Warm up what libraries keep, then look for what we leave behind.
+    for _ in 0..3 {
+        Profiler::start(config(folder.path(), 100), &Native).unwrap().stop(Duration::from_secs(5));
+    }
+    let before = (open_files(), threads());
+    let maps = mappings();
+    for _ in 0..50 {
+        assert!(Profiler::start(config(folder.path(), 100), &Native).unwrap().stop(Duration::from_secs(5)));
+    }
+    assert_eq!((open_files(), threads()), before);
+    assert!(mappings() <= maps + 4, "{} mappings, then {}", maps, mappings());
+}
+
+fn in_child(parents: Profiler) {
+    assert!(forked());
+    let profiler = parents.restart_in_child().unwrap();
+    assert!(!forked());
+    burn(Duration::from_millis(100));
+    span_end();
+    assert!(profiler.stop(Duration::from_secs(5)));
+    let stats = profiler.stats();
+    assert!(stats.taken.weight >= 80_000_000, "the child is sampled: {stats:?}");
+    assert!(stats.taken.weight < 140_000_000, "the parent's samples are not sent twice: {stats:?}");
+    assert_eq!((stats.pending.samples, stats.uploaded), (0, stats.taken), "{stats:?}");
+}

@@ -1,0 +1,32 @@
+//! CPU time adds up for threads far shorter than a sample: closing samples are exact on average.
+
+mod support;
+
+use std::thread;
+use std::time::Duration;
+
+use spanprof_core::{Profiler, thread_started};
+use support::{Native, burn, config, read, thread_cpu};
+
+#[test]
+fn threads_shorter_than_a_period_are_counted_without_bias() {
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = Profiler::start(config(folder.path(), 100), &Native).unwrap();
+    let mut burnt = Duration::ZERO;
+    for round in 0..1_500 {
+        let cpu = [1, 1, 1, 1, 5, 20][round % 6];
+        let body = move || {
+            thread_started();
+            burn(Duration::from_millis(cpu));
+            thread_cpu()
+        };
+        burnt += thread::spawn(body).join().unwrap();
+    }
+    assert!(profiler.stop(Duration::from_secs(5)));
+    let stats = profiler.stats();
+    assert_eq!((stats.pending.samples, stats.uploaded), (0, stats.taken), "{stats:?}");
+    let seen = read(folder.path()).iter().map(|sample| sample.value).sum::<i64>();
+    // 7.25 s are 725 expected periods, each thread's number random by less than one: six standard deviations are 3 %.
+    let ratio = Duration::from_nanos(seen.unsigned_abs()).as_secs_f64() / burnt.as_secs_f64();
+    assert!((0.95..1.05).contains(&ratio), "saw {ratio:.3} of {burnt:?}");
+}

@@ -1,0 +1,105 @@
+//! What the engine's end-to-end tests share: a runtime for this very program, and a reader that is not our encoder.
+
+#![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses its part, and a test may fail")]
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pprof::protos::{self, Message};
+use spanprof_core::{Config, Frame, FrameWriter, Runtime, ThreadRecord, walk_frame_pointers};
+
+/// Frame pointers, named by debug information.
+#[derive(Debug)]
+pub(crate) struct Native;
+
+// SAFETY: `walk` only calls `walk_frame_pointers`, which is made for the handler.
+unsafe impl Runtime for Native {
+    /// Names come from debug information, which is slow to read: rings must hold what is sampled meanwhile.
+    fn ring_bytes(&self) -> usize {
+        256 * 1024
+    }
+
+    fn needs_safe_load(&self) -> bool {
+        true
+    }
+
+    unsafe fn walk(&self, _: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
+        // SAFETY: the handler passes its third argument.
+        unsafe { walk_frame_pointers(ucontext, out) }
+    }
+
+    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+        let name = |word: u64| {
+            let mut name = None;
+            let address = std::ptr::without_provenance_mut(usize::try_from(word).unwrap());
+            backtrace::resolve(address, |symbol| name = symbol.name().map(|name| format!("{name:#}")));
+            name.unwrap_or_else(|| format!("{word:#x}"))
+        };
+        words.iter().map(|&word| Some(Frame { function: Arc::from(name(word)), ..Frame::default() })).collect()
+    }
+}
+
+/// One sample, as the independent decoder reads it.
+#[derive(Clone, Debug)]
+pub(crate) struct Sample {
+    /// Function names, leaf first.
+    pub(crate) stack: Vec<String>,
+    pub(crate) value: i64,
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+/// The samples of all profiles in a folder.
+pub(crate) fn read(folder: &Path) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    for file in files {
+        let mut bytes = Vec::new();
+        flate2::read::GzDecoder::new(std::fs::File::open(&file).unwrap()).read_to_end(&mut bytes).unwrap();
+        let profile = protos::Profile::decode(bytes.as_slice()).unwrap();
+        let text = |index: i64| profile.string_table[usize::try_from(index).unwrap()].clone();
+        for sample in &profile.sample {
+            let function = |location: &u64| {
+                let location = profile.location.iter().find(|known| known.id == *location).unwrap();
+                let function = profile.function.iter().find(|known| known.id == location.line[0].function_id).unwrap();
+                text(function.name)
+            };
+            samples.push(Sample {
+                stack: sample.location_id.iter().map(function).collect(),
+                value: sample.value[0],
+                labels: sample.label.iter().map(|label| (text(label.key), text(label.str))).collect(),
+            });
+        }
+    }
+    samples
+}
+
+/// Settings that write to `folder`.
+pub(crate) fn config(folder: &Path, sample_rate: u32) -> Config {
+    Config {
+        application_name: "core-test".into(),
+        server_address: format!("file://{}", folder.display()),
+        sample_rate,
+        ..Config::default()
+    }
+}
+
+/// CPU time of the calling thread.
+pub(crate) fn thread_cpu() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid to write to.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec.try_into().unwrap(), time.tv_nsec.try_into().unwrap())
+}
+
+/// Burns CPU of the calling thread.
+#[inline(never)]
+pub(crate) fn burn(cpu: Duration) {
+    let until = thread_cpu() + cpu;
+    while thread_cpu() < until {
+        std::hint::black_box((0..200_u64).fold(0_u64, |sum, n| sum.wrapping_mul(31).wrapping_add(n)));
+    }
+}
