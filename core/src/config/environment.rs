@@ -111,9 +111,9 @@ pub fn parse_duration(field: &str, value: &str) -> Result<Duration, Error> {
 /// The sample rate whose period is nearest to an interval: 10ms = 100 a second.
 fn rate_of_interval(field: &str, value: &str) -> Result<u32, Error> {
     let nanos = parse_duration(field, value)?.as_nanos();
-    let rate = if nanos == 0 { 0 } else { (1_000_000_000 + nanos / 2) / nanos };
-    match u32::try_from(rate) {
-        Ok(rate @ 1..=1000) => Ok(rate),
+    let rate = (1_000_000_000 + nanos / 2).checked_div(nanos).map(u32::try_from);
+    match rate {
+        Some(Ok(rate @ 1..=1000)) => Ok(rate),
         _ => Err(Error::invalid(field, value, "1ms to 1s")),
     }
 }

@@ -5,6 +5,7 @@
 //! a string gets its number when the walk first meets it.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{self, Read};
 
 use flate2::Compression;
@@ -85,9 +86,16 @@ struct Piece<'a> {
     location_ids: Vec<u64>,
     /// By indices of name and file, and first line.
     function_ids: HashMap<(i64, i64, u32), u64>,
+    /// By place of the span and rank of the tags: most samples share theirs with others.
+    labels: HashMap<(u32, u32), Vec<Label>>,
+    /// All but the samples.
     profile: Profile,
-    /// At least the bytes that the profile encodes to.
-    bytes: usize,
+    /// The samples as they are encoded, and how many.
+    samples: (Vec<u8>, usize),
+    /// Used for each of them in turn.
+    sample: Sample,
+    /// At least the bytes that everything else takes.
+    table_bytes: usize,
     tally: Tally,
 }
 
@@ -97,6 +105,8 @@ const HEADER_BYTES: usize = 256;
 const FRAME_BYTES: usize = 64;
 /// More than a label and its strings' tags and indices take.
 const LABEL_BYTES: usize = 32;
+/// Field 2, length-delimited: what stands before each sample of a profile.
+const SAMPLE_TAG: u8 = 2 << 3 | 2;
 
 impl<'a> Piece<'a> {
     fn new(ranked: &'a Ranked<'a>) -> Self {
@@ -105,50 +115,55 @@ impl<'a> Piece<'a> {
             strings: Strings::new(),
             location_ids: vec![0; ranked.frames.len()],
             function_ids: HashMap::new(),
+            labels: HashMap::new(),
             profile: Profile::default(),
-            bytes: HEADER_BYTES,
+            samples: (Vec::new(), 0),
+            sample: Sample::default(),
+            table_bytes: HEADER_BYTES,
             tally: Tally::default(),
         }
     }
 
     /// Adds a sample. False: this profile is full. One sample always fits.
     fn add(&mut self, row: &Row, options: &EncodeOptions) -> bool {
-        let samples = self.profile.sample.len();
-        let labels = self.labels(row);
-        if samples > 0 && (samples >= options.max_samples || self.bytes + self.bound(row, &labels) > options.max_bytes)
-        {
+        let (bytes, samples) = (self.samples.0.len() + self.table_bytes, self.samples.1);
+        if samples > 0 && (samples >= options.max_samples || bytes + self.bound(row) > options.max_bytes) {
             return false;
         }
+        let mut sample = std::mem::take(&mut self.sample);
         let stack = &self.ranked.stacks[row.stack as usize];
-        let sample = Sample {
-            location_id: stack.iter().map(|&frame| self.location(frame)).collect(),
-            value: vec![row.value],
-            label: labels
-                .iter()
-                .map(|(name, value)| Label { key: self.index(name), str: self.index(value), num: 0, num_unit: 0 })
-                .collect(),
-        };
-        self.bytes += field_bytes(sample.encoded_len());
-        self.profile.sample.push(sample);
+        sample.location_id.clear();
+        sample.location_id.extend(stack.iter().map(|&frame| self.location(frame)));
+        sample.value.clear();
+        sample.value.push(row.value);
+        sample.label.clear();
+        sample.label.extend_from_slice(self.labels(row));
+        self.samples.0.push(SAMPLE_TAG);
+        // It fails for a buffer without room only, and a Vec grows.
+        let _ = sample.encode_length_delimited(&mut self.samples.0);
+        self.samples.1 += 1;
+        self.sample = sample;
         self.tally += Tally { samples: row.count, weight: u64::try_from(row.value).unwrap_or(0) };
         true
     }
 
-    fn labels(&self, row: &Row) -> Vec<(&'a str, &'a str)> {
-        let tags = self.ranked.tags[row.tags as usize];
-        let mut labels = Vec::with_capacity(3 + tags.len());
-        if let Some(span) = row.span.checked_sub(1).map(|rank| self.ranked.spans[rank as usize]) {
-            labels.push(("span_id", span.span_id.as_str()));
-            labels.push(("trace_id", span.trace_id.as_str()));
-            labels.push(("span_name", span.name));
-            labels.retain(|(_, value)| !value.is_empty());
+    fn labels(&mut self, row: &Row) -> &[Label] {
+        match self.labels.entry((row.span, row.tags)) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let (strings, table_bytes) = (&mut self.strings, &mut self.table_bytes);
+                let label = |(name, value): (&'a str, &'a str)| Label {
+                    key: index(strings, table_bytes, name),
+                    str: index(strings, table_bytes, value),
+                    ..Label::default()
+                };
+                new.insert(self.ranked.labels(row).map(label).collect())
+            }
         }
-        labels.extend_from_slice(tags);
-        labels
     }
 
     /// At least what adding the sample can cost.
-    fn bound(&self, row: &Row, labels: &[(&str, &str)]) -> usize {
+    fn bound(&self, row: &Row) -> usize {
         let stack = &self.ranked.stacks[row.stack as usize];
         let frames: usize = stack
             .iter()
@@ -156,17 +171,8 @@ impl<'a> Piece<'a> {
             .map(|&rank| self.ranked.frames[rank as usize])
             .map(|frame| frame.function.len() + frame.file.len() + FRAME_BYTES)
             .sum();
-        let labels: usize = labels.iter().map(|(name, value)| name.len() + value.len() + LABEL_BYTES).sum();
+        let labels: usize = self.ranked.labels(row).map(|(name, value)| name.len() + value.len() + LABEL_BYTES).sum();
         frames + labels + stack.len() * 5 + 32
-    }
-
-    fn index(&mut self, text: &'a str) -> i64 {
-        let before = self.strings.len();
-        let index = self.strings.index(text);
-        if self.strings.len() > before {
-            self.bytes += field_bytes(text.len());
-        }
-        index
     }
 
     fn location(&mut self, rank: u32) -> u64 {
@@ -175,19 +181,20 @@ impl<'a> Piece<'a> {
             return known;
         }
         let frame = self.ranked.frames[rank as usize];
-        let (name, file) = (self.index(&frame.function), self.index(&frame.file));
+        let name = index(&mut self.strings, &mut self.table_bytes, &frame.function);
+        let file = index(&mut self.strings, &mut self.table_bytes, &frame.file);
         let next = self.function_ids.len() as u64 + 1;
         let function_id = *self.function_ids.entry((name, file, frame.first_line)).or_insert(next);
         if function_id == next {
             let start_line = i64::from(frame.first_line);
             let function = Function { id: next, name, system_name: name, filename: file, start_line };
-            self.bytes += field_bytes(function.encoded_len());
+            self.table_bytes += field_bytes(function.encoded_len());
             self.profile.function.push(function);
         }
         let id = self.profile.location.len() as u64 + 1;
         let line = Line { function_id, line: i64::from(frame.line), column: 0 };
         let location = Location { id, line: vec![line], ..Location::default() };
-        self.bytes += field_bytes(location.encoded_len());
+        self.table_bytes += field_bytes(location.encoded_len());
         self.profile.location.push(location);
         self.location_ids[rank as usize] = id;
         id
@@ -204,13 +211,26 @@ impl<'a> Piece<'a> {
         self.profile.time_nanos = window.start_unix_nanos;
         self.profile.duration_nanos = i64::try_from(window.duration.as_nanos()).unwrap_or(i64::MAX);
         self.profile.string_table = self.strings.into_table();
+        let mut bytes = self.samples.0;
+        // As above: a Vec has room.
+        let _ = self.profile.encode(&mut bytes);
         Encoded {
             profile_type: *profile_type,
             start_unix_nanos: window.start_unix_nanos,
-            body: gzip(&self.profile.encode_to_vec()),
+            body: gzip(&bytes),
             tally: self.tally,
         }
     }
+}
+
+/// The index of a string, whose bytes are counted when it is new.
+fn index<'a>(strings: &mut Strings<'a>, table_bytes: &mut usize, text: &'a str) -> i64 {
+    let before = strings.len();
+    let index = strings.index(text);
+    if strings.len() > before {
+        *table_bytes += field_bytes(text.len());
+    }
+    index
 }
 
 /// Bytes of a string or a message of `len` bytes inside a profile, whose field numbers all take one byte.
@@ -221,6 +241,7 @@ fn field_bytes(len: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::iter;
     use std::process::{Command, Stdio};
     use std::sync::Arc;
     use std::time::{Duration, Instant};
@@ -429,14 +450,16 @@ mod tests {
         assert!(encode(&Window { samples: Vec::new(), ..window }, &EncodeOptions::default()).is_empty());
     }
 
-    /// `samples` stacks of `depth` frames out of 4,000, a tenth of them in each of 2,000 spans' samples.
+    /// A call tree that branches every third call, of 4,000 places in code, sampled in 2,000 spans of 40 names.
     fn large(samples: u32, depth: u32) -> Window {
         let frames: Vec<_> = (0..4_000)
             .map(|i| {
                 frame(&format!("Module{}::function_{i}", i % 97), &format!("src/module_{}.py", i % 97), i % 500, 1)
             })
             .collect();
-        let stack = |s: u32| (0..depth).map(|d| (d * 53 + s * (depth - d) * 7919 / depth) % 4_000).collect();
+        let place = |s: u32, level: u32| level * 53 + s.wrapping_mul(7_919) % (1 << (level / 3)) * 31;
+        let above = |s: u32| (0..depth - 1).rev().map(move |level| place(s, level) % 4_000);
+        let stack = |s: u32| iter::once(s % 4_000).chain(above(s)).collect();
         let names: Vec<Arc<str>> = (0..40).map(|i| format!("GET /route/{i}").into()).collect();
         let spans = (1..2_001u64).map(|i| WindowSpan {
             span_id: i.wrapping_mul(0x9e37_79b9_7f4a_7c15),

@@ -168,6 +168,16 @@ impl<'a> Ranked<'a> {
         rows
     }
 
+    /// The labels of a sample: those of its span, then its tags by name.
+    pub(super) fn labels(&self, row: &Row) -> impl Iterator<Item = (&'a str, &'a str)> {
+        let span: Option<&'a SpanLabels<'a>> = row.span.checked_sub(1).map(|rank| self.spans[rank as usize]);
+        let of_span = span.map(|span| {
+            [("span_id", span.span_id.as_str()), ("trace_id", span.trace_id.as_str()), ("span_name", span.name)]
+        });
+        let of_span = of_span.into_iter().flatten().filter(|(_, value)| !value.is_empty());
+        of_span.chain(self.tags[row.tags as usize].iter().copied())
+    }
+
     fn span_place(&self, span: Option<u32>) -> u32 {
         let Some(rank) = span.map(|span| self.span_ranks.of(span)) else { return 0 };
         if self.spans[rank as usize].span_id.is_empty() { 0 } else { rank + 1 }

@@ -20,7 +20,7 @@ pub(super) enum Answer {
     Text(u16, String, String),
     /// The connection is closed without a word.
     Close,
-    /// Nothing is answered until the sender is dropped.
+    /// Answers 200 once the sender is dropped.
     Hang(Receiver<()>),
 }
 
@@ -98,14 +98,17 @@ fn serve(stream: &TcpStream, next: &mut dyn FnMut() -> Answer, seen: &Sender<Req
         let next = next();
         // A test that has ended no longer listens.
         drop(seen.send(request));
-        match next {
-            Answer::Text(status, headers, body) => {
-                let mut stream = stream;
-                write!(stream, "HTTP/1.1 {status} X\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())?;
-            }
+        let (status, headers, body) = match next {
+            Answer::Text(status, headers, body) => (status, headers, body),
             Answer::Close => return Ok(()),
-            Answer::Hang(until) => drop(until.recv_timeout(LONG)),
-        }
+            Answer::Hang(until) => {
+                // It ends by an error as its sender is dropped, or after the longest time.
+                let _ = until.recv_timeout(LONG);
+                (200, String::new(), String::new())
+            }
+        };
+        let mut stream = stream;
+        write!(stream, "HTTP/1.1 {status} X\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len())?;
     }
     Ok(())
 }

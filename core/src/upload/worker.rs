@@ -88,6 +88,16 @@ struct InFlight {
     is_last: bool,
 }
 
+/// What the thread does next.
+#[derive(Debug)]
+enum Step {
+    /// Send this, within this time.
+    Send(Box<Item>, Duration),
+    /// Wait until something is queued or asked for, or until this time.
+    Wait(Option<Instant>),
+    End,
+}
+
 impl State {
     /// Whether a profile with a number below `limit` is neither uploaded nor refused nor dropped.
     pub(super) fn has_below(&self, limit: u64) -> bool {
@@ -174,49 +184,60 @@ impl Shared {
         let mut state = self.lock();
         loop {
             let now = Instant::now();
-            let old = state.queue.take_old(now, self.limits.max_age);
-            if old != Tally::default() {
-                self.counters.settle(old, Fate::DroppedOld);
-                self.warn(&mut state, "old", "Profiles were dropped as they could not be sent for an hour.");
-                self.changed.notify_all();
-            }
-            if state.ended {
-                return None;
-            }
-            if let Some(stop_by) = state.stop_by {
-                let left = stop_by.saturating_duration_since(now);
-                let item = if left.is_zero() { None } else { state.queue.take(u64::MAX) }?;
-                return Some((Self::send_off(&mut state, item, true), left.min(self.limits.request)));
-            }
-            if now >= state.next_round && state.queue.has_from(state.release) {
-                state.release = state.queue.next_number();
-                state.next_round = now + self.settings.upload_interval;
-            }
-            let release = state.release;
-            let not_before = state.backed_off.max(state.held).filter(|at| now < *at);
-            if not_before.is_none()
-                && let Some(item) = state.queue.take(release)
-            {
-                return Some((Self::send_off(&mut state, item, false), self.limits.request));
-            }
-            let until = [
-                not_before.filter(|_| state.queue.has_below(release)),
-                Some(state.next_round).filter(|_| state.queue.has_from(release)),
-                state.queue.oldest().map(|since| since + self.limits.max_age),
-            ];
-            state = match until.into_iter().flatten().min() {
-                Some(until) => {
+            state = match self.step(&mut state, now) {
+                Step::Send(item, timeout) => return Some((*item, timeout)),
+                Step::End => return None,
+                Step::Wait(Some(until)) => {
                     let wait = until.saturating_duration_since(now);
                     self.wake.wait_timeout(state, wait).unwrap_or_else(PoisonError::into_inner).0
                 }
-                None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Step::Wait(None) => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
             };
         }
     }
 
-    fn send_off(state: &mut State, item: Item, is_last: bool) -> Item {
+    /// What is to be done at `now`.
+    fn step(&self, state: &mut State, now: Instant) -> Step {
+        let old = state.queue.take_old(now, self.limits.max_age);
+        if old != Tally::default() {
+            self.counters.settle(old, Fate::DroppedOld);
+            self.warn(state, "old", "Profiles were dropped as they could not be sent for an hour.");
+            self.changed.notify_all();
+        }
+        if state.ended {
+            return Step::End;
+        }
+        if let Some(stop_by) = state.stop_by {
+            let left = stop_by.saturating_duration_since(now);
+            let item = if left.is_zero() { None } else { state.queue.take(u64::MAX) };
+            return match item {
+                Some(item) => Self::send_off(state, item, left.min(self.limits.request)),
+                None => Step::End,
+            };
+        }
+        if now >= state.next_round && state.queue.has_from(state.release) {
+            state.release = state.queue.next_number();
+            state.next_round = now + self.settings.upload_interval;
+        }
+        let release = state.release;
+        let not_before = state.backed_off.max(state.held).filter(|at| now < *at);
+        if not_before.is_none()
+            && let Some(item) = state.queue.take(release)
+        {
+            return Self::send_off(state, item, self.limits.request);
+        }
+        let until = [
+            not_before.filter(|_| state.queue.has_below(release)),
+            Some(state.next_round).filter(|_| state.queue.has_from(release)),
+            state.queue.oldest().map(|since| since + self.limits.max_age),
+        ];
+        Step::Wait(until.into_iter().flatten().min())
+    }
+
+    fn send_off(state: &mut State, item: Item, timeout: Duration) -> Step {
+        let is_last = state.stop_by.is_some();
         state.in_flight = Some(InFlight { number: item.number, tally: item.encoded.tally, is_last });
-        item
+        Step::Send(Box::new(item), timeout)
     }
 
     /// Does with a profile what the outcome of its try demands.
@@ -345,5 +366,129 @@ pub(super) fn run(shared: &Shared, sender: &Sender) {
         }
         let outcome = sender.send(&shared.settings, &item, timeout);
         shared.settle(item, &outcome);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::profile::profile_type::ProfileType;
+
+    const INTERVAL: Duration = Duration::from_secs(10);
+
+    fn shared() -> Shared {
+        let config = Config { application_name: "shop".to_owned(), upload_interval: INTERVAL, ..Config::default() };
+        let settings = Arc::new(config.validate().expect("settings"));
+        Shared::new(settings, Arc::default(), Arc::default(), Limits::default())
+    }
+
+    fn profile() -> Encoded {
+        let tally = Tally { samples: 1, weight: 10 };
+        Encoded { profile_type: ProfileType::process_cpu(1), start_unix_nanos: 0, body: vec![0; 100], tally }
+    }
+
+    /// What the thread would do at a time: "send", "end", or the seconds that it would wait from then.
+    fn at(shared: &Shared, now: Instant) -> String {
+        match shared.step(&mut shared.lock(), now) {
+            Step::Send(..) => "send".to_owned(),
+            Step::End => "end".to_owned(),
+            Step::Wait(None) => "wait".to_owned(),
+            Step::Wait(Some(until)) => format!("wait {}", (until - now).as_secs_f64().round()),
+        }
+    }
+
+    fn failed(after: Option<Duration>) -> Outcome {
+        Outcome { verdict: Verdict::Retry { after }, reason: "HTTP 429".to_owned(), settings: "" }
+    }
+
+    fn send_and_fail(shared: &Shared, now: Instant, after: Option<Duration>) {
+        let step = shared.step(&mut shared.lock(), now);
+        let Step::Send(item, _) = step else { panic!("{step:?}") };
+        shared.settle(*item, &failed(after));
+    }
+
+    #[test]
+    fn an_idle_uploader_sleeps_until_it_is_woken() {
+        let shared = shared();
+        assert_eq!(at(&shared, Instant::now() + INTERVAL * 5), "wait");
+    }
+
+    #[test]
+    fn profiles_are_held_until_a_round_is_due_and_then_go_together() {
+        let (shared, start) = (shared(), Instant::now());
+        shared.add(vec![profile(), profile()]);
+        assert_eq!(at(&shared, start + Duration::from_secs(4)), "wait 6");
+        let round = start + Duration::from_secs(11);
+        assert_eq!([at(&shared, round), at(&shared, round), at(&shared, round)], ["send", "send", "wait"]);
+        shared.add(vec![profile()]);
+        assert_eq!(at(&shared, round + Duration::from_secs(1)), "wait 9");
+        assert_eq!(at(&shared, round + INTERVAL), "send");
+    }
+
+    #[test]
+    fn a_server_that_says_when_is_not_asked_before() {
+        let (shared, start) = (shared(), Instant::now());
+        shared.add(vec![profile()]);
+        send_and_fail(&shared, start + INTERVAL * 2, Some(Duration::from_secs(100)));
+        assert_eq!(at(&shared, start + Duration::from_secs(60)), "wait 40");
+        assert_eq!(at(&shared, start + Duration::from_secs(102)), "send");
+    }
+
+    #[test]
+    fn a_failure_delays_everything_and_the_next_profile_is_tried_first() {
+        let (shared, start) = (shared(), Instant::now());
+        shared.add(vec![profile(), profile()]);
+        let round = start + INTERVAL * 2;
+        send_and_fail(&shared, round, Some(Duration::from_secs(100)));
+        assert!(at(&shared, round).starts_with("wait"), "the second profile goes to a server that failed");
+        let step = shared.step(&mut shared.lock(), start + Duration::from_secs(102));
+        let Step::Send(item, _) = step else { panic!("{step:?}") };
+        assert_eq!((item.number, item.tries), (1, 0));
+    }
+
+    #[test]
+    fn a_profile_that_cannot_be_sent_for_an_hour_is_dropped_as_old() {
+        let (shared, start) = (shared(), Instant::now());
+        shared.add(vec![profile()]);
+        send_and_fail(&shared, start + INTERVAL * 2, Some(Duration::from_secs(7200)));
+        assert_eq!(at(&shared, start + Duration::from_secs(3000)), "wait 540");
+        assert_eq!(at(&shared, start + Duration::from_secs(3600)), "wait");
+        assert_eq!(shared.counters.dropped_old.get(), profile().tally);
+        assert_eq!(shared.counters.queued.get(), Tally::default());
+        assert!(shared.messages.take().iter().any(|message| message.text.contains("an hour")));
+    }
+
+    #[test]
+    fn stopping_tries_each_profile_once_more_whatever_it_waited_for() {
+        let (shared, start) = (shared(), Instant::now());
+        shared.add(vec![profile(), profile()]);
+        shared.lock().stop_by = Some(start + Duration::from_secs(5));
+        let step = shared.step(&mut shared.lock(), start + Duration::from_secs(2));
+        let Step::Send(item, timeout) = step else { panic!("{step:?}") };
+        assert_eq!(timeout, Duration::from_secs(3));
+        shared.settle(*item, &failed(Some(Duration::from_secs(100))));
+        send_and_fail(&shared, start + Duration::from_secs(4), None);
+        assert_eq!(at(&shared, start + Duration::from_secs(4)), "end");
+        assert_eq!(shared.counters.dropped_queue.get(), Tally { samples: 2, weight: 20 });
+        shared.add(vec![profile()]);
+        assert_eq!(at(&shared, start + Duration::from_secs(5)), "end");
+    }
+
+    #[test]
+    fn the_same_warning_comes_once_a_minute() {
+        let (shared, start) = (shared(), Instant::now());
+        for _ in 0..3 {
+            shared.add(vec![profile()]);
+            let Step::Send(item, _) = shared.step(&mut shared.lock(), start + INTERVAL * 2) else {
+                panic!("no profile")
+            };
+            let outcome = Outcome { verdict: Verdict::Refused, reason: "HTTP 400: bad".to_owned(), settings: "" };
+            shared.settle(*item, &outcome);
+            shared.lock().next_round = start;
+        }
+        let texts: Vec<_> = shared.messages.take().into_iter().map(|message| message.text).collect();
+        assert_eq!(texts, ["A profile was dropped. http://localhost:4040: HTTP 400: bad."]);
+        assert_eq!(shared.counters.profiles_refused.load(Ordering::Relaxed), 3);
     }
 }
