@@ -315,7 +315,9 @@ impl CPython {
             Some(offset) => unsafe { Plain::half(code, offset) }.unwrap_or(0),
             None => 0,
         };
-        let mut key = (code as u64).rotate_left(20) ^ (u64::from(version) << 32) ^ u64::from(line);
+        // Addresses, versions and lines all count up together, so mix: a plain xor of them collides within one program.
+        let origin = u64::from(version) << 32 | u64::from(line);
+        let mut key = (code as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ origin.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         if version == 0 {
             for name in [layout.name, layout.filename] {
                 // SAFETY: the pointer is a field of the code object, what it points to is read as M says.

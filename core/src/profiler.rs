@@ -209,11 +209,12 @@ struct Pulse {
     tasks: u64,
     swept: Instant,
     tick: Duration,
+    told_unsampled: bool,
 }
 
 impl Engine {
     fn run(&self) {
-        let mut pulse = Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), tick: TICK };
+        let mut pulse = Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), tick: TICK, told_unsampled: false };
         let window = self.settings.upload_interval.min(MAX_WINDOW);
         loop {
             WAKE.sleep(pulse.tick);
@@ -279,7 +280,12 @@ impl Engine {
         let tasks = std::fs::metadata("/proc/self/task").map_or(0, |folder| folder.nlink());
         let busy = cpu_ns.saturating_sub(pulse.cpu_ns) > IDLE_CPU_NS || tasks != pulse.tasks;
         if busy || pulse.swept.elapsed() >= IDLE_TICK {
-            threads::sweep();
+            let unsampled = threads::sweep();
+            if unsampled > 0 && !std::mem::replace(&mut pulse.told_unsampled, true) {
+                self.messages.warn(format!(
+                    "{unsampled} threads cannot be sampled: no timer was free (see ulimit -i), or there are over 8192 threads"
+                ));
+            }
             pulse.swept = Instant::now();
         }
         pulse.tick = if busy { TICK } else { (pulse.tick * 2).min(IDLE_TICK) };

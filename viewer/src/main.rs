@@ -1,1 +1,37 @@
-fn main() {}
+//! `spanprof`: receives profiles and traces, and shows the flame graph of a span in a browser.
+//!
+//! Bytes come in through [`receive`], become rows in [`store`], numbers in [`show`] and HTML in [`pages`]. Each of
+//! them uses the ones before it and never one after it. Every view, API answer and download is made from one value,
+//! the [`selection::Selection`].
+
+#![forbid(unsafe_code)]
+
+mod api;
+mod cli;
+mod clock;
+mod downloads;
+mod ids;
+mod pages;
+mod params;
+mod receive;
+mod selection;
+mod server;
+mod show;
+mod store;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match server::run(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(sentence) => {
+            // Nothing is left to do if standard error is closed.
+            let _ = writeln!(std::io::stderr(), "spanprof: {sentence}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -48,7 +48,6 @@ pub(crate) struct Settings {
     /// Trimmed, never empty.
     pub(crate) application_name: String,
     pub(crate) target: Target,
-    pub(crate) sample_rate: u32,
     pub(crate) clock: SampleClock,
     /// CPU nanoseconds between two samples.
     pub(crate) period_ns: i64,
@@ -99,7 +98,6 @@ impl Config {
             cpu_enabled: self.cpu_enabled,
             application_name: application_name.to_owned(),
             target,
-            sample_rate: self.sample_rate,
             clock: self.clock,
             period_ns: 1_000_000_000 / i64::from(self.sample_rate),
             upload_interval: self.upload_interval,

@@ -92,8 +92,8 @@ pub(crate) struct Aggregate {
     filling: Filling,
     start_unix_nanos: i64,
     start: Instant,
-    previous_spans: HashMap<u64, Span>,
-    previous_names: HashMap<u64, Box<str>>,
+    previous_spans: Arc<HashMap<u64, Span>>,
+    previous_names: Arc<HashMap<u64, Box<str>>>,
     frames: HashMap<u64, Arc<Frame>>,
     unresolved: Vec<u64>,
     newest: HashMap<u32, Newest>,
@@ -109,8 +109,8 @@ impl Aggregate {
             filling: Filling::default(),
             start_unix_nanos: clock::unix_nanos(),
             start: Instant::now(),
-            previous_spans: HashMap::new(),
-            previous_names: HashMap::new(),
+            previous_spans: Arc::default(),
+            previous_names: Arc::default(),
             frames: HashMap::new(),
             unresolved: Vec::new(),
             newest: HashMap::new(),
@@ -171,14 +171,17 @@ impl Aggregate {
 
     /// Swaps the window out. `final_names` are those told since the last cut.
     pub(crate) fn cut(&mut self, final_names: HashMap<u64, Box<str>>, counters: &Counters) -> Cut {
-        let filling = std::mem::take(&mut self.filling);
+        let mut filling = std::mem::take(&mut self.filling);
+        let spans = Arc::new(std::mem::take(&mut filling.spans));
+        let names = Arc::new(final_names);
         let window = Cut {
             start_unix_nanos: self.start_unix_nanos,
             duration: self.age(),
             profile_types: self.profile_types.clone(),
-            previous_spans: std::mem::replace(&mut self.previous_spans, filling.spans.clone()),
-            previous_names: std::mem::replace(&mut self.previous_names, final_names.clone()),
-            final_names,
+            previous_spans: std::mem::replace(&mut self.previous_spans, spans.clone()),
+            previous_names: std::mem::replace(&mut self.previous_names, names.clone()),
+            spans,
+            names,
             filling,
         };
         self.start = Instant::now();

@@ -19,9 +19,11 @@ pub(crate) struct Cut {
     pub(super) duration: Duration,
     pub(super) profile_types: Vec<ProfileType>,
     pub(super) filling: Filling,
-    pub(super) final_names: HashMap<u64, Box<str>>,
-    pub(super) previous_spans: HashMap<u64, Span>,
-    pub(super) previous_names: HashMap<u64, Box<str>>,
+    pub(super) spans: Arc<HashMap<u64, Span>>,
+    /// Those told at their spans' ends.
+    pub(super) names: Arc<HashMap<u64, Box<str>>>,
+    pub(super) previous_spans: Arc<HashMap<u64, Span>>,
+    pub(super) previous_names: Arc<HashMap<u64, Box<str>>>,
 }
 
 impl Cut {
@@ -70,12 +72,12 @@ impl Cut {
     }
 
     fn span(&mut self, span_id: u64, tally: Tally, counters: &Counters) -> WindowSpan {
-        let known = self.filling.spans.get(&span_id).or_else(|| self.previous_spans.get(&span_id)).cloned();
+        let known = self.spans.get(&span_id).or_else(|| self.previous_spans.get(&span_id)).cloned();
         let Span { trace_id, name } = known.unwrap_or_else(|| {
             counters.spans_lost.fetch_add(tally.samples, Ordering::Relaxed);
             Span { trace_id: [0, 0], name: "".into() }
         });
-        let renamed = self.final_names.get(&span_id).or_else(|| self.previous_names.get(&span_id)).cloned();
+        let renamed = self.names.get(&span_id).or_else(|| self.previous_names.get(&span_id)).cloned();
         let name = renamed.map_or(name, |renamed| self.filling.name(&renamed, counters));
         WindowSpan { span_id, trace_id, name }
     }

@@ -233,8 +233,7 @@ mod tests {
     }
 
     fn checked(counters: &Counters) -> Stats {
-        let mut stats = Stats::default();
-        counters.read_upload(&mut stats);
+        let stats = counters.snapshot();
         let mut sum = Tally::default();
         for part in
             [stats.queued, stats.uploaded, stats.refused, stats.dropped_queue, stats.dropped_old, stats.discarded]
@@ -331,6 +330,19 @@ mod tests {
         let ids: Vec<_> = requests.iter().map(|request| request.series().samples[0].id.clone()).collect();
         assert!(ids.len() == 4 && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
         assert_eq!(warnings.lines().count(), 1, "{warnings}");
+    }
+
+    #[test]
+    fn a_server_that_asks_for_time_gets_it_even_from_flush() {
+        let later = Answer::Text(429, "Retry-After: 100\r\n".to_owned(), String::new());
+        let server = Server::start([later]);
+        let running = Running::start(&config(&server.address), impatient());
+        running.uploader.send(vec![profile()]);
+        assert!(!running.uploader.flush(Duration::ZERO));
+        server.request();
+        assert!(!running.uploader.flush(Duration::from_millis(50)));
+        assert!(server.so_far().is_empty());
+        assert_eq!(running.stats().queued, tally(2, 100));
     }
 
     #[test]

@@ -91,10 +91,6 @@ impl Queue {
         all
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
     /// Whether one with a number below `limit` waits.
     pub(super) fn has_below(&self, limit: u64) -> bool {
         self.items.iter().any(|item| item.number < limit)
@@ -152,7 +148,7 @@ mod tests {
         assert_eq!(queue.add(profile(5, 70), now), Tally { samples: 2, weight: 2 + 3 });
         assert_eq!(weights(&mut queue), [4, 5]);
         assert_eq!(queue.add(profile(6, 101), now), Tally { samples: 1, weight: 6 });
-        assert!(queue.is_empty());
+        assert!(queue.items.is_empty());
         assert_eq!(queue.add(profile(7, 100), now), Tally::default());
     }
 

@@ -1,0 +1,104 @@
+//! The flags.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Receives profiles (Pyroscope's Push) and traces (OTLP/HTTP), and shows the flame graph of a span in a browser.
+#[derive(Debug, clap::Parser)]
+#[command(name = "spanprof", version)]
+pub(crate) struct Cli {
+    /// Where pages, API, Push and /v1/traces listen; port 0 takes a free one and prints it.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:4040")]
+    pub(crate) listen: SocketAddr,
+
+    /// Where /v1/traces listens too, for SDKs with OTLP's default endpoint; `none` for nowhere.
+    #[arg(long, value_name = "ADDR:PORT|none", default_value = "127.0.0.1:4318")]
+    pub(crate) listen_otlp: Optional<SocketAddr>,
+
+    /// A further host name that requests may be addressed to; IP addresses and localhost always may.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow_host: Vec<String>,
+
+    /// Keep the data in this file across restarts; without it, it lives in memory.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) data: Option<PathBuf>,
+
+    /// Forget what is older: 90s, 15m, 1h, 2d.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
+    pub(crate) retain: Duration,
+
+    /// Stored data beyond this size goes, oldest first: 64m, 2g.
+    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_size)]
+    pub(crate) memory: u64,
+}
+
+/// A value or the word `none`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Optional<T>(pub(crate) Option<T>);
+
+impl<T: FromStr> FromStr for Optional<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        if text == "none" { Ok(Self(None)) } else { text.parse().map(|value| Self(Some(value))) }
+    }
+}
+
+/// Reads a whole number with a unit: `90s`, `15m`, `1h`, `2d`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let allowed = || format!("{text:?} is not a time such as 90s, 15m, 1h or 2d");
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(allowed)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return Err(allowed()),
+    };
+    // A hundred years; more would overflow nanoseconds.
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(seconds))
+        .filter(|seconds| (1..=3_153_600_000).contains(seconds))
+        .map(Duration::from_secs)
+        .ok_or_else(allowed)
+}
+
+/// Reads a whole number of bytes with a unit: `64m`, `2g`.
+fn parse_size(text: &str) -> Result<u64, String> {
+    let allowed = || format!("{text:?} is not a size such as 64m or 2g (at least 1m)");
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(allowed)?;
+    let bytes = match unit {
+        "k" | "K" => 1 << 10,
+        "m" | "M" => 1 << 20,
+        "g" | "G" => 1 << 30,
+        _ => return Err(allowed()),
+    };
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(bytes))
+        .filter(|size| *size >= 1 << 20)
+        .ok_or_else(allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_sizes_need_a_unit_and_a_value() {
+        assert_eq!(parse_duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));
+        for bad in ["", "h", "0h", "-1h", "1", "1w", "99999999999d", "1é"] {
+            assert!(parse_duration(bad).unwrap_err().contains("15m"), "{bad}");
+        }
+        assert_eq!(parse_size("64m"), Ok(64 << 20));
+        for bad in ["", "m", "64", "1k", "99999999999999g"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+}

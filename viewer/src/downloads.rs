@@ -1,0 +1,130 @@
+//! A selection as a file: SVG, pprof, folded stacks.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use inferno::flamegraph;
+use prost::Message as _;
+
+use crate::api::status;
+use crate::params::Params;
+use crate::selection::Selection;
+use crate::show::{ShowError, Shown};
+use crate::store::Stacks;
+
+mod pprof;
+
+/// Inferno's script is inline; the file stands alone, so it may run there and reach nothing.
+const SVG_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts allow-modals";
+
+/// The three files.
+pub(crate) fn routes(shown: Arc<Shown>) -> Router {
+    Router::new()
+        .route("/flame.svg", get(svg))
+        .route("/profile.pb.gz", get(profile))
+        .route("/folded", get(folded_stacks))
+        .with_state(shown)
+}
+
+/// Makes a file of a selection on the pool.
+async fn file(
+    shown: Arc<Shown>,
+    query: Option<String>,
+    write: impl FnOnce(&Selection, &Stacks) -> Result<Vec<u8>, ShowError> + Send + 'static,
+) -> Result<Vec<u8>, Response> {
+    let made = shown
+        .on_pool(move |shown| {
+            let mut params = Params::parse(query.as_deref().unwrap_or(""));
+            let selection = Selection::take(&mut params)?;
+            params.finish()?;
+            let stacks = shown.stacks(&selection)?;
+            if stacks.sums.is_empty() {
+                return Err(ShowError::NotFound(format!("There is no sample of {}.", selection.sentence())));
+            }
+            write(&selection, &stacks)
+        })
+        .await;
+    made.map_err(|error| (status(&error), error.to_string()).into_response())
+}
+
+async fn svg(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
+    match file(shown, query, draw).await {
+        Ok(svg) => ([(CONTENT_TYPE, "image/svg+xml"), (CONTENT_SECURITY_POLICY, SVG_POLICY)], svg).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn profile(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
+    let headers =
+        [(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, "attachment; filename=\"profile.pb.gz\"")];
+    let made = file(shown, query, |_, stacks| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder
+            .write_all(&pprof::profile(stacks).encode_to_vec())
+            .and_then(|()| encoder.finish())
+            .map_err(|error| ShowError::Failed(format!("cannot pack the profile: {error}")))
+    });
+    match made.await {
+        Ok(bytes) => (headers, bytes).into_response(),
+        Err(response) => response,
+    }
+}
+
+async fn folded_stacks(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
+    match file(shown, query, |_, stacks| Ok(folded(stacks).into_bytes())).await {
+        Ok(text) => ([(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response(),
+        Err(response) => response,
+    }
+}
+
+/// One stack a line, callers first: `main;handler;work 20000000`.
+fn folded(stacks: &Stacks) -> String {
+    let mut lines: Vec<String> = Vec::with_capacity(stacks.sums.len());
+    for &(stack, value, _) in &stacks.sums {
+        let mut names = Vec::new();
+        let mut at = stack;
+        while let Some(&(parent, function, _)) = stacks.nodes.get(&at) {
+            // The two characters that the format is made of.
+            names.push(
+                stacks
+                    .functions
+                    .get(&function)
+                    .map_or_else(String::new, |function| function.name.replace([';', '\n'], ",")),
+            );
+            at = parent;
+        }
+        names.reverse();
+        lines.push(format!("{} {value}", names.join(";")));
+    }
+    lines.sort_unstable();
+    lines.into_iter().fold(String::new(), |mut text, line| {
+        // Writing into a string does not fail.
+        let _ = writeln!(text, "{line}");
+        text
+    })
+}
+
+fn draw(selection: &Selection, stacks: &Stacks) -> Result<Vec<u8>, ShowError> {
+    let folded = folded(stacks);
+    let mut options = flamegraph::Options::default();
+    options.title = selection.sentence();
+    options.direction = flamegraph::Direction::Inverted;
+    options.hash = true;
+    if stacks.kind.split(':').nth(2) == Some("nanoseconds") {
+        options.factor = 1e-6;
+        options.count_name = "ms".into();
+    }
+    let mut svg = Vec::new();
+    flamegraph::from_lines(&mut options, folded.lines(), &mut svg)
+        .map_err(|error| ShowError::Failed(format!("cannot draw: {error}")))?;
+    Ok(svg)
+}

@@ -1,0 +1,83 @@
+//! The pages: HTML on the server, readable without JavaScript; only the flame graph itself is drawn by a script.
+
+mod assets;
+mod find;
+mod flame;
+mod format;
+mod layout;
+mod services;
+mod spans;
+mod trace;
+mod traces;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use maud::{Markup, html};
+
+use crate::api;
+use crate::params::Params;
+use crate::show::{ShowError, Shown};
+
+/// All pages and what they load.
+pub(crate) fn routes(shown: Arc<Shown>) -> Router {
+    Router::new()
+        .route("/", page(services::page))
+        .route("/spans", page(spans::page))
+        .route("/traces", page(traces::page))
+        .route("/flame", page(flame::page))
+        .route("/trace/{id}", get(trace_page))
+        .route("/find", get(find::find))
+        .fallback(nothing_here)
+        .with_state(shown)
+        .merge(assets::routes())
+}
+
+/// A page that is made from query parameters.
+fn page(make: fn(&Shown, Params) -> Result<Markup, ShowError>) -> axum::routing::MethodRouter<Arc<Shown>> {
+    get(async move |State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery| {
+        answer(shown.on_pool(move |shown| make(shown, Params::parse(query.as_deref().unwrap_or("")))).await)
+    })
+}
+
+async fn trace_page(State(shown): State<Arc<Shown>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
+    let made = shown.on_pool(move |shown| {
+        Params::parse(query.as_deref().unwrap_or("")).finish()?;
+        trace::page(shown, api::trace_id(&id)?)
+    });
+    answer(made.await)
+}
+
+async fn nothing_here() -> Response {
+    answer(Err(ShowError::NotFound("There is no such page.".into())))
+}
+
+/// A page, or the error as one.
+fn answer(made: Result<Markup, ShowError>) -> Response {
+    match made {
+        Ok(page) => send(StatusCode::OK, page),
+        Err(error) => {
+            let title = match error {
+                ShowError::Bad(_) => "Not understood",
+                ShowError::NotFound(_) => "Not found",
+                ShowError::Failed(_) => "Failed",
+            };
+            let body = html! {
+                h1 { (title) }
+                p.state { (error.to_string()) }
+                p { a href="/" { "See all services" } }
+            };
+            send(api::status(&error), layout::page(title, &[], &body))
+        }
+    }
+}
+
+fn send(status: StatusCode, page: Markup) -> Response {
+    (status, [(CONTENT_TYPE, "text/html; charset=utf-8"), (CACHE_CONTROL, "no-store")], page.into_string())
+        .into_response()
+}

@@ -1,0 +1,186 @@
+//! `/`: the services; before there are any, how to start one.
+
+use maud::{Markup, html};
+
+use super::format::{ago, number, percent, time, value};
+use super::layout;
+use crate::api::take_window;
+use crate::params::Params;
+use crate::selection::{Selection, Window};
+use crate::show::{ServiceRow, Services, ShowError, Shown, share};
+use crate::store::Sampling;
+
+/// The page.
+pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowError> {
+    let window = take_window(&mut params)?;
+    params.finish()?;
+    let services = shown.services(window)?;
+    let body = html! {
+        @if services.services.is_empty() { (nothing_yet(shown, window)) }
+        @else {
+            div.title {
+                h1 { "Services" span.aside { (window.words()) } }
+                (layout::ranges(shown, window, |window| Selection::everything().window(window).link("/")))
+            }
+            (table(&services, window))
+            (next_steps(shown, &services))
+        }
+        (refused(&services))
+        (kept(shown, &services))
+    };
+    Ok(layout::page("Services", &[], &body))
+}
+
+fn table(services: &Services, window: Window) -> Markup {
+    let most = services.services.iter().map(|row| row.cpu_ns).max().unwrap_or(0);
+    html! {
+        div.scroll {
+            table {
+                thead { tr {
+                    th { "service" } th.n { "CPU" } th {} th.n { "in spans" } th.n { "samples" } th.n { "spans" } th.n { "profiles" }
+                    th.n { "last profile" } th { "samples carry" }
+                } }
+                tbody {
+                    @for row in &services.services {
+                        @let selection = Selection::everything().service(&row.service).window(window);
+                        tr {
+                            th scope="row" { a href=(selection.link("/spans")) { (row.service) } }
+                            td.n { a href=(selection.link("/flame")) title="flame graph of the whole service" { (time(row.cpu_ns)) } }
+                            td.bar { (layout::bar(share(row.cpu_ns, most))) }
+                            td.n { (percent(share(row.cpu_in_spans_ns, row.cpu_ns))) }
+                            td.n { (number(row.samples)) }
+                            td.n { (number(row.spans)) }
+                            td.n { (number(row.profiles)) }
+                            td.n { (row.last_upload_unix_ms.map_or_else(|| "never".into(), ago)) }
+                            td { (carries(row)) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What the samples of a service are labelled with, in words.
+fn carries(row: &ServiceRow) -> &'static str {
+    match row.sampled_by {
+        Sampling::Span => "their own span",
+        Sampling::Root => "the root span",
+        Sampling::None if row.profiles == 0 => "–",
+        Sampling::None => "no span",
+    }
+}
+
+/// What is missing, with the one thing to do about it.
+fn next_steps(shown: &Shown, services: &Services) -> Markup {
+    let names = |wanted: fn(&&ServiceRow) -> bool| -> Option<String> {
+        let names: Vec<&str> =
+            services.services.iter().filter(wanted).map(|row| row.service.as_str()).take(5).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    };
+    html! {
+        @if let Some(names) = names(|row| row.profiles == 0) {
+            p.state {
+                "Traces but no profiles yet: " b { (names) } ". Start the profiler there with its server address "
+                code { (url(shown)) } " and the same service name as its traces."
+            }
+        }
+        @if let Some(names) = names(|row| row.spans == 0) {
+            p.state {
+                "Profiles but no traces yet: " b { (names) } ". Span names come from the profiles, and wall times are unknown until traces come: set "
+                code { "OTEL_EXPORTER_OTLP_ENDPOINT=" (otlp_url(shown)) } "."
+            }
+        }
+        @if let Some(names) = names(|row| row.profiles > 0 && row.spans > 0 && row.sampled_by == Sampling::None) {
+            p.state {
+                "Traces and profiles, but no sample carries a span: " b { (names) } ". Add the profiler's span processor to the tracer provider."
+            }
+        }
+        @if let Some(names) = names(|row| row.sampled_by == Sampling::Root) {
+            p.state {
+                "Sampled by root span: " b { (names) } ". CPU of child spans is counted in their root span; set "
+                code { "OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false" } " there to see each span's own."
+            }
+        }
+    }
+}
+
+fn nothing_yet(shown: &Shown, window: Window) -> Markup {
+    html! {
+        h1 { "Nothing received yet" }
+        p.state { "No profile and no trace came in the " (window.words()) ". Start a program like this, and reload." }
+        h2 { "Python" }
+        pre { "pip install pyroscope-otel opentelemetry-sdk opentelemetry-exporter-otlp-proto-http" }
+        pre {
+            "import pyroscope, pyroscope.otel\n"
+            "from opentelemetry import trace\n"
+            "from opentelemetry.sdk.trace import TracerProvider\n"
+            "from opentelemetry.sdk.trace.export import BatchSpanProcessor\n"
+            "from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter\n\n"
+            "pyroscope.configure(application_name=\"my-service\", server_address=\"" (url(shown)) "\")\n"
+            "provider = TracerProvider()\n"
+            "provider.add_span_processor(pyroscope.otel.PyroscopeSpanProcessor())\n"
+            "provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))\n"
+            "trace.set_tracer_provider(provider)"
+        }
+        pre { "OTEL_SERVICE_NAME=my-service OTEL_EXPORTER_OTLP_ENDPOINT=" (otlp_url(shown)) " python app.py" }
+        h2 { "Anything else" }
+        p { "Profiles go to " code { (url(shown)) "/push.v1.PusherService/Push" } ", traces to " code { (otlp_url(shown)) "/v1/traces" } "." }
+    }
+}
+
+fn refused(services: &Services) -> Markup {
+    html! {
+        @if !services.refused.is_empty() {
+            h2 { "Refused since the start" }
+            div.scroll {
+                table {
+                    thead { tr { th { "what" } th.n { "how often" } th.n { "last" } th { "the last one was told" } } }
+                    tbody {
+                        @for count in &services.refused {
+                            tr {
+                                th scope="row" { (count.what) }
+                                td.n { (number(i64::try_from(count.count).unwrap_or(i64::MAX))) }
+                                td.n { (ago(count.last_unix_ms)) }
+                                td.words { (count.message) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// How much is kept, and what was forgotten.
+fn kept(shown: &Shown, services: &Services) -> Markup {
+    let bytes = |bytes: u64| value(i64::try_from(bytes).unwrap_or(i64::MAX), "bytes");
+    let forgotten = &services.forgotten;
+    let count = |count: usize| number(i64::try_from(count).unwrap_or(i64::MAX));
+    html! {
+        p.aside {
+            (bytes(services.stored_bytes)) " of " (bytes(shown.memory)) " used; kept for " (crate::selection::since_text(shown.retain)) "."
+            @if forgotten.profiles_by_size + forgotten.spans_by_size > 0 {
+                " Forgotten for want of room: " (count(forgotten.profiles_by_size)) " profiles, " (count(forgotten.spans_by_size))
+                " spans; give more by --memory."
+            }
+        }
+    }
+}
+
+fn url(shown: &Shown) -> String {
+    reachable(shown.address)
+}
+
+/// Where traces are best sent.
+fn otlp_url(shown: &Shown) -> String {
+    reachable(shown.otlp.unwrap_or(shown.address))
+}
+
+/// An address that listens everywhere is reached from here by loopback.
+fn reachable(mut address: std::net::SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        address.set_ip(std::net::IpAddr::from([127, 0, 0, 1]));
+    }
+    format!("http://{address}")
+}

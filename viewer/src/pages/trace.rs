@@ -1,0 +1,122 @@
+//! `/trace/{id}`: a trace as a waterfall, CPU beside wall time.
+
+use maud::{Markup, html};
+
+use super::format::{clock_time, counted, number, time};
+use super::layout;
+use crate::ids::TraceId;
+use crate::selection::Selection;
+use crate::show::{ShowError, Shown, Trace, TraceSpan, share};
+use crate::store::{Sampling, Status};
+
+/// More spans than anyone reads; the API has them all.
+const MOST_ROWS: usize = 1_000;
+/// Deeper spans are indented no further.
+const MOST_INDENT: usize = 24;
+
+/// The page.
+pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Markup, ShowError> {
+    let trace = shown.trace(id)?;
+    let mut services: Vec<&str> = trace.spans.iter().map(|span| span.service.as_str()).collect();
+    services.sort_unstable();
+    services.dedup();
+    let first = trace.spans.first();
+    let title = first.map_or("Trace", |span| span.name.as_str());
+    let by_root = trace.spans.iter().any(|span| span.sampled_by == Sampling::Root && span.own_cpu_ns.is_none());
+    let unprofiled = trace.spans.iter().find(|span| span.sampled_by == Sampling::None);
+    let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+    let body = html! {
+        div.title {
+            h1 { (title) span.aside { "trace " code { (trace.trace) } } }
+        }
+        p.sums {
+            b { (layout::time(trace.wall_ns)) } " wall, " b { (layout::time(trace.cpu_ns)) } " CPU in " (counted(count(services.len()), "service"))
+            ", " (counted(count(trace.spans.len()), "span"))
+            @if let Some(start) = trace.start_unix_ns { ", started " (clock_time(start)) " UTC" }
+        }
+        p.actions { a href=(Selection::of_trace(trace.trace).link("/flame")) { "Flame graph of the whole trace" } }
+        @if trace.wall_ns.is_none() {
+            p.state { b { "Profiles but no trace." } " These spans are known from samples only; wall times come with the trace." }
+        }
+        @if by_root {
+            p.state { b { "Sampled by root span." } " What these services' child spans burnt is counted in the span that entered the service." }
+        }
+        @if let Some(span) = unprofiled {
+            p.state { b { "No profiles of " (span.service) "." } " Its CPU is unknown until the profiler is started there, under the same service name." }
+        }
+        (waterfall(&trace))
+        p.aside {
+            span.legend-wall {} " wall time  " span.legend-cpu {} " part of it that the span itself was on a CPU"
+        }
+    };
+    let mut way = Vec::new();
+    if let Some(span) = first {
+        let service = Selection::everything().service(&span.service);
+        way.push((span.service.clone(), service.link("/spans")));
+        way.push((span.name.clone(), service.name(&span.name).link("/traces")));
+    }
+    way.push(("trace".into(), format!("/trace/{id}")));
+    Ok(layout::page(title, &way, &body))
+}
+
+fn waterfall(trace: &Trace) -> Markup {
+    html! {
+        div.scroll {
+            table.waterfall {
+                thead { tr {
+                    th { "span" } th { "service" } th.time { "0" span { (layout::time(trace.wall_ns)) } } th.n { "wall" } th.n { "own CPU" }
+                    th.n { "inclusive CPU" } th.n { "samples" } th {}
+                } }
+                tbody { @for span in trace.spans.iter().take(MOST_ROWS) { (row(trace, span)) } }
+            }
+        }
+        @if trace.spans.len() > MOST_ROWS {
+            p.state { "The first " (MOST_ROWS) " spans are shown; " a href={ "/api/trace/" (trace.trace) } { "all of them as JSON" } "." }
+        }
+    }
+}
+
+fn row(trace: &Trace, span: &TraceSpan) -> Markup {
+    let flame = Selection::of_span(span.span).link("/flame");
+    let by_root = span.sampled_by == Sampling::Root && span.own_cpu_ns.is_none();
+    let cpu = |value: Option<i64>| match value {
+        None if by_root => {
+            html! { span.unknown title="counted in the root span of the service" { "in root" } }
+        }
+        value => layout::time(value),
+    };
+    html! {
+        tr.failed[span.status == Status::Error] {
+            th scope="row" {
+                @for _ in 0..span.depth.min(MOST_INDENT) { i.indent {} }
+                a href=(flame) title={ "span " (span.span) } { @if span.name.is_empty() { (span.span) } @else { (span.name) } }
+                @if span.status == Status::Error { " " span.tag { "error" } }
+            }
+            td { (span.service) }
+            td.time { (bar(trace, span)) }
+            td.n { (layout::time(span.wall_ns)) }
+            td.n { (cpu(span.own_cpu_ns)) }
+            td.n { (cpu(span.inclusive_cpu_ns)) }
+            td.n { (number(span.samples)) }
+            td { @if span.samples > 0 { a.flame href=(flame) { "flame graph" } } }
+        }
+    }
+}
+
+fn bar(trace: &Trace, span: &TraceSpan) -> Markup {
+    let (Some(first), Some(all), Some(start), Some(wall)) =
+        (trace.start_unix_ns, trace.wall_ns, span.start_unix_ns, span.wall_ns)
+    else {
+        return html! {};
+    };
+    let percent = |part: i64| format!("{:.3}%", share(part, all.max(1)) * 100.0);
+    let (left, width) = (percent(start - first), percent(wall));
+    // Threads can burn more CPU than there is wall time.
+    let cpu = span.own_cpu_ns.unwrap_or(0).min(wall);
+    html! {
+        svg.span role="img" aria-label={ "from " (time(start - first)) " for " (time(wall)) } {
+            rect.wall x=(left) width=(width) height="100%" {}
+            rect.cpu x=(left) width=(percent(cpu)) height="100%" {}
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! Bytes from the network become rows: bounded, checked, and refused in words that are counted.
+//!
+//! A request is read whole (at most [`body::MOST_SENT`] bytes), then unpacked, decoded, checked and stored on a thread
+//! that may wait, only a few requests at a time. Nothing of a refused request is stored.
+
+mod body;
+mod bounds;
+mod otlp_traces;
+mod pprof;
+mod push;
+mod refusal;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::post;
+use tokio::sync::Semaphore;
+
+use refusal::{Reason, Refusal};
+pub(crate) use refusal::{RefusalCount, Refusals};
+
+use crate::clock;
+use crate::store::Store;
+
+/// Requests that are decoded at the same time; what one may take in memory is bounded, so all of them are.
+const AT_ONCE: usize = 2;
+/// How far the clock of a sender may be ahead of ours.
+const AHEAD: i64 = 600 * clock::SECOND;
+
+/// What receiving needs.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    store: Arc<Store>,
+    refusals: Arc<Refusals>,
+    retain: Duration,
+    permits: Arc<Semaphore>,
+}
+
+impl Receiver {
+    /// Puts into `store` what is not older than `retain`; counts what it refuses.
+    pub(crate) fn new(store: Arc<Store>, refusals: Arc<Refusals>, retain: Duration) -> Self {
+        Self { store, refusals, retain, permits: Arc::new(Semaphore::new(AT_ONCE)) }
+    }
+
+    /// Runs `work` on a thread that may wait, after at most [`AT_ONCE`] others.
+    async fn on_pool<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Self) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let receiver = Arc::clone(self);
+        // The permit goes along, as the work goes on when the sender hangs up.
+        let work = move || {
+            let _permit = permit;
+            work(&receiver)
+        };
+        match tokio::task::spawn_blocking(work).await {
+            Ok(done) => done,
+            Err(error) => Err(Refusal::new(Reason::Store, format!("the request could not be worked on: {error}"))),
+        }
+    }
+
+    /// The first and the last time that a profile or span may start at.
+    fn times(&self) -> (i64, i64) {
+        let now = clock::now();
+        (now.saturating_sub(i64::try_from(self.retain.as_nanos()).unwrap_or(i64::MAX)), now.saturating_add(AHEAD))
+    }
+}
+
+/// Push and OTLP traces.
+pub(crate) fn routes(receiver: Arc<Receiver>) -> Router {
+    Router::new()
+        .route("/push.v1.PusherService/Push", post(push::receive))
+        .with_state(Arc::clone(&receiver))
+        .merge(otlp_routes(receiver))
+}
+
+/// OTLP alone, for its own port.
+pub(crate) fn otlp_routes(receiver: Arc<Receiver>) -> Router {
+    Router::new().route("/v1/traces", post(otlp_traces::receive)).with_state(receiver)
+}

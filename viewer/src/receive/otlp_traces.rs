@@ -1,0 +1,206 @@
+//! OTLP/HTTP traces, `/v1/traces`, in protobuf or JSON.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::trace::v1::Span as OtlpSpan;
+use prost::Message as _;
+
+use super::Receiver;
+use super::body::{self, Format};
+use super::bounds::{self, Inside};
+use super::refusal::{Reason, Refusal};
+use crate::ids::{SpanId, TraceId};
+use crate::store::{Span, Status};
+
+const PROTOBUF: &[&str] = &["application/x-protobuf", "application/protobuf"];
+/// Resources (1) with scopes (2) with spans (2); what a span and a resource hold are entries.
+const ENTRIES: Inside = Inside::Fields(&[(
+    1,
+    Inside::Fields(&[
+        (1, Inside::Flat),
+        (2, Inside::Fields(&[(2, Inside::Fields(&[(9, Inside::Flat), (11, Inside::Flat)]))])),
+    ]),
+)]);
+/// The attribute by which profilers say that a span's samples are labelled with its id.
+const PROFILED: &str = "pyroscope.profile.id";
+/// Bits of OTLP's Span.flags: whether it is known that the parent is remote, and whether it is.
+const REMOTE_KNOWN: u32 = 0x100;
+const REMOTE: u32 = 0x200;
+/// Longer attribute values are cut to this many characters.
+const LONGEST_VALUE: usize = 4_096;
+
+/// `google.rpc.Status`, in which OTLP writes its errors.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct RpcStatus {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    message: String,
+}
+
+/// Takes the spans of a request; a span that cannot be is left out and said in the answer.
+pub(super) async fn receive(State(receiver): State<Arc<Receiver>>, headers: HeaderMap, body: Body) -> Response {
+    let format = Format::of(&headers, PROTOBUF);
+    let asked = *format.as_ref().unwrap_or(&Format::Json);
+    match take(&receiver, format, headers, body).await {
+        Ok(answer) => match asked {
+            Format::Protobuf => ([(CONTENT_TYPE, "application/x-protobuf")], answer.encode_to_vec()).into_response(),
+            Format::Json => ([(CONTENT_TYPE, "application/json")], json_answer(&answer)).into_response(),
+        },
+        Err(refusal) => {
+            receiver.refusals.count("traces", &refusal);
+            let error = RpcStatus { code: refusal.code().1, message: refusal.message().into() };
+            match asked {
+                Format::Protobuf => {
+                    (refusal.status(), [(CONTENT_TYPE, "application/x-protobuf")], error.encode_to_vec())
+                        .into_response()
+                }
+                Format::Json => {
+                    let error = serde_json::json!({ "code": error.code, "message": error.message });
+                    (refusal.status(), [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
+                }
+            }
+        }
+    }
+}
+
+async fn take(
+    receiver: &Arc<Receiver>,
+    format: Result<Format, Refusal>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<ExportTraceServiceResponse, Refusal> {
+    let bytes = body::read(body).await?;
+    let format = format?;
+    receiver
+        .on_pool(move |receiver| {
+            let bytes = body::unpack(bytes, &headers)?;
+            let request = decode(&bytes, format)?;
+            drop(bytes);
+            store(receiver, request)
+        })
+        .await
+}
+
+fn decode(bytes: &[u8], format: Format) -> Result<ExportTraceServiceRequest, Refusal> {
+    let invalid =
+        |error: String| Refusal::new(Reason::Invalid, format!("the request is no ExportTraceServiceRequest: {error}"));
+    match format {
+        Format::Protobuf => {
+            bounds::check_protobuf(bytes, &ENTRIES, "the request")?;
+            ExportTraceServiceRequest::decode(bytes).map_err(|error| invalid(error.to_string()))
+        }
+        Format::Json => {
+            bounds::check_json(bytes, "the request")?;
+            serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))
+        }
+    }
+}
+
+fn store(receiver: &Receiver, request: ExportTraceServiceRequest) -> Result<ExportTraceServiceResponse, Refusal> {
+    let times = receiver.times();
+    let mut spans = Vec::new();
+    let mut rejected = 0;
+    let mut first_reason = None;
+    for resource in request.resource_spans {
+        let attributes = resource.resource.map(|resource| resource.attributes).unwrap_or_default();
+        let service = service_name(&attributes);
+        for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
+            match row(span, &service, times) {
+                Ok(span) => spans.push(span),
+                Err(refusal) => {
+                    rejected += 1;
+                    receiver.refusals.count("traces", &refusal);
+                    first_reason.get_or_insert_with(|| refusal.message().to_owned());
+                }
+            }
+        }
+    }
+    receiver.store.insert_spans(&spans).map_err(|error| Refusal::new(Reason::Store, error.to_string()))?;
+    let partial_success =
+        first_reason.map(|error_message| ExportTracePartialSuccess { rejected_spans: rejected, error_message });
+    Ok(ExportTraceServiceResponse { partial_success })
+}
+
+/// 64-bit numbers are strings in protobuf's JSON, and OTLP wants nothing where nothing was rejected.
+fn json_answer(answer: &ExportTraceServiceResponse) -> String {
+    match &answer.partial_success {
+        None => "{}".into(),
+        Some(partial) => serde_json::json!({ "partialSuccess": {
+            "rejectedSpans": partial.rejected_spans.to_string(), "errorMessage": partial.error_message } })
+        .to_string(),
+    }
+}
+
+fn service_name(attributes: &[KeyValue]) -> String {
+    let found = attributes.iter().find(|attribute| attribute.key == "service.name");
+    match found.and_then(|attribute| attribute.value.as_ref()).and_then(|value| value.value.as_ref()) {
+        Some(Value::StringValue(name)) if !name.is_empty() => name.clone(),
+        _ => "unknown_service".into(),
+    }
+}
+
+fn row(span: OtlpSpan, service: &str, (oldest, newest): (i64, i64)) -> Result<Span, Refusal> {
+    let name: String = span.name.chars().take(LONGEST_VALUE).collect();
+    let invalid = |what: &str| Refusal::new(Reason::Invalid, format!("span {name:?}: {what}"));
+    let trace =
+        TraceId::from_bytes(&span.trace_id).ok_or_else(|| invalid("the trace id is not 16 bytes, or all zeros"))?;
+    let id = SpanId::from_bytes(&span.span_id).ok_or_else(|| invalid("the span id is not 8 bytes, or all zeros"))?;
+    let parent = SpanId::from_bytes(&span.parent_span_id);
+    let start = i64::try_from(span.start_time_unix_nano).map_err(|_| invalid("the start is beyond the year 2262"))?;
+    let end = i64::try_from(span.end_time_unix_nano).map_err(|_| invalid("the end is beyond the year 2262"))?;
+    if start < oldest || start > newest {
+        let side = if start < oldest { "older than what is kept (--retain)" } else { "ahead of this machine's clock" };
+        return Err(Refusal::new(Reason::Time, format!("span {name:?} starts at {start} ns, which is {side}")));
+    }
+    let root = if parent.is_none() {
+        Some(true)
+    } else {
+        (span.flags & REMOTE_KNOWN != 0).then_some(span.flags & REMOTE != 0)
+    };
+    let status = Status::from_number(span.status.map_or(0, |status| i64::from(status.code)));
+    let profiled = span.attributes.iter().any(|attribute| attribute.key == PROFILED);
+    let attributes: serde_json::Map<_, _> =
+        span.attributes.into_iter().map(|attribute| (attribute.key, json(attribute.value))).collect();
+    Ok(Span {
+        trace,
+        span: id,
+        parent,
+        service: service.into(),
+        name,
+        start,
+        // A clock that was set back in between must not make a negative length.
+        duration: end.saturating_sub(start).max(0),
+        status,
+        root,
+        profiled,
+        attributes: serde_json::Value::Object(attributes).to_string(),
+    })
+}
+
+fn json(value: Option<AnyValue>) -> serde_json::Value {
+    match value.and_then(|value| value.value) {
+        None | Some(Value::StringValueStrindex(_)) => serde_json::Value::Null,
+        Some(Value::StringValue(text)) => text.chars().take(LONGEST_VALUE).collect::<String>().into(),
+        Some(Value::BoolValue(value)) => value.into(),
+        Some(Value::IntValue(value)) => value.into(),
+        Some(Value::DoubleValue(value)) => value.into(),
+        Some(Value::ArrayValue(array)) => array.values.into_iter().map(|value| json(Some(value))).collect(),
+        Some(Value::KvlistValue(list)) => {
+            let pairs: serde_json::Map<_, _> =
+                list.values.into_iter().map(|pair| (pair.key, json(pair.value))).collect();
+            serde_json::Value::Object(pairs)
+        }
+        Some(Value::BytesValue(bytes)) => format!("{} bytes", bytes.len()).into(),
+    }
+}

@@ -1,0 +1,163 @@
+//! Pyroscope's `push.v1.PusherService/Push`: Connect unary, in protobuf or JSON.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use prost::Message as _;
+use serde::Deserialize;
+use spanprof_core::wire::push::{LabelPair, PushRequest, RawProfileSeries, RawSample};
+
+use super::Receiver;
+use super::body::{self, Format};
+use super::bounds::{self, Inside};
+use super::pprof::{self, Labels};
+use super::refusal::{Reason, Refusal};
+
+const PROTOBUF: &[&str] = &["application/proto", "application/protobuf", "application/x-protobuf"];
+/// Series, and their labels and profiles.
+const ENTRIES: Inside = Inside::Fields(&[(1, Inside::Fields(&[(1, Inside::Flat), (2, Inside::Flat)]))]);
+const LENIENT: GeneralPurposeConfig =
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+
+/// Takes the profiles of a request, all of them or none.
+pub(super) async fn receive(State(receiver): State<Arc<Receiver>>, headers: HeaderMap, body: Body) -> Response {
+    match take(&receiver, headers, body).await {
+        Ok(Format::Protobuf) => ([(CONTENT_TYPE, "application/proto")], Body::empty()).into_response(),
+        Ok(Format::Json) => ([(CONTENT_TYPE, "application/json")], "{}").into_response(),
+        Err(refusal) => {
+            receiver.refusals.count("profiles", &refusal);
+            // Connect writes its errors as JSON, whatever the request was written in.
+            let error = serde_json::json!({ "code": refusal.code().0, "message": refusal.message() });
+            (refusal.status(), [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
+        }
+    }
+}
+
+async fn take(receiver: &Arc<Receiver>, headers: HeaderMap, body: Body) -> Result<Format, Refusal> {
+    let bytes = body::read(body).await?;
+    let format = Format::of(&headers, PROTOBUF)?;
+    receiver
+        .on_pool(move |receiver| {
+            let bytes = body::unpack(bytes, &headers)?;
+            let request = match format {
+                Format::Protobuf => decode_protobuf(&bytes)?,
+                Format::Json => decode_json(&bytes)?,
+            };
+            drop(bytes);
+            store(receiver, request)
+        })
+        .await?;
+    Ok(format)
+}
+
+fn store(receiver: &Receiver, request: PushRequest) -> Result<(), Refusal> {
+    if request.series.iter().all(|series| series.samples.is_empty()) {
+        return Err(Refusal::new(Reason::Invalid, "the request holds no profile"));
+    }
+    let mut profiles = Vec::new();
+    for (number, series) in request.series.into_iter().enumerate() {
+        let labels = Labels::read(&series.labels).map_err(|refusal| refusal.within(format!("series {number}")))?;
+        for raw in series.samples {
+            profiles.push(pprof::read(&raw.raw_profile, &labels, receiver.times())?);
+        }
+    }
+    for profile in &profiles {
+        receiver.store.insert_profile(profile).map_err(|error| Refusal::new(Reason::Store, error.to_string()))?;
+    }
+    Ok(())
+}
+
+fn decode_protobuf(bytes: &[u8]) -> Result<PushRequest, Refusal> {
+    bounds::check_protobuf(bytes, &ENTRIES, "the request")?;
+    PushRequest::decode(bytes)
+        .map_err(|error| Refusal::new(Reason::Invalid, format!("the request is no PushRequest: {error}")))
+}
+
+/// Protobuf's JSON: lowerCamelCase, though the names of the .proto file are read too.
+#[derive(Deserialize)]
+#[serde(default)]
+#[derive(Default)]
+struct JsonRequest {
+    series: Vec<JsonSeries>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct JsonSeries {
+    labels: Vec<JsonLabel>,
+    samples: Vec<JsonSample>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct JsonLabel {
+    name: String,
+    value: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct JsonSample {
+    #[serde(rename = "rawProfile", alias = "raw_profile")]
+    raw_profile: String,
+    #[serde(rename = "ID", alias = "id")]
+    id: String,
+}
+
+fn decode_json(bytes: &[u8]) -> Result<PushRequest, Refusal> {
+    bounds::check_json(bytes, "the request")?;
+    let invalid =
+        |message: String| Refusal::new(Reason::Invalid, format!("the request is no PushRequest in JSON: {message}"));
+    let request: JsonRequest = serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
+    let mut series = Vec::with_capacity(request.series.len());
+    for one in request.series {
+        let labels = one.labels.into_iter().map(|label| LabelPair { name: label.name, value: label.value }).collect();
+        let mut samples = Vec::with_capacity(one.samples.len());
+        for sample in one.samples {
+            let raw_profile =
+                decode_base64(&sample.raw_profile).map_err(|error| invalid(format!("rawProfile: {error}")))?;
+            samples.push(RawSample { raw_profile, id: sample.id });
+        }
+        series.push(RawProfileSeries { labels, samples });
+    }
+    Ok(PushRequest { series })
+}
+
+/// Both alphabets, with padding or without, as protobuf's JSON demands of readers.
+fn decode_base64(text: &str) -> Result<Vec<u8>, base64::DecodeError> {
+    let alphabet = if text.contains(['-', '_']) { alphabet::URL_SAFE } else { alphabet::STANDARD };
+    GeneralPurpose::new(&alphabet, LENIENT).decode(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_takes_both_spellings_and_both_alphabets() {
+        let body = br#"{"series":[{"labels":[{"name":"a","value":"b"}],"samples":[{"rawProfile":"+/8=","ID":"x"},{"raw_profile":"-_8"}]}],"unknown":1}"#;
+        let request = decode_json(body).unwrap();
+        assert_eq!(request.series[0].labels, [LabelPair { name: "a".into(), value: "b".into() }]);
+        assert_eq!(request.series[0].samples[0], RawSample { raw_profile: vec![0xfb, 0xff], id: "x".into() });
+        assert_eq!(request.series[0].samples[1].raw_profile, [0xfb, 0xff]);
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_in_words() {
+        assert!(decode_json(b"[1").unwrap_err().message().starts_with("the request is no PushRequest in JSON"));
+        assert!(
+            decode_json(br#"{"series":[{"samples":[{"rawProfile":"?"}]}]}"#)
+                .unwrap_err()
+                .message()
+                .contains("rawProfile")
+        );
+        assert_eq!(decode_protobuf(b"hello").unwrap_err().status(), 400);
+    }
+}

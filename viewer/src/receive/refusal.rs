@@ -1,0 +1,117 @@
+//! Why something was not taken: in words for its sender, counted for the page that lists services.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use axum::http::StatusCode;
+
+use crate::clock;
+
+/// Why something was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Reason {
+    /// Not a format that is spoken here.
+    ContentType,
+    /// Compressed with something else than gzip.
+    ContentEncoding,
+    /// Larger than a bound.
+    TooLarge,
+    /// Did not arrive in time or broke off.
+    Incomplete,
+    /// Does not decode, or says what cannot be.
+    Invalid,
+    /// Too old, or from the future.
+    Time,
+    /// The store failed.
+    Store,
+}
+
+/// A request that is not taken.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    reason: Reason,
+    message: String,
+}
+
+impl Refusal {
+    /// Refuses with a sentence that says what and why.
+    pub(super) fn new(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+
+    /// The same, with what it happened in before it.
+    pub(super) fn within(self, place: impl fmt::Display) -> Self {
+        Self { message: format!("{place}: {}", self.message), ..self }
+    }
+
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    pub(super) fn status(&self) -> StatusCode {
+        match self.reason {
+            Reason::ContentType | Reason::ContentEncoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Reason::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Reason::Incomplete => StatusCode::REQUEST_TIMEOUT,
+            Reason::Invalid | Reason::Time => StatusCode::BAD_REQUEST,
+            Reason::Store => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+
+    /// The code that Connect and gRPC have for it: name and number.
+    pub(super) fn code(&self) -> (&'static str, i32) {
+        match self.reason {
+            Reason::ContentType | Reason::ContentEncoding => ("unimplemented", 12),
+            Reason::TooLarge => ("resource_exhausted", 8),
+            Reason::Incomplete => ("deadline_exceeded", 4),
+            Reason::Invalid | Reason::Time => ("invalid_argument", 3),
+            Reason::Store => ("unavailable", 14),
+        }
+    }
+}
+
+/// How often something was refused, and what was said the last time.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct RefusalCount {
+    /// `profiles` or `traces`.
+    pub(crate) what: &'static str,
+    /// Why.
+    pub(crate) reason: Reason,
+    /// How many requests.
+    pub(crate) count: u64,
+    /// What the last one was told.
+    pub(crate) message: String,
+    /// When that was.
+    pub(crate) last_unix_ms: i64,
+}
+
+/// All refusals since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(Mutex<Vec<RefusalCount>>);
+
+impl Refusals {
+    /// Counts one.
+    pub(super) fn count(&self, what: &'static str, refusal: &Refusal) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = counts.iter().position(|count| count.what == what && count.reason == refusal.reason);
+        let index = found.unwrap_or_else(|| {
+            counts.push(RefusalCount {
+                what,
+                reason: refusal.reason,
+                count: 0,
+                message: String::new(),
+                last_unix_ms: 0,
+            });
+            counts.len() - 1
+        });
+        counts[index].count += 1;
+        counts[index].message = refusal.message.chars().take(500).collect();
+        counts[index].last_unix_ms = clock::now() / clock::MILLISECOND;
+    }
+
+    /// All counts, in the order they first came up in.
+    pub(crate) fn counts(&self) -> Vec<RefusalCount> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,218 @@
+//! One trace: its spans as a tree, and what each burnt itself and with all below it.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::{ShowError, Shown};
+use crate::ids::{SpanId, TraceId};
+use crate::store::{Sampling, Status, StoredSpan};
+
+/// A trace.
+#[derive(Debug, Serialize)]
+pub(crate) struct Trace {
+    /// Its id.
+    pub(crate) trace: TraceId,
+    /// Its first start; none if only samples name it.
+    pub(crate) start_unix_ns: Option<i64>,
+    /// From its first start to its last end.
+    pub(crate) wall_ns: Option<i64>,
+    /// CPU of all its spans; none if no profile can hold any of them.
+    pub(crate) cpu_ns: Option<i64>,
+    /// Parents before children, siblings by start.
+    pub(crate) spans: Vec<TraceSpan>,
+}
+
+/// A span of a trace.
+#[derive(Debug, Serialize)]
+pub(crate) struct TraceSpan {
+    /// Its id.
+    pub(crate) span: SpanId,
+    /// Its parent, whether that was received or not.
+    pub(crate) parent: Option<SpanId>,
+    /// Its service.
+    pub(crate) service: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// Its start; none if only samples name it.
+    pub(crate) start_unix_ns: Option<i64>,
+    /// Its length.
+    pub(crate) wall_ns: Option<i64>,
+    /// CPU of the samples that are labelled with it; none if no sample ever is.
+    pub(crate) own_cpu_ns: Option<i64>,
+    /// The same with all its descendants.
+    pub(crate) inclusive_cpu_ns: Option<i64>,
+    /// Its own samples.
+    pub(crate) samples: i64,
+    /// How it ended.
+    pub(crate) status: Status,
+    /// How many of its ancestors were received.
+    pub(crate) depth: usize,
+    /// Which spans its service's samples are labelled with.
+    pub(crate) sampled_by: Sampling,
+}
+
+impl Shown {
+    /// A trace by its id.
+    pub(crate) fn trace(&self, trace: TraceId) -> Result<Trace, ShowError> {
+        let stored = self.store.trace(trace)?;
+        if stored.is_empty() {
+            let kept = crate::selection::since_text(self.retain);
+            return Err(ShowError::NotFound(format!("There is no trace {trace} here; traces are kept for {kept}.")));
+        }
+        let mut sampling = HashMap::new();
+        for span in &stored {
+            if !sampling.contains_key(&span.span.service) {
+                sampling.insert(span.span.service.clone(), self.store.sampling(&span.span.service)?);
+            }
+        }
+        let ids: Vec<SpanId> = stored.iter().map(|span| span.span.span).collect();
+        let cpu = self.store.cpu_of_spans(&ids)?;
+
+        let order = depth_first(&stored);
+        let mut spans: Vec<TraceSpan> = Vec::with_capacity(order.len());
+        for &(index, depth) in &order {
+            let StoredSpan { span, child, traced } = &stored[index];
+            let sampled_by = sampling.get(&span.service).copied().unwrap_or(Sampling::None);
+            let burnt = cpu.get(&span.span);
+            let labelled = match sampled_by {
+                Sampling::Span => true,
+                Sampling::Root => !child,
+                Sampling::None => false,
+            };
+            spans.push(TraceSpan {
+                span: span.span,
+                parent: span.parent,
+                service: span.service.clone(),
+                name: span.name.clone(),
+                start_unix_ns: traced.then_some(span.start),
+                wall_ns: traced.then_some(span.duration),
+                own_cpu_ns: burnt.map(|(cpu, _)| *cpu).or(labelled.then_some(0)),
+                inclusive_cpu_ns: None,
+                samples: burnt.map_or(0, |(_, samples)| *samples),
+                status: span.status,
+                depth,
+                sampled_by,
+            });
+        }
+        add_up(&mut spans);
+        let start = spans.iter().filter_map(|span| span.start_unix_ns).min();
+        let end = spans.iter().filter_map(|span| Some(span.start_unix_ns?.saturating_add(span.wall_ns?))).max();
+        let known: Vec<i64> = spans.iter().filter_map(|span| span.own_cpu_ns).collect();
+        Ok(Trace {
+            trace,
+            start_unix_ns: start,
+            wall_ns: start.zip(end).map(|(start, end)| end.saturating_sub(start)),
+            cpu_ns: (!known.is_empty()).then(|| known.iter().sum()),
+            spans,
+        })
+    }
+}
+
+/// Indices and depths, parents before children. A parent that was not received is none, and a ring of parents (which
+/// only a broken sender makes) is cut where it is met first.
+fn depth_first(stored: &[StoredSpan]) -> Vec<(usize, usize)> {
+    let index: HashMap<SpanId, usize> =
+        stored.iter().enumerate().map(|(index, span)| (span.span.span, index)).collect();
+    let mut children: Vec<Vec<usize>> = vec![Vec::new(); stored.len()];
+    let mut tops = Vec::new();
+    for (at, span) in stored.iter().enumerate() {
+        match span.span.parent.and_then(|parent| index.get(&parent)) {
+            Some(parent) => children[*parent].push(at),
+            None => tops.push(at),
+        }
+    }
+    let mut seen = vec![false; stored.len()];
+    let mut order = Vec::with_capacity(stored.len());
+    for top in tops.into_iter().chain(0..stored.len()) {
+        let mut stack = vec![(top, 0)];
+        while let Some((at, depth)) = stack.pop() {
+            if !std::mem::replace(&mut seen[at], true) {
+                order.push((at, depth));
+                stack.extend(children[at].iter().rev().map(|child| (*child, depth + 1)));
+            }
+        }
+    }
+    order
+}
+
+/// Own CPU plus that of all descendants, which stand behind their ancestor and deeper.
+fn add_up(spans: &mut [TraceSpan]) {
+    let mut below: Vec<i64> = Vec::new();
+    for span in spans.iter_mut().rev() {
+        below.resize((span.depth + 2).max(below.len()), 0);
+        let inclusive = span.own_cpu_ns.unwrap_or(0) + std::mem::take(&mut below[span.depth + 1]);
+        below[span.depth] += inclusive;
+        // Without its own it would be a number that is too small and looks right.
+        span.inclusive_cpu_ns = span.own_cpu_ns.map(|_| inclusive);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Span;
+
+    fn stored(links: &[(u64, u64)]) -> Vec<StoredSpan> {
+        let id = |n: u64| SpanId::from_bytes(&n.to_be_bytes());
+        let trace = TraceId::parse("4bf92f3577b34da6a3ce929d0e0e4736").unwrap();
+        let span = |&(span, parent): &(u64, u64)| StoredSpan {
+            span: Span {
+                trace,
+                span: id(span).unwrap(),
+                parent: id(parent),
+                service: "s".into(),
+                name: span.to_string(),
+                start: 0,
+                duration: 1,
+                status: Status::Unset,
+                root: None,
+                profiled: false,
+                attributes: "{}".into(),
+            },
+            child: parent != 0,
+            traced: true,
+        };
+        links.iter().map(span).collect()
+    }
+
+    fn names(links: &[(u64, u64)]) -> Vec<(String, usize)> {
+        let stored = stored(links);
+        depth_first(&stored).into_iter().map(|(at, depth)| (stored[at].span.name.clone(), depth)).collect()
+    }
+
+    #[test]
+    fn parents_come_before_children_and_a_lost_parent_is_none() {
+        let expected = [("1", 0), ("2", 1), ("3", 2), ("4", 1), ("5", 0)].map(|(name, depth)| (name.to_owned(), depth));
+        assert_eq!(names(&[(1, 0), (2, 1), (4, 1), (3, 2), (5, 99)]), expected);
+    }
+
+    #[test]
+    fn a_ring_of_parents_ends() {
+        let expected = [("1", 0), ("2", 1), ("3", 0)].map(|(name, depth)| (name.to_owned(), depth));
+        assert_eq!(names(&[(1, 2), (2, 1), (3, 3)]), expected);
+    }
+
+    #[test]
+    fn inclusive_is_own_and_all_below() {
+        let row = |depth, own: Option<i64>| TraceSpan {
+            span: SpanId::parse("00000000000000aa").unwrap(),
+            parent: None,
+            service: String::new(),
+            name: String::new(),
+            start_unix_ns: None,
+            wall_ns: None,
+            own_cpu_ns: own,
+            inclusive_cpu_ns: None,
+            samples: 0,
+            status: Status::Unset,
+            depth,
+            sampled_by: Sampling::Span,
+        };
+        let mut spans =
+            vec![row(0, Some(40)), row(1, Some(98)), row(2, Some(2)), row(1, None), row(2, Some(5)), row(0, Some(1))];
+        add_up(&mut spans);
+        let inclusive: Vec<_> = spans.iter().map(|span| span.inclusive_cpu_ns).collect();
+        assert_eq!(inclusive, [Some(145), Some(100), Some(2), None, Some(5), Some(1)]);
+    }
+}

@@ -1,0 +1,68 @@
+//! The traces in which a span name occurs.
+
+use serde::Serialize;
+
+use super::{ShowError, Shown};
+use crate::ids::{SpanId, TraceId};
+use crate::selection::Window;
+use crate::store::TraceSort;
+
+/// Most traces in one answer.
+const MOST: i64 = 100;
+
+/// Traces with a span of a name.
+#[derive(Debug, Serialize)]
+pub(crate) struct Traces {
+    /// Slowest or hungriest first.
+    pub(crate) traces: Vec<TraceRow>,
+}
+
+/// A trace.
+#[derive(Debug, Serialize)]
+pub(crate) struct TraceRow {
+    /// Its id.
+    pub(crate) trace: TraceId,
+    /// The span without a parent, or else the first.
+    pub(crate) root_span: SpanId,
+    /// Name of that span.
+    pub(crate) root_name: String,
+    /// Its start; none if only samples name the trace.
+    pub(crate) start_unix_ns: Option<i64>,
+    /// From its first start to its last end.
+    pub(crate) wall_ns: Option<i64>,
+    /// The longest span of the name that was asked for.
+    pub(crate) span_wall_ns: Option<i64>,
+    /// CPU of all its spans; none if no profile holds any of them.
+    pub(crate) cpu_ns: Option<i64>,
+    /// How many spans it has.
+    pub(crate) spans: usize,
+}
+
+impl Shown {
+    /// Traces with a span of the name, sorted by that span's wall time or by the trace's CPU.
+    pub(crate) fn traces(
+        &self,
+        service: &str,
+        name: Option<&str>,
+        window: Window,
+        sort: TraceSort,
+    ) -> Result<Traces, ShowError> {
+        let mut traces = Vec::new();
+        for found in self.store.traces(service, name, window, sort, MOST)? {
+            let trace = self.trace(found.trace)?;
+            let root = trace.spans.iter().find(|span| span.parent.is_none()).or(trace.spans.first());
+            let Some(root) = root else { continue };
+            traces.push(TraceRow {
+                trace: found.trace,
+                root_span: root.span,
+                root_name: root.name.clone(),
+                start_unix_ns: trace.start_unix_ns,
+                wall_ns: trace.wall_ns,
+                span_wall_ns: found.span_wall,
+                cpu_ns: trace.cpu_ns,
+                spans: trace.spans.len(),
+            });
+        }
+        Ok(Traces { traces })
+    }
+}

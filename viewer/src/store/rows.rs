@@ -1,0 +1,140 @@
+//! What is put into the store: a decoded and checked profile, a decoded and checked span.
+
+use crate::ids::{SpanId, TraceId};
+
+/// A received profile.
+#[derive(Debug)]
+pub(crate) struct Profile {
+    /// Label service_name.
+    pub(crate) service: String,
+    /// Start of its window.
+    pub(crate) time: i64,
+    /// Its functions, each once.
+    pub(crate) functions: Vec<Function>,
+    /// Its stacks as a trie, callers before callees.
+    pub(crate) stacks: Vec<StackNode>,
+    /// Its samples, by series.
+    pub(crate) parts: Vec<Part>,
+}
+
+/// A function in a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Function {
+    /// Name for people.
+    pub(crate) name: String,
+    /// Source file, may be empty.
+    pub(crate) file: String,
+}
+
+/// One line of a function on top of a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct StackNode {
+    /// 0 = the empty stack, n = entry n − 1 of the same table.
+    pub(crate) parent: usize,
+    /// Index into the profile's functions.
+    pub(crate) function: usize,
+    /// Line, 0 if unknown.
+    pub(crate) line: i64,
+}
+
+/// What was measured, as Pyroscope names it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Kind {
+    /// Label `__name__`, such as process_cpu.
+    pub(crate) name: String,
+    /// name:sample type:unit:period type:period unit.
+    pub(crate) text: String,
+    /// Unit of the values.
+    pub(crate) unit: String,
+    /// Whether this sample type is what the bare name means.
+    pub(crate) main: bool,
+}
+
+/// The samples of a profile that share their labels and their type.
+#[derive(Debug)]
+pub(crate) struct Part {
+    /// Type of the values.
+    pub(crate) kind: Kind,
+    /// Value of one period, 0 if unknown.
+    pub(crate) period: i64,
+    /// Label span_name.
+    pub(crate) span_name: Option<String>,
+    /// All labels as a JSON object, sorted by name.
+    pub(crate) labels: String,
+    /// The samples; each pair of span and stack once.
+    pub(crate) samples: Vec<Sample>,
+    /// The traces of spans that samples name with theirs.
+    pub(crate) traces: Vec<(SpanId, TraceId)>,
+}
+
+/// A stack, its span and its weight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sample {
+    /// The span it was taken in.
+    pub(crate) span: Option<SpanId>,
+    /// As [`StackNode::parent`].
+    pub(crate) stack: usize,
+    /// In the kind's unit.
+    pub(crate) value: i64,
+    /// In periods.
+    pub(crate) count: i64,
+}
+
+/// A span of a trace.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    /// Its trace.
+    pub(crate) trace: TraceId,
+    /// Its id.
+    pub(crate) span: SpanId,
+    /// Its parent, in whatever service.
+    pub(crate) parent: Option<SpanId>,
+    /// Resource attribute service.name.
+    pub(crate) service: String,
+    /// Its final name.
+    pub(crate) name: String,
+    /// Start.
+    pub(crate) start: i64,
+    /// Length.
+    pub(crate) duration: i64,
+    /// How it ended.
+    pub(crate) status: Status,
+    /// Whether it entered its service from outside, where its sender said so.
+    pub(crate) root: Option<bool>,
+    /// Whether it carries pyroscope.profile.id.
+    pub(crate) profiled: bool,
+    /// Attributes as a JSON object.
+    pub(crate) attributes: String,
+}
+
+/// How a span ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Status {
+    /// Not said.
+    Unset,
+    /// Said to be well.
+    Ok,
+    /// Said to have failed.
+    Error,
+}
+
+impl Status {
+    /// The number in a column, which is OTLP's.
+    pub(super) fn to_column(self) -> i64 {
+        match self {
+            Self::Unset => 0,
+            Self::Ok => 1,
+            Self::Error => 2,
+        }
+    }
+
+    /// Reads the number of OTLP; unknown ones are unset.
+    pub(crate) fn from_number(number: i64) -> Self {
+        match number {
+            1 => Self::Ok,
+            2 => Self::Error,
+            _ => Self::Unset,
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The tables. Names, functions, stacks and label sets stand once; everything else refers to them by number.
+
+use rusqlite::Connection;
+
+/// Raised with every change of the tables, so that a file of another version is refused and not misread.
+const VERSION: i64 = 1;
+/// "spnp": what tells our files from other SQLite files.
+const APPLICATION: i64 = 0x7370_6e70;
+
+const TABLES: &str = "
+    CREATE TABLE strings (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+    CREATE TABLE functions (id INTEGER PRIMARY KEY, name INTEGER NOT NULL, file INTEGER NOT NULL, UNIQUE (name, file));
+    -- A trie: a stack is its caller's stack plus one line of a function. Parent 0 is the empty stack.
+    CREATE TABLE stacks (
+        id INTEGER PRIMARY KEY, parent INTEGER NOT NULL, function INTEGER NOT NULL, line INTEGER NOT NULL,
+        UNIQUE (parent, function, line));
+    -- What was measured. text = name:sample type:unit:period type:period unit; main = what the bare name means.
+    CREATE TABLE kinds (
+        id INTEGER PRIMARY KEY, text TEXT NOT NULL, name TEXT NOT NULL, unit TEXT NOT NULL, main INTEGER NOT NULL,
+        UNIQUE (text, main));
+    -- A label set. span_name 0 = the samples carry none; labels is JSON, sorted by name.
+    CREATE TABLE series (
+        id INTEGER PRIMARY KEY, kind INTEGER NOT NULL, service INTEGER NOT NULL, span_name INTEGER NOT NULL,
+        period INTEGER NOT NULL, labels TEXT NOT NULL, UNIQUE (kind, period, labels));
+    -- A profile as it was received; its parts are what it holds of each series.
+    CREATE TABLE profiles (
+        id INTEGER PRIMARY KEY, service INTEGER NOT NULL, time INTEGER NOT NULL, received INTEGER NOT NULL);
+    CREATE INDEX profiles_by_time ON profiles (time);
+    CREATE TABLE parts (
+        id INTEGER PRIMARY KEY, profile INTEGER NOT NULL, series INTEGER NOT NULL, time INTEGER NOT NULL);
+    CREATE INDEX parts_by_series ON parts (series, time);
+    CREATE INDEX parts_by_profile ON parts (profile);
+    -- span 0 = outside of spans. count = periods, which is what a sampling error is made from.
+    CREATE TABLE samples (
+        part INTEGER NOT NULL, span INTEGER NOT NULL, stack INTEGER NOT NULL, value INTEGER NOT NULL, count INTEGER NOT NULL,
+        PRIMARY KEY (part, span, stack)) WITHOUT ROWID;
+    CREATE INDEX samples_by_span ON samples (span) WHERE span != 0;
+    -- Sums of samples over their stacks, so that tables of spans need not read them.
+    CREATE TABLE span_sums (
+        part INTEGER NOT NULL, span INTEGER NOT NULL, value INTEGER NOT NULL, count INTEGER NOT NULL,
+        PRIMARY KEY (part, span)) WITHOUT ROWID;
+    CREATE INDEX span_sums_by_span ON span_sums (span) WHERE span != 0;
+    -- Spans that samples name with their trace: all that is known of a span that no trace was received of.
+    CREATE TABLE sampled_spans (
+        span INTEGER PRIMARY KEY, trace BLOB NOT NULL, service INTEGER NOT NULL, name INTEGER NOT NULL, time INTEGER NOT NULL);
+    CREATE INDEX sampled_spans_by_trace ON sampled_spans (trace);
+    CREATE INDEX sampled_spans_by_name ON sampled_spans (service, name);
+    -- parent 0 = none. root: 1 = entered its service from outside, 0 = not, NULL = its sender did not say.
+    -- profiled: it carries pyroscope.profile.id, so its own samples are labelled with it.
+    CREATE TABLE spans (
+        trace BLOB NOT NULL, span INTEGER NOT NULL, parent INTEGER NOT NULL, service INTEGER NOT NULL, name INTEGER NOT NULL,
+        start INTEGER NOT NULL, duration INTEGER NOT NULL, status INTEGER NOT NULL, root INTEGER, profiled INTEGER NOT NULL,
+        attributes TEXT NOT NULL, PRIMARY KEY (trace, span)) WITHOUT ROWID;
+    CREATE INDEX spans_by_span ON spans (span);
+    CREATE INDEX spans_by_name ON spans (service, name, start);
+    CREATE INDEX spans_by_time ON spans (start);
+";
+
+/// Makes the tables, or checks that they are ours.
+pub(super) fn prepare(connection: &Connection) -> Result<(), String> {
+    let failed = |error: rusqlite::Error| error.to_string();
+    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(failed);
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
+    if tables == 0 {
+        let marks = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};");
+        return connection.execute_batch(&format!("BEGIN; {TABLES} {marks} COMMIT;")).map_err(failed);
+    }
+    if pragma("application_id")? != APPLICATION {
+        return Err("it is an SQLite file, but not one of spanprof".into());
+    }
+    match pragma("user_version")? {
+        VERSION => Ok(()),
+        other => Err(format!("it has format {other} and this version reads {VERSION}; move it away to start anew")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_others_is_refused() {
+        let connection = Connection::open_in_memory().unwrap();
+        connection.execute_batch("CREATE TABLE theirs (id)").unwrap();
+        assert!(prepare(&connection).unwrap_err().contains("not one of spanprof"));
+    }
+
+    #[test]
+    fn a_file_of_another_version_is_refused_and_our_own_is_not() {
+        let connection = Connection::open_in_memory().unwrap();
+        prepare(&connection).unwrap();
+        prepare(&connection).unwrap();
+        connection.execute_batch("PRAGMA user_version = 99").unwrap();
+        assert!(prepare(&connection).unwrap_err().contains("format 99"));
+    }
+}

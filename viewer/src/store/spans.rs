@@ -1,0 +1,224 @@
+//! Spans out: their wall times by name, the traces of a name, one trace.
+
+use rusqlite::types::Value;
+use rusqlite::{Row, params, params_from_iter};
+
+use super::rows::{Span, Status};
+use super::{Store, StoreError};
+use crate::ids::{SpanId, TraceId};
+use crate::selection::{CPU, Window};
+
+/// Whether a service labels all its spans is judged by this many of its newest child spans.
+const JUDGED: i64 = 2_000;
+
+/// A child span: its sender says so, or its parent is a span of the same service.
+const IS_CHILD: &str = "coalesce(s.root = 0, s.parent != 0 AND EXISTS (
+    SELECT 1 FROM spans p WHERE p.trace = s.trace AND p.span = s.parent AND p.service = s.service))";
+
+/// The wall times of the spans of a name.
+#[derive(Debug)]
+pub(crate) struct NameWalls {
+    /// The name.
+    pub(crate) name: String,
+    /// Sorted.
+    pub(crate) walls: Vec<i64>,
+    /// How many ended with an error.
+    pub(crate) errors: i64,
+    /// How many entered the service from outside.
+    pub(crate) roots: i64,
+}
+
+/// Which of a service's spans its samples are labelled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Sampling {
+    /// Each span, the innermost.
+    Span,
+    /// Only those that entered the service from outside; their children's CPU is in theirs.
+    Root,
+    /// None, as no profile holds a span of the service.
+    None,
+}
+
+/// A span as it is stored.
+#[derive(Clone, Debug)]
+pub(crate) struct StoredSpan {
+    /// The span; for one that only samples name, start and duration are 0.
+    pub(crate) span: Span,
+    /// Whether its parent is in the same service.
+    pub(crate) child: bool,
+    /// Whether its trace was received.
+    pub(crate) traced: bool,
+}
+
+/// How traces are sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TraceSort {
+    /// Longest span of the name first.
+    Wall,
+    /// Most CPU in the trace first.
+    Cpu,
+}
+
+/// A trace that has a span of the name.
+#[derive(Debug)]
+pub(crate) struct TraceSum {
+    /// Its id.
+    pub(crate) trace: TraceId,
+    /// The longest span of the name; none if only samples name the trace.
+    pub(crate) span_wall: Option<i64>,
+}
+
+impl Store {
+    /// The wall times of a service's spans, by name.
+    pub(crate) fn walls_by_name(&self, service: &str, window: Window) -> Result<Vec<NameWalls>, StoreError> {
+        let inner = self.lock();
+        let (from, to) = window.bounds();
+        let mut statement = inner.connection.prepare_cached(&format!(
+            "SELECT strings.text, s.duration, s.status = {}, NOT {IS_CHILD}
+             FROM spans s JOIN strings ON strings.id = s.name
+             WHERE s.service = (SELECT id FROM strings WHERE text = ?1) AND s.start BETWEEN ?2 AND ?3
+             ORDER BY s.name, s.duration",
+            Status::Error.to_column()
+        ))?;
+        let mut rows = statement.query(params![service, from, to])?;
+        let mut found: Vec<NameWalls> = Vec::new();
+        while let Some(row) = rows.next()? {
+            let name = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
+            if found.last().is_none_or(|last| last.name != name) {
+                found.push(NameWalls { name: name.into(), walls: Vec::new(), errors: 0, roots: 0 });
+            }
+            if let Some(last) = found.last_mut() {
+                last.walls.push(row.get(1)?);
+                last.errors += row.get::<_, i64>(2)?;
+                last.roots += row.get::<_, i64>(3)?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Which spans of the service its samples are labelled with.
+    pub(crate) fn sampling(&self, service: &str) -> Result<Sampling, StoreError> {
+        let inner = self.lock();
+        let in_spans: bool = inner
+            .connection
+            .prepare_cached(&format!(
+                "SELECT EXISTS (
+                     SELECT 1 FROM series JOIN kinds ON kinds.id = series.kind
+                     JOIN parts ON parts.series = series.id JOIN span_sums ON span_sums.part = parts.id
+                     WHERE series.service = (SELECT id FROM strings WHERE text = ?1) AND kinds.name = '{CPU}'
+                       AND span_sums.span != 0)"
+            ))?
+            .query_row(params![service], |row| row.get(0))?;
+        if !in_spans {
+            return Ok(Sampling::None);
+        }
+        let (children, labelled): (i64, i64) = inner
+            .connection
+            .prepare_cached(&format!(
+                "SELECT count(*), coalesce(sum(profiled OR EXISTS (
+                     SELECT 1 FROM span_sums WHERE span_sums.span != 0 AND span_sums.span = child.span)), 0)
+                 FROM (SELECT s.span, s.profiled FROM spans s
+                     WHERE s.service = (SELECT id FROM strings WHERE text = ?1) AND {IS_CHILD}
+                     ORDER BY s.start DESC LIMIT {JUDGED}) AS child"
+            ))?
+            .query_row(params![service], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(if children > 0 && labelled == 0 { Sampling::Root } else { Sampling::Span })
+    }
+
+    /// The spans of a trace, by start; those that only samples name come last.
+    pub(crate) fn trace(&self, trace: TraceId) -> Result<Vec<StoredSpan>, StoreError> {
+        self.spans_where("s.trace = ?", &Value::Blob(trace.to_column().into()))
+    }
+
+    /// A span by its id.
+    pub(crate) fn span(&self, span: SpanId) -> Result<Option<StoredSpan>, StoreError> {
+        Ok(self.spans_where("s.span = ?", &span.to_column().into())?.into_iter().next())
+    }
+
+    fn spans_where(&self, condition: &str, value: &Value) -> Result<Vec<StoredSpan>, StoreError> {
+        let inner = self.lock();
+        let mut statement = inner.connection.prepare_cached(&format!(
+            "SELECT * FROM (
+                 SELECT s.trace, s.span, s.parent, services.text, names.text, s.start, s.duration, s.status, s.root, s.profiled,
+                        s.attributes, {IS_CHILD}, 1 AS traced
+                 FROM spans s JOIN strings AS services ON services.id = s.service JOIN strings AS names ON names.id = s.name
+                 WHERE {condition} ORDER BY s.start, s.duration DESC, s.span)
+             UNION ALL
+             SELECT s.trace, s.span, 0, services.text, coalesce(names.text, ''), 0, 0, 0, NULL, 1, '{{}}', 0, 0
+             FROM sampled_spans s JOIN strings AS services ON services.id = s.service LEFT JOIN strings AS names ON names.id = s.name
+             WHERE {condition} AND NOT EXISTS (SELECT 1 FROM spans WHERE spans.span = s.span)"
+        ))?;
+        let rows = statement.query_map(params_from_iter([value, value]), stored_span)?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+
+    /// Up to `most` traces with a span of the name (of any name, if none is said).
+    pub(crate) fn traces(
+        &self,
+        service: &str,
+        name: Option<&str>,
+        window: Window,
+        sort: TraceSort,
+        most: i64,
+    ) -> Result<Vec<TraceSum>, StoreError> {
+        let inner = self.lock();
+        let (from, to) = window.bounds();
+        let named = if name.is_some() { "= (SELECT id FROM strings WHERE text = ?2)" } else { "IS NOT ?2" };
+        let by = match sort {
+            TraceSort::Wall => "wall DESC, trace",
+            TraceSort::Cpu => "cpu DESC, wall DESC, trace",
+        };
+        let cpu = match sort {
+            TraceSort::Wall => "0".to_owned(),
+            TraceSort::Cpu => format!(
+                "(SELECT sum(span_sums.value) FROM spans t JOIN span_sums ON span_sums.span != 0 AND span_sums.span = t.span
+                  JOIN parts ON parts.id = span_sums.part JOIN series ON series.id = parts.series
+                  JOIN kinds ON kinds.id = series.kind AND kinds.name = '{CPU}' AND kinds.main
+                  WHERE t.trace = chosen.trace)"
+            ),
+        };
+        let mut statement = inner.connection.prepare_cached(&format!(
+            "SELECT trace, wall, {cpu} AS cpu FROM (
+                 SELECT trace, max(duration) AS wall FROM spans
+                 WHERE service = (SELECT id FROM strings WHERE text = ?1) AND name {named} AND start BETWEEN ?3 AND ?4
+                 GROUP BY trace
+                 UNION ALL
+                 SELECT DISTINCT trace, NULL FROM sampled_spans
+                 WHERE service = (SELECT id FROM strings WHERE text = ?1) AND name {named} AND time BETWEEN ?3 AND ?4
+                   AND NOT EXISTS (SELECT 1 FROM spans WHERE spans.trace = sampled_spans.trace)) AS chosen
+             ORDER BY {by} LIMIT ?5"
+        ))?;
+        let rows = statement.query_map(params![service, name, from, to, most], |row| {
+            Ok(TraceSum { trace: trace_id(row, 0)?, span_wall: row.get(1)? })
+        })?;
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
+    }
+}
+
+fn trace_id(row: &Row<'_>, column: usize) -> rusqlite::Result<TraceId> {
+    let bytes: Vec<u8> = row.get(column)?;
+    TraceId::from_bytes(&bytes)
+        .ok_or_else(|| rusqlite::Error::InvalidColumnType(column, "trace".into(), rusqlite::types::Type::Blob))
+}
+
+fn stored_span(row: &Row<'_>) -> rusqlite::Result<StoredSpan> {
+    let id = |column| {
+        SpanId::from_column(row.get(column)?)
+            .ok_or_else(|| rusqlite::Error::InvalidColumnType(column, "span".into(), rusqlite::types::Type::Integer))
+    };
+    let span = Span {
+        trace: trace_id(row, 0)?,
+        span: id(1)?,
+        parent: SpanId::from_column(row.get(2)?),
+        service: row.get(3)?,
+        name: row.get(4)?,
+        start: row.get(5)?,
+        duration: row.get(6)?,
+        status: Status::from_number(row.get(7)?),
+        root: row.get(8)?,
+        profiled: row.get(9)?,
+        attributes: row.get(10)?,
+    };
+    Ok(StoredSpan { span, child: row.get(11)?, traced: row.get(12)? })
+}

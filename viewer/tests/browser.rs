@@ -1,0 +1,149 @@
+//! The pages in a real browser, with data of a small shop. Skipped, with a reason, where there is no browser.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{Server, failed, profile, span};
+
+/// Sixty requests in two services, with deep stacks, an error now and then, and work outside of spans.
+fn fill(server: &Server) {
+    let mut checkout_spans = Vec::new();
+    let mut search_spans = Vec::new();
+    for n in 0..60_u64 {
+        let trace = format!("4bf92f3577b34da6a3ce9{n:011x}");
+        let id = |k: u64| format!("{:016x}", 0x00f0_67aa_0000_0000 + n * 16 + k);
+        let wall = 80 + n * 7 % 190;
+        let root = span(&trace, &id(1), "", if n % 3 == 0 { "POST /order" } else { "GET /cart" }, n * 10, wall);
+        checkout_spans.push(if n % 13 == 5 { failed(root) } else { root });
+        checkout_spans.push(span(&trace, &id(2), &id(1), "load_cart", n * 10 + 4, wall / 3));
+        checkout_spans.push(span(&trace, &id(3), &id(2), "SELECT items", n * 10 + 6, wall / 5));
+        checkout_spans.push(span(&trace, &id(4), &id(1), "render", n * 10 + 8 + wall / 3, wall / 2));
+        search_spans.push(span(&trace, &id(5), &id(2), "POST /quote", n * 10 + 10, wall / 4));
+        let label = |k: u64, name: &str| {
+            vec![
+                ("span_id".to_owned(), id(k)),
+                ("trace_id".to_owned(), trace.clone()),
+                ("span_name".to_owned(), name.to_owned()),
+            ]
+        };
+        let request = if n % 3 == 0 { "POST /order" } else { "GET /cart" };
+        push(
+            server,
+            "checkout",
+            &[
+                (
+                    &["<module>:3", "serve:88", "handle:41", "dispatch:19", "view:12", "validate:7"],
+                    label(1, request),
+                    1 + wall_i(n) % 3,
+                ),
+                (
+                    &[
+                        "<module>:3",
+                        "serve:88",
+                        "handle:41",
+                        "dispatch:19",
+                        "view:14",
+                        "dumps:231",
+                        "encode:200",
+                        "iterencode:258",
+                    ],
+                    label(1, request),
+                    3,
+                ),
+                (
+                    &[
+                        "<module>:3",
+                        "serve:88",
+                        "handle:41",
+                        "dispatch:19",
+                        "view:13",
+                        "load_cart:30",
+                        "price:9",
+                        "tax:4",
+                    ],
+                    label(2, "load_cart"),
+                    2,
+                ),
+                (
+                    &[
+                        "<module>:3",
+                        "serve:88",
+                        "handle:41",
+                        "dispatch:19",
+                        "view:15",
+                        "render:50",
+                        "template:77",
+                        "escape:5",
+                    ],
+                    label(4, "render"),
+                    4,
+                ),
+                (
+                    &[
+                        "<module>:3",
+                        "serve:88",
+                        "handle:41",
+                        "dispatch:19",
+                        "view:15",
+                        "render:50",
+                        "template:79",
+                        "join:1",
+                    ],
+                    label(4, "render"),
+                    2,
+                ),
+                (&["<module>:3", "serve:90", "poll:14"], Vec::new(), 2),
+            ],
+        );
+        push(
+            server,
+            "search",
+            &[
+                (&["main:1", "worker:20", "quote:8", "rank:33", "score:12"], label(5, "POST /quote"), 3),
+                (&["main:1", "worker:20", "quote:9", "tokenize:4"], label(5, "POST /quote"), 1),
+            ],
+        );
+    }
+    assert_eq!(server.trace("checkout", checkout_spans).status, 200);
+    assert_eq!(server.trace("search", search_spans).status, 200);
+}
+
+fn wall_i(n: u64) -> i64 {
+    i64::try_from(n).unwrap()
+}
+
+type Owned<'a> = (&'a [&'a str], Vec<(String, String)>, i64);
+
+fn push(server: &Server, service: &str, rows: &[Owned<'_>]) {
+    let labels: Vec<Vec<(&str, &str)>> =
+        rows.iter().map(|(_, labels, _)| labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect()).collect();
+    let rows: Vec<_> =
+        rows.iter().zip(&labels).map(|((stack, _, periods), labels)| (*stack, labels.as_slice(), *periods)).collect();
+    assert_eq!(server.push(service, &profile(&rows)).status, 200);
+}
+
+#[test]
+fn a_person_clicks_from_services_to_a_frame() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/browser");
+    let chromium = std::env::var("CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".into());
+    if !Path::new(&chromium).exists() || !folder.join("node_modules").exists() {
+        eprintln!("skipped: needs {chromium} (or CHROMIUM) and `npm ci` in viewer/tests/browser");
+        return;
+    }
+    let server = Server::start();
+    fill(&server);
+    let out = std::env::var_os("SCREENSHOTS")
+        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("screenshots"), PathBuf::from);
+    let done = Command::new("node")
+        .arg(folder.join("run.mjs"))
+        .arg(&server.url)
+        .arg(&out)
+        .env("SERVICE", "checkout")
+        .env("SPAN", "render")
+        .env("FUNCTION", "escape")
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}

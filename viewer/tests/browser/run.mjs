@@ -1,0 +1,190 @@
+// Clicks through a running viewer, whatever data it holds: services, span name, trace, flame graph.
+//
+//   node run.mjs BASE_URL OUT_DIR
+//
+// SERVICE, SPAN and FUNCTION (environment) say what to click; without them the first of each is taken. CHROMIUM is the
+// browser to use. Exits 1 with a sentence at the first thing that is not as it should be; screenshots go to OUT_DIR.
+
+import assert from "node:assert/strict";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+const [base, out] = process.argv.slice(2);
+assert(base && out, "usage: node run.mjs BASE_URL OUT_DIR");
+mkdirSync(out, { recursive: true });
+
+const browser = await chromium.launch({
+  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+});
+const complaints = [];
+const open = async (options) => {
+  const page = await browser.newPage({ viewport: { width: 1280, height: 800 }, ...options });
+  page.setDefaultTimeout(15_000);
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) complaints.push(`${page.url()}: ${message.text()}`);
+  });
+  page.on("pageerror", (error) => complaints.push(`${page.url()}: ${error}`));
+  page.on("response", (response) => {
+    if (response.status() >= 400) complaints.push(`${response.url()}: HTTP ${response.status()}`);
+  });
+  return page;
+};
+const api = async (path) => {
+  const response = await fetch(base + path);
+  assert.equal(response.status, 200, path);
+  return response.json();
+};
+const encode = encodeURIComponent;
+
+try {
+  const page = await open();
+  const shot = (name, options) => page.screenshot({ path: join(out, `${name}.png`), ...options });
+  const graphIsReady = () => page.locator("#graph[data-ready]").waitFor();
+
+  // What to click.
+  const { services } = await api("/api/services");
+  assert(services.length > 0, "the viewer holds no service");
+  const service = process.env.SERVICE ?? services[0].service;
+  const { spans } = await api(`/api/spans?service=${encode(service)}`);
+  const span = process.env.SPAN ?? spans.find((row) => row.samples > 0 && row.count > 0)?.name;
+  assert(span, `${service} has no span name with spans and samples`);
+  const row = spans.find((one) => one.name === span);
+  assert(row, `${service} has no span name ${span}`);
+  const wanted = process.env.FUNCTION ?? row.hottest.function;
+
+  // Services.
+  await page.goto(base + "/");
+  await shot("1-services");
+  await page.locator("tbody th a", { hasText: service }).first().click();
+
+  // Span names: the one that is wanted is there, the headers sort.
+  await page.waitForURL(/\/spans\?/);
+  await shot("2-spans");
+  await page.locator("thead a", { hasText: "name" }).first().click();
+  await page.waitForURL(/sort=name/);
+  assert.equal(await page.locator("thead th[aria-sort]").innerText().then((text) => text.trim().split(/\s/)[0]), "name");
+  const names = await page.locator("tbody tr:not(.outside) th").allInnerTexts();
+  const byCodePoint = (a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b));
+  assert.deepEqual(names, [...names].sort(byCodePoint), "the span names are not sorted");
+  assert.equal(await page.locator("tbody tr").last().locator("th").innerText(), "(outside spans)");
+  await page.getByRole("rowheader", { name: span, exact: true }).getByRole("link").click();
+
+  // Traces of the name, most CPU first.
+  await page.waitForURL(/\/traces\?/);
+  await page.getByRole("link", { name: "most CPU" }).click();
+  await page.waitForURL(/sort=cpu/);
+  await shot("3-traces");
+  await page.locator("tbody th a").first().click();
+
+  // The waterfall; from it to the flame graph of the span with the most samples.
+  await page.waitForURL(/\/trace\/[0-9a-f]{32}$/);
+  await shot("4-trace");
+  const trace = await api(new URL(page.url()).pathname.replace("/trace/", "/api/trace/"));
+  assert.equal(await page.locator("tbody tr").count(), trace.spans.length);
+  const most = trace.spans.reduce((best, one) => (one.samples > best.samples ? one : best));
+  if (most.samples > 0) {
+    await page.locator("tbody tr").nth(trace.spans.indexOf(most)).locator("a.flame").click();
+    await page.waitForURL(new RegExp(`/flame\\?span=${most.span}`));
+    await graphIsReady();
+    await shot("5-flame-of-span");
+  }
+
+  // The flame graph of the name.
+  await page.goto(`${base}/flame?service=${encode(service)}&name=${encode(span)}`);
+  await graphIsReady();
+  await shot("6-flame-of-name");
+  const query = `service=${encode(service)}&name=${encode(span)}`;
+  const flame = await api(`/api/flame?${query}`);
+  const frame = page.locator(".frame").filter({ hasText: wanted }).first();
+  assert.equal(await frame.innerText(), await frame.getAttribute("data-function"));
+  assert((await frame.getAttribute("title")).includes("±"), "the title of a frame has no error");
+  const merged = await page
+    .locator(".frame")
+    .evaluateAll((all, name) => all.filter((one) => one.dataset.function === name).reduce((sum, one) => sum + Number(one.dataset.self), 0), wanted);
+  const top = await api(`/api/top?${query}`);
+  const function_ = top.functions.filter((one) => one.function === wanted);
+  assert(function_.length > 0, `${span} has no function ${wanted}`);
+  const share = function_.reduce((sum, one) => sum + one.own_ns, 0) / top.total_ns;
+  assert(Math.abs(merged / flame.total_ns - share) <= 0.01, `${wanted}: the graph shows ${merged / flame.total_ns} own, the API has ${share}`);
+  assert.equal(flame.total_ns, row.cpu_ns, "the graph and the table of span names differ");
+
+  // Search: the share of samples with a match in their stack.
+  const walk = (at, found) => (at.name.toLowerCase().includes(wanted.toLowerCase()) ? at.total : at.children.reduce((sum, child) => sum + walk(child, found), 0));
+  const expected = (walk({ ...flame.root, name: "" }) / flame.total_ns) * 100;
+  await page.fill("#search", wanted);
+  const said = await page.locator("#matches").innerText();
+  assert.match(said, /^[\d.]+ % ± [\d.]+ matches$/);
+  assert(Math.abs(parseFloat(said) - expected) <= 1, `search says ${said}, the samples say ${expected}`);
+  assert((await page.locator(".frame.match").count()) > 0);
+  await shot("7-search");
+  await page.reload();
+  await graphIsReady();
+  assert.equal(await page.inputValue("#search"), wanted, "the address does not hold the search");
+  await page.fill("#search", "");
+  assert.equal(await page.locator("#matches").innerText(), "");
+
+  // Zoom: by click, back by the breadcrumb, by keyboard, back by Back.
+  const width = async (locator) => (await locator.boundingBox()).width;
+  const whole = await width(page.locator("#graph"));
+  const narrow = page.locator(`.frame[data-function=${JSON.stringify(wanted)}]`).first();
+  const level = await narrow.getAttribute("aria-level");
+  await narrow.click();
+  const zoomed = page.locator(`.frame[data-function=${JSON.stringify(wanted)}][aria-level="${level}"]`);
+  assert(Math.abs((await width(zoomed)) - whole) <= 1, "a zoomed frame does not fill the width");
+  assert.equal(await page.locator("#crumbs button").last().innerText(), wanted);
+  await shot("8-zoom");
+  await page.locator("#crumbs button").first().click();
+  assert.equal(await page.locator("#crumbs button").count(), 1);
+  await page.locator(".frame").first().focus();
+  await page.locator('.frame[tabindex="0"]').focus();
+  await page.keyboard.press("ArrowDown");
+  assert.equal(await page.evaluate(() => document.activeElement.getAttribute("aria-level")), "2");
+  await page.keyboard.press("Enter");
+  assert.equal(await page.locator("#crumbs button").count(), 2);
+  await page.goBack();
+  await page.locator("#crumbs button:only-child").waitFor();
+  await page.locator("#flip").click();
+  const [rootTop, graphHeight] = await page.evaluate(() => [document.querySelector(".frame.rest").offsetTop, document.getElementById("graph").clientHeight]);
+  assert(graphHeight === 20 || rootTop > 0, "the graph was not turned round");
+
+  // The box takes ids; what is not there is said in words.
+  await page.fill("header input", trace.trace);
+  await page.keyboard.press("Enter");
+  await page.waitForURL(new RegExp(`/trace/${trace.trace}$`));
+  assert.deepEqual(complaints, []);
+  await page.goto(`${base}/trace/${"ab".repeat(16)}`);
+  assert.match(await page.locator("main").innerText(), /There is no trace/);
+  await shot("9-not-found");
+  complaints.length = 0; // the 404 was asked for
+
+  // Dark, narrow, and without a script.
+  for (const [name, options] of [
+    ["dark", { colorScheme: "dark" }],
+    ["narrow", { viewport: { width: 400, height: 800 } }],
+    ["no-script", { javaScriptEnabled: false }],
+  ]) {
+    const other = await open(options);
+    await other.goto(`${base}/flame?${query}`);
+    if (name === "no-script") assert.match(await other.locator("main").innerText(), /drawn by a script/);
+    else await other.locator("#graph[data-ready]").waitFor();
+    assert((await other.locator(".functions tbody tr").count()) > 0, "the table of functions is empty");
+    const overflow = await other.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth).catch(() => 0);
+    assert(overflow <= 0, `${name}: the page is ${overflow} px too wide`);
+    await other.screenshot({ path: join(out, `flame-${name}.png`) });
+    for (const path of ["/", `/spans?service=${encode(service)}`, `/trace/${trace.trace}`]) {
+      await other.goto(base + path);
+      await other.screenshot({ path: join(out, `${path === "/" ? "services" : path.slice(1).split(/[/?]/)[0]}-${name}.png`) });
+    }
+    await other.close();
+  }
+  assert.deepEqual(complaints, []);
+  console.log(`browser: ${service} > ${span} > ${wanted}: ${(share * 100).toFixed(1)} % own, search says ${said}; screenshots in ${out}`);
+} catch (error) {
+  console.error(`browser: ${error.message}`);
+  for (const complaint of complaints) console.error(`  console: ${complaint}`);
+  process.exitCode = 1;
+} finally {
+  await browser.close();
+}
