@@ -121,16 +121,13 @@ def burn_slice(cpu_ns: int) -> None:
 
 
 class Program:
-    """The rows. Each burns until the process has used its CPU time."""
+    """The rows. Each goes on until it was `enough`."""
 
-    def __init__(self, tracer, scope: str, cpu_seconds: float) -> None:
+    def __init__(self, tracer, scope: str, enough: Callable[[], bool]) -> None:
         self.tracer = tracer
         self.scope = scope
         self.ledger = Ledger()
-        self.end = time.process_time() + cpu_seconds
-
-    def goes_on(self) -> bool:
-        return time.process_time() < self.end
+        self.enough = enough
 
     def in_new_threads(self, count: int, body: Callable[[random.Random], None]) -> None:
         threads = [threading.Thread(target=body, args=(random.Random(seed),)) for seed in range(count)]
@@ -143,7 +140,7 @@ class Program:
         """20 threads, each one short span after the other."""
 
         def body(chance: random.Random) -> None:
-            while self.goes_on():
+            while not self.enough():
                 with self.tracer.start_as_current_span("short") as span:
                     self.ledger.function(id_of(span))(int(chance.uniform(0.2e6, 6e6)))
 
@@ -163,7 +160,7 @@ class Program:
                     self.ledger.function(expected)(int(chance.uniform(0.5e6, 4e6)))
 
         def body(chance: random.Random) -> None:
-            while self.goes_on():
+            while not self.enough():
                 tree(chance, 1, None)
 
         self.in_new_threads(4, body)
@@ -172,15 +169,15 @@ class Program:
         """50 asyncio tasks that give way to each other in the midst of their spans, some with a child."""
 
         async def spans(chance: random.Random) -> None:
-            while self.goes_on():
+            while not self.enough():
                 with self.tracer.start_as_current_span("task") as span:
                     own = id_of(span)
-                    await self.ledger.function(own, burn_and_wait)(int(chance.uniform(2e6, 8e6)), 4)
+                    await self.ledger.function(own, burn_and_wait)(int(chance.uniform(5e6, 15e6)), 3)
                     with self.tracer.start_as_current_span("child") as child:
                         expected = id_of(child) if self.scope == "all" else own
-                        await self.ledger.function(expected, burn_and_wait)(int(chance.uniform(2e6, 8e6)), 4)
-                    await self.ledger.function(own, burn_and_wait)(int(chance.uniform(2e6, 8e6)), 3)
-                await self.ledger.function(None, burn_and_wait)(2_000_000, 1)
+                        await self.ledger.function(expected, burn_and_wait)(int(chance.uniform(5e6, 15e6)), 3)
+                    await self.ledger.function(own, burn_and_wait)(int(chance.uniform(3e6, 9e6)), 2)
+                await self.ledger.function(None, burn_and_wait)(int(chance.uniform(2e6, 8e6)), 2)
 
         async def main() -> None:
             await asyncio.gather(*(spans(random.Random(seed)) for seed in range(50)))
@@ -192,7 +189,7 @@ class Program:
         with concurrent.futures.ThreadPoolExecutor(8) as executor:
 
             def body(chance: random.Random) -> None:
-                while self.goes_on():
+                while not self.enough():
                     with self.tracer.start_as_current_span("request") as span:
                         own, work = id_of(span), []
                         for _ in range(3):
@@ -212,7 +209,7 @@ class Program:
         """Code between spans, also after those that failed, in threads that have had spans before."""
 
         def body(chance: random.Random) -> None:
-            while self.goes_on():
+            while not self.enough():
                 self.ledger.function(None)(int(chance.uniform(1e6, 6e6)))
                 try:
                     with self.tracer.start_as_current_span("fails", record_exception=False) as span:
@@ -244,24 +241,33 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("row", choices=ROWS)
     parser.add_argument("--rate", type=int, default=250)
-    parser.add_argument("--cpu-seconds", type=float, default=2)
+    parser.add_argument("--cpu-seconds", type=float, default=2, help="to burn at least")
+    parser.add_argument("--samples", type=int, default=0, help="to take at least, from a profiler that counts them")
     parser.add_argument("--server", required=True)
     parser.add_argument("--records", type=Path, required=True)
     options = parser.parse_args(arguments)
 
     import pyroscope
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from pyroscope.otel import PyroscopeSpanProcessor
 
     method, scope = ROWS[options.row]
     pyroscope.configure(application_name="truth", server_address=options.server, sample_rate=options.rate)
-    has_scopes = hasattr(pyroscope, "stats")
-    provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(PyroscopeSpanProcessor(scope=scope) if has_scopes else PyroscopeSpanProcessor())
-    program = Program(provider.get_tracer("truth"), scope, options.cpu_seconds)
+    counts = hasattr(pyroscope, "stats")
+    end = time.process_time() + options.cpu_seconds
+
+    def enough() -> bool:
+        if time.process_time() < end:
+            return False
+        return not counts or pyroscope.stats()["taken"]["samples"] >= options.samples
+
+    provider = TracerProvider(resource=Resource({"service.name": "truth"}), shutdown_on_exit=False)
+    provider.add_span_processor(PyroscopeSpanProcessor(scope=scope) if counts else PyroscopeSpanProcessor())
+    program = Program(provider.get_tracer("truth"), scope, enough)
     getattr(program, method)()
     record: dict[str, object] = {"expected": program.ledger.expected}
-    if has_scopes:
+    if counts:
         record["flushed"] = pyroscope.flush(30)
         record["stats"] = pyroscope.stats()
     pyroscope.shutdown()
