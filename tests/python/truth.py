@@ -172,12 +172,12 @@ class Program:
             while not self.enough():
                 with self.tracer.start_as_current_span("task") as span:
                     own = id_of(span)
-                    await self.ledger.function(own, burn_and_wait)(int(chance.uniform(5e6, 15e6)), 3)
+                    await self.ledger.function(own, burn_and_wait)(int(chance.uniform(10e6, 30e6)), 4)
                     with self.tracer.start_as_current_span("child") as child:
                         expected = id_of(child) if self.scope == "all" else own
-                        await self.ledger.function(expected, burn_and_wait)(int(chance.uniform(5e6, 15e6)), 3)
-                    await self.ledger.function(own, burn_and_wait)(int(chance.uniform(3e6, 9e6)), 2)
-                await self.ledger.function(None, burn_and_wait)(int(chance.uniform(2e6, 8e6)), 2)
+                        await self.ledger.function(expected, burn_and_wait)(int(chance.uniform(10e6, 30e6)), 4)
+                    await self.ledger.function(own, burn_and_wait)(int(chance.uniform(5e6, 15e6)), 2)
+                await self.ledger.function(None, burn_and_wait)(int(chance.uniform(5e6, 15e6)), 2)
 
         async def main() -> None:
             await asyncio.gather(*(spans(random.Random(seed)) for seed in range(50)))
