@@ -1,0 +1,201 @@
+# Functions that the scripts in ci/ share. Sourced by bash with `set -euo pipefail`; a script sets nothing before it.
+# shellcheck shell=bash
+
+shopt -s inherit_errexit
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
+case $TARGET in /*) ;; *) TARGET=$ROOT/$TARGET ;; esac
+export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+
+# say TEXT: a line of progress, with the seconds since the script began.
+say() { printf '[%3d s] %s\n' "$SECONDS" "$*"; }
+
+# fail TEXT: ends the script with a sentence.
+fail() {
+    printf '%s: %s\n' "${0##*/}" "$*" >&2
+    exit 1
+}
+
+# quietly LOG COMMAND...: its output goes to the file, whose end is shown if the command fails.
+quietly() {
+    local log=$1
+    shift
+    mkdir -p "${log%/*}"
+    if ! "$@" >"$log" 2>&1 </dev/null; then
+        tail -n 40 "$log" >&2
+        fail "failed: $* (all of its output: $log)"
+    fi
+}
+
+# apt_install PACKAGE...: installs Debian packages if this is allowed here, else says what to install and fails.
+apt_install() {
+    if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
+        printf '%s: please install: %s\n' "${0##*/}" "$*" >&2
+        return 1
+    fi
+    say "apt-get install $*" >&2
+    local log=$TARGET/logs/apt.log
+    mkdir -p "${log%/*}"
+    if ! DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >"$log" 2>&1 </dev/null; then
+        # A machine that never updated knows no package.
+        if ! { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; } \
+            >>"$log" 2>&1 </dev/null; then
+            tail -n 10 "$log" >&2
+            return 1
+        fi
+    fi
+}
+
+# need_rust: cargo, and the C compiler that it links with.
+need_rust() {
+    command -v cargo >/dev/null || fail "please install Rust (rustup.rs); cargo was not found"
+    command -v cc >/dev/null || apt_install gcc libc6-dev || exit 1
+}
+
+# find_python 3.N: prints the path of such an interpreter, from PATH or from pyenv's versions.
+find_python() {
+    local version=$1 candidate
+    # A shim of pyenv may be on PATH for a version that is not chosen, so each candidate has to run.
+    while read -r candidate; do
+        if [ -x "$candidate" ] &&
+            "$candidate" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$version')" >/dev/null 2>&1; then
+            printf '%s\n' "$candidate"
+            return 0
+        fi
+    done < <(
+        type -aP "python$version" || true
+        printf '%s\n' "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/"python$version"
+        type -aP python3 || true
+    )
+    return 1
+}
+
+# newest_python: the newest of those that the profiler knows, or a newer one, or nothing.
+newest_python() {
+    local version
+    for version in 3.13 3.12 3.11; do
+        if find_python "$version"; then return 0; fi
+    done
+    if python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        command -v python3
+        return 0
+    fi
+    return 1
+}
+
+# make_venv PYTHON DIRECTORY: a virtual environment, kept if it is there and its interpreter still runs.
+make_venv() {
+    local python=$1 directory=$2
+    if [ -x "$directory/bin/pip" ] && "$directory/bin/python" -c '' 2>/dev/null &&
+        [ "$("$directory/bin/python" -V)" = "$("$python" -V)" ]; then
+        return 0
+    fi
+    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+        # Debian keeps both in a package of their own.
+        apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" || exit 1
+    fi
+    rm -rf "$directory"
+    "$python" -m venv "$directory" || fail "$python -m venv failed"
+}
+
+# tools: a virtual environment with what builds and checks; prints its directory.
+tools() {
+    local python directory=$TARGET/venv-tools
+    python=$(newest_python) || fail "please install Python 3.11 or newer; python3.13, 3.12, 3.11 were not found"
+    make_venv "$python" "$directory"
+    if [ ! -x "$directory/bin/maturin" ]; then
+        say "pip install maturin" >&2
+        quietly "$TARGET/logs/pip-tools.log" "$directory/bin/pip" install -q 'maturin>=1.16,<2'
+    fi
+    printf '%s\n' "$directory"
+}
+
+# build_wheel DIRECTORY [MATURIN OPTIONS]: leaves one wheel there and prints its path.
+build_wheel() {
+    local directory=$1 venv
+    shift
+    need_rust
+    venv=$(tools)
+    mkdir -p "$directory"
+    rm -f "$directory"/pyroscope_otel-*.whl
+    # A target directory of its own: maturin and cargo give pyo3 different settings, and each would rebuild it.
+    (
+        cd "$ROOT" || exit
+        quietly "$TARGET/logs/maturin.log" "$venv/bin/maturin" build --release --strip --locked \
+            --manifest-path bindings-python/Cargo.toml --interpreter "$venv/bin/python" \
+            --target-dir "$TARGET/maturin" --out "$directory" "$@"
+    )
+    printf '%s\n' "$directory"/pyroscope_otel-*.whl
+}
+
+# build_viewer: the unoptimised build, which is ready in a third of the time; prints its path.
+build_viewer() {
+    need_rust
+    (cd "$ROOT" && quietly "$TARGET/logs/viewer.log" cargo build --locked -p spanprof --target-dir "$TARGET")
+    printf '%s\n' "$TARGET/debug/spanprof"
+}
+
+# install_wheel VENV WHEEL: installs this very file, unless it is there already.
+install_wheel() {
+    local venv=$1 wheel=$2 sum
+    sum=$(sha256sum <"$wheel")
+    if [ "$(cat "$venv/.wheel" 2>/dev/null)" = "$sum" ]; then return 0; fi
+    quietly "$TARGET/logs/pip-wheel.log" "$venv/bin/pip" install -q --force-reinstall --no-deps "$wheel"
+    # What it depends on; already there in most cases.
+    quietly "$TARGET/logs/pip-wheel.log" "$venv/bin/pip" install -q "$wheel"
+    printf '%s' "$sum" >"$venv/.wheel"
+}
+
+# install_requirements VENV FILE...: installs what the files list, unless the same was done before.
+install_requirements() {
+    local venv=$1 sum file arguments=()
+    shift
+    sum=$(cat "$@" | sha256sum)
+    if [ "$(cat "$venv/.requirements" 2>/dev/null)" = "$sum" ]; then return 0; fi
+    for file in "$@"; do arguments+=(-r "$file"); done
+    say "pip install the requirements of ${venv##*/}" >&2
+    quietly "$TARGET/logs/pip-${venv##*/}.log" "$venv/bin/pip" install -q "${arguments[@]}"
+    printf '%s' "$sum" >"$venv/.requirements"
+}
+
+# Processes that end with the script. Each has a process group of its own, so that its children end too.
+STARTED=()
+
+# start LOG COMMAND...: runs it in the background; $! is its process and group.
+start() {
+    local log=$1
+    shift
+    setsid "$@" >"$log" 2>&1 </dev/null &
+    STARTED+=($!)
+}
+
+# wait_for_line LOG PATTERN PID: the text that the pattern's group matches, at most 30 s later, while the process runs.
+wait_for_line() {
+    local log=$1 pattern=$2 pid=$3 deadline=$((SECONDS + 30)) found
+    while :; do
+        found=$(sed -nE "s|.*$pattern.*|\1|p" "$log" | head -n 1)
+        if [ -n "$found" ]; then
+            printf '%s\n' "$found"
+            return 0
+        fi
+        if ! kill -0 "$pid" 2>/dev/null || [ "$SECONDS" -ge "$deadline" ]; then return 1; fi
+        sleep 0.1
+    done
+}
+
+# end PID...: TERM to their groups, KILL to what is still there 20 s later.
+end() {
+    local pid deadline=$((SECONDS + 20))
+    for pid in "$@"; do kill -TERM -- "-$pid" 2>/dev/null || true; done
+    for pid in "$@"; do
+        while kill -0 -- "-$pid" 2>/dev/null && [ "$SECONDS" -lt "$deadline" ]; do sleep 0.1; done
+        kill -KILL -- "-$pid" 2>/dev/null || true
+        wait "$pid" 2>/dev/null || true
+    done
+}
+
+# end_all: for a trap on EXIT.
+end_all() {
+    if [ ${#STARTED[@]} -gt 0 ]; then end "${STARTED[@]}"; fi
+    STARTED=()
+}

@@ -1,0 +1,42 @@
+"""The goods of the shop, the same in every run."""
+
+import random
+import sqlite3
+
+ITEMS = 1200
+WORDS = (
+    "red blue green small large light heavy round flat warm cold dry soft hard old new "
+    "lamp chair table shelf cup plate bowl spoon knife coat hat glove boot scarf bag box"
+).split()
+
+
+def items() -> list[dict]:
+    """All goods, with their attributes as the text that an older system left behind."""
+    chance = random.Random(2)
+    goods = []
+    for number in range(ITEMS):
+        attributes = ";".join(
+            f"{word}-{size}={chance.randrange(1, 5000) / 100}"
+            for word in chance.sample(WORDS, 30)
+            for size in range(6)
+        )
+        goods.append(
+            {
+                "id": number,
+                "name": " ".join(chance.sample(WORDS, 3)),
+                "price": chance.randrange(100, 90_000) / 100,
+                "attributes": attributes,
+            }
+        )
+    return goods
+
+
+def write_database(path: str) -> None:
+    """Creates the database. The table has no index on `sku`, so each look-up reads all of it."""
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE item (sku TEXT, name TEXT, price REAL, attributes TEXT)")
+        connection.executemany(
+            "INSERT INTO item VALUES (?, ?, ?, ?)",
+            [(f"sku-{item['id']}", item["name"], item["price"], item["attributes"]) for item in items()],
+        )
+    connection.close()
