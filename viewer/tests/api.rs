@@ -1,5 +1,7 @@
 //! What the JSON API says about profiles and traces that were sent to the running program.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod common;
 
 use common::{PERIOD, Server, export, failed, gzip, profile, request, span, with_attribute};

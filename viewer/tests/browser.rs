@@ -1,5 +1,7 @@
 //! The pages in a real browser, with data of a small shop. Skipped, with a reason, where there is no browser.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod common;
 
 use std::path::{Path, PathBuf};

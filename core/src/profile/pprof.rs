@@ -504,6 +504,20 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_that_would_go_over_the_limit_starts_the_next_profile() {
+        let long = |i: usize| frame(&format!("{i}{}", "x".repeat(1_000)), &"y".repeat(500), 1, 1);
+        let window = Window {
+            frames: (0..20).map(long).collect(),
+            stacks: (0..20).map(|i| [i].into()).collect(),
+            samples: (0..20).map(|i| sample(i, None, 0, 1)).collect(),
+            ..window()
+        };
+        let options = EncodeOptions { max_bytes: 5_000, ..EncodeOptions::default() };
+        let sizes: Vec<_> = encode(&window, &options).iter().map(|one| unzipped(&one.body).len()).collect();
+        assert!(sizes.len() < 10 && sizes.iter().all(|size| *size <= 5_000), "{sizes:?}");
+    }
+
+    #[test]
     fn go_tool_pprof_reads_a_profile() {
         if Command::new("go").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
             println!("skipped: `go` is not on PATH");

@@ -224,24 +224,20 @@ mod tests {
 
         /// Stats whose sums were checked.
         fn stats(&self) -> Stats {
-            checked(&self.counters)
+            let stats = self.counters.snapshot();
+            let mut sum = Tally::default();
+            for part in
+                [stats.queued, stats.uploaded, stats.refused, stats.dropped_queue, stats.dropped_old, stats.discarded]
+            {
+                sum += part;
+            }
+            assert_eq!(stats.encoded, sum, "{stats:?}");
+            stats
         }
 
         fn warnings(&self) -> String {
             self.messages.take().into_iter().map(|message| message.text + "\n").collect()
         }
-    }
-
-    fn checked(counters: &Counters) -> Stats {
-        let stats = counters.snapshot();
-        let mut sum = Tally::default();
-        for part in
-            [stats.queued, stats.uploaded, stats.refused, stats.dropped_queue, stats.dropped_old, stats.discarded]
-        {
-            sum += part;
-        }
-        assert_eq!(stats.encoded, sum, "{stats:?}");
-        stats
     }
 
     fn impatient() -> Limits {
@@ -252,11 +248,14 @@ mod tests {
         Tally { samples, weight }
     }
 
-    /// A profile of two samples of 40 and 60.
+    /// A profile with halves of 40 and 60, each of two stacks.
     fn profile() -> Encoded {
         let sample = |value| Sample { location_id: Vec::new(), value: vec![value], label: Vec::new() };
-        let profile =
-            Profile { sample: vec![sample(40), sample(60)], string_table: vec![String::new()], ..Profile::default() };
+        let profile = Profile {
+            sample: vec![sample(10), sample(30), sample(25), sample(35)],
+            string_table: vec![String::new()],
+            ..Profile::default()
+        };
         Encoded {
             profile_type: ProfileType::process_cpu(1),
             start_unix_nanos: 77,
@@ -432,10 +431,11 @@ mod tests {
         let server = Server::start([answer(200, ""), answer(503, "")]);
         let running = Running::start(&config(&server.address), Limits::default());
         running.uploader.send(vec![profile(), profile()]);
-        running.uploader.stop(LONG);
-        let stats = checked(&running.counters);
+        assert!(running.uploader.stop(LONG));
+        let stats = running.stats();
         assert_eq!((stats.uploaded, stats.dropped_queue), (tally(2, 100), tally(2, 100)));
         assert_eq!(server.so_far().len(), 2);
+        assert!(running.uploader.stop(LONG), "a second time is nothing");
     }
 
     #[test]
@@ -447,9 +447,9 @@ mod tests {
         assert!(!running.uploader.flush(Duration::ZERO));
         server.request();
         let start = Instant::now();
-        running.uploader.stop(Duration::from_millis(50));
+        assert!(!running.uploader.stop(Duration::from_millis(50)));
         assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
-        let stats = checked(&running.counters);
+        let stats = running.stats();
         assert_eq!((stats.dropped_queue, stats.queued), (tally(4, 200), Tally::default()));
     }
 
@@ -514,7 +514,7 @@ mod tests {
         assert!(running.uploader.flush(Duration::ZERO));
         let stats = running.stats();
         assert_eq!((stats.encoded, stats.discarded), (tally(2, 100), tally(2, 100)));
-        running.uploader.stop(Duration::ZERO);
+        assert!(running.uploader.stop(Duration::ZERO));
     }
 
     #[test]
@@ -522,17 +522,17 @@ mod tests {
         let folder = tempfile::tempdir().expect("temporary folder");
         let running = Running::start(&config(&format!("file://{}", folder.path().display())), impatient());
         running.uploader.send(vec![profile()]);
-        running.uploader.stop(LONG);
+        assert!(running.uploader.stop(LONG));
         let files: Vec<_> = fs::read_dir(folder.path()).expect("folder").flatten().collect();
         assert_eq!(files.len(), 1);
         assert_eq!(fs::read(files[0].path()).expect("file"), profile().body);
-        assert_eq!(checked(&running.counters).uploaded, tally(2, 100));
+        assert_eq!(running.stats().uploaded, tally(2, 100));
     }
 
     #[test]
     fn what_is_sent_after_the_end_is_counted_as_dropped() {
         let running = Running::start(&config("http://127.0.0.1:9"), impatient());
-        running.uploader.shared.end();
+        assert!(running.uploader.stop(LONG));
         running.uploader.send(vec![profile()]);
         assert!(running.uploader.flush(LONG));
         assert_eq!(running.stats().dropped_queue, tally(2, 100));

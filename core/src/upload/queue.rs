@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(queue.add(profile(5, 70), now), Tally { samples: 2, weight: 2 + 3 });
         assert_eq!(weights(&mut queue), [4, 5]);
         assert_eq!(queue.add(profile(6, 101), now), Tally { samples: 1, weight: 6 });
-        assert!(queue.items.is_empty());
+        assert!(queue.take(u64::MAX).is_none());
         assert_eq!(queue.add(profile(7, 100), now), Tally::default());
     }
 

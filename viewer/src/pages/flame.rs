@@ -25,7 +25,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
     let detail = detail.as_ref();
     let title = title(&selection, detail);
     let body = html! {
-        div.title { h1 { (title) span.aside { (selection.sentence()) } } }
+        div.title { h1 { (title) span.aside { (aside(&selection, &title)) } } }
         @if let Some(detail) = detail { (of_span(detail)) }
         p.sums {
             b { (value(top.total_ns, &top.unit)) } @if selection.kind == CPU { " CPU" } ", " b { (counted(top.samples, "sample")) }
@@ -33,7 +33,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
         (few(&selection, detail, top.samples))
         @if top.samples > 0 {
             (tools(&selection, by_line))
-            div.flame {
+            div.split {
                 (graph(&selection, &top, by_line))
                 (table(&top))
             }
@@ -53,6 +53,16 @@ fn title(selection: &Selection, detail: Option<&SpanDetail>) -> String {
             (None, None, Side::Any) => selection.service.clone().unwrap_or_else(|| "Everything".into()),
         }
     })
+}
+
+/// The selection in words, without what the title says already.
+fn aside(selection: &Selection, title: &str) -> String {
+    let sentence = selection.sentence();
+    sentence
+        .strip_prefix(title)
+        .map_or(sentence.clone(), |rest| {
+            rest.trim_start_matches([' ', ',']).to_owned()
+        })
 }
 
 fn way(selection: &Selection, detail: Option<&SpanDetail>) -> Vec<(String, String)> {
@@ -170,7 +180,7 @@ fn graph(selection: &Selection, top: &Top, by_line: bool) -> Markup {
                     p.state { "The graph is drawn by a script. Without it, read the table or the " a href=(selection.link("/flame.svg")) { "SVG" } "." }
                 }
             }
-            p.aside.script { "Width: share of all samples. Colour: the darker, the more of it the function burns itself. Click or Enter zooms, Escape goes back, arrow keys walk." }
+            p.aside.script { "Width: share of all samples. Colour: the stronger, the more of it the function burns itself. Click or Enter zooms, Escape goes back, arrow keys walk." }
         }
     }
 }
@@ -186,10 +196,10 @@ fn table(top: &Top) -> Markup {
                             tr {
                                 th scope="row" title={ (function.function) "\n" (function.file) } {
                                     a.function href={ "#q=" (crate::params::encode(&function.function)) } { (function.function) }
-                                    @if !function.file.is_empty() { span.file { (function.file) } }
+                                    @if !function.file.is_empty() { span.file { bdi { (function.file) } } }
                                 }
                                 td.n { (value(function.own_ns, &top.unit)) }
-                                td.n { (percent(function.share)) " " span.error { (format::error(function.error)) } }
+                                td.n { @if function.own_ns > 0 { (percent(function.share)) " " span.error { (format::error(function.error)) } } }
                                 td.n { (value(function.total_ns, &top.unit)) }
                                 td.n { (percent(share(function.total_ns, top.total_ns))) }
                             }

@@ -140,7 +140,7 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
                         td.bar { (layout::bar(share(names.outside.cpu_ns, all))) }
                         td {} td {}
                         td.n { (number(names.outside.samples)) }
-                        td {} td { a.flame href=(outside.link("/flame")) { "flame graph" } }
+                        td {} td.go { a.flame href=(outside.link("/flame")) { "flame graph" } }
                     }
                 }
             }
@@ -172,12 +172,12 @@ fn row(name: &SpanName, selection: &Selection, all: i64) -> Markup {
             }
             td.n { @match name.cpu_per_wall() { Some(ratio) => (percent(ratio)), None => (layout::known(None, number)) } }
             td.n { (number(name.samples)) }
-            td.words {
+            td.short {
                 @if let Some(hottest) = &name.hottest {
                     code title=(hottest.file) { (hottest.function) } " " span.error { (percent(hottest.share)) }
                 }
             }
-            td { @if name.samples > 0 { a.flame href=(selection.link("/flame")) { "flame graph" } } }
+            td.go { @if name.samples > 0 { a.flame href=(selection.link("/flame")) { "flame graph" } } }
         }
     }
 }

@@ -46,7 +46,7 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Markup, ShowError> {
         }
         (waterfall(&trace))
         p.aside {
-            span.legend-wall {} " wall time  " span.legend-cpu {} " part of it that the span itself was on a CPU"
+            span.legend-wall {} " wall time  " span.legend-cpu {} " part of it that the span itself was on a CPU, wherever in it that was"
         }
     };
     let mut way = Vec::new();
@@ -64,7 +64,7 @@ fn waterfall(trace: &Trace) -> Markup {
         div.scroll {
             table.waterfall {
                 thead { tr {
-                    th { "span" } th { "service" } th.time { "0" span { (layout::time(trace.wall_ns)) } } th.n { "wall" } th.n { "own CPU" }
+                    th { "span" } th { "service" } th.time { div.scale { span { "0" } span { (layout::time(trace.wall_ns)) } } } th.n { "wall" } th.n { "own CPU" }
                     th.n { "inclusive CPU" } th.n { "samples" } th {}
                 } }
                 tbody { @for span in trace.spans.iter().take(MOST_ROWS) { (row(trace, span)) } }
@@ -98,7 +98,7 @@ fn row(trace: &Trace, span: &TraceSpan) -> Markup {
             td.n { (cpu(span.own_cpu_ns)) }
             td.n { (cpu(span.inclusive_cpu_ns)) }
             td.n { (number(span.samples)) }
-            td { @if span.samples > 0 { a.flame href=(flame) { "flame graph" } } }
+            td.go { @if span.samples > 0 { a.flame href=(flame) { "flame graph" } } }
         }
     }
 }

@@ -78,13 +78,13 @@ fn table(traces: &[TraceRow]) -> Markup {
                                     span title={ (start / clock::MILLISECOND) " Unix ms" } { (clock_time(start)) }
                                 }
                             }
-                            td.words { (trace.root_name) }
+                            td.short { (trace.root_name) }
                             td.n { (layout::time(trace.span_wall_ns)) }
                             td.n { (layout::time(trace.wall_ns)) }
                             td.bar { (layout::bar(share(trace.wall_ns.unwrap_or(0), longest))) }
                             td.n { (layout::time(trace.cpu_ns)) }
                             td.n { (number(i64::try_from(trace.spans).unwrap_or(i64::MAX))) }
-                            td {
+                            td.go {
                                 @if trace.cpu_ns.is_some_and(|cpu| cpu > 0) {
                                     a.flame href=(Selection::of_trace(trace.trace).link("/flame")) { "flame graph" }
                                 }

@@ -1,6 +1,11 @@
 //! What the tests of the running program share: the program, a client, a profile and spans to send it.
 
-#![allow(dead_code, reason = "each test file uses a part of it")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    reason = "each test file uses a part of it"
+)]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
