@@ -237,7 +237,7 @@ fn from_environment(py: Python<'_>) -> PyResult<Config> {
     let environ = py.import("os")?.getattr("environ")?;
     let lookup = |name: &str| environ.call_method1("get", (name,)).ok()?.extract::<String>().ok();
     let mut config = Config::from_environment(lookup).map_err(|error| to_python(&error))?;
-    let version = py.version_str();
+    let version = Python::version_str();
     let version = version.split_whitespace().next().unwrap_or_default().to_owned();
     config.spy = "spanprof-python".to_owned();
     config.runtime = ("cpython".to_owned(), version);
