@@ -255,6 +255,7 @@ fn downloads_hold_the_same_samples() {
     assert_eq!((merged.period, merged.location.len()), (PERIOD, 4));
     let svg = server.get(&format!("/flame.svg?{query}"));
     assert_eq!((svg.status, svg.kind.as_str()), (200, "image/svg+xml"));
+    assert!(svg.headers["content-security-policy"].ends_with("sandbox allow-scripts allow-modals"));
     assert!(svg.text().contains("<svg") && svg.text().contains("sum (30 ms"), "{}", &svg.text()[..400]);
 }
 

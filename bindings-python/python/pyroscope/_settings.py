@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import logging
+import os
 import warnings
 from typing import Any, Callable, Dict, Set
 
@@ -141,14 +142,13 @@ def has_tag(name: str) -> bool:
 
 @functools.lru_cache(maxsize=1)
 def _look_for_others() -> None:
-    """Grafana's packages hold modules of the same names: who has both may get either."""
-    from importlib import metadata
+    """Grafana's package holds a module of the same name: who installed it after ours has its files in ours.
 
-    try:
-        metadata.version("pyroscope-io")
-    except metadata.PackageNotFoundError:
-        return
-    LOGGER.warning(
-        "the package pyroscope-io is installed beside pyroscope-otel and has modules of the same names; "
-        "run: pip uninstall pyroscope-io && pip install --force-reinstall --no-deps pyroscope-otel"
-    )
+    Its folder is looked for beside us, as importlib.metadata would take 30 ms to load.
+    """
+    site = os.path.dirname(os.path.dirname(__file__))
+    if any(name.startswith("pyroscope_io-") for name in os.listdir(site)):
+        LOGGER.warning(
+            "the package pyroscope-io is installed beside pyroscope-otel and has a module of the same name; "
+            "run: pip uninstall pyroscope-io && pip install --force-reinstall --no-deps pyroscope-otel"
+        )

@@ -58,11 +58,7 @@ fn title(selection: &Selection, detail: Option<&SpanDetail>) -> String {
 /// The selection in words, without what the title says already.
 fn aside(selection: &Selection, title: &str) -> String {
     let sentence = selection.sentence();
-    sentence
-        .strip_prefix(title)
-        .map_or(sentence.clone(), |rest| {
-            rest.trim_start_matches([' ', ',']).to_owned()
-        })
+    sentence.strip_prefix(title).map_or(sentence.clone(), |rest| rest.trim_start_matches([' ', ',']).to_owned())
 }
 
 fn way(selection: &Selection, detail: Option<&SpanDetail>) -> Vec<(String, String)> {

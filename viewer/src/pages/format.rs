@@ -3,7 +3,6 @@
 use crate::clock::{self, SECOND};
 
 /// A length of time: `1.23 s`, `42.0 ms`, `310 µs`, `12 min`.
-#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(super) fn time(ns: i64) -> String {
     match ns {
         0 => "0".into(),
@@ -17,7 +16,6 @@ pub(super) fn time(ns: i64) -> String {
 }
 
 /// A value in the unit of its profile type.
-#[expect(clippy::cast_precision_loss, reason = "three digits are shown")]
 pub(super) fn value(value: i64, unit: &str) -> String {
     match unit {
         "nanoseconds" => time(value),

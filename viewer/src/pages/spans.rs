@@ -183,7 +183,7 @@ fn row(name: &SpanName, selection: &Selection, all: i64) -> Markup {
 }
 
 /// n samples are √n uncertain.
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, reason = "three digits are shown")]
+#[expect(clippy::cast_possible_truncation, reason = "three digits are shown")]
 fn error(value: i64, samples: i64) -> i64 {
     (value as f64 / (samples.max(1) as f64).sqrt()) as i64
 }

@@ -5,10 +5,12 @@
 
 mod body;
 mod bounds;
+mod labels;
 mod otlp_traces;
 mod pprof;
 mod push;
 mod refusal;
+mod sample_types;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -159,9 +159,12 @@ fn row(span: OtlpSpan, service: &str, (oldest, newest): (i64, i64)) -> Result<Sp
     let parent = SpanId::from_bytes(&span.parent_span_id);
     let start = i64::try_from(span.start_time_unix_nano).map_err(|_| invalid("the start is beyond the year 2262"))?;
     let end = i64::try_from(span.end_time_unix_nano).map_err(|_| invalid("the end is beyond the year 2262"))?;
-    if start < oldest || start > newest {
-        let side = if start < oldest { "older than what is kept (--retain)" } else { "ahead of this machine's clock" };
-        return Err(Refusal::new(Reason::Time, format!("span {name:?} starts at {start} ns, which is {side}")));
+    // A clock that was set back in between must not make a negative length.
+    let end = end.max(start);
+    // A span that took longer than anything is kept is as new as its end.
+    if end < oldest || start > newest {
+        let side = if end < oldest { "older than what is kept (--retain)" } else { "ahead of this machine's clock" };
+        return Err(Refusal::new(Reason::Time, format!("span {name:?} from {start} to {end} ns is {side}")));
     }
     let root = if parent.is_none() {
         Some(true)
@@ -179,8 +182,7 @@ fn row(span: OtlpSpan, service: &str, (oldest, newest): (i64, i64)) -> Result<Sp
         service: service.into(),
         name,
         start,
-        // A clock that was set back in between must not make a negative length.
-        duration: end.saturating_sub(start).max(0),
+        duration: end.saturating_sub(start),
         status,
         root,
         profiled,

@@ -7,14 +7,15 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use prost::Message as _;
-use spanprof_core::wire::pprof::{Label, Line, Location, Profile as Pprof, ValueType};
-use spanprof_core::wire::push::LabelPair;
+use spanprof_core::wire::pprof::{Label, Line, Location, Profile as Pprof};
 
 use super::body::{self, too_large};
 use super::bounds::{self, Inside};
-use super::refusal::{Reason, Refusal};
+use super::labels::{Labels, check_labels};
+use super::refusal::{Reason, Refusal, invalid};
+use super::sample_types::sample_types;
 use crate::ids::{SpanId, TraceId};
-use crate::store::{Function, Kind, Part, Profile, Sample, StackNode};
+use crate::store::{Function, Part, Profile, Sample, StackNode};
 
 /// The largest profile that is taken, unpacked; profilers split theirs at a tenth of it.
 const MOST_BYTES: usize = 16 << 20;
@@ -22,51 +23,6 @@ const MOST_BYTES: usize = 16 << 20;
 const ENTRIES: Inside = Inside::Fields(&[(2, Inside::Flat), (4, Inside::Flat)]);
 /// Frames of a stack; of deeper ones the leaf end is kept.
 const MOST_FRAMES: usize = 1_000;
-/// Labels of a series and the longest of their names and values, as in Pyroscope.
-const MOST_LABELS: usize = 30;
-const LONGEST_NAME: usize = 1_024;
-const LONGEST_VALUE: usize = 2_048;
-
-/// The labels of a pushed series.
-#[derive(Debug)]
-pub(super) struct Labels {
-    all: BTreeMap<String, String>,
-    kind: String,
-    service: String,
-}
-
-impl Labels {
-    /// Checks the labels; `__name__` must be there.
-    pub(super) fn read(pairs: &[LabelPair]) -> Result<Self, Refusal> {
-        let mut all: BTreeMap<_, _> = pairs.iter().map(|pair| (pair.name.clone(), pair.value.clone())).collect();
-        check_labels(&all)?;
-        let kind = all.get("__name__").filter(|name| !name.is_empty()).cloned();
-        let kind = kind
-            .ok_or_else(|| invalid("the label __name__ is missing; it says what was measured, such as process_cpu"))?;
-        // What Pyroscope calls it; the pages show it under this name.
-        let service = all.entry("service_name".into()).or_insert_with(|| "unknown_service".into()).clone();
-        Ok(Self { all, kind, service })
-    }
-}
-
-fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
-    if labels.len() > MOST_LABELS {
-        return Err(invalid(format!("there are {} labels and at most {MOST_LABELS} are taken", labels.len())));
-    }
-    for (name, value) in labels {
-        if name.is_empty() || name.len() > LONGEST_NAME || value.len() > LONGEST_VALUE {
-            let name: String = name.chars().take(60).collect();
-            return Err(invalid(format!(
-                "label {name:?}: names have 1 to {LONGEST_NAME} bytes, values at most {LONGEST_VALUE}"
-            )));
-        }
-    }
-    Ok(())
-}
-
-fn invalid(message: impl Into<String>) -> Refusal {
-    Refusal::new(Reason::Invalid, message)
-}
 
 /// Decodes and checks a profile, plain or gzip, that must start within `times`.
 pub(super) fn read(raw: &[u8], labels: &Labels, times: (i64, i64)) -> Result<Profile, Refusal> {
@@ -126,12 +82,12 @@ impl<'a> Reader<'a> {
         };
         let mut numbers = HashMap::with_capacity(pprof.function.len());
         for function in &pprof.function {
-            let mut name = reader.string(function.name, "a function's name")?;
+            let mut name = string(pprof, function.name, "a function's name")?;
             if name.is_empty() {
-                name = reader.string(function.system_name, "a function's system name")?;
+                name = string(pprof, function.system_name, "a function's system name")?;
             }
             let name = if name.is_empty() { "(no name)" } else { name };
-            let file = reader.string(function.filename, "a function's file")?;
+            let file = string(pprof, function.filename, "a function's file")?;
             if function.id == 0 || numbers.insert(function.id, reader.functions.len()).is_some() {
                 return Err(invalid(format!("the profile has function id {} twice, or it is 0", function.id)));
             }
@@ -144,17 +100,6 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(reader)
-    }
-
-    fn string(&self, index: i64, what: &str) -> Result<&'a str, Refusal> {
-        // A profile without any string is allowed to say 0.
-        if index == 0 {
-            return Ok("");
-        }
-        let found = usize::try_from(index).ok().and_then(|index| self.pprof.string_table.get(index));
-        found.map(String::as_str).ok_or_else(|| {
-            invalid(format!("{what} is string {index}, and the profile has {} strings", self.pprof.string_table.len()))
-        })
     }
 
     fn frames(&mut self, location: &Location, numbers: &HashMap<u64, usize>) -> Result<Vec<(usize, i64)>, Refusal> {
@@ -172,7 +117,7 @@ impl<'a> Reader<'a> {
             return Err(invalid(format!("location {} has neither a line nor an address", location.id)));
         }
         let mapping = self.pprof.mapping.iter().find(|mapping| mapping.id == location.mapping_id);
-        let file = mapping.map_or(Ok(""), |mapping| self.string(mapping.filename, "a mapping's file"))?;
+        let file = mapping.map_or(Ok(""), |mapping| string(self.pprof, mapping.filename, "a mapping's file"))?;
         self.functions.push(Function { name: format!("{:#x}", location.address), file: file.into() });
         Ok(vec![(self.functions.len() - 1, 0)])
     }
@@ -184,7 +129,7 @@ impl<'a> Reader<'a> {
                 if time < oldest { "older than what is kept (--retain)" } else { "ahead of this machine's clock" };
             return Err(Refusal::new(Reason::Time, format!("the profile starts at {time} ns, which is {side}")));
         }
-        let kinds = self.kinds(labels)?;
+        let kinds = sample_types(self.pprof, &labels.kind)?;
         let mut label_sets = Vec::new();
         let mut series_numbers = HashMap::new();
         let mut said: HashMap<&'a [Label], Said> = HashMap::new();
@@ -290,8 +235,8 @@ impl<'a> Reader<'a> {
         let mut all = labels.all.clone();
         let (mut span, mut trace) = (None, None);
         for label in sample {
-            let key = self.string(label.key, "a label's name")?;
-            let value = self.string(label.str, "a label's value")?;
+            let key = string(self.pprof, label.key, "a label's name")?;
+            let value = string(self.pprof, label.str, "a label's value")?;
             match key {
                 // Numeric labels are none of a series.
                 _ if value.is_empty() => {}
@@ -318,61 +263,14 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// A sample type, and how its values are counted in samples.
-struct Counted {
-    kind: Kind,
-    period: i64,
-    count: Count,
-}
-
-enum Count {
-    /// Another value of the sample says it.
-    Value(usize),
-    /// The value is a multiple of the period.
-    Periods(i64),
-    /// Nothing says it, so a row is one.
-    One,
-}
-
-impl Counted {
-    fn count(&self, value: i64, values: &[i64]) -> i64 {
-        match self.count {
-            Count::Value(index) => values[index].max(1),
-            Count::Periods(period) => (value.saturating_add(period / 2) / period).max(1),
-            Count::One => 1,
-        }
+/// A string of the table; `what` is named in the refusal.
+pub(super) fn string<'a>(pprof: &'a Pprof, index: i64, what: &str) -> Result<&'a str, Refusal> {
+    // A profile without any string is allowed to say 0.
+    if index == 0 {
+        return Ok("");
     }
-}
-
-impl Reader<'_> {
-    fn kinds(&self, labels: &Labels) -> Result<Vec<Counted>, Refusal> {
-        let pprof = self.pprof;
-        let text = |value: &ValueType| {
-            Ok::<_, Refusal>((self.string(value.r#type, "a sample type")?, self.string(value.unit, "a unit")?))
-        };
-        let types = pprof.sample_type.iter().map(text).collect::<Result<Vec<_>, _>>()?;
-        if types.is_empty() {
-            return Err(invalid("the profile has no sample type"));
-        }
-        let (period_type, period_unit) = pprof.period_type.as_ref().map_or(Ok(("", "")), text)?;
-        let default = self.string(pprof.default_sample_type, "the default sample type")?;
-        // pprof's convention: the last sample type is the one to show where none is named.
-        let main = types.iter().position(|(name, _)| *name == default).unwrap_or(types.len() - 1);
-        let counter = types.iter().position(|(name, unit)| *name == "samples" && *unit == "count");
-        let counted = types.iter().enumerate().map(|(index, (name, unit))| Counted {
-            kind: Kind {
-                name: labels.kind.clone(),
-                text: [&labels.kind, *name, *unit, period_type, period_unit].join(":"),
-                unit: (*unit).into(),
-                main: index == main,
-            },
-            period: if *unit == period_unit { pprof.period.max(0) } else { 0 },
-            count: match counter {
-                Some(counter) => Count::Value(counter),
-                None if *unit == period_unit && pprof.period > 0 => Count::Periods(pprof.period),
-                None => Count::One,
-            },
-        });
-        Ok(counted.collect())
-    }
+    let found = usize::try_from(index).ok().and_then(|index| pprof.string_table.get(index));
+    found.map(String::as_str).ok_or_else(|| {
+        invalid(format!("{what} is string {index}, and the profile has {} strings", pprof.string_table.len()))
+    })
 }

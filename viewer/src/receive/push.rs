@@ -17,7 +17,8 @@ use spanprof_core::wire::push::{LabelPair, PushRequest, RawProfileSeries, RawSam
 use super::Receiver;
 use super::body::{self, Format};
 use super::bounds::{self, Inside};
-use super::pprof::{self, Labels};
+use super::labels::Labels;
+use super::pprof;
 use super::refusal::{Reason, Refusal};
 
 const PROTOBUF: &[&str] = &["application/proto", "application/protobuf", "application/x-protobuf"];

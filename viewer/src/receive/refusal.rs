@@ -71,6 +71,11 @@ impl Refusal {
     }
 }
 
+/// Refuses what does not decode, or says what cannot be.
+pub(super) fn invalid(message: impl Into<String>) -> Refusal {
+    Refusal::new(Reason::Invalid, message)
+}
+
 /// How often something was refused, and what was said the last time.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(crate) struct RefusalCount {

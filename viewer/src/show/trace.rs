@@ -55,12 +55,20 @@ pub(crate) struct TraceSpan {
 impl Shown {
     /// A trace by its id.
     pub(crate) fn trace(&self, trace: TraceId) -> Result<Trace, ShowError> {
+        self.trace_of(trace, &mut HashMap::new())
+    }
+
+    /// The same; `sampling` remembers what was asked about services for the next trace.
+    pub(super) fn trace_of(
+        &self,
+        trace: TraceId,
+        sampling: &mut HashMap<String, Sampling>,
+    ) -> Result<Trace, ShowError> {
         let stored = self.store.trace(trace)?;
         if stored.is_empty() {
             let kept = crate::selection::since_text(self.retain);
             return Err(ShowError::NotFound(format!("There is no trace {trace} here; traces are kept for {kept}.")));
         }
-        let mut sampling = HashMap::new();
         for span in &stored {
             if !sampling.contains_key(&span.span.service) {
                 sampling.insert(span.span.service.clone(), self.store.sampling(&span.span.service)?);

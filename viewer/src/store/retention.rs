@@ -65,14 +65,14 @@ fn forget_a_step(inner: &mut Inner) -> rusqlite::Result<(usize, usize)> {
             found => found,
         }
     };
-    let oldest = cut("profiles", "time")?.min(cut("spans", "start")?);
+    let oldest = cut("profiles", "time")?.min(cut("spans", "start + duration")?);
     if oldest == i64::MAX { Ok((0, 0)) } else { forget(inner, oldest) }
 }
 
 /// Drops what is older than `oldest`, and names that nothing refers to any more.
 fn forget(inner: &mut Inner, oldest: i64) -> rusqlite::Result<(usize, usize)> {
     let transaction = inner.connection.transaction()?;
-    let spans = transaction.execute("DELETE FROM spans WHERE start < ?1", params![oldest])?;
+    let spans = transaction.execute("DELETE FROM spans WHERE start + duration < ?1", params![oldest])?;
     let profiles = transaction.execute("DELETE FROM profiles WHERE time < ?1", params![oldest])?;
     if profiles > 0 {
         for table in ["samples", "span_sums"] {

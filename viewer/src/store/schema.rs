@@ -53,7 +53,7 @@ const TABLES: &str = "
         attributes TEXT NOT NULL, PRIMARY KEY (trace, span)) WITHOUT ROWID;
     CREATE INDEX spans_by_span ON spans (span);
     CREATE INDEX spans_by_name ON spans (service, name, start);
-    CREATE INDEX spans_by_time ON spans (start);
+    CREATE INDEX spans_by_time ON spans (start + duration);
 ";
 
 /// Makes the tables, or checks that they are ours.

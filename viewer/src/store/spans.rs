@@ -77,7 +77,7 @@ impl Store {
         let mut statement = inner.connection.prepare_cached(&format!(
             "SELECT strings.text, s.duration, s.status = {}, NOT {IS_CHILD}
              FROM spans s JOIN strings ON strings.id = s.name
-             WHERE s.service = (SELECT id FROM strings WHERE text = ?1) AND s.start BETWEEN ?2 AND ?3
+             WHERE s.service = (SELECT id FROM strings WHERE text = ?1) AND s.start + s.duration >= ?2 AND s.start <= ?3
              ORDER BY s.name, s.duration",
             Status::Error.to_column()
         ))?;
@@ -181,7 +181,7 @@ impl Store {
         let mut statement = inner.connection.prepare_cached(&format!(
             "SELECT trace, wall, {cpu} AS cpu FROM (
                  SELECT trace, max(duration) AS wall FROM spans
-                 WHERE service = (SELECT id FROM strings WHERE text = ?1) AND name {named} AND start BETWEEN ?3 AND ?4
+                 WHERE service = (SELECT id FROM strings WHERE text = ?1) AND name {named} AND start + duration >= ?3 AND start <= ?4
                  GROUP BY trace
                  UNION ALL
                  SELECT DISTINCT trace, NULL FROM sampled_spans
