@@ -41,11 +41,14 @@ const BYTES_PER_SAMPLE: usize = 64 * 1024;
 const NATIVE_THREAD: u64 = 0xFF_FFFF;
 const NO_PYTHON_FRAME: u64 = 0xFF_FFFE;
 const NO_SLOT: u64 = 0xFF_FFFD;
+const UNREADABLE: u64 = 0xFF_FFFC;
 
 /// The word of a thread that never ran Python.
 pub(crate) const NATIVE_THREAD_WORD: u64 = NATIVE_THREAD << 32;
 /// The word of a thread that the interpreter knows and that runs no Python function.
 pub(crate) const NO_PYTHON_FRAME_WORD: u64 = NO_PYTHON_FRAME << 32;
+/// The word of a stack that could not be read, see [`unwind`](crate::unwind).
+pub(crate) const UNREADABLE_WORD: u64 = UNREADABLE << 32;
 const NO_SLOT_WORD: u64 = NO_SLOT << 32;
 
 /// What lines frames carry: the setting `line_no`.
@@ -375,6 +378,7 @@ impl Resolver {
             NATIVE_THREAD => return named("(native thread)"),
             NO_PYTHON_FRAME => return named("(no Python frame)"),
             NO_SLOT => return named("(too many functions)"),
+            UNREADABLE => return named("(unreadable stack)"),
             _ => {}
         }
         let generation = word >> 56;

@@ -40,8 +40,11 @@ pub(crate) struct FrameLayout {
     pub(crate) previous: usize,
     /// `prev_instr` (the unit before the next one), from 3.13 `instr_ptr` (the current one).
     pub(crate) instr: usize,
-    /// The byte that tells the first frame of an interpreter loop: `is_entry` in 3.11, `owner` in 3.12.
-    pub(crate) entry_flag: usize,
+    /// The aligned word with the byte that tells the first frame of an interpreter loop: `is_entry` in 3.11, `owner` in
+    /// 3.12.
+    pub(crate) entry_word: usize,
+    /// How far right the byte is in it.
+    pub(crate) entry_shift: u32,
     /// Its value there.
     pub(crate) entry_value: u8,
     /// Whether such a frame is a shim without code of the program.
@@ -88,7 +91,15 @@ const NO_MONITORING_EVENTS: u32 = 0x0200_0000;
 static V3_11: Layout = Layout {
     entry: Entry::CFrame { tstate_cframe: 56, current_frame: 8, previous: 16 },
     tstate_context: 224,
-    frame: FrameLayout { code: 32, previous: 48, instr: 56, entry_flag: 68, entry_value: 1, entry_is_shim: false },
+    frame: FrameLayout {
+        code: 32,
+        previous: 48,
+        instr: 56,
+        entry_word: 64, // is_entry at 68
+        entry_shift: 32,
+        entry_value: 1,
+        entry_is_shim: false,
+    },
     code: CodeLayout {
         flags: 48,
         internal: 0,
@@ -111,7 +122,8 @@ static V3_12: Layout = Layout {
         code: 0,
         previous: 8,
         instr: 56,
-        entry_flag: 70,
+        entry_word: 64, // owner at 70
+        entry_shift: 48,
         entry_value: OWNED_BY_CSTACK,
         entry_is_shim: true,
     },

@@ -5,6 +5,9 @@ use std::ptr;
 
 use crate::hamt::Object;
 
+/// The smallest page there is: what shares one with a word that could be loaded can be loaded too.
+const PAGE: usize = 4_096;
+
 /// How a walk reads memory. [`Plain`] costs nothing, [`Guarded`] a call.
 pub(crate) trait Memory {
     /// The word at `object + offset`, `None` where nothing is mapped.
@@ -24,6 +27,12 @@ pub(crate) trait Memory {
     /// # Safety
     /// As for [`word`](Self::word), for each byte; `to` must have room.
     unsafe fn copy(object: Object, offset: usize, to: *mut u8, length: usize) -> bool;
+
+    /// Words of one object.
+    ///
+    /// # Safety
+    /// As for [`word`](Self::word), for each.
+    unsafe fn words<const N: usize>(object: Object, offsets: [usize; N]) -> Option<[u64; N]>;
 
     /// The pointer there.
     ///
@@ -54,6 +63,12 @@ impl Memory for Plain {
     }
 
     #[inline]
+    unsafe fn words<const N: usize>(object: Object, offsets: [usize; N]) -> Option<[u64; N]> {
+        // SAFETY: as above.
+        Some(offsets.map(|offset| unsafe { ptr::read(object.wrapping_add(offset).cast()) }))
+    }
+
+    #[inline]
     unsafe fn copy(object: Object, offset: usize, to: *mut u8, length: usize) -> bool {
         // SAFETY: the caller says that all of it is mapped and that `to` has room.
         unsafe { ptr::copy_nonoverlapping(object.wrapping_add(offset), to, length) };
@@ -74,6 +89,23 @@ impl Memory for Guarded {
     #[inline]
     unsafe fn half(object: Object, offset: usize) -> Option<u32> {
         spanprof_core::safe_load_u32(object.wrapping_add(offset).cast())
+    }
+
+    #[inline]
+    unsafe fn words<const N: usize>(object: Object, offsets: [usize; N]) -> Option<[u64; N]> {
+        let mut words = [0; N];
+        let mut known = usize::MAX;
+        for (word, offset) in words.iter_mut().zip(offsets) {
+            let at = object.wrapping_add(offset);
+            *word = if at.addr() / PAGE == known {
+                // SAFETY: the word before could be loaded, and lies in the same page.
+                unsafe { ptr::read(at.cast()) }
+            } else {
+                spanprof_core::safe_load(at.cast())?
+            };
+            known = at.addr() / PAGE;
+        }
+        Some(words)
     }
 
     unsafe fn copy(object: Object, offset: usize, to: *mut u8, length: usize) -> bool {

@@ -8,12 +8,12 @@
 //! Whose memory is read: the handler runs on the thread whose frames these are, so every frame of its own chain is
 //! alive, and each owns its code object. Nothing is counted, as another thread may hold the GIL.
 //!
-//! **3.11 and 3.12** publish a struct on the C stack (`tstate->cframe`) one store before its `current_frame` is
-//! written; for that instant it holds what the stack held before. Two rules make a walk safe then:
-//! 1. the first frame of the interpreter loop that is reached from `cframe->current_frame` must hang below
-//!    `cframe->previous->current_frame`; if not, the walk starts at the latter, as the new frame was not entered yet.
-//!    What is read to find that out goes through guarded loads.
-//! 2. strings and tables of code objects go through guarded loads too; a frame whose parts are not mapped is left out.
+//! **3.11 and 3.12** publish a struct on the C stack (`tstate->cframe`) some instructions before they write it; until
+//! then its `current_frame` and its `previous` are what an earlier call left there. Two rules make a walk safe:
+//! 1. a cframe is *sound* if the first frame of the interpreter loop that is reached from its `current_frame` hangs
+//!    below the `current_frame` of the cframe before it. If the newest one is not, the function that is being entered
+//!    is not on the stack yet, and the walk begins at the first cframe that is.
+//! 2. frames, and what code objects point to, are read by guarded loads. If one faults the walk ends there.
 //!
 //! 3.13 publishes frames whole: neither rule is needed.
 
@@ -26,9 +26,9 @@ use libc::ucontext_t;
 use spanprof_core::{Context, Drain, Frame, FrameWriter, Runtime, SpanRecord, TagSetId, ThreadRecord};
 
 use crate::definition_ring::Record;
-use crate::definitions::{DEFINITIONS, NATIVE_THREAD_WORD, NO_PYTHON_FRAME_WORD};
+use crate::definitions::{DEFINITIONS, NATIVE_THREAD_WORD, NO_PYTHON_FRAME_WORD, UNREADABLE_WORD};
 use crate::hamt::{Key, NodeTypes, Object, pointer_at};
-use crate::layout::{BYTES_DATA, Entry, Layout, OB_SIZE, OB_TYPE, STR_HASH, STR_LENGTH, STR_STATE};
+use crate::layout::{BYTES_DATA, Entry, FrameLayout, Layout, OB_SIZE, OB_TYPE, STR_HASH, STR_LENGTH, STR_STATE};
 use crate::memory::{Guarded, Memory, Plain};
 
 unsafe extern "C" {
@@ -36,8 +36,11 @@ unsafe extern "C" {
     fn PyGILState_GetThisThreadState() -> *const c_void;
 }
 
-/// More frames than any chain has: a bound on what a walk over old memory can cost.
+/// More frames than any stack has but one that recurses without end.
 const MAX_STEPS: usize = 20_000;
+
+/// The newest cframe may be unwritten, and what it names an old one, which names another.
+const MAX_UNSOUND: u32 = 3;
 
 /// Bits of `PyASCIIObject.state`.
 const KIND_SHIFT: u32 = 2;
@@ -184,24 +187,16 @@ impl CPython {
                 // SAFETY: as above.
                 unsafe { self.push_frames::<Plain>(frame, out) };
             }
-            Entry::CFrame { tstate_cframe, current_frame, previous } => {
-                // SAFETY: the thread state is alive and always names a live cframe.
+            Entry::CFrame { tstate_cframe, .. } => {
+                // SAFETY: the thread state is alive and names a cframe on this thread's stack.
                 let cframe = unsafe { pointer_at(tstate, tstate_cframe) };
-                if !cframe.is_null() {
+                // SAFETY: the caller enabled safe loads.
+                match unsafe { self.first_frame(cframe) } {
                     // SAFETY: as above.
-                    let newest = unsafe { pointer_at(cframe, current_frame) };
-                    // SAFETY: as above; `previous` is written before the cframe is published.
-                    let outer = unsafe { pointer_at(cframe, previous) };
-                    let below = if outer.is_null() {
-                        ptr::null()
-                    } else {
-                        // SAFETY: a cframe's previous one is alive, and its frame was written long ago.
-                        unsafe { pointer_at(outer, current_frame) }
-                    };
-                    // SAFETY: guarded loads are enabled.
-                    let whole = outer.is_null() || unsafe { self.hangs_below(newest, below) };
-                    // SAFETY: the chain is this thread's own, by the rule above.
-                    unsafe { self.push_frames::<Guarded>(if whole { newest } else { below }, out) };
+                    Some(frame) => unsafe { self.push_frames::<Guarded>(frame, out) },
+                    None => {
+                        out.push(UNREADABLE_WORD);
+                    }
                 }
             }
         }
@@ -210,95 +205,126 @@ impl CPython {
         }
     }
 
-    /// Whether the interpreter loop that `frame` belongs to was entered from `below`: rule 1 above.
+    /// The frame at which a walk may begin: rule 1 above. `None`: the stack cannot be read.
+    ///
+    /// What an unwritten cframe names may be anything, a ring too. But cframes lie on the stack, older ones above newer
+    /// ones, up to the one in the thread state, which has none before it; and no more than a few are unsound.
+    ///
+    /// # Safety
+    /// Safe loads must be enabled.
+    unsafe fn first_frame(&self, newest: Object) -> Option<Object> {
+        let mut steps = MAX_STEPS;
+        let mut cframe = newest;
+        for unsound in 0..=MAX_UNSOUND {
+            // SAFETY: guarded.
+            let (current, previous) = unsafe { self.cframe(cframe) }?;
+            if previous.is_null() {
+                // The thread state's own: nothing runs, unless that is only how it looks.
+                return (unsound == 0).then_some(current);
+            }
+            // SAFETY: guarded.
+            let (below, next) = unsafe { self.cframe(previous) }?;
+            if previous <= cframe && !next.is_null() {
+                return None;
+            }
+            // SAFETY: guarded.
+            if unsafe { self.hangs_below(current, below, &mut steps) } {
+                return Some(current);
+            }
+            cframe = previous;
+        }
+        None
+    }
+
+    /// `current_frame` and `previous` of a cframe.
+    ///
+    /// # Safety
+    /// Safe loads must be enabled.
+    #[inline]
+    unsafe fn cframe(&self, cframe: Object) -> Option<(Object, Object)> {
+        let Entry::CFrame { current_frame, previous, .. } = self.layout.entry else {
+            return None;
+        };
+        // SAFETY: guarded.
+        let [current, previous] = unsafe { Guarded::words(cframe, [current_frame, previous]) }?;
+        Some((current as Object, previous as Object))
+    }
+
+    /// Whether the interpreter loop that `frame` belongs to was entered from `below`.
     ///
     /// # Safety
     /// Safe loads must be enabled; `frame` may be any address.
-    unsafe fn hangs_below(&self, mut frame: Object, below: Object) -> bool {
+    unsafe fn hangs_below(&self, mut frame: Object, below: Object, steps: &mut usize) -> bool {
         let layout = &self.layout.frame;
-        for _ in 0..MAX_STEPS {
-            if frame.is_null() {
-                return false;
-            }
+        while *steps > 0 {
+            *steps -= 1;
             // SAFETY: guarded.
-            let Some(code) = (unsafe { Guarded::pointer(frame, layout.code) }) else {
-                return false;
-            };
-            // SAFETY: guarded.
-            if unsafe { Guarded::pointer(code, OB_TYPE) } != Some(self.code_type) {
-                return false;
-            }
-            // SAFETY: guarded.
-            let Some(previous) = (unsafe { Guarded::pointer(frame, layout.previous) }) else {
+            let words = unsafe { Guarded::words(frame, [layout.previous, layout.entry_word]) };
+            let Some([previous, entry]) = words else {
                 return false;
             };
-            // SAFETY: guarded.
-            match unsafe { is_entry::<Guarded>(layout, frame) } {
-                Some(true) => return previous == below,
-                Some(false) => frame = previous,
-                None => return false,
+            if is_entry(layout, entry) {
+                return previous == below as u64;
             }
+            frame = previous as Object;
         }
-        // So many frames that look whole are no accident.
-        true
+        false
     }
 
     /// # Safety
-    /// The chain from `frame` must be the calling thread's own.
+    /// The chain from `frame` must be the calling thread's own, or safe loads enabled and M guarded.
     #[inline]
     unsafe fn push_frames<M: Memory>(&self, mut frame: Object, out: &mut FrameWriter<'_>) {
         let layout = self.layout;
+        let fields = [layout.frame.code, layout.frame.previous, layout.frame.instr, layout.frame.entry_word];
         let mut definer = DEFINITIONS.definer();
+        let mut last_file = (ptr::null(), 0);
         for _ in 0..MAX_STEPS {
             if frame.is_null() {
                 return;
             }
-            // SAFETY: frames of the thread's own chain are alive.
-            let code = unsafe { pointer_at(frame, layout.frame.code) };
-            // SAFETY: as above.
-            let instr = unsafe { pointer_at(frame, layout.frame.instr) };
-            // SAFETY: as above.
-            if !unsafe { self.is_shim(frame, code) } {
-                let first = code.addr().wrapping_add(layout.code.instructions);
+            // SAFETY: frames of the thread's own chain are alive; elsewhere loads are guarded.
+            let Some([code, previous, instr, entry]) = (unsafe { M::words(frame, fields) }) else {
+                return;
+            };
+            let code = code as Object;
+            let is_shim = layout.frame.entry_is_shim && is_entry(&layout.frame, entry);
+            // SAFETY: what a live frame names is an object; elsewhere loads are guarded.
+            if !is_shim && unsafe { self.is_function::<M>(code) } {
+                let first = code.addr().wrapping_add(layout.code.instructions) as u64;
                 #[expect(
                     clippy::cast_possible_truncation,
                     reason = "no function has 2³² instructions; -1 before the first"
                 )]
-                let index = (instr.addr().wrapping_sub(first).cast_signed() >> 1) as u32;
-                // SAFETY: is_shim() said that it is a code object, owned by a live frame.
-                let key = unsafe { self.key_of::<M>(code) };
-                // SAFETY: the caller mapped the definitions; the code object is alive.
+                let index = (instr.wrapping_sub(first).cast_signed() >> 1) as u32;
+                // SAFETY: is_function() said that it is a code object, and its frame owns it.
+                let key = unsafe { self.key_of::<M>(code, &mut last_file) };
+                // SAFETY: the caller mapped the definitions.
                 let word = unsafe { definer.word(key, index, |record| self.describe::<M>(code, record)) };
                 if !out.push(word) {
                     return;
                 }
             }
-            // SAFETY: as above.
-            frame = unsafe { pointer_at(frame, layout.frame.previous) };
+            frame = previous as Object;
         }
     }
 
-    /// Whether a frame is the interpreter's own and no function of the program.
+    /// Whether what a frame runs is a function of the program: a code object that is not the interpreter's own.
     ///
     /// # Safety
-    /// `frame` must be alive, and `code` what it names.
+    /// `code` must be null or an object, or safe loads enabled and M guarded.
     #[inline]
-    unsafe fn is_shim(&self, frame: Object, code: Object) -> bool {
+    unsafe fn is_function<M: Memory>(&self, code: Object) -> bool {
         if code.is_null() {
-            return true;
+            return false;
         }
-        // SAFETY: what a frame names is an object, kept alive by it.
-        if unsafe { pointer_at(code, OB_TYPE) } != self.code_type {
-            return true;
+        // SAFETY: the caller's promise.
+        if unsafe { M::pointer(code, OB_TYPE) } != Some(self.code_type) {
+            return false;
         }
-        let layout = self.layout;
-        if layout.code.internal != 0 {
-            // SAFETY: it is a code object.
-            let flags = unsafe { Plain::half(code, layout.code.flags) };
-            return flags.is_some_and(|flags| flags & layout.code.internal != 0);
-        }
-        // SAFETY: the frame is alive.
-        layout.frame.entry_is_shim && unsafe { is_entry::<Plain>(&layout.frame, frame) } == Some(true)
+        let layout = &self.layout.code;
+        // SAFETY: it is a code object.
+        layout.internal == 0 || unsafe { M::half(code, layout.flags) }.is_some_and(|flags| flags & layout.internal == 0)
     }
 
     /// What tells this code object from every other, and from one that had its address before.
@@ -306,7 +332,7 @@ impl CPython {
     /// # Safety
     /// `code` must be a live code object.
     #[inline]
-    unsafe fn key_of<M: Memory>(&self, code: Object) -> u64 {
+    unsafe fn key_of<M: Memory>(&self, code: Object, last_file: &mut (Object, u64)) -> u64 {
         let layout = &self.layout.code;
         // SAFETY: it is a code object; the field is of 32 bits.
         let line = unsafe { Plain::half(code, layout.firstlineno) }.unwrap_or(0);
@@ -315,19 +341,25 @@ impl CPython {
             Some(offset) => unsafe { Plain::half(code, offset) }.unwrap_or(0),
             None => 0,
         };
-        // Addresses, versions and lines all count up together, so mix: a plain xor of them collides within one program.
-        let origin = u64::from(version) << 32 | u64::from(line);
-        let mut key = (code as u64).wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ origin.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        if version == 0 {
-            for name in [layout.name, layout.filename] {
-                // SAFETY: the pointer is a field of the code object, what it points to is read as M says.
-                let hash = unsafe { pointer_at(code, name) };
-                // SAFETY: strings of a live code object are alive; on 3.11 the load is guarded.
-                let hash = unsafe { M::word(hash, STR_HASH) }.unwrap_or(0);
-                key = (key ^ hash).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
-            }
+        // Spread apart before they are joined: addresses and versions both grow in small steps, and two sums of small
+        // steps are soon equal.
+        let about = (u64::from(version) << 32) | u64::from(line);
+        let key = (code as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+            ^ about.wrapping_mul(0xD6E8_FEB8_6659_FD93).rotate_left(32);
+        if version != 0 {
+            return key;
         }
-        key
+        // SAFETY: a field of the code object.
+        let file = unsafe { pointer_at(code, layout.filename) };
+        if file != last_file.0 {
+            // SAFETY: strings of a live code object are alive; on 3.11 the load is guarded.
+            *last_file = (file, unsafe { M::word(file, STR_HASH) }.unwrap_or(0));
+        }
+        // SAFETY: a field of the code object.
+        let name = unsafe { pointer_at(code, layout.name) };
+        // SAFETY: as above.
+        let name = unsafe { M::word(name, STR_HASH) }.unwrap_or(0);
+        key ^ name.wrapping_mul(0xA076_1D64_78BD_642F) ^ last_file.1.rotate_left(31)
     }
 
     /// Copies what people want to know of a code object. False: some of it is not there.
@@ -389,14 +421,8 @@ struct Characters {
     kind: u8,
 }
 
-/// Whether a frame is the first of an interpreter loop.
-///
-/// # Safety
-/// As for [`Memory::word`].
+/// Whether a frame is the first of an interpreter loop, by the word with its flag.
 #[inline]
-unsafe fn is_entry<M: Memory>(layout: &crate::layout::FrameLayout, frame: Object) -> Option<bool> {
-    let skip = layout.entry_flag & 7;
-    // SAFETY: the caller's promise; the byte lies in this aligned word of the frame.
-    let word = unsafe { M::word(frame, layout.entry_flag - skip) }?;
-    Some(word.to_le_bytes().get(skip).copied() == Some(layout.entry_value))
+fn is_entry(layout: &FrameLayout, word: u64) -> bool {
+    (word >> layout.entry_shift) & 0xFF == u64::from(layout.entry_value)
 }

@@ -287,8 +287,10 @@ fn a_bad_span_is_left_out_and_said() {
     let good = span(TRACE, ROOT, "", "GET /cart", 0, 600);
     let nameless = span("abcd", ROOT, "", "bad trace", 0, 1);
     let mut old = span(TRACE, "00f067aa0ba902b8", "", "old", 0, 1);
-    old.start_time_unix_nano = 5;
-    let body = serde_json::to_vec(&export("shop", vec![nameless, good, old])).unwrap();
+    (old.start_time_unix_nano, old.end_time_unix_nano) = (5, 6);
+    let mut long = span(TRACE, "00f067aa0ba902b9", "", "took two hours", 0, 1);
+    long.start_time_unix_nano -= 7_200_000_000_000;
+    let body = serde_json::to_vec(&export("shop", vec![nameless, good, old, long])).unwrap();
     let answer = server.post("/v1/traces", &[("content-type", "application/json")], &body);
     assert_eq!(answer.status, 200);
     let answer: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
@@ -302,7 +304,7 @@ fn a_bad_span_is_left_out_and_said() {
             .as_array()
             .unwrap()
             .len(),
-        1
+        2
     );
 }
 

@@ -7,14 +7,15 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use prost::Message as _;
-use spanprof_core::wire::pprof::{Label, Line, Location, Profile as Pprof, ValueType};
-use spanprof_core::wire::push::LabelPair;
+use spanprof_core::wire::pprof::{Label, Line, Location, Profile as Pprof};
 
 use super::body::{self, too_large};
 use super::bounds::{self, Inside};
-use super::refusal::{Reason, Refusal};
+use super::labels::{Labels, check_labels};
+use super::refusal::{Reason, Refusal, invalid};
+use super::sample_types::sample_types;
 use crate::ids::{SpanId, TraceId};
-use crate::store::{Function, Kind, Part, Profile, Sample, StackNode};
+use crate::store::{Function, Part, Profile, Sample, StackNode};
 
 /// The largest profile that is taken, unpacked; profilers split theirs at a tenth of it.
 const MOST_BYTES: usize = 16 << 20;
@@ -22,51 +23,6 @@ const MOST_BYTES: usize = 16 << 20;
 const ENTRIES: Inside = Inside::Fields(&[(2, Inside::Flat), (4, Inside::Flat)]);
 /// Frames of a stack; of deeper ones the leaf end is kept.
 const MOST_FRAMES: usize = 1_000;
-/// Labels of a series and the longest of their names and values, as in Pyroscope.
-const MOST_LABELS: usize = 30;
-const LONGEST_NAME: usize = 1_024;
-const LONGEST_VALUE: usize = 2_048;
-
-/// The labels of a pushed series.
-#[derive(Debug)]
-pub(super) struct Labels {
-    all: BTreeMap<String, String>,
-    kind: String,
-    service: String,
-}
-
-impl Labels {
-    /// Checks the labels; `__name__` must be there.
-    pub(super) fn read(pairs: &[LabelPair]) -> Result<Self, Refusal> {
-        let mut all: BTreeMap<_, _> = pairs.iter().map(|pair| (pair.name.clone(), pair.value.clone())).collect();
-        check_labels(&all)?;
-        let kind = all.get("__name__").filter(|name| !name.is_empty()).cloned();
-        let kind = kind
-            .ok_or_else(|| invalid("the label __name__ is missing; it says what was measured, such as process_cpu"))?;
-        // What Pyroscope calls it; the pages show it under this name.
-        let service = all.entry("service_name".into()).or_insert_with(|| "unknown_service".into()).clone();
-        Ok(Self { all, kind, service })
-    }
-}
-
-fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
-    if labels.len() > MOST_LABELS {
-        return Err(invalid(format!("there are {} labels and at most {MOST_LABELS} are taken", labels.len())));
-    }
-    for (name, value) in labels {
-        if name.is_empty() || name.len() > LONGEST_NAME || value.len() > LONGEST_VALUE {
-            let name: String = name.chars().take(60).collect();
-            return Err(invalid(format!(
-                "label {name:?}: names have 1 to {LONGEST_NAME} bytes, values at most {LONGEST_VALUE}"
-            )));
-        }
-    }
-    Ok(())
-}
-
-fn invalid(message: impl Into<String>) -> Refusal {
-    Refusal::new(Reason::Invalid, message)
-}
 
 /// Decodes and checks a profile, plain or gzip, that must start within `times`.
 pub(super) fn read(raw: &[u8], labels: &Labels, times: (i64, i64)) -> Result<Profile, Refusal> {
@@ -81,7 +37,8 @@ pub(super) fn read(raw: &[u8], labels: &Labels, times: (i64, i64)) -> Result<Pro
         return Err(too_large("the profile", MOST_BYTES));
     }
     bounds::check_protobuf(bytes, &ENTRIES, "the profile")?;
-    let pprof = Pprof::decode(bytes).map_err(|error| invalid(format!("the profile is no pprof: {error}")))?;
+    let pprof = Pprof::decode(bytes)
+        .map_err(|error| invalid(format!("the profile is no pprof: {error}")))?;
     Reader::new(&pprof)?.read(labels, times)
 }
 
@@ -113,7 +70,11 @@ struct Sums {
 
 impl<'a> Reader<'a> {
     fn new(pprof: &'a Pprof) -> Result<Self, Refusal> {
-        if pprof.string_table.first().is_some_and(|first| !first.is_empty()) {
+        if pprof
+            .string_table
+            .first()
+            .is_some_and(|first| !first.is_empty())
+        {
             return Err(invalid("the profile's first string is not empty"));
         }
         let mut reader = Self {
@@ -126,38 +87,44 @@ impl<'a> Reader<'a> {
         };
         let mut numbers = HashMap::with_capacity(pprof.function.len());
         for function in &pprof.function {
-            let mut name = reader.string(function.name, "a function's name")?;
+            let mut name = string(pprof, function.name, "a function's name")?;
             if name.is_empty() {
-                name = reader.string(function.system_name, "a function's system name")?;
+                name = string(pprof, function.system_name, "a function's system name")?;
             }
             let name = if name.is_empty() { "(no name)" } else { name };
-            let file = reader.string(function.filename, "a function's file")?;
-            if function.id == 0 || numbers.insert(function.id, reader.functions.len()).is_some() {
-                return Err(invalid(format!("the profile has function id {} twice, or it is 0", function.id)));
+            let file = string(pprof, function.filename, "a function's file")?;
+            if function.id == 0
+                || numbers
+                    .insert(function.id, reader.functions.len())
+                    .is_some()
+            {
+                return Err(invalid(format!(
+                    "the profile has function id {} twice, or it is 0",
+                    function.id
+                )));
             }
-            reader.functions.push(Function { name: name.into(), file: file.into() });
+            reader.functions.push(Function {
+                name: name.into(),
+                file: file.into(),
+            });
         }
         for location in &pprof.location {
             let frames = reader.frames(location, &numbers)?;
             if location.id == 0 || reader.locations.insert(location.id, frames).is_some() {
-                return Err(invalid(format!("the profile has location id {} twice, or it is 0", location.id)));
+                return Err(invalid(format!(
+                    "the profile has location id {} twice, or it is 0",
+                    location.id
+                )));
             }
         }
         Ok(reader)
     }
 
-    fn string(&self, index: i64, what: &str) -> Result<&'a str, Refusal> {
-        // A profile without any string is allowed to say 0.
-        if index == 0 {
-            return Ok("");
-        }
-        let found = usize::try_from(index).ok().and_then(|index| self.pprof.string_table.get(index));
-        found.map(String::as_str).ok_or_else(|| {
-            invalid(format!("{what} is string {index}, and the profile has {} strings", self.pprof.string_table.len()))
-        })
-    }
-
-    fn frames(&mut self, location: &Location, numbers: &HashMap<u64, usize>) -> Result<Vec<(usize, i64)>, Refusal> {
+    fn frames(
+        &mut self,
+        location: &Location,
+        numbers: &HashMap<u64, usize>,
+    ) -> Result<Vec<(usize, i64)>, Refusal> {
         if !location.line.is_empty() {
             let frame = |line: &Line| match numbers.get(&line.function_id) {
                 Some(function) => Ok((*function, line.line.max(0))),
@@ -169,22 +136,44 @@ impl<'a> Reader<'a> {
             return location.line.iter().map(frame).collect();
         }
         if location.address == 0 {
-            return Err(invalid(format!("location {} has neither a line nor an address", location.id)));
+            return Err(invalid(format!(
+                "location {} has neither a line nor an address",
+                location.id
+            )));
         }
-        let mapping = self.pprof.mapping.iter().find(|mapping| mapping.id == location.mapping_id);
-        let file = mapping.map_or(Ok(""), |mapping| self.string(mapping.filename, "a mapping's file"))?;
-        self.functions.push(Function { name: format!("{:#x}", location.address), file: file.into() });
+        let mapping = self
+            .pprof
+            .mapping
+            .iter()
+            .find(|mapping| mapping.id == location.mapping_id);
+        let file = mapping.map_or(Ok(""), |mapping| {
+            string(self.pprof, mapping.filename, "a mapping's file")
+        })?;
+        self.functions.push(Function {
+            name: format!("{:#x}", location.address),
+            file: file.into(),
+        });
         Ok(vec![(self.functions.len() - 1, 0)])
     }
 
     fn read(mut self, labels: &Labels, (oldest, newest): (i64, i64)) -> Result<Profile, Refusal> {
-        let time = if self.pprof.time_nanos == 0 { crate::clock::now() } else { self.pprof.time_nanos };
+        let time = if self.pprof.time_nanos == 0 {
+            crate::clock::now()
+        } else {
+            self.pprof.time_nanos
+        };
         if time < oldest || time > newest {
-            let side =
-                if time < oldest { "older than what is kept (--retain)" } else { "ahead of this machine's clock" };
-            return Err(Refusal::new(Reason::Time, format!("the profile starts at {time} ns, which is {side}")));
+            let side = if time < oldest {
+                "older than what is kept (--retain)"
+            } else {
+                "ahead of this machine's clock"
+            };
+            return Err(Refusal::new(
+                Reason::Time,
+                format!("the profile starts at {time} ns, which is {side}"),
+            ));
         }
-        let kinds = self.kinds(labels)?;
+        let kinds = sample_types(self.pprof, &labels.kind)?;
         let mut label_sets = Vec::new();
         let mut series_numbers = HashMap::new();
         let mut said: HashMap<&'a [Label], Said> = HashMap::new();
@@ -199,7 +188,8 @@ impl<'a> Reader<'a> {
                 )));
             }
             if !said.contains_key(sample.label.as_slice()) {
-                let read = self.said(&sample.label, labels, &mut label_sets, &mut series_numbers)?;
+                let read =
+                    self.said(&sample.label, labels, &mut label_sets, &mut series_numbers)?;
                 said.insert(&sample.label, read);
             }
             let says = &said[sample.label.as_slice()];
@@ -208,11 +198,19 @@ impl<'a> Reader<'a> {
             if sample.value.iter().any(|value| *value < 0) {
                 continue;
             }
-            for (index, value) in sample.value.iter().enumerate().filter(|(_, value)| **value > 0) {
+            for (index, value) in sample
+                .value
+                .iter()
+                .enumerate()
+                .filter(|(_, value)| **value > 0)
+            {
                 let sum = sums.entry((index, says.series)).or_default();
                 let entry = sum.samples.entry((says.span, stack)).or_default();
                 let count = kinds[index].count(*value, &sample.value);
-                *entry = (entry.0.saturating_add(*value), entry.1.saturating_add(count));
+                *entry = (
+                    entry.0.saturating_add(*value),
+                    entry.1.saturating_add(count),
+                );
                 if let (Some(span), Some(trace)) = (says.span, says.trace) {
                     sum.traces.insert(span, trace);
                 }
@@ -221,8 +219,10 @@ impl<'a> Reader<'a> {
         if sums.is_empty() {
             return Err(invalid("the profile holds no sample with a positive value"));
         }
-        let names: HashMap<usize, String> =
-            said.into_values().filter_map(|says| says.name.map(|name| (says.series, name))).collect();
+        let names: HashMap<usize, String> = said
+            .into_values()
+            .filter_map(|says| says.name.map(|name| (says.series, name)))
+            .collect();
         let parts = sums.into_iter().map(|((kind, series), sums)| Part {
             kind: kinds[kind].kind.clone(),
             period: kinds[kind].period,
@@ -231,12 +231,23 @@ impl<'a> Reader<'a> {
             samples: sums
                 .samples
                 .into_iter()
-                .map(|((span, stack), (value, count))| Sample { span, stack, value, count })
+                .map(|((span, stack), (value, count))| Sample {
+                    span,
+                    stack,
+                    value,
+                    count,
+                })
                 .collect(),
             traces: sums.traces.into_iter().collect(),
         });
         let parts = parts.collect();
-        Ok(Profile { service: labels.service.clone(), time, functions: self.functions, stacks: self.stacks, parts })
+        Ok(Profile {
+            service: labels.service.clone(),
+            time,
+            functions: self.functions,
+            stacks: self.stacks,
+            parts,
+        })
     }
 
     /// The number of a stack, leaf first, in the trie.
@@ -248,7 +259,9 @@ impl<'a> Reader<'a> {
         for id in path {
             let location = self.locations.get(id);
             frames.extend(location.ok_or_else(|| {
-                invalid(format!("a sample refers to location {id}, which the profile does not have"))
+                invalid(format!(
+                    "a sample refers to location {id}, which the profile does not have"
+                ))
             })?);
         }
         if frames.is_empty() {
@@ -260,7 +273,11 @@ impl<'a> Reader<'a> {
         }
         let mut at = 0;
         for (function, line) in frames.into_iter().rev() {
-            let node = StackNode { parent: at, function, line };
+            let node = StackNode {
+                parent: at,
+                function,
+                line,
+            };
             at = *self.nodes.entry(node).or_insert_with(|| {
                 self.stacks.push(node);
                 self.stacks.len()
@@ -272,9 +289,15 @@ impl<'a> Reader<'a> {
 
     /// The number of a function that the profile itself does not have.
     fn function(&mut self, name: &str) -> usize {
-        let found = self.functions.iter().position(|function| function.name == name);
+        let found = self
+            .functions
+            .iter()
+            .position(|function| function.name == name);
         found.unwrap_or_else(|| {
-            self.functions.push(Function { name: name.into(), file: String::new() });
+            self.functions.push(Function {
+                name: name.into(),
+                file: String::new(),
+            });
             self.functions.len() - 1
         })
     }
@@ -290,8 +313,8 @@ impl<'a> Reader<'a> {
         let mut all = labels.all.clone();
         let (mut span, mut trace) = (None, None);
         for label in sample {
-            let key = self.string(label.key, "a label's name")?;
-            let value = self.string(label.str, "a label's value")?;
+            let key = string(self.pprof, label.key, "a label's name")?;
+            let value = string(self.pprof, label.str, "a label's value")?;
             match key {
                 // Numeric labels are none of a series.
                 _ if value.is_empty() => {}
@@ -314,65 +337,28 @@ impl<'a> Reader<'a> {
                 *free.insert(next)
             }
         };
-        Ok(Said { span, trace, name, series })
+        Ok(Said {
+            span,
+            trace,
+            name,
+            series,
+        })
     }
 }
 
-/// A sample type, and how its values are counted in samples.
-struct Counted {
-    kind: Kind,
-    period: i64,
-    count: Count,
-}
-
-enum Count {
-    /// Another value of the sample says it.
-    Value(usize),
-    /// The value is a multiple of the period.
-    Periods(i64),
-    /// Nothing says it, so a row is one.
-    One,
-}
-
-impl Counted {
-    fn count(&self, value: i64, values: &[i64]) -> i64 {
-        match self.count {
-            Count::Value(index) => values[index].max(1),
-            Count::Periods(period) => (value.saturating_add(period / 2) / period).max(1),
-            Count::One => 1,
-        }
+/// A string of the table; `what` is named in the refusal.
+pub(super) fn string<'a>(pprof: &'a Pprof, index: i64, what: &str) -> Result<&'a str, Refusal> {
+    // A profile without any string is allowed to say 0.
+    if index == 0 {
+        return Ok("");
     }
-}
-
-impl Reader<'_> {
-    fn kinds(&self, labels: &Labels) -> Result<Vec<Counted>, Refusal> {
-        let pprof = self.pprof;
-        let text = |value: &ValueType| {
-            Ok::<_, Refusal>((self.string(value.r#type, "a sample type")?, self.string(value.unit, "a unit")?))
-        };
-        let types = pprof.sample_type.iter().map(text).collect::<Result<Vec<_>, _>>()?;
-        if types.is_empty() {
-            return Err(invalid("the profile has no sample type"));
-        }
-        let (period_type, period_unit) = pprof.period_type.as_ref().map_or(Ok(("", "")), text)?;
-        let default = self.string(pprof.default_sample_type, "the default sample type")?;
-        // pprof's convention: the last sample type is the one to show where none is named.
-        let main = types.iter().position(|(name, _)| *name == default).unwrap_or(types.len() - 1);
-        let counter = types.iter().position(|(name, unit)| *name == "samples" && *unit == "count");
-        let counted = types.iter().enumerate().map(|(index, (name, unit))| Counted {
-            kind: Kind {
-                name: labels.kind.clone(),
-                text: [&labels.kind, *name, *unit, period_type, period_unit].join(":"),
-                unit: (*unit).into(),
-                main: index == main,
-            },
-            period: if *unit == period_unit { pprof.period.max(0) } else { 0 },
-            count: match counter {
-                Some(counter) => Count::Value(counter),
-                None if *unit == period_unit && pprof.period > 0 => Count::Periods(pprof.period),
-                None => Count::One,
-            },
-        });
-        Ok(counted.collect())
-    }
+    let found = usize::try_from(index)
+        .ok()
+        .and_then(|index| pprof.string_table.get(index));
+    found.map(String::as_str).ok_or_else(|| {
+        invalid(format!(
+            "{what} is string {index}, and the profile has {} strings",
+            pprof.string_table.len()
+        ))
+    })
 }

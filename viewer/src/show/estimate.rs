@@ -1,15 +1,21 @@
 //! How sure a share is. n samples are n draws, so a share p of them has the standard error √(p(1−p)/n).
 
 /// What part `of` is `part`; 0 of nothing.
-#[expect(clippy::cast_precision_loss, reason = "a share needs no more than 53 bits")]
 pub(crate) fn share(part: i64, of: i64) -> f64 {
-    if of == 0 { 0.0 } else { part as f64 / of as f64 }
+    if of == 0 {
+        0.0
+    } else {
+        part as f64 / of as f64
+    }
 }
 
 /// The standard error of a share that `samples` were drawn for.
-#[expect(clippy::cast_precision_loss, reason = "an error needs no more than 53 bits")]
 pub(crate) fn share_error(share: f64, samples: i64) -> f64 {
-    if samples <= 0 { 0.0 } else { (share * (1.0 - share) / samples as f64).max(0.0).sqrt() }
+    if samples <= 0 {
+        0.0
+    } else {
+        (share * (1.0 - share) / samples as f64).max(0.0).sqrt()
+    }
 }
 
 #[cfg(test)]

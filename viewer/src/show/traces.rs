@@ -1,5 +1,7 @@
 //! The traces in which a span name occurs.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::{ShowError, Shown};
@@ -48,9 +50,14 @@ impl Shown {
         sort: TraceSort,
     ) -> Result<Traces, ShowError> {
         let mut traces = Vec::new();
+        let mut sampling = HashMap::new();
         for found in self.store.traces(service, name, window, sort, MOST)? {
-            let trace = self.trace(found.trace)?;
-            let root = trace.spans.iter().find(|span| span.parent.is_none()).or(trace.spans.first());
+            let trace = self.trace_of(found.trace, &mut sampling)?;
+            let root = trace
+                .spans
+                .iter()
+                .find(|span| span.parent.is_none())
+                .or(trace.spans.first());
             let Some(root) = root else { continue };
             traces.push(TraceRow {
                 trace: found.trace,

@@ -174,7 +174,7 @@ impl Store {
                  SELECT series.service, sum(s.value) AS cpu, sum(CASE WHEN {IS_INSIDE} THEN s.value ELSE 0 END) AS inside,
                         sum(s.count) AS samples
                  FROM {} WHERE kinds.name = '{CPU}' AND kinds.main AND parts.time BETWEEN ?1 AND ?2 GROUP BY series.service),
-             traced AS (SELECT service, count(*) AS spans FROM spans WHERE start BETWEEN ?1 AND ?2 GROUP BY service),
+             traced AS (SELECT service, count(*) AS spans FROM spans WHERE start + duration >= ?1 AND start <= ?2 GROUP BY service),
              profiled AS (
                  SELECT service, count(*) AS profiles, max(received) AS last FROM profiles WHERE time BETWEEN ?1 AND ?2 GROUP BY service)
              SELECT strings.text, coalesce(cpu, 0), coalesce(inside, 0), coalesce(samples, 0), coalesce(spans, 0), coalesce(profiles, 0), last

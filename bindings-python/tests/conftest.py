@@ -1,0 +1,96 @@
+"""What the tests share. They run against the installed wheel, on each Python that it supports."""
+
+import pathlib
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import pyroscope
+from pyroscope import _native, _settings
+
+TESTS = pathlib.Path(__file__).resolve().parent
+SHARED = TESTS.parents[1] / "tests" / "python"
+sys.path.insert(0, str(SHARED))
+
+from pprof_reader import samples_of  # noqa: E402
+
+
+def burn(seconds: float) -> None:
+    """Burns this thread's CPU time."""
+    end = time.thread_time() + seconds
+    x = 0
+    while time.thread_time() < end:
+        for i in range(200):
+            x += i * i
+
+
+class Recording:
+    """A profiler that writes into a folder."""
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+
+    def start(self, **settings) -> bool:
+        defaults = {"application_name": "test", "server_address": f"file://{self.folder}", "sample_rate": 1000}
+        return _native.start({**defaults, **settings})
+
+    def start_dense(self) -> None:
+        """Samples by wall time, 2,000 a second: much evidence in little time."""
+        assert self.start(wall_clock=True, sample_rate=2000)
+
+    def samples(self):
+        """Stops, and returns all that was sampled."""
+        pyroscope.stop()
+        return samples_of(self.folder)
+
+    def samples_in(self, function: str):
+        return [sample for sample in self.samples() if function in sample.names]
+
+
+@pytest.fixture
+def recording(tmp_path):
+    """A profiler of this process, stopped at the end."""
+    yield Recording(tmp_path)
+    pyroscope.stop()
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    """Each test begins as a program does: nothing configured, nothing in the environment, nothing warned of."""
+    import os
+
+    for name in os.environ:
+        if name.startswith(("PYROSCOPE_", "OTEL_")):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(_settings, "configured", False)
+    monkeypatch.setattr(_settings, "_warned", set())
+    yield
+    pyroscope.stop()
+
+
+@pytest.fixture
+def python(tmp_path):
+    """Runs a program in a process of its own and returns what it printed; it must end well."""
+
+    def run(program: str, env=None, args=(), code=0):
+        import os
+
+        environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYROSCOPE_", "OTEL_"))}
+        environment["PYTHONPATH"] = f"{TESTS}{os.pathsep}{SHARED}"
+        environment.update(env or {})
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(program), *map(str, args)],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=40,
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        run.stderr = done.stderr
+        return done.stdout
+
+    return run

@@ -1,0 +1,86 @@
+//! What the values of a profile mean, and how many samples they stand for.
+
+use spanprof_core::wire::pprof::{Profile, ValueType};
+
+use super::pprof::string;
+use super::refusal::{Refusal, invalid};
+use crate::store::Kind;
+
+/// A sample type, and how its values are counted in samples.
+pub(super) struct SampleType {
+    /// What its values mean.
+    pub(super) kind: Kind,
+    /// Value of one period, 0 if unknown.
+    pub(super) period: i64,
+    count: Count,
+}
+
+enum Count {
+    /// Another value of the sample says it.
+    Value(usize),
+    /// The value is a multiple of the period.
+    Periods(i64),
+    /// Nothing says it, so a row is one.
+    One,
+}
+
+impl SampleType {
+    /// How many samples a value stands for, among the values of its sample.
+    pub(super) fn count(&self, value: i64, values: &[i64]) -> i64 {
+        match self.count {
+            Count::Value(index) => values[index].max(1),
+            Count::Periods(period) => (value.saturating_add(period / 2) / period).max(1),
+            Count::One => 1,
+        }
+    }
+}
+
+/// The sample types of a profile, in order.
+pub(super) fn sample_types(pprof: &Profile, kind_name: &str) -> Result<Vec<SampleType>, Refusal> {
+    let text = |value: &ValueType| {
+        Ok::<_, Refusal>((
+            string(pprof, value.r#type, "a sample type")?,
+            string(pprof, value.unit, "a unit")?,
+        ))
+    };
+    let types = pprof
+        .sample_type
+        .iter()
+        .map(text)
+        .collect::<Result<Vec<_>, _>>()?;
+    if types.is_empty() {
+        return Err(invalid("the profile has no sample type"));
+    }
+    let (period_type, period_unit) = pprof.period_type.as_ref().map_or(Ok(("", "")), text)?;
+    let default = string(pprof, pprof.default_sample_type, "the default sample type")?;
+    // pprof's convention: the last sample type is the one to show where none is named.
+    let main = types
+        .iter()
+        .position(|(name, _)| *name == default)
+        .unwrap_or(types.len() - 1);
+    let counter = types
+        .iter()
+        .position(|(name, unit)| *name == "samples" && *unit == "count");
+    let counted = types
+        .iter()
+        .enumerate()
+        .map(|(index, (name, unit))| SampleType {
+            kind: Kind {
+                name: kind_name.into(),
+                text: [kind_name, *name, *unit, period_type, period_unit].join(":"),
+                unit: (*unit).into(),
+                main: index == main,
+            },
+            period: if *unit == period_unit {
+                pprof.period.max(0)
+            } else {
+                0
+            },
+            count: match counter {
+                Some(counter) => Count::Value(counter),
+                None if *unit == period_unit && pprof.period > 0 => Count::Periods(pprof.period),
+                None => Count::One,
+            },
+        });
+    Ok(counted.collect())
+}
