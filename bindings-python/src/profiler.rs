@@ -96,11 +96,11 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
     guard(|| {
         let mut config = from_environment(py)?;
         let lines = apply(&mut config, settings)?;
-        config.check().map_err(|error| to_python(&error))?;
         if !(config.enabled && config.cpu_enabled) {
             log(py, Level::Info, "profiling is switched off by configuration or environment");
             return Ok(false);
         }
+        config.check().map_err(|error| to_python(&error))?;
         let runtime = match selftest::runtime(py)? {
             Ok(runtime) => runtime,
             Err(why) => {
