@@ -94,13 +94,7 @@ fn what_is_older_than_retain_is_refused_and_forgotten() {
     while server.json("/api/services")["forgotten"]["profiles_by_age"] != 1 {
         std::thread::yield_now();
     }
-    assert_eq!(
-        server.json("/api/services")["services"]
-            .as_array()
-            .unwrap()
-            .len(),
-        0
-    );
+    assert_eq!(server.json("/api/services")["services"].as_array().unwrap().len(), 0);
     assert_eq!(server.get("/flame?service=shop").status, 200);
 }
 
