@@ -63,7 +63,7 @@ fn examine(py: Python<'_>) -> PyResult<Result<CPython, String>> {
         Err(why) => return Ok(Err(why)),
     };
     let differs = |what: &str| {
-        let version = py.version().split_whitespace().next().unwrap_or_default();
+        let version = Python::version_str().split_whitespace().next().unwrap_or_default();
         Ok(Err(format!("CPython {version} differs from what is known of it: {what}")))
     };
     let Some(nodes) = NodeTypes::learn(py)? else {

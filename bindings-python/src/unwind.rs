@@ -231,9 +231,30 @@ impl CPython {
             if unsafe { self.hangs_below(current, below, &mut steps) } {
                 return Some(current);
             }
+            // A greenlet that begins or ends stands on a copy of its maker's cframe, below the thread state's own.
+            // SAFETY: guarded.
+            if next.is_null() && unsafe { self.ends(current, &mut steps) } {
+                return Some(current);
+            }
             cframe = previous;
         }
         None
+    }
+
+    /// Whether the chain from `frame` has an end.
+    ///
+    /// # Safety
+    /// Safe loads must be enabled; `frame` may be any address.
+    unsafe fn ends(&self, mut frame: Object, steps: &mut usize) -> bool {
+        while *steps > 0 && !frame.is_null() {
+            *steps -= 1;
+            // SAFETY: guarded.
+            match unsafe { Guarded::pointer(frame, self.layout.frame.previous) } {
+                Some(previous) => frame = previous,
+                None => return false,
+            }
+        }
+        frame.is_null()
     }
 
     /// `current_frame` and `previous` of a cframe.
