@@ -203,8 +203,10 @@ class SpanCost:
 
 
 def cost_cell(record: dict, limit_us: float, sign: str = "") -> Cell:
+    """A cost with its interval of 95 %, the control, and for a sample how much of it is the signal's delivery alone."""
     us = {name: record[f"{name}_ns" if name != "ns" else "ns"] / 1000 for name in ("ns", "low", "high", "control")}
-    text = f"{us['ns']:{sign}.2f} µs ({us['low']:.2f}-{us['high']:.2f}; A/A {us['control']:+.2f})"
+    text = f"{us['ns']:{sign}.2f} µs ({us['low']:.2f}-{us['high']:.2f}; A/A {us['control']:+.2f}"
+    text += f"; delivery {record['delivery_ns'] / 1000:.2f})" if "delivery_ns" in record else ")"
     return Cell(text, us["ns"] <= limit_us, record)
 
 
