@@ -12,7 +12,7 @@
 //! then its `current_frame` and its `previous` are what an earlier call left there. Two rules make a walk safe:
 //! 1. a cframe is *sound* if the first frame of the interpreter loop that is reached from its `current_frame` hangs
 //!    below the `current_frame` of the cframe before it. If the newest one is not, the function that is being entered
-//!    is not on the stack yet, and the walk begins at the first cframe from which on all are sound.
+//!    is not on the stack yet, and the walk begins at the first cframe that is.
 //! 2. frames, and what code objects point to, are read by guarded loads. If one faults the walk ends there.
 //!
 //! 3.13 publishes frames whole: neither rule is needed.
@@ -214,27 +214,47 @@ impl CPython {
     /// Safe loads must be enabled.
     unsafe fn first_frame(&self, newest: Object) -> Option<Object> {
         let mut steps = MAX_STEPS;
-        let mut unsound = 0;
-        // SAFETY: guarded.
-        let (mut current, mut previous) = unsafe { self.cframe(newest) }?;
-        let (mut cframe, mut first) = (newest, current);
-        while !previous.is_null() {
+        let mut cframe = newest;
+        for unsound in 0..=MAX_UNSOUND {
+            // SAFETY: guarded.
+            let (current, previous) = unsafe { self.cframe(cframe) }?;
+            if previous.is_null() {
+                // The thread state's own: nothing runs, unless that is only how it looks.
+                return (unsound == 0).then_some(current);
+            }
             // SAFETY: guarded.
             let (below, next) = unsafe { self.cframe(previous) }?;
             if previous <= cframe && !next.is_null() {
                 return None;
             }
             // SAFETY: guarded.
-            if !unsafe { self.hangs_below(current, below, &mut steps) } {
-                unsound += 1;
-                first = below;
+            if unsafe { self.hangs_below(current, below, &mut steps) } {
+                return Some(current);
             }
-            if steps == 0 || unsound > MAX_UNSOUND {
-                return None;
+            // A greenlet that begins or ends stands on a copy of its maker's cframe, below the thread state's own.
+            // SAFETY: guarded.
+            if next.is_null() && unsafe { self.ends(current, &mut steps) } {
+                return Some(current);
             }
-            (cframe, current, previous) = (previous, below, next);
+            cframe = previous;
         }
-        Some(first)
+        None
+    }
+
+    /// Whether the chain from `frame` has an end.
+    ///
+    /// # Safety
+    /// Safe loads must be enabled; `frame` may be any address.
+    unsafe fn ends(&self, mut frame: Object, steps: &mut usize) -> bool {
+        while *steps > 0 && !frame.is_null() {
+            *steps -= 1;
+            // SAFETY: guarded.
+            match unsafe { Guarded::pointer(frame, self.layout.frame.previous) } {
+                Some(previous) => frame = previous,
+                None => return false,
+            }
+        }
+        frame.is_null()
     }
 
     /// `current_frame` and `previous` of a cframe.

@@ -114,4 +114,4 @@ def test_hostile_code_is_survived(python, tmp_path, kind):
     folder.mkdir()
     taken, unreadable, _dropped, _unresolved = python(HOSTILE, args=(folder, kind)).split()
     assert int(taken) > 1_000
-    assert float(unreadable) < 0.02
+    assert float(unreadable) < 0.05

@@ -5,7 +5,8 @@ its timer would send (rt_tgsigqueueinfo lets a process forge SI_TIMER to itself;
 value), so each sample is counted, walked and written into the ring like any other. It sends signal 0, which goes through
 the same system call and delivers nothing, in turn with it. The cost is the difference of the medians: raising the
 signal, entering and leaving the handler, span, walk and ring are in it; the system call itself and the clock are not.
-Every other signal 0 belongs to the control, which by the same formula should be 0.
+Every other signal 0 belongs to the control, which by the same formula should be 0. Signals for a generation of the
+thread's record that is long gone, which the handler leaves at once, tell what delivery alone takes.
 
     warm    16 samples in a row from alternating lines, then a pause in which the ring is emptied
     cold    64 MiB are read before each sample, which leaves nothing of the handler's in the first caches
@@ -62,21 +63,47 @@ def own_timer() -> tuple[int, int]:
     raise RuntimeError("the profiler gave this thread no timer")
 
 
-def sender() -> Callable[[int], None]:
-    """A function that sends this thread a signal, through a system call that is the same for all of them."""
-    signal, value = own_timer()
-    info = TimerSignal(signo=signal, code=SI_TIMER, value=value)
-    call = ctypes.PyDLL(None).syscall
-    call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
-    number, pid, tid = SYS_RT_TGSIGQUEUEINFO[os.uname().machine], os.getpid(), threading.get_native_id()
-    pointer = ctypes.addressof(info)
-    if call(number, pid, tid, signal, pointer) != 0:
-        raise OSError("rt_tgsigqueueinfo was refused")
+class Sender:
+    """Sends this thread signals, through a system call that is the same for all of them."""
 
-    def send(which: int, _alive: object = info) -> None:
-        call(number, pid, tid, which, pointer)
+    def __init__(self) -> None:
+        self._call = ctypes.PyDLL(None).syscall
+        self._call.argtypes = [ctypes.c_long, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p]
+        self._to = (SYS_RT_TGSIGQUEUEINFO[os.uname().machine], os.getpid(), threading.get_native_id())
+        signal, value = own_timer()
+        self._infos = [TimerSignal(signo=signal, code=SI_TIMER, value=value ^ stale) for stale in (0, 0xFFFF << 32)]
+        sampled, stale = (ctypes.addressof(info) for info in self._infos)
+        # What is timed: each kind's list of times, and the two arguments that make the kind.
+        self.bare: tuple[list[int], list[int]] = ([], [])
+        self.sampled: list[int] = []
+        self.delivered: list[int] = []
+        self.turns = (
+            (self.bare[0], 0, sampled),
+            (self.sampled, signal, sampled),
+            (self.bare[1], 0, sampled),
+            (self.delivered, signal, stale),
+        )
+        if self._call(*self._to, signal, stale) != 0:
+            raise OSError("rt_tgsigqueueinfo was refused")
 
-    return send
+    def send(self, signal: int, info: int) -> None:
+        self._call(*self._to, signal, info)
+
+    def report(self) -> dict[str, float]:
+        chance, bare, median = random.Random(1), self.bare[0] + self.bare[1], statistics.median
+
+        def again(times: list[int]) -> float:
+            return median(chance.choices(times, k=len(times)))
+
+        costs = sorted(again(self.sampled) - again(bare) for _ in range(200))
+        return {
+            "ns": median(self.sampled) - median(bare),
+            "low_ns": costs[4],
+            "high_ns": costs[-5],
+            "control_ns": median(self.bare[0]) - median(self.bare[1]),
+            "delivery_ns": median(self.delivered) - median(bare),
+            "timed": len(self.sampled),
+        }
 
 
 def at_depth(frames: int, body: Callable[[], None]) -> None:
@@ -95,80 +122,46 @@ def at_depth(frames: int, body: Callable[[], None]) -> None:
     descend(frames - depth - 3)
 
 
-class Times:
-    """Nanoseconds of single calls: with a sample, and without, in two groups."""
-
-    def __init__(self) -> None:
-        self.sampled: list[int] = []
-        self.bare: tuple[list[int], list[int]] = ([], [])
-
-    def cost(self) -> float:
-        return statistics.median(self.sampled) - statistics.median(self.bare[0] + self.bare[1])
-
-    def report(self) -> dict[str, float]:
-        chance = random.Random(1)
-        bare = self.bare[0] + self.bare[1]
-        costs = sorted(
-            statistics.median(chance.choices(self.sampled, k=len(self.sampled)))
-            - statistics.median(chance.choices(bare, k=len(bare)))
-            for _ in range(200)
-        )
-        return {
-            "ns": self.cost(),
-            "low_ns": costs[4],
-            "high_ns": costs[-5],
-            "control_ns": statistics.median(self.bare[0]) - statistics.median(self.bare[1]),
-            "timed": len(self.sampled),
-        }
-
-
-def warm(send: Callable[[int], None], signal: int, seconds: float, times: Times) -> None:
-    clock, wait = time.perf_counter_ns, threading.Event().wait
+def warm(sender: Sender, seconds: float) -> None:
+    clock, send, wait = time.perf_counter_ns, sender.send, threading.Event().wait
     end = clock() + int(seconds * 1e9)
-    turn = 0
     while clock() < end:
-        into = times.sampled if turn % 2 else times.bare[turn // 2 % 2]
-        which = signal if turn % 2 else 0
-        turn += 1
-        for _ in range(BATCH // 2):
-            began = clock()
-            send(which)
-            into.append(clock() - began)
-            # The same from another line: a sample like the one before it would be a mere count in the ring.
-            began = clock()
-            send(which)
-            into.append(clock() - began)
-        wait(0.002)
+        for times, signal, info in sender.turns:
+            for _ in range(BATCH // 2):
+                began = clock()
+                send(signal, info)
+                times.append(clock() - began)
+                # The same from another line: a sample like the one before it would be a mere count in the ring.
+                began = clock()
+                send(signal, info)
+                times.append(clock() - began)
+            wait(0.002)
 
 
-def cold(send: Callable[[int], None], signal: int, seconds: float, times: Times) -> None:
-    clock, buffer = time.perf_counter_ns, bytes(BUFFER_BYTES)
+def cold(sender: Sender, seconds: float) -> None:
+    clock, send, buffer = time.perf_counter_ns, sender.send, bytes(BUFFER_BYTES)
     end = clock() + int(seconds * 1e9)
-    turn = 0
     while clock() < end:
-        into = times.sampled if turn % 2 else times.bare[turn // 2 % 2]
-        which = signal if turn % 2 else 0
-        turn += 1
-        buffer.find(b"\x01")
-        began = clock()
-        send(which)
-        into.append(clock() - began)
+        for times, signal, info in sender.turns:
+            buffer.find(b"\x01")
+            began = clock()
+            send(signal, info)
+            times.append(clock() - began)
 
 
 def time_samples(pyroscope, mode: str, seconds: float) -> dict[str, float]:
-    times = Times()
     wait_for_timer(pyroscope)
+    sender = Sender()
     before = pyroscope.stats()
-    signal, _ = own_timer()
-    send = sender()
-    at_depth(FRAMES - 1, lambda: (warm if mode == "warm" else cold)(send, signal, seconds, times))
+    # The signal comes while `send` runs, one frame further down.
+    at_depth(FRAMES - 1, lambda: (warm if mode == "warm" else cold)(sender, seconds))
     pyroscope.flush(30)
     after = pyroscope.stats()
     counted = after["taken"]["samples"] - before["taken"]["samples"]
-    if counted < len(times.sampled):
-        raise RuntimeError(f"{len(times.sampled)} samples were timed, but {counted} counted")
+    if counted < len(sender.sampled):
+        raise RuntimeError(f"{len(sender.sampled)} samples were timed, but {counted} counted")
     dropped = after["dropped_ring"]["samples"] - before["dropped_ring"]["samples"]
-    return {**times.report(), "counted": counted, "dropped": dropped}
+    return {**sender.report(), "counted": counted, "dropped": dropped}
 
 
 def wait_for_timer(pyroscope) -> None:
@@ -194,7 +187,7 @@ def cpu_beside() -> int:
     return total
 
 
-def beside(rate: int, seconds: float) -> dict[str, float]:
+def beside(seconds: float) -> dict[str, float]:
     """The judge divides by the samples that it finds in the profiles."""
     before = cpu_beside()
     at_depth(FRAMES - 1, lambda: burn(seconds))
@@ -214,7 +207,7 @@ def main(arguments: list[str]) -> None:
 
     pyroscope.configure(application_name="cost", server_address=options.server, sample_rate=options.rate)
     if options.mode == "beside":
-        record = beside(options.rate, options.seconds)
+        record = beside(options.seconds)
     else:
         record = time_samples(pyroscope, options.mode, options.seconds)
     pyroscope.shutdown()

@@ -12,15 +12,13 @@ from pathlib import Path
 
 GZIP_MAGIC = b"\x1f\x8b"
 
-# Stacks that nobody saw. They are outside spans by definition.
-UNSEEN = frozenset({"(native thread)", "(no stack)", "(thread starting)", "(thread ended)", "(profiler stopped)"})
-
 
 @dataclass(frozen=True)
 class Frame:
     function: str
     file: str
     line: int
+    first_line: int
 
 
 @dataclass(frozen=True)
@@ -29,6 +27,11 @@ class Sample:
     """Leaf first."""
     values: tuple[int, ...]
     labels: dict[str, str] = field(hash=False)
+    """A label that is there twice, which no server expects, has both values: `a, b`."""
+
+    @property
+    def names(self) -> list[str]:
+        return [frame.function for frame in self.stack]
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,11 @@ def read_folder(folder: Path) -> list[Profile]:
     return sorted(profiles, key=lambda profile: profile.time_nanos)
 
 
+def samples_of(folder: Path) -> list[Sample]:
+    """The samples of all profiles in a folder."""
+    return [sample for profile in read_folder(folder) for sample in profile.samples]
+
+
 def parse(data: bytes) -> Profile:
     """Decodes a profile, gzipped or not."""
     message = Message(gzip.decompress(data) if data.startswith(GZIP_MAGIC) else data)
@@ -66,12 +74,16 @@ def parse(data: bytes) -> Profile:
     functions = {}
     for data in message.many(5):
         function = Message(data)
-        functions[function.number(1)] = (strings[function.number(2)], strings[function.number(4)])
+        name, file = strings[function.number(2)], strings[function.number(4)]
+        functions[function.number(1)] = (name, file, function.number(5))
     locations = {}
     for data in message.many(4):
         location = Message(data)
         lines = [Message(line) for line in location.many(4)]
-        frames = [Frame(*functions[line.number(1)], line.number(2)) for line in lines]
+        frames = []
+        for line in lines:
+            name, file, first_line = functions[line.number(1)]
+            frames.append(Frame(name, file, line.number(2), first_line))
         locations[location.number(1)] = frames
     sample_types = tuple(value_type(data, strings) for data in message.many(1))
 
@@ -82,9 +94,8 @@ def parse(data: bytes) -> Profile:
         for text in fields.many(3):
             label = Message(text)
             name = strings[label.number(1)]
-            if name in labels:
-                raise ValueError(f"a sample has the label {name} twice")
-            labels[name] = strings[label.number(2)]
+            value = strings[label.number(2)]
+            labels[name] = f"{labels[name]}, {value}" if name in labels else value
         values = tuple(fields.numbers(2))
         if len(values) != len(sample_types):
             raise ValueError("a sample has one value for each sample type")

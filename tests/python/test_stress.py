@@ -18,8 +18,7 @@ def test_hostile_program_lives_and_its_stacks_are_its_own(tmp_path: Path) -> Non
     arguments = ("--seconds", str(SECONDS), "--server", folder.as_uri(), "--records", records)
     children.succeeded(children.run(children.HERE / "stress.py", *arguments, timeout=SECONDS + 300))
     stats = json.loads(records.read_text())
-    taken, dropped = stats["taken"]["samples"], stats["dropped_ring"]["samples"]
-    print(f"{taken} samples taken, {dropped} dropped as a ring was full")
+    taken, dropped = (stats[name]["samples"] for name in ("taken", "dropped_ring"))
     assert taken >= 100_000 * min(1.0, SECONDS / 15)
     assert_adds_up(stats)
 
@@ -31,6 +30,7 @@ def test_hostile_program_lives_and_its_stacks_are_its_own(tmp_path: Path) -> Non
                 if is_own(callee) and is_own(caller):
                     pairs[callee.function, caller.function] += 1
             own.update(frame.function for frame in sample.stack if is_own(frame))
+    print(f"{taken} samples taken, {dropped} dropped as a ring was full; {sum(pairs.values())} calls, {len(pairs)} different")
     strange = {pair: count for pair, count in pairs.items() if not stress.is_allowed(*pair)}
     assert not strange
     # Each kind of work was seen at all.

@@ -79,6 +79,26 @@ fn data_survives_a_restart_and_a_kill() {
 }
 
 #[test]
+fn what_is_older_than_retain_is_refused_and_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("spanprof.db");
+    let mut old = profile(&[(&["main:1"], &[], 20)]);
+    old.time_nanos -= 1_800_000_000_000;
+    let server = Server::with(&["--data", file.to_str().unwrap()]);
+    assert_eq!(server.push("shop", &old).status, 200);
+    assert_eq!(server.json("/api/services")["services"][0]["profiles"], 1);
+    drop(server);
+    let server = Server::with(&["--data", file.to_str().unwrap(), "--retain", "10m"]);
+    assert_eq!(server.push("shop", &old).status, 400);
+    // Forgetting begins at the start, beside the first answers.
+    while server.json("/api/services")["forgotten"]["profiles_by_age"] != 1 {
+        std::thread::yield_now();
+    }
+    assert_eq!(server.json("/api/services")["services"].as_array().unwrap().len(), 0);
+    assert_eq!(server.get("/flame?service=shop").status, 200);
+}
+
+#[test]
 fn a_file_that_is_none_of_ours_is_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("notes.txt");

@@ -159,7 +159,7 @@ fn row(name: &SpanName, selection: &Selection, all: i64) -> Markup {
     let count = (name.count > 0).then_some(name.count);
     html! {
         tr {
-            th scope="row" { a href=(selection.link("/traces")) { (name.name) } }
+            th scope="row" title=(name.name) { a href=(selection.link("/traces")) { (name.name) } }
             td.n { (layout::known(count, number)) }
             td.n { @if name.errors > 0 { (percent(share(name.errors, name.count))) } }
             td.n { (layout::time(name.wall_p50_ns)) }

@@ -89,7 +89,7 @@ fn row(trace: &Trace, span: &TraceSpan) -> Markup {
         tr.failed[span.status == Status::Error] {
             th scope="row" {
                 @for _ in 0..span.depth.min(MOST_INDENT) { i.indent {} }
-                a href=(flame) title={ "span " (span.span) } { @if span.name.is_empty() { (span.span) } @else { (span.name) } }
+                a href=(flame) title={ (span.name) "\nspan " (span.span) } { @if span.name.is_empty() { (span.span) } @else { (span.name) } }
                 @if span.status == Status::Error { " " span.tag { "error" } }
             }
             td { (span.service) }

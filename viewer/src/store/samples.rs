@@ -212,14 +212,18 @@ impl Store {
         let inner = self.lock();
         let filter = Filter::new(selection);
         let sql = format!(
-            "SELECT grouped.inside, strings.text, names.text, files.text, grouped.value FROM (
-                 SELECT {SPAN_NAME} AS name, {IS_INSIDE} AS inside, stacks.function AS function, sum(s.value) AS value
-                 FROM {} JOIN stacks ON stacks.id = s.stack WHERE {} GROUP BY 1, 2, 3) AS grouped
+            // A span is named once, and not once a sample.
+            "WITH named AS MATERIALIZED (
+                 SELECT s.part, s.span, {SPAN_NAME} AS name, {IS_INSIDE} AS inside FROM {} WHERE {})
+             SELECT grouped.inside, strings.text, names.text, files.text, grouped.value FROM (
+                 SELECT named.name, named.inside, stacks.function, sum(samples.value) AS value
+                 FROM named JOIN samples ON samples.part = named.part AND samples.span = named.span
+                 JOIN stacks ON stacks.id = samples.stack GROUP BY 1, 2, 3) AS grouped
              LEFT JOIN strings ON strings.id = grouped.name
              JOIN functions ON functions.id = grouped.function
              JOIN strings AS names ON names.id = functions.name JOIN strings AS files ON files.id = functions.file
              ORDER BY grouped.value, names.text DESC",
-            tables("samples"),
+            tables("span_sums"),
             filter.sql
         );
         let mut statement = inner.connection.prepare_cached(&sql)?;

@@ -51,7 +51,7 @@ const TABLES: &str = "
         trace BLOB NOT NULL, span INTEGER NOT NULL, parent INTEGER NOT NULL, service INTEGER NOT NULL, name INTEGER NOT NULL,
         start INTEGER NOT NULL, duration INTEGER NOT NULL, status INTEGER NOT NULL, root INTEGER, profiled INTEGER NOT NULL,
         attributes TEXT NOT NULL, PRIMARY KEY (trace, span)) WITHOUT ROWID;
-    CREATE INDEX spans_by_span ON spans (span);
+    CREATE INDEX spans_by_span ON spans (span, name); -- the name with it, as each sample asks for it
     CREATE INDEX spans_by_name ON spans (service, name, start);
     CREATE INDEX spans_by_time ON spans (start + duration);
 ";

@@ -1,0 +1,211 @@
+"""Threads, forks and the end of the process."""
+
+import threading
+
+import pytest
+from conftest import burn
+from pprof_reader import samples_of
+
+import pyroscope
+
+
+def short_lived():
+    burn(0.004)
+
+
+def test_threads_that_live_for_milliseconds_are_counted(recording):
+    assert recording.start(sample_rate=100)
+    for _ in range(60):
+        thread = threading.Thread(target=short_lived)
+        thread.start()
+        thread.join()
+    stats = pyroscope.stats()
+    assert stats["taken"]["weight"] > 0.12e9, "240 ms of CPU time, of which no thread lived a period"
+
+
+def test_the_hook_is_not_seen_and_goes_away(recording):
+    original = threading.Thread.__dict__["_bootstrap"]
+    recording.start()
+    assert threading.Thread.__dict__["_bootstrap"] is not original
+    assert threading.Thread._bootstrap is original
+    thread = threading.Thread(target=burn, args=(0.05,))
+    thread.start()
+    thread.join()
+    stacks = [sample.names for sample in recording.samples() if "burn" in sample.names and "Thread.run" in sample.names]
+    assert stacks and all(names[-3:] == ["Thread.run", "Thread._bootstrap_inner", "Thread._bootstrap"] for names in stacks)
+    assert threading.Thread.__dict__["_bootstrap"] is original
+
+
+def test_a_hook_over_ours_is_left_alone(recording):
+    original = threading.Thread.__dict__["_bootstrap"]
+    recording.start()
+    ours = threading.Thread.__dict__["_bootstrap"]
+    theirs = lambda self: ours.__get__(self, type(self))()  # noqa: E731
+    threading.Thread._bootstrap = theirs
+    try:
+        pyroscope.stop()
+        assert threading.Thread.__dict__["_bootstrap"] is theirs
+        thread = threading.Thread(target=burn, args=(0.001,))
+        thread.start()
+        thread.join()
+    finally:
+        threading.Thread._bootstrap = original
+
+
+PRELUDE = """
+import os, sys, threading
+import pyroscope
+from pyroscope import _native
+from conftest import burn
+from pprof_reader import samples_of
+folder = sys.argv[1]
+def parent(): burn(0.1)
+def child(): burn(0.1)
+assert _native.start({"application_name": "fork", "server_address": "file://" + folder, "sample_rate": 1000})
+"""
+
+
+def shares(folder):
+    """Which of the functions `parent` and `child` occur in which process's files."""
+    from pprof_reader import read_folder
+
+    found = {}
+    for profile in read_folder(folder):
+        process = profile.file.split("-")[-2]
+        for sample in profile.samples:
+            for name in {"parent", "child"} & set(sample.names):
+                found.setdefault(process, set()).add(name)
+    return sorted(map(sorted, found.values()))
+
+
+def test_a_forked_child_has_a_profiler_of_its_own(python, tmp_path):
+    python(
+        PRELUDE
+        + """
+parent()
+pid = os.fork()
+if pid == 0:
+    child()
+    thread = threading.Thread(target=child)
+    thread.start()
+    thread.join()
+    assert _native.stats()["taken"]["samples"] > 0
+    assert pyroscope.shutdown()
+    os._exit(0)
+assert os.waitpid(pid, 0)[1] == 0
+assert pyroscope.shutdown()
+""",
+        args=(tmp_path,),
+    )
+    assert shares(tmp_path) == [["child"], ["parent"]], "nothing is sent twice"
+
+
+def test_a_child_of_a_child(python, tmp_path):
+    python(
+        PRELUDE
+        + """
+for generation in range(3):
+    if os.fork() == 0:
+        child()
+        continue
+    os.wait()
+    break
+assert pyroscope.shutdown()
+sys.exit(0)
+""",
+        args=(tmp_path,),
+    )
+    assert shares(tmp_path) == [["child"]] * 3
+
+
+def test_forks_while_threads_are_busy(python, tmp_path):
+    python(
+        PRELUDE
+        + """
+threads = [threading.Thread(target=burn, args=(1.0,)) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for _ in range(20):
+    pid = os.fork()
+    if pid == 0:
+        burn(0.01)
+        os._exit(0 if pyroscope.shutdown() else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+for thread in threads:
+    thread.join()
+assert pyroscope.shutdown()
+""",
+        args=(tmp_path,),
+    )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_multiprocessing_children_upload_their_last_window(python, tmp_path):
+    python(
+        PRELUDE
+        + """
+import multiprocessing
+context = multiprocessing.get_context("fork")
+processes = [context.Process(target=child) for _ in range(2)]
+for process in processes:
+    process.start()
+for process in processes:
+    process.join()
+    assert process.exitcode == 0
+assert pyroscope.shutdown()
+""",
+        args=(tmp_path,),
+    )
+    assert shares(tmp_path) == [["child"]] * 2
+
+
+def test_the_last_window_is_uploaded_at_exit(python, tmp_path):
+    python(PRELUDE + "parent()\n", args=(tmp_path,))
+    assert shares(tmp_path) == [["parent"]]
+
+
+def test_daemon_threads_at_exit_do_no_harm(python, tmp_path):
+    for _ in range(5):
+        python(
+            """
+            import sys, threading, time
+            from pyroscope import _native
+            assert _native.start({"application_name": "x", "server_address": "none", "wall_clock": True, "sample_rate": 5000})
+            def numbers(n):
+                for i in range(n):
+                    yield i
+            def body():
+                while True:
+                    sum(numbers(200))
+            for _ in range(4):
+                threading.Thread(target=body, daemon=True).start()
+            class Late:
+                def __del__(self):
+                    sum(numbers(20000))
+            keep = [Late() for _ in range(20)]
+            end = time.monotonic() + 0.1
+            while time.monotonic() < end:
+                sum(numbers(1000))
+            """
+        )
+
+
+def test_import_and_fork_without_configure(python):
+    assert (
+        python(
+            """
+            import os, pyroscope
+            pid = os.fork()
+            if pid == 0:
+                os._exit(0 if pyroscope.stats()["taken"]["samples"] == 0 else 1)
+            print(os.waitpid(pid, 0)[1])
+            """
+        ).strip()
+        == "0"
+    )
+
+
+def test_an_idle_process_uploads_nothing(recording):
+    recording.start(upload_interval=600)
+    pyroscope.stop()
+    assert all("burn" not in sample.names for sample in samples_of(recording.folder))
