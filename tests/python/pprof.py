@@ -36,12 +36,14 @@ class Sample:
 
 @dataclass(frozen=True)
 class Profile:
-    sample_types: tuple[tuple[str, str], ...]
+    sample_types: list[tuple[str, str]]
     samples: tuple[Sample, ...]
     period_type: tuple[str, str]
     period: int
     time_nanos: int
     duration_nanos: int
+    file: str = ""
+    """The name of the file that it was read from, if it was."""
 
     def weight(self, sample: Sample) -> int:
         """The sample's nanoseconds; of a profile that has counts alone, count times period."""
@@ -56,7 +58,7 @@ class Profile:
 
 def read_folder(folder: Path) -> list[Profile]:
     """All profiles that `server_address="file:///folder"` left, oldest first."""
-    profiles = [parse(path.read_bytes()) for path in sorted(folder.glob("*.pb.gz"))]
+    profiles = [parse(path.read_bytes(), path.name) for path in sorted(folder.glob("*.pb.gz"))]
     return sorted(profiles, key=lambda profile: profile.time_nanos)
 
 
@@ -65,7 +67,7 @@ def samples_of(folder: Path) -> list[Sample]:
     return [sample for profile in read_folder(folder) for sample in profile.samples]
 
 
-def parse(data: bytes) -> Profile:
+def parse(data: bytes, file: str = "") -> Profile:
     """Decodes a profile, gzipped or not."""
     message = Message(gzip.decompress(data) if data.startswith(GZIP_MAGIC) else data)
     strings = [text.decode("utf-8") for text in message.many(6)]
@@ -74,18 +76,18 @@ def parse(data: bytes) -> Profile:
     functions = {}
     for data in message.many(5):
         function = Message(data)
-        name, file = strings[function.number(2)], strings[function.number(4)]
-        functions[function.number(1)] = (name, file, function.number(5))
+        name, source = strings[function.number(2)], strings[function.number(4)]
+        functions[function.number(1)] = (name, source, function.number(5))
     locations = {}
     for data in message.many(4):
         location = Message(data)
         lines = [Message(line) for line in location.many(4)]
         frames = []
         for line in lines:
-            name, file, first_line = functions[line.number(1)]
-            frames.append(Frame(name, file, line.number(2), first_line))
+            name, source, first_line = functions[line.number(1)]
+            frames.append(Frame(name, source, line.number(2), first_line))
         locations[location.number(1)] = frames
-    sample_types = tuple(value_type(data, strings) for data in message.many(1))
+    sample_types = [value_type(data, strings) for data in message.many(1)]
 
     def sample(data: bytes) -> Sample:
         fields = Message(data)
@@ -108,6 +110,7 @@ def parse(data: bytes) -> Profile:
         period=message.number(12),
         time_nanos=message.number(9),
         duration_nanos=message.number(10),
+        file=file,
     )
 
 
