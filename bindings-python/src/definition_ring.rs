@@ -265,8 +265,8 @@ mod tests {
     fn tell(ring: &DefinitionRing, slot: u32, name: &[u8], kind: u8, table: &[u8]) -> bool {
         let copy = |from: &[u8]| {
             let from = from.to_vec();
-            // SAFETY: the ring gives room for as many bytes as it was told.
             move |to: *mut u8, bytes: usize| {
+                // SAFETY: `to` has room for `bytes`, see `begin`, and the two do not overlap.
                 unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, bytes) };
                 true
             }

@@ -80,6 +80,7 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
+#[expect(clippy::unusual_byte_groupings, reason = "grouped as the table's fields are")]
 mod tests {
     use super::*;
 

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use spanprof_core::{Config, ErrorKind, Level, Profiler, Secret, Tally};
+use spanprof_core::{Config, ErrorKind, Level, Profiler, Secret, Stats, Tally};
 
 use crate::definitions::{DEFINITIONS, LineMode};
 use crate::errors::{guard, to_python};
@@ -19,6 +19,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// Ticks of the profiler's thread between two looks for messages: a second, as it ticks every 100 ms.
 const TICKS_BETWEEN_MESSAGES: u32 = 10;
 
+/// What the last profiler had counted when it was stopped. Locked as `PROFILER` is.
+static LAST: Mutex<Option<Stats>> = Mutex::new(None);
 /// The profiler that runs. Locked with the GIL held and for no more than a clone, so that no fork finds it locked.
 static PROFILER: Mutex<Option<Profiler>> = Mutex::new(None);
 /// Ticks of the profiler's thread, and their number when messages were last looked for.
@@ -31,6 +33,10 @@ static TROUBLE_TOLD: AtomicBool = AtomicBool::new(false);
 
 fn current() -> MutexGuard<'static, Option<Profiler>> {
     PROFILER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn last() -> MutexGuard<'static, Option<Stats>> {
+    LAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn running() -> Option<Profiler> {
@@ -97,11 +103,11 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
     guard(|| {
         let mut config = from_environment(py)?;
         let lines = apply(&mut config, settings)?;
-        config.check().map_err(|error| to_python(&error))?;
         if !(config.enabled && config.cpu_enabled) {
             log(py, Level::Info, "profiling is switched off by configuration or environment");
             return Ok(false);
         }
+        config.check().map_err(|error| to_python(&error))?;
         let runtime = match selftest::runtime(py)? {
             Ok(runtime) => runtime,
             Err(why) => {
@@ -135,7 +141,8 @@ fn end(py: Python<'_>, timeout: Duration) -> bool {
     let Some(profiler) = current().take() else {
         return false;
     };
-    let all = py.detach(|| profiler.stop(timeout));
+    let (all, stats) = py.detach(|| (profiler.stop(timeout), profiler.stats()));
+    *last() = Some(stats);
     deliver(py, &profiler);
     all
 }
@@ -176,11 +183,14 @@ pub(crate) fn parse_bool(field: &str, value: &str) -> PyResult<bool> {
     guard(|| spanprof_core::parse_bool(field, value).map_err(|error| to_python(&error)))
 }
 
-/// What became of every sample, as a dict; of zeros without a profiler.
+/// What became of every sample, as a dict: of the profiler that runs, else of the last one, else zeros.
 #[pyfunction]
 pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     guard(|| {
-        let stats = running().map(|profiler| py.detach(|| profiler.stats())).unwrap_or_default();
+        let stats = match running() {
+            Some(profiler) => py.detach(|| profiler.stats()),
+            None => last().clone().unwrap_or_default(),
+        };
         let dict = PyDict::new(py);
         for (name, tally) in [
             ("taken", stats.taken),
@@ -193,6 +203,7 @@ pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             ("refused", stats.refused),
             ("dropped_queue", stats.dropped_queue),
             ("dropped_old", stats.dropped_old),
+            ("discarded", stats.discarded),
         ] {
             let Tally { samples, weight } = tally;
             let entry = PyDict::new(py);

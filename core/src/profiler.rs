@@ -82,10 +82,10 @@ impl Profiler {
     /// Takes a few milliseconds and never waits for the server. Errors: `InvalidConfig` names the field, the value and
     /// what is allowed; `Disabled`, `AlreadyRunning`, `System`. Nothing runs after an error.
     pub fn start(config: Config, runtime: &'static dyn Runtime) -> Result<Self, Error> {
-        let settings = Arc::new(config.validate()?);
-        if !(settings.enabled && settings.cpu_enabled) {
+        if !(config.enabled && config.cpu_enabled) {
             return Err(Error::new(ErrorKind::Disabled, "profiling is switched off by configuration or environment"));
         }
+        let settings = Arc::new(config.validate()?);
         let mut current = lock_current();
         if current.is_some() {
             return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
@@ -320,19 +320,19 @@ impl Engine {
     }
 
     fn stats(&self) -> Stats {
+        // What left comes first: what is taken meanwhile is pending, and nothing is subtracted that was not counted yet.
+        let left = self.counters.snapshot();
         let unseen = self.aggregate().unseen();
         let counts = threads::counts();
-        let counters = &self.counters;
         let mut taken = counts.written;
         taken += counts.dropped;
         taken += unseen;
         let mut settled = counts.dropped;
-        settled += counters.dropped_window.get();
-        settled += counters.encoded.get();
+        settled += left.dropped_window;
+        settled += left.encoded;
         Stats {
             taken,
             dropped_ring: counts.dropped,
-            dropped_window: counters.dropped_window.get(),
             pending: Tally {
                 samples: taken.samples.saturating_sub(settled.samples),
                 weight: taken.weight.saturating_sub(settled.weight),
@@ -341,7 +341,7 @@ impl Engine {
             threads_unsampled: counts.unsampled,
             own_cpu_ns: own_thread::cpu_ns().saturating_sub(self.own_cpu_before_ns),
             tag_sets_lost: tags::overflowed(),
-            ..counters.snapshot()
+            ..left
         }
     }
 

@@ -48,11 +48,7 @@ impl OfService {
         let window = take_window(params)?;
         match service {
             Some(service) => Ok(Self { service, window }),
-            None => Err(BadParameter::new(
-                "service",
-                "",
-                "is missing; name a service",
-            )),
+            None => Err(BadParameter::new("service", "", "is missing; name a service")),
         }
     }
 }
@@ -68,9 +64,8 @@ pub(crate) fn take_trace_sort(params: &mut Params) -> Result<TraceSort, BadParam
 
 /// Reads a trace id from a path.
 pub(crate) fn trace_id(text: &str) -> Result<TraceId, ShowError> {
-    TraceId::parse(text).ok_or_else(|| {
-        BadParameter::new("trace", text, "allowed are 32 hex digits, not all zeros").into()
-    })
+    TraceId::parse(text)
+        .ok_or_else(|| BadParameter::new("trace", text, "allowed are 32 hex digits, not all zeros").into())
 }
 
 /// The HTTP status of an error.
@@ -91,19 +86,15 @@ async fn answer<T: Serialize + Send + 'static>(
     let done = shown
         .on_pool(move |shown| {
             let value = work(shown)?;
-            serde_json::to_string(&value)
-                .map_err(|error| ShowError::Failed(format!("cannot write JSON: {error}")))
+            serde_json::to_string(&value).map_err(|error| ShowError::Failed(format!("cannot write JSON: {error}")))
         })
         .await;
     let json = [(CONTENT_TYPE, "application/json")];
     match done {
         Ok(text) => (json, text).into_response(),
-        Err(error) => (
-            status(&error),
-            json,
-            serde_json::json!({ "error": error.to_string() }).to_string(),
-        )
-            .into_response(),
+        Err(error) => {
+            (status(&error), json, serde_json::json!({ "error": error.to_string() }).to_string()).into_response()
+        }
     }
 }
 
@@ -139,11 +130,7 @@ async fn traces(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> R
     .await
 }
 
-async fn trace(
-    State(shown): State<Arc<Shown>>,
-    Path(id): Path<String>,
-    RawQuery(query): RawQuery,
-) -> Response {
+async fn trace(State(shown): State<Arc<Shown>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
     answer(shown, move |shown| {
         Params::parse(query.as_deref().unwrap_or("")).finish()?;
         shown.trace(trace_id(&id)?)

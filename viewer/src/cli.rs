@@ -42,20 +42,14 @@ impl<T: FromStr> FromStr for Optional<T> {
     type Err = T::Err;
 
     fn from_str(text: &str) -> Result<Self, T::Err> {
-        if text == "none" {
-            Ok(Self(None))
-        } else {
-            text.parse().map(|value| Self(Some(value)))
-        }
+        if text == "none" { Ok(Self(None)) } else { text.parse().map(|value| Self(Some(value))) }
     }
 }
 
 /// Reads a whole number with a unit: `90s`, `15m`, `1h`, `2d`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let allowed = || format!("{text:?} is not a time such as 90s, 15m, 1h or 2d");
-    let (number, unit) = text
-        .split_at_checked(text.len().saturating_sub(1))
-        .ok_or_else(allowed)?;
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(allowed)?;
     let seconds = match unit {
         "s" => 1,
         "m" => 60,
@@ -76,9 +70,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 /// Reads a whole number of bytes with a unit: `64m`, `2g`.
 fn parse_size(text: &str) -> Result<u64, String> {
     let allowed = || format!("{text:?} is not a size such as 64m or 2g (at least 1m)");
-    let (number, unit) = text
-        .split_at_checked(text.len().saturating_sub(1))
-        .ok_or_else(allowed)?;
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(allowed)?;
     let bytes = match unit {
         "k" | "K" => 1 << 10,
         "m" | "M" => 1 << 20,

@@ -23,7 +23,8 @@ use crate::store::Stacks;
 mod pprof;
 
 /// Inferno's script is inline; the file stands alone, so it may run there and reach nothing.
-const SVG_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts allow-modals";
+const SVG_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts allow-modals";
 
 /// The three files.
 pub(crate) fn routes(shown: Arc<Shown>) -> Router {
@@ -47,10 +48,7 @@ async fn file(
             params.finish()?;
             let stacks = shown.stacks(&selection)?;
             if stacks.sums.is_empty() {
-                return Err(ShowError::NotFound(format!(
-                    "There is no sample of {}.",
-                    selection.sentence()
-                )));
+                return Err(ShowError::NotFound(format!("There is no sample of {}.", selection.sentence())));
             }
             write(&selection, &stacks)
         })
@@ -60,26 +58,14 @@ async fn file(
 
 async fn svg(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
     match file(shown, query, draw).await {
-        Ok(svg) => (
-            [
-                (CONTENT_TYPE, "image/svg+xml"),
-                (CONTENT_SECURITY_POLICY, SVG_POLICY),
-            ],
-            svg,
-        )
-            .into_response(),
+        Ok(svg) => ([(CONTENT_TYPE, "image/svg+xml"), (CONTENT_SECURITY_POLICY, SVG_POLICY)], svg).into_response(),
         Err(response) => response,
     }
 }
 
 async fn profile(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
-    let headers = [
-        (CONTENT_TYPE, "application/octet-stream"),
-        (
-            CONTENT_DISPOSITION,
-            "attachment; filename=\"profile.pb.gz\"",
-        ),
-    ];
+    let headers =
+        [(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, "attachment; filename=\"profile.pb.gz\"")];
     let made = file(shown, query, |_, stacks| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder
@@ -112,9 +98,7 @@ fn folded(stacks: &Stacks) -> String {
                 stacks
                     .functions
                     .get(&function)
-                    .map_or_else(String::new, |function| {
-                        function.name.replace([';', '\n'], ",")
-                    }),
+                    .map_or_else(String::new, |function| function.name.replace([';', '\n'], ",")),
             );
             at = parent;
         }

@@ -12,10 +12,7 @@ impl SpanId {
         if text.len() != 16 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return None;
         }
-        u64::from_str_radix(text, 16)
-            .ok()
-            .filter(|id| *id != 0)
-            .map(Self)
+        u64::from_str_radix(text, 16).ok().filter(|id| *id != 0).map(Self)
     }
 
     /// Reads the 8 bytes of OTLP.
@@ -57,10 +54,7 @@ impl TraceId {
         if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return None;
         }
-        u128::from_str_radix(text, 16)
-            .ok()
-            .filter(|id| *id != 0)
-            .map(Self)
+        u128::from_str_radix(text, 16).ok().filter(|id| *id != 0).map(Self)
     }
 
     /// Reads the 16 bytes of OTLP and of a column.
@@ -94,21 +88,14 @@ mod tests {
     #[test]
     fn an_id_of_another_length_or_of_zeros_is_no_span() {
         assert!(SpanId::parse("00f067aa0ba902b7").is_some());
-        for bad in [
-            "",
-            "0000000000000000",
-            "00f067aa0ba902b",
-            "00f067aa0ba902b7f",
-            "+0f067aa0ba902b7",
-            "00f067aa0ba902bg",
-        ] {
+        for bad in
+            ["", "0000000000000000", "00f067aa0ba902b", "00f067aa0ba902b7f", "+0f067aa0ba902b7", "00f067aa0ba902bg"]
+        {
             assert_eq!(SpanId::parse(bad), None, "{bad}");
         }
         assert_eq!(TraceId::parse(&"0".repeat(32)), None);
         assert_eq!(
-            TraceId::parse("4bf92f3577b34da6a3ce929d0e0e4736")
-                .unwrap()
-                .to_string(),
+            TraceId::parse("4bf92f3577b34da6a3ce929d0e0e4736").unwrap().to_string(),
             "4bf92f3577b34da6a3ce929d0e0e4736"
         );
     }

@@ -60,13 +60,9 @@ impl Window {
         let to = params.take("to")?;
         match (since, from, to) {
             (None, None, None) => Ok(default),
-            (Some(since), None, None) => parse_duration(&since).map(Self::Since).map_err(|_| {
-                BadParameter::new(
-                    "since",
-                    &since,
-                    "allowed is a time such as 90s, 15m, 1h or 2d",
-                )
-            }),
+            (Some(since), None, None) => parse_duration(&since)
+                .map(Self::Since)
+                .map_err(|_| BadParameter::new("since", &since, "allowed is a time such as 90s, 15m, 1h or 2d")),
             (None, Some(from), Some(to)) => {
                 let (from_ms, to_ms) = (milliseconds("from", &from)?, milliseconds("to", &to)?);
                 if from_ms > to_ms {
@@ -74,11 +70,9 @@ impl Window {
                 }
                 Ok(Self::Between(from_ms, to_ms))
             }
-            (Some(since), ..) => Err(BadParameter::new(
-                "since",
-                &since,
-                "is given together with from and to; give one or the other",
-            )),
+            (Some(since), ..) => {
+                Err(BadParameter::new("since", &since, "is given together with from and to; give one or the other"))
+            }
             (None, Some(from), None) => Err(BadParameter::new("from", &from, "needs to beside it")),
             (None, None, Some(to)) => Err(BadParameter::new("to", &to, "needs from beside it")),
         }
@@ -88,15 +82,12 @@ impl Window {
     pub(crate) fn bounds(self) -> (i64, i64) {
         match self {
             Self::Stored => (i64::MIN, i64::MAX),
-            Self::Since(since) => (
-                clock::now().saturating_sub(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)),
-                i64::MAX,
-            ),
-            Self::Between(from, to) => (
-                from.saturating_mul(MILLISECOND),
-                to.saturating_mul(MILLISECOND)
-                    .saturating_add(MILLISECOND - 1),
-            ),
+            Self::Since(since) => {
+                (clock::now().saturating_sub(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)), i64::MAX)
+            }
+            Self::Between(from, to) => {
+                (from.saturating_mul(MILLISECOND), to.saturating_mul(MILLISECOND).saturating_add(MILLISECOND - 1))
+            }
         }
     }
 
@@ -138,26 +129,24 @@ impl Selection {
         let name = params.take("name")?;
         let trace = match params.take("trace")? {
             None => None,
-            Some(text) => Some(TraceId::parse(&text).ok_or_else(|| {
-                BadParameter::new("trace", &text, "allowed are 32 hex digits, not all zeros")
-            })?),
+            Some(text) => Some(
+                TraceId::parse(&text)
+                    .ok_or_else(|| BadParameter::new("trace", &text, "allowed are 32 hex digits, not all zeros"))?,
+            ),
         };
         let span = match params.take("span")? {
             None => None,
-            Some(text) => Some(SpanId::parse(&text).ok_or_else(|| {
-                BadParameter::new("span", &text, "allowed are 16 hex digits, not all zeros")
-            })?),
+            Some(text) => Some(
+                SpanId::parse(&text)
+                    .ok_or_else(|| BadParameter::new("span", &text, "allowed are 16 hex digits, not all zeros"))?,
+            ),
         };
         let side = match (params.take_flag("inside")?, params.take_flag("outside")?) {
             (false, false) => Side::Any,
             (true, false) => Side::Inside,
             (false, true) => Side::Outside,
             (true, true) => {
-                return Err(BadParameter::new(
-                    "outside",
-                    "",
-                    "contradicts inside; give one of them",
-                ));
+                return Err(BadParameter::new("outside", "", "contradicts inside; give one of them"));
             }
         };
         if side == Side::Outside && (name.is_some() || trace.is_some() || span.is_some()) {
@@ -174,55 +163,29 @@ impl Selection {
             return Err(BadParameter::new("type", &kind, allowed));
         }
         // A span's samples are stamped with their profile's window, so a span or trace is looked for at any time.
-        let default = if trace.is_some() || span.is_some() {
-            Window::Stored
-        } else {
-            Window::Since(DEFAULT_SINCE)
-        };
+        let default = if trace.is_some() || span.is_some() { Window::Stored } else { Window::Since(DEFAULT_SINCE) };
         let window = Window::take(params, default)?;
-        Ok(Self {
-            service,
-            name,
-            trace,
-            span,
-            side,
-            kind,
-            window,
-        })
+        Ok(Self { service, name, trace, span, side, kind, window })
     }
 
     /// The samples of one span.
     pub(crate) fn of_span(span: SpanId) -> Self {
-        Self {
-            span: Some(span),
-            window: Window::Stored,
-            ..Self::everything()
-        }
+        Self { span: Some(span), window: Window::Stored, ..Self::everything() }
     }
 
     /// The samples of one trace.
     pub(crate) fn of_trace(trace: TraceId) -> Self {
-        Self {
-            trace: Some(trace),
-            window: Window::Stored,
-            ..Self::everything()
-        }
+        Self { trace: Some(trace), window: Window::Stored, ..Self::everything() }
     }
 
     /// This selection, of one service.
     pub(crate) fn service(self, service: &str) -> Self {
-        Self {
-            service: Some(service.into()),
-            ..self
-        }
+        Self { service: Some(service.into()), ..self }
     }
 
     /// This selection, of one span name.
     pub(crate) fn name(self, name: &str) -> Self {
-        Self {
-            name: Some(name.into()),
-            ..self
-        }
+        Self { name: Some(name.into()), ..self }
     }
 
     /// This selection, inside or outside of spans.
@@ -238,11 +201,7 @@ impl Selection {
     /// The query string that parses to this selection.
     pub(crate) fn query(&self) -> String {
         let mut pairs: Vec<(&str, String)> = Vec::new();
-        pairs.extend(
-            self.service
-                .as_ref()
-                .map(|service| ("service", encode(service))),
-        );
+        pairs.extend(self.service.as_ref().map(|service| ("service", encode(service))));
         pairs.extend(self.name.as_ref().map(|name| ("name", encode(name))));
         pairs.extend(self.trace.map(|trace| ("trace", trace.to_string())));
         pairs.extend(self.span.map(|span| ("span", span.to_string())));
@@ -257,21 +216,13 @@ impl Selection {
         if self.window != Window::Since(DEFAULT_SINCE) {
             pairs.extend(self.window.query());
         }
-        pairs
-            .iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect::<Vec<_>>()
-            .join("&")
+        pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
     }
 
     /// A link to `path` with this selection.
     pub(crate) fn link(&self, path: &str) -> String {
         let query = self.query();
-        if query.is_empty() {
-            path.into()
-        } else {
-            format!("{path}?{query}")
-        }
+        if query.is_empty() { path.into() } else { format!("{path}?{query}") }
     }
 
     /// The selection as people say it: `GET /cart of checkout, last hour`.
@@ -288,19 +239,9 @@ impl Selection {
                 Side::Outside => "everything outside spans".into(),
             },
         };
-        let of = self
-            .service
-            .as_ref()
-            .map(|service| format!(" of {service}"))
-            .unwrap_or_default();
-        let kind = if self.kind == CPU {
-            String::new()
-        } else {
-            format!(", {}", self.kind)
-        };
-        let when = Some(self.window.words())
-            .filter(|words| !words.is_empty())
-            .map(|words| format!(", {words}"));
+        let of = self.service.as_ref().map(|service| format!(" of {service}")).unwrap_or_default();
+        let kind = if self.kind == CPU { String::new() } else { format!(", {}", self.kind) };
+        let when = Some(self.window.words()).filter(|words| !words.is_empty()).map(|words| format!(", {words}"));
         format!("{what}{of}{kind}{}", when.unwrap_or_default())
     }
 }
@@ -374,10 +315,7 @@ mod tests {
             ("outside=1&name=a", "contradicts"),
             ("inside=yes", "takes no value"),
             ("type=a:b", "\"type\""),
-            (
-                "attr.http.route=/cart",
-                "not known here; allowed are service, name",
-            ),
+            ("attr.http.route=/cart", "not known here; allowed are service, name"),
         ] {
             let refused = parse(query).expect_err(query).to_string();
             assert!(refused.contains(says), "{query}: {refused}");
@@ -386,17 +324,11 @@ mod tests {
 
     #[test]
     fn sentences_read_well() {
-        assert_eq!(
-            parse("service=checkout&name=GET /cart").unwrap().sentence(),
-            "GET /cart of checkout, last hour"
-        );
+        assert_eq!(parse("service=checkout&name=GET /cart").unwrap().sentence(), "GET /cart of checkout, last hour");
         assert_eq!(
             parse("service=checkout&outside").unwrap().sentence(),
             "everything outside spans of checkout, last hour"
         );
-        assert_eq!(
-            parse("span=00f067aa0ba902b7").unwrap().sentence(),
-            "span 00f067aa0ba902b7"
-        );
+        assert_eq!(parse("span=00f067aa0ba902b7").unwrap().sentence(), "span 00f067aa0ba902b7");
     }
 }

@@ -39,23 +39,15 @@ pub(crate) fn run(cli: &Cli) -> Result<(), String> {
 
 async fn serve(cli: &Cli) -> Result<(), String> {
     let main = bind(cli.listen).await.map_err(|error| {
-        format!(
-            "cannot listen on {}: {error}; choose another address by --listen ADDR:PORT",
-            cli.listen
-        )
+        format!("cannot listen on {}: {error}; choose another address by --listen ADDR:PORT", cli.listen)
     })?;
     let store = Arc::new(Store::open(cli.data.as_deref())?);
-    let mut terminate = signal(SignalKind::terminate())
-        .map_err(|error| format!("cannot watch for SIGTERM: {error}"))?;
-    let mut interrupt = signal(SignalKind::interrupt())
-        .map_err(|error| format!("cannot watch for SIGINT: {error}"))?;
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(|error| format!("cannot watch for SIGTERM: {error}"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| format!("cannot watch for SIGINT: {error}"))?;
 
     let refusals = Arc::new(Refusals::default());
-    let receiver = Arc::new(Receiver::new(
-        Arc::clone(&store),
-        Arc::clone(&refusals),
-        cli.retain,
-    ));
+    let receiver = Arc::new(Receiver::new(Arc::clone(&store), Arc::clone(&refusals), cli.retain));
     let guard = guard::Guard::new(&cli.allow_host);
     let (stop, stopped) = watch::channel(false);
 
@@ -65,10 +57,7 @@ async fn serve(cli: &Cli) -> Result<(), String> {
         None => None,
         Some(address) => match bind(address).await {
             Ok(bound) => {
-                say(&format!(
-                    "spanprof listening for OTLP traces on http://{}",
-                    bound.address
-                ));
+                say(&format!("spanprof listening for OTLP traces on http://{}", bound.address));
                 Some(bound)
             }
             Err(error) => {
@@ -92,8 +81,7 @@ async fn serve(cli: &Cli) -> Result<(), String> {
         otlp: otlp.as_ref().map(|bound| bound.address),
     });
     if let Some(bound) = otlp {
-        let routes =
-            receive::otlp_routes(Arc::clone(&receiver)).route("/ready", get(|| async { "ready" }));
+        let routes = receive::otlp_routes(Arc::clone(&receiver)).route("/ready", get(|| async { "ready" }));
         servers.spawn(listen(bound.listener, guard.wrap(routes), stopped.clone()));
     }
     let routes = Router::new()
@@ -128,28 +116,20 @@ struct Bound {
 }
 
 async fn bind(address: SocketAddr) -> Result<Bound, String> {
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|error| match error.kind() {
-            std::io::ErrorKind::AddrInUse => "another program uses it".to_owned(),
-            _ => error.to_string(),
-        })?;
+    let listener = TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AddrInUse => "another program uses it".to_owned(),
+        _ => error.to_string(),
+    })?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     Ok(Bound { listener, address })
 }
 
-async fn listen(
-    listener: TcpListener,
-    routes: Router,
-    mut stopped: watch::Receiver<bool>,
-) -> std::io::Result<()> {
+async fn listen(listener: TcpListener, routes: Router, mut stopped: watch::Receiver<bool>) -> std::io::Result<()> {
     let end = async move {
         // An error means that the sender is gone, which is an end too.
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
-    axum::serve(listener, routes)
-        .with_graceful_shutdown(end)
-        .await
+    axum::serve(listener, routes).with_graceful_shutdown(end).await
 }
 
 async fn forget_the_old(store: Arc<Store>, retain: Duration, memory: u64) {
@@ -157,15 +137,11 @@ async fn forget_the_old(store: Arc<Store>, retain: Duration, memory: u64) {
     loop {
         tick.tick().await;
         let store = Arc::clone(&store);
-        let oldest =
-            clock::now().saturating_sub(i64::try_from(retain.as_nanos()).unwrap_or(i64::MAX));
+        let oldest = clock::now().saturating_sub(i64::try_from(retain.as_nanos()).unwrap_or(i64::MAX));
         let done = tokio::task::spawn_blocking(move || store.retain(oldest, memory)).await;
         if let Ok(Err(error)) = done {
             // It is tried again at the next tick.
-            let _ = writeln!(
-                std::io::stderr(),
-                "spanprof: cannot forget old data: {error}"
-            );
+            let _ = writeln!(std::io::stderr(), "spanprof: cannot forget old data: {error}");
         }
     }
 }

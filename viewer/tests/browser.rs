@@ -17,51 +17,12 @@ fn fill(server: &Server) {
         let trace = format!("4bf92f3577b34da6a3ce9{n:011x}");
         let id = |k: u64| format!("{:016x}", 0x00f0_67aa_0000_0000 + n * 16 + k);
         let wall = 80 + n * 7 % 190;
-        let root = span(
-            &trace,
-            &id(1),
-            "",
-            if n % 3 == 0 {
-                "POST /order"
-            } else {
-                "GET /cart"
-            },
-            n * 10,
-            wall,
-        );
+        let root = span(&trace, &id(1), "", if n % 3 == 0 { "POST /order" } else { "GET /cart" }, n * 10, wall);
         checkout_spans.push(if n % 13 == 5 { failed(root) } else { root });
-        checkout_spans.push(span(
-            &trace,
-            &id(2),
-            &id(1),
-            "load_cart",
-            n * 10 + 4,
-            wall / 3,
-        ));
-        checkout_spans.push(span(
-            &trace,
-            &id(3),
-            &id(2),
-            "SELECT items",
-            n * 10 + 6,
-            wall / 5,
-        ));
-        checkout_spans.push(span(
-            &trace,
-            &id(4),
-            &id(1),
-            "render",
-            n * 10 + 8 + wall / 3,
-            wall / 2,
-        ));
-        search_spans.push(span(
-            &trace,
-            &id(5),
-            &id(2),
-            "POST /quote",
-            n * 10 + 10,
-            wall / 4,
-        ));
+        checkout_spans.push(span(&trace, &id(2), &id(1), "load_cart", n * 10 + 4, wall / 3));
+        checkout_spans.push(span(&trace, &id(3), &id(2), "SELECT items", n * 10 + 6, wall / 5));
+        checkout_spans.push(span(&trace, &id(4), &id(1), "render", n * 10 + 8 + wall / 3, wall / 2));
+        search_spans.push(span(&trace, &id(5), &id(2), "POST /quote", n * 10 + 10, wall / 4));
         let label = |k: u64, name: &str| {
             vec![
                 ("span_id".to_owned(), id(k)),
@@ -69,24 +30,13 @@ fn fill(server: &Server) {
                 ("span_name".to_owned(), name.to_owned()),
             ]
         };
-        let request = if n % 3 == 0 {
-            "POST /order"
-        } else {
-            "GET /cart"
-        };
+        let request = if n % 3 == 0 { "POST /order" } else { "GET /cart" };
         push(
             server,
             "checkout",
             &[
                 (
-                    &[
-                        "<module>:3",
-                        "serve:88",
-                        "handle:41",
-                        "dispatch:19",
-                        "view:12",
-                        "validate:7",
-                    ],
+                    &["<module>:3", "serve:88", "handle:41", "dispatch:19", "view:12", "validate:7"],
                     label(1, request),
                     1 + wall_i(n) % 3,
                 ),
@@ -153,16 +103,8 @@ fn fill(server: &Server) {
             server,
             "search",
             &[
-                (
-                    &["main:1", "worker:20", "quote:8", "rank:33", "score:12"],
-                    label(5, "POST /quote"),
-                    3,
-                ),
-                (
-                    &["main:1", "worker:20", "quote:9", "tokenize:4"],
-                    label(5, "POST /quote"),
-                    1,
-                ),
+                (&["main:1", "worker:20", "quote:8", "rank:33", "score:12"], label(5, "POST /quote"), 3),
+                (&["main:1", "worker:20", "quote:9", "tokenize:4"], label(5, "POST /quote"), 1),
             ],
         );
     }
@@ -177,20 +119,10 @@ fn wall_i(n: u64) -> i64 {
 type Owned<'a> = (&'a [&'a str], Vec<(String, String)>, i64);
 
 fn push(server: &Server, service: &str, rows: &[Owned<'_>]) {
-    let labels: Vec<Vec<(&str, &str)>> = rows
-        .iter()
-        .map(|(_, labels, _)| {
-            labels
-                .iter()
-                .map(|(k, v)| (k.as_str(), v.as_str()))
-                .collect()
-        })
-        .collect();
-    let rows: Vec<_> = rows
-        .iter()
-        .zip(&labels)
-        .map(|((stack, _, periods), labels)| (*stack, labels.as_slice(), *periods))
-        .collect();
+    let labels: Vec<Vec<(&str, &str)>> =
+        rows.iter().map(|(_, labels, _)| labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect()).collect();
+    let rows: Vec<_> =
+        rows.iter().zip(&labels).map(|((stack, _, periods), labels)| (*stack, labels.as_slice(), *periods)).collect();
     assert_eq!(server.push(service, &profile(&rows)).status, 200);
 }
 
@@ -204,10 +136,8 @@ fn a_person_clicks_from_services_to_a_frame() {
     }
     let server = Server::start();
     fill(&server);
-    let out = std::env::var_os("SCREENSHOTS").map_or_else(
-        || PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("screenshots"),
-        PathBuf::from,
-    );
+    let out = std::env::var_os("SCREENSHOTS")
+        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("screenshots"), PathBuf::from);
     let done = Command::new("node")
         .arg(folder.join("run.mjs"))
         .arg(&server.url)
@@ -217,9 +147,5 @@ fn a_person_clicks_from_services_to_a_frame() {
         .env("FUNCTION", "escape")
         .output()
         .unwrap();
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }

@@ -14,10 +14,7 @@ const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const ROOT: &str = "00f067aa0ba902b7";
 
 fn signal(name: &str, pid: u32) {
-    let done = Command::new("kill")
-        .args([&format!("-{name}"), &pid.to_string()])
-        .status()
-        .unwrap();
+    let done = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
     assert!(done.success());
 }
 
@@ -35,10 +32,7 @@ fn both_signals_end_it_well() {
 fn a_taken_port_is_one_sentence_that_names_the_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let done = Command::new(env!("CARGO_BIN_EXE_spanprof"))
-        .args(["--listen", &address])
-        .output()
-        .unwrap();
+    let done = Command::new(env!("CARGO_BIN_EXE_spanprof")).args(["--listen", &address]).output().unwrap();
     assert_eq!(done.status.code(), Some(1));
     let said = String::from_utf8(done.stderr).unwrap();
     let expected = format!(
@@ -58,26 +52,13 @@ fn a_taken_port_for_otlp_is_said_and_lived_with() {
         .spawn()
         .unwrap();
     let mut line = String::new();
-    BufReader::new(child.stderr.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
-    assert!(
-        line.contains(&address) && line.contains("--listen-otlp ADDR:PORT"),
-        "{line}"
-    );
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains(&address) && line.contains("--listen-otlp ADDR:PORT"), "{line}");
     signal("TERM", child.id());
     assert!(child.wait().unwrap().success());
     let mut out = String::new();
-    child
-        .stdout
-        .take()
-        .unwrap()
-        .read_to_string(&mut out)
-        .unwrap();
-    assert!(
-        out.starts_with("spanprof listening on http://127.0.0.1:") && out.lines().count() == 1,
-        "{out}"
-    );
+    child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+    assert!(out.starts_with("spanprof listening on http://127.0.0.1:") && out.lines().count() == 1, "{out}");
 }
 
 #[test]
@@ -88,51 +69,45 @@ fn data_survives_a_restart_and_a_kill() {
     for (round, name) in [(1, "TERM"), (2, "KILL"), (3, "TERM")] {
         let server = Server::with(&flags);
         let labels = [("span_id", ROOT), ("span_name", "GET /cart")];
-        assert_eq!(
-            server
-                .push("shop", &profile(&[(&["main:1"], &labels, 20)]))
-                .status,
-            200
-        );
-        assert_eq!(
-            server
-                .trace("shop", vec![span(TRACE, ROOT, "", "GET /cart", 0, 600)])
-                .status,
-            200
-        );
-        assert_eq!(
-            server.json(&format!("/api/flame?span={ROOT}"))["total_ns"],
-            round * 20 * PERIOD
-        );
-        assert_eq!(
-            server.json(&format!("/api/trace/{TRACE}"))["spans"]
-                .as_array()
-                .unwrap()
-                .len(),
-            1
-        );
+        assert_eq!(server.push("shop", &profile(&[(&["main:1"], &labels, 20)])).status, 200);
+        assert_eq!(server.trace("shop", vec![span(TRACE, ROOT, "", "GET /cart", 0, 600)]).status, 200);
+        assert_eq!(server.json(&format!("/api/flame?span={ROOT}"))["total_ns"], round * 20 * PERIOD);
+        assert_eq!(server.json(&format!("/api/trace/{TRACE}"))["spans"].as_array().unwrap().len(), 1);
         signal(name, server.pid());
         server.wait();
     }
 }
 
 #[test]
+fn what_is_older_than_retain_is_refused_and_forgotten() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("spanprof.db");
+    let mut old = profile(&[(&["main:1"], &[], 20)]);
+    old.time_nanos -= 1_800_000_000_000;
+    let server = Server::with(&["--data", file.to_str().unwrap()]);
+    assert_eq!(server.push("shop", &old).status, 200);
+    assert_eq!(server.json("/api/services")["services"][0]["profiles"], 1);
+    drop(server);
+    let server = Server::with(&["--data", file.to_str().unwrap(), "--retain", "10m"]);
+    assert_eq!(server.push("shop", &old).status, 400);
+    // Forgetting begins at the start, beside the first answers.
+    while server.json("/api/services")["forgotten"]["profiles_by_age"] != 1 {
+        std::thread::yield_now();
+    }
+    assert_eq!(server.json("/api/services")["services"].as_array().unwrap().len(), 0);
+    assert_eq!(server.get("/flame?service=shop").status, 200);
+}
+
+#[test]
 fn a_file_that_is_none_of_ours_is_one_sentence() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("notes.txt");
-    std::fs::write(
-        &file,
-        "not a database, but long enough to be looked at as one".repeat(20),
-    )
-    .unwrap();
+    std::fs::write(&file, "not a database, but long enough to be looked at as one".repeat(20)).unwrap();
     let done = Command::new(env!("CARGO_BIN_EXE_spanprof"))
         .args(["--listen", "127.0.0.1:0", "--data", file.to_str().unwrap()])
         .output()
         .unwrap();
     assert_eq!(done.status.code(), Some(1));
     let said = String::from_utf8(done.stderr).unwrap();
-    assert!(
-        said.starts_with("spanprof: cannot use --data ") && said.lines().count() == 1,
-        "{said}"
-    );
+    assert!(said.starts_with("spanprof: cannot use --data ") && said.lines().count() == 1, "{said}");
 }

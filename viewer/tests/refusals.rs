@@ -16,11 +16,7 @@ const PROTO: (&str, &str) = ("content-type", "application/proto");
 const LABELS: [(&str, &str); 2] = [("__name__", "process_cpu"), ("service_name", "shop")];
 
 fn good() -> Profile {
-    profile(&[(
-        &["main:1", "cart:2"],
-        &[("span_id", ROOT), ("span_name", "GET /cart")],
-        4,
-    )])
+    profile(&[(&["main:1", "cart:2"], &[("span_id", ROOT), ("span_name", "GET /cart")], 4)])
 }
 
 /// A server that holds one good profile; every test ends by asking whether it still does, and takes another.
@@ -34,41 +30,22 @@ impl Unharmed {
     }
 
     fn check(&self, refused: usize) {
-        assert_eq!(
-            self.0.json(&format!("/api/flame?span={ROOT}"))["total_ns"],
-            4 * PERIOD
-        );
+        assert_eq!(self.0.json(&format!("/api/flame?span={ROOT}"))["total_ns"], 4 * PERIOD);
         let services = self.0.json("/api/services");
-        let counted: u64 = services["refused"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .map(|row| row["count"].as_u64().unwrap())
-            .sum();
+        let counted: u64 =
+            services["refused"].as_array().unwrap().iter().map(|row| row["count"].as_u64().unwrap()).sum();
         assert_eq!(counted, refused as u64, "{services}");
-        assert_eq!(
-            services["services"].as_array().unwrap().len(),
-            1,
-            "{services}"
-        );
+        assert_eq!(services["services"].as_array().unwrap().len(), 1, "{services}");
         let page = self.0.page("/");
         assert!(page.contains("Refused since the start"), "{page}");
         assert_eq!(self.0.push("shop", &good()).status, 200);
-        assert_eq!(
-            self.0.json(&format!("/api/flame?span={ROOT}"))["total_ns"],
-            8 * PERIOD
-        );
+        assert_eq!(self.0.json(&format!("/api/flame?span={ROOT}"))["total_ns"], 8 * PERIOD);
     }
 
     /// Connect writes errors as JSON.
     fn assert_push_refused(&self, raw: Vec<u8>, says: &str) {
         let answer = self.0.post(PUSH, &[PROTO], &request(&LABELS, raw));
-        assert_eq!(
-            (answer.status, answer.kind.as_str()),
-            (400, "application/json"),
-            "{says}: {}",
-            answer.text()
-        );
+        assert_eq!((answer.status, answer.kind.as_str()), (400, "application/json"), "{says}: {}", answer.text());
         let error: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
         assert_eq!(error["code"], "invalid_argument");
         let message = error["message"].as_str().unwrap();
@@ -85,47 +62,24 @@ fn a_profile_with_anything_wrong_in_it_is_refused_whole() {
         change(&mut profile);
         cases.push((profile, says));
     };
-    case("string 999, and the profile has", &|profile| {
-        profile.function[0].name = 999
-    });
-    case("string -1, and the profile has", &|profile| {
-        profile.sample[0].label[0].key = -1
-    });
+    case("string 999, and the profile has", &|profile| profile.function[0].name = 999);
+    case("string -1, and the profile has", &|profile| profile.sample[0].label[0].key = -1);
     case("string 77", &|profile| profile.sample_type[0].unit = 77);
-    case("string 78", &|profile| {
-        profile.period_type.as_mut().unwrap().r#type = 78
-    });
-    case("first string is not empty", &|profile| {
-        profile.string_table[0] = "x".into()
-    });
-    case("location 9, which the profile does not have", &|profile| {
-        profile.sample[0].location_id[0] = 9
-    });
-    case("function 9, which the profile does not have", &|profile| {
-        profile.location[0].line[0].function_id = 9
-    });
+    case("string 78", &|profile| profile.period_type.as_mut().unwrap().r#type = 78);
+    case("first string is not empty", &|profile| profile.string_table[0] = "x".into());
+    case("location 9, which the profile does not have", &|profile| profile.sample[0].location_id[0] = 9);
+    case("function 9, which the profile does not have", &|profile| profile.location[0].line[0].function_id = 9);
     case("location id 1 twice", &|profile| profile.location[1].id = 1);
-    case("function id 0 twice, or it is 0", &|profile| {
-        profile.function[0].id = 0
-    });
-    case("neither a line nor an address", &|profile| {
-        profile.location[0].line.clear()
-    });
-    case(
-        "a sample has 2 values, and the profile 1 sample types",
-        &|profile| profile.sample[0].value.push(1),
-    );
-    case("no sample with a positive value", &|profile| {
-        profile.sample[0].value[0] = -5
-    });
+    case("function id 0 twice, or it is 0", &|profile| profile.function[0].id = 0);
+    case("neither a line nor an address", &|profile| profile.location[0].line.clear());
+    case("a sample has 2 values, and the profile 1 sample types", &|profile| profile.sample[0].value.push(1));
+    case("no sample with a positive value", &|profile| profile.sample[0].value[0] = -5);
     case("no sample type", &|profile| {
         profile.sample_type.clear();
         profile.sample[0].value.clear();
     });
     case("older than what is kept", &|profile| profile.time_nanos = 1);
-    case("ahead of this machine's clock", &|profile| {
-        profile.time_nanos = i64::MAX
-    });
+    case("ahead of this machine's clock", &|profile| profile.time_nanos = i64::MAX);
     let count = cases.len();
     for (profile, says) in cases {
         server.assert_push_refused(profile.encode_to_vec(), says);
@@ -142,10 +96,7 @@ fn bytes_that_are_no_profile_are_refused() {
     server.assert_push_refused(gzip(&good)[..40].to_vec(), "the profile is not gzip");
     server.assert_push_refused(Vec::new(), "no sample type");
     // A string table entry that is no UTF-8.
-    server.assert_push_refused(
-        vec![0x32, 0, 0x32, 2, 0xff, 0xfe],
-        "the profile is no pprof",
-    );
+    server.assert_push_refused(vec![0x32, 0, 0x32, 2, 0xff, 0xfe], "the profile is no pprof");
     server.check(5);
 }
 
@@ -157,19 +108,14 @@ fn a_profile_that_is_larger_than_it_seems_is_refused() {
     let answer = server.0.post(PUSH, &[PROTO], &request(&LABELS, bomb));
     assert_eq!(answer.status, 413);
     assert!(
-        answer.text().contains("resource_exhausted")
-            && answer.text().contains("larger than 16 MiB"),
+        answer.text().contains("resource_exhausted") && answer.text().contains("larger than 16 MiB"),
         "{}",
         answer.text()
     );
     // Two bytes a sample here, a hundred times that in memory.
     let many = gzip(&[0x12, 0].repeat(1_200_000));
     let answer = server.0.post(PUSH, &[PROTO], &request(&LABELS, many));
-    assert!(
-        answer.status == 413 && answer.text().contains("more than 1000000 entries"),
-        "{}",
-        answer.text()
-    );
+    assert!(answer.status == 413 && answer.text().contains("more than 1000000 entries"), "{}", answer.text());
     server.check(2);
 }
 
@@ -178,11 +124,7 @@ fn a_body_of_100_mb_is_refused_in_words() {
     let server = Unharmed::start();
     let answer = server.0.post(PUSH, &[PROTO], &vec![b'x'; 100_000_000]);
     assert_eq!(answer.status, 413);
-    assert!(
-        answer.text().contains("the body is larger than 16 MiB"),
-        "{}",
-        answer.text()
-    );
+    assert!(answer.text().contains("the body is larger than 16 MiB"), "{}", answer.text());
     server.check(1);
 }
 
@@ -197,44 +139,19 @@ fn a_request_that_is_not_spoken_here_is_refused() {
             "content type \\\"text/plain\\\" is not taken; send application/proto",
         ),
         (vec![], 415, "content type \\\"\\\" is not taken"),
-        (
-            vec![PROTO, ("content-encoding", "zstd")],
-            415,
-            "content encoding \\\"zstd\\\" is not taken; send gzip",
-        ),
-        (
-            vec![PROTO, ("content-encoding", "gzip")],
-            400,
-            "the body is not gzip",
-        ),
-        (
-            vec![("content-type", "application/json")],
-            400,
-            "no PushRequest in JSON",
-        ),
+        (vec![PROTO, ("content-encoding", "zstd")], 415, "content encoding \\\"zstd\\\" is not taken; send gzip"),
+        (vec![PROTO, ("content-encoding", "gzip")], 400, "the body is not gzip"),
+        (vec![("content-type", "application/json")], 400, "no PushRequest in JSON"),
     ] {
         let answer = server.0.post(PUSH, &headers, &body);
         assert_eq!(answer.status, status, "{headers:?}");
-        assert!(
-            answer.text().contains(says),
-            "{headers:?}: {}",
-            answer.text()
-        );
+        assert!(answer.text().contains(says), "{headers:?}: {}", answer.text());
     }
-    let empty = server
-        .0
-        .post(PUSH, &[PROTO], &PushRequest::default().encode_to_vec());
+    let empty = server.0.post(PUSH, &[PROTO], &PushRequest::default().encode_to_vec());
     assert!(empty.status == 400 && empty.text().contains("the request holds no profile"));
-    let nameless = server.0.post(
-        PUSH,
-        &[PROTO],
-        &request(&LABELS[1..], good().encode_to_vec()),
-    );
+    let nameless = server.0.post(PUSH, &[PROTO], &request(&LABELS[1..], good().encode_to_vec()));
     assert!(
-        nameless.status == 400
-            && nameless
-                .text()
-                .contains("series 0: the label __name__ is missing"),
+        nameless.status == 400 && nameless.text().contains("series 0: the label __name__ is missing"),
         "{}",
         nameless.text()
     );
@@ -245,38 +162,22 @@ fn a_request_that_is_not_spoken_here_is_refused() {
 #[test]
 fn one_bad_profile_keeps_its_request_out() {
     let server = Unharmed::start();
-    let mut body =
-        PushRequest::decode(request(&LABELS, good().encode_to_vec()).as_slice()).unwrap();
-    body.series.extend(
-        PushRequest::decode(request(&LABELS, b"hello".to_vec()).as_slice())
-            .unwrap()
-            .series,
-    );
-    assert_eq!(
-        server.0.post(PUSH, &[PROTO], &body.encode_to_vec()).status,
-        400
-    );
+    let mut body = PushRequest::decode(request(&LABELS, good().encode_to_vec()).as_slice()).unwrap();
+    body.series.extend(PushRequest::decode(request(&LABELS, b"hello".to_vec()).as_slice()).unwrap().series);
+    assert_eq!(server.0.post(PUSH, &[PROTO], &body.encode_to_vec()).status, 400);
     server.check(1);
 }
 
 #[test]
 fn traces_that_cannot_be_are_refused() {
     let server = Unharmed::start();
-    let post =
-        |kind: &str, body: &[u8]| server.0.post("/v1/traces", &[("content-type", kind)], body);
+    let post = |kind: &str, body: &[u8]| server.0.post("/v1/traces", &[("content-type", kind)], body);
     let garbage = post("application/x-protobuf", b"garbage");
-    assert_eq!(
-        (garbage.status, garbage.kind.as_str()),
-        (400, "application/x-protobuf")
-    );
+    assert_eq!((garbage.status, garbage.kind.as_str()), (400, "application/x-protobuf"));
     assert!(garbage.text().contains("the request is no protobuf"));
     let json = post("application/json", b"{\"resourceSpans\": 5}");
     assert_eq!((json.status, json.kind.as_str()), (400, "application/json"));
-    assert!(
-        json.text().contains("no ExportTraceServiceRequest"),
-        "{}",
-        json.text()
-    );
+    assert!(json.text().contains("no ExportTraceServiceRequest"), "{}", json.text());
     assert_eq!(post("text/plain", b"").status, 415);
     server.check(3);
 }
@@ -299,13 +200,7 @@ fn a_bad_span_is_left_out_and_said() {
         answer["partialSuccess"]["errorMessage"],
         "span \"bad trace\": the trace id is not 16 bytes, or all zeros"
     );
-    assert_eq!(
-        server.json(&format!("/api/trace/{TRACE}"))["spans"]
-            .as_array()
-            .unwrap()
-            .len(),
-        2
-    );
+    assert_eq!(server.json(&format!("/api/trace/{TRACE}"))["spans"].as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -318,43 +213,21 @@ fn pages_of_others_are_kept_out() {
         "{}",
         answer.text()
     );
-    assert_eq!(
-        server
-            .get_with("/", ("origin", "http://evil.example"))
-            .status,
-        403
-    );
+    assert_eq!(server.get_with("/", ("origin", "http://evil.example")).status, 403);
     let body = request(&LABELS, good().encode_to_vec());
-    assert_eq!(
-        server
-            .post(PUSH, &[PROTO, ("origin", "null")], &body)
-            .status,
-        403
-    );
+    assert_eq!(server.post(PUSH, &[PROTO, ("origin", "null")], &body).status, 403);
     let allowed = Server::with(&["--allow-host", "profiles.example"]);
-    assert_eq!(
-        allowed
-            .get_with("/ready", ("host", "profiles.example:80"))
-            .status,
-        200
-    );
+    assert_eq!(allowed.get_with("/ready", ("host", "profiles.example:80")).status, 200);
 }
 
 #[test]
 fn every_answer_carries_the_policy() {
     let server = Server::start();
-    for path in [
-        "/",
-        "/nowhere",
-        "/api/services",
-        "/assets/flame.js",
-        "/flame?span=x",
-    ] {
+    for path in ["/", "/nowhere", "/api/services", "/assets/flame.js", "/flame?span=x"] {
         let headers = server.get(path).headers;
         let policy = &headers["content-security-policy"];
         assert!(
-            policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'")
-                && !policy.contains("unsafe"),
+            policy.starts_with("default-src 'none'; script-src 'self'; style-src 'self'") && !policy.contains("unsafe"),
             "{path}"
         );
         assert_eq!(headers["x-content-type-options"], "nosniff");

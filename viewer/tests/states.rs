@@ -23,21 +23,14 @@ fn words(page: &str) -> String {
             _ => {}
         }
     }
-    let text = text
-        .replace("&lt;", "<")
-        .replace("&gt;", ">")
-        .replace("&quot;", "\"")
-        .replace("&amp;", "&");
+    let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&");
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn assert_says(server: &Server, path: &str, sentences: &[&str]) {
     let text = words(&server.page(path));
     for sentence in sentences {
-        assert!(
-            text.contains(sentence),
-            "{path} does not say {sentence:?}: {text}"
-        );
+        assert!(text.contains(sentence), "{path} does not say {sentence:?}: {text}");
     }
 }
 
@@ -46,195 +39,76 @@ fn nothing_received_yet_shows_how_to_start() {
     let server = Server::start();
     let address = format!("server_address=\"{}\"", server.url);
     let endpoint = format!("OTEL_EXPORTER_OTLP_ENDPOINT={}", server.otlp);
-    assert_says(
-        &server,
-        "/",
-        &[
-            "Nothing received yet",
-            "pip install pyroscope-otel",
-            &address,
-            &endpoint,
-        ],
-    );
+    assert_says(&server, "/", &["Nothing received yet", "pip install pyroscope-otel", &address, &endpoint]);
 }
 
 #[test]
 fn spans_without_profiles() {
     let server = Server::start();
-    assert_eq!(
-        server
-            .trace(
-                "shop",
-                vec![failed(span(TRACE, ROOT, "", "GET /cart", 0, 600))]
-            )
-            .status,
-        200
-    );
-    assert_says(
-        &server,
-        "/",
-        &["Traces but no profiles yet: shop . Start the profiler there"],
-    );
-    assert_says(
-        &server,
-        "/spans?service=shop",
-        &[
-            "Traces but no profiles.",
-            "GET /cart 1 100 % 600 ms 600 ms –",
-        ],
-    );
+    assert_eq!(server.trace("shop", vec![failed(span(TRACE, ROOT, "", "GET /cart", 0, 600))]).status, 200);
+    assert_says(&server, "/", &["Traces but no profiles yet: shop . Start the profiler there"]);
+    assert_says(&server, "/spans?service=shop", &["Traces but no profiles.", "GET /cart 1 100 % 600 ms 600 ms –"]);
     assert_says(
         &server,
         &format!("/trace/{TRACE}"),
-        &[
-            "No profiles of shop.",
-            "600 ms wall, – CPU in 1 service, 1 span",
-            "error",
-        ],
+        &["No profiles of shop.", "600 ms wall, – CPU in 1 service, 1 span", "error"],
     );
-    assert_says(
-        &server,
-        &format!("/flame?span={ROOT}"),
-        &["No profile holds a span of this service.", "0 samples"],
-    );
+    assert_says(&server, &format!("/flame?span={ROOT}"), &["No profile holds a span of this service.", "0 samples"]);
 }
 
 #[test]
 fn profiles_without_spans() {
     let server = Server::start();
-    let labels = [
-        ("span_id", ROOT),
-        ("trace_id", TRACE),
-        ("span_name", "GET /cart"),
-    ];
+    let labels = [("span_id", ROOT), ("trace_id", TRACE), ("span_name", "GET /cart")];
     assert_eq!(
-        server
-            .push(
-                "shop",
-                &profile(&[(&["main:1", "cart:2"], &labels, 20), (&["main:1"], &[], 5)])
-            )
-            .status,
+        server.push("shop", &profile(&[(&["main:1", "cart:2"], &labels, 20), (&["main:1"], &[], 5)])).status,
         200
     );
-    assert_says(
-        &server,
-        "/",
-        &["Profiles but no traces yet: shop . Span names come from the profiles"],
-    );
+    assert_says(&server, "/", &["Profiles but no traces yet: shop . Span names come from the profiles"]);
     assert_says(
         &server,
         "/spans?service=shop",
-        &[
-            "Profiles but no traces.",
-            "GET /cart – – – 200 ms",
-            "cart 100 %",
-            "(outside spans) 50.0 ms",
-        ],
+        &["Profiles but no traces.", "GET /cart – – – 200 ms", "cart 100 %", "(outside spans) 50.0 ms"],
     );
-    assert_says(
-        &server,
-        "/traces?service=shop&name=GET%20/cart",
-        &["Profiles but no traces.", TRACE, "200 ms"],
-    );
-    assert_says(
-        &server,
-        &format!("/trace/{TRACE}"),
-        &[
-            "Profiles but no trace.",
-            "GET /cart shop – 200 ms 200 ms 20",
-        ],
-    );
+    assert_says(&server, "/traces?service=shop&name=GET%20/cart", &["Profiles but no traces.", TRACE, "200 ms"]);
+    assert_says(&server, &format!("/trace/{TRACE}"), &["Profiles but no trace.", "GET /cart shop – 200 ms 200 ms 20"]);
     assert_says(
         &server,
         &format!("/flame?span={ROOT}"),
-        &[
-            "wall unknown: its trace was not received",
-            "200 ms CPU, 20 samples",
-        ],
+        &["wall unknown: its trace was not received", "200 ms CPU, 20 samples"],
     );
     assert_says(
         &server,
         "/flame?service=shop&outside=1",
-        &[
-            "Outside spans",
-            "50.0 ms CPU, 5 samples",
-            "5 samples: shares are rough",
-        ],
+        &["Outside spans", "50.0 ms CPU, 5 samples", "5 samples: shares are rough"],
     );
 }
 
 #[test]
 fn profiles_that_carry_no_span() {
     let server = Server::start();
-    assert_eq!(
-        server
-            .push(
-                "shop",
-                &profile(&[(&["main:1"], &[("span_id", "short")], 20)])
-            )
-            .status,
-        200
-    );
-    assert_eq!(
-        server
-            .trace("shop", vec![span(TRACE, ROOT, "", "GET /cart", 0, 600)])
-            .status,
-        200
-    );
-    assert_says(
-        &server,
-        "/",
-        &["no sample carries a span: shop . Add the profiler's span processor"],
-    );
-    assert_says(
-        &server,
-        "/spans?service=shop",
-        &["No sample carries a span.", "(outside spans) 200 ms"],
-    );
+    assert_eq!(server.push("shop", &profile(&[(&["main:1"], &[("span_id", "short")], 20)])).status, 200);
+    assert_eq!(server.trace("shop", vec![span(TRACE, ROOT, "", "GET /cart", 0, 600)]).status, 200);
+    assert_says(&server, "/", &["no sample carries a span: shop . Add the profiler's span processor"]);
+    assert_says(&server, "/spans?service=shop", &["No sample carries a span.", "(outside spans) 200 ms"]);
 }
 
 #[test]
 fn a_service_sampled_by_root_span() {
     let server = Server::start();
     let labels = [("span_id", ROOT), ("span_name", "GET /cart")];
-    assert_eq!(
-        server
-            .push("shop", &profile(&[(&["main:1"], &labels, 20)]))
-            .status,
-        200
-    );
-    let root = with_attribute(
-        span(TRACE, ROOT, "", "GET /cart", 0, 600),
-        "pyroscope.profile.id",
-        ROOT,
-    );
-    assert_eq!(
-        server
-            .trace(
-                "shop",
-                vec![root, span(TRACE, CHILD, ROOT, "render", 1, 500)]
-            )
-            .status,
-        200
-    );
+    assert_eq!(server.push("shop", &profile(&[(&["main:1"], &labels, 20)])).status, 200);
+    let root = with_attribute(span(TRACE, ROOT, "", "GET /cart", 0, 600), "pyroscope.profile.id", ROOT);
+    assert_eq!(server.trace("shop", vec![root, span(TRACE, CHILD, ROOT, "render", 1, 500)]).status, 200);
     assert_says(&server, "/", &["Sampled by root span: shop"]);
-    assert_says(
-        &server,
-        "/spans?service=shop",
-        &["Sampled by root span.", "render 1 500 ms 500 ms –"],
-    );
+    assert_says(&server, "/spans?service=shop", &["Sampled by root span.", "render 1 500 ms 500 ms –"]);
     assert_says(
         &server,
         &format!("/trace/{TRACE}"),
-        &[
-            "Sampled by root span.",
-            "render shop 500 ms in root in root 0",
-        ],
+        &["Sampled by root span.", "render shop 500 ms in root in root 0"],
     );
     let child = server.page(&format!("/flame?span={CHILD}"));
-    assert!(
-        words(&child).contains("counted in the span that entered its service: look at that one")
-    );
+    assert!(words(&child).contains("counted in the span that entered its service: look at that one"));
     assert!(child.contains(&format!("href=\"/flame?span={ROOT}\"")));
 }
 
@@ -242,16 +116,8 @@ fn a_service_sampled_by_root_span() {
 fn a_span_without_samples_and_one_with_few_lead_to_their_name() {
     let server = Server::start();
     let labels = [("span_id", ROOT), ("span_name", "GET /cart")];
-    assert_eq!(
-        server
-            .push("shop", &profile(&[(&["main:1"], &labels, 8)]))
-            .status,
-        200
-    );
-    let spans = vec![
-        span(TRACE, ROOT, "", "GET /cart", 0, 600),
-        span(TRACE, CHILD, "", "GET /cart", 1, 5),
-    ];
+    assert_eq!(server.push("shop", &profile(&[(&["main:1"], &labels, 8)])).status, 200);
+    let spans = vec![span(TRACE, ROOT, "", "GET /cart", 0, 600), span(TRACE, CHILD, "", "GET /cart", 1, 5)];
     assert_eq!(server.trace("shop", spans).status, 200);
     let link = "href=\"/flame?service=shop&amp;name=GET%20/cart\"";
     for (id, says) in [
@@ -262,11 +128,7 @@ fn a_span_without_samples_and_one_with_few_lead_to_their_name() {
         ),
     ] {
         let page = server.page(&format!("/flame?span={id}"));
-        assert!(
-            words(&page).contains(says) && page.contains(link),
-            "{}",
-            words(&page)
-        );
+        assert!(words(&page).contains(says) && page.contains(link), "{}", words(&page));
     }
 }
 
@@ -274,32 +136,16 @@ fn a_span_without_samples_and_one_with_few_lead_to_their_name() {
 fn what_is_not_there_is_a_404_in_words() {
     let server = Server::start();
     for (path, says) in [
-        (
-            format!("/trace/{TRACE}"),
-            "There is no trace 4bf92f3577b34da6a3ce929d0e0e4736 here",
-        ),
-        (
-            format!("/flame?span={ROOT}"),
-            "There is no span 00f067aa0ba902b7 here",
-        ),
-        (
-            "/spans?service=nobody".into(),
-            "Nothing was received of a service \"nobody\" (last hour)",
-        ),
+        (format!("/trace/{TRACE}"), "There is no trace 4bf92f3577b34da6a3ce929d0e0e4736 here"),
+        (format!("/flame?span={ROOT}"), "There is no span 00f067aa0ba902b7 here"),
+        ("/spans?service=nobody".into(), "Nothing was received of a service \"nobody\" (last hour)"),
         ("/nowhere".into(), "There is no such page"),
-        (
-            "/flame.svg?service=nobody".into(),
-            "There is no sample of everything of nobody",
-        ),
+        ("/flame.svg?service=nobody".into(), "There is no sample of everything of nobody"),
         (format!("/api/trace/{TRACE}"), "There is no trace"),
     ] {
         let answer = server.get(&path);
         assert_eq!(answer.status, 404, "{path}");
-        assert!(
-            words(&answer.text()).contains(says),
-            "{path}: {}",
-            answer.text()
-        );
+        assert!(words(&answer.text()).contains(says), "{path}: {}", answer.text());
     }
 }
 
@@ -307,40 +153,18 @@ fn what_is_not_there_is_a_404_in_words() {
 fn a_bad_parameter_is_a_400_that_names_it() {
     let server = Server::start();
     for (path, says) in [
-        (
-            "/flame?span=xyz",
-            "parameter \"span\" = \"xyz\": allowed are 16 hex digits",
-        ),
-        (
-            "/api/flame?sevice=shop",
-            "parameter \\\"sevice\\\" = \\\"shop\\\": is not known here; allowed are service",
-        ),
+        ("/flame?span=xyz", "parameter \"span\" = \"xyz\": allowed are 16 hex digits"),
+        ("/api/flame?sevice=shop", "parameter \\\"sevice\\\" = \\\"shop\\\": is not known here; allowed are service"),
         ("/spans", "parameter \"service\" = \"\": is missing"),
-        (
-            "/spans?service=a&sort=colour",
-            "allowed are name, count, err",
-        ),
-        (
-            "/api/traces?service=a&sort=best",
-            "allowed are wall and cpu",
-        ),
-        (
-            "/api/services?since=1y",
-            "a time such as 90s, 15m, 1h or 2d",
-        ),
+        ("/spans?service=a&sort=colour", "allowed are name, count, err"),
+        ("/api/traces?service=a&sort=best", "allowed are wall and cpu"),
+        ("/api/services?since=1y", "a time such as 90s, 15m, 1h or 2d"),
         ("/trace/123", "allowed are 32 hex digits"),
-        (
-            "/find?id=123",
-            "a trace id of 32 hex digits and a span id of 16",
-        ),
+        ("/find?id=123", "a trace id of 32 hex digits and a span id of 16"),
     ] {
         let answer = server.get(path);
         assert_eq!(answer.status, 400, "{path}");
-        let text = if path.starts_with("/api") {
-            answer.text()
-        } else {
-            words(&answer.text())
-        };
+        let text = if path.starts_with("/api") { answer.text() } else { words(&answer.text()) };
         assert!(text.contains(says), "{path}: {text}");
     }
 }
@@ -348,15 +172,9 @@ fn a_bad_parameter_is_a_400_that_names_it() {
 #[test]
 fn the_box_leads_to_a_trace_or_a_span() {
     let server = Server::start();
-    for (id, page) in [
-        (TRACE, format!("/trace/{TRACE}")),
-        (ROOT, format!("/flame?span={ROOT}")),
-    ] {
+    for (id, page) in [(TRACE, format!("/trace/{TRACE}")), (ROOT, format!("/flame?span={ROOT}"))] {
         let answer = server.get(&format!("/find?id=%20{id}%20"));
-        assert_eq!(
-            (answer.status, answer.headers.get("location")),
-            (303, Some(&page))
-        );
+        assert_eq!((answer.status, answer.headers.get("location")), (303, Some(&page)));
     }
 }
 
@@ -364,24 +182,9 @@ fn the_box_leads_to_a_trace_or_a_span() {
 fn names_are_text_and_never_markup() {
     let server = Server::start();
     let name = "<script>alert(1)</script>'; DROP TABLE spans;--";
-    let labels = [
-        ("span_id", ROOT),
-        ("trace_id", TRACE),
-        ("span_name", name),
-        ("<b>", "\"'&"),
-    ];
-    assert_eq!(
-        server
-            .push(name, &profile(&[(&["<img src=x>:1"], &labels, 20)]))
-            .status,
-        200
-    );
-    assert_eq!(
-        server
-            .trace(name, vec![span(TRACE, ROOT, "", name, 0, 600)])
-            .status,
-        200
-    );
+    let labels = [("span_id", ROOT), ("trace_id", TRACE), ("span_name", name), ("<b>", "\"'&")];
+    assert_eq!(server.push(name, &profile(&[(&["<img src=x>:1"], &labels, 20)])).status, 200);
+    assert_eq!(server.trace(name, vec![span(TRACE, ROOT, "", name, 0, 600)]).status, 200);
     let encoded = "%3Cscript%3Ealert(1)%3C/script%3E%27%3B%20DROP%20TABLE%20spans%3B--";
     for path in [
         "/".to_owned(),
@@ -391,17 +194,10 @@ fn names_are_text_and_never_markup() {
         format!("/flame?service={encoded}&name={encoded}"),
     ] {
         let page = server.page(&path);
-        assert!(
-            !page.contains("<script>alert") && !page.contains("<img src"),
-            "{path}"
-        );
+        assert!(!page.contains("<script>alert") && !page.contains("<img src"), "{path}");
         assert!(words(&page).contains(name), "{path}: {}", words(&page));
     }
-    assert!(
-        server
-            .page(&format!("/flame?span={ROOT}"))
-            .contains("&lt;img src=x&gt;")
-    );
+    assert!(server.page(&format!("/flame?span={ROOT}")).contains("&lt;img src=x&gt;"));
 }
 
 #[test]
@@ -409,15 +205,7 @@ fn a_flame_page_has_numbers_without_a_script() {
     let server = Server::start();
     let labels = [("span_id", ROOT), ("span_name", "GET /cart")];
     assert_eq!(
-        server
-            .push(
-                "shop",
-                &profile(&[
-                    (&["main:1", "cart:2"], &labels, 30),
-                    (&["main:1"], &labels, 10)
-                ])
-            )
-            .status,
+        server.push("shop", &profile(&[(&["main:1", "cart:2"], &labels, 30), (&["main:1"], &labels, 10)])).status,
         200
     );
     assert_eq!(40 * PERIOD, 400_000_000);

@@ -132,7 +132,9 @@ def flush(timeout: float = 5.0) -> bool:
 def stats() -> dict:
     """What became of every sample, in number and weight (CPU nanoseconds), and the profiler's own CPU time.
 
-    The sums hold at any time: ``taken = dropped_ring + dropped_window + pending + encoded``. Zeros without a profiler.
+    The sums hold at any time: ``taken = dropped_ring + dropped_window + pending + encoded`` and
+    ``encoded = queued + uploaded + refused + dropped_queue + dropped_old + discarded``. After :func:`shutdown` they are
+    those of the profiler that ended; zeros if there was none yet.
     Takes microseconds.
     """
     return _native.stats()

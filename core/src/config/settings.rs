@@ -43,8 +43,6 @@ pub(crate) struct HttpTarget {
 /// A [`Config`] all of whose values can be used.
 #[derive(Debug)]
 pub(crate) struct Settings {
-    pub(crate) enabled: bool,
-    pub(crate) cpu_enabled: bool,
     /// Trimmed, never empty.
     pub(crate) application_name: String,
     pub(crate) target: Target,
@@ -94,8 +92,6 @@ impl Config {
         let mut notices = Vec::new();
         let series_labels = self.series_labels(application_name, &mut notices);
         Ok(Settings {
-            enabled: self.enabled,
-            cpu_enabled: self.cpu_enabled,
             application_name: application_name.to_owned(),
             target,
             clock: self.clock,

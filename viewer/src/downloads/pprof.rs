@@ -26,19 +26,9 @@ impl Strings {
 
 /// The profile; the same stacks give the same bytes.
 pub(super) fn profile(stacks: &Stacks) -> Profile {
-    let mut strings = Strings {
-        table: vec![String::new()],
-        numbers: HashMap::from([(String::new(), 0)]),
-    };
-    let mut parts = stacks
-        .kind
-        .split(':')
-        .skip(1)
-        .map(|part| strings.number(part));
-    let mut value_type = || ValueType {
-        r#type: parts.next().unwrap_or(0),
-        unit: parts.next().unwrap_or(0),
-    };
+    let mut strings = Strings { table: vec![String::new()], numbers: HashMap::from([(String::new(), 0)]) };
+    let mut parts = stacks.kind.split(':').skip(1).map(|part| strings.number(part));
+    let mut value_type = || ValueType { r#type: parts.next().unwrap_or(0), unit: parts.next().unwrap_or(0) };
     let (sample_type, period_type) = (value_type(), value_type());
 
     let mut profile = Profile {
@@ -57,42 +47,22 @@ pub(super) fn profile(stacks: &Stacks) -> Profile {
         while let Some(&(parent, function, line)) = stacks.nodes.get(&at) {
             let next_function = id(profile.function.len());
             let function_id = *functions.entry(function).or_insert_with(|| {
-                let (name, file) = stacks
-                    .functions
-                    .get(&function)
-                    .map_or(("", ""), |f| (f.name.as_str(), f.file.as_str()));
+                let (name, file) =
+                    stacks.functions.get(&function).map_or(("", ""), |f| (f.name.as_str(), f.file.as_str()));
                 let name = strings.number(name);
                 let filename = strings.number(file);
-                profile.function.push(Function {
-                    id: next_function,
-                    name,
-                    system_name: name,
-                    filename,
-                    start_line: 0,
-                });
+                profile.function.push(Function { id: next_function, name, system_name: name, filename, start_line: 0 });
                 next_function
             });
             let next_location = id(profile.location.len());
             location_id.push(*locations.entry((function, line)).or_insert_with(|| {
-                let line = vec![Line {
-                    function_id,
-                    line,
-                    column: 0,
-                }];
-                profile.location.push(Location {
-                    id: next_location,
-                    line,
-                    ..Location::default()
-                });
+                let line = vec![Line { function_id, line, column: 0 }];
+                profile.location.push(Location { id: next_location, line, ..Location::default() });
                 next_location
             }));
             at = parent;
         }
-        profile.sample.push(Sample {
-            location_id,
-            value: vec![value],
-            label: Vec::new(),
-        });
+        profile.sample.push(Sample { location_id, value: vec![value], label: Vec::new() });
     }
     profile.string_table = strings.table;
     profile

@@ -5,21 +5,9 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::routing::get;
 
 const FILES: [(&str, &str, &str); 3] = [
-    (
-        "/assets/style.css",
-        "text/css; charset=utf-8",
-        include_str!("assets/style.css"),
-    ),
-    (
-        "/assets/flame.js",
-        "text/javascript; charset=utf-8",
-        include_str!("assets/flame.js"),
-    ),
-    (
-        "/assets/icon.svg",
-        "image/svg+xml",
-        include_str!("assets/icon.svg"),
-    ),
+    ("/assets/style.css", "text/css; charset=utf-8", include_str!("assets/style.css")),
+    ("/assets/flame.js", "text/javascript; charset=utf-8", include_str!("assets/flame.js")),
+    ("/assets/icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
 ];
 
 /// One route a file.

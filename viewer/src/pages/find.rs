@@ -24,10 +24,6 @@ fn page_of(mut params: Params) -> Result<String, BadParameter> {
     }
     match SpanId::parse(&id) {
         Some(span) => Ok(Selection::of_span(span).link("/flame")),
-        None => Err(BadParameter::new(
-            "id",
-            &id,
-            "allowed are a trace id of 32 hex digits and a span id of 16",
-        )),
+        None => Err(BadParameter::new("id", &id, "allowed are a trace id of 32 hex digits and a span id of 16")),
     }
 }

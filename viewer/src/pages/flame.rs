@@ -43,31 +43,22 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
 }
 
 fn title(selection: &Selection, detail: Option<&SpanDetail>) -> String {
-    let of_span = detail
-        .map(|detail| detail.stored.span.name.clone())
-        .filter(|name| !name.is_empty());
-    of_span
-        .or_else(|| selection.name.clone())
-        .unwrap_or_else(|| match (selection.span, selection.trace, selection.side) {
+    let of_span = detail.map(|detail| detail.stored.span.name.clone()).filter(|name| !name.is_empty());
+    of_span.or_else(|| selection.name.clone()).unwrap_or_else(|| {
+        match (selection.span, selection.trace, selection.side) {
             (Some(span), ..) => format!("Span {span}"),
             (None, Some(_), _) => "Trace".into(),
             (None, None, Side::Outside) => "Outside spans".into(),
             (None, None, Side::Inside) => "Inside spans".into(),
-            (None, None, Side::Any) => selection
-                .service
-                .clone()
-                .unwrap_or_else(|| "Everything".into()),
-        })
+            (None, None, Side::Any) => selection.service.clone().unwrap_or_else(|| "Everything".into()),
+        }
+    })
 }
 
 /// The selection in words, without what the title says already.
 fn aside(selection: &Selection, title: &str) -> String {
     let sentence = selection.sentence();
-    sentence
-        .strip_prefix(title)
-        .map_or(sentence.clone(), |rest| {
-            rest.trim_start_matches([' ', ',']).to_owned()
-        })
+    sentence.strip_prefix(title).map_or(sentence.clone(), |rest| rest.trim_start_matches([' ', ',']).to_owned())
 }
 
 fn way(selection: &Selection, detail: Option<&SpanDetail>) -> Vec<(String, String)> {
@@ -77,13 +68,8 @@ fn way(selection: &Selection, detail: Option<&SpanDetail>) -> Vec<(String, Strin
         window => window,
     });
     let span = detail.map(|detail| &detail.stored.span);
-    let service = span
-        .map(|span| &span.service)
-        .or(selection.service.as_ref());
-    let name = span
-        .map(|span| &span.name)
-        .or(selection.name.as_ref())
-        .filter(|name| !name.is_empty());
+    let service = span.map(|span| &span.service).or(selection.service.as_ref());
+    let name = span.map(|span| &span.name).or(selection.name.as_ref()).filter(|name| !name.is_empty());
     if let Some(service) = service {
         let of = base.service(service);
         way.push((service.clone(), of.link("/spans")));
@@ -100,11 +86,7 @@ fn of_span(detail: &SpanDetail) -> Markup {
     let span = &detail.stored.span;
     let attributes: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(&span.attributes).unwrap_or_default();
-    let text = |value: &serde_json::Value| {
-        value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned)
-    };
+    let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     html! {
         dl.facts {
             dt { "service" } dd { (span.service) }
@@ -129,18 +111,9 @@ fn few(selection: &Selection, detail: Option<&SpanDetail>, samples: i64) -> Mark
     if samples >= FEW_SAMPLES {
         return html! {};
     }
-    let span = detail
-        .map(|detail| &detail.stored.span)
-        .filter(|span| !span.name.is_empty());
-    let more = span.map(|span| {
-        Selection::everything()
-            .service(&span.service)
-            .name(&span.name)
-            .link("/flame")
-    });
-    let root = detail
-        .filter(|detail| detail.sampled_by == Sampling::Root)
-        .and_then(|detail| detail.root);
+    let span = detail.map(|detail| &detail.stored.span).filter(|span| !span.name.is_empty());
+    let more = span.map(|span| Selection::everything().service(&span.service).name(&span.name).link("/flame"));
+    let root = detail.filter(|detail| detail.sampled_by == Sampling::Root).and_then(|detail| detail.root);
     html! {
         p.state {
             @match (samples, root, &more, detail.map(|detail| detail.sampled_by)) {
@@ -173,10 +146,7 @@ fn few(selection: &Selection, detail: Option<&SpanDetail>, samples: i64) -> Mark
 
 fn tools(selection: &Selection, by_line: bool) -> Markup {
     let here = selection.link("/flame");
-    let lines = format!(
-        "{here}{}lines=1",
-        if here.contains('?') { '&' } else { '?' }
-    );
+    let lines = format!("{here}{}lines=1", if here.contains('?') { '&' } else { '?' });
     html! {
         div.tools {
             label.script { "Search " input #search type="search" placeholder="function or file" autocomplete="off" spellcheck="false"; }
@@ -195,14 +165,8 @@ fn tools(selection: &Selection, by_line: bool) -> Markup {
 
 fn graph(selection: &Selection, top: &Top, by_line: bool) -> Markup {
     let source = selection.link("/api/flame");
-    let source = if by_line {
-        format!(
-            "{source}{}lines=1",
-            if source.contains('?') { '&' } else { '?' }
-        )
-    } else {
-        source
-    };
+    let source =
+        if by_line { format!("{source}{}lines=1", if source.contains('?') { '&' } else { '?' }) } else { source };
     html! {
         section.graph aria-label="Flame graph" {
             nav #crumbs aria-label="Zoom" {}

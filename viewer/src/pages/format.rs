@@ -46,31 +46,19 @@ pub(super) fn number(value: i64) -> String {
 
 /// A whole number and what it counts, which takes an s unless it is 1.
 pub(super) fn counted(value: i64, what: &str) -> String {
-    if value == 1 {
-        format!("1 {what}")
-    } else {
-        format!("{} {what}s", number(value))
-    }
+    if value == 1 { format!("1 {what}") } else { format!("{} {what}s", number(value)) }
 }
 
 /// A share: `38 %`, `3.8 %`, `0.4 %`.
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    if percent == 0.0 || percent >= 9.95 {
-        format!("{percent:.0} %")
-    } else {
-        format!("{percent:.1} %")
-    }
+    if percent == 0.0 || percent >= 9.95 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
 }
 
 /// The error of a share, beside it: `± 1.3`.
 pub(super) fn error(error: f64) -> String {
     let percent = error * 100.0;
-    if percent >= 9.95 {
-        format!("± {percent:.0}")
-    } else {
-        format!("± {percent:.1}")
-    }
+    if percent >= 9.95 { format!("± {percent:.0}") } else { format!("± {percent:.1}") }
 }
 
 /// How long ago a time was: `3 s ago`.
@@ -86,13 +74,7 @@ pub(super) fn ago(unix_ms: i64) -> String {
 /// A time of day in UTC: `14:03:59.120`.
 pub(super) fn clock_time(unix_ns: i64) -> String {
     let ms = unix_ns.rem_euclid(86_400 * SECOND) / clock::MILLISECOND;
-    format!(
-        "{:02}:{:02}:{:02}.{:03}",
-        ms / 3_600_000,
-        ms / 60_000 % 60,
-        ms / 1_000 % 60,
-        ms % 1_000
-    )
+    format!("{:02}:{:02}:{:02}.{:03}", ms / 3_600_000, ms / 60_000 % 60, ms / 1_000 % 60, ms % 1_000)
 }
 
 fn three(value: f64, unit: &str) -> String {
@@ -111,40 +93,13 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits_and_a_unit() {
-        let shown: Vec<_> = [
-            0,
-            7,
-            1_500,
-            42_000_000,
-            999_400_000,
-            999_600_000,
-            118_000_000_000,
-            700 * SECOND,
-        ]
-        .map(time)
-        .into();
-        assert_eq!(
-            shown,
-            [
-                "0", "7 ns", "1.50 µs", "42.0 ms", "999 ms", "1.00 s", "118 s", "11 min"
-            ]
-        );
-        assert_eq!(
-            [0, 999, 5_210, 1_234_567, -1_000].map(number),
-            ["0", "999", "5,210", "1,234,567", "−1,000"]
-        );
-        assert_eq!(
-            [0.0, 0.004, 0.0995, 0.38, 1.0].map(percent),
-            ["0 %", "0.4 %", "10 %", "38 %", "100 %"]
-        );
-        assert_eq!(
-            (value(1_536, "bytes"), value(3, "count")),
-            ("1.50 KiB".into(), "3".into())
-        );
+        let shown: Vec<_> =
+            [0, 7, 1_500, 42_000_000, 999_400_000, 999_600_000, 118_000_000_000, 700 * SECOND].map(time).into();
+        assert_eq!(shown, ["0", "7 ns", "1.50 µs", "42.0 ms", "999 ms", "1.00 s", "118 s", "11 min"]);
+        assert_eq!([0, 999, 5_210, 1_234_567, -1_000].map(number), ["0", "999", "5,210", "1,234,567", "−1,000"]);
+        assert_eq!([0.0, 0.004, 0.0995, 0.38, 1.0].map(percent), ["0 %", "0.4 %", "10 %", "38 %", "100 %"]);
+        assert_eq!((value(1_536, "bytes"), value(3, "count")), ("1.50 KiB".into(), "3".into()));
         assert_eq!(clock_time(1_700_000_000_123_000_000), "22:13:20.123");
-        assert_eq!(
-            (counted(1, "sample"), counted(2, "sample")),
-            ("1 sample".into(), "2 samples".into())
-        );
+        assert_eq!((counted(1, "sample"), counted(2, "sample")), ("1 sample".into(), "2 samples".into()));
     }
 }

@@ -42,9 +42,7 @@ pub(super) fn page(title: &str, way: &[(String, String)], body: &Markup) -> Mark
 
 /// Links to the same page for other time ranges, as long as data is kept that long.
 pub(super) fn ranges(shown: &Shown, window: Window, link: impl Fn(Window) -> String) -> Markup {
-    let mut choices: Vec<Duration> = [300, 900, 3_600, 21_600, 86_400]
-        .map(Duration::from_secs)
-        .into();
+    let mut choices: Vec<Duration> = [300, 900, 3_600, 21_600, 86_400].map(Duration::from_secs).into();
     choices.retain(|choice| *choice <= shown.retain.max(Duration::from_secs(3_600)));
     html! {
         nav.ranges aria-label="Time range" {

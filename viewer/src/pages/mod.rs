@@ -39,27 +39,13 @@ pub(crate) fn routes(shown: Arc<Shown>) -> Router {
 }
 
 /// A page that is made from query parameters.
-fn page(
-    make: fn(&Shown, Params) -> Result<Markup, ShowError>,
-) -> axum::routing::MethodRouter<Arc<Shown>> {
-    get(
-        async move |State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery| {
-            answer(
-                shown
-                    .on_pool(move |shown| {
-                        make(shown, Params::parse(query.as_deref().unwrap_or("")))
-                    })
-                    .await,
-            )
-        },
-    )
+fn page(make: fn(&Shown, Params) -> Result<Markup, ShowError>) -> axum::routing::MethodRouter<Arc<Shown>> {
+    get(async move |State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery| {
+        answer(shown.on_pool(move |shown| make(shown, Params::parse(query.as_deref().unwrap_or("")))).await)
+    })
 }
 
-async fn trace_page(
-    State(shown): State<Arc<Shown>>,
-    Path(id): Path<String>,
-    RawQuery(query): RawQuery,
-) -> Response {
+async fn trace_page(State(shown): State<Arc<Shown>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
     let made = shown.on_pool(move |shown| {
         Params::parse(query.as_deref().unwrap_or("")).finish()?;
         trace::page(shown, api::trace_id(&id)?)
@@ -92,13 +78,6 @@ fn answer(made: Result<Markup, ShowError>) -> Response {
 }
 
 fn send(status: StatusCode, page: Markup) -> Response {
-    (
-        status,
-        [
-            (CONTENT_TYPE, "text/html; charset=utf-8"),
-            (CACHE_CONTROL, "no-store"),
-        ],
-        page.into_string(),
-    )
+    (status, [(CONTENT_TYPE, "text/html; charset=utf-8"), (CACHE_CONTROL, "no-store")], page.into_string())
         .into_response()
 }

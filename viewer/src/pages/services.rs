@@ -32,12 +32,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
 }
 
 fn table(services: &Services, window: Window) -> Markup {
-    let most = services
-        .services
-        .iter()
-        .map(|row| row.cpu_ns)
-        .max()
-        .unwrap_or(0);
+    let most = services.services.iter().map(|row| row.cpu_ns).max().unwrap_or(0);
     html! {
         div.scroll {
             table {
@@ -79,13 +74,8 @@ fn carries(row: &ServiceRow) -> &'static str {
 /// What is missing, with the one thing to do about it.
 fn next_steps(shown: &Shown, services: &Services) -> Markup {
     let names = |wanted: fn(&&ServiceRow) -> bool| -> Option<String> {
-        let names: Vec<&str> = services
-            .services
-            .iter()
-            .filter(wanted)
-            .map(|row| row.service.as_str())
-            .take(5)
-            .collect();
+        let names: Vec<&str> =
+            services.services.iter().filter(wanted).map(|row| row.service.as_str()).take(5).collect();
         (!names.is_empty()).then(|| names.join(", "))
     };
     html! {

@@ -37,22 +37,14 @@ impl Sort {
         let column = params.take("sort")?.unwrap_or_else(|| "cpu".into());
         let Some((column, _)) = COLUMNS.iter().find(|(known, _)| *known == column) else {
             let allowed: Vec<&str> = COLUMNS.iter().map(|(known, _)| *known).collect();
-            return Err(BadParameter::new(
-                "sort",
-                &column,
-                format!("allowed are {}", allowed.join(", ")),
-            ));
+            return Err(BadParameter::new("sort", &column, format!("allowed are {}", allowed.join(", "))));
         };
         let ascending = match params.take("order")?.as_deref() {
             None => *column == "name",
             Some("asc") => true,
             Some("desc") => false,
             Some(other) => {
-                return Err(BadParameter::new(
-                    "order",
-                    other,
-                    "allowed are asc and desc",
-                ));
+                return Err(BadParameter::new("order", other, "allowed are asc and desc"));
             }
         };
         Ok(Self { column, ascending })
@@ -67,18 +59,11 @@ impl Sort {
                 "p50" => a.wall_p50_ns.cmp(&b.wall_p50_ns),
                 "p95" => a.wall_p95_ns.cmp(&b.wall_p95_ns),
                 "cpu_span" => a.cpu_per_span().cmp(&b.cpu_per_span()),
-                "cpu_wall" => a
-                    .cpu_per_wall()
-                    .partial_cmp(&b.cpu_per_wall())
-                    .unwrap_or(Ordering::Equal),
+                "cpu_wall" => a.cpu_per_wall().partial_cmp(&b.cpu_per_wall()).unwrap_or(Ordering::Equal),
                 "samples" => a.samples.cmp(&b.samples),
                 _ => a.cpu_ns.cmp(&b.cpu_ns),
             };
-            let order = if self.ascending {
-                order
-            } else {
-                order.reverse()
-            };
+            let order = if self.ascending { order } else { order.reverse() };
             order.then_with(|| a.name.cmp(&b.name))
         });
     }
@@ -92,15 +77,10 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
     let mut names = shown.span_names(&of.service, of.window)?;
     if names.spans.is_empty() && names.outside.samples == 0 {
         let when = of.window.words();
-        return Err(ShowError::NotFound(format!(
-            "Nothing was received of a service {:?} ({when}).",
-            of.service
-        )));
+        return Err(ShowError::NotFound(format!("Nothing was received of a service {:?} ({when}).", of.service)));
     }
     sort.apply(&mut names.spans);
-    let selection = Selection::everything()
-        .service(&of.service)
-        .window(of.window);
+    let selection = Selection::everything().service(&of.service).window(of.window);
     let body = html! {
         div.title {
             h1 { (of.service) span.aside { "span names, " (of.window.words()) } }
@@ -137,12 +117,7 @@ fn note(names: &SpanNames) -> Markup {
 }
 
 fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
-    let all = names
-        .spans
-        .iter()
-        .filter_map(|name| name.cpu_ns)
-        .sum::<i64>()
-        + names.outside.cpu_ns;
+    let all = names.spans.iter().filter_map(|name| name.cpu_ns).sum::<i64>() + names.outside.cpu_ns;
     let outside = selection.clone().side(Side::Outside);
     html! {
         div.scroll {
@@ -176,23 +151,15 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
 fn sort_link(selection: &Selection, sort: Sort, key: &str) -> String {
     let again = key == sort.column;
     // A first click sorts names upwards and numbers downwards, a second one turns it round.
-    let ascending = if again {
-        !sort.ascending
-    } else {
-        key == "name"
-    };
-    format!(
-        "{}&sort={key}&order={}",
-        selection.link("/spans"),
-        if ascending { "asc" } else { "desc" }
-    )
+    let ascending = if again { !sort.ascending } else { key == "name" };
+    format!("{}&sort={key}&order={}", selection.link("/spans"), if ascending { "asc" } else { "desc" })
 }
 
 fn row(name: &SpanName, selection: &Selection, all: i64) -> Markup {
     let count = (name.count > 0).then_some(name.count);
     html! {
         tr {
-            th scope="row" { a href=(selection.link("/traces")) { (name.name) } }
+            th scope="row" title=(name.name) { a href=(selection.link("/traces")) { (name.name) } }
             td.n { (layout::known(count, number)) }
             td.n { @if name.errors > 0 { (percent(share(name.errors, name.count))) } }
             td.n { (layout::time(name.wall_p50_ns)) }

@@ -17,23 +17,13 @@ const MOST_INDENT: usize = 24;
 /// The page.
 pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Markup, ShowError> {
     let trace = shown.trace(id)?;
-    let mut services: Vec<&str> = trace
-        .spans
-        .iter()
-        .map(|span| span.service.as_str())
-        .collect();
+    let mut services: Vec<&str> = trace.spans.iter().map(|span| span.service.as_str()).collect();
     services.sort_unstable();
     services.dedup();
     let first = trace.spans.first();
     let title = first.map_or("Trace", |span| span.name.as_str());
-    let by_root = trace
-        .spans
-        .iter()
-        .any(|span| span.sampled_by == Sampling::Root && span.own_cpu_ns.is_none());
-    let unprofiled = trace
-        .spans
-        .iter()
-        .find(|span| span.sampled_by == Sampling::None);
+    let by_root = trace.spans.iter().any(|span| span.sampled_by == Sampling::Root && span.own_cpu_ns.is_none());
+    let unprofiled = trace.spans.iter().find(|span| span.sampled_by == Sampling::None);
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let body = html! {
         div.title {
@@ -99,7 +89,7 @@ fn row(trace: &Trace, span: &TraceSpan) -> Markup {
         tr.failed[span.status == Status::Error] {
             th scope="row" {
                 @for _ in 0..span.depth.min(MOST_INDENT) { i.indent {} }
-                a href=(flame) title={ "span " (span.span) } { @if span.name.is_empty() { (span.span) } @else { (span.name) } }
+                a href=(flame) title={ (span.name) "\nspan " (span.span) } { @if span.name.is_empty() { (span.span) } @else { (span.name) } }
                 @if span.status == Status::Error { " " span.tag { "error" } }
             }
             td { (span.service) }
@@ -114,12 +104,9 @@ fn row(trace: &Trace, span: &TraceSpan) -> Markup {
 }
 
 fn bar(trace: &Trace, span: &TraceSpan) -> Markup {
-    let (Some(first), Some(all), Some(start), Some(wall)) = (
-        trace.start_unix_ns,
-        trace.wall_ns,
-        span.start_unix_ns,
-        span.wall_ns,
-    ) else {
+    let (Some(first), Some(all), Some(start), Some(wall)) =
+        (trace.start_unix_ns, trace.wall_ns, span.start_unix_ns, span.wall_ns)
+    else {
         return html! {};
     };
     let percent = |part: i64| format!("{:.3}%", share(part, all.max(1)) * 100.0);

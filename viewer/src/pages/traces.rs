@@ -17,12 +17,8 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
     let name = params.take("name")?;
     let sort = take_trace_sort(&mut params)?;
     params.finish()?;
-    let traces = shown
-        .traces(&of.service, name.as_deref(), of.window, sort)?
-        .traces;
-    let service = Selection::everything()
-        .service(&of.service)
-        .window(of.window);
+    let traces = shown.traces(&of.service, name.as_deref(), of.window, sort)?.traces;
+    let service = Selection::everything().service(&of.service).window(of.window);
     let selection = match &name {
         Some(name) => service.clone().name(name),
         None => service.clone(),
@@ -60,19 +56,12 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
         }
     };
     let mut way = vec![(of.service.clone(), service.link("/spans"))];
-    way.extend(
-        name.as_ref()
-            .map(|name| (name.clone(), selection.link("/traces"))),
-    );
+    way.extend(name.as_ref().map(|name| (name.clone(), selection.link("/traces"))));
     Ok(layout::page(title, &way, &body))
 }
 
 fn table(traces: &[TraceRow]) -> Markup {
-    let longest = traces
-        .iter()
-        .filter_map(|trace| trace.wall_ns)
-        .max()
-        .unwrap_or(0);
+    let longest = traces.iter().filter_map(|trace| trace.wall_ns).max().unwrap_or(0);
     html! {
         div.scroll {
             table {

@@ -32,25 +32,14 @@ pub(super) enum Format {
 impl Format {
     /// Tells the format from the header, where `protobuf` is what the protocol calls it.
     pub(super) fn of(headers: &HeaderMap, protobuf: &[&'static str]) -> Result<Self, Refusal> {
-        let header = headers
-            .get(CONTENT_TYPE)
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or("");
-        let kind = header
-            .split(';')
-            .next()
-            .unwrap_or("")
-            .trim()
-            .to_ascii_lowercase();
+        let header = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let kind = header.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
         match kind.as_str() {
             "application/json" => Ok(Self::Json),
             kind if protobuf.contains(&kind) => Ok(Self::Protobuf),
             other => Err(Refusal::new(
                 Reason::ContentType,
-                format!(
-                    "content type {other:?} is not taken; send {} or application/json",
-                    protobuf.join(" or ")
-                ),
+                format!("content type {other:?} is not taken; send {} or application/json", protobuf.join(" or ")),
             )),
         }
     }
@@ -60,10 +49,9 @@ impl Format {
 pub(super) async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
     match tokio::time::timeout(PATIENCE, read_bounded(body)).await {
         Ok(done) => done,
-        Err(_) => Err(Refusal::new(
-            Reason::Incomplete,
-            format!("the body did not arrive within {} s", PATIENCE.as_secs()),
-        )),
+        Err(_) => {
+            Err(Refusal::new(Reason::Incomplete, format!("the body did not arrive within {} s", PATIENCE.as_secs())))
+        }
     }
 }
 
@@ -71,9 +59,7 @@ async fn read_bounded(mut body: Body) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();
     let mut seen = 0_usize;
     while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
-        let frame = frame.map_err(|error| {
-            Refusal::new(Reason::Incomplete, format!("the body broke off: {error}"))
-        })?;
+        let frame = frame.map_err(|error| Refusal::new(Reason::Incomplete, format!("the body broke off: {error}")))?;
         let Ok(data) = frame.into_data() else {
             continue;
         };
@@ -125,10 +111,7 @@ pub(super) fn gunzip(bytes: &[u8], most: usize, what: &str) -> Result<Vec<u8>, R
 
 /// Refuses what is larger than `most` bytes.
 pub(super) fn too_large(what: &str, most: usize) -> Refusal {
-    Refusal::new(
-        Reason::TooLarge,
-        format!("{what} is larger than {} MiB", most >> 20),
-    )
+    Refusal::new(Reason::TooLarge, format!("{what} is larger than {} MiB", most >> 20))
 }
 
 #[cfg(test)]
@@ -149,10 +132,7 @@ mod tests {
     #[test]
     fn a_zip_bomb_is_refused_before_it_is_unpacked() {
         let refused = gunzip(&gzip(&vec![0; 3 << 20]), 1 << 20, "the body").unwrap_err();
-        assert_eq!(
-            (refused.status().as_u16(), refused.message()),
-            (413, "the body, unpacked, is larger than 1 MiB")
-        );
+        assert_eq!((refused.status().as_u16(), refused.message()), (413, "the body, unpacked, is larger than 1 MiB"));
         assert_eq!(gunzip(&gzip(b"fits"), 4, "the body").unwrap(), b"fits");
     }
 
@@ -160,11 +140,6 @@ mod tests {
     fn truncated_gzip_is_refused_in_words() {
         let mut bytes = gzip(b"some text that is long enough to be cut");
         bytes.truncate(20);
-        assert!(
-            gunzip(&bytes, 100, "the profile")
-                .unwrap_err()
-                .message()
-                .starts_with("the profile is not gzip")
-        );
+        assert!(gunzip(&bytes, 100, "the profile").unwrap_err().message().starts_with("the profile is not gzip"));
     }
 }

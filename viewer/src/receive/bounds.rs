@@ -20,31 +20,18 @@ pub(super) fn check_protobuf(bytes: &[u8], inside: &Inside, what: &str) -> Resul
     match count(bytes, inside, &mut left) {
         Some(()) => Ok(()),
         None if left == 0 => Err(too_many(what)),
-        None => Err(Refusal::new(
-            Reason::Invalid,
-            format!("{what} is no protobuf, or cut off"),
-        )),
+        None => Err(Refusal::new(Reason::Invalid, format!("{what} is no protobuf, or cut off"))),
     }
 }
 
 /// Refuses JSON that holds too many objects or strings.
 pub(super) fn check_json(bytes: &[u8], what: &str) -> Result<(), Refusal> {
-    let entries = bytes
-        .iter()
-        .filter(|byte| matches!(byte, b'{' | b'[' | b','))
-        .count();
-    if entries > MOST_ENTRIES {
-        Err(too_many(what))
-    } else {
-        Ok(())
-    }
+    let entries = bytes.iter().filter(|byte| matches!(byte, b'{' | b'[' | b',')).count();
+    if entries > MOST_ENTRIES { Err(too_many(what)) } else { Ok(()) }
 }
 
 fn too_many(what: &str) -> Refusal {
-    Refusal::new(
-        Reason::TooLarge,
-        format!("{what} holds more than {MOST_ENTRIES} entries"),
-    )
+    Refusal::new(Reason::TooLarge, format!("{what} holds more than {MOST_ENTRIES} entries"))
 }
 
 /// None if the bytes do not parse or nothing is `left`.
@@ -97,41 +84,18 @@ mod tests {
     #[test]
     fn a_million_empty_messages_are_refused() {
         let many = [0x12, 0].repeat(MOST_ENTRIES + 1);
-        assert_eq!(
-            check_protobuf(&many, &Inside::Flat, "the profile")
-                .unwrap_err()
-                .status(),
-            413
-        );
-        let nested = [
-            [0x0a, 0x80, 0x80, 0x80, 0x01].as_slice(),
-            &[0x12, 0].repeat(1 << 20),
-        ]
-        .concat();
+        assert_eq!(check_protobuf(&many, &Inside::Flat, "the profile").unwrap_err().status(), 413);
+        let nested = [[0x0a, 0x80, 0x80, 0x80, 0x01].as_slice(), &[0x12, 0].repeat(1 << 20)].concat();
         assert!(check_protobuf(&nested, &Inside::Flat, "it").is_ok());
         static FIRST: Inside = Inside::Fields(&[(1, Inside::Flat)]);
-        assert_eq!(
-            check_protobuf(&nested, &FIRST, "it").unwrap_err().status(),
-            413
-        );
-        assert_eq!(
-            check_json(&b"{},".repeat(MOST_ENTRIES), "it")
-                .unwrap_err()
-                .status(),
-            413
-        );
+        assert_eq!(check_protobuf(&nested, &FIRST, "it").unwrap_err().status(), 413);
+        assert_eq!(check_json(&b"{},".repeat(MOST_ENTRIES), "it").unwrap_err().status(), 413);
     }
 
     #[test]
     fn cut_off_protobuf_is_refused() {
         for bytes in [&[0x12, 5, 1][..], &[0x80], &[0x13], &[0x09, 1, 2]] {
-            assert_eq!(
-                check_protobuf(bytes, &Inside::Flat, "it")
-                    .unwrap_err()
-                    .status(),
-                400,
-                "{bytes:?}"
-            );
+            assert_eq!(check_protobuf(bytes, &Inside::Flat, "it").unwrap_err().status(), 400, "{bytes:?}");
         }
         assert!(check_protobuf(&[], &Inside::Flat, "it").is_ok());
     }

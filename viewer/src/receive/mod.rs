@@ -42,12 +42,7 @@ pub(crate) struct Receiver {
 impl Receiver {
     /// Puts into `store` what is not older than `retain`; counts what it refuses.
     pub(crate) fn new(store: Arc<Store>, refusals: Arc<Refusals>, retain: Duration) -> Self {
-        Self {
-            store,
-            refusals,
-            retain,
-            permits: Arc::new(Semaphore::new(AT_ONCE)),
-        }
+        Self { store, refusals, retain, permits: Arc::new(Semaphore::new(AT_ONCE)) }
     }
 
     /// Runs `work` on a thread that may wait, after at most [`AT_ONCE`] others.
@@ -64,20 +59,14 @@ impl Receiver {
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(done) => done,
-            Err(error) => Err(Refusal::new(
-                Reason::Store,
-                format!("the request could not be worked on: {error}"),
-            )),
+            Err(error) => Err(Refusal::new(Reason::Store, format!("the request could not be worked on: {error}"))),
         }
     }
 
     /// The first and the last time that a profile or span may start at.
     fn times(&self) -> (i64, i64) {
         let now = clock::now();
-        (
-            now.saturating_sub(i64::try_from(self.retain.as_nanos()).unwrap_or(i64::MAX)),
-            now.saturating_add(AHEAD),
-        )
+        (now.saturating_sub(i64::try_from(self.retain.as_nanos()).unwrap_or(i64::MAX)), now.saturating_add(AHEAD))
     }
 }
 
@@ -91,7 +80,5 @@ pub(crate) fn routes(receiver: Arc<Receiver>) -> Router {
 
 /// OTLP alone, for its own port.
 pub(crate) fn otlp_routes(receiver: Arc<Receiver>) -> Router {
-    Router::new()
-        .route("/v1/traces", post(otlp_traces::receive))
-        .with_state(receiver)
+    Router::new().route("/v1/traces", post(otlp_traces::receive)).with_state(receiver)
 }

@@ -28,10 +28,7 @@ const ENTRIES: Inside = Inside::Fields(&[(
     1,
     Inside::Fields(&[
         (1, Inside::Flat),
-        (
-            2,
-            Inside::Fields(&[(2, Inside::Fields(&[(9, Inside::Flat), (11, Inside::Flat)]))]),
-        ),
+        (2, Inside::Fields(&[(2, Inside::Fields(&[(9, Inside::Flat), (11, Inside::Flat)]))])),
     ]),
 )]);
 /// The attribute by which profilers say that a span's samples are labelled with its id.
@@ -52,45 +49,25 @@ struct RpcStatus {
 }
 
 /// Takes the spans of a request; a span that cannot be is left out and said in the answer.
-pub(super) async fn receive(
-    State(receiver): State<Arc<Receiver>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
+pub(super) async fn receive(State(receiver): State<Arc<Receiver>>, headers: HeaderMap, body: Body) -> Response {
     let format = Format::of(&headers, PROTOBUF);
     let asked = *format.as_ref().unwrap_or(&Format::Json);
     match take(&receiver, format, headers, body).await {
         Ok(answer) => match asked {
-            Format::Protobuf => (
-                [(CONTENT_TYPE, "application/x-protobuf")],
-                answer.encode_to_vec(),
-            )
-                .into_response(),
-            Format::Json => {
-                ([(CONTENT_TYPE, "application/json")], json_answer(&answer)).into_response()
-            }
+            Format::Protobuf => ([(CONTENT_TYPE, "application/x-protobuf")], answer.encode_to_vec()).into_response(),
+            Format::Json => ([(CONTENT_TYPE, "application/json")], json_answer(&answer)).into_response(),
         },
         Err(refusal) => {
             receiver.refusals.count("traces", &refusal);
-            let error = RpcStatus {
-                code: refusal.code().1,
-                message: refusal.message().into(),
-            };
+            let error = RpcStatus { code: refusal.code().1, message: refusal.message().into() };
             match asked {
-                Format::Protobuf => (
-                    refusal.status(),
-                    [(CONTENT_TYPE, "application/x-protobuf")],
-                    error.encode_to_vec(),
-                )
-                    .into_response(),
+                Format::Protobuf => {
+                    (refusal.status(), [(CONTENT_TYPE, "application/x-protobuf")], error.encode_to_vec())
+                        .into_response()
+                }
                 Format::Json => {
                     let error = serde_json::json!({ "code": error.code, "message": error.message });
-                    (
-                        refusal.status(),
-                        [(CONTENT_TYPE, "application/json")],
-                        error.to_string(),
-                    )
-                        .into_response()
+                    (refusal.status(), [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
                 }
             }
         }
@@ -116,12 +93,8 @@ async fn take(
 }
 
 fn decode(bytes: &[u8], format: Format) -> Result<ExportTraceServiceRequest, Refusal> {
-    let invalid = |error: String| {
-        Refusal::new(
-            Reason::Invalid,
-            format!("the request is no ExportTraceServiceRequest: {error}"),
-        )
-    };
+    let invalid =
+        |error: String| Refusal::new(Reason::Invalid, format!("the request is no ExportTraceServiceRequest: {error}"));
     match format {
         Format::Protobuf => {
             bounds::check_protobuf(bytes, &ENTRIES, "the request")?;
@@ -134,25 +107,15 @@ fn decode(bytes: &[u8], format: Format) -> Result<ExportTraceServiceRequest, Ref
     }
 }
 
-fn store(
-    receiver: &Receiver,
-    request: ExportTraceServiceRequest,
-) -> Result<ExportTraceServiceResponse, Refusal> {
+fn store(receiver: &Receiver, request: ExportTraceServiceRequest) -> Result<ExportTraceServiceResponse, Refusal> {
     let times = receiver.times();
     let mut spans = Vec::new();
     let mut rejected = 0;
     let mut first_reason = None;
     for resource in request.resource_spans {
-        let attributes = resource
-            .resource
-            .map(|resource| resource.attributes)
-            .unwrap_or_default();
+        let attributes = resource.resource.map(|resource| resource.attributes).unwrap_or_default();
         let service = service_name(&attributes);
-        for span in resource
-            .scope_spans
-            .into_iter()
-            .flat_map(|scope| scope.spans)
-        {
+        for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
             match row(span, &service, times) {
                 Ok(span) => spans.push(span),
                 Err(refusal) => {
@@ -163,14 +126,9 @@ fn store(
             }
         }
     }
-    receiver
-        .store
-        .insert_spans(&spans)
-        .map_err(|error| Refusal::new(Reason::Store, error.to_string()))?;
-    let partial_success = first_reason.map(|error_message| ExportTracePartialSuccess {
-        rejected_spans: rejected,
-        error_message,
-    });
+    receiver.store.insert_spans(&spans).map_err(|error| Refusal::new(Reason::Store, error.to_string()))?;
+    let partial_success =
+        first_reason.map(|error_message| ExportTracePartialSuccess { rejected_spans: rejected, error_message });
     Ok(ExportTraceServiceResponse { partial_success })
 }
 
@@ -185,13 +143,8 @@ fn json_answer(answer: &ExportTraceServiceResponse) -> String {
 }
 
 fn service_name(attributes: &[KeyValue]) -> String {
-    let found = attributes
-        .iter()
-        .find(|attribute| attribute.key == "service.name");
-    match found
-        .and_then(|attribute| attribute.value.as_ref())
-        .and_then(|value| value.value.as_ref())
-    {
+    let found = attributes.iter().find(|attribute| attribute.key == "service.name");
+    match found.and_then(|attribute| attribute.value.as_ref()).and_then(|value| value.value.as_ref()) {
         Some(Value::StringValue(name)) if !name.is_empty() => name.clone(),
         _ => "unknown_service".into(),
     }
@@ -200,28 +153,18 @@ fn service_name(attributes: &[KeyValue]) -> String {
 fn row(span: OtlpSpan, service: &str, (oldest, newest): (i64, i64)) -> Result<Span, Refusal> {
     let name: String = span.name.chars().take(LONGEST_VALUE).collect();
     let invalid = |what: &str| Refusal::new(Reason::Invalid, format!("span {name:?}: {what}"));
-    let trace = TraceId::from_bytes(&span.trace_id)
-        .ok_or_else(|| invalid("the trace id is not 16 bytes, or all zeros"))?;
-    let id = SpanId::from_bytes(&span.span_id)
-        .ok_or_else(|| invalid("the span id is not 8 bytes, or all zeros"))?;
+    let trace =
+        TraceId::from_bytes(&span.trace_id).ok_or_else(|| invalid("the trace id is not 16 bytes, or all zeros"))?;
+    let id = SpanId::from_bytes(&span.span_id).ok_or_else(|| invalid("the span id is not 8 bytes, or all zeros"))?;
     let parent = SpanId::from_bytes(&span.parent_span_id);
-    let start = i64::try_from(span.start_time_unix_nano)
-        .map_err(|_| invalid("the start is beyond the year 2262"))?;
-    let end = i64::try_from(span.end_time_unix_nano)
-        .map_err(|_| invalid("the end is beyond the year 2262"))?;
+    let start = i64::try_from(span.start_time_unix_nano).map_err(|_| invalid("the start is beyond the year 2262"))?;
+    let end = i64::try_from(span.end_time_unix_nano).map_err(|_| invalid("the end is beyond the year 2262"))?;
     // A clock that was set back in between must not make a negative length.
     let end = end.max(start);
     // A span that took longer than anything is kept is as new as its end.
     if end < oldest || start > newest {
-        let side = if end < oldest {
-            "older than what is kept (--retain)"
-        } else {
-            "ahead of this machine's clock"
-        };
-        return Err(Refusal::new(
-            Reason::Time,
-            format!("span {name:?} from {start} to {end} ns is {side}"),
-        ));
+        let side = if end < oldest { "older than what is kept (--retain)" } else { "ahead of this machine's clock" };
+        return Err(Refusal::new(Reason::Time, format!("span {name:?} from {start} to {end} ns is {side}")));
     }
     let root = if parent.is_none() {
         Some(true)
@@ -229,15 +172,9 @@ fn row(span: OtlpSpan, service: &str, (oldest, newest): (i64, i64)) -> Result<Sp
         (span.flags & REMOTE_KNOWN != 0).then_some(span.flags & REMOTE != 0)
     };
     let status = Status::from_number(span.status.map_or(0, |status| i64::from(status.code)));
-    let profiled = span
-        .attributes
-        .iter()
-        .any(|attribute| attribute.key == PROFILED);
-    let attributes: serde_json::Map<_, _> = span
-        .attributes
-        .into_iter()
-        .map(|attribute| (attribute.key, json(attribute.value)))
-        .collect();
+    let profiled = span.attributes.iter().any(|attribute| attribute.key == PROFILED);
+    let attributes: serde_json::Map<_, _> =
+        span.attributes.into_iter().map(|attribute| (attribute.key, json(attribute.value))).collect();
     Ok(Span {
         trace,
         span: id,
@@ -256,23 +193,14 @@ fn row(span: OtlpSpan, service: &str, (oldest, newest): (i64, i64)) -> Result<Sp
 fn json(value: Option<AnyValue>) -> serde_json::Value {
     match value.and_then(|value| value.value) {
         None | Some(Value::StringValueStrindex(_)) => serde_json::Value::Null,
-        Some(Value::StringValue(text)) => {
-            text.chars().take(LONGEST_VALUE).collect::<String>().into()
-        }
+        Some(Value::StringValue(text)) => text.chars().take(LONGEST_VALUE).collect::<String>().into(),
         Some(Value::BoolValue(value)) => value.into(),
         Some(Value::IntValue(value)) => value.into(),
         Some(Value::DoubleValue(value)) => value.into(),
-        Some(Value::ArrayValue(array)) => array
-            .values
-            .into_iter()
-            .map(|value| json(Some(value)))
-            .collect(),
+        Some(Value::ArrayValue(array)) => array.values.into_iter().map(|value| json(Some(value))).collect(),
         Some(Value::KvlistValue(list)) => {
-            let pairs: serde_json::Map<_, _> = list
-                .values
-                .into_iter()
-                .map(|pair| (pair.key, json(pair.value)))
-                .collect();
+            let pairs: serde_json::Map<_, _> =
+                list.values.into_iter().map(|pair| (pair.key, json(pair.value))).collect();
             serde_json::Value::Object(pairs)
         }
         Some(Value::BytesValue(bytes)) => format!("{} bytes", bytes.len()).into(),

@@ -37,8 +37,7 @@ pub(super) fn read(raw: &[u8], labels: &Labels, times: (i64, i64)) -> Result<Pro
         return Err(too_large("the profile", MOST_BYTES));
     }
     bounds::check_protobuf(bytes, &ENTRIES, "the profile")?;
-    let pprof = Pprof::decode(bytes)
-        .map_err(|error| invalid(format!("the profile is no pprof: {error}")))?;
+    let pprof = Pprof::decode(bytes).map_err(|error| invalid(format!("the profile is no pprof: {error}")))?;
     Reader::new(&pprof)?.read(labels, times)
 }
 
@@ -70,11 +69,7 @@ struct Sums {
 
 impl<'a> Reader<'a> {
     fn new(pprof: &'a Pprof) -> Result<Self, Refusal> {
-        if pprof
-            .string_table
-            .first()
-            .is_some_and(|first| !first.is_empty())
-        {
+        if pprof.string_table.first().is_some_and(|first| !first.is_empty()) {
             return Err(invalid("the profile's first string is not empty"));
         }
         let mut reader = Self {
@@ -93,38 +88,21 @@ impl<'a> Reader<'a> {
             }
             let name = if name.is_empty() { "(no name)" } else { name };
             let file = string(pprof, function.filename, "a function's file")?;
-            if function.id == 0
-                || numbers
-                    .insert(function.id, reader.functions.len())
-                    .is_some()
-            {
-                return Err(invalid(format!(
-                    "the profile has function id {} twice, or it is 0",
-                    function.id
-                )));
+            if function.id == 0 || numbers.insert(function.id, reader.functions.len()).is_some() {
+                return Err(invalid(format!("the profile has function id {} twice, or it is 0", function.id)));
             }
-            reader.functions.push(Function {
-                name: name.into(),
-                file: file.into(),
-            });
+            reader.functions.push(Function { name: name.into(), file: file.into() });
         }
         for location in &pprof.location {
             let frames = reader.frames(location, &numbers)?;
             if location.id == 0 || reader.locations.insert(location.id, frames).is_some() {
-                return Err(invalid(format!(
-                    "the profile has location id {} twice, or it is 0",
-                    location.id
-                )));
+                return Err(invalid(format!("the profile has location id {} twice, or it is 0", location.id)));
             }
         }
         Ok(reader)
     }
 
-    fn frames(
-        &mut self,
-        location: &Location,
-        numbers: &HashMap<u64, usize>,
-    ) -> Result<Vec<(usize, i64)>, Refusal> {
+    fn frames(&mut self, location: &Location, numbers: &HashMap<u64, usize>) -> Result<Vec<(usize, i64)>, Refusal> {
         if !location.line.is_empty() {
             let frame = |line: &Line| match numbers.get(&line.function_id) {
                 Some(function) => Ok((*function, line.line.max(0))),
@@ -136,42 +114,20 @@ impl<'a> Reader<'a> {
             return location.line.iter().map(frame).collect();
         }
         if location.address == 0 {
-            return Err(invalid(format!(
-                "location {} has neither a line nor an address",
-                location.id
-            )));
+            return Err(invalid(format!("location {} has neither a line nor an address", location.id)));
         }
-        let mapping = self
-            .pprof
-            .mapping
-            .iter()
-            .find(|mapping| mapping.id == location.mapping_id);
-        let file = mapping.map_or(Ok(""), |mapping| {
-            string(self.pprof, mapping.filename, "a mapping's file")
-        })?;
-        self.functions.push(Function {
-            name: format!("{:#x}", location.address),
-            file: file.into(),
-        });
+        let mapping = self.pprof.mapping.iter().find(|mapping| mapping.id == location.mapping_id);
+        let file = mapping.map_or(Ok(""), |mapping| string(self.pprof, mapping.filename, "a mapping's file"))?;
+        self.functions.push(Function { name: format!("{:#x}", location.address), file: file.into() });
         Ok(vec![(self.functions.len() - 1, 0)])
     }
 
     fn read(mut self, labels: &Labels, (oldest, newest): (i64, i64)) -> Result<Profile, Refusal> {
-        let time = if self.pprof.time_nanos == 0 {
-            crate::clock::now()
-        } else {
-            self.pprof.time_nanos
-        };
+        let time = if self.pprof.time_nanos == 0 { crate::clock::now() } else { self.pprof.time_nanos };
         if time < oldest || time > newest {
-            let side = if time < oldest {
-                "older than what is kept (--retain)"
-            } else {
-                "ahead of this machine's clock"
-            };
-            return Err(Refusal::new(
-                Reason::Time,
-                format!("the profile starts at {time} ns, which is {side}"),
-            ));
+            let side =
+                if time < oldest { "older than what is kept (--retain)" } else { "ahead of this machine's clock" };
+            return Err(Refusal::new(Reason::Time, format!("the profile starts at {time} ns, which is {side}")));
         }
         let kinds = sample_types(self.pprof, &labels.kind)?;
         let mut label_sets = Vec::new();
@@ -188,8 +144,7 @@ impl<'a> Reader<'a> {
                 )));
             }
             if !said.contains_key(sample.label.as_slice()) {
-                let read =
-                    self.said(&sample.label, labels, &mut label_sets, &mut series_numbers)?;
+                let read = self.said(&sample.label, labels, &mut label_sets, &mut series_numbers)?;
                 said.insert(&sample.label, read);
             }
             let says = &said[sample.label.as_slice()];
@@ -198,19 +153,11 @@ impl<'a> Reader<'a> {
             if sample.value.iter().any(|value| *value < 0) {
                 continue;
             }
-            for (index, value) in sample
-                .value
-                .iter()
-                .enumerate()
-                .filter(|(_, value)| **value > 0)
-            {
+            for (index, value) in sample.value.iter().enumerate().filter(|(_, value)| **value > 0) {
                 let sum = sums.entry((index, says.series)).or_default();
                 let entry = sum.samples.entry((says.span, stack)).or_default();
                 let count = kinds[index].count(*value, &sample.value);
-                *entry = (
-                    entry.0.saturating_add(*value),
-                    entry.1.saturating_add(count),
-                );
+                *entry = (entry.0.saturating_add(*value), entry.1.saturating_add(count));
                 if let (Some(span), Some(trace)) = (says.span, says.trace) {
                     sum.traces.insert(span, trace);
                 }
@@ -219,10 +166,8 @@ impl<'a> Reader<'a> {
         if sums.is_empty() {
             return Err(invalid("the profile holds no sample with a positive value"));
         }
-        let names: HashMap<usize, String> = said
-            .into_values()
-            .filter_map(|says| says.name.map(|name| (says.series, name)))
-            .collect();
+        let names: HashMap<usize, String> =
+            said.into_values().filter_map(|says| says.name.map(|name| (says.series, name))).collect();
         let parts = sums.into_iter().map(|((kind, series), sums)| Part {
             kind: kinds[kind].kind.clone(),
             period: kinds[kind].period,
@@ -231,23 +176,12 @@ impl<'a> Reader<'a> {
             samples: sums
                 .samples
                 .into_iter()
-                .map(|((span, stack), (value, count))| Sample {
-                    span,
-                    stack,
-                    value,
-                    count,
-                })
+                .map(|((span, stack), (value, count))| Sample { span, stack, value, count })
                 .collect(),
             traces: sums.traces.into_iter().collect(),
         });
         let parts = parts.collect();
-        Ok(Profile {
-            service: labels.service.clone(),
-            time,
-            functions: self.functions,
-            stacks: self.stacks,
-            parts,
-        })
+        Ok(Profile { service: labels.service.clone(), time, functions: self.functions, stacks: self.stacks, parts })
     }
 
     /// The number of a stack, leaf first, in the trie.
@@ -259,9 +193,7 @@ impl<'a> Reader<'a> {
         for id in path {
             let location = self.locations.get(id);
             frames.extend(location.ok_or_else(|| {
-                invalid(format!(
-                    "a sample refers to location {id}, which the profile does not have"
-                ))
+                invalid(format!("a sample refers to location {id}, which the profile does not have"))
             })?);
         }
         if frames.is_empty() {
@@ -273,11 +205,7 @@ impl<'a> Reader<'a> {
         }
         let mut at = 0;
         for (function, line) in frames.into_iter().rev() {
-            let node = StackNode {
-                parent: at,
-                function,
-                line,
-            };
+            let node = StackNode { parent: at, function, line };
             at = *self.nodes.entry(node).or_insert_with(|| {
                 self.stacks.push(node);
                 self.stacks.len()
@@ -289,15 +217,9 @@ impl<'a> Reader<'a> {
 
     /// The number of a function that the profile itself does not have.
     fn function(&mut self, name: &str) -> usize {
-        let found = self
-            .functions
-            .iter()
-            .position(|function| function.name == name);
+        let found = self.functions.iter().position(|function| function.name == name);
         found.unwrap_or_else(|| {
-            self.functions.push(Function {
-                name: name.into(),
-                file: String::new(),
-            });
+            self.functions.push(Function { name: name.into(), file: String::new() });
             self.functions.len() - 1
         })
     }
@@ -337,12 +259,7 @@ impl<'a> Reader<'a> {
                 *free.insert(next)
             }
         };
-        Ok(Said {
-            span,
-            trace,
-            name,
-            series,
-        })
+        Ok(Said { span, trace, name, series })
     }
 }
 
@@ -352,13 +269,8 @@ pub(super) fn string<'a>(pprof: &'a Pprof, index: i64, what: &str) -> Result<&'a
     if index == 0 {
         return Ok("");
     }
-    let found = usize::try_from(index)
-        .ok()
-        .and_then(|index| pprof.string_table.get(index));
+    let found = usize::try_from(index).ok().and_then(|index| pprof.string_table.get(index));
     found.map(String::as_str).ok_or_else(|| {
-        invalid(format!(
-            "{what} is string {index}, and the profile has {} strings",
-            pprof.string_table.len()
-        ))
+        invalid(format!("{what} is string {index}, and the profile has {} strings", pprof.string_table.len()))
     })
 }

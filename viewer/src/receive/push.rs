@@ -21,39 +21,22 @@ use super::labels::Labels;
 use super::pprof;
 use super::refusal::{Reason, Refusal};
 
-const PROTOBUF: &[&str] = &[
-    "application/proto",
-    "application/protobuf",
-    "application/x-protobuf",
-];
+const PROTOBUF: &[&str] = &["application/proto", "application/protobuf", "application/x-protobuf"];
 /// Series, and their labels and profiles.
-const ENTRIES: Inside =
-    Inside::Fields(&[(1, Inside::Fields(&[(1, Inside::Flat), (2, Inside::Flat)]))]);
+const ENTRIES: Inside = Inside::Fields(&[(1, Inside::Fields(&[(1, Inside::Flat), (2, Inside::Flat)]))]);
 const LENIENT: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 
 /// Takes the profiles of a request, all of them or none.
-pub(super) async fn receive(
-    State(receiver): State<Arc<Receiver>>,
-    headers: HeaderMap,
-    body: Body,
-) -> Response {
+pub(super) async fn receive(State(receiver): State<Arc<Receiver>>, headers: HeaderMap, body: Body) -> Response {
     match take(&receiver, headers, body).await {
-        Ok(Format::Protobuf) => {
-            ([(CONTENT_TYPE, "application/proto")], Body::empty()).into_response()
-        }
+        Ok(Format::Protobuf) => ([(CONTENT_TYPE, "application/proto")], Body::empty()).into_response(),
         Ok(Format::Json) => ([(CONTENT_TYPE, "application/json")], "{}").into_response(),
         Err(refusal) => {
             receiver.refusals.count("profiles", &refusal);
             // Connect writes its errors as JSON, whatever the request was written in.
-            let error =
-                serde_json::json!({ "code": refusal.code().0, "message": refusal.message() });
-            (
-                refusal.status(),
-                [(CONTENT_TYPE, "application/json")],
-                error.to_string(),
-            )
-                .into_response()
+            let error = serde_json::json!({ "code": refusal.code().0, "message": refusal.message() });
+            (refusal.status(), [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
         }
     }
 }
@@ -76,41 +59,26 @@ async fn take(receiver: &Arc<Receiver>, headers: HeaderMap, body: Body) -> Resul
 }
 
 fn store(receiver: &Receiver, request: PushRequest) -> Result<(), Refusal> {
-    if request
-        .series
-        .iter()
-        .all(|series| series.samples.is_empty())
-    {
-        return Err(Refusal::new(
-            Reason::Invalid,
-            "the request holds no profile",
-        ));
+    if request.series.iter().all(|series| series.samples.is_empty()) {
+        return Err(Refusal::new(Reason::Invalid, "the request holds no profile"));
     }
     let mut profiles = Vec::new();
     for (number, series) in request.series.into_iter().enumerate() {
-        let labels = Labels::read(&series.labels)
-            .map_err(|refusal| refusal.within(format!("series {number}")))?;
+        let labels = Labels::read(&series.labels).map_err(|refusal| refusal.within(format!("series {number}")))?;
         for raw in series.samples {
             profiles.push(pprof::read(&raw.raw_profile, &labels, receiver.times())?);
         }
     }
     for profile in &profiles {
-        receiver
-            .store
-            .insert_profile(profile)
-            .map_err(|error| Refusal::new(Reason::Store, error.to_string()))?;
+        receiver.store.insert_profile(profile).map_err(|error| Refusal::new(Reason::Store, error.to_string()))?;
     }
     Ok(())
 }
 
 fn decode_protobuf(bytes: &[u8]) -> Result<PushRequest, Refusal> {
     bounds::check_protobuf(bytes, &ENTRIES, "the request")?;
-    PushRequest::decode(bytes).map_err(|error| {
-        Refusal::new(
-            Reason::Invalid,
-            format!("the request is no PushRequest: {error}"),
-        )
-    })
+    PushRequest::decode(bytes)
+        .map_err(|error| Refusal::new(Reason::Invalid, format!("the request is no PushRequest: {error}")))
 }
 
 /// Protobuf's JSON: lowerCamelCase, though the names of the .proto file are read too.
@@ -146,32 +114,17 @@ struct JsonSample {
 
 fn decode_json(bytes: &[u8]) -> Result<PushRequest, Refusal> {
     bounds::check_json(bytes, "the request")?;
-    let invalid = |message: String| {
-        Refusal::new(
-            Reason::Invalid,
-            format!("the request is no PushRequest in JSON: {message}"),
-        )
-    };
-    let request: JsonRequest =
-        serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
+    let invalid =
+        |message: String| Refusal::new(Reason::Invalid, format!("the request is no PushRequest in JSON: {message}"));
+    let request: JsonRequest = serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
     let mut series = Vec::with_capacity(request.series.len());
     for one in request.series {
-        let labels = one
-            .labels
-            .into_iter()
-            .map(|label| LabelPair {
-                name: label.name,
-                value: label.value,
-            })
-            .collect();
+        let labels = one.labels.into_iter().map(|label| LabelPair { name: label.name, value: label.value }).collect();
         let mut samples = Vec::with_capacity(one.samples.len());
         for sample in one.samples {
-            let raw_profile = decode_base64(&sample.raw_profile)
-                .map_err(|error| invalid(format!("rawProfile: {error}")))?;
-            samples.push(RawSample {
-                raw_profile,
-                id: sample.id,
-            });
+            let raw_profile =
+                decode_base64(&sample.raw_profile).map_err(|error| invalid(format!("rawProfile: {error}")))?;
+            samples.push(RawSample { raw_profile, id: sample.id });
         }
         series.push(RawProfileSeries { labels, samples });
     }
@@ -180,11 +133,7 @@ fn decode_json(bytes: &[u8]) -> Result<PushRequest, Refusal> {
 
 /// Both alphabets, with padding or without, as protobuf's JSON demands of readers.
 fn decode_base64(text: &str) -> Result<Vec<u8>, base64::DecodeError> {
-    let alphabet = if text.contains(['-', '_']) {
-        alphabet::URL_SAFE
-    } else {
-        alphabet::STANDARD
-    };
+    let alphabet = if text.contains(['-', '_']) { alphabet::URL_SAFE } else { alphabet::STANDARD };
     GeneralPurpose::new(&alphabet, LENIENT).decode(text)
 }
 
@@ -196,31 +145,14 @@ mod tests {
     fn json_takes_both_spellings_and_both_alphabets() {
         let body = br#"{"series":[{"labels":[{"name":"a","value":"b"}],"samples":[{"rawProfile":"+/8=","ID":"x"},{"raw_profile":"-_8"}]}],"unknown":1}"#;
         let request = decode_json(body).unwrap();
-        assert_eq!(
-            request.series[0].labels,
-            [LabelPair {
-                name: "a".into(),
-                value: "b".into()
-            }]
-        );
-        assert_eq!(
-            request.series[0].samples[0],
-            RawSample {
-                raw_profile: vec![0xfb, 0xff],
-                id: "x".into()
-            }
-        );
+        assert_eq!(request.series[0].labels, [LabelPair { name: "a".into(), value: "b".into() }]);
+        assert_eq!(request.series[0].samples[0], RawSample { raw_profile: vec![0xfb, 0xff], id: "x".into() });
         assert_eq!(request.series[0].samples[1].raw_profile, [0xfb, 0xff]);
     }
 
     #[test]
     fn what_is_no_request_is_refused_in_words() {
-        assert!(
-            decode_json(b"[1")
-                .unwrap_err()
-                .message()
-                .starts_with("the request is no PushRequest in JSON")
-        );
+        assert!(decode_json(b"[1").unwrap_err().message().starts_with("the request is no PushRequest in JSON"));
         assert!(
             decode_json(br#"{"series":[{"samples":[{"rawProfile":"?"}]}]}"#)
                 .unwrap_err()

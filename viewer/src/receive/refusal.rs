@@ -37,18 +37,12 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// Refuses with a sentence that says what and why.
     pub(super) fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self {
-            reason,
-            message: message.into(),
-        }
+        Self { reason, message: message.into() }
     }
 
     /// The same, with what it happened in before it.
     pub(super) fn within(self, place: impl fmt::Display) -> Self {
-        Self {
-            message: format!("{place}: {}", self.message),
-            ..self
-        }
+        Self { message: format!("{place}: {}", self.message), ..self }
     }
 
     pub(super) fn message(&self) -> &str {
@@ -105,9 +99,7 @@ impl Refusals {
     /// Counts one.
     pub(super) fn count(&self, what: &'static str, refusal: &Refusal) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = counts
-            .iter()
-            .position(|count| count.what == what && count.reason == refusal.reason);
+        let found = counts.iter().position(|count| count.what == what && count.reason == refusal.reason);
         let index = found.unwrap_or_else(|| {
             counts.push(RefusalCount {
                 what,
@@ -125,9 +117,6 @@ impl Refusals {
 
     /// All counts, in the order they first came up in.
     pub(crate) fn counts(&self) -> Vec<RefusalCount> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

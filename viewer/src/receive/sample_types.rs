@@ -38,49 +38,30 @@ impl SampleType {
 /// The sample types of a profile, in order.
 pub(super) fn sample_types(pprof: &Profile, kind_name: &str) -> Result<Vec<SampleType>, Refusal> {
     let text = |value: &ValueType| {
-        Ok::<_, Refusal>((
-            string(pprof, value.r#type, "a sample type")?,
-            string(pprof, value.unit, "a unit")?,
-        ))
+        Ok::<_, Refusal>((string(pprof, value.r#type, "a sample type")?, string(pprof, value.unit, "a unit")?))
     };
-    let types = pprof
-        .sample_type
-        .iter()
-        .map(text)
-        .collect::<Result<Vec<_>, _>>()?;
+    let types = pprof.sample_type.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     if types.is_empty() {
         return Err(invalid("the profile has no sample type"));
     }
     let (period_type, period_unit) = pprof.period_type.as_ref().map_or(Ok(("", "")), text)?;
     let default = string(pprof, pprof.default_sample_type, "the default sample type")?;
     // pprof's convention: the last sample type is the one to show where none is named.
-    let main = types
-        .iter()
-        .position(|(name, _)| *name == default)
-        .unwrap_or(types.len() - 1);
-    let counter = types
-        .iter()
-        .position(|(name, unit)| *name == "samples" && *unit == "count");
-    let counted = types
-        .iter()
-        .enumerate()
-        .map(|(index, (name, unit))| SampleType {
-            kind: Kind {
-                name: kind_name.into(),
-                text: [kind_name, *name, *unit, period_type, period_unit].join(":"),
-                unit: (*unit).into(),
-                main: index == main,
-            },
-            period: if *unit == period_unit {
-                pprof.period.max(0)
-            } else {
-                0
-            },
-            count: match counter {
-                Some(counter) => Count::Value(counter),
-                None if *unit == period_unit && pprof.period > 0 => Count::Periods(pprof.period),
-                None => Count::One,
-            },
-        });
+    let main = types.iter().position(|(name, _)| *name == default).unwrap_or(types.len() - 1);
+    let counter = types.iter().position(|(name, unit)| *name == "samples" && *unit == "count");
+    let counted = types.iter().enumerate().map(|(index, (name, unit))| SampleType {
+        kind: Kind {
+            name: kind_name.into(),
+            text: [kind_name, *name, *unit, period_type, period_unit].join(":"),
+            unit: (*unit).into(),
+            main: index == main,
+        },
+        period: if *unit == period_unit { pprof.period.max(0) } else { 0 },
+        count: match counter {
+            Some(counter) => Count::Value(counter),
+            None if *unit == period_unit && pprof.period > 0 => Count::Periods(pprof.period),
+            None => Count::One,
+        },
+    });
     Ok(counted.collect())
 }

@@ -10,8 +10,7 @@ use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::header::{
-    CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERRER_POLICY,
-    X_CONTENT_TYPE_OPTIONS,
+    CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -28,9 +27,7 @@ pub(super) struct Guard {
 impl Guard {
     /// Lets `names` pass too.
     pub(super) fn new(names: &[String]) -> Self {
-        Self {
-            names: names.iter().map(|name| name.to_ascii_lowercase()).collect(),
-        }
+        Self { names: names.iter().map(|name| name.to_ascii_lowercase()).collect() }
     }
 
     /// Puts the guard before routes.
@@ -43,9 +40,7 @@ impl Guard {
         let host = match headers.get(HOST) {
             // No browser leaves it out.
             None => {
-                return headers
-                    .get(ORIGIN)
-                    .map(|_| "a request with Origin needs Host".into());
+                return headers.get(ORIGIN).map(|_| "a request with Origin needs Host".into());
             }
             Some(host) => host.to_str().unwrap_or("").to_ascii_lowercase(),
         };
@@ -55,27 +50,16 @@ impl Guard {
                 "this server answers to localhost and IP addresses, not to {name:?}; if the name is yours, start it with --allow-host {name}"
             ));
         }
-        let origin = headers
-            .get(ORIGIN)?
-            .to_str()
-            .unwrap_or("")
-            .to_ascii_lowercase();
-        let same = ["http://", "https://"]
-            .iter()
-            .any(|scheme| origin.strip_prefix(scheme) == Some(&host));
+        let origin = headers.get(ORIGIN)?.to_str().unwrap_or("").to_ascii_lowercase();
+        let same = ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(&host));
         (!same).then(|| format!("a page of {origin:?} may not use this server"))
     }
 
     fn is_ours(&self, host: &str) -> bool {
         let name = name_of(host);
         // Rebinding needs a name; an address in Host is where the browser really went.
-        let address = name
-            .strip_prefix('[')
-            .and_then(|name| name.strip_suffix(']'))
-            .unwrap_or(name);
-        address.parse::<IpAddr>().is_ok()
-            || name == "localhost"
-            || self.names.iter().any(|known| known == name)
+        let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+        address.parse::<IpAddr>().is_ok() || name == "localhost" || self.names.iter().any(|known| known == name)
     }
 }
 
@@ -97,14 +81,9 @@ async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Resp
         (CONTENT_SECURITY_POLICY, POLICY),
         (X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (REFERRER_POLICY, "no-referrer"),
-        (
-            HeaderName::from_static("cross-origin-resource-policy"),
-            "same-origin",
-        ),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
     ] {
-        headers
-            .entry(name)
-            .or_insert(HeaderValue::from_static(value));
+        headers.entry(name).or_insert(HeaderValue::from_static(value));
     }
     response
 }
@@ -119,9 +98,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(ORIGIN, origin.parse().unwrap());
         }
-        Guard::new(&["Profiles.Internal".into()])
-            .refuse(&headers)
-            .is_some()
+        Guard::new(&["Profiles.Internal".into()]).refuse(&headers).is_some()
     }
 
     #[test]
@@ -137,13 +114,9 @@ mod tests {
         ] {
             assert!(!refused(ours, None), "{ours}");
         }
-        for foreign in [
-            "evil.example",
-            "evil.example:4040",
-            "localhost.evil.example",
-            "127.0.0.1.evil.example:4040",
-            "",
-        ] {
+        for foreign in
+            ["evil.example", "evil.example:4040", "localhost.evil.example", "127.0.0.1.evil.example:4040", ""]
+        {
             assert!(refused(foreign, None), "{foreign}");
         }
     }
@@ -151,12 +124,7 @@ mod tests {
     #[test]
     fn other_origins_are_refused() {
         assert!(!refused("localhost:4040", Some("http://localhost:4040")));
-        for foreign in [
-            "http://evil.example",
-            "http://localhost:3000",
-            "null",
-            "https://localhost",
-        ] {
+        for foreign in ["http://evil.example", "http://localhost:3000", "null", "https://localhost"] {
             assert!(refused("localhost:4040", Some(foreign)), "{foreign}");
         }
     }

@@ -2,20 +2,12 @@
 
 /// What part `of` is `part`; 0 of nothing.
 pub(crate) fn share(part: i64, of: i64) -> f64 {
-    if of == 0 {
-        0.0
-    } else {
-        part as f64 / of as f64
-    }
+    if of == 0 { 0.0 } else { part as f64 / of as f64 }
 }
 
 /// The standard error of a share that `samples` were drawn for.
 pub(crate) fn share_error(share: f64, samples: i64) -> f64 {
-    if samples <= 0 {
-        0.0
-    } else {
-        (share * (1.0 - share) / samples as f64).max(0.0).sqrt()
-    }
+    if samples <= 0 { 0.0 } else { (share * (1.0 - share) / samples as f64).max(0.0).sqrt() }
 }
 
 #[cfg(test)]

@@ -54,11 +54,7 @@ impl Shown {
             profile_type: stacks.kind.clone(),
             total_ns,
             samples: stacks.sums.iter().map(|(.., count)| count).sum(),
-            root: Frame {
-                name: "total".into(),
-                total: total_ns,
-                ..tree(&stacks, by_line)
-            },
+            root: Frame { name: "total".into(), total: total_ns, ..tree(&stacks, by_line) },
         })
     }
 
@@ -86,12 +82,7 @@ struct Node {
 }
 
 fn tree(stacks: &Stacks, by_line: bool) -> Frame {
-    let mut nodes = vec![Node {
-        parent: 0,
-        function: 0,
-        own: 0,
-        lines: Vec::new(),
-    }];
+    let mut nodes = vec![Node { parent: 0, function: 0, own: 0, lines: Vec::new() }];
     let mut merged: HashMap<(usize, i64, i64), usize> = HashMap::new();
     // Which node a stack of the store became; the empty stack is the root.
     let mut places: HashMap<i64, usize> = HashMap::from([(0, 0)]);
@@ -107,39 +98,20 @@ fn tree(stacks: &Stacks, by_line: bool) -> Frame {
         }
         let mut place = places.get(&at).copied().unwrap_or(0);
         for (at, function, line) in path.into_iter().rev() {
-            place = *merged
-                .entry((place, function, if by_line { line } else { 0 }))
-                .or_insert_with(|| {
-                    nodes.push(Node {
-                        parent: place,
-                        function,
-                        own: 0,
-                        lines: Vec::new(),
-                    });
-                    nodes.len() - 1
-                });
+            place = *merged.entry((place, function, if by_line { line } else { 0 })).or_insert_with(|| {
+                nodes.push(Node { parent: place, function, own: 0, lines: Vec::new() });
+                nodes.len() - 1
+            });
             places.insert(at, place);
         }
         nodes[place].own += value;
         weigh_lines(&mut nodes, &places, stacks, (stack, value));
     }
-    frame(
-        nodes,
-        &stacks
-            .functions
-            .iter()
-            .map(|(id, f)| (*id, (f.name.as_str(), f.file.as_str())))
-            .collect(),
-    )
+    frame(nodes, &stacks.functions.iter().map(|(id, f)| (*id, (f.name.as_str(), f.file.as_str()))).collect())
 }
 
 /// Adds a stack's value to the line of each of its frames.
-fn weigh_lines(
-    nodes: &mut [Node],
-    places: &HashMap<i64, usize>,
-    stacks: &Stacks,
-    (stack, value): (i64, i64),
-) {
+fn weigh_lines(nodes: &mut [Node], places: &HashMap<i64, usize>, stacks: &Stacks, (stack, value): (i64, i64)) {
     let mut at = stack;
     while let Some(&(parent, _, line)) = stacks.nodes.get(&at) {
         if let Some(node) = places.get(&at).and_then(|place| nodes.get_mut(*place)) {
@@ -160,20 +132,9 @@ fn frame(nodes: Vec<Node>, functions: &HashMap<i64, (&str, &str)>) -> Frame {
         let mut called = std::mem::take(&mut children[index]);
         called.sort_by(|a, b| (&a.name, &a.file, a.line).cmp(&(&b.name, &b.file, b.line)));
         let (name, file) = functions.get(&node.function).copied().unwrap_or_default();
-        let line = node
-            .lines
-            .iter()
-            .max_by_key(|(line, value)| (*value, -line))
-            .map_or(0, |(line, _)| *line);
+        let line = node.lines.iter().max_by_key(|(line, value)| (*value, -line)).map_or(0, |(line, _)| *line);
         let total = node.own + below[index];
-        let frame = Frame {
-            name: name.into(),
-            file: file.into(),
-            line,
-            total,
-            own: node.own,
-            children: called,
-        };
+        let frame = Frame { name: name.into(), file: file.into(), line, total, own: node.own, children: called };
         if index == 0 {
             return frame;
         }
@@ -189,19 +150,10 @@ mod tests {
     use crate::store::Function;
 
     fn stacks() -> Stacks {
-        let function = |name: &str| Function {
-            name: name.into(),
-            file: "f.py".into(),
-        };
+        let function = |name: &str| Function { name: name.into(), file: "f.py".into() };
         Stacks {
             // main:1 > a:5, main:2 > a:6, main:2 > a:6 > main:9
-            nodes: HashMap::from([
-                (1, (0, 10, 1)),
-                (2, (1, 11, 5)),
-                (3, (0, 10, 2)),
-                (4, (3, 11, 6)),
-                (5, (4, 10, 9)),
-            ]),
+            nodes: HashMap::from([(1, (0, 10, 1)), (2, (1, 11, 5)), (3, (0, 10, 2)), (4, (3, 11, 6)), (5, (4, 10, 9))]),
             functions: HashMap::from([(10, function("main")), (11, function("a"))]),
             sums: vec![(2, 10, 1), (4, 20, 2), (5, 5, 1), (1, 3, 1)],
             kind: "process_cpu:cpu:nanoseconds:cpu:nanoseconds".into(),
@@ -211,22 +163,12 @@ mod tests {
 
     fn text(frame: &Frame) -> String {
         let children: Vec<String> = frame.children.iter().map(text).collect();
-        format!(
-            "{}:{} {}/{} [{}]",
-            frame.name,
-            frame.line,
-            frame.own,
-            frame.total,
-            children.join(", ")
-        )
+        format!("{}:{} {}/{} [{}]", frame.name, frame.line, frame.own, frame.total, children.join(", "))
     }
 
     #[test]
     fn lines_of_a_function_merge_and_the_heaviest_is_named() {
-        assert_eq!(
-            text(&tree(&stacks(), false)),
-            ":0 0/38 [main:2 3/38 [a:6 30/35 [main:9 5/5 []]]]"
-        );
+        assert_eq!(text(&tree(&stacks(), false)), ":0 0/38 [main:2 3/38 [a:6 30/35 [main:9 5/5 []]]]");
     }
 
     #[test]

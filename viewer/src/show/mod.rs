@@ -87,9 +87,7 @@ impl Shown {
     ) -> Result<T, ShowError> {
         match tokio::task::spawn_blocking(move || work(&self)).await {
             Ok(done) => done,
-            Err(error) => Err(ShowError::Failed(format!(
-                "the request could not be worked on: {error}"
-            ))),
+            Err(error) => Err(ShowError::Failed(format!("the request could not be worked on: {error}"))),
         }
     }
 

@@ -28,18 +28,12 @@ impl Shown {
         // A ring of parents, which only a broken sender makes, ends with the number of spans.
         for _ in 0..spans.len() {
             let parent = at.span.parent.filter(|_| at.child);
-            let Some(next) =
-                parent.and_then(|parent| spans.iter().find(|span| span.span.span == parent))
-            else {
+            let Some(next) = parent.and_then(|parent| spans.iter().find(|span| span.span.span == parent)) else {
                 break;
             };
             root = Some(next.span.span);
             at = next;
         }
-        Ok(Some(SpanDetail {
-            stored,
-            sampled_by,
-            root,
-        }))
+        Ok(Some(SpanDetail { stored, sampled_by, root }))
     }
 }

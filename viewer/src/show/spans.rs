@@ -71,16 +71,12 @@ pub(crate) struct Hottest {
 impl SpanName {
     /// CPU of one span.
     pub(crate) fn cpu_per_span(&self) -> Option<i64> {
-        self.cpu_ns
-            .filter(|_| self.count > 0)
-            .map(|cpu| cpu / self.count)
+        self.cpu_ns.filter(|_| self.count > 0).map(|cpu| cpu / self.count)
     }
 
     /// CPU for each second of wall time.
     pub(crate) fn cpu_per_wall(&self) -> Option<f64> {
-        self.wall_total_ns
-            .filter(|wall| *wall > 0)
-            .and_then(|wall| self.cpu_ns.map(|cpu| share(cpu, wall)))
+        self.wall_total_ns.filter(|wall| *wall > 0).and_then(|wall| self.cpu_ns.map(|cpu| share(cpu, wall)))
     }
 }
 
@@ -92,12 +88,7 @@ impl Shown {
         let mut hottest = self.store.hottest_by_name(&selection)?;
         let mut outside = Outside::default();
         let mut burnt: HashMap<String, Burnt> = HashMap::new();
-        for NameSum {
-            owner,
-            cpu,
-            samples,
-        } in self.store.cpu_by_name(&selection)?
-        {
+        for NameSum { owner, cpu, samples } in self.store.cpu_by_name(&selection)? {
             let hottest = hottest.remove(&owner).map(|(function, own_ns)| Hottest {
                 function: function.name,
                 file: function.file,
@@ -105,21 +96,9 @@ impl Shown {
                 share: share(own_ns, cpu),
             });
             match owner {
-                Owner::Outside => {
-                    outside = Outside {
-                        cpu_ns: cpu,
-                        samples,
-                    }
-                }
+                Owner::Outside => outside = Outside { cpu_ns: cpu, samples },
                 Owner::Name(name) => {
-                    burnt.insert(
-                        name,
-                        Burnt {
-                            cpu,
-                            samples,
-                            hottest,
-                        },
-                    );
+                    burnt.insert(name, Burnt { cpu, samples, hottest });
                 }
             }
         }
@@ -138,10 +117,7 @@ impl Shown {
                 wall_p50_ns: percentile(&walls.walls, 50),
                 wall_p95_ns: percentile(&walls.walls, 95),
                 wall_total_ns: Some(walls.walls.iter().sum()),
-                cpu_ns: found
-                    .as_ref()
-                    .map(|burnt| burnt.cpu)
-                    .or(labelled.then_some(0)),
+                cpu_ns: found.as_ref().map(|burnt| burnt.cpu).or(labelled.then_some(0)),
                 samples: found.as_ref().map_or(0, |burnt| burnt.samples),
                 sampled_by,
                 hottest: found.and_then(|burnt| burnt.hottest),
@@ -162,12 +138,7 @@ impl Shown {
             hottest: burnt.hottest,
         }));
         spans.sort_by(|a, b| b.cpu_ns.cmp(&a.cpu_ns).then_with(|| a.name.cmp(&b.name)));
-        Ok(SpanNames {
-            service: service.into(),
-            spans,
-            outside,
-            sampled_by,
-        })
+        Ok(SpanNames { service: service.into(), spans, outside, sampled_by })
     }
 }
 
@@ -191,17 +162,7 @@ mod tests {
     #[test]
     fn percentiles_are_values_that_occurred() {
         let walls: Vec<i64> = (1..=20).collect();
-        assert_eq!(
-            (percentile(&walls, 50), percentile(&walls, 95)),
-            (Some(10), Some(19))
-        );
-        assert_eq!(
-            (
-                percentile(&[7], 50),
-                percentile(&[7], 95),
-                percentile(&[], 50)
-            ),
-            (Some(7), Some(7), None)
-        );
+        assert_eq!((percentile(&walls, 50), percentile(&walls, 95)), (Some(10), Some(19)));
+        assert_eq!((percentile(&[7], 50), percentile(&[7], 95), percentile(&[], 50)), (Some(7), Some(7), None));
     }
 }

@@ -103,29 +103,14 @@ mod tests {
         let stacks = Stacks {
             nodes: HashMap::from([(1, (0, 7, 1)), (2, (1, 7, 1)), (3, (2, 8, 1))]),
             functions: HashMap::from([
-                (
-                    7,
-                    Function {
-                        name: "walk".into(),
-                        file: "w.rb".into(),
-                    },
-                ),
-                (
-                    8,
-                    Function {
-                        name: "leaf".into(),
-                        file: "w.rb".into(),
-                    },
-                ),
+                (7, Function { name: "walk".into(), file: "w.rb".into() }),
+                (8, Function { name: "leaf".into(), file: "w.rb".into() }),
             ]),
             sums: vec![(2, 30, 3), (3, 10, 1)],
             ..Stacks::default()
         };
         let top = functions(&stacks, 40, 4);
-        let rows: Vec<_> = top
-            .iter()
-            .map(|row| (row.function.as_str(), row.own_ns, row.total_ns))
-            .collect();
+        let rows: Vec<_> = top.iter().map(|row| (row.function.as_str(), row.own_ns, row.total_ns)).collect();
         assert_eq!(rows, [("walk", 30, 40), ("leaf", 10, 10)]);
         assert!((top[0].share - 0.75).abs() < 1e-9 && (top[0].error - 0.2165).abs() < 1e-4);
     }

@@ -67,16 +67,11 @@ impl Shown {
         let stored = self.store.trace(trace)?;
         if stored.is_empty() {
             let kept = crate::selection::since_text(self.retain);
-            return Err(ShowError::NotFound(format!(
-                "There is no trace {trace} here; traces are kept for {kept}."
-            )));
+            return Err(ShowError::NotFound(format!("There is no trace {trace} here; traces are kept for {kept}.")));
         }
         for span in &stored {
             if !sampling.contains_key(&span.span.service) {
-                sampling.insert(
-                    span.span.service.clone(),
-                    self.store.sampling(&span.span.service)?,
-                );
+                sampling.insert(span.span.service.clone(), self.store.sampling(&span.span.service)?);
             }
         }
         let ids: Vec<SpanId> = stored.iter().map(|span| span.span.span).collect();
@@ -85,15 +80,8 @@ impl Shown {
         let order = depth_first(&stored);
         let mut spans: Vec<TraceSpan> = Vec::with_capacity(order.len());
         for &(index, depth) in &order {
-            let StoredSpan {
-                span,
-                child,
-                traced,
-            } = &stored[index];
-            let sampled_by = sampling
-                .get(&span.service)
-                .copied()
-                .unwrap_or(Sampling::None);
+            let StoredSpan { span, child, traced } = &stored[index];
+            let sampled_by = sampling.get(&span.service).copied().unwrap_or(Sampling::None);
             let burnt = cpu.get(&span.span);
             let labelled = match sampled_by {
                 Sampling::Span => true,
@@ -117,10 +105,7 @@ impl Shown {
         }
         add_up(&mut spans);
         let start = spans.iter().filter_map(|span| span.start_unix_ns).min();
-        let end = spans
-            .iter()
-            .filter_map(|span| Some(span.start_unix_ns?.saturating_add(span.wall_ns?)))
-            .max();
+        let end = spans.iter().filter_map(|span| Some(span.start_unix_ns?.saturating_add(span.wall_ns?))).max();
         let known: Vec<i64> = spans.iter().filter_map(|span| span.own_cpu_ns).collect();
         Ok(Trace {
             trace,
@@ -135,11 +120,8 @@ impl Shown {
 /// Indices and depths, parents before children. A parent that was not received is none, and a ring of parents (which
 /// only a broken sender makes) is cut where it is met first.
 fn depth_first(stored: &[StoredSpan]) -> Vec<(usize, usize)> {
-    let index: HashMap<SpanId, usize> = stored
-        .iter()
-        .enumerate()
-        .map(|(index, span)| (span.span.span, index))
-        .collect();
+    let index: HashMap<SpanId, usize> =
+        stored.iter().enumerate().map(|(index, span)| (span.span.span, index)).collect();
     let mut children: Vec<Vec<usize>> = vec![Vec::new(); stored.len()];
     let mut tops = Vec::new();
     for (at, span) in stored.iter().enumerate() {
@@ -204,16 +186,12 @@ mod tests {
 
     fn names(links: &[(u64, u64)]) -> Vec<(String, usize)> {
         let stored = stored(links);
-        depth_first(&stored)
-            .into_iter()
-            .map(|(at, depth)| (stored[at].span.name.clone(), depth))
-            .collect()
+        depth_first(&stored).into_iter().map(|(at, depth)| (stored[at].span.name.clone(), depth)).collect()
     }
 
     #[test]
     fn parents_come_before_children_and_a_lost_parent_is_none() {
-        let expected = [("1", 0), ("2", 1), ("3", 2), ("4", 1), ("5", 0)]
-            .map(|(name, depth)| (name.to_owned(), depth));
+        let expected = [("1", 0), ("2", 1), ("3", 2), ("4", 1), ("5", 0)].map(|(name, depth)| (name.to_owned(), depth));
         assert_eq!(names(&[(1, 0), (2, 1), (4, 1), (3, 2), (5, 99)]), expected);
     }
 
@@ -239,19 +217,10 @@ mod tests {
             depth,
             sampled_by: Sampling::Span,
         };
-        let mut spans = vec![
-            row(0, Some(40)),
-            row(1, Some(98)),
-            row(2, Some(2)),
-            row(1, None),
-            row(2, Some(5)),
-            row(0, Some(1)),
-        ];
+        let mut spans =
+            vec![row(0, Some(40)), row(1, Some(98)), row(2, Some(2)), row(1, None), row(2, Some(5)), row(0, Some(1))];
         add_up(&mut spans);
         let inclusive: Vec<_> = spans.iter().map(|span| span.inclusive_cpu_ns).collect();
-        assert_eq!(
-            inclusive,
-            [Some(145), Some(100), Some(2), None, Some(5), Some(1)]
-        );
+        assert_eq!(inclusive, [Some(145), Some(100), Some(2), None, Some(5), Some(1)]);
     }
 }

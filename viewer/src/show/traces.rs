@@ -53,11 +53,7 @@ impl Shown {
         let mut sampling = HashMap::new();
         for found in self.store.traces(service, name, window, sort, MOST)? {
             let trace = self.trace_of(found.trace, &mut sampling)?;
-            let root = trace
-                .spans
-                .iter()
-                .find(|span| span.parent.is_none())
-                .or(trace.spans.first());
+            let root = trace.spans.iter().find(|span| span.parent.is_none()).or(trace.spans.first());
             let Some(root) = root else { continue };
             traces.push(TraceRow {
                 trace: found.trace,

@@ -17,9 +17,7 @@ impl Store {
     /// Adds spans; one that is there already (a repeated export) is replaced.
     pub(crate) fn insert_spans(&self, spans: &[Span]) -> Result<(), StoreError> {
         self.transaction(|connection, interned| {
-            spans
-                .iter()
-                .try_for_each(|span| insert_span(connection, interned, span))
+            spans.iter().try_for_each(|span| insert_span(connection, interned, span))
         })
     }
 
@@ -28,11 +26,7 @@ impl Store {
         insert: impl FnOnce(&Connection, &mut Interned) -> rusqlite::Result<()>,
     ) -> Result<(), StoreError> {
         let mut inner = self.lock();
-        let Inner {
-            connection,
-            interned,
-            ..
-        } = &mut *inner;
+        let Inner { connection, interned, .. } = &mut *inner;
         interned.trim();
         let transaction = connection.transaction()?;
         let done = insert(&transaction, interned).and_then(|()| transaction.commit());
@@ -43,11 +37,7 @@ impl Store {
     }
 }
 
-fn insert_profile(
-    connection: &Connection,
-    interned: &mut Interned,
-    profile: &Profile,
-) -> rusqlite::Result<()> {
+fn insert_profile(connection: &Connection, interned: &mut Interned, profile: &Profile) -> rusqlite::Result<()> {
     let functions = profile
         .functions
         .iter()
@@ -57,12 +47,7 @@ fn insert_profile(
     let mut stacks = Vec::with_capacity(profile.stacks.len() + 1);
     stacks.push(0);
     for node in &profile.stacks {
-        stacks.push(interned.stack(
-            connection,
-            stacks[node.parent],
-            functions[node.function],
-            node.line,
-        )?);
+        stacks.push(interned.stack(connection, stacks[node.parent], functions[node.function], node.line)?);
     }
     let service = interned.string(connection, &profile.service)?;
     connection
@@ -70,13 +55,7 @@ fn insert_profile(
         .execute(params![service, profile.time, clock::now()])?;
     let id = connection.last_insert_rowid();
     for part in &profile.parts {
-        insert_part(
-            connection,
-            interned,
-            (id, service, profile.time),
-            part,
-            &stacks,
-        )?;
+        insert_part(connection, interned, (id, service, profile.time), part, &stacks)?;
     }
     Ok(())
 }
@@ -96,12 +75,7 @@ fn insert_part(
         connection,
         "SELECT id FROM kinds WHERE text = ?1 AND name = ?2 AND unit = ?3 AND main = ?4",
         "INSERT INTO kinds (text, name, unit, main) VALUES (?1, ?2, ?3, ?4)",
-        params![
-            part.kind.text,
-            part.kind.name,
-            part.kind.unit,
-            part.kind.main
-        ],
+        params![part.kind.text, part.kind.name, part.kind.unit, part.kind.main],
     )?;
     let series = find_or_add(
         connection,
@@ -114,22 +88,15 @@ fn insert_part(
         .execute(params![profile, series, time])?;
     let id = connection.last_insert_rowid();
 
-    let mut insert_sample = connection.prepare_cached(
-        "INSERT INTO samples (part, span, stack, value, count) VALUES (?1, ?2, ?3, ?4, ?5)",
-    )?;
+    let mut insert_sample = connection
+        .prepare_cached("INSERT INTO samples (part, span, stack, value, count) VALUES (?1, ?2, ?3, ?4, ?5)")?;
     let mut add_to_sum = connection.prepare_cached(
         "INSERT INTO span_sums (part, span, value, count) VALUES (?1, ?2, ?3, ?4)
          ON CONFLICT DO UPDATE SET value = value + excluded.value, count = count + excluded.count",
     )?;
     for sample in &part.samples {
         let span = sample.span.map_or(0, SpanId::to_column);
-        insert_sample.execute(params![
-            id,
-            span,
-            stacks[sample.stack],
-            sample.value,
-            sample.count
-        ])?;
+        insert_sample.execute(params![id, span, stacks[sample.stack], sample.value, sample.count])?;
         add_to_sum.execute(params![id, span, sample.value, sample.count])?;
     }
     let mut name_span = connection.prepare_cached(
@@ -137,22 +104,12 @@ fn insert_part(
          ON CONFLICT DO UPDATE SET name = max(name, excluded.name), time = max(time, excluded.time)",
     )?;
     for (span, trace) in &part.traces {
-        name_span.execute(params![
-            span.to_column(),
-            trace.to_column(),
-            service,
-            name,
-            time
-        ])?;
+        name_span.execute(params![span.to_column(), trace.to_column(), service, name, time])?;
     }
     Ok(())
 }
 
-fn insert_span(
-    connection: &Connection,
-    interned: &mut Interned,
-    span: &Span,
-) -> rusqlite::Result<()> {
+fn insert_span(connection: &Connection, interned: &mut Interned, span: &Span) -> rusqlite::Result<()> {
     let service = interned.string(connection, &span.service)?;
     let name = interned.string(connection, &span.name)?;
     connection

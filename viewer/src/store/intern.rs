@@ -25,13 +25,7 @@ impl Interned {
 
     /// Keeps the memory bounded; called between transactions.
     pub(super) fn trim(&mut self) {
-        if self
-            .strings
-            .len()
-            .max(self.functions.len())
-            .max(self.stacks.len())
-            > MOST
-        {
+        if self.strings.len().max(self.functions.len()).max(self.stacks.len()) > MOST {
             self.clear();
         }
     }
@@ -52,15 +46,8 @@ impl Interned {
     }
 
     /// The number of a function.
-    pub(super) fn function(
-        &mut self,
-        connection: &Connection,
-        function: &Function,
-    ) -> rusqlite::Result<i64> {
-        let key = (
-            self.string(connection, &function.name)?,
-            self.string(connection, &function.file)?,
-        );
+    pub(super) fn function(&mut self, connection: &Connection, function: &Function) -> rusqlite::Result<i64> {
+        let key = (self.string(connection, &function.name)?, self.string(connection, &function.file)?);
         if let Some(id) = self.functions.get(&key) {
             return Ok(*id);
         }

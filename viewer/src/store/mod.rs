@@ -69,22 +69,12 @@ impl Store {
         schema::prepare(&connection)?;
         if file.is_some() {
             // A killed process loses at most what the system had not written yet, and the file opens.
-            connection
-                .pragma_update(None, "journal_mode", "wal")
-                .map_err(failed)?;
-            connection
-                .pragma_update(None, "synchronous", "normal")
-                .map_err(failed)?;
+            connection.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
+            connection.pragma_update(None, "synchronous", "normal").map_err(failed)?;
         }
         connection.set_prepared_statement_cache_capacity(64);
-        let inner = Inner {
-            connection,
-            interned: intern::Interned::default(),
-            forgotten: Forgotten::default(),
-        };
-        Ok(Self {
-            inner: Mutex::new(inner),
-        })
+        let inner = Inner { connection, interned: intern::Interned::default(), forgotten: Forgotten::default() };
+        Ok(Self { inner: Mutex::new(inner) })
     }
 
     // A panic elsewhere cannot leave a transaction half done: dropping it rolls it back.

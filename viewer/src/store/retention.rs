@@ -60,44 +60,28 @@ fn forget_a_step(inner: &mut Inner) -> rusqlite::Result<(usize, usize)> {
         let sql = format!(
             "SELECT {time} + 1 FROM {table} ORDER BY {time} LIMIT 1 OFFSET (SELECT count(*) / {STEP} FROM {table})"
         );
-        match inner
-            .connection
-            .query_row(&sql, [], |row| row.get::<_, i64>(0))
-        {
+        match inner.connection.query_row(&sql, [], |row| row.get::<_, i64>(0)) {
             Err(rusqlite::Error::QueryReturnedNoRows) => Ok(i64::MAX),
             found => found,
         }
     };
     let oldest = cut("profiles", "time")?.min(cut("spans", "start + duration")?);
-    if oldest == i64::MAX {
-        Ok((0, 0))
-    } else {
-        forget(inner, oldest)
-    }
+    if oldest == i64::MAX { Ok((0, 0)) } else { forget(inner, oldest) }
 }
 
 /// Drops what is older than `oldest`, and names that nothing refers to any more.
 fn forget(inner: &mut Inner, oldest: i64) -> rusqlite::Result<(usize, usize)> {
     let transaction = inner.connection.transaction()?;
-    let spans = transaction.execute(
-        "DELETE FROM spans WHERE start + duration < ?1",
-        params![oldest],
-    )?;
+    let spans = transaction.execute("DELETE FROM spans WHERE start + duration < ?1", params![oldest])?;
     let profiles = transaction.execute("DELETE FROM profiles WHERE time < ?1", params![oldest])?;
     if profiles > 0 {
         for table in ["samples", "span_sums"] {
             let parts = "SELECT parts.id FROM parts WHERE profile NOT IN (SELECT id FROM profiles)";
             transaction.execute(&format!("DELETE FROM {table} WHERE part IN ({parts})"), [])?;
         }
-        transaction.execute(
-            "DELETE FROM parts WHERE profile NOT IN (SELECT id FROM profiles)",
-            [],
-        )?;
+        transaction.execute("DELETE FROM parts WHERE profile NOT IN (SELECT id FROM profiles)", [])?;
         transaction.execute("DELETE FROM sampled_spans WHERE time < ?1", params![oldest])?;
-        transaction.execute(
-            "DELETE FROM series WHERE id NOT IN (SELECT series FROM parts)",
-            [],
-        )?;
+        transaction.execute("DELETE FROM series WHERE id NOT IN (SELECT series FROM parts)", [])?;
         // What is left of the trie is what a sample's stack goes through.
         transaction.execute(
             "DELETE FROM stacks WHERE id NOT IN (
@@ -107,10 +91,7 @@ fn forget(inner: &mut Inner, oldest: i64) -> rusqlite::Result<(usize, usize)> {
                  SELECT id FROM used)",
             [],
         )?;
-        transaction.execute(
-            "DELETE FROM functions WHERE id NOT IN (SELECT function FROM stacks)",
-            [],
-        )?;
+        transaction.execute("DELETE FROM functions WHERE id NOT IN (SELECT function FROM stacks)", [])?;
     }
     if profiles + spans > 0 {
         transaction.execute(
@@ -130,10 +111,7 @@ fn forget(inner: &mut Inner, oldest: i64) -> rusqlite::Result<(usize, usize)> {
 fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let used = pragma("page_count")?.saturating_sub(pragma("freelist_count")?);
-    Ok(used
-        .saturating_mul(pragma("page_size")?)
-        .max(0)
-        .cast_unsigned())
+    Ok(used.saturating_mul(pragma("page_size")?).max(0).cast_unsigned())
 }
 
 #[cfg(test)]
@@ -150,24 +128,12 @@ mod tests {
             unit: "nanoseconds".into(),
             main: true,
         };
-        let sample = Sample {
-            span: SpanId::parse("00000000000000aa"),
-            stack: 1,
-            value: 10,
-            count: 1,
-        };
+        let sample = Sample { span: SpanId::parse("00000000000000aa"), stack: 1, value: 10, count: 1 };
         Profile {
             service: "shop".into(),
             time,
-            functions: vec![Function {
-                name: function.into(),
-                file: "shop.py".into(),
-            }],
-            stacks: vec![StackNode {
-                parent: 0,
-                function: 0,
-                line: 7,
-            }],
+            functions: vec![Function { name: function.into(), file: "shop.py".into() }],
+            stacks: vec![StackNode { parent: 0, function: 0, line: 7 }],
             parts: vec![Part {
                 kind,
                 period: 10,
@@ -181,9 +147,7 @@ mod tests {
 
     fn functions(store: &Store) -> Vec<String> {
         let mut names: Vec<_> = store
-            .stacks(&Selection::of_span(
-                SpanId::parse("00000000000000aa").unwrap(),
-            ))
+            .stacks(&Selection::of_span(SpanId::parse("00000000000000aa").unwrap()))
             .unwrap()
             .functions
             .into_values()
@@ -201,13 +165,7 @@ mod tests {
         assert_eq!(functions(&store), ["new", "old"]);
         store.retain(150, u64::MAX).unwrap();
         assert_eq!(functions(&store), ["new"]);
-        assert_eq!(
-            store.forgotten(),
-            Forgotten {
-                profiles_by_age: 1,
-                ..Forgotten::default()
-            }
-        );
+        assert_eq!(store.forgotten(), Forgotten { profiles_by_age: 1, ..Forgotten::default() });
         let inner = store.lock();
         for (table, left) in [
             ("strings", 4),
@@ -218,12 +176,8 @@ mod tests {
             ("samples", 1),
             ("span_sums", 1),
         ] {
-            let rows: i64 = inner
-                .connection
-                .query_row(&format!("SELECT count(*) FROM {table}"), [], |row| {
-                    row.get(0)
-                })
-                .unwrap();
+            let rows: i64 =
+                inner.connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap();
             assert_eq!(rows, left, "{table}");
         }
         drop(inner);
@@ -236,18 +190,13 @@ mod tests {
     fn the_oldest_goes_when_there_is_no_room() {
         let store = Store::open(None).unwrap();
         for n in 0..2_000 {
-            store
-                .insert_profile(&profile(n, &format!("function number {n}")))
-                .unwrap();
+            store.insert_profile(&profile(n, &format!("function number {n}"))).unwrap();
         }
         let half = store.bytes().unwrap() / 2;
         store.retain(0, half).unwrap();
         assert!(store.bytes().unwrap() <= half);
         let left = functions(&store);
-        assert!(
-            left.contains(&"function number 1999".into())
-                && !left.contains(&"function number 0".into())
-        );
+        assert!(left.contains(&"function number 1999".into()) && !left.contains(&"function number 0".into()));
         assert_eq!(store.forgotten().profiles_by_size, 2_000 - left.len());
     }
 }

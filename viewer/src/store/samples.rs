@@ -82,16 +82,12 @@ fn tables(of: &str) -> String {
 }
 
 /// The final name of a sample's span: its trace knows best, its label is next, 0 is neither.
-const SPAN_NAME: &str =
-    "coalesce((SELECT name FROM spans WHERE spans.span = s.span LIMIT 1), series.span_name)";
+const SPAN_NAME: &str = "coalesce((SELECT name FROM spans WHERE spans.span = s.span LIMIT 1), series.span_name)";
 const IS_INSIDE: &str = "(s.span != 0 OR series.span_name != 0)";
 
 impl Filter {
     fn new(selection: &Selection) -> Self {
-        let mut filter = Self {
-            sql: "true".into(),
-            values: Vec::new(),
-        };
+        let mut filter = Self { sql: "true".into(), values: Vec::new() };
         let kind = selection.kind.clone();
         if kind.contains(':') {
             filter.and("kinds.text = ?", [kind.into()]);
@@ -99,26 +95,19 @@ impl Filter {
             filter.and("kinds.name = ? AND kinds.main", [kind.into()]);
         }
         if let Some(service) = &selection.service {
-            filter.and(
-                "series.service = (SELECT id FROM strings WHERE text = ?)",
-                [service.clone().into()],
-            );
+            filter.and("series.service = (SELECT id FROM strings WHERE text = ?)", [service.clone().into()]);
         }
         match selection.name.as_deref() {
             None => {}
             Some(UNNAMED) => filter.and(&format!("{SPAN_NAME} = 0 AND s.span != 0"), []),
-            Some(name) => filter.and(
-                &format!("{SPAN_NAME} = (SELECT id FROM strings WHERE text = ?)"),
-                [name.to_owned().into()],
-            ),
+            Some(name) => {
+                filter.and(&format!("{SPAN_NAME} = (SELECT id FROM strings WHERE text = ?)"), [name.to_owned().into()])
+            }
         }
         if let Some(trace) = selection.trace {
             let trace = Value::Blob(trace.to_column().into());
             let spans = "SELECT span FROM spans WHERE trace = ? UNION SELECT span FROM sampled_spans WHERE trace = ?";
-            filter.and(
-                &format!("s.span != 0 AND s.span IN ({spans})"),
-                [trace.clone(), trace],
-            );
+            filter.and(&format!("s.span != 0 AND s.span IN ({spans})"), [trace.clone(), trace]);
         }
         if let Some(span) = selection.span {
             // The index by span leaves out 0, and is used only where the statement says so.
@@ -213,45 +202,33 @@ impl Store {
         );
         let mut statement = inner.connection.prepare_cached(&sql)?;
         let rows = statement.query_map(params_from_iter(filter.values), |row| {
-            Ok(NameSum {
-                owner: owner(row)?,
-                cpu: row.get(2)?,
-                samples: row.get(3)?,
-            })
+            Ok(NameSum { owner: owner(row)?, cpu: row.get(2)?, samples: row.get(3)? })
         })?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
     /// The function with the most own CPU of each span name.
-    pub(crate) fn hottest_by_name(
-        &self,
-        selection: &Selection,
-    ) -> Result<HashMap<Owner, (Function, i64)>, StoreError> {
+    pub(crate) fn hottest_by_name(&self, selection: &Selection) -> Result<HashMap<Owner, (Function, i64)>, StoreError> {
         let inner = self.lock();
         let filter = Filter::new(selection);
         let sql = format!(
-            "SELECT grouped.inside, strings.text, names.text, files.text, grouped.value FROM (
-                 SELECT {SPAN_NAME} AS name, {IS_INSIDE} AS inside, stacks.function AS function, sum(s.value) AS value
-                 FROM {} JOIN stacks ON stacks.id = s.stack WHERE {} GROUP BY 1, 2, 3) AS grouped
+            // A span is named once, and not once a sample.
+            "WITH named AS MATERIALIZED (
+                 SELECT s.part, s.span, {SPAN_NAME} AS name, {IS_INSIDE} AS inside FROM {} WHERE {})
+             SELECT grouped.inside, strings.text, names.text, files.text, grouped.value FROM (
+                 SELECT named.name, named.inside, stacks.function, sum(samples.value) AS value
+                 FROM named JOIN samples ON samples.part = named.part AND samples.span = named.span
+                 JOIN stacks ON stacks.id = samples.stack GROUP BY 1, 2, 3) AS grouped
              LEFT JOIN strings ON strings.id = grouped.name
              JOIN functions ON functions.id = grouped.function
              JOIN strings AS names ON names.id = functions.name JOIN strings AS files ON files.id = functions.file
              ORDER BY grouped.value, names.text DESC",
-            tables("samples"),
+            tables("span_sums"),
             filter.sql
         );
         let mut statement = inner.connection.prepare_cached(&sql)?;
         let rows = statement.query_map(params_from_iter(filter.values), |row| {
-            Ok((
-                owner(row)?,
-                (
-                    Function {
-                        name: row.get(2)?,
-                        file: row.get(3)?,
-                    },
-                    row.get(4)?,
-                ),
-            ))
+            Ok((owner(row)?, (Function { name: row.get(2)?, file: row.get(3)? }, row.get(4)?)))
         })?;
         // Sorted by value, so the last one of a name stays.
         Ok(rows.collect::<rusqlite::Result<_>>()?)
@@ -261,17 +238,11 @@ impl Store {
     pub(crate) fn is_sampled(&self, span: SpanId) -> Result<bool, StoreError> {
         let inner = self.lock();
         let sql = "SELECT EXISTS (SELECT 1 FROM span_sums WHERE span != 0 AND span = ?1)";
-        Ok(inner
-            .connection
-            .prepare_cached(sql)?
-            .query_row(params![span.to_column()], |row| row.get(0))?)
+        Ok(inner.connection.prepare_cached(sql)?.query_row(params![span.to_column()], |row| row.get(0))?)
     }
 
     /// What each of the spans burnt itself: value and samples of CPU. Spans without samples are left out.
-    pub(crate) fn cpu_of_spans(
-        &self,
-        spans: &[SpanId],
-    ) -> Result<HashMap<SpanId, (i64, i64)>, StoreError> {
+    pub(crate) fn cpu_of_spans(&self, spans: &[SpanId]) -> Result<HashMap<SpanId, (i64, i64)>, StoreError> {
         let inner = self.lock();
         let sql = format!(
             "SELECT sum(s.value), sum(s.count) FROM {} WHERE s.span != 0 AND s.span = ?1 AND kinds.name = '{CPU}' AND kinds.main",
@@ -280,10 +251,8 @@ impl Store {
         let mut statement = inner.connection.prepare_cached(&sql)?;
         let mut found = HashMap::new();
         for span in spans {
-            let sums: (Option<i64>, Option<i64>) = statement
-                .query_row(params![span.to_column()], |row| {
-                    Ok((row.get(0)?, row.get(1)?))
-                })?;
+            let sums: (Option<i64>, Option<i64>) =
+                statement.query_row(params![span.to_column()], |row| Ok((row.get(0)?, row.get(1)?)))?;
             if let (Some(value), Some(count)) = sums {
                 found.insert(*span, (value, count));
             }
@@ -295,17 +264,12 @@ impl Store {
 fn owner(row: &rusqlite::Row<'_>) -> rusqlite::Result<Owner> {
     let inside: bool = row.get(0)?;
     let name: Option<String> = row.get(1)?;
-    Ok(if inside {
-        Owner::Name(name.unwrap_or_else(|| UNNAMED.into()))
-    } else {
-        Owner::Outside
-    })
+    Ok(if inside { Owner::Name(name.unwrap_or_else(|| UNNAMED.into())) } else { Owner::Outside })
 }
 
 /// Reads the trie from the stacks down to the root, and the functions in it.
 fn read_trie(connection: &Connection, found: &mut Stacks) -> rusqlite::Result<()> {
-    let mut node =
-        connection.prepare_cached("SELECT parent, function, line FROM stacks WHERE id = ?1")?;
+    let mut node = connection.prepare_cached("SELECT parent, function, line FROM stacks WHERE id = ?1")?;
     let mut function = connection.prepare_cached(
         "SELECT names.text, files.text FROM functions
          JOIN strings AS names ON names.id = functions.name JOIN strings AS files ON files.id = functions.file
@@ -314,17 +278,13 @@ fn read_trie(connection: &Connection, found: &mut Stacks) -> rusqlite::Result<()
     for &(stack, ..) in &found.sums {
         let mut at = stack;
         while at != 0 && !found.nodes.contains_key(&at) {
-            let row: (i64, i64, i64) = node.query_row(params![at], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?))
-            })?;
+            let row: (i64, i64, i64) =
+                node.query_row(params![at], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
             found.nodes.insert(at, row);
             if let Entry::Vacant(free) = found.functions.entry(row.1) {
-                free.insert(function.query_row(params![row.1], |row| {
-                    Ok(Function {
-                        name: row.get(0)?,
-                        file: row.get(1)?,
-                    })
-                })?);
+                free.insert(
+                    function.query_row(params![row.1], |row| Ok(Function { name: row.get(0)?, file: row.get(1)? }))?,
+                );
             }
             at = row.0;
         }

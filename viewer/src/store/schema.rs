@@ -51,7 +51,7 @@ const TABLES: &str = "
         trace BLOB NOT NULL, span INTEGER NOT NULL, parent INTEGER NOT NULL, service INTEGER NOT NULL, name INTEGER NOT NULL,
         start INTEGER NOT NULL, duration INTEGER NOT NULL, status INTEGER NOT NULL, root INTEGER, profiled INTEGER NOT NULL,
         attributes TEXT NOT NULL, PRIMARY KEY (trace, span)) WITHOUT ROWID;
-    CREATE INDEX spans_by_span ON spans (span);
+    CREATE INDEX spans_by_span ON spans (span, name); -- the name with it, as each sample asks for it
     CREATE INDEX spans_by_name ON spans (service, name, start);
     CREATE INDEX spans_by_time ON spans (start + duration);
 ";
@@ -59,29 +59,19 @@ const TABLES: &str = "
 /// Makes the tables, or checks that they are ours.
 pub(super) fn prepare(connection: &Connection) -> Result<(), String> {
     let failed = |error: rusqlite::Error| error.to_string();
-    let pragma = |name: &str| {
-        connection
-            .pragma_query_value(None, name, |row| row.get::<_, i64>(0))
-            .map_err(failed)
-    };
-    let tables: i64 = connection
-        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
-        .map_err(failed)?;
+    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(failed);
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
     if tables == 0 {
-        let marks =
-            format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};");
-        return connection
-            .execute_batch(&format!("BEGIN; {TABLES} {marks} COMMIT;"))
-            .map_err(failed);
+        let marks = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};");
+        return connection.execute_batch(&format!("BEGIN; {TABLES} {marks} COMMIT;")).map_err(failed);
     }
     if pragma("application_id")? != APPLICATION {
         return Err("it is an SQLite file, but not one of spanprof".into());
     }
     match pragma("user_version")? {
         VERSION => Ok(()),
-        other => Err(format!(
-            "it has format {other} and this version reads {VERSION}; move it away to start anew"
-        )),
+        other => Err(format!("it has format {other} and this version reads {VERSION}; move it away to start anew")),
     }
 }
 
@@ -92,14 +82,8 @@ mod tests {
     #[test]
     fn a_file_of_others_is_refused() {
         let connection = Connection::open_in_memory().unwrap();
-        connection
-            .execute_batch("CREATE TABLE theirs (id)")
-            .unwrap();
-        assert!(
-            prepare(&connection)
-                .unwrap_err()
-                .contains("not one of spanprof")
-        );
+        connection.execute_batch("CREATE TABLE theirs (id)").unwrap();
+        assert!(prepare(&connection).unwrap_err().contains("not one of spanprof"));
     }
 
     #[test]
@@ -107,9 +91,7 @@ mod tests {
         let connection = Connection::open_in_memory().unwrap();
         prepare(&connection).unwrap();
         prepare(&connection).unwrap();
-        connection
-            .execute_batch("PRAGMA user_version = 99")
-            .unwrap();
+        connection.execute_batch("PRAGMA user_version = 99").unwrap();
         assert!(prepare(&connection).unwrap_err().contains("format 99"));
     }
 }

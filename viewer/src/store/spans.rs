@@ -71,11 +71,7 @@ pub(crate) struct TraceSum {
 
 impl Store {
     /// The wall times of a service's spans, by name.
-    pub(crate) fn walls_by_name(
-        &self,
-        service: &str,
-        window: Window,
-    ) -> Result<Vec<NameWalls>, StoreError> {
+    pub(crate) fn walls_by_name(&self, service: &str, window: Window) -> Result<Vec<NameWalls>, StoreError> {
         let inner = self.lock();
         let (from, to) = window.bounds();
         let mut statement = inner.connection.prepare_cached(&format!(
@@ -90,12 +86,7 @@ impl Store {
         while let Some(row) = rows.next()? {
             let name = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
             if found.last().is_none_or(|last| last.name != name) {
-                found.push(NameWalls {
-                    name: name.into(),
-                    walls: Vec::new(),
-                    errors: 0,
-                    roots: 0,
-                });
+                found.push(NameWalls { name: name.into(), walls: Vec::new(), errors: 0, roots: 0 });
             }
             if let Some(last) = found.last_mut() {
                 last.walls.push(row.get(1)?);
@@ -132,11 +123,7 @@ impl Store {
                      ORDER BY s.start DESC LIMIT {JUDGED}) AS child"
             ))?
             .query_row(params![service], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(if children > 0 && labelled == 0 {
-            Sampling::Root
-        } else {
-            Sampling::Span
-        })
+        Ok(if children > 0 && labelled == 0 { Sampling::Root } else { Sampling::Span })
     }
 
     /// The spans of a trace, by start; those that only samples name come last.
@@ -146,10 +133,7 @@ impl Store {
 
     /// A span by its id.
     pub(crate) fn span(&self, span: SpanId) -> Result<Option<StoredSpan>, StoreError> {
-        Ok(self
-            .spans_where("s.span = ?", &span.to_column().into())?
-            .into_iter()
-            .next())
+        Ok(self.spans_where("s.span = ?", &span.to_column().into())?.into_iter().next())
     }
 
     fn spans_where(&self, condition: &str, value: &Value) -> Result<Vec<StoredSpan>, StoreError> {
@@ -180,11 +164,7 @@ impl Store {
     ) -> Result<Vec<TraceSum>, StoreError> {
         let inner = self.lock();
         let (from, to) = window.bounds();
-        let named = if name.is_some() {
-            "= (SELECT id FROM strings WHERE text = ?2)"
-        } else {
-            "IS NOT ?2"
-        };
+        let named = if name.is_some() { "= (SELECT id FROM strings WHERE text = ?2)" } else { "IS NOT ?2" };
         let by = match sort {
             TraceSort::Wall => "wall DESC, trace",
             TraceSort::Cpu => "cpu DESC, wall DESC, trace",
@@ -210,10 +190,7 @@ impl Store {
              ORDER BY {by} LIMIT ?5"
         ))?;
         let rows = statement.query_map(params![service, name, from, to, most], |row| {
-            Ok(TraceSum {
-                trace: trace_id(row, 0)?,
-                span_wall: row.get(1)?,
-            })
+            Ok(TraceSum { trace: trace_id(row, 0)?, span_wall: row.get(1)? })
         })?;
         Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
@@ -221,20 +198,14 @@ impl Store {
 
 fn trace_id(row: &Row<'_>, column: usize) -> rusqlite::Result<TraceId> {
     let bytes: Vec<u8> = row.get(column)?;
-    TraceId::from_bytes(&bytes).ok_or_else(|| {
-        rusqlite::Error::InvalidColumnType(column, "trace".into(), rusqlite::types::Type::Blob)
-    })
+    TraceId::from_bytes(&bytes)
+        .ok_or_else(|| rusqlite::Error::InvalidColumnType(column, "trace".into(), rusqlite::types::Type::Blob))
 }
 
 fn stored_span(row: &Row<'_>) -> rusqlite::Result<StoredSpan> {
     let id = |column| {
-        SpanId::from_column(row.get(column)?).ok_or_else(|| {
-            rusqlite::Error::InvalidColumnType(
-                column,
-                "span".into(),
-                rusqlite::types::Type::Integer,
-            )
-        })
+        SpanId::from_column(row.get(column)?)
+            .ok_or_else(|| rusqlite::Error::InvalidColumnType(column, "span".into(), rusqlite::types::Type::Integer))
     };
     let span = Span {
         trace: trace_id(row, 0)?,
@@ -249,9 +220,5 @@ fn stored_span(row: &Row<'_>) -> rusqlite::Result<StoredSpan> {
         profiled: row.get(9)?,
         attributes: row.get(10)?,
     };
-    Ok(StoredSpan {
-        span,
-        child: row.get(11)?,
-        traced: row.get(12)?,
-    })
+    Ok(StoredSpan { span, child: row.get(11)?, traced: row.get(12)? })
 }

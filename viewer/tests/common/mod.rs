@@ -1,10 +1,6 @@
 //! What the tests of the running program share: the program, a client, a profile and spans to send it.
 
-#![allow(
-    dead_code,
-    unreachable_pub,
-    reason = "each test file uses a part of it"
-)]
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeMap;
@@ -44,21 +40,8 @@ impl Server {
             .spawn()
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        let mut url = || {
-            lines
-                .next()
-                .unwrap()
-                .unwrap()
-                .rsplit(' ')
-                .next()
-                .unwrap()
-                .to_owned()
-        };
-        Self {
-            url: url(),
-            otlp: url(),
-            child,
-        }
+        let mut url = || lines.next().unwrap().unwrap().rsplit(' ').next().unwrap().to_owned();
+        Self { url: url(), otlp: url(), child }
     }
 
     pub fn pid(&self) -> u32 {
@@ -75,12 +58,7 @@ impl Server {
     }
 
     pub fn get_with(&self, path: &str, header: (&str, &str)) -> Answer {
-        answer(
-            agent()
-                .get(format!("{}{path}", self.url))
-                .header(header.0, header.1)
-                .call(),
-        )
+        answer(agent().get(format!("{}{path}", self.url)).header(header.0, header.1).call())
     }
 
     /// The JSON of an answer that must be well.
@@ -108,28 +86,15 @@ impl Server {
 
     /// Pushes a profile as the profiler does: protobuf, packed.
     pub fn push(&self, service: &str, profile: &Profile) -> Answer {
-        let body = request(
-            &[("__name__", "process_cpu"), ("service_name", service)],
-            gzip(&profile.encode_to_vec()),
-        );
-        let headers = [
-            ("content-type", "application/proto"),
-            ("content-encoding", "gzip"),
-        ];
+        let body = request(&[("__name__", "process_cpu"), ("service_name", service)], gzip(&profile.encode_to_vec()));
+        let headers = [("content-type", "application/proto"), ("content-encoding", "gzip")];
         self.post("/push.v1.PusherService/Push", &headers, &gzip(&body))
     }
 
     /// Sends spans as an SDK does: protobuf, packed.
     pub fn trace(&self, service: &str, spans: Vec<Span>) -> Answer {
-        let headers = [
-            ("content-type", "application/x-protobuf"),
-            ("content-encoding", "gzip"),
-        ];
-        self.post(
-            "/v1/traces",
-            &headers,
-            &gzip(&export(service, spans).encode_to_vec()),
-        )
+        let headers = [("content-type", "application/x-protobuf"), ("content-encoding", "gzip")];
+        self.post("/v1/traces", &headers, &gzip(&export(service, spans).encode_to_vec()))
     }
 }
 
@@ -156,30 +121,18 @@ impl Answer {
 }
 
 fn agent() -> ureq::Agent {
-    ureq::Agent::config_builder()
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .build()
-        .into()
+    ureq::Agent::config_builder().http_status_as_error(false).max_redirects(0).build().into()
 }
 
 fn answer(result: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> Answer {
     let mut response = result.unwrap();
-    let headers: BTreeMap<_, _> = response
-        .headers()
-        .iter()
-        .map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned()))
-        .collect();
+    let headers: BTreeMap<_, _> =
+        response.headers().iter().map(|(name, value)| (name.to_string(), value.to_str().unwrap().to_owned())).collect();
     Answer {
         status: response.status().as_u16(),
         kind: headers.get("content-type").cloned().unwrap_or_default(),
         headers,
-        body: response
-            .body_mut()
-            .with_config()
-            .limit(64 << 20)
-            .read_to_vec()
-            .unwrap(),
+        body: response.body_mut().with_config().limit(64 << 20).read_to_vec().unwrap(),
     }
 }
 
@@ -190,32 +143,15 @@ pub fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 pub fn now() -> u64 {
-    u64::try_from(
-        std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .unwrap()
-            .as_nanos(),
-    )
-    .unwrap()
+    u64::try_from(std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos()).unwrap()
 }
 
 /// A PushRequest of one profile.
 pub fn request(labels: &[(&str, &str)], raw_profile: Vec<u8>) -> Vec<u8> {
-    let labels = labels
-        .iter()
-        .map(|(name, value)| LabelPair {
-            name: (*name).into(),
-            value: (*value).into(),
-        })
-        .collect();
-    let samples = vec![RawSample {
-        raw_profile,
-        id: String::new(),
-    }];
-    PushRequest {
-        series: vec![RawProfileSeries { labels, samples }],
-    }
-    .encode_to_vec()
+    let labels =
+        labels.iter().map(|(name, value)| LabelPair { name: (*name).into(), value: (*value).into() }).collect();
+    let samples = vec![RawSample { raw_profile, id: String::new() }];
+    PushRequest { series: vec![RawProfileSeries { labels, samples }] }.encode_to_vec()
 }
 
 /// Samples for [`profile`]: stack, callers first, as `function:line`; labels; how many periods.
@@ -225,24 +161,15 @@ pub type Row<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], i64);
 pub fn profile(rows: &[Row<'_>]) -> Profile {
     let mut strings = vec![String::new()];
     let mut string = |text: &str| {
-        let found = strings
-            .iter()
-            .position(|known| known == text)
-            .unwrap_or_else(|| {
-                strings.push(text.into());
-                strings.len() - 1
-            });
+        let found = strings.iter().position(|known| known == text).unwrap_or_else(|| {
+            strings.push(text.into());
+            strings.len() - 1
+        });
         i64::try_from(found).unwrap()
     };
     let mut profile = Profile {
-        sample_type: vec![ValueType {
-            r#type: string("cpu"),
-            unit: string("nanoseconds"),
-        }],
-        period_type: Some(ValueType {
-            r#type: string("cpu"),
-            unit: string("nanoseconds"),
-        }),
+        sample_type: vec![ValueType { r#type: string("cpu"), unit: string("nanoseconds") }],
+        period_type: Some(ValueType { r#type: string("cpu"), unit: string("nanoseconds") }),
         period: PERIOD,
         time_nanos: i64::try_from(now()).unwrap(),
         ..Profile::default()
@@ -252,42 +179,21 @@ pub fn profile(rows: &[Row<'_>]) -> Profile {
         for frame in stack.iter().rev() {
             let (name, line) = frame.split_once(':').unwrap();
             let name_index = string(name);
-            let function_id = match profile
-                .function
-                .iter()
-                .find(|function| function.name == name_index)
-            {
+            let function_id = match profile.function.iter().find(|function| function.name == name_index) {
                 Some(function) => function.id,
                 None => {
                     let id = u64::try_from(profile.function.len()).unwrap() + 1;
                     let filename = string(&format!("{name}.py"));
-                    profile.function.push(Function {
-                        id,
-                        name: name_index,
-                        filename,
-                        ..Function::default()
-                    });
+                    profile.function.push(Function { id, name: name_index, filename, ..Function::default() });
                     id
                 }
             };
-            let line = vec![Line {
-                function_id,
-                line: line.parse().unwrap(),
-                column: 0,
-            }];
-            let id = match profile
-                .location
-                .iter()
-                .find(|location| location.line == line)
-            {
+            let line = vec![Line { function_id, line: line.parse().unwrap(), column: 0 }];
+            let id = match profile.location.iter().find(|location| location.line == line) {
                 Some(location) => location.id,
                 None => {
                     let id = u64::try_from(profile.location.len()).unwrap() + 1;
-                    profile.location.push(Location {
-                        id,
-                        line,
-                        ..Location::default()
-                    });
+                    profile.location.push(Location { id, line, ..Location::default() });
                     id
                 }
             };
@@ -295,18 +201,9 @@ pub fn profile(rows: &[Row<'_>]) -> Profile {
         }
         let label = labels
             .iter()
-            .map(|(key, value)| Label {
-                key: string(key),
-                str: string(value),
-                num: 0,
-                num_unit: 0,
-            })
+            .map(|(key, value)| Label { key: string(key), str: string(value), num: 0, num_unit: 0 })
             .collect();
-        profile.sample.push(Sample {
-            location_id,
-            value: vec![periods * PERIOD],
-            label,
-        });
+        profile.sample.push(Sample { location_id, value: vec![periods * PERIOD], label });
     }
     profile.string_table = strings;
     profile
@@ -328,13 +225,7 @@ pub fn span(trace: &str, id: &str, parent: &str, name: &str, start_ms: u64, wall
 
 /// The same span, ended with an error.
 pub fn failed(span: Span) -> Span {
-    Span {
-        status: Some(Status {
-            code: 2,
-            message: String::new(),
-        }),
-        ..span
-    }
+    Span { status: Some(Status { code: 2, message: String::new() }), ..span }
 }
 
 /// The same span, with an attribute.
@@ -344,38 +235,19 @@ pub fn with_attribute(mut span: Span, key: &str, value: &str) -> Span {
 }
 
 pub fn attribute(key: &str, value: &str) -> KeyValue {
-    let value = AnyValue {
-        value: Some(any_value::Value::StringValue(value.into())),
-    };
-    KeyValue {
-        key: key.into(),
-        value: Some(value),
-        ..KeyValue::default()
-    }
+    let value = AnyValue { value: Some(any_value::Value::StringValue(value.into())) };
+    KeyValue { key: key.into(), value: Some(value), ..KeyValue::default() }
 }
 
 /// An export request of one service.
 pub fn export(service: &str, spans: Vec<Span>) -> ExportTraceServiceRequest {
-    let resource = Resource {
-        attributes: vec![attribute("service.name", service)],
-        ..Resource::default()
-    };
-    let scope_spans = vec![ScopeSpans {
-        spans,
-        ..ScopeSpans::default()
-    }];
+    let resource = Resource { attributes: vec![attribute("service.name", service)], ..Resource::default() };
+    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
     ExportTraceServiceRequest {
-        resource_spans: vec![ResourceSpans {
-            resource: Some(resource),
-            scope_spans,
-            ..ResourceSpans::default()
-        }],
+        resource_spans: vec![ResourceSpans { resource: Some(resource), scope_spans, ..ResourceSpans::default() }],
     }
 }
 
 pub fn hex(text: &str) -> Vec<u8> {
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
-        .collect()
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap()).collect()
 }

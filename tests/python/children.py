@@ -1,0 +1,36 @@
+"""Runs this folder's programs in processes of their own, with the interpreter that runs the tests."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+# A child that hangs is a failure, found long before a person would give up.
+TIMEOUT = 300
+
+
+def run(
+    *arguments: str | Path, environment: dict[str, str] | None = None, timeout: float = TIMEOUT
+) -> subprocess.CompletedProcess[str]:
+    """Runs `python arguments…` and waits. Of our variables the child has those in `environment` alone."""
+    kept = {name: value for name, value in os.environ.items() if not is_ours(name)}
+    path = os.pathsep.join(filter(None, (str(HERE), kept.get("PYTHONPATH"))))
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        env={**kept, "PYTHONPATH": path, **(environment or {})},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def is_ours(name: str) -> bool:
+    return name.startswith(("PYROSCOPE_", "OTEL_"))
+
+
+def succeeded(finished: subprocess.CompletedProcess[str]) -> str:
+    """The child's output, once it is known to have ended well."""
+    assert finished.returncode == 0, f"exit code {finished.returncode}\n{finished.stdout}\n{finished.stderr[-4000:]}"
+    return finished.stdout

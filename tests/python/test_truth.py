@@ -1,0 +1,43 @@
+"""Every sample carries the span that was current when it was taken, and stats() knows each of them.
+
+`ci/bench python` judges the same program over more samples and beside other packages.
+"""
+
+import json
+from pathlib import Path
+
+import children
+import pprof
+import pytest
+import truth
+
+
+@pytest.mark.parametrize("row", truth.ROWS)
+def test_samples_carry_the_span_that_the_program_says(row: str, tmp_path: Path) -> None:
+    records, folder = tmp_path / "records.json", tmp_path / "profiles"
+    server = folder.as_uri()
+    children.succeeded(
+        children.run(
+            *(children.HERE / "truth.py", row, "--rate", "250", "--cpu-seconds", "2.5"),
+            *("--server", server, "--records", records),
+        )
+    )
+    record = json.loads(records.read_text())
+    profiles = pprof.read_folder(folder)
+    outcome = truth.judge(profiles, record["expected"])
+    assert (outcome.missing, outcome.wrong, outcome.leaked) == (0, 0, 0), outcome
+    assert outcome.right >= 300, outcome
+
+    stats = record["stats"]
+    written = profiles[: stats["profiles_uploaded"]]
+    assert record["flushed"]
+    assert sum(profile.total() for profile in written) == stats["uploaded"]["weight"]
+    assert_adds_up(stats)
+
+
+def assert_adds_up(stats: dict) -> None:
+    for unit in ("samples", "weight"):
+        of = {name: value[unit] for name, value in stats.items() if isinstance(value, dict)}
+        assert of["taken"] == of["dropped_ring"] + of["dropped_window"] + of["pending"] + of["encoded"], of
+        ended = of["uploaded"] + of["refused"] + of["dropped_queue"] + of["dropped_old"] + of.get("discarded", 0)
+        assert of["encoded"] == of["queued"] + ended, of
