@@ -165,6 +165,7 @@ STARTED=()
 start() {
     local log=$1
     shift
+    : >"$log"
     setsid "$@" >"$log" 2>&1 </dev/null &
     STARTED+=($!)
 }

@@ -104,8 +104,10 @@ impl DefinitionRing {
             return None;
         }
         if skip > 0 {
+            // SAFETY: offset() is below BYTES.
+            let end = unsafe { memory.add(offset(head)) };
             // SAFETY: `to_end` is a multiple of eight above 0, so there is room for one word.
-            unsafe { ptr::write(memory.add(offset(head)).cast(), [narrow(skip), SKIP]) };
+            unsafe { ptr::write(end.cast(), [narrow(skip), SKIP]) };
             head = head.wrapping_add(skip as u64);
         }
         // SAFETY: offset() is below BYTES.

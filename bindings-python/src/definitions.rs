@@ -225,12 +225,13 @@ impl Definer {
     pub(crate) unsafe fn word(&mut self, key: u64, index: u32, describe: impl FnOnce(&mut Record) -> bool) -> u64 {
         // A stale table after a turn must not take a key of this generation for one of its own.
         let key = mix(key ^ (u64::from(self.generation) << 56));
-        #[expect(clippy::cast_possible_truncation, reason = "16 bits")]
         let mut slot = (key >> 48) as usize;
         let key = (key | 2) & !DEFINED;
         for _ in 0..MAX_PROBES {
-            // SAFETY: `slot` is below SLOTS, and map() made the table.
-            let entry = unsafe { &*self.table.add(slot) };
+            // SAFETY: `slot` is below SLOTS.
+            let entry = unsafe { self.table.add(slot) };
+            // SAFETY: map() made the table, and it is never unmapped.
+            let entry = unsafe { &*entry };
             let mut found = entry.load(Ordering::Relaxed);
             if found == 0 {
                 found = match entry.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed) {
@@ -303,8 +304,10 @@ fn mix(key: u64) -> u64 {
 fn clear(table: *mut AtomicU64) {
     if !table.is_null() {
         for slot in 0..SLOTS {
-            // SAFETY: a table has SLOTS entries and is never unmapped.
-            unsafe { &*table.add(slot) }.store(0, Ordering::Relaxed);
+            // SAFETY: a table has SLOTS entries.
+            let entry = unsafe { table.add(slot) };
+            // SAFETY: and is never unmapped.
+            unsafe { &*entry }.store(0, Ordering::Relaxed);
         }
     }
 }
@@ -386,7 +389,6 @@ impl Resolver {
         if u64::from(self.generations[half] & 0xFF) != generation {
             return None;
         }
-        #[expect(clippy::cast_possible_truncation, reason = "24 bits")]
         let definition = self.definitions[half].get(&(slot as u32))?;
         #[expect(clippy::cast_possible_truncation, reason = "the lower 32 bits are the instruction")]
         let index = word as u32;

@@ -52,7 +52,7 @@ pub(crate) struct Key {
 #[inline]
 pub(crate) unsafe fn pointer_at(object: Object, offset: usize) -> Object {
     // SAFETY: the caller's promise.
-    unsafe { ptr::read(object.add(offset).cast::<Object>()) }
+    unsafe { ptr::read(object.wrapping_add(offset).cast::<Object>()) }
 }
 
 impl Key {
@@ -62,7 +62,7 @@ impl Key {
     /// `variable` must be a ContextVar of an interpreter whose layout was checked, and never die.
     pub(crate) unsafe fn of(variable: Object) -> Self {
         // SAFETY: a ContextVar has its hash there.
-        let hash = unsafe { ptr::read(variable.add(VAR_HASH).cast::<u64>()) };
+        let hash = unsafe { ptr::read(variable.wrapping_add(VAR_HASH).cast::<u64>()) };
         #[expect(clippy::cast_possible_truncation, reason = "the fold that hamt_hash() does")]
         let folded = (hash as u32) ^ ((hash >> 32) as u32);
         Self { variable, hash: if folded == u32::MAX { u32::MAX - 1 } else { folded } }
@@ -113,7 +113,7 @@ impl NodeTypes {
             let place = bits & 31;
             if kind == self.bitmap {
                 // SAFETY: a bitmap node has its bitmap there.
-                let taken = unsafe { ptr::read(node.add(BITMAP).cast::<u32>()) };
+                let taken = unsafe { ptr::read(node.wrapping_add(BITMAP).cast::<u32>()) };
                 let bit = 1_u32 << place;
                 if taken & bit == 0 {
                     return ptr::null();

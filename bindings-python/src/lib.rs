@@ -1,9 +1,8 @@
 //! The wheel `pyroscope-otel`: span-aware CPU profiles of CPython.
 //!
 //! `pyroscope._native`, below, is private; the public modules `pyroscope` and `pyroscope.otel` are Python. What runs
-//! in the signal handler is [`unwind`] and what it uses: [`layout`], [`memory`], [`hamt`], [`definitions`] and
-//! [`definition_ring`]. [`lines`] reads what came out of it. [`span`], [`tags`], [`context_var`] and [`thread_hook`]
-//! run in the program's own calls; [`profiler`] and [`selftest`] when it starts and stops.
+//! in the signal handler is [`unwind`] and what it uses: [`layout`], [`memory`], [`registers`], [`hamt`], [`definitions`] and
+//! [`definition_ring`]. [`lines`] reads what came out of it. [`span`], [`tags`] and [`context_var`] run in the program's own calls; [`profiler`] and [`selftest`] when it starts and stops.
 
 mod context_var;
 mod definition_ring;
@@ -14,17 +13,19 @@ mod layout;
 mod lines;
 mod memory;
 mod profiler;
+mod registers;
 mod selftest;
 mod span;
 mod tags;
-mod thread_hook;
 mod unwind;
 
 /// Private: what `pyroscope` and `pyroscope.otel` are made of.
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
-    use crate::profiler::{environment, flush, is_running, parse_bool, start, stats, stop};
+    use crate::profiler::{
+        environment, flush, is_running, parse_bool, restart_in_child, start, stats, stop, thread_started,
+    };
     #[pymodule_export]
     use crate::selftest::{current_span_id, line_of, time_walk, walk};
     #[pymodule_export]

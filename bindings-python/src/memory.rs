@@ -121,7 +121,7 @@ impl Memory for Guarded {
             let bytes = (word >> (8 * skip)).to_le_bytes();
             let count = (8 - skip).min(length - done);
             // SAFETY: `count` is at most 8, and `done + count` at most `length`, for which there is room.
-            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.add(done), count) };
+            unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), to.wrapping_add(done), count) };
             done += count;
         }
         true

@@ -12,7 +12,7 @@ use spanprof_core::{Config, ErrorKind, Level, Profiler, Secret, Stats, Tally};
 
 use crate::definitions::{DEFINITIONS, LineMode};
 use crate::errors::{guard, to_python};
-use crate::{selftest, tags, thread_hook};
+use crate::{selftest, tags};
 
 /// How long a stop may take, all in all.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -52,7 +52,8 @@ pub(crate) fn tick() {
 #[inline]
 pub(crate) fn housekeep(py: Python<'_>) {
     if spanprof_core::forked() {
-        after_fork(py);
+        // By C code, past os.register_at_fork.
+        drop(restart_in_child(py));
     }
     let ticks = TICKS.load(Ordering::Relaxed);
     let looked_at = LOOKED_AT.load(Ordering::Relaxed);
@@ -114,7 +115,7 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
                 return Ok(false);
             }
         };
-        end(py, STOP_TIMEOUT)?;
+        end(py, STOP_TIMEOUT);
         DEFINITIONS.set_line_mode(lines);
         let profiler = match py.detach(|| Profiler::start(config, runtime)) {
             Ok(profiler) => profiler,
@@ -125,9 +126,6 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
             }
         };
         *current() = Some(profiler.clone());
-        thread_hook::install(py)?;
-        register_hooks(py)?;
-        spanprof_core::thread_started();
         deliver(py, &profiler);
         Ok(true)
     })
@@ -136,18 +134,17 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
 /// Ends sampling, uploads what there is, 5 s at most. False: no profiler ran, or something was left behind.
 #[pyfunction]
 pub(crate) fn stop(py: Python<'_>) -> PyResult<bool> {
-    guard(|| end(py, STOP_TIMEOUT))
+    guard(|| Ok(end(py, STOP_TIMEOUT)))
 }
 
-fn end(py: Python<'_>, timeout: Duration) -> PyResult<bool> {
+fn end(py: Python<'_>, timeout: Duration) -> bool {
     let Some(profiler) = current().take() else {
-        return Ok(false);
+        return false;
     };
-    thread_hook::uninstall(py)?;
     let (all, stats) = py.detach(|| (profiler.stop(timeout), profiler.stats()));
     *last() = Some(stats);
     deliver(py, &profiler);
-    Ok(all)
+    all
 }
 
 /// Uploads what was sampled so far. True: the server has it. False: no profiler, or not within `timeout` seconds.
@@ -318,59 +315,32 @@ fn seconds(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
         .map_err(|_| to_python(&spanprof_core::Error::invalid(name, seconds, "1 s to 10 min")))
 }
 
-/// Registers, once, what must happen at the end of the process and in forked children.
-fn register_hooks(py: Python<'_>) -> PyResult<()> {
-    static REGISTERED: AtomicBool = AtomicBool::new(false);
-    if REGISTERED.swap(true, Ordering::Relaxed) {
-        return Ok(());
-    }
-    // Before finalisation, in which daemon threads' frames are freed under them.
-    py.import("atexit")?.call_method1("register", (wrap_pyfunction!(stop, py)?,))?;
-    let hooks = PyDict::new(py);
-    hooks.set_item("after_in_child", wrap_pyfunction!(after_fork, py)?)?;
-    py.import("os")?.call_method("register_at_fork", (), Some(&hooks))?;
-    Ok(())
+/// Tells that the calling thread just started, so that it is sampled from here on. 5 µs; nothing without a profiler.
+#[pyfunction]
+pub(crate) fn thread_started() -> PyResult<()> {
+    guard(|| {
+        spanprof_core::thread_started();
+        Ok(())
+    })
 }
 
-/// In a forked child: a profiler of its own, where the parent had one.
+/// In a forked child: a profiler of its own, where the parent had one. Returns whether one runs now.
 #[pyfunction]
-pub(crate) fn after_fork(py: Python<'_>) {
-    let Some(parents) = current().take() else {
-        return;
-    };
-    DEFINITIONS.after_fork();
-    match parents.restart_in_child() {
-        Ok(profiler) => {
-            *current() = Some(profiler);
-            if let Err(error) = stop_when_multiprocessing_ends(py) {
-                trouble(py, "hooking into multiprocessing", &error);
+pub(crate) fn restart_in_child(py: Python<'_>) -> PyResult<bool> {
+    guard(|| {
+        let Some(parents) = current().take() else {
+            return Ok(false);
+        };
+        DEFINITIONS.after_fork();
+        match parents.restart_in_child() {
+            Ok(profiler) => {
+                *current() = Some(profiler);
+                Ok(true)
+            }
+            Err(error) => {
+                log(py, Level::Warning, &format!("no profiles are taken in this forked process: {error}"));
+                Ok(false)
             }
         }
-        Err(error) => log(py, Level::Warning, &format!("no profiles are taken in this forked process: {error}")),
-    }
-}
-
-/// multiprocessing's children leave by `os._exit`, past atexit, but call their own finalisers. It forgets those of the
-/// parent first and then calls what was registered for after the fork: there ours is added.
-fn stop_when_multiprocessing_ends(py: Python<'_>) -> PyResult<()> {
-    let modules = py.import("sys")?.getattr("modules")?;
-    let util = modules.call_method1("get", ("multiprocessing.util",))?;
-    if util.is_none() {
-        return Ok(());
-    }
-    let register = wrap_pyfunction!(register_finalizer, py)?;
-    util.call_method1("register_after_fork", (&register, &register))?;
-    Ok(())
-}
-
-/// Called by multiprocessing in its child.
-#[pyfunction]
-fn register_finalizer(py: Python<'_>, _registered: &Bound<'_, PyAny>) -> PyResult<()> {
-    guard(|| {
-        let options = PyDict::new(py);
-        options.set_item("exitpriority", 0)?;
-        let util = py.import("multiprocessing.util")?;
-        util.call_method("Finalize", (py.None(), wrap_pyfunction!(stop, py)?), Some(&options))?;
-        Ok(())
     })
 }

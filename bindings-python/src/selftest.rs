@@ -175,7 +175,7 @@ fn walk_here(runtime: &CPython) -> Vec<u64> {
     let mut words = [0; spanprof_core::MAX_FRAMES];
     let mut out = FrameWriter::new(&mut words);
     // SAFETY: this thread's own state; examine() has mapped the definitions and enabled safe loads where needed.
-    unsafe { runtime.walk_from(thread_state(), &mut out) };
+    unsafe { runtime.walk_from(thread_state(), std::ptr::null(), &mut out) };
     let frames = out.frames();
     words[..frames].to_vec()
 }
@@ -224,7 +224,7 @@ pub(crate) fn time_walk(py: Python<'_>, rounds: u32) -> PyResult<f64> {
     for _ in 0..rounds {
         let mut out = FrameWriter::new(&mut words);
         // SAFETY: this thread's own state; the definitions are mapped.
-        unsafe { runtime.walk_from(thread_state(), &mut out) };
+        unsafe { runtime.walk_from(thread_state(), std::ptr::null(), &mut out) };
         // SAFETY: as above.
         std::hint::black_box(unsafe { runtime.context_of(thread_state()) });
         std::hint::black_box(&mut words);

@@ -82,11 +82,11 @@ impl SpanHandle {
         let name = span.getattr(intern!(py, "_name"))?;
         let name = name.cast::<PyString>()?;
         Ok(match name.to_str() {
-            // SAFETY: a str keeps its UTF-8 form, unchanged, for as long as it lives, and the handle keeps the str.
-            Ok(text) => Self {
-                record: unsafe { SpanRecord::new(trace_id, span_id, text) },
-                _name: Name::Python(name.clone().unbind()),
-            },
+            Ok(text) => {
+                // SAFETY: a str keeps its UTF-8 form, unchanged, for as long as it lives, and the handle keeps the str.
+                let record = unsafe { SpanRecord::new(trace_id, span_id, text) };
+                Self { record, _name: Name::Python(name.clone().unbind()) }
+            }
             Err(_) => {
                 let text = name.to_string_lossy().into_owned().into_boxed_str();
                 // SAFETY: the box does not move its content, and the handle keeps it.
@@ -151,28 +151,35 @@ fn adopt<'py>(span: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     if !span.is_instance(open_telemetry(py)?.sdk_span.bind(py))? || !span.call_method0("is_recording")?.is_truthy()? {
         return Ok(None);
     }
-    begin(span).map(Some)
+    let handle = begin(span)?;
+    if let Ok(handle) = handle.cast::<SpanHandle>() {
+        let id = profile_id(handle.get(), py);
+        span.call_method1(intern!(py, "set_attribute"), (intern!(py, "pyroscope.profile.id"), id))?;
+    }
+    Ok(Some(handle))
 }
 
-/// Makes the handle of a span that is to be seen under its own id, and marks the span for viewers.
+/// Makes the handle of a span that is to be seen under its own id; None for a span that nobody exports.
 fn begin<'py>(span: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = span.py();
     let context = span.getattr(intern!(py, "_context"))?;
     let context = context.cast::<PyTuple>()?;
-    // SpanContext is (trace_id, span_id, is_remote, trace_flags, …). A span that nobody exports has no flame graph.
+    // SpanContext is (trace_id, span_id, is_remote, trace_flags, …).
     let flags: u32 = context.get_item(3)?.extract()?;
     if flags & 1 == 0 {
         let none = py.None().into_bound(py);
         span.setattr(intern!(py, "_pyroscope"), &none)?;
         return Ok(none);
     }
-    let handle = SpanHandle::of(span, context)?;
-    let id = hex(handle.record.span_id());
-    let handle = Bound::new(py, handle)?.into_any();
+    let handle = Bound::new(py, SpanHandle::of(span, context)?)?.into_any();
     span.setattr(intern!(py, "_pyroscope"), &handle)?;
-    let id = PyString::new(py, std::str::from_utf8(&id).unwrap_or_default());
-    span.call_method1(intern!(py, "set_attribute"), (intern!(py, "pyroscope.profile.id"), id))?;
     Ok(handle)
+}
+
+/// The value of the attribute `pyroscope.profile.id`.
+fn profile_id<'py>(handle: &SpanHandle, py: Python<'py>) -> Bound<'py, PyString> {
+    let id = hex(handle.record.span_id());
+    PyString::new(py, std::str::from_utf8(&id).unwrap_or_default())
 }
 
 /// Sixteen lower-case hex digits.
@@ -294,16 +301,22 @@ impl SpanHooks {
         })
     }
 
-    /// `SpanProcessor.on_start`. Never raises.
+    /// A span starts. Returns the value for its attribute `pyroscope.profile.id`, None if it is to have none: the
+    /// caller sets it, as that runs Python code (see `_process.py`). Never raises.
     ///
     /// Hot: bench `span`.
     #[pyo3(signature = (span, parent_context = None))]
-    fn on_start(&self, span: &Bound<'_, PyAny>, parent_context: Option<&Bound<'_, PyAny>>) {
+    fn start<'py>(
+        &self,
+        span: &Bound<'py, PyAny>,
+        parent_context: Option<&Bound<'py, PyAny>>,
+    ) -> Option<Bound<'py, PyString>> {
         let py = span.py();
         profiler::housekeep(py);
-        if let Err(error) = guard(|| self.started(span, parent_context)) {
+        guard(|| self.started(span, parent_context)).unwrap_or_else(|error| {
             profiler::trouble(py, "starting a span", &error);
-        }
+            None
+        })
     }
 
     /// `SpanProcessor.on_end`: tells the final name of a span that was sampled. Never raises.
@@ -325,14 +338,20 @@ impl SpanHooks {
 }
 
 impl SpanHooks {
-    fn started(&self, span: &Bound<'_, PyAny>, parent_context: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    fn started<'py>(
+        &self,
+        span: &Bound<'py, PyAny>,
+        parent_context: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyString>>> {
         let py = span.py();
         if !self.scope_all
             && let Some(root) = root_of_parent(span, parent_context)?
         {
-            return span.setattr(intern!(py, "_pyroscope"), root);
+            span.setattr(intern!(py, "_pyroscope"), root)?;
+            return Ok(None);
         }
-        begin(span).map(|_| ())
+        let handle = begin(span)?;
+        Ok(handle.cast::<SpanHandle>().ok().map(|handle| profile_id(handle.get(), py)))
     }
 }
 

@@ -12,7 +12,8 @@
 //! then its `current_frame` and its `previous` are what an earlier call left there. Two rules make a walk safe:
 //! 1. a cframe is *sound* if the first frame of the interpreter loop that is reached from its `current_frame` hangs
 //!    below the `current_frame` of the cframe before it. If the newest one is not, the function that is being entered
-//!    is not on the stack yet, and the walk begins at the first cframe that is.
+//!    is not on the stack yet, and the walk begins at the cframe before it, which is still in a register. If none there
+//!    is sound (a greenlet is just moving stacks), the stack counts as unreadable.
 //! 2. frames, and what code objects point to, are read by guarded loads. If one faults the walk ends there.
 //!
 //! 3.13 publishes frames whole: neither rule is needed.
@@ -30,6 +31,7 @@ use crate::definitions::{DEFINITIONS, NATIVE_THREAD_WORD, NO_PYTHON_FRAME_WORD, 
 use crate::hamt::{Key, NodeTypes, Object, pointer_at};
 use crate::layout::{BYTES_DATA, Entry, FrameLayout, Layout, OB_SIZE, OB_TYPE, STR_HASH, STR_LENGTH, STR_STATE};
 use crate::memory::{Guarded, Memory, Plain};
+use crate::registers;
 
 unsafe extern "C" {
     /// In the stable ABI since 3.2, though pyo3 does not declare it.
@@ -39,8 +41,8 @@ unsafe extern "C" {
 /// More frames than any stack has but one that recurses without end.
 const MAX_STEPS: usize = 20_000;
 
-/// The newest cframe may be unwritten, and what it names an old one, which names another.
-const MAX_UNSOUND: u32 = 3;
+/// How far above the newest cframe the one before it may lie: a C stack's usual length.
+const MAX_STACK: usize = 8 << 20;
 
 /// Bits of `PyASCIIObject.state`.
 const KIND_SHIFT: u32 = 2;
@@ -105,9 +107,9 @@ unsafe impl Runtime for CPython {
     }
 
     #[inline]
-    unsafe fn walk(&self, _thread: &ThreadRecord, _ucontext: *const ucontext_t, out: &mut FrameWriter<'_>) {
+    unsafe fn walk(&self, _thread: &ThreadRecord, ucontext: *const ucontext_t, out: &mut FrameWriter<'_>) {
         // SAFETY: as above.
-        unsafe { self.walk_from(thread_state(), out) };
+        unsafe { self.walk_from(thread_state(), ucontext, out) };
     }
 
     fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
@@ -172,10 +174,10 @@ impl CPython {
     /// Hot: 57 frames in about 0.3 µs.
     ///
     /// # Safety
-    /// `tstate` must be null or the calling thread's own thread state; the definitions' memory must be mapped, and on
-    /// 3.11 and 3.12 safe loads enabled.
+    /// `tstate` must be null or the calling thread's own thread state, `ucontext` null or what the running handler got;
+    /// the definitions' memory must be mapped, and on 3.11 and 3.12 safe loads enabled.
     #[inline]
-    pub(crate) unsafe fn walk_from(&self, tstate: Object, out: &mut FrameWriter<'_>) {
+    pub(crate) unsafe fn walk_from(&self, tstate: Object, ucontext: *const ucontext_t, out: &mut FrameWriter<'_>) {
         if tstate.is_null() {
             out.push(NATIVE_THREAD_WORD);
             return;
@@ -191,7 +193,7 @@ impl CPython {
                 // SAFETY: the thread state is alive and names a cframe on this thread's stack.
                 let cframe = unsafe { pointer_at(tstate, tstate_cframe) };
                 // SAFETY: the caller enabled safe loads.
-                match unsafe { self.first_frame(cframe) } {
+                match unsafe { self.first_frame(cframe, ucontext) } {
                     // SAFETY: as above.
                     Some(frame) => unsafe { self.push_frames::<Guarded>(frame, out) },
                     None => {
@@ -207,38 +209,81 @@ impl CPython {
 
     /// The frame at which a walk may begin: rule 1 above. `None`: the stack cannot be read.
     ///
-    /// What an unwritten cframe names may be anything, a ring too. But cframes lie on the stack, older ones above newer
-    /// ones, up to the one in the thread state, which has none before it; and no more than a few are unsound.
+    /// # Safety
+    /// Safe loads must be enabled; `ucontext` as for [`walk_from`](Self::walk_from).
+    unsafe fn first_frame(&self, newest: Object, ucontext: *const ucontext_t) -> Option<Object> {
+        let mut steps = MAX_STEPS;
+        // SAFETY: guarded.
+        let (current, previous) = unsafe { self.cframe(newest) }?;
+        // The thread state's own has none before it, and then nothing runs.
+        // SAFETY: guarded.
+        if previous.is_null() || unsafe { self.is_sound(newest, current, previous, &mut steps) } {
+            return Some(current);
+        }
+        // Nothing is true of the newest one yet, but the interpreter holds the one before it in a register to write it.
+        // SAFETY: guarded, and the caller's promise.
+        let before = unsafe { self.cframe_in_registers(newest, ucontext, &mut steps) };
+        // A greenlet that is being left has its frames linked past those of the interpreter loops, up to the end.
+        // SAFETY: guarded.
+        before.or_else(|| unsafe { self.ends(current, &mut steps) }.then_some(current))
+    }
+
+    /// The frame of the sound cframe next above `newest` that a register of the interrupted thread names.
     ///
     /// # Safety
-    /// Safe loads must be enabled.
-    unsafe fn first_frame(&self, newest: Object) -> Option<Object> {
-        let mut steps = MAX_STEPS;
-        let mut cframe = newest;
-        for unsound in 0..=MAX_UNSOUND {
-            // SAFETY: guarded.
-            let (current, previous) = unsafe { self.cframe(cframe) }?;
-            if previous.is_null() {
-                // The thread state's own: nothing runs, unless that is only how it looks.
-                return (unsound == 0).then_some(current);
-            }
-            // SAFETY: guarded.
-            let (below, next) = unsafe { self.cframe(previous) }?;
-            if previous <= cframe && !next.is_null() {
-                return None;
-            }
-            // SAFETY: guarded.
-            if unsafe { self.hangs_below(current, below, &mut steps) } {
-                return Some(current);
-            }
-            // A greenlet that begins or ends stands on a copy of its maker's cframe, below the thread state's own.
-            // SAFETY: guarded.
-            if next.is_null() && unsafe { self.ends(current, &mut steps) } {
-                return Some(current);
-            }
-            cframe = previous;
+    /// As for [`first_frame`](Self::first_frame).
+    #[cold]
+    unsafe fn cframe_in_registers(
+        &self,
+        newest: Object,
+        ucontext: *const ucontext_t,
+        steps: &mut usize,
+    ) -> Option<Object> {
+        if ucontext.is_null() {
+            return None;
         }
-        None
+        // SAFETY: the caller's promise.
+        let registers = unsafe { registers::words(ucontext) };
+        let mut nearest = MAX_STACK;
+        let mut frame = None;
+        for word in registers {
+            let cframe = word as Object;
+            let distance = cframe.addr().wrapping_sub(newest.addr());
+            if distance == 0 || distance >= nearest || word % 8 != 0 {
+                continue;
+            }
+            // SAFETY: guarded.
+            let Some((current, previous)) = (unsafe { self.cframe(cframe) }) else {
+                continue;
+            };
+            // SAFETY: guarded.
+            if !previous.is_null() && unsafe { self.is_sound(cframe, current, previous, steps) } {
+                (nearest, frame) = (distance, Some(current));
+            }
+        }
+        frame
+    }
+
+    /// Whether a cframe is what it seems, going by the one before it.
+    ///
+    /// cframes lie on the stack, older ones above newer ones, up to the one in the thread state, which has none before
+    /// it. Where a greenlet begins or ends it stands on a copy of its maker's cframe, below the thread state's own.
+    ///
+    /// # Safety
+    /// Safe loads must be enabled; the addresses may be any.
+    #[inline]
+    unsafe fn is_sound(&self, cframe: Object, current: Object, previous: Object, steps: &mut usize) -> bool {
+        // SAFETY: guarded.
+        let Some((below, next)) = (unsafe { self.cframe(previous) }) else {
+            return false;
+        };
+        if !next.is_null() && previous <= cframe {
+            return false;
+        }
+        // SAFETY: guarded.
+        let hangs = unsafe { self.hangs_below(current, below, steps) };
+        // SAFETY: guarded.
+        hangs || (next.is_null() && unsafe { self.ends(current, steps) })
     }
 
     /// Whether the chain from `frame` has an end.
@@ -277,7 +322,7 @@ impl CPython {
     /// Safe loads must be enabled; `frame` may be any address.
     unsafe fn hangs_below(&self, mut frame: Object, below: Object, steps: &mut usize) -> bool {
         let layout = &self.layout.frame;
-        while *steps > 0 {
+        while *steps > 0 && !frame.is_null() {
             *steps -= 1;
             // SAFETY: guarded.
             let words = unsafe { Guarded::words(frame, [layout.previous, layout.entry_word]) };
@@ -317,7 +362,7 @@ impl CPython {
                     clippy::cast_possible_truncation,
                     reason = "no function has 2³² instructions; -1 before the first"
                 )]
-                let index = (instr.wrapping_sub(first).cast_signed() >> 1) as u32;
+                let index = (instr.wrapping_sub(first).cast_signed() >> 1).cast_unsigned() as u32;
                 // SAFETY: is_function() said that it is a code object, and its frame owns it.
                 let key = unsafe { self.key_of::<M>(code, &mut last_file) };
                 // SAFETY: the caller mapped the definitions.
@@ -428,7 +473,6 @@ impl CPython {
             return None;
         }
         let data = if state & ASCII != 0 { self.layout.ascii_data } else { self.layout.compact_data };
-        #[expect(clippy::cast_possible_truncation, reason = "1, 2 or 4")]
         let kind = kind as u8;
         Some(Characters { data: string.wrapping_add(data), length: usize::try_from(length).ok()?, kind })
     }

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import pyroscope
-from pyroscope import _native, _settings
+from pyroscope import _settings
 
 TESTS = pathlib.Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "tests" / "python"
@@ -35,7 +35,7 @@ class Recording:
 
     def start(self, **settings) -> bool:
         defaults = {"application_name": "test", "server_address": f"file://{self.folder}", "sample_rate": 1000}
-        return _native.start({**defaults, **settings})
+        return _settings.launch({**defaults, **settings})
 
     def start_dense(self) -> None:
         """Samples by wall time, 2,000 a second: much evidence in little time."""

@@ -245,7 +245,7 @@ def test_a_server_that_is_not_there_is_told_and_nothing_is_printed(python):
 @pytest.mark.parametrize(
     "change",
     [
-        "sys.implementation = types.SimpleNamespace(name='pypy')",
+        "sys.implementation = types.SimpleNamespace(**{**vars(sys.implementation), 'name': 'pypy'})",
         "sys.abiflags = 't'",
         "sys.gettotalrefcount = lambda: 0",
     ],

@@ -24,44 +24,47 @@ def test_threads_that_live_for_milliseconds_are_counted(recording):
 
 
 def test_the_hook_is_not_seen_and_goes_away(recording):
-    original = threading.Thread.__dict__["_bootstrap"]
+    original = threading.Thread._set_native_id
     recording.start()
-    assert threading.Thread.__dict__["_bootstrap"] is not original
-    assert threading.Thread._bootstrap is original
+    assert threading.Thread._set_native_id is not original
     thread = threading.Thread(target=burn, args=(0.05,))
     thread.start()
     thread.join()
+    assert thread.native_id
     stacks = [sample.names for sample in recording.samples() if "burn" in sample.names and "Thread.run" in sample.names]
     assert stacks and all(names[-3:] == ["Thread.run", "Thread._bootstrap_inner", "Thread._bootstrap"] for names in stacks)
-    assert threading.Thread.__dict__["_bootstrap"] is original
+    assert threading.Thread._set_native_id is original
 
 
 def test_a_hook_over_ours_is_left_alone(recording):
-    original = threading.Thread.__dict__["_bootstrap"]
+    original = threading.Thread._set_native_id
     recording.start()
-    ours = threading.Thread.__dict__["_bootstrap"]
-    theirs = lambda self: ours.__get__(self, type(self))()  # noqa: E731
-    threading.Thread._bootstrap = theirs
+    ours = threading.Thread._set_native_id
+    theirs = lambda self: ours(self)  # noqa: E731
+    threading.Thread._set_native_id = theirs
     try:
         pyroscope.stop()
-        assert threading.Thread.__dict__["_bootstrap"] is theirs
+        assert threading.Thread._set_native_id is theirs
         thread = threading.Thread(target=burn, args=(0.001,))
         thread.start()
         thread.join()
     finally:
-        threading.Thread._bootstrap = original
+        threading.Thread._set_native_id = ours
+        recording.start()
+        pyroscope.stop()
+    assert threading.Thread._set_native_id is original
 
 
 PRELUDE = """
 import os, sys, threading
 import pyroscope
-from pyroscope import _native
+from pyroscope import _native, _settings
 from conftest import burn
 from pprof_reader import samples_of
 folder = sys.argv[1]
 def parent(): burn(0.1)
 def child(): burn(0.1)
-assert _native.start({"application_name": "fork", "server_address": "file://" + folder, "sample_rate": 1000})
+assert _settings.launch({"application_name": "fork", "server_address": "file://" + folder, "sample_rate": 1000})
 """
 
 
@@ -169,8 +172,8 @@ def test_daemon_threads_at_exit_do_no_harm(python, tmp_path):
         python(
             """
             import sys, threading, time
-            from pyroscope import _native
-            assert _native.start({"application_name": "x", "server_address": "none", "wall_clock": True, "sample_rate": 5000})
+            from pyroscope import _settings
+            assert _settings.launch({"application_name": "x", "server_address": "none", "wall_clock": True, "sample_rate": 5000})
             def numbers(n):
                 for i in range(n):
                     yield i

@@ -4,12 +4,12 @@ import pytest
 
 HOSTILE = """
 import asyncio, contextvars, gc, json, random, re, sys, threading, time, zlib, os
-from pyroscope import _native
+from pyroscope import _native, _settings
 from pprof_reader import samples_of
 import pyroscope
 
 folder, kind = sys.argv[1], sys.argv[2]
-assert _native.start({"application_name": "stress", "server_address": "file://" + folder, "wall_clock": True, "sample_rate": 10000})
+assert _settings.launch({"application_name": "stress", "server_address": "file://" + folder, "wall_clock": True, "sample_rate": 10000})
 end = time.monotonic() + 3
 mine = contextvars.ContextVar("mine")
 

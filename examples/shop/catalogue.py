@@ -3,7 +3,7 @@
 import random
 import sqlite3
 
-ITEMS = 1200
+ITEMS = 3000
 WORDS = (
     "red blue green small large light heavy round flat warm cold dry soft hard old new "
     "lamp chair table shelf cup plate bowl spoon knife coat hat glove boot scarf bag box"
@@ -16,9 +16,7 @@ def items() -> list[dict]:
     goods = []
     for number in range(ITEMS):
         attributes = ";".join(
-            f"{word}-{size}={chance.randrange(1, 5000) / 100}"
-            for word in chance.sample(WORDS, 30)
-            for size in range(6)
+            f"{word}={chance.randrange(1, 5000) / 100}" for word in chance.sample(WORDS, 12)
         )
         goods.append(
             {

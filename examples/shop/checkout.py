@@ -53,20 +53,8 @@ def read_item(cursor: sqlite3.Cursor, sku: str) -> dict:
 
 
 def parse_attributes(text: str) -> dict:
-    """Character by character, where two calls of `str.split` would do."""
-    attributes: dict = {}
-    name, value, in_name = "", "", True
-    for character in text + ";":
-        if character == "=":
-            in_name = False
-        elif character == ";":
-            attributes[name] = float(value)
-            name, value, in_name = "", "", True
-        elif in_name:
-            name = name + character
-        else:
-            value = value + character
-    return attributes
+    """`red=1.5;blue=2` as a dictionary."""
+    return {name: float(value) for name, value in (pair.split("=") for pair in text.split(";"))}
 
 
 @app.post("/coupon")
@@ -85,8 +73,8 @@ def is_coupon(code: str) -> bool:
 
 @app.get("/export")
 def export() -> Response:
-    """All goods as JSON, twice."""
-    pages = [json.dumps({"page": page, "items": ITEMS}) for page in range(2)]
+    """All goods as JSON, three times."""
+    pages = [json.dumps({"page": page, "items": ITEMS}) for page in range(3)]
     return jsonify({"bytes": sum(map(len, pages))})
 
 

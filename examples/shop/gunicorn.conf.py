@@ -15,5 +15,5 @@ def worker_exit(server, worker):
     import pyroscope
 
     if worker.pid == os.getpid():
-        pyroscope.flush()
+        pyroscope.shutdown()
         server.log.info("profiler of worker %d: %s", worker.pid, json.dumps(pyroscope.stats()))

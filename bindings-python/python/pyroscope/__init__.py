@@ -18,7 +18,7 @@ import contextlib
 import warnings
 from typing import Mapping, Optional
 
-from . import _native, _settings
+from . import _native, _process, _settings
 from ._settings import LineNo, ProfilerImplementation
 
 __all__ = [
@@ -112,12 +112,12 @@ def shutdown() -> bool:
 
     :return: Whether a profiler ran and nothing was left behind.
     """
-    return _native.stop()
+    return _process.stop()
 
 
 def stop() -> bool:
     """The same as :func:`shutdown`."""
-    return _native.stop()
+    return _process.stop()
 
 
 def flush(timeout: float = 5.0) -> bool:

@@ -9,7 +9,7 @@ import os
 import warnings
 from typing import Any, Callable, Dict, Set
 
-from . import _native
+from . import _native, _process
 
 LOGGER = logging.getLogger("pyroscope")
 
@@ -128,6 +128,7 @@ def launch(settings: Dict[str, Any]) -> bool:
     global application_name, _tags
     running = _native.start(settings)
     if running:
+        _process.started()
         _, application_name, tags = _native.environment()
         application_name = settings.get("application_name", application_name)
         _tags = {*tags, *settings.get("tags", ())}

@@ -21,7 +21,7 @@ from typing import Any, Optional
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from .. import _native, _settings
+from .. import _native, _process, _settings
 
 __all__ = ["PROFILE_ID_SPAN_ATTRIBUTE_KEY", "PyroscopeSpanProcessor"]
 
@@ -67,7 +67,9 @@ class PyroscopeSpanProcessor(SpanProcessor):
         """Called by the SDK when a span starts. Never raises."""
         if not self._began:
             self._begin(span)
-        self._hooks.on_start(span, parent_context)
+        profile_id = self._hooks.start(span, parent_context)
+        if profile_id is not None:
+            span.set_attribute(PROFILE_ID_SPAN_ATTRIBUTE_KEY, profile_id)
 
     def on_end(self, span: ReadableSpan) -> None:
         """Called by the SDK when a span has ended. Never raises."""
@@ -81,7 +83,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
         self._hooks.close()
         if self._started_profiler:
             self._started_profiler = False
-            _native.stop()
+            _process.stop()
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Uploads what was sampled so far, waiting ``timeout_millis`` at most. True without a profiler."""
@@ -93,9 +95,9 @@ class PyroscopeSpanProcessor(SpanProcessor):
             if self._began:
                 return
             self._began = True
-            # From now on the SDK calls native code, without a frame of Python between.
+            # From now on the SDK calls a function that does no more than it must.
             if type(self).on_start is PyroscopeSpanProcessor.on_start:
-                self.on_start = self._hooks.on_start
+                self.on_start = _on_start(self._hooks)
             try:
                 self._meet(span.resource.attributes)
             except Exception as error:  # a span must start, whatever the environment says
@@ -125,6 +127,18 @@ class PyroscopeSpanProcessor(SpanProcessor):
                 _settings.application_name,
                 name,
             )
+
+
+def _on_start(hooks: _native.SpanHooks) -> Any:
+    """``on_start`` without ``self``."""
+    start = hooks.start
+
+    def on_start(span: Span, parent_context: Optional[Context] = None) -> None:
+        profile_id = start(span, parent_context)
+        if profile_id is not None:
+            span.set_attribute("pyroscope.profile.id", profile_id)
+
+    return on_start
 
 
 def _flag(name: str, default: bool) -> bool:

@@ -1,0 +1,77 @@
+"""What must happen when threads start, when the process forks and when it ends.
+
+This is Python on purpose. Until 3.13 the interpreter ends daemon threads at exit by unwinding their C stacks, which
+aborts the process where a frame of Rust is among them. So native functions of ours call nothing that could run Python
+code and wait for the GIL.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+import threading
+from typing import Any, Callable, Optional
+
+from . import _native
+
+_original: Optional[Callable[[threading.Thread], None]] = None
+_registered = False
+
+
+def started() -> None:
+    """The profiler was started."""
+    global _registered
+    _hook_threads()
+    _native.thread_started()
+    if not _registered:
+        _registered = True
+        # Before finalisation, in which the frames of daemon threads are freed under them.
+        atexit.register(stop)
+        os.register_at_fork(after_in_child=_after_fork)
+
+
+def stop() -> bool:
+    """Stops the profiler. False: none ran, or something was left behind."""
+    _unhook_threads()
+    return _native.stop()
+
+
+def _hook_threads() -> None:
+    """Makes threads of ``threading`` tell that they begin, so that one of a millisecond is sampled too.
+
+    Threads by other means are found by a sweep, ten times a second.
+    """
+    global _original
+    if _original is not None:
+        return
+    original = threading.Thread._set_native_id  # type: ignore[attr-defined]
+
+    @functools.wraps(original)
+    def _set_native_id(thread: threading.Thread) -> None:
+        original(thread)
+        _native.thread_started()
+
+    _original = original
+    threading.Thread._set_native_id = _set_native_id  # type: ignore[attr-defined]
+
+
+def _unhook_threads() -> None:
+    """Takes the hook away, unless somebody else has wrapped it meanwhile: then it stays and does nothing."""
+    global _original
+    now = threading.Thread.__dict__["_set_native_id"]
+    if _original is not None and getattr(now, "__wrapped__", None) is _original:
+        threading.Thread._set_native_id = _original  # type: ignore[attr-defined]
+        _original = None
+
+
+def _after_fork() -> None:
+    """In a forked child."""
+    if not _native.restart_in_child():
+        return
+    # multiprocessing's children leave by os._exit, past atexit, but call their own finalisers. It forgets those of the
+    # parent first and then calls what was registered for after the fork.
+    util: Any = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.register_after_fork(stop, lambda stop: util.Finalize(None, stop, exitpriority=0))
