@@ -41,6 +41,8 @@ unsafe extern "C" {
 /// More frames than any stack has but one that recurses without end.
 const MAX_STEPS: usize = 20_000;
 
+/// Frames looked at for those that are kept: each loop of the interpreter has one of its own.
+const MAX_SEEN: usize = 2 * spanprof_core::MAX_FRAMES;
 /// How far above the newest cframe the one before it may lie: a C stack's usual length.
 const MAX_STACK: usize = 8 << 20;
 
@@ -291,12 +293,13 @@ impl CPython {
     /// # Safety
     /// Safe loads must be enabled; `frame` may be any address.
     unsafe fn ends(&self, mut frame: Object, steps: &mut usize) -> bool {
+        let mut ring = Ring::from(frame);
         while *steps > 0 && !frame.is_null() {
             *steps -= 1;
             // SAFETY: guarded.
             match unsafe { Guarded::pointer(frame, self.layout.frame.previous) } {
-                Some(previous) => frame = previous,
-                None => return false,
+                Some(previous) if !ring.closes_at(previous) => frame = previous,
+                _ => return false,
             }
         }
         frame.is_null()
@@ -322,6 +325,7 @@ impl CPython {
     /// Safe loads must be enabled; `frame` may be any address.
     unsafe fn hangs_below(&self, mut frame: Object, below: Object, steps: &mut usize) -> bool {
         let layout = &self.layout.frame;
+        let mut ring = Ring::from(frame);
         while *steps > 0 && !frame.is_null() {
             *steps -= 1;
             // SAFETY: guarded.
@@ -333,6 +337,9 @@ impl CPython {
                 return previous == below as u64;
             }
             frame = previous as Object;
+            if ring.closes_at(frame) {
+                return false;
+            }
         }
         false
     }
@@ -345,7 +352,7 @@ impl CPython {
         let fields = [layout.frame.code, layout.frame.previous, layout.frame.instr, layout.frame.entry_word];
         let mut definer = DEFINITIONS.definer();
         let mut last_file = (ptr::null(), 0);
-        for _ in 0..MAX_STEPS {
+        for _ in 0..MAX_SEEN {
             if frame.is_null() {
                 return;
             }
@@ -475,6 +482,32 @@ impl CPython {
         let data = if state & ASCII != 0 { self.layout.ascii_data } else { self.layout.compact_data };
         let kind = kind as u8;
         Some(Characters { data: string.wrapping_add(data), length: usize::try_from(length).ok()?, kind })
+    }
+}
+
+/// Finds out that a chain is a ring, within three times its length (Brent's algorithm).
+#[derive(Clone, Copy, Debug)]
+struct Ring {
+    seen: Object,
+    steps: u32,
+    until: u32,
+}
+
+impl Ring {
+    fn from(start: Object) -> Self {
+        Self { seen: start, steps: 0, until: 1 }
+    }
+
+    #[inline]
+    fn closes_at(&mut self, frame: Object) -> bool {
+        if frame == self.seen {
+            return true;
+        }
+        self.steps += 1;
+        if self.steps == self.until {
+            *self = Self { seen: frame, steps: 0, until: self.until << 1 };
+        }
+        false
     }
 }
 
