@@ -1,8 +1,8 @@
 """A program that knows which span each of its samples belongs to, and the judge of its profiles.
 
 CPU time is burnt in functions of which each runs once, in one known span (or outside of all): `truth_17` in a stack
-says what the label `span_id` must be. Spans are started and ended outside of these functions, so the few samples of the
-SDK's own code have no truth in their stack and are counted apart.
+says what the label `span_id` must be. Spans are started and ended in functions of their own, `edge_18`: in the SDK's
+code below one the span before or the new one is current, and no other may be. Samples with neither are counted apart.
 
     python truth.py ROW --rate 250 --cpu-seconds 20 --server file:///folder --records records.json
 
@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import concurrent.futures
 import contextvars
+import functools
 import itertools
 import json
 import random
@@ -21,13 +22,13 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pprof
 
-MARK = "truth_"
+TRUTH, EDGE = "truth_", "edge_"
 
 
 # The judge.
@@ -39,39 +40,44 @@ class Outcome:
 
     samples: int = 0
     right: int = 0
+    edge: int = 0
+    """While a span starts or ends, with the id of that one or of the one before."""
     missing: int = 0
     """Inside a span, without an id."""
     wrong: int = 0
-    """Inside a span, with another one's id."""
+    """Inside a span or at its edge, with another one's id."""
     leaked: int = 0
     """Outside of spans, with an id."""
     untold: int = 0
-    """Without a truth function in the stack."""
+    """Without a function in the stack that tells."""
 
     @property
     def mistakes(self) -> int:
         return self.missing + self.wrong + self.leaked
 
 
-def judge(profiles: Iterable[pprof.Profile], expected: dict[str, str | None]) -> Outcome:
+def judge(profiles: Iterable[pprof.Profile], expected: dict[str, list[str | None]]) -> Outcome:
     """Compares each sample's span with the one in which the program says that its function ran."""
     outcome = Outcome()
     for profile in profiles:
         for sample in profile.samples:
             count = max(1, round(profile.weight(sample) / profile.period))
             outcome.samples += count
-            functions = (name for name in map(last_name, sample.stack) if name.startswith(MARK))
-            truth = next(functions, None)
-            if truth is None:
+            names = (name for name in map(last_name, sample.stack) if name.startswith((TRUTH, EDGE)))
+            teller = next(names, None)
+            if teller is None:
                 outcome.untold += count
                 continue
-            want = expected[truth]
+            allowed = expected[teller]
             have = sample.labels.get("span_id") or sample.labels.get("profile_id")
-            if have == want:
-                outcome.right += count
+            if have in allowed:
+                if teller.startswith(EDGE):
+                    outcome.edge += count
+                else:
+                    outcome.right += count
             elif have is None:
                 outcome.missing += count
-            elif want is None:
+            elif allowed == [None]:
                 outcome.leaked += count
             else:
                 outcome.wrong += count
@@ -86,19 +92,40 @@ def last_name(frame: pprof.Frame) -> str:
 
 
 class Ledger:
-    """Makes functions that burn CPU time, and remembers the span in which each of them runs."""
+    """Makes functions that run once, and remembers the spans that may be current in each of them."""
 
     def __init__(self) -> None:
-        self.expected: dict[str, str | None] = {}
+        self.expected: dict[str, list[str | None]] = {}
         self._numbers = itertools.count()
 
-    def function(self, span_id: str | None, template: Callable = None) -> Callable:  # type: ignore[assignment]
-        """A copy of `template` under a name of its own."""
-        template = template or burn
-        name = f"{MARK}{next(self._numbers)}"
-        self.expected[name] = span_id
+    def function(self, span_id: str | None, template: Callable | None = None) -> Callable:
+        """A function that burns CPU time in the span with this id, or outside of spans."""
+        return self._make(TRUTH, [span_id], template or burn)
+
+    def edge(self, before: str | None, template: Callable) -> Callable:
+        """A function that starts and ends a span, whose id it adds to `before`."""
+        allowed = [before]
+        return functools.partial(self._make(EDGE, allowed, template), allowed)
+
+    def _make(self, prefix: str, allowed: list[str | None], template: Callable) -> Callable:
+        name = f"{prefix}{next(self._numbers)}"
+        self.expected[name] = allowed
         code = template.__code__.replace(co_name=name, co_qualname=name)
         return types.FunctionType(code, template.__globals__, name)
+
+
+def in_span(allowed, start, scope_id, body) -> None:
+    with start as span:
+        own = scope_id or id_of(span)
+        allowed.append(own)
+        body(own)
+
+
+async def in_span_awaiting(allowed, start, scope_id, body) -> None:
+    with start as span:
+        own = scope_id or id_of(span)
+        allowed.append(own)
+        await body(own)
 
 
 def burn(cpu_ns: int) -> int:
@@ -136,51 +163,64 @@ class Program:
         for thread in threads:
             thread.join()
 
+    def span(self, name: str, outer: str | None, body: Callable[[str], None], **options: bool) -> None:
+        """Runs `body` with the id that its samples must carry, in a new span inside `outer`."""
+        start = self.tracer.start_as_current_span(name, **options)
+        self.ledger.edge(outer, in_span)(start, self.inherited(outer), body)
+
+    async def span_awaiting(self, name: str, outer: str | None, body: Callable[[str], Awaitable[None]]) -> None:
+        start = self.tracer.start_as_current_span(name)
+        await self.ledger.edge(outer, in_span_awaiting)(start, self.inherited(outer), body)
+
+    def inherited(self, outer: str | None) -> str | None:
+        """The id that samples of a child carry, if it is not the child's own."""
+        return outer if self.scope == "root" else None
+
     def threads(self) -> None:
         """20 threads, each one short span after the other."""
 
         def body(chance: random.Random) -> None:
+            def work(own: str) -> None:
+                self.ledger.function(own)(int(chance.uniform(0.2e6, 6e6)))
+
             while not self.enough():
-                with self.tracer.start_as_current_span("short") as span:
-                    self.ledger.function(id_of(span))(int(chance.uniform(0.2e6, 6e6)))
+                self.span("short", None, work)
 
         self.in_new_threads(20, body)
 
     def children(self) -> None:
         """Trees of spans, three deep, in four threads."""
 
-        def tree(chance: random.Random, depth: int, root: str | None) -> None:
-            with self.tracer.start_as_current_span(f"level {depth}") as span:
-                own = id_of(span)
-                root = root or own
-                expected = own if self.scope == "all" else root
-                self.ledger.function(expected)(int(chance.uniform(0.5e6, 4e6)))
-                for _ in range(chance.randint(1, 3) if depth < 3 else 0):
-                    tree(chance, depth + 1, root)
-                    self.ledger.function(expected)(int(chance.uniform(0.5e6, 4e6)))
-
         def body(chance: random.Random) -> None:
+            def tree(own: str, depth: int = 1) -> None:
+                self.ledger.function(own)(int(chance.uniform(0.5e6, 4e6)))
+                for _ in range(chance.randint(1, 3) if depth < 3 else 0):
+                    self.span(f"level {depth + 1}", own, functools.partial(tree, depth=depth + 1))
+                    self.ledger.function(own)(int(chance.uniform(0.5e6, 4e6)))
+
             while not self.enough():
-                tree(chance, 1, None)
+                self.span("level 1", None, tree)
 
         self.in_new_threads(4, body)
 
     def tasks(self) -> None:
-        """50 asyncio tasks that give way to each other in the midst of their spans, some with a child."""
+        """50 asyncio tasks that give way to each other in the midst of their spans, each with a child."""
 
-        async def spans(chance: random.Random) -> None:
+        async def task(chance: random.Random) -> None:
+            async def burns(own: str | None, most_ns: float = 15e6) -> None:
+                await self.ledger.function(own, burn_and_wait)(int(chance.uniform(5e6, most_ns)), 3)
+
+            async def parent(own: str) -> None:
+                await burns(own)
+                await self.span_awaiting("child", own, functools.partial(burns, most_ns=30e6))
+                await burns(own)
+
             while not self.enough():
-                with self.tracer.start_as_current_span("task") as span:
-                    own = id_of(span)
-                    await self.ledger.function(own, burn_and_wait)(int(chance.uniform(10e6, 30e6)), 4)
-                    with self.tracer.start_as_current_span("child") as child:
-                        expected = id_of(child) if self.scope == "all" else own
-                        await self.ledger.function(expected, burn_and_wait)(int(chance.uniform(10e6, 30e6)), 4)
-                    await self.ledger.function(own, burn_and_wait)(int(chance.uniform(5e6, 15e6)), 2)
-                await self.ledger.function(None, burn_and_wait)(int(chance.uniform(5e6, 15e6)), 2)
+                await self.span_awaiting("task", None, parent)
+                await burns(None)
 
         async def main() -> None:
-            await asyncio.gather(*(spans(random.Random(seed)) for seed in range(50)))
+            await asyncio.gather(*(task(random.Random(seed)) for seed in range(50)))
 
         asyncio.run(main())
 
@@ -189,19 +229,19 @@ class Program:
         with concurrent.futures.ThreadPoolExecutor(8) as executor:
 
             def body(chance: random.Random) -> None:
-                while not self.enough():
-                    with self.tracer.start_as_current_span("request") as span:
-                        own, work = id_of(span), []
-                        for _ in range(3):
-                            inside = self.ledger.function(own)
-                            outside = self.ledger.function(None)
-                            context = contextvars.copy_context()
-                            work.append(executor.submit(context.run, inside, int(chance.uniform(1e6, 6e6))))
-                            work.append(executor.submit(outside, int(chance.uniform(1e6, 6e6))))
-                        self.ledger.function(own)(int(chance.uniform(1e6, 6e6)))
-                        concurrent.futures.wait(work)
+                def request(own: str) -> None:
+                    work = []
+                    for _ in range(3):
+                        inside, outside = self.ledger.function(own), self.ledger.function(None)
+                        context = contextvars.copy_context()
+                        work.append(executor.submit(context.run, inside, int(chance.uniform(1e6, 6e6))))
+                        work.append(executor.submit(outside, int(chance.uniform(1e6, 6e6))))
+                    self.ledger.function(own)(int(chance.uniform(1e6, 6e6)))
                     for done in work:
                         done.result()
+
+                while not self.enough():
+                    self.span("request", None, request)
 
             self.in_new_threads(4, body)
 
@@ -209,12 +249,14 @@ class Program:
         """Code between spans, also after those that failed, in threads that have had spans before."""
 
         def body(chance: random.Random) -> None:
+            def fails(own: str) -> None:
+                self.ledger.function(own)(int(chance.uniform(0.5e6, 3e6)))
+                raise KeyError("as it must")
+
             while not self.enough():
                 self.ledger.function(None)(int(chance.uniform(1e6, 6e6)))
                 try:
-                    with self.tracer.start_as_current_span("fails", record_exception=False) as span:
-                        self.ledger.function(id_of(span))(int(chance.uniform(0.5e6, 3e6)))
-                        raise KeyError("as it must")
+                    self.span("fails", None, fails, record_exception=False)
                 except KeyError:
                     self.ledger.function(None)(int(chance.uniform(1e6, 6e6)))
 
@@ -255,12 +297,18 @@ def main(arguments: list[str]) -> None:
     method, scope = ROWS[options.row]
     pyroscope.configure(application_name="truth", server_address=options.server, sample_rate=options.rate)
     counts = hasattr(pyroscope, "stats")
-    end = time.process_time() + options.cpu_seconds
+    look = time.process_time() + options.cpu_seconds
 
     def enough() -> bool:
-        if time.process_time() < end:
+        nonlocal look
+        now = time.process_time()
+        if now < look:
             return False
-        return not counts or pyroscope.stats()["taken"]["samples"] >= options.samples
+        if not counts or pyroscope.stats()["taken"]["samples"] >= options.samples:
+            return True
+        # Counting is no part of the program, so it is not done all the time.
+        look = now + 0.1
+        return False
 
     provider = TracerProvider(resource=Resource({"service.name": "truth"}), shutdown_on_exit=False)
     provider.add_span_processor(PyroscopeSpanProcessor(scope=scope) if counts else PyroscopeSpanProcessor())
