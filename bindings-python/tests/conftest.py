@@ -15,7 +15,7 @@ TESTS = pathlib.Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "tests" / "python"
 sys.path.insert(0, str(SHARED))
 
-from pprof_reader import samples_of  # noqa: E402
+from pprof import samples_of  # noqa: E402
 
 
 def burn(seconds: float) -> None:

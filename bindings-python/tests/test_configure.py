@@ -9,7 +9,7 @@ import warnings
 
 import pytest
 from conftest import burn
-from pprof_reader import read_folder, samples_of
+from pprof import read_folder, samples_of
 
 import pyroscope
 from pyroscope import LineNo, ProfilerImplementation, _native

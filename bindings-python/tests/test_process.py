@@ -4,7 +4,7 @@ import threading
 
 import pytest
 from conftest import burn
-from pprof_reader import samples_of
+from pprof import samples_of
 
 import pyroscope
 
@@ -60,7 +60,7 @@ import os, sys, threading
 import pyroscope
 from pyroscope import _native, _settings
 from conftest import burn
-from pprof_reader import samples_of
+from pprof import samples_of
 folder = sys.argv[1]
 def parent(): burn(0.1)
 def child(): burn(0.1)
@@ -70,7 +70,7 @@ assert _settings.launch({"application_name": "fork", "server_address": "file://"
 
 def shares(folder):
     """Which of the functions `parent` and `child` occur in which process's files."""
-    from pprof_reader import read_folder
+    from pprof import read_folder
 
     found = {}
     for profile in read_folder(folder):

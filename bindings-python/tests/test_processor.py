@@ -7,7 +7,7 @@ from conftest import burn
 from opentelemetry import trace
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from pprof_reader import samples_of
+from pprof import samples_of
 
 import pyroscope
 from pyroscope import _native

@@ -5,7 +5,7 @@ import pytest
 HOSTILE = """
 import asyncio, contextvars, gc, json, random, re, sys, threading, time, zlib, os
 from pyroscope import _native, _settings
-from pprof_reader import samples_of
+from pprof import samples_of
 import pyroscope
 
 folder, kind = sys.argv[1], sys.argv[2]
