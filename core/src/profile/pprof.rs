@@ -187,7 +187,8 @@ impl<'a> Piece<'a> {
         let function_id = *self.function_ids.entry((name, file, frame.first_line)).or_insert(next);
         if function_id == next {
             let start_line = i64::from(frame.first_line);
-            let function = Function { id: next, name, system_name: name, filename: file, start_line };
+            // No system name: where it equals the name, readers demangle it as if it were C++, and `<module>` is lost.
+            let function = Function { id: next, name, system_name: 0, filename: file, start_line };
             self.table_bytes += field_bytes(function.encoded_len());
             self.profile.function.push(function);
         }

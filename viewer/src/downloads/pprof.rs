@@ -51,7 +51,7 @@ pub(super) fn profile(stacks: &Stacks) -> Profile {
                     stacks.functions.get(&function).map_or(("", ""), |f| (f.name.as_str(), f.file.as_str()));
                 let name = strings.number(name);
                 let filename = strings.number(file);
-                profile.function.push(Function { id: next_function, name, system_name: name, filename, start_line: 0 });
+                profile.function.push(Function { id: next_function, name, system_name: 0, filename, start_line: 0 });
                 next_function
             });
             let next_location = id(profile.location.len());
