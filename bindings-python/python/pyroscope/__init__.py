@@ -16,10 +16,13 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from typing import Mapping, Optional
 
 from . import _native, _process, _settings
 from ._settings import LineNo, ProfilerImplementation
+
+TYPE_CHECKING = False  # typing itself takes as long to load as all of this
+if TYPE_CHECKING:
+    from typing import Mapping, Optional
 
 __all__ = [
     "LineNo",

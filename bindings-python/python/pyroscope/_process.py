@@ -12,9 +12,12 @@ import functools
 import os
 import sys
 import threading
-from typing import Any, Callable, Optional
 
 from . import _native
+
+TYPE_CHECKING = False  # typing itself takes as long to load as all of this
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
 
 _original: Optional[Callable[[threading.Thread], None]] = None
 _registered = False

@@ -7,9 +7,12 @@ import functools
 import logging
 import os
 import warnings
-from typing import Any, Callable, Dict, Set
 
 from . import _native, _process
+
+TYPE_CHECKING = False  # typing itself takes as long to load as all of this
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Set
 
 LOGGER = logging.getLogger("pyroscope")
 
