@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn strings_of_each_width() {
         assert_eq!(text((&[0x67, 0xE9], 1)), "gé");
-        assert_eq!(text((&[0x57, 0x30], 2)), "し");
+        assert_eq!(text((&[0x70, 0x30], 2)), "ば");
         assert_eq!(text((&[0x00, 0xF6, 0x01, 0x00], 4)), "😀");
         assert_eq!(text((&[0x00, 0xD8], 2)), "\u{FFFD}", "a lone surrogate");
     }
