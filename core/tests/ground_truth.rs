@@ -5,7 +5,7 @@ mod support;
 use std::thread;
 use std::time::Duration;
 
-use spanprof_core::{Profiler, SpanContext, span_end, span_start, thread_started};
+use spanprof_core::{Profiler, SpanContext, TagSetId, set_thread_tags, span_end, span_start, thread_started};
 use support::{Native, burn, config, read};
 
 macro_rules! truth {
@@ -49,6 +49,8 @@ fn every_sample_carries_the_span_its_thread_was_in() {
         .map(|seed| {
             thread::spawn(move || {
                 thread_started();
+                let tags = TagSetId::EMPTY.with(&[("worker".to_owned(), (seed % 2).to_string())]);
+                assert!(set_thread_tags(tags));
                 for round in 0..150_u32 {
                     let cpu = Duration::from_micros(u64::from(200 + (seed * 7919 + round * 104_729) % 2_800));
                     let number = (seed + round) as usize % 5;
@@ -82,6 +84,7 @@ fn every_sample_carries_the_span_its_thread_was_in() {
             assert_eq!(sample.labels.get("span_name").map(String::as_str), Some(truth), "{sample:?}");
             let number = TRUTHS.iter().position(|(name, _)| *name == truth).unwrap() + 1;
             assert_eq!(sample.labels["span_id"], format!("{number:016x}"));
+            assert!(["0", "1"].contains(&&*sample.labels["worker"]), "the thread's tag: {sample:?}");
             assert_eq!(sample.labels["trace_id"], format!("{:016x}{:016x}", 1, 2));
             inside += sample.value;
         } else {
