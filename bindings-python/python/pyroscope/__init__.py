@@ -22,7 +22,7 @@ from ._settings import LineNo, ProfilerImplementation
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
-    from typing import Mapping, Optional
+    from typing import Any, Mapping, Optional
 
 __all__ = [
     "LineNo",
@@ -106,6 +106,7 @@ def configure(
         was started or stopped.
     :raises TypeError: An argument of the wrong type, or one that does not exist.
     """
+    return _native.is_running()  # the decorator starts it; here only the arguments are checked
 
 
 def shutdown() -> bool:
@@ -132,7 +133,7 @@ def flush(timeout: float = 5.0) -> bool:
     return _native.flush(timeout)
 
 
-def stats() -> dict:
+def stats() -> dict[str, Any]:
     """What became of every sample, in number and weight (CPU nanoseconds), and the profiler's own CPU time.
 
     The sums hold at any time: ``taken = dropped_ring + dropped_window + pending + encoded`` and
@@ -156,7 +157,7 @@ class tag_wrapper(contextlib.ContextDecorator):
 
     def __init__(self, tags: Mapping[str, str]) -> None:
         self._tags = dict(tags)
-        self._tokens: list = []
+        self._tokens: list[Any] = []
 
     def _recreate_cm(self) -> tag_wrapper:
         return tag_wrapper(self._tags)

@@ -140,7 +140,7 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
                         td.bar { (layout::bar(share(names.outside.cpu_ns, all))) }
                         td {} td {}
                         td.n { (number(names.outside.samples)) }
-                        td {} td.go { a.flame href=(outside.link("/flame")) { "flame graph" } }
+                        td {} td.go { a.flame href=(outside.link("/flame")) { "flame" } }
                     }
                 }
             }
@@ -177,7 +177,7 @@ fn row(name: &SpanName, selection: &Selection, all: i64) -> Markup {
                     code title=(hottest.file) { (hottest.function) } " " span.error { (percent(hottest.share)) }
                 }
             }
-            td.go { @if name.samples > 0 { a.flame href=(selection.link("/flame")) { "flame graph" } } }
+            td.go { @if name.samples > 0 { a.flame href=(selection.link("/flame")) { "flame" } } }
         }
     }
 }

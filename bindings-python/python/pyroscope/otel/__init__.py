@@ -59,9 +59,9 @@ class PyroscopeSpanProcessor(SpanProcessor):
         self._started_profiler = False
         self._hooks = _native.SpanHooks(scope == "all")
         if type(self).on_end is PyroscopeSpanProcessor.on_end:
-            self.on_end = self._hooks.on_end
+            self.on_end = self._hooks.on_end  # type: ignore[method-assign]
         if type(self)._on_ending is PyroscopeSpanProcessor._on_ending:
-            self._on_ending = self._hooks._on_ending
+            self._on_ending = self._hooks._on_ending  # type: ignore[method-assign, assignment]
 
     def on_start(self, span: Span, parent_context: Optional[Context] = None) -> None:
         """Called by the SDK when a span starts. Never raises."""
@@ -97,7 +97,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
             self._began = True
             # From now on the SDK calls a function that does no more than it must.
             if type(self).on_start is PyroscopeSpanProcessor.on_start:
-                self.on_start = _on_start(self._hooks)
+                self.on_start = _on_start(self._hooks)  # type: ignore[method-assign]
             try:
                 self._meet(span.resource.attributes)
             except Exception as error:  # a span must start, whatever the environment says
@@ -108,7 +108,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
         namespace = str(resource.get("service.namespace") or "")
         if not _settings.configured:
             if self._start_profiling and not _native.is_running():
-                settings: dict = {}
+                settings: dict[str, Any] = {}
                 if name and not os.environ.get("PYROSCOPE_APPLICATION_NAME"):
                     settings["application_name"] = name
                 if namespace:
