@@ -3,7 +3,7 @@
 //! The wheel is built once, against the stable ABI, which says nothing of frames, code objects and HAMTs; their
 //! layout is fixed within a minor version (extension modules compiled for 3.12.0 must run on 3.12.9). The table is
 //! for 64-bit builds with the GIL, where x86-64 and aarch64 agree. Whether the interpreter really is one of these is
-//! asked at import, first by its version and build flags, then by the sizes of its types, and at last by walking a
+//! asked before the first start, first by its version and build flags, then by the sizes of its types, and at last by walking a
 //! known stack ([`selftest`](crate::selftest)).
 
 use pyo3::prelude::*;
