@@ -144,7 +144,6 @@ def has_tag(name: str) -> bool:
     return name in _tags
 
 
-@functools.lru_cache(maxsize=1)
 def _look_for_others() -> None:
     """Grafana's package holds a module of the same name: who installed it after ours has its files in ours.
 
@@ -152,7 +151,7 @@ def _look_for_others() -> None:
     """
     site = os.path.dirname(os.path.dirname(__file__))
     if any(name.startswith("pyroscope_io-") for name in os.listdir(site)):
-        LOGGER.warning(
+        warn_once(
             "the package pyroscope-io is installed beside pyroscope-otel and has a module of the same name; "
             "run: pip uninstall pyroscope-io && pip install --force-reinstall --no-deps pyroscope-otel"
         )
