@@ -149,8 +149,11 @@ def _look_for_others() -> None:
 
     Its folder is looked for beside us, as importlib.metadata would take 30 ms to load.
     """
-    site = os.path.dirname(os.path.dirname(__file__))
-    if any(name.startswith("pyroscope_io-") for name in os.listdir(site)):
+    try:
+        beside = os.listdir(os.path.dirname(os.path.dirname(__file__)))
+    except OSError:
+        return
+    if any(name.startswith("pyroscope_io-") for name in beside):
         warn_once(
             "the package pyroscope-io is installed beside pyroscope-otel and has a module of the same name; "
             "run: pip uninstall pyroscope-io && pip install --force-reinstall --no-deps pyroscope-otel"
