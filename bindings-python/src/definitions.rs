@@ -135,7 +135,7 @@ impl Definitions {
         Definer { table, generation, left: PER_SAMPLE, bytes_left: BYTES_PER_SAMPLE, lock: Lock::Untried }
     }
 
-    /// Moves what handlers told into the resolver. The profiler's thread, each tick.
+    /// Moves what handlers told into the resolver. The profiler's thread, each tick and before it resolves words.
     pub(crate) fn collect(&self) {
         let Some(mut resolver) = self.resolver() else {
             return;

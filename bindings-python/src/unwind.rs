@@ -115,6 +115,9 @@ unsafe impl Runtime for CPython {
     }
 
     fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+        // A definition goes out before the sample that needs it, so what is collected now tells every word of samples
+        // that were read by now; what was collected before they were read may not.
+        DEFINITIONS.collect();
         DEFINITIONS.resolve(words)
     }
 
