@@ -6,6 +6,8 @@ ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 case $TARGET in /*) ;; *) TARGET=$ROOT/$TARGET ;; esac
 export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+# The Pythons that are tested and measured, where they are found.
+export PYTHONS="3.10 3.11 3.12 3.13 3.14 3.15"
 
 # say TEXT: a line of progress, with the seconds since the script began.
 say() { printf '[%3d s] %s\n' "$SECONDS" "$*"; }
@@ -52,7 +54,8 @@ need_rust() {
     command -v cc >/dev/null || apt_install gcc libc6-dev || exit 1
 }
 
-# find_python 3.N: prints the path of such an interpreter, from PATH or from pyenv's versions.
+# find_python 3.N: prints the path of such an interpreter: from PATH, from pyenv's versions, from uv's, or unpacked from
+# an archive beside the project.
 find_python() {
     local version=$1 candidate
     # A shim of pyenv may be on PATH for a version that is not chosen, so each candidate has to run.
@@ -66,7 +69,12 @@ find_python() {
         type -aP "python$version" || true
         printf '%s\n' "${PYENV_ROOT:-$HOME/.pyenv}/versions/$version".*/bin/"python$version"
         type -aP python3 || true
+        if command -v uv >/dev/null; then uv python find --no-project --system "$version" 2>/dev/null || true; fi
     )
+    if [ -x "$ROOT/../shared/python/unpack" ]; then
+        mkdir -p "$TARGET/python"
+        flock "$TARGET/python" "$ROOT/../shared/python/unpack" "$TARGET/python" "$version" 2>/dev/null && return 0
+    fi
     return 1
 }
 
