@@ -16,16 +16,15 @@
 //! When a table is three quarters full the profiler's thread turns to a fresh one (the next **generation**); words of
 //! the last one stay resolvable until the next turn.
 
-use std::collections::{HashMap, HashSet};
-use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use spanprof_core::{Error, ErrorKind, Frame};
 
 use crate::definition_ring::{DefinitionRing, MAX_RECORD, Record};
-use crate::lines::line_of;
+use crate::layout::LineTable;
+use crate::resolver::{LineMode, NO_SLOT_WORD, Resolver};
 
 /// Places of a seen table. A power of two; twenty times what a large program runs.
 const SLOTS: usize = 65_536;
@@ -36,33 +35,6 @@ const MAX_PROBES: usize = 32;
 /// Definitions and bytes that one sample may copy, so that a first deep stack stays short.
 const PER_SAMPLE: u32 = 16;
 const BYTES_PER_SAMPLE: usize = 64 * 1024;
-
-/// Slots that stand for no code object.
-const NATIVE_THREAD: u64 = 0xFF_FFFF;
-const NO_PYTHON_FRAME: u64 = 0xFF_FFFE;
-const NO_SLOT: u64 = 0xFF_FFFD;
-const UNREADABLE: u64 = 0xFF_FFFC;
-
-/// The word of a thread that never ran Python.
-pub(crate) const NATIVE_THREAD_WORD: u64 = NATIVE_THREAD << 32;
-/// The word of a thread that the interpreter knows and that runs no Python function.
-pub(crate) const NO_PYTHON_FRAME_WORD: u64 = NO_PYTHON_FRAME << 32;
-/// The word of a stack that could not be read, see [`unwind`](crate::unwind).
-pub(crate) const UNREADABLE_WORD: u64 = UNREADABLE << 32;
-const NO_SLOT_WORD: u64 = NO_SLOT << 32;
-
-/// What lines frames carry: the setting `line_no`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u32)]
-pub(crate) enum LineMode {
-    /// The line that runs.
-    #[default]
-    LastInstruction = 0,
-    /// The function's first line.
-    First = 1,
-    /// None.
-    NoLine = 2,
-}
 
 /// The seen tables, the ring and what was read from it. One a process, alive for ever.
 #[derive(Debug)]
@@ -147,14 +119,14 @@ impl Definitions {
     }
 
     /// Says what `words` mean, `None` for those whose definition is still to come.
-    pub(crate) fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+    pub(crate) fn resolve(&self, words: &[u64], lines: LineTable) -> Vec<Option<Frame>> {
         let mode = match self.line_mode.load(Ordering::Relaxed) {
             1 => LineMode::First,
             2 => LineMode::NoLine,
             _ => LineMode::LastInstruction,
         };
         match self.resolver() {
-            Some(resolver) => words.iter().map(|&word| resolver.resolve(word, mode)).collect(),
+            Some(resolver) => words.iter().map(|&word| resolver.resolve(word, lines, mode)).collect(),
             None => vec![None; words.len()],
         }
     }
@@ -214,7 +186,7 @@ impl Definitions {
 }
 
 impl Definer {
-    /// The word of instruction `index` of the code object with this `key`. `describe` is called when its definition
+    /// The word of instruction `index` of the code object that the two words of `key` tell. `describe` is called when its definition
     /// is not out yet and there is room; it fills the record and says whether it could.
     ///
     /// Hot: one cache line, once the code object is known.
@@ -222,9 +194,14 @@ impl Definer {
     /// # Safety
     /// [`Definitions::map`] was called.
     #[inline]
-    pub(crate) unsafe fn word(&mut self, key: u64, index: u32, describe: impl FnOnce(&mut Record) -> bool) -> u64 {
+    pub(crate) unsafe fn word(
+        &mut self,
+        key: (u64, u64),
+        index: u32,
+        describe: impl FnOnce(&mut Record) -> bool,
+    ) -> u64 {
         // A stale table after a turn must not take a key of this generation for one of its own.
-        let key = mix(key ^ (u64::from(self.generation) << 56));
+        let key = mix(key.0, key.1 ^ (u64::from(self.generation) << 24));
         let mut slot = (key >> 48) as usize;
         let key = (key | 2) & !DEFINED;
         for _ in 0..MAX_PROBES {
@@ -232,7 +209,8 @@ impl Definer {
             let entry = unsafe { self.table.add(slot) };
             // SAFETY: map() made the table, and it is never unmapped.
             let entry = unsafe { &*entry };
-            let mut found = entry.load(Ordering::Relaxed);
+            // Acquire pairs with define()'s Release: who reads a sample of a word has its definition in the ring.
+            let mut found = entry.load(Ordering::Acquire);
             if found == 0 {
                 found = match entry.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed) {
                     Ok(_) => {
@@ -276,7 +254,8 @@ impl Definer {
         if describe(&mut record) {
             self.left -= 1;
             self.bytes_left = self.bytes_left.saturating_sub(record.commit());
-            entry.fetch_or(DEFINED, Ordering::Relaxed);
+            // Release pairs with word()'s Acquire, in this handler and in others.
+            entry.fetch_or(DEFINED, Ordering::Release);
         }
     }
 }
@@ -293,11 +272,12 @@ impl Drop for Definer {
 /// The bit of a key that says that the definition is in the ring, or was.
 const DEFINED: u64 = 1;
 
-/// Spreads a key over all bits.
+/// Spreads two words over all bits of one: the halves of their product, as wyhash does it.
 #[inline]
-fn mix(key: u64) -> u64 {
-    let key = (key ^ (key >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (key ^ (key >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+#[expect(clippy::cast_possible_truncation, reason = "halves are meant")]
+fn mix(a: u64, b: u64) -> u64 {
+    let product = u128::from(a ^ 0xA076_1D64_78BD_642F) * u128::from(b ^ 0xE703_7ED1_A0B4_28DB);
+    (product as u64) ^ ((product >> 64) as u64)
 }
 
 /// Empties a table; null is none.
@@ -323,88 +303,4 @@ pub(crate) fn map_zeroed(bytes: usize) -> Result<*mut u8, Error> {
         return Err(Error::new(ErrorKind::System, format!("mapping {bytes} bytes for code objects: {cause}")));
     }
     Ok(memory.cast())
-}
-
-#[derive(Debug)]
-struct Definition {
-    function: Arc<str>,
-    file: Arc<str>,
-    first_line: u32,
-    table: Box<[u8]>,
-}
-
-#[derive(Debug, Default)]
-struct Resolver {
-    /// By generation (its lowest eight bits) and slot.
-    definitions: [HashMap<u32, Definition>; 2],
-    generations: [u32; 2],
-    /// File names repeat.
-    files: HashSet<Arc<str>>,
-}
-
-impl Resolver {
-    fn add(&mut self, record: &crate::definition_ring::Told<'_>) {
-        let half = (record.generation & 1) as usize;
-        if self.generations[half] != record.generation {
-            self.generations[half] = record.generation;
-            self.definitions[half].clear();
-        }
-        let file = record.file();
-        let file = match self.files.get(file.as_str()) {
-            Some(known) => Arc::clone(known),
-            None => {
-                let file: Arc<str> = file.into();
-                self.files.insert(Arc::clone(&file));
-                file
-            }
-        };
-        let definition = Definition {
-            function: record.function().into(),
-            file,
-            first_line: record.first_line,
-            table: record.table.into(),
-        };
-        self.definitions[half].insert(record.slot, definition);
-    }
-
-    /// Drops a generation that no sample names any more.
-    fn forget(&mut self, generation: u32) {
-        let half = (generation & 1) as usize;
-        drop(mem::take(&mut self.definitions[half]));
-        self.files.retain(|file| Arc::strong_count(file) > 1);
-    }
-
-    fn resolve(&self, word: u64, mode: LineMode) -> Option<Frame> {
-        let slot = (word >> 32) & 0xFF_FFFF;
-        let named = |function: &str| Some(Frame { function: function.into(), ..Frame::default() });
-        match slot {
-            NATIVE_THREAD => return named("(native thread)"),
-            NO_PYTHON_FRAME => return named("(no Python frame)"),
-            NO_SLOT => return named("(too many functions)"),
-            UNREADABLE => return named("(unreadable stack)"),
-            _ => {}
-        }
-        let generation = word >> 56;
-        let half = (generation & 1) as usize;
-        if u64::from(self.generations[half] & 0xFF) != generation {
-            return None;
-        }
-        let definition = self.definitions[half].get(&(slot as u32))?;
-        #[expect(clippy::cast_possible_truncation, reason = "the lower 32 bits are the instruction")]
-        let index = word as u32;
-        let line = match mode {
-            // Before the first instruction, and where the compiler made code for no line, it is the `def` line.
-            LineMode::LastInstruction => {
-                line_of(&definition.table, definition.first_line, index).unwrap_or(definition.first_line)
-            }
-            LineMode::First => definition.first_line,
-            LineMode::NoLine => 0,
-        };
-        Some(Frame {
-            function: Arc::clone(&definition.function),
-            file: Arc::clone(&definition.file),
-            line,
-            first_line: if mode == LineMode::NoLine { 0 } else { definition.first_line },
-        })
-    }
 }

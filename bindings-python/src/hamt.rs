@@ -16,12 +16,15 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::layout::{CONTEXT_VARS, HAMT_ROOT, OB_SIZE, OB_TYPE, VAR_HASH};
+use crate::memory::{Memory, Probed};
 
 /// Any object of the interpreter, as an address.
 pub(crate) type Object = *const u8;
 
 /// More levels than a 32-bit hash can have.
 const MAX_DEPTH: usize = 8;
+/// More keys than ever collide.
+const MAX_COLLISIONS: usize = 4_096;
 
 /// `PyHamtNode_Bitmap`: which of 32 places are taken, then key and value of each; a null key means a subtree.
 const BITMAP: usize = 24;
@@ -45,16 +48,6 @@ pub(crate) struct Key {
     hash: u32,
 }
 
-/// Reads a pointer inside an object.
-///
-/// # Safety
-/// `object + offset` must be mapped and aligned to 8.
-#[inline]
-pub(crate) unsafe fn pointer_at(object: Object, offset: usize) -> Object {
-    // SAFETY: the caller's promise.
-    unsafe { ptr::read(object.wrapping_add(offset).cast::<Object>()) }
-}
-
 impl Key {
     /// The key of `variable`.
     ///
@@ -74,7 +67,10 @@ impl NodeTypes {
     pub(crate) fn learn(py: Python<'_>) -> PyResult<Option<Self>> {
         let bitmap = root_type_of_context_with(py, 1)?;
         let array = root_type_of_context_with(py, 64)?;
-        Ok((!bitmap.is_null() && !array.is_null() && bitmap != array).then_some(Self { bitmap, array }))
+        Ok(match (bitmap, array) {
+            (Some(bitmap), Some(array)) if bitmap != array => Some(Self { bitmap, array }),
+            _ => None,
+        })
     }
 
     /// The value of `key` in the context at `context`, null if it has none.
@@ -82,83 +78,85 @@ impl NodeTypes {
     /// Hot: 4 to 9 ns.
     ///
     /// # Safety
-    /// `context` must be null or a live `PyContext` that no other thread runs in.
+    /// `context` must be null or a live `PyContext` that no other thread runs in, or M [`Probed`].
     #[inline]
-    pub(crate) unsafe fn find(self, context: Object, key: Key) -> Object {
+    pub(crate) unsafe fn find<M: Memory>(self, context: Object, key: Key) -> Object {
         if context.is_null() {
             return ptr::null();
         }
         // SAFETY: a live context has its HAMT there.
-        let hamt = unsafe { pointer_at(context, CONTEXT_VARS) };
+        let Some(hamt) = (unsafe { M::pointer(context, CONTEXT_VARS) }) else {
+            return ptr::null();
+        };
         if hamt.is_null() {
             return ptr::null();
         }
         // SAFETY: and that has its root there.
-        let root = unsafe { pointer_at(hamt, HAMT_ROOT) };
+        let root = unsafe { M::pointer(hamt, HAMT_ROOT) };
         // SAFETY: nodes of a live HAMT are alive.
-        unsafe { self.find_below(root, key) }
+        root.and_then(|root| unsafe { self.find_below::<M>(root, key) }).unwrap_or(ptr::null())
     }
 
+    /// The value; `None` without one, and where a load failed.
+    ///
     /// # Safety
-    /// `node` must be null or a HAMT node whose tree is alive.
+    /// `node` must be null or a HAMT node whose tree is alive, or M [`Probed`].
     #[inline]
-    unsafe fn find_below(self, mut node: Object, key: Key) -> Object {
+    unsafe fn find_below<M: Memory>(self, mut node: Object, key: Key) -> Option<Object> {
         let mut bits = key.hash;
         for _ in 0..MAX_DEPTH {
             if node.is_null() {
-                return ptr::null();
+                return None;
             }
             // SAFETY: a node is an object.
-            let kind = unsafe { pointer_at(node, OB_TYPE) };
+            let kind = unsafe { M::pointer(node, OB_TYPE) }?;
             let place = bits & 31;
             if kind == self.bitmap {
                 // SAFETY: a bitmap node has its bitmap there.
-                let taken = unsafe { ptr::read(node.wrapping_add(BITMAP).cast::<u32>()) };
+                let taken = unsafe { M::half(node, BITMAP) }?;
                 let bit = 1_u32 << place;
                 if taken & bit == 0 {
-                    return ptr::null();
+                    return None;
                 }
                 let slot = BITMAP_SLOTS + 16 * (taken & (bit - 1)).count_ones() as usize;
                 // SAFETY: there is a pair for each bit set, and `bit` is.
-                let found = unsafe { pointer_at(node, slot) };
-                // SAFETY: as above.
-                let value = unsafe { pointer_at(node, slot + 8) };
-                if !found.is_null() {
-                    return if found == key.variable { value } else { ptr::null() };
+                let [found, value] = unsafe { M::words(node, [slot, slot + 8]) }?;
+                if found != 0 {
+                    return (found as Object == key.variable).then_some(value as Object);
                 }
-                node = value;
+                node = value as Object;
             } else if kind == self.array {
                 // SAFETY: an array node has 32 pointers and `place` is below 32.
-                node = unsafe { pointer_at(node, ARRAY_SLOTS + 8 * place as usize) };
+                node = unsafe { M::pointer(node, ARRAY_SLOTS + 8 * place as usize) }?;
             } else {
                 // SAFETY: there are three kinds of nodes.
-                return unsafe { find_in_collision(node, key) };
+                return unsafe { find_in_collision::<M>(node, key) };
             }
             bits >>= 5;
         }
-        ptr::null()
+        None
     }
 }
 
 /// # Safety
-/// `node` must be a live collision node.
+/// `node` must be a live collision node, or M [`Probed`].
 #[cold]
-unsafe fn find_in_collision(node: Object, key: Key) -> Object {
+unsafe fn find_in_collision<M: Memory>(node: Object, key: Key) -> Option<Object> {
     // SAFETY: it is an object with a length, of keys and values together.
-    let length = unsafe { pointer_at(node, OB_SIZE) } as usize;
+    let length = unsafe { M::pointer(node, OB_SIZE) }?.addr().min(2 * MAX_COLLISIONS);
     for pair in 0..length / 2 {
         let slot = COLLISION_SLOTS + 16 * pair;
         // SAFETY: `pair` is within the length.
-        if unsafe { pointer_at(node, slot) } == key.variable {
-            // SAFETY: as above.
-            return unsafe { pointer_at(node, slot + 8) };
+        let [found, value] = unsafe { M::words(node, [slot, slot + 8]) }?;
+        if found as Object == key.variable {
+            return Some(value as Object);
         }
     }
-    ptr::null()
+    None
 }
 
-/// The type of the root node of a context that has `variables` variables, null if the layout is not as known.
-fn root_type_of_context_with(py: Python<'_>, variables: usize) -> PyResult<Object> {
+/// The type of the root node of a context that has `variables` variables, `None` if the layout is not as known.
+fn root_type_of_context_with(py: Python<'_>, variables: usize) -> PyResult<Option<Object>> {
     let module = py.import("contextvars")?;
     let context = module.call_method0("Context")?;
     let run = context.getattr("run")?;
@@ -170,23 +168,18 @@ fn root_type_of_context_with(py: Python<'_>, variables: usize) -> PyResult<Objec
         keep.set_item(number, variable)?;
     }
     let context: Object = context.as_ptr().cast::<c_void>().cast();
-    // SAFETY: a PyContext, alive, has its HAMT there: of_this_interpreter() has checked the version.
-    let hamt = unsafe { pointer_at(context, CONTEXT_VARS) };
-    if hamt.is_null() {
-        return Ok(ptr::null());
+    let mut object = Some(context);
+    for offset in [CONTEXT_VARS, HAMT_ROOT, OB_TYPE] {
+        // SAFETY: the GIL is held, and what this context owns is not unmapped.
+        object = object.and_then(|object| unsafe { Probed::pointer(object, offset) });
     }
-    // SAFETY: as above.
-    let root = unsafe { pointer_at(hamt, HAMT_ROOT) };
-    if root.is_null() {
-        return Ok(ptr::null());
-    }
-    // SAFETY: as above.
-    Ok(unsafe { pointer_at(root, OB_TYPE) })
+    Ok(object)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Plain;
 
     /// Words laid out as objects: [refcount, type, …].
     fn address(words: &[u64]) -> Object {
@@ -213,7 +206,7 @@ mod tests {
         array[2 + 5] = address(&bitmap) as u64;
         let find = |key| {
             // SAFETY: the nodes above are laid out as CPython's.
-            unsafe { types().find_below(address(&array), key) as u64 }
+            unsafe { types().find_below::<Plain>(address(&array), key) }.map_or(0, |value| value as u64)
         };
         assert_eq!(find(key(0xB0, hash)), 0xB1);
         assert_eq!(find(key(0xA0, hash)), 0xA1);

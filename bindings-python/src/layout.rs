@@ -1,12 +1,13 @@
 //! Where CPython keeps what the signal handler reads: one table of offsets a minor version.
 //!
 //! The wheel is built once, against the stable ABI, which says nothing of frames, code objects and HAMTs; their
-//! layout is fixed within a minor version (extension modules compiled for 3.12.0 must run on 3.12.9). The table is
+//! layout is fixed within a minor version (extension modules compiled for 3.12.0 must run on 3.12.9). The tables are
 //! for 64-bit builds with the GIL, where x86-64 and aarch64 agree. Whether the interpreter really is one of these is
-//! asked before the first start, first by its version and build flags, then by the sizes of its types, and at last by walking a
-//! known stack ([`selftest`](crate::selftest)).
+//! asked before the first start, first by its version and build flags, then by the sizes of its types, and at last by
+//! walking a known stack ([`selftest`](crate::selftest)).
 
 use pyo3::prelude::*;
+use pyo3::types::PySlice;
 
 /// Offsets in bytes. Fields are named as in CPython's sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,45 +29,70 @@ pub(crate) enum Entry {
     /// 3.11 and 3.12: `PyThreadState.cframe` names a struct on the C stack, whose frame is for an instant not yet
     /// written. See [`unwind`](crate::unwind).
     CFrame { tstate_cframe: usize, current_frame: usize, previous: usize },
-    /// 3.13: `PyThreadState.current_frame`.
-    Frame { tstate_current_frame: usize },
+    /// 3.10: `PyThreadState.frame`; 3.13 and later: `PyThreadState.current_frame`.
+    Frame { tstate_frame: usize },
 }
 
-/// `_PyInterpreterFrame`.
+/// `_PyInterpreterFrame`, in 3.10 `PyFrameObject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FrameLayout {
-    /// `f_code`, from 3.13 `f_executable`.
+    /// `f_code`, from 3.13 `f_executable`, whose lowest bits are a tag from 3.14.
     pub(crate) code: usize,
+    /// `previous`, in 3.10 `f_back`.
     pub(crate) previous: usize,
-    /// `prev_instr` (the unit before the next one), from 3.13 `instr_ptr` (the current one).
+    /// `prev_instr` (the unit before the next one), from 3.13 `instr_ptr` (the current one), in 3.10 `f_lasti`.
     pub(crate) instr: usize,
-    /// The aligned word with the byte that tells the first frame of an interpreter loop: `is_entry` in 3.11, `owner` in
-    /// 3.12.
-    pub(crate) entry_word: usize,
-    /// How far right the byte is in it.
-    pub(crate) entry_shift: u32,
-    /// Its value there.
-    pub(crate) entry_value: u8,
+    /// Whether that is the number of the instruction, in 32 bits, and not its address.
+    pub(crate) instr_is_number: bool,
+    /// The byte that tells the first frame of an interpreter loop: `is_entry` in 3.11, later `owner`.
+    pub(crate) owner: usize,
+    /// From which value on it does. A byte has no 256: in 3.10 no frame is told.
+    pub(crate) entry_from: u16,
     /// Whether such a frame is a shim without code of the program.
     pub(crate) entry_is_shim: bool,
+}
+
+impl FrameLayout {
+    /// The aligned word that [`owner`](Self::owner) is in.
+    #[inline]
+    pub(crate) fn owner_word(&self) -> usize {
+        self.owner & !7
+    }
+
+    /// Whether a frame is the first of an interpreter loop, by that word.
+    #[inline]
+    pub(crate) fn is_entry(&self, word: u64) -> bool {
+        (word >> (8 * (self.owner & 7))) & 0xFF >= u64::from(self.entry_from)
+    }
 }
 
 /// `PyCodeObject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CodeLayout {
     pub(crate) flags: usize,
-    /// Flags of code that is the interpreter's own and no function: 3.13 leaves a frame of it below each specialised
-    /// `__init__`, which `sys._getframe` omits too.
+    /// Flags of code that is the interpreter's own and no function: from 3.13 on it leaves a frame of such code below
+    /// each specialised `__init__`, which `sys._getframe` omits too.
     pub(crate) internal: u32,
     pub(crate) firstlineno: usize,
     pub(crate) filename: usize,
     pub(crate) name: usize,
+    /// `co_qualname`. 3.10 has only the name.
     pub(crate) qualname: usize,
     pub(crate) linetable: usize,
-    /// `co_code_adaptive`: the first instruction.
-    pub(crate) instructions: usize,
-    /// `co_version`, unique a code object until 2³² were made, then 0. Not in 3.11.
+    pub(crate) lines: LineTable,
+    /// The size of the struct. From 3.11 the instructions follow it (`co_code_adaptive`).
+    pub(crate) size: usize,
+    /// `co_version`, unique a code object of an interpreter until 2³² were made, then 0. Not before 3.12.
     pub(crate) version: Option<usize>,
+}
+
+/// How `co_linetable` is written, see [`lines`](crate::lines).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LineTable {
+    /// 3.10.
+    Pep626,
+    /// 3.11 and later.
+    Pep657,
 }
 
 /// `ob_type` of every object and `ob_size` of those with a length.
@@ -74,6 +100,8 @@ pub(crate) const OB_TYPE: usize = 8;
 pub(crate) const OB_SIZE: usize = 16;
 /// First byte of a `bytes` object.
 pub(crate) const BYTES_DATA: usize = 32;
+/// `PyThreadState.interp`.
+pub(crate) const TSTATE_INTERP: usize = 16;
 /// `PyASCIIObject`: length, cached hash (-1 = none yet) and state bits.
 pub(crate) const STR_LENGTH: usize = 16;
 pub(crate) const STR_HASH: usize = 24;
@@ -83,10 +111,39 @@ pub(crate) const CONTEXT_VARS: usize = 24;
 pub(crate) const HAMT_ROOT: usize = 16;
 pub(crate) const VAR_HASH: usize = 56;
 
-/// `FRAME_OWNED_BY_CSTACK`.
-const OWNED_BY_CSTACK: u8 = 3;
+/// `owner` from which on a frame is the interpreter's own: `FRAME_OWNED_BY_CSTACK`, from 3.14
+/// `FRAME_OWNED_BY_INTERPRETER`.
+const OWNED_BY_INTERPRETER: u16 = 3;
 /// `CO_NO_MONITORING_EVENTS`.
 const NO_MONITORING_EVENTS: u32 = 0x0200_0000;
+
+static V3_10: Layout = Layout {
+    entry: Entry::Frame { tstate_frame: 24 },
+    tstate_context: 240,
+    frame: FrameLayout {
+        code: 32,
+        previous: 24,
+        instr: 96,
+        instr_is_number: true,
+        owner: 96,
+        entry_from: 256,
+        entry_is_shim: false,
+    },
+    code: CodeLayout {
+        flags: 36,
+        internal: 0,
+        firstlineno: 40,
+        filename: 104,
+        name: 112,
+        qualname: 112,
+        linetable: 120,
+        lines: LineTable::Pep626,
+        size: 176,
+        version: None,
+    },
+    ascii_data: 48,
+    compact_data: 72,
+};
 
 static V3_11: Layout = Layout {
     entry: Entry::CFrame { tstate_cframe: 56, current_frame: 8, previous: 16 },
@@ -95,9 +152,9 @@ static V3_11: Layout = Layout {
         code: 32,
         previous: 48,
         instr: 56,
-        entry_word: 64, // is_entry at 68
-        entry_shift: 32,
-        entry_value: 1,
+        instr_is_number: false,
+        owner: 68, // is_entry
+        entry_from: 1,
         entry_is_shim: false,
     },
     code: CodeLayout {
@@ -108,11 +165,11 @@ static V3_11: Layout = Layout {
         name: 120,
         qualname: 128,
         linetable: 136,
-        instructions: 184,
+        lines: LineTable::Pep657,
+        size: 184,
         version: None,
     },
-    ascii_data: 48,
-    compact_data: 72,
+    ..V3_10
 };
 
 static V3_12: Layout = Layout {
@@ -122,21 +179,30 @@ static V3_12: Layout = Layout {
         code: 0,
         previous: 8,
         instr: 56,
-        entry_word: 64, // owner at 70
-        entry_shift: 48,
-        entry_value: OWNED_BY_CSTACK,
+        instr_is_number: false,
+        owner: 70,
+        entry_from: OWNED_BY_INTERPRETER,
         entry_is_shim: true,
     },
-    code: CodeLayout { firstlineno: 68, instructions: 192, version: Some(92), ..V3_11.code },
+    code: CodeLayout { firstlineno: 68, size: 192, version: Some(92), ..V3_11.code },
     ascii_data: 40,
     compact_data: 56,
 };
 
 static V3_13: Layout = Layout {
-    entry: Entry::Frame { tstate_current_frame: 72 },
-    code: CodeLayout { internal: NO_MONITORING_EVENTS, instructions: 200, ..V3_12.code },
+    entry: Entry::Frame { tstate_frame: 72 },
+    code: CodeLayout { internal: NO_MONITORING_EVENTS, size: 200, ..V3_12.code },
     ..V3_12
 };
+
+static V3_14: Layout =
+    Layout { frame: FrameLayout { owner: 74, ..V3_13.frame }, code: CodeLayout { size: 208, ..V3_13.code }, ..V3_13 };
+
+static V3_15: Layout = Layout { tstate_context: 232, ..V3_14 };
+
+/// The tables there are.
+pub(crate) static LAYOUTS: [((u8, u8), &Layout); 6] =
+    [((3, 10), &V3_10), ((3, 11), &V3_11), ((3, 12), &V3_12), ((3, 13), &V3_13), ((3, 14), &V3_14), ((3, 15), &V3_15)];
 
 /// The layout of the interpreter that runs us, or why there is none.
 ///
@@ -160,14 +226,12 @@ pub(crate) fn of_this_interpreter(py: Python<'_>) -> PyResult<Result<&'static La
     if cfg!(not(all(target_os = "linux", target_pointer_width = "64"))) {
         return Ok(Err("profiles need 64-bit Linux".to_owned()));
     }
-    let layout = match (py.version_info().major, py.version_info().minor) {
-        (3, 11) => &V3_11,
-        (3, 12) => &V3_12,
-        (3, 13) => &V3_13,
-        _ => return Ok(Err(format!("CPython {version} is not among 3.11, 3.12 and 3.13"))),
+    let minor: (u8, u8) = sys.getattr("version_info")?.get_item(PySlice::new(py, 0, 2, 1))?.extract()?;
+    let Some((_, layout)) = LAYOUTS.iter().find(|(known, _)| *known == minor) else {
+        return Ok(Err(format!("CPython {version} is not among 3.10 to 3.15")));
     };
     for (module, class, size) in [
-        ("types", "CodeType", layout.code.instructions),
+        ("types", "CodeType", layout.code.size),
         ("builtins", "str", layout.compact_data + 8),
         ("builtins", "bytes", BYTES_DATA + 1),
         ("contextvars", "ContextVar", VAR_HASH + 8),

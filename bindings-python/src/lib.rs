@@ -4,6 +4,8 @@
 //! in the signal handler is [`unwind`] and what it uses: [`layout`], [`memory`], [`registers`], [`hamt`], [`definitions`] and
 //! [`definition_ring`]. [`lines`] reads what came out of it. [`span`], [`tags`] and [`context_var`] run in the program's own calls; [`profiler`] and [`selftest`] when it starts and stops.
 
+mod cframe;
+mod code_object;
 mod context_var;
 mod definition_ring;
 mod definitions;
@@ -14,6 +16,7 @@ mod lines;
 mod memory;
 mod profiler;
 mod registers;
+mod resolver;
 mod selftest;
 mod span;
 mod tags;

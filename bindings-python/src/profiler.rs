@@ -10,8 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use spanprof_core::{Config, ErrorKind, Level, Profiler, Secret, Stats, Tally};
 
-use crate::definitions::{DEFINITIONS, LineMode};
+use crate::definitions::DEFINITIONS;
 use crate::errors::{guard, to_python};
+use crate::resolver::LineMode;
 use crate::{selftest, tags};
 
 /// How long a stop may take, all in all.

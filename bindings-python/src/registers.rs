@@ -5,7 +5,7 @@ use libc::ucontext_t;
 /// General registers, and halves of vector registers, in which compilers build pairs of words.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const WORDS: usize = 16 + 2 * 16;
-/// General registers.
+/// General registers. Pairs of words are stored from two of them; no vector is needed.
 #[cfg(target_arch = "aarch64")]
 pub(crate) const WORDS: usize = 31;
 

@@ -1,45 +1,59 @@
 //! Whether this interpreter is what the tables say: asked once, before the first start, by looking.
 //!
-//! A known nest of functions is walked and compared with what Python says of its frames, names and lines; a known span
-//! is looked up among 1, 20 and 100 variables. If anything differs, nothing is sampled: no profile is better than a
-//! wrong one, and a wrong offset is a crash.
+//! The fields of a code object are compared with its attributes; a known nest of functions is walked and compared with
+//! what Python says of its frames, names and lines; a known span is looked up among 1, 20 and 100 variables, and as the
+//! current one. If anything differs, nothing is sampled: no profile is better than a wrong one, and a wrong offset is a
+//! crash. Until then every load asks the kernel first ([`Probed`]), so that a wrong offset is none here.
 
+use pyo3::ffi::PyInterpreterState_Get;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule};
-use spanprof_core::{Frame, FrameWriter};
+use spanprof_core::{Frame, FrameWriter, SpanRecord};
 
 use crate::context_var::ContextVar;
 use crate::definitions::DEFINITIONS;
 use crate::hamt::{Key, NodeTypes, Object};
-use crate::layout::{self, Entry};
+use crate::layout::{self, Entry, Layout, TSTATE_INTERP};
+use crate::memory::{Memory, Plain, Probed};
 use crate::span::{self, SpanHandle};
 use crate::tags::{self, TagSet};
 use crate::unwind::{CPYTHON, CPython, Published, thread_state};
 
-/// The nest: a method, a closure, a generator and a class body, over several lines.
+/// The nest: a method, a closure, a generator, a name that is not ASCII, and an `__init__` that is called so often that
+/// the interpreter specialises the call, over several lines.
 const NEST: &std::ffi::CStr = cr#"
 def describe(frame):
     frames = []
     while frame is not None:
         code = frame.f_code
-        frames.append((code.co_qualname, code.co_filename, frame.f_lineno, code.co_firstlineno))
+        name = getattr(code, "co_qualname", code.co_name)
+        frames.append((name, code.co_filename, frame.f_lineno, code.co_firstlineno))
         frame = frame.f_back
     return frames
 
 def nest(walk, getframe):
+    found = []
     class Outer:
+        def __init__(self, look):
+            if look:
+                self.result
         def method(self):
             def inner():
-                return (walk(),
-                        describe(getframe()))
+                found.append((walk(),
+                              describe(getframe())))
             return [
                 inner()
                 for _ in (1,)
             ]
         result = property(method)
-    def generator():
-        yield Outer().result
-    return next(generator())[0]
+    def größe():
+        for look in (False,) * 100 + (True,):
+            Outer(
+                look
+            )
+        yield
+    next(größe())
+    return found[0]
 "#;
 
 /// The interpreter as the sampler sees it, or a sentence that says why it cannot be sampled. Asked once.
@@ -51,17 +65,17 @@ pub(crate) fn runtime(py: Python<'_>) -> PyResult<Result<&'static CPython, Strin
     if let Some(known) = CPYTHON.get() {
         return Ok(Ok(known));
     }
-    match examine(py)? {
+    let examined = match layout::of_this_interpreter(py)? {
+        Ok(layout) => examine(py, layout)?,
+        Err(why) => Err(why),
+    };
+    match examined {
         Ok(runtime) => Ok(Ok(CPYTHON.get_or_init(|| runtime))),
         Err(why) => Ok(Err(REFUSED.get_or_init(py, || why).clone())),
     }
 }
 
-fn examine(py: Python<'_>) -> PyResult<Result<CPython, String>> {
-    let layout = match layout::of_this_interpreter(py)? {
-        Ok(layout) => layout,
-        Err(why) => return Ok(Err(why)),
-    };
+fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, String>> {
     let differs = |what: &str| {
         let version = Python::version_str().split_whitespace().next().unwrap_or_default();
         Ok(Err(format!("CPython {version} differs from what is known of it: {what}")))
@@ -78,6 +92,8 @@ fn examine(py: Python<'_>) -> PyResult<Result<CPython, String>> {
     let runtime = CPython {
         layout,
         code_type: py.import("types")?.getattr("CodeType")?.as_ptr().cast_const().cast(),
+        // SAFETY: the GIL is held.
+        main: unsafe { PyInterpreterState_Get() }.cast_const().cast(),
         nodes,
         span: Published {
             key: key_of(py, span::variable(py)?),
@@ -90,23 +106,33 @@ fn examine(py: Python<'_>) -> PyResult<Result<CPython, String>> {
             offset: offset(set.as_ptr().cast_const().cast(), (&raw const set.get().id).cast()),
         },
     };
+    // SAFETY: the GIL is held, so nobody unmaps what this thread uses.
+    if unsafe { Probed::pointer(thread_state(), TSTATE_INTERP) } != Some(runtime.main) {
+        return differs("a thread does not name its interpreter");
+    }
+    if !finds_spans(py, &runtime)? {
+        return differs("a known span was not found in its context");
+    }
+    let nest = PyModule::from_code(py, NEST, c"<pyroscope self-test>", c"pyroscope._selftest")?.getattr("nest")?;
+    if let Some(field) = differing_field(layout, &nest.getattr("__code__")?)? {
+        return differs(&format!("a function's {field} is elsewhere"));
+    }
+    let Some((walked, expected)) = walk_nest(py, &runtime, &nest)? else {
+        return differs("a whole stack looks torn");
+    };
+    if walked != expected {
+        return differs(&format!("a known stack was read as {walked:?}"));
+    }
     if matches!(layout.entry, Entry::CFrame { .. }) {
         // The walk of these versions reads what may not be mapped. The handlers are chained and answer only for it.
         spanprof_core::enable_safe_load();
-    }
-    if !finds_spans(py, &runtime)? {
-        return differs("a known variable was not found in its context");
-    }
-    let (walked, expected) = walk_nest(py, &runtime)?;
-    if walked != expected {
-        return differs(&format!("a known stack was read as {walked:?}"));
     }
     Ok(Ok(runtime))
 }
 
 /// The variables live as long as the process: see their functions.
 fn key_of(py: Python<'_>, variable: &ContextVar) -> Key {
-    // SAFETY: a ContextVar, held in a static; of_this_interpreter() has checked the layout.
+    // SAFETY: a ContextVar, held in a static; of_this_interpreter() has checked the size of these.
     unsafe { Key::of(variable.as_object().bind(py).as_ptr().cast_const().cast()) }
 }
 
@@ -114,6 +140,7 @@ fn key_of(py: Python<'_>, variable: &ContextVar) -> Key {
 fn finds_spans(py: Python<'_>, runtime: &CPython) -> PyResult<bool> {
     let contextvars = py.import("contextvars")?;
     let variable = span::variable(py)?;
+    let probe = Bound::new(py, Probe::of(runtime))?;
     for (span_id, others) in [(0x51, 0), (0x52, 19), (0x53, 99)] {
         let context = contextvars.call_method0("Context")?;
         let handle = Bound::new(py, SpanHandle::probe(span_id))?;
@@ -125,24 +152,49 @@ fn finds_spans(py: Python<'_>, runtime: &CPython) -> PyResult<bool> {
             run.call1((other.getattr("set")?, number))?;
             keep.append(other)?;
         }
-        // SAFETY: `context` is alive and no thread runs in it.
-        let value = unsafe { runtime.nodes.find(context.as_ptr().cast_const().cast(), runtime.span.key) };
-        if value != handle.as_ptr().cast_const().cast() {
+        if run.call1((probe.getattr("span_id")?,))?.extract::<u64>()? != span_id {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
+/// The first attribute of a code object that is not where the layout says. `co_version` is none.
+fn differing_field(layout: &Layout, code: &Bound<'_, PyAny>) -> PyResult<Option<&'static str>> {
+    let layout = &layout.code;
+    let object: Object = code.as_ptr().cast_const().cast();
+    let qualname = if layout.qualname == layout.name { "co_name" } else { "co_qualname" };
+    for (name, offset) in [
+        ("co_name", layout.name),
+        (qualname, layout.qualname),
+        ("co_filename", layout.filename),
+        ("co_linetable", layout.linetable),
+    ] {
+        let attribute: Object = code.getattr(name)?.as_ptr().cast_const().cast();
+        // SAFETY: the GIL is held, so nobody unmaps the object.
+        if unsafe { Probed::pointer(object, offset) } != Some(attribute) {
+            return Ok(Some(name));
+        }
+    }
+    for (name, offset) in [("co_flags", layout.flags), ("co_firstlineno", layout.firstlineno)] {
+        // SAFETY: as above.
+        if unsafe { Probed::half(object, offset) } != Some(code.getattr(name)?.extract()?) {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
 type Frames = Vec<(String, String, u32, u32)>;
 
-/// Walks the nest: what the sampler sees of it, and what Python says.
-fn walk_nest(py: Python<'_>, runtime: &CPython) -> PyResult<(Frames, Frames)> {
-    let module = PyModule::from_code(py, NEST, c"<pyroscope self-test>", c"pyroscope._selftest")?;
+/// Walks the nest: what the sampler sees of it, and what Python says. `None`: the rules of the walk refuse the stack.
+fn walk_nest(py: Python<'_>, runtime: &CPython, nest: &Bound<'_, PyAny>) -> PyResult<Option<(Frames, Frames)>> {
     let getframe = py.import("sys")?.getattr("_getframe")?;
-    let walk = Walk { frames: std::ptr::from_ref(runtime).addr() };
-    let (walked, mut expected): (Frames, Frames) =
-        module.getattr("nest")?.call1((Bound::new(py, walk)?, getframe))?.extract()?;
+    let walk = Bound::new(py, Probe::of(runtime))?.getattr("walk")?;
+    let (walked, mut expected): (Option<Frames>, Frames) = nest.call1((walk, getframe))?.extract()?;
+    let Some(mut walked) = walked else {
+        return Ok(None);
+    };
     // Who called us is as it is; the nest is what is known.
     let known = expected.iter().position(|(name, ..)| name == "nest").map_or(0, |at| at + 1);
     expected.truncate(known);
@@ -150,83 +202,111 @@ fn walk_nest(py: Python<'_>, runtime: &CPython) -> PyResult<(Frames, Frames)> {
     if let Some((_, _, line, _)) = expected.first_mut() {
         *line = line.wrapping_sub(1);
     }
-    let walked = walked.into_iter().take(known).collect();
-    Ok((walked, expected))
+    walked.truncate(known);
+    Ok(Some((walked, expected)))
 }
 
-/// A callable that walks the calling thread.
+/// Looks at the calling thread as the handler would, by loads that cannot fault.
 #[pyclass(frozen, module = "pyroscope._native")]
 #[derive(Debug)]
-struct Walk {
-    frames: usize,
+struct Probe {
+    /// The address of a [`CPython`].
+    runtime: usize,
 }
 
-#[pymethods]
-impl Walk {
-    fn __call__(&self) -> Frames {
-        // SAFETY: examine() makes a Walk for its own runtime and is still running.
-        let runtime = unsafe { &*(self.frames as *const CPython) };
-        frames_of(&walk_here(runtime))
+impl Probe {
+    /// `runtime` must outlive the probe.
+    fn of(runtime: &CPython) -> Self {
+        Self { runtime: std::ptr::from_ref(runtime).addr() }
+    }
+
+    fn runtime(&self) -> &CPython {
+        // SAFETY: examine() makes probes for its own runtime and keeps none.
+        unsafe { &*(self.runtime as *const CPython) }
     }
 }
 
-/// The words of the calling thread's stack.
-fn walk_here(runtime: &CPython) -> Vec<u64> {
-    let mut words = [0; spanprof_core::MAX_FRAMES];
-    let mut out = FrameWriter::new(&mut words);
-    // SAFETY: this thread's own state; examine() has mapped the definitions and enabled safe loads where needed.
-    unsafe { runtime.walk_from(thread_state(), std::ptr::null(), &mut out) };
-    let frames = out.frames();
-    words[..frames].to_vec()
+#[pymethods]
+impl Probe {
+    fn walk(&self) -> Option<Frames> {
+        let runtime = self.runtime();
+        if let Entry::CFrame { tstate_cframe, .. } = runtime.layout.entry {
+            // SAFETY: the GIL is held, so nobody unmaps what this thread uses.
+            let cframe = unsafe { Probed::pointer(thread_state(), tstate_cframe) }?;
+            // SAFETY: as above.
+            if !unsafe { runtime.newest_hangs_together::<Probed>(cframe) } {
+                return None;
+            }
+        }
+        let mut words = [0; spanprof_core::MAX_FRAMES];
+        let mut out = FrameWriter::new(&mut words);
+        // SAFETY: this thread's own state; examine() has mapped the definitions.
+        unsafe { runtime.walk_from::<Probed>(thread_state(), std::ptr::null(), &mut out) };
+        let frames = out.frames();
+        Some(frames_of(runtime, &words[..frames]))
+    }
+
+    fn span_id(&self) -> u64 {
+        let runtime = self.runtime();
+        // SAFETY: the GIL is held, so nobody unmaps what this thread uses.
+        let context = unsafe { Probed::pointer(thread_state(), runtime.layout.tstate_context) };
+        // SAFETY: as above.
+        let span = context.map(|context| unsafe { runtime.published::<Probed>(context, runtime.span) });
+        let span = span.unwrap_or(std::ptr::null()).cast::<SpanRecord>();
+        // SAFETY: null, or in an object of our class that the current context keeps alive.
+        unsafe { span.as_ref() }.map_or(0, SpanRecord::span_id)
+    }
 }
 
-fn frames_of(words: &[u64]) -> Frames {
+fn frames_of(runtime: &CPython, words: &[u64]) -> Frames {
     DEFINITIONS.collect();
     let frame = |frame: Option<Frame>| {
         let frame = frame.unwrap_or_default();
         (frame.function.to_string(), frame.file.to_string(), frame.line, frame.first_line)
     };
-    DEFINITIONS.resolve(words).into_iter().map(frame).collect()
+    DEFINITIONS.resolve(words, runtime.layout.code.lines).into_iter().map(frame).collect()
+}
+
+/// The runtime, for the functions below.
+fn known(py: Python<'_>) -> PyResult<&'static CPython> {
+    runtime(py)?.map_err(pyo3::exceptions::PyRuntimeError::new_err)
 }
 
 /// The calling thread's stack as the sampler sees it, leaf first: (function, file, line, first line). For tests.
 /// Frames beyond the first 16 new functions are "" until a later call.
 #[pyfunction]
 pub(crate) fn walk(py: Python<'_>) -> PyResult<Frames> {
-    match runtime(py)? {
-        Ok(runtime) => Ok(frames_of(&walk_here(runtime))),
-        Err(why) => Err(pyo3::exceptions::PyRuntimeError::new_err(why)),
-    }
+    let runtime = known(py)?;
+    let mut words = [0; spanprof_core::MAX_FRAMES];
+    let mut out = FrameWriter::new(&mut words);
+    // SAFETY: this thread's own state; known() has mapped the definitions and enabled safe loads where needed.
+    unsafe { runtime.walk_thread(thread_state(), std::ptr::null(), &mut out) };
+    let frames = out.frames();
+    Ok(frames_of(runtime, &words[..frames]))
 }
 
 /// The span id that a sample of the calling thread would carry now, 0 outside spans. For tests.
 #[pyfunction]
 pub(crate) fn current_span_id(py: Python<'_>) -> PyResult<u64> {
-    let runtime = match runtime(py)? {
-        Ok(runtime) => runtime,
-        Err(why) => return Err(pyo3::exceptions::PyRuntimeError::new_err(why)),
-    };
+    let runtime = known(py)?;
     // SAFETY: this thread's own state.
-    let context = unsafe { runtime.context_of(thread_state()) };
+    let context = unsafe { runtime.context_of::<Plain>(thread_state()) };
     // SAFETY: null, or a record that the current context keeps alive.
-    Ok(unsafe { context.span.as_ref() }.map_or(0, spanprof_core::SpanRecord::span_id))
+    Ok(unsafe { context.span.as_ref() }.map_or(0, SpanRecord::span_id))
 }
 
 /// Nanoseconds that one walk of the calling thread takes, with context and all, over `rounds`. For benchmarks.
 #[pyfunction]
 pub(crate) fn time_walk(py: Python<'_>, rounds: u32) -> PyResult<f64> {
-    let runtime = match runtime(py)? {
-        Ok(runtime) => runtime,
-        Err(why) => return Err(pyo3::exceptions::PyRuntimeError::new_err(why)),
-    };
+    let runtime = known(py)?;
     let mut words = [0; spanprof_core::MAX_FRAMES];
     let started = std::time::Instant::now();
     for _ in 0..rounds {
         let mut out = FrameWriter::new(&mut words);
         // SAFETY: this thread's own state; the definitions are mapped.
-        unsafe { runtime.walk_from(thread_state(), std::ptr::null(), &mut out) };
+        unsafe { runtime.walk_thread(thread_state(), std::ptr::null(), &mut out) };
         // SAFETY: as above.
-        std::hint::black_box(unsafe { runtime.context_of(thread_state()) });
+        std::hint::black_box(unsafe { runtime.context_of::<Plain>(thread_state()) });
         std::hint::black_box(&mut words);
     }
     Ok(started.elapsed().as_secs_f64() * 1e9 / f64::from(rounds.max(1)))
@@ -234,6 +314,6 @@ pub(crate) fn time_walk(py: Python<'_>, rounds: u32) -> PyResult<f64> {
 
 /// The line that an instruction of a code object has, by our decoder: its table, first line and instruction. For tests.
 #[pyfunction]
-pub(crate) fn line_of(table: &[u8], first_line: u32, index: u32) -> Option<u32> {
-    crate::lines::line_of(table, first_line, index)
+pub(crate) fn line_of(py: Python<'_>, table: &[u8], first_line: u32, index: u32) -> PyResult<Option<u32>> {
+    Ok(crate::lines::line_of(known(py)?.layout.code.lines, table, first_line, index))
 }

@@ -8,15 +8,13 @@
 //! Whose memory is read: the handler runs on the thread whose frames these are, so every frame of its own chain is
 //! alive, and each owns its code object. Nothing is counted, as another thread may hold the GIL.
 //!
-//! **3.11 and 3.12** publish a struct on the C stack (`tstate->cframe`) some instructions before they write it; until
-//! then its `current_frame` and its `previous` are what an earlier call left there. Two rules make a walk safe:
-//! 1. a cframe is *sound* if the first frame of the interpreter loop that is reached from its `current_frame` hangs
-//!    below the `current_frame` of the cframe before it. If the newest one is not, the function that is being entered
-//!    is not on the stack yet, and the walk begins at the cframe before it, which is still in a register. If none there
-//!    is sound (a greenlet is just moving stacks), the stack counts as unreadable.
-//! 2. frames, and what code objects point to, are read by guarded loads. If one faults the walk ends there.
+//! 3.11 and 3.12 publish a frame some instructions before it can be read; [`cframe`](crate::cframe) has the rules for
+//! that. The other versions publish frames whole, greenlets' too: plain loads are enough.
 //!
-//! 3.13 publishes frames whole: neither rule is needed.
+//! **Subinterpreters.** In 3.12 and later a thread in a subinterpreter runs a thread state of that interpreter: its
+//! samples have the stack there, and no span, since our variables belong to the main interpreter (this module refuses to
+//! be imported into another). In 3.10 and 3.11 the thread's first state is what is seen: the sample has the stack and the
+//! span of the call into the subinterpreter.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -26,30 +24,22 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libc::ucontext_t;
 use spanprof_core::{Context, Drain, Frame, FrameWriter, Runtime, SpanRecord, TagSetId, ThreadRecord};
 
-use crate::definition_ring::Record;
-use crate::definitions::{DEFINITIONS, NATIVE_THREAD_WORD, NO_PYTHON_FRAME_WORD, UNREADABLE_WORD};
-use crate::hamt::{Key, NodeTypes, Object, pointer_at};
-use crate::layout::{BYTES_DATA, Entry, FrameLayout, Layout, OB_SIZE, OB_TYPE, STR_HASH, STR_LENGTH, STR_STATE};
+use crate::code_object::CodeReader;
+use crate::definitions::DEFINITIONS;
+use crate::hamt::{Key, NodeTypes, Object};
+use crate::layout::{Entry, Layout, OB_TYPE, TSTATE_INTERP};
 use crate::memory::{Guarded, Memory, Plain};
-use crate::registers;
+use crate::resolver::{NATIVE_THREAD_WORD, NO_PYTHON_FRAME_WORD, UNREADABLE_WORD};
 
 unsafe extern "C" {
     /// In the stable ABI since 3.2, though pyo3 does not declare it.
     fn PyGILState_GetThisThreadState() -> *const c_void;
 }
 
-/// Frames looked at to find out whether they hang together.
-const MAX_STEPS: usize = 4_096;
-
 /// Frames looked at for those that are kept: each loop of the interpreter has one of its own.
 const MAX_SEEN: usize = 2 * spanprof_core::MAX_FRAMES;
-/// How far above the newest cframe the one before it may lie: a C stack's usual length.
-const MAX_STACK: usize = 8 << 20;
-
-/// Bits of `PyASCIIObject.state`.
-const KIND_SHIFT: u32 = 2;
-const COMPACT: u32 = 1 << 5;
-const ASCII: u32 = 1 << 6;
+/// The lowest bits of a frame's code are a tag from 3.14, and 0 before: objects are aligned.
+const TAG: u64 = 7;
 
 /// Objects of one of our classes, as the handler finds them in a ContextVar.
 #[derive(Clone, Copy, Debug)]
@@ -66,8 +56,10 @@ pub(crate) struct Published {
 #[derive(Debug)]
 pub(crate) struct CPython {
     pub(crate) layout: &'static Layout,
-    /// The type of code objects.
+    /// The type of code objects, in all interpreters.
     pub(crate) code_type: Object,
+    /// The main interpreter.
+    pub(crate) main: Object,
     pub(crate) nodes: NodeTypes,
     /// The variable of [`SpanHandle`](crate::span::SpanHandle)s.
     pub(crate) span: Published,
@@ -105,20 +97,20 @@ unsafe impl Runtime for CPython {
     #[inline]
     unsafe fn context(&self, _thread: &ThreadRecord, _ucontext: *const ucontext_t) -> Context {
         // SAFETY: called on the sampled thread, whose own thread state this is.
-        unsafe { self.context_of(thread_state()) }
+        unsafe { self.context_of::<Plain>(thread_state()) }
     }
 
     #[inline]
     unsafe fn walk(&self, _thread: &ThreadRecord, ucontext: *const ucontext_t, out: &mut FrameWriter<'_>) {
-        // SAFETY: as above.
-        unsafe { self.walk_from(thread_state(), ucontext, out) };
+        // SAFETY: as above; who starts the profiler mapped the definitions and enabled safe loads.
+        unsafe { self.walk_thread(thread_state(), ucontext, out) };
     }
 
     fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
         // A definition goes out before the sample that needs it, so what is collected now tells every word of samples
         // that were read by now; what was collected before they were read may not.
         DEFINITIONS.collect();
-        DEFINITIONS.resolve(words)
+        DEFINITIONS.resolve(words, self.layout.code.lines)
     }
 
     fn request_drain(&self) -> Drain {
@@ -136,20 +128,20 @@ impl CPython {
     /// # Safety
     /// `tstate` must be null or the calling thread's own thread state.
     #[inline]
-    pub(crate) unsafe fn context_of(&self, tstate: Object) -> Context {
+    pub(crate) unsafe fn context_of<M: Memory>(&self, tstate: Object) -> Context {
         if tstate.is_null() {
             return Context::NONE;
         }
         // SAFETY: it is this thread's, so it is alive.
-        let context = unsafe { pointer_at(tstate, self.layout.tstate_context) };
+        let context = unsafe { M::pointer(tstate, self.layout.tstate_context) }.unwrap_or(ptr::null());
         let mut found = Context::NONE;
         if SPANS_FOLLOWED.load(Ordering::Relaxed) {
             // SAFETY: the context that a thread runs in is alive and no other thread's.
-            found.span = unsafe { self.published(context, self.span) }.cast::<SpanRecord>();
+            found.span = unsafe { self.published::<M>(context, self.span) }.cast::<SpanRecord>();
         }
         if TAGS_USED.load(Ordering::Relaxed) {
             // SAFETY: as above.
-            let tags = unsafe { self.published(context, self.tags) }.cast::<TagSetId>();
+            let tags = unsafe { self.published::<M>(context, self.tags) }.cast::<TagSetId>();
             if !tags.is_null() {
                 // SAFETY: the context keeps the object alive, and its id never changes.
                 found.tags = unsafe { ptr::read(tags) };
@@ -163,15 +155,29 @@ impl CPython {
     /// # Safety
     /// As for [`NodeTypes::find`].
     #[inline]
-    unsafe fn published(&self, context: Object, published: Published) -> Object {
+    pub(crate) unsafe fn published<M: Memory>(&self, context: Object, published: Published) -> Object {
         // SAFETY: the caller's promise.
-        let value = unsafe { self.nodes.find(context, published.key) };
+        let value = unsafe { self.nodes.find::<M>(context, published.key) };
         if value.is_null() {
             return ptr::null();
         }
         // SAFETY: values of a live context are alive.
-        let class = unsafe { pointer_at(value, OB_TYPE) };
-        if class == published.class { value.wrapping_add(published.offset) } else { ptr::null() }
+        let class = unsafe { M::pointer(value, OB_TYPE) };
+        if class == Some(published.class) { value.wrapping_add(published.offset) } else { ptr::null() }
+    }
+
+    /// Pushes the frames of the calling thread, leaf first, by the loads that its version needs.
+    ///
+    /// # Safety
+    /// As for [`walk_from`](Self::walk_from); on 3.11 and 3.12 safe loads must be enabled.
+    #[inline]
+    pub(crate) unsafe fn walk_thread(&self, tstate: Object, ucontext: *const ucontext_t, out: &mut FrameWriter<'_>) {
+        match self.layout.entry {
+            // SAFETY: the caller's promise; the thread state is alive, and its chain of frames whole at any instant.
+            Entry::Frame { .. } => unsafe { self.walk_from::<Plain>(tstate, ucontext, out) },
+            // SAFETY: the caller's promise.
+            Entry::CFrame { .. } => unsafe { self.walk_from::<Guarded>(tstate, ucontext, out) },
+        }
     }
 
     /// Pushes the frames of the calling thread, leaf first.
@@ -180,31 +186,35 @@ impl CPython {
     ///
     /// # Safety
     /// `tstate` must be null or the calling thread's own thread state, `ucontext` null or what the running handler got;
-    /// the definitions' memory must be mapped, and on 3.11 and 3.12 safe loads enabled.
+    /// the definitions' memory must be mapped, and M able to read what this version publishes.
     #[inline]
-    pub(crate) unsafe fn walk_from(&self, tstate: Object, ucontext: *const ucontext_t, out: &mut FrameWriter<'_>) {
+    pub(crate) unsafe fn walk_from<M: Memory>(
+        &self,
+        tstate: Object,
+        ucontext: *const ucontext_t,
+        out: &mut FrameWriter<'_>,
+    ) {
         if tstate.is_null() {
             out.push(NATIVE_THREAD_WORD);
             return;
         }
-        match self.layout.entry {
-            Entry::Frame { tstate_current_frame } => {
-                // SAFETY: the thread state is alive, and in 3.13 its chain of frames is whole at any instant.
-                let frame = unsafe { pointer_at(tstate, tstate_current_frame) };
-                // SAFETY: as above.
-                unsafe { self.push_frames::<Plain>(frame, out) };
-            }
+        // SAFETY: the thread state is alive.
+        let interpreter = unsafe { M::pointer(tstate, TSTATE_INTERP) };
+        let first = match self.layout.entry {
+            // SAFETY: as above.
+            Entry::Frame { tstate_frame } => unsafe { M::pointer(tstate, tstate_frame) },
             Entry::CFrame { tstate_cframe, .. } => {
-                // SAFETY: the thread state is alive and names a cframe on this thread's stack.
-                let cframe = unsafe { pointer_at(tstate, tstate_cframe) };
-                // SAFETY: the caller enabled safe loads.
-                match unsafe { self.first_frame(cframe, ucontext) } {
-                    // SAFETY: as above.
-                    Some(frame) => unsafe { self.push_frames::<Guarded>(frame, out) },
-                    None => {
-                        out.push(UNREADABLE_WORD);
-                    }
-                }
+                // SAFETY: as above.
+                let cframe = unsafe { M::pointer(tstate, tstate_cframe) };
+                // SAFETY: it is on this thread's stack, and M can read what it names.
+                cframe.and_then(|cframe| unsafe { self.first_frame::<M>(cframe, ucontext) })
+            }
+        };
+        match first {
+            // SAFETY: frames of the thread's own chain are alive, and M can read what is not of it.
+            Some(frame) => unsafe { self.push_frames::<M>(frame, interpreter == Some(self.main), out) },
+            None => {
+                out.push(UNREADABLE_WORD);
             }
         }
         if out.frames() == 0 {
@@ -212,184 +222,31 @@ impl CPython {
         }
     }
 
-    /// The frame at which a walk may begin: rule 1 above. `None`: the stack cannot be read.
-    ///
     /// # Safety
-    /// Safe loads must be enabled; `ucontext` as for [`walk_from`](Self::walk_from).
-    unsafe fn first_frame(&self, newest: Object, ucontext: *const ucontext_t) -> Option<Object> {
-        let mut steps = MAX_STEPS;
-        // SAFETY: guarded.
-        let (current, previous) = unsafe { self.cframe(newest) }?;
-        // The thread state's own has none before it, and then nothing runs.
-        // SAFETY: guarded.
-        if previous.is_null() || unsafe { self.is_sound(newest, current, previous, &mut steps) } {
-            return Some(current);
-        }
-        // Nothing is true of the newest one yet, but the interpreter holds the one before it in a register to write it.
-        // SAFETY: guarded, and the caller's promise.
-        let before = unsafe { self.cframe_in_registers(newest, ucontext, &mut steps) };
-        // A greenlet that is being left has its frames linked past those of the interpreter loops, up to the end.
-        // SAFETY: guarded.
-        before.or_else(|| unsafe { self.ends(current, &mut steps) }.then_some(current))
-    }
-
-    /// The frame of the sound cframe next above `newest` that a register of the interrupted thread names.
-    ///
-    /// # Safety
-    /// As for [`first_frame`](Self::first_frame).
-    #[cold]
-    unsafe fn cframe_in_registers(
-        &self,
-        newest: Object,
-        ucontext: *const ucontext_t,
-        steps: &mut usize,
-    ) -> Option<Object> {
-        if ucontext.is_null() {
-            return None;
-        }
-        // SAFETY: the caller's promise.
-        let registers = unsafe { registers::words(ucontext) };
-        let mut nearest = MAX_STACK;
-        let mut frame = None;
-        for word in registers {
-            let cframe = word as Object;
-            let distance = cframe.addr().wrapping_sub(newest.addr());
-            if distance == 0 || distance >= nearest || word % 8 != 0 {
-                continue;
-            }
-            // SAFETY: guarded.
-            let Some((current, previous)) = (unsafe { self.cframe(cframe) }) else {
-                continue;
-            };
-            // SAFETY: guarded.
-            if !previous.is_null() && unsafe { self.is_sound(cframe, current, previous, steps) } {
-                (nearest, frame) = (distance, Some(current));
-            }
-        }
-        frame
-    }
-
-    /// Whether a cframe is what it seems, going by the one before it.
-    ///
-    /// cframes lie on the stack, older ones above newer ones, up to the one in the thread state, which has none before
-    /// it. Where a greenlet begins or ends it stands on a copy of its maker's cframe, below the thread state's own.
-    ///
-    /// # Safety
-    /// Safe loads must be enabled; the addresses may be any.
+    /// The chain from `frame` must be the calling thread's own, or M able to read what is not.
     #[inline]
-    unsafe fn is_sound(&self, cframe: Object, current: Object, previous: Object, steps: &mut usize) -> bool {
-        // SAFETY: guarded.
-        let Some((below, next)) = (unsafe { self.cframe(previous) }) else {
-            return false;
-        };
-        if !next.is_null() && previous <= cframe {
-            return false;
-        }
-        // SAFETY: guarded.
-        let hangs = unsafe { self.hangs_below(current, below, steps) };
-        // SAFETY: guarded.
-        hangs || (next.is_null() && unsafe { self.ends(current, steps) })
-    }
-
-    /// Whether the chain from `frame` has an end.
-    ///
-    /// # Safety
-    /// Safe loads must be enabled; `frame` may be any address.
-    unsafe fn ends(&self, mut frame: Object, steps: &mut usize) -> bool {
-        while *steps > 0 && !frame.is_null() {
-            *steps -= 1;
-            // SAFETY: guarded.
-            match unsafe { self.behind(frame) } {
-                Some((previous, _)) => frame = previous,
-                None => return false,
-            }
-        }
-        frame.is_null()
-    }
-
-    /// `current_frame` and `previous` of a cframe.
-    ///
-    /// # Safety
-    /// Safe loads must be enabled.
-    #[inline]
-    unsafe fn cframe(&self, cframe: Object) -> Option<(Object, Object)> {
-        let Entry::CFrame { current_frame, previous, .. } = self.layout.entry else {
-            return None;
-        };
-        // SAFETY: guarded.
-        let [current, previous] = unsafe { Guarded::words(cframe, [current_frame, previous]) }?;
-        Some((current as Object, previous as Object))
-    }
-
-    /// Whether the interpreter loop that `frame` belongs to was entered from `below`.
-    ///
-    /// # Safety
-    /// Safe loads must be enabled; `frame` may be any address.
-    unsafe fn hangs_below(&self, mut frame: Object, below: Object, steps: &mut usize) -> bool {
-        while *steps > 0 {
-            *steps -= 1;
-            // SAFETY: guarded.
-            let Some((previous, entry)) = (unsafe { self.behind(frame) }) else {
-                return false;
-            };
-            if is_entry(&self.layout.frame, entry) {
-                return previous == below;
-            }
-            frame = previous;
-        }
-        // So many frames that look like frames are no accident.
-        true
-    }
-
-    /// The frame behind one and the word with its flag, if it looks like a frame: it must name a code object. Without
-    /// that a stray pointer may lead through all objects of the garbage collector, which are linked in the same place.
-    ///
-    /// # Safety
-    /// Safe loads must be enabled; `frame` may be any address.
-    #[inline]
-    unsafe fn behind(&self, frame: Object) -> Option<(Object, u64)> {
-        if frame.is_null() {
-            return None;
-        }
+    unsafe fn push_frames<M: Memory>(&self, mut frame: Object, in_main: bool, out: &mut FrameWriter<'_>) {
         let layout = &self.layout.frame;
-        // SAFETY: guarded.
-        let [code, previous, entry] =
-            unsafe { Guarded::words(frame, [layout.code, layout.previous, layout.entry_word]) }?;
-        // SAFETY: guarded.
-        let class = unsafe { Guarded::pointer(code as Object, OB_TYPE) }?;
-        (class == self.code_type).then_some((previous as Object, entry))
-    }
-
-    /// # Safety
-    /// The chain from `frame` must be the calling thread's own, or safe loads enabled and M guarded.
-    #[inline]
-    unsafe fn push_frames<M: Memory>(&self, mut frame: Object, out: &mut FrameWriter<'_>) {
-        let layout = self.layout;
-        let fields = [layout.frame.code, layout.frame.previous, layout.frame.instr, layout.frame.entry_word];
+        let fields = [layout.code, layout.previous, layout.instr, layout.owner_word()];
         let mut definer = DEFINITIONS.definer();
-        let mut last_file = (ptr::null(), 0);
+        let mut reader = CodeReader::new(self.layout, self.code_type, in_main);
         for _ in 0..MAX_SEEN {
             if frame.is_null() {
                 return;
             }
-            // SAFETY: frames of the thread's own chain are alive; elsewhere loads are guarded.
-            let Some([code, previous, instr, entry]) = (unsafe { M::words(frame, fields) }) else {
+            // SAFETY: the caller's promise.
+            let Some([code, previous, instr, owner]) = (unsafe { M::words(frame, fields) }) else {
                 return;
             };
-            let code = code as Object;
-            let is_shim = layout.frame.entry_is_shim && is_entry(&layout.frame, entry);
-            // SAFETY: what a live frame names is an object; elsewhere loads are guarded.
-            if !is_shim && unsafe { self.is_function::<M>(code) } {
-                let first = code.addr().wrapping_add(layout.code.instructions) as u64;
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    reason = "no function has 2³² instructions; -1 before the first"
-                )]
-                let index = (instr.wrapping_sub(first).cast_signed() >> 1).cast_unsigned() as u32;
+            let code = (code & !TAG) as Object;
+            let is_shim = layout.entry_is_shim && layout.is_entry(owner);
+            // SAFETY: what a live frame names is an object.
+            if !is_shim && unsafe { reader.is_function::<M>(code) } {
                 // SAFETY: is_function() said that it is a code object, and its frame owns it.
-                let key = unsafe { self.key_of::<M>(code, &mut last_file) };
+                let key = unsafe { reader.key::<M>(code) };
+                let index = self.instruction_number(code, instr);
                 // SAFETY: the caller mapped the definitions.
-                let word = unsafe { definer.word(key, index, |record| self.describe::<M>(code, record)) };
+                let word = unsafe { definer.word(key, index, |record| reader.describe::<M>(code, record)) };
                 if !out.push(word) {
                     return;
                 }
@@ -398,119 +255,14 @@ impl CPython {
         }
     }
 
-    /// Whether what a frame runs is a function of the program: a code object that is not the interpreter's own.
-    ///
-    /// # Safety
-    /// `code` must be null or an object, or safe loads enabled and M guarded.
+    /// The number of an instruction of `code`, in code units; u32::MAX before the first.
     #[inline]
-    unsafe fn is_function<M: Memory>(&self, code: Object) -> bool {
-        if code.is_null() {
-            return false;
+    #[expect(clippy::cast_possible_truncation, reason = "no function has 2³² instructions; -1 before the first")]
+    fn instruction_number(&self, code: Object, instr: u64) -> u32 {
+        if self.layout.frame.instr_is_number {
+            return instr as u32;
         }
-        // SAFETY: the caller's promise.
-        if unsafe { M::pointer(code, OB_TYPE) } != Some(self.code_type) {
-            return false;
-        }
-        let layout = &self.layout.code;
-        // SAFETY: it is a code object.
-        layout.internal == 0 || unsafe { M::half(code, layout.flags) }.is_some_and(|flags| flags & layout.internal == 0)
+        let first = code.addr().wrapping_add(self.layout.code.size) as u64;
+        (instr.wrapping_sub(first).cast_signed() >> 1).cast_unsigned() as u32
     }
-
-    /// What tells this code object from every other, and from one that had its address before.
-    ///
-    /// # Safety
-    /// `code` must be a live code object.
-    #[inline]
-    unsafe fn key_of<M: Memory>(&self, code: Object, last_file: &mut (Object, u64)) -> u64 {
-        let layout = &self.layout.code;
-        // SAFETY: it is a code object; the field is of 32 bits.
-        let line = unsafe { Plain::half(code, layout.firstlineno) }.unwrap_or(0);
-        let version = match layout.version {
-            // SAFETY: as above.
-            Some(offset) => unsafe { Plain::half(code, offset) }.unwrap_or(0),
-            None => 0,
-        };
-        // Spread apart before they are joined: addresses and versions both grow in small steps, and two sums of small
-        // steps are soon equal.
-        let about = (u64::from(version) << 32) | u64::from(line);
-        let key = (code as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-            ^ about.wrapping_mul(0xD6E8_FEB8_6659_FD93).rotate_left(32);
-        if version != 0 {
-            return key;
-        }
-        // SAFETY: a field of the code object.
-        let file = unsafe { pointer_at(code, layout.filename) };
-        if file != last_file.0 {
-            // SAFETY: strings of a live code object are alive; on 3.11 the load is guarded.
-            *last_file = (file, unsafe { M::word(file, STR_HASH) }.unwrap_or(0));
-        }
-        // SAFETY: a field of the code object.
-        let name = unsafe { pointer_at(code, layout.name) };
-        // SAFETY: as above.
-        let name = unsafe { M::word(name, STR_HASH) }.unwrap_or(0);
-        key ^ name.wrapping_mul(0xA076_1D64_78BD_642F) ^ last_file.1.rotate_left(31)
-    }
-
-    /// Copies what people want to know of a code object. False: some of it is not there.
-    #[cold]
-    fn describe<M: Memory>(&self, code: Object, record: &mut Record<'_>) -> bool {
-        let layout = &self.layout.code;
-        // SAFETY: called by push_frames() for a live code object.
-        let field = |offset| unsafe { M::pointer(code, offset) };
-        // SAFETY: as above.
-        let first_line = unsafe { M::half(code, layout.firstlineno) };
-        let (Some(first_line), Some(name), Some(file), Some(table)) =
-            (first_line, field(layout.qualname), field(layout.filename), field(layout.linetable))
-        else {
-            return false;
-        };
-        record.set_first_line(first_line);
-        // SAFETY: the strings of a live code object are alive and never change.
-        let (Some(name), Some(file)) = (unsafe { self.text::<M>(name) }, unsafe { self.text::<M>(file) }) else {
-            return false;
-        };
-        // SAFETY: a bytes object has its length there.
-        let Some(length) = (unsafe { M::word(table, OB_SIZE) }) else {
-            return false;
-        };
-        let length = usize::try_from(length).unwrap_or(usize::MAX);
-        // SAFETY: text() found these characters; the ring gives room for what it asks.
-        record.set_name(name.length, name.kind, |to, bytes| unsafe { M::copy(name.data, 0, to, bytes) })
-            // SAFETY: as above.
-            && record.set_file(file.length, file.kind, |to, bytes| unsafe { M::copy(file.data, 0, to, bytes) })
-            // SAFETY: a bytes object's content follows its header.
-            && record.set_table(length, |to, bytes| unsafe { M::copy(table, BYTES_DATA, to, bytes) })
-    }
-
-    /// Where the characters of a string are.
-    ///
-    /// # Safety
-    /// `string` must be a live str, or safe loads must be enabled and M guarded.
-    unsafe fn text<M: Memory>(&self, string: Object) -> Option<Characters> {
-        // SAFETY: every str has its length there.
-        let length = unsafe { M::word(string, STR_LENGTH) }?;
-        // SAFETY: and its state there.
-        let state = unsafe { M::half(string, STR_STATE) }?;
-        let kind = (state >> KIND_SHIFT) & 7;
-        if state & COMPACT == 0 || !matches!(kind, 1 | 2 | 4) {
-            return None;
-        }
-        let data = if state & ASCII != 0 { self.layout.ascii_data } else { self.layout.compact_data };
-        let kind = kind as u8;
-        Some(Characters { data: string.wrapping_add(data), length: usize::try_from(length).ok()?, kind })
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Characters {
-    data: Object,
-    length: usize,
-    /// Bytes a character.
-    kind: u8,
-}
-
-/// Whether a frame is the first of an interpreter loop, by the word with its flag.
-#[inline]
-fn is_entry(layout: &FrameLayout, word: u64) -> bool {
-    (word >> layout.entry_shift) & 0xFF == u64::from(layout.entry_value)
 }

@@ -18,7 +18,9 @@ def truth(frame):
     frames = []
     while frame is not None:
         code = frame.f_code
-        frames.append((code.co_qualname, code.co_filename, frame.f_lineno, code.co_firstlineno))
+        # 3.10 has no qualified names.
+        name = getattr(code, "co_qualname", code.co_name)
+        frames.append((name, code.co_filename, frame.f_lineno, code.co_firstlineno))
         frame = frame.f_back
     return frames
 

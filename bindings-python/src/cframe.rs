@@ -1,0 +1,191 @@
+//! Where a walk begins on CPython 3.11 and 3.12.
+//!
+//! These publish a struct on the C stack (`tstate->cframe`) some instructions before they write it; until then its
+//! `current_frame` and its `previous` are what an earlier call left there. Two rules make a walk safe:
+//! 1. a cframe is *sound* if the first frame of the interpreter loop that is reached from its `current_frame` hangs
+//!    below the `current_frame` of the cframe before it. If the newest one is not, the function that is being entered
+//!    is not on the stack yet, and the walk begins at the cframe before it, which is still in a register. If none there
+//!    is sound (a greenlet is just moving stacks), the stack counts as unreadable.
+//! 2. frames, and what code objects point to, are read by guarded loads. If one faults the walk ends there.
+//!
+//! Every other version publishes frames whole: neither rule is needed.
+
+use libc::ucontext_t;
+
+use crate::hamt::Object;
+use crate::layout::{Entry, OB_TYPE};
+use crate::memory::Memory;
+use crate::registers;
+use crate::unwind::CPython;
+
+/// Frames looked at to find out whether they hang together.
+const MAX_STEPS: usize = 4_096;
+/// How far above the newest cframe the one before it may lie: a C stack's usual length.
+const MAX_STACK: usize = 8 << 20;
+
+impl CPython {
+    /// The frame at which a walk may begin: rule 1 above. `None`: the stack cannot be read.
+    ///
+    /// # Safety
+    /// As for [`Memory::word`] of any address; `ucontext` must be null or what the running handler got.
+    pub(crate) unsafe fn first_frame<M: Memory>(&self, newest: Object, ucontext: *const ucontext_t) -> Option<Object> {
+        let mut steps = MAX_STEPS;
+        // SAFETY: the caller's promise.
+        let (current, previous) = unsafe { self.cframe::<M>(newest) }?;
+        // The thread state's own has none before it, and then nothing runs.
+        // SAFETY: as above.
+        if previous.is_null() || unsafe { self.is_sound::<M>(newest, current, previous, &mut steps) } {
+            return Some(current);
+        }
+        // Nothing is true of the newest one yet, but the interpreter holds the one before it in a register to write it.
+        // SAFETY: as above.
+        let before = unsafe { self.cframe_in_registers::<M>(newest, ucontext, &mut steps) };
+        // A greenlet that is being left has its frames linked past those of the interpreter loops, up to the end.
+        // SAFETY: as above.
+        before.or_else(|| unsafe { self.ends::<M>(current, &mut steps) }.then_some(current))
+    }
+
+    /// Whether rule 1 holds of the newest cframe, by the cframe before it. For the self-test.
+    ///
+    /// # Safety
+    /// As for [`Memory::word`] of any address.
+    pub(crate) unsafe fn newest_hangs_together<M: Memory>(&self, newest: Object) -> bool {
+        // SAFETY: the caller's promise.
+        let Some((current, previous)) = (unsafe { self.cframe::<M>(newest) }) else {
+            return false;
+        };
+        // SAFETY: as above.
+        let Some((below, _)) = (unsafe { self.cframe::<M>(previous) }) else {
+            return false;
+        };
+        // SAFETY: as above.
+        unsafe { self.hangs_below::<M>(current, below, &mut { MAX_STEPS }) }
+    }
+
+    /// The frame of the sound cframe next above `newest` that a register of the interrupted thread names.
+    ///
+    /// # Safety
+    /// As for [`first_frame`](Self::first_frame).
+    #[cold]
+    unsafe fn cframe_in_registers<M: Memory>(
+        &self,
+        newest: Object,
+        ucontext: *const ucontext_t,
+        steps: &mut usize,
+    ) -> Option<Object> {
+        if ucontext.is_null() {
+            return None;
+        }
+        // SAFETY: the caller's promise.
+        let registers = unsafe { registers::words(ucontext) };
+        let mut nearest = MAX_STACK;
+        let mut frame = None;
+        for word in registers {
+            let cframe = word as Object;
+            let distance = cframe.addr().wrapping_sub(newest.addr());
+            if distance == 0 || distance >= nearest || word % 8 != 0 {
+                continue;
+            }
+            // SAFETY: as for any address.
+            let Some((current, previous)) = (unsafe { self.cframe::<M>(cframe) }) else {
+                continue;
+            };
+            // SAFETY: as above.
+            if !previous.is_null() && unsafe { self.is_sound::<M>(cframe, current, previous, steps) } {
+                (nearest, frame) = (distance, Some(current));
+            }
+        }
+        frame
+    }
+
+    /// Whether a cframe is what it seems, going by the one before it.
+    ///
+    /// cframes lie on the stack, older ones above newer ones, up to the one in the thread state, which has none before
+    /// it. Where a greenlet begins or ends it stands on a copy of its maker's cframe, below the thread state's own.
+    ///
+    /// # Safety
+    /// As for [`Memory::word`] of any address.
+    #[inline]
+    unsafe fn is_sound<M: Memory>(&self, cframe: Object, current: Object, previous: Object, steps: &mut usize) -> bool {
+        // SAFETY: the caller's promise.
+        let Some((below, next)) = (unsafe { self.cframe::<M>(previous) }) else {
+            return false;
+        };
+        if !next.is_null() && previous <= cframe {
+            return false;
+        }
+        // SAFETY: as above.
+        let hangs = unsafe { self.hangs_below::<M>(current, below, steps) };
+        // SAFETY: as above.
+        hangs || (next.is_null() && unsafe { self.ends::<M>(current, steps) })
+    }
+
+    /// Whether the chain from `frame` has an end.
+    ///
+    /// # Safety
+    /// As for [`Memory::word`] of any address.
+    unsafe fn ends<M: Memory>(&self, mut frame: Object, steps: &mut usize) -> bool {
+        while *steps > 0 && !frame.is_null() {
+            *steps -= 1;
+            // SAFETY: the caller's promise.
+            match unsafe { self.behind::<M>(frame) } {
+                Some((previous, _)) => frame = previous,
+                None => return false,
+            }
+        }
+        frame.is_null()
+    }
+
+    /// `current_frame` and `previous` of a cframe.
+    ///
+    /// # Safety
+    /// As for [`Memory::word`] of any address.
+    #[inline]
+    unsafe fn cframe<M: Memory>(&self, cframe: Object) -> Option<(Object, Object)> {
+        let Entry::CFrame { current_frame, previous, .. } = self.layout.entry else {
+            return None;
+        };
+        // SAFETY: the caller's promise.
+        let [current, previous] = unsafe { M::words(cframe, [current_frame, previous]) }?;
+        Some((current as Object, previous as Object))
+    }
+
+    /// Whether the interpreter loop that `frame` belongs to was entered from `below`.
+    ///
+    /// # Safety
+    /// As for [`Memory::word`] of any address.
+    unsafe fn hangs_below<M: Memory>(&self, mut frame: Object, below: Object, steps: &mut usize) -> bool {
+        while *steps > 0 {
+            *steps -= 1;
+            // SAFETY: the caller's promise.
+            let Some((previous, is_entry)) = (unsafe { self.behind::<M>(frame) }) else {
+                return false;
+            };
+            if is_entry {
+                return previous == below;
+            }
+            frame = previous;
+        }
+        // So many frames that look like frames are no accident.
+        true
+    }
+
+    /// The frame behind one and whether this one is the first of its loop, if it looks like a frame: it must name a
+    /// code object. Without that a stray pointer may lead through all objects of the garbage collector, which are
+    /// linked in the same place.
+    ///
+    /// # Safety
+    /// As for [`Memory::word`] of any address.
+    #[inline]
+    unsafe fn behind<M: Memory>(&self, frame: Object) -> Option<(Object, bool)> {
+        if frame.is_null() {
+            return None;
+        }
+        let layout = &self.layout.frame;
+        // SAFETY: the caller's promise.
+        let [code, previous, owner] = unsafe { M::words(frame, [layout.code, layout.previous, layout.owner_word()]) }?;
+        // SAFETY: as above.
+        let class = unsafe { M::pointer(code as Object, OB_TYPE) }?;
+        (class == self.code_type).then_some((previous as Object, layout.is_entry(owner)))
+    }
+}

@@ -1,0 +1,146 @@
+//! What the handler reads of a code object: what tells it from others, and once what people want to know of it.
+
+use crate::definition_ring::Record;
+use crate::hamt::Object;
+use crate::layout::{BYTES_DATA, CodeLayout, Layout, OB_SIZE, OB_TYPE, STR_HASH, STR_LENGTH, STR_STATE};
+use crate::memory::Memory;
+
+/// Bits of `PyASCIIObject.state`.
+const KIND_SHIFT: u32 = 2;
+const COMPACT: u32 = 1 << 5;
+const ASCII: u32 = 1 << 6;
+
+/// One walk's reader of code objects.
+#[derive(Debug)]
+pub(crate) struct CodeReader<'a> {
+    layout: &'a Layout,
+    code_type: Object,
+    /// Whether `co_version` tells code objects apart. Interpreters count each for itself, and what one of them leaves
+    /// behind another may use, so in a subinterpreter it does not.
+    versions_tell: bool,
+    /// The file name that was hashed last, as callers and callees are often in one file.
+    last_file: (Object, u64),
+}
+
+impl<'a> CodeReader<'a> {
+    #[inline]
+    pub(crate) fn new(layout: &'a Layout, code_type: Object, versions_tell: bool) -> Self {
+        Self { layout, code_type, versions_tell, last_file: (std::ptr::null(), 0) }
+    }
+
+    /// Whether what a frame runs is a function of the program: a code object that is not the interpreter's own.
+    ///
+    /// # Safety
+    /// `code` must be null, an object, or something that M can read.
+    #[inline]
+    pub(crate) unsafe fn is_function<M: Memory>(&self, code: Object) -> bool {
+        if code.is_null() {
+            return false;
+        }
+        // SAFETY: the caller's promise.
+        if unsafe { M::pointer(code, OB_TYPE) } != Some(self.code_type) {
+            return false;
+        }
+        let CodeLayout { internal, flags, .. } = self.layout.code;
+        // SAFETY: it is a code object.
+        internal == 0 || unsafe { M::half(code, flags) }.is_some_and(|flags| flags & internal == 0)
+    }
+
+    /// What tells this code object from every other, and from one that had its address before, as two words.
+    ///
+    /// # Safety
+    /// `code` must be a live code object, or something that M can read.
+    #[inline]
+    pub(crate) unsafe fn key<M: Memory>(&mut self, code: Object) -> (u64, u64) {
+        let layout = &self.layout.code;
+        // SAFETY: it is a code object; the field is of 32 bits.
+        let line = unsafe { M::half(code, layout.firstlineno) }.unwrap_or(0);
+        let version = match layout.version {
+            // SAFETY: as above.
+            Some(offset) if self.versions_tell => unsafe { M::half(code, offset) }.unwrap_or(0),
+            _ => 0,
+        };
+        let about = (u64::from(version) << 32) | u64::from(line);
+        if version != 0 {
+            return (code as u64, about);
+        }
+        // SAFETY: as above.
+        (code as u64, about ^ unsafe { self.hash_of_names::<M>(code) })
+    }
+
+    /// The hashes of name and file name, which the interpreter keeps in the strings.
+    ///
+    /// # Safety
+    /// As for [`key`](Self::key).
+    unsafe fn hash_of_names<M: Memory>(&mut self, code: Object) -> u64 {
+        let layout = &self.layout.code;
+        // SAFETY: fields of the code object; on 3.11 what they name may be unmapped, and the load is guarded.
+        let hash_at = |string| unsafe { M::word(string, STR_HASH) }.unwrap_or(0);
+        // SAFETY: a field of the code object.
+        let Some([name, file]) = (unsafe { M::words(code, [layout.name, layout.filename]) }) else {
+            return 0;
+        };
+        let file = file as Object;
+        if file != self.last_file.0 {
+            self.last_file = (file, hash_at(file));
+        }
+        hash_at(name as Object).wrapping_mul(0xA076_1D64_78BD_642F) ^ self.last_file.1.rotate_left(31)
+    }
+
+    /// Copies what people want to know of a code object. False: some of it is not there.
+    #[cold]
+    pub(crate) fn describe<M: Memory>(&self, code: Object, record: &mut Record<'_>) -> bool {
+        let layout = &self.layout.code;
+        // SAFETY: called with what key() was called with.
+        let field = |offset| unsafe { M::pointer(code, offset) };
+        // SAFETY: as above.
+        let first_line = unsafe { M::half(code, layout.firstlineno) };
+        let (Some(first_line), Some(name), Some(file), Some(table)) =
+            (first_line, field(layout.qualname), field(layout.filename), field(layout.linetable))
+        else {
+            return false;
+        };
+        record.set_first_line(first_line);
+        // SAFETY: the strings of a live code object are alive and never change.
+        let (Some(name), Some(file)) = (unsafe { self.text::<M>(name) }, unsafe { self.text::<M>(file) }) else {
+            return false;
+        };
+        // SAFETY: a bytes object has its length there.
+        let Some(length) = (unsafe { M::word(table, OB_SIZE) }) else {
+            return false;
+        };
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        // SAFETY: text() found these characters; the ring gives room for what it asks.
+        record.set_name(name.length, name.kind, |to, bytes| unsafe { M::copy(name.data, 0, to, bytes) })
+            // SAFETY: as above.
+            && record.set_file(file.length, file.kind, |to, bytes| unsafe { M::copy(file.data, 0, to, bytes) })
+            // SAFETY: a bytes object's content follows its header.
+            && record.set_table(length, |to, bytes| unsafe { M::copy(table, BYTES_DATA, to, bytes) })
+    }
+
+    /// Where the characters of a string are.
+    ///
+    /// # Safety
+    /// `string` must be a live str, or something that M can read.
+    unsafe fn text<M: Memory>(&self, string: Object) -> Option<Characters> {
+        // SAFETY: every str has its length there.
+        let length = unsafe { M::word(string, STR_LENGTH) }?;
+        // SAFETY: and its state there.
+        let state = unsafe { M::half(string, STR_STATE) }?;
+        let kind = (state >> KIND_SHIFT) & 7;
+        if state & COMPACT == 0 || !matches!(kind, 1 | 2 | 4) {
+            return None;
+        }
+        let data = if state & ASCII != 0 { self.layout.ascii_data } else { self.layout.compact_data };
+        let kind = kind as u8;
+        Some(Characters { data: string.wrapping_add(data), length: usize::try_from(length).ok()?, kind })
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Characters {
+    data: Object,
+    length: usize,
+    /// Bytes a character.
+    kind: u8,
+}

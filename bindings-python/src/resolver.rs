@@ -1,0 +1,128 @@
+//! From the words of a stack to frames for people, off the handler: what [`definitions`](crate::definitions) told,
+//! kept as long as samples may name it.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+use std::sync::Arc;
+
+use spanprof_core::Frame;
+
+use crate::definition_ring::Told;
+use crate::layout::LineTable;
+use crate::lines::line_of;
+
+/// Slots that stand for no code object.
+const NATIVE_THREAD: u64 = 0xFF_FFFF;
+const NO_PYTHON_FRAME: u64 = 0xFF_FFFE;
+const NO_SLOT: u64 = 0xFF_FFFD;
+const UNREADABLE: u64 = 0xFF_FFFC;
+
+/// The word of a thread that never ran Python.
+pub(crate) const NATIVE_THREAD_WORD: u64 = NATIVE_THREAD << 32;
+/// The word of a thread that the interpreter knows and that runs no Python function.
+pub(crate) const NO_PYTHON_FRAME_WORD: u64 = NO_PYTHON_FRAME << 32;
+/// The word of a stack that could not be read, see [`cframe`](crate::cframe).
+pub(crate) const UNREADABLE_WORD: u64 = UNREADABLE << 32;
+/// The word of code that found no place in the seen table.
+pub(crate) const NO_SLOT_WORD: u64 = NO_SLOT << 32;
+
+/// What lines frames carry: the setting `line_no`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum LineMode {
+    /// The line that runs.
+    #[default]
+    LastInstruction = 0,
+    /// The function's first line.
+    First = 1,
+    /// None.
+    NoLine = 2,
+}
+
+/// A code object, as a handler told it.
+#[derive(Debug)]
+struct Definition {
+    function: Arc<str>,
+    file: Arc<str>,
+    first_line: u32,
+    table: Box<[u8]>,
+}
+
+/// What was told and is still needed.
+#[derive(Debug, Default)]
+pub(crate) struct Resolver {
+    /// By generation (its lowest eight bits) and slot.
+    definitions: [HashMap<u32, Definition>; 2],
+    generations: [u32; 2],
+    /// File names repeat.
+    files: HashSet<Arc<str>>,
+}
+
+impl Resolver {
+    /// Remembers a definition.
+    pub(crate) fn add(&mut self, record: &Told<'_>) {
+        let half = (record.generation & 1) as usize;
+        if self.generations[half] != record.generation {
+            self.generations[half] = record.generation;
+            self.definitions[half].clear();
+        }
+        let file = record.file();
+        let file = match self.files.get(file.as_str()) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let file: Arc<str> = file.into();
+                self.files.insert(Arc::clone(&file));
+                file
+            }
+        };
+        let definition = Definition {
+            function: record.function().into(),
+            file,
+            first_line: record.first_line,
+            table: record.table.into(),
+        };
+        self.definitions[half].insert(record.slot, definition);
+    }
+
+    /// Drops a generation that no sample names any more.
+    pub(crate) fn forget(&mut self, generation: u32) {
+        let half = (generation & 1) as usize;
+        drop(mem::take(&mut self.definitions[half]));
+        self.files.retain(|file| Arc::strong_count(file) > 1);
+    }
+
+    /// What a word means, `None` while its definition is still to come.
+    pub(crate) fn resolve(&self, word: u64, lines: LineTable, mode: LineMode) -> Option<Frame> {
+        let slot = (word >> 32) & 0xFF_FFFF;
+        let named = |function: &str| Some(Frame { function: function.into(), ..Frame::default() });
+        match slot {
+            NATIVE_THREAD => return named("(native thread)"),
+            NO_PYTHON_FRAME => return named("(no Python frame)"),
+            NO_SLOT => return named("(too many functions)"),
+            UNREADABLE => return named("(unreadable stack)"),
+            _ => {}
+        }
+        let generation = word >> 56;
+        let half = (generation & 1) as usize;
+        if u64::from(self.generations[half] & 0xFF) != generation {
+            return None;
+        }
+        let definition = self.definitions[half].get(&(slot as u32))?;
+        #[expect(clippy::cast_possible_truncation, reason = "the lower 32 bits are the instruction")]
+        let index = word as u32;
+        let line = match mode {
+            // Before the first instruction, and where the compiler made code for no line, it is the `def` line.
+            LineMode::LastInstruction => {
+                line_of(lines, &definition.table, definition.first_line, index).unwrap_or(definition.first_line)
+            }
+            LineMode::First => definition.first_line,
+            LineMode::NoLine => 0,
+        };
+        Some(Frame {
+            function: Arc::clone(&definition.function),
+            file: Arc::clone(&definition.file),
+            line,
+            first_line: if mode == LineMode::NoLine { 0 } else { definition.first_line },
+        })
+    }
+}
