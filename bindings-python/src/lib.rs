@@ -1,8 +1,10 @@
 //! The wheel `pyroscope-otel`: span-aware CPU profiles of CPython.
 //!
 //! `pyroscope._native`, below, is private; the public modules `pyroscope` and `pyroscope.otel` are Python. What runs
-//! in the signal handler is [`unwind`] and what it uses: [`layout`], [`memory`], [`registers`], [`hamt`], [`definitions`] and
-//! [`definition_ring`]. [`lines`] reads what came out of it. [`span`], [`tags`] and [`context_var`] run in the program's own calls; [`profiler`] and [`selftest`] when it starts and stops.
+//! in the signal handler is [`unwind`] and what it uses: [`layout`], [`memory`], [`cframe`], [`registers`], [`hamt`],
+//! [`code_object`], [`definitions`] and [`definition_ring`]. [`resolver`] and [`lines`] read what came out of it.
+//! [`span`], [`tags`] and [`context_var`] run in the program's own calls; [`profiler`] and [`selftest`] when it starts
+//! and stops.
 
 mod cframe;
 mod code_object;

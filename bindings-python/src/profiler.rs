@@ -29,6 +29,8 @@ static TICKS: AtomicU32 = AtomicU32::new(0);
 static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
 /// `enable_logging`: whether messages that are no warnings reach the logger.
 static VERBOSE: AtomicBool = AtomicBool::new(false);
+/// It was told that this interpreter cannot be sampled.
+static REFUSAL_TOLD: AtomicBool = AtomicBool::new(false);
 /// The first failure of a callback was told.
 static TROUBLE_TOLD: AtomicBool = AtomicBool::new(false);
 
@@ -112,7 +114,9 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
         let runtime = match selftest::runtime(py)? {
             Ok(runtime) => runtime,
             Err(why) => {
-                log(py, Level::Warning, &format!("no profiles are taken, spans go on working: {why}"));
+                if !REFUSAL_TOLD.swap(true, Ordering::Relaxed) {
+                    log(py, Level::Warning, &format!("no profiles are taken, spans go on working: {why}"));
+                }
                 return Ok(false);
             }
         };

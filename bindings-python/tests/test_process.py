@@ -31,8 +31,10 @@ def test_the_hook_is_not_seen_and_goes_away(recording):
     thread.start()
     thread.join()
     assert thread.native_id
-    stacks = [sample.names for sample in recording.samples() if "burn" in sample.names and "Thread.run" in sample.names]
-    assert stacks and all(names[-3:] == ["Thread.run", "Thread._bootstrap_inner", "Thread._bootstrap"] for names in stacks)
+    # 3.10 has no qualified names.
+    plain = [[name.rpartition(".")[2] for name in sample.names] for sample in recording.samples()]
+    stacks = [names for names in plain if "burn" in names and "run" in names]
+    assert stacks and all(names[-3:] == ["run", "_bootstrap_inner", "_bootstrap"] for names in stacks)
     assert threading.Thread._set_native_id is original
 
 
