@@ -31,22 +31,23 @@ def report(thread_id: bool, thread_name: bool) -> None:
             describe(thread)
 
 
-def describe(thread: threading.Thread) -> None:
+def describe(thread: threading.Thread, native_id: Optional[int] = None) -> None:
     """Says what describes a thread, if that is reported."""
-    if not (_id or _name) or thread.native_id is None:
+    native_id = native_id or thread.native_id
+    if not (_id or _name) or native_id is None:
         return
     tags = {}
     if _id:
         tags["thread_id"] = str(thread.ident)
     if _name:
         tags["thread_name"] = thread.name
-    _native.describe_thread(thread.native_id, tags)
+    _native.describe_thread(native_id, tags)
 
 
 def describe_this() -> None:
-    """The same for the calling thread, of a forked child."""
+    """The same for the calling thread, of a forked child: until 3.13 its object has the parent's native id."""
     if _id or _name:
-        describe(threading.current_thread())
+        describe(threading.current_thread(), threading.get_native_id())
 
 
 def _hook_names(wanted: bool) -> None:
