@@ -29,14 +29,15 @@ mod unwind;
 mod _native {
     #[pymodule_export]
     use crate::profiler::{
-        environment, flush, is_running, parse_bool, restart_in_child, start, stats, stop, thread_started,
+        environment, flush, is_running, log_level, messages_due, parse_bool, resource_labels, restart_in_child, start,
+        stats, stop, take_messages, thread_started,
     };
     #[pymodule_export]
     use crate::selftest::{current_span_id, line_of, time_walk, walk};
     #[pymodule_export]
     use crate::span::{RuntimeContext, SpanHooks};
     #[pymodule_export]
-    use crate::tags::{enter_tags, leave_tags};
+    use crate::tags::{add_thread_tag, describe_thread, enter_tags, leave_tags, remove_thread_tag};
 
     #[pymodule_init]
     fn init() {

@@ -1,14 +1,13 @@
 //! The one profiler of this process: configure, flush, stop, statistics, forks, threads and messages.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use spanprof_core::{Config, ErrorKind, Level, Profiler, Secret, Stats, Tally};
+use pyo3::types::{PyBool, PyDict};
+use spanprof_core::{Config, ErrorKind, Level, Message, Profiler, Secret, Stats, Tally, TraceIdLabel};
 
 use crate::definitions::DEFINITIONS;
 use crate::errors::{guard, to_python};
@@ -27,12 +26,24 @@ static PROFILER: Mutex<Option<Profiler>> = Mutex::new(None);
 /// Ticks of the profiler's thread, and their number when messages were last looked for.
 static TICKS: AtomicU32 = AtomicU32::new(0);
 static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
-/// `enable_logging`: whether messages that are no warnings reach the logger.
-static VERBOSE: AtomicBool = AtomicBool::new(false);
 /// It was told that this interpreter cannot be sampled.
 static REFUSAL_TOLD: AtomicBool = AtomicBool::new(false);
-/// The first failure of a callback was told.
+/// The least level that the logger is to get, as Python numbers it.
+static LOG_LEVEL: AtomicU8 = AtomicU8::new(WARNING);
+/// Messages of this binding, which Python code takes and passes on: see `_messages.py`. Locked with the GIL held and
+/// for no more than a push or a swap, as `TROUBLE` is.
+static WAITING: Mutex<Vec<Message>> = Mutex::new(Vec::new());
+/// There are some.
+static ANY_WAITING: AtomicBool = AtomicBool::new(false);
+/// The first failure of a callback, until it is taken.
+static TROUBLE: Mutex<Option<(String, PyErr)>> = Mutex::new(None);
+/// There was one.
 static TROUBLE_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Levels of Python's `logging`, and one above all of them.
+const INFO: u8 = 20;
+const WARNING: u8 = 30;
+const SILENT: u8 = 100;
 
 fn current() -> MutexGuard<'static, Option<Profiler>> {
     PROFILER.lock().unwrap_or_else(PoisonError::into_inner)
@@ -51,20 +62,12 @@ pub(crate) fn tick() {
     TICKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// What our callbacks do beside their work: restart in a forked child, pass messages on. A few loads, mostly.
+/// What our callbacks do beside their work: restart in a forked child. A load, mostly.
 #[inline]
 pub(crate) fn housekeep(py: Python<'_>) {
     if spanprof_core::forked() {
         // By C code, past os.register_at_fork.
         drop(restart_in_child(py));
-    }
-    let ticks = TICKS.load(Ordering::Relaxed);
-    let looked_at = LOOKED_AT.load(Ordering::Relaxed);
-    if ticks.wrapping_sub(looked_at) >= TICKS_BETWEEN_MESSAGES
-        && LOOKED_AT.compare_exchange(looked_at, ticks, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        && let Some(profiler) = running()
-    {
-        deliver(py, &profiler);
     }
 }
 
@@ -72,28 +75,62 @@ pub(crate) fn housekeep(py: Python<'_>) {
 #[cold]
 pub(crate) fn trouble(py: Python<'_>, what: &str, error: &PyErr) {
     if !TROUBLE_TOLD.swap(true, Ordering::Relaxed) {
-        log(py, Level::Warning, &format!("{what} failed, its samples may miss their span: {error}"));
+        let text = format!("{what} failed, its samples may miss their span: %s");
+        *TROUBLE.lock().unwrap_or_else(PoisonError::into_inner) = Some((text, error.clone_ref(py)));
+        ANY_WAITING.store(true, Ordering::Relaxed);
     }
 }
 
-/// Passes a sentence to Python's logger `pyroscope`.
-pub(crate) fn log(py: Python<'_>, level: Level, text: &str) {
-    let method = match level {
-        Level::Warning => intern!(py, "warning"),
-        Level::Info if VERBOSE.load(Ordering::Relaxed) => intern!(py, "info"),
-        Level::Info => return,
-    };
-    let logged = py
-        .import("logging")
-        .and_then(|logging| logging.call_method1("getLogger", ("pyroscope",)))
-        .and_then(|logger| logger.call_method1(method, ("%s", text)));
-    // A logger that raises is not ours to report: there is nowhere left to say it.
-    drop(logged);
+/// Keeps a sentence until Python code asks for it.
+pub(crate) fn tell(level: Level, text: impl Into<String>) {
+    wait_for_python([Message { level, text: text.into() }]);
 }
 
-fn deliver(py: Python<'_>, profiler: &Profiler) {
-    for message in profiler.take_messages() {
-        log(py, message.level, &message.text);
+fn wait_for_python(messages: impl IntoIterator<Item = Message>) {
+    let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    waiting.extend(messages);
+    ANY_WAITING.store(!waiting.is_empty(), Ordering::Relaxed);
+}
+
+/// Whether it is time for [`take_messages`]: some wait, or nobody has looked for a second. A few loads.
+#[pyfunction]
+pub(crate) fn messages_due() -> bool {
+    let ticks = TICKS.load(Ordering::Relaxed).wrapping_sub(LOOKED_AT.load(Ordering::Relaxed));
+    ANY_WAITING.load(Ordering::Relaxed) || ticks >= TICKS_BETWEEN_MESSAGES
+}
+
+/// A message for Python: level, text, and an exception to put into the text, if any.
+type Told = (u8, String, Option<Py<PyAny>>);
+
+/// What the logger is to be told since the last call.
+///
+/// Python code passes it on, as loggers run code of the program: see `_process.py`.
+#[pyfunction]
+pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Vec<Told>> {
+    guard(|| {
+        LOOKED_AT.store(TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
+        ANY_WAITING.store(false, Ordering::Relaxed);
+        let mut messages = std::mem::take(&mut *WAITING.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(profiler) = running() {
+            messages.extend(profiler.take_messages());
+        }
+        let trouble = TROUBLE.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let trouble = trouble.map(|(text, error)| (WARNING, text, Some(error.into_value(py).into_any())));
+        let messages = messages.into_iter().map(|Message { level, text }| (number_of(level), text, None));
+        Ok(messages.chain(trouble).collect())
+    })
+}
+
+/// The least level of messages that the logger is to get, as Python's `logging` numbers levels.
+#[pyfunction]
+pub(crate) fn log_level() -> u8 {
+    LOG_LEVEL.load(Ordering::Relaxed)
+}
+
+fn number_of(level: Level) -> u8 {
+    match level {
+        Level::Info => INFO,
+        Level::Warning => WARNING,
     }
 }
 
@@ -104,10 +141,11 @@ fn deliver(py: Python<'_>, profiler: &Profiler) {
 #[pyfunction]
 pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bool> {
     guard(|| {
-        let mut config = from_environment(py)?;
+        let mut config = from_environment(py, settings)?;
         let lines = apply(&mut config, settings)?;
+        LOG_LEVEL.store(config.log_level.map_or(SILENT, number_of), Ordering::Relaxed);
         if !(config.enabled && config.cpu_enabled) {
-            log(py, Level::Info, "profiling is switched off by configuration or environment");
+            tell(Level::Info, "profiling is switched off by configuration or environment");
             return Ok(false);
         }
         config.check().map_err(|error| to_python(&error))?;
@@ -115,7 +153,7 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
             Ok(runtime) => runtime,
             Err(why) => {
                 if !REFUSAL_TOLD.swap(true, Ordering::Relaxed) {
-                    log(py, Level::Warning, &format!("no profiles are taken, spans go on working: {why}"));
+                    tell(Level::Warning, format!("no profiles are taken, spans go on working: {why}"));
                 }
                 return Ok(false);
             }
@@ -126,12 +164,11 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
             Ok(profiler) => profiler,
             Err(error) if error.kind() == ErrorKind::InvalidConfig => return Err(to_python(&error)),
             Err(error) => {
-                log(py, Level::Warning, &format!("no profiles are taken, spans go on working: {error}"));
+                tell(Level::Warning, format!("no profiles are taken, spans go on working: {error}"));
                 return Ok(false);
             }
         };
-        *current() = Some(profiler.clone());
-        deliver(py, &profiler);
+        *current() = Some(profiler);
         Ok(true)
     })
 }
@@ -148,7 +185,7 @@ fn end(py: Python<'_>, timeout: Duration) -> bool {
     };
     let (all, stats) = py.detach(|| (profiler.stop(timeout), profiler.stats()));
     *last() = Some(stats);
-    deliver(py, &profiler);
+    wait_for_python(profiler.take_messages());
     all
 }
 
@@ -160,9 +197,7 @@ pub(crate) fn flush(py: Python<'_>, timeout: f64) -> PyResult<bool> {
             return Ok(false);
         };
         let timeout = Duration::try_from_secs_f64(timeout.max(0.0)).unwrap_or(Duration::from_secs(3_600));
-        let all = py.detach(|| profiler.flush(timeout));
-        deliver(py, &profiler);
-        Ok(all)
+        Ok(py.detach(|| profiler.flush(timeout)))
     })
 }
 
@@ -176,9 +211,19 @@ pub(crate) fn is_running() -> bool {
 #[pyfunction]
 pub(crate) fn environment(py: Python<'_>) -> PyResult<(bool, String, Vec<String>)> {
     guard(|| {
-        let config = from_environment(py)?;
+        let config = from_environment(py, &PyDict::new(py))?;
         let tags = config.tags.into_iter().map(|(name, _)| name).collect();
         Ok((config.enabled && config.cpu_enabled, config.application_name, tags))
+    })
+}
+
+/// The labels that an OpenTelemetry resource with these attributes gives to profiles.
+#[pyfunction]
+pub(crate) fn resource_labels(attributes: &Bound<'_, PyDict>) -> PyResult<Vec<(String, String)>> {
+    guard(|| {
+        let attributes = tags::pairs("resource", attributes)?;
+        let known = |name: &str| attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        Ok(spanprof_core::resource_labels(known))
     })
 }
 
@@ -235,9 +280,17 @@ pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     })
 }
 
-fn from_environment(py: Python<'_>) -> PyResult<Config> {
+/// The configuration that the environment gives. What `settings` say of one variable goes before it.
+fn from_environment(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<Config> {
     let environ = py.import("os")?.getattr("environ")?;
-    let lookup = |name: &str| environ.call_method1("get", (name,)).ok()?.extract::<String>().ok();
+    let resource_labels = match settings.get_item("resource_labels")? {
+        Some(value) => Some(value.is_truthy()?.to_string()),
+        None => None,
+    };
+    let lookup = |name: &str| match &resource_labels {
+        Some(value) if name == "OTEL_PYROSCOPE_RESOURCE_LABELS" => Some(value.clone()),
+        _ => environ.call_method1("get", (name,)).ok()?.extract::<String>().ok(),
+    };
     let mut config = Config::from_environment(lookup).map_err(|error| to_python(&error))?;
     let version = Python::version_str();
     let version = version.split_whitespace().next().unwrap_or_default().to_owned();
@@ -266,7 +319,13 @@ fn apply(config: &mut Config, settings: &Bound<'_, PyDict>) -> PyResult<LineMode
             "sample_rate" => config.sample_rate = number(&name, &value)?,
             "upload_interval" => config.upload_interval = seconds(&name, &value)?,
             "cpu_enabled" => config.cpu_enabled = value.is_truthy()?,
-            "enable_logging" => VERBOSE.store(value.is_truthy()?, Ordering::Relaxed),
+            "enable_logging" => config.log_level = Some(if value.is_truthy()? { Level::Info } else { Level::Warning }),
+            "report_pid" => config.report_pid = value.is_truthy()?,
+            "report_thread_id" => config.report_thread_id = value.is_truthy()?,
+            "report_thread_name" => config.report_thread_name = value.is_truthy()?,
+            "trace_id" => config.trace_id = trace_id(&name, &value)?,
+            // Has told from_environment() already.
+            "resource_labels" => {}
             "span_names" => config.span_names = value.is_truthy()?,
             "line_no" => {
                 lines = match value.extract::<u32>()? {
@@ -291,12 +350,19 @@ fn string(name: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
     value.extract().map_err(|_| PyTypeError::new_err(format!("{name} must be a str, not {}", value.get_type())))
 }
 
+fn trace_id(name: &str, value: &Bound<'_, PyAny>) -> PyResult<TraceIdLabel> {
+    if let Ok(value) = value.cast::<PyBool>() {
+        return Ok(if value.is_true() { TraceIdLabel::Always } else { TraceIdLabel::Never });
+    }
+    spanprof_core::parse_trace_id(name, &string(name, value)?).map_err(|error| to_python(&error))
+}
+
 fn dict(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
     if value.is_none() {
         return Ok(Vec::new());
     }
     match value.cast::<PyDict>() {
-        Ok(dict) => tags::pairs(dict),
+        Ok(dict) => tags::pairs(name, dict),
         Err(_) => Err(PyTypeError::new_err(format!("{name} must be a dict, not {}", value.get_type()))),
     }
 }
@@ -331,7 +397,7 @@ pub(crate) fn thread_started() -> PyResult<()> {
 
 /// In a forked child: a profiler of its own, where the parent had one. Returns whether one runs now.
 #[pyfunction]
-pub(crate) fn restart_in_child(py: Python<'_>) -> PyResult<bool> {
+pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
     guard(|| {
         let Some(parents) = current().take() else {
             return Ok(false);
@@ -343,7 +409,7 @@ pub(crate) fn restart_in_child(py: Python<'_>) -> PyResult<bool> {
                 Ok(true)
             }
             Err(error) => {
-                log(py, Level::Warning, &format!("no profiles are taken in this forked process: {error}"));
+                tell(Level::Warning, format!("no profiles are taken in this forked process: {error}"));
                 Ok(false)
             }
         }

@@ -223,7 +223,9 @@ impl RuntimeContext {
     /// As [`publish`](Self::publish); what goes wrong is our trouble and not the program's.
     #[inline]
     fn publish_quietly(&self, context: &Bound<'_, PyAny>) {
-        if let Err(error) = guard(|| self.publish(context)) {
+        if PROCESSORS.load(Ordering::Relaxed) > 0
+            && let Err(error) = guard(|| self.publish(context))
+        {
             profiler::trouble(context.py(), "following the current span", &error);
         }
     }
@@ -231,6 +233,23 @@ impl RuntimeContext {
 
 #[pymethods]
 impl RuntimeContext {
+    /// One that stands in for `previous`, for `OTEL_PYTHON_CONTEXT`. It follows spans from the first processor on.
+    #[new]
+    fn new(previous: &Bound<'_, PyAny>) -> PyResult<Self> {
+        guard(|| {
+            let py = previous.py();
+            let own = py.import("opentelemetry.context.contextvars_context")?.getattr("ContextVarsRuntimeContext")?;
+            let variable = if previous.get_type().is(&own) {
+                ContextVar::from_object(&previous.getattr("_current_context")?)?
+            } else {
+                None
+            };
+            let base = py.import("opentelemetry.context.context")?.getattr("_RuntimeContext")?;
+            base.call_method1("register", (py.get_type::<Self>(),))?;
+            Ok(Self { previous: previous.clone().unbind(), variable })
+        })
+    }
+
     /// Makes `context` current; returns OpenTelemetry's token.
     ///
     /// Hot: bench `attach`.
@@ -393,15 +412,7 @@ fn install(py: Python<'_>) -> PyResult<()> {
     let ours = match previous.cast::<RuntimeContext>() {
         Ok(ours) => ours.clone(),
         Err(_) => {
-            let own = py.import("opentelemetry.context.contextvars_context")?.getattr("ContextVarsRuntimeContext")?;
-            let variable = if previous.get_type().is(&own) {
-                ContextVar::from_object(&previous.getattr("_current_context")?)?
-            } else {
-                None
-            };
-            let base = py.import("opentelemetry.context.context")?.getattr("_RuntimeContext")?;
-            base.call_method1("register", (py.get_type::<RuntimeContext>(),))?;
-            let ours = Bound::new(py, RuntimeContext { previous: previous.unbind(), variable })?;
+            let ours = Bound::new(py, RuntimeContext::new(&previous)?)?;
             module.setattr("_RUNTIME_CONTEXT", &ours)?;
             ours
         }

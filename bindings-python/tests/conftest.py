@@ -9,7 +9,7 @@ import time
 import pytest
 
 import pyroscope
-from pyroscope import _settings
+from pyroscope import _messages, _settings
 
 TESTS = pathlib.Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "tests" / "python"
@@ -66,7 +66,7 @@ def fresh(monkeypatch):
         if name.startswith(("PYROSCOPE_", "OTEL_")):
             monkeypatch.delenv(name)
     monkeypatch.setattr(_settings, "configured", False)
-    monkeypatch.setattr(_settings, "_warned", set())
+    monkeypatch.setattr(_messages, "_warned", set())
     yield
     pyroscope.stop()
 

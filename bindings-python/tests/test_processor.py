@@ -156,7 +156,7 @@ def test_a_missing_namespace_is_told(provider_of, caplog):
     resource = {"service.name": "shop", "service.namespace": "eu"}
     with provider_of(**resource).get_tracer("test").start_as_current_span("a"):
         pass
-    assert "service.namespace 'eu'" in caplog.text
+    assert "configure(tags={'service_namespace': 'eu'})" in caplog.text
 
 
 def test_force_flush_uploads(recording, provider_of):

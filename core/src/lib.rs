@@ -17,7 +17,9 @@ mod stats;
 mod upload;
 pub mod wire;
 
-pub use config::{Config, Secret, TraceIdLabel, parse_bool, parse_duration};
+pub use config::{
+    Config, Secret, TraceIdLabel, check_tag_name, parse_bool, parse_duration, parse_trace_id, resource_labels,
+};
 pub use context::fork::forked;
 pub use context::names::{is_sampled, span_ended};
 pub use context::span_record::{MAX_NAME_BYTES, SpanRecord};
@@ -30,6 +32,6 @@ pub use profiler::Profiler;
 pub use sample::frame_pointer::walk_frame_pointers;
 pub use sample::runtime::{Context, Drain, DrainPermit, Frame, FrameWriter, MAX_FRAMES, Repair, Runtime};
 pub use sample::safe_load::{enable_safe_load, safe_load, safe_load_u32};
-pub use sample::threads::{ThreadRecord, set_thread_tags, thread_started};
+pub use sample::threads::{ThreadRecord, add_thread_tag, describe_thread, remove_thread_tag, thread_started};
 pub use sample::timer::SampleClock;
 pub use stats::{Stats, Tally};

@@ -20,7 +20,7 @@ use crate::profile::pprof::{self, EncodeOptions};
 use crate::profile::profile_type::ProfileType;
 use crate::sample::handler::{self, WAKE};
 use crate::sample::runtime::{Drain, DrainPermit, Runtime};
-use crate::sample::threads::{self, Sampling};
+use crate::sample::threads::{self, Report, Sampling};
 use crate::sample::timer::SampleClock;
 use crate::sample::{own_thread, safe_load};
 use crate::stats::{Counters, Stats, Tally};
@@ -255,6 +255,7 @@ impl Engine {
             period_ns: self.settings.period_ns.unsigned_abs(),
             signal,
             ring_bytes: self.runtime.ring_bytes(),
+            report: Report { id: self.settings.report_thread_id, name: self.settings.report_thread_name },
         }
     }
 

@@ -5,7 +5,7 @@ mod support;
 use std::thread;
 use std::time::Duration;
 
-use spanprof_core::{Profiler, SpanContext, TagSetId, set_thread_tags, span_end, span_start, thread_started};
+use spanprof_core::{Profiler, SpanContext, add_thread_tag, span_end, span_start};
 use support::{Native, burn, config, read};
 
 macro_rules! truth {
@@ -48,9 +48,7 @@ fn every_sample_carries_the_span_its_thread_was_in() {
     let threads: Vec<_> = (0..8_u32)
         .map(|seed| {
             thread::spawn(move || {
-                thread_started();
-                let tags = TagSetId::EMPTY.with(&[("worker".to_owned(), (seed % 2).to_string())]);
-                assert!(set_thread_tags(tags));
+                assert!(add_thread_tag("worker", &(seed % 2).to_string()));
                 for round in 0..150_u32 {
                     let cpu = Duration::from_micros(u64::from(200 + (seed * 7919 + round * 104_729) % 2_800));
                     let number = (seed + round) as usize % 5;

@@ -14,24 +14,34 @@ is not known, no server) never raises later on: the program goes on, and the log
 
 from __future__ import annotations
 
-import contextlib
-import warnings
+import functools
+import sys
 
-from . import _native, _process, _settings
+from . import _messages, _native, _process, _settings
 from ._settings import LineNo, ProfilerImplementation
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
-    from typing import Any, Mapping, Optional
+    import logging
+    from typing import Any, Callable, Mapping, Optional, TypeVar, Union
+
+    _Function = TypeVar("_Function", bound=Callable[..., Any])
+    LOGGER: logging.Logger
 
 __all__ = [
+    "LOGGER",
     "LineNo",
     "ProfilerImplementation",
+    "add_thread_tag",
     "build_summary",
     "change_name",
     "configure",
+    "configure_experimental_stack_profiler",
     "flush",
     "remove_tags",
+    "remove_thread_tag",
+    "runtime_name",
+    "runtime_version",
     "shutdown",
     "stats",
     "stop",
@@ -70,35 +80,57 @@ def configure(
     detect_subprocesses: Optional[bool] = None,
     auth_token: Optional[str] = None,
     log_level: Optional[str] = None,
+    span_names: Optional[bool] = None,
+    trace_id: Optional[Union[bool, str]] = None,
+    resource_labels: Optional[bool] = None,
 ) -> bool:
     """Starts profiling this process and the processes it forks.
 
     Arguments that are not passed come from the environment (``PYROSCOPE_SERVER_ADDRESS`` and so on), and only then are
     they what the signature says. A profiler that runs already is stopped first, within 5 s. Takes a few milliseconds
-    and never waits for the server. Costs about 3 µs of CPU time a sample, which is 0.03 % at 100 Hz.
+    and never waits for the server. Costs about 3 µs of CPU time a sample, which is 0.03 % at 100 Hz, and two threads.
 
     application_name
         What the profiles are filed under; the same as the traces' ``service.name``. ``app_name`` is its old name.
+        Else ``PYROSCOPE_APPLICATION_NAME``, ``OTEL_SERVICE_NAME``, ``service.name`` in ``OTEL_RESOURCE_ATTRIBUTES``.
     server_address
         ``http(s)://host[:port][/path]``, ``host:port``, or ``file:///dir`` for a ``.pb.gz`` file a window that
-        ``go tool pprof`` reads, or ``none``.
+        ``go tool pprof`` reads, or ``none``. ``PYROSCOPE_SERVER_ADDRESS``.
     basic_auth_username, basic_auth_password, tenant_id, http_headers
-        Credentials, the ``X-Scope-OrgID`` header, and further headers of each upload.
+        Credentials, the ``X-Scope-OrgID`` header, and further headers of each upload, a dict of str.
+        ``PYROSCOPE_BASIC_AUTH_USER``, ``…_BASIC_AUTH_PASSWORD``, ``…_TENANT_ID``, ``…_HTTP_HEADERS`` (a JSON object).
     sample_rate
         Samples a second of CPU time and thread, 1 to 1000. The kernel's tick (often 250 Hz) bounds what can be had.
+        ``PYROSCOPE_SAMPLE_RATE``, or ``PYROSCOPE_PROFILING_INTERVAL`` (``10ms`` is 100).
     upload_interval
-        Seconds between uploads, 1 to 600.
+        Seconds between uploads, 1 to 600. ``PYROSCOPE_UPLOAD_INTERVAL`` (``15``, ``15s``, ``1m``).
     tags
         Up to 20 labels of all profiles, added to those of ``PYROSCOPE_LABELS``; a name of both has the value here.
+        Names are ``[A-Za-z_][A-Za-z0-9_.]*``; values become str and are cut at 2,048 bytes.
+    report_pid, report_thread_id, report_thread_name
+        Labels ``pid``, ``thread_id`` and ``thread_name``. Each process, thread or name becomes a **series** of its own,
+        which servers bound and bill: not for programs with many or short-lived ones; above 1,024 threads at once some
+        go without (``tag_sets_lost`` in :func:`stats`). Threads that ``threading`` knows have its ``ident`` and
+        ``name``, others the kernel's. Costs 2 µs a thread.
     line_no
-        Whether frames carry the line that runs, the function's first line, or none.
+        Whether frames carry the line that runs, the function's first line, or none: a :class:`LineNo`.
+    span_names
+        False: samples carry no names of spans. ``OTEL_PYROSCOPE_ADD_SPAN_NAME``, else True.
+    trace_id
+        Whether samples carry ``trace_id``: True, False, or ``"auto"`` for yes unless the server says that it is older
+        than Pyroscope 2.1.0, which makes a series of each trace. ``OTEL_PYROSCOPE_ADD_TRACE_ID``, else ``"auto"``.
+    resource_labels
+        True: ``service.version``, ``deployment.environment.name`` and ``host.name`` of ``OTEL_RESOURCE_ATTRIBUTES``
+        become labels (``service_version``, ``deployment_environment``, ``host_name``). ``OTEL_PYROSCOPE_RESOURCE_LABELS``,
+        which also makes a span processor that starts the profiler take them from the spans' resource. Else False.
     cpu_enabled
-        False: nothing is started.
+        False: nothing is started. ``PYROSCOPE_PROFILING_CPU_ENABLED``; ``PYROSCOPE_PROFILING_ENABLED`` does the same.
     enable_logging
         True: the logger ``pyroscope`` gets information too, not only warnings. The logger is never configured here.
-    gil_only, cpu_implementation, detect_subprocesses, mem_max_nframe, mem_heap_sample_size, mem_enable_mem_domain
-        Without effect: all CPU time of all threads and forked processes is seen.
-    oncpu=False, native=True, mem_enabled=True, report_pid, report_thread_id, report_thread_name
+        ``PYROSCOPE_LOG_LEVEL`` (``info``, ``warn``, or ``error`` for nothing at all).
+    gil_only, cpu_implementation, detect_subprocesses, log_level, mem_max_nframe, mem_heap_sample_size, mem_enable_mem_domain
+        Without effect: all CPU time of all threads and forked processes is seen, in one way.
+    oncpu=False, native=True, mem_enabled=True
         Not yet: one warning each.
 
     :return: Whether the profiler runs. If not, the logger says why.
@@ -130,7 +162,9 @@ def flush(timeout: float = 5.0) -> bool:
     :param timeout: Seconds to wait at most.
     :return: Whether all of it is settled. False without a profiler.
     """
-    return _native.flush(timeout)
+    flushed = _native.flush(timeout)
+    _messages.deliver()
+    return flushed
 
 
 def stats() -> dict[str, Any]:
@@ -141,10 +175,11 @@ def stats() -> dict[str, Any]:
     those of the profiler that ended; zeros if there was none yet.
     Takes microseconds.
     """
+    _messages.deliver()
     return _native.stats()
 
 
-class tag_wrapper(contextlib.ContextDecorator):
+class tag_wrapper:
     """Labels the samples of a block of code, and of what it starts in copies of its context::
 
         with pyroscope.tag_wrapper({"tenant": "acme"}):
@@ -152,25 +187,109 @@ class tag_wrapper(contextlib.ContextDecorator):
 
     Tags follow the execution context: a coroutine keeps its own across ``await``, and a nested block adds to the outer
     one's and restores them at its end, whatever the values. Entering and leaving take about 1 µs. Each set of values
-    is a series in the server: use values of which there are few. Also a decorator of functions.
+    is a series in the server: use values of which there are few. Also a decorator of functions and of coroutine
+    functions. One object may be entered again, also inside itself and by several threads and tasks at a time.
+
+    Values that are not str become it. A name that is not allowed (see ``tags`` of :func:`configure`) is left out, and
+    the logger says so once: it is no reason for the block not to run.
     """
 
-    def __init__(self, tags: Mapping[str, str]) -> None:
+    def __init__(self, tags: Mapping[str, Any]) -> None:
         self._tags = dict(tags)
         self._tokens: list[Any] = []
 
-    def _recreate_cm(self) -> tag_wrapper:
-        return tag_wrapper(self._tags)
-
     def __enter__(self) -> None:
         self._tokens.append(_native.enter_tags(self._tags))
+        _messages.deliver_due()
 
     def __exit__(self, *_raised: object) -> None:
-        _native.leave_tags(self._tokens.pop())
+        # Tokens of other threads and tasks that are inside are refused here. Where all are (the block ends in another
+        # context, as generators may), the last is given up.
+        for token in reversed(self._tokens):
+            if _native.leave_tags(token):
+                self._tokens.remove(token)
+                return
+        if self._tokens:
+            self._tokens.pop()
+
+    def __call__(self, function: _Function) -> _Function:
+        from inspect import iscoroutinefunction
+
+        tags = self._tags
+        wrapper: Any
+        if iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def wrapper(*args: Any, **kwargs: Any) -> Any:
+                with tag_wrapper(tags):
+                    return await function(*args, **kwargs)
+
+        else:
+
+            @functools.wraps(function)
+            def wrapper(*args: Any, **kwargs: Any) -> Any:
+                with tag_wrapper(tags):
+                    return function(*args, **kwargs)
+
+        decorated: _Function = wrapper
+        return decorated
+
+
+def add_thread_tag(key: str, value: Any) -> bool:
+    """Labels the samples of the calling thread until :func:`remove_thread_tag`, whatever code it runs.
+
+    That is wrong for threads that serve several requests in turn, as those of asyncio do: prefer :class:`tag_wrapper`,
+    whose tags win over those of the thread. Adding twice takes removing twice; of two values for one name the one added
+    last counts. A thread keeps the last 64. Values become str. Takes about 1 µs.
+
+    :return: Whether the tag is there. False without a profiler, or if the name is not allowed (the logger says so once).
+    """
+    added = _native.add_thread_tag(key, value)
+    _messages.deliver_due()
+    return added
+
+
+def remove_thread_tag(key: str, value: Any) -> bool:
+    """Takes back the last :func:`add_thread_tag` of the same key and value by the calling thread, if there was one.
+
+    :return: False without a profiler.
+    """
+    return _native.remove_thread_tag(key, value)
+
+
+def runtime_name() -> str:
+    """The interpreter's name, ``cpython``."""
+    return sys.implementation.name
+
+
+def runtime_version() -> str:
+    """The interpreter's version, such as ``3.14.2``."""
+    version = sys.implementation.version
+    final = version.releaselevel == "final" and not version.serial
+    return ".".join(map(str, version[:3] if final else version))
+
+
+def configure_experimental_stack_profiler(
+    max_nframe: int = 128,
+    max_threads: int = 25,
+    adaptive_sampling: bool = True,
+    adaptive_target_overhead: float = 0.01,
+    adaptive_max_interval_us: int = 100000,
+    adaptive_baseline: float = 0.0,
+    adaptive_p_stable_window_s: int = 600,
+    adaptive_p_stable_percentile: float = 95.0,
+    cpu_timer_enabled: bool = True,
+    cpu_timer_interval_ms: int = 10,
+) -> bool:
+    """Without effect: there is one profiler here, which sees all threads and costs the same whatever they do.
+
+    :return: True.
+    """
+    return True
 
 
 def _without_effect(name: str, instead: str) -> None:
-    warnings.warn(f"pyroscope.{name}() has no effect, {instead}", DeprecationWarning, stacklevel=3)
+    _messages.deprecated(f"pyroscope.{name}() has no effect, {instead}", 3)
 
 
 def tag(tags: Mapping[str, str]) -> None:
@@ -196,3 +315,9 @@ def build_summary() -> None:
 def test_logger() -> None:
     """Deprecated, without effect: messages go to the logger ``pyroscope``."""
     _without_effect("test_logger", "messages go to the logger 'pyroscope'")
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LOGGER":
+        return _messages.logger()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

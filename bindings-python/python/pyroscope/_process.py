@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 
-from . import _native
+from . import _messages, _native, _threads
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
@@ -38,7 +38,10 @@ def started() -> None:
 def stop() -> bool:
     """Stops the profiler. False: none ran, or something was left behind."""
     _unhook_threads()
-    return _native.stop()
+    _threads.report(False, False)
+    stopped = _native.stop()
+    _messages.deliver()
+    return stopped
 
 
 def _hook_threads() -> None:
@@ -54,6 +57,7 @@ def _hook_threads() -> None:
     @functools.wraps(original)
     def _set_native_id(thread: threading.Thread) -> None:
         original(thread)
+        _threads.describe(thread)
         _native.thread_started()
 
     _original = original
@@ -73,6 +77,7 @@ def _after_fork() -> None:
     """In a forked child."""
     if not _native.restart_in_child():
         return
+    _threads.describe_this()
     # multiprocessing's children leave by os._exit, past atexit, but call their own finalisers. It forgets those of the
     # parent first and then calls what was registered for after the fork.
     util: Any = sys.modules.get("multiprocessing.util")

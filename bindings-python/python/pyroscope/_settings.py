@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import enum
 import functools
-import logging
 import os
-import warnings
 
-from . import _native, _process
+from . import _messages, _native, _process, _threads
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, Set
-
-LOGGER = logging.getLogger("pyroscope")
 
 
 class LineNo(enum.IntEnum):
@@ -50,6 +46,12 @@ _ENGINE = frozenset(
         "line_no",
         "upload_interval",
         "cpu_enabled",
+        "report_pid",
+        "report_thread_id",
+        "report_thread_name",
+        "span_names",
+        "trace_id",
+        "resource_labels",
     )
 )
 
@@ -58,25 +60,19 @@ _NOT_YET = (
     ("oncpu", False, "waiting time is not profiled yet, only CPU time"),
     ("native", True, "frames of native code are not shown yet"),
     ("mem_enabled", True, "memory is not profiled yet"),
-    ("report_pid", True, "the process id is not a label yet"),
-    ("report_thread_id", True, "the thread id is not a label yet"),
-    ("report_thread_name", True, "the thread's name is not a label yet"),
 )
 
-_warned: Set[str] = set()
+#: Variables that ask for other kinds of profiles. They are often set for programs in all languages, so no warning.
+_NOT_YET_VARIABLES = tuple(
+    f"PYROSCOPE_PROFILING_{kind}_ENABLED"
+    for kind in ("WALLTIME", "ALLOCATION", "LOCK", "CONTENTION", "EXCEPTION", "HEAP")
+)
 
 #: Whether configure() was ever called: then a span processor starts nothing by itself.
 configured = False
 #: The name and the tags that the running profiler was started with.
 application_name = ""
 _tags: Set[str] = set()
-
-
-def warn_once(text: str, *values: object) -> None:
-    """Passes a warning to the logger, the first time it is given."""
-    if text not in _warned:
-        _warned.add(text)
-        LOGGER.warning(text, *values)
 
 
 def given_only(start: Callable[[Dict[str, Any]], bool]) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
@@ -106,12 +102,12 @@ def start(given: Dict[str, Any]) -> bool:
     for name, replacement in (("app_name", "application_name"), ("detect_subprocesses", None), ("log_level", None)):
         if given.get(name) is not None:
             advice = f"use {replacement}" if replacement else "it has no effect"
-            warnings.warn(f"{name} is deprecated, {advice}", DeprecationWarning, stacklevel=3)
+            _messages.deprecated(f"{name} is deprecated, {advice}", 3)
     settings = {name: value for name, value in given.items() if name in _ENGINE and value is not None}
     if given.get("app_name") is not None:
         settings["application_name"] = given["app_name"]
     if given.get("auth_token"):
-        warnings.warn("auth_token is deprecated, use http_headers", DeprecationWarning, stacklevel=3)
+        _messages.deprecated("auth_token is deprecated, use http_headers", 3)
         settings["http_headers"] = {
             "Authorization": f"Bearer {given['auth_token']}",
             **settings.get("http_headers", {}),
@@ -122,16 +118,24 @@ def start(given: Dict[str, Any]) -> bool:
     configured = True
     for name, asks, text in _NOT_YET:
         if given.get(name) is asks:
-            warn_once("configure(%s=%s): " + text, name, asks)
+            _messages.warn_once("configure(%s=%s): " + text, name, asks)
     return running
 
 
 def launch(settings: Dict[str, Any]) -> bool:
     """Starts the engine and remembers under which name."""
     global application_name, _tags
-    running = _native.start(settings)
+    for name in _NOT_YET_VARIABLES:
+        value = os.environ.get(name, "").strip()
+        if value and _native.parse_bool(name, value):
+            _messages.inform_once("%s: only CPU time is profiled yet", name)
+    try:
+        running = _native.start(settings)
+    finally:
+        _messages.deliver()
     if running:
         _process.started()
+        _threads.report(bool(settings.get("report_thread_id")), bool(settings.get("report_thread_name")))
         _, application_name, tags = _native.environment()
         application_name = settings.get("application_name", application_name)
         _tags = {*tags, *settings.get("tags", ())}
@@ -154,7 +158,7 @@ def _look_for_others() -> None:
     except OSError:
         return
     if any(name.startswith("pyroscope_io-") for name in beside):
-        warn_once(
+        _messages.warn_once(
             "the package pyroscope-io is installed beside pyroscope-otel and has a module of the same name; "
             "run: pip uninstall pyroscope-io && pip install --force-reinstall --no-deps pyroscope-otel"
         )

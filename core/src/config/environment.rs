@@ -6,9 +6,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::address::percent_decode;
-use super::{Config, Secret};
+use super::{Config, Secret, TraceIdLabel};
 use crate::error::Error;
+use crate::messages::Level;
 
+/// Attributes of the resource that become labels where that is asked for; the later of two for one label wins.
+const RESOURCE_LABELS: [(&str, &str); 4] = [
+    ("service.version", "service_version"),
+    ("deployment.environment", "deployment_environment"),
+    ("deployment.environment.name", "deployment_environment"),
+    ("host.name", "host_name"),
+];
 const LABELS_ALLOWED: &str = "name:value,name:value or name=value,name=value";
 const HEADERS_ALLOWED: &str = r#"a JSON object of strings, such as {"X-Name": "value"}"#;
 const DURATION_ALLOWED: &str = "a number with s (or nothing), ms or m, such as 15, 15s, 500ms, 1m";
@@ -33,6 +41,11 @@ impl Config {
         // Grafana's flame graph button asks for this label whenever the span's resource has the attribute.
         if let Some(namespace) = attribute("service.namespace") {
             config.tags.push(("service_namespace".to_owned(), namespace));
+        }
+        if let Some(value) = get("OTEL_PYROSCOPE_RESOURCE_LABELS")
+            && parse_bool("OTEL_PYROSCOPE_RESOURCE_LABELS", &value)?
+        {
+            config.tags.extend(resource_labels(attribute));
         }
         if let Some(labels) = get("PYROSCOPE_LABELS") {
             config.tags.extend(parse_labels(&labels)?);
@@ -63,6 +76,12 @@ impl Config {
                 .parse()
                 .map_err(|_| Error::invalid("PYROSCOPE_SAMPLE_RATE", &rate, "samples a second, 1 to 1000"))?;
         }
+        if let Some(value) = get("OTEL_PYROSCOPE_ADD_TRACE_ID") {
+            config.trace_id = parse_trace_id("OTEL_PYROSCOPE_ADD_TRACE_ID", &value)?;
+        }
+        if let Some(level) = get("PYROSCOPE_LOG_LEVEL") {
+            config.log_level = parse_log_level("PYROSCOPE_LOG_LEVEL", &level)?;
+        }
         for (name, setting) in [
             ("PYROSCOPE_PROFILING_ENABLED", &mut config.enabled),
             ("PYROSCOPE_PROFILING_CPU_ENABLED", &mut config.cpu_enabled),
@@ -85,6 +104,37 @@ pub fn parse_bool(field: &str, value: &str) -> Result<bool, Error> {
         "true" | "1" | "yes" => Ok(true),
         "false" | "0" | "no" => Ok(false),
         _ => Err(Error::invalid(field, value, "true, false, 1, 0, yes, no")),
+    }
+}
+
+/// The labels of a resource that `OTEL_PYROSCOPE_RESOURCE_LABELS` asks for, from a function that knows its attributes.
+pub fn resource_labels(attribute: impl Fn(&str) -> Option<String>) -> Vec<(String, String)> {
+    let known = RESOURCE_LABELS.iter().filter_map(|(name, label)| Some(((*label).to_owned(), attribute(name)?)));
+    known.collect()
+}
+
+/// Reads auto, or what [`parse_bool`] does: whether samples carry `trace_id`.
+///
+/// # Errors
+/// Anything else; the message starts with `field`.
+pub fn parse_trace_id(field: &str, value: &str) -> Result<TraceIdLabel, Error> {
+    if value.trim().eq_ignore_ascii_case("auto") {
+        return Ok(TraceIdLabel::Auto);
+    }
+    match parse_bool(field, value) {
+        Ok(true) => Ok(TraceIdLabel::Always),
+        Ok(false) => Ok(TraceIdLabel::Never),
+        Err(_) => Err(Error::invalid(field, value, "auto, true, false, 1, 0, yes, no")),
+    }
+}
+
+/// The names of levels in all languages' loggers; there are messages of two.
+fn parse_log_level(field: &str, value: &str) -> Result<Option<Level>, Error> {
+    match value.to_ascii_lowercase().as_str() {
+        "trace" | "debug" | "info" => Ok(Some(Level::Info)),
+        "warn" | "warning" => Ok(Some(Level::Warning)),
+        "error" | "critical" | "fatal" | "none" | "off" => Ok(None),
+        _ => Err(Error::invalid(field, value, "trace, debug, info, warn, error, off")),
     }
 }
 
@@ -177,6 +227,8 @@ mod tests {
             ("PYROSCOPE_PROFILING_ENABLED", "No"),
             ("PYROSCOPE_PROFILING_CPU_ENABLED", "0"),
             ("OTEL_PYROSCOPE_ADD_SPAN_NAME", "FALSE"),
+            ("OTEL_PYROSCOPE_ADD_TRACE_ID", "no"),
+            ("PYROSCOPE_LOG_LEVEL", "Error"),
         ])
         .unwrap();
         let expected = Config {
@@ -192,6 +244,8 @@ mod tests {
             sample_rate: 250,
             upload_interval: Duration::from_millis(500),
             span_names: false,
+            trace_id: TraceIdLabel::Never,
+            log_level: None,
             ..Config::default()
         };
         assert_eq!(config, expected);
@@ -207,6 +261,30 @@ mod tests {
         let config = read(&[resource, otel, own]).unwrap();
         assert_eq!(config.application_name, "own");
         assert_eq!(config.tags, [pair("service_namespace", "team")]);
+    }
+
+    #[test]
+    fn attributes_of_the_resource_become_labels_where_that_is_asked_for() {
+        let attributes =
+            "service.version=1.2,deployment.environment=old,deployment.environment.name=live,host.name=h,os.type=x";
+        let resource = ("OTEL_RESOURCE_ATTRIBUTES", attributes);
+        assert!(read(&[resource]).unwrap().tags.is_empty());
+        let config =
+            read(&[resource, ("OTEL_PYROSCOPE_RESOURCE_LABELS", "true"), ("PYROSCOPE_LABELS", "host_name=mine")]);
+        let mut tags = config.unwrap().tags;
+        tags.reverse();
+        let of = |label: &str| tags.iter().find(|(name, _)| name == label).map(|(_, value)| value.as_str());
+        let labels = ["service_version", "deployment_environment", "host_name", "os_type"].map(of);
+        assert_eq!(labels, [Some("1.2"), Some("live"), Some("mine"), None], "of two with one name the later counts");
+    }
+
+    #[test]
+    fn trace_ids_are_automatic_or_as_said() {
+        for (text, label) in [("Auto", TraceIdLabel::Auto), ("1", TraceIdLabel::Always), ("no", TraceIdLabel::Never)] {
+            assert_eq!(read(&[("OTEL_PYROSCOPE_ADD_TRACE_ID", text)]).unwrap().trace_id, label);
+        }
+        let message = read(&[("OTEL_PYROSCOPE_ADD_TRACE_ID", "maybe")]).unwrap_err().to_string();
+        assert!(message.starts_with("OTEL_PYROSCOPE_ADD_TRACE_ID: maybe ") && message.contains("auto"), "{message}");
     }
 
     #[test]

@@ -11,10 +11,12 @@ mod settings;
 use std::fmt;
 use std::time::Duration;
 
-pub use environment::{parse_bool, parse_duration};
-pub(crate) use settings::{HttpTarget, Settings, Target, check_tag_name, cut_value};
+pub use environment::{parse_bool, parse_duration, parse_trace_id, resource_labels};
+pub use settings::check_tag_name;
+pub(crate) use settings::{HttpTarget, Settings, Target, cut_value};
 
 use crate::error::Error;
+use crate::messages::Level;
 use crate::sample::timer::SampleClock;
 
 /// A value that is never shown: not in Debug, not in messages.
@@ -70,6 +72,14 @@ pub struct Config {
     pub trace_id: TraceIdLabel,
     /// Whether samples carry `span_name`.
     pub span_names: bool,
+    /// Whether all series carry the label `pid`: a series a process.
+    pub report_pid: bool,
+    /// Whether samples carry the label `thread_id`: a series a thread.
+    pub report_thread_id: bool,
+    /// Whether samples carry the label `thread_name`: a series a name.
+    pub report_thread_name: bool,
+    /// The least level of messages that a user is told, `None` for none at all. Bindings keep to it.
+    pub log_level: Option<Level>,
     /// Label `pyroscope_spy`: the language's profiler, such as `pyspy`'s successor `spanprof-python`.
     pub spy: String,
     /// Labels `process.runtime.name` and `process.runtime.version`.
@@ -95,6 +105,10 @@ impl Default for Config {
             upload_interval: Duration::from_secs(10),
             trace_id: TraceIdLabel::Auto,
             span_names: true,
+            report_pid: false,
+            report_thread_id: false,
+            report_thread_name: false,
+            log_level: Some(Level::Warning),
             spy: "spanprof".to_owned(),
             runtime: (String::new(), String::new()),
             package: (env!("CARGO_PKG_NAME").to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
@@ -130,6 +144,10 @@ impl fmt::Debug for Config {
             .field("upload_interval", &self.upload_interval)
             .field("trace_id", &self.trace_id)
             .field("span_names", &self.span_names)
+            .field("report_pid", &self.report_pid)
+            .field("report_thread_id", &self.report_thread_id)
+            .field("report_thread_name", &self.report_thread_name)
+            .field("log_level", &self.log_level)
             .field("spy", &self.spy)
             .field("runtime", &self.runtime)
             .field("package", &self.package)

@@ -52,6 +52,8 @@ pub(crate) struct Settings {
     pub(crate) upload_interval: Duration,
     pub(crate) trace_id: TraceIdLabel,
     pub(crate) span_names: bool,
+    pub(crate) report_thread_id: bool,
+    pub(crate) report_thread_name: bool,
     /// Labels of every series but `__name__`, sorted by name.
     pub(crate) series_labels: Vec<(String, String)>,
     /// What was changed to make values fit, for the user.
@@ -99,6 +101,8 @@ impl Config {
             upload_interval: self.upload_interval,
             trace_id: self.trace_id,
             span_names: self.span_names,
+            report_thread_id: self.report_thread_id,
+            report_thread_name: self.report_thread_name,
             series_labels,
             notices,
         })
@@ -126,7 +130,9 @@ impl Config {
                 labels.push((name.clone(), value.clone()));
             }
         }
+        let pid = if self.report_pid { std::process::id().to_string() } else { String::new() };
         for (name, value) in [
+            ("pid", &pid),
             ("otel.scope.name", &self.package.0),
             ("otel.scope.version", &self.package.1),
             ("process.runtime.name", &self.runtime.0),
@@ -189,7 +195,10 @@ impl Config {
 }
 
 /// Whether a label may have this name; one bad name makes a server refuse the whole profile.
-pub(crate) fn check_tag_name(field: &str, name: &str) -> Result<(), Error> {
+///
+/// # Errors
+/// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) names `field`, the name and what is allowed.
+pub fn check_tag_name(field: &str, name: &str) -> Result<(), Error> {
     if name.starts_with("__") || RESERVED.contains(&name) {
         let allowed = format!("other names; {} and names that start with __ are reserved", RESERVED.join(", "));
         return Err(Error::invalid(field, name, &allowed));

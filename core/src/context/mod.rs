@@ -5,3 +5,4 @@ pub(crate) mod names;
 pub(crate) mod span_record;
 pub(crate) mod span_slot;
 pub(crate) mod tags;
+pub(crate) mod thread_tags;

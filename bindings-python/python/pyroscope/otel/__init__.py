@@ -21,7 +21,7 @@ from typing import Any, Optional
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from .. import _native, _process, _settings
+from .. import _messages, _native, _process, _settings
 
 __all__ = ["PROFILE_ID_SPAN_ATTRIBUTE_KEY", "PyroscopeSpanProcessor"]
 
@@ -70,6 +70,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
         profile_id = self._hooks.start(span, parent_context)
         if profile_id is not None:
             span.set_attribute(PROFILE_ID_SPAN_ATTRIBUTE_KEY, profile_id)
+            _messages.deliver_due()
 
     def on_end(self, span: ReadableSpan) -> None:
         """Called by the SDK when a span has ended. Never raises."""
@@ -87,7 +88,11 @@ class PyroscopeSpanProcessor(SpanProcessor):
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Uploads what was sampled so far, waiting ``timeout_millis`` at most. True without a profiler."""
-        return not _native.is_running() or _native.flush(timeout_millis / 1000)
+        if not _native.is_running():
+            return True
+        flushed = _native.flush(timeout_millis / 1000)
+        _messages.deliver()
+        return flushed
 
     def _begin(self, span: Span) -> None:
         """The first span, whose resource says under which name its traces are filed."""
@@ -101,27 +106,31 @@ class PyroscopeSpanProcessor(SpanProcessor):
             try:
                 self._meet(span.resource.attributes)
             except Exception as error:  # a span must start, whatever the environment says
-                _settings.warn_once("no profiles are taken, spans go on working: %s", error)
+                _messages.warn_once("no profiles are taken, spans go on working: %s", error)
 
     def _meet(self, resource: Any) -> None:
         name = str(resource.get("service.name") or "")
         namespace = str(resource.get("service.namespace") or "")
+        labels = {"service_namespace": namespace} if namespace else {}
+        if _flag("OTEL_PYROSCOPE_RESOURCE_LABELS", False):
+            labels.update(_native.resource_labels(dict(resource)))
         if not _settings.configured:
             if self._start_profiling and not _native.is_running():
                 settings: dict[str, Any] = {}
                 if name and not os.environ.get("PYROSCOPE_APPLICATION_NAME"):
                     settings["application_name"] = name
-                if namespace:
-                    settings["tags"] = {"service_namespace": namespace}
+                if labels:
+                    settings["tags"] = labels
                 self._started_profiler = _settings.launch(settings)
-        elif namespace and _native.is_running() and not _settings.has_tag("service_namespace"):
-            _settings.warn_once(
-                "the spans' resource has service.namespace %r but profiles do not: "
-                "call configure(tags={'service_namespace': ...}), or a span's profile is not found",
-                namespace,
-            )
+        elif _native.is_running():
+            missing = {label: value for label, value in labels.items() if not _settings.has_tag(label)}
+            if missing:
+                _messages.warn_once(
+                    "the spans' resource has what profiles lack: call configure(tags=%r), or a span's profile is not found",
+                    missing,
+                )
         if _native.is_running() and name and name != _settings.application_name:
-            _settings.warn_once(
+            _messages.warn_once(
                 "profiles are named %r but the spans' resource has service.name %r: "
                 "a span's profile is only found if both are the same",
                 _settings.application_name,
@@ -131,12 +140,14 @@ class PyroscopeSpanProcessor(SpanProcessor):
 
 def _on_start(hooks: _native.SpanHooks) -> Any:
     """``on_start`` without ``self``."""
-    start = hooks.start
+    start, messages_due = hooks.start, _native.messages_due
 
     def on_start(span: Span, parent_context: Optional[Context] = None) -> None:
         profile_id = start(span, parent_context)
         if profile_id is not None:
             span.set_attribute("pyroscope.profile.id", profile_id)
+            if messages_due():
+                _messages.deliver()
 
     return on_start
 

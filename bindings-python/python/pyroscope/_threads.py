@@ -1,0 +1,69 @@
+"""Labels of threads: ``report_thread_id`` and ``report_thread_name``.
+
+Threads that ``threading`` knows have the id and the name that log records give for them. Of others the engine says the
+kernel's id and name.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from . import _native
+
+TYPE_CHECKING = False  # typing itself takes as long to load as all of this
+if TYPE_CHECKING:
+    from typing import Any, Optional
+
+#: What the running profiler reports.
+_id = _name = False
+#: ``Thread.name`` as it was, and as it is while names are reported.
+_original: Optional[Any] = None
+_hooked: Optional[Any] = None
+
+
+def report(thread_id: bool, thread_name: bool) -> None:
+    """A profiler was started: describes all threads, and from now on those that start and that are renamed."""
+    global _id, _name
+    _id, _name = thread_id, thread_name
+    _hook_names(thread_name)
+    if thread_id or thread_name:
+        for thread in threading.enumerate():
+            describe(thread)
+
+
+def describe(thread: threading.Thread, native_id: Optional[int] = None) -> None:
+    """Says what describes a thread, if that is reported."""
+    native_id = native_id or thread.native_id
+    if not (_id or _name) or native_id is None:
+        return
+    tags = {}
+    if _id:
+        tags["thread_id"] = str(thread.ident)
+    if _name:
+        tags["thread_name"] = thread.name
+    _native.describe_thread(native_id, tags)
+
+
+def describe_this() -> None:
+    """The same for the calling thread, of a forked child: until 3.13 its object has the parent's native id."""
+    if _id or _name:
+        describe(threading.current_thread(), threading.get_native_id())
+
+
+def _hook_names(wanted: bool) -> None:
+    """Makes ``thread.name = …`` tell, and ends that, unless somebody else has replaced the property meanwhile."""
+    global _original, _hooked
+    now: Any = threading.Thread.__dict__["name"]
+    if wanted and _original is None:
+        original = now
+
+        def rename(thread: threading.Thread, name: str) -> None:
+            original.fset(thread, name)
+            if _name:
+                describe(thread)
+
+        _original, _hooked = original, original.setter(rename)
+        threading.Thread.name = _hooked  # type: ignore[method-assign, assignment]
+    elif not wanted and _original is not None and now is _hooked:
+        threading.Thread.name = _original  # type: ignore[method-assign, assignment]
+        _original = _hooked = None
