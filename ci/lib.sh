@@ -178,6 +178,23 @@ start() {
     STARTED+=($!)
 }
 
+# start_viewer PROGRAM LOG PORT OTLP_PORT [OPTION...]: sets url and viewer_pid. If another program has the port a free one is
+# taken. OTLP_PORT may be `none`: the port of the pages takes traces too.
+start_viewer() {
+    local program=$1 log=$2 port=$3 otlp=$4
+    shift 4
+    if [ "$otlp" != none ]; then otlp=127.0.0.1:$otlp; fi
+    while :; do
+        start "$log" "$program" --listen "127.0.0.1:$port" --listen-otlp "$otlp" "$@"
+        viewer_pid=$!
+        # shellcheck disable=SC2034 # url is for the script that sources this.
+        if url=$(wait_for_line "$log" 'spanprof listening on (http://[^ ]+)' "$viewer_pid"); then return 0; fi
+        if [ "$port" = 0 ] || ! grep -q 'another program uses it' "$log"; then fail "the viewer did not start: $(cat "$log")"; fi
+        say "port $port is taken by another program, so the viewer takes a free one"
+        port=0
+    done
+}
+
 # wait_for_line LOG PATTERN PID: the text that the pattern's group matches, at most 30 s later, while the process runs.
 wait_for_line() {
     local log=$1 pattern=$2 pid=$3 deadline=$((SECONDS + 30)) found

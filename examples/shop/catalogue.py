@@ -2,6 +2,7 @@
 
 import random
 import sqlite3
+from typing import Any
 
 ITEMS = 3000
 WORDS = (
@@ -10,7 +11,7 @@ WORDS = (
 ).split()
 
 
-def items() -> list[dict]:
+def items() -> list[dict[str, Any]]:
     """All goods, with their attributes as the text that an older system left behind."""
     chance = random.Random(2)
     goods = []

@@ -8,6 +8,7 @@ import os
 import re
 import sqlite3
 import tempfile
+from typing import Any
 
 import catalogue
 import requests
@@ -45,14 +46,14 @@ def cart(user: int) -> Response:
     return jsonify(lines)
 
 
-def read_item(cursor: sqlite3.Cursor, sku: str) -> dict:
+def read_item(cursor: sqlite3.Cursor, sku: str) -> dict[str, Any]:
     """Reads all of the table: the first part until the row is found, the rest when it is fetched."""
     cursor.execute("SELECT name, price, attributes FROM item WHERE sku = ?", (sku,))
     name, price, attributes = cursor.fetchone()
     return {"sku": sku, "name": name, "price": price, **parse_attributes(attributes)}
 
 
-def parse_attributes(text: str) -> dict:
+def parse_attributes(text: str) -> dict[str, Any]:
     """`red=1.5;blue=2` as a dictionary."""
     return {name: float(value) for name, value in (pair.split("=") for pair in text.split(";"))}
 
@@ -87,9 +88,9 @@ def offer(user: int) -> Response:
     return jsonify(ranked[:10])
 
 
-def rank(scored: list[dict]) -> list[dict]:
+def rank(scored: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Insertion sort."""
-    ranked: list[dict] = []
+    ranked: list[dict[str, Any]] = []
     for item in scored:
         at = 0
         while at < len(ranked) and ranked[at]["score"] >= item["score"]:

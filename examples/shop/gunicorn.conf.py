@@ -2,6 +2,7 @@
 
 import json
 import os
+from typing import Any
 
 workers = 2
 threads = 4
@@ -10,7 +11,7 @@ preload_app = True  # checkout.py, and with it pyroscope.configure, runs before 
 control_socket_disable = True  # Versions that have one put it into the home directory.
 
 
-def worker_exit(server, worker):
+def worker_exit(server: Any, worker: Any) -> None:
     """Leaves what the worker's profiler did in the log: `ci/demo --check` reads it."""
     import pyroscope
 

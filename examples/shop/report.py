@@ -10,6 +10,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
+from typing import Any
+
+
+HEADING = ["service", "span", "count", "CPU", "CPU/wall", "hottest function (share of the CPU)"]
 
 
 class Viewer:
@@ -23,31 +27,33 @@ class Viewer:
         address = f"{self.url}{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(address, timeout=30) as answer:
-                return answer.read()
+                body: bytes = answer.read()
+                return body
         except urllib.error.HTTPError as error:
             raise RuntimeError(f"{address}: {error.code} {error.read().decode(errors='replace')}") from error
 
-    def get(self, path: str, **parameters: str) -> dict:
+    def get(self, path: str, **parameters: str) -> Any:
         """An answer's JSON."""
         return json.loads(self.read(path, **parameters))
 
-    def services(self) -> dict[str, dict]:
+    def services(self) -> dict[str, dict[str, Any]]:
         """The services by name."""
         return {row["service"]: row for row in self.get("/api/services")["services"]}
 
-    def spans(self, service: str) -> dict[str, dict]:
+    def spans(self, service: str) -> dict[str, dict[str, Any]]:
         """A service's span names."""
         return {row["name"]: row for row in self.get("/api/spans", service=service)["spans"]}
 
 
-def cpu_per_wall(span: dict) -> float | None:
+def cpu_per_wall(span: dict[str, Any]) -> float | None:
     """CPU for each second of wall time."""
     if span["cpu_ns"] is None or not span["wall_total_ns"]:
         return None
-    return span["cpu_ns"] / span["wall_total_ns"]
+    share: float = span["cpu_ns"] / span["wall_total_ns"]
+    return share
 
 
-def row(service: str, span: dict) -> list[str]:
+def row(service: str, span: dict[str, Any]) -> list[str]:
     """A line of the table."""
     hottest = span["hottest"]
     per_wall = cpu_per_wall(span)
@@ -63,7 +69,7 @@ def row(service: str, span: dict) -> list[str]:
 
 def table(viewer: Viewer) -> list[list[str]]:
     """All lines, most CPU first within a service, and what was burnt outside of spans last."""
-    lines = [["service", "span", "count", "CPU", "CPU/wall", "hottest function (share of the CPU)"]]
+    lines = [HEADING]
     for service in sorted(viewer.services()):
         answer = viewer.get("/api/spans", service=service)
         lines += [row(service, span) for span in answer["spans"]]

@@ -27,5 +27,7 @@ def start(service: str) -> trace.Tracer:
 
 def stop() -> None:
     """Sends what is left. Python's atexit does the same where a server lets it."""
-    trace.get_tracer_provider().shutdown()
+    provider = trace.get_tracer_provider()
+    if isinstance(provider, TracerProvider):
+        provider.shutdown()
     pyroscope.shutdown()

@@ -1,0 +1,149 @@
+"""The documents say what the program does: names, defaults, links, YAML and the Python in them."""
+
+import enum
+import inspect
+import re
+from pathlib import Path
+
+import pyroscope
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "bindings-python" / "README.md", *sorted(DOCS.rglob("*.md"))]
+PAGES += sorted((ROOT / "examples").rglob("README.md"))
+CONFIGURATION = DOCS / "python" / "configuration.md"
+TROUBLESHOOTING = DOCS / "python" / "troubleshooting.md"
+
+
+def rows(page: Path, heading: str) -> list[list[str]]:
+    """The cells of the tables below a heading, of lines that begin with a name."""
+    section = page.read_text().split(f"## {heading}\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| `")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def as_written(default: object) -> str:
+    if isinstance(default, enum.Enum):
+        return f"{type(default).__name__}.{default.name}"
+    return f'"{default}"' if isinstance(default, str) else repr(default)
+
+
+def test_the_reference_has_every_argument_with_its_default():
+    written = {cells[0].strip("`"): cells[2].strip("`") for cells in rows(CONFIGURATION, "Arguments of `configure`")}
+    parameters = inspect.signature(pyroscope.configure).parameters
+    assert written == {name: as_written(parameter.default) for name, parameter in parameters.items()}
+    assert list(written) == list(parameters)
+
+
+def test_the_reference_has_every_variable_that_is_read():
+    core = (ROOT / "core/src/config/environment.rs").read_text().split("#[cfg(test)]")[0]
+    sources = [core, *(file.read_text() for file in (ROOT / "bindings-python/python").rglob("*.py"))]
+    # As a string of its own, not in prose.
+    read = {name for source in sources for name in re.findall(r'"((?:OTEL|PYROSCOPE)_[A-Z_]+)"', source)}
+    assert {cells[0].strip("`") for cells in rows(CONFIGURATION, "Environment")} == read
+
+
+def test_an_argument_names_only_variables_that_the_reference_explains():
+    variables = {cells[0].strip("`") for cells in rows(CONFIGURATION, "Environment")}
+    for name, *_, environment in rows(CONFIGURATION, "Arguments of `configure`"):
+        assert set(re.findall(r"`([A-Z_]{4,})`", environment)) <= variables, name
+
+
+def test_the_reference_has_every_key_of_stats():
+    written = [name for cells in rows(TROUBLESHOOTING, "stats()") for name in re.findall(r"`(\w+)`", cells[0])]
+    assert set(written) | {"last_error"} == set(pyroscope.stats())
+
+
+def test_the_messages_are_those_of_the_program():
+    folders = [ROOT / "core/src", ROOT / "bindings-python/src", ROOT / "bindings-python/python"]
+    sources = [file.read_text() for folder in folders for file in folder.rglob("*.*") if file.suffix in (".rs", ".py")]
+    # Where a text is broken over two lines of Python or Rust.
+    text = re.sub(r'"\s*\n\s*"|\\\n\s*', "", "\n".join(sources))
+    for message, *_ in rows(TROUBLESHOOTING, "What the logger says"):
+        for part in re.split(r"\.\.\.", message.strip("`")):
+            assert part.strip() in text, message
+
+
+#: Pages that are written elsewhere at the same time as these: a link to them is right before they are there.
+AWAITED = {DOCS / "python" / "contexts.md", DOCS / "python" / "zero-code.md"}
+
+
+def headings(page: Path) -> set[str]:
+    """What can follow the # of a link, as GitHub makes it."""
+    found = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    text = re.sub(r"^( {4}|```).*?$", "", page.read_text(), flags=re.MULTILINE)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if target.startswith("https://"):
+            continue
+        file, _, heading = target.partition("#")
+        linked = (page.parent / file).resolve() if file else page
+        assert linked.exists() or linked in AWAITED, f"{target} is not there"
+        assert not heading or heading in headings(linked), f"{target}: no such heading"
+
+
+def test_every_page_is_in_the_index():
+    listed = {(DOCS / link).resolve() for link in re.findall(r"\]\(([^)\s#]+)", (DOCS / "README.md").read_text())}
+    pages = {page for folder in (DOCS, DOCS / "python") for page in folder.glob("*.md")} - {DOCS / "README.md"}
+    assert {page for page in pages if page not in listed} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_python_in_it_compiles(page):
+    for number, code in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)):
+        compile(code, f"{page.name}, block {number + 1}", "exec")
+
+
+@pytest.mark.parametrize("file", sorted((DOCS / "grafana").glob("*.y*ml")), ids=lambda file: file.name)
+def test_the_yaml_parses_and_has_no_key_twice(file):
+    class Strict(yaml.SafeLoader):
+        pass
+
+    def mapping(loader: yaml.SafeLoader, node: yaml.MappingNode) -> dict:
+        keys = [loader.construct_object(key) for key, _ in node.value]
+        assert len(keys) == len(set(keys)), f"twice in {file.name}: {keys}"
+        return {loader.construct_object(key): loader.construct_object(value, deep=True) for key, value in node.value}
+
+    Strict.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, mapping)
+    assert yaml.load(file.read_text(), Strict)
+
+
+def data_sources() -> dict:
+    provisioned = yaml.safe_load((DOCS / "grafana" / "datasources.yaml").read_text())
+    assert provisioned["apiVersion"] == 1
+    return {source["type"]: source for source in provisioned["datasources"]}
+
+
+def test_grafana_is_told_to_look_for_spans_as_the_profiler_labels_them():
+    sources = data_sources()
+    pyroscope_source, tempo = sources["grafana-pyroscope-datasource"], sources["tempo"]
+    # The keys of Grafana's documentation, "Configure trace to profiles correlation".
+    to_profiles = tempo["jsonData"]["tracesToProfiles"]
+    assert set(to_profiles) == {"datasourceUid", "tags", "profileTypeId", "customQuery"}
+    assert to_profiles["datasourceUid"] == pyroscope_source["uid"]
+    assert to_profiles["customQuery"] is False
+    assert to_profiles["profileTypeId"] == "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+    assert to_profiles["tags"] == [
+        {"key": "service.name", "value": "service_name"},
+        {"key": "service.namespace", "value": "service_namespace"},
+    ]
+
+
+def test_the_containers_have_the_names_that_the_data_sources_use():
+    services = yaml.safe_load((DOCS / "grafana" / "docker-compose.yaml").read_text())["services"]
+    for source in data_sources().values():
+        host, port = re.fullmatch(r"http://([a-z]+):(\d+)", source["url"]).groups()
+        assert host in services
+        published = [str(mapping).rpartition(":")[2] for mapping in services[host]["ports"]]
+        assert port in published
+    for service in services.values():
+        assert re.fullmatch(r"grafana/[a-z]+:\d+\.\d+\.\d+", service["image"]), "a version, so that it works next year"
+        assert all(str(mapping).startswith("127.0.0.1:") for mapping in service["ports"])
+        for volume in service.get("volumes", []):
+            assert (DOCS / "grafana" / volume.split(":")[0]).exists()

@@ -1,0 +1,50 @@
+"""Each example starts by its one command, shows its functions in the flame graph of a span, and leaves nothing behind."""
+
+import re
+import subprocess
+import urllib.error
+import urllib.request
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+NAMES = ["flask", "fastapi", "django", "celery"]
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(EXAMPLES / "run"), *arguments]
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+
+
+@pytest.fixture(scope="module")
+def checked() -> dict[str, Future]:
+    """All of them at once, as they wait most of the time. Each has a viewer and ports of its own."""
+    with ThreadPoolExecutor(len(NAMES)) as pool:
+        return {name: pool.submit(run, name, "--check") for name in NAMES}
+
+
+@pytest.mark.parametrize("example", NAMES)
+def test_one_command_shows_the_examples_functions(checked, example):
+    ended = checked[example].result()
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"^\w+ is in it$", ended.stdout, re.MULTILINE), ended.stdout
+    viewer = re.search(r"^flame graph of .+: (http://127\.0\.0\.1:\d+)/flame\?", ended.stdout, re.MULTILINE)
+    assert viewer, ended.stdout
+    with pytest.raises(urllib.error.URLError, match="refused"):
+        urllib.request.urlopen(viewer[1], timeout=10)
+
+
+def test_there_is_a_folder_for_each_example_and_no_other():
+    with_requirements = {file.parent.name for file in EXAMPLES.glob("*/requirements.txt")}
+    assert with_requirements == {*NAMES, "shop"}
+    listed = run("--help").stdout.splitlines()[0]
+    assert listed.split()[1].split("|") == NAMES
+
+
+@pytest.mark.parametrize("arguments", [[], ["rails"], ["flask", "--seconds", "few"]])
+def test_what_cannot_be_meant_is_refused(arguments):
+    ended = run(*arguments)
+    assert ended.returncode != 0
+    assert "examples/run flask|fastapi|django|celery" in ended.stderr or "--seconds needs a number" in ended.stderr
