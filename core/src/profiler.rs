@@ -19,11 +19,12 @@ use crate::messages::{Cause, Message, Messages};
 use crate::profile::aggregate::Aggregate;
 use crate::profile::pprof::{self, EncodeOptions};
 use crate::profile::profile_type::ProfileType;
+use crate::sample::copies::Claim;
 use crate::sample::handler::{self, WAKE};
 use crate::sample::runtime::{Drain, DrainPermit, Runtime};
 use crate::sample::threads::{self, Sampling, Unsampled};
 use crate::sample::timer::SampleClock;
-use crate::sample::{copies, own_thread, safe_load};
+use crate::sample::{own_thread, safe_load};
 use crate::stats::{Counters, Stats, Tally};
 use crate::upload::Uploader;
 
@@ -61,6 +62,8 @@ struct Engine {
     control: Mutex<Control>,
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Until `stop`: no other copy of the engine samples meanwhile.
+    claim: Mutex<Option<Claim>>,
 }
 
 #[derive(Debug, Default)]
@@ -92,7 +95,7 @@ impl Profiler {
             return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
         }
         fork::install(lock_all);
-        let this_copy = copies::claim()?;
+        let claim = Claim::new()?;
         if runtime.needs_safe_load() {
             safe_load::enable_safe_load();
         }
@@ -115,6 +118,7 @@ impl Profiler {
             control: Mutex::new(Control::default()),
             changed: Condvar::new(),
             thread: Mutex::new(None),
+            claim: Mutex::new(Some(claim)),
         });
         let sampler = engine.clone();
         let thread = own_thread::spawn("spanprof", move || sampler.run()).map_err(|error| {
@@ -122,7 +126,6 @@ impl Profiler {
         })?;
         *engine.thread() = Some(thread);
         threads::start(engine.sampling(signal));
-        this_copy.keep();
         *current = Some(engine.clone());
         Ok(Self { engine })
     }
@@ -154,7 +157,7 @@ impl Profiler {
         let mut current = lock_current();
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &self.engine)) {
             *current = None;
-            copies::release();
+            drop(self.engine.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
         cut && sent
     }
