@@ -8,6 +8,12 @@ pub(crate) fn unix_nanos() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
+/// CLOCK_MONOTONIC. Async-signal-safe, and no system call. Hot: about 20 ns.
+#[inline]
+pub(crate) fn monotonic_ns() -> u64 {
+    read(libc::CLOCK_MONOTONIC).unwrap_or(0)
+}
+
 /// CPU time of the whole process, nanoseconds.
 pub(crate) fn process_cpu_ns() -> u64 {
     read(libc::CLOCK_PROCESS_CPUTIME_ID).unwrap_or(0)

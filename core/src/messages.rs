@@ -1,7 +1,10 @@
 //! What a user must know, kept until a binding asks for it. The core never prints and never calls the host.
+//!
+//! Every sentence that the core can say stands in this file, once; docs/messages.md says what to do about each.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 /// How much a message matters, in every logging library's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,36 +24,179 @@ pub struct Message {
     pub text: String,
 }
 
+/// Declares the causes with their level and their sentence, in which `{}` stands for what is told with it.
+macro_rules! causes {
+    ($($name:ident, $level:ident, $text:literal;)*) => {
+        /// Why a message is given. Each is told once a minute at most.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Cause {
+            $($name,)*
+        }
+
+        impl Cause {
+            const COUNT: usize = [$(Cause::$name),*].len();
+
+            #[cfg(test)]
+            const ALL: [Self; Self::COUNT] = [$(Cause::$name),*];
+
+            fn level(self) -> Level {
+                match self {
+                    $(Cause::$name => Level::$level,)*
+                }
+            }
+
+            fn sentence(self) -> &'static str {
+                match self {
+                    $(Cause::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+causes! {
+    LabelCut, Info, "The value of the label {} was cut at {} bytes.";
+    OldServer, Info, "{} has version {}. Samples carry no trace_id, of which servers before 2.1.0 make a series each.";
+    BadProxy, Warning, "{}: the value (not shown) is no proxy's address, so requests go to {} directly.";
+    Retry, Warning, "{} Profiles are kept for an hour and tried again.";
+    LastTry, Warning, "{} Profiles were dropped, as uploading ends.";
+    Refused, Warning, "A profile was dropped. {}";
+    Old, Warning, "Profiles were dropped as they could not be sent for an hour.";
+    QueueFull, Warning, "The queue of profiles is full, so the oldest were dropped.";
+    SignalLost, Warning, "Another library replaced the profiler's handler of signal {}; signal {} is used now.";
+    NoSignal, Warning, "Sampling has ended: {}.";
+    FaultsLost, Warning, "Another library replaced the handler of SIGSEGV or SIGBUS, so stacks are read in a slower way.";
+    NoTimer, Warning, "{} threads are not sampled, as timer_create failed: {}. Check ulimit -i and seccomp.";
+    NoRing, Warning, "{} threads are not sampled, as all rings together may take 64 MiB: there are too many threads.";
+    NoThreadList, Warning, "/proc/self/task cannot be read: {}. Threads that do not announce themselves are not sampled.";
+    RingFull, Warning, "{} samples were lost, as the rings of their threads were full.";
+    WindowFull, Warning, "{} samples were lost, as there were too many different stacks, spans and tags.";
+    NamesCut, Warning, "Spans have more than 2048 different names, so some are called (other): {} until now.";
+    TagSetsLost, Warning, "More than 1024 sets of tags are in use at once, so some were left out: {} until now.";
+}
+
+impl Cause {
+    /// The sentence with `details` in the places it has for them.
+    pub(crate) fn text(self, details: &[&str]) -> String {
+        let mut details = details.iter();
+        let mut parts = self.sentence().split("{}");
+        let mut text = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            text.push_str(details.next().unwrap_or(&""));
+            text.push_str(part);
+        }
+        text
+    }
+}
+
 /// At most this many wait; then the oldest goes.
 const KEPT: usize = 64;
+/// Between two messages of the same cause.
+const EVERY: Duration = Duration::from_secs(60);
 
 /// The queue of messages. Any thread of the profiler adds, a binding takes.
 #[derive(Debug, Default)]
 pub(crate) struct Messages {
-    queue: Mutex<VecDeque<Message>>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    queue: VecDeque<Message>,
+    /// When a cause was last told.
+    told: [Option<Instant>; Cause::COUNT],
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), told: [None; Cause::COUNT] }
+    }
 }
 
 impl Messages {
-    pub(crate) fn info(&self, text: impl Into<String>) {
-        self.add(Level::Info, text.into());
+    /// Tells a cause, unless that was done within the last minute.
+    pub(crate) fn tell(&self, cause: Cause, details: &[&str]) {
+        self.tell_at(cause, details, Instant::now());
     }
 
-    pub(crate) fn warn(&self, text: impl Into<String>) {
-        self.add(Level::Warning, text.into());
+    fn tell_at(&self, cause: Cause, details: &[&str], now: Instant) {
+        let mut state = self.lock();
+        if let Some(last) = state.told.get_mut(cause as usize)
+            && last.is_none_or(|last| now.duration_since(last) >= EVERY)
+        {
+            *last = Some(now);
+            state.add(cause.level(), cause.text(details));
+        }
+    }
+
+    /// Passes on what validation of the settings noted; there is a sentence a setting, and they come once.
+    pub(crate) fn info(&self, text: impl Into<String>) {
+        self.lock().add(Level::Info, text.into());
     }
 
     pub(crate) fn take(&self) -> Vec<Message> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+        self.lock().queue.drain(..).collect()
     }
 
-    fn add(&self, level: Level, text: String) {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        if queue.iter().any(|waiting| waiting.text == text) {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn add(&mut self, level: Level, text: String) {
+        if self.queue.iter().any(|waiting| waiting.text == text) {
             return;
         }
-        if queue.len() == KEPT {
-            queue.pop_front();
+        if self.queue.len() == KEPT {
+            self.queue.pop_front();
         }
-        queue.push_back(Message { level, text });
+        self.queue.push_back(Message { level, text });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once_a_minute() {
+        let (messages, start) = (Messages::default(), Instant::now());
+        for (seconds, reason) in [(0, "a"), (1, "b"), (59, "c"), (60, "d"), (61, "e")] {
+            messages.tell_at(Cause::Refused, &[reason], start + Duration::from_secs(seconds));
+            messages.tell_at(Cause::Old, &[], start + Duration::from_secs(seconds));
+        }
+        let texts: Vec<_> = messages.take().into_iter().map(|message| message.text).collect();
+        assert_eq!(
+            texts,
+            ["A profile was dropped. a", &Cause::Old.text(&[]), "A profile was dropped. d"],
+            "an equal sentence that still waits is not added again"
+        );
+    }
+
+    #[test]
+    fn details_take_their_places() {
+        assert_eq!(Cause::LabelCut.text(&["zone", "9"]), "The value of the label zone was cut at 9 bytes.");
+    }
+
+    #[test]
+    fn waiting_messages_are_bounded_and_the_oldest_goes() {
+        let messages = Messages::default();
+        (0..=KEPT).for_each(|number| messages.info(number.to_string()));
+        let taken = messages.take();
+        assert_eq!((taken.len(), taken[0].text.as_str()), (KEPT, "1"));
+    }
+
+    /// The first column of the table in docs/messages.md, where `…` stands for `{}`.
+    #[test]
+    fn the_documented_messages_are_all_there_are() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/messages.md");
+        let page = std::fs::read_to_string(path).expect(path);
+        let core = page.split("## ").find(|part| part.starts_with("From the engine")).expect("the engine's section");
+        let rows = core.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
+        let documented: Vec<_> = rows.map(|(text, rest)| format!("{text} {}", &rest[..4])).collect();
+        let level = |cause: Cause| if cause.level() == Level::Info { "info" } else { "warn" };
+        let said = Cause::ALL.map(|cause| format!("{} {}", cause.sentence().replace("{}", "…"), level(cause)));
+        assert_eq!(documented, said);
     }
 }

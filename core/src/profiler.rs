@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -14,13 +15,14 @@ use crate::clock;
 use crate::config::{Config, Settings};
 use crate::context::{fork, names, span_slot, tags};
 use crate::error::{Error, ErrorKind};
-use crate::messages::{Message, Messages};
+use crate::messages::{Cause, Message, Messages};
 use crate::profile::aggregate::Aggregate;
 use crate::profile::pprof::{self, EncodeOptions};
 use crate::profile::profile_type::ProfileType;
+use crate::sample::copies::Claim;
 use crate::sample::handler::{self, WAKE};
 use crate::sample::runtime::{Drain, DrainPermit, Runtime};
-use crate::sample::threads::{self, Report, Sampling};
+use crate::sample::threads::{self, Report, Sampling, Unsampled};
 use crate::sample::timer::SampleClock;
 use crate::sample::{own_thread, safe_load};
 use crate::stats::{Counters, Stats, Tally};
@@ -60,6 +62,8 @@ struct Engine {
     control: Mutex<Control>,
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Until `stop`: no other copy of the engine samples meanwhile.
+    claim: Mutex<Option<Claim>>,
 }
 
 #[derive(Debug, Default)]
@@ -91,6 +95,7 @@ impl Profiler {
             return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
         }
         fork::install(lock_all);
+        let claim = Claim::new()?;
         if runtime.needs_safe_load() {
             safe_load::enable_safe_load();
         }
@@ -113,6 +118,7 @@ impl Profiler {
             control: Mutex::new(Control::default()),
             changed: Condvar::new(),
             thread: Mutex::new(None),
+            claim: Mutex::new(Some(claim)),
         });
         let sampler = engine.clone();
         let thread = own_thread::spawn("spanprof", move || sampler.run()).map_err(|error| {
@@ -151,6 +157,7 @@ impl Profiler {
         let mut current = lock_current();
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &self.engine)) {
             *current = None;
+            drop(self.engine.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
         cut && sent
     }
@@ -167,7 +174,8 @@ impl Profiler {
 
     /// Reads the rings, for a host that answered [`Drain::Requested`] and holds its lock now.
     pub fn drain(&self, _permit: &DrainPermit) {
-        self.engine.drain();
+        let is_last = self.engine.control().stop;
+        self.engine.drain(is_last);
         self.engine.control().drains += 1;
         self.engine.changed.notify_all();
     }
@@ -209,12 +217,13 @@ struct Pulse {
     tasks: u64,
     swept: Instant,
     tick: Duration,
-    told_unsampled: bool,
 }
 
 impl Engine {
     fn run(&self) {
-        let mut pulse = Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), tick: TICK, told_unsampled: false };
+        let mut pulse = Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), tick: TICK };
+        // Sets of tags are counted since the process started.
+        let mut told = [0, 0, 0, tags::overflowed()];
         let window = self.settings.upload_interval.min(MAX_WINDOW);
         loop {
             WAKE.sleep(pulse.tick);
@@ -224,7 +233,8 @@ impl Engine {
             };
             if stop {
                 threads::stop();
-                self.cut();
+                self.cut(true);
+                self.tell_losses(&mut told);
                 let mut control = self.control();
                 control.flushed = control.flushes;
                 control.stopped = true;
@@ -233,16 +243,20 @@ impl Engine {
                 return;
             }
             self.keep_signal();
+            if safe_load::is_replaced() {
+                self.messages.tell(Cause::FaultsLost, &[]);
+            }
             self.look_for_threads(&mut pulse);
             if self.runtime.request_drain() == Drain::Now {
-                self.drain();
+                self.drain(false);
             }
             let due = {
                 let aggregate = self.aggregate();
                 aggregate.age() >= window || aggregate.must_cut()
             };
             if due || flushes > flushed {
-                self.cut();
+                self.cut(false);
+                self.tell_losses(&mut told);
                 self.control().flushed = flushes;
                 self.changed.notify_all();
             }
@@ -264,14 +278,14 @@ impl Engine {
         if handler::is_installed() {
             return;
         }
+        let lost = handler::signal();
         threads::stop();
         match handler::install() {
             Ok(signal) => {
-                self.messages
-                    .warn("another library replaced the profiler's signal handler; a different signal is used now");
-                threads::start(self.sampling(signal));
+                self.messages.tell(Cause::SignalLost, &[&lost.to_string(), &signal.to_string()]);
+                threads::start_again(self.sampling(signal));
             }
-            Err(error) => self.messages.warn(format!("sampling has ended: {error}")),
+            Err(error) => self.messages.tell(Cause::NoSignal, &[error.message()]),
         }
     }
 
@@ -281,11 +295,9 @@ impl Engine {
         let tasks = std::fs::metadata("/proc/self/task").map_or(0, |folder| folder.nlink());
         let busy = cpu_ns.saturating_sub(pulse.cpu_ns) > IDLE_CPU_NS || tasks != pulse.tasks;
         if busy || pulse.swept.elapsed() >= IDLE_TICK {
-            let unsampled = threads::sweep();
-            if unsampled > 0 && !std::mem::replace(&mut pulse.told_unsampled, true) {
-                self.messages.warn(format!(
-                    "{unsampled} threads cannot be sampled: no timer was free (see ulimit -i), or there are over 8192 threads"
-                ));
+            match threads::sweep() {
+                Ok(unsampled) => self.tell_unsampled(&unsampled),
+                Err(error) => self.messages.tell(Cause::NoThreadList, &[&error.to_string()]),
             }
             pulse.swept = Instant::now();
         }
@@ -293,18 +305,50 @@ impl Engine {
         (pulse.cpu_ns, pulse.tasks) = (cpu_ns, tasks);
     }
 
-    fn drain(&self) {
+    fn tell_unsampled(&self, unsampled: &[Unsampled]) {
+        let errors = unsampled.iter().filter_map(|why| match why {
+            Unsampled::NoTimer(error) => Some(*error),
+            Unsampled::NoRing => None,
+        });
+        let (without_timer, error) = errors.fold((0, 0), |(threads, _), error| (threads + 1, error));
+        if without_timer > 0 {
+            let error = std::io::Error::from_raw_os_error(error).to_string();
+            self.messages.tell(Cause::NoTimer, &[&without_timer.to_string(), &error]);
+        }
+        let without_ring = unsampled.len() - without_timer;
+        if without_ring > 0 {
+            self.messages.tell(Cause::NoRing, &[&without_ring.to_string()]);
+        }
+    }
+
+    /// Tells what was lost until now, where that grew with the last window.
+    fn tell_losses(&self, told: &mut [u64; 4]) {
+        let counted = self.counters.snapshot();
+        let lost = [
+            (Cause::RingFull, threads::counts().dropped.samples),
+            (Cause::WindowFull, counted.dropped_window.samples),
+            (Cause::NamesCut, counted.names_cut),
+            (Cause::TagSetsLost, tags::overflowed()),
+        ];
+        for (told, (cause, number)) in told.iter_mut().zip(lost) {
+            if std::mem::replace(told, number) < number {
+                self.messages.tell(cause, &[&number.to_string()]);
+            }
+        }
+    }
+
+    fn drain(&self, is_last: bool) {
         let mut aggregate = self.aggregate();
         threads::drain(|drained| aggregate.add(drained, self.runtime, &self.counters));
-        aggregate.settle(self.runtime, &self.counters);
+        aggregate.settle(self.runtime, &self.counters, is_last);
     }
 
     /// Ends the window: drains, swaps it out, encodes it, hands it to the uploader.
-    fn cut(&self) {
+    fn cut(&self, is_last: bool) {
         let final_names = names::next_window();
         tags::next_window();
         match self.runtime.request_drain() {
-            Drain::Now => self.drain(),
+            Drain::Now => self.drain(is_last),
             Drain::Requested => {
                 let drains = self.control().drains;
                 self.wait(Instant::now() + DRAIN_TIMEOUT, |control| control.drains > drains);
@@ -312,6 +356,7 @@ impl Engine {
         }
         let cut = self.aggregate().cut(final_names, &self.counters);
         let window = cut.finish(&self.counters);
+        self.counters.windows.fetch_add(1, Ordering::Relaxed);
         let options = EncodeOptions {
             trace_ids: self.uploader.trace_ids(),
             span_names: self.settings.span_names,
@@ -339,7 +384,10 @@ impl Engine {
                 weight: taken.weight.saturating_sub(settled.weight),
             },
             threads: counts.threads,
-            threads_unsampled: counts.unsampled,
+            threads_unsampled: counts.without_timer + counts.without_ring,
+            threads_without_timer: counts.without_timer,
+            threads_without_ring: counts.without_ring,
+            handler_ns: counts.handler_ns,
             own_cpu_ns: own_thread::cpu_ns().saturating_sub(self.own_cpu_before_ns),
             tag_sets_lost: tags::overflowed(),
             ..left

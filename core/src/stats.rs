@@ -74,17 +74,35 @@ pub struct Stats {
     pub dropped_queue: Tally,
     /// Lost because they were older than a server accepts.
     pub dropped_old: Tally,
+    /// Of `dropped_queue` and `dropped_old`: sent, but not answered, so the server may have it all the same.
+    pub dropped_unanswered: Tally,
     /// Thrown away as `server_address` is `none`.
     pub discarded: Tally,
+    /// Windows that were cut and encoded.
+    pub windows: u64,
+    /// Profiles that were queued; each of them is uploaded, refused, dropped or still waits.
+    pub profiles_encoded: u64,
     /// Profiles accepted by the server, or files written.
     pub profiles_uploaded: u64,
-    /// Profiles refused.
+    /// Bytes of those profiles, compressed.
+    pub bytes_uploaded: u64,
+    /// Profiles refused: the sum of the three below.
     pub profiles_refused: u64,
+    /// Because of credentials or tenant (401, 403).
+    pub refused_credentials: u64,
+    /// Because of `server_address`: something answers there, but not to profiles.
+    pub refused_address: u64,
+    /// Because of the profile itself, as the server said.
+    pub refused_profiles: u64,
+    /// Profiles lost as the queue was full, they became too old, or uploading ended.
+    pub profiles_dropped: u64,
     /// Requests made again after one that failed.
     pub retries: u64,
+    /// Of these: profiles that the server may have twice, as an earlier request of them was not answered.
+    pub retries_unanswered: u64,
     /// Samples whose span's name and trace id were lost; they carry the span id alone.
     pub spans_lost: u64,
-    /// Samples whose span name became "(other)", as there were too many names in a window.
+    /// Spans whose name became "(other)", as there were too many names in a window.
     pub names_cut: u64,
     /// Frames that could not be resolved to a function.
     pub frames_unresolved: u64,
@@ -92,10 +110,16 @@ pub struct Stats {
     pub tag_sets_lost: u64,
     /// Threads that have a timer now.
     pub threads: u64,
-    /// Threads that could not get a timer.
+    /// Threads that are not sampled: the sum of the two below.
     pub threads_unsampled: u64,
+    /// Because the kernel gave them no timer.
+    pub threads_without_timer: u64,
+    /// Because there was no memory for their ring within the bound.
+    pub threads_without_ring: u64,
     /// CPU time of the profiler's own threads, nanoseconds.
     pub own_cpu_ns: u64,
+    /// Time spent in signal handlers, nanoseconds, without what the kernel needs to deliver a signal.
+    pub handler_ns: u64,
     /// The newest error of any stage, "" if there was none.
     pub last_error: String,
 }
@@ -110,10 +134,19 @@ pub(crate) struct Counters {
     pub(crate) refused: AtomicTally,
     pub(crate) dropped_queue: AtomicTally,
     pub(crate) dropped_old: AtomicTally,
+    pub(crate) dropped_unanswered: AtomicTally,
     pub(crate) discarded: AtomicTally,
+    pub(crate) windows: AtomicU64,
+    pub(crate) profiles_encoded: AtomicU64,
     pub(crate) profiles_uploaded: AtomicU64,
+    pub(crate) bytes_uploaded: AtomicU64,
     pub(crate) profiles_refused: AtomicU64,
+    pub(crate) refused_credentials: AtomicU64,
+    pub(crate) refused_address: AtomicU64,
+    pub(crate) refused_profiles: AtomicU64,
+    pub(crate) profiles_dropped: AtomicU64,
     pub(crate) retries: AtomicU64,
+    pub(crate) retries_unanswered: AtomicU64,
     pub(crate) spans_lost: AtomicU64,
     pub(crate) names_cut: AtomicU64,
     pub(crate) frames_unresolved: AtomicU64,
@@ -143,10 +176,19 @@ impl Counters {
             refused: self.refused.get(),
             dropped_queue: self.dropped_queue.get(),
             dropped_old: self.dropped_old.get(),
+            dropped_unanswered: self.dropped_unanswered.get(),
             discarded: self.discarded.get(),
+            windows: self.windows.load(Ordering::Relaxed),
+            profiles_encoded: self.profiles_encoded.load(Ordering::Relaxed),
             profiles_uploaded: self.profiles_uploaded.load(Ordering::Relaxed),
+            bytes_uploaded: self.bytes_uploaded.load(Ordering::Relaxed),
             profiles_refused: self.profiles_refused.load(Ordering::Relaxed),
+            refused_credentials: self.refused_credentials.load(Ordering::Relaxed),
+            refused_address: self.refused_address.load(Ordering::Relaxed),
+            refused_profiles: self.refused_profiles.load(Ordering::Relaxed),
+            profiles_dropped: self.profiles_dropped.load(Ordering::Relaxed),
             retries: self.retries.load(Ordering::Relaxed),
+            retries_unanswered: self.retries_unanswered.load(Ordering::Relaxed),
             spans_lost: self.spans_lost.load(Ordering::Relaxed),
             names_cut: self.names_cut.load(Ordering::Relaxed),
             frames_unresolved: self.frames_unresolved.load(Ordering::Relaxed),
@@ -179,6 +221,12 @@ impl Counters {
             Fate::DroppedQueue => self.dropped_queue.add(tally),
             Fate::DroppedOld => self.dropped_old.add(tally),
         }
+    }
+
+    /// Moves what was queued to the dropped; a part of it a server may have.
+    pub(crate) fn lose(&self, all: Tally, unanswered: Tally, fate: Fate) {
+        self.settle(all, fate);
+        self.dropped_unanswered.add(unanswered);
     }
 
     fn moving(&self) -> std::sync::MutexGuard<'_, ()> {

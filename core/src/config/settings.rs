@@ -11,6 +11,7 @@ use ureq::http::{HeaderMap, HeaderName, HeaderValue};
 use super::address::{self, Address};
 use super::{Config, TraceIdLabel};
 use crate::error::Error;
+use crate::messages::Cause;
 use crate::sample::timer::SampleClock;
 
 /// Labels a user may add to every series; servers take 30 in all.
@@ -145,7 +146,7 @@ impl Config {
         }
         for (name, value) in &mut labels {
             if value.len() > MAX_VALUE_BYTES {
-                notices.push(format!("The value of the label {name} was cut at {MAX_VALUE_BYTES} bytes."));
+                notices.push(Cause::LabelCut.text(&[name, &MAX_VALUE_BYTES.to_string()]));
                 value.truncate(cut_value(value).len());
             }
         }

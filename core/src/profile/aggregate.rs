@@ -17,12 +17,19 @@ use crate::sample::runtime::{Frame, Repair, Runtime};
 use crate::sample::threads::{Drained, Unseen, Why};
 use crate::stats::{Counters, Tally};
 
+/// Reads the wall clock, nanoseconds since the epoch.
+type WallClock = fn() -> i64;
+
 /// Keys of a window; more cut it early.
+///
+/// A window is cut between two drains, not within one, so it may grow to twice its bounds before samples are dropped.
 const MAX_KEYS: usize = 100_000;
-/// Keys after which samples are dropped: a window is cut between two drains, not within one.
-const HARD_MAX_KEYS: usize = 2 * MAX_KEYS;
+/// Frames of a window's stacks together, 32 MiB; more cut it early, and after twice as many samples are dropped.
+const MAX_STACK_WORDS: usize = 4 << 20;
 /// Frames kept resolved from one window to the next.
 const MAX_FRAMES_CACHED: usize = 65_536;
+/// Different frames of a window; more cut it early, and after twice as many samples are dropped.
+const MAX_FRAMES: usize = 4 * MAX_FRAMES_CACHED;
 /// Span names of a window; more become "(other)".
 const MAX_NAMES: usize = 2_048;
 /// How long a sample may wait for [`Runtime::repair`].
@@ -80,6 +87,7 @@ pub(super) struct Filling {
     /// By the numbers in `words`.
     pub(super) frames: Vec<Option<Arc<Frame>>>,
     pub(super) stacks: HashMap<Box<[u64]>, u32>,
+    stack_words: usize,
     pub(super) samples: HashMap<Key, Tally>,
     pub(super) spans: HashMap<u64, Span>,
     names: HashMap<Arc<str>, ()>,
@@ -89,6 +97,7 @@ pub(super) struct Filling {
 #[derive(Debug)]
 pub(crate) struct Aggregate {
     profile_types: Vec<ProfileType>,
+    wall_clock: WallClock,
     filling: Filling,
     start_unix_nanos: i64,
     start: Instant,
@@ -104,10 +113,15 @@ pub(crate) struct Aggregate {
 
 impl Aggregate {
     pub(crate) fn new(profile_types: Vec<ProfileType>) -> Self {
+        Self::with_clock(profile_types, clock::unix_nanos)
+    }
+
+    fn with_clock(profile_types: Vec<ProfileType>, wall_clock: WallClock) -> Self {
         Self {
             profile_types,
+            wall_clock,
             filling: Filling::default(),
-            start_unix_nanos: clock::unix_nanos(),
+            start_unix_nanos: wall_clock(),
             start: Instant::now(),
             previous_spans: Arc::default(),
             previous_names: Arc::default(),
@@ -127,7 +141,7 @@ impl Aggregate {
     /// Whether the window must be cut before its time: it is full, or the wall clock jumped.
     pub(crate) fn must_cut(&self) -> bool {
         let expected = self.start_unix_nanos.saturating_add_unsigned(nanos(self.age()));
-        self.filling.samples.len() >= MAX_KEYS || clock::unix_nanos().abs_diff(expected) > 1_000_000_000
+        self.filling.is_beyond(1) || (self.wall_clock)().abs_diff(expected) > 1_000_000_000
     }
 
     /// What was added without a handler.
@@ -146,10 +160,10 @@ impl Aggregate {
         }
     }
 
-    /// Resolves new frame words and mends what waits, once rings are read.
-    pub(crate) fn settle(&mut self, runtime: &dyn Runtime, counters: &Counters) {
+    /// Resolves new frame words and mends what waits, once rings are read. The last time nothing may wait any longer.
+    pub(crate) fn settle(&mut self, runtime: &dyn Runtime, counters: &Counters, is_last: bool) {
         for mut waiting in std::mem::take(&mut self.waiting) {
-            let late = waiting.since.elapsed() > REPAIR_TIMEOUT;
+            let late = is_last || waiting.since.elapsed() > REPAIR_TIMEOUT;
             if runtime.repair(&mut waiting.frames, &waiting.raw) == Repair::Ready || late {
                 self.sum(waiting.place, &waiting.frames, waiting.tally, counters);
             } else {
@@ -185,7 +199,7 @@ impl Aggregate {
             filling,
         };
         self.start = Instant::now();
-        self.start_unix_nanos = clock::unix_nanos();
+        self.start_unix_nanos = (self.wall_clock)();
         counters.frames_unresolved.fetch_add(self.unresolved.len() as u64, Ordering::Relaxed);
         self.unresolved.clear();
         if self.frames.len() > MAX_FRAMES_CACHED {
@@ -249,7 +263,7 @@ impl Aggregate {
 
     fn sum(&mut self, place: Place, frames: &[u64], tally: Tally, counters: &Counters) {
         let frames = if frames.is_empty() { &[NO_STACK] } else { frames };
-        if self.filling.samples.len() >= HARD_MAX_KEYS {
+        if self.filling.is_beyond(2) {
             counters.dropped_window.add(tally);
             return;
         }
@@ -276,6 +290,7 @@ impl Aggregate {
             }
         }
         let stack = self.filling.stacks.len() as u32;
+        self.filling.stack_words += frames.len();
         self.filling.stacks.insert(frames.into(), stack);
         stack
     }
@@ -291,6 +306,13 @@ impl Aggregate {
 }
 
 impl Filling {
+    /// Whether one of the bounds is reached `times` over.
+    fn is_beyond(&self, times: usize) -> bool {
+        self.samples.len() >= times * MAX_KEYS
+            || self.stack_words >= times * MAX_STACK_WORDS
+            || self.frames.len() >= times * MAX_FRAMES
+    }
+
     pub(super) fn name(&mut self, name: &str, counters: &Counters) -> Arc<str> {
         if let Some((known, ())) = self.names.get_key_value(name) {
             return known.clone();
@@ -370,7 +392,7 @@ mod tests {
 
         /// The window's samples as text, sorted.
         fn cut(&mut self, final_names: &[(u64, &str)]) -> Vec<String> {
-            self.aggregate.settle(&Numbered, &self.counters);
+            self.aggregate.settle(&Numbered, &self.counters, false);
             let names = final_names.iter().map(|(id, name)| (*id, Box::from(*name))).collect();
             let window = self.aggregate.cut(names, &self.counters).finish(&self.counters);
             let mut lines: Vec<String> = window
@@ -437,13 +459,13 @@ mod tests {
     #[test]
     fn a_window_with_too_many_keys_asks_to_be_cut_and_then_counts_what_it_drops() {
         let mut fixture = Fixture::new();
-        for id in 1..=HARD_MAX_KEYS as u64 {
+        for id in 1..=2 * MAX_KEYS as u64 {
             assert_eq!(fixture.aggregate.must_cut(), id > MAX_KEYS as u64);
             fixture.sample(id, &[1]);
         }
-        fixture.sample(HARD_MAX_KEYS as u64 + 1, &[1]);
+        fixture.sample(2 * MAX_KEYS as u64 + 1, &[1]);
         assert_eq!(fixture.counters.snapshot().dropped_window, Tally { samples: 1, weight: 10 });
-        assert_eq!(fixture.cut(&[]).len(), HARD_MAX_KEYS);
+        assert_eq!(fixture.cut(&[]).len(), 2 * MAX_KEYS);
     }
 
     #[test]

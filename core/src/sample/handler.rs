@@ -2,8 +2,10 @@
 //!
 //! Rules, for this file and for all it calls (`context/{span_slot,span_record,names}`, `sample/{threads,ring,safe_load,
 //! frame_pointer,wake}`, a binding's `unwind.rs`): no allocation, lock, log, panic, lazy initialisation, first touch of
-//! a thread-local; errno is kept. System calls and libc functions used: `__errno_location` (reads a register), `futex`
-//! (a raw system call, when a ring is half full), what the header of a binding's `unwind.rs` names.
+//! a thread-local; errno is kept. System calls and libc functions used: `__errno_location` (reads a register),
+//! `clock_gettime` (async-signal-safe by POSIX, and no system call for CLOCK_MONOTONIC), `futex` (a raw system call, when
+//! a ring is half full), `process_vm_readv` (raw, where safe_load's handlers were replaced), what the header of a
+//! binding's `unwind.rs` names.
 //!
 //! The thread's record is found by `sival`, record number and generation: a signal that comes late, after its record
 //! was given to another thread or after the profiler stopped, finds another generation and does nothing.
@@ -16,6 +18,7 @@ use super::ring::Written;
 use super::runtime::{FrameWriter, Runtime};
 use super::threads::{self, ThreadRecord};
 use super::wake::Wake;
+use crate::clock;
 use crate::context::names::{self, WINDOW};
 use crate::context::tags::TagSetId;
 use crate::error::{Error, ErrorKind};
@@ -53,12 +56,15 @@ pub(crate) fn set_runtime(runtime: &'static dyn Runtime) {
 }
 
 /// The signal that timers send, installed if it is not yet: the first real-time one from SIGRTMIN + 6 up that nobody
-/// uses. It stays installed for ever and does nothing while no profiler runs.
+/// uses. It stays installed for ever and does nothing while no profiler runs. One that was taken from us is the last
+/// choice: who resets it once may do so again.
 pub(crate) fn install() -> Result<i32, Error> {
+    let lost = signal();
     if is_installed() {
-        return Ok(SIGNAL.load(Ordering::Acquire));
+        return Ok(lost);
     }
-    for signal in libc::SIGRTMIN() + 6..=libc::SIGRTMAX() {
+    let others = (libc::SIGRTMIN() + 6..=libc::SIGRTMAX()).filter(|signal| *signal != lost);
+    for signal in others.chain(Some(lost).filter(|lost| *lost != 0)) {
         if action(signal, None).is_some_and(|action| action.sa_sigaction == libc::SIG_DFL) {
             // SAFETY: a sigaction is plain bits; zero is an empty mask and no flags.
             let mut ours: libc::sigaction = unsafe { mem::zeroed() };
@@ -73,9 +79,14 @@ pub(crate) fn install() -> Result<i32, Error> {
     Err(Error::new(ErrorKind::System, "no real-time signal is free (SIGRTMIN + 6 and up all have a handler)"))
 }
 
+/// The signal in use, 0 before the first start.
+pub(crate) fn signal() -> i32 {
+    SIGNAL.load(Ordering::Acquire)
+}
+
 /// Whether our signal still has our handler.
 pub(crate) fn is_installed() -> bool {
-    let signal = SIGNAL.load(Ordering::Acquire);
+    let signal = signal();
     let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = on_signal;
     signal != 0 && action(signal, None).is_some_and(|action| action.sa_sigaction == handler as usize)
 }
@@ -98,9 +109,11 @@ extern "C" fn on_signal(_signal: i32, info: *mut libc::siginfo_t, context: *mut 
     if info.code == libc::SI_TIMER
         && let Some(record) = threads::by_signal_value(info.value)
     {
+        let since = clock::monotonic_ns();
         if record.enter(info.value) {
             // SAFETY: `enter` says that the record is this thread's and keeps its ring until `leave`.
             unsafe { sample(record, 1 + u64::from(info.overrun.max(0).cast_unsigned()), context.cast()) };
+            record.count_time(clock::monotonic_ns().saturating_sub(since));
         }
         record.leave();
     }

@@ -1,5 +1,6 @@
 //! Stage 2: what is the thread executing?
 
+pub(crate) mod copies;
 pub(crate) mod frame_pointer;
 pub(crate) mod handler;
 pub(crate) mod own_thread;

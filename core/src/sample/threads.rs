@@ -10,6 +10,7 @@
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -51,6 +52,7 @@ pub struct ThreadRecord {
     written_weight: AtomicU64,
     dropped_samples: AtomicU64,
     dropped_weight: AtomicU64,
+    handler_ns: AtomicU64,
     ring: Ring,
 }
 
@@ -76,6 +78,7 @@ impl ThreadRecord {
             written_weight: AtomicU64::new(0),
             dropped_samples: AtomicU64::new(0),
             dropped_weight: AtomicU64::new(0),
+            handler_ns: AtomicU64::new(0),
             ring: Ring::without_memory(),
         }
     }
@@ -133,6 +136,11 @@ impl ThreadRecord {
     pub(crate) fn count_dropped(&self, weight: u64) {
         add(&self.dropped_samples, 1);
         add(&self.dropped_weight, weight);
+    }
+
+    #[inline]
+    pub(crate) fn count_time(&self, ns: u64) {
+        add(&self.handler_ns, ns);
     }
 
     fn written(&self) -> Tally {
@@ -201,6 +209,15 @@ struct Sampled {
     timer: Option<Timer>,
 }
 
+/// Why a thread is not sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unsampled {
+    /// The kernel's answer to timer_create.
+    NoTimer(i32),
+    /// All rings together have as much memory as they may have, or the kernel gives no more.
+    NoRing,
+}
+
 /// All threads that have records, and what there is to give to new ones.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
@@ -215,10 +232,11 @@ pub(crate) struct Registry {
     spare: Vec<Memory>,
     ring_bytes: usize,
     unseen: Vec<Unseen>,
-    unsampled: HashSet<i32>,
+    unsampled: HashMap<i32, Unsampled>,
     /// What threads did whose records are free again.
     written: Tally,
     dropped: Tally,
+    handler_ns: u64,
     random: u64,
 }
 
@@ -294,39 +312,64 @@ fn change_tags_of(tid: i32, change: impl FnOnce(&mut ThreadTags, i32)) -> bool {
     true
 }
 
-/// Starts sampling: threads get timers from now on.
+/// Starts sampling: threads get timers from now on, and what was counted before is forgotten.
 pub(crate) fn start(sampling: Sampling) {
-    let alive = alive();
+    lock().get_or_insert_default().forget_counts();
+    start_again(sampling);
+}
+
+/// Starts sampling again, after [`stop`].
+pub(crate) fn start_again(sampling: Sampling) {
+    let alive = alive().unwrap_or_else(|_| certain());
     let mut registry = lock();
     let registry = registry.get_or_insert_default();
     registry.sampling = Some(sampling);
-    (registry.written, registry.dropped) = (Tally::default(), Tally::default());
     registry.tags.start(&alive);
     registry.random = RandomState::new().hash_one(tid()) | 1;
     IS_SAMPLING.store(true, Ordering::Relaxed);
     registry.sweep(alive, false);
 }
 
-/// Looks for threads that came and went; returns how many could not be sampled, at this look and at the one before (one
+/// Looks for threads that came and went; returns why some could not be sampled, at this look and at the one before (one
 /// that just ends while it is given a timer is none of them). Up to 0.5 ms for a thousand threads, most of it without
 /// the registry's lock.
-pub(crate) fn sweep() -> usize {
+///
+/// # Errors
+/// The list of threads could not be read, so none is found; those that ended are known by their clocks.
+pub(crate) fn sweep() -> io::Result<Vec<Unsampled>> {
     let alive = alive();
-    lock().as_mut().map_or(0, |registry| {
-        let before = registry.unsampled.clone();
-        registry.sweep(alive, true);
-        registry.unsampled.intersection(&before).count()
-    })
+    let mut registry = lock();
+    let Some(registry) = registry.as_mut() else { return Ok(Vec::new()) };
+    match alive {
+        Ok(alive) => {
+            let before = registry.unsampled.clone();
+            registry.sweep(alive, true);
+            let still = registry.unsampled.iter().filter(|(tid, _)| before.contains_key(tid));
+            Ok(still.map(|(_, why)| *why).collect())
+        }
+        Err(error) => {
+            registry.sweep(HashSet::new(), true);
+            Err(error)
+        }
+    }
+}
+
+/// The threads that there must be: the main one and the caller.
+fn certain() -> HashSet<i32> {
+    // SAFETY: getpid takes nothing and cannot fail; it is the id of the main thread.
+    let main = unsafe { libc::getpid() };
+    let own = own_thread::tids();
+    [main, tid()].into_iter().filter(|tid| !own.contains(tid)).collect()
 }
 
 /// Kernel ids of the process's threads, ours left out.
-fn alive() -> HashSet<i32> {
-    let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return HashSet::new() };
+fn alive() -> io::Result<HashSet<i32>> {
+    let tasks = std::fs::read_dir("/proc/self/task")?;
     let mut alive: HashSet<i32> = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
     for own in own_thread::tids() {
         alive.remove(&own);
     }
-    alive
+    Ok(alive)
 }
 
 /// Ends sampling: all timers are deleted, what they had not told is noted as unseen. Rings stay to be drained.
@@ -393,22 +436,28 @@ pub(crate) fn drain(mut f: impl FnMut(Drained<'_>)) {
 pub(crate) struct Counts {
     pub(crate) written: Tally,
     pub(crate) dropped: Tally,
+    pub(crate) handler_ns: u64,
     pub(crate) threads: u64,
-    pub(crate) unsampled: u64,
+    pub(crate) without_timer: u64,
+    pub(crate) without_ring: u64,
 }
 
 pub(crate) fn counts() -> Counts {
     let registry = lock();
     let Some(registry) = registry.as_ref() else { return Counts::default() };
+    let without_ring = registry.unsampled.values().filter(|why| **why == Unsampled::NoRing).count();
     let mut counts = Counts {
         written: registry.written,
         dropped: registry.dropped,
+        handler_ns: registry.handler_ns,
         threads: registry.by_tid.len() as u64,
-        unsampled: registry.unsampled.len() as u64,
+        without_timer: (registry.unsampled.len() - without_ring) as u64,
+        without_ring: without_ring as u64,
     };
     for record in &RECORDS[..registry.used as usize] {
         counts.written += record.written();
         counts.dropped += record.dropped();
+        counts.handler_ns += record.handler_ns.load(Ordering::Relaxed);
     }
     counts
 }
@@ -421,24 +470,23 @@ impl Registry {
             return;
         }
         let Some(now) = timer::now(sampling.clock, tid) else { return };
-        if self.try_begin(tid, now, is_new, sampling).is_some() {
-            self.unsampled.remove(&tid);
-        } else {
-            self.unsampled.insert(tid);
-        }
+        match self.try_begin(tid, now, is_new, sampling) {
+            Ok(()) => self.unsampled.remove(&tid),
+            Err(why) => self.unsampled.insert(tid, why),
+        };
     }
 
-    fn try_begin(&mut self, tid: i32, now: u64, is_new: bool, sampling: Sampling) -> Option<()> {
+    fn try_begin(&mut self, tid: i32, now: u64, is_new: bool, sampling: Sampling) -> Result<(), Unsampled> {
         let from_birth = is_new && sampling.clock == SampleClock::Cpu;
         let start = if from_birth { 0 } else { now };
         // A random first expiry: with a full first period threads shorter than it would never be seen.
         let plan =
             Plan { first_ns: start + 1 + self.next_random() % sampling.period_ns, period_ns: sampling.period_ns };
         let skipped = plan.due(now);
-        let memory = self.memory(sampling.ring_bytes)?;
+        let memory = self.memory(sampling.ring_bytes).ok_or(Unsampled::NoRing)?;
         let Some(index) = self.record() else {
             self.spare(memory);
-            return None;
+            return Err(Unsampled::NoRing);
         };
         let record = &RECORDS[index as usize];
         record.ring.give(memory);
@@ -448,17 +496,17 @@ impl Registry {
         record.slot.store(ptr::from_ref(span_slot::claim(tid)).cast_mut(), Ordering::Relaxed);
         record.live.store(true, Ordering::SeqCst);
         let value = u64::from(record.generation.load(Ordering::Relaxed)) << 32 | u64::from(index);
-        let Ok(timer) = Timer::start(sampling.clock, tid, sampling.signal, value, plan, skipped) else {
+        let timer = Timer::start(sampling.clock, tid, sampling.signal, value, plan, skipped).map_err(|error| {
             span_slot::release(tid);
             self.retire(index);
             self.retired.push(index);
-            return None;
-        };
+            Unsampled::NoTimer(error.raw_os_error().unwrap_or(0))
+        })?;
         if skipped > 0 {
             self.unseen.push(Unseen { why: Why::Starting, expiries: skipped, weight: skipped * plan.period_ns });
         }
         self.by_tid.insert(tid, Sampled { index, plan, skipped, timer: Some(timer) });
-        Some(())
+        Ok(())
     }
 
     /// Takes a thread's timer and record away.
@@ -528,9 +576,14 @@ impl Registry {
         }
         self.written += record.written();
         self.dropped += record.dropped();
-        for counter in
-            [&record.written_samples, &record.written_weight, &record.dropped_samples, &record.dropped_weight]
-        {
+        self.handler_ns += record.handler_ns.load(Ordering::Relaxed);
+        for counter in [
+            &record.written_samples,
+            &record.written_weight,
+            &record.dropped_samples,
+            &record.dropped_weight,
+            &record.handler_ns,
+        ] {
             counter.store(0, Ordering::Relaxed);
         }
         self.free.push(index);
@@ -544,7 +597,7 @@ impl Registry {
             self.end(tid, Why::Ended);
             self.tags.end(tid);
         }
-        self.unsampled.retain(|tid| alive.contains(tid));
+        self.unsampled.retain(|tid, _| alive.contains(tid));
         let report = self.sampling.map(|sampling| sampling.report).filter(|report| report.id || report.name);
         for tid in alive {
             self.begin(tid, is_new);
@@ -582,7 +635,11 @@ impl Registry {
         self.sampling = None;
         self.unseen.clear();
         self.unsampled.clear();
-        (self.written, self.dropped) = (Tally::default(), Tally::default());
+        self.forget_counts();
+    }
+
+    fn forget_counts(&mut self) {
+        (self.written, self.dropped, self.handler_ns) = (Tally::default(), Tally::default(), 0);
     }
 
     fn record(&mut self) -> Option<u32> {

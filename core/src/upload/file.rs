@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, process};
 
-use super::retry::{Outcome, Verdict};
+use super::retry::{Blame, Outcome, Verdict};
 use crate::profile::pprof::Encoded;
 
 /// Numbers the files of this process, across profilers that were stopped and started again.
@@ -18,7 +18,8 @@ pub(super) fn write(folder: &Path, service: &str, encoded: &Encoded) -> Outcome 
         Err(error) => Outcome {
             verdict: Verdict::Refused,
             reason: format!("cannot write to {}: {error}", folder.display()),
-            settings: "server_address",
+            blame: Blame::Address,
+            unanswered: false,
         },
     }
 }
@@ -82,7 +83,7 @@ mod tests {
     fn a_folder_that_cannot_be_made_is_told() {
         let file = tempfile::NamedTempFile::new().expect("temporary file");
         let outcome = write(file.path(), "shop", &profile());
-        assert_eq!((outcome.verdict, outcome.settings), (Verdict::Refused, "server_address"));
+        assert_eq!((outcome.verdict, outcome.blame), (Verdict::Refused, Blame::Address));
         assert!(outcome.reason.contains(&file.path().display().to_string()), "{}", outcome.reason);
     }
 }

@@ -88,7 +88,7 @@ impl Uploader {
         for notice in &settings.notices {
             messages.info(notice.as_str());
         }
-        let sender = Sender::new(&settings);
+        let sender = Sender::new(&settings, &messages);
         let sends = !matches!(settings.target, Target::None);
         let shared = Arc::new(Shared::new(settings, counters, messages, limits));
         let thread =

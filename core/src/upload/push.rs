@@ -3,18 +3,19 @@
 //! Called on the upload thread only. A profile is one request with one series: of several, a server may store half and
 //! refuse the rest, and one bad label would cost the others.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::time::{Duration, SystemTime};
 
 use prost::Message;
-use ureq::http::header::{CONTENT_ENCODING, CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use ureq::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use ureq::http::{HeaderMap, Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
-use ureq::{Agent, Body, Proxy};
+use ureq::{Agent, Body, Proxy, SendBody};
 
 use super::queue::Item;
-use super::retry::{self, Outcome, Verdict};
+use super::retry::{self, Blame, Outcome, Verdict};
 use crate::config::{HttpTarget, Settings};
+use crate::messages::{Cause, Messages};
 use crate::profile::pprof::gzip;
 use crate::wire::push::{LabelPair, PushRequest, RawProfileSeries, RawSample};
 
@@ -39,13 +40,17 @@ pub(super) struct Push {
 impl Push {
     /// Reads the proxies' environment variables, so it is called on the thread that starts the profiler: other
     /// threads' reads could meet a host that changes its environment.
-    pub(super) fn new(target: &HttpTarget, settings: &Settings) -> Self {
+    pub(super) fn new(target: &HttpTarget, settings: &Settings, messages: &Messages) -> Self {
+        let proxy = proxy(&target.base, |name| std::env::var(name).ok()).unwrap_or_else(|variable| {
+            messages.tell(Cause::BadProxy, &[variable, &target.base]);
+            None
+        });
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .tls_config(tls)
-            .proxy(proxy(&target.base, |name| std::env::var(name).ok()))
+            .proxy(proxy)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .max_idle_age(IDLE_CONNECTION)
             .build();
@@ -62,8 +67,12 @@ impl Push {
     pub(super) fn send(&self, item: &Item, timeout: Duration) -> Outcome {
         let body = self.request_body(item);
         let url = format!("{}{PATH}", self.base);
-        let answer = self.post(&url, &body, timeout).and_then(|answer| match same_host(&url, &answer) {
-            Some(elsewhere) => self.post(&elsewhere, &body, timeout),
+        let mut outgoing = Outgoing(&body);
+        let answer = self.post(&url, &mut outgoing, timeout).and_then(|answer| match same_host(&url, &answer) {
+            Some(elsewhere) => {
+                outgoing = Outgoing(&body);
+                self.post(&elsewhere, &mut outgoing, timeout)
+            }
             None => Ok(answer),
         });
         match answer {
@@ -71,7 +80,8 @@ impl Push {
             Err(error) => Outcome {
                 verdict: Verdict::Retry { after: None },
                 reason: self.without_secrets(&error.to_string()),
-                settings: "server_address",
+                blame: blame(&error),
+                unanswered: outgoing.0.is_empty(),
             },
         }
     }
@@ -95,13 +105,17 @@ impl Push {
         gzip(&PushRequest { series: vec![series] }.encode_to_vec())
     }
 
-    fn post(&self, url: &str, body: &[u8], timeout: Duration) -> Result<Response<Body>, ureq::Error> {
-        let mut request =
-            self.agent.post(url).header(CONTENT_TYPE, "application/proto").header(CONTENT_ENCODING, "gzip");
+    fn post(&self, url: &str, body: &mut Outgoing<'_>, timeout: Duration) -> Result<Response<Body>, ureq::Error> {
+        let mut request = self
+            .agent
+            .post(url)
+            .header(CONTENT_TYPE, "application/proto")
+            .header(CONTENT_ENCODING, "gzip")
+            .header(CONTENT_LENGTH, body.0.len().to_string());
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        request.config().timeout_global(Some(timeout)).build().send(body)
+        request.config().timeout_global(Some(timeout)).build().send(SendBody::from_reader(body))
     }
 
     fn outcome(&self, answer: Response<Body>) -> Outcome {
@@ -109,11 +123,17 @@ impl Push {
         let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
         let retry_after = header(RETRY_AFTER).and_then(|value| retry::retry_after(value, SystemTime::now()));
         let location = header(LOCATION).map(|to| format!(" to {to}")).unwrap_or_default();
+        let is_page = header(CONTENT_TYPE).is_some_and(|kind| kind.trim_start().starts_with("text/html"));
         // Read to the end whatever it says, as the connection cannot be used again otherwise.
         let text = text_of(answer);
         let (code, message) = said(&text);
-        let (verdict, settings) = retry::judge(status, &code, retry_after);
+        let (verdict, blame) = retry::judge(status, &code, retry_after);
         if verdict == Verdict::Accepted {
+            // A login page or another web server says 200 to anything, and has stored nothing.
+            if is_page || text.trim_start().starts_with('<') {
+                let reason = format!("HTTP {status} with a web page, which is no answer of a Pyroscope server");
+                return Outcome { verdict: Verdict::Refused, reason, blame: Blame::Address, unanswered: false };
+            }
             return Outcome::accepted();
         }
         let mut reason = format!("HTTP {status}");
@@ -123,7 +143,7 @@ impl Push {
         if !message.is_empty() {
             reason = format!("{reason}: {message}");
         }
-        Outcome { verdict, reason: self.without_secrets(&reason), settings }
+        Outcome { verdict, reason: self.without_secrets(&reason), blame, unanswered: false }
     }
 
     /// A server or proxy that repeats our own headers in an error must not bring them into a log.
@@ -138,6 +158,30 @@ impl Push {
             }
         }
         text
+    }
+}
+
+/// What to look at after a request that brought no answer.
+fn blame(error: &ureq::Error) -> Blame {
+    match error {
+        ureq::Error::ConnectProxyFailed(_) => Blame::Proxy,
+        error if is_certificate(error) => Blame::Certificates,
+        _ => Blame::Address,
+    }
+}
+
+/// Whether TLS ended a connection because of the server's certificate.
+fn is_certificate(error: &ureq::Error) -> bool {
+    error.to_string().contains("certificate")
+}
+
+/// The body of a request, which knows whether all of it was taken to be sent.
+#[derive(Debug)]
+struct Outgoing<'a>(&'a [u8]);
+
+impl Read for Outgoing<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
     }
 }
 
@@ -180,21 +224,22 @@ fn same_host<B>(from: &str, answer: &Response<B>) -> Option<String> {
 
 /// The proxy for a server: `HTTPS_PROXY` for https, `HTTP_PROXY` for http, `ALL_PROXY` for both, `NO_PROXY` for none.
 ///
-/// As curl and Go do it. The HTTP library by itself takes the first of them that is set for any address.
-fn proxy(base: &str, variable: impl Fn(&str) -> Option<String>) -> Option<Proxy> {
-    let uri: Uri = base.parse().ok()?;
-    let host = uri.host()?.trim_matches(['[', ']']);
+/// As curl and Go do it. The HTTP library by itself takes the first of them that is set for any address. The error is
+/// the name of a variable whose value cannot be used.
+fn proxy(base: &str, variable: impl Fn(&str) -> Option<String>) -> Result<Option<Proxy>, &'static str> {
+    let uri: Uri = base.parse().unwrap_or_default();
+    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
     let is_local = host.eq_ignore_ascii_case("localhost")
         || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback());
     if is_local || excluded(host, &variable("no_proxy").or_else(|| variable("NO_PROXY")).unwrap_or_default()) {
-        return None;
+        return Ok(None);
     }
     let names = match uri.scheme_str() {
         Some("https") => ["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"],
         _ => ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"],
     };
-    let url = names.into_iter().filter_map(variable).find(|value| !value.is_empty())?;
-    Proxy::new(&url).ok()
+    let set = names.into_iter().find_map(|name| Some(name).zip(variable(name).filter(|value| !value.is_empty())));
+    set.map(|(name, url)| Proxy::new(&url).map_err(|_| name)).transpose()
 }
 
 /// Whether `NO_PROXY` names the host: itself, a domain above it, or `*`.
@@ -249,7 +294,7 @@ mod tests {
         let found = |base: &str, variables: &[(&str, &str)]| {
             let variable =
                 |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, v)| (*v).to_owned());
-            proxy(base, variable).map(|proxy| proxy.uri().to_string())
+            proxy(base, variable).expect("a proxy").map(|proxy| proxy.uri().to_string())
         };
         let both = [("HTTPS_PROXY", "http://secure:1"), ("HTTP_PROXY", "http://plain:2")];
         assert_eq!(found("https://host", &both).as_deref(), Some("http://secure:1/"));
@@ -257,6 +302,8 @@ mod tests {
         assert_eq!(found("http://host", &both[..1]), None);
         assert_eq!(found("http://host", &[("ALL_PROXY", "http://all:3")]).as_deref(), Some("http://all:3/"));
         assert_eq!(found("http://host", &[]), None);
+        let broken = |name: &str| (name == "HTTP_PROXY").then(|| "socks9://user:hunter2@proxy".to_owned());
+        assert_eq!(proxy("http://host", broken).err(), Some("HTTP_PROXY"), "it is told, not ignored");
         for local in ["http://localhost:4040", "http://127.0.0.1:4040", "http://[::1]:4040"] {
             assert_eq!(found(local, &both), None, "{local}");
         }

@@ -19,13 +19,34 @@ pub(super) struct Item {
     pub(super) tries: u32,
     /// Answers "500 unknown", which may mean that the server cannot read the profile.
     pub(super) unknown: u32,
+    /// A try was not answered, so the server may have the profile.
+    pub(super) unanswered: bool,
     pub(super) is_half: bool,
 }
 
 impl Item {
     /// What takes a half's place in the queue.
     pub(super) fn half(&self, encoded: Encoded) -> Self {
-        Self { encoded, id: retry::uuid(), is_half: true, tries: 0, unknown: 0, ..*self }
+        Self { encoded, id: retry::uuid(), is_half: true, tries: 0, unknown: 0, unanswered: false, ..*self }
+    }
+}
+
+/// What was in profiles that are gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lost {
+    pub(super) profiles: u64,
+    pub(super) all: Tally,
+    /// The part of it that a server may have, as it did not answer.
+    pub(super) unanswered: Tally,
+}
+
+impl Lost {
+    pub(super) fn add(&mut self, tally: Tally, unanswered: bool) {
+        self.profiles += 1;
+        self.all += tally;
+        if unanswered {
+            self.unanswered += tally;
+        }
     }
 }
 
@@ -44,21 +65,22 @@ impl Queue {
     }
 
     /// Adds a new profile. Returns what fell out.
-    pub(super) fn add(&mut self, encoded: Encoded, now: Instant) -> Tally {
+    pub(super) fn add(&mut self, encoded: Encoded, now: Instant) -> Lost {
         let number = self.next_number;
         self.next_number += 1;
-        self.put(Item { encoded, id: retry::uuid(), number, since: now, tries: 0, unknown: 0, is_half: false })
+        let id = retry::uuid();
+        self.put(Item { encoded, id, number, since: now, tries: 0, unknown: 0, unanswered: false, is_half: false })
     }
 
     /// Puts one back, behind the others. Returns what fell out.
-    pub(super) fn put(&mut self, item: Item) -> Tally {
+    pub(super) fn put(&mut self, item: Item) -> Lost {
         self.bytes += item.encoded.body.len();
         self.items.push_back(item);
-        let mut dropped = Tally::default();
+        let mut dropped = Lost::default();
         while self.bytes > self.max_bytes {
             let Some(oldest) = (0..self.items.len()).min_by_key(|&at| self.items[at].number) else { break };
             if let Some(item) = self.remove(oldest) {
-                dropped += item.encoded.tally;
+                dropped.add(item.encoded.tally, item.unanswered);
             }
         }
         dropped
@@ -71,22 +93,22 @@ impl Queue {
     }
 
     /// Removes what has waited for `max_age`.
-    pub(super) fn take_old(&mut self, now: Instant, max_age: Duration) -> Tally {
-        let mut dropped = Tally::default();
+    pub(super) fn take_old(&mut self, now: Instant, max_age: Duration) -> Lost {
+        let mut dropped = Lost::default();
         while let Some(at) = self.items.iter().position(|item| now.duration_since(item.since) >= max_age) {
             if let Some(item) = self.remove(at) {
-                dropped += item.encoded.tally;
+                dropped.add(item.encoded.tally, item.unanswered);
             }
         }
         dropped
     }
 
     /// Removes everything.
-    pub(super) fn take_all(&mut self) -> Tally {
+    pub(super) fn take_all(&mut self) -> Lost {
         self.bytes = 0;
-        let mut all = Tally::default();
+        let mut all = Lost::default();
         for item in self.items.drain(..) {
-            all += item.encoded.tally;
+            all.add(item.encoded.tally, item.unanswered);
         }
         all
     }
@@ -132,6 +154,10 @@ mod tests {
         }
     }
 
+    fn lost(profiles: u64, weight: u64) -> Lost {
+        Lost { profiles, all: Tally { samples: profiles, weight }, unanswered: Tally::default() }
+    }
+
     fn weights(queue: &mut Queue) -> Vec<u64> {
         std::iter::from_fn(|| queue.take(u64::MAX)).map(|item| item.encoded.tally.weight).collect()
     }
@@ -140,16 +166,16 @@ mod tests {
     fn the_oldest_goes_when_there_is_no_more_room_even_if_it_is_not_next() {
         let (mut queue, now) = (Queue::new(100), Instant::now());
         for weight in [1, 2, 3] {
-            assert_eq!(queue.add(profile(weight, 30), now), Tally::default());
+            assert_eq!(queue.add(profile(weight, 30), now), Lost::default());
         }
         let first = queue.take(u64::MAX).expect("one");
-        assert_eq!(queue.put(first), Tally::default());
-        assert_eq!(queue.add(profile(4, 30), now), Tally { samples: 1, weight: 1 });
-        assert_eq!(queue.add(profile(5, 70), now), Tally { samples: 2, weight: 2 + 3 });
+        assert_eq!(queue.put(first), Lost::default());
+        assert_eq!(queue.add(profile(4, 30), now), lost(1, 1));
+        assert_eq!(queue.add(profile(5, 70), now), lost(2, 2 + 3));
         assert_eq!(weights(&mut queue), [4, 5]);
-        assert_eq!(queue.add(profile(6, 101), now), Tally { samples: 1, weight: 6 });
+        assert_eq!(queue.add(profile(6, 101), now), lost(1, 6));
         assert!(queue.take(u64::MAX).is_none());
-        assert_eq!(queue.add(profile(7, 100), now), Tally::default());
+        assert_eq!(queue.add(profile(7, 100), now), Lost::default());
     }
 
     #[test]
@@ -158,10 +184,7 @@ mod tests {
         queue.add(profile(1, 1), start);
         queue.add(profile(2, 1), start + Duration::from_secs(1));
         assert_eq!(queue.oldest(), Some(start));
-        assert_eq!(
-            queue.take_old(start + Duration::from_secs(9), Duration::from_secs(9)),
-            Tally { samples: 1, weight: 1 }
-        );
+        assert_eq!(queue.take_old(start + Duration::from_secs(9), Duration::from_secs(9)), lost(1, 1));
         assert_eq!(weights(&mut queue), [2]);
     }
 
@@ -174,6 +197,6 @@ mod tests {
         assert!(queue.has_below(limit) && queue.has_from(limit));
         assert_eq!(queue.take(limit).map(|item| item.encoded.tally.weight), Some(1));
         assert!(queue.take(limit).is_none());
-        assert_eq!(queue.take_all(), Tally { samples: 1, weight: 2 });
+        assert_eq!(queue.take_all(), lost(1, 2));
     }
 }

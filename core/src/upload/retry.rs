@@ -18,36 +18,58 @@ pub(super) enum Verdict {
     Refused,
 }
 
+/// What may have to be changed before a request succeeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blame {
+    /// No setting: the server has its moment, or the profile is at fault.
+    Nothing,
+    Address,
+    Credentials,
+    Proxy,
+    Certificates,
+}
+
+impl Blame {
+    /// The settings and variables to look at, "" if none.
+    pub(super) fn settings(self) -> &'static str {
+        match self {
+            Self::Nothing => "",
+            Self::Address => "server_address",
+            Self::Credentials => "basic_auth_user, basic_auth_password, tenant_id and http_headers",
+            Self::Proxy => "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY",
+            Self::Certificates => "server_address and SSL_CERT_FILE",
+        }
+    }
+}
+
 /// A verdict with its reason, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
     pub(super) verdict: Verdict,
     /// Such as "HTTP 401: no org id"; "" when accepted.
     pub(super) reason: String,
-    /// The settings that may be at fault, "" if none.
-    pub(super) settings: &'static str,
+    pub(super) blame: Blame,
+    /// The request may have arrived, but no answer to it did.
+    pub(super) unanswered: bool,
 }
 
 impl Outcome {
     pub(super) fn accepted() -> Self {
-        Self { verdict: Verdict::Accepted, reason: String::new(), settings: "" }
+        Self { verdict: Verdict::Accepted, reason: String::new(), blame: Blame::Nothing, unanswered: false }
     }
 }
 
 /// Judges an answer: its status, the Connect code in its body ("" if there is none) and its `Retry-After`.
-pub(super) fn judge(status: u16, code: &str, retry_after: Option<Duration>) -> (Verdict, &'static str) {
+pub(super) fn judge(status: u16, code: &str, retry_after: Option<Duration>) -> (Verdict, Blame) {
     let retry = Verdict::Retry { after: retry_after };
     match status {
-        200..=299 => (Verdict::Accepted, ""),
-        300..=399 | 404 | 405 => (Verdict::Refused, "server_address"),
-        401 | 403 => (Verdict::Refused, "basic_auth_user, basic_auth_password, tenant_id and http_headers"),
-        413 => (Verdict::Halve, ""),
-        408 | 429 => (retry, ""),
-        500 if code == "unknown" => (Verdict::RetryTwice, ""),
-        501 => (Verdict::Refused, "server_address"),
-        500..=599 => (retry, ""),
-        415 => (Verdict::Refused, "server_address"),
-        _ => (Verdict::Refused, ""),
+        200..=299 => (Verdict::Accepted, Blame::Nothing),
+        300..=399 | 404 | 405 | 415 | 501 => (Verdict::Refused, Blame::Address),
+        401 | 403 => (Verdict::Refused, Blame::Credentials),
+        413 => (Verdict::Halve, Blame::Nothing),
+        500 if code == "unknown" => (Verdict::RetryTwice, Blame::Nothing),
+        408 | 429 | 500..=599 => (retry, Blame::Nothing),
+        _ => (Verdict::Refused, Blame::Nothing),
     }
 }
 
@@ -137,10 +159,10 @@ mod tests {
         ] {
             assert_eq!(judge(status, code, after).0, verdict, "{status} {code}");
         }
-        assert!(judge(401, "", None).1.contains("basic_auth_password"));
-        assert!(judge(403, "", None).1.contains("tenant_id"));
-        assert_eq!(judge(404, "", None).1, "server_address");
-        assert_eq!(judge(307, "", None).1, "server_address");
+        assert!(judge(401, "", None).1.settings().contains("basic_auth_password"));
+        assert!(judge(403, "", None).1.settings().contains("tenant_id"));
+        assert_eq!(judge(404, "", None).1.settings(), "server_address");
+        assert_eq!(judge(307, "", None).1.settings(), "server_address");
     }
 
     #[test]

@@ -1,24 +1,21 @@
 //! The upload thread and what it shares with those who queue profiles, flush and stop.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::push::Push;
-use super::queue::{Item, Queue};
-use super::retry::{self, Outcome, Verdict};
+use super::queue::{Item, Lost, Queue};
+use super::retry::{self, Blame, Outcome, Verdict};
 use super::{Limits, build_info, file};
 use crate::config::{HttpTarget, Settings, Target, TraceIdLabel};
-use crate::messages::Messages;
+use crate::messages::{Cause, Messages};
 use crate::profile::pprof::Encoded;
 use crate::profile::split;
 use crate::stats::{Counters, Fate, Tally};
 
 /// A profile is tried this often again after an answer that it cannot be read.
 const UNKNOWN_RETRIES: u32 = 2;
-/// Between two warnings of the same kind.
-const WARN_EVERY: Duration = Duration::from_secs(60);
 
 /// The way to the target.
 pub(super) enum Sender {
@@ -28,9 +25,9 @@ pub(super) enum Sender {
 }
 
 impl Sender {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(settings: &Settings, messages: &Messages) -> Self {
         match &settings.target {
-            Target::Http(target) => Self::Http(Box::new(Push::new(target, settings))),
+            Target::Http(target) => Self::Http(Box::new(Push::new(target, settings, messages))),
             Target::File(_) => Self::File,
             Target::None => Self::None,
         }
@@ -76,7 +73,6 @@ pub(super) struct State {
     pub(super) stop_by: Option<Instant>,
     /// The thread takes nothing more, and everything is counted.
     pub(super) ended: bool,
-    warned: HashMap<&'static str, Instant>,
 }
 
 /// The profile that is being sent; it counts as queued.
@@ -127,7 +123,6 @@ impl Shared {
             held: None,
             stop_by: None,
             ended: false,
-            warned: HashMap::new(),
         };
         Self {
             trace_ids: AtomicBool::new(settings.trace_id != TraceIdLabel::Never),
@@ -155,12 +150,15 @@ impl Shared {
         let mut state = self.lock();
         let now = Instant::now();
         for profile in profiles {
+            self.counters.profiles_encoded.fetch_add(1, Ordering::Relaxed);
             self.counters.queue(profile.tally);
             if state.ended {
-                self.counters.settle(profile.tally, Fate::DroppedQueue);
+                let mut lost = Lost::default();
+                lost.add(profile.tally, false);
+                self.lose(lost, Fate::DroppedQueue);
             } else {
                 let dropped = state.queue.add(profile, now);
-                self.drop_for_room(&mut state, dropped);
+                self.drop_for_room(dropped);
             }
         }
         self.wake.notify_all();
@@ -172,9 +170,10 @@ impl Shared {
         state.ended = true;
         let mut left = state.queue.take_all();
         if let Some(in_flight) = state.in_flight.take() {
-            left += in_flight.tally;
+            // The request is under way: nobody will read its answer.
+            left.add(in_flight.tally, self.asks_servers());
         }
-        self.counters.settle(left, Fate::DroppedQueue);
+        self.lose(left, Fate::DroppedQueue);
         self.wake.notify_all();
         self.changed.notify_all();
     }
@@ -199,9 +198,9 @@ impl Shared {
     /// What is to be done at `now`.
     fn step(&self, state: &mut State, now: Instant) -> Step {
         let old = state.queue.take_old(now, self.limits.max_age);
-        if old != Tally::default() {
-            self.counters.settle(old, Fate::DroppedOld);
-            self.warn(state, "old", "Profiles were dropped as they could not be sent for an hour.");
+        if old != Lost::default() {
+            self.lose(old, Fate::DroppedOld);
+            self.messages.tell(Cause::Old, &[]);
             self.changed.notify_all();
         }
         if state.ended {
@@ -250,10 +249,12 @@ impl Shared {
             self.counters.set_last_error(&self.sentence(outcome));
         }
         item.tries += 1;
+        item.unanswered |= outcome.unanswered;
         match outcome.verdict {
             Verdict::Accepted => {
                 state.answered();
                 self.counters.profiles_uploaded.fetch_add(1, Ordering::Relaxed);
+                self.counters.bytes_uploaded.fetch_add(item.encoded.body.len() as u64, Ordering::Relaxed);
                 self.counters.settle(tally, Fate::Uploaded);
             }
             Verdict::Retry { after } => self.retry(&mut state, item, after.unwrap_or_default(), outcome, is_last),
@@ -264,9 +265,10 @@ impl Shared {
             Verdict::Halve if !item.is_half => match split::halves(&item.encoded) {
                 Some(halves) => {
                     state.answered();
+                    self.counters.profiles_encoded.fetch_add(1, Ordering::Relaxed);
                     for half in halves {
                         let dropped = state.queue.put(item.half(half));
-                        self.drop_for_room(&mut state, dropped);
+                        self.drop_for_room(dropped);
                     }
                 }
                 None => self.refuse(&mut state, tally, outcome),
@@ -278,10 +280,15 @@ impl Shared {
 
     fn refuse(&self, state: &mut State, tally: Tally, outcome: &Outcome) {
         state.answered();
+        let why = match outcome.blame {
+            Blame::Nothing => &self.counters.refused_profiles,
+            Blame::Credentials => &self.counters.refused_credentials,
+            Blame::Address | Blame::Proxy | Blame::Certificates => &self.counters.refused_address,
+        };
+        why.fetch_add(1, Ordering::Relaxed);
         self.counters.profiles_refused.fetch_add(1, Ordering::Relaxed);
         self.counters.settle(tally, Fate::Refused);
-        let warning = format!("A profile was dropped. {}", self.sentence(outcome));
-        self.warn(state, "refused", &warning);
+        self.messages.tell(Cause::Refused, &[&self.sentence(outcome)]);
     }
 
     fn retry(&self, state: &mut State, item: Item, after: Duration, outcome: &Outcome, is_last: bool) {
@@ -289,24 +296,34 @@ impl Shared {
         let wait = retry::backoff(state.failures, self.limits.backoff, self.limits.max_backoff);
         state.backed_off = Some(Instant::now() + wait);
         state.held = Some(Instant::now() + after.min(self.limits.max_age));
-        let what = if is_last {
-            self.counters.settle(item.encoded.tally, Fate::DroppedQueue);
-            "Profiles were dropped, as uploading ends."
+        let cause = if is_last {
+            let mut lost = Lost::default();
+            lost.add(item.encoded.tally, item.unanswered);
+            self.lose(lost, Fate::DroppedQueue);
+            Cause::LastTry
         } else {
             let dropped = state.queue.put(item);
-            self.drop_for_room(state, dropped);
-            "Profiles are kept for an hour and tried again."
+            self.drop_for_room(dropped);
+            Cause::Retry
         };
-        let warning = format!("{} {what}", self.sentence(outcome));
-        self.warn(state, "retry", &warning);
+        self.messages.tell(cause, &[&self.sentence(outcome)]);
     }
 
-    fn drop_for_room(&self, state: &mut State, dropped: Tally) {
-        if dropped != Tally::default() {
-            self.counters.settle(dropped, Fate::DroppedQueue);
-            self.warn(state, "full", "The queue of profiles is full, so the oldest were dropped.");
+    fn drop_for_room(&self, dropped: Lost) {
+        if dropped != Lost::default() {
+            self.lose(dropped, Fate::DroppedQueue);
+            self.messages.tell(Cause::QueueFull, &[]);
             self.changed.notify_all();
         }
+    }
+
+    fn lose(&self, lost: Lost, fate: Fate) {
+        self.counters.profiles_dropped.fetch_add(lost.profiles, Ordering::Relaxed);
+        self.counters.lose(lost.all, lost.unanswered, fate);
+    }
+
+    fn asks_servers(&self) -> bool {
+        matches!(self.settings.target, Target::Http(_))
     }
 
     /// What happened, where, and which settings to look at.
@@ -316,17 +333,9 @@ impl Shared {
             Target::File(_) | Target::None => String::new(),
         };
         let reason = outcome.reason.trim_end_matches('.');
-        match outcome.settings {
+        match outcome.blame.settings() {
             "" => format!("{at}{reason}."),
             settings => format!("{at}{reason}. Check {settings}."),
-        }
-    }
-
-    fn warn(&self, state: &mut State, kind: &'static str, text: &str) {
-        let now = Instant::now();
-        if state.warned.get(kind).is_none_or(|last| now.duration_since(*last) >= WARN_EVERY) {
-            state.warned.insert(kind, now);
-            self.messages.warn(text);
         }
     }
 
@@ -335,10 +344,7 @@ impl Shared {
         let answer = push.get(build_info::PATH, self.limits.question);
         if let Some(version) = answer.as_deref().and_then(build_info::too_old) {
             self.trace_ids.store(false, Ordering::Relaxed);
-            self.messages.info(format!(
-                "{} has version {version}. Samples carry no trace_id, of which servers before 2.1.0 make a series each.",
-                target.base
-            ));
+            self.messages.tell(Cause::OldServer, &[&target.base, &version]);
         }
     }
 }
@@ -363,6 +369,9 @@ pub(super) fn run(shared: &Shared, sender: &Sender) {
     while let Some((item, timeout)) = shared.next() {
         if item.tries > 0 {
             shared.counters.retries.fetch_add(1, Ordering::Relaxed);
+        }
+        if item.unanswered {
+            shared.counters.retries_unanswered.fetch_add(1, Ordering::Relaxed);
         }
         let outcome = sender.send(&shared.settings, &item, timeout);
         shared.settle(item, &outcome);
@@ -399,7 +408,7 @@ mod tests {
     }
 
     fn failed(after: Option<Duration>) -> Outcome {
-        Outcome { verdict: Verdict::Retry { after }, reason: "HTTP 429".to_owned(), settings: "" }
+        Outcome { verdict: Verdict::Retry { after }, reason: "HTTP 429".to_owned(), ..Outcome::accepted() }
     }
 
     fn send_and_fail(shared: &Shared, now: Instant, after: Option<Duration>) {
@@ -483,7 +492,8 @@ mod tests {
             let Step::Send(item, _) = shared.step(&mut shared.lock(), start + INTERVAL * 2) else {
                 panic!("no profile")
             };
-            let outcome = Outcome { verdict: Verdict::Refused, reason: "HTTP 400: bad".to_owned(), settings: "" };
+            let outcome =
+                Outcome { verdict: Verdict::Refused, reason: "HTTP 400: bad".to_owned(), ..Outcome::accepted() };
             shared.settle(*item, &outcome);
             shared.lock().next_round = start;
         }

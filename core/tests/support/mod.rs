@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pprof::protos::{self, Message};
-use spanprof_core::{Config, Frame, FrameWriter, Runtime, ThreadRecord, walk_frame_pointers};
+use spanprof_core::{Config, Frame, FrameWriter, Runtime, Stats, Tally, ThreadRecord, walk_frame_pointers};
 
 /// Frame pointers, named by debug information.
 #[derive(Debug)]
@@ -39,6 +39,26 @@ unsafe impl Runtime for Native {
             name.unwrap_or_else(|| format!("{word:#x}"))
         };
         words.iter().map(|&word| Some(Frame { function: Arc::from(name(word)), ..Frame::default() })).collect()
+    }
+}
+
+/// Frame pointers without names: where a test asks how much was seen, not what.
+#[derive(Debug)]
+pub(crate) struct Addresses;
+
+// SAFETY: `walk` only calls `walk_frame_pointers`, which is made for the handler.
+unsafe impl Runtime for Addresses {
+    fn needs_safe_load(&self) -> bool {
+        true
+    }
+
+    unsafe fn walk(&self, _: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
+        // SAFETY: the handler passes its third argument.
+        unsafe { walk_frame_pointers(ucontext, out) }
+    }
+
+    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+        words.iter().map(|word| Some(Frame { function: Arc::from(format!("{word:#x}")), ..Frame::default() })).collect()
     }
 }
 
@@ -75,6 +95,25 @@ pub(crate) fn read(folder: &Path) -> Vec<Sample> {
         }
     }
     samples
+}
+
+/// What was taken must be somewhere: asserts both equations of `stats()`, and that nothing waits after a stop.
+pub(crate) fn assert_adds_up(stats: &Stats) {
+    let sum = |parts: &[Tally]| {
+        let mut sum = Tally::default();
+        parts.iter().for_each(|part| sum += *part);
+        sum
+    };
+    assert_eq!((stats.pending, stats.queued), (Tally::default(), Tally::default()), "{stats:?}");
+    assert_eq!(stats.taken, sum(&[stats.dropped_ring, stats.dropped_window, stats.encoded]), "{stats:?}");
+    let ends = [stats.uploaded, stats.refused, stats.dropped_queue, stats.dropped_old, stats.discarded];
+    assert_eq!(stats.encoded, sum(&ends), "{stats:?}");
+    let refused = stats.refused_credentials + stats.refused_address + stats.refused_profiles;
+    assert_eq!(stats.profiles_refused, refused, "{stats:?}");
+    if stats.discarded == Tally::default() {
+        let profiles = stats.profiles_uploaded + stats.profiles_refused + stats.profiles_dropped;
+        assert_eq!(stats.profiles_encoded, profiles, "{stats:?}");
+    }
 }
 
 /// Settings that write to `folder`.

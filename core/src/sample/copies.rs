@@ -1,0 +1,98 @@
+//! Two copies of the engine in one process, such as a wheel and a gem or two versions of a wheel: the first one samples,
+//! the second says why it does not. Both would be right, and every thread would pay twice.
+//!
+//! A copy that samples has mapped a page of an empty memory file whose name has the process's id; the others find the
+//! name in /proc/self/maps. Nobody ever touches the page. A forked child inherits the mapping, but not the id.
+
+use std::io;
+use std::ptr;
+
+use crate::error::{Error, ErrorKind};
+
+const PAGE: usize = 4096;
+
+/// The right to sample this process, as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    /// Null where there are no memory files.
+    page: *mut libc::c_void,
+}
+
+// SAFETY: the page is never touched; any thread may unmap it.
+unsafe impl Send for Claim {}
+
+impl Claim {
+    /// Claims the right to sample. Where memory files or /proc are not to be had, copies do not see each other.
+    ///
+    /// # Errors
+    /// `AlreadyRunning`: another copy samples this process.
+    pub(crate) fn new() -> Result<Self, Error> {
+        let name = format!("spanprof-engine-{}", std::process::id());
+        let claim = Self { page: map(&name).unwrap_or(ptr::null_mut()) };
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        if pages(&maps, &name).any(|page| page != claim.page.addr()) {
+            let why = "another copy of the profiler's engine samples this process; remove one of the two packages";
+            return Err(Error::new(ErrorKind::AlreadyRunning, why));
+        }
+        Ok(claim)
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.page.is_null() {
+            // SAFETY: the mapping is ours and whole, and nobody refers to it.
+            unsafe { libc::munmap(self.page, PAGE) };
+        }
+    }
+}
+
+/// Where a memory file of this name is mapped, by the text of /proc/self/maps.
+fn pages(maps: &str, name: &str) -> impl Iterator<Item = usize> {
+    let file = format!("/memfd:{name} (deleted)");
+    maps.lines().filter_map(move |line| {
+        let (start, rest) = line.split_once('-')?;
+        rest.ends_with(&file).then(|| usize::from_str_radix(start, 16).ok())?
+    })
+}
+
+fn map(name: &str) -> io::Result<*mut libc::c_void> {
+    let name = std::ffi::CString::new(name)?;
+    // SAFETY: a C string and a known flag.
+    let file = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // The file stays empty: making it longer than RLIMIT_FSIZE allows would end the process.
+    // SAFETY: a new mapping, which nothing else refers to and nobody touches.
+    let page = unsafe { libc::mmap(ptr::null_mut(), PAGE, libc::PROT_NONE, libc::MAP_PRIVATE, file, 0) };
+    let error = io::Error::last_os_error();
+    // SAFETY: ours, and closed once; the mapping keeps what it needs.
+    unsafe { libc::close(file) };
+    if page == libc::MAP_FAILED { Err(error) } else { Ok(page) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_pages_of_this_process_s_engines_count() {
+        let maps = "\
+7f01a0000000-7f01a0001000 ---p 00000000 00:01 2051   /memfd:spanprof-engine-12 (deleted)
+7f01a0002000-7f01a0003000 ---p 00000000 00:01 2051   /memfd:spanprof-engine-1 (deleted)
+7f01a0004000-7f01a0005000 rw-p 00000000 00:01 2052   /memfd:other (deleted)
+7f01a0006000-7f01a0007000 rw-p 00000000 08:01 2053   /tmp/spanprof-engine-12
+broken";
+        assert_eq!(pages(maps, "spanprof-engine-12").collect::<Vec<_>>(), [0x7f01_a000_0000]);
+    }
+
+    #[test]
+    fn a_claim_can_be_made_again_once_the_first_is_gone() {
+        let first = Claim::new().unwrap();
+        let second = Claim::new().unwrap_err();
+        assert_eq!(second.kind(), ErrorKind::AlreadyRunning);
+        drop(first);
+        assert!(Claim::new().is_ok());
+    }
+}

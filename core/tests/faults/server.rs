@@ -1,0 +1,284 @@
+//! A server that misbehaves as it is told, over HTTP or TLS, behind a proxy or not, and knows what it received.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use flate2::read::GzDecoder;
+use prost::Message;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use spanprof_core::wire::pprof::Profile;
+use spanprof_core::wire::push::PushRequest;
+
+/// How one request ends. "Kept" = the server stores the profile, whatever the client learns of it.
+#[derive(Clone, Debug)]
+pub(crate) enum Reply {
+    /// Kept and answered as Pyroscope does.
+    Ok,
+    /// Status, headers with their line ends, body; kept if the status is 200.
+    Answer(u16, String, Vec<u8>),
+    /// Kept, and answered a byte at a time with this long between two.
+    Slow(Duration),
+    /// Kept, and answered by HTTP/1.0 without a length.
+    Http10,
+    /// Kept, and the body of the answer never ends.
+    Endless,
+    /// Kept, and the connection closed without an answer.
+    KeepAndClose,
+    /// Kept, and the connection closed within the status line.
+    KeepAndCut,
+    /// Kept, and the connection closed within the answer's body.
+    KeepAndCutBody,
+    /// The request is read, and nothing ever comes back.
+    Hang,
+    /// Nothing is read, and nothing ever comes back.
+    Deaf,
+    /// Closed when the head of the request was read.
+    CloseEarly,
+    /// Closed as soon as it is open.
+    CloseAtOnce,
+    /// Something that is not HTTP.
+    Gibberish,
+}
+
+/// What came, as the server sees it.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    /// Weight of each profile that was kept, by its identifier.
+    pub(crate) kept: HashMap<String, u64>,
+    /// Profiles that were kept a second time.
+    pub(crate) duplicates: u64,
+    /// When each request for Push began to be answered.
+    pub(crate) times: Vec<Instant>,
+    /// Values of the headers by which a proxy or a server was asked for access.
+    pub(crate) authorizations: Vec<String>,
+    /// CONNECT requests.
+    pub(crate) connects: u64,
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Options {
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// Speaks as a proxy first; `Some("")` asks for no credentials.
+    pub(crate) proxy_authorization: Option<String>,
+    /// Listens on all addresses, not only on 127.0.0.1.
+    pub(crate) everywhere: bool,
+}
+
+#[derive(Clone)]
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    seen: Arc<Mutex<Seen>>,
+}
+
+trait Duplex: Read + Write {}
+impl<T: Read + Write> Duplex for T {}
+
+/// What all connections share.
+struct Script {
+    replies: Mutex<std::vec::IntoIter<Reply>>,
+    last: Reply,
+    options: Options,
+}
+
+impl Script {
+    fn next(&self) -> Reply {
+        self.replies.lock().unwrap().next().unwrap_or_else(|| self.last.clone())
+    }
+}
+
+impl Server {
+    /// Gives the replies one after the other, then the last one for ever.
+    pub(crate) fn start(replies: Vec<Reply>, last: Reply, options: Options) -> Self {
+        let host = if options.everywhere { "0.0.0.0" } else { "127.0.0.1" };
+        let listener = TcpListener::bind((host, 0)).unwrap();
+        let server = Self { port: listener.local_addr().unwrap().port(), seen: Arc::default() };
+        let script = Arc::new(Script { replies: Mutex::new(replies.into_iter()), last, options });
+        let seen = Arc::clone(&server.seen);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (script, seen) = (Arc::clone(&script), Arc::clone(&seen));
+                // A client that goes away is part of the game.
+                std::thread::spawn(move || drop(connection(stream, &script, &seen)));
+            }
+        });
+        server
+    }
+
+    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap()
+    }
+}
+
+fn connection(stream: TcpStream, script: &Script, seen: &Mutex<Seen>) -> io::Result<()> {
+    match script.last {
+        Reply::Deaf => hang(),
+        Reply::CloseAtOnce => return stream.shutdown(Shutdown::Both),
+        _ => {}
+    }
+    let mut plain = BufReader::new(stream);
+    if let Some(expected) = &script.options.proxy_authorization
+        && !connect(&mut plain, expected, seen)?
+    {
+        return Ok(());
+    }
+    match &script.options.tls {
+        Some(config) => {
+            let session = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
+            requests(BufReader::new(Box::new(StreamOwned::new(session, plain.into_inner()))), script, seen)
+        }
+        None => requests(BufReader::new(Box::new(plain.into_inner())), script, seen),
+    }
+}
+
+/// A proxy's part of a connection; the tunnel leads to this very server.
+fn connect(stream: &mut BufReader<TcpStream>, expected: &str, seen: &Mutex<Seen>) -> io::Result<bool> {
+    let Some((line, headers)) = head(stream)? else { return Ok(false) };
+    assert!(line.starts_with("CONNECT "), "{line}");
+    let given = header(&headers, "proxy-authorization").unwrap_or_default();
+    let mut seen = seen.lock().unwrap();
+    seen.connects += 1;
+    seen.authorizations.push(given.clone());
+    drop(seen);
+    let allowed = given == expected;
+    let answer = if allowed {
+        "HTTP/1.1 200 Connection established\r\n\r\n"
+    } else {
+        "HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
+    };
+    stream.get_mut().write_all(answer.as_bytes())?;
+    Ok(allowed)
+}
+
+fn requests(mut stream: BufReader<Box<dyn Duplex>>, script: &Script, seen: &Mutex<Seen>) -> io::Result<()> {
+    while let Some((line, headers)) = head(&mut stream)? {
+        if line.starts_with("GET ") {
+            stream.get_mut().write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")?;
+            continue;
+        }
+        let reply = script.next();
+        if matches!(reply, Reply::CloseEarly) {
+            return Ok(());
+        }
+        let length = header(&headers, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body)?;
+        let mut now = seen.lock().unwrap();
+        now.times.push(Instant::now());
+        now.authorizations.extend(header(&headers, "authorization"));
+        if is_kept(&reply) {
+            now.keep(&body);
+        }
+        drop(now);
+        if !answer(&mut stream, reply)? {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+fn is_kept(reply: &Reply) -> bool {
+    match reply {
+        Reply::Answer(status, headers, _) => *status == 200 && !headers.contains("text/html"),
+        Reply::Hang | Reply::Deaf | Reply::CloseEarly | Reply::CloseAtOnce | Reply::Gibberish => false,
+        _ => true,
+    }
+}
+
+/// Gives the answer. False: the connection is closed after it.
+fn answer(stream: &mut BufReader<Box<dyn Duplex>>, reply: Reply) -> io::Result<bool> {
+    const OK: &str = "HTTP/1.1 200 OK\r\nContent-Type: application/proto\r\nContent-Length: 0\r\n\r\n";
+    let stream = stream.get_mut();
+    match reply {
+        Reply::Ok => stream.write_all(OK.as_bytes())?,
+        Reply::Answer(status, headers, body) => {
+            write!(stream, "HTTP/1.1 {status} X\r\n{headers}Content-Length: {}\r\n\r\n", body.len())?;
+            stream.write_all(&body)?;
+        }
+        Reply::Slow(pause) => {
+            for byte in OK.bytes() {
+                std::thread::sleep(pause);
+                stream.write_all(&[byte])?;
+                stream.flush()?;
+            }
+        }
+        Reply::Http10 => {
+            stream.write_all(b"HTTP/1.0 200 OK\r\nContent-Type: application/proto\r\n\r\n")?;
+            return Ok(false);
+        }
+        Reply::Endless => {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: application/proto\r\n\r\n")?;
+            loop {
+                stream.write_all(&[0; 4096])?;
+            }
+        }
+        Reply::KeepAndCut => {
+            stream.write_all(b"HTTP/1.1 20")?;
+            return Ok(false);
+        }
+        Reply::KeepAndCutBody => {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n0123456789")?;
+            return Ok(false);
+        }
+        Reply::Gibberish => {
+            stream.write_all(b"\x16\x03\x01 what?\r\n\r\n")?;
+            return Ok(false);
+        }
+        Reply::Hang | Reply::Deaf => hang(),
+        Reply::KeepAndClose | Reply::CloseEarly | Reply::CloseAtOnce => return Ok(false),
+    }
+    stream.flush()?;
+    Ok(true)
+}
+
+/// Until the process ends.
+fn hang() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+impl Seen {
+    fn keep(&mut self, body: &[u8]) {
+        let request = PushRequest::decode(unzipped(body).as_slice()).unwrap();
+        for sample in request.series.iter().flat_map(|series| &series.samples) {
+            let profile = Profile::decode(unzipped(&sample.raw_profile).as_slice()).unwrap();
+            let weight = profile.sample.iter().map(|sample| sample.value[0].unsigned_abs()).sum();
+            if self.kept.insert(sample.id.clone(), weight).is_some() {
+                self.duplicates += 1;
+            }
+        }
+    }
+}
+
+fn unzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut unzipped = Vec::new();
+    GzDecoder::new(bytes).read_to_end(&mut unzipped).unwrap();
+    unzipped
+}
+
+/// The first line of a request and its headers.
+type Head = (String, Vec<(String, String)>);
+
+fn head(stream: &mut impl BufRead) -> io::Result<Option<Head>> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line)? == 0 {
+            return Ok(None);
+        }
+        match line.trim_end() {
+            "" => break,
+            line => lines.push(line.to_owned()),
+        }
+    }
+    let first = lines.remove(0);
+    let headers = lines.iter().filter_map(|line| line.split_once(": "));
+    Ok(Some((first, headers.map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect())))
+}
+
+fn header(headers: &[(String, String)], name: &str) -> Option<String> {
+    headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+}

@@ -1,0 +1,244 @@
+//! What a kernel, a container or a disk does not grant.
+
+use std::time::Duration;
+
+use spanprof_core::{Config, ErrorKind, Profiler, span_end, span_start, thread_started};
+
+use super::cases::{Case, skip};
+use super::support::{Addresses, assert_adds_up, burn, config, thread_cpu};
+use super::{LONG, assert_saw, finish, said, start};
+
+pub(crate) const CASES: &[Case] = &[
+    ("no_pending_signals_are_left", no_pending_signals_are_left),
+    ("no_files_are_left", no_files_are_left),
+    ("little_address_space", little_address_space),
+    ("seccomp_without_timers", seccomp_without_timers),
+    ("seccomp_without_what_is_not_needed", seccomp_without_what_is_not_needed),
+    ("no_proc", no_proc),
+    ("a_folder_that_cannot_be_made", a_folder_that_cannot_be_made),
+    ("a_file_may_not_grow", a_file_may_not_grow),
+    ("a_full_disk", a_full_disk),
+    ("a_container_with_a_tenth_of_a_processor", a_container_with_a_tenth_of_a_processor),
+];
+
+fn limit(resource: libc::__rlimit_resource_t, soft: u64) -> u64 {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: valid to write to.
+    unsafe { libc::getrlimit(resource, &raw mut limits) };
+    let before = std::mem::replace(&mut limits.rlim_cur, soft.min(limits.rlim_max));
+    // SAFETY: valid to read.
+    assert_eq!(unsafe { libc::setrlimit(resource, &raw const limits) }, 0);
+    before
+}
+
+fn no_pending_signals_are_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = limit(libc::RLIMIT_SIGPENDING, 0);
+    let profiler = start(folder.path());
+    span_start(1, "spans go on");
+    burn(Duration::from_millis(50));
+    span_end();
+    // Twice, as a thread that ends while it is given a timer is not worth a word.
+    assert!(profiler.flush(LONG) && wait_for_sweep(&profiler, |stats| stats.threads_without_timer > 0));
+    let stats = profiler.stats();
+    assert_eq!((stats.threads, stats.threads_unsampled), (0, stats.threads_without_timer), "{stats:?}");
+    let told = wait_for_words(&profiler, "timer_create");
+    assert!(told.contains("ulimit -i"), "{told}");
+    limit(libc::RLIMIT_SIGPENDING, before);
+    assert!(wait_for_sweep(&profiler, |stats| stats.threads_unsampled == 0), "it is tried again");
+    burn(Duration::from_millis(100));
+    assert_saw(&finish(&profiler), Duration::from_millis(100));
+}
+
+/// Burns until the profiler has looked for threads and `done` says so.
+fn wait_for_sweep(profiler: &Profiler, done: impl Fn(&spanprof_core::Stats) -> bool) -> bool {
+    (0..200).any(|_| {
+        burn(Duration::from_millis(20));
+        done(&profiler.stats())
+    })
+}
+
+/// What is said once it contains `words`.
+fn wait_for_words(profiler: &Profiler, words: &str) -> String {
+    let mut told = String::new();
+    for _ in 0..200 {
+        told += &said(profiler);
+        if told.contains(words) {
+            break;
+        }
+        burn(Duration::from_millis(20));
+    }
+    told
+}
+
+fn no_files_are_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let before = limit(libc::RLIMIT_NOFILE, 3);
+    let profiler = start(folder.path());
+    burn(Duration::from_millis(100));
+    let told = wait_for_words(&profiler, "/proc/self/task");
+    assert!(told.contains("Too many open files"), "{told}");
+    assert!(profiler.flush(LONG));
+    let refused = profiler.stats().refused;
+    assert!(refused.weight > 0, "a file that cannot be opened is counted");
+    limit(libc::RLIMIT_NOFILE, before);
+    burn(Duration::from_millis(50));
+    let stats = finish(&profiler);
+    assert_saw(&stats, Duration::from_millis(150));
+    assert!(stats.uploaded.weight > 0, "it goes on once there are files again: {stats:?}");
+}
+
+fn little_address_space() {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let used: u64 = pages.split(' ').next().unwrap().parse::<u64>().unwrap() * 4096;
+    let folder = tempfile::tempdir().unwrap();
+    // Room for no thread; and for our two and little else.
+    for (room, starts) in [(256 << 10, false), (16 << 20, true)] {
+        let before = limit(libc::RLIMIT_AS, used + room);
+        let started = Profiler::start(config(folder.path(), 1000), &Addresses);
+        match started {
+            Ok(profiler) => {
+                burn(Duration::from_millis(50));
+                limit(libc::RLIMIT_AS, before);
+                finish(&profiler);
+            }
+            Err(error) => {
+                limit(libc::RLIMIT_AS, before);
+                assert!(!starts, "{error}");
+                assert_eq!(error.kind(), ErrorKind::System, "{error}");
+            }
+        }
+    }
+    let profiler = start(folder.path());
+    burn(Duration::from_millis(50));
+    assert_saw(&finish(&profiler), Duration::from_millis(50));
+}
+
+/// Makes system calls fail with EPERM, for this process from now on.
+fn forbid(calls: &[libc::c_long]) {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code.try_into().unwrap(), jt: 0, jf: 0, k };
+    let mut filter = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
+    for call in calls {
+        let number = u32::try_from(*call).unwrap();
+        let is_other = libc::sock_filter { jf: 1, ..statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, number) };
+        let errno = libc::SECCOMP_RET_ERRNO | libc::EPERM.cast_unsigned();
+        filter.extend([is_other, statement(libc::BPF_RET | libc::BPF_K, errno)]);
+    }
+    filter.push(statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW));
+    let program = libc::sock_fprog { len: filter.len().try_into().unwrap(), filter: filter.as_mut_ptr() };
+    // SAFETY: numbers only.
+    unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
+    // SAFETY: the program is valid and copied by the kernel.
+    let done = unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) };
+    if done != 0 {
+        skip(&format!("seccomp is not to be had: {}", std::io::Error::last_os_error()));
+    }
+}
+
+fn seccomp_without_timers() {
+    forbid(&[libc::SYS_timer_create]);
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    span_start(1, "spans go on");
+    let told = wait_for_words(&profiler, "timer_create");
+    assert!(told.contains("Operation not permitted") && told.contains("seccomp"), "{told}");
+    span_end();
+    let stats = profiler.stats();
+    assert!(stats.threads == 0 && stats.threads_without_timer > 0, "{stats:?}");
+    finish(&profiler);
+}
+
+fn seccomp_without_what_is_not_needed() {
+    let unused = [libc::SYS_rt_tgsigqueueinfo, libc::SYS_process_vm_readv, libc::SYS_ptrace, libc::SYS_memfd_create];
+    forbid(&[&unused[..], &[libc::SYS_perf_event_open, libc::SYS_bpf]].concat());
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    assert_eq!(spanprof_core::safe_load(std::ptr::without_provenance(8)), None);
+    burn(Duration::from_millis(100));
+    assert_saw(&finish(&profiler), Duration::from_millis(100));
+}
+
+/// A mount namespace of our own, with memory for a file system at `place`.
+fn mount(place: &std::ffi::CStr, options: &std::ffi::CStr) {
+    // SAFETY: numbers only. One thread runs.
+    let unshared = unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0;
+    let (none, all) = (c"none".as_ptr(), libc::MS_REC | libc::MS_PRIVATE);
+    // SAFETY: C strings or null.
+    unsafe { libc::mount(none, c"/".as_ptr(), std::ptr::null(), all, std::ptr::null()) };
+    let tmpfs = c"tmpfs".as_ptr();
+    // SAFETY: C strings.
+    if !unshared || unsafe { libc::mount(tmpfs, place.as_ptr(), tmpfs, 0, options.as_ptr().cast()) } != 0 {
+        skip(&format!("no mount namespace is to be had: {}", std::io::Error::last_os_error()));
+    }
+}
+
+fn no_proc() {
+    let folder = tempfile::tempdir().unwrap();
+    mount(c"/proc", c"size=16k");
+    let profiler = start(folder.path());
+    burn(Duration::from_millis(100));
+    let thread = std::thread::spawn(|| {
+        thread_started();
+        burn(Duration::from_millis(100));
+    });
+    thread.join().unwrap();
+    let told = wait_for_words(&profiler, "/proc/self/task");
+    assert!(told.contains("cannot be read"), "{told}");
+    assert_saw(&finish(&profiler), Duration::from_millis(200));
+}
+
+/// Sampling into `address` ends with everything refused, and a message with these words.
+fn cannot_be_written(address: String, words: &str) {
+    let profiler =
+        Profiler::start(Config { server_address: address, ..config("/".as_ref(), 1000) }, &Addresses).unwrap();
+    burn(Duration::from_millis(50));
+    assert!(profiler.stop(LONG));
+    let stats = profiler.stats();
+    assert_adds_up(&stats);
+    assert_eq!((stats.refused, stats.profiles_refused), (stats.taken, stats.refused_address), "{stats:?}");
+    let told = said(&profiler);
+    assert!(told.contains(words) && told.contains("server_address"), "{told}");
+}
+
+fn a_folder_that_cannot_be_made() {
+    // Not even root may.
+    cannot_be_written("file:///proc/profiles".to_owned(), "/proc/profiles");
+    cannot_be_written("file:///dev/null/profiles".to_owned(), "Not a directory");
+}
+
+fn a_file_may_not_grow() {
+    let folder = tempfile::tempdir().unwrap();
+    // A write past it sends SIGXFSZ, which ends a process that does not know it.
+    limit(libc::RLIMIT_FSIZE, 64);
+    cannot_be_written(format!("file://{}", folder.path().display()), "too large");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing half written is left");
+}
+
+fn a_full_disk() {
+    mount(c"/mnt", c"size=4k");
+    std::fs::write("/mnt/full", vec![1; 4096]).unwrap();
+    cannot_be_written("file:///mnt".to_owned(), "No space left");
+    assert_eq!(std::fs::read_dir("/mnt").unwrap().count(), 1, "nothing half written is left");
+}
+
+fn a_container_with_a_tenth_of_a_processor() {
+    let group = format!("/sys/fs/cgroup/cpu/spanprof-test-{}", std::process::id());
+    let write = |file: &str, text: &str| std::fs::write(format!("{group}/{file}"), text);
+    let made = std::fs::create_dir(&group)
+        .and_then(|()| write("cpu.cfs_period_us", "100000"))
+        .and_then(|()| write("cpu.cfs_quota_us", "10000"))
+        .and_then(|()| write("cgroup.procs", &std::process::id().to_string()));
+    if let Err(error) = made {
+        drop(std::fs::remove_dir(&group));
+        skip(&format!("no cgroup of our own is to be had: {error}"));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    let before = thread_cpu();
+    burn(Duration::from_millis(300));
+    let burnt = thread_cpu() - before;
+    let stats = finish(&profiler);
+    std::fs::write("/sys/fs/cgroup/cpu/cgroup.procs", std::process::id().to_string()).unwrap();
+    std::fs::remove_dir(&group).unwrap();
+    assert_saw(&stats, burnt);
+}

@@ -1,0 +1,174 @@
+//! Other code in the process that wants the same signals, handlers or memory.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::cases::{Case, skip};
+use super::support::{assert_adds_up, burn};
+use super::{LONG, assert_saw, finish, said, start};
+
+pub(crate) const CASES: &[Case] = &[
+    ("a_profiler_by_setitimer_beside_us", a_profiler_by_setitimer_beside_us),
+    ("our_signal_is_taken_by_another_library", our_signal_is_taken_by_another_library),
+    ("our_signal_is_reset_to_its_default", our_signal_is_reset_to_its_default),
+    ("our_signal_is_blocked_in_a_thread", our_signal_is_blocked_in_a_thread),
+    ("the_fault_handler_is_taken_by_another_library", the_fault_handler_is_taken_by_another_library),
+    ("a_second_copy_of_the_engine", a_second_copy_of_the_engine),
+    ("jemalloc", jemalloc),
+];
+
+type Handler = extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void);
+
+/// Sets what a signal does; returns what it did.
+fn set_action(signal: i32, action: usize) -> usize {
+    // SAFETY: a sigaction is plain bits.
+    let mut new: libc::sigaction = unsafe { std::mem::zeroed() };
+    new.sa_sigaction = action;
+    new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
+    // SAFETY: as above.
+    let mut old: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: both are valid.
+    assert_eq!(unsafe { libc::sigaction(signal, &raw const new, &raw mut old) }, 0);
+    old.sa_sigaction
+}
+
+/// The real-time signal that has a handler, which is the profiler's.
+fn our_signal() -> i32 {
+    let has_handler = |signal: &i32| {
+        // SAFETY: a sigaction is plain bits.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        // SAFETY: nothing is changed, and `action` is valid.
+        unsafe { libc::sigaction(*signal, std::ptr::null(), &raw mut action) };
+        action.sa_sigaction != libc::SIG_DFL
+    };
+    (libc::SIGRTMIN() + 6..=libc::SIGRTMAX()).find(has_handler).unwrap()
+}
+
+static THEIRS: AtomicU64 = AtomicU64::new(0);
+
+extern "C" fn their_handler(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+    THEIRS.fetch_add(1, Ordering::Relaxed);
+}
+
+fn a_profiler_by_setitimer_beside_us() {
+    let folder = tempfile::tempdir().unwrap();
+    let handler: Handler = their_handler;
+    set_action(libc::SIGPROF, handler as usize);
+    let every = libc::timeval { tv_sec: 0, tv_usec: 4_000 };
+    let times = libc::itimerval { it_interval: every, it_value: every };
+    let profiler = start(folder.path());
+    // SAFETY: a valid value; the old one is not asked for.
+    unsafe { libc::setitimer(libc::ITIMER_PROF, &raw const times, std::ptr::null_mut()) };
+    burn(Duration::from_millis(400));
+    assert_saw(&finish(&profiler), Duration::from_millis(400));
+    let theirs = THEIRS.load(Ordering::Relaxed);
+    assert!(theirs > 20, "the other profiler had {theirs} signals");
+}
+
+fn lose_signal(to: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    burn(Duration::from_millis(100));
+    assert!(profiler.flush(LONG));
+    let ours = our_signal();
+    // Nothing is burnt from here to the profiler's next look, so no signal comes for whoever has it now.
+    set_action(ours, to);
+    assert!(profiler.flush(LONG));
+    let told = said(&profiler);
+    assert!(told.contains(&format!("signal {ours}; signal {} is used now", ours + 1)), "{told}");
+    burn(Duration::from_millis(100));
+    assert_saw(&finish(&profiler), Duration::from_millis(200));
+    assert_eq!(set_action(ours, to), to, "their action was left alone");
+}
+
+fn our_signal_is_taken_by_another_library() {
+    let handler: Handler = their_handler;
+    lose_signal(handler as usize);
+}
+
+fn our_signal_is_reset_to_its_default() {
+    lose_signal(libc::SIG_DFL);
+}
+
+fn our_signal_is_blocked_in_a_thread() {
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    let thread = std::thread::spawn(|| {
+        spanprof_core::thread_started();
+        // SAFETY: a sigset_t is plain bits.
+        let mut all: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: valid to write to.
+        unsafe { libc::sigfillset(&raw mut all) };
+        // SAFETY: a valid set; only this thread's mask changes.
+        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const all, std::ptr::null_mut()) };
+        burn(Duration::from_millis(200));
+    });
+    thread.join().unwrap();
+    assert_saw(&finish(&profiler), Duration::from_millis(200));
+}
+
+fn the_fault_handler_is_taken_by_another_library() {
+    extern "C" fn die(_: i32, _: *mut libc::siginfo_t, _: *mut libc::c_void) {
+        // SAFETY: ends the process, as a crash reporter does.
+        unsafe { libc::_exit(9) }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    let nothing: *const u64 = std::ptr::without_provenance(0xdead_0000);
+    assert_eq!(spanprof_core::safe_load(nothing), None);
+    let handler: Handler = die;
+    set_action(libc::SIGSEGV, handler as usize);
+    assert!(profiler.flush(LONG), "a look at the handlers comes with it");
+    assert!(said(&profiler).contains("SIGSEGV"));
+    let word = 7_u64;
+    assert_eq!(spanprof_core::safe_load(nothing), None, "the other handler would have ended the process");
+    assert_eq!(spanprof_core::safe_load(&raw const word), Some(7));
+    assert_eq!(spanprof_core::safe_load_u32((&raw const word).cast()), Some(7));
+    burn(Duration::from_millis(100));
+    assert_saw(&finish(&profiler), Duration::from_millis(100));
+}
+
+fn a_second_copy_of_the_engine() {
+    let library = std::env::current_exe().unwrap();
+    let library = library.parent().unwrap().join("../examples/libengine_copy.so");
+    let Ok(path) = library.canonicalize() else {
+        skip("examples/libengine_copy.so was not built (cargo test builds it)")
+    };
+    let path = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    // SAFETY: a C string.
+    let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+    assert!(!handle.is_null());
+    // SAFETY: the library is open and the name a C string.
+    let symbol = unsafe { libc::dlsym(handle, c"engine_copy_start".as_ptr()) };
+    assert!(!symbol.is_null());
+    // SAFETY: the example declares the function like this.
+    let start_copy = unsafe { std::mem::transmute::<*mut libc::c_void, extern "C" fn() -> i32>(symbol) };
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    assert_eq!(start_copy(), 1, "the second copy says that another one samples");
+    burn(Duration::from_millis(100));
+    let stats = finish(&profiler);
+    assert_saw(&stats, Duration::from_millis(100));
+    assert_eq!(start_copy(), 0, "and it works once the first has stopped");
+    let error = spanprof_core::Profiler::start(super::config(folder.path(), 100), &super::Addresses).unwrap_err();
+    assert!(error.message().contains("another copy"), "{error}");
+}
+
+fn jemalloc() {
+    let places = ["x86_64-linux-gnu", "aarch64-linux-gnu"].map(|arch| format!("/usr/lib/{arch}/libjemalloc.so.2"));
+    let Some(library) = places.iter().find(|path| std::path::Path::new(path).exists()) else {
+        skip("no libjemalloc.so.2 here (Debian: apt-get install libjemalloc2)")
+    };
+    for case in ["stop_under_load", "fork_in_a_thread_under_load"] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let output = command.args(["--case", case]).env("LD_PRELOAD", library).output().unwrap();
+        let status = output.status;
+        assert!(status.success(), "{case}: {status} {:?}: {output:?}", status.signal());
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    assert!(profiler.stop(LONG));
+    assert_adds_up(&profiler.stats());
+}
