@@ -108,7 +108,7 @@ impl Shown {
             // A name that no sample can be labelled with has an unknown CPU, and not none.
             let labelled = match sampled_by {
                 Sampling::Span => true,
-                Sampling::Root => walls.roots > 0,
+                Sampling::Root => walls.entries,
                 Sampling::None => false,
             };
             spans.push(SpanName {
