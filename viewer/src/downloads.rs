@@ -20,7 +20,7 @@ use crate::selection::Selection;
 use crate::show::{ShowError, Shown};
 use crate::store::Stacks;
 
-mod pprof;
+pub(crate) mod pprof;
 
 /// Inferno's script is inline; the file stands alone, so it may run there and reach nothing.
 const SVG_POLICY: &str =

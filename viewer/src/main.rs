@@ -13,6 +13,7 @@ mod downloads;
 mod ids;
 mod pages;
 mod params;
+mod query;
 mod receive;
 mod selection;
 mod server;

@@ -17,7 +17,7 @@ use crate::cli::Cli;
 use crate::receive::{self, Receiver, Refusals};
 use crate::show::Shown;
 use crate::store::Store;
-use crate::{api, clock, downloads, pages};
+use crate::{api, clock, downloads, pages, query};
 
 /// How often what is too old or too much is forgotten.
 const RETENTION_TICK: Duration = Duration::from_secs(30);
@@ -86,6 +86,7 @@ async fn serve(cli: &Cli) -> Result<(), String> {
     }
     let routes = Router::new()
         .merge(receive::routes(receiver))
+        .merge(query::routes(Arc::clone(&store)))
         .merge(api::routes(Arc::clone(&shown)))
         .merge(downloads::routes(Arc::clone(&shown)))
         .merge(pages::routes(shown));

@@ -16,10 +16,14 @@ pub(super) struct Filter {
 }
 
 impl Filter {
+    /// Holds for all samples between two times, both included.
+    pub(super) fn within(bounds: (i64, i64)) -> Self {
+        Self { sql: "true".into(), values: Vec::new(), by_span: false, bounds }
+    }
+
     /// Holds for the samples of the selection.
     pub(super) fn new(selection: &Selection) -> Self {
-        let mut filter =
-            Self { sql: "true".into(), values: Vec::new(), by_span: false, bounds: selection.window.bounds() };
+        let mut filter = Self::within(selection.window.bounds());
         let kind = selection.kind.clone();
         if kind.contains(':') {
             filter.and("kinds.text = ?", [kind.into()]);

@@ -93,8 +93,8 @@ fn insert_part(
         params![kind, part.period, part.labels, service, label],
     )?;
     connection
-        .prepare_cached("INSERT INTO parts (profile, series, time) VALUES (?1, ?2, ?3)")?
-        .execute(params![profile, series, time])?;
+        .prepare_cached("INSERT INTO parts (profile, series, time, value) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![profile, series, time, part.samples.iter().map(|sample| sample.value).sum::<i64>()])?;
     let id = connection.last_insert_rowid();
 
     let mut find_name = connection.prepare_cached("SELECT name FROM spans WHERE span = ?1 LIMIT 1")?;

@@ -14,6 +14,7 @@ mod retention;
 mod rows;
 mod samples;
 mod schema;
+mod series;
 mod spans;
 mod sums;
 mod trie;
@@ -27,6 +28,7 @@ use rusqlite::Connection;
 pub(crate) use retention::Forgotten;
 pub(crate) use rows::{Function, Kind, Part, Profile, Sample, Span, StackNode, Status};
 pub(crate) use samples::{NameSum, Owner, Stacks};
+pub(crate) use series::{SpanChoice, StoredSeries};
 pub(crate) use spans::{Sampling, StoredSpan, TraceSort};
 
 /// The journal beside a file is cut to this many bytes when it was written back.

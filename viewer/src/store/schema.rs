@@ -31,7 +31,8 @@ const TABLES: &str = "
         id INTEGER PRIMARY KEY, service INTEGER NOT NULL, time INTEGER NOT NULL, received INTEGER NOT NULL);
     CREATE INDEX profiles_by_time ON profiles (time);
     CREATE TABLE parts (
-        id INTEGER PRIMARY KEY, profile INTEGER NOT NULL, series INTEGER NOT NULL, time INTEGER NOT NULL);
+        id INTEGER PRIMARY KEY, profile INTEGER NOT NULL, series INTEGER NOT NULL, time INTEGER NOT NULL,
+        value INTEGER NOT NULL);
     CREATE INDEX parts_by_series ON parts (series, time);
     CREATE INDEX parts_by_profile ON parts (profile);
     CREATE INDEX parts_by_time ON parts (time);
