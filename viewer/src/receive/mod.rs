@@ -5,6 +5,7 @@
 
 pub(crate) mod body;
 mod bounds;
+pub(crate) mod file;
 mod labels;
 mod otlp_traces;
 mod pprof;

@@ -41,13 +41,20 @@ impl Filter {
             let spans = "SELECT span FROM spans WHERE trace = ? UNION SELECT span FROM sampled_spans WHERE trace = ?";
             filter.and_span(&format!("s.span IN ({spans})"), [trace.clone(), trace]);
         }
-        if let Some(span) = selection.span {
+        if let Some(span) = selection.span.filter(|_| !selection.below) {
             filter.and_span("s.span = ?", [span.to_column().into()]);
         }
         match selection.side {
             Side::Any => {}
             Side::Inside => filter.and("s.name != 0", []),
             Side::Outside => filter.and("s.name = 0", []),
+        }
+        for chosen in super::chosen::samples(selection) {
+            if chosen.by_span {
+                filter.and_span(&chosen.sql, chosen.values)
+            } else {
+                filter.and(&chosen.sql, chosen.values)
+            }
         }
         filter
     }

@@ -5,9 +5,11 @@
 //! What calls this runs on threads that may wait. Rows go in by [`insert`], come out by [`samples`] and [`spans`], and
 //! are forgotten by [`retention`].
 
+mod chosen;
 mod filter;
 mod insert;
 mod intern;
+mod overview;
 mod packed;
 mod reading;
 mod retention;
@@ -25,6 +27,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
 
+pub(crate) use overview::KindSeen;
 pub(crate) use retention::Forgotten;
 pub(crate) use rows::{Function, Kind, Part, Profile, Sample, Span, StackNode, Status};
 pub(crate) use samples::{NameSum, Owner, Stacks};

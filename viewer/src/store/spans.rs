@@ -9,7 +9,7 @@ use super::rows::{Span, Status};
 use super::samples::text;
 use super::{Store, StoreError};
 use crate::ids::{SpanId, TraceId};
-use crate::selection::{CPU, Window};
+use crate::selection::{CPU, Selection};
 
 /// Whether a service labels all its spans is judged by this many of its newest child spans.
 const JUDGED: i64 = 2_000;
@@ -78,14 +78,12 @@ pub(crate) struct TraceSum {
 
 impl Store {
     /// The wall times of a service's spans, by name.
-    pub(crate) fn walls_by_name(&self, service: &str, window: Window) -> Result<Vec<NameWalls>, StoreError> {
+    pub(crate) fn walls_by_name(&self, selection: &Selection) -> Result<Vec<NameWalls>, StoreError> {
         self.read(|connection| {
-            let (from, to) = window.bounds();
-            let mut statement = connection.prepare_cached(
-                "SELECT s.name, s.duration, s.status, s.root FROM spans s
-                 WHERE s.service = (SELECT id FROM strings WHERE text = ?1) AND s.start <= ?3 AND s.start + s.duration >= ?2",
-            )?;
-            let mut rows = statement.query(params![service, from, to])?;
+            let chosen = super::chosen::spans_in_time(selection, "s");
+            let sql = format!("SELECT s.name, s.duration, s.status, s.root FROM spans s WHERE {}", chosen.sql);
+            let mut statement = connection.prepare_cached(&sql)?;
+            let mut rows = statement.query(params_from_iter(chosen.values))?;
             let mut names: HashMap<i64, NameWalls> = HashMap::new();
             while let Some(row) = rows.next()? {
                 let walls = names.entry(row.get(0)?).or_default();
@@ -100,7 +98,7 @@ impl Store {
             for (name, mut walls) in names {
                 walls.walls.sort_unstable();
                 if walls.unsaid && !walls.entries {
-                    walls.entries = is_entry(connection, service, name)?;
+                    walls.entries = is_entry(connection, selection.service.as_deref(), name)?;
                 }
                 walls.name = text(connection, name)?;
                 found.push(walls);
@@ -166,17 +164,29 @@ impl Store {
         })
     }
 
-    /// Up to `most` traces with a span of the name (of any name, if none is said).
+    /// Up to `most` traces with a span of the selection.
     pub(crate) fn traces(
         &self,
-        service: &str,
-        name: Option<&str>,
-        window: Window,
+        selection: &Selection,
         sort: TraceSort,
         most: i64,
     ) -> Result<Vec<TraceSum>, StoreError> {
-        let (from, to) = window.bounds();
-        let named = if name.is_some() { "= (SELECT id FROM strings WHERE text = ?2)" } else { "IS NOT ?2" };
+        let chosen = super::chosen::spans_in_time(selection, "s");
+        let mut values = chosen.values;
+        // Of spans that only samples name, no more is known than this.
+        let mut sampled = String::new();
+        if !selection.reads_spans() && selection.name_part.is_none() {
+            let (from, to) = selection.window.bounds();
+            let named = if selection.name.is_some() { "= (SELECT id FROM strings WHERE text = ?)" } else { "IS NOT ?" };
+            sampled = format!(
+                "UNION ALL
+                 SELECT DISTINCT trace, NULL FROM sampled_spans
+                 WHERE service = (SELECT id FROM strings WHERE text = ?) AND name {named} AND time BETWEEN ? AND ?
+                   AND NOT EXISTS (SELECT 1 FROM spans WHERE spans.trace = sampled_spans.trace)"
+            );
+            values.extend([selection.service.clone().into(), selection.name.clone().into(), from.into(), to.into()]);
+        }
+        values.push(most.into());
         let by = match sort {
             TraceSort::Wall => "wall DESC, trace",
             TraceSort::Cpu => "cpu DESC, wall DESC, trace",
@@ -191,27 +201,23 @@ impl Store {
             ),
         };
         self.read(|connection| {
-        let mut statement = connection.prepare_cached(&format!(
-            "SELECT trace, wall, {cpu} AS cpu FROM (
-                 SELECT trace, max(duration) AS wall FROM spans
-                 WHERE service = (SELECT id FROM strings WHERE text = ?1) AND name {named} AND start + duration >= ?3 AND start <= ?4
-                 GROUP BY trace
-                 UNION ALL
-                 SELECT DISTINCT trace, NULL FROM sampled_spans
-                 WHERE service = (SELECT id FROM strings WHERE text = ?1) AND name {named} AND time BETWEEN ?3 AND ?4
-                   AND NOT EXISTS (SELECT 1 FROM spans WHERE spans.trace = sampled_spans.trace)) AS chosen
-             ORDER BY {by} LIMIT ?5"
-        ))?;
-        let rows = statement.query_map(params![service, name, from, to, most], |row| {
-            Ok(TraceSum { trace: trace_id(row, 0)?, span_wall: row.get(1)? })
-        })?;
-        rows.collect()
+            let mut statement = connection.prepare_cached(&format!(
+                "SELECT trace, wall, {cpu} AS cpu FROM (
+                 SELECT s.trace, max(s.duration) AS wall FROM spans s WHERE {} GROUP BY s.trace
+                 {sampled}) AS chosen
+             ORDER BY {by} LIMIT ?",
+                chosen.sql
+            ))?;
+            let rows = statement.query_map(params_from_iter(values), |row| {
+                Ok(TraceSum { trace: trace_id(row, 0)?, span_wall: row.get(1)? })
+            })?;
+            rows.collect()
         })
     }
 }
 
 /// Whether a span of the name, whose senders do not say, entered the service from outside.
-fn is_entry(connection: &Connection, service: &str, name: i64) -> rusqlite::Result<bool> {
+fn is_entry(connection: &Connection, service: Option<&str>, name: i64) -> rusqlite::Result<bool> {
     let sql = format!(
         "SELECT EXISTS (SELECT 1 FROM spans s WHERE s.service = (SELECT id FROM strings WHERE text = ?1) AND s.name = ?2 AND NOT {IS_CHILD})"
     );
