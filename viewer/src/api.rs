@@ -7,24 +7,30 @@ use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::{MethodRouter, get};
 use serde::Serialize;
 
 use crate::ids::TraceId;
+use crate::look::Look;
 use crate::params::{BadParameter, Params};
-use crate::selection::{Selection, Window};
-use crate::show::{ShowError, Shown};
+use crate::selection::{LAST_HOUR, Pair, Selection, Side, Window};
+use crate::show::{Diff, FunctionView, ShowError, Shown, SpanNames, Traces};
 use crate::store::TraceSort;
 
 /// Everything that answers in JSON.
 pub(crate) fn routes(shown: Arc<Shown>) -> Router {
     Router::new()
-        .route("/api/services", get(services))
-        .route("/api/spans", get(spans))
-        .route("/api/traces", get(traces))
+        .route("/api/services", json(|shown, params| shown.services(window_alone(params)?)))
+        .route("/api/spans", json(|shown, params| OfService::alone(params).and_then(|of| of.span_names(shown))))
+        .route("/api/traces", json(traces))
         .route("/api/trace/{id}", get(trace))
-        .route("/api/flame", get(flame))
-        .route("/api/top", get(top))
+        .route(
+            "/api/flame",
+            json(|shown, params| Asked::alone(params).and_then(|of| shown.flame(&of.selection, of.look))),
+        )
+        .route("/api/top", json(|shown, params| Asked::alone(params).and_then(|of| shown.top(&of.selection, of.look))))
+        .route("/api/function", json(function))
+        .route("/api/diff", json(diff))
         .with_state(shown)
         .route("/ready", get(|| async { "ready" }))
         .route("/api/v1/status/buildinfo", get(build_info))
@@ -32,23 +38,89 @@ pub(crate) fn routes(shown: Arc<Shown>) -> Router {
 
 /// What a list of services is about.
 pub(crate) fn take_window(params: &mut Params) -> Result<Window, BadParameter> {
-    Window::take(params, Selection::everything().window)
+    Window::take(params, LAST_HOUR)
 }
 
-/// What a list of span names or traces is about: a service, for traces perhaps a name, a time range.
+fn window_alone(mut params: Params) -> Result<Window, ShowError> {
+    let window = take_window(&mut params)?;
+    params.finish()?;
+    Ok(window)
+}
+
+/// What a list of span names or traces is about: a service, and which of its spans.
 pub(crate) struct OfService {
     pub(crate) service: String,
-    pub(crate) window: Window,
+    pub(crate) selection: Selection,
 }
 
 impl OfService {
-    /// Takes `service` and the time range.
+    /// Takes a selection that names a service, and nothing that a list of spans cannot heed.
     pub(crate) fn take(params: &mut Params) -> Result<Self, BadParameter> {
-        let service = params.take("service")?;
-        let window = take_window(params)?;
-        match service {
-            Some(service) => Ok(Self { service, window }),
+        let selection = Selection::take(params)?;
+        if let Some((key, value)) = selection.labels.first_key_value() {
+            let name = format!("label.{key}");
+            return Err(BadParameter::new(&name, value, "belongs to profiles; choose spans by attr.KEY=VALUE"));
+        }
+        if selection.side != Side::Any || selection.trace.is_some() || selection.span.is_some() {
+            let given = selection.pairs().into_iter().find(|(name, _)| SINGLE.contains(&name.as_str()));
+            let (name, value) = given.unwrap_or_default();
+            return Err(BadParameter::new(&name, &value, "is known to flame graphs, and not to lists of spans"));
+        }
+        match selection.service.clone() {
+            Some(service) => Ok(Self { service, selection }),
             None => Err(BadParameter::new("service", "", "is missing; name a service")),
+        }
+    }
+
+    fn alone(mut params: Params) -> Result<Self, ShowError> {
+        let of = Self::take(&mut params)?;
+        params.finish()?;
+        Ok(of)
+    }
+
+    fn span_names(&self, shown: &Shown) -> Result<SpanNames, ShowError> {
+        shown.span_names(&self.service, &self.selection)
+    }
+}
+
+const SINGLE: [&str; 5] = ["trace", "span", "below", "inside", "outside"];
+
+/// A selection and how its stacks are shown.
+pub(crate) struct Asked {
+    pub(crate) selection: Selection,
+    pub(crate) look: Look,
+}
+
+impl Asked {
+    /// Takes both.
+    pub(crate) fn take(params: &mut Params) -> Result<Self, BadParameter> {
+        Ok(Self { selection: Selection::take(params)?, look: Look::take(params)? })
+    }
+
+    /// The same, with nothing beside them.
+    pub(crate) fn alone(mut params: Params) -> Result<Self, ShowError> {
+        let asked = Self::take(&mut params)?;
+        params.finish()?;
+        Ok(asked)
+    }
+}
+
+/// A function of a selection.
+pub(crate) struct OfFunction {
+    pub(crate) asked: Asked,
+    pub(crate) function: String,
+    pub(crate) file: Option<String>,
+}
+
+impl OfFunction {
+    /// Takes `function` and `file` beside a selection.
+    pub(crate) fn alone(mut params: Params) -> Result<Self, ShowError> {
+        let function = params.take("function")?;
+        let file = params.take("file")?;
+        let asked = Asked::alone(params)?;
+        match function {
+            Some(function) => Ok(Self { asked, function, file }),
+            None => Err(BadParameter::new("function", "", "is missing; name a function").into()),
         }
     }
 }
@@ -77,6 +149,13 @@ pub(crate) fn status(error: &ShowError) -> StatusCode {
     }
 }
 
+/// Answers with what is made from the query's parameters.
+fn json<T: Serialize + Send + 'static>(make: fn(&Shown, Params) -> Result<T, ShowError>) -> MethodRouter<Arc<Shown>> {
+    get(async move |State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery| {
+        answer(shown, move |shown| make(shown, Params::parse(query.as_deref().unwrap_or("")))).await
+    })
+}
+
 /// Shows `work` as JSON.
 async fn answer<T: Serialize + Send + 'static>(
     shown: Arc<Shown>,
@@ -98,36 +177,10 @@ async fn answer<T: Serialize + Send + 'static>(
     }
 }
 
-async fn services(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
-    answer(shown, move |shown| {
-        let mut params = Params::parse(query.as_deref().unwrap_or(""));
-        let window = take_window(&mut params)?;
-        params.finish()?;
-        shown.services(window)
-    })
-    .await
-}
-
-async fn spans(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
-    answer(shown, move |shown| {
-        let mut params = Params::parse(query.as_deref().unwrap_or(""));
-        let of = OfService::take(&mut params)?;
-        params.finish()?;
-        shown.span_names(&of.service, of.window)
-    })
-    .await
-}
-
-async fn traces(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
-    answer(shown, move |shown| {
-        let mut params = Params::parse(query.as_deref().unwrap_or(""));
-        let of = OfService::take(&mut params)?;
-        let name = params.take("name")?;
-        let sort = take_trace_sort(&mut params)?;
-        params.finish()?;
-        shown.traces(&of.service, name.as_deref(), of.window, sort)
-    })
-    .await
+fn traces(shown: &Shown, mut params: Params) -> Result<Traces, ShowError> {
+    let sort = take_trace_sort(&mut params)?;
+    let of = OfService::alone(params)?;
+    shown.traces(&of.selection, sort)
 }
 
 async fn trace(State(shown): State<Arc<Shown>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
@@ -138,25 +191,14 @@ async fn trace(State(shown): State<Arc<Shown>>, Path(id): Path<String>, RawQuery
     .await
 }
 
-async fn flame(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
-    answer(shown, move |shown| {
-        let mut params = Params::parse(query.as_deref().unwrap_or(""));
-        let selection = Selection::take(&mut params)?;
-        let by_line = params.take_flag("lines")?;
-        params.finish()?;
-        shown.flame(&selection, by_line)
-    })
-    .await
+fn function(shown: &Shown, params: Params) -> Result<FunctionView, ShowError> {
+    let of = OfFunction::alone(params)?;
+    shown.function(&of.asked.selection, of.asked.look, &of.function, of.file.as_deref())
 }
 
-async fn top(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
-    answer(shown, move |shown| {
-        let mut params = Params::parse(query.as_deref().unwrap_or(""));
-        let selection = Selection::take(&mut params)?;
-        params.finish()?;
-        shown.top(&selection)
-    })
-    .await
+fn diff(shown: &Shown, mut params: Params) -> Result<Diff, ShowError> {
+    let look = Look::take(&mut params)?;
+    shown.diff(&Pair::take(params)?, look)
 }
 
 /// As Prometheus answers it. The application is named so that profilers do not take our version for Pyroscope's.

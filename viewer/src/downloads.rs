@@ -14,13 +14,13 @@ use flate2::write::GzEncoder;
 use inferno::flamegraph;
 use prost::Message as _;
 
-use crate::api::status;
+use crate::api::{Asked, status};
 use crate::params::Params;
 use crate::selection::Selection;
 use crate::show::{ShowError, Shown};
 use crate::store::Stacks;
 
-mod pprof;
+pub(crate) mod pprof;
 
 /// Inferno's script is inline; the file stands alone, so it may run there and reach nothing.
 const SVG_POLICY: &str =
@@ -43,10 +43,8 @@ async fn file(
 ) -> Result<Vec<u8>, Response> {
     let made = shown
         .on_pool(move |shown| {
-            let mut params = Params::parse(query.as_deref().unwrap_or(""));
-            let selection = Selection::take(&mut params)?;
-            params.finish()?;
-            let stacks = shown.stacks(&selection)?;
+            let Asked { selection, look } = Asked::alone(Params::parse(query.as_deref().unwrap_or("")))?;
+            let stacks = shown.stacks(&selection, look)?;
             if stacks.sums.is_empty() {
                 return Err(ShowError::NotFound(format!("There is no sample of {}.", selection.sentence())));
             }

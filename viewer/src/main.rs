@@ -11,13 +11,18 @@ mod cli;
 mod clock;
 mod downloads;
 mod ids;
+mod look;
 mod pages;
 mod params;
+mod query;
 mod receive;
 mod selection;
 mod server;
 mod show;
 mod store;
+mod terminal;
+mod top;
+mod view;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -25,8 +30,13 @@ use std::process::ExitCode;
 use clap::Parser as _;
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
-    match server::run(&cli) {
+    let program = cli::Program::parse();
+    let done = match &program.command {
+        None => server::run(&program.serve),
+        Some(cli::Command::View(view)) => view::run(view),
+        Some(cli::Command::Top(top)) => top::run(top),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
             // Nothing is left to do if standard error is closed.

@@ -1,5 +1,6 @@
 //! The query parameters of a request, taken one by one, so that what nobody took is an error that names it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A parameter that is not understood: a 400 that names it, its value and what is allowed.
@@ -15,6 +16,12 @@ impl BadParameter {
     pub(crate) fn new(name: &str, value: &str, allowed: impl Into<String>) -> Self {
         Self { name: name.into(), value: value.chars().take(200).collect(), allowed: allowed.into() }
     }
+
+    /// The same parameter, as it is called in one side of a diff if it was given there.
+    pub(crate) fn of_side(self, prefix: &str, given: impl Fn(&str) -> bool) -> Self {
+        let name = format!("{prefix}{}", self.name);
+        if given(&name) { Self { name, ..self } } else { self }
+    }
 }
 
 impl fmt::Display for BadParameter {
@@ -27,17 +34,62 @@ impl fmt::Display for BadParameter {
 #[derive(Debug)]
 pub(crate) struct Params {
     left: Vec<(String, String)>,
-    asked: Vec<&'static str>,
+    asked: Vec<String>,
 }
 
 impl Params {
-    /// Decodes a query string (`a=b&c`, with percent signs and plus signs).
+    /// Decodes a query string (`a=b&c&d>e`, with percent signs and plus signs).
     pub(crate) fn parse(query: &str) -> Self {
-        let left = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (decode(name), decode(value))
+        let left = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| match pair.split_once('=') {
+            Some((name, value)) => (decode(name), decode(value)),
+            None => split_pair(&decode(pair)),
         });
         Self { left: left.collect(), asked: Vec::new() }
+    }
+
+    /// The parameters of one side of a diff: those that start with its prefix, and of those that start with neither
+    /// side's the ones that it does not say otherwise.
+    pub(crate) fn side(&self, prefix: &str, other: &str, same: impl Fn(&str, &str) -> bool) -> Self {
+        let own: Vec<(String, String)> = self
+            .left
+            .iter()
+            .filter_map(|(name, value)| Some((name.strip_prefix(prefix)?.to_owned(), value.clone())))
+            .collect();
+        let common = self.left.iter().filter(|(name, _)| {
+            !name.starts_with(prefix) && !name.starts_with(other) && !own.iter().any(|(said, _)| same(said, name))
+        });
+        let left = common.cloned().chain(own.iter().cloned()).collect();
+        Self { left, asked: Vec::new() }
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// Whether the parameter is among those that are left.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.left.iter().any(|(known, _)| known == name)
+    }
+
+    /// Takes all parameters that start with the prefix, by what follows it; empty ones count as not given.
+    pub(crate) fn take_prefixed(&mut self, prefix: &'static str) -> Result<BTreeMap<String, String>, BadParameter> {
+        self.asked.push(format!("{prefix}KEY"));
+        let (found, left): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.left).into_iter().partition(|(name, _)| name.starts_with(prefix));
+        self.left = left;
+        let mut values = BTreeMap::new();
+        for (name, value) in found {
+            let key = name[prefix.len()..].to_owned();
+            if key.is_empty() {
+                return Err(BadParameter::new(&name, &value, format!("needs a key, such as {prefix}region")));
+            }
+            if values.insert(key, value.clone()).is_some() {
+                return Err(BadParameter::new(&name, &value, "is given twice; give it once"));
+            }
+        }
+        values.retain(|_, value| !value.is_empty());
+        Ok(values)
     }
 
     /// Takes the parameter out; given twice it is an error, given empty it counts as not given.
@@ -55,7 +107,7 @@ impl Params {
     }
 
     fn take_flag_or_value(&mut self, name: &'static str) -> Result<Option<String>, BadParameter> {
-        self.asked.push(name);
+        self.asked.push(name.into());
         let mut found = None;
         for index in (0..self.left.len()).rev() {
             if self.left[index].0 == name {
@@ -78,6 +130,13 @@ impl Params {
             }
         }
     }
+}
+
+/// Splits `name=value` and `dur>p95`, which is `dur>=p95`: what stands before the equals sign is the name of both.
+pub(crate) fn split_pair(text: &str) -> (String, String) {
+    let (name, value) =
+        text.split_once('=').unwrap_or_else(|| text.split_at(text.find(['<', '>']).map_or(text.len(), |at| at + 1)));
+    (name.into(), value.into())
 }
 
 /// Undoes percent encoding; what is no valid UTF-8 then becomes a replacement character.
@@ -124,6 +183,35 @@ mod tests {
         assert_eq!(params.take("name").unwrap(), None);
         let refused = params.finish().unwrap_err().to_string();
         assert!(refused.contains("\"sevice\" = \"b\"") && refused.contains("service, name"), "{refused}");
+    }
+
+    #[test]
+    fn a_comparison_needs_no_equals_sign() {
+        for query in ["dur>200ms", "dur%3E200ms", "dur%3E=200ms", "dur>=200ms"] {
+            assert_eq!(Params::parse(query).take("dur>").unwrap().as_deref(), Some("200ms"), "{query}");
+        }
+    }
+
+    #[test]
+    fn keys_follow_a_prefix() {
+        let mut params = Params::parse("attr.http.route=/cart&attr.user=&name=a");
+        let found = params.take_prefixed("attr.").unwrap();
+        assert_eq!(found, BTreeMap::from([("http.route".into(), "/cart".into())]));
+        assert!(params.has("name") && !params.has("attr.user"));
+        assert!(Params::parse("attr.=a").take_prefixed("attr.").unwrap_err().to_string().contains("needs a key"));
+        let twice = Params::parse("attr.a=1&attr.a=2").take_prefixed("attr.").unwrap_err().to_string();
+        assert!(twice.contains("\"attr.a\" = \"2\": is given twice"), "{twice}");
+    }
+
+    #[test]
+    fn a_side_of_a_diff_takes_what_is_common_unless_it_says_otherwise() {
+        let params = Params::parse("service=shop&since=1h&a.since=5m&b.name=x");
+        let same = |own: &str, common: &str| own == common;
+        let mut a = params.side("a.", "b.", same);
+        assert_eq!((a.take("service").unwrap(), a.take("since").unwrap()), (Some("shop".into()), Some("5m".into())));
+        a.finish().unwrap();
+        let mut b = params.side("b.", "a.", same);
+        assert_eq!((b.take("since").unwrap(), b.take("name").unwrap()), (Some("1h".into()), Some("x".into())));
     }
 
     #[test]

@@ -1,15 +1,21 @@
 //! What a page, an API answer or a download is about. Parsed here and nowhere else; its query string is its identity.
 
-use std::time::Duration;
+mod bound;
+mod pair;
+mod window;
 
-use crate::cli::parse_duration;
-use crate::clock::{self, MILLISECOND};
+use std::collections::BTreeMap;
+
 use crate::ids::{SpanId, TraceId};
 use crate::params::{BadParameter, Params, encode};
+use crate::store::Status;
+
+pub(crate) use bound::Bound;
+pub(crate) use pair::Pair;
+pub(crate) use window::{LAST_HOUR, Window, since_text};
 
 /// The profile type that is meant where none is said.
 pub(crate) const CPU: &str = "process_cpu";
-const DEFAULT_SINCE: Duration = Duration::from_secs(3600);
 
 /// A set of samples, and of the spans they belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,10 +24,24 @@ pub(crate) struct Selection {
     pub(crate) service: Option<String>,
     /// Only spans of this name.
     pub(crate) name: Option<String>,
+    /// Only spans whose name holds this, in capitals or not.
+    pub(crate) name_part: Option<String>,
+    /// Only spans with these attributes.
+    pub(crate) attributes: BTreeMap<String, String>,
+    /// Only spans that took at least this long.
+    pub(crate) least: Option<Bound>,
+    /// Only spans that took at most this long.
+    pub(crate) most: Option<Bound>,
+    /// Only spans that ended like this.
+    pub(crate) status: Option<Status>,
+    /// Only profiles with these labels.
+    pub(crate) labels: BTreeMap<String, String>,
     /// Only spans of this trace.
     pub(crate) trace: Option<TraceId>,
     /// Only this span.
     pub(crate) span: Option<SpanId>,
+    /// With that span, all spans below it.
+    pub(crate) below: bool,
     /// Inside or outside of spans, or both.
     pub(crate) side: Side,
     /// Profile type: its name, or all five parts as Pyroscope writes them.
@@ -41,85 +61,24 @@ pub(crate) enum Side {
     Outside,
 }
 
-/// A time range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Window {
-    /// Everything that is stored: what a single span or trace is looked up in.
-    Stored,
-    /// The time up to now.
-    Since(Duration),
-    /// Unix milliseconds, both included.
-    Between(i64, i64),
-}
-
-impl Window {
-    /// Takes `since`, or `from` and `to`.
-    pub(crate) fn take(params: &mut Params, default: Self) -> Result<Self, BadParameter> {
-        let since = params.take("since")?;
-        let from = params.take("from")?;
-        let to = params.take("to")?;
-        match (since, from, to) {
-            (None, None, None) => Ok(default),
-            (Some(since), None, None) => parse_duration(&since)
-                .map(Self::Since)
-                .map_err(|_| BadParameter::new("since", &since, "allowed is a time such as 90s, 15m, 1h or 2d")),
-            (None, Some(from), Some(to)) => {
-                let (from_ms, to_ms) = (milliseconds("from", &from)?, milliseconds("to", &to)?);
-                if from_ms > to_ms {
-                    return Err(BadParameter::new("from", &from, "is after to"));
-                }
-                Ok(Self::Between(from_ms, to_ms))
-            }
-            (Some(since), ..) => {
-                Err(BadParameter::new("since", &since, "is given together with from and to; give one or the other"))
-            }
-            (None, Some(from), None) => Err(BadParameter::new("from", &from, "needs to beside it")),
-            (None, None, Some(to)) => Err(BadParameter::new("to", &to, "needs from beside it")),
-        }
-    }
-
-    /// First and last nanosecond.
-    pub(crate) fn bounds(self) -> (i64, i64) {
-        match self {
-            Self::Stored => (i64::MIN, i64::MAX),
-            Self::Since(since) => {
-                (clock::now().saturating_sub(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)), i64::MAX)
-            }
-            Self::Between(from, to) => {
-                (from.saturating_mul(MILLISECOND), to.saturating_mul(MILLISECOND).saturating_add(MILLISECOND - 1))
-            }
-        }
-    }
-
-    /// `last hour`, `last 15 min`, a range in UTC milliseconds; empty for everything stored.
-    pub(crate) fn words(self) -> String {
-        match self {
-            Self::Stored => String::new(),
-            Self::Since(since) => format!("last {}", since_words(since)),
-            Self::Between(from, to) => format!("from {from} to {to} (Unix ms)"),
-        }
-    }
-
-    fn query(self) -> Vec<(&'static str, String)> {
-        match self {
-            Self::Stored => Vec::new(),
-            Self::Since(since) => vec![("since", since_text(since))],
-            Self::Between(from, to) => vec![("from", from.to_string()), ("to", to.to_string())],
-        }
-    }
-}
-
 impl Selection {
     /// Everything in the last hour, of CPU.
     pub(crate) fn everything() -> Self {
         Self {
             service: None,
             name: None,
+            name_part: None,
+            attributes: BTreeMap::new(),
+            least: None,
+            most: None,
+            status: None,
+            labels: BTreeMap::new(),
             trace: None,
             span: None,
+            below: false,
             side: Side::Any,
             kind: CPU.into(),
-            window: Window::Since(DEFAULT_SINCE),
+            window: LAST_HOUR,
         }
     }
 
@@ -127,6 +86,12 @@ impl Selection {
     pub(crate) fn take(params: &mut Params) -> Result<Self, BadParameter> {
         let service = params.take("service")?;
         let name = params.take("name")?;
+        let name_part = params.take("name~")?;
+        let attributes = take_pairs(params, "attr", "attr.")?;
+        let mut bound = |name| params.take(name)?.map(|text| Bound::parse(name, &text)).transpose();
+        let (least, most) = (bound("dur>")?, bound("dur<")?);
+        let status = take_status(params)?;
+        let labels = take_pairs(params, "label", "label.")?;
         let trace = match params.take("trace")? {
             None => None,
             Some(text) => Some(
@@ -141,6 +106,7 @@ impl Selection {
                     .ok_or_else(|| BadParameter::new("span", &text, "allowed are 16 hex digits, not all zeros"))?,
             ),
         };
+        let below = params.take_flag("below")?;
         let side = match (params.take_flag("inside")?, params.take_flag("outside")?) {
             (false, false) => Side::Any,
             (true, false) => Side::Inside,
@@ -149,23 +115,69 @@ impl Selection {
                 return Err(BadParameter::new("outside", "", "contradicts inside; give one of them"));
             }
         };
-        if side == Side::Outside && (name.is_some() || trace.is_some() || span.is_some()) {
-            return Err(BadParameter::new(
-                "outside",
-                "",
-                "contradicts name, trace and span: what is outside spans belongs to none",
-            ));
-        }
         let kind = params.take("type")?.unwrap_or_else(|| CPU.into());
-        let parts = kind.split(':').count();
+        // A span's samples are stamped with their profile's window, so a span or trace is looked for at any time.
+        let default = if trace.is_some() || span.is_some() { Window::Stored } else { LAST_HOUR };
+        let window = Window::take(params, default)?;
+        let selection = Self {
+            service,
+            name,
+            name_part,
+            attributes,
+            least,
+            most,
+            status,
+            labels,
+            trace,
+            span,
+            below,
+            side,
+            kind,
+            window,
+        };
+        selection.check()?;
+        Ok(selection)
+    }
+
+    /// Refuses what contradicts itself, which would otherwise look like nothing found.
+    fn check(&self) -> Result<(), BadParameter> {
+        let of_spans = self.name.is_some()
+            || self.name_part.is_some()
+            || self.trace.is_some()
+            || self.span.is_some()
+            || self.reads_spans();
+        if self.side == Side::Outside && of_spans {
+            let contradicts =
+                "contradicts name, attr, dur, status, trace and span: what is outside spans belongs to none";
+            return Err(BadParameter::new("outside", "", contradicts));
+        }
+        if self.below && self.span.is_none() {
+            return Err(BadParameter::new("below", "", "needs span beside it"));
+        }
+        let reversed = match (self.least, self.most) {
+            (Some(Bound::Time(least)), Some(Bound::Time(most))) => least > most,
+            (Some(Bound::Percentile(least)), Some(Bound::Percentile(most))) => least > most,
+            _ => false,
+        };
+        if reversed && let Some(least) = self.least {
+            return Err(BadParameter::new("dur>", &least.text(), "is more than dur<"));
+        }
+        let parts = self.kind.split(':').count();
         if parts != 1 && parts != 5 {
             let allowed = "allowed is a name such as process_cpu, or name:sample type:unit:period type:period unit";
-            return Err(BadParameter::new("type", &kind, allowed));
+            return Err(BadParameter::new("type", &self.kind, allowed));
         }
-        // A span's samples are stamped with their profile's window, so a span or trace is looked for at any time.
-        let default = if trace.is_some() || span.is_some() { Window::Stored } else { Window::Since(DEFAULT_SINCE) };
-        let window = Window::take(params, default)?;
-        Ok(Self { service, name, trace, span, side, kind, window })
+        Ok(())
+    }
+
+    /// Whether it depends on what only traces say of spans, and not their samples.
+    pub(crate) fn reads_spans(&self) -> bool {
+        !self.attributes.is_empty() || self.least.is_some() || self.most.is_some() || self.status.is_some()
+    }
+
+    /// Whether a bound must still be looked up.
+    pub(crate) fn has_percentile(&self) -> bool {
+        [self.least, self.most].iter().any(|bound| matches!(bound, Some(Bound::Percentile(_))))
     }
 
     /// The samples of one span.
@@ -185,7 +197,7 @@ impl Selection {
 
     /// This selection, of one span name.
     pub(crate) fn name(self, name: &str) -> Self {
-        Self { name: Some(name.into()), ..self }
+        Self { name: Some(name.into()), name_part: None, ..self }
     }
 
     /// This selection, inside or outside of spans.
@@ -193,142 +205,148 @@ impl Selection {
         Self { side, ..self }
     }
 
+    /// This selection, of another profile type.
+    pub(crate) fn kind(self, kind: &str) -> Self {
+        Self { kind: kind.into(), ..self }
+    }
+
     /// This selection, in another time range.
     pub(crate) fn window(self, window: Window) -> Self {
         Self { window, ..self }
     }
 
-    /// The query string that parses to this selection.
-    pub(crate) fn query(&self) -> String {
-        let mut pairs: Vec<(&str, String)> = Vec::new();
-        pairs.extend(self.service.as_ref().map(|service| ("service", encode(service))));
-        pairs.extend(self.name.as_ref().map(|name| ("name", encode(name))));
-        pairs.extend(self.trace.map(|trace| ("trace", trace.to_string())));
-        pairs.extend(self.span.map(|span| ("span", span.to_string())));
-        match self.side {
-            Side::Any => {}
-            Side::Inside => pairs.push(("inside", "1".into())),
-            Side::Outside => pairs.push(("outside", "1".into())),
+    /// This selection, without what it says of single spans, services and profiles.
+    pub(crate) fn without_filter(self) -> Self {
+        Self { service: self.service, name: self.name, kind: self.kind, window: self.window, ..Self::everything() }
+    }
+
+    /// Whether [`Self::without_filter`] would be another selection.
+    pub(crate) fn has_filter(&self) -> bool {
+        self.name_part.is_some() || !self.labels.is_empty() || self.reads_spans()
+    }
+
+    /// The parameters that parse to this selection.
+    pub(crate) fn pairs(&self) -> Vec<(String, String)> {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        let mut add = |name: &str, value: Option<String>| pairs.extend(value.map(|value| (name.to_owned(), value)));
+        add("service", self.service.clone());
+        add("name", self.name.clone());
+        add("name~", self.name_part.clone());
+        for (key, value) in &self.attributes {
+            add(&format!("attr.{key}"), Some(value.clone()));
         }
-        if self.kind != CPU {
-            pairs.push(("type", encode(&self.kind)));
+        add("dur>", self.least.map(Bound::text));
+        add("dur<", self.most.map(Bound::text));
+        add("status", self.status.map(|status| status_text(status).to_owned()));
+        for (key, value) in &self.labels {
+            add(&format!("label.{key}"), Some(value.clone()));
         }
-        if self.window != Window::Since(DEFAULT_SINCE) {
+        add("trace", self.trace.map(|trace| trace.to_string()));
+        add("span", self.span.map(|span| span.to_string()));
+        add("below", self.below.then(|| "1".into()));
+        add("inside", (self.side == Side::Inside).then(|| "1".into()));
+        add("outside", (self.side == Side::Outside).then(|| "1".into()));
+        add("type", (self.kind != CPU).then(|| self.kind.clone()));
+        let single = self.trace.is_some() || self.span.is_some();
+        if self.window != if single { Window::Stored } else { LAST_HOUR } {
             pairs.extend(self.window.query());
         }
-        pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("&")
+        pairs
     }
 
     /// A link to `path` with this selection.
     pub(crate) fn link(&self, path: &str) -> String {
-        let query = self.query();
-        if query.is_empty() { path.into() } else { format!("{path}?{query}") }
+        link(path, &self.pairs())
     }
 
-    /// The selection as people say it: `GET /cart of checkout, last hour`.
+    /// The selection as people say it: `GET /cart of checkout, at least p95, last hour`.
     pub(crate) fn sentence(&self) -> String {
-        let what = match (&self.name, self.span, self.trace) {
-            (Some(name), Some(span), _) => format!("{name}, span {span}"),
-            (None, Some(span), _) => format!("span {span}"),
+        let below = if self.below { " and all below it" } else { "" };
+        let mut words = match (&self.name, self.span, self.trace) {
+            (Some(name), Some(span), _) => format!("{name}, span {span}{below}"),
+            (None, Some(span), _) => format!("span {span}{below}"),
             (Some(name), None, Some(trace)) => format!("{name} in trace {trace}"),
             (None, None, Some(trace)) => format!("trace {trace}"),
             (Some(name), None, None) => name.clone(),
             (None, None, None) => match self.side {
+                _ if self.name_part.is_some() || self.reads_spans() => "spans".into(),
                 Side::Any => "everything".into(),
                 Side::Inside => "everything inside spans".into(),
                 Side::Outside => "everything outside spans".into(),
             },
         };
-        let of = self.service.as_ref().map(|service| format!(" of {service}")).unwrap_or_default();
-        let kind = if self.kind == CPU { String::new() } else { format!(", {}", self.kind) };
-        let when = Some(self.window.words()).filter(|words| !words.is_empty()).map(|words| format!(", {words}"));
-        format!("{what}{of}{kind}{}", when.unwrap_or_default())
+        let mut add = |text: String| words.push_str(&text);
+        if let Some(part) = &self.name_part {
+            add(format!(" named like {part:?}"));
+        }
+        if let Some(service) = &self.service {
+            add(format!(" of {service}"));
+        }
+        for (key, value) in self.attributes.iter().chain(&self.labels) {
+            add(format!(", {key} = {value}"));
+        }
+        match (self.least, self.most) {
+            (None, None) => {}
+            (Some(least), None) => add(format!(", at least {}", least.text())),
+            (None, Some(most)) => add(format!(", at most {}", most.text())),
+            (Some(least), Some(most)) => add(format!(", {} to {}", least.text(), most.text())),
+        }
+        if let Some(status) = self.status {
+            add(format!(", status {}", status_text(status)));
+        }
+        if self.kind != CPU {
+            add(format!(", {}", self.kind));
+        }
+        if self.window != Window::Stored || (self.trace.is_none() && self.span.is_none()) {
+            add(format!(", {}", self.window.words()));
+        }
+        words
     }
 }
 
-/// The shortest text that [`parse_duration`] reads as this time.
-pub(crate) fn since_text(since: Duration) -> String {
-    let seconds = since.as_secs();
-    match seconds {
-        s if s % 86_400 == 0 => format!("{}d", s / 86_400),
-        s if s % 3_600 == 0 => format!("{}h", s / 3_600),
-        s if s % 60 == 0 => format!("{}m", s / 60),
-        s => format!("{s}s"),
+/// A query string.
+pub(crate) fn query(pairs: &[(String, String)]) -> String {
+    pairs.iter().map(|(name, value)| format!("{}={}", encode(name), encode(value))).collect::<Vec<_>>().join("&")
+}
+
+/// A link to `path` with a query.
+pub(crate) fn link(path: &str, pairs: &[(String, String)]) -> String {
+    if pairs.is_empty() { path.into() } else { format!("{path}?{}", query(pairs)) }
+}
+
+/// Takes `attr.KEY=VALUE` any number of times, and `attr=KEY=VALUE` once, as forms send it.
+fn take_pairs(
+    params: &mut Params,
+    short: &'static str,
+    prefix: &'static str,
+) -> Result<BTreeMap<String, String>, BadParameter> {
+    let mut pairs = params.take_prefixed(prefix)?;
+    if let Some(text) = params.take(short)? {
+        let Some((key, value)) = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty())
+        else {
+            return Err(BadParameter::new(short, &text, "allowed is KEY=VALUE, such as region=eu"));
+        };
+        pairs.insert(key.trim().into(), value.trim().into());
+    }
+    Ok(pairs)
+}
+
+fn take_status(params: &mut Params) -> Result<Option<Status>, BadParameter> {
+    let Some(text) = params.take("status")? else { return Ok(None) };
+    match [Status::Error, Status::Ok, Status::Unset].into_iter().find(|status| status_text(*status) == text) {
+        Some(status) => Ok(Some(status)),
+        None => Err(BadParameter::new("status", &text, "allowed are error, ok and unset")),
     }
 }
 
-fn since_words(since: Duration) -> String {
-    match since.as_secs() {
-        3_600 => "hour".into(),
-        86_400 => "day".into(),
-        s if s % 86_400 == 0 => format!("{} days", s / 86_400),
-        s if s % 3_600 == 0 => format!("{} hours", s / 3_600),
-        s if s % 60 == 0 => format!("{} min", s / 60),
-        s => format!("{s} s"),
+/// A status as it is written in a query.
+pub(crate) fn status_text(status: Status) -> &'static str {
+    match status {
+        Status::Error => "error",
+        Status::Ok => "ok",
+        Status::Unset => "unset",
     }
-}
-
-fn milliseconds(name: &'static str, text: &str) -> Result<i64, BadParameter> {
-    text.parse()
-        .ok()
-        .filter(|ms| *ms >= 0)
-        .ok_or_else(|| BadParameter::new(name, text, "allowed are Unix milliseconds"))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn parse(query: &str) -> Result<Selection, BadParameter> {
-        let mut params = Params::parse(query);
-        let selection = Selection::take(&mut params)?;
-        params.finish()?;
-        Ok(selection)
-    }
-
-    #[test]
-    fn a_query_string_survives() {
-        for query in [
-            "",
-            "service=checkout&name=GET%20/cart",
-            "trace=4bf92f3577b34da6a3ce929d0e0e4736",
-            "span=00f067aa0ba902b7",
-            "service=a%26b&outside=1&since=15m",
-            "type=memory&from=1000&to=2000",
-        ] {
-            assert_eq!(parse(query).unwrap().query(), query);
-        }
-    }
-
-    #[test]
-    fn a_bad_parameter_is_named_with_its_value() {
-        for (query, says) in [
-            ("span=xyz", "\"span\" = \"xyz\": allowed are 16 hex"),
-            ("span=0000000000000000", "not all zeros"),
-            ("trace=4bf92f3577b34da6", "32 hex"),
-            ("since=yesterday", "\"since\" = \"yesterday\""),
-            ("since=1h&from=1&to=2", "together"),
-            ("from=5", "needs to"),
-            ("from=5&to=x", "Unix milliseconds"),
-            ("from=5&to=4", "after"),
-            ("inside=1&outside=1", "contradicts"),
-            ("outside=1&name=a", "contradicts"),
-            ("inside=yes", "takes no value"),
-            ("type=a:b", "\"type\""),
-            ("attr.http.route=/cart", "not known here; allowed are service, name"),
-        ] {
-            let refused = parse(query).expect_err(query).to_string();
-            assert!(refused.contains(says), "{query}: {refused}");
-        }
-    }
-
-    #[test]
-    fn sentences_read_well() {
-        assert_eq!(parse("service=checkout&name=GET /cart").unwrap().sentence(), "GET /cart of checkout, last hour");
-        assert_eq!(
-            parse("service=checkout&outside").unwrap().sentence(),
-            "everything outside spans of checkout, last hour"
-        );
-        assert_eq!(parse("span=00f067aa0ba902b7").unwrap().sentence(), "span 00f067aa0ba902b7");
-    }
-}
+mod tests;

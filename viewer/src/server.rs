@@ -15,9 +15,10 @@ use tokio::sync::watch;
 
 use crate::cli::Cli;
 use crate::receive::{self, Receiver, Refusals};
+use crate::selection::{LAST_HOUR, Window};
 use crate::show::Shown;
 use crate::store::Store;
-use crate::{api, clock, downloads, pages};
+use crate::{api, clock, downloads, pages, query};
 
 /// How often what is too old or too much is forgotten.
 const RETENTION_TICK: Duration = Duration::from_secs(30);
@@ -26,22 +27,26 @@ const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT. The error is one sentence.
 pub(crate) fn run(cli: &Cli) -> Result<(), String> {
+    run_with(cli, Arc::new(Store::open(cli.data.as_deref())?), LAST_HOUR)
+}
+
+/// The same with a store that is open already; `window` is what pages show that are asked for without a time range.
+pub(crate) fn run_with(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .max_blocking_threads(8)
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start threads: {error}"))?;
-    let served = runtime.block_on(serve(cli));
+    let served = runtime.block_on(serve(cli, store, window));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
 }
 
-async fn serve(cli: &Cli) -> Result<(), String> {
+async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), String> {
     let main = bind(cli.listen).await.map_err(|error| {
         format!("cannot listen on {}: {error}; choose another address by --listen ADDR:PORT", cli.listen)
     })?;
-    let store = Arc::new(Store::open(cli.data.as_deref())?);
     let mut terminate =
         signal(SignalKind::terminate()).map_err(|error| format!("cannot watch for SIGTERM: {error}"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| format!("cannot watch for SIGINT: {error}"))?;
@@ -75,6 +80,7 @@ async fn serve(cli: &Cli) -> Result<(), String> {
     let shown = Arc::new(Shown {
         store: Arc::clone(&store),
         refusals,
+        window,
         retain: cli.retain,
         memory: cli.memory,
         address: main.address,
@@ -86,6 +92,7 @@ async fn serve(cli: &Cli) -> Result<(), String> {
     }
     let routes = Router::new()
         .merge(receive::routes(receiver))
+        .merge(query::routes(Arc::clone(&store)))
         .merge(api::routes(Arc::clone(&shown)))
         .merge(downloads::routes(Arc::clone(&shown)))
         .merge(pages::routes(shown));

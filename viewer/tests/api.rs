@@ -111,19 +111,19 @@ fn traces_of_a_name_are_sorted_as_asked() {
 }
 
 /// All frames of a flame graph as `name:line own/total`, indented by depth.
-fn frames(frame: &Value, depth: usize, out: &mut Vec<String>) {
-    let value = |key: &str| frame[key].as_i64().unwrap() / PERIOD;
-    let (name, line) = (frame["name"].as_str().unwrap(), &frame["line"]);
-    out.push(format!("{}{name}:{line} {}/{}", " ".repeat(depth), value("self"), value("total")));
-    for child in frame["children"].as_array().unwrap() {
-        frames(child, depth + 1, out);
-    }
-}
-
 fn flame(server: &Server, query: &str) -> Vec<String> {
-    let mut out = Vec::new();
-    frames(&server.json(&format!("/api/flame?{query}"))["root"], 0, &mut out);
-    out
+    let graph = server.json(&format!("/api/flame?{query}"));
+    let mut depths = vec![0];
+    let rows = graph["frames"].as_array().unwrap().iter().enumerate().map(|(row, frame)| {
+        let number = |at: usize| frame[at].as_i64().unwrap();
+        if row > 0 {
+            depths.push(depths[usize::try_from(number(0)).unwrap()] + 1);
+        }
+        let name = graph["functions"][usize::try_from(number(1)).unwrap()]["name"].as_str().unwrap();
+        let (own, total) = (number(4) / PERIOD, number(3) / PERIOD);
+        format!("{}{name}:{} {own}/{total}", " ".repeat(depths[row]), number(2))
+    });
+    rows.collect()
 }
 
 #[test]
@@ -139,8 +139,8 @@ fn a_flame_graph_of_each_selection() {
     assert_eq!(flame(&server, "service=checkout")[..2], ["total:0 0/12", " main:1 0/12"]);
     assert_eq!(flame(&server, &format!("span={ROOT}&lines"))[2..], ["  cart:10 0/3", "   sum:5 3/3", "  cart:11 1/1"]);
     let whole = server.json(&format!("/api/flame?span={ROOT}"));
-    assert_eq!((&whole["samples"], &whole["total_ns"], &whole["unit"]), (&json!(4), &ms(40), &json!("nanoseconds")));
-    assert_eq!(whole["root"]["children"][0]["file"], "main.py");
+    assert_eq!((&whole["samples"], &whole["total"], &whole["unit"]), (&json!(4), &ms(40), &json!("nanoseconds")));
+    assert_eq!(whole["functions"][1], json!({ "name": "main", "file": "main.py" }));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn top_functions_have_own_total_and_error() {
     let top = shop().json("/api/top?service=checkout&name=GET%20/cart");
     let sum = &top["functions"][0];
     assert_eq!(
-        (&sum["function"], &sum["own_ns"], &sum["total_ns"], &sum["share"]),
+        (&sum["function"], &sum["own"], &sum["total"], &sum["share"]),
         (&json!("sum"), &ms(30), &ms(30), &json!(0.75))
     );
     assert!((sum["error"].as_f64().unwrap() - (0.75_f64 * 0.25 / 4.0).sqrt()).abs() < 1e-9);
@@ -232,9 +232,9 @@ fn other_sample_types_are_asked_for_by_name() {
     let body = request(&[("__name__", "memory"), ("service_name", "shop")], memory.encode_to_vec());
     assert_eq!(server.post("/push.v1.PusherService/Push", &[("content-type", "application/proto")], &body).status, 200);
     let graph = server.json(&format!("/api/flame?span={ROOT}&type=memory"));
-    assert_eq!((&graph["unit"], &graph["total_ns"]), (&json!("bytes"), &json!(PERIOD)));
+    assert_eq!((&graph["unit"], &graph["total"]), (&json!("bytes"), &json!(PERIOD)));
     assert_eq!(graph["profile_type"], "memory:alloc_space:bytes:alloc_space:bytes");
-    assert_eq!(server.json(&format!("/api/flame?span={ROOT}"))["total_ns"], 0);
+    assert_eq!(server.json(&format!("/api/flame?span={ROOT}"))["total"], 0);
     assert_eq!(
         server.json(&format!("/api/flame?span={ROOT}&type=memory:alloc_space:bytes:alloc_space:bytes"))["samples"],
         1

@@ -71,7 +71,7 @@ fn data_survives_a_restart_and_a_kill() {
         let labels = [("span_id", ROOT), ("span_name", "GET /cart")];
         assert_eq!(server.push("shop", &profile(&[(&["main:1"], &labels, 20)])).status, 200);
         assert_eq!(server.trace("shop", vec![span(TRACE, ROOT, "", "GET /cart", 0, 600)]).status, 200);
-        assert_eq!(server.json(&format!("/api/flame?span={ROOT}"))["total_ns"], round * 20 * PERIOD);
+        assert_eq!(server.json(&format!("/api/flame?span={ROOT}"))["total"], round * 20 * PERIOD);
         assert_eq!(server.json(&format!("/api/trace/{TRACE}"))["spans"].as_array().unwrap().len(), 1);
         signal(name, server.pid());
         server.wait();

@@ -30,7 +30,7 @@ impl Unharmed {
     }
 
     fn check(&self, refused: usize) {
-        assert_eq!(self.0.json(&format!("/api/flame?span={ROOT}"))["total_ns"], 4 * PERIOD);
+        assert_eq!(self.0.json(&format!("/api/flame?span={ROOT}"))["total"], 4 * PERIOD);
         let services = self.0.json("/api/services");
         let counted: u64 =
             services["refused"].as_array().unwrap().iter().map(|row| row["count"].as_u64().unwrap()).sum();
@@ -39,7 +39,7 @@ impl Unharmed {
         let page = self.0.page("/");
         assert!(page.contains("Refused since the start"), "{page}");
         assert_eq!(self.0.push("shop", &good()).status, 200);
-        assert_eq!(self.0.json(&format!("/api/flame?span={ROOT}"))["total_ns"], 8 * PERIOD);
+        assert_eq!(self.0.json(&format!("/api/flame?span={ROOT}"))["total"], 8 * PERIOD);
     }
 
     /// Connect writes errors as JSON.

@@ -4,9 +4,10 @@ use axum::Router;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::routing::get;
 
-const FILES: [(&str, &str, &str); 3] = [
+const FILES: [(&str, &str, &str); 4] = [
     ("/assets/style.css", "text/css; charset=utf-8", include_str!("assets/style.css")),
     ("/assets/flame.js", "text/javascript; charset=utf-8", include_str!("assets/flame.js")),
+    ("/assets/page.js", "text/javascript; charset=utf-8", include_str!("assets/page.js")),
     ("/assets/icon.svg", "image/svg+xml", include_str!("assets/icon.svg")),
 ];
 

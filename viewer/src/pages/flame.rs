@@ -2,44 +2,98 @@
 
 use maud::{Markup, html};
 
-use super::format::{self, counted, percent, value};
-use super::layout;
+use super::format::{self, counted, value};
+use super::{filter, layout};
+use crate::api::Asked;
+use crate::look::Look;
 use crate::params::Params;
-use crate::selection::{CPU, Selection, Side};
-use crate::show::{FEW_SAMPLES, ShowError, Shown, SpanDetail, Top, share};
+use crate::selection::{Bound, CPU, Pair, Selection, Side, Window, link};
+use crate::show::{FEW_SAMPLES, ShowError, Shown, SpanDetail, Top};
 use crate::store::{Sampling, Status};
 
 /// More functions than anyone reads; the API has them all.
 const MOST_FUNCTIONS: usize = 100;
 
 /// The page.
-pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowError> {
-    let selection = Selection::take(&mut params)?;
-    let by_line = params.take_flag("lines")?;
-    params.finish()?;
-    let top = shown.top(&selection)?;
+pub(super) fn page(shown: &Shown, params: Params) -> Result<Markup, ShowError> {
+    let Asked { selection, look } = Asked::alone(params)?;
+    let top = shown.top(&selection, look)?;
     let detail = match selection.span {
         Some(span) => shown.span(span)?,
         None => None,
     };
     let detail = detail.as_ref();
     let title = title(&selection, detail);
+    let service = detail.map(|detail| &detail.stored.span.service).or(selection.service.as_ref());
+    let mut kinds = shown.store.kinds(selection.window)?;
+    kinds.retain(|kind| service.is_none_or(|service| kind.service == *service));
+    kinds.dedup_by(|a, b| a.asked == b.asked);
+    let single = selection.span.is_some() || selection.trace.is_some();
+    let pairs = |selection: &Selection| [selection.pairs(), look.pairs()].concat();
     let body = html! {
-        div.title { h1 { (title) span.aside { (aside(&selection, &title)) } } }
-        @if let Some(detail) = detail { (of_span(detail)) }
-        p.sums {
-            b { (value(top.total_ns, &top.unit)) } @if selection.kind == CPU { " CPU" } ", " b { (counted(top.samples, "sample")) }
+        div.title {
+            h1 { (title) span.aside { (aside(&selection, &title)) } }
+            @if !single { (layout::ranges(shown, selection.window, "/flame", |window| pairs(&selection.clone().window(window)))) }
         }
-        (few(&selection, detail, top.samples))
+        @if let Some(detail) = detail { (of_span(detail)) }
+        (sums(shown, &selection, &top)?)
+        (layout::kinds(&kinds, &selection, "profile", |selection| link("/flame", &pairs(selection))))
+        @if !single && selection.side != Side::Outside { (filter::form("/flame", &selection, &look.pairs(), true)) }
+        (few(shown, &selection, detail, top.samples))
         @if top.samples > 0 {
-            (tools(&selection, by_line))
+            (tools(&selection, look))
             div.split {
-                (graph(&selection, &top, by_line))
-                (table(&top))
+                (graph(&link("/api/flame", &pairs(&selection)), &top.unit, &link("/flame.svg", &pairs(&selection))))
+                (table(&top, &selection, look))
             }
         }
+        (compare(&selection, detail))
     };
-    Ok(layout::page(&title, &way(&selection, detail), &body))
+    Ok(layout::page(&title, &way(shown, &selection, detail), &body))
+}
+
+/// How many spans, how much, how many samples; and what a percentile came to.
+fn sums(shown: &Shown, selection: &Selection, top: &Top) -> Result<Markup, ShowError> {
+    let resolved = shown.resolve(selection)?;
+    let spans = match selection.span {
+        None if selection.side != Side::Outside => shown.store.walls(&resolved)?.len(),
+        _ => 0,
+    };
+    let bounds = [(selection.least, resolved.least), (selection.most, resolved.most)];
+    let percentiles = bounds.into_iter().filter_map(|(asked, found)| match (asked, found) {
+        (Some(asked @ Bound::Percentile(_)), Some(Bound::Time(ns))) => Some((asked, ns)),
+        _ => None,
+    });
+    Ok(html! {
+        p.sums {
+            @if spans > 0 { b { (counted(i64::try_from(spans).unwrap_or(i64::MAX), "span")) } ", " }
+            b { (value(top.total, &top.unit)) } @if selection.kind == CPU { " CPU" } ", " b { (counted(top.samples, "sample")) }
+            @for (asked, ns) in percentiles { span.aside { " · " (asked.text()) " is " (format::time(ns)) } }
+        }
+    })
+}
+
+/// What this selection is best compared with.
+fn compare(selection: &Selection, detail: Option<&SpanDetail>) -> Markup {
+    let base = selection.clone();
+    let slow = (base.name.is_some() && !base.has_percentile() && base.span.is_none()).then(|| Pair {
+        a: Selection { least: None, most: Some(Bound::Percentile(50)), ..base.clone() },
+        b: Selection { least: Some(Bound::Percentile(95)), most: None, ..base.clone() },
+    });
+    let before = base.window.before().map(|before| Pair { a: base.clone().window(before), b: base.clone() });
+    let usual = detail.map(|detail| &detail.stored.span).filter(|span| !span.name.is_empty()).map(|span| Pair {
+        a: Selection::everything().kind(&base.kind).service(&span.service).name(&span.name).window(Window::Stored),
+        b: base.clone(),
+    });
+    let any = Pair { a: base.clone(), b: base };
+    html! {
+        p.actions {
+            @if let Some(pair) = slow { a href=(pair.link("/diff")) { "Compare its fast spans (up to p50) with its slow ones (from p95)" } }
+            @if let Some(pair) = usual { a href=(pair.link("/diff")) { "Compare with all spans of this name" } }
+            @if let Some(pair) = before { a href=(pair.link("/diff")) { "Compare with the time before" } }
+            a href=(any.link("/diff")) { "Compare with anything" }
+        }
+    }
 }
 
 fn title(selection: &Selection, detail: Option<&SpanDetail>) -> String {
@@ -61,12 +115,11 @@ fn aside(selection: &Selection, title: &str) -> String {
     sentence.strip_prefix(title).map_or(sentence.clone(), |rest| rest.trim_start_matches([' ', ',']).to_owned())
 }
 
-fn way(selection: &Selection, detail: Option<&SpanDetail>) -> Vec<(String, String)> {
+/// Links from the service down to this selection.
+pub(super) fn way(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>) -> Vec<(String, String)> {
     let mut way = Vec::new();
-    let base = Selection::everything().window(match selection.window {
-        crate::selection::Window::Stored => Selection::everything().window,
-        window => window,
-    });
+    let single = selection.span.is_some() || selection.trace.is_some();
+    let base = Selection::everything().window(if single { shown.window } else { selection.window });
     let span = detail.map(|detail| &detail.stored.span);
     let service = span.map(|span| &span.service).or(selection.service.as_ref());
     let name = span.map(|span| &span.name).or(selection.name.as_ref()).filter(|name| !name.is_empty());
@@ -92,7 +145,7 @@ fn of_span(detail: &SpanDetail) -> Markup {
             dt { "service" } dd { (span.service) }
             @if detail.stored.traced {
                 dt { "wall" } dd { (format::time(span.duration)) }
-                dt { "started" } dd { (format::clock_time(span.start)) " UTC" }
+                dt { "started" } dd { (layout::instant(span.start)) }
             } @else { dt { "wall" } dd { "unknown: its trace was not received" } }
             @if span.status == Status::Error { dt { "status" } dd { span.tag { "error" } } }
             dt { "trace" } dd { a.id href={ "/trace/" (span.trace) } { (span.trace) } }
@@ -107,12 +160,13 @@ fn of_span(detail: &SpanDetail) -> Markup {
 }
 
 /// Few or no samples: what that means, and where there are more.
-fn few(selection: &Selection, detail: Option<&SpanDetail>, samples: i64) -> Markup {
+fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, samples: i64) -> Markup {
     if samples >= FEW_SAMPLES {
         return html! {};
     }
     let span = detail.map(|detail| &detail.stored.span).filter(|span| !span.name.is_empty());
-    let more = span.map(|span| Selection::everything().service(&span.service).name(&span.name).link("/flame"));
+    let all = Selection::everything().kind(&selection.kind).window(shown.window);
+    let more = span.map(|span| all.service(&span.service).name(&span.name).link("/flame"));
     let root = detail.filter(|detail| detail.sampled_by == Sampling::Root).and_then(|detail| detail.root);
     html! {
         p.state {
@@ -135,7 +189,7 @@ fn few(selection: &Selection, detail: Option<&SpanDetail>, samples: i64) -> Mark
                 (_, _, Some(more), _) => {
                     b { (counted(samples, "sample")) ":" } " " a href=(more) { "look at all spans of this name" } " instead."
                 }
-                _ if selection.window != crate::selection::Window::Stored => {
+                _ if selection.window != Window::Stored => {
                     b { (counted(samples, "sample")) ":" } " shares are rough; wait for more, or take a longer time range."
                 }
                 _ => { b { (counted(samples, "sample")) ":" } " shares are rough." }
@@ -144,60 +198,81 @@ fn few(selection: &Selection, detail: Option<&SpanDetail>, samples: i64) -> Mark
     }
 }
 
-fn tools(selection: &Selection, by_line: bool) -> Markup {
-    let here = selection.link("/flame");
-    let lines = format!("{here}{}lines=1", if here.contains('?') { '&' } else { '?' });
+fn tools(selection: &Selection, look: Look) -> Markup {
+    let with = |look: Look| link("/flame", &[selection.pairs(), look.pairs()].concat());
     html! {
         div.tools {
             label.script { "Search " input #search type="search" placeholder="function or file" autocomplete="off" spellcheck="false"; }
             output #matches.script for="search" {}
-            button #flip.script type="button" aria-pressed="false" { "root at the bottom" }
-            @if by_line { a href=(here) { "merge lines" } } @else { a href=(lines) { "split lines" } }
-            span.downloads {
-                a href=(selection.link("/flame.svg")) { "SVG" }
-                a href=(selection.link("/profile.pb.gz")) { "pprof" }
-                a href=(selection.link("/folded")) { "folded" }
-                a href=(selection.link("/api/flame")) { "JSON" }
-            }
+            (looks(look, with))
+            (layout::downloads(selection, look, "/api/flame"))
         }
     }
 }
 
-fn graph(selection: &Selection, top: &Top, by_line: bool) -> Markup {
-    let source = selection.link("/api/flame");
-    let source =
-        if by_line { format!("{source}{}lines=1", if source.contains('?') { '&' } else { '?' }) } else { source };
+/// The switches of a graph.
+pub(super) fn looks(look: Look, with: impl Fn(Look) -> String) -> Markup {
+    let switch = |set: bool, link: String, words: &str, title: &str| {
+        html! { a.switch href=(link) aria-pressed=(set) role="button" title=(title) { (words) } }
+    };
+    html! {
+        span.switches {
+            (switch(look.fold, with(Look { fold: !look.fold, ..look }), "fold runtime", "frames of the runtime and of libraries become one"))
+            (switch(look.lines, with(Look { lines: !look.lines, ..look }), "lines", "lines of a function stand apart"))
+            button #flip.script type="button" aria-pressed="false" title="callers below what they called" { "root below" }
+        }
+    }
+}
+
+/// The place that the script draws into.
+pub(super) fn graph(source: &str, unit: &str, svg: &str) -> Markup {
     html! {
         section.graph aria-label="Flame graph" {
             nav #crumbs aria-label="Zoom" {}
-            div #graph role="tree" aria-label="Functions, callers above what they called" data-source=(source) data-unit=(top.unit)
-                data-samples=(top.samples) {
+            div #graph role="tree" aria-label="Functions, callers above what they called" data-source=(source) data-unit=(unit) {
                 noscript {
-                    p.state { "The graph is drawn by a script. Without it, read the table or the " a href=(selection.link("/flame.svg")) { "SVG" } "." }
+                    p.state { "The graph is drawn by a script. Without it, read the table or the " a href=(svg) { "SVG" } "." }
                 }
             }
+            p #hovered.script aria-live="off" {}
             p.aside.script { "Width: share of all samples. Colour: the stronger, the more of it the function burns itself. Click or Enter zooms, Escape goes back, arrow keys walk." }
         }
     }
 }
 
-fn table(top: &Top) -> Markup {
+/// A function's name that leads to its callers and callees, its file below.
+pub(super) fn function(selection: &Selection, look: Look, name: &str, file: &str, line: Option<i64>) -> Markup {
+    let mut pairs = [selection.pairs(), Look { lines: false, ..look }.pairs()].concat();
+    pairs.push(("function".into(), name.into()));
+    if !file.is_empty() {
+        pairs.push(("file".into(), file.into()));
+    }
+    let place = match line.filter(|line| *line > 0) {
+        Some(line) => format!("{file}:{line}"),
+        None => file.into(),
+    };
+    html! {
+        th scope="row" title={ (name) "\n" (place) } {
+            a.function href=(link("/function", &pairs)) { (name) }
+            @if !place.is_empty() { span.file { bdi { (place) } } }
+        }
+    }
+}
+
+fn table(top: &Top, selection: &Selection, look: Look) -> Markup {
     html! {
         section.functions aria-label="Functions" {
             div.scroll {
                 table {
                     thead { tr { th { "function" } th.n { "own" } th.n { "share" } th.n { "total" } th.n { "share" } } }
                     tbody {
-                        @for function in top.functions.iter().take(MOST_FUNCTIONS) {
-                            tr {
-                                th scope="row" title={ (function.function) "\n" (function.file) } {
-                                    a.function href={ "#q=" (crate::params::encode(&function.function)) } { (function.function) }
-                                    @if !function.file.is_empty() { span.file { bdi { (function.file) } } }
-                                }
-                                td.n { (value(function.own_ns, &top.unit)) }
-                                td.n { @if function.own_ns > 0 { (percent(function.share)) " " span.error { (format::error(function.error)) } } }
-                                td.n { (value(function.total_ns, &top.unit)) }
-                                td.n { (percent(share(function.total_ns, top.total_ns))) }
+                        @for row in top.functions.iter().take(MOST_FUNCTIONS) {
+                            tr data-function=(row.function) data-file=(row.file) {
+                                (function(selection, look, &row.function, &row.file, row.line))
+                                td.n { (value(row.own, &top.unit)) }
+                                td.n { @if row.own > 0 { (layout::share(row.share, row.error)) } }
+                                td.n { (value(row.total, &top.unit)) }
+                                td.n { (layout::share(row.total_share, row.total_error)) }
                             }
                         }
                     }

@@ -16,7 +16,7 @@ pub(super) fn time(ns: i64) -> String {
 }
 
 /// A value in the unit of its profile type.
-pub(super) fn value(value: i64, unit: &str) -> String {
+pub(crate) fn value(value: i64, unit: &str) -> String {
     match unit {
         "nanoseconds" => time(value),
         "bytes" if value < 1_024 => format!("{value} B"),
@@ -45,18 +45,18 @@ pub(super) fn number(value: i64) -> String {
 }
 
 /// A whole number and what it counts, which takes an s unless it is 1.
-pub(super) fn counted(value: i64, what: &str) -> String {
+pub(crate) fn counted(value: i64, what: &str) -> String {
     if value == 1 { format!("1 {what}") } else { format!("{} {what}s", number(value)) }
 }
 
 /// A share: `38 %`, `3.8 %`, `0.4 %`.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent == 0.0 || percent >= 9.95 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
 }
 
 /// The error of a share, beside it: `± 1.3`.
-pub(super) fn error(error: f64) -> String {
+pub(crate) fn error(error: f64) -> String {
     let percent = error * 100.0;
     if percent >= 9.95 { format!("± {percent:.0}") } else { format!("± {percent:.1}") }
 }
@@ -75,6 +75,28 @@ pub(super) fn ago(unix_ms: i64) -> String {
 pub(super) fn clock_time(unix_ns: i64) -> String {
     let ms = unix_ns.rem_euclid(86_400 * SECOND) / clock::MILLISECOND;
     format!("{:02}:{:02}:{:02}.{:03}", ms / 3_600_000, ms / 60_000 % 60, ms / 1_000 % 60, ms % 1_000)
+}
+
+/// A rate or a ratio: three digits, and no more than two behind the point.
+pub(super) fn rate(value: f64) -> String {
+    match value {
+        v if v == 0.0 => "0".into(),
+        v if v < 0.005 => "< 0.01".into(),
+        v if v < 9.995 => format!("{v:.2}"),
+        v if v < 99.95 => format!("{v:.1}"),
+        v => format!("{v:.0}"),
+    }
+}
+
+/// A difference of shares in points: `+37`, `−4.2`, `0`.
+pub(super) fn points(change: f64) -> String {
+    let points = change * 100.0;
+    let sign = if points < 0.0 { "−" } else { "+" };
+    match points.abs() {
+        p if p < 0.05 => "0".into(),
+        p if p < 9.95 => format!("{sign}{p:.1}"),
+        p => format!("{sign}{p:.0}"),
+    }
 }
 
 fn three(value: f64, unit: &str) -> String {
@@ -100,6 +122,8 @@ mod tests {
         assert_eq!([0.0, 0.004, 0.0995, 0.38, 1.0].map(percent), ["0 %", "0.4 %", "10 %", "38 %", "100 %"]);
         assert_eq!((value(1_536, "bytes"), value(3, "count")), ("1.50 KiB".into(), "3".into()));
         assert_eq!(clock_time(1_700_000_000_123_000_000), "22:13:20.123");
+        assert_eq!([0.0, 0.001, 0.824, 41.04, 1600.0].map(rate), ["0", "< 0.01", "0.82", "41.0", "1600"]);
+        assert_eq!([0.0004, 0.372, -0.042, -0.4].map(points), ["0", "+37", "−4.2", "−40"]);
         assert_eq!((counted(1, "sample"), counted(2, "sample")), ("1 sample".into(), "2 samples".into()));
     }
 }

@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
 use super::format;
-use crate::selection::{Window, since_text};
+use crate::look::Look;
+use crate::selection::{Selection, Window, link, since_text};
 use crate::show::Shown;
+use crate::store::KindSeen;
 
 /// A page with its way back: links from the services down to this page.
 pub(super) fn page(title: &str, way: &[(String, String)], body: &Markup) -> Markup {
@@ -20,6 +23,7 @@ pub(super) fn page(title: &str, way: &[(String, String)], body: &Markup) -> Mark
                 title { (title) " · spanprof" }
                 link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
                 link rel="stylesheet" href="/assets/style.css";
+                script src="/assets/page.js" defer {}
                 script src="/assets/flame.js" defer {}
             }
             body {
@@ -40,26 +44,99 @@ pub(super) fn page(title: &str, way: &[(String, String)], body: &Markup) -> Mark
     }
 }
 
-/// Links to the same page for other time ranges, as long as data is kept that long.
-pub(super) fn ranges(shown: &Shown, window: Window, link: impl Fn(Window) -> String) -> Markup {
+/// Links to the same page for other time ranges, as long as data is kept that long, and a form for any other.
+pub(super) fn ranges(
+    shown: &Shown,
+    window: Window,
+    path: &str,
+    pairs: impl Fn(Window) -> Vec<(String, String)>,
+) -> Markup {
     let mut choices: Vec<Duration> = [300, 900, 3_600, 21_600, 86_400].map(Duration::from_secs).into();
     choices.retain(|choice| *choice <= shown.retain.max(Duration::from_secs(3_600)));
+    let choices = choices.into_iter().map(|choice| (Window::Since(choice), since_text(choice)));
+    let choices = choices.chain([(Window::Stored, "all".into())]);
+    let (from, to) = match window {
+        Window::Between(from, to) => (utc(from), utc(to)),
+        _ => Default::default(),
+    };
+    // What asks for the page without a time range, which the form then adds.
+    let others = pairs(window).into_iter().filter(|(name, _)| !["since", "from", "to"].contains(&name.as_str()));
     html! {
         nav.ranges aria-label="Time range" {
-            @for choice in choices {
-                @let since = Window::Since(choice);
-                @if since == window { span aria-current="true" { (since_text(choice)) } }
-                @else { a href=(link(since)) { (since_text(choice)) } }
+            @for (choice, text) in choices {
+                @if choice == window { span aria-current="true" { (text) } } @else { a href=(link(path, &pairs(choice))) { (text) } }
             }
-            @if let Window::Between(..) = window { span aria-current="true" { (window.words()) } }
+            details.pop {
+                summary aria-current=[matches!(window, Window::Between(..)).then_some("true")] { "from … to" }
+                form.fields action=(path) {
+                    @for (name, value) in others { input type="hidden" name=(name) value=(value); }
+                    label { "from (UTC)" input name="from" value=(from) placeholder="2026-11-21T23:50:00Z" required; }
+                    label { "to (UTC)" input name="to" value=(to) placeholder="2026-11-21T23:55:00Z" required; }
+                    button { "Show" }
+                }
+            }
         }
     }
+}
+
+/// Links to the same page for the profile types that there are, if there is a choice.
+pub(super) fn kinds(
+    kinds: &[KindSeen],
+    selection: &Selection,
+    what: &str,
+    link: impl Fn(&Selection) -> String,
+) -> Markup {
+    html! {
+        @if kinds.len() > 1 || kinds.iter().any(|kind| kind.asked != selection.kind) {
+            nav.ranges.kinds aria-label="Profile type" {
+                span.aside { (what) }
+                @for kind in kinds {
+                    @if kind.asked == selection.kind { span aria-current="true" { (kind.word) } }
+                    @else { a href=(link(&selection.clone().kind(&kind.asked))) title=(kind.asked) { (kind.word) } }
+                }
+            }
+        }
+    }
+}
+
+/// A selection as files and as JSON.
+pub(super) fn downloads(selection: &Selection, look: Look, api: &str) -> Markup {
+    let mut pairs = selection.pairs();
+    pairs.extend(look.pairs());
+    html! {
+        span.downloads {
+            a href=(link("/flame.svg", &pairs)) { "SVG" }
+            a href=(link("/profile.pb.gz", &pairs)) { "pprof" }
+            a href=(link("/folded", &pairs)) { "folded" }
+            a href=(link(api, &pairs)) { "JSON" }
+        }
+    }
+}
+
+/// A time of day; a script writes it in local time, and UTC stays in its title.
+pub(super) fn instant(unix_ns: i64) -> Markup {
+    let written = Timestamp::from_nanosecond(unix_ns.into());
+    let text = |format| written.as_ref().map_or_else(|_| unix_ns.to_string(), |time| time.strftime(format).to_string());
+    html! {
+        time datetime=(text("%Y-%m-%dT%H:%M:%S.%3fZ")) title=(text("%Y-%m-%d %H:%M:%S.%6f UTC")) {
+            (format::clock_time(unix_ns)) " UTC"
+        }
+    }
+}
+
+fn utc(unix_ms: i64) -> String {
+    Timestamp::from_millisecond(unix_ms).map_or_else(|_| unix_ms.to_string(), |time| time.to_string())
 }
 
 /// A bar that is `share` of its cell.
 pub(super) fn bar(share: f64) -> Markup {
     let width = format!("{:.2}%", share.clamp(0.0, 1.0) * 100.0);
     html! { svg.bar aria-hidden="true" { rect width=(width) height="100%" {} } }
+}
+
+/// A share with its standard error.
+pub(super) fn share(share: f64, error: f64) -> Markup {
+    html! { (format::percent(share)) " " span.error { (format::error(error)) } }
 }
 
 /// A number that may be unknown.

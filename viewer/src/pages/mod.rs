@@ -1,9 +1,12 @@
 //! The pages: HTML on the server, readable without JavaScript; only the flame graph itself is drawn by a script.
 
 mod assets;
+mod diff;
+mod filter;
 mod find;
 mod flame;
-mod format;
+pub(crate) mod format;
+mod function;
 mod layout;
 mod services;
 mod spans;
@@ -31,6 +34,8 @@ pub(crate) fn routes(shown: Arc<Shown>) -> Router {
         .route("/spans", page(spans::page))
         .route("/traces", page(traces::page))
         .route("/flame", page(flame::page))
+        .route("/function", page(function::page))
+        .route("/diff", page(diff::page))
         .route("/trace/{id}", get(trace_page))
         .route("/find", get(find::find))
         .fallback(nothing_here)

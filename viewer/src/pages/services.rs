@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::format::{ago, number, percent, time, value};
+use super::format::{ago, number, percent, rate, time, value};
 use super::layout;
 use crate::api::take_window;
 use crate::params::Params;
@@ -12,45 +12,60 @@ use crate::store::Sampling;
 
 /// The page.
 pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowError> {
+    let is_plain = params.is_empty();
     let window = take_window(&mut params)?;
     params.finish()?;
+    let window = if is_plain { shown.window } else { window };
     let services = shown.services(window)?;
     let body = html! {
-        @if services.services.is_empty() { (nothing_yet(shown, window)) }
+        @if services.services.is_empty() && shown.store.is_empty()? { (nothing_yet(shown)) }
         @else {
             div.title {
                 h1 { "Services" span.aside { (window.words()) } }
-                (layout::ranges(shown, window, |window| Selection::everything().window(window).link("/")))
+                (layout::ranges(shown, window, "/", |window| Selection::everything().window(window).pairs()))
             }
-            (table(&services, window))
-            (next_steps(shown, &services))
+            @if services.services.is_empty() {
+                p.state {
+                    b { "Nothing was received in this time range." } " " a href="/?since=all" { "Look at all that is stored" } "."
+                }
+            } @else {
+                (table(&services, window))
+                (next_steps(shown, &services))
+            }
         }
         (refused(&services))
-        (kept(shown, &services))
+        (kept(shown, &services, window))
     };
     Ok(layout::page("Services", &[], &body))
 }
 
 fn table(services: &Services, window: Window) -> Markup {
-    let most = services.services.iter().map(|row| row.cpu_ns).max().unwrap_or(0);
+    let most = services.services.iter().map(|row| row.cpu_cores).fold(0.0, f64::max);
     html! {
         div.scroll {
             table {
                 thead { tr {
-                    th { "service" } th.n { "CPU" } th {} th.n { "in spans" } th.n { "samples" } th.n { "spans" } th.n { "profiles" }
-                    th.n { "last profile" } th { "samples carry" }
+                    th { "service" } th.n { "spans/s" } th.n { "CPU cores" } th {} th.n { "in spans" } th.n { "CPU" } th.n { "samples" }
+                    th { "profiles" } th.n { "last upload" } th { "samples carry" }
                 } }
                 tbody {
                     @for row in &services.services {
                         @let selection = Selection::everything().service(&row.service).window(window);
+                        @let heard = format!("over the {} that were heard of it", time(row.heard_ns));
                         tr {
                             th scope="row" { a href=(selection.link("/spans")) { (row.service) } }
-                            td.n { a href=(selection.link("/flame")) title="flame graph of the whole service" { (time(row.cpu_ns)) } }
-                            td.bar { (layout::bar(share(row.cpu_ns, most))) }
+                            td.n title=(heard) { (rate(row.spans_per_second)) }
+                            td.n title=(heard) { (rate(row.cpu_cores)) }
+                            td.bar { (layout::bar(if most > 0.0 { row.cpu_cores / most } else { 0.0 })) }
                             td.n { (percent(share(row.cpu_in_spans_ns, row.cpu_ns))) }
+                            td.n { (time(row.cpu_ns)) }
                             td.n { (number(row.samples)) }
-                            td.n { (number(row.spans)) }
-                            td.n { (number(row.profiles)) }
+                            td.list {
+                                @for kind in &row.profile_types {
+                                    a href=(selection.clone().kind(&kind.asked).link("/flame")) title={ "flame graph of " (kind.asked) } { (kind.word) } " "
+                                }
+                                @if row.profile_types.is_empty() { "none" }
+                            }
                             td.n { (row.last_upload_unix_ms.map_or_else(|| "never".into(), ago)) }
                             td { (carries(row)) }
                         }
@@ -105,10 +120,10 @@ fn next_steps(shown: &Shown, services: &Services) -> Markup {
     }
 }
 
-fn nothing_yet(shown: &Shown, window: Window) -> Markup {
+fn nothing_yet(shown: &Shown) -> Markup {
     html! {
         h1 { "Nothing received yet" }
-        p.state { "No profile and no trace came in the " (window.words()) ". Start a program like this, and reload." }
+        p.state { "No profile and no trace is stored. Start a program like this, and reload." }
         h2 { "Python" }
         pre { "pip install pyroscope-otel opentelemetry-sdk opentelemetry-exporter-otlp-proto-http" }
         pre {
@@ -153,7 +168,7 @@ fn refused(services: &Services) -> Markup {
 }
 
 /// How much is kept, and what was forgotten.
-fn kept(shown: &Shown, services: &Services) -> Markup {
+fn kept(shown: &Shown, services: &Services, window: Window) -> Markup {
     let bytes = |bytes: u64| value(i64::try_from(bytes).unwrap_or(i64::MAX), "bytes");
     let forgotten = &services.forgotten;
     let count = |count: usize| number(i64::try_from(count).unwrap_or(i64::MAX));
@@ -164,6 +179,7 @@ fn kept(shown: &Shown, services: &Services) -> Markup {
                 " Forgotten for want of room: " (count(forgotten.profiles_by_size)) " profiles, " (count(forgotten.spans_by_size))
                 " spans; give more by --memory."
             }
+            " " a href=(crate::selection::link("/api/services", &Selection::everything().window(window).pairs())) { "JSON" }
         }
     }
 }

@@ -4,21 +4,23 @@ use std::cmp::Ordering;
 
 use maud::{Markup, html};
 
-use super::format::{number, percent, time};
-use super::layout;
+use super::format::{number, percent, time, value};
+use super::{filter, layout};
 use crate::api::OfService;
+use crate::look::Look;
 use crate::params::{BadParameter, Params};
-use crate::selection::{Selection, Side};
-use crate::show::{ShowError, Shown, SpanName, SpanNames, share};
+use crate::selection::{Selection, Side, link};
+use crate::show::{Beside, ShowError, Shown, SpanName, SpanNames, share};
 use crate::store::Sampling;
 
 /// What the table can be sorted by: parameter, header, whether it is a number.
-const COLUMNS: [(&str, &str); 9] = [
+const COLUMNS: [(&str, &str); 10] = [
     ("name", "name"),
     ("count", "count"),
     ("err", "err"),
     ("p50", "wall p50"),
-    ("p95", "wall p95"),
+    ("p95", "p95"),
+    ("p99", "p99"),
     ("cpu", "CPU total"),
     ("cpu_span", "CPU/span"),
     ("cpu_wall", "CPU/wall"),
@@ -50,6 +52,11 @@ impl Sort {
         Ok(Self { column, ascending })
     }
 
+    fn pairs(self) -> [(String, String); 2] {
+        let order = if self.ascending { "asc" } else { "desc" };
+        [("sort".into(), self.column.into()), ("order".into(), order.into())]
+    }
+
     fn apply(self, spans: &mut [SpanName]) {
         spans.sort_by(|a, b| {
             let order = match self.column {
@@ -58,6 +65,7 @@ impl Sort {
                 "err" => share(a.errors, a.count).total_cmp(&share(b.errors, b.count)),
                 "p50" => a.wall_p50_ns.cmp(&b.wall_p50_ns),
                 "p95" => a.wall_p95_ns.cmp(&b.wall_p95_ns),
+                "p99" => a.wall_p99_ns.cmp(&b.wall_p99_ns),
                 "cpu_span" => a.cpu_per_span().cmp(&b.cpu_per_span()),
                 "cpu_wall" => a.cpu_per_wall().partial_cmp(&b.cpu_per_wall()).unwrap_or(Ordering::Equal),
                 "samples" => a.samples.cmp(&b.samples),
@@ -71,30 +79,40 @@ impl Sort {
 
 /// The page.
 pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowError> {
-    let of = OfService::take(&mut params)?;
     let sort = Sort::take(&mut params)?;
+    let OfService { service, selection } = OfService::take(&mut params)?;
     params.finish()?;
-    let mut names = shown.span_names(&of.service, of.window)?;
-    if names.spans.is_empty() && names.outside.samples == 0 {
-        let when = of.window.words();
-        return Err(ShowError::NotFound(format!("Nothing was received of a service {:?} ({when}).", of.service)));
+    let mut names = shown.span_names(&service, &selection)?;
+    let nothing = names.spans.is_empty() && names.outside.samples == 0;
+    if nothing && !selection.has_filter() && selection.name.is_none() {
+        let when = selection.window.words();
+        return Err(ShowError::NotFound(format!("Nothing was received of a service {service:?} ({when}).")));
     }
     sort.apply(&mut names.spans);
-    let selection = Selection::everything().service(&of.service).window(of.window);
+    let pairs = |selection: &Selection| [selection.pairs(), sort.pairs().into()].concat();
     let body = html! {
         div.title {
-            h1 { (of.service) span.aside { "span names, " (of.window.words()) } }
-            (layout::ranges(shown, of.window, |window| selection.clone().window(window).link("/spans")))
+            h1 { (service) span.aside { "span names, " (selection.window.words()) } }
+            (layout::ranges(shown, selection.window, "/spans", |window| pairs(&selection.clone().window(window))))
         }
-        (note(&names))
-        (table(&names, &selection, sort))
+        (filter::form("/spans", &selection, &sort.pairs(), false))
+        (layout::kinds(&names.profile_types, &selection, "beside CPU", |selection| link("/spans", &pairs(selection))))
+        @if nothing {
+            p.state {
+                b { "No span is like this." } " " a href=(selection.clone().without_filter().link("/spans")) { "Look without the filter" } "."
+            }
+        } @else {
+            @if !selection.has_filter() { (note(&names)) }
+            (table(&names, &selection, sort))
+        }
         p.actions {
-            a href=(selection.link("/flame")) { "Flame graph of the whole service" }
+            a href=(selection.link("/flame")) { "Flame graph of " @if selection.has_filter() { "these spans" } @else { "the whole service" } }
             a href=(selection.link("/traces")) { "Slowest traces" }
+            (layout::downloads(&selection, Look::default(), "/api/spans"))
         }
     };
-    let way = [(of.service.clone(), selection.link("/spans"))];
-    Ok(layout::page(&of.service, &way, &body))
+    let way = [(service.clone(), selection.link("/spans"))];
+    Ok(layout::page(&service, &way, &body))
 }
 
 fn note(names: &SpanNames) -> Markup {
@@ -118,7 +136,9 @@ fn note(names: &SpanNames) -> Markup {
 
 fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
     let all = names.spans.iter().filter_map(|name| name.cpu_ns).sum::<i64>() + names.outside.cpu_ns;
-    let outside = selection.clone().side(Side::Outside);
+    // A filter chooses spans, so nothing outside of them.
+    let outside = (!selection.reads_spans() && selection.name_part.is_none() && selection.name.is_none())
+        .then(|| selection.clone().side(Side::Outside));
     html! {
         div.scroll {
             table {
@@ -129,18 +149,22 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
                         }
                         @if key == "cpu" { th {} }
                     }
+                    @if let Some(beside) = &names.beside { th.n { (beside.word) } }
                     th { "hottest function" } th {}
                 } }
                 tbody {
-                    @for name in &names.spans { (row(name, &selection.clone().name(&name.name), all)) }
-                    tr.outside {
-                        th scope="row" { a href=(outside.link("/flame")) { "(outside spans)" } }
-                        td {} td {} td {} td {}
-                        td.n { (time(names.outside.cpu_ns)) }
-                        td.bar { (layout::bar(share(names.outside.cpu_ns, all))) }
-                        td {} td {}
-                        td.n { (number(names.outside.samples)) }
-                        td {} td.go { a.flame href=(outside.link("/flame")) { "flame" } }
+                    @for name in &names.spans { (row(name, names.beside.as_ref(), &selection.clone().name(&name.name), all)) }
+                    @if let Some(outside) = outside {
+                        tr.outside {
+                            th scope="row" { a href=(outside.link("/flame")) { "(outside spans)" } }
+                            td {} td {} td {} td {} td {}
+                            td.n { (time(names.outside.cpu_ns)) }
+                            td.bar { (layout::bar(share(names.outside.cpu_ns, all))) }
+                            td {} td {}
+                            td.n { (number(names.outside.samples)) }
+                            @if let Some(beside) = &names.beside { td.n { (value(beside.outside, &beside.unit)) } }
+                            td {} td.go { a.flame href=(outside.link("/flame")) { "flame" } }
+                        }
                     }
                 }
             }
@@ -152,10 +176,13 @@ fn sort_link(selection: &Selection, sort: Sort, key: &str) -> String {
     let again = key == sort.column;
     // A first click sorts names upwards and numbers downwards, a second one turns it round.
     let ascending = if again { !sort.ascending } else { key == "name" };
-    format!("{}&sort={key}&order={}", selection.link("/spans"), if ascending { "asc" } else { "desc" })
+    let order = if ascending { "asc" } else { "desc" };
+    let mut pairs = selection.pairs();
+    pairs.extend([("sort".into(), key.into()), ("order".into(), order.into())]);
+    link("/spans", &pairs)
 }
 
-fn row(name: &SpanName, selection: &Selection, all: i64) -> Markup {
+fn row(name: &SpanName, beside: Option<&Beside>, selection: &Selection, all: i64) -> Markup {
     let count = (name.count > 0).then_some(name.count);
     html! {
         tr {
@@ -164,6 +191,7 @@ fn row(name: &SpanName, selection: &Selection, all: i64) -> Markup {
             td.n { @if name.errors > 0 { (percent(share(name.errors, name.count))) } }
             td.n { (layout::time(name.wall_p50_ns)) }
             td.n { (layout::time(name.wall_p95_ns)) }
+            td.n { (layout::time(name.wall_p99_ns)) }
             td.n { (layout::time(name.cpu_ns)) }
             td.bar { (layout::bar(share(name.cpu_ns.unwrap_or(0), all))) }
             td.n {
@@ -172,12 +200,13 @@ fn row(name: &SpanName, selection: &Selection, all: i64) -> Markup {
             }
             td.n { @match name.cpu_per_wall() { Some(ratio) => (percent(ratio)), None => (layout::known(None, number)) } }
             td.n { (number(name.samples)) }
+            @if let (Some(beside), Some(sum)) = (beside, name.beside) { td.n { (value(sum, &beside.unit)) } }
             td.short {
                 @if let Some(hottest) = &name.hottest {
                     code title=(hottest.file) { (hottest.function) } " " span.error { (percent(hottest.share)) }
                 }
             }
-            td.go { @if name.samples > 0 { a.flame href=(selection.link("/flame")) { "flame" } } }
+            td.go { @if name.samples > 0 || name.beside.is_some_and(|sum| sum > 0) { a.flame href=(selection.link("/flame")) { "flame" } } }
         }
     }
 }

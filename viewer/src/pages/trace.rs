@@ -2,9 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::format::{clock_time, counted, number, time};
+use super::format::{counted, number, time};
 use super::layout;
 use crate::ids::TraceId;
+use crate::look::Look;
 use crate::selection::Selection;
 use crate::show::{ShowError, Shown, Trace, TraceSpan, share};
 use crate::store::{Sampling, Status};
@@ -32,9 +33,13 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Markup, ShowError> {
         p.sums {
             b { (layout::time(trace.wall_ns)) } " wall, " b { (layout::time(trace.cpu_ns)) } " CPU in " (counted(count(services.len()), "service"))
             ", " (counted(count(trace.spans.len()), "span"))
-            @if let Some(start) = trace.start_unix_ns { ", started " (clock_time(start)) " UTC" }
+            @if let Some(start) = trace.start_unix_ns { ", started " (layout::instant(start)) }
         }
-        p.actions { a href=(Selection::of_trace(trace.trace).link("/flame")) { "Flame graph of the whole trace" } }
+        p.actions {
+            a href=(Selection::of_trace(trace.trace).link("/flame")) { "Flame graph of the whole trace" }
+            (layout::downloads(&Selection::of_trace(trace.trace), Look::default(), "/api/flame"))
+            a href={ "/api/trace/" (trace.trace) } { "spans as JSON" }
+        }
         @if trace.wall_ns.is_none() {
             p.state { b { "Profiles but no trace." } " These spans are known from samples only; wall times come with the trace." }
         }
@@ -51,7 +56,7 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Markup, ShowError> {
     };
     let mut way = Vec::new();
     if let Some(span) = first {
-        let service = Selection::everything().service(&span.service);
+        let service = Selection::everything().window(shown.window).service(&span.service);
         way.push((span.service.clone(), service.link("/spans")));
         way.push((span.name.clone(), service.name(&span.name).link("/traces")));
     }
@@ -78,6 +83,7 @@ fn waterfall(trace: &Trace) -> Markup {
 
 fn row(trace: &Trace, span: &TraceSpan) -> Markup {
     let flame = Selection::of_span(span.span).link("/flame");
+    let below = Selection { below: true, ..Selection::of_span(span.span) };
     let by_root = span.sampled_by == Sampling::Root && span.own_cpu_ns.is_none();
     let cpu = |value: Option<i64>| match value {
         None if by_root => {
@@ -96,7 +102,11 @@ fn row(trace: &Trace, span: &TraceSpan) -> Markup {
             td.time { (bar(trace, span)) }
             td.n { (layout::time(span.wall_ns)) }
             td.n { (cpu(span.own_cpu_ns)) }
-            td.n { (cpu(span.inclusive_cpu_ns)) }
+            td.n {
+                @if span.inclusive_cpu_ns > span.own_cpu_ns {
+                    a href=(below.link("/flame")) title="flame graph of the span and all below it" { (cpu(span.inclusive_cpu_ns)) }
+                } @else { (cpu(span.inclusive_cpu_ns)) }
+            }
             td.n { (number(span.samples)) }
             td.go { @if span.samples > 0 { a.flame href=(flame) { "flame graph" } } }
         }

@@ -2,48 +2,50 @@
 
 use maud::{Markup, html};
 
-use super::format::{clock_time, number};
-use super::layout;
+use super::format::number;
+use super::{filter, layout};
 use crate::api::{OfService, take_trace_sort};
-use crate::clock;
 use crate::params::Params;
-use crate::selection::Selection;
+use crate::selection::{Selection, link};
 use crate::show::{ShowError, Shown, TraceRow, share};
 use crate::store::TraceSort;
 
 /// The page.
 pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowError> {
-    let of = OfService::take(&mut params)?;
-    let name = params.take("name")?;
     let sort = take_trace_sort(&mut params)?;
+    let OfService { service, selection } = OfService::take(&mut params)?;
     params.finish()?;
-    let traces = shown.traces(&of.service, name.as_deref(), of.window, sort)?.traces;
-    let service = Selection::everything().service(&of.service).window(of.window);
-    let selection = match &name {
-        Some(name) => service.clone().name(name),
-        None => service.clone(),
-    };
-    let title = name.as_deref().unwrap_or(&of.service);
+    let traces = shown.traces(&selection, sort)?.traces;
+    let title = selection.name.as_deref().unwrap_or(&service);
+    let by_cpu = [("sort".to_owned(), "cpu".to_owned())];
+    let also = if sort == TraceSort::Cpu { &by_cpu[..] } else { &[] };
     let traced = traces.iter().any(|trace| trace.wall_ns.is_some());
-    let choice = |this: TraceSort, key: &str, words: &str| {
+    let pairs = |selection: &Selection, also: &[(String, String)]| [selection.pairs(), also.to_vec()].concat();
+    let choice = |this: TraceSort, also: &[(String, String)], words: &str| {
         html! {
             @if this == sort { span aria-current="true" { (words) } }
-            @else { a href={ (selection.link("/traces")) "&sort=" (key) } { (words) } }
+            @else { a href=(link("/traces", &pairs(&selection, also))) { (words) } }
         }
     };
     let body = html! {
         div.title {
-            h1 { (title) span.aside { "traces, " (of.window.words()) } }
+            h1 { (title) span.aside { "traces, " (selection.window.words()) } }
             nav.ranges aria-label="Order" {
-                (choice(TraceSort::Wall, "wall", "slowest"))
-                (choice(TraceSort::Cpu, "cpu", "most CPU"))
+                (choice(TraceSort::Wall, &[], "slowest"))
+                (choice(TraceSort::Cpu, &by_cpu, "most CPU"))
             }
-            (layout::ranges(shown, of.window, |window| selection.clone().window(window).link("/traces")))
+            (layout::ranges(shown, selection.window, "/traces", |window| pairs(&selection.clone().window(window), also)))
         }
-        p.actions { a href=(selection.link("/flame")) { "Flame graph of all spans of this name" } }
+        (filter::form("/traces", &selection, also, false))
+        p.actions {
+            a href=(selection.link("/flame")) { @if selection.name.is_some() { "Flame graph of all these spans" } @else { "Flame graph of the service" } }
+            a href=(link("/api/traces", &pairs(&selection, also))) { "JSON" }
+        }
         @if traces.is_empty() {
             p.state {
-                "No trace with such a span is here. If the name is known from profiles only, "
+                "No trace with such a span is here"
+                @if selection.has_filter() { "; " a href=(selection.clone().without_filter().link("/traces")) { "look without the filter" } }
+                ". If the name is known from profiles only, "
                 a href=(selection.link("/flame")) { "its flame graph" } " is all there is until the service sends its traces."
             }
         } @else {
@@ -55,8 +57,8 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
             (table(&traces))
         }
     };
-    let mut way = vec![(of.service.clone(), service.link("/spans"))];
-    way.extend(name.as_ref().map(|name| (name.clone(), selection.link("/traces"))));
+    let mut way = vec![(service.clone(), Selection { name: None, ..selection.clone() }.link("/spans"))];
+    way.extend(selection.name.as_ref().map(|name| (name.clone(), selection.link("/traces"))));
     Ok(layout::page(title, &way, &body))
 }
 
@@ -66,7 +68,7 @@ fn table(traces: &[TraceRow]) -> Markup {
         div.scroll {
             table {
                 thead { tr {
-                    th { "trace" } th.n { "started (UTC)" } th { "root span" } th.n { "span wall" } th.n { "trace wall" } th {}
+                    th { "trace" } th.n { "started" } th { "root span" } th.n { "span wall" } th.n { "trace wall" } th {}
                     th.n { "trace CPU" } th.n { "spans" } th {}
                 } }
                 tbody {
@@ -74,9 +76,7 @@ fn table(traces: &[TraceRow]) -> Markup {
                         tr {
                             th scope="row" { a.id href={ "/trace/" (trace.trace) } { (trace.trace) } }
                             td.n {
-                                @if let Some(start) = trace.start_unix_ns {
-                                    span title={ (start / clock::MILLISECOND) " Unix ms" } { (clock_time(start)) }
-                                }
+                                @if let Some(start) = trace.start_unix_ns { (layout::instant(start)) }
                             }
                             td.short { (trace.root_name) }
                             td.n { (layout::time(trace.span_wall_ns)) }

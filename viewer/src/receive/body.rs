@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How a message is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
+pub(crate) enum Format {
     /// Binary.
     Protobuf,
     /// Text.
@@ -31,7 +31,7 @@ pub(super) enum Format {
 
 impl Format {
     /// Tells the format from the header, where `protobuf` is what the protocol calls it.
-    pub(super) fn of(headers: &HeaderMap, protobuf: &[&'static str]) -> Result<Self, Refusal> {
+    pub(crate) fn of(headers: &HeaderMap, protobuf: &[&'static str]) -> Result<Self, Refusal> {
         let header = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
         let kind = header.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
         match kind.as_str() {
@@ -46,7 +46,7 @@ impl Format {
 }
 
 /// Reads the body as it was sent.
-pub(super) async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
+pub(crate) async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
     match tokio::time::timeout(PATIENCE, read_bounded(body)).await {
         Ok(done) => done,
         Err(_) => {
@@ -80,7 +80,7 @@ async fn read_bounded(mut body: Body) -> Result<Vec<u8>, Refusal> {
 }
 
 /// Undoes Content-Encoding.
-pub(super) fn unpack(bytes: Vec<u8>, headers: &HeaderMap) -> Result<Vec<u8>, Refusal> {
+pub(crate) fn unpack(bytes: Vec<u8>, headers: &HeaderMap) -> Result<Vec<u8>, Refusal> {
     match headers
         .get(CONTENT_ENCODING)
         .map(|value| value.to_str().unwrap_or("?").trim().to_ascii_lowercase())

@@ -3,13 +3,14 @@
 //! A request is read whole (at most [`body::MOST_SENT`] bytes), then unpacked, decoded, checked and stored on a thread
 //! that may wait, only a few requests at a time. Nothing of a refused request is stored.
 
-mod body;
+pub(crate) mod body;
 mod bounds;
+pub(crate) mod file;
 mod labels;
 mod otlp_traces;
 mod pprof;
 mod push;
-mod refusal;
+pub(crate) mod refusal;
 mod sample_types;
 
 use std::sync::Arc;

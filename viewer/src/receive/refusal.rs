@@ -45,11 +45,11 @@ impl Refusal {
         Self { message: format!("{place}: {}", self.message), ..self }
     }
 
-    pub(super) fn message(&self) -> &str {
+    pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    pub(super) fn status(&self) -> StatusCode {
+    pub(crate) fn status(&self) -> StatusCode {
         match self.reason {
             Reason::ContentType | Reason::ContentEncoding => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Reason::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
@@ -60,7 +60,7 @@ impl Refusal {
     }
 
     /// The code that Connect and gRPC have for it: name and number.
-    pub(super) fn code(&self) -> (&'static str, i32) {
+    pub(crate) fn code(&self) -> (&'static str, i32) {
         match self.reason {
             Reason::ContentType | Reason::ContentEncoding => ("unimplemented", 12),
             Reason::TooLarge => ("resource_exhausted", 8),

@@ -1,13 +1,17 @@
 //! The numbers that a page, an API answer or a download needs: no HTML, no SQL.
 
+mod diff;
 mod estimate;
 mod flame;
+mod fold;
+mod function;
 mod services;
 mod span;
 mod spans;
 mod top;
 mod trace;
 mod traces;
+mod tree;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -16,16 +20,19 @@ use std::time::Duration;
 
 use crate::params::BadParameter;
 use crate::receive::Refusals;
-use crate::selection::Selection;
+use crate::selection::{Selection, Window};
 use crate::store::{Store, StoreError};
 
-pub(crate) use estimate::{share, share_error};
+pub(crate) use diff::{Diff, FunctionChange};
+use estimate::share_error;
+pub(crate) use estimate::{Change, share};
+pub(crate) use function::{FunctionView, Neighbour, Part};
 pub(crate) use services::{ServiceRow, Services};
 pub(crate) use span::SpanDetail;
-pub(crate) use spans::{SpanName, SpanNames};
+pub(crate) use spans::{Beside, SpanName, SpanNames};
 pub(crate) use top::Top;
 pub(crate) use trace::{Trace, TraceSpan};
-pub(crate) use traces::TraceRow;
+pub(crate) use traces::{TraceRow, Traces};
 
 /// Below this many samples a flame graph says that it shows little.
 pub(crate) const FEW_SAMPLES: i64 = 10;
@@ -37,6 +44,8 @@ pub(crate) struct Shown {
     pub(crate) store: Arc<Store>,
     /// What was not taken.
     pub(crate) refusals: Arc<Refusals>,
+    /// The time range of pages that are asked for without one.
+    pub(crate) window: Window,
     /// How long anything is kept.
     pub(crate) retain: Duration,
     /// How much is kept, in bytes.
@@ -111,5 +120,23 @@ impl Shown {
             )));
         }
         Ok(())
+    }
+}
+
+/// The smallest value that `percent` of 100 do not exceed.
+fn percentile(sorted: &[i64], percent: usize) -> Option<i64> {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let walls: Vec<i64> = (1..=20).collect();
+        assert_eq!([50, 95, 99].map(|percent| percentile(&walls, percent)), [Some(10), Some(19), Some(20)]);
+        assert_eq!((percentile(&[7], 50), percentile(&[7], 95), percentile(&[], 50)), (Some(7), Some(7), None));
     }
 }

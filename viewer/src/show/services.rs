@@ -3,10 +3,15 @@
 use serde::Serialize;
 
 use super::{ShowError, Shown};
-use crate::clock::MILLISECOND;
+use crate::clock::{MILLISECOND, SECOND};
 use crate::receive::RefusalCount;
 use crate::selection::Window;
-use crate::store::{Forgotten, Sampling};
+use crate::store::{Forgotten, KindSeen, Sampling};
+
+/// Profilers of this kind send a profile at least this often, so it ends at most this long after it starts.
+const LONGEST_PROFILE: i64 = 15 * SECOND;
+/// Rates over a shorter time say nothing.
+const SHORTEST_TIME: i64 = SECOND;
 
 /// All services in a time range.
 #[derive(Debug, Serialize)]
@@ -30,12 +35,20 @@ pub(crate) struct ServiceRow {
     pub(crate) cpu_ns: i64,
     /// Its CPU in spans.
     pub(crate) cpu_in_spans_ns: i64,
+    /// CPU for each second that it was heard of.
+    pub(crate) cpu_cores: f64,
     /// Its samples of CPU.
     pub(crate) samples: i64,
     /// Its spans.
     pub(crate) spans: i64,
+    /// Its spans for each second that it was heard of.
+    pub(crate) spans_per_second: f64,
+    /// From the first to the last that was heard of it.
+    pub(crate) heard_ns: i64,
     /// Its profiles.
     pub(crate) profiles: i64,
+    /// The profile types of them.
+    pub(crate) profile_types: Vec<KindSeen>,
     /// When the last profile came, if any did.
     pub(crate) last_upload_unix_ms: Option<i64>,
     /// Which spans its samples are labelled with.
@@ -46,15 +59,23 @@ impl Shown {
     /// All services that sent anything in the window.
     pub(crate) fn services(&self, window: Window) -> Result<Services, ShowError> {
         let mut services = Vec::new();
+        let kinds = self.store.kinds(window)?;
+        let seen = self.store.seen(window, LONGEST_PROFILE)?;
         for sum in self.store.services(window)? {
+            let heard_ns = seen.get(&sum.service).map_or(0, |(first, last)| last.saturating_sub(*first));
+            let per_second = |count: i64| count as f64 * SECOND as f64 / heard_ns.max(SHORTEST_TIME) as f64;
             services.push(ServiceRow {
                 sampled_by: self.store.sampling(&sum.service)?,
-                service: sum.service,
                 cpu_ns: sum.cpu,
                 cpu_in_spans_ns: sum.cpu_in_spans,
+                cpu_cores: per_second(sum.cpu) / SECOND as f64,
                 samples: sum.samples,
                 spans: sum.spans,
+                spans_per_second: per_second(sum.spans),
+                heard_ns,
                 profiles: sum.profiles,
+                profile_types: kinds.iter().filter(|kind| kind.service == sum.service).cloned().collect(),
+                service: sum.service,
                 last_upload_unix_ms: sum.last_received.map(|received| received / MILLISECOND),
             });
         }

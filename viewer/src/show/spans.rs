@@ -4,21 +4,40 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::{ShowError, Shown, share};
-use crate::selection::{Selection, Window};
-use crate::store::{NameSum, Owner, Sampling};
+use super::{ShowError, Shown, percentile, share};
+use crate::selection::{CPU, Selection, Side};
+use crate::store::{KindSeen, NameSum, Owner, Sampling};
 
 /// The span names of a service.
 #[derive(Debug, Serialize)]
 pub(crate) struct SpanNames {
     /// The service.
     pub(crate) service: String,
+    /// The profile types that it sends.
+    pub(crate) profile_types: Vec<KindSeen>,
+    /// What was asked for beside CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) beside: Option<Beside>,
     /// Most CPU first.
     pub(crate) spans: Vec<SpanName>,
     /// What was burnt outside of spans.
     pub(crate) outside: Outside,
     /// Which spans the service's samples are labelled with.
     pub(crate) sampled_by: Sampling,
+}
+
+/// A profile type that is shown beside CPU.
+#[derive(Debug, Serialize)]
+pub(crate) struct Beside {
+    /// As it was asked for.
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// What people call it.
+    pub(crate) word: String,
+    /// Unit of its values.
+    pub(crate) unit: String,
+    /// Its value outside of spans.
+    pub(crate) outside: i64,
 }
 
 /// What was burnt outside of spans.
@@ -43,12 +62,17 @@ pub(crate) struct SpanName {
     pub(crate) wall_p50_ns: Option<i64>,
     /// 95 of 100 took at most this long.
     pub(crate) wall_p95_ns: Option<i64>,
+    /// 99 of 100 took at most this long.
+    pub(crate) wall_p99_ns: Option<i64>,
     /// How long they took together.
     pub(crate) wall_total_ns: Option<i64>,
     /// CPU of the samples that are labelled with one of them; none if they are never labelled.
     pub(crate) cpu_ns: Option<i64>,
     /// Those samples.
     pub(crate) samples: i64,
+    /// Their value of the profile type that was asked for beside CPU.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) beside: Option<i64>,
     /// Which spans the service's samples are labelled with.
     pub(crate) sampled_by: Sampling,
     /// The function with the most own CPU.
@@ -81,9 +105,13 @@ impl SpanName {
 }
 
 impl Shown {
-    /// The span names of a service in the window.
-    pub(crate) fn span_names(&self, service: &str, window: Window) -> Result<SpanNames, ShowError> {
-        let selection = Selection::everything().service(service).window(window);
+    /// The span names of a service, of the spans that the selection chooses.
+    pub(crate) fn span_names(&self, service: &str, asked: &Selection) -> Result<SpanNames, ShowError> {
+        let selection = self.resolve(&asked.clone().service(service))?;
+        let profile_types: Vec<KindSeen> =
+            self.store.kinds(selection.window)?.into_iter().filter(|kind| kind.service == service).collect();
+        let mut beside = self.beside(&selection, &profile_types)?;
+        let selection = selection.kind(CPU);
         let sampled_by = self.store.sampling(service)?;
         let mut hottest = self.store.hottest_by_name(&selection)?;
         let mut outside = Outside::default();
@@ -103,12 +131,14 @@ impl Shown {
             }
         }
         let mut spans = Vec::new();
-        for walls in self.store.walls_by_name(service, window)? {
+        // Spans have no side; what is outside of them has no wall time.
+        let walls = if selection.side == Side::Outside { Vec::new() } else { self.store.walls_by_name(&selection)? };
+        for walls in walls {
             let found = burnt.remove(&walls.name);
             // A name that no sample can be labelled with has an unknown CPU, and not none.
             let labelled = match sampled_by {
                 Sampling::Span => true,
-                Sampling::Root => walls.roots > 0,
+                Sampling::Root => walls.entries,
                 Sampling::None => false,
             };
             spans.push(SpanName {
@@ -116,9 +146,11 @@ impl Shown {
                 errors: walls.errors,
                 wall_p50_ns: percentile(&walls.walls, 50),
                 wall_p95_ns: percentile(&walls.walls, 95),
+                wall_p99_ns: percentile(&walls.walls, 99),
                 wall_total_ns: Some(walls.walls.iter().sum()),
                 cpu_ns: found.as_ref().map(|burnt| burnt.cpu).or(labelled.then_some(0)),
                 samples: found.as_ref().map_or(0, |burnt| burnt.samples),
+                beside: beside.as_ref().map(|(_, values)| values.get(&walls.name).copied().unwrap_or(0)),
                 sampled_by,
                 hottest: found.and_then(|burnt| burnt.hottest),
                 name: walls.name,
@@ -126,11 +158,13 @@ impl Shown {
         }
         // The rest is known from profiles only.
         spans.extend(burnt.into_iter().map(|(name, burnt)| SpanName {
+            beside: beside.as_ref().map(|(_, values)| values.get(&name).copied().unwrap_or(0)),
             name,
             count: 0,
             errors: 0,
             wall_p50_ns: None,
             wall_p95_ns: None,
+            wall_p99_ns: None,
             wall_total_ns: None,
             cpu_ns: Some(burnt.cpu),
             samples: burnt.samples,
@@ -138,7 +172,36 @@ impl Shown {
             hottest: burnt.hottest,
         }));
         spans.sort_by(|a, b| b.cpu_ns.cmp(&a.cpu_ns).then_with(|| a.name.cmp(&b.name)));
-        Ok(SpanNames { service: service.into(), spans, outside, sampled_by })
+        let beside = beside.take().map(|(beside, _)| beside);
+        Ok(SpanNames { service: service.into(), profile_types, beside, spans, outside, sampled_by })
+    }
+
+    /// What the spans of each name hold of the selection's profile type, if that is another than CPU.
+    fn beside(
+        &self,
+        selection: &Selection,
+        known: &[KindSeen],
+    ) -> Result<Option<(Beside, HashMap<String, i64>)>, ShowError> {
+        if selection.kind == CPU {
+            return Ok(None);
+        }
+        let seen = known.iter().find(|seen| seen.asked == selection.kind);
+        let mut beside = Beside {
+            kind: selection.kind.clone(),
+            word: seen.map_or_else(|| selection.kind.clone(), |seen| seen.word.clone()),
+            unit: seen.map_or("", |seen| &seen.unit).to_owned(),
+            outside: 0,
+        };
+        let mut values = HashMap::new();
+        for sum in self.store.cpu_by_name(selection)? {
+            match sum.owner {
+                Owner::Outside => beside.outside = sum.cpu,
+                Owner::Name(name) => {
+                    values.insert(name, sum.cpu);
+                }
+            }
+        }
+        Ok(Some((beside, values)))
     }
 }
 
@@ -147,22 +210,4 @@ struct Burnt {
     cpu: i64,
     samples: i64,
     hottest: Option<Hottest>,
-}
-
-/// The smallest value that `percent` of 100 do not exceed.
-fn percentile(sorted: &[i64], percent: usize) -> Option<i64> {
-    let rank = (sorted.len() * percent).div_ceil(100).max(1);
-    sorted.get(rank - 1).copied()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_values_that_occurred() {
-        let walls: Vec<i64> = (1..=20).collect();
-        assert_eq!((percentile(&walls, 50), percentile(&walls, 95)), (Some(10), Some(19)));
-        assert_eq!((percentile(&[7], 50), percentile(&[7], 95), percentile(&[], 50)), (Some(7), Some(7), None));
-    }
 }

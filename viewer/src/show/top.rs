@@ -1,18 +1,22 @@
-//! The functions of a selection, most own CPU first.
+//! The functions of a selection, most own value first.
 
 use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
+use super::flame::{sums, unit};
 use super::{ShowError, Shown, share, share_error};
+use crate::look::Look;
 use crate::selection::Selection;
-use crate::store::Stacks;
+use crate::store::{Function, Stacks};
 
 /// The functions of a selection.
 #[derive(Debug, Serialize)]
 pub(crate) struct Top {
+    /// What it is about.
+    pub(crate) sentence: String,
     /// Value of all samples.
-    pub(crate) total_ns: i64,
+    pub(crate) total: i64,
     /// How many samples.
     pub(crate) samples: i64,
     /// Unit of all values.
@@ -21,74 +25,90 @@ pub(crate) struct Top {
     pub(crate) functions: Vec<TopFunction>,
 }
 
-/// A function.
+/// A function, or a line of it.
 #[derive(Debug, Serialize)]
 pub(crate) struct TopFunction {
     /// Its name.
     pub(crate) function: String,
     /// Its file.
     pub(crate) file: String,
+    /// Its line, if lines stand apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<i64>,
     /// Value of samples that end in it.
-    pub(crate) own_ns: i64,
+    pub(crate) own: i64,
     /// Value of samples that have it anywhere.
-    pub(crate) total_ns: i64,
-    /// `own_ns` of all.
+    pub(crate) total: i64,
+    /// `own` of all.
     pub(crate) share: f64,
     /// Standard error of that share.
     pub(crate) error: f64,
+    /// `total` of all.
+    pub(crate) total_share: f64,
+    /// Standard error of that share.
+    pub(crate) total_error: f64,
 }
 
 impl Shown {
     /// The functions of a selection.
-    pub(crate) fn top(&self, selection: &Selection) -> Result<Top, ShowError> {
-        let stacks = self.stacks(selection)?;
-        let total_ns = stacks.sums.iter().map(|(_, value, _)| value).sum();
-        let samples = stacks.sums.iter().map(|(.., count)| count).sum();
+    pub(crate) fn top(&self, selection: &Selection, look: Look) -> Result<Top, ShowError> {
+        let stacks = self.stacks(selection, look)?;
+        let (total, samples) = sums(&stacks);
         Ok(Top {
-            total_ns,
+            sentence: selection.sentence(),
+            total,
             samples,
-            unit: super::flame::unit(&stacks.kind).into(),
-            functions: functions(&stacks, total_ns, samples),
+            unit: unit(&stacks.kind).into(),
+            functions: functions(&stacks, look.lines),
         })
     }
 }
 
-fn functions(stacks: &Stacks, all: i64, samples: i64) -> Vec<TopFunction> {
-    let mut sums: HashMap<i64, (i64, i64)> = HashMap::new();
+/// Own and total value of each function, or of each line of it.
+pub(super) fn weights(stacks: &Stacks, by_line: bool) -> HashMap<(i64, i64), (i64, i64)> {
+    let mut sums: HashMap<(i64, i64), (i64, i64)> = HashMap::new();
     let mut seen = HashSet::new();
     for &(stack, value, _) in &stacks.sums {
         seen.clear();
         let mut at = stack;
-        while let Some(&(parent, function, _)) = stacks.nodes.get(&at) {
-            let (own, total) = sums.entry(function).or_default();
+        while let Some(&(parent, function, line)) = stacks.nodes.get(&at) {
+            let key = (function, if by_line { line } else { 0 });
+            let (own, total) = sums.entry(key).or_default();
             if at == stack {
                 *own += value;
             }
             // A function that calls itself counts once a sample.
-            if seen.insert(function) {
+            if seen.insert(key) {
                 *total += value;
             }
             at = parent;
         }
     }
-    let named = sums.into_iter().filter_map(|(id, (own_ns, total_ns))| {
-        let function = stacks.functions.get(&id)?;
-        let share = share(own_ns, all);
-        let error = share_error(share, samples);
+    sums
+}
+
+fn functions(stacks: &Stacks, by_line: bool) -> Vec<TopFunction> {
+    let (all, samples) = sums(stacks);
+    let named = weights(stacks, by_line).into_iter().filter_map(|((id, line), (own, total))| {
+        let Function { name, file } = stacks.functions.get(&id)?.clone();
+        let (share, total_share) = (share(own, all), share(total, all));
         Some(TopFunction {
-            function: function.name.clone(),
-            file: function.file.clone(),
-            own_ns,
-            total_ns,
+            function: name,
+            file,
+            line: by_line.then_some(line),
+            own,
+            total,
             share,
-            error,
+            error: share_error(share, samples),
+            total_share,
+            total_error: share_error(total_share, samples),
         })
     });
     let mut functions: Vec<_> = named.collect();
     functions.sort_by(|a, b| {
-        (b.own_ns, b.total_ns)
-            .cmp(&(a.own_ns, a.total_ns))
-            .then_with(|| (&a.function, &a.file).cmp(&(&b.function, &b.file)))
+        (b.own, b.total)
+            .cmp(&(a.own, a.total))
+            .then_with(|| (&a.function, &a.file, a.line).cmp(&(&b.function, &b.file, b.line)))
     });
     functions
 }
@@ -96,22 +116,32 @@ fn functions(stacks: &Stacks, all: i64, samples: i64) -> Vec<TopFunction> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::Function;
 
-    #[test]
-    fn a_recursive_function_counts_once_a_sample() {
-        let stacks = Stacks {
-            nodes: HashMap::from([(1, (0, 7, 1)), (2, (1, 7, 1)), (3, (2, 8, 1))]),
+    fn stacks() -> Stacks {
+        Stacks {
+            nodes: HashMap::from([(1, (0, 7, 1)), (2, (1, 7, 5)), (3, (2, 8, 1))]),
             functions: HashMap::from([
                 (7, Function { name: "walk".into(), file: "w.rb".into() }),
                 (8, Function { name: "leaf".into(), file: "w.rb".into() }),
             ]),
             sums: vec![(2, 30, 3), (3, 10, 1)],
             ..Stacks::default()
-        };
-        let top = functions(&stacks, 40, 4);
-        let rows: Vec<_> = top.iter().map(|row| (row.function.as_str(), row.own_ns, row.total_ns)).collect();
-        assert_eq!(rows, [("walk", 30, 40), ("leaf", 10, 10)]);
+        }
+    }
+
+    #[test]
+    fn a_recursive_function_counts_once_a_sample() {
+        let top = functions(&stacks(), false);
+        let rows: Vec<_> = top.iter().map(|row| (row.function.as_str(), row.own, row.total, row.line)).collect();
+        assert_eq!(rows, [("walk", 30, 40, None), ("leaf", 10, 10, None)]);
         assert!((top[0].share - 0.75).abs() < 1e-9 && (top[0].error - 0.2165).abs() < 1e-4);
+        assert!((top[0].total_share - 1.0).abs() < 1e-9 && top[0].total_error == 0.0);
+    }
+
+    #[test]
+    fn lines_stand_apart_where_it_is_asked_for() {
+        let top = functions(&stacks(), true);
+        let rows: Vec<_> = top.iter().map(|row| (row.function.as_str(), row.line, row.own, row.total)).collect();
+        assert_eq!(rows, [("walk", Some(5), 30, 40), ("leaf", Some(1), 10, 10), ("walk", Some(1), 0, 40)]);
     }
 }

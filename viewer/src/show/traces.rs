@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{ShowError, Shown};
 use crate::ids::{SpanId, TraceId};
-use crate::selection::Window;
+use crate::selection::Selection;
 use crate::store::TraceSort;
 
 /// Most traces in one answer.
@@ -32,7 +32,7 @@ pub(crate) struct TraceRow {
     pub(crate) start_unix_ns: Option<i64>,
     /// From its first start to its last end.
     pub(crate) wall_ns: Option<i64>,
-    /// The longest span of the name that was asked for.
+    /// The longest span of those that were asked for.
     pub(crate) span_wall_ns: Option<i64>,
     /// CPU of all its spans; none if no profile holds any of them.
     pub(crate) cpu_ns: Option<i64>,
@@ -41,17 +41,11 @@ pub(crate) struct TraceRow {
 }
 
 impl Shown {
-    /// Traces with a span of the name, sorted by that span's wall time or by the trace's CPU.
-    pub(crate) fn traces(
-        &self,
-        service: &str,
-        name: Option<&str>,
-        window: Window,
-        sort: TraceSort,
-    ) -> Result<Traces, ShowError> {
+    /// Traces with a span of the selection, sorted by that span's wall time or by the trace's CPU.
+    pub(crate) fn traces(&self, selection: &Selection, sort: TraceSort) -> Result<Traces, ShowError> {
         let mut traces = Vec::new();
         let mut sampling = HashMap::new();
-        for found in self.store.traces(service, name, window, sort, MOST)? {
+        for found in self.store.traces(&self.resolve(selection)?, sort, MOST)? {
             let trace = self.trace_of(found.trace, &mut sampling)?;
             let root = trace.spans.iter().find(|span| span.parent.is_none()).or(trace.spans.first());
             let Some(root) = root else { continue };

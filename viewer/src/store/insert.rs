@@ -1,10 +1,14 @@
 //! Rows in: one transaction a profile, one a batch of spans.
 
-use rusqlite::{Connection, params};
+use std::collections::BTreeMap;
+
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::intern::{Interned, find_or_add};
-use super::rows::{Part, Profile, Span};
-use super::{Inner, Store, StoreError};
+use super::packed::{self, Entry};
+use super::rows::{Part, Profile, Sample, Span};
+use super::sums::Changes;
+use super::{Inner, Store, StoreError, UNNAMED_ID};
 use crate::clock;
 use crate::ids::SpanId;
 
@@ -17,7 +21,9 @@ impl Store {
     /// Adds spans; one that is there already (a repeated export) is replaced.
     pub(crate) fn insert_spans(&self, spans: &[Span]) -> Result<(), StoreError> {
         self.transaction(|connection, interned| {
-            spans.iter().try_for_each(|span| insert_span(connection, interned, span))
+            let mut changes = Changes::default();
+            spans.iter().try_for_each(|span| insert_span(connection, interned, span, &mut changes))?;
+            changes.write(connection)
         })
     }
 
@@ -33,7 +39,8 @@ impl Store {
         if done.is_err() {
             interned.clear();
         }
-        Ok(done?)
+        done?;
+        inner.make_room()
     }
 }
 
@@ -54,10 +61,11 @@ fn insert_profile(connection: &Connection, interned: &mut Interned, profile: &Pr
         .prepare_cached("INSERT INTO profiles (service, time, received) VALUES (?1, ?2, ?3)")?
         .execute(params![service, profile.time, clock::now()])?;
     let id = connection.last_insert_rowid();
+    let mut changes = Changes::default();
     for part in &profile.parts {
-        insert_part(connection, interned, (id, service, profile.time), part, &stacks)?;
+        insert_part(connection, interned, (id, service, profile.time), part, &stacks, &mut changes)?;
     }
-    Ok(())
+    changes.write(connection)
 }
 
 fn insert_part(
@@ -66,8 +74,9 @@ fn insert_part(
     (profile, service, time): (i64, i64, i64),
     part: &Part,
     stacks: &[i64],
+    changes: &mut Changes,
 ) -> rusqlite::Result<()> {
-    let name = match &part.span_name {
+    let label = match &part.span_name {
         Some(name) => interned.string(connection, name)?,
         None => 0,
     };
@@ -81,35 +90,57 @@ fn insert_part(
         connection,
         "SELECT id FROM series WHERE kind = ?1 AND period = ?2 AND labels = ?3 AND service = ?4 AND span_name = ?5",
         "INSERT INTO series (kind, period, labels, service, span_name) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![kind, part.period, part.labels, service, name],
+        params![kind, part.period, part.labels, service, label],
     )?;
     connection
-        .prepare_cached("INSERT INTO parts (profile, series, time) VALUES (?1, ?2, ?3)")?
-        .execute(params![profile, series, time])?;
+        .prepare_cached("INSERT INTO parts (profile, series, time, value) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![profile, series, time, part.samples.iter().map(|sample| sample.value).sum::<i64>()])?;
     let id = connection.last_insert_rowid();
 
-    let mut insert_sample = connection
-        .prepare_cached("INSERT INTO samples (part, span, stack, value, count) VALUES (?1, ?2, ?3, ?4, ?5)")?;
-    let mut add_to_sum = connection.prepare_cached(
-        "INSERT INTO span_sums (part, span, value, count) VALUES (?1, ?2, ?3, ?4)
-         ON CONFLICT DO UPDATE SET value = value + excluded.value, count = count + excluded.count",
+    let mut find_name = connection.prepare_cached("SELECT name FROM spans WHERE span = ?1 LIMIT 1")?;
+    let mut insert = connection.prepare_cached(
+        "INSERT INTO span_sums (part, span, name, value, count, stacks) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?;
-    for sample in &part.samples {
-        let span = sample.span.map_or(0, SpanId::to_column);
-        insert_sample.execute(params![id, span, stacks[sample.stack], sample.value, sample.count])?;
-        add_to_sum.execute(params![id, span, sample.value, sample.count])?;
+    for (span, mut entries) in by_span(&part.samples, stacks) {
+        let name = match span {
+            None => label,
+            Some(span) => {
+                // Its trace knows its name best, its label is next.
+                let final_name = find_name.query_row(params![span.to_column()], |row| row.get(0)).optional()?;
+                final_name.unwrap_or(if label == 0 { UNNAMED_ID } else { label })
+            }
+        };
+        packed::merge(&mut entries);
+        let (value, count) = packed::sum(&entries);
+        let span = span.map_or(0, SpanId::to_column);
+        insert.execute(params![id, span, name, value, count, packed::pack(&entries)])?;
+        changes.add(series, time, name).append(&mut entries);
     }
     let mut name_span = connection.prepare_cached(
         "INSERT INTO sampled_spans (span, trace, service, name, time) VALUES (?1, ?2, ?3, ?4, ?5)
          ON CONFLICT DO UPDATE SET name = max(name, excluded.name), time = max(time, excluded.time)",
     )?;
     for (span, trace) in &part.traces {
-        name_span.execute(params![span.to_column(), trace.to_column(), service, name, time])?;
+        name_span.execute(params![span.to_column(), trace.to_column(), service, label, time])?;
     }
     Ok(())
 }
 
-fn insert_span(connection: &Connection, interned: &mut Interned, span: &Span) -> rusqlite::Result<()> {
+/// The samples of each span, with the stacks' numbers in the store.
+fn by_span(samples: &[Sample], stacks: &[i64]) -> BTreeMap<Option<SpanId>, Vec<Entry>> {
+    let mut spans: BTreeMap<_, Vec<Entry>> = BTreeMap::new();
+    for sample in samples {
+        spans.entry(sample.span).or_default().push((stacks[sample.stack], sample.value, sample.count));
+    }
+    spans
+}
+
+fn insert_span(
+    connection: &Connection,
+    interned: &mut Interned,
+    span: &Span,
+    changes: &mut Changes,
+) -> rusqlite::Result<()> {
     let service = interned.string(connection, &span.service)?;
     let name = interned.string(connection, &span.name)?;
     connection
@@ -131,5 +162,30 @@ fn insert_span(connection: &Connection, interned: &mut Interned, span: &Span) ->
             span.profiled,
             span.attributes,
         ])?;
+    rename(connection, span.span, name, changes)
+}
+
+/// Gives samples that came before their span's trace the name that the trace knows.
+fn rename(connection: &Connection, span: SpanId, name: i64, changes: &mut Changes) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached(
+        "SELECT s.name, parts.series, parts.time, s.stacks FROM span_sums s JOIN parts ON parts.id = s.part
+         WHERE s.span != 0 AND s.span = ?1 AND s.name != ?2",
+    )?;
+    let mut rows = statement.query(params![span.to_column(), name])?;
+    let mut any = false;
+    while let Some(row) = rows.next()? {
+        any = true;
+        let (before, series, time) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let mut entries = Vec::new();
+        packed::unpack(row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?, |entry| entries.push(entry))?;
+        let taken = entries.iter().map(|(stack, value, count)| (*stack, -value, -count));
+        changes.add(series, time, before).extend(taken);
+        changes.add(series, time, name).append(&mut entries);
+    }
+    if any {
+        connection
+            .prepare_cached("UPDATE span_sums SET name = ?2 WHERE span != 0 AND span = ?1")?
+            .execute(params![span.to_column(), name])?;
+    }
     Ok(())
 }

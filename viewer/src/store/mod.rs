@@ -1,15 +1,25 @@
 //! Where profiles and spans are kept: SQLite, in memory or in a file. The only place with SQL.
 //!
-//! One connection behind one lock: every statement here takes milliseconds, and what calls it runs on threads that
-//! may wait. Rows go in by [`insert`], come out by [`samples`] and [`spans`], and are forgotten by [`retention`].
+//! One connection writes. A file is read by connections of their own, each of which sees the last whole transaction, so
+//! neither waits for the other; a store in memory has the one connection, and every statement on it takes milliseconds.
+//! What calls this runs on threads that may wait. Rows go in by [`insert`], come out by [`samples`] and [`spans`], and
+//! are forgotten by [`retention`].
 
+mod chosen;
+mod filter;
 mod insert;
 mod intern;
+mod overview;
+mod packed;
+mod reading;
 mod retention;
 mod rows;
 mod samples;
 mod schema;
+mod series;
 mod spans;
+mod sums;
+mod trie;
 
 use std::fmt;
 use std::path::Path;
@@ -17,20 +27,36 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
 
+pub(crate) use overview::KindSeen;
 pub(crate) use retention::Forgotten;
 pub(crate) use rows::{Function, Kind, Part, Profile, Sample, Span, StackNode, Status};
 pub(crate) use samples::{NameSum, Owner, Stacks};
+pub(crate) use series::{SpanChoice, StoredSeries};
 pub(crate) use spans::{Sampling, StoredSpan, TraceSort};
+
+/// The journal beside a file is cut to this many bytes when it was written back.
+const LONGEST_JOURNAL: i64 = 4 << 20;
+/// Pages of a file that its writer keeps in memory; negative, as SQLite counts KiB so.
+const WRITER_CACHE_KIB: i64 = -32_768;
+/// The name of spans that samples name by id only and no trace was received of.
+const UNNAMED: &str = "(unnamed span)";
+/// Its number among the strings.
+const UNNAMED_ID: i64 = 1;
 
 /// The stored profiles and spans.
 pub(crate) struct Store {
     inner: Mutex<Inner>,
+    /// Connections that only read; none for a store in memory.
+    readers: Option<reading::Readers>,
+    trie: Mutex<trie::Trie>,
 }
 
 struct Inner {
     connection: Connection,
     interned: intern::Interned,
     forgotten: Forgotten,
+    /// Beyond it the oldest goes.
+    most_bytes: u64,
 }
 
 /// SQLite said no: a full disk, a broken file.
@@ -71,10 +97,18 @@ impl Store {
             // A killed process loses at most what the system had not written yet, and the file opens.
             connection.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
             connection.pragma_update(None, "synchronous", "normal").map_err(failed)?;
+            connection.pragma_update(None, "journal_size_limit", LONGEST_JOURNAL).map_err(failed)?;
+            connection.pragma_update(None, "cache_size", WRITER_CACHE_KIB).map_err(failed)?;
         }
+        connection.pragma_update(None, "temp_store", "memory").map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(64);
-        let inner = Inner { connection, interned: intern::Interned::default(), forgotten: Forgotten::default() };
-        Ok(Self { inner: Mutex::new(inner) })
+        let inner = Inner {
+            connection,
+            interned: intern::Interned::default(),
+            forgotten: Forgotten::default(),
+            most_bytes: u64::MAX,
+        };
+        Ok(Self { inner: Mutex::new(inner), readers: file.map(reading::Readers::new), trie: Mutex::default() })
     }
 
     // A panic elsewhere cannot leave a transaction half done: dropping it rolls it back.

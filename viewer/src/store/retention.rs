@@ -1,8 +1,10 @@
 //! Forgetting: by age, then by size, oldest first, counted.
 
-use rusqlite::{Connection, params};
+use std::collections::HashSet;
 
-use super::{Inner, Store, StoreError};
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::{Inner, Store, StoreError, UNNAMED_ID, packed, sums};
 
 /// Each step towards the ceiling drops one part in this many of what is stored.
 const STEP: i64 = 10;
@@ -21,26 +23,14 @@ pub(crate) struct Forgotten {
 }
 
 impl Store {
-    /// Forgets what is older than `oldest`, then the oldest beyond `most_bytes`.
+    /// Forgets what is older than `oldest`, then the oldest beyond `most_bytes`, from now on at once.
     pub(crate) fn retain(&self, oldest: i64, most_bytes: u64) -> Result<(), StoreError> {
         let mut inner = self.lock();
-        let (profiles, spans) = forget(&mut inner, oldest)?;
+        inner.most_bytes = most_bytes;
+        let (profiles, spans) = forget(&mut inner, sums::round_down(oldest))?;
         inner.forgotten.profiles_by_age += profiles;
         inner.forgotten.spans_by_age += spans;
-        let mut any = profiles + spans > 0;
-        while bytes(&inner.connection)? > most_bytes {
-            let (profiles, spans) = forget_a_step(&mut inner)?;
-            if profiles + spans == 0 {
-                break;
-            }
-            inner.forgotten.profiles_by_size += profiles;
-            inner.forgotten.spans_by_size += spans;
-            any = true;
-        }
-        if any {
-            inner.interned.clear();
-        }
-        Ok(())
+        inner.make_room()
     }
 
     /// What was forgotten since the start.
@@ -50,7 +40,22 @@ impl Store {
 
     /// How much the stored rows take.
     pub(crate) fn bytes(&self) -> Result<u64, StoreError> {
-        Ok(bytes(&self.lock().connection)?)
+        self.read(bytes)
+    }
+}
+
+impl Inner {
+    /// Forgets the oldest until the rest has room.
+    pub(super) fn make_room(&mut self) -> Result<(), StoreError> {
+        while bytes(&self.connection)? > self.most_bytes {
+            let (profiles, spans) = forget_a_step(self)?;
+            if profiles + spans == 0 {
+                break;
+            }
+            self.forgotten.profiles_by_size += profiles;
+            self.forgotten.spans_by_size += spans;
+        }
+        Ok(())
     }
 }
 
@@ -58,54 +63,76 @@ impl Store {
 fn forget_a_step(inner: &mut Inner) -> rusqlite::Result<(usize, usize)> {
     let cut = |table: &str, time: &str| {
         let sql = format!(
-            "SELECT {time} + 1 FROM {table} ORDER BY {time} LIMIT 1 OFFSET (SELECT count(*) / {STEP} FROM {table})"
+            "SELECT {time} FROM {table} ORDER BY {time} LIMIT 1 OFFSET (SELECT count(*) / {STEP} FROM {table})"
         );
-        match inner.connection.query_row(&sql, [], |row| row.get::<_, i64>(0)) {
-            Err(rusqlite::Error::QueryReturnedNoRows) => Ok(i64::MAX),
-            found => found,
-        }
+        inner.connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).optional()
     };
-    let oldest = cut("profiles", "time")?.min(cut("spans", "start + duration")?);
-    if oldest == i64::MAX { Ok((0, 0)) } else { forget(inner, oldest) }
+    let cuts = [cut("profiles", "time")?, cut("spans", "start + duration")?];
+    match cuts.into_iter().flatten().min() {
+        // The sum after the one that it is in, so that at least one profile or span goes.
+        Some(oldest) => forget(inner, sums::next(oldest)),
+        None => Ok((0, 0)),
+    }
 }
 
-/// Drops what is older than `oldest`, and names that nothing refers to any more.
+/// Drops what is older than `oldest`, the first moment of a sum, and names that nothing refers to any more.
 fn forget(inner: &mut Inner, oldest: i64) -> rusqlite::Result<(usize, usize)> {
     let transaction = inner.connection.transaction()?;
     let spans = transaction.execute("DELETE FROM spans WHERE start + duration < ?1", params![oldest])?;
     let profiles = transaction.execute("DELETE FROM profiles WHERE time < ?1", params![oldest])?;
     if profiles > 0 {
-        for table in ["samples", "span_sums"] {
-            let parts = "SELECT parts.id FROM parts WHERE profile NOT IN (SELECT id FROM profiles)";
-            transaction.execute(&format!("DELETE FROM {table} WHERE part IN ({parts})"), [])?;
-        }
-        transaction.execute("DELETE FROM parts WHERE profile NOT IN (SELECT id FROM profiles)", [])?;
+        transaction
+            .execute("DELETE FROM span_sums WHERE part IN (SELECT id FROM parts WHERE time < ?1)", params![oldest])?;
+        transaction.execute("DELETE FROM parts WHERE time < ?1", params![oldest])?;
+        transaction.execute("DELETE FROM stack_sums WHERE bucket < ?1", params![sums::bucket(oldest)])?;
         transaction.execute("DELETE FROM sampled_spans WHERE time < ?1", params![oldest])?;
         transaction.execute("DELETE FROM series WHERE id NOT IN (SELECT series FROM parts)", [])?;
-        // What is left of the trie is what a sample's stack goes through.
-        transaction.execute(
-            "DELETE FROM stacks WHERE id NOT IN (
-                 WITH RECURSIVE used (id) AS (
-                     SELECT DISTINCT stack FROM samples
-                     UNION SELECT parent FROM used JOIN stacks USING (id) WHERE parent != 0)
-                 SELECT id FROM used)",
-            [],
-        )?;
+        forget_stacks(&transaction)?;
         transaction.execute("DELETE FROM functions WHERE id NOT IN (SELECT function FROM stacks)", [])?;
     }
     if profiles + spans > 0 {
         transaction.execute(
-            "DELETE FROM strings WHERE id NOT IN (
+            "DELETE FROM strings WHERE id != ?1 AND id NOT IN (
                  SELECT name FROM functions UNION SELECT file FROM functions
                  UNION SELECT service FROM series UNION SELECT span_name FROM series
-                 UNION SELECT service FROM profiles
+                 UNION SELECT service FROM profiles UNION SELECT name FROM stack_sums
                  UNION SELECT service FROM sampled_spans UNION SELECT name FROM sampled_spans
                  UNION SELECT service FROM spans UNION SELECT name FROM spans)",
-            [],
+            params![UNNAMED_ID],
         )?;
     }
     transaction.commit()?;
+    if profiles + spans > 0 {
+        inner.interned.clear();
+    }
     Ok((profiles, spans))
+}
+
+/// Drops what no sample's stack goes through.
+fn forget_stacks(connection: &Connection) -> rusqlite::Result<()> {
+    let mut used = HashSet::new();
+    let mut statement = connection.prepare_cached("SELECT stacks FROM stack_sums")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let stacks = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
+        packed::unpack(stacks, |(stack, ..)| {
+            used.insert(stack);
+        })?;
+    }
+    let mut unused = Vec::new();
+    // What was called comes before its caller.
+    let mut statement = connection.prepare_cached("SELECT id, parent FROM stacks ORDER BY id DESC")?;
+    let mut rows = statement.query([])?;
+    while let Some(row) = rows.next()? {
+        let (id, parent): (i64, i64) = (row.get(0)?, row.get(1)?);
+        if used.contains(&id) {
+            used.insert(parent);
+        } else {
+            unused.push(id);
+        }
+    }
+    let mut delete = connection.prepare_cached("DELETE FROM stacks WHERE id = ?1")?;
+    unused.into_iter().try_for_each(|id| delete.execute(params![id]).map(drop))
 }
 
 fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
@@ -118,6 +145,7 @@ fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
 mod tests {
     use super::super::rows::{Function, Kind, Part, Profile, Sample, StackNode};
     use super::*;
+    use crate::clock::SECOND;
     use crate::ids::SpanId;
     use crate::selection::Selection;
 
@@ -160,21 +188,21 @@ mod tests {
     #[test]
     fn the_old_goes_with_all_that_only_it_used() {
         let store = Store::open(None).unwrap();
-        store.insert_profile(&profile(100, "old")).unwrap();
-        store.insert_profile(&profile(200, "new")).unwrap();
+        store.insert_profile(&profile(100 * SECOND, "old")).unwrap();
+        store.insert_profile(&profile(200 * SECOND, "new")).unwrap();
         assert_eq!(functions(&store), ["new", "old"]);
-        store.retain(150, u64::MAX).unwrap();
+        store.retain(150 * SECOND, u64::MAX).unwrap();
         assert_eq!(functions(&store), ["new"]);
         assert_eq!(store.forgotten(), Forgotten { profiles_by_age: 1, ..Forgotten::default() });
         let inner = store.lock();
         for (table, left) in [
-            ("strings", 4),
+            ("strings", 5),
             ("functions", 1),
             ("stacks", 1),
             ("series", 1),
             ("parts", 1),
-            ("samples", 1),
             ("span_sums", 1),
+            ("stack_sums", 1),
         ] {
             let rows: i64 =
                 inner.connection.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap();
@@ -182,7 +210,7 @@ mod tests {
         }
         drop(inner);
         // What was interned before is interned anew.
-        store.insert_profile(&profile(300, "old")).unwrap();
+        store.insert_profile(&profile(300 * SECOND, "old")).unwrap();
         assert_eq!(functions(&store), ["new", "old"]);
     }
 
@@ -190,13 +218,18 @@ mod tests {
     fn the_oldest_goes_when_there_is_no_room() {
         let store = Store::open(None).unwrap();
         for n in 0..2_000 {
-            store.insert_profile(&profile(n, &format!("function number {n}"))).unwrap();
+            store.insert_profile(&profile(n * SECOND, &format!("function number {n}"))).unwrap();
         }
         let half = store.bytes().unwrap() / 2;
         store.retain(0, half).unwrap();
         assert!(store.bytes().unwrap() <= half);
+        // And from then on with what comes in.
+        for n in 2_000..3_000 {
+            store.insert_profile(&profile(n * SECOND, &format!("function number {n}"))).unwrap();
+            assert!(store.bytes().unwrap() <= half);
+        }
         let left = functions(&store);
-        assert!(left.contains(&"function number 1999".into()) && !left.contains(&"function number 0".into()));
-        assert_eq!(store.forgotten().profiles_by_size, 2_000 - left.len());
+        assert!(left.contains(&"function number 2999".into()) && !left.contains(&"function number 0".into()));
+        assert_eq!(store.forgotten().profiles_by_size, 3_000 - left.len());
     }
 }

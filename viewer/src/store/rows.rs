@@ -18,7 +18,7 @@ pub(crate) struct Profile {
 }
 
 /// A function in a file.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub(crate) struct Function {
     /// Name for people.
     pub(crate) name: String,

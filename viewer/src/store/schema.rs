@@ -2,17 +2,21 @@
 
 use rusqlite::Connection;
 
+use super::{UNNAMED, UNNAMED_ID};
+
 /// Raised with every change of the tables, so that a file of another version is refused and not misread.
-const VERSION: i64 = 1;
+const VERSION: i64 = 2;
 /// "spnp": what tells our files from other SQLite files.
 const APPLICATION: i64 = 0x7370_6e70;
 
 const TABLES: &str = "
-    CREATE TABLE strings (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
-    CREATE TABLE functions (id INTEGER PRIMARY KEY, name INTEGER NOT NULL, file INTEGER NOT NULL, UNIQUE (name, file));
-    -- A trie: a stack is its caller's stack plus one line of a function. Parent 0 is the empty stack.
+    CREATE TABLE strings (id INTEGER PRIMARY KEY AUTOINCREMENT, text TEXT NOT NULL UNIQUE);
+    CREATE TABLE functions (
+        id INTEGER PRIMARY KEY AUTOINCREMENT, name INTEGER NOT NULL, file INTEGER NOT NULL, UNIQUE (name, file));
+    -- A trie: a stack is its caller's stack plus one line of a function. Parent 0 is the empty stack. A number is never
+    -- used again, so whoever remembers what it meant is right; callers have lower numbers than what they call.
     CREATE TABLE stacks (
-        id INTEGER PRIMARY KEY, parent INTEGER NOT NULL, function INTEGER NOT NULL, line INTEGER NOT NULL,
+        id INTEGER PRIMARY KEY AUTOINCREMENT, parent INTEGER NOT NULL, function INTEGER NOT NULL, line INTEGER NOT NULL,
         UNIQUE (parent, function, line));
     -- What was measured. text = name:sample type:unit:period type:period unit; main = what the bare name means.
     CREATE TABLE kinds (
@@ -27,19 +31,22 @@ const TABLES: &str = "
         id INTEGER PRIMARY KEY, service INTEGER NOT NULL, time INTEGER NOT NULL, received INTEGER NOT NULL);
     CREATE INDEX profiles_by_time ON profiles (time);
     CREATE TABLE parts (
-        id INTEGER PRIMARY KEY, profile INTEGER NOT NULL, series INTEGER NOT NULL, time INTEGER NOT NULL);
+        id INTEGER PRIMARY KEY, profile INTEGER NOT NULL, series INTEGER NOT NULL, time INTEGER NOT NULL,
+        value INTEGER NOT NULL);
     CREATE INDEX parts_by_series ON parts (series, time);
     CREATE INDEX parts_by_profile ON parts (profile);
-    -- span 0 = outside of spans. count = periods, which is what a sampling error is made from.
-    CREATE TABLE samples (
-        part INTEGER NOT NULL, span INTEGER NOT NULL, stack INTEGER NOT NULL, value INTEGER NOT NULL, count INTEGER NOT NULL,
-        PRIMARY KEY (part, span, stack)) WITHOUT ROWID;
-    CREATE INDEX samples_by_span ON samples (span) WHERE span != 0;
-    -- Sums of samples over their stacks, so that tables of spans need not read them.
+    CREATE INDEX parts_by_time ON parts (time);
+    -- The samples of a part, by span: 0 = outside of spans. name = the span's final name, 0 = outside, 1 = not known.
+    -- count = periods, which is what a sampling error is made from. stacks says what value and count are made of.
     CREATE TABLE span_sums (
-        part INTEGER NOT NULL, span INTEGER NOT NULL, value INTEGER NOT NULL, count INTEGER NOT NULL,
-        PRIMARY KEY (part, span)) WITHOUT ROWID;
+        part INTEGER NOT NULL, span INTEGER NOT NULL, name INTEGER NOT NULL, value INTEGER NOT NULL, count INTEGER NOT NULL,
+        stacks BLOB NOT NULL, PRIMARY KEY (part, span)) WITHOUT ROWID;
     CREATE INDEX span_sums_by_span ON span_sums (span) WHERE span != 0;
+    -- The same summed over all spans of a name, by ten seconds.
+    CREATE TABLE stack_sums (
+        series INTEGER NOT NULL, bucket INTEGER NOT NULL, name INTEGER NOT NULL, value INTEGER NOT NULL, count INTEGER NOT NULL,
+        stacks BLOB NOT NULL, PRIMARY KEY (series, bucket, name)) WITHOUT ROWID;
+    CREATE INDEX stack_sums_by_time ON stack_sums (bucket);
     -- Spans that samples name with their trace: all that is known of a span that no trace was received of.
     CREATE TABLE sampled_spans (
         span INTEGER PRIMARY KEY, trace BLOB NOT NULL, service INTEGER NOT NULL, name INTEGER NOT NULL, time INTEGER NOT NULL);
@@ -51,8 +58,8 @@ const TABLES: &str = "
         trace BLOB NOT NULL, span INTEGER NOT NULL, parent INTEGER NOT NULL, service INTEGER NOT NULL, name INTEGER NOT NULL,
         start INTEGER NOT NULL, duration INTEGER NOT NULL, status INTEGER NOT NULL, root INTEGER, profiled INTEGER NOT NULL,
         attributes TEXT NOT NULL, PRIMARY KEY (trace, span)) WITHOUT ROWID;
-    CREATE INDEX spans_by_span ON spans (span, name); -- the name with it, as each sample asks for it
-    CREATE INDEX spans_by_name ON spans (service, name, start);
+    CREATE INDEX spans_by_span ON spans (span, name); -- the name with it, as samples ask for it
+    CREATE INDEX spans_by_service ON spans (service, start, name, duration, status, root); -- all that a table of names needs
     CREATE INDEX spans_by_time ON spans (start + duration);
 ";
 
@@ -64,7 +71,8 @@ pub(super) fn prepare(connection: &Connection) -> Result<(), String> {
         connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
     if tables == 0 {
         let marks = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};");
-        return connection.execute_batch(&format!("BEGIN; {TABLES} {marks} COMMIT;")).map_err(failed);
+        let unnamed = format!("INSERT INTO strings (id, text) VALUES ({UNNAMED_ID}, '{UNNAMED}');");
+        return connection.execute_batch(&format!("BEGIN; {TABLES} {unnamed} {marks} COMMIT;")).map_err(failed);
     }
     if pragma("application_id")? != APPLICATION {
         return Err("it is an SQLite file, but not one of spanprof".into());

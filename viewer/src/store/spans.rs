@@ -1,22 +1,27 @@
 //! Spans out: their wall times by name, the traces of a name, one trace.
 
+use std::collections::HashMap;
+
 use rusqlite::types::Value;
-use rusqlite::{Row, params, params_from_iter};
+use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::rows::{Span, Status};
+use super::samples::text;
 use super::{Store, StoreError};
 use crate::ids::{SpanId, TraceId};
-use crate::selection::{CPU, Window};
+use crate::selection::{CPU, Selection};
 
 /// Whether a service labels all its spans is judged by this many of its newest child spans.
 const JUDGED: i64 = 2_000;
+/// And they are looked for among this many of its newest spans.
+const LOOKED_AT: i64 = 10_000;
 
 /// A child span: its sender says so, or its parent is a span of the same service.
 const IS_CHILD: &str = "coalesce(s.root = 0, s.parent != 0 AND EXISTS (
     SELECT 1 FROM spans p WHERE p.trace = s.trace AND p.span = s.parent AND p.service = s.service))";
 
 /// The wall times of the spans of a name.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct NameWalls {
     /// The name.
     pub(crate) name: String,
@@ -24,8 +29,10 @@ pub(crate) struct NameWalls {
     pub(crate) walls: Vec<i64>,
     /// How many ended with an error.
     pub(crate) errors: i64,
-    /// How many entered the service from outside.
-    pub(crate) roots: i64,
+    /// Whether any of them entered the service from outside.
+    pub(crate) entries: bool,
+    /// Whether of some of them the sender did not say.
+    unsaid: bool,
 }
 
 /// Which of a service's spans its samples are labelled with.
@@ -71,59 +78,63 @@ pub(crate) struct TraceSum {
 
 impl Store {
     /// The wall times of a service's spans, by name.
-    pub(crate) fn walls_by_name(&self, service: &str, window: Window) -> Result<Vec<NameWalls>, StoreError> {
-        let inner = self.lock();
-        let (from, to) = window.bounds();
-        let mut statement = inner.connection.prepare_cached(&format!(
-            "SELECT strings.text, s.duration, s.status = {}, NOT {IS_CHILD}
-             FROM spans s JOIN strings ON strings.id = s.name
-             WHERE s.service = (SELECT id FROM strings WHERE text = ?1) AND s.start + s.duration >= ?2 AND s.start <= ?3
-             ORDER BY s.name, s.duration",
-            Status::Error.to_column()
-        ))?;
-        let mut rows = statement.query(params![service, from, to])?;
-        let mut found: Vec<NameWalls> = Vec::new();
-        while let Some(row) = rows.next()? {
-            let name = row.get_ref(0)?.as_str().map_err(rusqlite::Error::from)?;
-            if found.last().is_none_or(|last| last.name != name) {
-                found.push(NameWalls { name: name.into(), walls: Vec::new(), errors: 0, roots: 0 });
+    pub(crate) fn walls_by_name(&self, selection: &Selection) -> Result<Vec<NameWalls>, StoreError> {
+        self.read(|connection| {
+            let chosen = super::chosen::spans_in_time(selection, "s");
+            let sql = format!("SELECT s.name, s.duration, s.status, s.root FROM spans s WHERE {}", chosen.sql);
+            let mut statement = connection.prepare_cached(&sql)?;
+            let mut rows = statement.query(params_from_iter(chosen.values))?;
+            let mut names: HashMap<i64, NameWalls> = HashMap::new();
+            while let Some(row) = rows.next()? {
+                let walls = names.entry(row.get(0)?).or_default();
+                walls.walls.push(row.get(1)?);
+                walls.errors += i64::from(row.get::<_, i64>(2)? == Status::Error.to_column());
+                match row.get::<_, Option<bool>>(3)? {
+                    Some(root) => walls.entries |= root,
+                    None => walls.unsaid = true,
+                }
             }
-            if let Some(last) = found.last_mut() {
-                last.walls.push(row.get(1)?);
-                last.errors += row.get::<_, i64>(2)?;
-                last.roots += row.get::<_, i64>(3)?;
+            let mut found = Vec::with_capacity(names.len());
+            for (name, mut walls) in names {
+                walls.walls.sort_unstable();
+                if walls.unsaid && !walls.entries {
+                    walls.entries = is_entry(connection, selection.service.as_deref(), name)?;
+                }
+                walls.name = text(connection, name)?;
+                found.push(walls);
             }
-        }
-        Ok(found)
+            found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+            Ok(found)
+        })
     }
 
     /// Which spans of the service its samples are labelled with.
     pub(crate) fn sampling(&self, service: &str) -> Result<Sampling, StoreError> {
-        let inner = self.lock();
-        let in_spans: bool = inner
-            .connection
-            .prepare_cached(&format!(
-                "SELECT EXISTS (
-                     SELECT 1 FROM series JOIN kinds ON kinds.id = series.kind
-                     JOIN parts ON parts.series = series.id JOIN span_sums ON span_sums.part = parts.id
-                     WHERE series.service = (SELECT id FROM strings WHERE text = ?1) AND kinds.name = '{CPU}'
-                       AND span_sums.span != 0)"
-            ))?
-            .query_row(params![service], |row| row.get(0))?;
-        if !in_spans {
-            return Ok(Sampling::None);
-        }
-        let (children, labelled): (i64, i64) = inner
-            .connection
-            .prepare_cached(&format!(
-                "SELECT count(*), coalesce(sum(profiled OR EXISTS (
-                     SELECT 1 FROM span_sums WHERE span_sums.span != 0 AND span_sums.span = child.span)), 0)
-                 FROM (SELECT s.span, s.profiled FROM spans s
-                     WHERE s.service = (SELECT id FROM strings WHERE text = ?1) AND {IS_CHILD}
-                     ORDER BY s.start DESC LIMIT {JUDGED}) AS child"
-            ))?
-            .query_row(params![service], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        Ok(if children > 0 && labelled == 0 { Sampling::Root } else { Sampling::Span })
+        self.read(|connection| {
+            let in_spans: bool = connection
+                .prepare_cached(&format!(
+                    "SELECT EXISTS (
+                         SELECT 1 FROM kinds CROSS JOIN series ON series.kind = kinds.id
+                         CROSS JOIN parts ON parts.series = series.id CROSS JOIN span_sums ON span_sums.part = parts.id
+                         WHERE kinds.name = '{CPU}' AND series.service = (SELECT id FROM strings WHERE text = ?1)
+                           AND span_sums.span != 0)"
+                ))?
+                .query_row(params![service], |row| row.get(0))?;
+            if !in_spans {
+                return Ok(Sampling::None);
+            }
+            let (children, labelled): (i64, i64) = connection
+                .prepare_cached(&format!(
+                    "SELECT count(*), coalesce(sum(profiled OR EXISTS (
+                         SELECT 1 FROM span_sums WHERE span_sums.span != 0 AND span_sums.span = child.span)), 0)
+                     FROM (SELECT s.span, s.profiled FROM (
+                             SELECT trace, span, root, parent, service, profiled FROM spans
+                             WHERE service = (SELECT id FROM strings WHERE text = ?1) ORDER BY start DESC LIMIT {LOOKED_AT}) AS s
+                         WHERE {IS_CHILD} LIMIT {JUDGED}) AS child"
+                ))?
+                .query_row(params![service], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            Ok(if children > 0 && labelled == 0 { Sampling::Root } else { Sampling::Span })
+        })
     }
 
     /// The spans of a trace, by start; those that only samples name come last.
@@ -137,8 +148,8 @@ impl Store {
     }
 
     fn spans_where(&self, condition: &str, value: &Value) -> Result<Vec<StoredSpan>, StoreError> {
-        let inner = self.lock();
-        let mut statement = inner.connection.prepare_cached(&format!(
+        self.read(|connection| {
+        let mut statement = connection.prepare_cached(&format!(
             "SELECT * FROM (
                  SELECT s.trace, s.span, s.parent, services.text, names.text, s.start, s.duration, s.status, s.root, s.profiled,
                         s.attributes, {IS_CHILD}, 1 AS traced
@@ -149,22 +160,33 @@ impl Store {
              FROM sampled_spans s JOIN strings AS services ON services.id = s.service LEFT JOIN strings AS names ON names.id = s.name
              WHERE {condition} AND NOT EXISTS (SELECT 1 FROM spans WHERE spans.span = s.span)"
         ))?;
-        let rows = statement.query_map(params_from_iter([value, value]), stored_span)?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        statement.query_map(params_from_iter([value, value]), stored_span)?.collect()
+        })
     }
 
-    /// Up to `most` traces with a span of the name (of any name, if none is said).
+    /// Up to `most` traces with a span of the selection.
     pub(crate) fn traces(
         &self,
-        service: &str,
-        name: Option<&str>,
-        window: Window,
+        selection: &Selection,
         sort: TraceSort,
         most: i64,
     ) -> Result<Vec<TraceSum>, StoreError> {
-        let inner = self.lock();
-        let (from, to) = window.bounds();
-        let named = if name.is_some() { "= (SELECT id FROM strings WHERE text = ?2)" } else { "IS NOT ?2" };
+        let chosen = super::chosen::spans_in_time(selection, "s");
+        let mut values = chosen.values;
+        // Of spans that only samples name, no more is known than this.
+        let mut sampled = String::new();
+        if !selection.reads_spans() && selection.name_part.is_none() {
+            let (from, to) = selection.window.bounds();
+            let named = if selection.name.is_some() { "= (SELECT id FROM strings WHERE text = ?)" } else { "IS NOT ?" };
+            sampled = format!(
+                "UNION ALL
+                 SELECT DISTINCT trace, NULL FROM sampled_spans
+                 WHERE service = (SELECT id FROM strings WHERE text = ?) AND name {named} AND time BETWEEN ? AND ?
+                   AND NOT EXISTS (SELECT 1 FROM spans WHERE spans.trace = sampled_spans.trace)"
+            );
+            values.extend([selection.service.clone().into(), selection.name.clone().into(), from.into(), to.into()]);
+        }
+        values.push(most.into());
         let by = match sort {
             TraceSort::Wall => "wall DESC, trace",
             TraceSort::Cpu => "cpu DESC, wall DESC, trace",
@@ -178,22 +200,28 @@ impl Store {
                   WHERE t.trace = chosen.trace)"
             ),
         };
-        let mut statement = inner.connection.prepare_cached(&format!(
-            "SELECT trace, wall, {cpu} AS cpu FROM (
-                 SELECT trace, max(duration) AS wall FROM spans
-                 WHERE service = (SELECT id FROM strings WHERE text = ?1) AND name {named} AND start + duration >= ?3 AND start <= ?4
-                 GROUP BY trace
-                 UNION ALL
-                 SELECT DISTINCT trace, NULL FROM sampled_spans
-                 WHERE service = (SELECT id FROM strings WHERE text = ?1) AND name {named} AND time BETWEEN ?3 AND ?4
-                   AND NOT EXISTS (SELECT 1 FROM spans WHERE spans.trace = sampled_spans.trace)) AS chosen
-             ORDER BY {by} LIMIT ?5"
-        ))?;
-        let rows = statement.query_map(params![service, name, from, to, most], |row| {
-            Ok(TraceSum { trace: trace_id(row, 0)?, span_wall: row.get(1)? })
-        })?;
-        Ok(rows.collect::<rusqlite::Result<_>>()?)
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(&format!(
+                "SELECT trace, wall, {cpu} AS cpu FROM (
+                 SELECT s.trace, max(s.duration) AS wall FROM spans s WHERE {} GROUP BY s.trace
+                 {sampled}) AS chosen
+             ORDER BY {by} LIMIT ?",
+                chosen.sql
+            ))?;
+            let rows = statement.query_map(params_from_iter(values), |row| {
+                Ok(TraceSum { trace: trace_id(row, 0)?, span_wall: row.get(1)? })
+            })?;
+            rows.collect()
+        })
     }
+}
+
+/// Whether a span of the name, whose senders do not say, entered the service from outside.
+fn is_entry(connection: &Connection, service: Option<&str>, name: i64) -> rusqlite::Result<bool> {
+    let sql = format!(
+        "SELECT EXISTS (SELECT 1 FROM spans s WHERE s.service = (SELECT id FROM strings WHERE text = ?1) AND s.name = ?2 AND NOT {IS_CHILD})"
+    );
+    connection.prepare_cached(&sql)?.query_row(params![service, name], |row| row.get(0))
 }
 
 fn trace_id(row: &Row<'_>, column: usize) -> rusqlite::Result<TraceId> {

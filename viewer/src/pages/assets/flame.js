@@ -1,5 +1,5 @@
-// The flame graph: one element a function, drawn from /api/flame. What is zoomed into and searched for stands after
-// the # of the address, so it can be shared and Back undoes it.
+// The flame graph: one element a function, drawn from /api/flame, or from /api/diff for two selections. What is zoomed
+// into and searched for stands after the # of the address, so it can be shared and Back undoes it.
 "use strict";
 (() => {
   const graph = document.getElementById("graph");
@@ -8,14 +8,15 @@
   const search = document.getElementById("search");
   const matches = document.getElementById("matches");
   const flip = document.getElementById("flip");
-  const samples = Number(graph.dataset.samples);
+  const hovered = document.getElementById("hovered");
   const unit = graph.dataset.unit;
   const ROW = 20; // pixels, frame and gap
   const NARROWEST = 2; // pixels; what is narrower is not drawn
+  let sides = []; // total value and number of samples of the selection, or of both
   let root = null; // the whole tree
   let zoomed = null; // the frame that fills the width
   let focused = null; // the frame that the Tab key comes to
-  let hottest = 1; // the largest own value of all frames
+  let hottest = 1; // the largest own value of all frames, or the largest change
 
   // Numbers, written as the pages write them.
   const three = (value) => (value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : value.toFixed(0));
@@ -30,34 +31,74 @@
     const value = share * 100;
     return (value === 0 || value >= 9.95 ? value.toFixed(0) : value.toFixed(1)) + " %";
   };
-  const plusMinus = (share) => {
-    const error = samples > 0 ? Math.sqrt((share * (1 - share)) / samples) * 100 : 0;
-    return "± " + (error >= 9.95 ? error.toFixed(0) : error.toFixed(1));
+  const share = (value, side) => (sides[side].total > 0 ? value / sides[side].total : 0);
+  const errorOf = (part, samples) => (samples > 0 ? Math.sqrt(Math.max(0, part * (1 - part)) / samples) : 0);
+  const plusMinus = (error) => "± " + (error >= 0.0995 ? (error * 100).toFixed(0) : (error * 100).toFixed(1));
+  const points = (change) => {
+    const size = Math.abs(change) * 100;
+    return size < 0.05 ? "0" : (change < 0 ? "−" : "+") + (size < 9.95 ? size.toFixed(1) : size.toFixed(0));
   };
-  const shareOf = (value) => (root.total > 0 ? value / root.total : 0);
+  const shareOf = (weight) => (root.weight > 0 ? weight / root.weight : 0);
 
-  // Gives every frame its parent, its place among its siblings and its depth.
-  const link = (top) => {
-    const todo = [top];
-    top.depth = 0;
-    while (todo.length > 0) {
-      const frame = todo.pop();
-      hottest = Math.max(hottest, frame.self);
-      frame.children.forEach((child, index) => {
-        child.parent = frame;
-        child.index = index;
-        child.depth = frame.depth + 1;
-        todo.push(child);
-      });
+  // As the server compares: a share of 0 or 1 is as uncertain as one sample more or less would make it.
+  const compare = (values) => {
+    const spread = [0, 1].map((side) => {
+      const samples = sides[side].samples;
+      const least = samples > 0 ? 1 / (samples + 1) : 1;
+      return errorOf(Math.max(Math.min(least, 0.5), Math.min(Math.max(1 - least, 0.5), share(values[side], side))), samples);
+    });
+    const change = share(values[1], 1) - share(values[0], 0);
+    const error = Math.hypot(...spread);
+    return { change, error, sure: sides.every((side) => side.samples > 0) && Math.abs(change) > 2 * error };
+  };
+
+  const isSure = (frame) => frame.compared !== undefined && frame.compared.sure;
+
+  // Rows become frames with a weight (what their width stands for), their callers and what they called.
+  const read = (answer) => {
+    const isDiff = "a" in answer;
+    sides = isDiff ? [answer.a, answer.b] : [answer];
+    const frames = answer.frames.map(([parent, number, line, ...values]) => {
+      const { name, file } = answer.functions[number];
+      const totals = values.filter((_, at) => at % 2 === 0);
+      const owns = values.filter((_, at) => at % 2 === 1);
+      const frame = { name, file, line, totals, owns, weight: totals[0], children: [], depth: 0, index: 0 };
+      if (isDiff) {
+        frame.weight = (share(totals[0], 0) + share(totals[1], 1)) / 2;
+        frame.compared = compare(totals);
+      }
+      frame.above = parent;
+      return frame;
+    });
+    for (const frame of frames.slice(1)) {
+      frame.parent = frames[frame.above];
+      frame.index = frame.parent.children.length;
+      frame.depth = frame.parent.depth + 1;
+      frame.parent.children.push(frame);
+      hottest = isDiff ? hottest : Math.max(hottest, frame.owns[0]);
     }
+    if (isDiff) hottest = frames.reduce((most, frame) => Math.max(most, isSure(frame) ? Math.abs(frame.compared.change) : 0), 0.01);
+    return frames[0];
   };
 
+  const heat = (frame) => {
+    if (!frame.compared) return Math.round(70 * Math.sqrt(frame.owns[0] / hottest));
+    return isSure(frame) ? Math.round(15 + (65 * Math.abs(frame.compared.change)) / hottest) : 0;
+  };
+
+  const sentence = (what, values, side) => {
+    const part = share(values[side], side);
+    return what + amount(values[side]) + ", " + percent(part) + " " + plusMinus(errorOf(part, sides[side].samples));
+  };
   const title = (frame) => {
-    const share = shareOf(frame.total);
     const lines = [frame.name];
     if (frame.file) lines.push(frame.line > 0 ? frame.file + ":" + frame.line : frame.file);
-    lines.push("total " + amount(frame.total) + ", " + percent(share) + " " + plusMinus(share));
-    lines.push("own " + amount(frame.self) + ", " + percent(shareOf(frame.self)) + " " + plusMinus(shareOf(frame.self)));
+    if (frame.compared) {
+      lines.push(sentence("a ", frame.totals, 0), sentence("b ", frame.totals, 1));
+      lines.push("change " + points(frame.compared.change) + " " + plusMinus(frame.compared.error) + (isSure(frame) ? "" : ", which may be chance"));
+    } else {
+      lines.push(sentence("total ", frame.totals, 0), sentence("own ", frame.owns, 0));
+    }
     return lines.join("\n");
   };
 
@@ -85,12 +126,13 @@
       element.title = title(frame);
       element.dataset.function = frame.name;
       element.dataset.file = frame.file;
-      element.dataset.total = String(frame.total);
-      element.dataset.self = String(frame.self);
-      element.dataset.share = String(shareOf(frame.total));
+      element.dataset.total = frame.totals.join(" ");
+      element.dataset.self = frame.owns.join(" ");
+      element.dataset.share = String(shareOf(frame.weight));
+      if (frame.compared) element.classList.add(!isSure(frame) ? "unsure" : frame.compared.change > 0 ? "more" : "less");
       element.style.left = left * 100 + "%";
       element.style.width = share * 100 + "%";
-      element.style.setProperty("--heat", String(Math.round(70 * Math.sqrt(frame.self / hottest))));
+      element.style.setProperty("--heat", String(heat(frame)));
       element.frame = frame;
       frame.element = element;
       drawn.push(frame);
@@ -102,7 +144,7 @@
       add(frame, left, share);
       let at = left;
       for (const child of frame.children) {
-        const part = frame.total > 0 ? (share * child.total) / frame.total : 0;
+        const part = frame.weight > 0 ? (share * child.weight) / frame.weight : 0;
         if (part * width >= NARROWEST) todo.push([child, at, part]);
         at += part;
       }
@@ -141,16 +183,20 @@
       row.classList.toggle("chosen", query !== "" && name.includes(query));
     }
     if (query === "") return matches.replaceChildren();
-    let total = 0;
+    const totals = sides.map(() => 0);
     const todo = [root];
     while (todo.length > 0) {
       const frame = todo.pop();
-      if (isMatch(frame, query)) total += frame.total;
+      if (isMatch(frame, query)) frame.totals.forEach((value, side) => (totals[side] += value));
       else todo.push(...frame.children);
     }
-    const share = document.createElement("b");
-    share.textContent = percent(shareOf(total)) + " " + plusMinus(shareOf(total));
-    matches.replaceChildren(share, " matches");
+    const parts = totals.map((total, side) => {
+      const part = share(total, side);
+      return (sides.length > 1 ? "ab"[side] + " " : "") + percent(part) + " " + plusMinus(errorOf(part, sides[side].samples));
+    });
+    const found = document.createElement("b");
+    found.textContent = parts.join(", ");
+    matches.replaceChildren(found, " matches");
   };
 
   // Only one frame is reached by the Tab key; the arrow keys go on from it.
@@ -201,7 +247,7 @@
     const place = siblings.indexOf(focused);
     const widest = focused.children
       .filter((frame) => frame.element && frame.element.isConnected)
-      .reduce((best, frame) => (best && best.total >= frame.total ? best : frame), null);
+      .reduce((best, frame) => (best && best.weight >= frame.weight ? best : frame), null);
     switch (key) {
       case "ArrowDown": return flipped ? focused.parent : widest;
       case "ArrowUp": return flipped ? widest : focused.parent;
@@ -241,6 +287,34 @@
   });
   addEventListener("popstate", () => root && recall());
 
+  // What is under the pointer or the focus, in words below the graph; its function in the table, and back.
+  const point = (name, file) => {
+    for (const row of document.querySelectorAll(".functions tr[data-function]")) {
+      row.classList.toggle("pointed", name !== null && row.dataset.function === name && row.dataset.file === file);
+    }
+  };
+  const show = (event) => {
+    const element = event.target.closest(".frame");
+    hovered.textContent = element ? element.title.replaceAll("\n", " · ") : "";
+    point(element ? element.frame.name : null, element ? element.frame.file : null);
+  };
+  graph.addEventListener("pointerover", show);
+  graph.addEventListener("focusin", show);
+  graph.addEventListener("pointerleave", () => {
+    hovered.textContent = "";
+    point(null, null);
+  });
+  for (const row of document.querySelectorAll(".functions tr[data-function]")) {
+    const light = (on) => {
+      for (const element of graph.querySelectorAll(".frame")) {
+        const { name, file } = element.frame;
+        element.classList.toggle("pointed", on && name === row.dataset.function && file === row.dataset.file);
+      }
+    };
+    row.addEventListener("pointerenter", () => light(true));
+    row.addEventListener("pointerleave", () => light(false));
+  }
+
   const say = (sentence) => {
     const line = document.createElement("p");
     line.className = "state";
@@ -251,8 +325,7 @@
     .then((response) => response.json())
     .then((flame) => {
       if (flame.error) return say(flame.error);
-      root = flame.root;
-      link(root);
+      root = read(flame);
       recall();
       let width = graph.clientWidth;
       new ResizeObserver(() => {

@@ -1,0 +1,186 @@
+//! `/diff`: two selections, one graph and one table of what changed.
+
+use maud::{Markup, html};
+
+use super::format::{counted, error, percent, points, value};
+use super::{filter, flame, layout};
+use crate::look::Look;
+use crate::params::Params;
+use crate::selection::{CPU, Pair, Selection, Window, link};
+use crate::show::{Change, Diff, FEW_SAMPLES, FunctionChange, ShowError, Shown};
+
+/// More functions than anyone reads; the API has them all.
+const MOST_FUNCTIONS: usize = 100;
+/// What the form asks for; the other parameters of a side are sent along.
+const FIELDS: [&str; 11] =
+    ["service", "name", "name~", "attr", "dur>", "dur<", "status", "label", "since", "from", "to"];
+
+/// The page.
+pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowError> {
+    let look = Look::take(&mut params)?;
+    let pair = Pair::take(params)?;
+    let body = if pair.a == pair.b {
+        html! {
+            h1 { "Compare" }
+            p.state { b { "Both sides are the same." } " Change one of them: another time range, span name, attribute, label or duration." }
+            (form(&pair, look, true))
+        }
+    } else {
+        let diff = shown.diff(&pair, look)?;
+        html! {
+            div.title { h1 { "Compare" span.aside { "what has another share of b than of a" } } }
+            div.sides {
+                (side("a", &pair.a, diff.a.total, diff.a.samples, &diff))
+                (side("b", &pair.b, diff.b.total, diff.b.samples, &diff))
+            }
+            (form(&pair, look, false))
+            (few(&diff))
+            @if diff.a.samples + diff.b.samples > 0 {
+                (tools(&pair, look))
+                div.split { (graph(&pair, look, &diff)) (table(&diff, &pair, look)) }
+            }
+        }
+    };
+    let mut way = flame::way(shown, &pair.b, None);
+    way.pop();
+    way.push(("compare".into(), link("/diff", &pair.pairs())));
+    Ok(layout::page("Compare", &way, &body))
+}
+
+fn side(letter: &str, selection: &Selection, total: i64, samples: i64, diff: &Diff) -> Markup {
+    html! {
+        section.side {
+            h2 { span.letter { (letter) } " " a href=(selection.link("/flame")) { (selection.sentence()) } }
+            p.sums { b { (value(total, &diff.unit)) } @if selection.kind == CPU { " CPU" } ", " b { (counted(samples, "sample")) } }
+            (layout::downloads(selection, Look::default(), "/api/top"))
+        }
+    }
+}
+
+fn few(diff: &Diff) -> Markup {
+    let least = diff.a.samples.min(diff.b.samples);
+    html! {
+        @if least < FEW_SAMPLES {
+            p.state {
+                @if least == 0 { b { "A side has no sample," } " so nothing can be compared. Choose more spans or a longer time range." }
+                @else { b { "A side has only " (counted(least, "sample")) ":" } " hardly any change can be told from chance. Choose more spans or a longer time range." }
+            }
+        }
+    }
+}
+
+fn tools(pair: &Pair, look: Look) -> Markup {
+    let with = |look: Look| link("/diff", &[pair.pairs(), look.pairs()].concat());
+    html! {
+        div.tools {
+            label.script { "Search " input #search type="search" placeholder="function or file" autocomplete="off" spellcheck="false"; }
+            output #matches.script for="search" {}
+            (flame::looks(look, with))
+            a href=(link("/diff", &[pair.swapped().pairs(), look.pairs()].concat())) { "swap a and b" }
+            span.downloads { a href=(link("/api/diff", &[pair.pairs(), look.pairs()].concat())) { "JSON" } }
+        }
+    }
+}
+
+fn graph(pair: &Pair, look: Look, diff: &Diff) -> Markup {
+    html! {
+        section.graph aria-label="Flame graph of both" {
+            nav #crumbs aria-label="Zoom" {}
+            div #graph role="tree" aria-label="Functions of both, callers above what they called" data-unit=(diff.unit)
+                data-source=(link("/api/diff", &[pair.pairs(), look.pairs()].concat())) {
+                noscript { p.state { "The graph is drawn by a script. Without it, read the table." } }
+            }
+            p #hovered.script aria-live="off" {}
+            p.aside.script {
+                "Width: mean of both shares. " span.legend-more {} " more of b, " span.legend-less {} " less of b; "
+                "grey: a change within twice its error, which may be chance."
+            }
+        }
+    }
+}
+
+fn table(diff: &Diff, pair: &Pair, look: Look) -> Markup {
+    html! {
+        section.functions.changes aria-label="Functions that changed" {
+            div.scroll {
+                table {
+                    thead { tr { th { "function" } th.n { "own a" } th.n { "own b" } th.n { "change" } th.n { "total" } } }
+                    tbody {
+                        @for row in diff.changes.iter().take(MOST_FUNCTIONS) { (change_row(row, pair, look)) }
+                    }
+                }
+            }
+            @if diff.changes.len() > MOST_FUNCTIONS {
+                p.aside { "The first " (MOST_FUNCTIONS) " of " (diff.changes.len()) " functions." }
+            }
+            p.aside { "Changes are in points of share, b less a; ± is their standard error. Grey ones are within twice of it." }
+        }
+    }
+}
+
+fn change_row(row: &FunctionChange, pair: &Pair, look: Look) -> Markup {
+    // A function that is only in one side is looked at there.
+    let selection = if row.total.b > 0.0 { &pair.b } else { &pair.a };
+    html! {
+        tr data-function=(row.function) data-file=(row.file) {
+            (flame::function(selection, look, &row.function, &row.file, row.line))
+            td.n { (percent(row.own.a)) }
+            td.n { (percent(row.own.b)) }
+            (change(row.own, true))
+            (change(row.total, false))
+        }
+    }
+}
+
+fn change(change: Change, with_error: bool) -> Markup {
+    let class = match (change.sure, change.change > 0.0) {
+        (false, _) => "n unsure",
+        (true, true) => "n more",
+        (true, false) => "n less",
+    };
+    html! {
+        td class=(class) title={ (percent(change.a)) " of a, " (percent(change.b)) " of b, change " (points(change.change)) " " (error(change.error)) } {
+            (points(change.change)) @if with_error { " " span.error { (error(change.error)) } }
+        }
+    }
+}
+
+fn form(pair: &Pair, look: Look, open: bool) -> Markup {
+    html! {
+        details.filter open[open] {
+            summary { "Change the sides" }
+            form action="/diff" {
+                @for (name, value) in look.pairs() { input type="hidden" name=(name) value=(value); }
+                div.sides { (fields("a", &pair.a)) (fields("b", &pair.b)) }
+                button { "Compare" }
+            }
+        }
+    }
+}
+
+fn fields(letter: &str, selection: &Selection) -> Markup {
+    let prefix = format!("{letter}.");
+    let name = |name: &str| format!("{prefix}{name}");
+    let is_field = |name: &str| FIELDS.contains(&name) || name.starts_with("attr.") || name.starts_with("label.");
+    let pairs = selection.pairs();
+    let said = |wanted: &str| pairs.iter().find(|(name, _)| name == wanted).map_or("", |(_, value)| value.as_str());
+    // A time range that is not written is the usual one, and is said here so that it can be changed.
+    let since = if selection.window == crate::selection::LAST_HOUR { "1h" } else { said("since") };
+    let stored = selection.window == Window::Stored && since.is_empty();
+    html! {
+        fieldset {
+            legend { span.letter { (letter) } }
+            @for (key, value) in pairs.iter().filter(|(name, _)| !is_field(name)) { input type="hidden" name=(name(key)) value=(value); }
+            div.fields {
+                (filter::field(&name("service"), "service", said("service"), "checkout"))
+                (filter::field(&name("name"), "span name", said("name"), "GET /cart"))
+                (filter::part(selection, &prefix))
+                (filter::of_spans(selection, &prefix))
+                (filter::of_profiles(selection, &prefix))
+                (filter::field(&name("since"), "the last", if stored { "all" } else { since }, "15m or all"))
+                (filter::field(&name("from"), "or from", said("from"), "2026-11-21T23:50:00Z"))
+                (filter::field(&name("to"), "to", said("to"), "2026-11-21T23:55:00Z"))
+            }
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Label selectors as Prometheus writes them: `{service_name="shop", region!="eu", pod=~"a-.*", zone!~"b|c"}`.
+
+use std::collections::BTreeMap;
+use std::iter::Peekable;
+use std::str::Chars;
+
+use regex::Regex;
+
+/// The most bytes of a selector; its regular expressions are bounded with it.
+const LONGEST: usize = 64 << 10;
+
+/// Conditions that all hold for the label sets that are selected. A label that is missing has the empty value.
+#[derive(Debug)]
+pub(super) struct Selector(Vec<Matcher>);
+
+#[derive(Debug)]
+struct Matcher {
+    name: String,
+    test: Test,
+}
+
+#[derive(Debug)]
+enum Test {
+    Is(String),
+    IsNot(String),
+    Matches(Regex),
+    MatchesNot(Regex),
+}
+
+impl Selector {
+    /// Reads a selector; an empty text selects everything. The error is a sentence.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        if text.len() > LONGEST {
+            return Err(format!("the label selector is longer than {LONGEST} bytes"));
+        }
+        let mut parser = Parser { rest: text.chars().peekable(), text };
+        parser.selector().map_err(|reason| format!("the label selector {:?}: {reason}", parser.text))
+    }
+
+    /// Whether a label set is selected.
+    pub(super) fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.0.iter().all(|matcher| {
+            let value = labels.get(&matcher.name).map_or("", String::as_str);
+            match &matcher.test {
+                Test::Is(text) => value == text,
+                Test::IsNot(text) => value != text,
+                Test::Matches(regex) => regex.is_match(value),
+                Test::MatchesNot(regex) => !regex.is_match(value),
+            }
+        })
+    }
+
+    /// Takes out what `__name__` must be, as the render paths write the profile type.
+    pub(super) fn take_name(&mut self) -> Option<String> {
+        let index =
+            self.0.iter().position(|matcher| matcher.name == "__name__" && matches!(matcher.test, Test::Is(_)))?;
+        match self.0.remove(index).test {
+            Test::Is(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+struct Parser<'a> {
+    rest: Peekable<Chars<'a>>,
+    text: &'a str,
+}
+
+impl Parser<'_> {
+    fn selector(&mut self) -> Result<Selector, String> {
+        let mut matchers = Vec::new();
+        // `process_cpu:cpu{…}` is short for `{__name__="process_cpu:cpu", …}`.
+        let name = self.name();
+        if !name.is_empty() {
+            matchers.push(Matcher { name: "__name__".into(), test: Test::Is(name) });
+        }
+        self.space();
+        match self.rest.next() {
+            None => return Ok(Selector(matchers)),
+            Some('{') => {}
+            Some(other) => return Err(format!("'{{' was expected, and there is {other:?}")),
+        }
+        loop {
+            self.space();
+            if self.rest.next_if_eq(&'}').is_some() {
+                break;
+            }
+            matchers.push(self.matcher()?);
+            self.space();
+            match self.rest.next() {
+                Some(',') => {}
+                Some('}') => break,
+                Some(other) => return Err(format!("',' or '}}' was expected, and there is {other:?}")),
+                None => return Err("the closing '}' is missing".into()),
+            }
+        }
+        self.space();
+        match self.rest.next() {
+            None => Ok(Selector(matchers)),
+            Some(other) => Err(format!("there is {other:?} after the closing '}}'")),
+        }
+    }
+
+    fn matcher(&mut self) -> Result<Matcher, String> {
+        let name = match self.rest.peek() {
+            Some('"' | '\'' | '`') => self.quoted()?,
+            _ => self.name(),
+        };
+        if name.is_empty() {
+            return Err("a label's name was expected".into());
+        }
+        self.space();
+        let operator = match (self.rest.next(), self.rest.next_if(|next| matches!(next, '=' | '~'))) {
+            (Some('='), None) => "=",
+            (Some('='), Some('~')) => "=~",
+            (Some('!'), Some('=')) => "!=",
+            (Some('!'), Some('~')) => "!~",
+            _ => return Err(format!("after {name:?} one of = != =~ !~ was expected")),
+        };
+        self.space();
+        let value = self.quoted()?;
+        let regex = || {
+            Regex::new(&format!("^(?s:{value})$"))
+                .map_err(|_| format!("{value:?} is not a regular expression that is understood"))
+        };
+        let test = match operator {
+            "=" => Test::Is(value),
+            "!=" => Test::IsNot(value),
+            "=~" => Test::Matches(regex()?),
+            _ => Test::MatchesNot(regex()?),
+        };
+        Ok(Matcher { name, test })
+    }
+
+    fn space(&mut self) {
+        while self.rest.next_if(|next| next.is_whitespace()).is_some() {}
+    }
+
+    fn name(&mut self) -> String {
+        self.space();
+        let mut name = String::new();
+        while let Some(next) = self.rest.next_if(|next| next.is_alphanumeric() || "_.:-/".contains(*next)) {
+            name.push(next);
+        }
+        name
+    }
+
+    fn quoted(&mut self) -> Result<String, String> {
+        let Some(quote) = self.rest.next_if(|next| matches!(next, '"' | '\'' | '`')) else {
+            return Err("a value in quotes was expected".into());
+        };
+        let mut value = String::new();
+        loop {
+            match self.rest.next() {
+                None => return Err("a closing quote is missing".into()),
+                Some(next) if next == quote => return Ok(value),
+                Some('\\') if quote != '`' => value.push(self.escaped()?),
+                Some(next) => value.push(next),
+            }
+        }
+    }
+
+    fn escaped(&mut self) -> Result<char, String> {
+        let next = self.rest.next().ok_or("a closing quote is missing")?;
+        let digits = match next {
+            'n' => return Ok('\n'),
+            't' => return Ok('\t'),
+            'r' => return Ok('\r'),
+            '\\' | '"' | '\'' => return Ok(next),
+            'x' => 2,
+            'u' => 4,
+            _ => return Err(format!("\\{next} is not understood in quotes")),
+        };
+        let hex: String = self.rest.by_ref().take(digits).collect();
+        let code = u32::from_str_radix(&hex, 16).ok().filter(|_| hex.len() == digits).and_then(char::from_u32);
+        code.ok_or_else(|| format!("\\{next}{hex} is not understood in quotes"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn selects(selector: &str) -> bool {
+        let labels = [("service_name", "shop"), ("region", "eu"), ("http.route", "/a\"b"), ("__name__", "process_cpu")];
+        let labels = labels.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        Selector::parse(selector).unwrap().selects(&labels.into())
+    }
+
+    #[test]
+    fn matchers_mean_what_prometheus_means() {
+        for yes in [
+            "",
+            "{}",
+            " { } ",
+            "{service_name=\"shop\"}",
+            "{service_name='shop',}",
+            "{service_name=`shop`, region=\"eu\"}",
+            "{region!=\"us\"}",
+            "{missing=\"\"}",
+            "{missing!=\"x\"}",
+            "{service_name=~\"sh.*\"}",
+            "{service_name=~\"shop|cart\"}",
+            "{missing=~\".*\"}",
+            "{region!~\"u.\"}",
+            "{http.route=\"/a\\\"b\"}",
+            "{\"http.route\"=\"/a\\x22b\"}",
+            "process_cpu{region=\"eu\"}",
+        ] {
+            assert!(selects(yes), "{yes}");
+        }
+        for no in [
+            "{service_name=\"sho\"}",
+            "{service_name=~\"sho\"}",
+            "{service_name=~\"sho|x\"}",
+            "{region!~\"e.\"}",
+            "{missing=~\".+\"}",
+            "{region=\"eu\",service_name=\"cart\"}",
+            "memory{}",
+        ] {
+            assert!(!selects(no), "{no}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (bad, says) in [
+            ("{", "'}' is missing"),
+            ("{a}", "one of = != =~ !~"),
+            ("{a=b}", "in quotes"),
+            ("{a=\"b}", "closing quote"),
+            ("{a=~\"(\"}", "not a regular expression"),
+            ("{a=\"b\"} x", "after the closing"),
+            ("{a=\"b\" c=\"d\"}", "',' or '}'"),
+            ("{=\"b\"}", "name was expected"),
+            ("{a=\"\\q\"}", "\\q is not understood"),
+        ] {
+            assert!(Selector::parse(bad).unwrap_err().contains(says), "{bad}");
+        }
+        assert!(Selector::parse(&"a".repeat(LONGEST + 1)).is_err());
+    }
+}

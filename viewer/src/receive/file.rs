@@ -1,0 +1,98 @@
+//! A profile that lies in a file: what a profiler wrote to `file:///folder`, or any pprof.
+
+use std::path::Path;
+
+use spanprof_core::wire::push::LabelPair;
+
+use super::labels::Labels;
+use super::pprof;
+use super::refusal::Refusal;
+use crate::store::Profile;
+
+/// Endings of profiles, longest first.
+const ENDINGS: [&str; 5] = [".pb.gz", ".pprof", ".prof", ".pb", ".gz"];
+
+/// What sample and period types say about the kind of a profile whose file does not say it.
+const KINDS: [(&str, &[&str]); 6] = [
+    ("process_cpu", &["cpu"]),
+    ("wall", &["wall"]),
+    ("memory", &["space", "alloc_space", "alloc_objects", "inuse_space", "inuse_objects"]),
+    ("mutex", &["contentions", "delay", "lock_count", "lock_duration"]),
+    ("goroutines", &["goroutine", "goroutines"]),
+    ("exceptions", &["exception", "exceptions"]),
+];
+
+/// Whether a file in a folder looks like a profile.
+pub(crate) fn is_profile(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    !name.starts_with('.') && ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+/// Reads the bytes of a profile. Its service and its kind stand in the file's name, or else the name is the service and
+/// the types of its values say the kind. The error says what is wrong with the bytes.
+pub(crate) fn read(path: &Path, bytes: &[u8]) -> Result<Profile, String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let said = said(&name);
+    let service = said.map_or_else(|| stem(&name), |(service, _)| service);
+    let read = |kind: &str| {
+        let pair = |name: &str, value: &str| LabelPair { name: name.into(), value: value.into() };
+        let labels = Labels::read(&[pair("__name__", kind), pair("service_name", service)])?;
+        // However old a file is, it was asked for.
+        pprof::read(bytes, &labels, (i64::MIN, i64::MAX))
+    };
+    let message = |refusal: Refusal| refusal.message().to_owned();
+    match said {
+        Some((_, kind)) => read(kind).map_err(message),
+        None => {
+            let unnamed = read("profile").map_err(message)?;
+            let kind = kind(&unnamed);
+            if kind == "profile" { Ok(unnamed) } else { read(kind).map_err(message) }
+        }
+    }
+}
+
+/// Service and kind in `service-kind-start-process-number.pb.gz`, as the profilers write it.
+fn said(name: &str) -> Option<(&str, &str)> {
+    let mut parts = name.strip_suffix(".pb.gz")?.rsplitn(5, '-');
+    let numbers = [parts.next()?, parts.next()?, parts.next()?];
+    let (kind, service) = (parts.next()?, parts.next()?);
+    let are_numbers =
+        numbers.iter().all(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+    (are_numbers && !kind.is_empty() && !service.is_empty()).then_some((service, kind))
+}
+
+fn stem(name: &str) -> &str {
+    ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).filter(|stem| !stem.is_empty()).unwrap_or(name)
+}
+
+fn kind(profile: &Profile) -> &'static str {
+    // name:sample type:unit:period type:period unit
+    let words: Vec<&str> = profile.parts.iter().flat_map(|part| part.kind.text.split(':').skip(1).step_by(2)).collect();
+    let known = KINDS.iter().find(|(_, types)| words.iter().any(|word| types.contains(word)));
+    known.map_or("profile", |(kind, _)| kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profilers_file_says_service_and_kind() {
+        assert_eq!(said("my-shop-process_cpu-1700000000-77-0.pb.gz"), Some(("my-shop", "process_cpu")));
+        for name in ["cpu.pb.gz", "a-b-c-d-e.pb.gz", "shop-process_cpu-1-2-3.pprof", "-process_cpu-1-2-3.pb.gz"] {
+            assert_eq!(said(name), None, "{name}");
+        }
+        assert_eq!(["cpu.pb.gz", "heap.pprof", "profile", ".pb"].map(stem), ["cpu", "heap", "profile", ".pb"]);
+    }
+
+    #[test]
+    fn what_is_being_written_is_no_profile_yet() {
+        assert!(is_profile(Path::new("/a/shop-process_cpu-1-2-3.pb.gz")) && is_profile(Path::new("heap.pprof")));
+        assert!(!is_profile(Path::new("/a/.shop-process_cpu-1-2-3.pb.gz.part")) && !is_profile(Path::new("notes.txt")));
+    }
+
+    #[test]
+    fn what_is_no_profile_is_refused_in_words() {
+        assert!(read(Path::new("a.pb"), b"hello").unwrap_err().contains("the profile"));
+    }
+}

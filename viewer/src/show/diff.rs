@@ -1,0 +1,143 @@
+//! Two selections, compared by shares: what they burnt in all may differ by any factor.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::estimate::{Change, change};
+use super::flame::{sums, unit};
+use super::top::weights;
+use super::tree::{Frame, tree};
+use super::{ShowError, Shown};
+use crate::look::Look;
+use crate::selection::{Pair, Selection};
+use crate::store::{Function, Stacks};
+
+/// Two selections.
+#[derive(Debug, Serialize)]
+pub(crate) struct Diff {
+    /// What is compared.
+    pub(crate) a: Side,
+    /// With what.
+    pub(crate) b: Side,
+    /// Unit of all values.
+    pub(crate) unit: String,
+    /// Functions, largest change of their own share first, those within their error last.
+    pub(crate) changes: Vec<FunctionChange>,
+    /// What `frames` refers to.
+    pub(crate) functions: Vec<Function>,
+    /// `[parent, function, line, total of a, own of a, total of b, own of b]`, callers first.
+    pub(crate) frames: Vec<Frame<2>>,
+}
+
+/// One side of a diff.
+#[derive(Debug, Serialize)]
+pub(crate) struct Side {
+    /// What it is.
+    pub(crate) sentence: String,
+    /// Value of all its samples.
+    pub(crate) total: i64,
+    /// How many samples.
+    pub(crate) samples: i64,
+}
+
+/// A function on both sides.
+#[derive(Debug, Serialize)]
+pub(crate) struct FunctionChange {
+    /// Its name.
+    pub(crate) function: String,
+    /// Its file.
+    pub(crate) file: String,
+    /// Its line, if lines stand apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) line: Option<i64>,
+    /// Share of samples that end in it.
+    pub(crate) own: Change,
+    /// Share of samples that have it anywhere.
+    pub(crate) total: Change,
+}
+
+impl Shown {
+    /// Compares two selections.
+    pub(crate) fn diff(&self, pair: &Pair, look: Look) -> Result<Diff, ShowError> {
+        let a = self.stacks(&pair.a, look)?;
+        let b = self.stacks(&pair.b, look)?;
+        let side = |selection: &Selection, stacks: &Stacks| {
+            let (total, samples) = sums(stacks);
+            Side { sentence: selection.sentence(), total, samples }
+        };
+        let kind = if a.kind.is_empty() { &b.kind } else { &a.kind };
+        let tree = tree([&a, &b], look.lines);
+        Ok(Diff {
+            a: side(&pair.a, &a),
+            b: side(&pair.b, &b),
+            unit: unit(kind).into(),
+            changes: changes(&a, &b, look.lines),
+            functions: tree.functions,
+            frames: tree.frames,
+        })
+    }
+}
+
+fn changes(a: &Stacks, b: &Stacks, by_line: bool) -> Vec<FunctionChange> {
+    let ((all_a, samples_a), (all_b, samples_b)) = (sums(a), sums(b));
+    let compare = |a, b| change([a, b], [all_a, all_b], [samples_a, samples_b]);
+    let mut sides: HashMap<(i64, i64), [(i64, i64); 2]> = HashMap::new();
+    for (side, stacks) in [a, b].into_iter().enumerate() {
+        for (key, weight) in weights(stacks, by_line) {
+            sides.entry(key).or_default()[side] = weight;
+        }
+    }
+    let named = sides.into_iter().filter_map(|((id, line), [in_a, in_b])| {
+        let function = a.functions.get(&id).or_else(|| b.functions.get(&id))?;
+        Some(FunctionChange {
+            function: function.name.clone(),
+            file: function.file.clone(),
+            line: by_line.then_some(line),
+            own: compare(in_a.0, in_b.0),
+            total: compare(in_a.1, in_b.1),
+        })
+    });
+    let mut changes: Vec<_> = named.collect();
+    changes.sort_by(|a, b| {
+        (b.own.sure, b.own.change.abs())
+            .partial_cmp(&(a.own.sure, a.own.change.abs()))
+            .unwrap_or(std::cmp::Ordering::Equal)
+            .then_with(|| b.total.change.abs().total_cmp(&a.total.change.abs()))
+            .then_with(|| (&a.function, &a.file, a.line).cmp(&(&b.function, &b.file, b.line)))
+    });
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_compared_and_what_is_sure_comes_first() {
+        let function = |name: &str| Function { name: name.into(), file: String::new() };
+        let side = |sums: Vec<(i64, i64, i64)>| Stacks {
+            nodes: HashMap::from([(1, (0, 1, 1)), (2, (1, 2, 1)), (3, (1, 3, 1)), (4, (1, 4, 1))]),
+            functions: HashMap::from([
+                (1, function("main")),
+                (2, function("sql")),
+                (3, function("json")),
+                (4, function("log")),
+            ]),
+            sums,
+            ..Stacks::default()
+        };
+        // Ten times the samples in b; sql goes from 50 % to 10 %, json from 45 % to 82 %, log from 5 % to 8 %.
+        let a = side(vec![(2, 500, 50), (3, 450, 45), (4, 50, 5)]);
+        let b = side(vec![(2, 1_000, 100), (3, 8_200, 820), (4, 800, 80)]);
+        let rows: Vec<_> = changes(&a, &b, false)
+            .into_iter()
+            .map(|row| (row.function, (row.own.change * 100.0).round(), row.own.sure))
+            .collect();
+        let row = |name: &str, change: f64, sure| (name.to_owned(), change, sure);
+        assert_eq!(
+            rows,
+            [row("sql", -40.0, true), row("json", 37.0, true), row("log", 3.0, false), row("main", 0.0, false)]
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! Folding: a run of frames that are not the application's own becomes one frame.
+
+use std::collections::HashMap;
+
+use crate::store::{Function, Stacks};
+
+/// What the frame is called.
+pub(crate) const FOLDED: &str = "(runtime and libraries)";
+/// Its number; the store's are positive.
+const FOLDED_ID: i64 = -1;
+
+/// Pieces of paths where languages keep what comes with them and what was installed.
+const PLACES: [&str; 9] = [
+    "/lib/python",
+    "/site-packages/",
+    "/dist-packages/",
+    "/lib/ruby/",
+    "/gems/",
+    "/node_modules/",
+    "/go/pkg/mod/",
+    "/.cargo/registry/",
+    "/rustc/",
+];
+/// How files begin that are part of a runtime.
+const BEGINNINGS: [&str; 5] = ["<frozen ", "<internal:", "<built-in", "node:", "/usr/local/go/src/"];
+/// How functions begin whose file is not known, or is an assembly.
+const NAMESPACES: [&str; 3] = ["System.", "Microsoft.", "Interop."];
+
+/// Whether a function comes with the language or with a library, as far as its file and name tell.
+pub(super) fn is_runtime(function: &Function) -> bool {
+    PLACES.iter().any(|place| function.file.contains(place))
+        || BEGINNINGS.iter().any(|beginning| function.file.starts_with(beginning))
+        || NAMESPACES.iter().any(|namespace| function.name.starts_with(namespace))
+}
+
+/// The same samples, with each run of such frames folded.
+pub(super) fn fold(stacks: &Stacks) -> Stacks {
+    let runtime: HashMap<i64, bool> = stacks.functions.iter().map(|(id, f)| (*id, is_runtime(f))).collect();
+    let mut folded = Stacks { kind: stacks.kind.clone(), period: stacks.period, ..Stacks::default() };
+    folded.functions =
+        stacks.functions.iter().filter(|(id, _)| !runtime[*id]).map(|(id, f)| (*id, f.clone())).collect();
+    folded.functions.insert(FOLDED_ID, Function { name: FOLDED.into(), file: String::new() });
+
+    // Which new stack each old one became; the empty stack stays.
+    let mut places: HashMap<i64, i64> = HashMap::from([(0, 0)]);
+    let mut numbers: HashMap<(i64, i64, i64), i64> = HashMap::new();
+    let mut sums: HashMap<i64, (i64, i64)> = HashMap::new();
+    for &(stack, value, count) in &stacks.sums {
+        let mut path = Vec::new();
+        let mut at = stack;
+        while !places.contains_key(&at) {
+            let Some(&(parent, function, line)) = stacks.nodes.get(&at) else { break };
+            path.push((at, function, line));
+            at = parent;
+        }
+        let mut place = places.get(&at).copied().unwrap_or(0);
+        for (at, function, line) in path.into_iter().rev() {
+            let is_runtime = runtime.get(&function).copied().unwrap_or(false);
+            let already = is_runtime && folded.nodes.get(&place).is_some_and(|(_, caller, _)| *caller == FOLDED_ID);
+            if !already {
+                let node = if is_runtime { (place, FOLDED_ID, 0) } else { (place, function, line) };
+                let next = i64::try_from(numbers.len()).unwrap_or(i64::MAX).saturating_add(1);
+                place = *numbers.entry(node).or_insert(next);
+                folded.nodes.insert(place, node);
+            }
+            places.insert(at, place);
+        }
+        let sum = sums.entry(place).or_default();
+        *sum = (sum.0 + value, sum.1 + count);
+    }
+    folded.sums = sums.into_iter().map(|(stack, (value, count))| (stack, value, count)).collect();
+    folded.sums.sort_unstable();
+    folded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(name: &str, file: &str) -> Function {
+        Function { name: name.into(), file: file.into() }
+    }
+
+    #[test]
+    fn runs_of_runtime_frames_become_one() {
+        let stacks = Stacks {
+            // run > bootstrap > cart > dumps > encode, and run > bootstrap > cart
+            nodes: HashMap::from([(1, (0, 10, 1)), (2, (1, 11, 2)), (3, (2, 12, 3)), (4, (3, 13, 4)), (5, (4, 14, 5))]),
+            functions: HashMap::from([
+                (10, function("run", "/usr/lib/python3.13/threading.py")),
+                (11, function("bootstrap", "<frozen runpy>")),
+                (12, function("cart", "/app/shop.py")),
+                (13, function("dumps", "/app/.venv/lib/python3.13/site-packages/simplejson.py")),
+                (14, function("encode", "/usr/lib/python3.13/json/encoder.py")),
+            ]),
+            sums: vec![(5, 30, 3), (4, 10, 1), (3, 20, 2), (2, 5, 1)],
+            ..Stacks::default()
+        };
+        let folded = fold(&stacks);
+        let names = |mut at: i64| {
+            let mut names = Vec::new();
+            while let Some((parent, function, _)) = folded.nodes.get(&at) {
+                names.push(folded.functions[function].name.as_str());
+                at = *parent;
+            }
+            names.join(" < ")
+        };
+        let mut rows: Vec<_> =
+            folded.sums.iter().map(|(stack, value, count)| (names(*stack), *value, *count)).collect();
+        rows.sort();
+        let inner = format!("{FOLDED} < cart < {FOLDED}");
+        assert_eq!(rows, [(FOLDED.into(), 5, 1), (inner, 40, 4), (format!("cart < {FOLDED}"), 20, 2)]);
+    }
+
+    #[test]
+    fn the_applications_own_frames_are_known_by_their_place() {
+        for (name, file) in [
+            ("run", "/opt/python/lib/python3.12/threading.py"),
+            ("a", "/usr/lib/ruby/3.3.0/json/common.rb"),
+            ("a", "/var/bundle/gems/rack-3.1/lib/rack.rb"),
+            ("loop", "<internal:kernel>"),
+            ("System.Threading.Thread.StartCallback()", ""),
+            ("Microsoft.AspNetCore.Server.Kestrel.X()", "Kestrel.dll"),
+            ("read", "node:fs"),
+        ] {
+            assert!(is_runtime(&function(name, file)), "{name} {file}");
+        }
+        for (name, file) in
+            [("cart", "/srv/shop/checkout.py"), ("Shop.Cart.Sum()", "Shop.dll"), ("main", ""), ("lib", "/srv/lib/a.rb")]
+        {
+            assert!(!is_runtime(&function(name, file)), "{name} {file}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! The spans that a selection chooses by what only traces say of them: attributes, wall time, status.
+
+use rusqlite::params_from_iter;
+use rusqlite::types::Value;
+
+use super::{Store, StoreError};
+use crate::selection::{Bound, Selection, Side, Window};
+
+/// A condition in SQL and its parameters.
+pub(super) struct Condition {
+    pub(super) sql: String,
+    pub(super) values: Vec<Value>,
+    /// Whether it asks for the span of single samples.
+    pub(super) by_span: bool,
+}
+
+/// Conditions that all hold.
+pub(super) fn all(conditions: Vec<Condition>) -> Condition {
+    let mut sql = "true".to_owned();
+    let mut values = Vec::new();
+    for condition in conditions {
+        sql.push_str(" AND ");
+        sql.push_str(&condition.sql);
+        values.extend(condition.values);
+    }
+    Condition { sql, values, by_span: false }
+}
+
+fn condition<const N: usize>(sql: String, values: [Value; N]) -> Condition {
+    Condition { sql, values: values.into(), by_span: false }
+}
+
+/// A key of a JSON object has this value, written as text.
+fn json(column: &str, key: &str, value: &str) -> Condition {
+    let text = "CASE type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' ELSE CAST(value AS TEXT) END";
+    let sql = format!("EXISTS (SELECT 1 FROM json_each({column}) WHERE key = ? AND {text} = ?)");
+    condition(sql, [key.to_owned().into(), value.to_owned().into()])
+}
+
+/// What a selection asks of a row of spans, its time range left out; percentiles are looked up before.
+fn spans(selection: &Selection, row: &str) -> Vec<Condition> {
+    let mut chosen = Vec::new();
+    if let Some(service) = &selection.service {
+        let sql = format!("{row}.service = (SELECT id FROM strings WHERE text = ?)");
+        chosen.push(condition(sql, [service.clone().into()]));
+    }
+    if let Some(name) = &selection.name {
+        chosen.push(condition(format!("{row}.name = (SELECT id FROM strings WHERE text = ?)"), [name.clone().into()]));
+    }
+    if let Some(part) = &selection.name_part {
+        chosen.push(condition(format!("{row}.name IN ({NAMED_LIKE})"), [part.clone().into()]));
+    }
+    if let Some(trace) = selection.trace {
+        chosen.push(condition(format!("{row}.trace = ?"), [Value::Blob(trace.to_column().into())]));
+    }
+    if let Some(span) = selection.span.filter(|_| !selection.below) {
+        chosen.push(condition(format!("{row}.span = ?"), [span.to_column().into()]));
+    }
+    for (bound, comparison) in [(selection.least, ">="), (selection.most, "<=")] {
+        if let Some(Bound::Time(ns)) = bound {
+            chosen.push(condition(format!("{row}.duration {comparison} ?"), [ns.into()]));
+        }
+    }
+    if let Some(status) = selection.status {
+        chosen.push(condition(format!("{row}.status = ?"), [status.to_column().into()]));
+    }
+    chosen.extend(selection.attributes.iter().map(|(key, value)| json(&format!("{row}.attributes"), key, value)));
+    chosen
+}
+
+/// What a selection asks of a row of spans.
+pub(super) fn spans_in_time(selection: &Selection, row: &str) -> Condition {
+    let mut chosen = spans(selection, row);
+    if selection.window != Window::Stored {
+        let (from, to) = selection.window.bounds();
+        let sql = format!("{row}.start + {row}.duration >= ? AND {row}.start <= ?");
+        chosen.push(condition(sql, [from.into(), to.into()]));
+    }
+    all(chosen)
+}
+
+/// What a selection asks of samples `s` and their `series`, beside name, trace, span, type and time.
+pub(super) fn samples(selection: &Selection) -> Vec<Condition> {
+    let mut chosen = Vec::new();
+    if let Some(part) = &selection.name_part {
+        chosen.push(condition(format!("s.name IN ({NAMED_LIKE})"), [part.clone().into()]));
+    }
+    chosen.extend(selection.labels.iter().map(|(key, value)| json("series.labels", key, value)));
+    if selection.reads_spans() {
+        let spans = all(spans(selection, "c"));
+        let sql = format!("s.span IN (SELECT c.span FROM spans c WHERE {})", spans.sql);
+        chosen.push(Condition { sql, values: spans.values, by_span: true });
+    }
+    if let Some(span) = selection.span.filter(|_| selection.below) {
+        let sql = "s.span IN (
+             WITH RECURSIVE below (span) AS (
+                 SELECT ? UNION
+                 SELECT c.span FROM below JOIN spans c ON c.trace = (SELECT trace FROM spans WHERE span = ?) AND c.parent = below.span)
+             SELECT span FROM below)";
+        let values = [span.to_column().into(), span.to_column().into()];
+        chosen.push(Condition { by_span: true, ..condition(sql.into(), values) });
+    }
+    chosen
+}
+
+const NAMED_LIKE: &str = "SELECT id FROM strings WHERE instr(lower(text), lower(?)) > 0";
+
+impl Store {
+    /// The wall times of the spans that a selection chooses, sorted.
+    pub(crate) fn walls(&self, selection: &Selection) -> Result<Vec<i64>, StoreError> {
+        if selection.side == Side::Outside {
+            return Ok(Vec::new());
+        }
+        let chosen = spans_in_time(selection, "c");
+        let sql = format!("SELECT c.duration FROM spans c WHERE {} ORDER BY c.duration", chosen.sql);
+        self.read(|connection| {
+            connection.prepare_cached(&sql)?.query_map(params_from_iter(chosen.values), |row| row.get(0))?.collect()
+        })
+    }
+}

@@ -1,0 +1,110 @@
+//! A selection as a condition in SQL, and the rows that it holds for.
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, Row, params_from_iter};
+
+use super::sums;
+use crate::selection::{Selection, Side};
+
+/// A condition on `s` (sums of samples), `series` and `kinds`, and a time range.
+pub(super) struct Filter {
+    sql: String,
+    values: Vec<Value>,
+    /// Whether it asks for single spans, which the sums over all spans of a name do not know.
+    by_span: bool,
+    bounds: (i64, i64),
+}
+
+impl Filter {
+    /// Holds for all samples between two times, both included.
+    pub(super) fn within(bounds: (i64, i64)) -> Self {
+        Self { sql: "true".into(), values: Vec::new(), by_span: false, bounds }
+    }
+
+    /// Holds for the samples of the selection.
+    pub(super) fn new(selection: &Selection) -> Self {
+        let mut filter = Self::within(selection.window.bounds());
+        let kind = selection.kind.clone();
+        if kind.contains(':') {
+            filter.and("kinds.text = ?", [kind.into()]);
+        } else {
+            filter.and("kinds.name = ? AND kinds.main", [kind.into()]);
+        }
+        if let Some(service) = &selection.service {
+            filter.and("series.service = (SELECT id FROM strings WHERE text = ?)", [service.clone().into()]);
+        }
+        if let Some(name) = &selection.name {
+            filter.and("s.name = (SELECT id FROM strings WHERE text = ?)", [name.clone().into()]);
+        }
+        if let Some(trace) = selection.trace {
+            let trace = Value::Blob(trace.to_column().into());
+            let spans = "SELECT span FROM spans WHERE trace = ? UNION SELECT span FROM sampled_spans WHERE trace = ?";
+            filter.and_span(&format!("s.span IN ({spans})"), [trace.clone(), trace]);
+        }
+        if let Some(span) = selection.span.filter(|_| !selection.below) {
+            filter.and_span("s.span = ?", [span.to_column().into()]);
+        }
+        match selection.side {
+            Side::Any => {}
+            Side::Inside => filter.and("s.name != 0", []),
+            Side::Outside => filter.and("s.name = 0", []),
+        }
+        for chosen in super::chosen::samples(selection) {
+            if chosen.by_span {
+                filter.and_span(&chosen.sql, chosen.values)
+            } else {
+                filter.and(&chosen.sql, chosen.values)
+            }
+        }
+        filter
+    }
+
+    /// Adds a condition on `s.name`, `series` or `kinds`.
+    pub(super) fn and(&mut self, sql: &str, values: impl IntoIterator<Item = Value>) {
+        self.sql.push_str(" AND ");
+        self.sql.push_str(sql);
+        self.values.extend(values);
+    }
+
+    /// Adds a condition on `s.span`.
+    pub(super) fn and_span(&mut self, sql: &str, values: impl IntoIterator<Item = Value>) {
+        self.by_span = true;
+        // The index by span leaves out 0, and is used only where the statement says so.
+        self.and("s.span != 0", []);
+        self.and(sql, values);
+    }
+
+    /// Reads `columns` of every row of sums; several rows may be of one series and name.
+    pub(super) fn each(
+        &self,
+        connection: &Connection,
+        columns: &str,
+        mut each: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        let mut run = |tables: &str, (from, to): (i64, i64)| {
+            let sql = format!("SELECT {columns} FROM {tables} WHERE {}", self.sql);
+            let mut statement = connection.prepare_cached(&sql)?;
+            let bounds = [from.into(), to.into()];
+            let mut rows = statement.query(params_from_iter(bounds.iter().chain(&self.values)))?;
+            while let Some(row) = rows.next()? {
+                each(row)?;
+            }
+            rusqlite::Result::Ok(())
+        };
+        if self.by_span {
+            let tables = "span_sums s JOIN parts ON parts.id = s.part AND parts.time BETWEEN ? AND ?
+                          JOIN series ON series.id = parts.series JOIN kinds ON kinds.id = series.kind";
+            return run(tables, self.bounds);
+        }
+        let split = sums::split(self.bounds);
+        // The few series first, then of each what is in the time range.
+        let series = "kinds CROSS JOIN series ON series.kind = kinds.id CROSS JOIN";
+        if let Some(buckets) = split.buckets {
+            let sums = "stack_sums s ON s.series = series.id AND s.bucket BETWEEN ? AND ?";
+            run(&format!("{series} {sums}"), buckets)?;
+        }
+        let parts = "parts ON parts.series = series.id AND parts.time BETWEEN ? AND ?
+                     CROSS JOIN span_sums s ON s.part = parts.id";
+        split.ends.into_iter().try_for_each(|end| run(&format!("{series} {parts}"), end))
+    }
+}

@@ -1,0 +1,73 @@
+//! What there is to choose from: profile types, and when each service was heard of.
+
+use std::collections::HashMap;
+
+use rusqlite::params;
+
+use super::{Store, StoreError};
+use crate::selection::Window;
+
+/// A profile type that occurs.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub(crate) struct KindSeen {
+    /// The service.
+    #[serde(skip)]
+    pub(crate) service: String,
+    /// What asks for it: its name, or all five parts where the name means another.
+    #[serde(rename = "type")]
+    pub(crate) asked: String,
+    /// What people call it: `cpu`, `alloc_space`.
+    pub(crate) word: String,
+    /// Unit of its values.
+    pub(crate) unit: String,
+}
+
+/// The first and the last time that is known of a service.
+pub(crate) type Seen = HashMap<String, (i64, i64)>;
+
+impl Store {
+    /// The profile types of each service.
+    pub(crate) fn kinds(&self, window: Window) -> Result<Vec<KindSeen>, StoreError> {
+        let (from, to) = window.bounds();
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT DISTINCT strings.text, kinds.text, kinds.name, kinds.main FROM series
+             JOIN kinds ON kinds.id = series.kind JOIN strings ON strings.id = series.service
+             WHERE EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id AND parts.time BETWEEN ?1 AND ?2)
+             ORDER BY strings.text, kinds.name != 'process_cpu', kinds.name, NOT kinds.main, kinds.text",
+            )?;
+            let rows = statement.query_map(params![from, to], |row| {
+                let (text, name, main): (String, String, bool) = (row.get(1)?, row.get(2)?, row.get(3)?);
+                let unit = text.split(':').nth(2).unwrap_or("").to_owned();
+                let word = text.split(':').nth(1).filter(|word| !word.is_empty()).unwrap_or(&name).to_owned();
+                Ok(KindSeen { service: row.get(0)?, asked: if main { name } else { text }, word, unit })
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// When each service was heard of. A profile is stamped with its start; `longest_profile` bounds its end.
+    pub(crate) fn seen(&self, window: Window, longest_profile: i64) -> Result<Seen, StoreError> {
+        let (from, to) = window.bounds();
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT strings.text, min(first), max(last) FROM (
+                 SELECT service, min(time) AS first, max(min(max(received, time), time + ?3)) AS last
+                 FROM profiles WHERE time BETWEEN ?1 AND ?2 GROUP BY service
+                 UNION ALL
+                 SELECT service, min(start), max(start + duration)
+                 FROM spans WHERE start + duration >= ?1 AND start <= ?2 GROUP BY service)
+             JOIN strings ON strings.id = service GROUP BY strings.text",
+            )?;
+            let rows = statement
+                .query_map(params![from, to, longest_profile], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
+            rows.collect()
+        })
+    }
+
+    /// Whether anything is stored.
+    pub(crate) fn is_empty(&self) -> Result<bool, StoreError> {
+        let sql = "SELECT NOT EXISTS (SELECT 1 FROM profiles) AND NOT EXISTS (SELECT 1 FROM spans)";
+        self.read(|connection| connection.prepare_cached(sql)?.query_row([], |row| row.get(0)))
+    }
+}

@@ -1,0 +1,127 @@
+//! Series by their labels, and the samples of chosen series.
+
+use std::collections::BTreeMap;
+
+use rusqlite::types::Value;
+use rusqlite::{OptionalExtension as _, params};
+
+use super::filter::Filter;
+use super::samples::{Gathered, Stacks};
+use super::{Store, StoreError};
+use crate::ids::{SpanId, TraceId};
+
+/// A series: a label set of one profile type.
+#[derive(Debug)]
+pub(crate) struct StoredSeries {
+    /// Its number.
+    pub(crate) id: i64,
+    /// All five parts of its profile type.
+    pub(crate) kind: String,
+    /// Its labels, with `__name__` and service_name.
+    pub(crate) labels: BTreeMap<String, String>,
+}
+
+/// What a profile holds of a series.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    /// The series.
+    pub(crate) series: i64,
+    /// Start of the profile's window.
+    pub(crate) time: i64,
+    /// Value of all its samples.
+    pub(crate) value: i64,
+}
+
+/// Single spans to choose samples by; empty lists choose all.
+#[derive(Debug, Default)]
+pub(crate) struct SpanChoice {
+    /// Samples of these spans.
+    pub(crate) spans: Vec<SpanId>,
+    /// Samples of spans of these traces.
+    pub(crate) traces: Vec<TraceId>,
+}
+
+impl Store {
+    /// All series with a profile between two times, both included.
+    pub(crate) fn series(&self, (from, to): (i64, i64)) -> Result<Vec<StoredSeries>, StoreError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT series.id, kinds.text, series.labels FROM series JOIN kinds ON kinds.id = series.kind
+                 WHERE EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id AND parts.time BETWEEN ?1 AND ?2)
+                 ORDER BY series.id",
+            )?;
+            let rows = statement.query_map(params![from, to], |row| {
+                Ok(StoredSeries { id: row.get(0)?, kind: row.get(1)?, labels: labels(row.get_ref(2)?.as_str()?)? })
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// The samples of series between two times, both included, by stack.
+    pub(crate) fn stacks_of_series(
+        &self,
+        series: &[i64],
+        choice: &SpanChoice,
+        bounds: (i64, i64),
+    ) -> Result<Stacks, StoreError> {
+        self.read(|connection| {
+            let mut gathered = Gathered::default();
+            filter(series, choice, bounds)
+                .each(connection, "series.id, s.stacks", |row| gathered.add(row.get(0)?, row.get_ref(1)?.as_blob()?))?;
+            gathered.finish(self, connection)
+        })
+    }
+
+    /// What the profiles of series hold between two times, both included.
+    pub(crate) fn points_of_series(&self, series: &[i64], (from, to): (i64, i64)) -> Result<Vec<Point>, StoreError> {
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT parts.series, parts.time, parts.value FROM json_each(?1) AS chosen
+                 CROSS JOIN parts ON parts.series = chosen.value AND parts.time BETWEEN ?2 AND ?3",
+            )?;
+            let rows = statement.query_map(params![json(series), from, to], |row| {
+                Ok(Point { series: row.get(0)?, time: row.get(1)?, value: row.get(2)? })
+            })?;
+            rows.collect()
+        })
+    }
+
+    /// The times of the first and the last profile.
+    pub(crate) fn profile_times(&self) -> Result<Option<(i64, i64)>, StoreError> {
+        self.read(|connection| {
+            let time = |order: &str| {
+                let sql = format!("SELECT time FROM profiles ORDER BY time {order} LIMIT 1");
+                connection.prepare_cached(&sql)?.query_row([], |row| row.get(0)).optional()
+            };
+            Ok(time("ASC")?.zip(time("DESC")?))
+        })
+    }
+}
+
+fn filter(series: &[i64], choice: &SpanChoice, bounds: (i64, i64)) -> Filter {
+    let mut filter = Filter::within(bounds);
+    filter.and("series.id IN (SELECT value FROM json_each(?))", [json(series).into()]);
+    if !choice.spans.is_empty() {
+        let spans: Vec<i64> = choice.spans.iter().map(|span| span.to_column()).collect();
+        filter.and_span("s.span IN (SELECT value FROM json_each(?))", [json(&spans).into()]);
+    }
+    if !choice.traces.is_empty() {
+        let some = vec!["?"; choice.traces.len()].join(", ");
+        let spans = format!(
+            "SELECT span FROM spans WHERE trace IN ({some}) UNION SELECT span FROM sampled_spans WHERE trace IN ({some})"
+        );
+        let traces = choice.traces.iter().map(|trace| Value::Blob(trace.to_column().into()));
+        filter.and_span(&format!("s.span IN ({spans})"), traces.clone().chain(traces));
+    }
+    filter
+}
+
+/// A list as one parameter.
+fn json(numbers: &[i64]) -> String {
+    serde_json::json!(numbers).to_string()
+}
+
+fn labels(text: &str) -> rusqlite::Result<BTreeMap<String, String>> {
+    let broken = |error| rusqlite::Error::FromSqlConversionFailure(2, rusqlite::types::Type::Text, Box::new(error));
+    serde_json::from_str(text).map_err(broken)
+}

@@ -1,0 +1,283 @@
+//! Pyroscope's query API, asked in JSON and in protobuf as Grafana's clients ask it.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use base64::Engine as _;
+use common::{PERIOD, Server, now, profile, request, span};
+use prost::Message as _;
+use serde_json::{Value, json};
+use spanprof_core::wire::pprof::Profile;
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const SPAN: &str = "00f067aa0ba902b7";
+const OTHER: &str = "00f067aa0ba902b8";
+const CPU: &str = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+
+/// A service with two spans and some work outside of them, and another service.
+fn filled() -> Server {
+    let server = Server::start();
+    let (first, second) = ([("span_id", SPAN), ("trace_id", TRACE)], [("span_id", OTHER)]);
+    let shop = profile(&[
+        (&["main:1", "cart:2", "work:3"], &first, 7),
+        (&["main:1", "cart:2"], &second, 2),
+        (&["main:1"], &[("region", "eu")], 1),
+    ]);
+    assert_eq!(server.push("shop", &shop).status, 200);
+    let labels = [("__name__", "process_cpu"), ("service_name", "search"), ("http.route", "/suggest")];
+    let body = request(&labels, profile(&[(&["main:1"], &[], 4)]).encode_to_vec());
+    assert_eq!(server.post("/push.v1.PusherService/Push", &[("content-type", "application/proto")], &body).status, 200);
+    server
+}
+
+fn ask_with(server: &Server, method: &str, headers: &[(&str, &str)], question: &Value) -> (u16, Value) {
+    let headers = [&[("content-type", "application/json")], headers].concat();
+    let path = format!("/querier.v1.QuerierService/{method}");
+    let answer = server.post(&path, &headers, question.to_string().as_bytes());
+    assert_eq!(answer.kind, "application/json", "{}", answer.text());
+    (answer.status, serde_json::from_slice(&answer.body).unwrap())
+}
+
+fn ask(server: &Server, method: &str, question: Value) -> Value {
+    let (status, answer) = ask_with(server, method, &[], &question);
+    assert_eq!(status, 200, "{method} {question}: {answer}");
+    answer
+}
+
+/// The time range of everything, as strings the way protobuf's JSON has it, with what else is asked.
+fn in_time(mut question: Value) -> Value {
+    let ms = now() / 1_000_000;
+    question["start"] = (ms - 600_000).to_string().into();
+    question["end"] = (ms + 60_000).to_string().into();
+    question
+}
+
+fn merge(server: &Server, question: Value) -> Value {
+    let mut question = in_time(question);
+    question["profileTypeID"] = CPU.into();
+    ask(server, "SelectMergeStacktraces", question)
+}
+
+#[test]
+fn profile_types_are_there_whatever_the_data_source_test_asks() {
+    let server = filled();
+    let types = ask(&server, "ProfileTypes", in_time(json!({})));
+    let expected = json!({
+        "ID": CPU, "name": "process_cpu", "sampleType": "cpu", "sampleUnit": "nanoseconds",
+        "periodType": "cpu", "periodUnit": "nanoseconds" });
+    assert_eq!(types["profileTypes"], json!([expected]));
+    assert_eq!(ask(&server, "ProfileTypes", json!({ "start": 1000, "end": "4000" }))["profileTypes"], json!([]));
+    assert_eq!(ask(&server, "ProfileTypes", json!({}))["profileTypes"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn labels_and_their_values_are_chosen_by_matchers() {
+    let server = filled();
+    let names = ask(&server, "LabelNames", in_time(json!({ "matchers": ["{service_name=\"search\"}"] })));
+    let expected = [
+        "__name__",
+        "__period_type__",
+        "__period_unit__",
+        "__profile_type__",
+        "__service_name__",
+        "__type__",
+        "__unit__",
+        "service_name",
+    ];
+    assert_eq!(names["names"], json!(expected));
+    let accept = [("accept", "*/*; allow-utf8-labelnames=true")];
+    let (_, with_dots) = ask_with(&server, "LabelNames", &accept, &in_time(json!({})));
+    let with_dots = with_dots["names"].as_array().unwrap();
+    assert!(with_dots.contains(&json!("http.route")) && with_dots.contains(&json!("region")));
+    let values = |question: Value| ask(&server, "LabelValues", in_time(question))["names"].clone();
+    assert_eq!(values(json!({ "name": "service_name" })), json!(["search", "shop"]));
+    assert_eq!(values(json!({ "name": "__profile_type__", "matchers": null })), json!([CPU]));
+    assert_eq!(values(json!({ "name": "service_name", "matchers": ["{region=~\"e.\"}"] })), json!(["shop"]));
+    let matchers = json!(["{__profile_type__=\"process_cpu:cpu:nanoseconds:cpu:nanoseconds\", region=\"\"}"]);
+    assert_eq!(values(json!({ "name": "service_name", "matchers": matchers })), json!(["search", "shop"]));
+}
+
+#[test]
+fn series_are_label_sets() {
+    let server = filled();
+    let asked = json!({ "matchers": ["{}"], "labelNames": ["service_name", "region"] });
+    let series = ask(&server, "Series", in_time(asked));
+    let label = |name: &str, value: &str| json!({ "name": name, "value": value });
+    let expected = json!([
+        { "labels": [label("region", "eu"), label("service_name", "shop")] },
+        { "labels": [label("service_name", "search")] },
+        { "labels": [label("service_name", "shop")] },
+    ]);
+    assert_eq!(series["labelsSet"], expected);
+}
+
+#[test]
+fn a_flame_graph_of_a_service_has_levels_of_four() {
+    let server = filled();
+    let graph =
+        &merge(&server, json!({ "labelSelector": "{service_name=\"shop\"}", "format": "SOMETHING_NEW" }))["flamegraph"];
+    assert_eq!(graph["names"], json!(["total", "main", "cart", "work"]));
+    let ms = |periods: i64| (periods * PERIOD).to_string();
+    assert_eq!((graph["total"].clone(), graph["maxSelf"].clone()), (json!(ms(10)), json!(ms(7))));
+    let levels = json!([
+        { "values": ["0", ms(10), "0", "0"] },
+        { "values": ["0", ms(10), ms(1), "1"] },
+        { "values": [ms(1), ms(9), ms(2), "2"] },
+        { "values": [ms(3), ms(7), ms(7), "3"] },
+    ]);
+    assert_eq!(graph["levels"], levels);
+    assert_eq!(merge(&server, json!({ "labelSelector": "{}" }))["flamegraph"]["total"], ms(14));
+    assert_eq!(merge(&server, json!({ "labelSelector": "{region=\"eu\"}" }))["flamegraph"]["total"], ms(1));
+    let cut = &merge(&server, json!({ "labelSelector": "{service_name=\"shop\"}", "maxNodes": "3" }))["flamegraph"];
+    assert_eq!((cut["names"][3].clone(), cut["total"].clone()), (json!("other"), json!(ms(10))));
+}
+
+#[test]
+fn spans_and_traces_choose_samples() {
+    let server = filled();
+    let total =
+        |question: Value| merge(&server, question)["flamegraph"]["total"].as_str().unwrap().parse::<i64>().unwrap();
+    assert_eq!(total(json!({ "spanSelector": [SPAN] })), 7 * PERIOD);
+    assert_eq!(total(json!({ "spanSelector": [SPAN, OTHER] })), 9 * PERIOD);
+    assert_eq!(total(json!({ "span_selector": ["ffffffffffffffff"] })), 0);
+    assert_eq!(total(json!({ "traceIdSelector": [TRACE] })), 7 * PERIOD);
+    assert_eq!(total(json!({ "spanSelector": [SPAN], "labelSelector": "{service_name=\"search\"}" })), 0);
+    // A trace that was received joins spans that no sample named it for.
+    assert_eq!(server.trace("shop", vec![span(TRACE, OTHER, SPAN, "render", 0, 5)]).status, 200);
+    assert_eq!(total(json!({ "traceIdSelector": [TRACE] })), 9 * PERIOD);
+    let mut old = in_time(json!({ "profileTypeID": CPU, "spanSelector": [SPAN] }));
+    let answer = ask(&server, "SelectMergeSpanProfile", old.clone());
+    assert_eq!(answer["flamegraph"]["total"], (7 * PERIOD).to_string());
+    old["spanSelector"] = json!(["xyz"]);
+    let (status, error) = ask_with(&server, "SelectMergeSpanProfile", &[], &old);
+    assert_eq!((status, error["code"].clone()), (400, json!("invalid_argument")));
+    assert!(error["message"].as_str().unwrap().contains("\"xyz\": allowed are 16 hex digits"));
+}
+
+#[test]
+fn a_tree_and_a_pprof_say_the_same() {
+    let server = filled();
+    let question = |format: &str| json!({ "labelSelector": "{service_name=\"search\"}", "format": format });
+    let tree = merge(&server, question("PROFILE_FORMAT_TREE"))["tree"].as_str().unwrap().to_owned();
+    let tree = base64::engine::general_purpose::STANDARD.decode(tree).unwrap();
+    // 40,000,000 as a varint.
+    assert_eq!(tree, b"\x00\x00\x01\x04main\x80\xb4\x89\x13\x00");
+    let profile = &merge(&server, question("PROFILE_FORMAT_PPROF"))["pprof"]["profile"];
+    assert_eq!(profile["sample"][0]["value"], json!([(4 * PERIOD).to_string()]));
+    assert!(profile["stringTable"].as_array().unwrap().contains(&json!("main.py")));
+}
+
+#[test]
+fn a_bare_pprof_is_sent_to_whoever_asks_without_connects_headers() {
+    #[derive(Clone, PartialEq, prost::Message)]
+    struct Request {
+        #[prost(string, tag = "1")]
+        kind: String,
+        #[prost(string, tag = "2")]
+        selector: String,
+        #[prost(int64, tag = "3")]
+        start: i64,
+        #[prost(int64, tag = "4")]
+        end: i64,
+    }
+    let server = filled();
+    let ms = i64::try_from(now() / 1_000_000).unwrap();
+    let question =
+        Request { kind: CPU.into(), selector: "{service_name=\"shop\"}".into(), start: ms - 60_000, end: ms + 60_000 };
+    let path = "/querier.v1.QuerierService/SelectMergeProfile";
+    let answer = server.post(path, &[("content-type", "application/proto")], &question.encode_to_vec());
+    assert_eq!((answer.status, answer.kind.as_str()), (200, "application/proto"));
+    let profile = Profile::decode(answer.body.as_slice()).unwrap();
+    assert_eq!(profile.sample.iter().map(|sample| sample.value[0]).sum::<i64>(), 10 * PERIOD);
+}
+
+#[test]
+fn points_sit_on_the_steps_and_groups_are_series() {
+    let server = filled();
+    let mut question = in_time(json!({ "profileTypeID": CPU, "step": 15, "groupBy": ["service_name"] }));
+    let answer = ask(&server, "SelectSeries", question.clone());
+    let series = answer["series"].as_array().unwrap();
+    assert_eq!(series.len(), 2);
+    assert_eq!(series[1]["labels"], json!([{ "name": "service_name", "value": "shop" }]));
+    assert!((series[1]["points"][0]["value"].as_f64().unwrap() - 10.0 * PERIOD as f64).abs() < 1.0);
+    let start: i64 = question["start"].as_str().unwrap().parse().unwrap();
+    let at: i64 = series[1]["points"][0]["timestamp"].as_str().unwrap().parse().unwrap();
+    assert_eq!((at - start) % 15_000, 0);
+    question["limit"] = "1".into();
+    question["aggregation"] = "TIME_SERIES_AGGREGATION_TYPE_AVERAGE".into();
+    let answer = ask(&server, "SelectSeries", question.clone());
+    assert_eq!(answer["series"].as_array().unwrap().len(), 1);
+    question["step"] = 0.into();
+    let (status, error) = ask_with(&server, "SelectSeries", &[], &question);
+    assert!(status == 400 && error["message"].as_str().unwrap().contains("step 0"), "{error}");
+}
+
+#[test]
+fn a_difference_has_levels_of_seven() {
+    let server = filled();
+    let side = |service: &str| {
+        in_time(json!({ "profileTypeID": CPU, "labelSelector": format!("{{service_name=\"{service}\"}}") }))
+    };
+    let graph = &ask(&server, "Diff", json!({ "left": side("shop"), "right": side("search") }))["flamegraph"];
+    let ms = |periods: i64| (periods * PERIOD).to_string();
+    assert_eq!((graph["leftTicks"].clone(), graph["rightTicks"].clone()), (json!(ms(10)), json!(ms(4))));
+    assert_eq!(graph["levels"][1]["values"], json!(["0", ms(10), ms(1), "0", ms(4), ms(4), "1"]));
+    let query = "leftQuery=process_cpu:cpu:nanoseconds:cpu:nanoseconds%7Bservice_name%3D%22shop%22%7D&leftFrom=now-1h&leftUntil=now\
+                 &rightQuery=process_cpu:cpu:nanoseconds:cpu:nanoseconds%7Bservice_name%3D%22search%22%7D&rightFrom=now-1h&rightUntil=now";
+    let rendered = server.json(&format!("/pyroscope/render-diff?{query}"));
+    assert_eq!((&rendered["leftTicks"], &rendered["metadata"]["format"]), (&json!(10 * PERIOD), &json!("double")));
+}
+
+#[test]
+fn render_is_a_flame_graph_and_a_timeline() {
+    let server = filled();
+    let query =
+        "query=process_cpu:cpu:nanoseconds:cpu:nanoseconds%7Bservice_name%3D%22shop%22%7D&from=now-1h&until=now";
+    let rendered = server.json(&format!("/pyroscope/render?{query}&groupBy=region&format=json"));
+    assert_eq!(rendered["flamebearer"]["numTicks"], 10 * PERIOD);
+    assert_eq!(rendered["flamebearer"]["levels"][0], json!([0, 10 * PERIOD, 0, 0]));
+    assert_eq!((&rendered["metadata"]["name"], &rendered["metadata"]["units"]), (&json!("cpu"), &json!("samples")));
+    assert_eq!(rendered["groups"].as_object().unwrap().keys().collect::<Vec<_>>(), ["*", "eu"]);
+    let one = server.json(&format!("/pyroscope/render?{query}"));
+    let samples = one["timeline"]["samples"].as_array().unwrap();
+    assert!((samples.iter().map(|sample| sample.as_f64().unwrap()).sum::<f64>() - 10.0 * PERIOD as f64).abs() < 1.0);
+    let answer = server.get("/pyroscope/render?query=%7Bservice_name%3D%22shop%22%7D");
+    assert!(answer.status == 400 && answer.text().contains("profile type is missing"), "{}", answer.text());
+    assert_eq!(server.get("/pyroscope/render?query=x&from=yesterday").status, 400);
+}
+
+#[test]
+fn stats_say_whether_there_is_anything() {
+    let server = Server::start();
+    assert_eq!(ask(&server, "GetProfileStats", json!({}))["dataIngested"], false);
+    let server = filled();
+    let stats = ask(&server, "GetProfileStats", json!({}));
+    assert_eq!((&stats["dataIngested"], stats["oldestProfileTime"].is_string()), (&json!(true), true));
+}
+
+#[test]
+fn what_is_not_answered_is_said_the_way_clients_expect() {
+    let server = filled();
+    let question = in_time(json!({ "profileTypeID": CPU, "format": "PROFILE_FORMAT_DOT" }));
+    let (status, error) = ask_with(&server, "SelectMergeStacktraces", &[], &question);
+    assert_eq!((status, &error["code"]), (501, &json!("unimplemented")));
+    assert_eq!(ask_with(&server, "SelectHeatmap", &[], &json!({})).1["code"], "unimplemented");
+    let unknown = server.post("/querier.v1.QuerierService/Nothing", &[("content-type", "application/json")], b"{}");
+    assert_eq!((unknown.status, unknown.kind.as_str()), (404, "text/plain; charset=utf-8"));
+    for (question, says) in [
+        (json!({ "profileTypeID": "process_cpu" }), "profile type \"process_cpu\": allowed is <name>:<sample type>"),
+        (json!({ "profileTypeID": CPU, "labelSelector": "{a=~\"(\"}" }), "not a regular expression"),
+        (json!({ "profileTypeID": CPU, "start": "5", "end": "4" }), "start 5 is after end 4"),
+        (json!({ "profileTypeID": 5 }), "not understood"),
+        (json!({ "profileTypeID": CPU, "start": "x" }), "not a 64-bit integer"),
+    ] {
+        let (status, error) = ask_with(&server, "SelectMergeStacktraces", &[], &question);
+        assert_eq!((status, &error["code"]), (400, &json!("invalid_argument")), "{question}");
+        assert!(error["message"].as_str().unwrap().contains(says), "{question}: {error}");
+    }
+    let garbage =
+        server.post("/querier.v1.QuerierService/Series", &[("content-type", "application/proto")], &[0xff; 9]);
+    assert_eq!(garbage.status, 400);
+    assert_eq!(server.post("/querier.v1.QuerierService/Series", &[("content-type", "text/csv")], b"").status, 415);
+}
