@@ -26,15 +26,8 @@ import pprof  # noqa: E402
 import receiver  # noqa: E402
 import truth  # noqa: E402
 
-TRUTH_ROWS = {
-    "threads": "truth: 20 threads, spans of 0.2-6 ms",
-    "children": "truth: nested children, scope all",
-    "children-root": "truth: nested children, scope root",
-    "tasks": "truth: 50 asyncio tasks, scope all",
-    "tasks-root": "truth: 50 asyncio tasks, scope root",
-    "pool": "truth: pool, context copied and not",
-    "outside": "truth: code outside of spans",
-}
+# The rows of the truth that are run with Grafana's packages too: their processor knows root spans only.
+PEER_TRUTH_ROWS = ("threads", "children-root", "tasks-root", "pool", "outside")
 NEEDED_SAMPLES = 5000
 CPU_ROWS = {
     "mix": ("CPU seen / burnt: all of these, 100 Hz", 100),
@@ -121,6 +114,9 @@ def truth_of(row: str, quick: bool) -> Callable[[Run], Cell]:
     samples = NEEDED_SAMPLES // (10 if quick else 1)
 
     def measure(run: Run) -> Cell:
+        if why_not := why_no_row(run.python, row):
+            say(f"skipped: {run.row.what}, Python {run.version}: {why_not}")
+            return Cell("not here", None, {"skipped": why_not})
         arguments = (row, "--rate", 250, "--cpu-seconds", 2 if quick else 20, "--samples", samples)
         record, profiles = run_program(run.python, TESTS / "truth.py", *arguments)
         outcome = truth.judge(profiles, record["expected"])
@@ -135,6 +131,15 @@ def truth_of(row: str, quick: bool) -> Callable[[Run], Cell]:
         return Cell(text, taken >= samples and outcome.mistakes == 0 and untold <= 2, numbers)
 
     return measure
+
+
+def why_no_row(python: Path, row: str) -> str:
+    """Why this interpreter has no such context; empty if it has."""
+    ask = f"import truth; print(truth.ROWS[{row!r}].why_not() or '')"
+    done = subprocess.run([python, "-c", ask], cwd=TESTS, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise Failed(f"truth.py cannot be imported: {done.stderr[-1000:]}")
+    return done.stdout.strip()
 
 
 def cpu_of(kind: str, rate: int, quick: bool) -> Callable[[Run], Cell]:
@@ -223,11 +228,10 @@ def plan(options: argparse.Namespace) -> tuple[list[Row], list[Run], list[Run]]:
             to.append(Run(row, python, version, True, peers))
 
     if "truth" in wanted:
-        for name, what in TRUTH_ROWS.items():
+        for name, of_truth in truth.ROWS.items():
             measure = truth_of(name, options.quick)
-            # Grafana's processor knows root spans only.
-            peers = measure if truth.ROWS[name][1] == "root" else None
-            add(Row(what, "0 wrong, untold <= 2 %"), together, measure, peers)
+            peers = measure if name in PEER_TRUTH_ROWS else None
+            add(Row(f"truth: {of_truth.what}", "0 wrong, untold <= 2 %"), together, measure, peers)
     if "cpu" in wanted:
         for name, (what, rate) in CPU_ROWS.items():
             peers = cpu_of(name, PEER_CPU_ROWS[name], options.quick) if name in PEER_CPU_ROWS else None

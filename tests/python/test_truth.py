@@ -14,11 +14,13 @@ import truth
 
 @pytest.mark.parametrize("row", truth.ROWS)
 def test_samples_carry_the_span_that_the_program_says(row: str, tmp_path: Path) -> None:
+    if why_not := truth.ROWS[row].why_not():
+        pytest.skip(why_not)
     records, folder = tmp_path / "records.json", tmp_path / "profiles"
     server = folder.as_uri()
     children.succeeded(
         children.run(
-            *(children.HERE / "truth.py", row, "--rate", "250", "--cpu-seconds", "2.5"),
+            *(children.HERE / "truth.py", row, "--rate", "250", "--cpu-seconds", "1.5"),
             *("--server", server, "--records", records),
         )
     )
@@ -26,7 +28,7 @@ def test_samples_carry_the_span_that_the_program_says(row: str, tmp_path: Path) 
     profiles = pprof.read_folder(folder)
     outcome = truth.judge(profiles, record["expected"])
     assert (outcome.missing, outcome.wrong, outcome.leaked) == (0, 0, 0), outcome
-    assert outcome.right >= 300, outcome
+    assert outcome.right >= 200, outcome
 
     stats = record["stats"]
     written = profiles[: stats["profiles_uploaded"]]

@@ -1,8 +1,7 @@
-"""A program that knows which span each of its samples belongs to, and the judge of its profiles.
+"""A program that knows which span each of its samples belongs to.
 
 CPU time is burnt in functions of which each runs once, in one known span (or outside of all): `truth_17` in a stack
-says what the label `span_id` must be. Spans are started and ended in functions of their own, `edge_18`: in the SDK's
-code below one the span before or the new one is current, and no other may be. Samples with neither are counted apart.
+says what the label `span_id` must be. `truth_judge.py` compares the two.
 
     python truth.py ROW --rate 250 --cpu-seconds 20 --server file:///folder --records records.json
 
@@ -11,283 +10,111 @@ others are measured by the same program.
 """
 
 import argparse
-import asyncio
-import concurrent.futures
-import contextvars
-import functools
-import itertools
+import importlib
+import importlib.util
 import json
-import random
+import os
 import sys
 import threading
 import time
-import types
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import pprof
+import truth_tasks
+import truth_threads
+from truth_judge import Outcome, judge
+from truth_program import Program
 
-TRUTH, EDGE = "truth_", "edge_"
-#: A frame that the profiler could not name: it may be one that tells, so those around it do not.
-UNKNOWN = "(unknown)"
-
-
-# The judge.
+__all__ = ["ROWS", "Outcome", "Row", "judge"]
 
 
-@dataclass
-class Outcome:
-    """Samples of a row by what became of them; `samples` is their sum. A sample is a period's worth of time."""
+@dataclass(frozen=True)
+class Row:
+    """One context, with the processor's scope."""
 
-    samples: int = 0
-    right: int = 0
-    edge: int = 0
-    """While a span starts or ends, with the id of that one or of the one before."""
-    missing: int = 0
-    """Inside a span, without an id."""
-    wrong: int = 0
-    """Inside a span or at its edge, with another one's id."""
-    leaked: int = 0
-    """Outside of spans, with an id."""
-    untold: int = 0
-    """Without a function in the stack that tells."""
+    what: str
+    run: Callable[[Program], None]
+    scope: str = "root"
+    python: tuple[int, int] = (3, 10)
+    """The first version that has it."""
+    module: str | None = None
+    """What must be installed."""
+    options: tuple[str, ...] = ()
+    """Of the interpreter."""
+    prepare: Callable[[], None] = lambda: None
+    """What a program does before it imports anything of OpenTelemetry's or ours."""
+    follows: bool = True
+    """Whether profiler and processor are there before the row begins."""
 
-    @property
-    def mistakes(self) -> int:
-        return self.missing + self.wrong + self.leaked
-
-
-def judge(profiles: Iterable[pprof.Profile], expected: dict[str, list[str | None]]) -> Outcome:
-    """Compares each sample's span with the one in which the program says that its function ran."""
-    outcome = Outcome()
-    parents = {allowed[1]: allowed[0] for name, allowed in expected.items() if name.startswith(EDGE) and len(allowed) == 2}
-    for profile in profiles:
-        for sample in profile.samples:
-            count = max(1, round(profile.weight(sample) / profile.period))
-            outcome.samples += count
-            names = [last_name(frame) for frame in sample.stack]
-            teller = next((name for name in names if name.startswith((TRUTH, EDGE, UNKNOWN))), UNKNOWN)
-            if teller.startswith(UNKNOWN):
-                outcome.untold += count
-                continue
-            allowed = expected[teller]
-            have = sample.labels.get("span_id") or sample.labels.get("profile_id")
-            if have in allowed:
-                if teller.startswith(EDGE):
-                    outcome.edge += count
-                else:
-                    outcome.right += count
-            elif is_on_its_way(names, teller) and have is not None and parents.get(have) in allowed[1:]:
-                outcome.edge += count
-            elif have is None:
-                outcome.missing += count
-            elif allowed == [None]:
-                outcome.leaked += count
-            else:
-                outcome.wrong += count
-    return outcome
+    def why_not(self) -> str | None:
+        """Why this Python has no such context."""
+        if sys.version_info < self.python:
+            return f"Python {sys.version_info[0]}.{sys.version_info[1]} has none, {self.python[0]}.{self.python[1]} is the first"
+        if self.module and importlib.util.find_spec(self.module) is None:
+            return f"{self.module} is not installed"
+        return None
 
 
-def is_on_its_way(names: list[str], teller: str) -> bool:
-    """Whether a task is being resumed or suspended: its await passes through the frames around the child's coroutine,
-    which is not on the stack yet or no more, while the child's span is the task's current one all the time."""
-    return teller.startswith(EDGE) and "span_awaiting" in names[: names.index(teller)]
+def patch_all() -> None:
+    from gevent import monkey
+
+    monkey.patch_all()
 
 
-def last_name(frame: pprof.Frame) -> str:
-    return frame.function.rpartition(".")[2]
+def use_own_context() -> None:
+    """A runtime context that is no ContextVar: a stack a thread."""
+    import opentelemetry.context
+    from opentelemetry.context.context import _RuntimeContext
+
+    class OfThread(_RuntimeContext):
+        def __init__(self) -> None:
+            self._local = threading.local()
+
+        def _stack(self) -> list:
+            if not hasattr(self._local, "stack"):
+                self._local.stack = [opentelemetry.context.Context()]
+            return self._local.stack
+
+        def attach(self, context):
+            self._stack().append(context)
+            return len(self._stack())
+
+        def detach(self, token) -> None:
+            del self._stack()[token - 1 :]
+
+        def get_current(self):
+            return self._stack()[-1]
+
+    opentelemetry.context._RUNTIME_CONTEXT = OfThread()
 
 
-# The program.
+INHERIT = ("-X", "thread_inherit_context=1")
 
-
-class Ledger:
-    """Makes functions that run once, and remembers the spans that may be current in each of them."""
-
-    def __init__(self) -> None:
-        self.expected: dict[str, list[str | None]] = {}
-        self._numbers = itertools.count()
-
-    def function(self, span_id: str | None, template: Callable | None = None) -> Callable:
-        """A function that burns CPU time in the span with this id, or outside of spans."""
-        return self._make(TRUTH, [span_id], template or burn)
-
-    def edge(self, before: str | None, template: Callable) -> Callable:
-        """A function that starts and ends a span, whose id it adds to `before`."""
-        allowed = [before]
-        return functools.partial(self._make(EDGE, allowed, template), allowed)
-
-    def _make(self, prefix: str, allowed: list[str | None], template: Callable) -> Callable:
-        name = f"{prefix}{next(self._numbers)}"
-        self.expected[name] = allowed
-        code = template.__code__.replace(co_name=name, co_qualname=name)
-        return types.FunctionType(code, template.__globals__, name)
-
-
-def in_span(allowed, start, scope_id, body) -> None:
-    with start as span:
-        own = scope_id or id_of(span)
-        allowed.append(own)
-        body(own)
-
-
-async def in_span_awaiting(allowed, start, scope_id, body) -> None:
-    with start as span:
-        own = scope_id or id_of(span)
-        allowed.append(own)
-        await body(own)
-
-
-def burn(cpu_ns: int) -> int:
-    clock = time.thread_time_ns
-    number, end = 1, clock() + cpu_ns
-    while clock() < end:
-        for i in range(40):
-            number = (number * 31 + i) % 1_000_003
-    return number
-
-
-async def burn_and_wait(cpu_ns: int, turns: int) -> None:
-    for turn in range(turns):
-        burn_slice(cpu_ns // turns)
-        await asyncio.sleep(0 if turn % 2 else 0.001)
-
-
-def burn_slice(cpu_ns: int) -> None:
-    burn(cpu_ns)
-
-
-class Program:
-    """The rows. Each goes on until it was `enough`."""
-
-    def __init__(self, tracer, scope: str, enough: Callable[[], bool]) -> None:
-        self.tracer = tracer
-        self.scope = scope
-        self.ledger = Ledger()
-        self.enough = enough
-
-    def in_new_threads(self, count: int, body: Callable[[random.Random], None]) -> None:
-        threads = [threading.Thread(target=body, args=(random.Random(seed),)) for seed in range(count)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    def span(self, name: str, outer: str | None, body: Callable[[str], None], **options: bool) -> None:
-        """Runs `body` with the id that its samples must carry, in a new span inside `outer`."""
-        start = self.tracer.start_as_current_span(name, **options)
-        self.ledger.edge(outer, in_span)(start, self.inherited(outer), body)
-
-    async def span_awaiting(self, name: str, outer: str | None, body: Callable[[str], Awaitable[None]]) -> None:
-        start = self.tracer.start_as_current_span(name)
-        await self.ledger.edge(outer, in_span_awaiting)(start, self.inherited(outer), body)
-
-    def inherited(self, outer: str | None) -> str | None:
-        """The id that samples of a child carry, if it is not the child's own."""
-        return outer if self.scope == "root" else None
-
-    def threads(self) -> None:
-        """20 threads, each one short span after the other."""
-
-        def body(chance: random.Random) -> None:
-            def work(own: str) -> None:
-                self.ledger.function(own)(int(chance.uniform(0.2e6, 6e6)))
-
-            while not self.enough():
-                self.span("short", None, work)
-
-        self.in_new_threads(20, body)
-
-    def children(self) -> None:
-        """Trees of spans, three deep, in four threads."""
-
-        def body(chance: random.Random) -> None:
-            def tree(own: str, depth: int = 1) -> None:
-                self.ledger.function(own)(int(chance.uniform(0.5e6, 4e6)))
-                for _ in range(chance.randint(1, 3) if depth < 3 else 0):
-                    self.span(f"level {depth + 1}", own, functools.partial(tree, depth=depth + 1))
-                    self.ledger.function(own)(int(chance.uniform(0.5e6, 4e6)))
-
-            while not self.enough():
-                self.span("level 1", None, tree)
-
-        self.in_new_threads(4, body)
-
-    def tasks(self) -> None:
-        """50 asyncio tasks that give way to each other in the midst of their spans, each with a child."""
-
-        async def task(chance: random.Random) -> None:
-            async def burns(own: str | None, most_ns: float = 15e6) -> None:
-                await self.ledger.function(own, burn_and_wait)(int(chance.uniform(5e6, most_ns)), 3)
-
-            async def parent(own: str) -> None:
-                await burns(own)
-                await self.span_awaiting("child", own, functools.partial(burns, most_ns=30e6))
-                await burns(own)
-
-            while not self.enough():
-                await self.span_awaiting("task", None, parent)
-                await burns(None)
-
-        async def main() -> None:
-            await asyncio.gather(*(task(random.Random(seed)) for seed in range(50)))
-
-        asyncio.run(main())
-
-    def pool(self) -> None:
-        """A thread pool: work with a copy of the span's context is inside the span, work without is outside."""
-        with concurrent.futures.ThreadPoolExecutor(8) as executor:
-
-            def body(chance: random.Random) -> None:
-                def request(own: str) -> None:
-                    work = []
-                    for _ in range(3):
-                        inside, outside = self.ledger.function(own), self.ledger.function(None)
-                        context = contextvars.copy_context()
-                        work.append(executor.submit(context.run, inside, int(chance.uniform(1e6, 6e6))))
-                        work.append(executor.submit(outside, int(chance.uniform(1e6, 6e6))))
-                    self.ledger.function(own)(int(chance.uniform(1e6, 6e6)))
-                    for done in work:
-                        done.result()
-
-                while not self.enough():
-                    self.span("request", None, request)
-
-            self.in_new_threads(4, body)
-
-    def outside(self) -> None:
-        """Code between spans, also after those that failed, in threads that have had spans before."""
-
-        def body(chance: random.Random) -> None:
-            def fails(own: str) -> None:
-                self.ledger.function(own)(int(chance.uniform(0.5e6, 3e6)))
-                raise KeyError("as it must")
-
-            while not self.enough():
-                self.ledger.function(None)(int(chance.uniform(1e6, 6e6)))
-                try:
-                    self.span("fails", None, fails, record_exception=False)
-                except KeyError:
-                    self.ledger.function(None)(int(chance.uniform(1e6, 6e6)))
-
-        self.in_new_threads(4, body)
-
-
-# Row: the method that runs it, and the processor's scope.
 ROWS = {
-    "threads": ("threads", "root"),
-    "children": ("children", "all"),
-    "children-root": ("children", "root"),
-    "tasks": ("tasks", "all"),
-    "tasks-root": ("tasks", "root"),
-    "pool": ("pool", "root"),
-    "outside": ("outside", "root"),
+    "threads": Row("20 threads, spans of 0.2-6 ms", truth_threads.threads),
+    "children": Row("nested children, scope all", truth_threads.children, "all"),
+    "children-root": Row("nested children, scope root", truth_threads.children),
+    "tasks": Row("50 asyncio tasks, scope all", truth_tasks.tasks, "all"),
+    "tasks-root": Row("50 asyncio tasks, scope root", truth_tasks.tasks),
+    "pool": Row("pool, context copied and not", truth_threads.pool),
+    "outside": Row("code outside of spans", truth_threads.outside),
+    "groups": Row("task groups, eager tasks (3.12+)", truth_tasks.groups, "all", python=(3, 11)),
+    "executors": Row("to_thread, run_in_executor", truth_tasks.executors),
+    "anyio": Row("anyio: groups, threads", truth_tasks.with_anyio, "all", module="anyio"),
+    "trio": Row("trio: nurseries, threads", truth_tasks.with_trio, "all", module="trio"),
+    "uvloop": Row("50 tasks on uvloop", truth_tasks.uvloop_tasks, "all", module="uvloop"),
+    "greenlets": Row("20 greenlets", truth_threads.greenlets, "all", module="greenlet"),
+    "gevent": Row("gevent, patched, with its pool", truth_threads.gevent_patched, "all", module="gevent", prepare=patch_all),
+    "generators": Row("generators that hold spans open", truth_threads.generators, "all"),
+    "async-generators": Row("asynchronous generators", truth_tasks.generators, "all"),
+    "travelling": Row("ended on another thread or never", truth_threads.travelling),
+    "older": Row("older than processor, profiler", truth_threads.older, follows=False),
+    "own-context": Row("a runtime context of one's own", truth_threads.own_context, prepare=use_own_context),
+    "subinterpreters": Row("code of subinterpreters", truth_threads.subinterpreters),
+    "started": Row("threads started in a span", truth_threads.started),
+    "started-inherit": Row("the same, contexts inherited", truth_threads.started, python=(3, 14), options=INHERIT),
 }
-
-
-def id_of(span) -> str:
-    return f"{span.get_span_context().span_id:016x}"
 
 
 def main(arguments: list[str]) -> None:
@@ -299,16 +126,21 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--server", required=True)
     parser.add_argument("--records", type=Path, required=True)
     options = parser.parse_args(arguments)
+    row = ROWS[options.row]
+    if row.options and not set(row.options[1::2]) <= {f"{name}={value}" for name, value in sys._xoptions.items()}:
+        os.execv(sys.executable, [sys.executable, *row.options, __file__, *arguments])
+    row.prepare()
+    if row.module:
+        importlib.import_module(row.module)  # before it is profiled
 
     import pyroscope
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from pyroscope.otel import PyroscopeSpanProcessor
 
-    method, scope = ROWS[options.row]
-    pyroscope.configure(application_name="truth", server_address=options.server, sample_rate=options.rate)
     counts = hasattr(pyroscope, "stats")
     look = time.process_time() + options.cpu_seconds
+    configured = False
 
     def enough() -> bool:
         nonlocal look
@@ -321,10 +153,21 @@ def main(arguments: list[str]) -> None:
         look = now + 0.1
         return False
 
-    provider = TracerProvider(resource=Resource({"service.name": "truth"}), shutdown_on_exit=False)
-    provider.add_span_processor(PyroscopeSpanProcessor(scope=scope) if counts else PyroscopeSpanProcessor())
-    program = Program(provider.get_tracer("truth"), scope, enough)
-    getattr(program, method)()
+    def follow(provider: TracerProvider) -> PyroscopeSpanProcessor:
+        nonlocal configured
+        if not configured:
+            configured = True
+            pyroscope.configure(application_name="truth", server_address=options.server, sample_rate=options.rate)
+        processor = PyroscopeSpanProcessor(scope=row.scope) if counts else PyroscopeSpanProcessor()
+        provider.add_span_processor(processor)
+        return processor
+
+    program = Program(row.scope, enough, follow)
+    if row.follows:
+        provider = TracerProvider(resource=Resource({"service.name": "truth"}), shutdown_on_exit=False)
+        follow(provider)
+        program.tracer = provider.get_tracer("truth")
+    row.run(program)
     record: dict[str, object] = {"expected": program.ledger.expected}
     if counts:
         record["flushed"] = pyroscope.flush(30)
