@@ -23,10 +23,21 @@ from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from .. import _messages, _native, _process, _settings
 
-__all__ = ["PROFILE_ID_SPAN_ATTRIBUTE_KEY", "PyroscopeSpanProcessor"]
+__all__ = [
+    "PROFILE_ID_PYROSCOPE_TAG_KEY",
+    "PROFILE_ID_SPAN_ATTRIBUTE_KEY",
+    "PyroscopeSpanProcessor",
+    "SPAN_NAME_PYROSCOPE_TAG_KEY",
+    "TRACE_ID_PYROSCOPE_TAG_KEY",
+]
 
 PROFILE_ID_SPAN_ATTRIBUTE_KEY = "pyroscope.profile.id"
 """The attribute that makes Grafana show a flame graph button: the span's id, 16 hex digits."""
+
+PROFILE_ID_PYROSCOPE_TAG_KEY = "span_id"
+SPAN_NAME_PYROSCOPE_TAG_KEY = "span_name"
+TRACE_ID_PYROSCOPE_TAG_KEY = "trace_id"
+"""The labels of samples that say which span they belong to. They are not for tags: those names are refused."""
 
 _SCOPES = ("root", "all")
 
