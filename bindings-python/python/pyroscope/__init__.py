@@ -123,6 +123,8 @@ def configure(
         True: ``service.version``, ``deployment.environment.name`` and ``host.name`` of ``OTEL_RESOURCE_ATTRIBUTES``
         become labels (``service_version``, ``deployment_environment``, ``host_name``). ``OTEL_PYROSCOPE_RESOURCE_LABELS``,
         which also makes a span processor that starts the profiler take them from the spans' resource. Else False.
+    auth_token
+        Deprecated, for ``http_headers={"Authorization": "Bearer …"}``.
     cpu_enabled
         False: nothing is started. ``PYROSCOPE_PROFILING_CPU_ENABLED``; ``PYROSCOPE_PROFILING_ENABLED`` does the same.
     enable_logging

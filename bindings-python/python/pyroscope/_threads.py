@@ -63,7 +63,7 @@ def _hook_names(wanted: bool) -> None:
                 describe(thread)
 
         _original, _hooked = original, original.setter(rename)
-        threading.Thread.name = _hooked  # type: ignore[method-assign, assignment]
+        threading.Thread.name = _hooked
     elif not wanted and _original is not None and now is _hooked:
-        threading.Thread.name = _original  # type: ignore[method-assign, assignment]
+        threading.Thread.name = _original
         _original = _hooked = None

@@ -10,7 +10,7 @@ import os
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
-    from opentelemetry.context.context import _RuntimeContext
+    from pyroscope._native import RuntimeContext
 
 __all__ = ["add_span_processor", "runtime_context"]
 
@@ -44,7 +44,7 @@ def add_span_processor() -> None:
         _messages.warn_once("no span processor was added: %s", error)
 
 
-def runtime_context() -> _RuntimeContext:
+def runtime_context() -> RuntimeContext:
     """The runtime context that ``OTEL_PYTHON_CONTEXT=pyroscope_context`` names.
 
     It is OpenTelemetry's own until there is a span processor of ours. Without this setting that processor puts it in
@@ -54,5 +54,4 @@ def runtime_context() -> _RuntimeContext:
 
     from pyroscope import _native
 
-    context: _RuntimeContext = _native.RuntimeContext(ContextVarsRuntimeContext())
-    return context
+    return _native.RuntimeContext(ContextVarsRuntimeContext())
