@@ -38,14 +38,17 @@ apt_install() {
     say "apt-get install $*" >&2
     local log=$TARGET/logs/apt.log
     mkdir -p "${log%/*}"
-    if ! DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@" >"$log" 2>&1 </dev/null; then
+    (
+        # Two at a time refuse each other.
+        flock 7
+        export DEBIAN_FRONTEND=noninteractive
+        apt-get install -y --no-install-recommends "$@" && exit
         # A machine that never updated knows no package.
-        if ! { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"; } \
-            >>"$log" 2>&1 </dev/null; then
-            tail -n 10 "$log" >&2
-            return 1
-        fi
-    fi
+        apt-get update && apt-get install -y --no-install-recommends "$@"
+    ) >"$log" 2>&1 </dev/null 7>"$TARGET/apt.lock" || {
+        tail -n 10 "$log" >&2
+        return 1
+    }
 }
 
 # need_rust: cargo, and the C compiler that it links with.
@@ -106,7 +109,7 @@ make_venv() {
     "$python" -m venv "$directory" || fail "$python -m venv failed"
 }
 
-# tools: a virtual environment with what builds and checks; prints its directory.
+# tools: a virtual environment with what builds the packages; prints its directory.
 tools() {
     local python directory=$TARGET/venv-tools
     python=$(newest_python) || fail "please install Python 3.11 or newer; python3.13, 3.12, 3.11 were not found"
@@ -115,25 +118,43 @@ tools() {
         say "pip install maturin" >&2
         quietly "$TARGET/logs/pip-tools.log" "$directory/bin/pip" install -q 'maturin>=1.16,<2'
     fi
+    if [ ! -d "$("$directory/bin/python" -c 'import sysconfig as s; print(s.get_path("purelib"))')/ziglang" ]; then
+        say "pip install ziglang" >&2
+        "$directory/bin/pip" install -q 'ziglang>=0.17,<0.18' >"$TARGET/logs/pip-ziglang.log" 2>&1 </dev/null ||
+            say "ziglang could not be installed (see $TARGET/logs/pip-ziglang.log)" >&2
+    fi
     printf '%s\n' "$directory"
 }
 
-# build_wheel DIRECTORY [MATURIN OPTIONS]: leaves one wheel there and prints its path.
+# has_zig: whether wheels can be linked against an old glibc, and for other machines.
+has_zig() { "$(tools)/bin/python" -m ziglang version >/dev/null 2>&1; }
+
+# build_wheel DIRECTORY [RUST TARGET]: leaves the one wheel for this machine, or for another target, there and prints its path.
+#
+# Everything that is tested and measured is the wheel that users get: linked by zig for manylinux2014. Without zig it runs
+# where glibc is as new as here.
 build_wheel() {
-    local directory=$1 venv
-    shift
+    local directory=$1 target=${2:-$(uname -m)-unknown-linux-gnu} venv options=()
     need_rust
     venv=$(tools)
+    if has_zig; then
+        options=(--zig --compatibility manylinux2014)
+    elif [ $# -gt 1 ]; then
+        fail "a wheel for $target needs ziglang, which could not be installed"
+    else
+        say "without zig: this wheel only runs where glibc is as new as here" >&2
+    fi
     mkdir -p "$directory"
-    rm -f "$directory"/pyroscope_otel-*.whl
+    rm -f "$directory"/pyroscope_otel-*"_${target%%-*}.whl"
     # A target directory of its own: maturin and cargo give pyo3 different settings, and each would rebuild it.
     (
         cd "$ROOT" || exit
-        quietly "$TARGET/logs/maturin.log" "$venv/bin/maturin" build --release --strip --locked \
-            --manifest-path bindings-python/Cargo.toml --interpreter "$venv/bin/python" \
-            --target-dir "$TARGET/maturin" --out "$directory" "$@"
+        # maturin looks for zig in the Python on the path.
+        quietly "$TARGET/logs/maturin-${target%%-*}.log" env "PATH=$venv/bin:$PATH" maturin build --release --strip --locked \
+            --manifest-path bindings-python/Cargo.toml --interpreter "$venv/bin/python" --target "$target" \
+            --target-dir "$TARGET/maturin" --out "$directory" "${options[@]}"
     )
-    printf '%s\n' "$directory"/pyroscope_otel-*.whl
+    printf '%s\n' "$directory"/pyroscope_otel-*"_${target%%-*}.whl"
 }
 
 # build_viewer: the unoptimised build, which is ready in a third of the time; prints its path.

@@ -24,6 +24,11 @@ pub(crate) fn thread_cpu_ns(tid: i32) -> Option<u64> {
     read(thread_cpu_clock(tid))
 }
 
+/// CPU time of the calling thread.
+pub(crate) fn own_thread_cpu() -> Duration {
+    Duration::from_nanos(read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0))
+}
+
 /// The kernel's clock id of a thread's CPU time (CPUCLOCK_PERTHREAD | CPUCLOCK_SCHED), good from any thread.
 pub(crate) fn thread_cpu_clock(tid: i32) -> libc::clockid_t {
     (!tid << 3) | 6

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from truth import burn
+from truth_program import burn
 
 MS = 1_000_000
 

@@ -11,7 +11,7 @@ import pyroscope
 import pytest
 import receiver
 from test_truth import assert_adds_up
-from truth import burn
+from truth_program import burn
 
 # Arguments, and what the message must contain: setting, value, what is allowed.
 REFUSED = {
@@ -153,7 +153,7 @@ def test_program_with_a_dead_server_ends_by_itself(tmp_path: Path) -> None:
     program = """
 import sys
 import pyroscope
-from truth import burn
+from truth_program import burn
 pyroscope.configure(application_name="app", server_address=sys.argv[1])
 burn(200_000_000)
 print("all work done")
