@@ -94,3 +94,15 @@ def python(tmp_path):
         return done.stdout
 
     return run
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A program of several processes, whose samples a receiver here takes."""
+    from receiver import Receiver
+    from serving import Served
+
+    with Receiver() as receiver:
+        program = Served(tmp_path, receiver)
+        yield program
+        program.kill()

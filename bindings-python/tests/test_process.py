@@ -105,6 +105,58 @@ assert pyroscope.shutdown()
     assert shares(tmp_path) == [["child"], ["parent"]], "nothing is sent twice"
 
 
+def test_a_span_held_over_a_fork_is_known_on_both_sides(python, tmp_path):
+    span_id = python(
+        PRELUDE
+        + """
+from opentelemetry.sdk.trace import TracerProvider
+from pyroscope.otel import PyroscopeSpanProcessor
+provider = TracerProvider()
+provider.add_span_processor(PyroscopeSpanProcessor())
+with provider.get_tracer("test").start_as_current_span("held") as span:
+    parent()
+    if os.fork() == 0:
+        child()
+        os._exit(0 if pyroscope.shutdown() else 1)
+    assert os.wait()[1] == 0
+print(format(span.get_span_context().span_id, "016x"))
+""",
+        args=(tmp_path,),
+    ).strip()
+    for side in ("parent", "child"):
+        found = [sample.labels for sample in samples_of(tmp_path) if side in sample.names]
+        assert found
+        assert all(labels["span_id"] == span_id and labels["span_name"] == "held" for labels in found), found
+        assert all(len(labels["trace_id"]) == 32 for labels in found)
+
+
+def test_a_fork_in_a_thread_beside_busy_ones(python, tmp_path):
+    python(
+        PRELUDE
+        + """
+import warnings
+warnings.simplefilter("ignore")
+def forks():
+    for _ in range(10):
+        if os.fork() == 0:
+            child()
+            os._exit(0 if pyroscope.shutdown() else 1)
+        assert os.wait()[1] == 0
+    good.append(True)
+good = []
+threads = [threading.Thread(target=parent), threading.Thread(target=parent), threading.Thread(target=forks)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert good
+assert pyroscope.shutdown()
+""",
+        args=(tmp_path,),
+    )
+    assert shares(tmp_path) == [["child"]] * 10 + [["parent"]]
+
+
 def test_a_child_of_a_child(python, tmp_path):
     python(
         PRELUDE

@@ -191,7 +191,8 @@ impl Profiler {
         let _ = std::mem::ManuallyDrop::new(lock_current().take());
         own_thread::forget();
         threads::forget_all();
-        names::lock().take();
+        // Of the parent's names nothing is left, and a span that was sampled there has to be defined here again.
+        drop(names::next_window());
         fork::clear();
         Self::start(old.engine.config.clone(), old.engine.runtime)
     }

@@ -10,14 +10,13 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import sys
 import threading
 
-from . import _messages, _native, _threads
+from . import _messages, _native, _servers, _threads
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
-    from typing import Any, Callable, Optional
+    from typing import Callable, Optional
 
 _original: Optional[Callable[[threading.Thread], None]] = None
 _registered = False
@@ -33,6 +32,7 @@ def started() -> None:
         # Before finalisation, in which the frames of daemon threads are freed under them.
         atexit.register(stop)
         os.register_at_fork(after_in_child=_after_fork)
+    _servers.watch(stop)
 
 
 def stop() -> bool:
@@ -75,11 +75,6 @@ def _unhook_threads() -> None:
 
 def _after_fork() -> None:
     """In a forked child."""
-    if not _native.restart_in_child():
-        return
-    _threads.describe_this()
-    # multiprocessing's children leave by os._exit, past atexit, but call their own finalisers. It forgets those of the
-    # parent first and then calls what was registered for after the fork.
-    util: Any = sys.modules.get("multiprocessing.util")
-    if util is not None:
-        util.register_after_fork(stop, lambda stop: util.Finalize(None, stop, exitpriority=0))
+    if _native.restart_in_child():
+        _threads.describe_this()
+        _servers.watch(stop)

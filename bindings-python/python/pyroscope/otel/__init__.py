@@ -21,7 +21,7 @@ from typing import Any, Optional
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from .. import _messages, _native, _process, _settings
+from .. import _messages, _native, _process, _servers, _settings
 
 __all__ = [
     "PROFILE_ID_PYROSCOPE_TAG_KEY",
@@ -111,6 +111,8 @@ class PyroscopeSpanProcessor(SpanProcessor):
             if self._began:
                 return
             self._began = True
+            # By now the server is loaded, if it was not when the profiler was started.
+            _servers.watch(_process.stop)
             # From now on the SDK calls a function that does no more than it must.
             if type(self).on_start is PyroscopeSpanProcessor.on_start:
                 self.on_start = _on_start(self._hooks)  # type: ignore[method-assign]

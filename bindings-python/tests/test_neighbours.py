@@ -1,0 +1,198 @@
+"""Others in the process that use signals and timers: both sides have all they would have alone."""
+
+import signal
+
+import pytest
+from pprof import samples_of
+
+PRELUDE = """
+import asyncio, faulthandler, os, select, signal, socket, sys, threading, time
+import pyroscope
+from pyroscope import _settings
+from truth_program import burn
+folder = sys.argv[1]
+def configure(rate=250):
+    assert _settings.launch({"application_name": "x", "server_address": "file://" + folder, "sample_rate": rate})
+def here(seconds): burn(int(seconds * 1e9))
+"""
+
+
+def seen(folder, function="here"):
+    """CPU seconds in a function."""
+    return sum(sample.values[-1] for sample in samples_of(folder) if function in sample.names) / 1e9
+
+
+def test_a_profiler_by_sigprof_has_as_many_ticks_as_alone(python, tmp_path):
+    """Its handler is Python and its timer the process's. It is there before us, stays beside us, and after us."""
+    out = python(
+        PRELUDE
+        + """
+ticks = 0
+def tick(*_):
+    global ticks
+    ticks += 1
+def of_a_second():
+    before = ticks
+    here(1)
+    return ticks - before
+signal.signal(signal.SIGPROF, tick)
+signal.setitimer(signal.ITIMER_PROF, 0.012, 0.012)
+alone = of_a_second()
+configure()
+beside = of_a_second()
+# Made anew, as by a profiler that starts after us.
+signal.setitimer(signal.ITIMER_PROF, 0.012, 0.012)
+after = of_a_second()
+assert signal.getsignal(signal.SIGPROF) is tick
+assert pyroscope.shutdown()
+signal.setitimer(signal.ITIMER_PROF, 0)
+print(alone, beside, after)
+""",
+        args=(tmp_path,),
+    )
+    alone, beside, after = map(int, out.split())
+    assert alone > 20
+    assert min(beside, after) >= 0.85 * alone, out
+    assert 1.9 <= seen(tmp_path) <= 2.1
+
+
+@pytest.mark.parametrize("first", ["theirs", "ours"])
+def test_faulthandler_dumps_where_it_would(python, tmp_path, first):
+    """Later, on demand by a signal, and at a crash, which still is one."""
+    theirs = "faulthandler.enable(); faulthandler.register(signal.SIGUSR1)"
+    ours = "configure()"
+    starts = (theirs, ours) if first == "theirs" else (ours, theirs)
+    python(
+        PRELUDE
+        + f"""
+{starts[0]}
+{starts[1]}
+faulthandler.dump_traceback_later(0.2)
+here(0.5)
+os.kill(os.getpid(), signal.SIGUSR1)
+assert pyroscope.flush()
+faulthandler._sigsegv()
+""",
+        args=(tmp_path,),
+        code=-signal.SIGSEGV,
+    )
+    dumped = python.stderr
+    assert "Timeout (0:00:00.200000)!" in dumped
+    assert "in here" in dumped.partition("Fatal Python error")[0]
+    assert "Fatal Python error: Segmentation fault" in dumped
+    assert seen(tmp_path) >= 0.45
+
+
+def test_a_wakeup_fd_hears_of_the_programs_signals_alone(python, tmp_path):
+    python(
+        PRELUDE
+        + """
+receiver, sender = socket.socketpair()
+receiver.setblocking(False)
+sender.setblocking(False)
+signal.set_wakeup_fd(sender.fileno())
+signal.signal(signal.SIGUSR1, lambda *_: None)
+configure()
+here(0.5)
+os.kill(os.getpid(), signal.SIGUSR1)
+here(0.1)
+assert receiver.recv(100) == bytes([signal.SIGUSR1])
+assert signal.set_wakeup_fd(-1) == sender.fileno()
+assert pyroscope.shutdown()
+""",
+        args=(tmp_path,),
+    )
+    assert 0.5 <= seen(tmp_path) <= 0.7
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_a_loops_signal_handlers_are_called(python, tmp_path, loop):
+    if loop == "uvloop":
+        pytest.importorskip("uvloop")
+    python(
+        PRELUDE
+        + f"""
+import {loop}
+heard = 0
+async def main():
+    global heard
+    def hear():
+        global heard
+        heard += 1
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, hear)
+    configure()
+    for number in range(10):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        here(0.05)
+        while heard <= number:
+            await asyncio.sleep(0.001)
+{loop}.run(main())
+assert heard == 10
+assert pyroscope.shutdown()
+""",
+        args=(tmp_path,),
+    )
+    assert 0.45 <= seen(tmp_path) <= 0.6
+
+
+def test_gevents_signals_are_heard(python, tmp_path):
+    pytest.importorskip("gevent")
+    python(
+        """
+from gevent import monkey
+monkey.patch_all()
+"""
+        + PRELUDE
+        + """
+import gevent
+heard = []
+gevent.signal_handler(signal.SIGUSR1, lambda: heard.append("gevent"))
+configure()
+busy = gevent.spawn(here, 0.5)
+os.kill(os.getpid(), signal.SIGUSR1)
+busy.join()
+while not heard:
+    gevent.sleep(0.001)
+child = os.fork()
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert pyroscope.shutdown()
+""",
+        args=(tmp_path,),
+    )
+    assert 0.45 <= seen(tmp_path) <= 0.6
+
+
+def test_waiting_calls_are_not_cut_short(python, tmp_path):
+    """Timers by CPU time leave those alone that wait; by wall time they interrupt, and the kernel or Python goes on."""
+    python(
+        PRELUDE
+        + """
+assert _settings.launch({"application_name": "x", "server_address": "none", "wall_clock": True, "sample_rate": 1000})
+signal.siginterrupt(signal.SIGUSR1, True)
+began = time.monotonic()
+time.sleep(0.2)
+assert time.monotonic() - began >= 0.2
+read, write = os.pipe()
+began = time.monotonic()
+assert select.select([read], [], [], 0.2)[0] == []
+poll = select.poll()
+poll.register(read, select.POLLIN)
+assert poll.poll(200) == []
+epoll = select.epoll()
+epoll.register(read, select.EPOLLIN)
+assert epoll.poll(0.2) == []
+assert not threading.Event().wait(0.2)
+assert time.monotonic() - began >= 0.79
+late = threading.Timer(0.2, os.write, (write, b"x"))
+late.start()
+assert os.read(read, 1) == b"x"
+lock = threading.Lock()
+with lock:
+    assert not lock.acquire(timeout=0.2)
+assert pyroscope.stats()["taken"]["samples"] > 100
+assert pyroscope.shutdown()
+""",
+        args=(tmp_path,),
+    )
