@@ -29,7 +29,7 @@ pub use profile::profile_type::{ProfileType, ProfileTypeId};
 pub use profiler::Profiler;
 pub use sample::frame_pointer::walk_frame_pointers;
 pub use sample::runtime::{Context, Drain, DrainPermit, Frame, FrameWriter, MAX_FRAMES, Repair, Runtime};
-pub use sample::safe_load::{enable_safe_load, safe_load, safe_load_u32};
+pub use sample::safe_load::{enable_safe_load, safe_load, safe_load_faults, safe_load_u32};
 pub use sample::threads::{ThreadRecord, set_thread_tags, thread_started};
 pub use sample::timer::SampleClock;
 pub use stats::{Stats, Tally};
