@@ -80,8 +80,8 @@ def judge(profiles: Iterable[pprof.Profile], outcome: Outcome) -> None:
             names = [last_name(frame) if is_own(frame) else "" for frame in sample.stack]
             seen.update(names)
             for callee, caller in zip(names, names[1:]):
-                if callee and caller and not stress_work.is_allowed(callee, caller):
-                    outcome.wrong[f"{callee} called by {caller}"] += count
+                if callee and not stress_work.is_allowed(callee, caller):
+                    outcome.wrong[f"{callee} called by {caller or 'another file'}"] += count
             for mistake in wrong_spans(names, sample.labels.get("span_name")):
                 outcome.wrong[mistake] += count
     kinds = {*KINDS.split(), *(["in_subinterpreter"] if stress_work.HAS_OWN_STACK else [])}
@@ -100,8 +100,8 @@ def wrong_spans(names: list[str], span: str | None) -> Iterable[str]:
 
 
 def is_own(frame: pprof.Frame) -> bool:
-    if frame.file == stress_work.STRING_FILE:
-        return last_name(frame) == "in_subinterpreter"
+    if frame.file in stress_work.STRING_FILES:
+        return last_name(frame) in ("in_subinterpreter", "<module>")
     return frame.file.endswith("stress_work.py") or frame.file == stress_work.MADE_FILE
 
 

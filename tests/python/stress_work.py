@@ -41,7 +41,7 @@ CALLERS: dict[str, frozenset[str]] = {
         "fall": "fall exceptions",
         "classes": "one",
         # A specialised call has a frame of the interpreter's own in between, which is not shown.
-        "__init__": "classes garbage start",
+        "__init__": "classes garbage",
         "coroutines": "one",
         # A coroutine's frame is below its caller's at the moment in which it is made.
         "gather_steps": "coroutines",
@@ -81,10 +81,12 @@ CALLERS: dict[str, frozenset[str]] = {
     }.items()
 }
 CALLERS["__del__"] = ANYWHERE
+# Called by asyncio, too. All other functions with callers in the table are called by nobody else.
+INDIRECT = frozenset({"gather_steps", "step"})
 MADE = re.compile(r"(made|leaf)_(\d+)")
 MADE_FILE = "<made code>"
-# The file of code that `run_string` runs.
-STRING_FILE = "<string>"
+# The file of code that `run_string` runs, by version.
+STRING_FILES = ("<string>", "<script>")
 # Functions that run in the span of this name. All others of this program run outside of spans, but for those that
 # start and end them.
 SPANS = {"in_outer": "outer", "in_inner": "inner"}
@@ -92,13 +94,18 @@ EDGES = frozenset({"spans", "subinterpreters"})
 
 
 def is_allowed(callee: str, caller: str) -> bool:
-    """Whether this program has such a call. A made function calls its own leaf, which has the same number."""
+    """Whether this program has such a call; "" is a caller that is not of this program.
+
+    A made function calls its own leaf, which has the same number.
+    """
     made, maker = MADE.fullmatch(callee), MADE.fullmatch(caller)
     if made and made[1] == "leaf":
         return bool(maker) and maker[1] == "made" and maker[2] == made[2]
     if made:
         return caller == "made_code"
     callers = CALLERS.get(callee, frozenset())
+    if not caller:
+        return not callers or callers is ANYWHERE or callee in INDIRECT
     return callers is ANYWHERE or caller in callers
 
 
@@ -238,7 +245,7 @@ def in_tags() -> int:
 IN_SUBINTERPRETER = """
 def in_subinterpreter(depth):
     return sum(range(20_000)) if depth == 0 else in_subinterpreter(depth - 1)
-for depth in range(20):
+for depth in 5 * tuple(range(20)):
     in_subinterpreter(depth)
 """
 
@@ -372,8 +379,8 @@ class Work:
     def callbacks(self, chance: random.Random) -> None:
         numbers = list(map(chance.randrange, range(1, 30)))
         sorted(numbers, key=lambda number: -number)
-        sorted(range(20), key=functools.cmp_to_key(compare))
-        dict.fromkeys([Key(), Key(), Key()])
+        sorted(range(200), key=functools.cmp_to_key(compare))
+        dict.fromkeys([Key(), Key(), Key(), Key(), Key(), Key()])
         re.sub("a+", replace, "baab" * 20)
 
     def libraries(self, chance: random.Random) -> None:
