@@ -33,7 +33,7 @@ mod _native {
         stats, stop, take_messages, thread_started,
     };
     #[pymodule_export]
-    use crate::selftest::{current_span_id, line_of, time_walk, walk};
+    use crate::selftest::{current_span_id, line_of, load_faults, time_walk, walk};
     #[pymodule_export]
     use crate::span::{RuntimeContext, SpanHooks};
     #[pymodule_export]

@@ -114,8 +114,12 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
         return differs("a known span was not found in its context");
     }
     let nest = PyModule::from_code(py, NEST, c"<pyroscope self-test>", c"pyroscope._selftest")?.getattr("nest")?;
-    if let Some(field) = differing_field(layout, &nest.getattr("__code__")?)? {
-        return differs(&format!("a function's {field} is elsewhere"));
+    // And those inside it: of one alone some fields have the same value.
+    let code = nest.getattr("__code__")?;
+    for code in code.getattr("co_consts")?.try_iter()?.chain([Ok(code)]) {
+        if let Some(field) = differing_field(&runtime, &code?)? {
+            return differs(&format!("a function's {field} is elsewhere"));
+        }
     }
     let Some((walked, expected)) = walk_nest(py, &runtime, &nest)? else {
         return differs("a whole stack looks torn");
@@ -160,10 +164,13 @@ fn finds_spans(py: Python<'_>, runtime: &CPython) -> PyResult<bool> {
 }
 
 /// The first attribute of a code object that is not where the layout says. `co_version` is none.
-fn differing_field(layout: &Layout, code: &Bound<'_, PyAny>) -> PyResult<Option<&'static str>> {
-    let layout = &layout.code;
+fn differing_field(runtime: &CPython, code: &Bound<'_, PyAny>) -> PyResult<Option<&'static str>> {
+    if code.get_type().as_ptr().cast_const().cast() != runtime.code_type {
+        return Ok(None);
+    }
+    let layout = &runtime.layout.code;
     let object: Object = code.as_ptr().cast_const().cast();
-    let qualname = if layout.qualname == layout.name { "co_name" } else { "co_qualname" };
+    let qualname = if code.hasattr("co_qualname")? { "co_qualname" } else { "co_name" };
     for (name, offset) in [
         ("co_name", layout.name),
         (qualname, layout.qualname),
@@ -312,8 +319,92 @@ pub(crate) fn time_walk(py: Python<'_>, rounds: u32) -> PyResult<f64> {
     Ok(started.elapsed().as_secs_f64() * 1e9 / f64::from(rounds.max(1)))
 }
 
+/// How many guarded loads found nothing, which is no error on 3.11 and 3.12. For tests.
+#[pyfunction]
+pub(crate) fn load_faults() -> u64 {
+    spanprof_core::safe_load_faults()
+}
+
 /// The line that an instruction of a code object has, by our decoder: its table, first line and instruction. For tests.
 #[pyfunction]
 pub(crate) fn line_of(py: Python<'_>, table: &[u8], first_line: u32, index: u32) -> PyResult<Option<u32>> {
     Ok(crate::lines::line_of(known(py)?.layout.code.lines, table, first_line, index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Why a layout is refused.
+    fn refusal(py: Python<'_>, layout: Layout) -> Option<String> {
+        // What was told under another layout must not help this one.
+        DEFINITIONS.after_fork();
+        examine(py, Box::leak(Box::new(layout))).unwrap().err()
+    }
+
+    type Field = (&'static str, fn(&mut Layout) -> Option<&mut usize>);
+
+    const FIELDS: [Field; 18] = [
+        ("frame or current_frame of a thread", |layout| match &mut layout.entry {
+            Entry::Frame { tstate_frame } => Some(tstate_frame),
+            Entry::CFrame { .. } => None,
+        }),
+        ("cframe of a thread", |layout| match &mut layout.entry {
+            Entry::CFrame { tstate_cframe, .. } => Some(tstate_cframe),
+            Entry::Frame { .. } => None,
+        }),
+        ("current_frame of a cframe", |layout| match &mut layout.entry {
+            Entry::CFrame { current_frame, .. } => Some(current_frame),
+            Entry::Frame { .. } => None,
+        }),
+        ("previous of a cframe", |layout| match &mut layout.entry {
+            Entry::CFrame { previous, .. } => Some(previous),
+            Entry::Frame { .. } => None,
+        }),
+        ("context of a thread", |layout| Some(&mut layout.tstate_context)),
+        ("code of a frame", |layout| Some(&mut layout.frame.code)),
+        ("previous of a frame", |layout| Some(&mut layout.frame.previous)),
+        ("instr of a frame", |layout| Some(&mut layout.frame.instr)),
+        // Told in 3.11 by the rule for torn stacks, in 3.12 by the shims too; from 3.13 on shims have no code.
+        ("owner of a frame", |layout| match layout.code.size {
+            184..=192 => Some(&mut layout.frame.owner),
+            _ => None,
+        }),
+        ("flags of code", |layout| Some(&mut layout.code.flags)),
+        ("first line of code", |layout| Some(&mut layout.code.firstlineno)),
+        ("file name of code", |layout| Some(&mut layout.code.filename)),
+        ("name of code", |layout| Some(&mut layout.code.name)),
+        ("qualified name of code", |layout| Some(&mut layout.code.qualname)),
+        ("lines of code", |layout| Some(&mut layout.code.linetable)),
+        ("instructions of code", |layout| (!layout.frame.instr_is_number).then_some(&mut layout.code.size)),
+        ("characters of ASCII", |layout| Some(&mut layout.ascii_data)),
+        ("other characters", |layout| Some(&mut layout.compact_data)),
+    ];
+
+    /// Built for the stable ABI, so ci/test runs it with the library of each version that has one.
+    #[test]
+    fn a_wrong_layout_is_refused_and_survived() {
+        Python::initialize();
+        Python::attach(|py| {
+            let known = *layout::of_this_interpreter(py).unwrap().unwrap();
+            assert_eq!(refusal(py, known), None, "{:?}", py.version_info());
+            for (name, field) in FIELDS {
+                for by in [4_isize, 8, 16, -8, 1 << 14, (1 << 40) + 16, isize::MIN + 16] {
+                    let mut layout = known;
+                    let Some(offset) = field(&mut layout) else {
+                        continue;
+                    };
+                    *offset = offset.wrapping_add_signed(by);
+                    let why = refusal(py, layout).unwrap_or_else(|| panic!("{name} may be {by} bytes off"));
+                    assert!(why.starts_with("CPython 3.") && why.contains("differs"), "{why}");
+                }
+            }
+            if known.code.internal != 0 {
+                let mut layout = known;
+                layout.code.internal = 0;
+                assert!(refusal(py, layout).is_some(), "the interpreter's own frames may be shown");
+            }
+            assert_eq!(refusal(py, known), None, "after all that");
+        });
+    }
 }

@@ -31,7 +31,7 @@ pub use profile::profile_type::{ProfileType, ProfileTypeId};
 pub use profiler::Profiler;
 pub use sample::frame_pointer::walk_frame_pointers;
 pub use sample::runtime::{Context, Drain, DrainPermit, Frame, FrameWriter, MAX_FRAMES, Repair, Runtime};
-pub use sample::safe_load::{enable_safe_load, safe_load, safe_load_u32};
+pub use sample::safe_load::{enable_safe_load, safe_load, safe_load_faults, safe_load_u32};
 pub use sample::threads::{ThreadRecord, add_thread_tag, describe_thread, remove_thread_tag, thread_started};
 pub use sample::timer::SampleClock;
 pub use stats::{Stats, Tally};

@@ -13,7 +13,7 @@ use std::cell::UnsafeCell;
 use std::mem::{self, MaybeUninit};
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A value and whether it was loaded, in the two registers that the C ABI returns.
 #[repr(C)]
@@ -99,12 +99,19 @@ fn ask_kernel<T: Copy>(address: *const T) -> Option<T> {
     (read == size_of::<T>().cast_signed()).then(|| unsafe { value.assume_init() })
 }
 
+/// How many safe loads found nothing, in this process and those that it was forked from.
+pub fn safe_load_faults() -> u64 {
+    FAULTS.load(Ordering::Relaxed)
+}
+
 /// The action that was there before ours.
 struct Previous(UnsafeCell<MaybeUninit<libc::sigaction>>);
 
 // SAFETY: written once inside `INSTALL`, before `INSTALLED` is set with Release; read only after an Acquire load of it.
 unsafe impl Sync for Previous {}
 
+/// Loads that failed.
+static FAULTS: AtomicU64 = AtomicU64::new(0);
 static INSTALL: Once = Once::new();
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// Somebody else's handler came after ours.
@@ -156,6 +163,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     if *at == load64 as usize as u64 || *at == load32 as usize as u64 {
         let failed: unsafe extern "C" fn() -> Loaded = load_failed;
         *at = failed as usize as u64;
+        FAULTS.fetch_add(1, Ordering::Relaxed);
         return;
     }
     chain(signal, info, context);
@@ -226,5 +234,6 @@ mod tests {
             assert_eq!(safe_load(ptr::without_provenance(bad)), None, "{bad:#x}");
             assert_eq!(safe_load_u32(ptr::without_provenance(bad)), None, "{bad:#x}");
         }
+        assert!(safe_load_faults() >= 10);
     }
 }
