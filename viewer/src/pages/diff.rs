@@ -52,7 +52,7 @@ fn side(letter: &str, selection: &Selection, total: i64, samples: i64, diff: &Di
         section.side {
             h2 { span.letter { (letter) } " " a href=(selection.link("/flame")) { (selection.sentence()) } }
             p.sums { b { (value(total, &diff.unit)) } @if selection.kind == CPU { " CPU" } ", " b { (counted(samples, "sample")) } }
-            (layout::downloads(selection, Look::default(), "/api/top"))
+            (layout::downloads(selection, Look::default(), &selection.link("/api/top")))
         }
     }
 }

@@ -205,7 +205,7 @@ fn tools(selection: &Selection, look: Look) -> Markup {
             label.script { "Search " input #search type="search" placeholder="function or file" autocomplete="off" spellcheck="false"; }
             output #matches.script for="search" {}
             (looks(look, with))
-            (layout::downloads(selection, look, "/api/flame"))
+            (layout::downloads(selection, look, &link("/api/flame", &[selection.pairs(), look.pairs()].concat())))
         }
     }
 }
