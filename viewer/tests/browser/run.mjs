@@ -185,13 +185,13 @@ try {
   await page.goto(`${base}/flame?service=${encode(service)}`);
   await graphIsReady();
   const plain = await page.locator(".frame").count();
-  await page.getByRole("button", { name: "fold runtime" }).click();
+  await page.getByRole("link", { name: "fold runtime" }).click();
   await page.waitForURL(/fold=1/);
   await graphIsReady();
   assert((await page.locator(".frame").count()) < plain, "folding did not merge frames");
   assert((await page.locator(".frame", { hasText: "(runtime and libraries)" }).count()) > 0);
   await shot("11-folded");
-  await page.getByRole("button", { name: "lines" }).click();
+  await page.getByRole("link", { name: "lines", exact: true }).click();
   await page.waitForURL(/lines=1/);
   await graphIsReady();
   assert.match(await page.locator(".functions .file").first().innerText(), /:\d+$/);
@@ -218,7 +218,7 @@ try {
   await page.waitForURL(/\/diff\?/);
   await graphIsReady();
   const diff = await api("/api/diff" + new URL(page.url()).search);
-  assert.equal(await page.locator(".side .sums b").nth(1).innerText(), diff.a.samples === 1 ? "1 sample" : `${diff.a.samples.toLocaleString("en")} samples`);
+  assert.equal(await page.locator(".side").first().locator(".sums b").last().innerText(), diff.a.samples === 1 ? "1 sample" : `${diff.a.samples.toLocaleString("en")} samples`);
   assert.equal(await page.locator(".changes a.function").first().innerText(), diff.changes[0].function);
   const coloured = await page.locator(".frame.more, .frame.less").count();
   const sure = diff.changes.some((row) => row.total.sure);
