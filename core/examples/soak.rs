@@ -13,9 +13,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use server::{Options, Reply, Server};
-use spanprof_core::{
-    Config, Profiler, TagSetId, TraceIdLabel, set_thread_tags, span_end, span_ended, span_start, thread_started,
-};
+use spanprof_core::{Config, Profiler, TraceIdLabel, add_thread_tag, span_end, span_ended, span_start, thread_started};
 use support::{Addresses, assert_adds_up, burn, config};
 
 /// Resident memory of this process, KiB.
@@ -28,8 +26,7 @@ fn resident() -> u64 {
 /// A thread's life: some spans, half of which are renamed at their end.
 fn work(number: u64) {
     thread_started();
-    let tags = TagSetId::EMPTY.with(&[("request".to_owned(), (number % 3_000).to_string())]);
-    set_thread_tags(tags);
+    add_thread_tag("request", &(number % 3_000).to_string());
     for inner in 0..5 {
         let id = number * 8 + inner + 1;
         span_start(id, &format!("GET /cart/{number}"));
@@ -39,7 +36,6 @@ fn work(number: u64) {
         }
         span_end();
     }
-    tags.release();
 }
 
 fn main() -> ExitCode {

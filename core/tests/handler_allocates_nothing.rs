@@ -8,7 +8,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use spanprof_core::{Profiler, TagSetId, set_thread_tags, span_end, span_start, thread_started};
+use spanprof_core::{Profiler, add_thread_tag, span_end, span_start, thread_started};
 use support::{Addresses, assert_adds_up, burn, config};
 
 /// The profiler's signal, once it is known.
@@ -80,8 +80,7 @@ fn main() {
         .map(|number| {
             std::thread::spawn(move || {
                 thread_started();
-                let tags = TagSetId::EMPTY.with(&[("worker".to_owned(), number.to_string())]);
-                set_thread_tags(tags);
+                add_thread_tag("worker", &number.to_string());
                 for round in 0..100 {
                     span_start(1 + round, &format!("span {round}"));
                     burn(Duration::from_millis(1));

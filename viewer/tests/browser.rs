@@ -7,7 +7,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Server, failed, profile, span};
+use common::{Server, failed, profile, span, with_attribute};
 
 /// Sixty requests in two services, with deep stacks, an error now and then, and work outside of spans.
 fn fill(server: &Server) {
@@ -21,7 +21,8 @@ fn fill(server: &Server) {
         checkout_spans.push(if n % 13 == 5 { failed(root) } else { root });
         checkout_spans.push(span(&trace, &id(2), &id(1), "load_cart", n * 10 + 4, wall / 3));
         checkout_spans.push(span(&trace, &id(3), &id(2), "SELECT items", n * 10 + 6, wall / 5));
-        checkout_spans.push(span(&trace, &id(4), &id(1), "render", n * 10 + 8 + wall / 3, wall / 2));
+        let render = span(&trace, &id(4), &id(1), "render", n * 10 + 8 + wall / 3, wall / 2);
+        checkout_spans.push(with_attribute(render, "theme", if n % 4 == 0 { "dark" } else { "light" }));
         search_spans.push(span(&trace, &id(5), &id(2), "POST /quote", n * 10 + 10, wall / 4));
         let label = |k: u64, name: &str| {
             vec![
@@ -47,9 +48,9 @@ fn fill(server: &Server) {
                         "handle:41",
                         "dispatch:19",
                         "view:14",
-                        "dumps:231",
-                        "encode:200",
-                        "iterencode:258",
+                        "dumps@/usr/lib/python3.13/json/__init__.py:231",
+                        "encode@/usr/lib/python3.13/json/encoder.py:200",
+                        "iterencode@/usr/lib/python3.13/json/encoder.py:258",
                     ],
                     label(1, request),
                     3,
@@ -80,7 +81,8 @@ fn fill(server: &Server) {
                         "escape:5",
                     ],
                     label(4, "render"),
-                    4,
+                    // The slow ones escape more.
+                    if wall > 200 { 12 } else { 4 },
                 ),
                 (
                     &[

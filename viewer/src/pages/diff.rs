@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::format::{counted, error, percent, points, value};
+use super::format::{counted, error, percent, points};
 use super::{filter, flame, layout};
 use crate::look::Look;
 use crate::params::Params;
-use crate::selection::{CPU, Pair, Selection, Window, link};
+use crate::selection::{LAST_HOUR, Pair, Selection, Window, link};
 use crate::show::{Change, Diff, FEW_SAMPLES, FunctionChange, ShowError, Shown};
 
 /// More functions than anyone reads; the API has them all.
@@ -30,8 +30,8 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
         html! {
             div.title { h1 { "Compare" span.aside { "what has another share of b than of a" } } }
             div.sides {
-                (side("a", &pair.a, diff.a.total, diff.a.samples, &diff))
-                (side("b", &pair.b, diff.b.total, diff.b.samples, &diff))
+                (side(shown, "a", &pair.a, (diff.a.total, diff.a.samples), &diff.unit)?)
+                (side(shown, "b", &pair.b, (diff.b.total, diff.b.samples), &diff.unit)?)
             }
             (form(&pair, look, false))
             (few(&diff))
@@ -47,14 +47,14 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
     Ok(layout::page("Compare", &way, &body))
 }
 
-fn side(letter: &str, selection: &Selection, total: i64, samples: i64, diff: &Diff) -> Markup {
-    html! {
+fn side(shown: &Shown, letter: &str, selection: &Selection, sums: (i64, i64), unit: &str) -> Result<Markup, ShowError> {
+    Ok(html! {
         section.side {
             h2 { span.letter { (letter) } " " a href=(selection.link("/flame")) { (selection.sentence()) } }
-            p.sums { b { (value(total, &diff.unit)) } @if selection.kind == CPU { " CPU" } ", " b { (counted(samples, "sample")) } }
-            (layout::downloads(selection, Look::default(), "/api/top"))
+            (flame::sums(shown, selection, sums, unit)?)
+            (layout::downloads(selection, Look::default(), &selection.link("/api/top")))
         }
-    }
+    })
 }
 
 fn few(diff: &Diff) -> Markup {
@@ -165,7 +165,7 @@ fn fields(letter: &str, selection: &Selection) -> Markup {
     let pairs = selection.pairs();
     let said = |wanted: &str| pairs.iter().find(|(name, _)| name == wanted).map_or("", |(_, value)| value.as_str());
     // A time range that is not written is the usual one, and is said here so that it can be changed.
-    let since = if selection.window == crate::selection::LAST_HOUR { "1h" } else { said("since") };
+    let since = if selection.window == LAST_HOUR { "1h" } else { said("since") };
     let stored = selection.window == Window::Stored && since.is_empty();
     html! {
         fieldset {

@@ -1,5 +1,7 @@
 //! `/flame`: the flame graph of a selection and its functions as a table.
 
+use std::collections::HashSet;
+
 use maud::{Markup, html};
 
 use super::format::{self, counted, value};
@@ -26,8 +28,8 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Markup, ShowError> {
     let title = title(&selection, detail);
     let service = detail.map(|detail| &detail.stored.span.service).or(selection.service.as_ref());
     let mut kinds = shown.store.kinds(selection.window)?;
-    kinds.retain(|kind| service.is_none_or(|service| kind.service == *service));
-    kinds.dedup_by(|a, b| a.asked == b.asked);
+    let mut seen = HashSet::new();
+    kinds.retain(|kind| service.is_none_or(|service| kind.service == *service) && seen.insert(kind.asked.clone()));
     let single = selection.span.is_some() || selection.trace.is_some();
     let pairs = |selection: &Selection| [selection.pairs(), look.pairs()].concat();
     let body = html! {
@@ -36,7 +38,7 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Markup, ShowError> {
             @if !single { (layout::ranges(shown, selection.window, "/flame", |window| pairs(&selection.clone().window(window)))) }
         }
         @if let Some(detail) = detail { (of_span(detail)) }
-        (sums(shown, &selection, &top)?)
+        (sums(shown, &selection, (top.total, top.samples), &top.unit)?)
         (layout::kinds(&kinds, &selection, "profile", |selection| link("/flame", &pairs(selection))))
         @if !single && selection.side != Side::Outside { (filter::form("/flame", &selection, &look.pairs(), true)) }
         (few(shown, &selection, detail, top.samples))
@@ -53,12 +55,14 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Markup, ShowError> {
 }
 
 /// How many spans, how much, how many samples; and what a percentile came to.
-fn sums(shown: &Shown, selection: &Selection, top: &Top) -> Result<Markup, ShowError> {
+pub(super) fn sums(
+    shown: &Shown,
+    selection: &Selection,
+    (total, samples): (i64, i64),
+    unit: &str,
+) -> Result<Markup, ShowError> {
     let resolved = shown.resolve(selection)?;
-    let spans = match selection.span {
-        None if selection.side != Side::Outside => shown.store.walls(&resolved)?.len(),
-        _ => 0,
-    };
+    let spans = if selection.span.is_some() { 0 } else { shown.store.count_spans(&resolved)? };
     let bounds = [(selection.least, resolved.least), (selection.most, resolved.most)];
     let percentiles = bounds.into_iter().filter_map(|(asked, found)| match (asked, found) {
         (Some(asked @ Bound::Percentile(_)), Some(Bound::Time(ns))) => Some((asked, ns)),
@@ -66,8 +70,8 @@ fn sums(shown: &Shown, selection: &Selection, top: &Top) -> Result<Markup, ShowE
     });
     Ok(html! {
         p.sums {
-            @if spans > 0 { b { (counted(i64::try_from(spans).unwrap_or(i64::MAX), "span")) } ", " }
-            b { (value(top.total, &top.unit)) } @if selection.kind == CPU { " CPU" } ", " b { (counted(top.samples, "sample")) }
+            @if spans > 0 { b { (counted(spans, "span")) } ", " }
+            b { (value(total, unit)) } @if selection.kind == CPU { " CPU" } ", " b { (counted(samples, "sample")) }
             @for (asked, ns) in percentiles { span.aside { " · " (asked.text()) " is " (format::time(ns)) } }
         }
     })
@@ -205,7 +209,7 @@ fn tools(selection: &Selection, look: Look) -> Markup {
             label.script { "Search " input #search type="search" placeholder="function or file" autocomplete="off" spellcheck="false"; }
             output #matches.script for="search" {}
             (looks(look, with))
-            (layout::downloads(selection, look, "/api/flame"))
+            (layout::downloads(selection, look, &link("/api/flame", &[selection.pairs(), look.pairs()].concat())))
         }
     }
 }
@@ -213,7 +217,7 @@ fn tools(selection: &Selection, look: Look) -> Markup {
 /// The switches of a graph.
 pub(super) fn looks(look: Look, with: impl Fn(Look) -> String) -> Markup {
     let switch = |set: bool, link: String, words: &str, title: &str| {
-        html! { a.switch href=(link) aria-pressed=(set) role="button" title=(title) { (words) } }
+        html! { a.switch href=(link) aria-current=[set.then_some("true")] title=(title) { (words) } }
     };
     html! {
         span.switches {

@@ -44,7 +44,7 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Markup, ShowError> {
         }
         h2 { "Lines" }
         (lines(&view))
-        p.aside { "A sample counts once for each caller and each callee in it. Bars and shares are of the whole selection." }
+        p.aside { "A sample counts once for each caller and each callee in it. Bars are parts of this function's total, shares are of the whole selection." }
     };
     let mut way = flame::way(shown, &selection, None);
     way.push((function.clone(), link("/function", &pairs)));

@@ -99,16 +99,15 @@ pub(super) fn kinds(
     }
 }
 
-/// A selection as files and as JSON.
-pub(super) fn downloads(selection: &Selection, look: Look, api: &str) -> Markup {
-    let mut pairs = selection.pairs();
-    pairs.extend(look.pairs());
+/// A selection as files, and what the page shows of it as JSON.
+pub(super) fn downloads(selection: &Selection, look: Look, json: &str) -> Markup {
+    let pairs = [selection.pairs(), look.pairs()].concat();
     html! {
         span.downloads {
             a href=(link("/flame.svg", &pairs)) { "SVG" }
             a href=(link("/profile.pb.gz", &pairs)) { "pprof" }
             a href=(link("/folded", &pairs)) { "folded" }
-            a href=(link(api, &pairs)) { "JSON" }
+            a href=(json) { "JSON" }
         }
     }
 }

@@ -108,7 +108,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
         p.actions {
             a href=(selection.link("/flame")) { "Flame graph of " @if selection.has_filter() { "these spans" } @else { "the whole service" } }
             a href=(selection.link("/traces")) { "Slowest traces" }
-            (layout::downloads(&selection, Look::default(), "/api/spans"))
+            (layout::downloads(&selection, Look::default(), &selection.link("/api/spans")))
         }
     };
     let way = [(service.clone(), selection.link("/spans"))];

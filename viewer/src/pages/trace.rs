@@ -37,8 +37,7 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Markup, ShowError> {
         }
         p.actions {
             a href=(Selection::of_trace(trace.trace).link("/flame")) { "Flame graph of the whole trace" }
-            (layout::downloads(&Selection::of_trace(trace.trace), Look::default(), "/api/flame"))
-            a href={ "/api/trace/" (trace.trace) } { "spans as JSON" }
+            (layout::downloads(&Selection::of_trace(trace.trace), Look::default(), &format!("/api/trace/{}", trace.trace)))
         }
         @if trace.wall_ns.is_none() {
             p.state { b { "Profiles but no trace." } " These spans are known from samples only; wall times come with the trace." }

@@ -106,11 +106,20 @@ pub(super) fn samples(selection: &Selection) -> Vec<Condition> {
 const NAMED_LIKE: &str = "SELECT id FROM strings WHERE instr(lower(text), lower(?)) > 0";
 
 impl Store {
+    /// How many spans a selection chooses; none of what is outside of spans.
+    pub(crate) fn count_spans(&self, selection: &Selection) -> Result<i64, StoreError> {
+        if selection.side == Side::Outside {
+            return Ok(0);
+        }
+        let chosen = spans_in_time(selection, "c");
+        let sql = format!("SELECT count(*) FROM spans c WHERE {}", chosen.sql);
+        self.read(|connection| {
+            connection.prepare_cached(&sql)?.query_row(params_from_iter(chosen.values), |row| row.get(0))
+        })
+    }
+
     /// The wall times of the spans that a selection chooses, sorted.
     pub(crate) fn walls(&self, selection: &Selection) -> Result<Vec<i64>, StoreError> {
-        if selection.side == Side::Outside {
-            return Ok(Vec::new());
-        }
         let chosen = spans_in_time(selection, "c");
         let sql = format!("SELECT c.duration FROM spans c WHERE {} ORDER BY c.duration", chosen.sql);
         self.read(|connection| {

@@ -1,4 +1,4 @@
-// Clicks through a running viewer, whatever data it holds: services, span name, trace, flame graph.
+// Clicks through a running viewer, whatever data it holds: services, span names, trace, flame graph, function, diff.
 //
 //   node run.mjs BASE_URL OUT_DIR
 //
@@ -37,6 +37,7 @@ const api = async (path) => {
   return response.json();
 };
 const encode = encodeURIComponent;
+const escapeRegExp = (text) => text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 
 try {
   const page = await open();
@@ -81,6 +82,9 @@ try {
   // The waterfall; from it to the flame graph of the span with the most samples.
   await page.waitForURL(/\/trace\/[0-9a-f]{32}$/);
   await shot("4-trace");
+  const started = page.locator(".sums time");
+  assert(!/UTC/.test(await started.innerText()), "a time is not in local time");
+  assert.match(await started.getAttribute("title"), /^\d{4}-\d\d-\d\d .* UTC$/);
   const trace = await api(new URL(page.url()).pathname.replace("/trace/", "/api/trace/"));
   assert.equal(await page.locator("tbody tr").count(), trace.spans.length);
   const most = trace.spans.reduce((best, one) => (one.samples > best.samples ? one : best));
@@ -161,6 +165,72 @@ try {
   const [rootTop, graphHeight] = await page.evaluate(() => [document.querySelector(".frame.rest").offsetTop, document.getElementById("graph").clientHeight]);
   assert(graphHeight === 20 || rootTop > 0, "the graph was not turned round");
 
+  // Pointing at a frame says it in words and lights its row.
+  await narrow.hover();
+  assert.match(await page.locator("#hovered").innerText(), /own .* ± .*/);
+  assert((await page.locator("tr.pointed").count()) > 0, "the row of a frame that is pointed at is not lit");
+
+  // A function: callers, callees, lines; from there to its caller.
+  await page.locator(".functions a.function", { hasText: wanted }).first().click();
+  await page.waitForURL(/\/function\?/);
+  assert.match(await page.locator("h1").innerText(), new RegExp(`^${escapeRegExp(wanted)}`));
+  await shot("10-function");
+  const functionPage = page.url();
+  const caller = await page.locator("section[aria-label=Callers] a.function").first().innerText();
+  await page.locator("section[aria-label=Callers] a.function").first().click();
+  await page.locator("h1", { hasText: caller }).waitFor();
+  assert((await page.locator("section[aria-label=Callees] a.function", { hasText: wanted }).count()) > 0, "a caller does not have its callee");
+
+  // Folding merges frames, lines part them; both stand in the address.
+  await page.goto(`${base}/flame?service=${encode(service)}`);
+  await graphIsReady();
+  const plain = await page.locator(".frame").count();
+  await page.getByRole("link", { name: "fold runtime" }).click();
+  await page.waitForURL(/fold=1/);
+  await graphIsReady();
+  assert((await page.locator(".frame").count()) < plain, "folding did not merge frames");
+  assert((await page.locator(".frame", { hasText: "(runtime and libraries)" }).count()) > 0);
+  await shot("11-folded");
+  await page.getByRole("link", { name: "lines", exact: true }).click();
+  await page.waitForURL(/lines=1/);
+  await graphIsReady();
+  assert.match(await page.locator(".functions .file").first().innerText(), /:\d+$/);
+
+  // A filter keeps to the address what was filled in, and chooses fewer spans.
+  await page.goto(`${base}/spans?service=${encode(service)}`);
+  const total = (rows) => rows.reduce((sum, one) => sum + one.count, 0);
+  await page.locator(".filter summary").click();
+  await page.getByLabel("name has").fill(span.slice(1, 4));
+  await page.getByLabel("wall at least").fill("p50");
+  await shot("12-filter");
+  await page.getByRole("button", { name: "Apply" }).click();
+  await page.waitForURL(/dur%3E=p50/);
+  assert(!/=(&|$)/.test(page.url()), `the address has empty parameters: ${page.url()}`);
+  const chosen = await api(`/api/spans?service=${encode(service)}&name~=${encode(span.slice(1, 4))}&dur%3E=p50`);
+  assert(total(chosen.spans) > 0 && total(chosen.spans) < total(spans), "the filter chose all spans or none");
+  assert.equal(await page.locator("tbody tr:not(.outside)").count(), chosen.spans.length);
+  await page.getByRole("link", { name: "Clear" }).click();
+  await page.waitForURL((url) => !url.search.includes("dur"));
+
+  // Slow spans against fast ones.
+  await page.goto(`${base}/flame?${query}`);
+  await page.getByRole("link", { name: /slow ones/ }).click();
+  await page.waitForURL(/\/diff\?/);
+  await graphIsReady();
+  const diff = await api("/api/diff" + new URL(page.url()).search);
+  assert.equal(await page.locator(".side").first().locator(".sums b").last().innerText(), diff.a.samples === 1 ? "1 sample" : `${diff.a.samples.toLocaleString("en")} samples`);
+  assert.equal(await page.locator(".changes a.function").first().innerText(), diff.changes[0].function);
+  const coloured = await page.locator(".frame.more, .frame.less").count();
+  const sure = diff.changes.some((row) => row.total.sure);
+  assert(sure === coloured > 0, `the table says that changes are sure: ${sure}; the graph colours ${coloured} frames`);
+  await page.fill("#search", wanted);
+  assert.match(await page.locator("#matches").innerText(), /^a [\d.]+ % ± [\d.]+, b [\d.]+ % ± [\d.]+ matches$/);
+  await shot("13-diff");
+  const diffPage = page.url();
+  await page.getByRole("link", { name: "swap a and b" }).click();
+  await page.waitForURL((url) => url.href !== diffPage);
+  await graphIsReady();
+
   // The box takes ids; what is not there is said in words.
   await page.fill("header input", trace.trace);
   await page.keyboard.press("Enter");
@@ -171,23 +241,32 @@ try {
   await shot("9-not-found");
   complaints.length = 0; // the 404 was asked for
 
-  // Dark, narrow, and without a script.
+  // Dark, narrow, and without a script: every page fits and has its numbers.
+  const pages = {
+    services: "/",
+    spans: `/spans?service=${encode(service)}`,
+    traces: `/traces?${query}`,
+    trace: `/trace/${trace.trace}`,
+    flame: `/flame?${query}`,
+    function: functionPage.slice(base.length),
+    diff: diffPage.slice(base.length),
+  };
   for (const [name, options] of [
     ["dark", { colorScheme: "dark" }],
     ["narrow", { viewport: { width: 400, height: 800 } }],
-    ["no-script", { javaScriptEnabled: false }],
+    ["no-script", { javaScriptEnabled: false, viewport: { width: 400, height: 800 } }],
   ]) {
     const other = await open(options);
-    await other.goto(`${base}/flame?${query}`);
-    if (name === "no-script") assert.match(await other.locator("main").innerText(), /drawn by a script/);
-    else await other.locator("#graph[data-ready]").waitFor();
-    assert((await other.locator(".functions tbody tr").count()) > 0, "the table of functions is empty");
-    const overflow = await other.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth).catch(() => 0);
-    assert(overflow <= 0, `${name}: the page is ${overflow} px too wide`);
-    await other.screenshot({ path: join(out, `flame-${name}.png`) });
-    for (const path of ["/", `/spans?service=${encode(service)}`, `/trace/${trace.trace}`]) {
+    for (const [kind, path] of Object.entries(pages)) {
       await other.goto(base + path);
-      await other.screenshot({ path: join(out, `${path === "/" ? "services" : path.slice(1).split(/[/?]/)[0]}-${name}.png`) });
+      const drawn = ["flame", "diff"].includes(kind);
+      if (drawn && name === "no-script") assert.match(await other.locator("main").innerText(), /drawn by a script/);
+      else if (drawn) await other.locator("#graph[data-ready]").waitFor();
+      assert((await other.locator("tbody tr").count()) > 0, `${name}: the page ${path} has no rows`);
+      const box = await other.locator("main").boundingBox();
+      const wide = name === "no-script" ? 0 : await other.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert(wide <= 0 && box.width <= (options.viewport?.width ?? 1280), `${name}: ${path} is ${wide} px too wide`);
+      await other.screenshot({ path: join(out, `${kind}-${name}.png`), fullPage: name === "narrow" });
     }
     await other.close();
   }

@@ -44,6 +44,15 @@ impl Server {
         Self { url: url(), otlp: url(), child }
     }
 
+    /// `spanprof view` of these paths.
+    pub fn view(paths: &[&std::path::Path]) -> Self {
+        let mut child = spanprof().arg("view").args(paths).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let listening = lines.map(Result::unwrap).find(|line| line.starts_with("spanprof listening on ")).unwrap();
+        let url = listening.rsplit(' ').next().unwrap().to_owned();
+        Self { otlp: url.clone(), url, child }
+    }
+
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -53,7 +62,9 @@ impl Server {
         self.child.wait().unwrap().code()
     }
 
+    /// Asks for a path as a browser does: angle brackets are written as percent signs.
     pub fn get(&self, path: &str) -> Answer {
+        let path = path.replace('<', "%3C").replace('>', "%3E");
         answer(agent().get(format!("{}{path}", self.url)).call())
     }
 
@@ -105,6 +116,11 @@ impl Drop for Server {
     }
 }
 
+/// The program.
+pub fn spanprof() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_spanprof"))
+}
+
 /// What came back.
 #[derive(Debug)]
 pub struct Answer {
@@ -154,7 +170,7 @@ pub fn request(labels: &[(&str, &str)], raw_profile: Vec<u8>) -> Vec<u8> {
     PushRequest { series: vec![RawProfileSeries { labels, samples }] }.encode_to_vec()
 }
 
-/// Samples for [`profile`]: stack, callers first, as `function:line`; labels; how many periods.
+/// Samples for [`profile`]: stack, callers first, as `function:line` or `function@file:line`; labels; how many periods.
 pub type Row<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], i64);
 
 /// A CPU profile of now. Functions `x` are in `x.py`.
@@ -178,12 +194,14 @@ pub fn profile(rows: &[Row<'_>]) -> Profile {
         let mut location_id = Vec::new();
         for frame in stack.iter().rev() {
             let (name, line) = frame.split_once(':').unwrap();
+            let (name, file) =
+                name.split_once('@').map_or((name, format!("{name}.py")), |(name, file)| (name, file.into()));
             let name_index = string(name);
             let function_id = match profile.function.iter().find(|function| function.name == name_index) {
                 Some(function) => function.id,
                 None => {
                     let id = u64::try_from(profile.function.len()).unwrap() + 1;
-                    let filename = string(&format!("{name}.py"));
+                    let filename = string(&file);
                     profile.function.push(Function { id, name: name_index, filename, ..Function::default() });
                     id
                 }

@@ -1,0 +1,110 @@
+//! `spanprof view` and `spanprof top`, as a person runs them.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Output;
+
+use common::{Server, gzip, profile, spanprof};
+use prost::Message as _;
+
+/// What profilers write to `file:///folder`: one file a window, named after service and type.
+fn write_profiles(folder: &Path) {
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let labels = [("span_id", "00f067aa0ba902b7"), ("trace_id", trace), ("span_name", "GET /cart")];
+    let old = |mut profile: spanprof_core::wire::pprof::Profile| {
+        profile.time_nanos = 1_600_000_000_000_000_000;
+        gzip(&profile.encode_to_vec())
+    };
+    let cart = old(profile(&[(&["main:1", "cart:2"], &labels, 30), (&["main:1"], &[], 10)]));
+    let rank = old(profile(&[(&["serve:1", "rank:2"], &[], 5)]));
+    fs::create_dir(folder.join("search")).unwrap();
+    fs::write(folder.join("my-shop-process_cpu-1600000000000000000-77-0.pb.gz"), cart).unwrap();
+    fs::write(folder.join("search/search-process_cpu-1600000000000000000-78-0.pb.gz"), rank).unwrap();
+    fs::write(folder.join(".my-shop-process_cpu-1600000000000000001-77-1.pb.gz.part"), "half").unwrap();
+    fs::write(folder.join("notes.txt"), "no profile").unwrap();
+}
+
+fn words(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn a_folder_of_old_profiles_is_shown_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    write_profiles(folder.path());
+    let server = Server::view(&[folder.path()]);
+    // The pages show all that is stored, though it is years old.
+    let home = server.page("/");
+    assert!(home.contains(">my-shop<") && home.contains(">search<") && home.contains("since=all"), "{home}");
+    assert!(server.page("/spans?service=my-shop&since=all").contains("GET /cart"));
+    assert_eq!(server.json("/api/flame?service=my-shop&since=all")["samples"], 40);
+    assert!(server.page("/flame?span=00f067aa0ba902b7").contains("href=\"/spans?service=my-shop&amp;since=all\""));
+}
+
+#[test]
+fn once_prints_the_hottest_functions_and_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    write_profiles(folder.path());
+    let (out, errors) = words(&spanprof().args(["view", "--once"]).arg(folder.path()).output().unwrap());
+    assert!(out.starts_with("2 profiles of my-shop, search\n"), "{out}{errors}");
+    assert!(out.contains("everything of my-shop, all that is stored: 400 ms, 40 samples"), "{out}");
+    assert!(out.contains("300 ms  75 % ± 6.8  300 ms   75 % ± 6.8  cart  cart.py\n"), "{out}");
+    assert!(out.contains("rank  rank.py"), "{out}");
+}
+
+#[test]
+fn any_pprof_is_opened_and_what_is_none_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut heap = profile(&[(&["main:1", "load:2"], &[], 3)]);
+    for (word, other) in [("cpu", "inuse_space"), ("nanoseconds", "bytes")] {
+        let at = heap.string_table.iter().position(|known| known == word).unwrap();
+        heap.string_table[at] = other.into();
+    }
+    let file = folder.path().join("heap.pprof");
+    fs::write(&file, heap.encode_to_vec()).unwrap();
+    let (out, _) = words(&spanprof().args(["view", "--once"]).arg(&file).output().unwrap());
+    assert!(out.contains("everything of heap, memory, all that is stored: 28.6 MiB"), "{out}");
+
+    let broken = folder.path().join("broken.pb.gz");
+    fs::write(&broken, "hello").unwrap();
+    let failed = spanprof().args(["view", "--once"]).arg(&broken).output().unwrap();
+    let (_, errors) = words(&failed);
+    assert!(!failed.status.success() && errors.contains("cannot open ") && errors.contains("broken.pb.gz"), "{errors}");
+    // In a folder it is said, and the others are shown.
+    let done = spanprof().args(["view", "--once"]).arg(folder.path()).output().unwrap();
+    let (out, errors) = words(&done);
+    assert!(
+        done.status.success() && out.starts_with("1 profile of heap\n") && errors.contains("broken.pb.gz"),
+        "{out}{errors}"
+    );
+
+    let empty = tempfile::tempdir().unwrap();
+    let (_, errors) = words(&spanprof().arg("view").arg(empty.path()).output().unwrap());
+    assert!(errors.contains("holds no profile"), "{errors}");
+    let (_, errors) = words(&spanprof().args(["view", "/nowhere/at/all"]).output().unwrap());
+    assert!(errors.contains("cannot open /nowhere/at/all"), "{errors}");
+}
+
+#[test]
+fn top_asks_a_running_viewer() {
+    let server = Server::start();
+    let labels = [("span_id", "00f067aa0ba902b7"), ("span_name", "GET /cart")];
+    let rows: [common::Row<'_>; 2] = [(&["main:1", "cart:2"], &labels, 30), (&["main:1", "idle:1"], &[], 10)];
+    assert_eq!(server.push("shop", &profile(&rows)).status, 200);
+    let top = |arguments: &[&str]| spanprof().args(["top", "--url", &server.url]).args(arguments).output().unwrap();
+    let (out, errors) = words(&top(&["--service", "shop", "--span", "GET /cart"]));
+    assert!(out.starts_with("GET /cart of shop, last hour: 300 ms, 30 samples\n"), "{out}{errors}");
+    assert!(out.contains("100 % ± 0.0  cart  cart.py") && !out.contains("idle"), "{out}");
+    let (out, _) = words(&top(&["--service", "shop", "--lines", "--limit", "1", "outside=1"]));
+    assert!(out.contains("idle  idle.py:1\n(1 more)"), "{out}");
+    let refused = top(&["--service", "shop", "dur>fast"]);
+    let (_, errors) = words(&refused);
+    assert!(!refused.status.success() && errors.contains("\"dur>\" = \"fast\""), "{errors}");
+    let (_, errors) = words(&spanprof().args(["top", "--url", "http://127.0.0.1:1"]).output().unwrap());
+    assert!(errors.contains("cannot ask http://127.0.0.1:1") && errors.contains("--url"), "{errors}");
+}
