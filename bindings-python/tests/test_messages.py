@@ -1,0 +1,121 @@
+"""How messages reach the logger: from our Python functions, told once, and never at the program's cost."""
+
+import logging
+import time
+
+import pytest
+from conftest import burn
+from opentelemetry.sdk.trace import TracerProvider
+
+import pyroscope
+from pyroscope import _messages, _native
+from pyroscope.otel import PyroscopeSpanProcessor
+
+
+def test_a_span_passes_on_what_the_uploader_has_to_say(caplog):
+    """A program that only makes spans learns that its server is not there."""
+    assert pyroscope.configure(application_name="x", server_address="http://127.0.0.1:9", upload_interval=1)
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(PyroscopeSpanProcessor())
+    tracer = provider.get_tracer("test")
+    deadline = time.monotonic() + 30
+    while "127.0.0.1:9" not in caplog.text and time.monotonic() < deadline:
+        with tracer.start_as_current_span("a"):
+            burn(0.01)
+    provider.shutdown()
+    assert "127.0.0.1:9" in caplog.text
+
+
+CALLS = {
+    "flush": pyroscope.flush,
+    "stats": pyroscope.stats,
+    "shutdown": pyroscope.shutdown,
+    "tag_wrapper": lambda: pyroscope.tag_wrapper({}).__enter__(),
+    "add_thread_tag": lambda: pyroscope.add_thread_tag("good", "x"),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_each_public_function_passes_messages_on(caplog, name):
+    _native.take_messages()
+    assert _native.add_thread_tag(f"not allowed, {name}", "x") is False
+    assert not caplog.records
+    CALLS[name]()
+    assert [record.name for record in caplog.records] == ["pyroscope"]
+
+
+def test_the_exception_of_a_callback_is_told(caplog):
+    processor = PyroscopeSpanProcessor()
+    processor._began = True
+    processor.on_start(object())
+    _messages.deliver()
+    processor.shutdown()
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) <= 1 and all("'object' object has no attribute" in text for text in told), told
+
+
+def test_a_logger_that_raises_does_no_harm(monkeypatch):
+    class Raises(logging.Filter):
+        def filter(self, record):
+            raise KeyError("no record is good enough")
+
+    raises = Raises()
+    logging.getLogger("pyroscope").addFilter(raises)
+    try:
+        assert pyroscope.configure(application_name="x", server_address="none", oncpu=False)
+    finally:
+        logging.getLogger("pyroscope").removeFilter(raises)
+
+
+def test_logging_is_loaded_by_who_has_something_to_say(python):
+    out = python(
+        """
+        import sys
+        before = set(sys.modules)
+        import pyroscope
+        pyroscope.configure(application_name="x", server_address="none")
+        loaded = set(sys.modules) - before
+        print(sorted(loaded & {"logging", "contextlib", "typing", "inspect", "re", "opentelemetry"}), end="")
+        pyroscope.configure(application_name="x", server_address="none", oncpu=False)
+        print("logging" in sys.modules)
+        """
+    )
+    assert out == "[]True\n"
+
+
+def test_a_daemon_thread_that_logs_as_python_ends(python):
+    """Until 3.13 Python ends such threads by unwinding them, which aborts at a native frame of ours."""
+    python(
+        """
+        import logging, threading
+        import pyroscope
+        from opentelemetry.sdk.trace import TracerProvider
+        from pyroscope.otel import PyroscopeSpanProcessor
+        logs = threading.Event()
+
+        class Waits(logging.Filter):
+            def filter(self, record):
+                if threading.current_thread() is not threading.main_thread():
+                    logs.set()
+                    while True:  # wants the GIL when Python ends
+                        pass
+                return True
+
+        logging.getLogger("pyroscope").addFilter(Waits())
+        pyroscope.configure(application_name="unknown_service:python", server_address="none")
+        processor = PyroscopeSpanProcessor()
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(processor)
+        tracer = provider.get_tracer("test")
+        with tracer.start_as_current_span("first"):
+            pass
+
+        def work():
+            processor.on_start(object())
+            tracer.start_span("whose start passes the failure on")
+
+        threading.Thread(target=work, daemon=True).start()
+        assert logs.wait(20)
+        """
+    )
+    assert python.stderr == ""
