@@ -77,8 +77,9 @@ end_steps() {
 
 # end_tree PID: TERM to a process and to all below it. A shell alone would first wait for the command that it runs.
 end_tree() {
-    local child
-    for child in $(cat "/proc/$1/task/$1/children" 2>/dev/null); do end_tree "$child"; done
+    local child children=()
+    { read -ra children <"/proc/$1/task/$1/children"; } 2>/dev/null || true
+    for child in "${children[@]}"; do end_tree "$child"; done
     kill -TERM "$1" 2>/dev/null || true
 }
 

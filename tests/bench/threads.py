@@ -118,6 +118,9 @@ def alive(pyroscope, server: str, count: int, seconds: float) -> dict[str, objec
 
 def memory_of_rings(pyroscope, server: str, count: int) -> dict[str, int]:
     """By threads that were there before the profiler, so that nothing but the profiler is new. It runs on."""
+    # What is mapped once for all profilers of a process belongs to neither.
+    growth(pyroscope, server)
+    pyroscope.shutdown()
     alone = growth(pyroscope, server)
     pyroscope.shutdown()
     waiting = Waiting(count)

@@ -30,9 +30,9 @@ PROGRAM = HERE / "program.py"
 
 
 def the_package(pattern: str) -> Path:
-    found = sorted(PACKAGES.glob(pattern))
+    found = sorted(PACKAGES.rglob(pattern))
     if not found:
-        reason = PACKAGES / "not-built.txt"
+        reason = PACKAGES / "aarch64" / "not-built.txt"
         pytest.skip(reason.read_text().strip() if reason.is_file() else f"there is no {pattern} in {PACKAGES}")
     assert len(found) == 1, found
     return found[0]
