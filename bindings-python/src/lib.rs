@@ -19,8 +19,10 @@ mod memory;
 mod profiler;
 mod registers;
 mod resolver;
+mod runtime_context;
 mod selftest;
 mod span;
+mod span_hooks;
 mod tags;
 mod unwind;
 
@@ -33,9 +35,11 @@ mod _native {
         stats, stop, take_messages, thread_started,
     };
     #[pymodule_export]
+    use crate::runtime_context::RuntimeContext;
+    #[pymodule_export]
     use crate::selftest::{current_span_id, line_of, load_faults, time_walk, walk};
     #[pymodule_export]
-    use crate::span::{RuntimeContext, SpanHooks};
+    use crate::span_hooks::SpanHooks;
     #[pymodule_export]
     use crate::tags::{add_thread_tag, describe_thread, enter_tags, leave_tags, remove_thread_tag};
 

@@ -16,6 +16,7 @@ const NATIVE_THREAD: u64 = 0xFF_FFFF;
 const NO_PYTHON_FRAME: u64 = 0xFF_FFFE;
 const NO_SLOT: u64 = 0xFF_FFFD;
 const UNREADABLE: u64 = 0xFF_FFFC;
+const SWITCHING: u64 = 0xFF_FFFB;
 
 /// The word of a thread that never ran Python.
 pub(crate) const NATIVE_THREAD_WORD: u64 = NATIVE_THREAD << 32;
@@ -23,6 +24,8 @@ pub(crate) const NATIVE_THREAD_WORD: u64 = NATIVE_THREAD << 32;
 pub(crate) const NO_PYTHON_FRAME_WORD: u64 = NO_PYTHON_FRAME << 32;
 /// The word of a stack that could not be read, see [`cframe`](crate::cframe).
 pub(crate) const UNREADABLE_WORD: u64 = UNREADABLE << 32;
+/// The word, outermost, of a stack that a greenlet is just leaving: the sample's span may be that of the next one.
+pub(crate) const SWITCHING_WORD: u64 = SWITCHING << 32;
 /// The word of code that found no place in the seen table.
 pub(crate) const NO_SLOT_WORD: u64 = NO_SLOT << 32;
 
@@ -100,6 +103,7 @@ impl Resolver {
             NO_PYTHON_FRAME => return named("(no Python frame)"),
             NO_SLOT => return named("(too many functions)"),
             UNREADABLE => return named("(unreadable stack)"),
+            SWITCHING => return named("(switching greenlets)"),
             _ => {}
         }
         let generation = word >> 56;

@@ -15,7 +15,8 @@ use crate::definitions::DEFINITIONS;
 use crate::hamt::{Key, NodeTypes, Object};
 use crate::layout::{self, Entry, Layout, TSTATE_INTERP};
 use crate::memory::{Memory, Plain, Probed};
-use crate::span::{self, SpanHandle};
+use crate::runtime_context;
+use crate::span::SpanHandle;
 use crate::tags::{self, TagSet};
 use crate::unwind::{CPYTHON, CPython, Published, thread_state};
 
@@ -96,7 +97,7 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
         main: unsafe { PyInterpreterState_Get() }.cast_const().cast(),
         nodes,
         span: Published {
-            key: key_of(py, span::variable(py)?),
+            key: key_of(py, runtime_context::variable(py)?),
             class: py.get_type::<SpanHandle>().as_ptr().cast_const().cast(),
             offset: offset(handle.as_ptr().cast_const().cast(), (&raw const handle.get().record).cast()),
         },
@@ -143,7 +144,7 @@ fn key_of(py: Python<'_>, variable: &ContextVar) -> Key {
 /// Looks a span up in contexts of 1, 20 and 100 variables, as the handler would.
 fn finds_spans(py: Python<'_>, runtime: &CPython) -> PyResult<bool> {
     let contextvars = py.import("contextvars")?;
-    let variable = span::variable(py)?;
+    let variable = runtime_context::variable(py)?;
     let probe = Bound::new(py, Probe::of(runtime))?;
     for (span_id, others) in [(0x51, 0), (0x52, 19), (0x53, 99)] {
         let context = contextvars.call_method0("Context")?;

@@ -17,9 +17,10 @@
 //! span of the call into the subinterpreter.
 
 use std::ffi::c_void;
+use std::mem::offset_of;
 use std::ptr;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use libc::ucontext_t;
 use spanprof_core::{Context, Drain, Frame, FrameWriter, Runtime, SpanRecord, TagSetId, ThreadRecord};
@@ -29,7 +30,8 @@ use crate::definitions::DEFINITIONS;
 use crate::hamt::{Key, NodeTypes, Object};
 use crate::layout::{Entry, Layout, OB_TYPE, TSTATE_INTERP};
 use crate::memory::{Guarded, Memory, Plain};
-use crate::resolver::{NATIVE_THREAD_WORD, NO_PYTHON_FRAME_WORD, UNREADABLE_WORD};
+use crate::resolver::{NATIVE_THREAD_WORD, NO_PYTHON_FRAME_WORD, SWITCHING_WORD, UNREADABLE_WORD};
+use crate::span::SpanHandle;
 
 unsafe extern "C" {
     /// In the stable ABI since 3.2, though pyo3 does not declare it.
@@ -40,6 +42,9 @@ unsafe extern "C" {
 const MAX_SEEN: usize = 2 * spanprof_core::MAX_FRAMES;
 /// The lowest bits of a frame's code are a tag from 3.14, and 0 before: objects are aligned.
 const TAG: u64 = 7;
+
+/// Where the epoch of a handle is, from its record on.
+const EPOCH_OF_RECORD: usize = offset_of!(SpanHandle, epoch) - offset_of!(SpanHandle, record);
 
 /// Objects of one of our classes, as the handler finds them in a ContextVar.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +80,9 @@ unsafe impl Sync for CPython {}
 /// The interpreter that this process runs, once it is known to be what we take it for.
 pub(crate) static CPYTHON: OnceLock<CPython> = OnceLock::new();
 
-/// Whether spans are followed: false once the last span processor was shut down, as contexts keep their last value.
-pub(crate) static SPANS_FOLLOWED: AtomicBool = AtomicBool::new(false);
+/// Which time of following spans this is: a new one begins with the first span processor after there was none. 0: spans
+/// are not followed, as contexts keep their last value.
+pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(0);
 /// Whether any tags were ever set, so that programs without tags do not pay for looking.
 pub(crate) static TAGS_USED: AtomicBool = AtomicBool::new(false);
 
@@ -135,9 +141,14 @@ impl CPython {
         // SAFETY: it is this thread's, so it is alive.
         let context = unsafe { M::pointer(tstate, self.layout.tstate_context) }.unwrap_or(ptr::null());
         let mut found = Context::NONE;
-        if SPANS_FOLLOWED.load(Ordering::Relaxed) {
+        let epoch = EPOCH.load(Ordering::Relaxed);
+        if epoch != 0 {
             // SAFETY: the context that a thread runs in is alive and no other thread's.
-            found.span = unsafe { self.published::<M>(context, self.span) }.cast::<SpanRecord>();
+            let record = unsafe { self.published::<M>(context, self.span) };
+            // SAFETY: a record that was found is in a handle, which the context keeps alive, and the handle's epoch is there.
+            if !record.is_null() && unsafe { ptr::read(record.wrapping_add(EPOCH_OF_RECORD).cast::<u32>()) } == epoch {
+                found.span = record.cast::<SpanRecord>();
+            }
         }
         if TAGS_USED.load(Ordering::Relaxed) {
             // SAFETY: as above.
@@ -230,8 +241,14 @@ impl CPython {
         let fields = [layout.code, layout.previous, layout.instr, layout.owner_word()];
         let mut definer = DEFINITIONS.definer();
         let mut reader = CodeReader::new(self.layout, self.code_type, in_main);
+        let mut loops = 0;
         for _ in 0..MAX_SEEN {
             if frame.is_null() {
+                // A chain without the shims of its loops is that of a greenlet which is being left: it links its frames
+                // past them. The thread's context may be that of the next one already.
+                if layout.entry_is_shim && loops == 0 && out.frames() > 0 {
+                    out.push(SWITCHING_WORD);
+                }
                 return;
             }
             // SAFETY: the caller's promise.
@@ -240,6 +257,7 @@ impl CPython {
             };
             let code = (code & !TAG) as Object;
             let is_shim = layout.entry_is_shim && layout.is_entry(owner);
+            loops += u32::from(is_shim);
             // SAFETY: what a live frame names is an object.
             if !is_shim && unsafe { reader.is_function::<M>(code) } {
                 // SAFETY: is_function() said that it is a code object, and its frame owns it.

@@ -120,7 +120,7 @@ class Served:
             value["weight"]
             for report in reports
             for name, value in report.items()
-            if name.startswith(("dropped", "refused", "discarded"))
+            if isinstance(value, dict) and name in ("dropped_ring", "dropped_window", "dropped_queue", "dropped_old", "refused", "discarded")
         )
         assert sum(profile.total() for profile in profiles) == of["uploaded"]
         assert dropped == 0

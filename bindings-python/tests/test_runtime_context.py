@@ -128,6 +128,38 @@ def test_a_span_left_current_at_shutdown_is_not_followed(provider):
         assert current() == 0
 
 
+def test_a_thread_that_left_its_span_between_two_processors_is_outside(provider):
+    import threading
+
+    first, second = PyroscopeSpanProcessor(), None
+    provider.add_span_processor(first)
+    tracer, turn = provider.get_tracer("test"), threading.Barrier(2)
+    seen = []
+
+    def body():
+        with tracer.start_as_current_span("between") as span:
+            seen.append(current() == id_of(span))
+            turn.wait()  # the first is shut down
+            turn.wait()
+        turn.wait()  # the second is made
+        turn.wait()
+        seen.append(current())
+        with tracer.start_as_current_span("after") as span:
+            seen.append(current() == id_of(span))
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    turn.wait()
+    first.shutdown()
+    turn.wait()
+    turn.wait()
+    second = PyroscopeSpanProcessor()
+    provider.add_span_processor(second)
+    turn.wait()
+    thread.join()
+    assert seen == [True, 0, True]
+
+
 def test_a_span_older_than_the_processor_counts(provider):
     tracer = provider.get_tracer("test")
     with tracer.start_as_current_span("old") as old:

@@ -22,6 +22,8 @@ import pprof
 TRUTH, EDGE, AWAIT, STEP = "truth_", "edge_", "await_", "step_"
 #: A frame that the profiler could not name: it may be one that tells, so those around it do not.
 UNKNOWN = "(unknown)"
+#: The outermost frame of a stack that a greenlet is leaving, whose span may be the next one's: it says so itself.
+SWITCHING = "(switching greenlets)"
 
 
 @dataclass
@@ -64,7 +66,7 @@ def verdict_on(sample: pprof.Sample, expected: dict[str, list[str | None]], pare
     """The field of an `Outcome` that a sample counts in. `parents`: the span that each edge's span began in."""
     names = [last_name(frame) for frame in sample.stack]
     at = next((at for at, name in enumerate(names) if name.startswith((TRUTH, EDGE, AWAIT, STEP, UNKNOWN))), None)
-    if at is None or names[at].startswith(UNKNOWN):
+    if at is None or names[at].startswith(UNKNOWN) or names[-1] == SWITCHING:
         return "untold"
     teller, allowed = names[at], expected[names[at]]
     have = sample.labels.get("span_id") or sample.labels.get("profile_id")

@@ -52,7 +52,8 @@ def _hook_threads() -> None:
     global _original
     if _original is not None:
         return
-    original = threading.Thread._set_native_id  # type: ignore[attr-defined]
+    owner = _threads.owner_of("_set_native_id")
+    original = owner._set_native_id
 
     @functools.wraps(original)
     def _set_native_id(thread: threading.Thread) -> None:
@@ -61,15 +62,15 @@ def _hook_threads() -> None:
         _native.thread_started()
 
     _original = original
-    threading.Thread._set_native_id = _set_native_id  # type: ignore[attr-defined]
+    owner._set_native_id = _set_native_id
 
 
 def _unhook_threads() -> None:
     """Takes the hook away, unless somebody else has wrapped it meanwhile: then it stays and does nothing."""
     global _original
-    now = threading.Thread.__dict__["_set_native_id"]
-    if _original is not None and getattr(now, "__wrapped__", None) is _original:
-        threading.Thread._set_native_id = _original  # type: ignore[attr-defined]
+    owner = _threads.owner_of("_set_native_id")
+    if _original is not None and getattr(owner.__dict__["_set_native_id"], "__wrapped__", None) is _original:
+        owner._set_native_id = _original
         _original = None
 
 

@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 #: Seconds that sending may take, as at exit.
 TIMEOUT = 5.0
 
+_registered = False
+
 
 def watch(stop: Callable[[], bool]) -> None:
     """Looks for those servers among the modules that are loaded. ``stop`` ends the profiler. Any number of times."""
+    global _registered
     uvicorn: Any = sys.modules.get("uvicorn.server")
     if uvicorn is not None:
         _wrap(uvicorn.Server)
@@ -33,10 +36,12 @@ def watch(stop: Callable[[], bool]) -> None:
     if celery is not None:
         celery.worker_process_shutdown.connect(lambda **_: stop(), weak=False, dispatch_uid="pyroscope")
     util: Any = sys.modules.get("multiprocessing.util")
-    if util is not None:
+    if util is not None and not _registered:
+        _registered = True
         # A child forgets the finalizers that are there when it begins, and calls then what is registered for after the
         # fork: so in a forked child, and in a spawned one whose main module has called configure().
         util.register_after_fork(stop, lambda stop: util.Finalize(None, stop, exitpriority=0))
+        # This is a child, and its own code calls configure() now.
         if sys.modules["multiprocessing.process"].parent_process() is not None:
             util.Finalize(None, stop, exitpriority=0)
 

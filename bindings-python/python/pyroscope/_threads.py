@@ -50,10 +50,16 @@ def describe_this() -> None:
         describe(threading.current_thread(), threading.get_native_id())
 
 
+def owner_of(name: str) -> Any:
+    """The class that has an attribute of threads: gevent puts a class of its own above Python's."""
+    return next(owner for owner in threading.Thread.__mro__ if name in owner.__dict__)
+
+
 def _hook_names(wanted: bool) -> None:
     """Makes ``thread.name = …`` tell, and ends that, unless somebody else has replaced the property meanwhile."""
     global _original, _hooked
-    now: Any = threading.Thread.__dict__["name"]
+    owner = owner_of("name")
+    now: Any = owner.__dict__["name"]
     if wanted and _original is None:
         original = now
 
@@ -63,7 +69,7 @@ def _hook_names(wanted: bool) -> None:
                 describe(thread)
 
         _original, _hooked = original, original.setter(rename)
-        threading.Thread.name = _hooked
+        owner.name = _hooked
     elif not wanted and _original is not None and now is _hooked:
-        threading.Thread.name = _original
+        owner.name = _original
         _original = _hooked = None

@@ -1,0 +1,114 @@
+//! The callbacks of a span processor: a span gets its handle when it starts, and tells its name when it ends.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+
+use crate::errors::guard;
+use crate::profiler;
+use crate::runtime_context::{install, published_for, uninstall, variable};
+use crate::span::{SpanHandle, begin, id_of, is_of_this_epoch, profile_id};
+
+/// The callbacks of one span processor.
+#[pyclass(frozen, module = "pyroscope._native")]
+#[derive(Debug)]
+pub(crate) struct SpanHooks {
+    scope_all: bool,
+    open: AtomicBool,
+}
+
+#[pymethods]
+impl SpanHooks {
+    /// Takes the runtime context's place. `scope_all`: every span under its own id, not only local roots.
+    #[new]
+    fn new(py: Python<'_>, scope_all: bool) -> PyResult<Self> {
+        guard(|| {
+            install(py)?;
+            Ok(Self { scope_all, open: AtomicBool::new(true) })
+        })
+    }
+
+    /// A span starts. Returns the value for its attribute `pyroscope.profile.id`, None if it is to have none: the
+    /// caller sets it, as that runs Python code (see `_process.py`). Never raises.
+    ///
+    /// Hot: bench `span`.
+    #[pyo3(signature = (span, parent_context = None))]
+    fn start<'py>(
+        &self,
+        span: &Bound<'py, PyAny>,
+        parent_context: Option<&Bound<'py, PyAny>>,
+    ) -> Option<Bound<'py, PyString>> {
+        let py = span.py();
+        profiler::housekeep(py);
+        guard(|| self.started(span, parent_context)).unwrap_or_else(|error| {
+            profiler::trouble(py, "starting a span", &error);
+            None
+        })
+    }
+
+    /// `SpanProcessor.on_end`: tells the final name of a span that was sampled. Never raises.
+    ///
+    /// Hot: bench `span`.
+    fn on_end(&self, span: &Bound<'_, PyAny>) {
+        if let Err(error) = guard(|| ended(span)) {
+            profiler::trouble(span.py(), "ending a span", &error);
+        }
+    }
+
+    /// `SpanProcessor._on_ending`: nothing to do.
+    fn _on_ending(&self, _span: &Bound<'_, PyAny>) {}
+
+    /// Gives OpenTelemetry its runtime context back, when the last processor says so. Any number of times.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        guard(|| if self.open.swap(false, Ordering::Relaxed) { uninstall(py) } else { Ok(()) })
+    }
+}
+
+impl SpanHooks {
+    fn started<'py>(
+        &self,
+        span: &Bound<'py, PyAny>,
+        parent_context: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyString>>> {
+        let py = span.py();
+        if !self.scope_all
+            && let Some(root) = root_of_parent(span, parent_context)?
+        {
+            span.setattr(intern!(py, "_pyroscope"), root)?;
+            return Ok(None);
+        }
+        let handle = begin(span)?;
+        Ok(handle.cast::<SpanHandle>().ok().map(|handle| profile_id(handle.get(), py)))
+    }
+}
+
+/// The handle of the local root that `span` starts under; `None` if it is one itself, or its parent has none.
+#[inline]
+fn root_of_parent<'py>(
+    span: &Bound<'py, PyAny>,
+    parent_context: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = span.py();
+    let parent = span.getattr(intern!(py, "_parent"))?;
+    if parent.is_none() || parent.cast::<PyTuple>()?.get_item(2)?.is_truthy()? {
+        return Ok(None);
+    }
+    let handle = match parent_context {
+        Some(context) => Some(published_for(context)?),
+        // The current context, whose handle is what is published now.
+        None => variable(py)?.get(py)?,
+    };
+    Ok(handle.filter(|handle| !handle.is_none() && is_of_this_epoch(handle)))
+}
+
+fn ended(span: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = span.py();
+    let span_id = id_of(span)?;
+    if spanprof_core::is_sampled(span_id) {
+        let name = span.getattr(intern!(py, "_name"))?;
+        spanprof_core::span_ended(span_id, &name.cast::<PyString>()?.to_string_lossy());
+    }
+    Ok(())
+}
