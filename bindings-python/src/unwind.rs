@@ -28,7 +28,7 @@ use crate::code_object::CodeReader;
 use crate::definitions::DEFINITIONS;
 use crate::hamt::{Key, NodeTypes, Object};
 use crate::layout::{Entry, Layout, OB_TYPE, TSTATE_INTERP};
-use crate::memory::{Guarded, Memory, Plain};
+use crate::memory::{Guarded, Memory, Page, Plain};
 use crate::resolver::{NATIVE_THREAD_WORD, NO_PYTHON_FRAME_WORD, UNREADABLE_WORD};
 
 unsafe extern "C" {
@@ -230,12 +230,13 @@ impl CPython {
         let fields = [layout.code, layout.previous, layout.instr, layout.owner_word()];
         let mut definer = DEFINITIONS.definer();
         let mut reader = CodeReader::new(self.layout, self.code_type, in_main);
+        let mut page = Page::NONE;
         for _ in 0..MAX_SEEN {
             if frame.is_null() {
                 return;
             }
             // SAFETY: the caller's promise.
-            let Some([code, previous, instr, owner]) = (unsafe { M::words(frame, fields) }) else {
+            let Some([code, previous, instr, owner]) = (unsafe { M::words_near(frame, fields, &mut page) }) else {
                 return;
             };
             let code = (code & !TAG) as Object;
