@@ -3,7 +3,7 @@
 use crate::definition_ring::Record;
 use crate::hamt::Object;
 use crate::layout::{BYTES_DATA, CodeLayout, Layout, OB_SIZE, OB_TYPE, STR_HASH, STR_LENGTH, STR_STATE};
-use crate::memory::Memory;
+use crate::memory::{Memory, Page, Plain};
 
 /// Bits of `PyASCIIObject.state`.
 const KIND_SHIFT: u32 = 2;
@@ -20,12 +20,14 @@ pub(crate) struct CodeReader<'a> {
     versions_tell: bool,
     /// The file name that was hashed last, as callers and callees are often in one file.
     last_file: (Object, u64),
+    /// The page of the code object before.
+    page: Page,
 }
 
 impl<'a> CodeReader<'a> {
     #[inline]
     pub(crate) fn new(layout: &'a Layout, code_type: Object, versions_tell: bool) -> Self {
-        Self { layout, code_type, versions_tell, last_file: (std::ptr::null(), 0) }
+        Self { layout, code_type, versions_tell, last_file: (std::ptr::null(), 0), page: Page::NONE }
     }
 
     /// Whether what a frame runs is a function of the program: a code object that is not the interpreter's own.
@@ -33,31 +35,32 @@ impl<'a> CodeReader<'a> {
     /// # Safety
     /// `code` must be null, an object, or something that M can read.
     #[inline]
-    pub(crate) unsafe fn is_function<M: Memory>(&self, code: Object) -> bool {
+    pub(crate) unsafe fn is_function<M: Memory>(&mut self, code: Object) -> bool {
         if code.is_null() {
             return false;
         }
         // SAFETY: the caller's promise.
-        if unsafe { M::pointer(code, OB_TYPE) } != Some(self.code_type) {
+        let class = unsafe { M::words_near(code, [OB_TYPE], &mut self.page) };
+        if class.is_none_or(|[class]| class as Object != self.code_type) {
             return false;
         }
         let CodeLayout { internal, flags, .. } = self.layout.code;
         // SAFETY: it is a code object.
-        internal == 0 || unsafe { M::half(code, flags) }.is_some_and(|flags| flags & internal == 0)
+        internal == 0 || unsafe { Plain::half(code, flags) }.is_some_and(|flags| flags & internal == 0)
     }
 
     /// What tells this code object from every other, and from one that had its address before, as two words.
     ///
     /// # Safety
-    /// `code` must be a live code object, or something that M can read.
+    /// `code` must be a code object: [`is_function`](Self::is_function) said so.
     #[inline]
     pub(crate) unsafe fn key<M: Memory>(&mut self, code: Object) -> (u64, u64) {
         let layout = &self.layout.code;
         // SAFETY: it is a code object; the field is of 32 bits.
-        let line = unsafe { M::half(code, layout.firstlineno) }.unwrap_or(0);
+        let line = unsafe { Plain::half(code, layout.firstlineno) }.unwrap_or(0);
         let version = match layout.version {
             // SAFETY: as above.
-            Some(offset) if self.versions_tell => unsafe { M::half(code, offset) }.unwrap_or(0),
+            Some(offset) if self.versions_tell => unsafe { Plain::half(code, offset) }.unwrap_or(0),
             _ => 0,
         };
         let about = (u64::from(version) << 32) | u64::from(line);
@@ -74,10 +77,10 @@ impl<'a> CodeReader<'a> {
     /// As for [`key`](Self::key).
     unsafe fn hash_of_names<M: Memory>(&mut self, code: Object) -> u64 {
         let layout = &self.layout.code;
-        // SAFETY: fields of the code object; on 3.11 what they name may be unmapped, and the load is guarded.
+        // SAFETY: strings of a live code object are alive; on 3.11 and 3.12 the load is guarded.
         let hash_at = |string| unsafe { M::word(string, STR_HASH) }.unwrap_or(0);
-        // SAFETY: a field of the code object.
-        let Some([name, file]) = (unsafe { M::words(code, [layout.name, layout.filename]) }) else {
+        // SAFETY: fields of the code object.
+        let Some([name, file]) = (unsafe { Plain::words(code, [layout.name, layout.filename]) }) else {
             return 0;
         };
         let file = file as Object;

@@ -34,7 +34,17 @@ pub(crate) trait Memory {
     ///
     /// # Safety
     /// As for [`word`](Self::word), for each.
-    unsafe fn words<const N: usize>(object: Object, offsets: [usize; N]) -> Option<[u64; N]>;
+    #[inline]
+    unsafe fn words<const N: usize>(object: Object, offsets: [usize; N]) -> Option<[u64; N]> {
+        // SAFETY: the caller's promise.
+        unsafe { Self::words_near(object, offsets, &mut { Page::NONE }) }
+    }
+
+    /// Words of an object that may share a page with the one before it, as the frames of a stack do.
+    ///
+    /// # Safety
+    /// As for [`word`](Self::word), for each. `page` must have been made by the running handler.
+    unsafe fn words_near<const N: usize>(object: Object, offsets: [usize; N], page: &mut Page) -> Option<[u64; N]>;
 
     /// The pointer there.
     ///
@@ -45,6 +55,15 @@ pub(crate) trait Memory {
         // SAFETY: the caller's promise.
         unsafe { Self::word(object, offset) }.map(|word| word as Object)
     }
+}
+
+/// The page of the word that was loaded last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Page(usize);
+
+impl Page {
+    /// Before the first load.
+    pub(crate) const NONE: Self = Self(usize::MAX);
 }
 
 /// Reads that cannot fault.
@@ -65,7 +84,7 @@ impl Memory for Plain {
     }
 
     #[inline]
-    unsafe fn words<const N: usize>(object: Object, offsets: [usize; N]) -> Option<[u64; N]> {
+    unsafe fn words_near<const N: usize>(object: Object, offsets: [usize; N], _: &mut Page) -> Option<[u64; N]> {
         // SAFETY: as above.
         Some(offsets.map(|offset| unsafe { ptr::read(object.wrapping_add(offset).cast()) }))
     }
@@ -94,18 +113,18 @@ impl Memory for Guarded {
     }
 
     #[inline]
-    unsafe fn words<const N: usize>(object: Object, offsets: [usize; N]) -> Option<[u64; N]> {
+    unsafe fn words_near<const N: usize>(object: Object, offsets: [usize; N], page: &mut Page) -> Option<[u64; N]> {
         let mut words = [0; N];
-        let mut known = usize::MAX;
         for (word, offset) in words.iter_mut().zip(offsets) {
             let at = object.wrapping_add(offset);
-            *word = if at.addr() / PAGE == known {
+            let here = Page(at.addr() / PAGE);
+            *word = if here == *page {
                 // SAFETY: the word before could be loaded, and lies in the same page.
                 unsafe { ptr::read(at.cast()) }
             } else {
                 spanprof_core::safe_load(at.cast())?
             };
-            known = at.addr() / PAGE;
+            *page = here;
         }
         Some(words)
     }
@@ -147,7 +166,7 @@ impl Memory for Probed {
         (is_mapped(at) && is_mapped(at.wrapping_add(3))).then(|| unsafe { ptr::read_unaligned(at.cast()) })
     }
 
-    unsafe fn words<const N: usize>(object: Object, offsets: [usize; N]) -> Option<[u64; N]> {
+    unsafe fn words_near<const N: usize>(object: Object, offsets: [usize; N], _: &mut Page) -> Option<[u64; N]> {
         let mut words = [0; N];
         for (word, offset) in words.iter_mut().zip(offsets) {
             // SAFETY: the caller's promise.

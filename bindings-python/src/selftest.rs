@@ -115,7 +115,8 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
         return differs("a known span was not found in its context");
     }
     let nest = PyModule::from_code(py, NEST, c"<pyroscope self-test>", c"pyroscope._selftest")?.getattr("nest")?;
-    // And those inside it: of one alone some fields have the same value.
+    // Before the walk, which takes the fields of a code object for granted. Those of the functions inside the nest too:
+    // of one alone some fields have the same value.
     let code = nest.getattr("__code__")?;
     for code in code.getattr("co_consts")?.try_iter()?.chain([Ok(code)]) {
         if let Some(field) = differing_field(&runtime, &code?)? {

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 PROGRAM = """
-import logging, sys, types
+import logging, sys
 import opentelemetry.context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -50,7 +50,7 @@ VERSION = ".".join(map(str, sys.version_info[:3]))
 @pytest.mark.parametrize(
     "pretend, why",
     [
-        ("sys.implementation = types.SimpleNamespace(name='otherpython')", "otherpython {} is not CPython"),
+        ("sys.implementation.name = 'otherpython'", "otherpython {} is not CPython"),
         ("sys.abiflags = 'd'", "this CPython {} is a debug build"),
         ("sys.abiflags = 't'", "this CPython {} is a free-threaded build"),
         ("sys.version_info = (3, 16, 0, 'final', 0)", "CPython {} is not among 3.10 to 3.15"),

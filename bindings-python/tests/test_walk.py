@@ -6,6 +6,7 @@ import random
 import sys
 import sysconfig
 import threading
+import traceback
 import types
 import warnings
 
@@ -14,15 +15,14 @@ import pytest
 from pyroscope import _native
 
 
+def name_of(code):
+    # 3.10 has no qualified names.
+    return getattr(code, "co_qualname", code.co_name)
+
+
 def truth(frame):
-    frames = []
-    while frame is not None:
-        code = frame.f_code
-        # 3.10 has no qualified names.
-        name = getattr(code, "co_qualname", code.co_name)
-        frames.append((name, code.co_filename, frame.f_lineno, code.co_firstlineno))
-        frame = frame.f_back
-    return frames
+    stack = traceback.walk_stack(frame)
+    return [(name_of(one.f_code), one.f_code.co_filename, line, one.f_code.co_firstlineno) for one, line in stack]
 
 
 class Checker:
