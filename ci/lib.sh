@@ -206,7 +206,7 @@ start_viewer() {
     shift 4
     if [ "$otlp" != none ]; then otlp=127.0.0.1:$otlp; fi
     while :; do
-        start "$log" "$program" --listen "127.0.0.1:$port" --listen-otlp "$otlp" "$@"
+        start "$log" "$program" --listen "127.0.0.1:$port" --listen-otlp "$otlp" --listen-grpc none "$@"
         viewer_pid=$!
         # shellcheck disable=SC2034 # url is for the script that sources this.
         if url=$(wait_for_line "$log" 'spanprof listening on (http://[^ ]+)' "$viewer_pid"); then return 0; fi

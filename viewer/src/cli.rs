@@ -95,6 +95,14 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "ADDR:PORT|none", default_value = "127.0.0.1:4318")]
     pub(crate) listen_otlp: Optional<SocketAddr>,
 
+    /// Where OTLP traces and profiles by gRPC listen; `none` for nowhere.
+    #[arg(long, value_name = "ADDR:PORT|none", default_value = "127.0.0.1:4317")]
+    pub(crate) listen_grpc: Optional<SocketAddr>,
+
+    /// Ask for this user name and the password in the file on every request but /ready.
+    #[arg(long, value_name = "USER:FILE", value_parser = parse_basic_auth)]
+    pub(crate) basic_auth: Option<BasicAuth>,
+
     /// A further host name that requests may be addressed to; IP addresses and localhost always may.
     #[arg(long, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
@@ -121,6 +129,26 @@ impl<T: FromStr> FromStr for Optional<T> {
 
     fn from_str(text: &str) -> Result<Self, T::Err> {
         if text == "none" { Ok(Self(None)) } else { text.parse().map(|value| Self(Some(value))) }
+    }
+}
+
+/// A user name and a file with its password.
+#[derive(Clone, Debug)]
+pub(crate) struct BasicAuth {
+    /// The user name.
+    pub(crate) user: String,
+    /// Its first line is the password.
+    pub(crate) file: PathBuf,
+}
+
+fn parse_basic_auth(text: &str) -> Result<BasicAuth, String> {
+    match text.split_once(':') {
+        Some((user, file)) if !user.is_empty() && !file.is_empty() => {
+            Ok(BasicAuth { user: user.into(), file: file.into() })
+        }
+        _ => {
+            Err(format!("{text:?} is not a user name and a file with the password, such as me:/etc/spanprof-password"))
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The process: sockets, routes, retention, and the end by a signal.
 
 mod guard;
+mod metrics;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -13,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::cli::Cli;
+use crate::cli::{Cli, Optional};
 use crate::receive::{self, Receiver, Refusals};
 use crate::selection::{LAST_HOUR, Window};
 use crate::show::Shown;
@@ -47,36 +48,19 @@ async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), Strin
     let main = bind(cli.listen).await.map_err(|error| {
         format!("cannot listen on {}: {error}; choose another address by --listen ADDR:PORT", cli.listen)
     })?;
+    let guard = guard::Guard::new(&cli.allow_host, cli.basic_auth.as_ref())?;
     let mut terminate =
         signal(SignalKind::terminate()).map_err(|error| format!("cannot watch for SIGTERM: {error}"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| format!("cannot watch for SIGINT: {error}"))?;
 
     let refusals = Arc::new(Refusals::default());
     let receiver = Arc::new(Receiver::new(Arc::clone(&store), Arc::clone(&refusals), cli.retain));
-    let guard = guard::Guard::new(&cli.allow_host);
     let (stop, stopped) = watch::channel(false);
 
     say(&format!("spanprof listening on http://{}", main.address));
     let mut servers = tokio::task::JoinSet::new();
-    let otlp = match cli.listen_otlp.0 {
-        None => None,
-        Some(address) => match bind(address).await {
-            Ok(bound) => {
-                say(&format!("spanprof listening for OTLP traces on http://{}", bound.address));
-                Some(bound)
-            }
-            Err(error) => {
-                let port = main.address;
-                // Traces still come in by the main address, so this is no reason to end.
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "spanprof: cannot listen for OTLP traces on {address}: {error}; send them to http://{port}/v1/traces, \
-                     or choose another address by --listen-otlp ADDR:PORT, or none"
-                );
-                None
-            }
-        },
-    };
+    let otlp = bind_further(cli.listen_otlp, "OTLP traces", "--listen-otlp", main.address).await;
+    let grpc = bind_further(cli.listen_grpc, "OTLP by gRPC", "--listen-grpc", main.address).await;
     let shown = Arc::new(Shown {
         store: Arc::clone(&store),
         refusals,
@@ -90,8 +74,13 @@ async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), Strin
         let routes = receive::otlp_routes(Arc::clone(&receiver)).route("/ready", get(|| async { "ready" }));
         servers.spawn(listen(bound.listener, guard.wrap(routes), stopped.clone()));
     }
+    if let Some(bound) = grpc {
+        let routes = receive::grpc_routes(Arc::clone(&receiver)).route("/ready", get(|| async { "ready" }));
+        servers.spawn(listen(bound.listener, guard.wrap(routes), stopped.clone()));
+    }
     let routes = Router::new()
         .merge(receive::routes(receiver))
+        .merge(metrics::routes(Arc::clone(&store), Arc::clone(&shown.refusals)))
         .merge(query::routes(Arc::clone(&store)))
         .merge(api::routes(Arc::clone(&shown)))
         .merge(downloads::routes(Arc::clone(&shown)))
@@ -129,6 +118,26 @@ async fn bind(address: SocketAddr) -> Result<Bound, String> {
     })?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     Ok(Bound { listener, address })
+}
+
+/// Binds an address beside the main one. If it is taken this is said, and no reason to end: OTLP by HTTP still comes in
+/// by the main address.
+async fn bind_further(address: Optional<SocketAddr>, what: &str, flag: &str, main: SocketAddr) -> Option<Bound> {
+    let address = address.0?;
+    match bind(address).await {
+        Ok(bound) => {
+            say(&format!("spanprof listening for {what} on http://{}", bound.address));
+            Some(bound)
+        }
+        Err(error) => {
+            let _ = writeln!(
+                std::io::stderr(),
+                "spanprof: cannot listen for {what} on {address}: {error}; send them to http://{main}/v1/traces, \
+                 or choose another address by {flag} ADDR:PORT, or none"
+            );
+            None
+        }
+    }
 }
 
 async fn listen(listener: TcpListener, routes: Router, mut stopped: watch::Receiver<bool>) -> std::io::Result<()> {

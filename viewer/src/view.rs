@@ -44,6 +44,8 @@ pub(crate) fn run(view: &View) -> Result<(), String> {
     let cli = Cli {
         listen: view.listen,
         listen_otlp: Optional(None),
+        listen_grpc: Optional(None),
+        basic_auth: None,
         allow_host: Vec::new(),
         data: None,
         // Whatever was opened stays.

@@ -46,7 +46,7 @@ fn a_taken_port_for_otlp_is_said_and_lived_with() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     let mut child = Command::new(env!("CARGO_BIN_EXE_spanprof"))
-        .args(["--listen", "127.0.0.1:0", "--listen-otlp", &address])
+        .args(["--listen", "127.0.0.1:0", "--listen-otlp", &address, "--listen-grpc", "none"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -59,6 +59,48 @@ fn a_taken_port_for_otlp_is_said_and_lived_with() {
     let mut out = String::new();
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
     assert!(out.starts_with("spanprof listening on http://127.0.0.1:") && out.lines().count() == 1, "{out}");
+}
+
+#[test]
+fn a_password_is_asked_for_where_one_is_set() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("password");
+    std::fs::write(&file, "s3cret\nignored").unwrap();
+    let server = Server::with(&["--basic-auth", &format!("me:{}", file.display())]);
+    let refused = server.get("/api/services");
+    assert_eq!((refused.status, refused.headers.contains_key("www-authenticate")), (401, true));
+    assert_eq!(server.get_with("/api/services", ("authorization", "Basic bWU6d3Jvbmc=")).status, 401);
+    assert_eq!(server.get_with("/api/services", ("authorization", "Basic bWU6czNjcmV0")).status, 200);
+    assert_eq!(server.push("shop", &profile(&[(&["main:1"], &[], 1)])).status, 401);
+    assert_eq!(server.get("/ready").status, 200);
+    let none = folder.path().join("none");
+    let done = Command::new(env!("CARGO_BIN_EXE_spanprof"))
+        .args(["--listen", "127.0.0.1:0", "--basic-auth", &format!("me:{}", none.display())])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.code() == Some(1) && said.contains("--basic-auth") && said.lines().count() == 1, "{said}");
+}
+
+#[test]
+fn counters_are_read_by_prometheus() {
+    let server = Server::start();
+    assert_eq!(server.push("shop", &profile(&[(&["main:1"], &[], 1), (&["main:2"], &[], 1)])).status, 200);
+    assert_eq!(server.trace("shop", vec![span(TRACE, ROOT, "", "GET /cart", 0, 600)]).status, 200);
+    assert_eq!(server.post("/v1/traces", &[("content-type", "text/csv")], b"").status, 415);
+    let answer = server.get("/metrics");
+    assert_eq!(answer.kind, "text/plain; version=0.0.4; charset=utf-8");
+    let text = answer.text();
+    for line in [
+        "# TYPE spanprof_profiles_stored_total counter",
+        "spanprof_profiles_stored_total 1",
+        "spanprof_samples_stored_total 2",
+        "spanprof_spans_stored_total 1",
+        "spanprof_refused_total{what=\"traces\",reason=\"content_type\"} 1",
+        "spanprof_forgotten_total{what=\"profiles\",why=\"size\"} 0",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}:\n{text}");
+    }
 }
 
 #[test]

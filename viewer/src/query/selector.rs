@@ -82,8 +82,13 @@ impl Parser<'_> {
         }
         loop {
             self.space();
-            if self.rest.next_if_eq(&'}').is_some() {
-                break;
+            match self.rest.peek() {
+                Some('}') => {
+                    self.rest.next();
+                    break;
+                }
+                Some(_) => {}
+                None => return Err("the closing '}' is missing".into()),
             }
             matchers.push(self.matcher()?);
             self.space();

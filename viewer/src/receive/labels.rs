@@ -7,7 +7,7 @@ use spanprof_core::wire::push::LabelPair;
 use super::refusal::{Refusal, invalid};
 
 /// Labels of a series, and the longest of their names and values, as in Pyroscope.
-const MOST_LABELS: usize = 30;
+pub(super) const MOST_LABELS: usize = 30;
 const LONGEST_NAME: usize = 1_024;
 const LONGEST_VALUE: usize = 2_048;
 

@@ -6,7 +6,10 @@
 pub(crate) mod body;
 mod bounds;
 pub(crate) mod file;
+mod ingest;
 mod labels;
+mod otlp;
+mod otlp_profiles;
 mod otlp_traces;
 mod pprof;
 mod push;
@@ -17,7 +20,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::extract::DefaultBodyLimit;
 use axum::routing::post;
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use tokio::sync::Semaphore;
 
 use refusal::{Reason, Refusal};
@@ -71,15 +77,28 @@ impl Receiver {
     }
 }
 
-/// Push and OTLP traces.
+/// Push, `/ingest` and OTLP by HTTP.
 pub(crate) fn routes(receiver: Arc<Receiver>) -> Router {
     Router::new()
         .route("/push.v1.PusherService/Push", post(push::receive))
+        .route("/ingest", post(ingest::receive).layer(DefaultBodyLimit::disable()))
         .with_state(Arc::clone(&receiver))
         .merge(otlp_routes(receiver))
 }
 
-/// OTLP alone, for its own port.
+/// OTLP by HTTP alone, for its own port.
 pub(crate) fn otlp_routes(receiver: Arc<Receiver>) -> Router {
-    Router::new().route("/v1/traces", post(otlp_traces::receive)).with_state(receiver)
+    Router::new()
+        .route("/v1/traces", post(otlp::http::<ExportTraceServiceRequest>))
+        .route("/v1development/profiles", post(otlp::http::<ExportProfilesServiceRequest>))
+        .with_state(receiver)
+}
+
+/// OTLP by gRPC, for its own port.
+pub(crate) fn grpc_routes(receiver: Arc<Receiver>) -> Router {
+    let service = |signal: &str| format!("/opentelemetry.proto.collector.{signal}/Export");
+    Router::new()
+        .route(&service("trace.v1.TraceService"), post(otlp::grpc::<ExportTraceServiceRequest>))
+        .route(&service("profiles.v1development.ProfilesService"), post(otlp::grpc::<ExportProfilesServiceRequest>))
+        .with_state(receiver)
 }

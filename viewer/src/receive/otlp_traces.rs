@@ -1,28 +1,17 @@
-//! OTLP/HTTP traces, `/v1/traces`, in protobuf or JSON.
+//! OTLP traces: spans become rows.
 
-use std::sync::Arc;
-
-use axum::body::Body;
-use axum::extract::State;
-use axum::http::HeaderMap;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::{IntoResponse, Response};
-use opentelemetry_proto::tonic::collector::trace::v1::{
-    ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse,
-};
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::trace::v1::Span as OtlpSpan;
-use prost::Message as _;
 
 use super::Receiver;
-use super::body::{self, Format};
-use super::bounds::{self, Inside};
+use super::bounds::Inside;
+use super::otlp::{Export, Rejected};
 use super::refusal::{Reason, Refusal};
 use crate::ids::{SpanId, TraceId};
 use crate::store::{Span, Status};
 
-const PROTOBUF: &[&str] = &["application/x-protobuf", "application/protobuf"];
 /// Resources (1) with scopes (2) with spans (2); what a span and a resource hold are entries.
 const ENTRIES: Inside = Inside::Fields(&[(
     1,
@@ -39,110 +28,34 @@ const REMOTE: u32 = 0x200;
 /// Longer attribute values are cut to this many characters.
 const LONGEST_VALUE: usize = 4_096;
 
-/// `google.rpc.Status`, in which OTLP writes its errors.
-#[derive(Clone, PartialEq, Eq, prost::Message)]
-struct RpcStatus {
-    #[prost(int32, tag = "1")]
-    code: i32,
-    #[prost(string, tag = "2")]
-    message: String,
-}
+impl Export for ExportTraceServiceRequest {
+    const SIGNAL: &'static str = "traces";
+    const NAME: &'static str = "ExportTraceServiceRequest";
+    const REJECTED: &'static str = "rejectedSpans";
+    const ENTRIES: Inside = ENTRIES;
 
-/// Takes the spans of a request; a span that cannot be is left out and said in the answer.
-pub(super) async fn receive(State(receiver): State<Arc<Receiver>>, headers: HeaderMap, body: Body) -> Response {
-    let format = Format::of(&headers, PROTOBUF);
-    let asked = *format.as_ref().unwrap_or(&Format::Json);
-    match take(&receiver, format, headers, body).await {
-        Ok(answer) => match asked {
-            Format::Protobuf => ([(CONTENT_TYPE, "application/x-protobuf")], answer.encode_to_vec()).into_response(),
-            Format::Json => ([(CONTENT_TYPE, "application/json")], json_answer(&answer)).into_response(),
-        },
-        Err(refusal) => {
-            receiver.refusals.count("traces", &refusal);
-            let error = RpcStatus { code: refusal.code().1, message: refusal.message().into() };
-            match asked {
-                Format::Protobuf => {
-                    (refusal.status(), [(CONTENT_TYPE, "application/x-protobuf")], error.encode_to_vec())
-                        .into_response()
-                }
-                Format::Json => {
-                    let error = serde_json::json!({ "code": error.code, "message": error.message });
-                    (refusal.status(), [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
+    /// A span that cannot be is left out and said in the answer.
+    fn store(self, receiver: &Receiver) -> Result<Rejected, Refusal> {
+        let times = receiver.times();
+        let mut spans = Vec::new();
+        let mut rejected = Rejected::default();
+        for resource in self.resource_spans {
+            let attributes = resource.resource.map(|resource| resource.attributes).unwrap_or_default();
+            let service = service_name(&attributes);
+            for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
+                match row(span, &service, times) {
+                    Ok(span) => spans.push(span),
+                    Err(refusal) => rejected.add(receiver, Self::SIGNAL, &refusal),
                 }
             }
         }
+        receiver.store.insert_spans(&spans).map_err(|error| Refusal::new(Reason::Store, error.to_string()))?;
+        Ok(rejected)
     }
 }
 
-async fn take(
-    receiver: &Arc<Receiver>,
-    format: Result<Format, Refusal>,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<ExportTraceServiceResponse, Refusal> {
-    let bytes = body::read(body).await?;
-    let format = format?;
-    receiver
-        .on_pool(move |receiver| {
-            let bytes = body::unpack(bytes, &headers)?;
-            let request = decode(&bytes, format)?;
-            drop(bytes);
-            store(receiver, request)
-        })
-        .await
-}
-
-fn decode(bytes: &[u8], format: Format) -> Result<ExportTraceServiceRequest, Refusal> {
-    let invalid =
-        |error: String| Refusal::new(Reason::Invalid, format!("the request is no ExportTraceServiceRequest: {error}"));
-    match format {
-        Format::Protobuf => {
-            bounds::check_protobuf(bytes, &ENTRIES, "the request")?;
-            ExportTraceServiceRequest::decode(bytes).map_err(|error| invalid(error.to_string()))
-        }
-        Format::Json => {
-            bounds::check_json(bytes, "the request")?;
-            serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))
-        }
-    }
-}
-
-fn store(receiver: &Receiver, request: ExportTraceServiceRequest) -> Result<ExportTraceServiceResponse, Refusal> {
-    let times = receiver.times();
-    let mut spans = Vec::new();
-    let mut rejected = 0;
-    let mut first_reason = None;
-    for resource in request.resource_spans {
-        let attributes = resource.resource.map(|resource| resource.attributes).unwrap_or_default();
-        let service = service_name(&attributes);
-        for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
-            match row(span, &service, times) {
-                Ok(span) => spans.push(span),
-                Err(refusal) => {
-                    rejected += 1;
-                    receiver.refusals.count("traces", &refusal);
-                    first_reason.get_or_insert_with(|| refusal.message().to_owned());
-                }
-            }
-        }
-    }
-    receiver.store.insert_spans(&spans).map_err(|error| Refusal::new(Reason::Store, error.to_string()))?;
-    let partial_success =
-        first_reason.map(|error_message| ExportTracePartialSuccess { rejected_spans: rejected, error_message });
-    Ok(ExportTraceServiceResponse { partial_success })
-}
-
-/// 64-bit numbers are strings in protobuf's JSON, and OTLP wants nothing where nothing was rejected.
-fn json_answer(answer: &ExportTraceServiceResponse) -> String {
-    match &answer.partial_success {
-        None => "{}".into(),
-        Some(partial) => serde_json::json!({ "partialSuccess": {
-            "rejectedSpans": partial.rejected_spans.to_string(), "errorMessage": partial.error_message } })
-        .to_string(),
-    }
-}
-
-fn service_name(attributes: &[KeyValue]) -> String {
+/// Attribute service.name of a resource.
+pub(super) fn service_name(attributes: &[KeyValue]) -> String {
     let found = attributes.iter().find(|attribute| attribute.key == "service.name");
     match found.and_then(|attribute| attribute.value.as_ref()).and_then(|value| value.value.as_ref()) {
         Some(Value::StringValue(name)) if !name.is_empty() => name.clone(),

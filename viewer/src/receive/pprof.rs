@@ -3,9 +3,10 @@
 //! Sample labels `span_id` (or its old alias `profile_id`) and `trace_id` say what a sample belongs to; any other
 //! string label makes a series of its own, as in Pyroscope. A profile with anything wrong in it is refused whole.
 
+use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 
+use ahash::{HashMap, HashMapExt as _};
 use prost::Message as _;
 use spanprof_core::wire::pprof::{Label, Line, Location, Profile as Pprof};
 
@@ -26,6 +27,11 @@ const MOST_FRAMES: usize = 1_000;
 
 /// Decodes and checks a profile, plain or gzip, that must start within `times`.
 pub(super) fn read(raw: &[u8], labels: &Labels, times: (i64, i64)) -> Result<Profile, Refusal> {
+    rows(&decode(raw)?, labels, times)
+}
+
+/// Decodes a profile, plain or gzip.
+pub(super) fn decode(raw: &[u8]) -> Result<Pprof, Refusal> {
     let unpacked;
     let bytes = if raw.starts_with(&[0x1f, 0x8b]) {
         unpacked = body::gunzip(raw, MOST_BYTES, "the profile")?;
@@ -37,8 +43,12 @@ pub(super) fn read(raw: &[u8], labels: &Labels, times: (i64, i64)) -> Result<Pro
         return Err(too_large("the profile", MOST_BYTES));
     }
     bounds::check_protobuf(bytes, &ENTRIES, "the profile")?;
-    let pprof = Pprof::decode(bytes).map_err(|error| invalid(format!("the profile is no pprof: {error}")))?;
-    Reader::new(&pprof)?.read(labels, times)
+    Pprof::decode(bytes).map_err(|error| invalid(format!("the profile is no pprof: {error}")))
+}
+
+/// Checks a decoded profile, which must start within `times`.
+pub(super) fn rows(pprof: &Pprof, labels: &Labels, times: (i64, i64)) -> Result<Profile, Refusal> {
+    Reader::new(pprof)?.read(labels, times)
 }
 
 /// A profile being read.

@@ -27,6 +27,21 @@ pub(crate) enum Reason {
     Store,
 }
 
+impl Reason {
+    /// The name that the API and the metrics have for it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::ContentType => "content_type",
+            Self::ContentEncoding => "content_encoding",
+            Self::TooLarge => "too_large",
+            Self::Incomplete => "incomplete",
+            Self::Invalid => "invalid",
+            Self::Time => "time",
+            Self::Store => "store",
+        }
+    }
+}
+
 /// A request that is not taken.
 #[derive(Debug)]
 pub(crate) struct Refusal {

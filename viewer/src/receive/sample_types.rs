@@ -35,6 +35,17 @@ impl SampleType {
     }
 }
 
+/// What Pyroscope calls profiles of a sample type, where their sender does not say it.
+pub(super) fn profile_name(sample_type: &str) -> &str {
+    match sample_type {
+        "cpu" | "samples" => "process_cpu",
+        "goroutine" | "goroutines" => "goroutines",
+        "contentions" | "delay" => "block",
+        heap if heap.starts_with("alloc_") || heap.starts_with("inuse_") => "memory",
+        other => other,
+    }
+}
+
 /// The sample types of a profile, in order.
 pub(super) fn sample_types(pprof: &Profile, kind_name: &str) -> Result<Vec<SampleType>, Refusal> {
     let text = |value: &ValueType| {

@@ -8,26 +8,34 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
-use axum::http::StatusCode;
 use axum::http::header::{
-    CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+    AUTHORIZATION, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERRER_POLICY,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
+use axum::http::{StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
+use base64::Engine as _;
+
+use crate::cli::BasicAuth;
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// The host names that requests may be addressed to, besides IP addresses and localhost.
-#[derive(Clone, Debug)]
+/// The host names that requests may be addressed to, besides IP addresses and localhost, and who may send them.
+#[derive(Clone)]
 pub(super) struct Guard {
     names: Arc<[String]>,
+    /// What Authorization must be.
+    authorization: Option<Arc<str>>,
 }
 
 impl Guard {
-    /// Lets `names` pass too.
-    pub(super) fn new(names: &[String]) -> Self {
-        Self { names: names.iter().map(|name| name.to_ascii_lowercase()).collect() }
+    /// Lets `names` pass too, and only who knows the password. The error is a sentence.
+    pub(super) fn new(names: &[String], basic_auth: Option<&BasicAuth>) -> Result<Self, String> {
+        let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let authorization = basic_auth.map(expected).transpose()?;
+        Ok(Self { names, authorization })
     }
 
     /// Puts the guard before routes.
@@ -36,13 +44,15 @@ impl Guard {
     }
 
     /// Why a request is not let through.
-    fn refuse(&self, headers: &HeaderMap) -> Option<String> {
-        let host = match headers.get(HOST) {
+    fn refuse(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
+        let host = match (headers.get(HOST), uri.authority()) {
+            (Some(host), _) => host.to_str().unwrap_or("").to_ascii_lowercase(),
+            // HTTP/2 has it in the address.
+            (None, Some(authority)) => authority.as_str().to_ascii_lowercase(),
             // No browser leaves it out.
-            None => {
+            (None, None) => {
                 return headers.get(ORIGIN).map(|_| "a request with Origin needs Host".into());
             }
-            Some(host) => host.to_str().unwrap_or("").to_ascii_lowercase(),
         };
         if !self.is_ours(&host) {
             let name = name_of(&host);
@@ -55,12 +65,40 @@ impl Guard {
         (!same).then(|| format!("a page of {origin:?} may not use this server"))
     }
 
+    fn knows_password(&self, request: &Request) -> bool {
+        let Some(expected) = &self.authorization else {
+            return true;
+        };
+        let given = request.headers().get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
+        // Whether something is running here is no secret.
+        request.uri().path() == "/ready" || same(given, expected.as_bytes())
+    }
+
     fn is_ours(&self, host: &str) -> bool {
         let name = name_of(host);
         // Rebinding needs a name; an address in Host is where the browser really went.
         let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         address.parse::<IpAddr>().is_ok() || name == "localhost" || self.names.iter().any(|known| known == name)
     }
+}
+
+/// What Authorization must be, with the password from its file.
+fn expected(auth: &BasicAuth) -> Result<Arc<str>, String> {
+    let file = auth.file.display();
+    let text = std::fs::read_to_string(&auth.file)
+        .map_err(|error| format!("cannot read the password of --basic-auth from {file}: {error}"))?;
+    match text.lines().next().filter(|password| !password.is_empty()) {
+        Some(password) => {
+            let both = base64::engine::general_purpose::STANDARD.encode(format!("{}:{password}", auth.user));
+            Ok(format!("Basic {both}").into())
+        }
+        None => Err(format!("the first line of {file}, the password of --basic-auth, is empty")),
+    }
+}
+
+/// Compares in a time that does not tell how much is right.
+fn same(given: &[u8], expected: &[u8]) -> bool {
+    given.len() == expected.len() && given.iter().zip(expected).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 
 /// The host without its port.
@@ -72,8 +110,12 @@ fn name_of(host: &str) -> &str {
 }
 
 async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    let mut response = match guard.refuse(request.headers()) {
+    let mut response = match guard.refuse(request.headers(), request.uri()) {
         Some(sentence) => (StatusCode::FORBIDDEN, sentence).into_response(),
+        None if !guard.knows_password(&request) => {
+            let asked = [(WWW_AUTHENTICATE, "Basic realm=\"spanprof\", charset=\"UTF-8\"")];
+            (StatusCode::UNAUTHORIZED, asked, "this server asks for a user name and a password\n").into_response()
+        }
         None => next.run(request).await,
     };
     let headers = response.headers_mut();
@@ -98,7 +140,8 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(ORIGIN, origin.parse().unwrap());
         }
-        Guard::new(&["Profiles.Internal".into()]).refuse(&headers).is_some()
+        let guard = Guard::new(&["Profiles.Internal".into()], None).unwrap();
+        guard.refuse(&headers, &Uri::from_static("/")).is_some()
     }
 
     #[test]

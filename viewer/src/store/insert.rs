@@ -1,6 +1,8 @@
 //! Rows in: one transaction a profile, one a batch of spans.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed; // counters that order nothing
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -12,10 +14,39 @@ use super::{Inner, Store, StoreError, UNNAMED_ID};
 use crate::clock;
 use crate::ids::SpanId;
 
+/// What was added since the start, while it is counted.
+#[derive(Default)]
+pub(super) struct Counters {
+    profiles: AtomicU64,
+    samples: AtomicU64,
+    spans: AtomicU64,
+}
+
+/// What was added since the start.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inserted {
+    /// Profiles.
+    pub(crate) profiles: u64,
+    /// Their rows of samples.
+    pub(crate) samples: u64,
+    /// Spans, repeated ones too.
+    pub(crate) spans: u64,
+}
+
 impl Store {
     /// Adds a profile.
     pub(crate) fn insert_profile(&self, profile: &Profile) -> Result<(), StoreError> {
-        self.transaction(|connection, interned| insert_profile(connection, interned, profile))
+        self.transaction(|connection, interned| insert_profile(connection, interned, profile))?;
+        let samples = profile.parts.iter().map(|part| part.samples.len()).sum();
+        self.inserted.profiles.fetch_add(1, Relaxed);
+        self.inserted.samples.fetch_add(count(samples), Relaxed);
+        Ok(())
+    }
+
+    /// What was added since the start.
+    pub(crate) fn inserted(&self) -> Inserted {
+        let Counters { profiles, samples, spans } = &self.inserted;
+        Inserted { profiles: profiles.load(Relaxed), samples: samples.load(Relaxed), spans: spans.load(Relaxed) }
     }
 
     /// Adds spans; one that is there already (a repeated export) is replaced.
@@ -24,7 +55,9 @@ impl Store {
             let mut changes = Changes::default();
             spans.iter().try_for_each(|span| insert_span(connection, interned, span, &mut changes))?;
             changes.write(connection)
-        })
+        })?;
+        self.inserted.spans.fetch_add(count(spans.len()), Relaxed);
+        Ok(())
     }
 
     fn transaction(
@@ -42,6 +75,10 @@ impl Store {
         done?;
         inner.make_room()
     }
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
 }
 
 fn insert_profile(connection: &Connection, interned: &mut Interned, profile: &Profile) -> rusqlite::Result<()> {

@@ -1,7 +1,6 @@
 //! Numbers for strings, functions and stacks: looked up in memory first, then in their table, else added to it.
 
-use std::collections::HashMap;
-
+use ahash::HashMap;
 use rusqlite::{Connection, params};
 
 use super::rows::Function;

@@ -49,6 +49,7 @@ pub(crate) struct Store {
     /// Connections that only read; none for a store in memory.
     readers: Option<reading::Readers>,
     trie: Mutex<trie::Trie>,
+    inserted: insert::Counters,
 }
 
 struct Inner {
@@ -108,7 +109,12 @@ impl Store {
             forgotten: Forgotten::default(),
             most_bytes: u64::MAX,
         };
-        Ok(Self { inner: Mutex::new(inner), readers: file.map(reading::Readers::new), trie: Mutex::default() })
+        Ok(Self {
+            inner: Mutex::new(inner),
+            readers: file.map(reading::Readers::new),
+            trie: Mutex::default(),
+            inserted: insert::Counters::default(),
+        })
     }
 
     // A panic elsewhere cannot leave a transaction half done: dropping it rolls it back.

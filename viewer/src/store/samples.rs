@@ -69,7 +69,7 @@ pub(crate) struct NameSum {
 /// Stacks of many rows, added up.
 #[derive(Default)]
 pub(super) struct Gathered {
-    stacks: HashMap<i64, (i64, i64)>,
+    stacks: ahash::HashMap<i64, (i64, i64)>,
     series: BTreeSet<i64>,
 }
 

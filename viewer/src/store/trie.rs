@@ -1,7 +1,6 @@
 //! What the numbers of stacks and functions mean, remembered from the tables: a graph of thousands of stacks goes
 //! through ten times as many nodes, and SQLite is asked for each only once.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use rusqlite::{Connection, params};
@@ -18,8 +17,8 @@ type Node = (i64, i64, i64);
 /// Nodes and functions that were asked for. Numbers are never given twice, so nothing in here turns wrong.
 #[derive(Default)]
 pub(super) struct Trie {
-    nodes: HashMap<i64, Node>,
-    functions: HashMap<i64, Function>,
+    nodes: ahash::HashMap<i64, Node>,
+    functions: ahash::HashMap<i64, Function>,
 }
 
 impl Trie {

@@ -34,7 +34,7 @@ impl Server {
 
     pub fn with(flags: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_spanprof"))
-            .args(["--listen", "127.0.0.1:0", "--listen-otlp", "127.0.0.1:0"])
+            .args(["--listen", "127.0.0.1:0", "--listen-otlp", "127.0.0.1:0", "--listen-grpc", "none"])
             .args(flags)
             .stdout(Stdio::piped())
             .spawn()

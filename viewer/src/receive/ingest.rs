@@ -1,0 +1,267 @@
+//! `/ingest`, which the older Java and Go clients and scripts send to: `name=app{k=v}&format=…`, and a profile as pprof (in
+//! a form or as the body) or as folded stacks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRequest as _, Multipart, RawQuery, Request, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use spanprof_core::wire::pprof::{Function, Line, Location, Profile as Pprof, Sample, ValueType};
+use spanprof_core::wire::push::LabelPair;
+
+use super::labels::Labels;
+use super::refusal::{Reason, Refusal, invalid};
+use super::sample_types::profile_name;
+use super::{Receiver, body, pprof};
+use crate::clock::{self, SECOND};
+use crate::params::Params;
+
+/// Lines of folded stacks in one request.
+const MOST_LINES: usize = 200_000;
+
+/// What the query says about the body.
+struct Said {
+    service: String,
+    labels: Vec<LabelPair>,
+    format: Format,
+    start: Option<i64>,
+    sample_rate: i64,
+    units: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Pprof,
+    /// `main;work 12`, as `perf script | stackcollapse` and many others write it.
+    Folded,
+    /// One stack a line, each once.
+    Lines,
+}
+
+/// The parts of a form, or the whole body as `profile`.
+#[derive(Default)]
+struct Parts {
+    profile: Vec<u8>,
+    config: String,
+}
+
+/// Takes a profile.
+pub(super) async fn receive(
+    State(receiver): State<Arc<Receiver>>,
+    RawQuery(query): RawQuery,
+    request: Request,
+) -> Response {
+    match take(&receiver, query.unwrap_or_default(), request).await {
+        Ok(()) => StatusCode::OK.into_response(),
+        Err(refusal) => {
+            receiver.refusals.count("profiles", &refusal);
+            (refusal.status(), refusal.message().to_owned()).into_response()
+        }
+    }
+}
+
+async fn take(receiver: &Arc<Receiver>, query: String, request: Request) -> Result<(), Refusal> {
+    let (head, body) = request.into_parts();
+    let bytes = body::read(body).await?;
+    let said = Said::read(&query)?;
+    let bytes = body::unpack(bytes, &head.headers)?;
+    let mut parts = parts(&head.headers, bytes).await?;
+    receiver
+        .on_pool(move |receiver| {
+            let times = receiver.times();
+            let pprof = match said.format {
+                Format::Pprof => pprof::decode(&parts.profile)?,
+                Format::Folded | Format::Lines => said.folded(&std::mem::take(&mut parts.profile))?,
+            };
+            store(receiver, &said, pprof, parts.config.contains("mutex"), times)
+        })
+        .await
+}
+
+async fn parts(headers: &HeaderMap, bytes: Vec<u8>) -> Result<Parts, Refusal> {
+    let kind = headers.get(CONTENT_TYPE).cloned().unwrap_or(HeaderValue::from_static(""));
+    if !kind.to_str().unwrap_or("").to_ascii_lowercase().starts_with("multipart/form-data") {
+        return Ok(Parts { profile: bytes, ..Parts::default() });
+    }
+    let broken = |error: &dyn std::fmt::Display| invalid(format!("the form cannot be read: {error}"));
+    let mut request = Request::new(Body::from(bytes));
+    request.headers_mut().insert(CONTENT_TYPE, kind);
+    // The body was bounded when it was read.
+    axum::extract::DefaultBodyLimit::disable().apply(&mut request);
+    let mut form = Multipart::from_request(request, &()).await.map_err(|error| broken(&error))?;
+    let mut parts = Parts::default();
+    let mut found = false;
+    while let Some(field) = form.next_field().await.map_err(|error| broken(&error))? {
+        let name = field.name().unwrap_or("").to_owned();
+        let bytes = field.bytes().await.map_err(|error| broken(&error))?;
+        match name.as_str() {
+            "profile" => {
+                parts.profile = bytes.to_vec();
+                found = true;
+            }
+            "sample_type_config" => parts.config = String::from_utf8_lossy(&bytes).into_owned(),
+            // An older client's profile of before; the one of now stands for itself.
+            _ => {}
+        }
+    }
+    if found { Ok(parts) } else { Err(invalid("the form has no field \"profile\"")) }
+}
+
+fn store(receiver: &Receiver, said: &Said, mut pprof: Pprof, mutex: bool, times: (i64, i64)) -> Result<(), Refusal> {
+    if pprof.time_nanos == 0 {
+        pprof.time_nanos = said.start.unwrap_or(0);
+    }
+    let last = pprof.sample_type.last().map_or(Ok(""), |last| pprof::string(&pprof, last.r#type, "a sample type"))?;
+    let name = if mutex { "mutex" } else { profile_name(last) };
+    let pair = |name: &str, value: &str| LabelPair { name: name.into(), value: value.into() };
+    let mut pairs = said.labels.clone();
+    pairs.extend([pair("__name__", name), pair("service_name", &said.service)]);
+    let profile = pprof::rows(&pprof, &Labels::read(&pairs)?, times)?;
+    receiver.store.insert_profile(&profile).map_err(|error| Refusal::new(Reason::Store, error.to_string()))
+}
+
+impl Said {
+    /// Parameters that are not named here say nothing that is kept.
+    fn read(query: &str) -> Result<Self, Refusal> {
+        let mut params = Params::parse(query);
+        let mut take = |name| params.take(name).map_err(|bad| invalid(bad.to_string()));
+        let name = take("name")?.filter(|name| !name.is_empty());
+        let name =
+            name.ok_or_else(|| invalid("the parameter \"name\" is missing: allowed is app or app{label=value}"))?;
+        let (service, labels) = key(&name)?;
+        let format = match take("format")?.as_deref() {
+            Some("pprof") => Format::Pprof,
+            None | Some("" | "folded" | "groups" | "collapsed") => Format::Folded,
+            Some("lines") => Format::Lines,
+            Some(other) => {
+                return Err(Refusal::new(
+                    Reason::ContentType,
+                    format!("format {other:?} is not taken; send pprof, folded or lines"),
+                ));
+            }
+        };
+        let start = take("from")?.filter(|from| !from.is_empty()).map(|from| unix(&from)).transpose()?;
+        let sample_rate =
+            match take("sampleRate")?.filter(|rate| !rate.is_empty()) {
+                None => 100,
+                Some(rate) => rate.parse().ok().filter(|rate| (1..=SECOND).contains(rate)).ok_or_else(|| {
+                    invalid(format!("sampleRate = {rate:?}: allowed are samples a second, 1 and more"))
+                })?,
+            };
+        let units = take("units")?.unwrap_or_default();
+        Ok(Self { service, labels, format, start, sample_rate, units })
+    }
+
+    /// Folded stacks as a profile.
+    fn folded(&self, bytes: &[u8]) -> Result<Pprof, Refusal> {
+        let text = std::str::from_utf8(bytes).map_err(|_| invalid("the folded stacks are not UTF-8"))?;
+        let ((kind, unit), (period_type, period_unit), weight) = match self.units.as_str() {
+            "" | "samples" => (("cpu", "nanoseconds"), ("cpu", "nanoseconds"), SECOND / self.sample_rate),
+            "objects" => (("alloc_objects", "count"), ("space", "bytes"), 1),
+            "bytes" => (("alloc_space", "bytes"), ("space", "bytes"), 1),
+            other => return Err(invalid(format!("units = {other:?}: allowed are samples, objects and bytes"))),
+        };
+        let mut made = Made::default();
+        let mut value_type = |kind, unit| ValueType { r#type: made.string(kind), unit: made.string(unit) };
+        let sample_type = vec![value_type(kind, unit)];
+        let period_type = Some(value_type(period_type, period_unit));
+        for (number, line) in text.lines().enumerate() {
+            if number >= MOST_LINES {
+                return Err(Refusal::new(Reason::TooLarge, format!("there are more than {MOST_LINES} lines")));
+            }
+            if line.trim().is_empty() {
+                continue;
+            }
+            let counted = || {
+                let (stack, count) = line.trim_end().rsplit_once([' ', '\t'])?;
+                Some((stack, count.parse::<i64>().ok().filter(|count| *count >= 0)?))
+            };
+            let (stack, count) = if self.format == Format::Lines {
+                (line, 1)
+            } else {
+                let cut: String = line.chars().take(80).collect();
+                counted().ok_or_else(|| invalid(format!("line {}: {cut:?} is not a;b;c 12", number + 1)))?
+            };
+            made.sample(stack, count.saturating_mul(weight));
+        }
+        Ok(Pprof { sample_type, period_type, period: weight, ..made.profile() })
+    }
+}
+
+/// A profile being made of names.
+#[derive(Default)]
+struct Made<'a> {
+    strings: HashMap<&'a str, i64>,
+    table: Vec<String>,
+    functions: HashMap<&'a str, u64>,
+    profile: Pprof,
+}
+
+impl<'a> Made<'a> {
+    fn string(&mut self, text: &'a str) -> i64 {
+        if self.table.is_empty() {
+            self.table.push(String::new());
+            self.strings.insert("", 0);
+        }
+        *self.strings.entry(text).or_insert_with(|| {
+            self.table.push(text.into());
+            i64::try_from(self.table.len() - 1).unwrap_or(0)
+        })
+    }
+
+    fn sample(&mut self, stack: &'a str, value: i64) {
+        let frames = stack.split(';').filter(|name| !name.is_empty());
+        let mut location_id: Vec<u64> = frames.map(|name| self.location(name)).collect();
+        location_id.reverse();
+        self.profile.sample.push(Sample { location_id, value: vec![value], label: Vec::new() });
+    }
+
+    /// Each function has one location, with the same id.
+    fn location(&mut self, function: &'a str) -> u64 {
+        if let Some(id) = self.functions.get(function) {
+            return *id;
+        }
+        let name = self.string(function);
+        let id = u64::try_from(self.functions.len()).unwrap_or(0) + 1;
+        self.functions.insert(function, id);
+        self.profile.function.push(Function { id, name, ..Function::default() });
+        let line = vec![Line { function_id: id, line: 0, column: 0 }];
+        self.profile.location.push(Location { id, line, ..Location::default() });
+        id
+    }
+
+    fn profile(self) -> Pprof {
+        Pprof { string_table: self.table, ..self.profile }
+    }
+}
+
+/// `app{label=value,other=value}`.
+fn key(name: &str) -> Result<(String, Vec<LabelPair>), Refusal> {
+    let Some((service, rest)) = name.split_once('{') else {
+        return Ok((name.into(), Vec::new()));
+    };
+    let bad = || invalid(format!("name = {name:?}: allowed is app or app{{label=value,other=value}}"));
+    let inside = rest.strip_suffix('}').ok_or_else(bad)?;
+    let mut labels = Vec::new();
+    for pair in inside.split(',').filter(|pair| !pair.trim().is_empty()) {
+        let (name, value) = pair.split_once('=').ok_or_else(bad)?;
+        let value = value.trim().trim_matches('"');
+        labels.push(LabelPair { name: name.trim().into(), value: value.into() });
+    }
+    if service.is_empty() { Err(bad()) } else { Ok((service.into(), labels)) }
+}
+
+/// Unix seconds, milliseconds, microseconds or nanoseconds, told by their number of digits.
+fn unix(text: &str) -> Result<i64, Refusal> {
+    let number: i64 = text.parse().map_err(|_| invalid(format!("from = {text:?}: allowed are Unix seconds")))?;
+    let unit = match text.len() {
+        0..=11 => SECOND,
+        12..=14 => clock::MILLISECOND,
+        15..=17 => 1_000,
+        _ => 1,
+    };
+    Ok(number.saturating_mul(unit))
+}
