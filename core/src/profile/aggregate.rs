@@ -356,7 +356,7 @@ fn nanos(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sample::runtime::testing::Numbered;
+    use crate::sample::runtime::testing::{NeverReady, Numbered};
 
     const PLACE: Sample<'static> = Sample {
         profile_type: ProfileTypeId::TIMER,
@@ -466,6 +466,70 @@ mod tests {
         fixture.sample(2 * MAX_KEYS as u64 + 1, &[1]);
         assert_eq!(fixture.counters.snapshot().dropped_window, Tally { samples: 1, weight: 10 });
         assert_eq!(fixture.cut(&[]).len(), 2 * MAX_KEYS);
+    }
+
+    #[test]
+    fn deep_stacks_and_many_frames_cut_a_window_early_too() {
+        let mut fixture = Fixture::new();
+        let deep = |number: u64| (0..512).map(|at| if at == 0 { 10_000 + number } else { at }).collect::<Vec<u64>>();
+        let stacks = (MAX_STACK_WORDS / 512) as u64;
+        for number in 0..stacks {
+            assert!(!fixture.aggregate.must_cut(), "after {number} stacks");
+            fixture.sample(0, &deep(number));
+        }
+        assert!(fixture.aggregate.must_cut());
+        (stacks..2 * stacks).for_each(|number| fixture.sample(0, &deep(number)));
+        fixture.sample(0, &deep(2 * stacks));
+        assert_eq!(fixture.counters.snapshot().dropped_window, Tally { samples: 1, weight: 10 });
+
+        let mut fixture = Fixture::new();
+        for start in (0..MAX_FRAMES as u64).step_by(64) {
+            assert!(!fixture.aggregate.must_cut());
+            fixture.sample(0, &(start..start + 64).collect::<Vec<u64>>());
+        }
+        assert!(fixture.aggregate.must_cut(), "too many different frames");
+    }
+
+    #[test]
+    fn frames_are_kept_from_window_to_window_up_to_a_bound() {
+        let mut fixture = Fixture::new();
+        for word in 0..=MAX_FRAMES_CACHED as u64 {
+            fixture.aggregate.known(word, reserved(word_of(Why::Ended)));
+        }
+        fixture.cut(&[]);
+        assert!(fixture.aggregate.frames.is_empty(), "they are resolved again, so nothing is lost");
+        fixture.sample(0, &[1]);
+        assert_eq!(fixture.cut(&[]), ["f1 1x10 -"]);
+        assert_eq!(fixture.aggregate.frames.len(), 1);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_cuts_the_window_and_no_duration_suffers() {
+        static NOW: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+        let counters = Counters::default();
+        let start = clock::unix_nanos();
+        NOW.store(start, Ordering::Relaxed);
+        let mut aggregate = Aggregate::with_clock(Vec::new(), || NOW.load(Ordering::Relaxed));
+        for (jump, cuts) in [(0, false), (-500, false), (3_600_000, true), (-7_200_000, true), (100, false)] {
+            let before = NOW.load(Ordering::Relaxed);
+            NOW.store(before + jump * 1_000_000, Ordering::Relaxed);
+            assert_eq!(aggregate.must_cut(), cuts, "{jump} ms");
+            let window = aggregate.cut(HashMap::new(), &counters);
+            assert_eq!(window.start_unix_nanos, before, "stamped with its start");
+            assert!(window.duration < Duration::from_secs(600), "{:?}", window.duration);
+            assert!(!aggregate.must_cut(), "once a jump");
+        }
+    }
+
+    #[test]
+    fn what_waits_for_repair_goes_at_the_last_time() {
+        let mut fixture = Fixture::new();
+        let sample = Entry::Sample(Sample { raw: &[1], frames: &[1], ..PLACE });
+        fixture.aggregate.add(Drained::Entry(1, sample), &NeverReady, &fixture.counters);
+        fixture.aggregate.settle(&NeverReady, &fixture.counters, false);
+        assert!(fixture.aggregate.filling.samples.is_empty());
+        fixture.aggregate.settle(&NeverReady, &fixture.counters, true);
+        assert_eq!(fixture.cut(&[]), ["f1 1x10 -"]);
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! Stage 3: sum the samples of a window and encode them.
 
 pub(crate) mod aggregate;
+#[cfg(test)]
+mod conservation;
 mod cut;
 pub(crate) mod pprof;
 pub(crate) mod profile_type;

@@ -5,6 +5,8 @@ pub(crate) mod frame_pointer;
 pub(crate) mod handler;
 pub(crate) mod own_thread;
 pub(crate) mod ring;
+#[cfg(test)]
+mod ring_model;
 pub(crate) mod runtime;
 pub(crate) mod safe_load;
 pub(crate) mod threads;

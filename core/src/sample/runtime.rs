@@ -211,4 +211,21 @@ pub(crate) mod testing {
             words.iter().map(|word| (*word < 1_000).then(|| frame(word))).collect()
         }
     }
+
+    /// Its samples are never mended.
+    #[derive(Debug)]
+    pub(crate) struct NeverReady;
+
+    // SAFETY: `walk` does nothing.
+    unsafe impl Runtime for NeverReady {
+        unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, _: &mut FrameWriter<'_>) {}
+
+        fn repair(&self, _: &mut Vec<u64>, _: &[u64]) -> Repair {
+            Repair::Later
+        }
+
+        fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+            words.iter().map(|_| None).collect()
+        }
+    }
 }

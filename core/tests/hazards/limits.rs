@@ -1,8 +1,13 @@
 //! What a kernel, a container or a disk does not grant.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use spanprof_core::{Config, ErrorKind, Profiler, span_end, span_start, thread_started};
+use spanprof_core::{
+    Config, Drain, ErrorKind, Frame, FrameWriter, Profiler, Runtime, TagSetId, ThreadRecord, span_end, span_start,
+    thread_started, walk_frame_pointers,
+};
 
 use super::cases::{Case, skip};
 use super::support::{Addresses, assert_adds_up, burn, config, thread_cpu};
@@ -12,6 +17,9 @@ pub(crate) const CASES: &[Case] = &[
     ("no_pending_signals_are_left", no_pending_signals_are_left),
     ("no_files_are_left", no_files_are_left),
     ("little_address_space", little_address_space),
+    ("rings_up_to_their_bound", rings_up_to_their_bound),
+    ("a_host_that_does_not_drain", a_host_that_does_not_drain),
+    ("more_sets_of_tags_than_there_is_room_for", more_sets_of_tags_than_there_is_room_for),
     ("seccomp_without_timers", seccomp_without_timers),
     ("seccomp_without_what_is_not_needed", seccomp_without_what_is_not_needed),
     ("no_proc", no_proc),
@@ -112,6 +120,90 @@ fn little_address_space() {
     let profiler = start(folder.path());
     burn(Duration::from_millis(50));
     assert_saw(&finish(&profiler), Duration::from_millis(50));
+}
+
+/// A host with rings as large as it says, which are read by the profiler's thread or not at all.
+struct Rings {
+    bytes: usize,
+    are_read: AtomicBool,
+}
+
+// SAFETY: `walk` only calls `walk_frame_pointers`, which is made for the handler.
+unsafe impl Runtime for Rings {
+    fn ring_bytes(&self) -> usize {
+        self.bytes
+    }
+
+    unsafe fn walk(&self, _: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
+        // SAFETY: the handler passes its third argument.
+        unsafe { walk_frame_pointers(ucontext, out) }
+    }
+
+    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+        words.iter().map(|_| Some(Frame::default())).collect()
+    }
+
+    fn request_drain(&self) -> Drain {
+        if self.are_read.load(Ordering::Relaxed) { Drain::Now } else { Drain::Requested }
+    }
+}
+
+fn rings_up_to_their_bound() {
+    static LARGE: Rings = Rings { bytes: 16 << 20, are_read: AtomicBool::new(true) };
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = Profiler::start(config(folder.path(), 1000), &LARGE).unwrap();
+    let (release, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Arc::new(Mutex::new(wait));
+    let threads: Vec<_> = (0..6)
+        .map(|_| {
+            let wait = Arc::clone(&wait);
+            std::thread::spawn(move || {
+                thread_started();
+                burn(Duration::from_millis(20));
+                // Until all are let go.
+                let _ = wait.lock().unwrap().recv();
+            })
+        })
+        .collect();
+    let told = wait_for_words(&profiler, "64 MiB");
+    assert!(told.contains("3 threads are not sampled"), "four of seven have a ring: {told}");
+    let stats = profiler.stats();
+    assert_eq!((stats.threads, stats.threads_without_ring), (4, 3), "{stats:?}");
+    drop(release);
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    finish(&profiler);
+}
+
+fn a_host_that_does_not_drain() {
+    static UNREAD: Rings = Rings { bytes: 4096, are_read: AtomicBool::new(false) };
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = Profiler::start(config(folder.path(), 1000), &UNREAD).unwrap();
+    for number in 1..=200_u64 {
+        span_start(number, "a name of its own");
+        burn(Duration::from_millis(5));
+        span_end();
+    }
+    UNREAD.are_read.store(true, Ordering::Relaxed);
+    let stats = finish(&profiler);
+    assert_saw(&stats, Duration::from_secs(1));
+    assert!(stats.dropped_ring.weight > 100_000_000, "{stats:?}");
+    let told = said(&profiler);
+    let lost = format!("{} samples were lost, as the rings", stats.dropped_ring.samples);
+    assert!(told.contains(&lost), "{told}");
+}
+
+fn more_sets_of_tags_than_there_is_room_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    let set = |number: u32| TagSetId::EMPTY.with(&[("id".to_owned(), number.to_string())]);
+    let held: Vec<TagSetId> = (0..20_000).map(set).collect();
+    burn(Duration::from_millis(20));
+    assert_eq!(held.iter().filter(|set| **set != TagSetId::EMPTY).count(), 1024);
+    held.into_iter().for_each(TagSetId::release);
+    let stats = finish(&profiler);
+    assert_eq!(stats.tag_sets_lost, 20_000 - 1024);
+    let told = said(&profiler);
+    assert!(told.contains("More than 1024 sets of tags") && told.contains("18976"), "{told}");
 }
 
 /// Makes system calls fail with EPERM, for this process from now on.
