@@ -41,6 +41,7 @@ fn a_folder_of_old_profiles_is_shown_whole() {
     // The pages show all that is stored, though it is years old.
     let home = server.page("/");
     assert!(home.contains(">my-shop<") && home.contains(">search<") && home.contains("since=all"), "{home}");
+    assert!(home.contains("kept as long as this runs"));
     assert!(server.page("/spans?service=my-shop&since=all").contains("GET /cart"));
     assert_eq!(server.json("/api/flame?service=my-shop&since=all")["samples"], 40);
     assert!(server.page("/flame?span=00f067aa0ba902b7").contains("href=\"/spans?service=my-shop&amp;since=all\""));

@@ -72,7 +72,7 @@ fn profiles_without_spans() {
     assert_says(
         &server,
         "/spans?service=shop",
-        &["Profiles but no traces.", "GET /cart – – – – 200 ms", "cart 100 %", "(outside spans) 50.0 ms"],
+        &["Profiles but no traces.", "GET /cart – – – – 200 ms", "100 % cart", "(outside spans) 50.0 ms"],
     );
     assert_says(&server, "/traces?service=shop&name=GET%20/cart", &["Profiles but no traces.", TRACE, "200 ms"]);
     assert_says(&server, &format!("/trace/{TRACE}"), &["Profiles but no trace.", "GET /cart shop – 200 ms 200 ms 20"]);

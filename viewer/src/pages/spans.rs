@@ -203,7 +203,7 @@ fn row(name: &SpanName, beside: Option<&Beside>, selection: &Selection, all: i64
             @if let (Some(beside), Some(sum)) = (beside, name.beside) { td.n { (value(sum, &beside.unit)) } }
             td.short {
                 @if let Some(hottest) = &name.hottest {
-                    code title=(hottest.file) { (hottest.function) } " " span.error { (percent(hottest.share)) }
+                    span.error { (percent(hottest.share)) } " " code title={ (hottest.function) "\n" (hottest.file) } { (hottest.function) }
                 }
             }
             td.go { @if name.samples > 0 || name.beside.is_some_and(|sum| sum > 0) { a.flame href=(selection.link("/flame")) { "flame" } } }

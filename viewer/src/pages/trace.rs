@@ -119,7 +119,8 @@ fn bar(trace: &Trace, span: &TraceSpan) -> Markup {
         return html! {};
     };
     let percent = |part: i64| format!("{:.3}%", share(part, all.max(1)) * 100.0);
-    let (left, width) = (percent(start - first), percent(wall));
+    // The shortest span is still a hair's breadth.
+    let (left, width) = (percent(start - first), percent(wall.max(all / 300)));
     // Threads can burn more CPU than there is wall time.
     let cpu = span.own_cpu_ns.unwrap_or(0).min(wall);
     html! {

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use crate::params::BadParameter;
 use crate::receive::Refusals;
-use crate::selection::{Selection, Window};
+use crate::selection::{Selection, Window, since_text};
 use crate::store::{Store, StoreError};
 
 pub(crate) use diff::{Diff, FunctionChange};
@@ -100,6 +100,14 @@ impl Shown {
         }
     }
 
+    /// How long anything is kept, in words.
+    pub(crate) fn kept(&self) -> String {
+        if self.retain == Duration::MAX {
+            return "kept as long as this runs".into();
+        }
+        format!("kept for {}", since_text(self.retain))
+    }
+
     /// Refuses a selection of a span or a trace that nothing is known of.
     fn check_known(&self, selection: &Selection) -> Result<(), ShowError> {
         if let Some(span) = selection.span
@@ -107,17 +115,14 @@ impl Shown {
             && !self.store.is_sampled(span)?
         {
             return Err(ShowError::NotFound(format!(
-                "There is no span {span} here, and no sample of it; spans are kept for {}.",
-                crate::selection::since_text(self.retain)
+                "There is no span {span} here, and no sample of it; spans are {}.",
+                self.kept()
             )));
         }
         if let Some(trace) = selection.trace
             && self.store.trace(trace)?.is_empty()
         {
-            return Err(ShowError::NotFound(format!(
-                "There is no trace {trace} here; traces are kept for {}.",
-                crate::selection::since_text(self.retain)
-            )));
+            return Err(ShowError::NotFound(format!("There is no trace {trace} here; traces are {}.", self.kept())));
         }
         Ok(())
     }

@@ -66,8 +66,7 @@ impl Shown {
     ) -> Result<Trace, ShowError> {
         let stored = self.store.trace(trace)?;
         if stored.is_empty() {
-            let kept = crate::selection::since_text(self.retain);
-            return Err(ShowError::NotFound(format!("There is no trace {trace} here; traces are kept for {kept}.")));
+            return Err(ShowError::NotFound(format!("There is no trace {trace} here; traces are {}.", self.kept())));
         }
         for span in &stored {
             if !sampling.contains_key(&span.span.service) {
