@@ -46,7 +46,7 @@ def send_the_rest(**_: object) -> None:
 
 
 FOLDER = Path(os.environ.get("CELERY_FOLDER", Path(tempfile.gettempdir()) / "celery-example"))
-for name in ("queue", "processed", "results"):
+for name in ("queue", "processed", "control", "results"):
     (FOLDER / name).mkdir(parents=True, exist_ok=True)
 
 app = Celery("app", broker="filesystem://", backend=f"file://{FOLDER / 'results'}")
@@ -54,6 +54,7 @@ app.conf.broker_transport_options = {
     "data_folder_in": str(FOLDER / "queue"),
     "data_folder_out": str(FOLDER / "queue"),
     "processed_folder": str(FOLDER / "processed"),
+    "control_folder": str(FOLDER / "control"),
     "polling_interval": 0.1,  # seconds
 }
 
