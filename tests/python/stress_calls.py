@@ -67,9 +67,9 @@ MADE = re.compile(r"(made|leaf)_(\d+)")
 MADE_FILE = "<made code>"
 # The file of code that `run_string` runs, by version.
 STRING_FILES = ("<string>", "<script>")
-# Functions that run in the span of this name. All others of this program run outside of spans, but for those that
-# start and end them.
-SPANS = {"in_outer": "outer", "in_inner": "inner"}
+# Functions that run in a span of such a name: one that was renamed has its first name in a profile that is written before
+# it ends. All other functions of this program run outside of spans, but for those that start and end them.
+SPANS = {"in_outer": ("outer",), "in_inner": ("before", "inner")}
 EDGES = frozenset({"spans", "subinterpreters"})
 
 
