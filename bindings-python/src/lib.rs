@@ -4,7 +4,7 @@
 //! in the signal handler is [`unwind`] and what it uses: [`layout`], [`memory`], [`cframe`], [`registers`], [`hamt`],
 //! [`code_object`], [`definitions`] and [`definition_ring`]. [`resolver`] and [`lines`] read what came out of it.
 //! [`span`], [`tags`] and [`context_var`] run in the program's own calls; [`profiler`] and [`selftest`] when it starts
-//! and stops.
+//! and stops; [`look`] is for tests.
 
 mod cframe;
 mod code_object;
@@ -15,6 +15,7 @@ mod errors;
 mod hamt;
 mod layout;
 mod lines;
+mod look;
 mod memory;
 mod profiler;
 mod registers;
@@ -30,14 +31,14 @@ mod unwind;
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
     #[pymodule_export]
+    use crate::look::{current_span_id, line_of, load_faults, time_walk, walk};
+    #[pymodule_export]
     use crate::profiler::{
         environment, flush, is_running, log_level, messages_due, parse_bool, resource_labels, restart_in_child, start,
         stats, stop, take_messages, thread_started,
     };
     #[pymodule_export]
     use crate::runtime_context::RuntimeContext;
-    #[pymodule_export]
-    use crate::selftest::{current_span_id, line_of, load_faults, time_walk, walk};
     #[pymodule_export]
     use crate::span_hooks::SpanHooks;
     #[pymodule_export]

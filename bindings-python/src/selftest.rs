@@ -14,7 +14,7 @@ use crate::context_var::ContextVar;
 use crate::definitions::DEFINITIONS;
 use crate::hamt::{Key, NodeTypes, Object};
 use crate::layout::{self, Entry, Layout, TSTATE_INTERP};
-use crate::memory::{Memory, Plain, Probed};
+use crate::memory::{Memory, Probed};
 use crate::runtime_context;
 use crate::span::SpanHandle;
 use crate::tags::{self, TagSet};
@@ -194,7 +194,8 @@ fn differing_field(runtime: &CPython, code: &Bound<'_, PyAny>) -> PyResult<Optio
     Ok(None)
 }
 
-type Frames = Vec<(String, String, u32, u32)>;
+/// Function, file, line and first line of each frame, leaf first.
+pub(crate) type Frames = Vec<(String, String, u32, u32)>;
 
 /// Walks the nest: what the sampler sees of it, and what Python says. `None`: the rules of the walk refuse the stack.
 fn walk_nest(py: Python<'_>, runtime: &CPython, nest: &Bound<'_, PyAny>) -> PyResult<Option<(Frames, Frames)>> {
@@ -267,70 +268,14 @@ impl Probe {
     }
 }
 
-fn frames_of(runtime: &CPython, words: &[u64]) -> Frames {
+/// What the words of a stack mean, told so far.
+pub(crate) fn frames_of(runtime: &CPython, words: &[u64]) -> Frames {
     DEFINITIONS.collect();
     let frame = |frame: Option<Frame>| {
         let frame = frame.unwrap_or_default();
         (frame.function.to_string(), frame.file.to_string(), frame.line, frame.first_line)
     };
     DEFINITIONS.resolve(words, runtime.layout.code.lines).into_iter().map(frame).collect()
-}
-
-/// The runtime, for the functions below.
-fn known(py: Python<'_>) -> PyResult<&'static CPython> {
-    runtime(py)?.map_err(pyo3::exceptions::PyRuntimeError::new_err)
-}
-
-/// The calling thread's stack as the sampler sees it, leaf first: (function, file, line, first line). For tests.
-/// Frames beyond the first 16 new functions are "" until a later call.
-#[pyfunction]
-pub(crate) fn walk(py: Python<'_>) -> PyResult<Frames> {
-    let runtime = known(py)?;
-    let mut words = [0; spanprof_core::MAX_FRAMES];
-    let mut out = FrameWriter::new(&mut words);
-    // SAFETY: this thread's own state; known() has mapped the definitions and enabled safe loads where needed.
-    unsafe { runtime.walk_thread(thread_state(), std::ptr::null(), &mut out) };
-    let frames = out.frames();
-    Ok(frames_of(runtime, &words[..frames]))
-}
-
-/// The span id that a sample of the calling thread would carry now, 0 outside spans. For tests.
-#[pyfunction]
-pub(crate) fn current_span_id(py: Python<'_>) -> PyResult<u64> {
-    let runtime = known(py)?;
-    // SAFETY: this thread's own state.
-    let context = unsafe { runtime.context_of::<Plain>(thread_state()) };
-    // SAFETY: null, or a record that the current context keeps alive.
-    Ok(unsafe { context.span.as_ref() }.map_or(0, SpanRecord::span_id))
-}
-
-/// Nanoseconds that one walk of the calling thread takes, with context and all, over `rounds`. For benchmarks.
-#[pyfunction]
-pub(crate) fn time_walk(py: Python<'_>, rounds: u32) -> PyResult<f64> {
-    let runtime = known(py)?;
-    let mut words = [0; spanprof_core::MAX_FRAMES];
-    let started = std::time::Instant::now();
-    for _ in 0..rounds {
-        let mut out = FrameWriter::new(&mut words);
-        // SAFETY: this thread's own state; the definitions are mapped.
-        unsafe { runtime.walk_thread(thread_state(), std::ptr::null(), &mut out) };
-        // SAFETY: as above.
-        std::hint::black_box(unsafe { runtime.context_of::<Plain>(thread_state()) });
-        std::hint::black_box(&mut words);
-    }
-    Ok(started.elapsed().as_secs_f64() * 1e9 / f64::from(rounds.max(1)))
-}
-
-/// How many guarded loads found nothing, which is no error on 3.11 and 3.12. For tests.
-#[pyfunction]
-pub(crate) fn load_faults() -> u64 {
-    spanprof_core::safe_load_faults()
-}
-
-/// The line that an instruction of a code object has, by our decoder: its table, first line and instruction. For tests.
-#[pyfunction]
-pub(crate) fn line_of(py: Python<'_>, table: &[u8], first_line: u32, index: u32) -> PyResult<Option<u32>> {
-    Ok(crate::lines::line_of(known(py)?.layout.code.lines, table, first_line, index))
 }
 
 #[cfg(test)]
