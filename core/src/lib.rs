@@ -13,6 +13,7 @@ mod profiler;
 mod sample;
 #[forbid(unsafe_code)]
 mod stats;
+mod sync;
 #[forbid(unsafe_code)]
 mod upload;
 pub mod wire;

@@ -49,6 +49,10 @@ fn parse_http(scheme: &str, rest: &str) -> Option<Address> {
         return None;
     }
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    // More likely the end of a password with a slash in it; a path can have %40.
+    if path.contains('@') {
+        return None;
+    }
     let (credentials, host) = match authority.rsplit_once('@') {
         Some((credentials, host)) => (Some(credentials), host),
         None => (None, authority),
@@ -76,12 +80,11 @@ fn shown(address: &str) -> String {
     if address.is_empty() { "\"\"".to_owned() } else { without_credentials(address) }
 }
 
-/// The address with everything before the host's `@` replaced.
+/// The address with everything before its last `@` replaced.
 pub(super) fn without_credentials(address: &str) -> String {
     let start = address.find("://").map_or(0, |at| at + 3);
-    let end = address[start..].find('/').map_or(address.len(), |at| start + at);
-    // A password with a slash in it is a mistake, but not one to print: then all up to the last `@` goes.
-    match address[start..end].rfind('@').or_else(|| address[start..].rfind('@')) {
+    // A password with a slash or an `@` in it is a mistake, but not one to print: all up to the last `@` goes.
+    match address[start..].rfind('@') {
         Some(at) => format!("{}(secret)@{}", &address[..start], &address[start + at + 1..]),
         None => address.to_owned(),
     }
@@ -166,7 +169,13 @@ mod tests {
 
     #[test]
     fn a_refused_address_is_shown_without_its_credentials() {
-        for bad in ["ftp://user:hunter2@host", "http://user:hun/ter2@host:x", "user:hunter2@host:99999"] {
+        for bad in [
+            "ftp://user:hunter2@host",
+            "http://user:@/hunter2@host",
+            "http://user:80/hunter2@host",
+            "http://user:hun/ter2@host:x",
+            "user:hunter2@host:99999",
+        ] {
             let message = parse(bad).expect_err(bad).to_string();
             assert!(!message.contains("ter2"), "{message}");
             assert!(message.contains("host"), "{message}");

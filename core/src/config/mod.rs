@@ -6,6 +6,8 @@
 
 mod address;
 mod environment;
+#[cfg(test)]
+mod garbage;
 mod settings;
 
 use std::fmt;

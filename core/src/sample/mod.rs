@@ -1,7 +1,9 @@
 //! Stage 2: what is the thread executing?
 
 pub(crate) mod copies;
+mod cursor;
 pub(crate) mod frame_pointer;
+mod gate;
 pub(crate) mod handler;
 pub(crate) mod own_thread;
 pub(crate) mod ring;

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::context::span_record::{MAX_NAME_BYTES, SpanRecord};
 use crate::context::tags::TagSetId;
 use crate::profile::profile_type::ProfileTypeId;
+use crate::sample::cursor::Cursor;
 use crate::sample::runtime::{Context, FrameWriter};
 
 const KIND_SAMPLE: u64 = 1;
@@ -36,8 +37,7 @@ pub(crate) struct Ring {
     words: AtomicPtr<u64>,
     /// Words of memory, a power of two.
     capacity: AtomicU64,
-    head: AtomicU64,
-    tail: AtomicU64,
+    cursor: Cursor,
     /// Position of the newest sample. The writer's own.
     newest: AtomicU64,
 }
@@ -76,8 +76,7 @@ impl Ring {
         Self {
             words: AtomicPtr::new(std::ptr::null_mut()),
             capacity: AtomicU64::new(0),
-            head: AtomicU64::new(0),
-            tail: AtomicU64::new(0),
+            cursor: Cursor { head: AtomicU64::new(0), tail: AtomicU64::new(0) },
             // Zero, though it is no position before `give`: thousands of these in a static are then no part of the file.
             newest: AtomicU64::new(0),
         }
@@ -85,8 +84,7 @@ impl Ring {
 
     /// Gives the ring memory and empties it. Nobody may write or read it meanwhile.
     pub(crate) fn give(&self, memory: Memory) {
-        self.head.store(0, Ordering::Relaxed);
-        self.tail.store(0, Ordering::Relaxed);
+        self.cursor.reset();
         self.newest.store(NO_ENTRY, Ordering::Relaxed);
         self.capacity.store(memory.words as u64, Ordering::Relaxed);
         // Release: pairs with the handler's load in `write`, which runs on another thread when a sweep armed it.
@@ -123,9 +121,7 @@ impl Ring {
             return Written::Full;
         }
         let capacity = self.capacity.load(Ordering::Relaxed);
-        // Acquire: pairs with the reader's Release store; what it gave back it has read.
-        let tail = self.tail.load(Ordering::Acquire);
-        let mut at = self.head.load(Ordering::Relaxed);
+        let (mut at, tail) = self.cursor.for_writer();
         // SAFETY: null or valid, by the caller's contract.
         let span = unsafe { context.span.as_ref() };
         let define = span.filter(|span| !span.is_defined_in(window));
@@ -184,8 +180,7 @@ impl Ring {
 
     #[inline]
     fn publish(&self, head: u64, tail: u64, capacity: u64) -> Written {
-        // Release: pairs with the reader's Acquire load of head; the words before it are written.
-        self.head.store(head, Ordering::Release);
+        self.cursor.publish(head);
         Written::Yes { half_full: head.wrapping_sub(tail) > capacity / 2 }
     }
 
@@ -219,9 +214,7 @@ impl Ring {
             return 0;
         }
         let capacity = self.capacity.load(Ordering::Relaxed);
-        let start = self.tail.load(Ordering::Relaxed);
-        // Acquire: pairs with `publish`.
-        let head = self.head.load(Ordering::Acquire);
+        let (start, head) = self.cursor.for_reader();
         let mut at = start;
         while at != head {
             let offset = at & (capacity - 1);
@@ -235,8 +228,7 @@ impl Ring {
             let length = read_entry(rest, &mut f);
             at += length as u64;
         }
-        // Release: pairs with the writer's Acquire load of tail.
-        self.tail.store(head, Ordering::Release);
+        self.cursor.give_back(head);
         head.wrapping_sub(start)
     }
 }

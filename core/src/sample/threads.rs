@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::gate::Gate;
 use super::own_thread;
 use super::ring::{Entry, Memory, Ring};
 use super::runtime::Context;
@@ -39,11 +40,7 @@ const LEAVE_TIMEOUT: Duration = Duration::from_millis(200);
 /// A thread, as the handler sees it.
 #[derive(Debug)]
 pub struct ThreadRecord {
-    generation: AtomicU32,
-    /// Handlers inside this record: 0 or 1, and late ones on their way out.
-    inside: AtomicU32,
-    /// Set while handlers may sample; a record that waits to be drained for the last time is not live.
-    live: AtomicBool,
+    gate: Gate,
     thread_tags: AtomicU32,
     slot: AtomicPtr<Slot>,
     period_ns: AtomicU64,
@@ -67,9 +64,7 @@ pub(crate) fn by_signal_value(value: u64) -> Option<&'static ThreadRecord> {
 impl ThreadRecord {
     const fn unused() -> Self {
         Self {
-            generation: AtomicU32::new(0),
-            inside: AtomicU32::new(0),
-            live: AtomicBool::new(false),
+            gate: Gate { generation: AtomicU32::new(0), inside: AtomicU32::new(0), live: AtomicBool::new(false) },
             thread_tags: AtomicU32::new(0),
             slot: AtomicPtr::new(ptr::null_mut()),
             period_ns: AtomicU64::new(0),
@@ -84,19 +79,15 @@ impl ThreadRecord {
     }
 
     /// Enters the record for a signal with `value`; false = it is not for this generation. `leave` must follow either way.
-    ///
-    /// SeqCst pairs with `retire`: it moves the generation and then reads `inside`, we count ourselves in and then read
-    /// the generation, so one of the two sees the other.
     #[inline]
     pub(crate) fn enter(&self, value: u64) -> bool {
-        self.inside.fetch_add(1, Ordering::SeqCst);
-        u64::from(self.generation.load(Ordering::SeqCst)) == value >> 32 && self.live.load(Ordering::SeqCst)
+        let generation = (value >> 32) as u32;
+        self.gate.enter(generation)
     }
 
     #[inline]
     pub(crate) fn leave(&self) {
-        // Release: pairs with the Acquire side of `retire`'s load; what we wrote is written.
-        self.inside.fetch_sub(1, Ordering::Release);
+        self.gate.leave();
     }
 
     /// The span of the core's own slot, with no context tags: what [`Runtime::context`](super::runtime::Runtime::context)
@@ -494,8 +485,7 @@ impl Registry {
         record.expiries.store(0, Ordering::Relaxed);
         record.thread_tags.store(self.tags.of(tid).0, Ordering::Relaxed);
         record.slot.store(ptr::from_ref(span_slot::claim(tid)).cast_mut(), Ordering::Relaxed);
-        record.live.store(true, Ordering::SeqCst);
-        let value = u64::from(record.generation.load(Ordering::Relaxed)) << 32 | u64::from(index);
+        let value = u64::from(record.gate.open()) << 32 | u64::from(index);
         let timer = Timer::start(sampling.clock, tid, sampling.signal, value, plan, skipped).map_err(|error| {
             span_slot::release(tid);
             self.retire(index);
@@ -557,10 +547,9 @@ impl Registry {
     /// Moves a record's generation on and waits until no handler is in it.
     fn retire(&mut self, index: u32) {
         let record = &RECORDS[index as usize];
-        record.live.store(false, Ordering::SeqCst);
-        record.generation.fetch_add(1, Ordering::SeqCst);
+        record.gate.close();
         let since = Instant::now();
-        while record.inside.load(Ordering::SeqCst) != 0 && since.elapsed() < LEAVE_TIMEOUT {
+        while !record.gate.is_empty() && since.elapsed() < LEAVE_TIMEOUT {
             std::thread::yield_now();
         }
     }
@@ -568,7 +557,7 @@ impl Registry {
     /// Gives a drained record back. One that a handler never left is lost, with its ring.
     fn free(&mut self, index: u32) {
         let record = &RECORDS[index as usize];
-        if record.inside.load(Ordering::SeqCst) != 0 {
+        if !record.gate.is_empty() {
             return;
         }
         if let Some(memory) = record.ring.take() {
@@ -626,10 +615,9 @@ impl Registry {
         }
         for index in std::mem::take(&mut self.retired) {
             let record = &RECORDS[index as usize];
-            record.live.store(false, Ordering::SeqCst);
-            record.generation.fetch_add(1, Ordering::SeqCst);
+            record.gate.close();
             // Handlers that were inside ran on threads that no longer exist.
-            record.inside.store(0, Ordering::SeqCst);
+            record.gate.abandon();
             self.free(index);
         }
         self.sampling = None;

@@ -29,7 +29,8 @@ impl Wake {
             // SAFETY: the address is a live AtomicU32 and `time` lives until the call returns.
             unsafe { libc::syscall(libc::SYS_futex, self.0.as_ptr(), operation, 0, &raw const time) };
         }
-        self.0.store(0, Ordering::Release);
+        // Acquire: whoever woke us did so after what we are to look at now.
+        self.0.swap(0, Ordering::AcqRel);
     }
 }
 

@@ -9,6 +9,8 @@
 
 mod build_info;
 mod file;
+#[cfg(test)]
+mod garbage;
 mod push;
 mod queue;
 mod retry;

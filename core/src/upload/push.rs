@@ -193,7 +193,7 @@ fn text_of(answer: Response<Body>) -> String {
 }
 
 /// Code and message of an answer: Connect sends JSON, proxies a line of text or a page that says nothing.
-fn said(text: &str) -> (String, String) {
+pub(super) fn said(text: &str) -> (String, String) {
     let (code, message) = match serde_json::from_str::<serde_json::Value>(text) {
         Ok(json) => {
             let field = |name: &str| json.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
