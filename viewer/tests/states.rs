@@ -133,6 +133,8 @@ fn a_span_without_samples_and_one_with_few_lead_to_their_name() {
     ] {
         let page = server.page(&format!("/flame?span={id}"));
         assert!(words(&page).contains(says) && page.contains(link), "{}", words(&page));
+        // A span is looked for at any time; what its page leads to is of the usual one.
+        assert!(page.contains("href=\"/spans?service=shop\"") && !page.contains("/spans?service=shop&amp;since"));
     }
 }
 

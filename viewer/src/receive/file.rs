@@ -89,6 +89,7 @@ mod tests {
     fn what_is_being_written_is_no_profile_yet() {
         assert!(is_profile(Path::new("/a/shop-process_cpu-1-2-3.pb.gz")) && is_profile(Path::new("heap.pprof")));
         assert!(!is_profile(Path::new("/a/.shop-process_cpu-1-2-3.pb.gz.part")) && !is_profile(Path::new("notes.txt")));
+        assert!(!is_profile(Path::new("/a/.hidden.pb.gz")));
     }
 
     #[test]

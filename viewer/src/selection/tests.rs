@@ -46,6 +46,7 @@ fn a_bad_parameter_is_named_with_its_value() {
         ("from=5", "needs to"),
         ("from=5&to=x", "Unix milliseconds, or a time such as"),
         ("from=5&to=4", "after"),
+        ("from=-1&to=4", "\"from\" = \"-1\": allowed are Unix milliseconds"),
         ("inside=1&outside=1", "contradicts"),
         ("outside=1&name=a", "contradicts"),
         ("outside=1&status=ok", "contradicts"),
