@@ -80,11 +80,7 @@ fn main() {
         .map(|number| {
             std::thread::spawn(move || {
                 thread_started();
-<<<<<<< HEAD
                 add_thread_tag("worker", &number.to_string());
-=======
-                assert!(add_thread_tag("worker", &number.to_string()));
->>>>>>> 7727f5c (core: the ring's cursor and the records' gate stand alone, and loom tries all their interleavings; valgrind over the ring)
                 for round in 0..100 {
                     span_start(1 + round, &format!("span {round}"));
                     burn(Duration::from_millis(1));
