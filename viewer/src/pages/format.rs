@@ -80,7 +80,7 @@ pub(super) fn clock_time(unix_ns: i64) -> String {
 /// A rate or a ratio: three digits, and no more than two behind the point.
 pub(super) fn rate(value: f64) -> String {
     match value {
-        v if v == 0.0 => "0".into(),
+        0.0 => "0".into(),
         v if v < 0.005 => "< 0.01".into(),
         v if v < 9.995 => format!("{v:.2}"),
         v if v < 99.95 => format!("{v:.1}"),

@@ -149,7 +149,9 @@ fn find(stacks: &Stacks, wanted: &HashSet<i64>) -> Found {
     let mut found = Found::default();
     let (mut callers, mut callees, mut lines) = (HashSet::new(), HashSet::new(), HashSet::new());
     for &(stack, value, _) in &stacks.sums {
-        (callers.clear(), callees.clear(), lines.clear());
+        callers.clear();
+        callees.clear();
+        lines.clear();
         let (mut at, mut callee) = (stack, None);
         while let Some(&(parent, function, line)) = stacks.nodes.get(&at) {
             if wanted.contains(&function) {

@@ -177,11 +177,7 @@ impl Shown {
     }
 
     /// What the spans of each name hold of the selection's profile type, if that is another than CPU.
-    fn beside(
-        &self,
-        selection: &Selection,
-        known: &[KindSeen],
-    ) -> Result<Option<(Beside, HashMap<String, i64>)>, ShowError> {
+    fn beside(&self, selection: &Selection, known: &[KindSeen]) -> Result<Option<BesideByName>, ShowError> {
         if selection.kind == CPU {
             return Ok(None);
         }
@@ -204,6 +200,9 @@ impl Shown {
         Ok(Some((beside, values)))
     }
 }
+
+/// A profile type beside CPU, and its value by span name.
+type BesideByName = (Beside, HashMap<String, i64>);
 
 /// What the spans of a name burnt.
 struct Burnt {
