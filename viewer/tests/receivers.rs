@@ -1,7 +1,5 @@
 //! What other clients than ours send: `/ingest` in its formats, and OTLP profiles.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 mod common;
 
 use common::{PERIOD, Server, attribute, gzip, hex, now, profile};
@@ -175,10 +173,12 @@ fn otlp_profiles_become_cpu_of_spans() {
     assert_eq!(server.json(&format!("/api/trace/{TRACE}"))["spans"][0]["span"], SPAN);
 }
 
+type Break = fn(&mut ExportProfilesServiceRequest);
+
 #[test]
 fn an_otlp_profile_with_a_wrong_number_is_left_out_and_said() {
     let server = Server::start();
-    let breaks: [(fn(&mut ExportProfilesServiceRequest), &str); 5] = [
+    let breaks: [(Break, &str); 5] = [
         (|request| sample_of(request).stack_index = 9, "no stack 9"),
         (|request| sample_of(request).link_index = -1, "no link -1"),
         (|request| request.dictionary.as_mut().unwrap().string_table.truncate(3), "no string"),
