@@ -72,6 +72,7 @@ causes! {
     RingFull, Warning, "{} samples were lost, as the rings of their threads were full.";
     WindowFull, Warning, "{} samples were lost, as there were too many different stacks, spans and tags.";
     NamesCut, Warning, "Spans have more than 2048 different names, so some are called (other): {} until now.";
+    TooManyLabels, Warning, "A series may have 30 labels, which leaves {} for tags of blocks and threads; further ones were left out.";
     TagSetsLost, Warning, "More than 1024 sets of tags are in use at once, so some were left out: {} until now.";
 }
 

@@ -366,9 +366,14 @@ impl Engine {
         let cut = self.aggregate().cut(final_names, &self.counters);
         let window = cut.finish(&self.counters);
         self.counters.windows.fetch_add(1, Ordering::Relaxed);
+        let max_tags = self.settings.room_for_tags();
+        if window.tag_sets.iter().any(|set| set.len() > max_tags) {
+            self.messages.tell(Cause::TooManyLabels, &[&max_tags.to_string()]);
+        }
         let options = EncodeOptions {
             trace_ids: self.uploader.trace_ids(),
             span_names: self.settings.span_names,
+            max_tags,
             ..EncodeOptions::default()
         };
         self.uploader.send(pprof::encode(&window, &options));

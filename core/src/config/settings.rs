@@ -61,6 +61,17 @@ pub(crate) struct Settings {
     pub(crate) notices: Vec<String>,
 }
 
+/// Labels that servers let a series have.
+const MAX_SERIES_LABELS: usize = 30;
+
+impl Settings {
+    /// How many tags of its own a sample may have. They become labels of its series, beside those of all profiles,
+    /// `__name__` and the span's name.
+    pub(crate) fn room_for_tags(&self) -> usize {
+        MAX_SERIES_LABELS.saturating_sub(self.series_labels.len() + 1 + usize::from(self.span_names))
+    }
+}
+
 impl Config {
     /// Checks every field.
     pub(crate) fn validate(&self) -> Result<Settings, Error> {
@@ -334,6 +345,8 @@ mod tests {
                 ("zone", "a"),
             ])
         );
+        // Seven here, __name__ and span_name: of 30 labels 21 are left.
+        assert_eq!(settings.room_for_tags(), 21);
     }
 
     #[test]

@@ -24,6 +24,8 @@ use crate::wire::pprof::{Function, Label, Line, Location, Profile, Sample, Value
 pub(crate) struct EncodeOptions {
     pub(crate) trace_ids: bool,
     pub(crate) span_names: bool,
+    /// Tags of a sample: servers refuse a profile with more than 30 labels in one series.
+    pub(crate) max_tags: usize,
     /// Servers refuse a profile of more than 16,000.
     pub(crate) max_samples: usize,
     /// Before compression. Servers refuse 4 MiB, and rate limits refuse a single profile of 2 MB for ever.
@@ -32,7 +34,7 @@ pub(crate) struct EncodeOptions {
 
 impl Default for EncodeOptions {
     fn default() -> Self {
-        Self { trace_ids: true, span_names: true, max_samples: 12_000, max_bytes: 3 << 19 }
+        Self { trace_ids: true, span_names: true, max_tags: 30, max_samples: 12_000, max_bytes: 3 << 19 }
     }
 }
 
@@ -436,6 +438,19 @@ mod tests {
         };
         let said = said(&decode(&encode(&window, &EncodeOptions::default())[0]));
         assert_eq!(said[0].1, pairs(&[("span_id", "0000000000000007"), ("long", &long[..2048])]));
+    }
+
+    #[test]
+    fn tags_beyond_what_a_series_may_have_are_left_out() {
+        let window = Window {
+            frames: vec![frame("f", "", 0, 0)],
+            stacks: vec![[0].into()],
+            tag_sets: vec![tags(&[("a", "1"), ("b-", "no label"), ("c", "1"), ("d", "1")])],
+            samples: vec![sample(0, None, 0, 1)],
+            ..window()
+        };
+        let options = EncodeOptions { max_tags: 2, ..EncodeOptions::default() };
+        assert_eq!(said(&decode(&encode(&window, &options)[0]))[0].1, pairs(&[("a", "1"), ("c", "1")]));
     }
 
     #[test]

@@ -22,7 +22,7 @@ impl<'a> Content<'a> {
     pub(super) fn new(window: &'a Window, options: &EncodeOptions) -> Self {
         Self {
             spans: window.spans.iter().map(|span| SpanLabels::new(span, options)).collect(),
-            tags: window.tag_sets.iter().map(|set| sendable(set)).collect(),
+            tags: window.tag_sets.iter().map(|set| sendable(set, options.max_tags)).collect(),
         }
     }
 }
@@ -50,11 +50,13 @@ impl<'a> SpanLabels<'a> {
     }
 }
 
-/// The tags that a server takes: one bad label would cost the whole profile, and a second `span_id` the span.
-fn sendable(set: &[(String, String)]) -> Vec<(&str, &str)> {
+/// The tags that a server takes, `most` at most: one bad label would cost the whole profile, and a second `span_id` the
+/// span.
+fn sendable(set: &[(String, String)], most: usize) -> Vec<(&str, &str)> {
     set.iter()
         .filter(|(name, value)| !value.is_empty() && config::check_tag_name("tags", name).is_ok())
         .map(|(name, value)| (name.as_str(), config::cut_value(value)))
+        .take(most)
         .collect()
 }
 
