@@ -24,7 +24,8 @@ pub(crate) const NATIVE_THREAD_WORD: u64 = NATIVE_THREAD << 32;
 pub(crate) const NO_PYTHON_FRAME_WORD: u64 = NO_PYTHON_FRAME << 32;
 /// The word of a stack that could not be read, see [`cframe`](crate::cframe).
 pub(crate) const UNREADABLE_WORD: u64 = UNREADABLE << 32;
-/// The word, outermost, of a stack that a greenlet is just leaving: the sample's span may be that of the next one.
+/// The word, outermost, of a stack that the thread just leaves or enters: what is below it is not known, or the sample's
+/// span may be that of the next one.
 pub(crate) const SWITCHING_WORD: u64 = SWITCHING << 32;
 /// The word of code that found no place in the seen table.
 pub(crate) const NO_SLOT_WORD: u64 = NO_SLOT << 32;
@@ -103,7 +104,7 @@ impl Resolver {
             NO_PYTHON_FRAME => return named("(no Python frame)"),
             NO_SLOT => return named("(too many functions)"),
             UNREADABLE => return named("(unreadable stack)"),
-            SWITCHING => return named("(switching greenlets)"),
+            SWITCHING => return named("(switching stacks)"),
             _ => {}
         }
         let generation = word >> 56;

@@ -246,7 +246,8 @@ impl CPython {
         for _ in 0..MAX_SEEN {
             if frame.is_null() {
                 // A chain without the shims of its loops is that of a greenlet which is being left: it links its frames
-                // past them. The thread's context may be that of the next one already.
+                // past them, and the thread's context may be that of the next one already. On 3.12 it may also be that
+                // of a generator which was published before its caller was noted.
                 if layout.entry_is_shim && loops == 0 && out.frames() > 0 {
                     out.push(SWITCHING_WORD);
                 }

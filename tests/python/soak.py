@@ -15,6 +15,7 @@ from pathlib import Path
 import children
 import pprof
 import stress_calls
+import truth_judge
 
 # Each kind of work must be seen, or nothing was tested. A thread of C alone may be gone before it is found.
 KINDS = "inner_generator dive fall inner_step swim_deep set_many compare __init__ short_thread in_inner in_tags"
@@ -77,7 +78,9 @@ def judge(profiles: Iterable[pprof.Profile], outcome: Outcome) -> None:
             outcome.samples += count
             if sample.names == ["(unreadable stack)"]:
                 outcome.unreadable += count
-            names = [last_name(frame) if is_own(frame) else "" for frame in sample.stack]
+            # Nothing is known of what is below the mark.
+            stack = sample.stack[:-1] if sample.names[-1:] == [truth_judge.SWITCHING] else sample.stack
+            names = [last_name(frame) if is_own(frame) else "" for frame in stack]
             seen.update(names)
             for callee, caller in zip(names, names[1:]):
                 if callee and not stress_calls.is_allowed(callee, caller):

@@ -23,7 +23,7 @@ TRUTH, EDGE, AWAIT, STEP = "truth_", "edge_", "await_", "step_"
 #: A frame that the profiler could not name: it may be one that tells, so those around it do not.
 UNKNOWN = "(unknown)"
 #: The outermost frame of a stack that a greenlet is leaving, whose span may be the next one's: it says so itself.
-SWITCHING = "(switching greenlets)"
+SWITCHING = "(switching stacks)"
 
 
 @dataclass

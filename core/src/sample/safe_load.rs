@@ -179,14 +179,22 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
     let previous = unsafe { &*previous.0.get() };
     // SAFETY: as above.
     let previous = unsafe { previous.assume_init_ref() };
+    // SAFETY: an SA_SIGINFO handler gets a valid siginfo_t.
+    let was_sent = unsafe { (*info).si_code } <= 0;
     match previous.sa_sigaction {
+        // The kernel kills on a fault even where the signal is ignored; one that was sent is ignored.
+        libc::SIG_IGN if was_sent => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // The kernel kills on a fault even where the signal is ignored. Back to the default; the instruction
-            // faults again and the process ends as it would have, core dump and all.
+            // Back to the default; the instruction faults again and the process ends as it would have, core dump and all.
             // SAFETY: a sigaction is plain bits; zero is SIG_DFL.
             let action: libc::sigaction = unsafe { mem::zeroed() };
             // SAFETY: the action is valid and the old one is not asked for.
             unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
+            if was_sent {
+                // Nothing faults again. The signal is not blocked here (NODEFER), so this does not return.
+                // SAFETY: async-signal-safe, takes a number.
+                unsafe { libc::raise(signal) };
+            }
         }
         handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
             // SAFETY: SA_SIGINFO says that the address is a function of this type.
