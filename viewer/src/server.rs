@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::cli::{Cli, Optional};
+use crate::cli::{self, Cli, Optional};
 use crate::receive::{self, Receiver, Refusals};
 use crate::selection::{LAST_HOUR, Window};
 use crate::show::Shown;
@@ -66,7 +66,7 @@ async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), Strin
         refusals,
         window,
         retain: cli.retain,
-        memory: cli.memory,
+        room: cli::room(cli.memory),
         address: main.address,
         otlp: otlp.as_ref().map(|bound| bound.address),
     });
@@ -86,7 +86,7 @@ async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), Strin
         .merge(downloads::routes(Arc::clone(&shown)))
         .merge(pages::routes(shown));
     servers.spawn(listen(main.listener, guard.wrap(routes), stopped));
-    let retention = tokio::spawn(forget_the_old(Arc::clone(&store), cli.retain, cli.memory));
+    let retention = tokio::spawn(forget_the_old(Arc::clone(&store), cli.retain, cli::room(cli.memory)));
 
     let ended = tokio::select! {
         _ = terminate.recv() => Ok(()),
@@ -148,13 +148,13 @@ async fn listen(listener: TcpListener, routes: Router, mut stopped: watch::Recei
     axum::serve(listener, routes).with_graceful_shutdown(end).await
 }
 
-async fn forget_the_old(store: Arc<Store>, retain: Duration, memory: u64) {
+async fn forget_the_old(store: Arc<Store>, retain: Duration, room: u64) {
     let mut tick = tokio::time::interval(RETENTION_TICK);
     loop {
         tick.tick().await;
         let store = Arc::clone(&store);
         let oldest = clock::now().saturating_sub(i64::try_from(retain.as_nanos()).unwrap_or(i64::MAX));
-        let done = tokio::task::spawn_blocking(move || store.retain(oldest, memory)).await;
+        let done = tokio::task::spawn_blocking(move || store.retain(oldest, room)).await;
         if let Ok(Err(error)) = done {
             // It is tried again at the next tick.
             let _ = writeln!(std::io::stderr(), "spanprof: cannot forget old data: {error}");

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use crate::cli::{Cli, Optional, View};
+use crate::cli::{self, Cli, Optional, View};
 use crate::look::Look;
 use crate::pages::format::counted;
 use crate::receive::{self, Refusals};
@@ -30,10 +30,10 @@ struct Loaded {
 /// Reads the files, then serves the pages, or prints what they hold. The error is one sentence.
 pub(crate) fn run(view: &View) -> Result<(), String> {
     let store = Arc::new(Store::open(None)?);
+    store.retain(i64::MIN, cli::room(view.memory)).map_err(|error| error.to_string())?;
     let loaded = load(&store, &view.paths)?;
     let names: Vec<&str> = loaded.services.iter().map(String::as_str).collect();
     say(&format!("{} of {}", counted(loaded.profiles, "profile"), names.join(", ")))?;
-    store.retain(i64::MIN, view.memory).map_err(|error| error.to_string())?;
     let forgotten = store.forgotten().profiles_by_size;
     if forgotten > 0 {
         complain(&format!("{forgotten} of them, the oldest, have no room; give more by --memory SIZE"));
@@ -109,7 +109,7 @@ fn print(store: Arc<Store>, view: &View, services: &BTreeSet<String>) -> Result<
         refusals: Arc::new(Refusals::default()),
         window: Window::Stored,
         retain: std::time::Duration::MAX,
-        memory: view.memory,
+        room: cli::room(view.memory),
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         otlp: None,
     };

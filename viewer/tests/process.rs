@@ -153,3 +153,47 @@ fn a_file_that_is_none_of_ours_is_one_sentence() {
     let said = String::from_utf8(done.stderr).unwrap();
     assert!(said.starts_with("spanprof: cannot use --data ") && said.lines().count() == 1, "{said}");
 }
+
+/// A line of /proc/PID/status, in MiB.
+#[cfg(target_os = "linux")]
+fn memory(pid: u32, line: &str) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let found = status.lines().find(|found| found.starts_with(line)).unwrap();
+    found.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() >> 10
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn memory_bounds_the_whole_process_while_it_takes_in_more() {
+    let server = Server::with(&["--memory", "64m"]);
+    let (requests, each) = (16, 300);
+    let start = common::now() - 1_000_000_000_000;
+    for request in 0..requests {
+        let spans = (0..each).map(|number| {
+            let number: u64 = request * each + number;
+            // Scattered over the index, as the ids of SDKs are.
+            let id = format!("{:016x}", (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut span = span(&format!("{id}{id}"), &id, "", "GET /cart", 0, 5);
+            span.start_time_unix_nano = start + request * 60_000_000_000;
+            span.end_time_unix_nano = span.start_time_unix_nano + 5_000_000;
+            common::with_attribute(span, "body", &"x".repeat(4_096))
+        });
+        let answer = server.trace("shop", spans.collect());
+        assert!(answer.status == 200 && answer.body.is_empty(), "{}", answer.text());
+    }
+    let peak = memory(server.pid(), "VmHWM");
+    assert!(peak <= 64, "{peak} MiB");
+    let names = server.json("/api/spans?service=shop");
+    let left = names["spans"][0]["count"].as_u64().unwrap();
+    let gone = server.json("/api/services")["forgotten"]["spans_by_size"].as_u64().unwrap();
+    assert!(left > 0 && gone > 0, "{left} left, {gone} gone");
+    assert_eq!(left + gone, requests * each);
+}
+
+#[test]
+fn too_little_memory_is_refused_with_the_least() {
+    let done = Command::new(env!("CARGO_BIN_EXE_spanprof")).args(["--memory", "63m"]).output().unwrap();
+    assert_eq!(done.status.code(), Some(2));
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(said.contains("63m is too little: the least is 64m"), "{said}");
+}

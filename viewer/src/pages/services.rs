@@ -174,7 +174,7 @@ fn kept(shown: &Shown, services: &Services, window: Window) -> Markup {
     let count = |count: usize| number(i64::try_from(count).unwrap_or(i64::MAX));
     html! {
         p.aside {
-            (bytes(services.stored_bytes)) " of " (bytes(shown.memory)) " used; " (shown.kept()) "."
+            (bytes(services.stored_bytes)) " of " (bytes(shown.room)) " used; " (shown.kept()) "."
             @if forgotten.profiles_by_size + forgotten.spans_by_size > 0 {
                 " Forgotten for want of room: " (count(forgotten.profiles_by_size)) " profiles, " (count(forgotten.spans_by_size))
                 " spans; give more by --memory."

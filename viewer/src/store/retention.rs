@@ -9,6 +9,10 @@ use super::{Inner, Store, StoreError, UNNAMED_ID, packed, sums};
 /// Each step towards the ceiling drops one part in this many of what is stored.
 const STEP: i64 = 10;
 
+/// Spans that one transaction drops. Until its end a store in memory keeps every page that changed twice, and spans of
+/// one time lie scattered over all pages.
+const SPANS_AT_ONCE: usize = 500;
+
 /// What was forgotten since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct Forgotten {
@@ -77,8 +81,8 @@ fn forget_a_step(inner: &mut Inner) -> rusqlite::Result<(usize, usize)> {
 
 /// Drops what is older than `oldest`, the first moment of a sum, and names that nothing refers to any more.
 fn forget(inner: &mut Inner, oldest: i64) -> rusqlite::Result<(usize, usize)> {
+    let spans = forget_spans(&inner.connection, oldest)?;
     let transaction = inner.connection.transaction()?;
-    let spans = transaction.execute("DELETE FROM spans WHERE start + duration < ?1", params![oldest])?;
     let profiles = transaction.execute("DELETE FROM profiles WHERE time < ?1", params![oldest])?;
     if profiles > 0 {
         transaction
@@ -106,6 +110,22 @@ fn forget(inner: &mut Inner, oldest: i64) -> rusqlite::Result<(usize, usize)> {
         inner.interned.clear();
     }
     Ok((profiles, spans))
+}
+
+/// Drops spans that ended before `oldest`.
+fn forget_spans(connection: &Connection, oldest: i64) -> rusqlite::Result<usize> {
+    let mut delete = connection.prepare_cached(&format!(
+        "DELETE FROM spans WHERE (trace, span) IN (
+             SELECT trace, span FROM spans WHERE start + duration < ?1 ORDER BY start + duration LIMIT {SPANS_AT_ONCE})"
+    ))?;
+    let mut all = 0;
+    loop {
+        let gone = delete.execute(params![oldest])?;
+        all += gone;
+        if gone < SPANS_AT_ONCE {
+            return Ok(all);
+        }
+    }
 }
 
 /// Drops what no sample's stack goes through.
