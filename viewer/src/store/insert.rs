@@ -14,6 +14,11 @@ use super::{Inner, Store, StoreError, UNNAMED_ID};
 use crate::clock;
 use crate::ids::SpanId;
 
+/// The samples of a span that go by another name than the given one.
+const MISNAMED: &str = "
+    SELECT s.name, parts.series, parts.time, s.stacks FROM span_sums s JOIN parts ON parts.id = s.part
+    WHERE s.span != 0 AND s.span = ?1 AND s.name != ?2";
+
 /// What was added since the start, while it is counted.
 #[derive(Default)]
 pub(super) struct Counters {
@@ -204,10 +209,7 @@ fn insert_span(
 
 /// Gives samples that came before their span's trace the name that the trace knows.
 fn rename(connection: &Connection, span: SpanId, name: i64, changes: &mut Changes) -> rusqlite::Result<()> {
-    let mut statement = connection.prepare_cached(
-        "SELECT s.name, parts.series, parts.time, s.stacks FROM span_sums s JOIN parts ON parts.id = s.part
-         WHERE s.span != 0 AND s.span = ?1 AND s.name != ?2",
-    )?;
+    let mut statement = connection.prepare_cached(MISNAMED)?;
     let mut rows = statement.query(params![span.to_column(), name])?;
     let mut any = false;
     while let Some(row) = rows.next()? {
@@ -225,4 +227,39 @@ fn rename(connection: &Connection, span: SpanId, name: i64, changes: &mut Change
             .execute(params![span.to_column(), name])?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::ids::TraceId;
+    use crate::store::Status;
+
+    fn span(number: u8) -> Span {
+        Span {
+            trace: TraceId::from_bytes(&[number; 16]).unwrap(),
+            span: SpanId::from_bytes(&[number; 8]).unwrap(),
+            parent: None,
+            service: "shop".into(),
+            name: "GET /cart".into(),
+            start: i64::from(number),
+            duration: 1,
+            status: Status::Unset,
+            root: Some(true),
+            profiled: true,
+            attributes: "{}".into(),
+        }
+    }
+
+    #[test]
+    fn what_is_asked_for_each_span_is_prepared_once() {
+        let store = Store::open(None).unwrap();
+        store.insert_spans(&(1..=20).map(span).collect::<Vec<_>>()).unwrap();
+        let inner = store.lock();
+        let statement = inner.connection.prepare_cached(MISNAMED).unwrap();
+        assert_eq!(statement.get_status(StatementStatus::Run), 20);
+        assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+    }
 }

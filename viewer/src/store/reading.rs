@@ -34,6 +34,7 @@ impl Readers {
                 let connection = Connection::open_with_flags(&self.file, flags)?;
                 connection.busy_timeout(PATIENCE)?;
                 connection.pragma_update(None, "temp_store", "memory")?;
+                super::keep_plans(&connection)?;
                 connection.set_prepared_statement_cache_capacity(64);
                 connection
             }
