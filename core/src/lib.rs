@@ -36,3 +36,4 @@ pub use sample::safe_load::{enable_safe_load, safe_load, safe_load_faults, safe_
 pub use sample::threads::{ThreadRecord, add_thread_tag, describe_thread, remove_thread_tag, thread_started};
 pub use sample::timer::SampleClock;
 pub use stats::{Stats, Tally};
+pub use upload::server::{Failure, Server};

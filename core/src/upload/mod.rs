@@ -14,6 +14,7 @@ mod garbage;
 mod push;
 mod queue;
 mod retry;
+pub(crate) mod server;
 #[cfg(test)]
 mod test_server;
 mod worker;
