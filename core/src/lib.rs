@@ -5,6 +5,9 @@ mod clock;
 mod config;
 mod context;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod messages;
 #[forbid(unsafe_code)]
 mod profile;

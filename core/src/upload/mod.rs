@@ -60,6 +60,16 @@ impl Default for Limits {
     }
 }
 
+/// A server's words in an answer, after all of it was judged: what fuzzing looks at.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn understood(status: u16, body: &str, now: std::time::SystemTime) -> String {
+    let (code, message) = push::said(body);
+    let (verdict, _) = retry::judge(status, &code, retry::retry_after(body, now));
+    assert_eq!(verdict == retry::Verdict::Accepted, (200..300).contains(&status));
+    drop(build_info::too_old(body));
+    message
+}
+
 /// Takes profiles and sends them where the settings say. One a profiler.
 pub(crate) struct Uploader {
     shared: Arc<Shared>,
