@@ -5,6 +5,9 @@ mod clock;
 mod config;
 mod context;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod messages;
 #[forbid(unsafe_code)]
 mod profile;
@@ -36,3 +39,4 @@ pub use sample::safe_load::{enable_safe_load, safe_load, safe_load_faults, safe_
 pub use sample::threads::{ThreadRecord, add_thread_tag, describe_thread, remove_thread_tag, thread_started};
 pub use sample::timer::SampleClock;
 pub use stats::{Stats, Tally};
+pub use upload::server::{Failure, Server};

@@ -28,6 +28,29 @@ pub(crate) enum Command {
     View(View),
     /// Print the hottest functions of a running spanprof's service or span name.
     Top(Top),
+    /// Check that a server takes profiles and gives them back by span, and say what to change.
+    Doctor(Doctor),
+}
+
+/// `spanprof doctor`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// The server; PYROSCOPE_SERVER_ADDRESS or http://localhost:4040 where nothing is said. What no flag says is taken
+    /// from the profilers' variables: PYROSCOPE_BASIC_AUTH_USER and so on.
+    #[arg(value_name = "URL")]
+    pub(crate) url: Option<String>,
+
+    /// User name, and a file whose first line is the password.
+    #[arg(long, value_name = "USER:FILE", value_parser = parse_basic_auth)]
+    pub(crate) basic_auth: Option<BasicAuth>,
+
+    /// The tenant, sent as X-Scope-OrgID.
+    #[arg(long, value_name = "ID")]
+    pub(crate) tenant: Option<String>,
+
+    /// A further header of every request.
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_header)]
+    pub(crate) header: Vec<(String, String)>,
 }
 
 /// `spanprof view`
@@ -157,6 +180,11 @@ fn parse_basic_auth(text: &str) -> Result<BasicAuth, String> {
             Err(format!("{text:?} is not a user name and a file with the password, such as me:/etc/spanprof-password"))
         }
     }
+}
+
+fn parse_header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("it is not a name and a value, such as X-Team=blue")?;
+    Ok((name.into(), value.into()))
 }
 
 /// Reads a whole number with a unit: `90s`, `15m`, `1h`, `2d`.

@@ -9,6 +9,7 @@
 mod api;
 mod cli;
 mod clock;
+mod doctor;
 mod downloads;
 mod ids;
 mod look;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         None => server::run(&program.serve),
         Some(cli::Command::View(view)) => view::run(view),
         Some(cli::Command::Top(top)) => top::run(top),
+        Some(cli::Command::Doctor(doctor)) => doctor::run(doctor),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

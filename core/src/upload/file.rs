@@ -19,6 +19,7 @@ pub(super) fn write(folder: &Path, service: &str, encoded: &Encoded) -> Outcome 
             verdict: Verdict::Refused,
             reason: format!("cannot write to {}: {error}", folder.display()),
             blame: Blame::Address,
+            status: None,
             unanswered: false,
         },
     }

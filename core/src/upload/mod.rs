@@ -14,6 +14,7 @@ mod garbage;
 mod push;
 mod queue;
 mod retry;
+pub(crate) mod server;
 #[cfg(test)]
 mod test_server;
 mod worker;
@@ -57,6 +58,16 @@ impl Default for Limits {
             question: Duration::from_secs(2),
         }
     }
+}
+
+/// A server's words in an answer, after all of it was judged: what fuzzing looks at.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn understood(status: u16, body: &str, now: std::time::SystemTime) -> String {
+    let (code, message) = push::said(body);
+    let (verdict, _) = retry::judge(status, &code, retry::retry_after(body, now));
+    assert_eq!(verdict == retry::Verdict::Accepted, (200..300).contains(&status));
+    drop(build_info::too_old(body));
+    message
 }
 
 /// Takes profiles and sends them where the settings say. One a profiler.

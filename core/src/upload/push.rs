@@ -10,10 +10,11 @@ use prost::Message;
 use ureq::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use ureq::http::{HeaderMap, Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
-use ureq::{Agent, Body, Proxy, SendBody};
+use ureq::{Agent, Body, Proxy, RequestBuilder, SendBody};
 
 use super::queue::Item;
 use super::retry::{self, Blame, Outcome, Verdict};
+use super::server::Failure;
 use crate::config::{HttpTarget, Settings};
 use crate::messages::{Cause, Messages};
 use crate::profile::pprof::gzip;
@@ -29,6 +30,7 @@ const ANSWER_BYTES: u64 = 16 * 1024;
 const SHOWN: usize = 300;
 
 /// A server, ready to be sent to.
+#[derive(Debug)]
 pub(super) struct Push {
     agent: Agent,
     base: String,
@@ -81,6 +83,7 @@ impl Push {
                 verdict: Verdict::Retry { after: None },
                 reason: self.without_secrets(&error.to_string()),
                 blame: blame(&error),
+                status: None,
                 unanswered: outgoing.0.is_empty(),
             },
         }
@@ -88,12 +91,33 @@ impl Push {
 
     /// The body of `GET {base}{path}`, if the server answers at all and with 200.
     pub(super) fn get(&self, path: &str, timeout: Duration) -> Option<String> {
-        let mut request = self.agent.get(format!("{}{path}", self.base));
+        let (status, text) = self.ask(path, None, timeout).ok()?;
+        (status == 200).then_some(text)
+    }
+
+    /// Status and body of what `{base}{path}` answers to GET, or to a POST of JSON.
+    pub(super) fn ask(&self, path: &str, json: Option<&str>, timeout: Duration) -> Result<(u16, String), Failure> {
+        let url = format!("{}{path}", self.base);
+        let answer = match json {
+            None => self.prepared(self.agent.get(url), timeout).call(),
+            Some(json) => {
+                self.prepared(self.agent.post(url), timeout).header(CONTENT_TYPE, "application/json").send(json)
+            }
+        };
+        let answer = answer.map_err(|error| Failure {
+            status: None,
+            reason: self.without_secrets(&error.to_string()),
+            settings: blame(&error).settings(),
+        })?;
+        Ok((answer.status().as_u16(), text_of(answer)))
+    }
+
+    /// With the headers that are set, and a time to be answered in.
+    fn prepared<B>(&self, mut request: RequestBuilder<B>, timeout: Duration) -> RequestBuilder<B> {
         for (name, value) in &self.headers {
             request = request.header(name, value);
         }
-        let answer = request.config().timeout_global(Some(timeout)).build().call().ok()?;
-        (answer.status() == 200).then(|| text_of(answer))
+        request.config().timeout_global(Some(timeout)).build()
     }
 
     fn request_body(&self, item: &Item) -> Vec<u8> {
@@ -106,16 +130,13 @@ impl Push {
     }
 
     fn post(&self, url: &str, body: &mut Outgoing<'_>, timeout: Duration) -> Result<Response<Body>, ureq::Error> {
-        let mut request = self
+        let request = self
             .agent
             .post(url)
             .header(CONTENT_TYPE, "application/proto")
             .header(CONTENT_ENCODING, "gzip")
             .header(CONTENT_LENGTH, body.0.len().to_string());
-        for (name, value) in &self.headers {
-            request = request.header(name, value);
-        }
-        request.config().timeout_global(Some(timeout)).build().send(SendBody::from_reader(body))
+        self.prepared(request, timeout).send(SendBody::from_reader(body))
     }
 
     fn outcome(&self, answer: Response<Body>) -> Outcome {
@@ -132,7 +153,13 @@ impl Push {
             // A login page or another web server says 200 to anything, and has stored nothing.
             if is_page || text.trim_start().starts_with('<') {
                 let reason = format!("HTTP {status} with a web page, which is no answer of a Pyroscope server");
-                return Outcome { verdict: Verdict::Refused, reason, blame: Blame::Address, unanswered: false };
+                return Outcome {
+                    verdict: Verdict::Refused,
+                    reason,
+                    blame: Blame::Address,
+                    status: Some(status),
+                    unanswered: false,
+                };
             }
             return Outcome::accepted();
         }
@@ -143,7 +170,7 @@ impl Push {
         if !message.is_empty() {
             reason = format!("{reason}: {message}");
         }
-        Outcome { verdict, reason: self.without_secrets(&reason), blame, unanswered: false }
+        Outcome { verdict, reason: self.without_secrets(&reason), blame, status: Some(status), unanswered: false }
     }
 
     /// A server or proxy that repeats our own headers in an error must not bring them into a log.

@@ -49,13 +49,21 @@ pub(super) struct Outcome {
     /// Such as "HTTP 401: no org id"; "" when accepted.
     pub(super) reason: String,
     pub(super) blame: Blame,
+    /// Of the answer, if one came.
+    pub(super) status: Option<u16>,
     /// The request may have arrived, but no answer to it did.
     pub(super) unanswered: bool,
 }
 
 impl Outcome {
     pub(super) fn accepted() -> Self {
-        Self { verdict: Verdict::Accepted, reason: String::new(), blame: Blame::Nothing, unanswered: false }
+        Self {
+            verdict: Verdict::Accepted,
+            reason: String::new(),
+            blame: Blame::Nothing,
+            status: None,
+            unanswered: false,
+        }
     }
 }
 
