@@ -14,7 +14,7 @@ use libc::ucontext_t;
 
 use crate::hamt::Object;
 use crate::layout::{Entry, OB_TYPE};
-use crate::memory::{Memory, Page};
+use crate::memory::Memory;
 use crate::registers;
 use crate::unwind::CPython;
 
@@ -125,11 +125,10 @@ impl CPython {
     /// # Safety
     /// As for [`Memory::word`] of any address.
     unsafe fn ends<M: Memory>(&self, mut frame: Object, steps: &mut usize) -> bool {
-        let mut pages = [Page::NONE; 2];
         while *steps > 0 && !frame.is_null() {
             *steps -= 1;
             // SAFETY: the caller's promise.
-            match unsafe { self.behind::<M>(frame, &mut pages) } {
+            match unsafe { self.behind::<M>(frame) } {
                 Some((previous, _)) => frame = previous,
                 None => return false,
             }
@@ -156,11 +155,10 @@ impl CPython {
     /// # Safety
     /// As for [`Memory::word`] of any address.
     unsafe fn hangs_below<M: Memory>(&self, mut frame: Object, below: Object, steps: &mut usize) -> bool {
-        let mut pages = [Page::NONE; 2];
         while *steps > 0 {
             *steps -= 1;
             // SAFETY: the caller's promise.
-            let Some((previous, is_entry)) = (unsafe { self.behind::<M>(frame, &mut pages) }) else {
+            let Some((previous, is_entry)) = (unsafe { self.behind::<M>(frame) }) else {
                 return false;
             };
             if is_entry {
@@ -174,22 +172,21 @@ impl CPython {
 
     /// The frame behind one and whether this one is the first of its loop, if it looks like a frame: it must name a
     /// code object. Without that a stray pointer may lead through all objects of the garbage collector, which are
-    /// linked in the same place. `pages` are those of the last frame and of its code.
+    /// linked in the same place.
     ///
     /// # Safety
     /// As for [`Memory::word`] of any address.
     #[inline]
-    unsafe fn behind<M: Memory>(&self, frame: Object, pages: &mut [Page; 2]) -> Option<(Object, bool)> {
+    unsafe fn behind<M: Memory>(&self, frame: Object) -> Option<(Object, bool)> {
         if frame.is_null() {
             return None;
         }
         let layout = &self.layout.frame;
-        let [frames, codes] = pages;
         let fields = [layout.code, layout.previous, layout.owner_word()];
         // SAFETY: the caller's promise.
-        let [code, previous, owner] = unsafe { M::words_near(frame, fields, frames) }?;
+        let [code, previous, owner] = unsafe { M::words(frame, fields) }?;
         // SAFETY: as above.
-        let [class] = unsafe { M::words_near(code as Object, [OB_TYPE], codes) }?;
-        (class as Object == self.code_type).then_some((previous as Object, layout.is_entry(owner)))
+        let class = unsafe { M::pointer(code as Object, OB_TYPE) };
+        (class == Some(self.code_type)).then_some((previous as Object, layout.is_entry(owner)))
     }
 }

@@ -3,7 +3,7 @@
 use crate::definition_ring::Record;
 use crate::hamt::Object;
 use crate::layout::{BYTES_DATA, CodeLayout, Layout, OB_SIZE, OB_TYPE, STR_HASH, STR_LENGTH, STR_STATE};
-use crate::memory::{Memory, Page, Plain};
+use crate::memory::Memory;
 
 /// Bits of `PyASCIIObject.state`.
 const KIND_SHIFT: u32 = 2;
@@ -20,14 +20,12 @@ pub(crate) struct CodeReader<'a> {
     versions_tell: bool,
     /// The file name that was hashed last, as callers and callees are often in one file.
     last_file: (Object, u64),
-    /// The page of the code object before.
-    page: Page,
 }
 
 impl<'a> CodeReader<'a> {
     #[inline]
     pub(crate) fn new(layout: &'a Layout, code_type: Object, versions_tell: bool) -> Self {
-        Self { layout, code_type, versions_tell, last_file: (std::ptr::null(), 0), page: Page::NONE }
+        Self { layout, code_type, versions_tell, last_file: (std::ptr::null(), 0) }
     }
 
     /// Whether what a frame runs is a function of the program: a code object that is not the interpreter's own.
@@ -35,18 +33,17 @@ impl<'a> CodeReader<'a> {
     /// # Safety
     /// `code` must be null, an object, or something that M can read.
     #[inline]
-    pub(crate) unsafe fn is_function<M: Memory>(&mut self, code: Object) -> bool {
+    pub(crate) unsafe fn is_function<M: Memory>(&self, code: Object) -> bool {
         if code.is_null() {
             return false;
         }
         // SAFETY: the caller's promise.
-        let class = unsafe { M::words_near(code, [OB_TYPE], &mut self.page) };
-        if class.is_none_or(|[class]| class as Object != self.code_type) {
+        if unsafe { M::pointer(code, OB_TYPE) } != Some(self.code_type) {
             return false;
         }
         let CodeLayout { internal, flags, .. } = self.layout.code;
         // SAFETY: it is a code object.
-        internal == 0 || unsafe { Plain::half(code, flags) }.is_some_and(|flags| flags & internal == 0)
+        internal == 0 || unsafe { M::half(code, flags) }.is_some_and(|flags| flags & internal == 0)
     }
 
     /// What tells this code object from every other, and from one that had its address before, as two words.
@@ -57,10 +54,10 @@ impl<'a> CodeReader<'a> {
     pub(crate) unsafe fn key<M: Memory>(&mut self, code: Object) -> (u64, u64) {
         let layout = &self.layout.code;
         // SAFETY: it is a code object; the field is of 32 bits.
-        let line = unsafe { Plain::half(code, layout.firstlineno) }.unwrap_or(0);
+        let line = unsafe { M::half(code, layout.firstlineno) }.unwrap_or(0);
         let version = match layout.version {
             // SAFETY: as above.
-            Some(offset) if self.versions_tell => unsafe { Plain::half(code, offset) }.unwrap_or(0),
+            Some(offset) if self.versions_tell => unsafe { M::half(code, offset) }.unwrap_or(0),
             _ => 0,
         };
         let about = (u64::from(version) << 32) | u64::from(line);
@@ -80,7 +77,7 @@ impl<'a> CodeReader<'a> {
         // SAFETY: strings of a live code object are alive; on 3.11 and 3.12 the load is guarded.
         let hash_at = |string| unsafe { M::word(string, STR_HASH) }.unwrap_or(0);
         // SAFETY: fields of the code object.
-        let Some([name, file]) = (unsafe { Plain::words(code, [layout.name, layout.filename]) }) else {
+        let Some([name, file]) = (unsafe { M::words(code, [layout.name, layout.filename]) }) else {
             return 0;
         };
         let file = file as Object;

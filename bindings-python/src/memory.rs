@@ -6,7 +6,7 @@ use std::ptr;
 
 use crate::hamt::Object;
 
-/// The smallest page there is: what shares one with a word that could be loaded can be loaded too.
+/// The smallest page there is: in one all bytes are mapped or none.
 const PAGE: usize = 4_096;
 
 /// How a walk reads memory. [`Plain`] costs nothing, [`Guarded`] a call, [`Probed`] a system call.
@@ -36,15 +36,13 @@ pub(crate) trait Memory {
     /// As for [`word`](Self::word), for each.
     #[inline]
     unsafe fn words<const N: usize>(object: Object, offsets: [usize; N]) -> Option<[u64; N]> {
-        // SAFETY: the caller's promise.
-        unsafe { Self::words_near(object, offsets, &mut { Page::NONE }) }
+        let mut words = [0; N];
+        for (word, offset) in words.iter_mut().zip(offsets) {
+            // SAFETY: the caller's promise.
+            *word = unsafe { Self::word(object, offset) }?;
+        }
+        Some(words)
     }
-
-    /// Words of an object that may share a page with the one before it, as the frames of a stack do.
-    ///
-    /// # Safety
-    /// As for [`word`](Self::word), for each. `page` must have been made by the running handler.
-    unsafe fn words_near<const N: usize>(object: Object, offsets: [usize; N], page: &mut Page) -> Option<[u64; N]>;
 
     /// The pointer there.
     ///
@@ -55,15 +53,6 @@ pub(crate) trait Memory {
         // SAFETY: the caller's promise.
         unsafe { Self::word(object, offset) }.map(|word| word as Object)
     }
-}
-
-/// The page of the word that was loaded last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Page(usize);
-
-impl Page {
-    /// Before the first load.
-    pub(crate) const NONE: Self = Self(usize::MAX);
 }
 
 /// Reads that cannot fault.
@@ -81,12 +70,6 @@ impl Memory for Plain {
     unsafe fn half(object: Object, offset: usize) -> Option<u32> {
         // SAFETY: as above.
         Some(unsafe { ptr::read(object.wrapping_add(offset).cast()) })
-    }
-
-    #[inline]
-    unsafe fn words_near<const N: usize>(object: Object, offsets: [usize; N], _: &mut Page) -> Option<[u64; N]> {
-        // SAFETY: as above.
-        Some(offsets.map(|offset| unsafe { ptr::read(object.wrapping_add(offset).cast()) }))
     }
 
     #[inline]
@@ -110,23 +93,6 @@ impl Memory for Guarded {
     #[inline]
     unsafe fn half(object: Object, offset: usize) -> Option<u32> {
         spanprof_core::safe_load_u32(object.wrapping_add(offset).cast())
-    }
-
-    #[inline]
-    unsafe fn words_near<const N: usize>(object: Object, offsets: [usize; N], page: &mut Page) -> Option<[u64; N]> {
-        let mut words = [0; N];
-        for (word, offset) in words.iter_mut().zip(offsets) {
-            let at = object.wrapping_add(offset);
-            let here = Page(at.addr() / PAGE);
-            *word = if here == *page {
-                // SAFETY: the word before could be loaded, and lies in the same page.
-                unsafe { ptr::read(at.cast()) }
-            } else {
-                spanprof_core::safe_load(at.cast())?
-            };
-            *page = here;
-        }
-        Some(words)
     }
 
     unsafe fn copy(object: Object, offset: usize, to: *mut u8, length: usize) -> bool {
@@ -164,15 +130,6 @@ impl Memory for Probed {
         let at = object.wrapping_add(offset);
         // SAFETY: as above.
         (is_mapped(at) && is_mapped(at.wrapping_add(3))).then(|| unsafe { ptr::read_unaligned(at.cast()) })
-    }
-
-    unsafe fn words_near<const N: usize>(object: Object, offsets: [usize; N], _: &mut Page) -> Option<[u64; N]> {
-        let mut words = [0; N];
-        for (word, offset) in words.iter_mut().zip(offsets) {
-            // SAFETY: the caller's promise.
-            *word = unsafe { Self::word(object, offset) }?;
-        }
-        Some(words)
     }
 
     unsafe fn copy(object: Object, offset: usize, to: *mut u8, length: usize) -> bool {

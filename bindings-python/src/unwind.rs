@@ -29,7 +29,7 @@ use crate::code_object::CodeReader;
 use crate::definitions::DEFINITIONS;
 use crate::hamt::{Key, NodeTypes, Object};
 use crate::layout::{Entry, Layout, OB_TYPE, TSTATE_INTERP};
-use crate::memory::{Guarded, Memory, Page, Plain};
+use crate::memory::{Guarded, Memory, Plain};
 use crate::resolver::{NATIVE_THREAD_WORD, NO_PYTHON_FRAME_WORD, SWITCHING_WORD, UNREADABLE_WORD};
 use crate::span::SpanHandle;
 
@@ -242,7 +242,6 @@ impl CPython {
         let mut definer = DEFINITIONS.definer();
         let mut reader = CodeReader::new(self.layout, self.code_type, in_main);
         let mut loops = 0;
-        let mut page = Page::NONE;
         for _ in 0..MAX_SEEN {
             if frame.is_null() {
                 // A chain without the shims of its loops is that of a greenlet which is being left: it links its frames
@@ -254,7 +253,7 @@ impl CPython {
                 return;
             }
             // SAFETY: the caller's promise.
-            let Some([code, previous, instr, owner]) = (unsafe { M::words_near(frame, fields, &mut page) }) else {
+            let Some([code, previous, instr, owner]) = (unsafe { M::words(frame, fields) }) else {
                 return;
             };
             let code = (code & !TAG) as Object;
