@@ -31,8 +31,8 @@ use crate::upload::Uploader;
 const TICK: Duration = Duration::from_millis(100);
 const IDLE_TICK: Duration = Duration::from_secs(1);
 /// Looking for threads rests for this many times the CPU time that it took, so with thousands of threads it still uses no
-/// more than 0.5 % of a core.
-const SWEEP_REST: u32 = 200;
+/// more than 0.4 % of a core.
+const SWEEP_REST: u32 = 250;
 /// A window is no longer, since Grafana looks 30 s around a span and a profile is stamped with its window's start.
 const MAX_WINDOW: Duration = Duration::from_secs(15);
 /// How long a cut waits for a host that drains under its own lock.
