@@ -88,19 +88,8 @@ async fn folded_stacks(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuer
 fn folded(stacks: &Stacks) -> String {
     let mut lines: Vec<String> = Vec::with_capacity(stacks.sums.len());
     for &(stack, value, _) in &stacks.sums {
-        let mut names = Vec::new();
-        let mut at = stack;
-        while let Some(&(parent, function, _)) = stacks.nodes.get(&at) {
-            // The two characters that the format is made of.
-            names.push(
-                stacks
-                    .functions
-                    .get(&function)
-                    .map_or_else(String::new, |function| function.name.replace([';', '\n'], ",")),
-            );
-            at = parent;
-        }
-        names.reverse();
+        // The two characters that the format is made of.
+        let names: Vec<String> = stacks.names(stack).iter().map(|name| name.replace([';', '\n'], ",")).collect();
         lines.push(format!("{} {value}", names.join(";")));
     }
     lines.sort_unstable();

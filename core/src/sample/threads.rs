@@ -581,12 +581,11 @@ impl Registry {
     fn sweep(&mut self, alive: HashSet<i32>, is_new: bool) {
         // A thread that is not on the list may have started since the list was made: its clock tells.
         let gone = |tid: &&i32| !alive.contains(tid) && timer::now(SampleClock::Cpu, **tid).is_none();
-        let gone: Vec<i32> = self.by_tid.keys().filter(gone).copied().collect();
+        let gone: Vec<i32> = self.by_tid.keys().chain(self.unsampled.keys()).filter(gone).copied().collect();
         for tid in gone {
             self.end(tid, Why::Ended);
             self.tags.end(tid);
         }
-        self.unsampled.retain(|tid, _| alive.contains(tid));
         let report = self.sampling.map(|sampling| sampling.report).filter(|report| report.id || report.name);
         for tid in alive {
             self.begin(tid, is_new);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use spanprof_core::wire::pprof::{Function, Line, Location, Profile, Sample, ValueType};
 
-use crate::store::Stacks;
+use crate::store::{StackFrame, Stacks};
 
 /// The strings of a profile, each once.
 struct Strings {
@@ -43,8 +43,7 @@ pub(crate) fn profile(stacks: &Stacks) -> Profile {
     sums.sort_unstable();
     for (stack, value, _) in sums {
         let mut location_id = Vec::new();
-        let mut at = stack;
-        while let Some(&(parent, function, line)) = stacks.nodes.get(&at) {
+        for StackFrame { function, line, .. } in stacks.frames(stack) {
             let next_function = id(profile.function.len());
             let function_id = *functions.entry(function).or_insert_with(|| {
                 let (name, file) =
@@ -60,7 +59,6 @@ pub(crate) fn profile(stacks: &Stacks) -> Profile {
                 profile.location.push(Location { id: next_location, line, ..Location::default() });
                 next_location
             }));
-            at = parent;
         }
         profile.sample.push(Sample { location_id, value: vec![value], label: Vec::new() });
     }

@@ -133,17 +133,12 @@ fn most_nodes(asked: Option<i64>) -> usize {
 fn profile(mut stacks: Stacks, call_site: &[String]) -> Profile {
     if !call_site.is_empty() {
         let sums = std::mem::take(&mut stacks.sums);
-        stacks.sums = sums.into_iter().filter(|(stack, ..)| begins_with(&stacks, *stack, call_site)).collect();
+        stacks.sums = sums.into_iter().filter(|(stack, ..)| begins_with(&stacks.names(*stack), call_site)).collect();
     }
     pprof::profile(&stacks)
 }
 
-fn begins_with(stacks: &Stacks, stack: i64, call_site: &[String]) -> bool {
-    let mut names = Vec::new();
-    let mut at = stack;
-    while let Some(&(parent, function, _)) = stacks.nodes.get(&at) {
-        names.push(stacks.functions.get(&function).map_or("", |function| function.name.as_str()));
-        at = parent;
-    }
-    names.len() >= call_site.len() && names.iter().rev().zip(call_site).all(|(name, site)| name == site)
+/// Whether a stack, callers first, begins with these functions.
+pub(super) fn begins_with(names: &[&str], call_site: &[String]) -> bool {
+    names.len() >= call_site.len() && names.iter().zip(call_site).all(|(name, site)| name == site)
 }

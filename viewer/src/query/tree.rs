@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::messages::{FlameGraph, FlameGraphDiff, Level};
+use super::stacktraces::begins_with;
 use crate::store::Stacks;
 
 /// What bars are called that were left out because of the bound on their number.
@@ -20,22 +21,14 @@ pub(super) struct Tree<'a> {
 impl<'a> Tree<'a> {
     /// Adds stacks to side 0 or 1; of those, the ones that begin with the call site.
     pub(super) fn add(&mut self, stacks: &'a Stacks, side: usize, call_site: &[String]) {
-        let mut names = Vec::new();
         for &(stack, value, _) in &stacks.sums {
-            names.clear();
-            let mut at = stack;
-            while let Some(&(parent, function, _)) = stacks.nodes.get(&at) {
-                names.push(stacks.functions.get(&function).map_or("", |function| function.name.as_str()));
-                at = parent;
-            }
-            names.reverse();
-            let chosen = names.len() >= call_site.len() && names.iter().zip(call_site).all(|(name, site)| name == site);
-            if !chosen {
+            let names = stacks.names(stack);
+            if !begins_with(&names, call_site) {
                 continue;
             }
             let mut node = &mut *self;
             node.total[side] += value;
-            for name in &names {
+            for name in names {
                 node = node.children.entry(name).or_default();
                 node.total[side] += value;
             }

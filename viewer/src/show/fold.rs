@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::store::{Function, Stacks};
+use crate::store::{Function, StackFrame, Stacks};
 
 /// What the frame is called.
 pub(crate) const FOLDED: &str = "(runtime and libraries)";
@@ -46,15 +46,10 @@ pub(super) fn fold(stacks: &Stacks) -> Stacks {
     let mut numbers: HashMap<(i64, i64, i64), i64> = HashMap::new();
     let mut sums: HashMap<i64, (i64, i64)> = HashMap::new();
     for &(stack, value, count) in &stacks.sums {
-        let mut path = Vec::new();
-        let mut at = stack;
-        while !places.contains_key(&at) {
-            let Some(&(parent, function, line)) = stacks.nodes.get(&at) else { break };
-            path.push((at, function, line));
-            at = parent;
-        }
-        let mut place = places.get(&at).copied().unwrap_or(0);
-        for (at, function, line) in path.into_iter().rev() {
+        let path: Vec<_> = stacks.frames(stack).take_while(|frame| !places.contains_key(&frame.stack)).collect();
+        let known = path.last().map_or(stack, |frame| frame.caller);
+        let mut place = places.get(&known).copied().unwrap_or(0);
+        for StackFrame { stack, function, line, .. } in path.into_iter().rev() {
             let is_runtime = runtime.get(&function).copied().unwrap_or(false);
             let already = is_runtime && folded.nodes.get(&place).is_some_and(|(_, caller, _)| *caller == FOLDED_ID);
             if !already {
@@ -63,7 +58,7 @@ pub(super) fn fold(stacks: &Stacks) -> Stacks {
                 place = *numbers.entry(node).or_insert(next);
                 folded.nodes.insert(place, node);
             }
-            places.insert(at, place);
+            places.insert(stack, place);
         }
         let sum = sums.entry(place).or_default();
         *sum = (sum.0 + value, sum.1 + count);

@@ -8,7 +8,7 @@ use super::flame::{sums, unit};
 use super::{ShowError, Shown, share, share_error};
 use crate::look::Look;
 use crate::selection::Selection;
-use crate::store::Stacks;
+use crate::store::{StackFrame, Stacks};
 
 /// A function with its neighbours.
 #[derive(Debug, Serialize)]
@@ -152,8 +152,8 @@ fn find(stacks: &Stacks, wanted: &HashSet<i64>) -> Found {
         callers.clear();
         callees.clear();
         lines.clear();
-        let (mut at, mut callee) = (stack, None);
-        while let Some(&(parent, function, line)) = stacks.nodes.get(&at) {
+        let (mut frames, mut callee) = (stacks.frames(stack).peekable(), None);
+        while let Some(StackFrame { function, line, .. }) = frames.next() {
             if wanted.contains(&function) {
                 lines.insert((function, line));
                 if callee.is_none() {
@@ -162,11 +162,10 @@ fn find(stacks: &Stacks, wanted: &HashSet<i64>) -> Found {
                 }
                 // A call of itself is no other function's.
                 callees.extend(callee.filter(|callee| !wanted.contains(callee)));
-                let caller = stacks.nodes.get(&parent).map(|(_, caller, _)| *caller);
+                let caller = frames.peek().map(|frame| frame.function);
                 callers.extend(caller.filter(|caller| !wanted.contains(caller)));
             }
             callee = Some(function);
-            at = parent;
         }
         if !lines.is_empty() {
             found.total += value;

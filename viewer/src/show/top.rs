@@ -8,7 +8,7 @@ use super::flame::{sums, unit};
 use super::{ShowError, Shown, share, share_error};
 use crate::look::Look;
 use crate::selection::Selection;
-use crate::store::{Function, Stacks};
+use crate::store::{Function, StackFrame, Stacks};
 
 /// The functions of a selection.
 #[derive(Debug, Serialize)]
@@ -70,18 +70,17 @@ pub(super) fn weights(stacks: &Stacks, by_line: bool) -> HashMap<(i64, i64), (i6
     let mut seen = HashSet::new();
     for &(stack, value, _) in &stacks.sums {
         seen.clear();
-        let mut at = stack;
-        while let Some(&(parent, function, line)) = stacks.nodes.get(&at) {
+        for frame in stacks.frames(stack) {
+            let StackFrame { function, line, .. } = frame;
             let key = (function, if by_line { line } else { 0 });
             let (own, total) = sums.entry(key).or_default();
-            if at == stack {
+            if frame.stack == stack {
                 *own += value;
             }
             // A function that calls itself counts once a sample.
             if seen.insert(key) {
                 *total += value;
             }
-            at = parent;
         }
     }
     sums

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::ser::{Serialize, SerializeTuple, Serializer};
 
-use crate::store::{Function, Stacks};
+use crate::store::{Function, StackFrame, Stacks};
 
 /// A tree of functions, or of lines of them, in rows: parents before what they called. The first row is the total.
 #[derive(Debug)]
@@ -74,22 +74,17 @@ pub(super) fn tree<const N: usize>(sides: [&Stacks; N], by_line: bool) -> Tree<N
         // Which node a stack of this side became; the empty stack is the root.
         let mut places: HashMap<i64, usize> = HashMap::from([(0, 0)]);
         for &(stack, value, _) in &stacks.sums {
-            let mut path = Vec::new();
-            let mut at = stack;
-            while !places.contains_key(&at) {
-                let Some(&(parent, function, line)) = stacks.nodes.get(&at) else { break };
-                path.push((at, function, line));
-                at = parent;
-            }
-            let mut place = places.get(&at).copied().unwrap_or(0);
-            for (at, function, line) in path.into_iter().rev() {
+            let path: Vec<_> = stacks.frames(stack).take_while(|frame| !places.contains_key(&frame.stack)).collect();
+            let known = path.last().map_or(stack, |frame| frame.caller);
+            let mut place = places.get(&known).copied().unwrap_or(0);
+            for StackFrame { stack, function, line, .. } in path.into_iter().rev() {
                 place = *merged.entry((place, function, if by_line { line } else { 0 })).or_insert_with(|| {
                     nodes.push(Node::new(place, function));
                     let new = nodes.len() - 1;
                     nodes[place].children.push(new);
                     new
                 });
-                places.insert(at, place);
+                places.insert(stack, place);
             }
             nodes[place].own[side] += value;
             weigh_lines(&mut nodes, &places, stacks, (stack, value));
@@ -114,15 +109,13 @@ fn weigh_lines<const N: usize>(
     stacks: &Stacks,
     (stack, value): (i64, i64),
 ) {
-    let mut at = stack;
-    while let Some(&(parent, _, line)) = stacks.nodes.get(&at) {
-        if let Some(node) = places.get(&at).and_then(|place| nodes.get_mut(*place)) {
+    for StackFrame { stack, line, .. } in stacks.frames(stack) {
+        if let Some(node) = places.get(&stack).and_then(|place| nodes.get_mut(*place)) {
             match node.lines.iter_mut().find(|(known, _)| *known == line) {
                 Some((_, sum)) => *sum += value,
                 None => node.lines.push((line, value)),
             }
         }
-        at = parent;
     }
 }
 

@@ -31,7 +31,7 @@ use rusqlite::config::DbConfig;
 pub(crate) use overview::KindSeen;
 pub(crate) use retention::Forgotten;
 pub(crate) use rows::{Function, Kind, Part, Profile, Sample, Span, StackNode, Status};
-pub(crate) use samples::{NameSum, Owner, Stacks};
+pub(crate) use samples::{NameSum, Owner, StackFrame, Stacks};
 pub(crate) use series::{SpanChoice, StoredSeries};
 pub(crate) use spans::{Sampling, StoredSpan, TraceSort};
 

@@ -27,6 +27,38 @@ pub(crate) struct Stacks {
     pub(crate) period: i64,
 }
 
+/// A frame of a stack.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StackFrame {
+    /// The stack of which this is the leaf.
+    pub(crate) stack: i64,
+    /// The stack of its caller, 0 without one.
+    pub(crate) caller: i64,
+    pub(crate) function: i64,
+    pub(crate) line: i64,
+}
+
+impl Stacks {
+    /// The frames of a stack, leaf first.
+    pub(crate) fn frames(&self, stack: i64) -> impl Iterator<Item = StackFrame> {
+        let mut next = stack;
+        std::iter::from_fn(move || {
+            let stack = next;
+            let &(caller, function, line) = self.nodes.get(&stack)?;
+            next = caller;
+            Some(StackFrame { stack, caller, function, line })
+        })
+    }
+
+    /// The names of a stack's functions, callers first.
+    pub(crate) fn names(&self, stack: i64) -> Vec<&str> {
+        let name = |frame: StackFrame| self.functions.get(&frame.function).map_or("", |function| function.name.as_str());
+        let mut names: Vec<&str> = self.frames(stack).map(name).collect();
+        names.reverse();
+        names
+    }
+}
+
 /// What a service burnt.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceSum {
