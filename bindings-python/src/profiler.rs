@@ -283,6 +283,7 @@ pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             ("threads_without_timer", stats.threads_without_timer),
             ("threads_without_ring", stats.threads_without_ring),
             ("own_cpu_ns", stats.own_cpu_ns),
+            ("deferred", stats.deferred),
             ("handler_ns", stats.handler_ns),
         ] {
             dict.set_item(name, number)?;

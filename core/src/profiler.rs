@@ -89,7 +89,7 @@ impl Profiler {
     /// Takes a few milliseconds and never waits for the server. Errors: `InvalidConfig` names the field, the value and
     /// what is allowed; `Disabled`, `AlreadyRunning`, `System`. Nothing runs after an error.
     pub fn start(config: Config, runtime: &'static dyn Runtime) -> Result<Self, Error> {
-        if !(config.enabled && config.cpu_enabled) {
+        if !(config.enabled && (config.cpu_enabled || !config.profile_types.is_empty())) {
             return Err(Error::new(ErrorKind::Disabled, "profiling is switched off by configuration or environment"));
         }
         let settings = Arc::new(config.validate()?);
@@ -103,14 +103,15 @@ impl Profiler {
             safe_load::enable_safe_load();
         }
         handler::set_runtime(runtime);
-        let signal = handler::install()?;
+        let signal = handler::install(runtime.signal())?;
         let (counters, messages) = (Arc::new(Counters::default()), Arc::new(Messages::default()));
         let by_timer = match settings.clock {
             SampleClock::Cpu => ProfileType::process_cpu(settings.period_ns),
             SampleClock::Wall => ProfileType::wall(settings.period_ns),
         };
+        let profile_types = std::iter::once(by_timer).chain(config.profile_types.iter().copied()).collect();
         let engine = Arc::new(Engine {
-            aggregate: Mutex::new(Aggregate::new(vec![by_timer])),
+            aggregate: Mutex::new(Aggregate::new(profile_types)),
             uploader: Uploader::start(settings.clone(), counters.clone(), messages.clone())?,
             config,
             settings,
@@ -273,6 +274,7 @@ impl Engine {
         Sampling {
             clock: self.settings.clock,
             period_ns: self.settings.period_ns.unsigned_abs(),
+            timers: self.config.cpu_enabled,
             signal,
             ring_bytes: self.runtime.ring_bytes(),
             report: Report { id: self.settings.report_thread_id, name: self.settings.report_thread_name },
@@ -286,7 +288,7 @@ impl Engine {
         }
         let lost = handler::signal();
         threads::stop();
-        match handler::install() {
+        match handler::install(self.runtime.signal()) {
             Ok(signal) => {
                 self.messages.tell(Cause::SignalLost, &[&lost.to_string(), &signal.to_string()]);
                 threads::start_again(self.sampling(signal));
@@ -347,9 +349,16 @@ impl Engine {
     }
 
     fn drain(&self, is_last: bool) {
-        let mut aggregate = self.aggregate();
-        threads::drain(|drained| aggregate.add(drained, self.runtime, &self.counters));
-        aggregate.settle(self.runtime, &self.counters, is_last);
+        let words = {
+            let mut aggregate = self.aggregate();
+            threads::drain(|drained| aggregate.add(drained, self.runtime, &self.counters));
+            aggregate.mend(self.runtime, &self.counters, is_last);
+            aggregate.take_unresolved()
+        };
+        if !words.is_empty() {
+            let resolved = self.runtime.resolve(&words);
+            self.aggregate().learn(words, resolved);
+        }
     }
 
     /// Ends the window: drains, swaps it out, encodes it, hands it to the uploader.
@@ -363,7 +372,8 @@ impl Engine {
                 self.wait(Instant::now() + DRAIN_TIMEOUT, |control| control.drains > drains);
             }
         }
-        let cut = self.aggregate().cut(final_names, &self.counters);
+        let cut = self.aggregate().cut(final_names, self.runtime.keeps_words(), &self.counters);
+        self.runtime.window_cut();
         let window = cut.finish(&self.counters);
         self.counters.windows.fetch_add(1, Ordering::Relaxed);
         let max_tags = self.settings.room_for_tags();
@@ -401,6 +411,7 @@ impl Engine {
             threads_unsampled: counts.without_timer + counts.without_ring,
             threads_without_timer: counts.without_timer,
             threads_without_ring: counts.without_ring,
+            deferred: counts.deferred,
             handler_ns: counts.handler_ns,
             own_cpu_ns: own_thread::cpu_ns().saturating_sub(self.own_cpu_before_ns),
             tag_sets_lost: tags::overflowed(),

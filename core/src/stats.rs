@@ -58,6 +58,8 @@ pub struct Stats {
     pub taken: Tally,
     /// Lost because a thread's ring was full or there was no memory for one.
     pub dropped_ring: Tally,
+    /// Timer expiries that found no moment to sample (a garbage collection): later samples of their threads stand for them.
+    pub deferred: u64,
     /// Lost because a bound of the window was reached.
     pub dropped_window: Tally,
     /// In rings and in the window that is being filled.

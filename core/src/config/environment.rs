@@ -82,15 +82,22 @@ impl Config {
         if let Some(level) = get("PYROSCOPE_LOG_LEVEL") {
             config.log_level = parse_log_level("PYROSCOPE_LOG_LEVEL", &level)?;
         }
+        // Java's name and .NET's.
+        let (mut lock, mut contention) = (false, false);
         for (name, setting) in [
             ("PYROSCOPE_PROFILING_ENABLED", &mut config.enabled),
             ("PYROSCOPE_PROFILING_CPU_ENABLED", &mut config.cpu_enabled),
+            ("PYROSCOPE_PROFILING_ALLOCATION_ENABLED", &mut config.allocation_enabled),
+            ("PYROSCOPE_PROFILING_LOCK_ENABLED", &mut lock),
+            ("PYROSCOPE_PROFILING_CONTENTION_ENABLED", &mut contention),
+            ("PYROSCOPE_PROFILING_EXCEPTION_ENABLED", &mut config.exception_enabled),
             ("OTEL_PYROSCOPE_ADD_SPAN_NAME", &mut config.span_names),
         ] {
             if let Some(value) = get(name) {
                 *setting = parse_bool(name, &value)?;
             }
         }
+        config.lock_enabled = lock || contention;
         Ok(config)
     }
 }

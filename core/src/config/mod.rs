@@ -19,6 +19,7 @@ pub(crate) use settings::{HttpTarget, Settings, Target, cut_value};
 
 use crate::error::Error;
 use crate::messages::Level;
+use crate::profile::profile_type::ProfileType;
 use crate::sample::timer::SampleClock;
 
 /// A value that is never shown: not in Debug, not in messages.
@@ -50,6 +51,14 @@ pub struct Config {
     pub enabled: bool,
     /// Whether CPU time is profiled.
     pub cpu_enabled: bool,
+    /// Kinds of profile beyond the timer's, whose samples the host takes itself ([`sample_here`](crate::sample_here)).
+    pub profile_types: Vec<ProfileType>,
+    /// Whether allocations are profiled, by a host that can.
+    pub allocation_enabled: bool,
+    /// Whether waits for locks are profiled, by a host that can.
+    pub lock_enabled: bool,
+    /// Whether exceptions are profiled, by a host that can.
+    pub exception_enabled: bool,
     /// The label `service_name`; must equal the traces' `service.name`.
     pub application_name: String,
     /// `http(s)://host[:port][/path]`, `host:port` (means http), `file:///dir` or `none`.
@@ -95,6 +104,10 @@ impl Default for Config {
         Self {
             enabled: true,
             cpu_enabled: true,
+            profile_types: Vec::new(),
+            allocation_enabled: false,
+            lock_enabled: false,
+            exception_enabled: false,
             application_name: String::new(),
             server_address: "http://localhost:4040".to_owned(),
             basic_auth_user: String::new(),
@@ -135,6 +148,10 @@ impl fmt::Debug for Config {
         f.debug_struct("Config")
             .field("enabled", &self.enabled)
             .field("cpu_enabled", &self.cpu_enabled)
+            .field("profile_types", &self.profile_types)
+            .field("allocation_enabled", &self.allocation_enabled)
+            .field("lock_enabled", &self.lock_enabled)
+            .field("exception_enabled", &self.exception_enabled)
             .field("application_name", &self.application_name)
             .field("server_address", &address::without_credentials(&self.server_address))
             .field("basic_auth_user", &self.basic_auth_user)

@@ -48,10 +48,20 @@ pub(super) struct Key {
     pub(super) thread_tags: TagSetId,
 }
 
+/// What the samples of a key come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) tally: Tally,
+    /// Things they stand for.
+    pub(super) count: u64,
+}
+
 /// What a sample is in, apart from its stack.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     profile_type: ProfileTypeId,
+    /// Things that each sample stands for.
+    count: u16,
     span_id: u64,
     context_tags: TagSetId,
     thread_tags: TagSetId,
@@ -88,7 +98,7 @@ pub(super) struct Filling {
     pub(super) frames: Vec<Option<Arc<Frame>>>,
     pub(super) stacks: HashMap<Box<[u64]>, u32>,
     stack_words: usize,
-    pub(super) samples: HashMap<Key, Tally>,
+    pub(super) samples: HashMap<Key, Sum>,
     pub(super) spans: HashMap<u64, Span>,
     names: HashMap<Arc<str>, ()>,
 }
@@ -160,8 +170,8 @@ impl Aggregate {
         }
     }
 
-    /// Resolves new frame words and mends what waits, once rings are read. The last time nothing may wait any longer.
-    pub(crate) fn settle(&mut self, runtime: &dyn Runtime, counters: &Counters, is_last: bool) {
+    /// Mends what waits, once rings are read. The last time nothing may wait any longer.
+    pub(crate) fn mend(&mut self, runtime: &dyn Runtime, counters: &Counters, is_last: bool) {
         for mut waiting in std::mem::take(&mut self.waiting) {
             let late = is_last || waiting.since.elapsed() > REPAIR_TIMEOUT;
             if runtime.repair(&mut waiting.frames, &waiting.raw) == Repair::Ready || late {
@@ -170,11 +180,15 @@ impl Aggregate {
                 self.waiting.push(waiting);
             }
         }
-        if self.unresolved.is_empty() {
-            return;
-        }
-        let words = std::mem::take(&mut self.unresolved);
-        let resolved = runtime.resolve(&words);
+    }
+
+    /// The frame words whose meaning is to be asked, then told to [`learn`](Self::learn).
+    pub(crate) fn take_unresolved(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.unresolved)
+    }
+
+    /// Takes note of what words mean; those that are not known yet are asked again.
+    pub(crate) fn learn(&mut self, words: Vec<u64>, resolved: Vec<Option<Frame>>) {
         for (word, frame) in words.into_iter().zip(resolved.into_iter().chain(std::iter::repeat(None))) {
             match frame {
                 Some(frame) => self.known(word, Arc::new(frame)),
@@ -184,7 +198,8 @@ impl Aggregate {
     }
 
     /// Swaps the window out. `final_names` are those told since the last cut.
-    pub(crate) fn cut(&mut self, final_names: HashMap<u64, Box<str>>, counters: &Counters) -> Cut {
+    /// `keep_words`: what words mean stays known for the next window.
+    pub(crate) fn cut(&mut self, final_names: HashMap<u64, Box<str>>, keep_words: bool, counters: &Counters) -> Cut {
         let mut filling = std::mem::take(&mut self.filling);
         let spans = Arc::new(std::mem::take(&mut filling.spans));
         let names = Arc::new(final_names);
@@ -202,7 +217,7 @@ impl Aggregate {
         self.start_unix_nanos = (self.wall_clock)();
         counters.frames_unresolved.fetch_add(self.unresolved.len() as u64, Ordering::Relaxed);
         self.unresolved.clear();
-        if self.frames.len() > MAX_FRAMES_CACHED {
+        if !keep_words || self.frames.len() > MAX_FRAMES_CACHED {
             self.frames.clear();
         }
         window
@@ -230,12 +245,13 @@ impl Aggregate {
 
     fn add_sample(&mut self, thread: u32, sample: &Sample<'_>, runtime: &dyn Runtime, counters: &Counters) {
         let place = Place {
-            profile_type: sample.profile_type,
+            profile_type: sample.measure.profile_type,
+            count: sample.measure.count,
             span_id: sample.span_id,
             context_tags: sample.context_tags,
             thread_tags: sample.thread_tags,
         };
-        let tally = Tally { samples: 1, weight: sample.value };
+        let tally = Tally { samples: 1, weight: sample.measure.value };
         let mut newest = self.newest.remove(&thread).unwrap_or(Newest { place, frames: Vec::new() });
         newest.place = place;
         newest.frames.clear();
@@ -252,6 +268,7 @@ impl Aggregate {
     fn add_unseen(&mut self, unseen: Unseen, counters: &Counters) {
         let place = Place {
             profile_type: ProfileTypeId::TIMER,
+            count: 1,
             span_id: 0,
             context_tags: TagSetId::EMPTY,
             thread_tags: TagSetId::EMPTY,
@@ -268,9 +285,11 @@ impl Aggregate {
             return;
         }
         let stack = self.stack(frames);
-        let Place { profile_type, span_id, context_tags, thread_tags } = place;
-        *self.filling.samples.entry(Key { profile_type, stack, span_id, context_tags, thread_tags }).or_default() +=
-            tally;
+        let Place { profile_type, count, span_id, context_tags, thread_tags } = place;
+        let sum =
+            self.filling.samples.entry(Key { profile_type, stack, span_id, context_tags, thread_tags }).or_default();
+        sum.tally += tally;
+        sum.count = sum.count.saturating_add(u64::from(count) * tally.samples);
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "bounded by the keys of a window times the frames of a stack")]
@@ -353,14 +372,23 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
+/// What the profiler does after rings are read.
+#[cfg(test)]
+pub(super) fn settle(aggregate: &mut Aggregate, runtime: &dyn Runtime, counters: &Counters, is_last: bool) {
+    aggregate.mend(runtime, counters, is_last);
+    let words = aggregate.take_unresolved();
+    let resolved = runtime.resolve(&words);
+    aggregate.learn(words, resolved);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sample::ring::Measure;
     use crate::sample::runtime::testing::{NeverReady, Numbered};
 
     const PLACE: Sample<'static> = Sample {
-        profile_type: ProfileTypeId::TIMER,
-        value: 10,
+        measure: Measure { profile_type: ProfileTypeId::TIMER, count: 1, value: 10 },
         span_id: 0,
         context_tags: TagSetId::EMPTY,
         thread_tags: TagSetId::EMPTY,
@@ -392,9 +420,9 @@ mod tests {
 
         /// The window's samples as text, sorted.
         fn cut(&mut self, final_names: &[(u64, &str)]) -> Vec<String> {
-            self.aggregate.settle(&Numbered, &self.counters, false);
+            settle(&mut self.aggregate, &Numbered, &self.counters, false);
             let names = final_names.iter().map(|(id, name)| (*id, Box::from(*name))).collect();
-            let window = self.aggregate.cut(names, &self.counters).finish(&self.counters);
+            let window = self.aggregate.cut(names, true, &self.counters).finish(&self.counters);
             let mut lines: Vec<String> = window
                 .samples
                 .iter()
@@ -514,7 +542,7 @@ mod tests {
             let before = NOW.load(Ordering::Relaxed);
             NOW.store(before + jump * 1_000_000, Ordering::Relaxed);
             assert_eq!(aggregate.must_cut(), cuts, "{jump} ms");
-            let window = aggregate.cut(HashMap::new(), &counters);
+            let window = aggregate.cut(HashMap::new(), true, &counters);
             assert_eq!(window.start_unix_nanos, before, "stamped with its start");
             assert!(window.duration < Duration::from_secs(600), "{:?}", window.duration);
             assert!(!aggregate.must_cut(), "once a jump");
@@ -526,9 +554,9 @@ mod tests {
         let mut fixture = Fixture::new();
         let sample = Entry::Sample(Sample { raw: &[1], frames: &[1], ..PLACE });
         fixture.aggregate.add(Drained::Entry(1, sample), &NeverReady, &fixture.counters);
-        fixture.aggregate.settle(&NeverReady, &fixture.counters, false);
+        settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, false);
         assert!(fixture.aggregate.filling.samples.is_empty());
-        fixture.aggregate.settle(&NeverReady, &fixture.counters, true);
+        settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, true);
         assert_eq!(fixture.cut(&[]), ["f1 1x10 -"]);
     }
 

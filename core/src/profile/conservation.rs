@@ -6,12 +6,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use prost::Message;
 
-use super::aggregate::Aggregate;
+use super::aggregate::{Aggregate, settle};
 use super::pprof::{EncodeOptions, Encoded, encode};
 use super::profile_type::{ProfileType, ProfileTypeId};
 use super::split;
 use crate::context::tags::TagSetId;
-use crate::sample::ring::{Entry, Sample};
+use crate::sample::ring::{Entry, Measure, Sample};
 use crate::sample::runtime::testing::Numbered;
 use crate::sample::threads::{Drained, Unseen, Why};
 use crate::stats::{Counters, Tally};
@@ -59,8 +59,7 @@ impl Books {
         match step {
             Step::Sample { thread, span_id, value, frames } => {
                 let sample = Sample {
-                    profile_type: ProfileTypeId::TIMER,
-                    value: *value,
+                    measure: Measure { profile_type: ProfileTypeId::TIMER, count: 1, value: *value },
                     span_id: *span_id,
                     context_tags: no_tags,
                     thread_tags: no_tags,
@@ -82,8 +81,9 @@ impl Books {
             }
             Step::Gone { thread } => self.add(Drained::Gone(*thread), Tally::default()),
             Step::Cut { max_samples, max_bytes } => {
-                self.aggregate.settle(&Numbered, &self.counters, false);
-                let window = self.aggregate.cut([(3, "renamed".into())].into(), &self.counters).finish(&self.counters);
+                settle(&mut self.aggregate, &Numbered, &self.counters, false);
+                let window =
+                    self.aggregate.cut([(3, "renamed".into())].into(), true, &self.counters).finish(&self.counters);
                 let options =
                     EncodeOptions { max_samples: *max_samples, max_bytes: *max_bytes, ..EncodeOptions::default() };
                 for profile in encode(&window, &options) {
@@ -175,12 +175,12 @@ fn a_million_different_stacks_spans_and_names() {
         books.follow(&Step::Sample { thread: 0, span_id: number, value: 7, frames: frames.to_vec() });
         // Rings are read every 100 ms at the latest; this is one read.
         if number % 20_000 == 0 && (books.aggregate.must_cut() || number == samples) {
-            books.aggregate.settle(&Numbered, &books.counters, false);
-            let window = books.aggregate.cut([].into(), &books.counters).finish(&books.counters);
+            settle(&mut books.aggregate, &Numbered, &books.counters, false);
+            let window = books.aggregate.cut([].into(), true, &books.counters).finish(&books.counters);
             windows += 1;
             most = most.max(window.samples.len());
             books.encoded += Tally {
-                samples: window.samples.iter().map(|sample| sample.count).sum(),
+                samples: window.samples.iter().map(|sample| sample.samples).sum(),
                 weight: window.samples.iter().map(|sample| sample.value.unsigned_abs()).sum(),
             };
         }

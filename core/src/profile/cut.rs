@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::aggregate::{Filling, Span};
+use super::aggregate::{Filling, Span, Sum};
 use super::profile_type::ProfileType;
 use super::window::{Window, WindowSample, WindowSpan};
 use crate::context::tags::{self, TagSetId};
@@ -40,7 +40,7 @@ impl Cut {
         let mut tag_numbers = HashMap::from([((TagSetId::EMPTY, TagSetId::EMPTY), 0)]);
         let keys = std::mem::take(&mut self.filling.samples);
         let mut samples = Vec::with_capacity(keys.len());
-        for (key, tally) in keys {
+        for (key, Sum { tally, count }) in keys {
             let span = (key.span_id != 0).then(|| {
                 *span_numbers
                     .entry(key.span_id)
@@ -56,7 +56,8 @@ impl Cut {
                 span,
                 tags,
                 value,
-                count: tally.samples,
+                count: i64::try_from(count).unwrap_or(i64::MAX),
+                samples: tally.samples,
             });
         }
         Window {

@@ -61,7 +61,7 @@ pub(crate) fn encode(window: &Window, options: &EncodeOptions) -> Vec<Encoded> {
         let mut rows = rows.as_slice();
         while !rows.is_empty() {
             let mut piece = Piece::new(&ranked);
-            let written = rows.iter().take_while(|row| piece.add(row, options)).count();
+            let written = rows.iter().take_while(|row| piece.add(row, profile_type, options)).count();
             encoded.push(piece.finish(profile_type, window));
             rows = &rows[written..];
         }
@@ -127,7 +127,7 @@ impl<'a> Piece<'a> {
     }
 
     /// Adds a sample. False: this profile is full. One sample always fits.
-    fn add(&mut self, row: &Row, options: &EncodeOptions) -> bool {
+    fn add(&mut self, row: &Row, profile_type: &ProfileType, options: &EncodeOptions) -> bool {
         let (bytes, samples) = (self.samples.0.len() + self.table_bytes, self.samples.1);
         if samples > 0 && (samples >= options.max_samples || bytes + self.bound(row) > options.max_bytes) {
             return false;
@@ -137,6 +137,9 @@ impl<'a> Piece<'a> {
         sample.location_id.clear();
         sample.location_id.extend(stack.iter().map(|&frame| self.location(frame)));
         sample.value.clear();
+        if profile_type.sample_types.len() > 1 {
+            sample.value.push(row.count);
+        }
         sample.value.push(row.value);
         sample.label.clear();
         sample.label.extend_from_slice(self.labels(row));
@@ -145,7 +148,7 @@ impl<'a> Piece<'a> {
         let _ = sample.encode_length_delimited(&mut self.samples.0);
         self.samples.1 += 1;
         self.sample = sample;
-        self.tally += Tally { samples: row.count, weight: u64::try_from(row.value).unwrap_or(0) };
+        self.tally += Tally { samples: row.samples, weight: u64::try_from(row.value).unwrap_or(0) };
         true
     }
 
@@ -174,7 +177,7 @@ impl<'a> Piece<'a> {
             .map(|frame| frame.function.len() + frame.file.len() + FRAME_BYTES)
             .sum();
         let labels: usize = self.ranked.labels(row).map(|(name, value)| name.len() + value.len() + LABEL_BYTES).sum();
-        frames + labels + stack.len() * 5 + 32
+        frames + labels + stack.len() * 5 + 42
     }
 
     fn location(&mut self, rank: u32) -> u64 {
@@ -208,7 +211,7 @@ impl<'a> Piece<'a> {
             r#type: self.strings.index(name),
             unit: self.strings.index(unit),
         };
-        self.profile.sample_type = vec![value_type(profile_type.sample_type)];
+        self.profile.sample_type = profile_type.sample_types.iter().copied().map(&mut value_type).collect();
         self.profile.period_type = Some(value_type(profile_type.period_type));
         self.profile.period = profile_type.period;
         self.profile.time_nanos = window.start_unix_nanos;
@@ -278,7 +281,7 @@ mod tests {
     }
 
     fn sample(stack: u32, span: Option<u32>, tags: u32, value: i64) -> WindowSample {
-        WindowSample { profile_type: ProfileTypeId::TIMER, stack, span, tags, value, count: 1 }
+        WindowSample { profile_type: ProfileTypeId::TIMER, stack, span, tags, value, count: 1, samples: 1 }
     }
 
     fn tags(pairs: &[(&str, &str)]) -> Arc<[(String, String)]> {
@@ -455,7 +458,8 @@ mod tests {
 
     #[test]
     fn each_profile_type_with_samples_has_its_own_profile() {
-        let wall = ProfileType { name: "wall", sample_type: ("wall", "nanoseconds"), ..ProfileType::process_cpu(1) };
+        let wall =
+            ProfileType { name: "wall", sample_types: &[("wall", "nanoseconds")], ..ProfileType::process_cpu(1) };
         let mut window = Window { profile_types: vec![wall, wall, ProfileType::process_cpu(1)], ..two_samples() };
         window.samples[0].profile_type = ProfileTypeId(2);
         let encoded = encode(&window, &EncodeOptions::default());
@@ -464,6 +468,27 @@ mod tests {
         // A string that only the other profile needs does not travel along.
         assert!(!decode(&encoded[0]).string_table.contains(&"leaf".to_owned()));
         assert!(encode(&Window { samples: Vec::new(), ..window }, &EncodeOptions::default()).is_empty());
+    }
+
+    #[test]
+    fn two_sample_types_tell_how_many_and_how_much() {
+        let memory = ProfileType {
+            name: "memory",
+            sample_types: &[("alloc_samples", "count"), ("alloc_size", "bytes")],
+            period_type: ("space", "bytes"),
+            period: 102_400,
+        };
+        let mut window = Window { profile_types: vec![memory], ..two_samples() };
+        window.samples[0].count = 7;
+        let profile = decode(&encode(&window, &EncodeOptions::default())[0]);
+        let value_type = |one: &protos::ValueType| (text(&profile, one.ty), text(&profile, one.unit));
+        let types: Vec<_> = profile.sample_type.iter().map(value_type).collect();
+        assert_eq!(types, [("alloc_samples", "count"), ("alloc_size", "bytes")]);
+        let mut values: Vec<_> = profile.sample.iter().map(|sample| sample.value.clone()).collect();
+        values.sort_unstable();
+        let mut expected = vec![vec![7, window.samples[0].value], vec![1, window.samples[1].value]];
+        expected.sort_unstable();
+        assert_eq!(values, expected);
     }
 
     /// A call tree that branches every third call, of 4,000 places in code, sampled in 2,000 spans of 40 names.

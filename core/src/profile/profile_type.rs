@@ -5,8 +5,9 @@
 pub struct ProfileType {
     /// Pyroscope's `__name__`, for example `process_cpu`.
     pub name: &'static str,
-    /// Sample type and unit, for example `("cpu", "nanoseconds")`.
-    pub sample_type: (&'static str, &'static str),
+    /// Sample types and their units, for example `("cpu", "nanoseconds")`. Of one, a sample's value is told; of two, the
+    /// first is how many things it stands for (objects, waits), the second its value (bytes, nanoseconds).
+    pub sample_types: &'static [(&'static str, &'static str)],
     /// Period type and unit.
     pub period_type: (&'static str, &'static str),
     /// Units of `period_type` between two samples.
@@ -25,15 +26,21 @@ impl ProfileTypeId {
 impl ProfileType {
     /// CPU nanoseconds, sampled every `period_ns`.
     pub(crate) fn process_cpu(period_ns: i64) -> Self {
-        Self::nanoseconds("process_cpu", "cpu", period_ns)
+        Self {
+            name: "process_cpu",
+            sample_types: &[("cpu", "nanoseconds")],
+            period_type: ("cpu", "nanoseconds"),
+            period: period_ns,
+        }
     }
 
     /// Wall-clock nanoseconds, sampled every `period_ns`.
     pub(crate) fn wall(period_ns: i64) -> Self {
-        Self::nanoseconds("wall", "wall", period_ns)
-    }
-
-    fn nanoseconds(name: &'static str, kind: &'static str, period: i64) -> Self {
-        Self { name, sample_type: (kind, "nanoseconds"), period_type: (kind, "nanoseconds"), period }
+        Self {
+            name: "wall",
+            sample_types: &[("wall", "nanoseconds")],
+            period_type: ("wall", "nanoseconds"),
+            period: period_ns,
+        }
     }
 }

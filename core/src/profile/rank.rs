@@ -112,7 +112,8 @@ pub(super) struct Row {
     pub(super) span: u32,
     pub(super) tags: u32,
     pub(super) value: i64,
-    pub(super) count: u64,
+    pub(super) count: i64,
+    pub(super) samples: u64,
 }
 
 impl<'a> Ranked<'a> {
@@ -156,6 +157,7 @@ impl<'a> Ranked<'a> {
                 tags: self.tag_ranks.of(sample.tags),
                 value: sample.value,
                 count: sample.count,
+                samples: sample.samples,
             })
             .collect();
         rows.sort_unstable();
@@ -164,6 +166,7 @@ impl<'a> Ranked<'a> {
             if same {
                 kept.value = kept.value.saturating_add(next.value);
                 kept.count = kept.count.saturating_add(next.count);
+                kept.samples = kept.samples.saturating_add(next.samples);
             }
             same
         });

@@ -24,7 +24,7 @@ pub(crate) fn halves(encoded: &Encoded) -> Option<[Encoded; 2]> {
         return None;
     }
     let (first, second) = profile.sample.split_at(profile.sample.len() / 2);
-    let weight = first.iter().filter_map(|sample| u64::try_from(*sample.value.first()?).ok()).sum();
+    let weight = first.iter().filter_map(|sample| u64::try_from(*sample.value.last()?).ok()).sum();
     let samples = encoded.tally.samples / 2;
     let first_tally = Tally { samples, weight };
     let second_tally = Tally {

@@ -35,8 +35,10 @@ pub(crate) struct WindowSample {
     pub(crate) tags: u32,
     /// Sum, in the profile type's unit.
     pub(crate) value: i64,
+    /// Things that the samples stand for.
+    pub(crate) count: i64,
     /// Samples taken.
-    pub(crate) count: u64,
+    pub(crate) samples: u64,
 }
 
 /// A span that samples of the window were in.

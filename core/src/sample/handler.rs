@@ -12,10 +12,10 @@
 
 use std::mem;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
-use super::ring::Written;
-use super::runtime::{FrameWriter, Runtime};
+use super::ring::{Era, Measure, Written};
+use super::runtime::{Context, FrameWriter, Runtime, SampleSignal};
 use super::threads::{self, ThreadRecord};
 use super::wake::Wake;
 use crate::clock;
@@ -29,6 +29,8 @@ pub(crate) static WAKE: Wake = Wake::new();
 
 static RUNTIME: AtomicPtr<&'static dyn Runtime> = AtomicPtr::new(ptr::null_mut());
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
+/// The handler that a shared signal had before us, 0 for none; it takes three arguments.
+static PREVIOUS: AtomicUsize = AtomicUsize::new(0);
 
 /// siginfo_t of a timer's signal, as the kernel lays it out.
 #[repr(C)]
@@ -55,13 +57,16 @@ pub(crate) fn set_runtime(runtime: &'static dyn Runtime) {
     }
 }
 
-/// The signal that timers send, installed if it is not yet: the first real-time one from SIGRTMIN + 6 up that nobody
-/// uses. It stays installed for ever and does nothing while no profiler runs. One that was taken from us is the last
-/// choice: who resets it once may do so again.
-pub(crate) fn install() -> Result<i32, Error> {
+/// The signal that timers send, installed if it is not yet: the host's, or the first real-time one from SIGRTMIN + 6 up
+/// that nobody uses. It stays installed for ever and does nothing of its own while no profiler runs. One that was taken
+/// from us is the last choice: who resets it once may do so again.
+pub(crate) fn install(choice: SampleSignal) -> Result<i32, Error> {
     let lost = signal();
     if is_installed() {
         return Ok(lost);
+    }
+    if let SampleSignal::Shared(signal) = choice {
+        return share(signal);
     }
     let others = (libc::SIGRTMIN() + 6..=libc::SIGRTMAX()).filter(|signal| *signal != lost);
     for signal in others.chain(Some(lost).filter(|lost| *lost != 0)) {
@@ -77,6 +82,32 @@ pub(crate) fn install() -> Result<i32, Error> {
         }
     }
     Err(Error::new(ErrorKind::System, "no real-time signal is free (SIGRTMIN + 6 and up all have a handler)"))
+}
+
+/// Puts our handler before the one that a signal has, with its mask and flags.
+fn share(signal: i32) -> Result<i32, Error> {
+    // Whoever came after us may call us for what is not his: to call him in turn would never end.
+    if SIGNAL.load(Ordering::Acquire) == signal {
+        return Err(Error::new(
+            ErrorKind::System,
+            format!("the action of signal {signal}, which the runtime and the profiler share, was replaced"),
+        ));
+    }
+    let Some(mut shared) = action(signal, None) else {
+        return Err(Error::new(ErrorKind::System, format!("the action of signal {signal} cannot be read")));
+    };
+    let is_handler = shared.sa_sigaction != libc::SIG_DFL && shared.sa_sigaction != libc::SIG_IGN;
+    if is_handler && shared.sa_flags & libc::SA_SIGINFO == 0 {
+        let why = format!("signal {signal} has a handler of the old kind, which cannot be shared");
+        return Err(Error::new(ErrorKind::System, why));
+    }
+    PREVIOUS.store(if is_handler { shared.sa_sigaction } else { 0 }, Ordering::Release);
+    let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = on_signal;
+    shared.sa_sigaction = handler as usize;
+    shared.sa_flags |= libc::SA_SIGINFO | libc::SA_RESTART;
+    action(signal, Some(&shared));
+    SIGNAL.store(signal, Ordering::Release);
+    Ok(signal)
 }
 
 /// The signal in use, 0 before the first start.
@@ -99,24 +130,35 @@ fn action(signal: i32, new: Option<&libc::sigaction>) -> Option<libc::sigaction>
     done.then_some(old)
 }
 
-extern "C" fn on_signal(_signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: an SA_SIGINFO handler gets a valid siginfo_t, and TimerSignal is not larger.
+    let timer = unsafe { &*info.cast::<TimerSignal>() };
+    match threads::by_signal_value(timer.value) {
+        Some(record) if timer.code == libc::SI_TIMER => on_timer(record, timer, context),
+        _ => {
+            let previous = PREVIOUS.load(Ordering::Acquire);
+            if previous != 0 {
+                // SAFETY: it was the action of this signal, with SA_SIGINFO.
+                let previous: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) =
+                    unsafe { mem::transmute(previous) };
+                previous(signal, info, context);
+            }
+        }
+    }
+}
+
+fn on_timer(record: &ThreadRecord, timer: &TimerSignal, context: *mut libc::c_void) {
     // SAFETY: always valid; a register-relative address, no first touch.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
     let kept = unsafe { *errno };
-    // SAFETY: an SA_SIGINFO handler gets a valid siginfo_t, and TimerSignal is not larger.
-    let info = unsafe { &*info.cast::<TimerSignal>() };
-    if info.code == libc::SI_TIMER
-        && let Some(record) = threads::by_signal_value(info.value)
-    {
-        let since = clock::monotonic_ns();
-        if record.enter(info.value) {
-            // SAFETY: `enter` says that the record is this thread's and keeps its ring until `leave`.
-            unsafe { sample(record, 1 + u64::from(info.overrun.max(0).cast_unsigned()), context.cast()) };
-            record.count_time(clock::monotonic_ns().saturating_sub(since));
-        }
-        record.leave();
+    let since = clock::monotonic_ns();
+    if record.enter(timer.value) {
+        // SAFETY: `enter` says that the record is this thread's and keeps its ring until `leave`.
+        unsafe { sample(record, 1 + u64::from(timer.overrun.max(0).cast_unsigned()), context.cast()) };
+        record.count_time(clock::monotonic_ns().saturating_sub(since));
     }
+    record.leave();
     // SAFETY: as above.
     unsafe { *errno = kept };
 }
@@ -133,29 +175,115 @@ unsafe fn sample(record: &ThreadRecord, expiries: u64, context: *const libc::uco
     }
     // SAFETY: not null, so it was leaked by `set_runtime`.
     let runtime = unsafe { *runtime };
-    let weight = record.count_expiries(expiries);
-    let window = WINDOW.load(Ordering::Relaxed);
     // SAFETY: we are in the handler, on the record's thread.
+    if record.is_busy() || unsafe { runtime.defers(record) } {
+        record.defer(expiries);
+        return;
+    }
+    let value = record.count_expiries(expiries + record.take_deferred());
+    // SAFETY: as above.
     let inside = unsafe { runtime.context(record, context) };
-    let thread_tags: TagSetId = record.thread_tags();
     // SAFETY: as above.
     let walk = |out: &mut FrameWriter<'_>| unsafe { runtime.walk(record, context, out) };
     // SAFETY: this thread's ring, and the handler does not interrupt itself: its signal is masked meanwhile.
-    let written = unsafe { record.ring().write(ProfileTypeId::TIMER, weight, inside, thread_tags, window, walk) };
+    unsafe { write(record, runtime, Measure { profile_type: ProfileTypeId::TIMER, count: 1, value }, inside, walk) };
+}
+
+/// Writes a sample into a thread's ring and counts it; false = there was no room.
+///
+/// # Safety
+/// On the record's thread, between `enter` and `leave`, and by one writer at a time: the handler, or somebody who made
+/// the record busy. The span of `inside` is null or valid.
+#[inline]
+unsafe fn write(
+    record: &ThreadRecord,
+    runtime: &dyn Runtime,
+    measure: Measure,
+    inside: Context,
+    walk: impl Fn(&mut FrameWriter<'_>),
+) -> bool {
+    let era = Era { window: WINDOW.load(Ordering::Relaxed), epoch: runtime.epoch() };
+    let thread_tags: TagSetId = record.thread_tags();
+    // SAFETY: as the caller promises.
+    let written = unsafe { record.ring().write(measure, inside, thread_tags, era, walk) };
     match written {
         Written::Yes { half_full } => {
-            record.count_written(weight);
-            // SAFETY: null or valid until the handler returns, as the runtime promises.
+            record.count_written(measure.value);
+            // SAFETY: null or valid, as the caller promises.
             if let Some(span) = unsafe { inside.span.as_ref() } {
-                names::mark_sampled(span.span_id(), window);
+                names::mark_sampled(span.span_id(), era.window);
             }
             if half_full {
                 WAKE.wake();
             }
+            true
         }
         Written::Full => {
-            record.count_dropped(weight);
+            record.count_dropped(measure.value);
             WAKE.wake();
+            false
         }
     }
+}
+
+/// Takes a sample of the calling thread outside a handler: an allocation, a wait, an exception.
+///
+/// `value` is in the unit of the profile type, `count` says how many things the sample stands for (see
+/// [`ProfileType::sample_types`](crate::ProfileType)). `walk` pushes the stack, leaf first, and may be called twice. A
+/// timer's signal that comes meanwhile is deferred. About 30 ns and the walk; a thread's first sample takes a lock and
+/// maps a ring. False: no profiler runs, or the sample was dropped, and counted.
+///
+/// # Safety
+/// Not from a signal handler, and not within `walk`. The span of `context` is null or valid until this returns.
+pub unsafe fn sample_here(
+    profile_type: ProfileTypeId,
+    value: u64,
+    count: u16,
+    context: Context,
+    walk: impl Fn(&mut FrameWriter<'_>),
+) -> bool {
+    let measure = |_: &ThreadRecord| Some(Measure { profile_type, count, value });
+    // SAFETY: as the caller promises.
+    unsafe { write_here(measure, context, walk) }.unwrap_or_else(|| threads::drop_here(value))
+}
+
+/// Takes a sample of the calling thread with the CPU time that its handlers deferred
+/// ([`Runtime::defers`](crate::Runtime::defers)); nothing if there is none, which costs about 10 ns. False as above.
+///
+/// # Safety
+/// As for [`sample_here`].
+pub unsafe fn sample_deferred(context: Context, walk: impl Fn(&mut FrameWriter<'_>)) -> bool {
+    let measure = |record: &ThreadRecord| {
+        let expiries = record.take_deferred();
+        let value = record.count_expiries(expiries);
+        (expiries > 0).then_some(Measure { profile_type: ProfileTypeId::TIMER, count: 1, value })
+    };
+    // SAFETY: as the caller promises.
+    unsafe { write_here(measure, context, walk) }.unwrap_or(false)
+}
+
+/// Writes what `measure` says into the calling thread's ring; `None` = it has none, or there was nothing to write.
+///
+/// # Safety
+/// As for [`sample_here`].
+unsafe fn write_here(
+    measure: impl FnOnce(&ThreadRecord) -> Option<Measure>,
+    context: Context,
+    walk: impl Fn(&mut FrameWriter<'_>),
+) -> Option<bool> {
+    let runtime = RUNTIME.load(Ordering::Acquire);
+    // SAFETY: not null, so it was leaked by `set_runtime`.
+    let runtime = unsafe { *runtime.as_ref()? };
+    let (record, value) = threads::own_record()?;
+    let mut written = None;
+    if record.enter(value) {
+        record.set_busy(true);
+        if let Some(measure) = measure(record) {
+            // SAFETY: entered, and busy keeps this thread's handler out.
+            written = Some(unsafe { write(record, runtime, measure, context, walk) });
+        }
+        record.set_busy(false);
+    }
+    record.leave();
+    written
 }

@@ -1,7 +1,7 @@
 //! A bounded ring of words, one a thread: the handler on that thread writes, whoever drains reads.
 //!
 //! ```text
-//! sample   kind:8 profile_type:8 frames:16 raw:16 -:16 | value | span id | context tags:32 thread tags:32 | frames… | raw…
+//! sample   kind:8 profile_type:8 frames:16 raw:16 count:16 | value | span id | context tags:32 thread tags:32 | frames… | raw…
 //! span     kind:8 name bytes:16 …                      | span id | trace id high | low | name, padded to words…
 //! again    kind:8 value:56                               the newest sample once more
 //! pad      kind:8                                        nothing up to the end of the ring
@@ -40,6 +40,31 @@ pub(crate) struct Ring {
     cursor: Cursor,
     /// Position of the newest sample. The writer's own.
     newest: AtomicU64,
+    /// The era it was written in. The writer's own.
+    newest_era: AtomicU64,
+}
+
+/// What a sample counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Measure {
+    pub(crate) profile_type: ProfileTypeId,
+    /// How many things it stands for, for a profile type with two sample types.
+    pub(crate) count: u16,
+    pub(crate) value: u64,
+}
+
+/// When a sample is taken: spans are defined once a window, and "again" refers to no entry of another era.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Era {
+    pub(crate) window: u32,
+    /// [`Runtime::epoch`](super::runtime::Runtime::epoch).
+    pub(crate) epoch: u32,
+}
+
+impl Era {
+    fn number(self) -> u64 {
+        u64::from(self.window) << 32 | u64::from(self.epoch)
+    }
 }
 
 /// What a writer could do with a sample.
@@ -62,8 +87,7 @@ pub(crate) enum Entry<'ring> {
 /// A sample entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample<'ring> {
-    pub(crate) profile_type: ProfileTypeId,
-    pub(crate) value: u64,
+    pub(crate) measure: Measure,
     pub(crate) span_id: u64,
     pub(crate) context_tags: TagSetId,
     pub(crate) thread_tags: TagSetId,
@@ -79,6 +103,7 @@ impl Ring {
             cursor: Cursor { head: AtomicU64::new(0), tail: AtomicU64::new(0) },
             // Zero, though it is no position before `give`: thousands of these in a static are then no part of the file.
             newest: AtomicU64::new(0),
+            newest_era: AtomicU64::new(0),
         }
     }
 
@@ -101,7 +126,8 @@ impl Ring {
     }
 
     /// Writes one sample: the span's definition if this window's ring has not got it, and the frames that `walk`
-    /// pushes, or "again". Handler; see `sample/handler.rs` for its rules.
+    /// pushes, or "again". `walk` is called a second time if the ring's end was in the way. Handler; see
+    /// `sample/handler.rs` for its rules.
     ///
     /// # Safety
     /// Only one writer at a time, on the ring's own thread, and the memory stays given until it returns.
@@ -109,11 +135,10 @@ impl Ring {
     #[inline]
     pub(crate) unsafe fn write(
         &self,
-        profile_type: ProfileTypeId,
-        value: u64,
+        measure: Measure,
         context: Context,
         thread_tags: TagSetId,
-        window: u32,
+        era: Era,
         walk: impl Fn(&mut FrameWriter<'_>),
     ) -> Written {
         let words = self.words.load(Ordering::Acquire);
@@ -124,7 +149,7 @@ impl Ring {
         let (mut at, tail) = self.cursor.for_writer();
         // SAFETY: null or valid, by the caller's contract.
         let span = unsafe { context.span.as_ref() };
-        let define = span.filter(|span| !span.is_defined_in(window));
+        let define = span.filter(|span| !span.is_defined_in(era.window));
         let span_words = define.map_or(0, |span| SPAN_HEADER + span.name_parts().1.div_ceil(8));
 
         // First where the head is, then, if the ring's end was in the way, once more at its start.
@@ -145,13 +170,18 @@ impl Ring {
                 walk(&mut writer);
                 let (frames, raw, cut) = (writer.frames(), writer.raw(), writer.is_cut());
                 if !cut {
-                    header[0] =
-                        KIND_SAMPLE | u64::from(profile_type.0) << 8 | (frames as u64) << 16 | (raw as u64) << 32;
+                    let Measure { profile_type, count, value } = measure;
+                    header[0] = KIND_SAMPLE
+                        | u64::from(profile_type.0) << 8
+                        | (frames as u64) << 16
+                        | (raw as u64) << 32
+                        | u64::from(count) << 48;
                     header[1] = value;
                     header[2] = span.map_or(0, SpanRecord::span_id);
                     header[3] = u64::from(context.tags.0) | u64::from(thread_tags.0) << 32;
                     let length = SAMPLE_HEADER + frames + raw;
-                    if define.is_none() && value <= AGAIN_MAX {
+                    let same_era = self.newest_era.load(Ordering::Relaxed) == era.number();
+                    if define.is_none() && same_era && value <= AGAIN_MAX {
                         // SAFETY: `newest` is a position this writer published, and nothing was written over it since.
                         let same = unsafe { self.is_newest(words, capacity, at, &sample_space[..length]) };
                         if same {
@@ -161,9 +191,10 @@ impl Ring {
                     }
                     if let Some(span) = define {
                         write_span(span_space, span);
-                        span.set_defined_in(window);
+                        span.set_defined_in(era.window);
                     }
                     self.newest.store(at + span_words as u64, Ordering::Relaxed);
+                    self.newest_era.store(era.number(), Ordering::Relaxed);
                     return self.publish(at + (span_words + length) as u64, tail, capacity);
                 }
             }
@@ -208,13 +239,24 @@ impl Ring {
     ///
     /// # Safety
     /// Only one reader at a time, and the memory stays given until it returns.
-    pub(crate) unsafe fn read(&self, mut f: impl FnMut(Entry<'_>)) -> u64 {
+    pub(crate) unsafe fn read(&self, f: impl FnMut(Entry<'_>)) -> u64 {
+        // SAFETY: by the caller's contract.
+        let (start, head) = unsafe { self.look(f) };
+        self.cursor.give_back(head);
+        head.wrapping_sub(start)
+    }
+
+    /// Calls `f` for each entry up to now and leaves them where they are. Returns from where to where they lie.
+    ///
+    /// # Safety
+    /// Nobody reads on another thread, and the memory stays given until it returns.
+    pub(crate) unsafe fn look(&self, mut f: impl FnMut(Entry<'_>)) -> (u64, u64) {
         let words = self.words.load(Ordering::Acquire);
+        let (start, head) = self.cursor.for_reader();
         if words.is_null() {
-            return 0;
+            return (start, head);
         }
         let capacity = self.capacity.load(Ordering::Relaxed);
-        let (start, head) = self.cursor.for_reader();
         let mut at = start;
         while at != head {
             let offset = at & (capacity - 1);
@@ -228,8 +270,7 @@ impl Ring {
             let length = read_entry(rest, &mut f);
             at += length as u64;
         }
-        self.cursor.give_back(head);
-        head.wrapping_sub(start)
+        (start, head)
     }
 }
 
@@ -253,8 +294,11 @@ fn read_entry(words: &[u64], f: &mut impl FnMut(Entry<'_>)) -> usize {
             let (frames, raw) = ((words[0] >> 16 & 0xffff) as usize, (words[0] >> 32 & 0xffff) as usize);
             let body = &words[SAMPLE_HEADER..];
             f(Entry::Sample(Sample {
-                profile_type: ProfileTypeId((words[0] >> 8) as u8),
-                value: words[1],
+                measure: Measure {
+                    profile_type: ProfileTypeId((words[0] >> 8) as u8),
+                    count: (words[0] >> 48) as u16,
+                    value: words[1],
+                },
                 span_id: words[2],
                 context_tags: TagSetId(words[3] as u32),
                 thread_tags: TagSetId((words[3] >> 32) as u32),
@@ -324,9 +368,14 @@ mod tests {
     }
 
     fn write(ring: &Ring, value: u64, context: Context, frames: &[u64]) -> Written {
+        write_in(ring, value, context, frames, Era { window: 1, epoch: 0 })
+    }
+
+    fn write_in(ring: &Ring, value: u64, context: Context, frames: &[u64], era: Era) -> Written {
+        let measure = Measure { profile_type: ProfileTypeId::TIMER, count: 1, value };
         // SAFETY: one thread writes and reads, and the spans outlive the call.
         unsafe {
-            ring.write(ProfileTypeId::TIMER, value, context, TagSetId(7), 1, |out| {
+            ring.write(measure, context, TagSetId(7), era, |out| {
                 for &frame in frames {
                     if !out.push(frame) {
                         break;
@@ -344,7 +393,7 @@ mod tests {
                 all.push(match entry {
                     Entry::Sample(s) => format!(
                         "sample {} span {} tags {} {} {:?}",
-                        s.value, s.span_id, s.context_tags.0, s.thread_tags.0, s.frames
+                        s.measure.value, s.span_id, s.context_tags.0, s.thread_tags.0, s.frames
                     ),
                     Entry::Span { span_id, trace_id, name } => {
                         format!("span {span_id} {trace_id:?} {}", str::from_utf8(name).unwrap())
@@ -378,6 +427,35 @@ mod tests {
         );
         assert_eq!(write(&ring, 30, Context::NONE, &[1, 2]), Written::Yes { half_full: false });
         assert_eq!(read(&ring), ["again 30"], "the newest entry is known after it was read");
+    }
+
+    #[test]
+    fn again_refers_to_no_entry_of_another_window_or_epoch() {
+        let ring = ring();
+        for era in [(1, 0), (1, 0), (1, 1), (1, 1), (2, 1), (2, 1)] {
+            write_in(&ring, 10, Context::NONE, &[1], Era { window: era.0, epoch: era.1 });
+        }
+        let whole = "sample 10 span 0 tags 0 7 [1]";
+        assert_eq!(read(&ring), [whole, "again 10", whole, "again 10", whole, "again 10"]);
+    }
+
+    #[test]
+    fn looking_leaves_entries_to_be_read() {
+        let ring = ring();
+        write(&ring, 10, Context::NONE, &[1, 2]);
+        let mut frames = Vec::new();
+        for _ in 0..2 {
+            // SAFETY: one thread writes and reads.
+            unsafe {
+                ring.look(|entry| {
+                    if let Entry::Sample(sample) = entry {
+                        frames.extend_from_slice(sample.frames);
+                    }
+                });
+            }
+        }
+        assert_eq!(frames, [1, 2, 1, 2]);
+        assert_eq!(read(&ring).len(), 1);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::ring::{Entry, Memory, Ring, Written};
+use super::ring::{Entry, Era, Measure, Memory, Ring, Written};
 use super::runtime::Context;
 use crate::context::tags::TagSetId;
 use crate::profile::profile_type::ProfileTypeId;
@@ -34,7 +34,7 @@ fn read(ring: &Ring, newest: &mut Vec<u64>) -> Vec<(u64, Vec<u64>)> {
         ring.read(|entry| match entry {
             Entry::Sample(sample) => {
                 sample.frames.clone_into(newest);
-                all.push((sample.value, newest.clone()));
+                all.push((sample.measure.value, newest.clone()));
             }
             Entry::Again { value } => all.push((value, newest.clone())),
             Entry::Span { .. } => panic!("no spans were written"),
@@ -54,9 +54,11 @@ proptest! {
         for step in steps {
             match step {
                 Step::Write { value, word, frames } => {
+                    let (measure, era) =
+                        (Measure { profile_type: ProfileTypeId::TIMER, count: 1, value }, Era { window: 1, epoch: 0 });
                     // SAFETY: as above; there is no span.
                     let written = unsafe {
-                        ring.write(ProfileTypeId::TIMER, value, Context::NONE, TagSetId::EMPTY, 1, |out| {
+                        ring.write(measure, Context::NONE, TagSetId::EMPTY, era, |out| {
                             for _ in 0..frames {
                                 out.push(word);
                             }

@@ -133,6 +133,17 @@ pub enum Drain {
     Requested,
 }
 
+/// Which signal timers send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SampleSignal {
+    /// The first real-time signal from SIGRTMIN + 6 up that nobody uses.
+    #[default]
+    Own,
+    /// One that the host uses already: its action's mask and flags are kept, and what is not a timer's of ours goes to
+    /// the action found there.
+    Shared(i32),
+}
+
 /// Proof that the host's lock is held, without which rings may not be read: see [`Runtime::request_drain`].
 #[derive(Debug)]
 pub struct DrainPermit(());
@@ -173,8 +184,35 @@ pub unsafe trait Runtime: Send + Sync {
         thread.slot_context()
     }
 
-    /// Pushes the stack of the interrupted thread, leaf first. A word means one place in code for at least as long as a
-    /// window lasts. The sixteen highest words are the core's own.
+    /// Whether the interrupted thread's stack must not be looked at now (a garbage collection moves what it refers to):
+    /// what the sample stands for goes to the thread's next one, or to [`sample_deferred`](crate::sample_deferred).
+    ///
+    /// # Safety
+    /// Called by the handler only, on the thread of `thread`.
+    unsafe fn defers(&self, _thread: &ThreadRecord) -> bool {
+        false
+    }
+
+    /// A number that moves on when words may begin to mean something else: a garbage collection. Read by the handler.
+    fn epoch(&self) -> u32 {
+        0
+    }
+
+    /// Whether the engine may remember what words mean from window to window.
+    fn keeps_words(&self) -> bool {
+        true
+    }
+
+    /// A window was cut: what was drained in the one before it is not asked for any longer. Not under the host's lock.
+    fn window_cut(&self) {}
+
+    /// Which signal timers send.
+    fn signal(&self) -> SampleSignal {
+        SampleSignal::Own
+    }
+
+    /// Pushes the stack of the interrupted thread, leaf first. A word means one place in code until the end of the window
+    /// after the one in which it is drained. The sixteen highest words are the core's own.
     ///
     /// # Safety
     /// Called by the handler (`ucontext` is the interrupted state), or on the thread itself with a null `ucontext`.
@@ -186,6 +224,7 @@ pub unsafe trait Runtime: Send + Sync {
     }
 
     /// Says what `words`, not seen before in this cache's life, mean: one entry a word, `None` = not known yet, ask again.
+    /// Called with the host's lock where [`request_drain`](Self::request_drain) asks for it, and with no lock of ours.
     fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>>;
 
     /// Called on each tick before rings are read. A host that can only do that under its own lock asks for it here.

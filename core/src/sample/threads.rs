@@ -13,7 +13,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,6 +45,11 @@ pub struct ThreadRecord {
     slot: AtomicPtr<Slot>,
     period_ns: AtomicU64,
     expiries: AtomicU64,
+    /// Expiries that found no moment to sample, and how many of them later samples took up.
+    deferred: AtomicU64,
+    taken_up: AtomicU64,
+    /// Somebody outside the handler writes the ring, on this thread.
+    busy: AtomicBool,
     written_samples: AtomicU64,
     written_weight: AtomicU64,
     dropped_samples: AtomicU64,
@@ -69,6 +74,9 @@ impl ThreadRecord {
             slot: AtomicPtr::new(ptr::null_mut()),
             period_ns: AtomicU64::new(0),
             expiries: AtomicU64::new(0),
+            deferred: AtomicU64::new(0),
+            taken_up: AtomicU64::new(0),
+            busy: AtomicBool::new(false),
             written_samples: AtomicU64::new(0),
             written_weight: AtomicU64::new(0),
             dropped_samples: AtomicU64::new(0),
@@ -83,6 +91,12 @@ impl ThreadRecord {
     pub(crate) fn enter(&self, value: u64) -> bool {
         let generation = (value >> 32) as u32;
         self.gate.enter(generation)
+    }
+
+    /// Whether the record is still the one that `value` names.
+    #[inline]
+    pub(crate) fn is_for(&self, value: u64) -> bool {
+        self.gate.generation.load(Ordering::Relaxed) == (value >> 32) as u32 && self.gate.live.load(Ordering::Relaxed)
     }
 
     #[inline]
@@ -115,6 +129,36 @@ impl ThreadRecord {
     pub(crate) fn count_expiries(&self, expiries: u64) -> u64 {
         add(&self.expiries, expiries);
         expiries * self.period_ns.load(Ordering::Relaxed)
+    }
+
+    /// Puts expiries off. Only this thread's handler does.
+    #[inline]
+    pub(crate) fn defer(&self, expiries: u64) {
+        add(&self.deferred, expiries);
+    }
+
+    /// What was put off and not taken up yet is the caller's now. Only this thread calls it, one at a time; a handler that
+    /// comes in between puts more off, which is found the next time.
+    #[inline]
+    pub(crate) fn take_deferred(&self) -> u64 {
+        let deferred = self.deferred.load(Ordering::Relaxed);
+        let expiries = deferred - self.taken_up.load(Ordering::Relaxed);
+        self.taken_up.store(deferred, Ordering::Relaxed);
+        expiries
+    }
+
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed)
+    }
+
+    /// Keeps this thread's handler out of the ring, or lets it in again.
+    #[inline]
+    pub(crate) fn set_busy(&self, busy: bool) {
+        // The handler runs on this very thread: what it must not see torn only has to stay on its side in the program.
+        compiler_fence(Ordering::SeqCst);
+        self.busy.store(busy, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
     }
 
     #[inline]
@@ -178,6 +222,8 @@ pub(crate) enum Why {
 pub(crate) struct Sampling {
     pub(crate) clock: SampleClock,
     pub(crate) period_ns: u64,
+    /// Whether threads get timers; without, a thread gets a ring when it takes a sample itself.
+    pub(crate) timers: bool,
     pub(crate) signal: i32,
     pub(crate) ring_bytes: usize,
     pub(crate) report: Report,
@@ -218,8 +264,6 @@ pub(crate) struct Registry {
     /// Records whose threads ended or were left, to be drained once more.
     retired: Vec<u32>,
     free: Vec<u32>,
-    /// Records ever used; those from here on are new.
-    used: u32,
     spare: Vec<Memory>,
     ring_bytes: usize,
     unseen: Vec<Unseen>,
@@ -227,10 +271,13 @@ pub(crate) struct Registry {
     /// What threads did whose records are free again.
     written: Tally,
     dropped: Tally,
+    deferred: u64,
     handler_ns: u64,
     random: u64,
 }
 
+/// Records ever used; those from here on are new. Changes under the registry's lock.
+static USED: AtomicU32 = AtomicU32::new(0);
 static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
 /// Held by the one who reads rings.
 static DRAIN: Mutex<()> = Mutex::new(());
@@ -243,6 +290,8 @@ pub(crate) fn lock() -> MutexGuard<'static, Option<Registry>> {
 
 struct AtExit {
     tid: Cell<i32>,
+    /// What the record's timer signals with: its number and generation, which may be over.
+    value: Cell<u64>,
 }
 
 impl Drop for AtExit {
@@ -254,8 +303,11 @@ impl Drop for AtExit {
     }
 }
 
+/// A value that names no record.
+const NO_RECORD: u64 = u64::MAX;
+
 thread_local! {
-    static AT_EXIT: AtExit = const { AtExit { tid: Cell::new(0) } };
+    static AT_EXIT: AtExit = const { AtExit { tid: Cell::new(0), value: Cell::new(NO_RECORD) } };
 }
 
 /// Tells that the calling thread just started, so that it is sampled from here on and gives its closing sample when it
@@ -269,6 +321,53 @@ pub fn thread_started() {
         registry.begin(tid, true);
     }
     let _ = AT_EXIT.try_with(|exit| exit.tid.set(tid));
+}
+
+/// The calling thread's record, and the value to enter it with; it is made if there is none.
+pub(crate) fn own_record() -> Option<(&'static ThreadRecord, u64)> {
+    if !IS_SAMPLING.load(Ordering::Relaxed) || fork::forked() {
+        return None;
+    }
+    let known = AT_EXIT.try_with(|exit| exit.value.get()).ok()?;
+    if let Some(record) = by_signal_value(known).filter(|record| record.is_for(known)) {
+        return Some((record, known));
+    }
+    let tid = tid();
+    let index = lock().as_mut()?.own(tid)?;
+    let record = &RECORDS[index as usize];
+    let value = u64::from(record.gate.generation.load(Ordering::Relaxed)) << 32 | u64::from(index);
+    let _ = AT_EXIT.try_with(|exit| (exit.tid.set(tid), exit.value.set(value)));
+    Some((record, value))
+}
+
+/// Counts a sample of a thread that has no ring; always false.
+pub(crate) fn drop_here(value: u64) -> bool {
+    if IS_SAMPLING.load(Ordering::Relaxed)
+        && !fork::forked()
+        && let Some(registry) = lock().as_mut()
+    {
+        registry.dropped += Tally { samples: 1, weight: value };
+    }
+    false
+}
+
+/// Calls `f` for each frame word of each sample that was taken and not yet drained, for a garbage collector that must
+/// keep what they refer to. Takes no lock and does not allocate; about 5 ns a word.
+///
+/// # Safety
+/// The caller holds the lock that a [`DrainPermit`](super::runtime::DrainPermit) stands for, and all draining is done by
+/// permit ([`Drain::Requested`](super::runtime::Drain::Requested)); it may be within `resolve`.
+pub unsafe fn for_each_pending_word(mut f: impl FnMut(u64)) {
+    for record in &RECORDS[..USED.load(Ordering::Acquire) as usize] {
+        // SAFETY: who reads, and who takes memory away after that, holds the caller's lock.
+        unsafe {
+            record.ring.look(|entry| {
+                if let Entry::Sample(sample) = entry {
+                    sample.frames.iter().copied().for_each(&mut f);
+                }
+            });
+        }
+    }
 }
 
 /// Adds a tag to the samples of the calling thread, whatever context it is in; false = no profiler runs. Takes a lock:
@@ -427,6 +526,7 @@ pub(crate) fn drain(mut f: impl FnMut(Drained<'_>)) {
 pub(crate) struct Counts {
     pub(crate) written: Tally,
     pub(crate) dropped: Tally,
+    pub(crate) deferred: u64,
     pub(crate) handler_ns: u64,
     pub(crate) threads: u64,
     pub(crate) without_timer: u64,
@@ -440,12 +540,14 @@ pub(crate) fn counts() -> Counts {
     let mut counts = Counts {
         written: registry.written,
         dropped: registry.dropped,
+        deferred: registry.deferred,
         handler_ns: registry.handler_ns,
         threads: registry.by_tid.len() as u64,
         without_timer: (registry.unsampled.len() - without_ring) as u64,
         without_ring: without_ring as u64,
     };
-    for record in &RECORDS[..registry.used as usize] {
+    for record in &RECORDS[..USED.load(Ordering::Relaxed) as usize] {
+        counts.deferred += record.deferred.load(Ordering::Relaxed);
         counts.written += record.written();
         counts.dropped += record.dropped();
         counts.handler_ns += record.handler_ns.load(Ordering::Relaxed);
@@ -457,7 +559,7 @@ impl Registry {
     /// Gives a thread a record and a timer. `is_new`: it started after the profiler did, so all its CPU time counts.
     fn begin(&mut self, tid: i32, is_new: bool) {
         let Some(sampling) = self.sampling else { return };
-        if self.by_tid.contains_key(&tid) {
+        if self.by_tid.contains_key(&tid) || !sampling.timers {
             return;
         }
         let Some(now) = timer::now(sampling.clock, tid) else { return };
@@ -465,6 +567,17 @@ impl Registry {
             Ok(()) => self.unsampled.remove(&tid),
             Err(why) => self.unsampled.insert(tid, why),
         };
+    }
+
+    /// The record of the calling thread, which takes a sample itself.
+    fn own(&mut self, tid: i32) -> Option<u32> {
+        self.begin(tid, true);
+        if !self.by_tid.contains_key(&tid)
+            && let Some(sampling) = self.sampling.filter(|sampling| !sampling.timers)
+        {
+            self.try_begin(tid, 0, false, sampling).ok()?;
+        }
+        self.by_tid.get(&tid).map(|thread| thread.index)
     }
 
     fn try_begin(&mut self, tid: i32, now: u64, is_new: bool, sampling: Sampling) -> Result<(), Unsampled> {
@@ -483,10 +596,12 @@ impl Registry {
         record.ring.give(memory);
         record.period_ns.store(sampling.period_ns, Ordering::Relaxed);
         record.expiries.store(0, Ordering::Relaxed);
+        record.taken_up.store(0, Ordering::Relaxed);
         record.thread_tags.store(self.tags.of(tid).0, Ordering::Relaxed);
         record.slot.store(ptr::from_ref(span_slot::claim(tid)).cast_mut(), Ordering::Relaxed);
         let value = u64::from(record.gate.open()) << 32 | u64::from(index);
-        let timer = Timer::start(sampling.clock, tid, sampling.signal, value, plan, skipped).map_err(|error| {
+        let start = || Timer::start(sampling.clock, tid, sampling.signal, value, plan, skipped);
+        let timer = sampling.timers.then(start).transpose().map_err(|error| {
             span_slot::release(tid);
             self.retire(index);
             self.retired.push(index);
@@ -495,7 +610,7 @@ impl Registry {
         if skipped > 0 {
             self.unseen.push(Unseen { why: Why::Starting, expiries: skipped, weight: skipped * plan.period_ns });
         }
-        self.by_tid.insert(tid, Sampled { index, plan, skipped, timer: Some(timer) });
+        self.by_tid.insert(tid, Sampled { index, plan, skipped, timer });
         Ok(())
     }
 
@@ -504,11 +619,11 @@ impl Registry {
         self.unsampled.remove(&tid);
         let Some(mut thread) = self.by_tid.remove(&tid) else { return };
         // No signal comes after this but those that are on their way.
-        thread.timer = None;
+        let had_timer = thread.timer.take().is_some();
         self.retire(thread.index);
         span_slot::release(tid);
         let record = &RECORDS[thread.index as usize];
-        if let Some(Sampling { clock: SampleClock::Cpu, .. }) = self.sampling
+        if let Some(Sampling { clock: SampleClock::Cpu, .. }) = self.sampling.filter(|_| had_timer)
             && let Some(now) = timer::now(SampleClock::Cpu, tid)
         {
             let told = thread.skipped + record.expiries.load(Ordering::Relaxed);
@@ -565,8 +680,10 @@ impl Registry {
         }
         self.written += record.written();
         self.dropped += record.dropped();
+        self.deferred += record.deferred.load(Ordering::Relaxed);
         self.handler_ns += record.handler_ns.load(Ordering::Relaxed);
         for counter in [
+            &record.deferred,
             &record.written_samples,
             &record.written_weight,
             &record.dropped_samples,
@@ -626,16 +743,18 @@ impl Registry {
     }
 
     fn forget_counts(&mut self) {
-        (self.written, self.dropped, self.handler_ns) = (Tally::default(), Tally::default(), 0);
+        (self.written, self.dropped) = (Tally::default(), Tally::default());
+        (self.deferred, self.handler_ns) = (0, 0);
     }
 
     fn record(&mut self) -> Option<u32> {
         if let Some(index) = self.free.pop() {
             return Some(index);
         }
-        let index = self.used;
+        let index = USED.load(Ordering::Relaxed);
         RECORDS.get(index as usize)?;
-        self.used += 1;
+        // Release: pairs with `for_each_pending_word`; the record is as it was made.
+        USED.store(index + 1, Ordering::Release);
         Some(index)
     }
 

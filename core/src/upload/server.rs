@@ -109,6 +109,7 @@ impl Server {
             tags: 0,
             value: self.period_ns,
             count: 1,
+            samples: 1,
         };
         let window = Window {
             start_unix_nanos: clock::unix_nanos(),

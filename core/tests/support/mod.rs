@@ -68,6 +68,8 @@ pub(crate) struct Sample {
     /// Function names, leaf first.
     pub(crate) stack: Vec<String>,
     pub(crate) value: i64,
+    /// By the names of their sample types.
+    pub(crate) values: BTreeMap<String, i64>,
     pub(crate) labels: BTreeMap<String, String>,
 }
 
@@ -81,6 +83,7 @@ pub(crate) fn read(folder: &Path) -> Vec<Sample> {
         flate2::read::GzDecoder::new(std::fs::File::open(&file).unwrap()).read_to_end(&mut bytes).unwrap();
         let profile = protos::Profile::decode(bytes.as_slice()).unwrap();
         let text = |index: i64| profile.string_table[usize::try_from(index).unwrap()].clone();
+        let types: Vec<String> = profile.sample_type.iter().map(|one| text(one.ty)).collect();
         for sample in &profile.sample {
             let function = |location: &u64| {
                 let location = profile.location.iter().find(|known| known.id == *location).unwrap();
@@ -90,6 +93,7 @@ pub(crate) fn read(folder: &Path) -> Vec<Sample> {
             samples.push(Sample {
                 stack: sample.location_id.iter().map(function).collect(),
                 value: sample.value[0],
+                values: types.iter().cloned().zip(sample.value.iter().copied()).collect(),
                 labels: sample.label.iter().map(|label| (text(label.key), text(label.str))).collect(),
             });
         }

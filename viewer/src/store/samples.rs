@@ -52,7 +52,8 @@ impl Stacks {
 
     /// The names of a stack's functions, callers first.
     pub(crate) fn names(&self, stack: i64) -> Vec<&str> {
-        let name = |frame: StackFrame| self.functions.get(&frame.function).map_or("", |function| function.name.as_str());
+        let name =
+            |frame: StackFrame| self.functions.get(&frame.function).map_or("", |function| function.name.as_str());
         let mut names: Vec<&str> = self.frames(stack).map(name).collect();
         names.reverse();
         names
