@@ -1,0 +1,1 @@
+int pyroscope_x;
