@@ -1,0 +1,221 @@
+//! The one profiler of this process: settings, start, stop, statistics, messages, tags.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use spanprof_core::{Config, Error, ErrorKind, Level, Profiler, Secret, Stats, TagSetId, parse_bool, parse_trace_id};
+
+use crate::interface::{Feature, FeatureState, Number, Pair, Pairs, Settings, Statistics, Told};
+use crate::unwind::CoreClr;
+
+/// The profiler that runs.
+static PROFILER: Mutex<Option<Profiler>> = Mutex::new(None);
+/// What the last profiler had counted when it was stopped.
+static LAST: Mutex<Option<Stats>> = Mutex::new(None);
+/// The least level of messages that the program is told.
+static LOG_LEVEL: Mutex<Option<Level>> = Mutex::new(Some(Level::Warning));
+
+/// Starts the profiler.
+pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
+    silence_panics();
+    let config = config(settings)?;
+    *lock(&LOG_LEVEL) = config.log_level;
+    // Held during the start: of two that start at once the second is told so.
+    let mut current = lock(&PROFILER);
+    if current.is_some() {
+        return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
+    }
+    *current = Some(Profiler::start(config, &CoreClr)?);
+    Ok(())
+}
+
+/// Stops it. True: nothing was left behind; so it is when none runs.
+pub(crate) fn stop(timeout: Duration) -> bool {
+    let Some(profiler) = lock(&PROFILER).take() else {
+        return true;
+    };
+    let all = profiler.stop(timeout);
+    *lock(&LAST) = Some(profiler.stats());
+    all
+}
+
+/// Uploads what there is. True: all of it is settled; false also when no profiler runs.
+pub(crate) fn flush(timeout: Duration) -> bool {
+    running().is_some_and(|profiler| profiler.flush(timeout))
+}
+
+/// What to tell the program.
+pub(crate) fn take_messages() -> Vec<Told> {
+    let least = *lock(&LOG_LEVEL);
+    let messages = running().map(|profiler| profiler.take_messages()).unwrap_or_default();
+    let kept = messages.into_iter().filter(|message| least.is_some_and(|least| message.level >= least));
+    kept.map(|message| Told { level: if message.level == Level::Info { 1 } else { 2 }, text: message.text }).collect()
+}
+
+/// What works.
+pub(crate) fn status() -> Vec<FeatureState> {
+    let is_on = lock(&PROFILER).is_some();
+    let why = if is_on { "" } else { "no profiler runs" };
+    ["cpu", "allocations", "locks", "exceptions", "names"]
+        .map(|name| FeatureState { name: name.to_owned(), is_on, why: why.to_owned() })
+        .into()
+}
+
+/// Switches a part.
+pub(crate) fn set_tracking(_feature: Feature, _on: bool) -> Result<(), Error> {
+    Err(Error::new(ErrorKind::Disabled, "no profiler runs"))
+}
+
+/// The set `base` with more tags.
+pub(crate) fn tag_set(base: u32, tags: &Pairs) -> u32 {
+    number_of(set_of(base).with(&tuples(&tags.pairs)))
+}
+
+/// Ends one claim.
+pub(crate) fn tag_release(set: u32) {
+    set_of(set).release();
+}
+
+/// Changes the tags of the calling thread.
+pub(crate) fn thread_tags(tags: &Pairs, add: bool) -> bool {
+    let change = if add { spanprof_core::add_thread_tag } else { spanprof_core::remove_thread_tag };
+    let changed = tags.pairs.iter().filter(|pair| change(&pair.name, &pair.text)).count();
+    changed == tags.pairs.len()
+}
+
+/// Numbers by name, the same ones whether a profiler runs or not.
+pub(crate) fn statistics() -> Statistics {
+    let stats = match running() {
+        Some(profiler) => profiler.stats(),
+        None => lock(&LAST).clone().unwrap_or_default(),
+    };
+    let mut numbers = Vec::new();
+    for (name, tally) in [
+        ("taken", stats.taken),
+        ("dropped_ring", stats.dropped_ring),
+        ("dropped_window", stats.dropped_window),
+        ("pending", stats.pending),
+        ("encoded", stats.encoded),
+        ("queued", stats.queued),
+        ("uploaded", stats.uploaded),
+        ("refused", stats.refused),
+        ("dropped_queue", stats.dropped_queue),
+        ("dropped_old", stats.dropped_old),
+        ("dropped_unanswered", stats.dropped_unanswered),
+        ("discarded", stats.discarded),
+    ] {
+        numbers.push((format!("{name}_samples"), tally.samples));
+        numbers.push((format!("{name}_weight"), tally.weight));
+    }
+    for (name, value) in [
+        ("windows", stats.windows),
+        ("profiles_encoded", stats.profiles_encoded),
+        ("profiles_uploaded", stats.profiles_uploaded),
+        ("bytes_uploaded", stats.bytes_uploaded),
+        ("profiles_refused", stats.profiles_refused),
+        ("refused_credentials", stats.refused_credentials),
+        ("refused_address", stats.refused_address),
+        ("refused_profiles", stats.refused_profiles),
+        ("profiles_dropped", stats.profiles_dropped),
+        ("retries", stats.retries),
+        ("retries_unanswered", stats.retries_unanswered),
+        ("spans_lost", stats.spans_lost),
+        ("names_cut", stats.names_cut),
+        ("frames_unresolved", stats.frames_unresolved),
+        ("tag_sets_lost", stats.tag_sets_lost),
+        ("threads", stats.threads),
+        ("threads_unsampled", stats.threads_unsampled),
+        ("threads_without_timer", stats.threads_without_timer),
+        ("threads_without_ring", stats.threads_without_ring),
+        ("own_cpu_ns", stats.own_cpu_ns),
+        ("handler_ns", stats.handler_ns),
+    ] {
+        numbers.push((name.to_owned(), value));
+    }
+    let numbers = numbers.into_iter().map(|(name, number)| Number { name, number }).collect();
+    Statistics { numbers, last_error: stats.last_error }
+}
+
+/// The configuration of the environment, changed by what was set in code.
+fn config(settings: &Settings) -> Result<Config, Error> {
+    let newest =
+        |pairs: &[Pair], name: &str| pairs.iter().rev().find(|pair| pair.name == name).map(|pair| pair.text.clone());
+    let mut config = Config::from_environment(|name| newest(&settings.environment, name))?;
+    "spanprof-dotnet".clone_into(&mut config.spy);
+    config.runtime = (".NET".to_owned(), String::new());
+    config.package = ("Pyroscope.OpenTelemetry".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    let mut headers = Vec::new();
+    for Pair { name, text: value } in &settings.values {
+        if let Some(tag) = name.strip_prefix("tag.") {
+            config.tags.push((tag.to_owned(), value.clone()));
+            continue;
+        }
+        if let Some(header) = name.strip_prefix("http_header.") {
+            headers.push((header.to_owned(), Secret(value.clone())));
+            continue;
+        }
+        match name.as_str() {
+            "application_name" => config.application_name.clone_from(value),
+            "server_address" => config.server_address.clone_from(value),
+            "basic_auth_user" => config.basic_auth_user.clone_from(value),
+            "basic_auth_password" => config.basic_auth_password = Secret(value.clone()),
+            "tenant_id" => config.tenant_id.clone_from(value),
+            "sample_rate" => {
+                config.sample_rate =
+                    value.parse().map_err(|_| Error::invalid(name, value, "samples a second, 1 to 1000"))?;
+            }
+            "upload_interval_ms" => {
+                let ms = value.parse().map_err(|_| Error::invalid(name, value, "milliseconds, 1000 to 600000"))?;
+                config.upload_interval = Duration::from_millis(ms);
+            }
+            "enabled" => config.enabled = parse_bool(name, value)?,
+            "cpu_enabled" => config.cpu_enabled = parse_bool(name, value)?,
+            "span_names" => config.span_names = parse_bool(name, value)?,
+            "trace_id" => config.trace_id = parse_trace_id(name, value)?,
+            "report_pid" => config.report_pid = parse_bool(name, value)?,
+            "report_thread_id" => config.report_thread_id = parse_bool(name, value)?,
+            "report_thread_name" => config.report_thread_name = parse_bool(name, value)?,
+            "log_level" => {
+                // The environment's parser is the one that knows the names of levels.
+                let lookup = |known: &str| (known == "PYROSCOPE_LOG_LEVEL").then(|| value.clone());
+                config.log_level = Config::from_environment(lookup)
+                    .map_err(|_| Error::invalid(name, value, "trace, debug, info, warn, error, off"))?
+                    .log_level;
+            }
+            "runtime_version" => config.runtime.1.clone_from(value),
+            _ => return Err(Error::invalid("settings", name, "the names that interface.rs lists")),
+        }
+    }
+    if !headers.is_empty() {
+        config.http_headers = headers;
+    }
+    Ok(config)
+}
+
+fn running() -> Option<Profiler> {
+    lock(&PROFILER).clone()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn tuples(pairs: &[Pair]) -> Vec<(String, String)> {
+    pairs.iter().map(|pair| (pair.name.clone(), pair.text.clone())).collect()
+}
+
+/// The core checks numbers where it uses them, so one that was made up is the empty set.
+fn set_of(number: u32) -> TagSetId {
+    // SAFETY: a TagSetId is a transparent u32, of which every value is valid.
+    unsafe { std::mem::transmute::<u32, TagSetId>(number) }
+}
+
+fn number_of(set: TagSetId) -> u32 {
+    // SAFETY: as above.
+    unsafe { std::mem::transmute::<TagSetId, u32>(set) }
+}
+
+/// Panics become answers, and a profiler does not write to stderr. This library's copy of Rust's runtime is its own.
+fn silence_panics() {
+    std::panic::set_hook(Box::new(|_| {}));
+}
