@@ -5,6 +5,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -60,6 +61,8 @@ struct Engine {
     messages: Arc<Messages>,
     aggregate: Mutex<Aggregate>,
     uploader: Uploader,
+    /// A random number: which profiler it is.
+    instance: u64,
     /// Of profilers before this one.
     own_cpu_before_ns: u64,
     control: Mutex<Control>,
@@ -118,6 +121,7 @@ impl Profiler {
             runtime,
             counters,
             messages,
+            instance: RandomState::new().hash_one(std::process::id()),
             own_cpu_before_ns: own_thread::cpu_ns(),
             control: Mutex::new(Control::default()),
             changed: Condvar::new(),
@@ -374,7 +378,8 @@ impl Engine {
         }
         let cut = self.aggregate().cut(final_names, self.runtime.keeps_words(), &self.counters);
         self.runtime.window_cut();
-        let window = cut.finish(&self.counters);
+        let mut window = cut.finish(&self.counters);
+        window.comment = self.comment();
         self.counters.windows.fetch_add(1, Ordering::Relaxed);
         let max_tags = self.settings.room_for_tags();
         if window.tag_sets.iter().any(|set| set.len() > max_tags) {
@@ -387,6 +392,26 @@ impl Engine {
             ..EncodeOptions::default()
         };
         self.uploader.send(pprof::encode(&window, &options));
+    }
+
+    /// What travels with each window's first profile, for a viewer that shows how its profilers are: pprof's field for free
+    /// text, which other servers keep or ignore.
+    fn comment(&self) -> String {
+        let stats = self.stats();
+        let pairs =
+            stats.tallies().map(|(name, Tally { samples, weight })| (name, serde_json::json!([samples, weight])));
+        let numbers = stats.numbers().map(|(name, number)| (name, number.into()));
+        let counts: serde_json::Map<String, serde_json::Value> =
+            pairs.into_iter().chain(numbers).map(|(name, value)| (name.to_owned(), value)).collect();
+        let (package, version) = &self.config.package;
+        let said = serde_json::json!({
+            "instance": format!("{:016x}", self.instance),
+            "pid": std::process::id(),
+            "package": format!("{package} {version}"),
+            "last_error": stats.last_error,
+            "stats": counts,
+        });
+        format!("spanprof.stats {said}")
     }
 
     fn stats(&self) -> Stats {

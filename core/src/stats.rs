@@ -126,6 +126,54 @@ pub struct Stats {
     pub last_error: String,
 }
 
+impl Stats {
+    /// The tallies by name, in the order in which samples pass them.
+    pub fn tallies(&self) -> [(&'static str, Tally); 12] {
+        [
+            ("taken", self.taken),
+            ("dropped_ring", self.dropped_ring),
+            ("dropped_window", self.dropped_window),
+            ("pending", self.pending),
+            ("encoded", self.encoded),
+            ("queued", self.queued),
+            ("uploaded", self.uploaded),
+            ("refused", self.refused),
+            ("dropped_queue", self.dropped_queue),
+            ("dropped_old", self.dropped_old),
+            ("dropped_unanswered", self.dropped_unanswered),
+            ("discarded", self.discarded),
+        ]
+    }
+
+    /// The numbers by name; those that end in `_ns` are nanoseconds.
+    pub fn numbers(&self) -> [(&'static str, u64); 22] {
+        [
+            ("deferred", self.deferred),
+            ("windows", self.windows),
+            ("profiles_encoded", self.profiles_encoded),
+            ("profiles_uploaded", self.profiles_uploaded),
+            ("bytes_uploaded", self.bytes_uploaded),
+            ("profiles_refused", self.profiles_refused),
+            ("refused_credentials", self.refused_credentials),
+            ("refused_address", self.refused_address),
+            ("refused_profiles", self.refused_profiles),
+            ("profiles_dropped", self.profiles_dropped),
+            ("retries", self.retries),
+            ("retries_unanswered", self.retries_unanswered),
+            ("spans_lost", self.spans_lost),
+            ("names_cut", self.names_cut),
+            ("frames_unresolved", self.frames_unresolved),
+            ("tag_sets_lost", self.tag_sets_lost),
+            ("threads", self.threads),
+            ("threads_unsampled", self.threads_unsampled),
+            ("threads_without_timer", self.threads_without_timer),
+            ("threads_without_ring", self.threads_without_ring),
+            ("own_cpu_ns", self.own_cpu_ns),
+            ("handler_ns", self.handler_ns),
+        ]
+    }
+}
+
 /// The counters that the stages share. A stage adds to its own and never reads another's.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {

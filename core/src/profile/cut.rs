@@ -69,6 +69,7 @@ impl Cut {
             frames,
             spans,
             tag_sets,
+            comment: String::new(),
         }
     }
 

@@ -62,7 +62,8 @@ pub(crate) fn encode(window: &Window, options: &EncodeOptions) -> Vec<Encoded> {
         while !rows.is_empty() {
             let mut piece = Piece::new(&ranked);
             let written = rows.iter().take_while(|row| piece.add(row, profile_type, options)).count();
-            encoded.push(piece.finish(profile_type, window));
+            let comment = if encoded.is_empty() { window.comment.as_str() } else { "" };
+            encoded.push(piece.finish(profile_type, window, comment));
             rows = &rows[written..];
         }
     }
@@ -206,7 +207,7 @@ impl<'a> Piece<'a> {
         id
     }
 
-    fn finish(mut self, profile_type: &ProfileType, window: &Window) -> Encoded {
+    fn finish(mut self, profile_type: &ProfileType, window: &Window, comment: &'a str) -> Encoded {
         let mut value_type = |(name, unit): (&'a str, &'a str)| ValueType {
             r#type: self.strings.index(name),
             unit: self.strings.index(unit),
@@ -216,6 +217,9 @@ impl<'a> Piece<'a> {
         self.profile.period = profile_type.period;
         self.profile.time_nanos = window.start_unix_nanos;
         self.profile.duration_nanos = i64::try_from(window.duration.as_nanos()).unwrap_or(i64::MAX);
+        if !comment.is_empty() {
+            self.profile.comment = vec![self.strings.index(comment)];
+        }
         self.profile.string_table = self.strings.into_table();
         let mut bytes = self.samples.0;
         // As above: a Vec has room.
@@ -468,6 +472,17 @@ mod tests {
         // A string that only the other profile needs does not travel along.
         assert!(!decode(&encoded[0]).string_table.contains(&"leaf".to_owned()));
         assert!(encode(&Window { samples: Vec::new(), ..window }, &EncodeOptions::default()).is_empty());
+    }
+
+    #[test]
+    fn what_the_profiler_says_of_itself_is_a_comment_of_the_first_profile() {
+        let window = Window { comment: "itself".into(), ..two_samples() };
+        let encoded = encode(&window, &EncodeOptions { max_samples: 1, ..EncodeOptions::default() });
+        let comments = encoded
+            .iter()
+            .map(decode)
+            .map(|profile| profile.comment.iter().map(|&index| text(&profile, index).to_owned()).collect::<Vec<_>>());
+        assert_eq!(comments.collect::<Vec<_>>(), [vec!["itself"], vec![]]);
     }
 
     #[test]

@@ -66,6 +66,9 @@ fn with_samples(profile: &Profile, samples: &[Sample]) -> Profile {
         function.system_name = strings.at(function.system_name);
         function.filename = strings.at(function.filename);
     }
+    for comment in &mut part.comment {
+        *comment = strings.at(*comment);
+    }
     part.string_table = strings.to;
     part
 }

@@ -21,6 +21,8 @@ pub(crate) struct Window {
     pub(crate) stacks: Vec<Box<[u32]>>,
     pub(crate) frames: Vec<Arc<Frame>>,
     pub(crate) spans: Vec<WindowSpan>,
+    /// What the profiler says of itself, "" for nothing: a comment of the first profile.
+    pub(crate) comment: String,
     /// Sample labels, sorted by name; entry 0 is the empty set.
     pub(crate) tag_sets: Vec<Arc<[(String, String)]>>,
 }

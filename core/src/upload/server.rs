@@ -118,6 +118,7 @@ impl Server {
             samples: (0..samples).map(sample).collect(),
             stacks: (0..samples).map(|number| [number].into()).collect(),
             frames: (0..samples).map(frame).collect(),
+            comment: String::new(),
             spans: vec![WindowSpan { span_id, trace_id: [0, 0], name: span_name.into() }],
             tag_sets: vec![Arc::new([])],
         };
