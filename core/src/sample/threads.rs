@@ -30,7 +30,8 @@ use crate::stats::Tally;
 
 /// Threads that can be sampled at once; more are counted as unsampled.
 const MAX_THREADS: usize = 8_192;
-/// Memory of all rings together; a thread beyond it is counted as unsampled.
+/// Memory of all rings together. A thread beyond it gets the ring of the one that was quiet for longest, or is counted as
+/// unsampled if none is.
 const MAX_RING_BYTES: usize = 64 << 20;
 /// Rings of ended threads that are kept mapped for the next ones.
 const SPARE_RINGS: usize = 32;
@@ -185,6 +186,12 @@ impl ThreadRecord {
         }
     }
 
+    /// Samples taken, whatever became of them.
+    fn samples(&self) -> u64 {
+        let counts = [&self.written_samples, &self.dropped_samples, &self.deferred];
+        counts.map(|count| count.load(Ordering::Relaxed)).iter().sum()
+    }
+
     fn dropped(&self) -> Tally {
         Tally {
             samples: self.dropped_samples.load(Ordering::Relaxed),
@@ -244,6 +251,17 @@ struct Sampled {
     /// Expiries that were due before the timer was made.
     skipped: u64,
     timer: Option<Timer>,
+    /// Its samples at the last look, and the look since which there are no others.
+    samples: u64,
+    quiet_since: u64,
+}
+
+/// A quiet thread whose ring was given to another one. It gets one again when its next expiry is due.
+#[derive(Clone, Copy, Debug)]
+struct Parked {
+    plan: Plan,
+    /// Expiries that were told.
+    told: u64,
 }
 
 /// Why a thread is not sampled.
@@ -268,6 +286,10 @@ pub(crate) struct Registry {
     ring_bytes: usize,
     unseen: Vec<Unseen>,
     unsampled: HashMap<i32, Unsampled>,
+    parked: HashMap<i32, Parked>,
+    /// Looks for threads so far, and the threads that found no ring since the last one.
+    looks: u64,
+    short_of_rings: usize,
     /// What threads did whose records are free again.
     written: Tally,
     dropped: Tally,
@@ -537,12 +559,13 @@ pub(crate) fn counts() -> Counts {
     let registry = lock();
     let Some(registry) = registry.as_ref() else { return Counts::default() };
     let without_ring = registry.unsampled.values().filter(|why| **why == Unsampled::NoRing).count();
+    let parked = registry.parked.keys().filter(|tid| !registry.unsampled.contains_key(tid)).count();
     let mut counts = Counts {
         written: registry.written,
         dropped: registry.dropped,
         deferred: registry.deferred,
         handler_ns: registry.handler_ns,
-        threads: registry.by_tid.len() as u64,
+        threads: (registry.by_tid.len() + parked) as u64,
         without_timer: (registry.unsampled.len() - without_ring) as u64,
         without_ring: without_ring as u64,
     };
@@ -563,30 +586,53 @@ impl Registry {
             return;
         }
         let Some(now) = timer::now(sampling.clock, tid) else { return };
-        match self.try_begin(tid, now, is_new, sampling) {
-            Ok(()) => self.unsampled.remove(&tid),
-            Err(why) => self.unsampled.insert(tid, why),
-        };
+        if self.parked.get(&tid).is_none_or(|parked| parked.plan.due(now) > parked.told) {
+            self.begin_now(tid, now, is_new, sampling);
+        }
     }
 
     /// The record of the calling thread, which takes a sample itself.
     fn own(&mut self, tid: i32) -> Option<u32> {
-        self.begin(tid, true);
-        if !self.by_tid.contains_key(&tid)
-            && let Some(sampling) = self.sampling.filter(|sampling| !sampling.timers)
-        {
-            self.try_begin(tid, 0, false, sampling).ok()?;
+        let sampling = self.sampling?;
+        if !self.by_tid.contains_key(&tid) {
+            self.begin_now(tid, timer::now(sampling.clock, tid)?, true, sampling);
         }
         self.by_tid.get(&tid).map(|thread| thread.index)
     }
 
-    fn try_begin(&mut self, tid: i32, now: u64, is_new: bool, sampling: Sampling) -> Result<(), Unsampled> {
-        let from_birth = is_new && sampling.clock == SampleClock::Cpu;
-        let start = if from_birth { 0 } else { now };
-        // A random first expiry: with a full first period threads shorter than it would never be seen.
-        let plan =
-            Plan { first_ns: start + 1 + self.next_random() % sampling.period_ns, period_ns: sampling.period_ns };
-        let skipped = plan.due(now);
+    fn begin_now(&mut self, tid: i32, now: u64, is_new: bool, sampling: Sampling) {
+        let begun = match self.parked.get(&tid) {
+            Some(&Parked { plan, told }) => self.try_begin(tid, plan, plan.due(now), told, sampling),
+            None => {
+                let from_birth = is_new && sampling.timers && sampling.clock == SampleClock::Cpu;
+                let start = if from_birth { 0 } else { now };
+                // A random first expiry: with a full first period threads shorter than it would never be seen.
+                let first_ns = start + 1 + self.next_random() % sampling.period_ns;
+                let plan = Plan { first_ns, period_ns: sampling.period_ns };
+                self.try_begin(tid, plan, plan.due(now), 0, sampling)
+            }
+        };
+        match begun {
+            Ok(()) => {
+                self.parked.remove(&tid);
+                self.unsampled.remove(&tid);
+            }
+            Err(why) => {
+                self.short_of_rings += usize::from(why == Unsampled::NoRing);
+                self.unsampled.insert(tid, why);
+            }
+        }
+    }
+
+    /// `skipped` expiries of the plan are over, of which `told` were told.
+    fn try_begin(
+        &mut self,
+        tid: i32,
+        plan: Plan,
+        skipped: u64,
+        told: u64,
+        sampling: Sampling,
+    ) -> Result<(), Unsampled> {
         let memory = self.memory(sampling.ring_bytes).ok_or(Unsampled::NoRing)?;
         let Some(index) = self.record() else {
             self.spare(memory);
@@ -607,32 +653,68 @@ impl Registry {
             self.retired.push(index);
             Unsampled::NoTimer(error.raw_os_error().unwrap_or(0))
         })?;
-        if skipped > 0 {
-            self.unseen.push(Unseen { why: Why::Starting, expiries: skipped, weight: skipped * plan.period_ns });
+        if timer.is_some() {
+            self.note_unseen(Why::Starting, skipped.saturating_sub(told), plan);
         }
-        self.by_tid.insert(tid, Sampled { index, plan, skipped, timer });
+        let quiet_since = self.looks;
+        self.by_tid.insert(tid, Sampled { index, plan, skipped, timer, samples: 0, quiet_since });
         Ok(())
+    }
+
+    fn note_unseen(&mut self, why: Why, expiries: u64, plan: Plan) {
+        if expiries > 0 {
+            self.unseen.push(Unseen { why, expiries, weight: expiries * plan.period_ns });
+        }
     }
 
     /// Takes a thread's timer and record away.
     fn end(&mut self, tid: i32, why: Why) {
         self.unsampled.remove(&tid);
-        let Some(mut thread) = self.by_tid.remove(&tid) else { return };
-        // No signal comes after this but those that are on their way.
-        let had_timer = thread.timer.take().is_some();
-        self.retire(thread.index);
-        span_slot::release(tid);
-        let record = &RECORDS[thread.index as usize];
-        if let Some(Sampling { clock: SampleClock::Cpu, .. }) = self.sampling.filter(|_| had_timer)
+        let parked = self.parked.remove(&tid);
+        let Some((plan, told)) = self.take_away(tid).or_else(|| parked.map(|Parked { plan, told }| (plan, told)))
+        else {
+            return;
+        };
+        if let Some(Sampling { clock: SampleClock::Cpu, timers: true, .. }) = self.sampling
             && let Some(now) = timer::now(SampleClock::Cpu, tid)
         {
-            let told = thread.skipped + record.expiries.load(Ordering::Relaxed);
-            let expiries = thread.plan.due(now).saturating_sub(told);
-            if expiries > 0 {
-                self.unseen.push(Unseen { why, expiries, weight: expiries * thread.plan.period_ns });
+            self.note_unseen(why, plan.due(now).saturating_sub(told), plan);
+        }
+    }
+
+    /// Takes timer and record from a thread; returns its plan, and how many expiries of it were told.
+    fn take_away(&mut self, tid: i32) -> Option<(Plan, u64)> {
+        let Sampled { index, plan, skipped, timer, .. } = self.by_tid.remove(&tid)?;
+        // No signal comes after this but those that are on their way.
+        drop(timer);
+        self.retire(index);
+        span_slot::release(tid);
+        self.retired.push(index);
+        Some((plan, skipped + RECORDS[index as usize].expiries.load(Ordering::Relaxed)))
+    }
+
+    /// Notes which threads are quiet, and takes the rings of the quietest for those that found none. They are free when
+    /// they have been drained.
+    fn part_with_rings(&mut self) {
+        self.looks += 1;
+        for thread in self.by_tid.values_mut() {
+            let samples = RECORDS[thread.index as usize].samples();
+            if samples != thread.samples {
+                (thread.samples, thread.quiet_since) = (samples, self.looks);
             }
         }
-        self.retired.push(thread.index);
+        let wanted = std::mem::take(&mut self.short_of_rings);
+        if wanted == 0 {
+            return;
+        }
+        let quiet = self.by_tid.iter().filter(|(_, thread)| thread.quiet_since < self.looks);
+        let mut quiet: Vec<(u64, i32)> = quiet.map(|(&tid, thread)| (thread.quiet_since, tid)).collect();
+        quiet.sort_unstable();
+        for (_, tid) in quiet.into_iter().take(wanted) {
+            if let Some((plan, told)) = self.take_away(tid) {
+                self.parked.insert(tid, Parked { plan, told });
+            }
+        }
     }
 
     /// Makes the handler see the tags of a thread.
@@ -698,7 +780,8 @@ impl Registry {
     fn sweep(&mut self, alive: HashSet<i32>, is_new: bool) {
         // A thread that is not on the list may have started since the list was made: its clock tells.
         let gone = |tid: &&i32| !alive.contains(tid) && timer::now(SampleClock::Cpu, **tid).is_none();
-        let gone: Vec<i32> = self.by_tid.keys().chain(self.unsampled.keys()).filter(gone).copied().collect();
+        let known = self.by_tid.keys().chain(self.unsampled.keys()).chain(self.parked.keys());
+        let gone: Vec<i32> = known.filter(gone).copied().collect();
         for tid in gone {
             self.end(tid, Why::Ended);
             self.tags.end(tid);
@@ -711,10 +794,11 @@ impl Registry {
                 self.describe(tid, report);
             }
         }
+        self.part_with_rings();
     }
 
     fn stop(&mut self) {
-        let threads: Vec<i32> = self.by_tid.keys().copied().collect();
+        let threads: Vec<i32> = self.by_tid.keys().chain(self.parked.keys()).copied().collect();
         for tid in threads {
             self.end(tid, Why::Stopped);
         }
@@ -738,6 +822,7 @@ impl Registry {
         }
         self.sampling = None;
         self.unseen.clear();
+        self.parked.clear();
         self.unsampled.clear();
         self.forget_counts();
     }
