@@ -100,6 +100,10 @@ pub(crate) struct Top {
     #[arg(long)]
     pub(crate) fold: bool,
 
+    /// Of this tenant, sent as X-Scope-OrgID.
+    #[arg(long, value_name = "ID")]
+    pub(crate) tenant: Option<String>,
+
     /// How many functions are printed.
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub(crate) limit: usize,
@@ -136,7 +140,8 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "NAME")]
     pub(crate) allow_host: Vec<String>,
 
-    /// Keep the data in this file across restarts; without it, it lives in memory.
+    /// Keep the data in this file across restarts, and that of other tenants in the folder FILE.tenants; without it, it
+    /// lives in memory.
     #[arg(long, value_name = "FILE")]
     pub(crate) data: Option<PathBuf>,
 

@@ -21,6 +21,7 @@ mod selection;
 mod server;
 mod show;
 mod store;
+mod tenant;
 mod terminal;
 mod top;
 mod view;

@@ -2,6 +2,7 @@
 
 mod guard;
 mod metrics;
+mod tenants;
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -9,17 +10,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::{self, Cli, Optional};
-use crate::receive::{self, Receiver, Refusals};
+use crate::clock;
 use crate::selection::{LAST_HOUR, Window};
-use crate::show::Shown;
-use crate::store::Store;
-use crate::{api, clock, downloads, pages, query};
+use crate::store::{Room, Store};
+
+use tenants::{Door, Setup, Tenants};
 
 /// How often what is too old or too much is forgotten.
 const RETENTION_TICK: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT. The error is one sentence.
 pub(crate) fn run(cli: &Cli) -> Result<(), String> {
-    run_with(cli, Arc::new(Store::open(cli.data.as_deref())?), LAST_HOUR)
+    run_with(cli, Store::open(cli.data.as_deref(), &Room::new(cli::room(cli.memory)))?, LAST_HOUR)
 }
 
 /// The same with a store that is open already; `window` is what pages show that are asked for without a time range.
@@ -53,40 +53,28 @@ async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), Strin
         signal(SignalKind::terminate()).map_err(|error| format!("cannot watch for SIGTERM: {error}"))?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| format!("cannot watch for SIGINT: {error}"))?;
 
-    let refusals = Arc::new(Refusals::default());
-    let receiver = Arc::new(Receiver::new(Arc::clone(&store), Arc::clone(&refusals), cli.retain));
     let (stop, stopped) = watch::channel(false);
 
     say(&format!("spanprof listening on http://{}", main.address));
     let mut servers = tokio::task::JoinSet::new();
     let otlp = bind_further(cli.listen_otlp, "OTLP traces", "--listen-otlp", main.address).await;
     let grpc = bind_further(cli.listen_grpc, "OTLP by gRPC", "--listen-grpc", main.address).await;
-    let shown = Arc::new(Shown {
-        store: Arc::clone(&store),
-        refusals,
+    let setup = Setup {
         window,
         retain: cli.retain,
-        room: cli::room(cli.memory),
         address: main.address,
         otlp: otlp.as_ref().map(|bound| bound.address),
-    });
-    if let Some(bound) = otlp {
-        let routes = receive::otlp_routes(Arc::clone(&receiver)).route("/ready", get(|| async { "ready" }));
-        servers.spawn(listen(bound.listener, guard.wrap(routes), stopped.clone()));
+        data: cli.data.clone(),
+    };
+    let tenants = Arc::new(Tenants::new(setup, store)?);
+    for (bound, door) in [(otlp, Door::Otlp), (grpc, Door::Grpc)] {
+        if let Some(bound) = bound {
+            servers.spawn(listen(bound.listener, guard.wrap(tenants.routes(door)), stopped.clone()));
+        }
     }
-    if let Some(bound) = grpc {
-        let routes = receive::grpc_routes(Arc::clone(&receiver)).route("/ready", get(|| async { "ready" }));
-        servers.spawn(listen(bound.listener, guard.wrap(routes), stopped.clone()));
-    }
-    let routes = Router::new()
-        .merge(receive::routes(receiver))
-        .merge(metrics::routes(Arc::clone(&store), Arc::clone(&shown.refusals)))
-        .merge(query::routes(Arc::clone(&store)))
-        .merge(api::routes(Arc::clone(&shown)))
-        .merge(downloads::routes(Arc::clone(&shown)))
-        .merge(pages::routes(shown));
+    let routes = metrics::routes(Arc::clone(&tenants)).merge(tenants.routes(Door::Main));
     servers.spawn(listen(main.listener, guard.wrap(routes), stopped));
-    let retention = tokio::spawn(forget_the_old(Arc::clone(&store), cli.retain, cli::room(cli.memory)));
+    let retention = tokio::spawn(forget_the_old(tenants, cli.retain));
 
     let ended = tokio::select! {
         _ = terminate.recv() => Ok(()),
@@ -148,13 +136,13 @@ async fn listen(listener: TcpListener, routes: Router, mut stopped: watch::Recei
     axum::serve(listener, routes).with_graceful_shutdown(end).await
 }
 
-async fn forget_the_old(store: Arc<Store>, retain: Duration, room: u64) {
+async fn forget_the_old(tenants: Arc<Tenants>, retain: Duration) {
     let mut tick = tokio::time::interval(RETENTION_TICK);
     loop {
         tick.tick().await;
-        let store = Arc::clone(&store);
+        let tenants = Arc::clone(&tenants);
         let oldest = clock::now().saturating_sub(i64::try_from(retain.as_nanos()).unwrap_or(i64::MAX));
-        let done = tokio::task::spawn_blocking(move || store.retain(oldest, room)).await;
+        let done = tokio::task::spawn_blocking(move || tenants.retain(oldest)).await;
         if let Ok(Err(error)) = done {
             // It is tried again at the next tick.
             let _ = writeln!(std::io::stderr(), "spanprof: cannot forget old data: {error}");

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::cli::Top;
 use crate::params::split_pair;
 use crate::selection::link;
-use crate::terminal;
+use crate::{tenant, terminal};
 
 /// The viewer may be busy; nobody waits longer for a table.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -20,11 +20,13 @@ pub(crate) fn run(top: &Top) -> Result<(), String> {
     let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).timeout_global(Some(PATIENCE));
     let agent: ureq::Agent = config.build().into();
     let failed = |error: ureq::Error| format!("cannot ask {}: {error}; say by --url where spanprof listens", top.url);
-    let mut response = agent.get(url).call().map_err(failed)?;
+    let request = top.tenant.iter().fold(agent.get(url), |request, tenant| request.header(tenant::HEADER, tenant));
+    let mut response = request.call().map_err(failed)?;
     let body = response.body_mut().with_config().limit(MOST_BYTES).read_to_vec().map_err(failed)?;
     let answer: serde_json::Value = serde_json::from_slice(&body)
         .map_err(|error| format!("what answers at {} is no spanprof: {} {error}", top.url, response.status()))?;
-    if let Some(sentence) = answer["error"].as_str() {
+    // A tenant that is no name is refused before the API is asked.
+    if let Some(sentence) = answer["error"].as_str().or_else(|| answer["message"].as_str()) {
         return Err(sentence.into());
     }
     write!(std::io::stdout().lock(), "{}", terminal::top(&answer, top.limit))

@@ -13,7 +13,7 @@ use crate::pages::format::counted;
 use crate::receive::{self, Refusals};
 use crate::selection::{Selection, Window};
 use crate::show::Shown;
-use crate::store::Store;
+use crate::store::{Room, Store};
 use crate::{server, terminal};
 
 /// Folders within folders are looked into to this depth, as links may lead in circles.
@@ -29,8 +29,7 @@ struct Loaded {
 
 /// Reads the files, then serves the pages, or prints what they hold. The error is one sentence.
 pub(crate) fn run(view: &View) -> Result<(), String> {
-    let store = Arc::new(Store::open(None)?);
-    store.retain(i64::MIN, cli::room(view.memory)).map_err(|error| error.to_string())?;
+    let store = Store::open(None, &Room::new(cli::room(view.memory)))?;
     let loaded = load(&store, &view.paths)?;
     let names: Vec<&str> = loaded.services.iter().map(String::as_str).collect();
     say(&format!("{} of {}", counted(loaded.profiles, "profile"), names.join(", ")))?;
@@ -39,7 +38,7 @@ pub(crate) fn run(view: &View) -> Result<(), String> {
         complain(&format!("{forgotten} of them, the oldest, have no room; give more by --memory SIZE"));
     }
     if view.once {
-        return print(store, view, &loaded.services);
+        return print(store, &loaded.services);
     }
     let cli = Cli {
         listen: view.listen,
@@ -103,13 +102,12 @@ fn profiles_in(folder: &Path, deepest: usize, found: &mut Vec<PathBuf>) -> io::R
 }
 
 /// The hottest functions of each service and profile type.
-fn print(store: Arc<Store>, view: &View, services: &BTreeSet<String>) -> Result<(), String> {
+fn print(store: Arc<Store>, services: &BTreeSet<String>) -> Result<(), String> {
     let shown = Shown {
         store,
         refusals: Arc::new(Refusals::default()),
         window: Window::Stored,
         retain: std::time::Duration::MAX,
-        room: cli::room(view.memory),
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         otlp: None,
     };

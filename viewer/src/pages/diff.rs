@@ -3,7 +3,8 @@
 use maud::{Markup, html};
 
 use super::format::{counted, error, percent, points};
-use super::{filter, flame, layout};
+use super::layout::{self, Page};
+use super::{filter, flame};
 use crate::look::Look;
 use crate::params::Params;
 use crate::selection::{LAST_HOUR, Pair, Selection, Window, link};
@@ -16,7 +17,7 @@ const FIELDS: [&str; 11] =
     ["service", "name", "name~", "attr", "dur>", "dur<", "status", "label", "since", "from", "to"];
 
 /// The page.
-pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowError> {
+pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError> {
     let look = Look::take(&mut params)?;
     let pair = Pair::take(params)?;
     let body = if pair.a == pair.b {
@@ -43,16 +44,16 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
     };
     let mut way = flame::way(shown, &pair.b, None);
     way.pop();
-    way.push(("compare".into(), link("/diff", &pair.pairs())));
-    Ok(layout::page("Compare", &way, &body))
+    way.push(("compare".into(), link("diff", &pair.pairs())));
+    Ok(layout::page("Compare", &way, body))
 }
 
 fn side(shown: &Shown, letter: &str, selection: &Selection, sums: (i64, i64), unit: &str) -> Result<Markup, ShowError> {
     Ok(html! {
         section.side {
-            h2 { span.letter { (letter) } " " a href=(selection.link("/flame")) { (selection.sentence()) } }
+            h2 { span.letter { (letter) } " " a href=(selection.link("flame")) { (selection.sentence()) } }
             (flame::sums(shown, selection, sums, unit)?)
-            (layout::downloads(selection, Look::default(), &selection.link("/api/top")))
+            (layout::downloads(selection, Look::default(), &selection.link("api/top")))
         }
     })
 }
@@ -70,14 +71,14 @@ fn few(diff: &Diff) -> Markup {
 }
 
 fn tools(pair: &Pair, look: Look) -> Markup {
-    let with = |look: Look| link("/diff", &[pair.pairs(), look.pairs()].concat());
+    let with = |look: Look| link("diff", &[pair.pairs(), look.pairs()].concat());
     html! {
         div.tools {
             label.script { "Search " input #search type="search" placeholder="function or file" autocomplete="off" spellcheck="false"; }
             output #matches.script for="search" {}
             (flame::looks(look, with))
-            a href=(link("/diff", &[pair.swapped().pairs(), look.pairs()].concat())) { "swap a and b" }
-            span.downloads { a href=(link("/api/diff", &[pair.pairs(), look.pairs()].concat())) { "JSON" } }
+            a href=(link("diff", &[pair.swapped().pairs(), look.pairs()].concat())) { "swap a and b" }
+            span.downloads { a href=(link("api/diff", &[pair.pairs(), look.pairs()].concat())) { "JSON" } }
         }
     }
 }
@@ -87,7 +88,7 @@ fn graph(pair: &Pair, look: Look, diff: &Diff) -> Markup {
         section.graph aria-label="Flame graph of both" {
             nav #crumbs aria-label="Zoom" {}
             div #graph role="tree" aria-label="Functions of both, callers above what they called" data-unit=(diff.unit)
-                data-source=(link("/api/diff", &[pair.pairs(), look.pairs()].concat())) {
+                data-source=(link("api/diff", &[pair.pairs(), look.pairs()].concat())) {
                 noscript { p.state { "The graph is drawn by a script. Without it, read the table." } }
             }
             p #hovered.script aria-live="off" {}
@@ -149,7 +150,7 @@ fn form(pair: &Pair, look: Look, open: bool) -> Markup {
     html! {
         details.filter open[open] {
             summary { "Change the sides" }
-            form action="/diff" {
+            form action="diff" {
                 @for (name, value) in look.pairs() { input type="hidden" name=(name) value=(value); }
                 div.sides { (fields("a", &pair.a)) (fields("b", &pair.b)) }
                 button { "Compare" }

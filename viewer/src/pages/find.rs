@@ -3,7 +3,7 @@
 use axum::extract::RawQuery;
 use axum::response::{IntoResponse, Redirect, Response};
 
-use super::answer;
+use super::{BESIDE, answer};
 use crate::ids::{SpanId, TraceId};
 use crate::params::{BadParameter, Params};
 use crate::selection::Selection;
@@ -12,7 +12,7 @@ use crate::selection::Selection;
 pub(super) async fn find(RawQuery(query): RawQuery) -> Response {
     match page_of(Params::parse(query.as_deref().unwrap_or(""))) {
         Ok(page) => Redirect::to(&page).into_response(),
-        Err(bad) => answer(Err(bad.into())),
+        Err(bad) => answer(Err(bad.into()), BESIDE),
     }
 }
 
@@ -20,10 +20,10 @@ fn page_of(mut params: Params) -> Result<String, BadParameter> {
     let id = params.take("id")?.unwrap_or_default().trim().to_owned();
     params.finish()?;
     if let Some(trace) = TraceId::parse(&id) {
-        return Ok(format!("/trace/{trace}"));
+        return Ok(format!("trace/{trace}"));
     }
     match SpanId::parse(&id) {
-        Some(span) => Ok(Selection::of_span(span).link("/flame")),
+        Some(span) => Ok(Selection::of_span(span).link("flame")),
         None => Err(BadParameter::new("id", &id, "allowed are a trace id of 32 hex digits and a span id of 16")),
     }
 }

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 
 use maud::{Markup, html};
 
+use super::filter;
 use super::format::{self, counted, value};
-use super::{filter, layout};
+use super::layout::{self, Page};
 use crate::api::Asked;
 use crate::look::Look;
 use crate::params::Params;
@@ -17,7 +18,7 @@ use crate::store::{Sampling, Status};
 const MOST_FUNCTIONS: usize = 100;
 
 /// The page.
-pub(super) fn page(shown: &Shown, params: Params) -> Result<Markup, ShowError> {
+pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
     let Asked { selection, look } = Asked::alone(params)?;
     let top = shown.top(&selection, look)?;
     let detail = match selection.span {
@@ -35,23 +36,23 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Markup, ShowError> {
     let body = html! {
         div.title {
             h1 { (title) span.aside { (aside(&selection, &title)) } }
-            @if !single { (layout::ranges(shown, selection.window, "/flame", |window| pairs(&selection.clone().window(window)))) }
+            @if !single { (layout::ranges(shown, selection.window, "flame", |window| pairs(&selection.clone().window(window)))) }
         }
         @if let Some(detail) = detail { (of_span(detail)) }
         (sums(shown, &selection, (top.total, top.samples), &top.unit)?)
-        (layout::kinds(&kinds, &selection, "profile", |selection| link("/flame", &pairs(selection))))
-        @if !single && selection.side != Side::Outside { (filter::form("/flame", &selection, &look.pairs(), true)) }
+        (layout::kinds(&kinds, &selection, "profile", |selection| link("flame", &pairs(selection))))
+        @if !single && selection.side != Side::Outside { (filter::form("flame", &selection, &look.pairs(), true)) }
         (few(shown, &selection, detail, top.samples))
         @if top.samples > 0 {
             (tools(&selection, look))
             div.split {
-                (graph(&link("/api/flame", &pairs(&selection)), &top.unit, &link("/flame.svg", &pairs(&selection))))
+                (graph(&link("api/flame", &pairs(&selection)), &top.unit, &link("flame.svg", &pairs(&selection))))
                 (table(&top, &selection, look))
             }
         }
         (compare(&selection, detail))
     };
-    Ok(layout::page(&title, &way(shown, &selection, detail), &body))
+    Ok(layout::page(&title, &way(shown, &selection, detail), body))
 }
 
 /// How many spans, how much, how many samples; and what a percentile came to.
@@ -92,10 +93,10 @@ fn compare(selection: &Selection, detail: Option<&SpanDetail>) -> Markup {
     let any = Pair { a: base.clone(), b: base };
     html! {
         p.actions {
-            @if let Some(pair) = slow { a href=(pair.link("/diff")) { "Compare its fast spans (up to p50) with its slow ones (from p95)" } }
-            @if let Some(pair) = usual { a href=(pair.link("/diff")) { "Compare with all spans of this name" } }
-            @if let Some(pair) = before { a href=(pair.link("/diff")) { "Compare with the time before" } }
-            a href=(any.link("/diff")) { "Compare with anything" }
+            @if let Some(pair) = slow { a href=(pair.link("diff")) { "Compare its fast spans (up to p50) with its slow ones (from p95)" } }
+            @if let Some(pair) = usual { a href=(pair.link("diff")) { "Compare with all spans of this name" } }
+            @if let Some(pair) = before { a href=(pair.link("diff")) { "Compare with the time before" } }
+            a href=(any.link("diff")) { "Compare with anything" }
         }
     }
 }
@@ -129,12 +130,12 @@ pub(super) fn way(shown: &Shown, selection: &Selection, detail: Option<&SpanDeta
     let name = span.map(|span| &span.name).or(selection.name.as_ref()).filter(|name| !name.is_empty());
     if let Some(service) = service {
         let of = base.service(service);
-        way.push((service.clone(), of.link("/spans")));
-        way.extend(name.map(|name| (name.clone(), of.name(name).link("/traces"))));
+        way.push((service.clone(), of.link("spans")));
+        way.extend(name.map(|name| (name.clone(), of.name(name).link("traces"))));
     }
     let trace = span.map(|span| span.trace).or(selection.trace);
-    way.extend(trace.map(|trace| ("trace".into(), format!("/trace/{trace}"))));
-    way.push(("flame graph".into(), selection.link("/flame")));
+    way.extend(trace.map(|trace| ("trace".into(), format!("trace/{trace}"))));
+    way.push(("flame graph".into(), selection.link("flame")));
     way
 }
 
@@ -152,7 +153,7 @@ fn of_span(detail: &SpanDetail) -> Markup {
                 dt { "started" } dd { (layout::instant(span.start)) }
             } @else { dt { "wall" } dd { "unknown: its trace was not received" } }
             @if span.status == Status::Error { dt { "status" } dd { span.tag { "error" } } }
-            dt { "trace" } dd { a.id href={ "/trace/" (span.trace) } { (span.trace) } }
+            dt { "trace" } dd { a.id href={ "trace/" (span.trace) } { (span.trace) } }
         }
         @if !attributes.is_empty() {
             details {
@@ -170,14 +171,14 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
     }
     let span = detail.map(|detail| &detail.stored.span).filter(|span| !span.name.is_empty());
     let all = Selection::everything().kind(&selection.kind).window(shown.window);
-    let more = span.map(|span| all.service(&span.service).name(&span.name).link("/flame"));
+    let more = span.map(|span| all.service(&span.service).name(&span.name).link("flame"));
     let root = detail.filter(|detail| detail.sampled_by == Sampling::Root).and_then(|detail| detail.root);
     html! {
         p.state {
             @match (samples, root, &more, detail.map(|detail| detail.sampled_by)) {
                 (0, Some(root), ..) => {
                     b { "Sampled by root span." } " What this span burnt is counted in the span that entered its service: "
-                    a href=(Selection::of_span(root).link("/flame")) { "look at that one" } "."
+                    a href=(Selection::of_span(root).link("flame")) { "look at that one" } "."
                 }
                 (0, None, _, Some(Sampling::None)) => {
                     b { "No profile holds a span of this service." }
@@ -188,7 +189,7 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
                     a href=(more) { "look at all spans of this name" } " instead."
                 }
                 (0, ..) => {
-                    b { "No sample was taken in this selection." } " " a href="/" { "Look at the services" } " to see where there are some."
+                    b { "No sample was taken in this selection." } " " a href="./" { "Look at the services" } " to see where there are some."
                 }
                 (_, _, Some(more), _) => {
                     b { (counted(samples, "sample")) ":" } " " a href=(more) { "look at all spans of this name" } " instead."
@@ -203,13 +204,13 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
 }
 
 fn tools(selection: &Selection, look: Look) -> Markup {
-    let with = |look: Look| link("/flame", &[selection.pairs(), look.pairs()].concat());
+    let with = |look: Look| link("flame", &[selection.pairs(), look.pairs()].concat());
     html! {
         div.tools {
             label.script { "Search " input #search type="search" placeholder="function or file" autocomplete="off" spellcheck="false"; }
             output #matches.script for="search" {}
             (looks(look, with))
-            (layout::downloads(selection, look, &link("/api/flame", &[selection.pairs(), look.pairs()].concat())))
+            (layout::downloads(selection, look, &link("api/flame", &[selection.pairs(), look.pairs()].concat())))
         }
     }
 }
@@ -257,7 +258,7 @@ pub(super) fn function(selection: &Selection, look: Look, name: &str, file: &str
     };
     html! {
         th scope="row" title={ (name) "\n" (place) } {
-            a.function href=(link("/function", &pairs)) { (name) }
+            a.function href=(link("function", &pairs)) { (name) }
             @if !place.is_empty() { span.file { bdi { (place) } } }
         }
     }

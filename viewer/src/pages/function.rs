@@ -2,8 +2,9 @@
 
 use maud::{Markup, html};
 
+use super::flame;
 use super::format::{counted, value};
-use super::{flame, layout};
+use super::layout::{self, Page};
 use crate::api::{Asked, OfFunction};
 use crate::look::Look;
 use crate::params::{Params, encode};
@@ -14,20 +15,20 @@ use crate::show::{FunctionView, Neighbour, Part, ShowError, Shown, share};
 const MOST_ROWS: usize = 50;
 
 /// The page.
-pub(super) fn page(shown: &Shown, params: Params) -> Result<Markup, ShowError> {
+pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
     let OfFunction { asked: Asked { selection, look }, function, file } = OfFunction::alone(params)?;
     let view = shown.function(&selection, look, &function, file.as_deref())?;
     let unit = &view.unit;
     let mut pairs = [selection.pairs(), look.pairs()].concat();
-    let graph = format!("{}#q={}", link("/flame", &pairs), encode(&function));
+    let graph = format!("{}#q={}", link("flame", &pairs), encode(&function));
     pairs.push(("function".into(), function.clone()));
     pairs.extend(file.clone().map(|file| ("file".into(), file)));
-    let json = link("/api/function", &pairs);
+    let json = link("api/function", &pairs);
     let all_files: Vec<_> = pairs.iter().filter(|(name, _)| name != "file").cloned().collect();
     let body = html! {
         div.title { h1.code { (function) span.aside { "in " (view.sentence) } } }
         @if let Some(file) = &view.file {
-            p.aside { code { (file) } " · " a href=(link("/function", &all_files)) { "all functions of this name" } }
+            p.aside { code { (file) } " · " a href=(link("function", &all_files)) { "all functions of this name" } }
         }
         p.sums {
             "own " b { (value(view.own.value, unit)) } ", " (layout::share(view.own.share, view.own.error))
@@ -47,8 +48,8 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Markup, ShowError> {
         p.aside { "A sample counts once for each caller and each callee in it. Bars are parts of this function's total, shares are of the whole selection." }
     };
     let mut way = flame::way(shown, &selection, None);
-    way.push((function.clone(), link("/function", &pairs)));
-    Ok(layout::page(&function, &way, &body))
+    way.push((function.clone(), link("function", &pairs)));
+    Ok(layout::page(&function, &way, body))
 }
 
 fn neighbours(

@@ -12,33 +12,49 @@ use crate::show::Shown;
 use crate::store::KindSeen;
 
 /// A page with its way back: links from the services down to this page.
-pub(super) fn page(title: &str, way: &[(String, String)], body: &Markup) -> Markup {
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title) " · spanprof" }
-                link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
-                link rel="stylesheet" href="/assets/style.css";
-                script src="/assets/page.js" defer {}
-                script src="/assets/flame.js" defer {}
-            }
-            body {
-                header {
-                    nav aria-label="Way" {
-                        a.brand href="/" { "spanprof" }
-                        @for (name, link) in way { a href=(link) { (name) } }
-                    }
-                    form.find action="/find" role="search" {
-                        input name="id" aria-label="Trace or span id" placeholder="trace or span id" autocomplete="off" spellcheck="false" required;
-                        button { "Go" }
-                    }
+pub(super) struct Page {
+    title: String,
+    way: Vec<(String, String)>,
+    body: Markup,
+}
+
+/// Makes a page.
+pub(super) fn page(title: &str, way: &[(String, String)], body: Markup) -> Page {
+    Page { title: title.into(), way: way.into(), body }
+}
+
+impl Page {
+    /// Its HTML; `base` is the way from its address to where its links start.
+    pub(super) fn html(&self, base: &str) -> Markup {
+        let Self { title, way, body } = self;
+        html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    base href=(base);
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta name="color-scheme" content="light dark";
+                    title { (title) " · spanprof" }
+                    link rel="icon" href="assets/icon.svg" type="image/svg+xml";
+                    link rel="stylesheet" href="assets/style.css";
+                    script src="assets/page.js" defer {}
+                    script src="assets/flame.js" defer {}
                 }
-                main { (body) }
-                footer { "CPU is samples × sampling period. ± is the standard error of a share or a sum that was sampled." }
+                body {
+                    header {
+                        nav aria-label="Way" {
+                            a.brand href="./" { "spanprof" }
+                            @for (name, link) in way { a href=(link) { (name) } }
+                        }
+                        form.find action="find" role="search" {
+                            input name="id" aria-label="Trace or span id" placeholder="trace or span id" autocomplete="off" spellcheck="false" required;
+                            button { "Go" }
+                        }
+                    }
+                    main { (body) }
+                    footer { "CPU is samples × sampling period. ± is the standard error of a share or a sum that was sampled." }
+                }
             }
         }
     }
@@ -104,9 +120,9 @@ pub(super) fn downloads(selection: &Selection, look: Look, json: &str) -> Markup
     let pairs = [selection.pairs(), look.pairs()].concat();
     html! {
         span.downloads {
-            a href=(link("/flame.svg", &pairs)) { "SVG" }
-            a href=(link("/profile.pb.gz", &pairs)) { "pprof" }
-            a href=(link("/folded", &pairs)) { "folded" }
+            a href=(link("flame.svg", &pairs)) { "SVG" }
+            a href=(link("profile.pb.gz", &pairs)) { "pprof" }
+            a href=(link("folded", &pairs)) { "folded" }
             a href=(json) { "JSON" }
         }
     }

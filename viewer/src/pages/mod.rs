@@ -16,21 +16,37 @@ mod traces;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{Path, RawQuery, State};
+use axum::extract::{Extension, Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use maud::{Markup, html};
+use layout::Page;
+use maud::html;
 
 use crate::api;
 use crate::params::Params;
 use crate::show::{ShowError, Shown};
+use crate::tenant::Tenant;
+
+/// The way from a page to where its links start: most lie beside the services, a trace's one deeper. So no page needs to
+/// know under which address its tenant is shown.
+const BESIDE: &str = "./";
+const BELOW: &str = "../";
+
+/// Whose data is shown, and whose may be, if there is a choice.
+#[derive(Clone, Debug)]
+pub(crate) struct TenantChoice {
+    /// Whose is.
+    pub(crate) tenant: Tenant,
+    /// Whose may be.
+    pub(crate) names: Vec<Tenant>,
+}
 
 /// All pages and what they load.
 pub(crate) fn routes(shown: Arc<Shown>) -> Router {
     Router::new()
-        .route("/", page(services::page))
+        .route("/", get(services_page))
         .route("/spans", page(spans::page))
         .route("/traces", page(traces::page))
         .route("/flame", page(flame::page))
@@ -44,10 +60,19 @@ pub(crate) fn routes(shown: Arc<Shown>) -> Router {
 }
 
 /// A page that is made from query parameters.
-fn page(make: fn(&Shown, Params) -> Result<Markup, ShowError>) -> axum::routing::MethodRouter<Arc<Shown>> {
+fn page(make: fn(&Shown, Params) -> Result<Page, ShowError>) -> axum::routing::MethodRouter<Arc<Shown>> {
     get(async move |State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery| {
-        answer(shown.on_pool(move |shown| make(shown, Params::parse(query.as_deref().unwrap_or("")))).await)
+        answer(shown.on_pool(move |shown| make(shown, Params::parse(query.as_deref().unwrap_or("")))).await, BESIDE)
     })
+}
+
+async fn services_page(
+    State(shown): State<Arc<Shown>>,
+    RawQuery(query): RawQuery,
+    Extension(choice): Extension<TenantChoice>,
+) -> Response {
+    let make = move |shown: &Shown| services::page(shown, Params::parse(query.as_deref().unwrap_or("")), &choice);
+    answer(shown.on_pool(make).await, BESIDE)
 }
 
 async fn trace_page(State(shown): State<Arc<Shown>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
@@ -55,17 +80,17 @@ async fn trace_page(State(shown): State<Arc<Shown>>, Path(id): Path<String>, Raw
         Params::parse(query.as_deref().unwrap_or("")).finish()?;
         trace::page(shown, api::trace_id(&id)?)
     });
-    answer(made.await)
+    answer(made.await, BELOW)
 }
 
 async fn nothing_here() -> Response {
-    answer(Err(ShowError::NotFound("There is no such page.".into())))
+    answer(Err(ShowError::NotFound("There is no such page.".into())), "/")
 }
 
 /// A page, or the error as one.
-fn answer(made: Result<Markup, ShowError>) -> Response {
+fn answer(made: Result<Page, ShowError>, base: &str) -> Response {
     match made {
-        Ok(page) => send(StatusCode::OK, page),
+        Ok(page) => send(StatusCode::OK, &page, base),
         Err(error) => {
             let title = match error {
                 ShowError::Bad(_) => "Not understood",
@@ -75,14 +100,14 @@ fn answer(made: Result<Markup, ShowError>) -> Response {
             let body = html! {
                 h1 { (title) }
                 p.state { (error.to_string()) }
-                p { a href="/" { "See all services" } }
+                p { a href="./" { "See all services" } }
             };
-            send(api::status(&error), layout::page(title, &[], &body))
+            send(api::status(&error), &layout::page(title, &[], body), base)
         }
     }
 }
 
-fn send(status: StatusCode, page: Markup) -> Response {
-    (status, [(CONTENT_TYPE, "text/html; charset=utf-8"), (CACHE_CONTROL, "no-store")], page.into_string())
+fn send(status: StatusCode, page: &Page, base: &str) -> Response {
+    (status, [(CONTENT_TYPE, "text/html; charset=utf-8"), (CACHE_CONTROL, "no-store")], page.html(base).into_string())
         .into_response()
 }

@@ -2,8 +2,9 @@
 
 use maud::{Markup, html};
 
+use super::TenantChoice;
 use super::format::{ago, number, percent, rate, time, value};
-use super::layout;
+use super::layout::{self, Page};
 use crate::api::take_window;
 use crate::params::Params;
 use crate::selection::{Selection, Window};
@@ -11,7 +12,7 @@ use crate::show::{ServiceRow, Services, ShowError, Shown, share};
 use crate::store::Sampling;
 
 /// The page.
-pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowError> {
+pub(super) fn page(shown: &Shown, mut params: Params, choice: &TenantChoice) -> Result<Page, ShowError> {
     let is_plain = params.is_empty();
     let window = take_window(&mut params)?;
     params.finish()?;
@@ -22,21 +23,22 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
         @else {
             div.title {
                 h1 { "Services" span.aside { (window.words()) } }
-                (layout::ranges(shown, window, "/", |window| Selection::everything().window(window).pairs()))
+                (layout::ranges(shown, window, "./", |window| Selection::everything().window(window).pairs()))
             }
             @if services.services.is_empty() {
                 p.state {
-                    b { "Nothing was received in this time range." } " " a href="/?since=all" { "Look at all that is stored" } "."
+                    b { "Nothing was received in this time range." } " " a href="?since=all" { "Look at all that is stored" } "."
                 }
             } @else {
                 (table(&services, window))
                 (next_steps(shown, &services))
             }
         }
+        (tenants(choice))
         (refused(&services))
         (kept(shown, &services, window))
     };
-    Ok(layout::page("Services", &[], &body))
+    Ok(layout::page("Services", &[], body))
 }
 
 fn table(services: &Services, window: Window) -> Markup {
@@ -53,7 +55,7 @@ fn table(services: &Services, window: Window) -> Markup {
                         @let selection = Selection::everything().service(&row.service).window(window);
                         @let heard = format!("over the {} that were heard of it", time(row.heard_ns));
                         tr {
-                            th scope="row" { a href=(selection.link("/spans")) { (row.service) } }
+                            th scope="row" { a href=(selection.link("spans")) { (row.service) } }
                             td.n title=(heard) { (rate(row.spans_per_second)) }
                             td.n title=(heard) { (rate(row.cpu_cores)) }
                             td.bar { (layout::bar(if most > 0.0 { row.cpu_cores / most } else { 0.0 })) }
@@ -62,7 +64,7 @@ fn table(services: &Services, window: Window) -> Markup {
                             td.n { (number(row.samples)) }
                             td.list {
                                 @for kind in &row.profile_types {
-                                    a href=(selection.clone().kind(&kind.asked).link("/flame")) title={ "flame graph of " (kind.asked) } { (kind.word) } " "
+                                    a href=(selection.clone().kind(&kind.asked).link("flame")) title={ "flame graph of " (kind.asked) } { (kind.word) } " "
                                 }
                                 @if row.profile_types.is_empty() { "none" }
                             }
@@ -144,6 +146,20 @@ fn nothing_yet(shown: &Shown) -> Markup {
     }
 }
 
+/// Whose services these are, where there is more than one tenant.
+fn tenants(choice: &TenantChoice) -> Markup {
+    html! {
+        @if choice.names.len() > 1 {
+            nav.ranges aria-label="Tenant" {
+                span.aside { "tenant" }
+                @for tenant in &choice.names {
+                    @if *tenant == choice.tenant { span aria-current="true" { (tenant) } } @else { a href=(tenant.home()) { (tenant) } }
+                }
+            }
+        }
+    }
+}
+
 fn refused(services: &Services) -> Markup {
     html! {
         @if !services.refused.is_empty() {
@@ -174,12 +190,14 @@ fn kept(shown: &Shown, services: &Services, window: Window) -> Markup {
     let count = |count: usize| number(i64::try_from(count).unwrap_or(i64::MAX));
     html! {
         p.aside {
-            (bytes(services.stored_bytes)) " of " (bytes(shown.room)) " used; " (shown.kept()) "."
+            (bytes(services.stored_bytes))
+            @if services.others_bytes > 0 { " and " (bytes(services.others_bytes)) " of other tenants" }
+            " of " (bytes(services.most_bytes)) " used; " (shown.kept()) "."
             @if forgotten.profiles_by_size + forgotten.spans_by_size > 0 {
                 " Forgotten for want of room: " (count(forgotten.profiles_by_size)) " profiles, " (count(forgotten.spans_by_size))
                 " spans; give more by --memory."
             }
-            " " a href=(crate::selection::link("/api/services", &Selection::everything().window(window).pairs())) { "JSON" }
+            " " a href=(crate::selection::link("api/services", &Selection::everything().window(window).pairs())) { "JSON" }
         }
     }
 }

@@ -4,8 +4,9 @@ use std::cmp::Ordering;
 
 use maud::{Markup, html};
 
+use super::filter;
 use super::format::{number, percent, time, value};
-use super::{filter, layout};
+use super::layout::{self, Page};
 use crate::api::OfService;
 use crate::look::Look;
 use crate::params::{BadParameter, Params};
@@ -78,7 +79,7 @@ impl Sort {
 }
 
 /// The page.
-pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowError> {
+pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError> {
     let sort = Sort::take(&mut params)?;
     let OfService { service, selection } = OfService::take(&mut params)?;
     params.finish()?;
@@ -93,26 +94,26 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
     let body = html! {
         div.title {
             h1 { (service) span.aside { "span names, " (selection.window.words()) } }
-            (layout::ranges(shown, selection.window, "/spans", |window| pairs(&selection.clone().window(window))))
+            (layout::ranges(shown, selection.window, "spans", |window| pairs(&selection.clone().window(window))))
         }
-        (filter::form("/spans", &selection, &sort.pairs(), false))
-        (layout::kinds(&names.profile_types, &selection, "beside CPU", |selection| link("/spans", &pairs(selection))))
+        (filter::form("spans", &selection, &sort.pairs(), false))
+        (layout::kinds(&names.profile_types, &selection, "beside CPU", |selection| link("spans", &pairs(selection))))
         @if nothing {
             p.state {
-                b { "No span is like this." } " " a href=(selection.clone().without_filter().link("/spans")) { "Look without the filter" } "."
+                b { "No span is like this." } " " a href=(selection.clone().without_filter().link("spans")) { "Look without the filter" } "."
             }
         } @else {
             @if !selection.has_filter() { (note(&names)) }
             (table(&names, &selection, sort))
         }
         p.actions {
-            a href=(selection.link("/flame")) { "Flame graph of " @if selection.has_filter() { "these spans" } @else { "the whole service" } }
-            a href=(selection.link("/traces")) { "Slowest traces" }
-            (layout::downloads(&selection, Look::default(), &selection.link("/api/spans")))
+            a href=(selection.link("flame")) { "Flame graph of " @if selection.has_filter() { "these spans" } @else { "the whole service" } }
+            a href=(selection.link("traces")) { "Slowest traces" }
+            (layout::downloads(&selection, Look::default(), &selection.link("api/spans")))
         }
     };
-    let way = [(service.clone(), selection.link("/spans"))];
-    Ok(layout::page(&service, &way, &body))
+    let way = [(service.clone(), selection.link("spans"))];
+    Ok(layout::page(&service, &way, body))
 }
 
 fn note(names: &SpanNames) -> Markup {
@@ -156,14 +157,14 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
                     @for name in &names.spans { (row(name, names.beside.as_ref(), &selection.clone().name(&name.name), all)) }
                     @if let Some(outside) = outside {
                         tr.outside {
-                            th scope="row" { a href=(outside.link("/flame")) { "(outside spans)" } }
+                            th scope="row" { a href=(outside.link("flame")) { "(outside spans)" } }
                             td {} td {} td {} td {} td {}
                             td.n { (time(names.outside.cpu_ns)) }
                             td.bar { (layout::bar(share(names.outside.cpu_ns, all))) }
                             td {} td {}
                             td.n { (number(names.outside.samples)) }
                             @if let Some(beside) = &names.beside { td.n { (value(beside.outside, &beside.unit)) } }
-                            td {} td.go { a.flame href=(outside.link("/flame")) { "flame" } }
+                            td {} td.go { a.flame href=(outside.link("flame")) { "flame" } }
                         }
                     }
                 }
@@ -179,14 +180,14 @@ fn sort_link(selection: &Selection, sort: Sort, key: &str) -> String {
     let order = if ascending { "asc" } else { "desc" };
     let mut pairs = selection.pairs();
     pairs.extend([("sort".into(), key.into()), ("order".into(), order.into())]);
-    link("/spans", &pairs)
+    link("spans", &pairs)
 }
 
 fn row(name: &SpanName, beside: Option<&Beside>, selection: &Selection, all: i64) -> Markup {
     let count = (name.count > 0).then_some(name.count);
     html! {
         tr {
-            th scope="row" title=(name.name) { a href=(selection.link("/traces")) { (name.name) } }
+            th scope="row" title=(name.name) { a href=(selection.link("traces")) { (name.name) } }
             td.n { (layout::known(count, number)) }
             td.n { @if name.errors > 0 { (percent(share(name.errors, name.count))) } }
             td.n { (layout::time(name.wall_p50_ns)) }
@@ -206,7 +207,7 @@ fn row(name: &SpanName, beside: Option<&Beside>, selection: &Selection, all: i64
                     span.error { (percent(hottest.share)) } " " code title={ (hottest.function) "\n" (hottest.file) } { (hottest.function) }
                 }
             }
-            td.go { @if name.samples > 0 || name.beside.is_some_and(|sum| sum > 0) { a.flame href=(selection.link("/flame")) { "flame" } } }
+            td.go { @if name.samples > 0 || name.beside.is_some_and(|sum| sum > 0) { a.flame href=(selection.link("flame")) { "flame" } } }
         }
     }
 }

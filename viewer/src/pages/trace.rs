@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::format::{counted, number, time};
-use super::layout;
+use super::layout::{self, Page};
 use crate::ids::TraceId;
 use crate::look::Look;
 use crate::selection::Selection;
@@ -16,7 +16,7 @@ const MOST_ROWS: usize = 1_000;
 const MOST_INDENT: usize = 24;
 
 /// The page.
-pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Markup, ShowError> {
+pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Page, ShowError> {
     let trace = shown.trace(id)?;
     let mut services: Vec<&str> = trace.spans.iter().map(|span| span.service.as_str()).collect();
     services.sort_unstable();
@@ -36,8 +36,8 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Markup, ShowError> {
             @if let Some(start) = trace.start_unix_ns { ", started " (layout::instant(start)) }
         }
         p.actions {
-            a href=(Selection::of_trace(trace.trace).link("/flame")) { "Flame graph of the whole trace" }
-            (layout::downloads(&Selection::of_trace(trace.trace), Look::default(), &format!("/api/trace/{}", trace.trace)))
+            a href=(Selection::of_trace(trace.trace).link("flame")) { "Flame graph of the whole trace" }
+            (layout::downloads(&Selection::of_trace(trace.trace), Look::default(), &format!("api/trace/{}", trace.trace)))
         }
         @if trace.wall_ns.is_none() {
             p.state { b { "Profiles but no trace." } " These spans are known from samples only; wall times come with the trace." }
@@ -56,11 +56,11 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Markup, ShowError> {
     let mut way = Vec::new();
     if let Some(span) = first {
         let service = Selection::everything().window(shown.window).service(&span.service);
-        way.push((span.service.clone(), service.link("/spans")));
-        way.push((span.name.clone(), service.name(&span.name).link("/traces")));
+        way.push((span.service.clone(), service.link("spans")));
+        way.push((span.name.clone(), service.name(&span.name).link("traces")));
     }
-    way.push(("trace".into(), format!("/trace/{id}")));
-    Ok(layout::page(title, &way, &body))
+    way.push(("trace".into(), format!("trace/{id}")));
+    Ok(layout::page(title, &way, body))
 }
 
 fn waterfall(trace: &Trace) -> Markup {
@@ -75,13 +75,13 @@ fn waterfall(trace: &Trace) -> Markup {
             }
         }
         @if trace.spans.len() > MOST_ROWS {
-            p.state { "The first " (MOST_ROWS) " spans are shown; " a href={ "/api/trace/" (trace.trace) } { "all of them as JSON" } "." }
+            p.state { "The first " (MOST_ROWS) " spans are shown; " a href={ "api/trace/" (trace.trace) } { "all of them as JSON" } "." }
         }
     }
 }
 
 fn row(trace: &Trace, span: &TraceSpan) -> Markup {
-    let flame = Selection::of_span(span.span).link("/flame");
+    let flame = Selection::of_span(span.span).link("flame");
     let below = Selection { below: true, ..Selection::of_span(span.span) };
     let by_root = span.sampled_by == Sampling::Root && span.own_cpu_ns.is_none();
     let cpu = |value: Option<i64>| match value {
@@ -103,7 +103,7 @@ fn row(trace: &Trace, span: &TraceSpan) -> Markup {
             td.n { (cpu(span.own_cpu_ns)) }
             td.n {
                 @if span.inclusive_cpu_ns > span.own_cpu_ns {
-                    a href=(below.link("/flame")) title="flame graph of the span and all below it" { (cpu(span.inclusive_cpu_ns)) }
+                    a href=(below.link("flame")) title="flame graph of the span and all below it" { (cpu(span.inclusive_cpu_ns)) }
                 } @else { (cpu(span.inclusive_cpu_ns)) }
             }
             td.n { (number(span.samples)) }

@@ -2,8 +2,9 @@
 
 use maud::{Markup, html};
 
+use super::filter;
 use super::format::number;
-use super::{filter, layout};
+use super::layout::{self, Page};
 use crate::api::{OfService, take_trace_sort};
 use crate::params::Params;
 use crate::selection::{Selection, link};
@@ -11,7 +12,7 @@ use crate::show::{ShowError, Shown, TraceRow, share};
 use crate::store::TraceSort;
 
 /// The page.
-pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowError> {
+pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError> {
     let sort = take_trace_sort(&mut params)?;
     let OfService { service, selection } = OfService::take(&mut params)?;
     params.finish()?;
@@ -24,7 +25,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
     let choice = |this: TraceSort, also: &[(String, String)], words: &str| {
         html! {
             @if this == sort { span aria-current="true" { (words) } }
-            @else { a href=(link("/traces", &pairs(&selection, also))) { (words) } }
+            @else { a href=(link("traces", &pairs(&selection, also))) { (words) } }
         }
     };
     let body = html! {
@@ -34,19 +35,19 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
                 (choice(TraceSort::Wall, &[], "slowest"))
                 (choice(TraceSort::Cpu, &by_cpu, "most CPU"))
             }
-            (layout::ranges(shown, selection.window, "/traces", |window| pairs(&selection.clone().window(window), also)))
+            (layout::ranges(shown, selection.window, "traces", |window| pairs(&selection.clone().window(window), also)))
         }
-        (filter::form("/traces", &selection, also, false))
+        (filter::form("traces", &selection, also, false))
         p.actions {
-            a href=(selection.link("/flame")) { @if selection.name.is_some() { "Flame graph of all these spans" } @else { "Flame graph of the service" } }
-            a href=(link("/api/traces", &pairs(&selection, also))) { "JSON" }
+            a href=(selection.link("flame")) { @if selection.name.is_some() { "Flame graph of all these spans" } @else { "Flame graph of the service" } }
+            a href=(link("api/traces", &pairs(&selection, also))) { "JSON" }
         }
         @if traces.is_empty() {
             p.state {
                 "No trace with such a span is here"
-                @if selection.has_filter() { "; " a href=(selection.clone().without_filter().link("/traces")) { "look without the filter" } }
+                @if selection.has_filter() { "; " a href=(selection.clone().without_filter().link("traces")) { "look without the filter" } }
                 ". If the name is known from profiles only, "
-                a href=(selection.link("/flame")) { "its flame graph" } " is all there is until the service sends its traces."
+                a href=(selection.link("flame")) { "its flame graph" } " is all there is until the service sends its traces."
             }
         } @else {
             @if !traced {
@@ -57,9 +58,9 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Markup, ShowErro
             (table(&traces))
         }
     };
-    let mut way = vec![(service.clone(), Selection { name: None, ..selection.clone() }.link("/spans"))];
-    way.extend(selection.name.as_ref().map(|name| (name.clone(), selection.link("/traces"))));
-    Ok(layout::page(title, &way, &body))
+    let mut way = vec![(service.clone(), Selection { name: None, ..selection.clone() }.link("spans"))];
+    way.extend(selection.name.as_ref().map(|name| (name.clone(), selection.link("traces"))));
+    Ok(layout::page(title, &way, body))
 }
 
 fn table(traces: &[TraceRow]) -> Markup {
@@ -74,7 +75,7 @@ fn table(traces: &[TraceRow]) -> Markup {
                 tbody {
                     @for trace in traces {
                         tr {
-                            th scope="row" { a.id href={ "/trace/" (trace.trace) } { (trace.trace) } }
+                            th scope="row" { a.id href={ "trace/" (trace.trace) } { (trace.trace) } }
                             td.n {
                                 @if let Some(start) = trace.start_unix_ns { (layout::instant(start)) }
                             }
@@ -86,7 +87,7 @@ fn table(traces: &[TraceRow]) -> Markup {
                             td.n { (number(i64::try_from(trace.spans).unwrap_or(i64::MAX))) }
                             td.go {
                                 @if trace.cpu_ns.is_some_and(|cpu| cpu > 0) {
-                                    a.flame href=(Selection::of_trace(trace.trace).link("/flame")) { "flame graph" }
+                                    a.flame href=(Selection::of_trace(trace.trace).link("flame")) { "flame graph" }
                                 }
                             }
                         }

@@ -26,6 +26,8 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfil
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use tokio::sync::Semaphore;
 
+pub(crate) use otlp::grpc_refusal;
+pub(crate) use push::refusal_in_json;
 use refusal::{Reason, Refusal};
 pub(crate) use refusal::{RefusalCount, Refusals};
 
@@ -34,8 +36,30 @@ use crate::store::Store;
 
 /// Requests that are decoded at the same time; what one may take in memory is bounded, so all of them are.
 const AT_ONCE: usize = 2;
+const PUSH: &str = "/push.v1.PusherService/Push";
+const INGEST: &str = "/ingest";
+const TRACES: &str = "/v1/traces";
+const PROFILES: &str = "/v1development/profiles";
+const GRPC_TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
+const GRPC_PROFILES: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
+
 /// How far the clock of a sender may be ahead of ours.
 const AHEAD: i64 = 600 * clock::SECOND;
+
+/// Lets a few requests be decoded at the same time, of all tenants.
+#[derive(Clone, Debug)]
+pub(crate) struct Permits(Arc<Semaphore>);
+
+impl Default for Permits {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(AT_ONCE)))
+    }
+}
+
+/// Whether something is sent to be stored there.
+pub(crate) fn is_upload(path: &str) -> bool {
+    [PUSH, INGEST, TRACES, PROFILES, GRPC_TRACES, GRPC_PROFILES].contains(&path)
+}
 
 /// What receiving needs.
 #[derive(Debug)]
@@ -43,13 +67,13 @@ pub(crate) struct Receiver {
     store: Arc<Store>,
     refusals: Arc<Refusals>,
     retain: Duration,
-    permits: Arc<Semaphore>,
+    permits: Permits,
 }
 
 impl Receiver {
     /// Puts into `store` what is not older than `retain`; counts what it refuses.
-    pub(crate) fn new(store: Arc<Store>, refusals: Arc<Refusals>, retain: Duration) -> Self {
-        Self { store, refusals, retain, permits: Arc::new(Semaphore::new(AT_ONCE)) }
+    pub(crate) fn new(store: Arc<Store>, refusals: Arc<Refusals>, retain: Duration, permits: &Permits) -> Self {
+        Self { store, refusals, retain, permits: permits.clone() }
     }
 
     /// Runs `work` on a thread that may wait, after at most [`AT_ONCE`] others.
@@ -57,7 +81,7 @@ impl Receiver {
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let permit = Arc::clone(&self.permits).acquire_owned().await;
+        let permit = Arc::clone(&self.permits.0).acquire_owned().await;
         let receiver = Arc::clone(self);
         // The permit goes along, as the work goes on when the sender hangs up.
         let work = move || {
@@ -80,8 +104,8 @@ impl Receiver {
 /// Push, `/ingest` and OTLP by HTTP.
 pub(crate) fn routes(receiver: Arc<Receiver>) -> Router {
     Router::new()
-        .route("/push.v1.PusherService/Push", post(push::receive))
-        .route("/ingest", post(ingest::receive).layer(DefaultBodyLimit::disable()))
+        .route(PUSH, post(push::receive))
+        .route(INGEST, post(ingest::receive).layer(DefaultBodyLimit::disable()))
         .with_state(Arc::clone(&receiver))
         .merge(otlp_routes(receiver))
 }
@@ -89,16 +113,15 @@ pub(crate) fn routes(receiver: Arc<Receiver>) -> Router {
 /// OTLP by HTTP alone, for its own port.
 pub(crate) fn otlp_routes(receiver: Arc<Receiver>) -> Router {
     Router::new()
-        .route("/v1/traces", post(otlp::http::<ExportTraceServiceRequest>))
-        .route("/v1development/profiles", post(otlp::http::<ExportProfilesServiceRequest>))
+        .route(TRACES, post(otlp::http::<ExportTraceServiceRequest>))
+        .route(PROFILES, post(otlp::http::<ExportProfilesServiceRequest>))
         .with_state(receiver)
 }
 
 /// OTLP by gRPC, for its own port.
 pub(crate) fn grpc_routes(receiver: Arc<Receiver>) -> Router {
-    let service = |signal: &str| format!("/opentelemetry.proto.collector.{signal}/Export");
     Router::new()
-        .route(&service("trace.v1.TraceService"), post(otlp::grpc::<ExportTraceServiceRequest>))
-        .route(&service("profiles.v1development.ProfilesService"), post(otlp::grpc::<ExportProfilesServiceRequest>))
+        .route(GRPC_TRACES, post(otlp::grpc::<ExportTraceServiceRequest>))
+        .route(GRPC_PROFILES, post(otlp::grpc::<ExportProfilesServiceRequest>))
         .with_state(receiver)
 }

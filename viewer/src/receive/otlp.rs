@@ -134,12 +134,17 @@ pub(super) async fn grpc<E: Export>(State(receiver): State<Arc<Receiver>>, heade
         }
         Err(refusal) => {
             receiver.refusals.count(E::SIGNAL, &refusal);
-            // Percent encoding leaves nothing that a header cannot hold.
-            let message = HeaderValue::from_str(&encode(refusal.message())).unwrap_or(HeaderValue::from_static(""));
-            let status = HeaderValue::from(refusal.code().1);
-            ([(CONTENT_TYPE, GRPC), (GRPC_STATUS, status), (GRPC_MESSAGE, message)], Body::empty()).into_response()
+            grpc_refusal(&refusal)
         }
     }
+}
+
+/// A refusal as gRPC writes it.
+pub(crate) fn grpc_refusal(refusal: &Refusal) -> Response {
+    // Percent encoding leaves nothing that a header cannot hold.
+    let message = HeaderValue::from_str(&encode(refusal.message())).unwrap_or(HeaderValue::from_static(""));
+    let status = HeaderValue::from(refusal.code().1);
+    ([(CONTENT_TYPE, GRPC), (GRPC_STATUS, status), (GRPC_MESSAGE, message)], Body::empty()).into_response()
 }
 
 async fn take<E: Export>(

@@ -34,11 +34,15 @@ pub(super) async fn receive(State(receiver): State<Arc<Receiver>>, headers: Head
         Ok(Format::Json) => ([(CONTENT_TYPE, "application/json")], "{}").into_response(),
         Err(refusal) => {
             receiver.refusals.count("profiles", &refusal);
-            // Connect writes its errors as JSON, whatever the request was written in.
-            let error = serde_json::json!({ "code": refusal.code().0, "message": refusal.message() });
-            (refusal.status(), [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
+            refusal_in_json(&refusal)
         }
     }
+}
+
+/// Connect writes its errors as JSON, whatever the request was written in.
+pub(crate) fn refusal_in_json(refusal: &Refusal) -> Response {
+    let error = serde_json::json!({ "code": refusal.code().0, "message": refusal.message() });
+    (refusal.status(), [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
 }
 
 async fn take(receiver: &Arc<Receiver>, headers: HeaderMap, body: Body) -> Result<Format, Refusal> {

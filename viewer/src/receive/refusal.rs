@@ -23,6 +23,8 @@ pub(crate) enum Reason {
     Invalid,
     /// Too old, or from the future.
     Time,
+    /// There is no room for one tenant more.
+    Tenants,
     /// The store failed.
     Store,
 }
@@ -37,6 +39,7 @@ impl Reason {
             Self::Incomplete => "incomplete",
             Self::Invalid => "invalid",
             Self::Time => "time",
+            Self::Tenants => "tenants",
             Self::Store => "store",
         }
     }
@@ -51,7 +54,7 @@ pub(crate) struct Refusal {
 
 impl Refusal {
     /// Refuses with a sentence that says what and why.
-    pub(super) fn new(reason: Reason, message: impl Into<String>) -> Self {
+    pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into() }
     }
 
@@ -70,6 +73,7 @@ impl Refusal {
             Reason::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Reason::Incomplete => StatusCode::REQUEST_TIMEOUT,
             Reason::Invalid | Reason::Time => StatusCode::BAD_REQUEST,
+            Reason::Tenants => StatusCode::TOO_MANY_REQUESTS,
             Reason::Store => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
@@ -78,7 +82,7 @@ impl Refusal {
     pub(crate) fn code(&self) -> (&'static str, i32) {
         match self.reason {
             Reason::ContentType | Reason::ContentEncoding => ("unimplemented", 12),
-            Reason::TooLarge => ("resource_exhausted", 8),
+            Reason::TooLarge | Reason::Tenants => ("resource_exhausted", 8),
             Reason::Incomplete => ("deadline_exceeded", 4),
             Reason::Invalid | Reason::Time => ("invalid_argument", 3),
             Reason::Store => ("unavailable", 14),
@@ -94,7 +98,7 @@ pub(super) fn invalid(message: impl Into<String>) -> Refusal {
 /// How often something was refused, and what was said the last time.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(crate) struct RefusalCount {
-    /// `profiles` or `traces`.
+    /// `profiles` or `traces`, or `tenants` of which neither was read.
     pub(crate) what: &'static str,
     /// Why.
     pub(crate) reason: Reason,
@@ -112,7 +116,7 @@ pub(crate) struct Refusals(Mutex<Vec<RefusalCount>>);
 
 impl Refusals {
     /// Counts one.
-    pub(super) fn count(&self, what: &'static str, refusal: &Refusal) {
+    pub(crate) fn count(&self, what: &'static str, refusal: &Refusal) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = counts.iter().position(|count| count.what == what && count.reason == refusal.reason);
         let index = found.unwrap_or_else(|| {

@@ -20,7 +20,7 @@ use base64::Engine as _;
 use crate::cli::BasicAuth;
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
-                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+                      form-action 'self'; base-uri 'self'; frame-ancestors 'none'";
 
 /// The host names that requests may be addressed to, besides IP addresses and localhost, and who may send them.
 #[derive(Clone)]

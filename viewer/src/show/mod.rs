@@ -48,8 +48,6 @@ pub(crate) struct Shown {
     pub(crate) window: Window,
     /// How long anything is kept.
     pub(crate) retain: Duration,
-    /// How much may be stored, in bytes.
-    pub(crate) room: u64,
     /// Where this server listens.
     pub(crate) address: SocketAddr,
     /// Where it listens for OTLP alone.

@@ -24,6 +24,10 @@ pub(crate) struct Services {
     pub(crate) forgotten: Forgotten,
     /// How much the stored rows take.
     pub(crate) stored_bytes: u64,
+    /// How much those of other tenants take.
+    pub(crate) others_bytes: u64,
+    /// How much all may take together.
+    pub(crate) most_bytes: u64,
 }
 
 /// A service.
@@ -79,11 +83,14 @@ impl Shown {
                 last_upload_unix_ms: sum.last_received.map(|received| received / MILLISECOND),
             });
         }
+        let (room, stored_bytes) = (self.store.room(), self.store.bytes());
         Ok(Services {
             services,
             refused: self.refusals.counts(),
             forgotten: self.store.forgotten(),
-            stored_bytes: self.store.bytes()?,
+            stored_bytes,
+            others_bytes: room.used().saturating_sub(stored_bytes),
+            most_bytes: room.most(),
         })
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed; // counters that order nothing
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::intern::{Interned, find_or_add};
+use super::intern::{self, Interned, find_or_add};
 use super::packed::{self, Entry};
 use super::rows::{Part, Profile, Sample, Span};
 use super::sums::Changes;
@@ -71,14 +71,16 @@ impl Store {
     ) -> Result<(), StoreError> {
         let mut inner = self.lock();
         let Inner { connection, interned, .. } = &mut *inner;
-        interned.trim();
+        interned.trim(self.room.part_of(intern::MOST));
         let transaction = connection.transaction()?;
         let done = insert(&transaction, interned).and_then(|()| transaction.commit());
         if done.is_err() {
             interned.clear();
         }
         done?;
-        inner.make_room()
+        self.measure(&inner)?;
+        drop(inner);
+        self.room.make()
     }
 }
 
@@ -235,7 +237,7 @@ mod tests {
 
     use super::*;
     use crate::ids::TraceId;
-    use crate::store::Status;
+    use crate::store::{Room, Status};
 
     fn span(number: u8) -> Span {
         Span {
@@ -255,7 +257,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_each_span_is_prepared_once() {
-        let store = Store::open(None).unwrap();
+        let store = Store::open(None, &Room::new(u64::MAX)).unwrap();
         store.insert_spans(&(1..=20).map(span).collect::<Vec<_>>()).unwrap();
         let inner = store.lock();
         let statement = inner.connection.prepare_cached(MISNAMED).unwrap();

@@ -5,8 +5,8 @@ use rusqlite::{Connection, params};
 
 use super::rows::Function;
 
-/// About 20 MB; beyond it the memory is dropped and filled anew from the tables.
-const MOST: usize = 200_000;
+/// About 20 MB, which the stores of all tenants share; beyond it the memory is dropped and filled anew from the tables.
+pub(super) const MOST: usize = 200_000;
 
 /// What is known without asking SQLite. It must be dropped when a transaction that added to it is not committed.
 #[derive(Default)]
@@ -23,8 +23,8 @@ impl Interned {
     }
 
     /// Keeps the memory bounded; called between transactions.
-    pub(super) fn trim(&mut self) {
-        if self.strings.len().max(self.functions.len()).max(self.stacks.len()) > MOST {
+    pub(super) fn trim(&mut self, most: usize) {
+        if self.strings.len().max(self.functions.len()).max(self.stacks.len()) > most {
             self.clear();
         }
     }

@@ -13,6 +13,7 @@ mod overview;
 mod packed;
 mod reading;
 mod retention;
+mod room;
 mod rows;
 mod samples;
 mod schema;
@@ -23,13 +24,17 @@ mod trie;
 
 use std::fmt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed; // a number that orders nothing
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
 use rusqlite::config::DbConfig;
 
+pub(crate) use insert::Inserted;
 pub(crate) use overview::KindSeen;
 pub(crate) use retention::Forgotten;
+pub(crate) use room::Room;
 pub(crate) use rows::{Function, Kind, Part, Profile, Sample, Span, StackNode, Status};
 pub(crate) use samples::{NameSum, Owner, StackFrame, Stacks};
 pub(crate) use series::{SpanChoice, StoredSeries};
@@ -46,19 +51,21 @@ const UNNAMED_ID: i64 = 1;
 
 /// The stored profiles and spans.
 pub(crate) struct Store {
-    inner: Mutex<Inner>,
-    /// Connections that only read; none for a store in memory.
+    /// Connections that only read; none for a store in memory. They are closed before the one that writes, which writes
+    /// its journal back and removes it.
     readers: Option<reading::Readers>,
+    inner: Mutex<Inner>,
     trie: Mutex<trie::Trie>,
     inserted: insert::Counters,
+    room: Arc<Room>,
+    /// The bytes of its rows.
+    used: AtomicU64,
 }
 
 struct Inner {
     connection: Connection,
     interned: intern::Interned,
     forgotten: Forgotten,
-    /// Beyond it the oldest goes.
-    most_bytes: u64,
 }
 
 /// SQLite said no: a full disk, a broken file.
@@ -78,16 +85,22 @@ impl From<rusqlite::Error> for StoreError {
 }
 
 impl Store {
-    /// Opens the file, or a store in memory; the error is a sentence.
-    pub(crate) fn open(file: Option<&Path>) -> Result<Self, String> {
+    /// Opens the file, or a store in memory, which shares the room with others; the error is a sentence.
+    pub(crate) fn open(file: Option<&Path>, room: &Arc<Room>) -> Result<Arc<Self>, String> {
         let named = |reason: String| match file {
             Some(file) => format!("cannot use --data {}: {reason}", file.display()),
             None => format!("cannot make a store in memory: {reason}"),
         };
-        Self::connect(file).map_err(named)
+        let store = Self::connect(file, room).and_then(|store| {
+            store.measure(&store.lock()).map_err(|error| error.to_string())?;
+            Ok(Arc::new(store))
+        });
+        let store = store.map_err(named)?;
+        room.add(&store);
+        Ok(store)
     }
 
-    fn connect(file: Option<&Path>) -> Result<Self, String> {
+    fn connect(file: Option<&Path>, room: &Arc<Room>) -> Result<Self, String> {
         let failed = |error: rusqlite::Error| error.to_string();
         let connection = match file {
             Some(file) => Connection::open(file),
@@ -105,23 +118,36 @@ impl Store {
         connection.pragma_update(None, "temp_store", "memory").map_err(failed)?;
         keep_plans(&connection).map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(64);
-        let inner = Inner {
-            connection,
-            interned: intern::Interned::default(),
-            forgotten: Forgotten::default(),
-            most_bytes: u64::MAX,
-        };
+        let inner = Inner { connection, interned: intern::Interned::default(), forgotten: Forgotten::default() };
         Ok(Self {
             inner: Mutex::new(inner),
             readers: file.map(reading::Readers::new),
             trie: Mutex::default(),
             inserted: insert::Counters::default(),
+            room: Arc::clone(room),
+            used: AtomicU64::new(0),
         })
     }
 
     // A panic elsewhere cannot leave a transaction half done: dropping it rolls it back.
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The room that it shares with others.
+    pub(crate) fn room(&self) -> &Arc<Room> {
+        &self.room
+    }
+
+    /// How much the stored rows take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// Says what it holds to whom it shares the room with.
+    fn measure(&self, inner: &Inner) -> Result<(), StoreError> {
+        self.used.store(retention::bytes(&inner.connection)?, Relaxed);
+        Ok(())
     }
 }
 

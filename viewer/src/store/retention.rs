@@ -27,44 +27,25 @@ pub(crate) struct Forgotten {
 }
 
 impl Store {
-    /// Forgets what is older than `oldest`, then the oldest beyond `most_bytes`, from now on at once.
-    pub(crate) fn retain(&self, oldest: i64, most_bytes: u64) -> Result<(), StoreError> {
+    /// Forgets what is older than `oldest`, then what all stores together have no room for.
+    pub(crate) fn retain(&self, oldest: i64) -> Result<(), StoreError> {
         let mut inner = self.lock();
-        inner.most_bytes = most_bytes;
         let (profiles, spans) = forget(&mut inner, sums::round_down(oldest))?;
         inner.forgotten.profiles_by_age += profiles;
         inner.forgotten.spans_by_age += spans;
-        inner.make_room()
+        self.measure(&inner)?;
+        drop(inner);
+        self.room.make()
     }
 
     /// What was forgotten since the start.
     pub(crate) fn forgotten(&self) -> Forgotten {
         self.lock().forgotten
     }
-
-    /// How much the stored rows take.
-    pub(crate) fn bytes(&self) -> Result<u64, StoreError> {
-        self.read(bytes)
-    }
-}
-
-impl Inner {
-    /// Forgets the oldest until the rest has room.
-    pub(super) fn make_room(&mut self) -> Result<(), StoreError> {
-        while bytes(&self.connection)? > self.most_bytes {
-            let (profiles, spans) = forget_a_step(self)?;
-            if profiles + spans == 0 {
-                break;
-            }
-            self.forgotten.profiles_by_size += profiles;
-            self.forgotten.spans_by_size += spans;
-        }
-        Ok(())
-    }
 }
 
 /// Drops what is older than the oldest tenth of the profiles and of the spans.
-fn forget_a_step(inner: &mut Inner) -> rusqlite::Result<(usize, usize)> {
+pub(super) fn forget_a_step(inner: &mut Inner) -> rusqlite::Result<(usize, usize)> {
     let cut = |table: &str, time: &str| {
         let sql = format!(
             "SELECT {time} FROM {table} ORDER BY {time} LIMIT 1 OFFSET (SELECT count(*) / {STEP} FROM {table})"
@@ -155,7 +136,8 @@ fn forget_stacks(connection: &Connection) -> rusqlite::Result<()> {
     unused.into_iter().try_for_each(|id| delete.execute(params![id]).map(drop))
 }
 
-fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
+/// The bytes of all pages in use.
+pub(super) fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
     let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let used = pragma("page_count")?.saturating_sub(pragma("freelist_count")?);
     Ok(used.saturating_mul(pragma("page_size")?).max(0).cast_unsigned())
@@ -163,6 +145,7 @@ fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Room;
     use super::super::rows::{Function, Kind, Part, Profile, Sample, StackNode};
     use super::*;
     use crate::clock::SECOND;
@@ -207,11 +190,11 @@ mod tests {
 
     #[test]
     fn the_old_goes_with_all_that_only_it_used() {
-        let store = Store::open(None).unwrap();
+        let store = Store::open(None, &Room::new(u64::MAX)).unwrap();
         store.insert_profile(&profile(100 * SECOND, "old")).unwrap();
         store.insert_profile(&profile(200 * SECOND, "new")).unwrap();
         assert_eq!(functions(&store), ["new", "old"]);
-        store.retain(150 * SECOND, u64::MAX).unwrap();
+        store.retain(150 * SECOND).unwrap();
         assert_eq!(functions(&store), ["new"]);
         assert_eq!(store.forgotten(), Forgotten { profiles_by_age: 1, ..Forgotten::default() });
         let inner = store.lock();
@@ -234,22 +217,39 @@ mod tests {
         assert_eq!(functions(&store), ["new", "old"]);
     }
 
-    #[test]
-    fn the_oldest_goes_when_there_is_no_room() {
-        let store = Store::open(None).unwrap();
-        for n in 0..2_000 {
+    fn fill(store: &Store, numbers: std::ops::Range<i64>) {
+        for n in numbers {
             store.insert_profile(&profile(n * SECOND, &format!("function number {n}"))).unwrap();
         }
-        let half = store.bytes().unwrap() / 2;
-        store.retain(0, half).unwrap();
-        assert!(store.bytes().unwrap() <= half);
-        // And from then on with what comes in.
-        for n in 2_000..3_000 {
-            store.insert_profile(&profile(n * SECOND, &format!("function number {n}"))).unwrap();
-            assert!(store.bytes().unwrap() <= half);
+    }
+
+    #[test]
+    fn the_oldest_goes_when_there_is_no_room() {
+        let all = Store::open(None, &Room::new(u64::MAX)).unwrap();
+        fill(&all, 0..2_000);
+        let half = all.bytes() / 2;
+        let store = Store::open(None, &Room::new(half)).unwrap();
+        for n in 0..3_000 {
+            fill(&store, n..n + 1);
+            assert!(store.bytes() <= half);
         }
         let left = functions(&store);
         assert!(left.contains(&"function number 2999".into()) && !left.contains(&"function number 0".into()));
         assert_eq!(store.forgotten().profiles_by_size, 3_000 - left.len());
+    }
+
+    #[test]
+    fn room_that_two_share_is_taken_from_the_larger() {
+        let all = Store::open(None, &Room::new(u64::MAX)).unwrap();
+        fill(&all, 0..2_000);
+        let room = Room::new(all.bytes());
+        let [large, small] = [0, 1].map(|_| Store::open(None, &room).unwrap());
+        fill(&large, 0..1_500);
+        fill(&small, 0..400);
+        assert_eq!(small.forgotten(), Forgotten::default());
+        assert!(large.forgotten().profiles_by_size > 0 && room.used() <= room.most());
+        drop(large);
+        fill(&small, 400..1_000);
+        assert_eq!(small.forgotten(), Forgotten::default(), "what is closed takes no room");
     }
 }

@@ -7,7 +7,7 @@ use rusqlite::{Connection, params};
 
 use super::filter::Filter;
 use super::rows::Function;
-use super::trie::Trie;
+use super::trie::{self, Trie};
 use super::{Store, StoreError, packed};
 use crate::ids::SpanId;
 use crate::selection::{CPU, Selection, Window};
@@ -132,7 +132,7 @@ impl Gathered {
             found.kind = found.kind.max(text);
             found.period = found.period.max(period);
         }
-        store.trie().resolve(connection, &mut found)?;
+        store.trie().resolve(connection, &mut found, store.room.part_of(trie::MOST))?;
         Ok(found)
     }
 }

@@ -8,8 +8,8 @@ use rusqlite::{Connection, params};
 use super::rows::Function;
 use super::samples::Stacks;
 
-/// About 20 MB; beyond it the memory is dropped and filled anew.
-const MOST: usize = 200_000;
+/// About 20 MB, which the stores of all tenants share; beyond it the memory is dropped and filled anew.
+pub(super) const MOST: usize = 200_000;
 
 /// A node: parent, function, line.
 type Node = (i64, i64, i64);
@@ -23,8 +23,8 @@ pub(super) struct Trie {
 
 impl Trie {
     /// Fills in the nodes from the stacks down to the root, and the functions in them.
-    pub(super) fn resolve(&mut self, connection: &Connection, found: &mut Stacks) -> rusqlite::Result<()> {
-        if self.nodes.len().max(self.functions.len()) > MOST {
+    pub(super) fn resolve(&mut self, connection: &Connection, found: &mut Stacks, most: usize) -> rusqlite::Result<()> {
+        if self.nodes.len().max(self.functions.len()) > most {
             *self = Self::default();
         }
         for &(stack, ..) in &found.sums {

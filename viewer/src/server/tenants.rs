@@ -1,0 +1,294 @@
+//! A store, its pages and its receivers for each tenant, and which of them a request reaches.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{fs, io};
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::Uri;
+use axum::http::uri::PathAndQuery;
+use axum::response::Response;
+use axum::routing::get;
+use tower_service::Service as _;
+
+use crate::pages::TenantChoice;
+use crate::receive::refusal::{Reason, Refusal};
+use crate::receive::{self, Permits, Receiver, Refusals};
+use crate::selection::Window;
+use crate::show::Shown;
+use crate::store::{Room, Store};
+use crate::tenant::Tenant;
+use crate::{api, downloads, pages, query};
+
+/// Each tenant takes this much of --memory at least: tables, caches, connections.
+const LEAST_ROOM: u64 = 16 << 20;
+/// Files of tenants end so.
+const EXTENSION: &str = "db";
+
+/// What is the same for all tenants.
+pub(super) struct Setup {
+    pub(super) window: Window,
+    pub(super) retain: Duration,
+    pub(super) address: SocketAddr,
+    pub(super) otlp: Option<SocketAddr>,
+    /// The file of --data.
+    pub(super) data: Option<PathBuf>,
+}
+
+/// Where a request came in.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Door {
+    Main,
+    Otlp,
+    Grpc,
+}
+
+/// What a tenant has of its own.
+pub(super) struct Rooms {
+    pub(super) store: Arc<Store>,
+    pub(super) refusals: Arc<Refusals>,
+    main: Router,
+    otlp: Router,
+    grpc: Router,
+}
+
+/// All tenants that anything is stored of.
+pub(super) struct Tenants {
+    setup: Setup,
+    permits: Permits,
+    anonymous: Arc<Rooms>,
+    /// What those see of whom nothing was received.
+    nobody: Rooms,
+    others: Mutex<BTreeMap<Tenant, Arc<Rooms>>>,
+}
+
+impl Tenants {
+    /// `store` holds what is received without a tenant. Those that have files are opened.
+    pub(super) fn new(setup: Setup, store: Arc<Store>) -> Result<Self, String> {
+        let permits = Permits::default();
+        let nobody = Rooms::new(Store::open(None, &Room::new(store.room().most()))?, &setup, &permits);
+        let anonymous = Arc::new(Rooms::new(store, &setup, &permits));
+        let tenants = Self { setup, permits, anonymous, nobody, others: Mutex::default() };
+        for tenant in tenants.with_files()? {
+            let rooms = tenants.open(&tenant)?;
+            tenants.others().insert(tenant, rooms);
+        }
+        Ok(tenants)
+    }
+
+    /// Every tenant's rooms.
+    pub(super) fn all(&self) -> Vec<Arc<Rooms>> {
+        let others = self.others();
+        std::iter::once(&self.anonymous).chain(others.values()).map(Arc::clone).collect()
+    }
+
+    /// Forgets what is older than `oldest`, and tenants that nothing is left of.
+    pub(super) fn retain(&self, oldest: i64) -> Result<(), String> {
+        for rooms in self.all() {
+            rooms.store.retain(oldest).map_err(|error| error.to_string())?;
+        }
+        let mut gone = Vec::new();
+        let mut others = self.others();
+        others.retain(|tenant, rooms| {
+            // Who works on a request of the tenant has the rooms too, and new ones wait for the list.
+            let unused = Arc::strong_count(rooms) == 1 && rooms.store.is_empty().unwrap_or(false);
+            if unused {
+                gone.push(tenant.clone());
+            }
+            !unused
+        });
+        gone.iter().filter_map(|tenant| self.file(tenant)).try_for_each(|file| remove(&file))
+    }
+
+    /// The routes of one door, for all tenants.
+    pub(super) fn routes(self: &Arc<Self>, door: Door) -> Router {
+        Router::new()
+            .fallback(
+                move |State(tenants): State<Arc<Self>>, request| async move { tenants.dispatch(door, request).await },
+            )
+            .with_state(Arc::clone(self))
+    }
+
+    async fn dispatch(self: Arc<Self>, door: Door, mut request: Request) -> Response {
+        let (said, path) = match Tenant::of(request.headers(), request.uri().path()) {
+            Ok((said, path)) => (said, path.to_owned()),
+            Err(sentence) => return self.refuse(door, &request, &Refusal::new(Reason::Invalid, sentence)),
+        };
+        let tenant = said.clone().unwrap_or_else(Tenant::anonymous);
+        let uploads = receive::is_upload(&path);
+        let rooms = match self.known(&tenant) {
+            None if uploads => match self.add(&tenant).await {
+                Ok(rooms) => Some(rooms),
+                Err(refusal) => return self.refuse(door, &request, &refusal),
+            },
+            known => known,
+        };
+        if path != request.uri().path() {
+            *request.uri_mut() = with_path(request.uri(), &path);
+        }
+        // Whom a proxy holds to a tenant is offered no other.
+        let names = if request.headers().contains_key(crate::tenant::HEADER) { Vec::new() } else { self.names() };
+        request.extensions_mut().insert(TenantChoice { tenant, names });
+        let mut routes = rooms.as_deref().unwrap_or(&self.nobody).by(door).clone();
+        match routes.call(request).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+
+    /// The rooms of a tenant that something was received of.
+    fn known(&self, tenant: &Tenant) -> Option<Arc<Rooms>> {
+        if *tenant == Tenant::anonymous() {
+            Some(Arc::clone(&self.anonymous))
+        } else {
+            self.others().get(tenant).cloned()
+        }
+    }
+
+    /// Rooms for a tenant, on a thread that may wait for its file.
+    async fn add(self: &Arc<Self>, tenant: &Tenant) -> Result<Arc<Rooms>, Refusal> {
+        let (tenants, tenant) = (Arc::clone(self), tenant.clone());
+        let added = tokio::task::spawn_blocking(move || tenants.add_now(&tenant)).await;
+        added.unwrap_or_else(|error| Err(Refusal::new(Reason::Store, format!("the tenant could not be made: {error}"))))
+    }
+
+    fn add_now(&self, tenant: &Tenant) -> Result<Arc<Rooms>, Refusal> {
+        let mut others = self.others();
+        // Another request of it may have been faster.
+        if let Some(rooms) = others.get(tenant) {
+            return Ok(Arc::clone(rooms));
+        }
+        let most = usize::try_from(self.anonymous.store.room().most() / LEAST_ROOM).unwrap_or(usize::MAX).max(1);
+        if others.len() >= most {
+            let sentence =
+                format!("X-Scope-OrgID: {tenant} would be one tenant more than the {most} that --memory has room for");
+            return Err(Refusal::new(Reason::Tenants, sentence));
+        }
+        let rooms = self.open(tenant).map_err(|sentence| Refusal::new(Reason::Store, sentence))?;
+        others.insert(tenant.clone(), Arc::clone(&rooms));
+        Ok(rooms)
+    }
+
+    fn open(&self, tenant: &Tenant) -> Result<Arc<Rooms>, String> {
+        let file = self.file(tenant);
+        if let Some(folder) = file.as_deref().and_then(Path::parent) {
+            fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        }
+        let store = Store::open(file.as_deref(), self.anonymous.store.room())?;
+        Ok(Arc::new(Rooms::new(store, &self.setup, &self.permits)))
+    }
+
+    /// The tenants that have files already.
+    fn with_files(&self) -> Result<Vec<Tenant>, String> {
+        let Some(folder) = self.folder() else {
+            return Ok(Vec::new());
+        };
+        let failed = |error: io::Error| format!("cannot read {}: {error}", folder.display());
+        let entries = match fs::read_dir(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let mut found = Vec::new();
+        for entry in entries {
+            let path = entry.map_err(failed)?.path();
+            let name = path.file_stem().and_then(|stem| stem.to_str());
+            if path.extension().is_some_and(|extension| extension == EXTENSION)
+                && let Some(Ok(tenant)) = name.map(|name| Tenant::parse(name, "its file"))
+            {
+                found.push(tenant);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Where tenants keep their files: beside that of --data.
+    fn folder(&self) -> Option<PathBuf> {
+        let mut folder = self.setup.data.clone()?.into_os_string();
+        folder.push(".tenants");
+        Some(folder.into())
+    }
+
+    fn file(&self, tenant: &Tenant) -> Option<PathBuf> {
+        Some(self.folder()?.join(format!("{tenant}.{EXTENSION}")))
+    }
+
+    fn names(&self) -> Vec<Tenant> {
+        let others = self.others();
+        if others.is_empty() {
+            Vec::new()
+        } else {
+            std::iter::once(Tenant::anonymous()).chain(others.keys().cloned()).collect()
+        }
+    }
+
+    /// Who sends nothing that is taken is told so in the words of its protocol; it is no tenant's, so nobody's count.
+    fn refuse(&self, door: Door, request: &Request<Body>, refusal: &Refusal) -> Response {
+        if receive::is_upload(request.uri().path()) {
+            self.anonymous.refusals.count("tenants", refusal);
+        }
+        match door {
+            Door::Grpc => receive::grpc_refusal(refusal),
+            Door::Main | Door::Otlp => receive::refusal_in_json(refusal),
+        }
+    }
+
+    fn others(&self) -> MutexGuard<'_, BTreeMap<Tenant, Arc<Rooms>>> {
+        self.others.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Rooms {
+    fn new(store: Arc<Store>, setup: &Setup, permits: &Permits) -> Self {
+        let refusals = Arc::new(Refusals::default());
+        let receiver = Arc::new(Receiver::new(Arc::clone(&store), Arc::clone(&refusals), setup.retain, permits));
+        let shown = Arc::new(Shown {
+            store: Arc::clone(&store),
+            refusals: Arc::clone(&refusals),
+            window: setup.window,
+            retain: setup.retain,
+            address: setup.address,
+            otlp: setup.otlp,
+        });
+        let ready = || get(|| async { "ready" });
+        let main = Router::new()
+            .merge(receive::routes(Arc::clone(&receiver)))
+            .merge(query::routes(Arc::clone(&store)))
+            .merge(api::routes(Arc::clone(&shown)))
+            .merge(downloads::routes(Arc::clone(&shown)))
+            .merge(pages::routes(shown));
+        let otlp = receive::otlp_routes(Arc::clone(&receiver)).route("/ready", ready());
+        let grpc = receive::grpc_routes(receiver).route("/ready", ready());
+        Self { store, refusals, main, otlp, grpc }
+    }
+
+    fn by(&self, door: Door) -> &Router {
+        match door {
+            Door::Main => &self.main,
+            Door::Otlp => &self.otlp,
+            Door::Grpc => &self.grpc,
+        }
+    }
+}
+
+/// The same address with another path.
+fn with_path(uri: &Uri, path: &str) -> Uri {
+    let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut parts = uri.clone().into_parts();
+    // Both were part of a valid address.
+    parts.path_and_query = PathAndQuery::try_from(format!("{path}{query}")).ok();
+    Uri::from_parts(parts).unwrap_or_else(|_| uri.clone())
+}
+
+/// Removes a tenant's file; SQLite removed what it keeps beside it.
+fn remove(file: &Path) -> Result<(), String> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(format!("cannot remove {}: {error}", file.display())),
+        _ => Ok(()),
+    }
+}
