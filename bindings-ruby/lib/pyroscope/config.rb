@@ -1,0 +1,107 @@
+# frozen_string_literal: true
+
+require_relative "text"
+
+module Pyroscope
+  # What a program sets. Options that were not set, or set to nil, come from the environment, and only then are they what
+  # the readers answer. Nothing is checked before the block of {Pyroscope.configure} ends.
+  #
+  # An option that does not exist is a NoMethodError, as with any object.
+  class Config
+    # An option: its default, what is allowed in words, and a test of that. `passed`: the native part takes it.
+    Option = Struct.new(:default, :allowed, :test, :passed)
+
+    # Levels of messages, by the names that log_level takes, as the native part calls them.
+    LEVELS = { "trace" => :info, "debug" => :info, "info" => :info, "warn" => :warning, "error" => :silent }.freeze
+
+    text = ["text", ->(value) { value.is_a?(String) }]
+    flag = ["true, false", ->(value) { [true, false].include?(value) }]
+    hash = ["a Hash", ->(value) { value.is_a?(Hash) }]
+    anything = ["anything", ->(_value) { true }]
+
+    # All options, by name. Those of Grafana's gem come first, in its order.
+    OPTIONS = {
+      application_name: Option.new("", *text, true),
+      app_name: Option.new(nil, *text, false),
+      server_address: Option.new("http://localhost:4040", *text, true),
+      basic_auth_username: Option.new("", *text, true),
+      basic_auth_password: Option.new("", *text, true),
+      log_level: Option.new("warn", LEVELS.keys.join(", "), ->(value) { LEVELS.key?(value.to_s) }, true),
+      sample_rate: Option.new(100, "1 to 1000", ->(value) { value.is_a?(Integer) && value.between?(1, 1000) }, true),
+      oncpu: Option.new(true, *flag, false),
+      report_pid: Option.new(false, *flag, true),
+      report_thread_id: Option.new(false, *flag, true),
+      tags: Option.new({}.freeze, *hash, true),
+      compression: Option.new("gzip", *anything, false),
+      report_encoding: Option.new("pprof", *anything, false),
+      autoinstrument_rails: Option.new(true, *flag, false),
+      tenant_id: Option.new("", *text, true),
+      http_headers: Option.new({}.freeze, *hash, true),
+      auth_token: Option.new(nil, *text, false),
+      detect_subprocesses: Option.new(nil, *anything, false),
+      report_thread_name: Option.new(false, *flag, true),
+      upload_interval: Option.new(10, "1 to 600 (seconds)", lambda { |value|
+        (value.is_a?(Integer) || value.is_a?(Float)) && value.between?(1, 600)
+      }, true),
+      span_names: Option.new(true, *flag, true),
+      trace_id: Option.new("auto", '"auto", true, false', ->(value) { ["auto", true, false].include?(value) }, true),
+      resource_labels: Option.new(false, *flag, true),
+      enabled: Option.new(true, *flag, true)
+    }.freeze
+
+    # Options whose values are not shown.
+    SECRET = %i[basic_auth_password http_headers auth_token].freeze
+
+    OPTIONS.each do |name, option|
+      define_method(name) { @given.fetch(name, option.default) }
+      define_method(:"#{name}=") { |value| value.nil? ? @given.delete(name) : @given[name] = value }
+    end
+
+    def initialize
+      @given = {}
+    end
+
+    # @param name [Symbol] an option
+    # @return [Boolean] whether the program has set it
+    def given?(name)
+      @given.key?(name)
+    end
+
+    # The settings that were given, as the native part takes them.
+    #
+    # @return [Hash{Symbol => Object}]
+    # @raise [ArgumentError] a value is not allowed; the message names the option, the value and what is allowed
+    def settings
+      @given.each { |name, value| check(name, value) }
+      settings = @given.select { |name, _value| OPTIONS.fetch(name).passed }
+      settings[:application_name] = app_name if given?(:app_name)
+      settings[:http_headers] = { "Authorization" => "Bearer #{auth_token}", **http_headers } if given?(:auth_token)
+      settings[:log_level] = LEVELS.fetch(log_level.to_s) if given?(:log_level)
+      settings[:trace_id] = :auto if settings[:trace_id] == "auto"
+      settings.transform_values { |value| plain(value) }
+    end
+
+    # Without credentials, and short: messages of NoMethodError show it.
+    def inspect
+      "#<#{self.class} #{@given.except(*SECRET).keys.join(", ")}>"
+    end
+
+    private
+
+    def check(name, value)
+      option = OPTIONS.fetch(name)
+      return if option.test.call(value)
+
+      shown = SECRET.include?(name) ? "the value (not shown)" : value.inspect
+      raise ArgumentError, "#{name}: #{shown} is not allowed; allowed: #{option.allowed}"
+    end
+
+    def plain(value)
+      case value
+      when Hash then Text.pairs(value)
+      when String then Text.of(value)
+      else value
+      end
+    end
+  end
+end
