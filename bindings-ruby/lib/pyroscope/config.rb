@@ -41,7 +41,7 @@ module Pyroscope
       detect_subprocesses: Option.new(nil, *anything, false),
       report_thread_name: Option.new(false, *flag, true),
       upload_interval: Option.new(10, "1 to 600 (seconds)", lambda { |value|
-        (value.is_a?(Integer) || value.is_a?(Float)) && value.between?(1, 600)
+        (value.is_a?(Integer) || value.is_a?(Float)) && value >= 1 && value <= 600
       }, true),
       span_names: Option.new(true, *flag, true),
       trace_id: Option.new("auto", '"auto", true, false', ->(value) { ["auto", true, false].include?(value) }, true),
