@@ -74,7 +74,7 @@ module Pyroscope
     # @param timeout [Numeric] seconds to wait at most
     # @return [Boolean] whether all of it is settled. false without a profiler
     def flush(timeout = 5.0)
-      flushed = Native.flush(Float(timeout))
+      flushed = Native.flush(timeout.to_f)
       Messages.deliver
       flushed
     end

@@ -8,45 +8,51 @@ module Pyroscope
   #
   # An option that does not exist is a NoMethodError, as with any object.
   class Config
-    # An option: its default, what is allowed in words, and a test of that. `passed`: the native part takes it.
-    Option = Struct.new(:default, :allowed, :test, :passed)
+    # What is allowed in words, and a test of that.
+    Kind = Struct.new(:allowed, :test)
+    # An option: its default, its kind, and whether the native part takes it.
+    Option = Struct.new(:default, :kind, :passed)
 
     # Levels of messages, by the names that log_level takes, as the native part calls them.
     LEVELS = { "trace" => :info, "debug" => :info, "info" => :info, "warn" => :warning, "error" => :silent }.freeze
 
-    text = ["text", ->(value) { value.is_a?(String) }]
-    flag = ["true, false", ->(value) { [true, false].include?(value) }]
-    hash = ["a Hash", ->(value) { value.is_a?(Hash) }]
-    anything = ["anything", ->(_value) { true }]
+    TEXT = Kind.new("text", ->(value) { value.is_a?(String) })
+    FLAG = Kind.new("true, false", ->(value) { [true, false].include?(value) })
+    PAIRS = Kind.new("a Hash", ->(value) { value.is_a?(Hash) })
+    ANYTHING = Kind.new("anything", ->(_value) { true })
+    LEVEL = Kind.new(LEVELS.keys.join(", "), ->(value) { LEVELS.key?(value.to_s) })
+    RATE = Kind.new("1 to 1000", ->(value) { value.is_a?(Integer) && value.between?(1, 1000) })
+    SECONDS = Kind.new("1 to 600 seconds", lambda { |value|
+      (value.is_a?(Integer) || value.is_a?(Float)) && value >= 1 && value <= 600
+    })
+    TRACE_ID = Kind.new('"auto", true, false', ->(value) { ["auto", true, false].include?(value) })
 
     # All options, by name. Those of Grafana's gem come first, in its order.
     OPTIONS = {
-      application_name: Option.new("", *text, true),
-      app_name: Option.new(nil, *text, false),
-      server_address: Option.new("http://localhost:4040", *text, true),
-      basic_auth_username: Option.new("", *text, true),
-      basic_auth_password: Option.new("", *text, true),
-      log_level: Option.new("warn", LEVELS.keys.join(", "), ->(value) { LEVELS.key?(value.to_s) }, true),
-      sample_rate: Option.new(100, "1 to 1000", ->(value) { value.is_a?(Integer) && value.between?(1, 1000) }, true),
-      oncpu: Option.new(true, *flag, false),
-      report_pid: Option.new(false, *flag, true),
-      report_thread_id: Option.new(false, *flag, true),
-      tags: Option.new({}.freeze, *hash, true),
-      compression: Option.new("gzip", *anything, false),
-      report_encoding: Option.new("pprof", *anything, false),
-      autoinstrument_rails: Option.new(true, *flag, false),
-      tenant_id: Option.new("", *text, true),
-      http_headers: Option.new({}.freeze, *hash, true),
-      auth_token: Option.new(nil, *text, false),
-      detect_subprocesses: Option.new(nil, *anything, false),
-      report_thread_name: Option.new(false, *flag, true),
-      upload_interval: Option.new(10, "1 to 600 (seconds)", lambda { |value|
-        (value.is_a?(Integer) || value.is_a?(Float)) && value >= 1 && value <= 600
-      }, true),
-      span_names: Option.new(true, *flag, true),
-      trace_id: Option.new("auto", '"auto", true, false', ->(value) { ["auto", true, false].include?(value) }, true),
-      resource_labels: Option.new(false, *flag, true),
-      enabled: Option.new(true, *flag, true)
+      application_name: Option.new("", TEXT, true),
+      app_name: Option.new(nil, TEXT, false),
+      server_address: Option.new("http://localhost:4040", TEXT, true),
+      basic_auth_username: Option.new("", TEXT, true),
+      basic_auth_password: Option.new("", TEXT, true),
+      log_level: Option.new("warn", LEVEL, true),
+      sample_rate: Option.new(100, RATE, true),
+      oncpu: Option.new(true, FLAG, false),
+      report_pid: Option.new(false, FLAG, true),
+      report_thread_id: Option.new(false, FLAG, true),
+      tags: Option.new({}.freeze, PAIRS, true),
+      compression: Option.new("gzip", ANYTHING, false),
+      report_encoding: Option.new("pprof", ANYTHING, false),
+      autoinstrument_rails: Option.new(true, FLAG, false),
+      tenant_id: Option.new("", TEXT, true),
+      http_headers: Option.new({}.freeze, PAIRS, true),
+      auth_token: Option.new(nil, TEXT, false),
+      detect_subprocesses: Option.new(nil, ANYTHING, false),
+      report_thread_name: Option.new(false, FLAG, true),
+      upload_interval: Option.new(10, SECONDS, true),
+      span_names: Option.new(true, FLAG, true),
+      trace_id: Option.new("auto", TRACE_ID, true),
+      resource_labels: Option.new(false, FLAG, true),
+      enabled: Option.new(true, FLAG, true)
     }.freeze
 
     # Options whose values are not shown.
@@ -89,11 +95,11 @@ module Pyroscope
     private
 
     def check(name, value)
-      option = OPTIONS.fetch(name)
-      return if option.test.call(value)
+      kind = OPTIONS.fetch(name).kind
+      return if kind.test.call(value)
 
       shown = SECRET.include?(name) ? "the value (not shown)" : value.inspect
-      raise ArgumentError, "#{name}: #{shown} is not allowed; allowed: #{option.allowed}"
+      raise ArgumentError, "#{name}: #{shown} is not allowed; allowed: #{kind.allowed}"
     end
 
     def plain(value)

@@ -48,10 +48,11 @@ module Pyroscope
       #
       # @param wanted [Boolean]
       def name_spans(wanted)
-        return if @config.nil? || @config.span_names == wanted
+        config = @config
+        return if config.nil? || config.span_names == wanted
 
-        @config.span_names = wanted
-        launch(@config) if Native.running?
+        config.span_names = wanted
+        launch(config) if Native.running?
       end
 
       # @param name [String] of a label
@@ -65,7 +66,7 @@ module Pyroscope
       def started(config, settings)
         _enabled, name, labels = Native.environment
         @application_name = settings.fetch(:application_name, name)
-        @labels = labels | settings.fetch(:tags, {}).keys
+        @labels = labels | config.tags.keys.map(&:to_s)
         Lifetime.watch
         Rails.install if config.autoinstrument_rails
         look_for_others

@@ -4,7 +4,7 @@ module Pyroscope
   # Tags what a Rails application runs with the controller and action that run it: action="orders/show".
   module Rails
     ACTION = lambda do |controller, action|
-      if Pyroscope.current_config&.autoinstrument_rails
+      if Pyroscope.running?
         Pyroscope.tag_wrapper({ action: "#{controller.controller_name}/#{controller.action_name}" }, &action)
       else
         action.call
@@ -18,8 +18,17 @@ module Pyroscope
       return if @installed || !defined?(::ActiveSupport.on_load)
 
       @installed = true
-      ActiveSupport.on_load(:action_controller_base) { around_action(ACTION) }
-      ActiveSupport.on_load(:action_controller_api) { around_action(ACTION) }
+      %i[action_controller_base action_controller_api].each do |part|
+        ActiveSupport.on_load(part) { |controllers| controllers.around_action(ACTION) }
+      end
+      nil
     end
+  end
+
+  # What an application with `autoinstrument_rails = false` may call itself, any number of times.
+  #
+  # @return [nil]
+  def self.initialize_rails_hooks
+    Rails.install
   end
 end

@@ -15,7 +15,7 @@ module Pyroscope
       # @param tags [Hash]
       # @return [Hash{String => String}] those whose name is allowed
       def allowed(tags)
-        kept = {}
+        kept = {} #: Hash[String, String]
         tags.each do |name, value|
           text = known(name)
           kept[text] = Text.of(value) if text
@@ -74,7 +74,7 @@ module Pyroscope
     # @param thread_id [Integer, nil] of {thread_id}; nil: the calling thread
     # @param tags [Hash]
     # @return [nil]
-    def _add_tags(thread_id = nil, tags) # rubocop:disable Style/OptionalArguments
+    def _add_tags(thread_id = nil, tags)
       Tags.allowed(tags).each { |name, value| Native.add_thread_tag(thread_id, name, value) }
       nil
     end
@@ -84,7 +84,7 @@ module Pyroscope
     # @param thread_id [Integer, nil] of {thread_id}; nil: the calling thread
     # @param tags [Hash]
     # @return [nil]
-    def _remove_tags(thread_id = nil, tags) # rubocop:disable Style/OptionalArguments
+    def _remove_tags(thread_id = nil, tags)
       Tags.allowed(tags).each { |name, value| Native.remove_thread_tag(thread_id, name, value) }
       nil
     end

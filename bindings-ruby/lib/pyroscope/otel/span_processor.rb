@@ -139,11 +139,9 @@ module Pyroscope
       end
 
       def profile_url(id)
-        url = @pyroscope_endpoint.dup
         from = ::Process.clock_gettime(::Process::CLOCK_REALTIME, :second)
         query = "#{@app_name}{profile_id=\"#{id}\"}"
-        url.query = URI.encode_www_form(query: query, from: from, until: from + 3600)
-        url.to_s
+        "#{@pyroscope_endpoint}?#{URI.encode_www_form(query: query, from: from, until: from + 3600)}"
       end
 
       # The first span, whose resource says under which name its traces are filed.
