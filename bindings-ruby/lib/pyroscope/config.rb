@@ -27,6 +27,8 @@ module Pyroscope
     })
     TRACE_ID = Kind.new('"auto", true, false', ->(value) { ["auto", true, false].include?(value) })
 
+    NOTHING = {}.freeze #: Hash[String, untyped]
+
     # All options, by name. Those of Grafana's gem come first, in its order.
     OPTIONS = {
       application_name: Option.new("", TEXT, true),
@@ -39,12 +41,12 @@ module Pyroscope
       oncpu: Option.new(true, FLAG, false),
       report_pid: Option.new(false, FLAG, true),
       report_thread_id: Option.new(false, FLAG, true),
-      tags: Option.new({}.freeze, PAIRS, true),
+      tags: Option.new(NOTHING, PAIRS, true),
       compression: Option.new("gzip", ANYTHING, false),
       report_encoding: Option.new("pprof", ANYTHING, false),
       autoinstrument_rails: Option.new(true, FLAG, false),
       tenant_id: Option.new("", TEXT, true),
-      http_headers: Option.new({}.freeze, PAIRS, true),
+      http_headers: Option.new(NOTHING, PAIRS, true),
       auth_token: Option.new(nil, TEXT, false),
       detect_subprocesses: Option.new(nil, ANYTHING, false),
       report_thread_name: Option.new(false, FLAG, true),

@@ -74,7 +74,7 @@ module Pyroscope
     # @param thread_id [Integer, nil] of {thread_id}; nil: the calling thread
     # @param tags [Hash]
     # @return [nil]
-    def _add_tags(thread_id = nil, tags)
+    def _add_tags(thread_id = nil, tags) # steep:ignore MethodParameterMismatch
       Tags.allowed(tags).each { |name, value| Native.add_thread_tag(thread_id, name, value) }
       nil
     end
@@ -84,7 +84,7 @@ module Pyroscope
     # @param thread_id [Integer, nil] of {thread_id}; nil: the calling thread
     # @param tags [Hash]
     # @return [nil]
-    def _remove_tags(thread_id = nil, tags)
+    def _remove_tags(thread_id = nil, tags) # steep:ignore MethodParameterMismatch
       Tags.allowed(tags).each { |name, value| Native.remove_thread_tag(thread_id, name, value) }
       nil
     end

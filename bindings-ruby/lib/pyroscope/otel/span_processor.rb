@@ -121,7 +121,7 @@ module Pyroscope
       #
       # @param timeout [Numeric, nil] without effect: 5 s at most
       # @return [Integer] Export::SUCCESS
-      def shutdown(timeout: nil) # rubocop:disable Lint/UnusedMethodArgument
+      def shutdown(timeout: nil)
         Pyroscope.stop if @started_profiler
         @started_profiler = false
         SUCCESS
