@@ -8,6 +8,8 @@ case $TARGET in /*) ;; *) TARGET=$ROOT/$TARGET ;; esac
 export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 # The Pythons that are tested and measured, where they are found.
 export PYTHONS="3.10 3.11 3.12 3.13 3.14 3.15"
+# The same of Ruby.
+export RUBIES="3.1 3.3 3.4"
 
 # say TEXT: a line of progress, with the seconds since the script began.
 say() { printf '[%3d s] %s\n' "$SECONDS" "$*"; }
@@ -92,6 +94,75 @@ newest_python() {
         return 0
     fi
     return 1
+}
+
+# find_ruby 3.N: prints the exports that make such a Ruby the one that `ruby` and `bundle` are: from PATH, from rbenv's
+# versions, Debian's, or unpacked from an archive beside the project, which also has the gems.
+find_ruby() {
+    local version=$1 candidate unpack=$ROOT/../shared/ruby/unpack
+    if [ "$version" = 3.1 ] && ! command -v ruby >/dev/null; then apt_install ruby ruby-dev ruby-bundler >&2 || true; fi
+    while read -r candidate; do
+        if [ -x "$candidate" ] && "$candidate" -rmkmf -e "exit RUBY_VERSION.start_with?('$version.')" >/dev/null 2>&1; then
+            printf "export PATH='%s':\"\$PATH\"\n" "${candidate%/*}"
+            if [ -x "$unpack" ]; then unpack_ruby system; fi
+            return 0
+        fi
+    done < <(
+        type -aP ruby || true
+        printf '%s\n' "${RBENV_ROOT:-$HOME/.rbenv}/versions/$version".*/bin/ruby
+    )
+    [ -x "$unpack" ] && unpack_ruby "$version" 2>/dev/null
+}
+
+# unpack_ruby 3.N|system: prints the exports for a Ruby, or for the gems alone, of the archive beside the project.
+unpack_ruby() {
+    mkdir -p "$TARGET/ruby"
+    flock "$TARGET/ruby" "$ROOT/../shared/ruby/unpack" "$TARGET/ruby" "$1"
+}
+
+# use_ruby 3.N [NAME GEMFILE]: makes this Ruby the one of this shell, with the gems that the file lists: by default what
+# builds the gem and tests it. Fails with nothing said if there is no such Ruby.
+use_ruby() {
+    local version=$1 name=${2:-tests} gemfile=${3:-$ROOT/bindings-ruby/Gemfile} exports
+    exports=$(find_ruby "$version") || return 1
+    eval "$exports"
+    # Gems of other versions of Ruby have other folders in it.
+    export BUNDLE_PATH=${BUNDLE_PATH:-$TARGET/ruby/bundle/own} BUNDLE_GEMFILE=$TARGET/ruby-$version/$name/Gemfile
+    mkdir -p "${BUNDLE_GEMFILE%/*}"
+    # Each Ruby has a lock file of its own, and finds the gem itself by its whole path.
+    sed "s|path: \"[^\"]*\"|path: \"$ROOT/bindings-ruby\"|" "$gemfile" >"$BUNDLE_GEMFILE.new"
+    if ! cmp -s "$BUNDLE_GEMFILE.new" "$BUNDLE_GEMFILE" || ! bundle check >/dev/null 2>&1; then
+        mv "$BUNDLE_GEMFILE.new" "$BUNDLE_GEMFILE"
+        say "bundle install for Ruby $version: ${gemfile#"$ROOT/"}" >&2
+        (
+            # Two at a time write the same files.
+            flock 6
+            quietly "$TARGET/logs/bundle-$version-$name.log" bundle install
+        ) 6>"$TARGET/ruby-$version/bundle.lock"
+    fi
+}
+
+# need_libclang: what reads Ruby's headers for the engine.
+need_libclang() {
+    if [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null; then return 0; fi
+    apt_install libclang1-14 libclang-common-14-dev || apt_install libclang-dev
+}
+
+# build_ruby 3.N: compiles the engine for this Ruby into bindings-ruby/lib/pyroscope_otel/3.N. Call use_ruby before.
+build_ruby() {
+    local version=$1 directory=$TARGET/ruby-$1/build library
+    need_rust
+    need_libclang || fail "please install libclang and its headers (Debian: libclang1-14 libclang-common-14-dev)"
+    library=$ROOT/bindings-ruby/lib/pyroscope_otel/$version
+    mkdir -p "$directory" "$library"
+    (
+        cd "$directory" || exit
+        # A target directory of its own, as maturin has one: rb-sys is built anew for each Ruby.
+        export CARGO_TARGET_DIR=$TARGET/rb-sys RB_SYS_CARGO_PROFILE=release
+        quietly "$TARGET/logs/ruby-$version-build.log" bundle exec ruby "$ROOT/bindings-ruby/ext/pyroscope_otel/extconf.rb"
+        quietly "$TARGET/logs/ruby-$version-build.log" make
+        cp pyroscope_otel.so "$library/.new" && strip --strip-unneeded "$library/.new" && mv "$library/.new" "$library/pyroscope_otel.so"
+    )
 }
 
 # make_venv PYTHON DIRECTORY: a virtual environment, kept if it is there and its interpreter still runs.

@@ -1,0 +1,37 @@
+# frozen_string_literal: true
+
+module Pyroscope
+  # What must happen when the process forks and when it ends.
+  module Lifetime
+    # Put before Process._fork, which all forks go through, and before Process.daemon, which forks by itself.
+    module Forks
+      def _fork
+        super.tap { |pid| Lifetime.forked if pid.zero? }
+      end
+
+      def daemon(...)
+        super.tap { Lifetime.forked }
+      end
+    end
+
+    @watching = false
+
+    # From the first profiler on: forked children have one of their own, and the last samples are sent at exit.
+    # A forked child inherits both.
+    def self.watch
+      return if @watching
+
+      @watching = true
+      ::Process.singleton_class.prepend(Forks)
+      Kernel.at_exit { Pyroscope.stop }
+    end
+
+    # In a forked child. Never raises: the program's fork must not suffer.
+    def self.forked
+      Native.after_fork
+      Messages.deliver
+    rescue StandardError => error
+      Messages.warn_once(:fork, "no profiles are taken in this forked process: #{error.message}")
+    end
+  end
+end

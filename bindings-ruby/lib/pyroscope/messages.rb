@@ -1,0 +1,77 @@
+# frozen_string_literal: true
+
+require "logger"
+
+module Pyroscope
+  # Passes on to a logger what a user should know. The native part keeps its messages until one of our Ruby methods comes
+  # by: {Pyroscope.configure}, {Pyroscope.flush}, {Pyroscope.stats}, {Pyroscope.stop}, and once a window our own thread.
+  module Messages
+    LEVELS = { info: Logger::INFO, warning: Logger::WARN }.freeze
+
+    # What PYROSCOPE_LOG_LEVEL and the option log_level name, as Logger numbers it.
+    THRESHOLDS = {
+      "trace" => Logger::INFO, "debug" => Logger::INFO, "info" => Logger::INFO,
+      "warn" => Logger::WARN, "warning" => Logger::WARN, "error" => Logger::FATAL, "off" => Logger::FATAL
+    }.freeze
+    # Different warnings that are given at most: their texts may hold what a program made up.
+    MAX_TOLD = 100
+
+    @warned = {}
+    @threshold = Logger::WARN
+
+    class << self
+      # @return [Logger, nil] where messages go, if a program has chosen
+      attr_accessor :logger
+
+      # From now on messages below this level are left out.
+      #
+      # @param level [String, nil] the option log_level; nil: the environment's
+      def keep_to(level)
+        level ||= ENV.fetch("PYROSCOPE_LOG_LEVEL", "").strip
+        @threshold = THRESHOLDS.fetch(level.to_s.downcase, Logger::WARN)
+      end
+
+      # Passes on what the native part has to say.
+      def deliver
+        Native.messages.each { |level, text| log(LEVELS.fetch(level), text) }
+        nil
+      end
+
+      # Passes a warning on, the first time that it is given.
+      #
+      # @param key [Object] what tells it from others
+      # @param text [String]
+      def warn_once(key, text)
+        say_once(key, Logger::WARN, text)
+      end
+
+      # The same for what is worth knowing and no warning.
+      def inform_once(key, text)
+        say_once(key, Logger::INFO, text)
+      end
+
+      private
+
+      def say_once(key, level, text)
+        return if @warned.key?(key) || @warned.size >= MAX_TOLD
+
+        @warned[key] = true
+        log(level, text)
+      end
+
+      def log(level, text)
+        return if level < @threshold
+
+        (logger || default).add(level, text, "pyroscope")
+      rescue StandardError
+        # A logger that raises is not ours to report: there is nowhere left to say it.
+      end
+
+      def default
+        return OpenTelemetry.logger if defined?(OpenTelemetry) && OpenTelemetry.respond_to?(:logger)
+
+        @default ||= Logger.new($stderr, progname: "pyroscope")
+      end
+    end
+  end
+end

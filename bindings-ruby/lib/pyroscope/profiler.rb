@@ -1,0 +1,93 @@
+# frozen_string_literal: true
+
+module Pyroscope
+  # The one profiler of this process, and what it was started with.
+  module Profiler
+    @config = nil
+    @configured = false
+    @application_name = ""
+    @labels = []
+
+    class << self
+      # @return [Config, nil] of the last start
+      attr_reader :config
+
+      # @return [String] the application's name that profiles carry
+      attr_reader :application_name
+
+      # @return [Boolean] whether the program called configure: then a span processor starts nothing by itself
+      def configured?
+        @configured
+      end
+
+      # @param config [Config]
+      # @return [Boolean] whether the profiler runs
+      def configure(config)
+        running = launch(config)
+        @configured = true
+        unless config.oncpu
+          Messages.warn_once(:oncpu, "configure(oncpu: false): waiting time is not profiled yet, only CPU time")
+        end
+        running
+      end
+
+      # Starts the native part and remembers under which name.
+      def launch(config)
+        settings = config.settings
+        say_not_yet
+        running = Native.start(settings)
+        @config = config
+        started(config, settings) if running
+        running
+      ensure
+        Messages.keep_to(config.given?(:log_level) ? config.log_level : nil)
+        Messages.deliver
+      end
+
+      # Whether samples carry names of spans. A profiler that runs otherwise is started anew.
+      #
+      # @param wanted [Boolean]
+      def name_spans(wanted)
+        config = @config
+        return if config.nil? || config.span_names == wanted
+
+        config.span_names = wanted
+        launch(config) if Native.running?
+      end
+
+      # @param name [String] of a label
+      # @return [Boolean] whether the running profiler's profiles have it
+      def label?(name)
+        @labels.include?(name)
+      end
+
+      private
+
+      def started(config, settings)
+        _enabled, name, labels = Native.environment
+        @application_name = settings.fetch(:application_name, name)
+        @labels = labels | config.tags.keys.map(&:to_s)
+        Lifetime.watch
+        Rails.install if config.autoinstrument_rails
+        look_for_others
+      end
+
+      def say_not_yet
+        Environment::NOT_YET.each do |name|
+          Messages.inform_once(name, "#{name}: only CPU time is profiled yet") if Environment.flag(name, false)
+        end
+      end
+
+      # Grafana's gem holds a module of the same name.
+      def look_for_others
+        return unless Gem.loaded_specs.key?("pyroscope")
+
+        Messages.warn_once(
+          :others,
+          "the gem pyroscope is loaded beside pyroscope-otel #{VERSION}, which has all of it: " \
+          "keep pyroscope-otel and remove pyroscope from the Gemfile"
+        )
+      end
+    end
+  end
+end

@@ -1,0 +1,166 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+# What kills a process elsewhere must be harmless here.
+class BadDaysTest < Minitest::Test
+  def test_configure_twice
+    samples = samples_of(<<~'RUBY')
+      Pyroscope.configure(application_name: "first", server_address: ARGV[0])
+      def before = burn(300)
+      before
+      Pyroscope.configure(application_name: "second", server_address: ARGV[0])
+      def after = burn(300)
+      after
+    RUBY
+    %w[before after].each do |name|
+      assert_operator weight(samples) { |sample| sample.stack.any? { |frame| frame.end_with?("##{name}") } }, :>, 150_000_000, name
+    end
+  end
+
+  def test_configure_after_stop
+    samples = samples_of(<<~'RUBY')
+      2.times do
+        Pyroscope.configure(application_name: "app", server_address: ARGV[0])
+        burn(200)
+        abort "nothing was stopped" unless Pyroscope.stop
+        abort "stopped twice" if Pyroscope.stop
+      end
+      Pyroscope.configure(application_name: "app", server_address: ARGV[0])
+      def third = burn(300)
+      third
+    RUBY
+    assert_operator weight(samples) { |sample| sample.stack.any? { |frame| frame.end_with?("#third") } }, :>, 150_000_000
+  end
+
+  def test_configure_in_a_forked_child
+    samples = samples_of(<<~'RUBY')
+      def child = burn(300)
+      Pyroscope.configure(application_name: "parent", server_address: ARGV[0])
+      pid = fork do
+        Pyroscope.configure(application_name: "child", server_address: ARGV[0])
+        child
+      end
+      Process.wait(pid)
+      abort "the child ended with #{$?}" unless $?.success?
+    RUBY
+    assert_operator weight(samples) { |sample| sample.stack.any? { |frame| frame.end_with?("#child") } }, :>, 150_000_000
+  end
+
+  def test_a_forked_child_and_a_daemon_go_on_by_themselves
+    samples = samples_of(<<~'RUBY')
+      def child = burn(300)
+      def daemon = burn(300)
+      Pyroscope.configure(application_name: "app", server_address: ARGV[0])
+      Process.wait(fork { child })
+      abort unless $?.success?
+      reader, writer = IO.pipe
+      fork do
+        reader.close
+        Process.daemon(true, true)
+        daemon
+        Pyroscope.stop
+        writer.puts("done")
+      end
+      writer.close
+      abort "the daemon said nothing" unless reader.read == "done\n"
+      Process.wait
+    RUBY
+    %w[child daemon].each do |name|
+      assert_operator weight(samples) { |sample| sample.stack.any? { |frame| frame.end_with?("##{name}") } }, :>, 150_000_000, name
+    end
+  end
+
+  def test_a_tag_value_with_a_comma_or_an_equals_sign
+    samples = samples_of(<<~'RUBY')
+      Pyroscope.configure(application_name: "app", server_address: ARGV[0], tags: { all: "a=1,b=2" })
+      Pyroscope.tag_wrapper({ "kind" => "x=1,y=2" }) { burn(300) }
+      Pyroscope._add_tags({ "thread" => "=," })
+      burn(300)
+      Pyroscope._remove_tags({ "thread" => "=," })
+    RUBY
+    assert_operator weight(samples) { |sample| sample.labels["kind"] == "x=1,y=2" }, :>, 150_000_000
+    assert_operator weight(samples) { |sample| sample.labels["thread"] == "=," }, :>, 150_000_000
+  end
+
+  def test_a_span_name_a_tag_and_an_application_name_that_are_not_valid_utf_8
+    samples = samples_of(<<~'RUBY')
+      Pyroscope.configure(application_name: "app\xFF", server_address: ARGV[0], tags: { all: "all\xFE" })
+      tracer.in_span("span\xFD") { burn(200) }
+      tracer.in_span("span\xFD".b) { burn(200) }
+      Pyroscope.tag_wrapper({ "kind" => "tag\xFC", "na\xFBme" => "left out" }) { burn(200) }
+    RUBY
+    names = samples.filter_map { |sample| sample.labels["span_name"] }
+    assert_equal ["span\uFFFD"], names.uniq
+    assert_includes samples.map { |sample| sample.labels["kind"] }, "tag\uFFFD"
+  end
+
+  def test_a_span_name_a_tag_and_an_application_name_that_hold_a_nul
+    samples = samples_of(<<~'RUBY')
+      begin
+        Pyroscope.configure(application_name: "app\0", server_address: ARGV[0])
+      rescue ArgumentError => error
+        abort error.message unless error.message.include?("application_name")
+        Pyroscope.configure(application_name: "app", server_address: ARGV[0])
+      end
+      tracer.in_span("span\0name") { burn(300) }
+      Pyroscope.tag_wrapper({ "kind" => "a\0b" }) { burn(300) }
+    RUBY
+    assert_includes samples.map { |sample| sample.labels["span_name"] }, "span\0name"
+    assert_includes samples.map { |sample| sample.labels["kind"] }, "a\0b"
+  end
+
+  def test_the_last_window_is_sent_at_exit_without_stop
+    samples = samples_of(<<~'RUBY')
+      Pyroscope.configure(application_name: "app", server_address: ARGV[0], upload_interval: 600)
+      burn(300)
+    RUBY
+    assert_operator samples.sum(&:weight), :>, 200_000_000
+  end
+
+  def test_the_last_window_is_sent_once_with_stop
+    samples = samples_of(<<~'RUBY')
+      Pyroscope.configure(application_name: "app", server_address: ARGV[0], upload_interval: 600)
+      burn(300)
+      Pyroscope.stop
+    RUBY
+    assert_operator samples.sum(&:weight), :>, 200_000_000
+    assert_operator samples.sum(&:weight), :<, 600_000_000
+  end
+
+  def test_stop_really_stops
+    assert_ruby(<<~'RUBY')
+      threads = -> { Dir.children("/proc/self/task").sort }
+      timers = -> { File.read("/proc/self/timers").scan(/^ID:/).size }
+      before = [threads.call, timers.call, Thread.list.size]
+      Pyroscope.configure(application_name: "app", server_address: "none")
+      tracer.in_span("span") { burn(50) }
+      abort "no thread and no timer of ours" if before == [threads.call, timers.call, Thread.list.size]
+      Pyroscope.stop
+      taken = Pyroscope.stats[:taken]
+      burn(200)
+      abort "samples after stop" unless Pyroscope.stats[:taken] == taken
+      after = [threads.call, timers.call, Thread.list.size]
+      abort "before: #{before}, after: #{after}" unless before == after
+    RUBY
+  end
+
+  def test_a_program_with_a_dead_server_ends_by_itself
+    assert_equal "done\n", assert_ruby(<<~'RUBY').lines.grep(/done/).join
+      require "socket"
+      server = TCPServer.new("127.0.0.1", 0)
+      Pyroscope.configure(application_name: "app", server_address: "http://127.0.0.1:#{server.addr[1]}")
+      server.close
+      burn(200)
+      puts "done"
+    RUBY
+  end
+
+  def test_a_bad_variable_leaves_spans_working
+    said = assert_ruby(<<~'RUBY', environment: { "PYROSCOPE_SAMPLE_RATE" => "often" })
+      tracer.in_span("span") { |span| puts "works" if span.context.valid? }
+    RUBY
+    assert_includes said, "works"
+    assert_match(/no profiles are taken, spans go on working: .*PYROSCOPE_SAMPLE_RATE/, said)
+  end
+end

@@ -1,0 +1,108 @@
+# frozen_string_literal: true
+
+require_relative "helper"
+
+class TagsTest < Minitest::Test
+  def test_a_block_returns_its_value_and_raises_its_errors
+    assert_equal 7, Pyroscope.tag_wrapper({ kind: "x" }) { 7 }
+    assert_raises(IOError) { Pyroscope.tag_wrapper({ kind: "x" }) { raise IOError } }
+    assert_equal(8, catch(:out) { Pyroscope.tag_wrapper({ kind: "x" }) { throw :out, 8 } })
+    assert_equal 0, Pyroscope::Native.current_tags
+  end
+
+  def test_blocks_nest_and_restore
+    samples = samples_of(<<~'RUBY')
+      Pyroscope.configure(application_name: "app", server_address: ARGV[0])
+      def outer = burn(200)
+      def inner = burn(200)
+      def again = burn(200)
+      def none = burn(200)
+      Pyroscope.tag_wrapper({ a: 1, b: "outer" }) do
+        outer
+        begin
+          Pyroscope.tag_wrapper({ b: "inner" }) { inner && raise("out of it") }
+        rescue RuntimeError
+          again
+        end
+      end
+      none
+    RUBY
+    tags = samples.group_by { |sample| sample.stack.filter_map { |frame| frame[/#(outer|inner|again|none)\z/, 1] }.first }
+    tags.transform_values! { |group| group.map { |sample| sample.labels.slice("a", "b") }.uniq }
+    assert_equal [{ "a" => "1", "b" => "outer" }], tags["outer"]
+    assert_equal [{ "a" => "1", "b" => "inner" }], tags["inner"]
+    assert_equal [{ "a" => "1", "b" => "outer" }], tags["again"]
+    assert_equal [{}], tags["none"]
+  end
+
+  def test_tags_follow_fibers
+    samples = samples_of(<<~'RUBY')
+      Pyroscope.configure(application_name: "app", server_address: ARGV[0])
+      def red = burn(20)
+      def blue = burn(20)
+      def main = burn(20)
+      fibers = { red: method(:red), blue: method(:blue) }.map do |tag, work|
+        Fiber.new { Pyroscope.tag_wrapper({ kind: tag }) { 20.times { work.call && Fiber.yield } } }
+      end
+      20.times do
+        fibers.each(&:resume)
+        main
+      end
+    RUBY
+    wrong = samples.reject do |sample|
+      name = sample.stack.filter_map { |frame| frame[/#(red|blue|main)\z/, 1] }.first
+      name.nil? || sample.labels["kind"] == { "red" => "red", "blue" => "blue" }[name]
+    end
+    assert_empty wrong
+    %w[red blue].each { |kind| assert_operator weight(samples) { |sample| sample.labels["kind"] == kind }, :>, 200_000_000 }
+  end
+
+  def test_tags_of_a_thread_in_both_arities
+    samples = samples_of(<<~'RUBY')
+      Pyroscope.configure(application_name: "app", server_address: ARGV[0])
+      def one = burn(200)
+      def two = burn(200)
+      def none = burn(200)
+      Pyroscope._add_tags({ "a" => "1" })
+      one
+      Pyroscope._add_tags(Pyroscope.thread_id, { "b" => "2" })
+      two
+      Pyroscope._remove_tags(Pyroscope.thread_id, { "b" => "2" })
+      Pyroscope._remove_tags({ "a" => "1" })
+      none
+    RUBY
+    tags = samples.group_by { |sample| sample.stack.filter_map { |frame| frame[/#(one|two|none)\z/, 1] }.first }
+    tags.transform_values! { |group| group.map { |sample| sample.labels.slice("a", "b") }.uniq }
+    assert_equal [{ "a" => "1" }], tags["one"]
+    assert_equal [{ "a" => "1", "b" => "2" }], tags["two"]
+    assert_equal [{}], tags["none"]
+  end
+
+  def test_a_name_that_is_not_allowed_is_left_out_and_told_once
+    said = assert_ruby(<<~'RUBY')
+      Pyroscope.configure(application_name: "app", server_address: "none")
+      2.times { Pyroscope.tag_wrapper({ "a b" => 1, "span_id" => 2 }) { puts "ran" } }
+    RUBY
+    assert_equal 2, said.scan("ran").size
+    assert_equal 1, said.scan("a b").size, said
+    assert_equal 1, said.scan("span_id").size, said
+    assert_includes said, "the tag is left out"
+  end
+
+  def test_any_number_of_values_one_after_the_other_has_room
+    assert_ruby(<<~'RUBY')
+      Pyroscope.configure(application_name: "app", server_address: "none", upload_interval: 1)
+      500.times { |number| Pyroscope.tag_wrapper({ kind: number }) { nil } }
+      abort "#{Pyroscope.stats[:tag_sets_lost]} lost" unless Pyroscope.stats[:tag_sets_lost].zero?
+    RUBY
+  end
+
+  def test_deprecated_names_warn_where_ruby_is_told_to
+    said = run_ruby(<<~'RUBY', options: ["-W:deprecated"])
+      Pyroscope.tag({ a: 1 })
+      Pyroscope.remove_tags("a")
+    RUBY
+    assert_equal ["-e:1: warning: Pyroscope.tag has no effect, use Pyroscope.tag_wrapper",
+                  "-e:2: warning: Pyroscope.remove_tags has no effect, use Pyroscope.tag_wrapper"], said.errors.lines(chomp: true)
+  end
+end
