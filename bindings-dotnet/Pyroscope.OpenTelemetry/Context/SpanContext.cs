@@ -1,0 +1,138 @@
+using System.Diagnostics;
+
+namespace Pyroscope.Context;
+
+/// <summary>
+/// An exported span that is, or was, current, with its ids as numbers and the exported spans around it. Immutable: it
+/// flows with the execution context to wherever the span's work goes on.
+/// </summary>
+internal sealed class SpanContext
+{
+    /// <summary>The span, or null for ids that <see cref="Profiler.SetSpanContext"/> was given.</summary>
+    internal readonly Activity? Activity;
+
+    /// <summary>The nearest exported span around it in this process.</summary>
+    internal readonly SpanContext? Parent;
+
+    /// <summary>The outermost of them: the local root.</summary>
+    internal readonly SpanContext Root;
+
+    internal readonly ulong TraceHigh;
+    internal readonly ulong TraceLow;
+    internal readonly ulong SpanId;
+
+    /// <summary>The name at the start; the final one is told when the span ends.</summary>
+    internal readonly SpanName? Name;
+
+    private SpanContext(Activity activity, SpanContext? parent)
+    {
+        Activity = activity;
+        Parent = parent;
+        Root = parent?.Root ?? this;
+        SpanId = HexId.Of(activity.SpanId);
+        if (parent?.Activity is { } above && above.TraceId == activity.TraceId)
+        {
+            (TraceHigh, TraceLow) = (parent.TraceHigh, parent.TraceLow);
+        }
+        else
+        {
+            (TraceHigh, TraceLow) = HexId.Of(activity.TraceId);
+        }
+
+        Name = SpanName.Of(activity.DisplayName);
+    }
+
+    internal SpanContext(ulong spanId, ulong traceHigh, ulong traceLow)
+    {
+        Root = this;
+        SpanId = spanId;
+        TraceHigh = traceHigh;
+        TraceLow = traceLow;
+    }
+
+    /// <summary>
+    /// The context of <paramref name="current"/>, given the one in force until now; null where no exported span is
+    /// current. A new object only where a span is current for the first time, which is when it starts.
+    /// </summary>
+    internal static SpanContext? For(Activity? current, SpanContext? before)
+    {
+        var span = Exported(current);
+        if (span is null)
+        {
+            return null;
+        }
+
+        if (before?.Activity is { } activity && ReferenceEquals(span.Parent, activity))
+        {
+            return new SpanContext(span, before);
+        }
+
+        return Find(span, before) ?? Rebuild(span, before);
+    }
+
+    /// <summary>Whether no exported span of this process is around the span.</summary>
+    internal static bool IsLocalRoot(Activity span) => Exported(span.Parent) is null;
+
+    /// <summary>This, or where it has ended its nearest ancestor that still runs, if there is one.</summary>
+    internal SpanContext Running()
+    {
+        if (Activity is null || !Activity.IsStopped)
+        {
+            return this;
+        }
+
+        var context = Parent;
+        while (context is not null && context.Activity!.IsStopped)
+        {
+            context = context.Parent;
+        }
+
+        return context ?? this;
+    }
+
+    /// <summary>
+    /// The nearest span that is exported: sampled, and of a source that somebody listens to. The flag alone is
+    /// inherited by an Activity that user code makes with <c>new</c>, and such a one is never exported.
+    /// </summary>
+    private static Activity? Exported(Activity? activity)
+    {
+        while (activity is not null && !(activity.Recorded && activity.Source.HasListeners()))
+        {
+            activity = activity.Parent;
+        }
+
+        return activity;
+    }
+
+    private static SpanContext? Find(Activity span, SpanContext? among)
+    {
+        while (among is not null && !ReferenceEquals(among.Activity, span))
+        {
+            among = among.Parent;
+        }
+
+        return among;
+    }
+
+    // User code made a span current that is not next to the one before: from the outside in, with what is known reused.
+    private static SpanContext Rebuild(Activity span, SpanContext? before)
+    {
+        var unknown = new Stack<Activity>();
+        SpanContext? context = null;
+        for (var next = (Activity?)span; next is not null && context is null; next = Exported(next.Parent))
+        {
+            context = Find(next, before);
+            if (context is null)
+            {
+                unknown.Push(next);
+            }
+        }
+
+        while (unknown.TryPop(out var next))
+        {
+            context = new SpanContext(next, context);
+        }
+
+        return context!;
+    }
+}

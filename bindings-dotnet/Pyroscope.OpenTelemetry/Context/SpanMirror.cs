@@ -1,0 +1,115 @@
+using System.Diagnostics;
+using Pyroscope.Interop;
+using Pyroscope.OpenTelemetry;
+
+namespace Pyroscope.Context;
+
+/// <summary>
+/// Knows which span is current on each thread at each instant. <c>Activity.Current</c> flows by an AsyncLocal of the
+/// runtime's, which nobody can watch; this is one of our own that is set whenever it is set. The runtime calls
+/// <see cref="OnSwitched"/> inside of each of its switches of contexts, on the thread that switches, so a thread's
+/// block is right before the first instruction of the work that it switched to.
+/// </summary>
+/// <remarks>
+/// <see cref="OnSwitched"/> must not throw (the runtime ends the process), lock, log, or set <see cref="Current"/>
+/// (which would call it again).
+/// </remarks>
+internal static class SpanMirror
+{
+    private static readonly AsyncLocal<SpanContext?> Current = new(OnSwitched);
+    private static readonly object Gate = new();
+
+    /// <summary>Whether blocks are written. Contexts that were captured earlier go on calling after the last processor.</summary>
+    private static volatile bool enabled;
+
+    /// <summary>Whether samples carry the innermost span, not the local root.</summary>
+    private static volatile bool all;
+
+    private static volatile bool links = true;
+
+    private static int processors;
+    private static int processorsOfAll;
+
+    /// <summary>Whether samples carry spans now, and why not.</summary>
+    internal static FeatureStatus Status()
+    {
+        var reason = NativeLibraryCheck.Problem
+            ?? (!enabled ? "there is no PyroscopeSpanProcessor" : !links ? "SpanProfileLinkingEnabled is false" : null);
+        return new FeatureStatus("spans", reason is null, reason);
+    }
+
+    /// <summary>
+    /// Begins with the first processor. False where there is no native library to tell. What the calling flow is in is
+    /// known from now on; other flows are known from their next start or end of a span.
+    /// </summary>
+    internal static bool Add(SpanScope scope)
+    {
+        if (!NativeLibraryCheck.IsUsable)
+        {
+            return false;
+        }
+
+        lock (Gate)
+        {
+            processorsOfAll += scope == SpanScope.All ? 1 : 0;
+            all = processorsOfAll > 0;
+            enabled = true;
+            if (processors++ == 0)
+            {
+                Activity.CurrentChanged += OnCurrentChanged;
+            }
+        }
+
+        Current.Value = SpanContext.For(Activity.Current, Current.Value);
+        return true;
+    }
+
+    /// <summary>Ends with the last processor.</summary>
+    internal static void Remove(SpanScope scope)
+    {
+        lock (Gate)
+        {
+            processorsOfAll -= scope == SpanScope.All ? 1 : 0;
+            all = processorsOfAll > 0;
+            if (--processors > 0)
+            {
+                return;
+            }
+
+            Activity.CurrentChanged -= OnCurrentChanged;
+            enabled = false;
+        }
+
+        Current.Value = null;
+    }
+
+    /// <summary>Whether spans and profiles are linked at all: <see cref="ProfilerConfiguration.SpanProfileLinkingEnabled"/>.</summary>
+    internal static bool Links
+    {
+        get => links;
+        set => links = value;
+    }
+
+    /// <summary>Sets ids by hand for the calling flow; 0 as span id ends that.</summary>
+    internal static void Set(ulong spanId, ulong traceHigh, ulong traceLow)
+    {
+        if (NativeLibraryCheck.IsUsable)
+        {
+            Current.Value = spanId == 0 ? null : new SpanContext(spanId, traceHigh, traceLow);
+        }
+    }
+
+    private static void OnCurrentChanged(object? sender, ActivityChangedEventArgs change) =>
+        Current.Value = SpanContext.For(change.Current, Current.Value);
+
+    private static void OnSwitched(AsyncLocalValueChangedArgs<SpanContext?> change)
+    {
+        var context = change.CurrentValue;
+        if (context is not null)
+        {
+            context = context.Activity is null ? context : !(enabled && links) ? null : all ? context.Running() : context.Running().Root;
+        }
+
+        ThreadBlock.Publish(context);
+    }
+}

@@ -1,0 +1,70 @@
+using System.Collections;
+using Microsoft.Extensions.Logging;
+using Pyroscope.Interop;
+using Native = Pyroscope.Interop.Interop;
+
+namespace Pyroscope;
+
+/// <summary>
+/// The native library's cold interface in terms of .NET: arguments in, one call, result out. A caller has looked at
+/// <see cref="NativeLibraryCheck.IsUsable"/> before.
+/// </summary>
+internal static class Engine
+{
+    /// <summary>Starts a profiler with settings on top of the environment.</summary>
+    internal static Answer Start(IEnumerable<KeyValuePair<string, string>> settings)
+    {
+        var all = new Settings
+        {
+            environment = Environment.GetEnvironmentVariables().Cast<DictionaryEntry>()
+                .Select(entry => new KeyValuePair<string, string>((string)entry.Key, (string?)entry.Value ?? ""))
+                .Where(entry => entry.Key.StartsWith("PYROSCOPE_", StringComparison.Ordinal) || entry.Key.StartsWith("OTEL_", StringComparison.Ordinal))
+                .Select(PairOf).ToList(),
+            values = settings.Append(new("runtime_version", Environment.Version.ToString())).Select(PairOf).ToList(),
+        };
+        using var answer = Native.spanprof_start(all.Wire()).AsOk();
+        return answer.Unwire();
+    }
+
+    /// <summary>Ends sampling and uploads what there is. True: nothing was left behind.</summary>
+    internal static bool Stop(TimeSpan timeout) => Native.spanprof_stop(Milliseconds(timeout)).AsOk();
+
+    /// <summary>Uploads what was sampled so far. True: all of it is settled.</summary>
+    internal static bool Flush(TimeSpan timeout) => Native.spanprof_flush(Milliseconds(timeout)).AsOk();
+
+    internal static ProfilerStats Stats()
+    {
+        using var wire = Native.spanprof_stats().AsOk();
+        var statistics = wire.Unwire();
+        return new ProfilerStats(statistics.numbers.ToDictionary(number => number.name, number => number.number), statistics.last_error);
+    }
+
+    internal static IReadOnlyList<(LogLevel Level, string Text)> TakeMessages()
+    {
+        using var wire = Native.spanprof_take_messages().AsOk();
+        return wire.Unwire().messages.Select(told => (told.level >= 2 ? LogLevel.Warning : LogLevel.Information, told.text)).ToArray();
+    }
+
+    internal static IReadOnlyList<FeatureStatus> Features()
+    {
+        using var wire = Native.spanprof_status().AsOk();
+        return wire.Unwire().features.Select(state => new FeatureStatus(state.name, state.is_on, state.is_on ? null : state.why)).ToArray();
+    }
+
+    /// <summary>Switches a part on or off.</summary>
+    internal static Answer SetTracking(Feature feature, bool on)
+    {
+        using var answer = Native.spanprof_set_tracking(feature, on).AsOk();
+        return answer.Unwire();
+    }
+
+    /// <summary>The number of a set of labels, held until it is released; 0 where 1,024 are alive.</summary>
+    internal static uint HoldTags(IEnumerable<KeyValuePair<string, string>> tags) =>
+        Native.spanprof_tag_set(0, new Pairs { pairs = tags.Select(PairOf).ToList() }.Wire()).AsOk();
+
+    internal static void ReleaseTags(uint set) => Native.spanprof_tag_release(set);
+
+    private static Pair PairOf(KeyValuePair<string, string> pair) => new() { name = pair.Key, text = pair.Value };
+
+    private static ulong Milliseconds(TimeSpan time) => (ulong)Math.Max(0, time.TotalMilliseconds);
+}

@@ -1,0 +1,31 @@
+namespace Pyroscope.Interop;
+
+/// <summary>Whether the native library can be used in this process. Looked at once.</summary>
+internal static class NativeLibraryCheck
+{
+    private static readonly Lazy<string?> Found = new(Look);
+
+    /// <summary>Why it cannot be used, or null.</summary>
+    internal static string? Problem => Found.Value;
+
+    internal static bool IsUsable => Found.Value is null;
+
+    private static string? Look()
+    {
+        try
+        {
+            _ = HotNative.IsSampled(0);
+            return null;
+        }
+        catch (Exception error) when (error is DllNotFoundException or BadImageFormatException or EntryPointNotFoundException)
+        {
+            var problem = error is EntryPointNotFoundException
+                ? "libspanprof.so is of another version than Pyroscope.OpenTelemetry.dll"
+                : "libspanprof.so cannot be loaded (it is for Linux on x86-64 with glibc, and belongs beside Pyroscope.OpenTelemetry.dll)";
+            ProfilerMessages.Warn($"No profiles are taken, spans go on working: {problem}: {FirstLine(error.Message)}");
+            return problem;
+        }
+    }
+
+    private static string FirstLine(string text) => text.Split('\n', 2)[0].Trim();
+}

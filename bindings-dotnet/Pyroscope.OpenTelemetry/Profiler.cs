@@ -1,0 +1,279 @@
+using Pyroscope.Context;
+using Pyroscope.Interop;
+
+namespace Pyroscope;
+
+/// <summary>The profiler of this process. All members may be called from any thread.</summary>
+public sealed class Profiler : IDisposable
+{
+    /// <summary>How long a stop may take, all in all.</summary>
+    private static readonly TimeSpan StopTimeout = TimeSpan.FromSeconds(5);
+
+    private static readonly TimeSpan BetweenMessages = TimeSpan.FromSeconds(1);
+
+    private readonly object gate = new();
+    private ProfilerConfiguration? configuration;
+    private (string User, string Password)? credentials;
+    private Timer? messenger;
+    private volatile bool running;
+    private string? reason = "Configure was not called";
+
+    private Profiler() => AppDomain.CurrentDomain.ProcessExit += (_, _) => Stop(StopTimeout);
+
+    /// <summary>The one profiler.</summary>
+    public static Profiler Instance { get; } = new();
+
+    /// <summary>What runs, and why the rest does not. Some microseconds.</summary>
+    public ProfilerStatus Status
+    {
+        get
+        {
+            var spans = SpanMirror.Status();
+            if (NativeLibraryCheck.Problem is { } problem)
+            {
+                return new ProfilerStatus(false, problem, [spans]);
+            }
+
+            lock (gate)
+            {
+                return new ProfilerStatus(running, running ? null : reason, [.. Engine.Features(), spans]);
+            }
+        }
+    }
+
+    /// <summary>What became of every sample: of the profiler that runs, else of the last one, else zeros. Some microseconds.</summary>
+    public ProfilerStats Stats =>
+        NativeLibraryCheck.IsUsable ? Engine.Stats() : new ProfilerStats(new Dictionary<string, ulong>(), "");
+
+    /// <summary>Whether <see cref="Configure"/> was ever called: then a span processor starts nothing by itself.</summary>
+    internal bool WasConfigured { get; private set; }
+
+    /// <summary>Whether a profiler runs. A load.</summary>
+    internal bool IsRunning => running;
+
+    /// <summary>
+    /// Starts the profiler; one that runs already is stopped first, within 5 seconds. It takes milliseconds and never
+    /// waits for the server.
+    /// </summary>
+    /// <param name="configuration">Settings in code, which go before the environment. It is copied.</param>
+    /// <returns>
+    /// Whether the profiler runs. False where a setting switches it off, or it is not possible here: <see cref="Status"/>
+    /// says why, and so do the logger and the EventSource <c>Pyroscope</c>.
+    /// </returns>
+    /// <exception cref="ArgumentException">
+    /// A value is not allowed, in code or in the environment. The message names the property or variable, the value and
+    /// what is allowed. Nothing was started.
+    /// </exception>
+    public bool Configure(ProfilerConfiguration configuration)
+    {
+        ArgumentNullException.ThrowIfNull(configuration);
+        var settings = configuration.Clone();
+        lock (gate)
+        {
+            WasConfigured = true;
+            return Launch(settings);
+        }
+    }
+
+    /// <summary>Uploads what was sampled so far, and waits for it.</summary>
+    /// <param name="timeout">How long to wait at most. By default 5 seconds.</param>
+    /// <returns>True: the server has it, or refused it. False: no profiler runs, or the time did not suffice.</returns>
+    public bool Flush(TimeSpan? timeout = null)
+    {
+        if (!running)
+        {
+            return false;
+        }
+
+        var flushed = Engine.Flush(timeout ?? StopTimeout);
+        ProfilerMessages.Deliver();
+        return flushed;
+    }
+
+    /// <summary>
+    /// Stops the profiler and uploads what there is, 5 seconds at most. The end of the process does it too.
+    /// <see cref="Configure"/> may be called again afterwards.
+    /// </summary>
+    public void Dispose() => Stop(StopTimeout);
+
+    /// <summary>Switches CPU profiling off or on again. Without effect where the configuration left it out.</summary>
+    /// <param name="enabled">Whether it is to go on.</param>
+    public void SetCPUTrackingEnabled(bool enabled) => SetTracking(Feature.Cpu, enabled);
+
+    /// <summary>Switches allocation profiling off or on again. Without effect where the configuration left it out.</summary>
+    /// <param name="enabled">Whether it is to go on.</param>
+    public void SetAllocationTrackingEnabled(bool enabled) => SetTracking(Feature.Allocations, enabled);
+
+    /// <summary>Switches lock profiling off or on again. Without effect where the configuration left it out.</summary>
+    /// <param name="enabled">Whether it is to go on.</param>
+    public void SetContentionTrackingEnabled(bool enabled) => SetTracking(Feature.Locks, enabled);
+
+    /// <summary>Switches exception profiling off or on again. Without effect where the configuration left it out.</summary>
+    /// <param name="enabled">Whether it is to go on.</param>
+    public void SetExceptionTrackingEnabled(bool enabled) => SetTracking(Feature.Exceptions, enabled);
+
+    /// <summary>
+    /// Sets the credentials of the uploads from now on, also of profilers that are configured later without their own.
+    /// A profiler that runs is started anew, within 5 seconds.
+    /// </summary>
+    /// <param name="username">User name, without a colon.</param>
+    /// <param name="password">Password or token.</param>
+    /// <exception cref="ArgumentException">The user name has a colon.</exception>
+    public void SetBasicAuth(string username, string password)
+    {
+        ArgumentNullException.ThrowIfNull(username);
+        ArgumentNullException.ThrowIfNull(password);
+        lock (gate)
+        {
+            credentials = (username, password);
+            if (running && configuration is { } current)
+            {
+                var settings = current.Clone();
+                (settings.BasicAuthUser, settings.BasicAuthPassword) = (username, password);
+                Launch(settings);
+            }
+        }
+    }
+
+    /// <summary>Adds a label to what the calling flow does from now on: this thread, and what it awaits or starts.</summary>
+    /// <param name="key">Name, <c>[A-Za-z_][A-Za-z0-9_.]*</c>; another one is left out, with one warning.</param>
+    /// <param name="value">Value, of which there should be few: each makes a series in the server.</param>
+    public void SetDynamicTag(string key, string value) =>
+        LabelFlow.Activate((LabelFlow.Current ?? LabelSet.Empty).BuildUpon().Add(key, value).Build());
+
+    /// <summary>Replaces the labels of the calling flow.</summary>
+    /// <param name="tags">Names and values, as <see cref="SetDynamicTag"/> takes them.</param>
+    public void SetDynamicTags(Dictionary<string, string> tags)
+    {
+        ArgumentNullException.ThrowIfNull(tags);
+        var builder = LabelSet.Empty.BuildUpon();
+        foreach (var (key, value) in tags)
+        {
+            builder.Add(key, value);
+        }
+
+        LabelFlow.Activate(builder.Build());
+    }
+
+    /// <summary>Removes all labels of the calling flow.</summary>
+    public void ClearDynamicTags() => LabelFlow.Activate(null);
+
+    /// <summary>
+    /// Says by hand which span the calling flow is in, where no <see cref="OpenTelemetry.PyroscopeSpanProcessor"/> does.
+    /// </summary>
+    /// <param name="localRootSpanId">The 8 bytes of the id, read as a number in the machine's order (what
+    /// <c>ActivitySpanId.CopyTo</c> into a <c>ulong</c> gives); 0 ends it.</param>
+    /// <param name="traceIdHi">The first 8 bytes of the trace id, in the same way.</param>
+    /// <param name="traceIdLo">The last 8 bytes.</param>
+    public void SetSpanContext(ulong localRootSpanId, ulong traceIdHi, ulong traceIdLo) =>
+        SpanMirror.Set(HexId.FromMemory(localRootSpanId), HexId.FromMemory(traceIdHi), HexId.FromMemory(traceIdLo));
+
+    /// <summary>The same without a trace id.</summary>
+    /// <param name="profileId">The span id, as <see cref="SetSpanContext"/> takes it.</param>
+    [Obsolete("Use SetSpanContext(localRootSpanId, traceIdHi, traceIdLo), or a PyroscopeSpanProcessor.")]
+    public void SetProfileId(ulong profileId) => SetSpanContext(profileId, 0, 0);
+
+    /// <summary>Starts what a span processor found in the environment and in the spans' resource.</summary>
+    internal bool StartUnlessConfigured(ProfilerConfiguration settings)
+    {
+        lock (gate)
+        {
+            return !WasConfigured && !running && Launch(settings);
+        }
+    }
+
+    /// <summary>The name that profiles have, as far as code or PYROSCOPE_APPLICATION_NAME say it.</summary>
+    internal string? GivenName()
+    {
+        lock (gate)
+        {
+            return configuration?.ApplicationName ?? Environment.GetEnvironmentVariable("PYROSCOPE_APPLICATION_NAME");
+        }
+    }
+
+    /// <summary>Ends the profiler. True: nothing was left behind.</summary>
+    internal bool Stop(TimeSpan timeout)
+    {
+        lock (gate)
+        {
+            if (!running)
+            {
+                return true;
+            }
+
+            running = false;
+            reason = "the profiler was stopped";
+            messenger?.Dispose();
+            messenger = null;
+            // A stop may have something to say, which is lost with the profiler.
+            ProfilerMessages.Deliver();
+            var all = Engine.Stop(timeout);
+            ProfilerMessages.Deliver();
+            return all;
+        }
+    }
+
+    private bool Launch(ProfilerConfiguration settings)
+    {
+        if (settings.Logger is { } logger)
+        {
+            ProfilerMessages.PassTo(logger);
+        }
+
+        SpanMirror.Links = settings.SpanProfileLinkingEnabled ?? true;
+        if (!NativeLibraryCheck.IsUsable)
+        {
+            return false;
+        }
+
+        if (credentials is { } given && settings.BasicAuthUser is null && settings.BasicAuthPassword is null)
+        {
+            (settings.BasicAuthUser, settings.BasicAuthPassword) = given;
+        }
+
+        Stop(StopTimeout);
+        var answer = Engine.Start(settings.Settings());
+        configuration = settings;
+        running = answer.kind == 0;
+        reason = running ? null : answer.text;
+        switch (answer.kind)
+        {
+            case 0:
+                messenger = MakeMessenger();
+                break;
+            case 1:
+                throw ProfilerConfiguration.Refusal(answer.text);
+            case 3:
+                break; // As a setting says.
+            default:
+                ProfilerMessages.Warn($"No profiles are taken, spans go on working: {answer.text}");
+                break;
+        }
+
+        ProfilerMessages.Deliver();
+        return running;
+    }
+
+    // Outside of any span, whoever starts the profiler.
+    private static Timer MakeMessenger()
+    {
+        using (ExecutionContext.SuppressFlow())
+        {
+            return new Timer(static _ => ProfilerMessages.Deliver(), null, BetweenMessages, BetweenMessages);
+        }
+    }
+
+    private void SetTracking(Feature feature, bool enabled)
+    {
+        if (!running)
+        {
+            return;
+        }
+
+        var answer = Engine.SetTracking(feature, enabled);
+        if (answer.kind != 0)
+        {
+            ProfilerMessages.Warn($"Set{feature}TrackingEnabled has no effect: {answer.text}");
+        }
+    }
+}

@@ -1,0 +1,21 @@
+namespace Pyroscope;
+
+/// <summary>What the profiler does now, and why it does not do the rest.</summary>
+/// <param name="IsRunning">Whether a profiler runs in this process.</param>
+/// <param name="Reason">Why none runs; null where one runs.</param>
+/// <param name="Features">Each part of it: <c>cpu</c>, <c>allocations</c>, <c>locks</c>, <c>exceptions</c>, <c>names</c> (of methods) and <c>spans</c>.</param>
+public sealed record ProfilerStatus(bool IsRunning, string? Reason, IReadOnlyList<FeatureStatus> Features)
+{
+    /// <summary>The part of this name.</summary>
+    /// <exception cref="ArgumentException">There is none of this name.</exception>
+    public FeatureStatus this[string name] =>
+        Features.FirstOrDefault(feature => feature.Name == name)
+        ?? throw new ArgumentException(
+            $"{nameof(name)}: {name} is not allowed; allowed: {string.Join(", ", Features.Select(feature => feature.Name))}", nameof(name));
+}
+
+/// <summary>A part of the profiler.</summary>
+/// <param name="Name">Its name.</param>
+/// <param name="IsOn">Whether it works now.</param>
+/// <param name="Reason">Why it does not; null where it does.</param>
+public sealed record FeatureStatus(string Name, bool IsOn, string? Reason);

@@ -1,0 +1,39 @@
+using Microsoft.Extensions.DependencyInjection;
+using Microsoft.Extensions.Logging;
+using OpenTelemetry.Trace;
+
+namespace Pyroscope.OpenTelemetry;
+
+/// <summary>One line for a tracer provider.</summary>
+public static class TracerProviderBuilderExtensions
+{
+    /// <summary>
+    /// Adds a <see cref="PyroscopeSpanProcessor"/>, whose first span starts the profiler, named as the provider's resource
+    /// says. Messages go to the program's <see cref="ILoggerFactory"/>, category <c>Pyroscope</c>.
+    /// </summary>
+    /// <param name="builder">The builder.</param>
+    /// <param name="configure">Settings; what it leaves null is the environment's.</param>
+    /// <param name="scope">Which span samples carry; null is what <c>OTEL_PYROSCOPE_ROOT_SPAN_ONLY</c> says.</param>
+    /// <returns>The builder.</returns>
+    /// <exception cref="ArgumentException">
+    /// When the provider is built: the settings have an application name, and a value that is not allowed. Without a name
+    /// they are only looked at with the first span, and what is wrong is a warning.
+    /// </exception>
+    public static TracerProviderBuilder AddPyroscope(
+        this TracerProviderBuilder builder, Action<ProfilerConfiguration>? configure = null, SpanScope? scope = null)
+    {
+        ArgumentNullException.ThrowIfNull(builder);
+        return builder.AddProcessor(services =>
+        {
+            var configuration = new ProfilerConfiguration();
+            configure?.Invoke(configuration);
+            configuration.Logger ??= services.GetService<ILoggerFactory>()?.CreateLogger("Pyroscope");
+            if (configuration.ApplicationName is not null)
+            {
+                Profiler.Instance.Configure(configuration);
+            }
+
+            return new PyroscopeSpanProcessor(scope, configuration);
+        });
+    }
+}
