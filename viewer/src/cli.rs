@@ -49,8 +49,8 @@ pub(crate) struct Doctor {
     pub(crate) tenant: Option<String>,
 
     /// A further header of every request.
-    #[arg(long, value_name = "NAME=VALUE", value_parser = parse_header)]
-    pub(crate) header: Vec<(String, String)>,
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) header: Vec<String>,
 }
 
 /// `spanprof view`
@@ -185,11 +185,6 @@ fn parse_basic_auth(text: &str) -> Result<BasicAuth, String> {
             Err(format!("{text:?} is not a user name and a file with the password, such as me:/etc/spanprof-password"))
         }
     }
-}
-
-fn parse_header(text: &str) -> Result<(String, String), String> {
-    let (name, value) = text.split_once('=').ok_or("it is not a name and a value, such as X-Team=blue")?;
-    Ok((name.into(), value.into()))
 }
 
 /// Reads a whole number with a unit: `90s`, `15m`, `1h`, `2d`.

@@ -69,8 +69,13 @@ fn config(doctor: &Doctor) -> Result<Config, String> {
     if let Some(tenant) = &doctor.tenant {
         config.tenant_id.clone_from(tenant);
     }
-    let headers = doctor.header.iter().map(|(name, value)| (name.clone(), Secret(value.clone())));
-    config.http_headers.extend(headers);
+    for (number, header) in doctor.header.iter().enumerate() {
+        // What was given is not repeated: a header often holds a secret.
+        let (name, value) = header
+            .split_once('=')
+            .ok_or_else(|| format!("--header number {} is not a name and a value, such as X-Team=blue", number + 1))?;
+        config.http_headers.push((name.to_owned(), Secret(value.to_owned())));
+    }
     Ok(config)
 }
 

@@ -146,6 +146,14 @@ fn credentials_come_from_variables_or_flags_and_are_never_printed() {
         assert!(wrong.1.contains("HTTP 401") && !wrong.1.contains("aHVudGVyMw"), "{}", wrong.1);
         assert!(!printed.contains("hunter2"), "{printed}");
     }
+    for (header, says) in [
+        ("Authorization: Bearer aHVudGVyMg", "--header number 1"),
+        ("Authorization: Basic aHVudGVyMg==", r#"begins with "Authorization:""#),
+    ] {
+        let (code, printed) = doctor(&["http://localhost:1", "--header", header], &[]);
+        assert_eq!(code, Some(1));
+        assert!(printed.contains(says) && !printed.contains("aHVudGVyMg"), "{printed}");
+    }
 }
 
 #[test]

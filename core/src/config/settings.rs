@@ -191,7 +191,12 @@ impl Config {
         }
         for (name, value) in &self.http_headers {
             let parsed: HeaderName = name.parse().map_err(|_| {
-                Error::invalid("http_headers", format!("the name {name:?}"), "names of HTTP headers, such as X-Name")
+                // Behind the first wrong character there may be a value, which is nobody's to read.
+                let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '-' && c != '_');
+                let (start, rest) = name.split_at(end.unwrap_or(name.len()));
+                let wrong: String = start.chars().chain(rest.chars().next()).collect();
+                let given = format!("a name that begins with {wrong:?}");
+                Error::invalid("http_headers", given, "names of HTTP headers, such as X-Name")
             })?;
             if OWN_HEADERS.contains(&parsed) {
                 return Err(Error::invalid("http_headers", name, "headers that do not describe the request's body"));
