@@ -13,21 +13,20 @@ module Pyroscope
     # An option: its default, its kind, and whether the native part takes it.
     Option = Struct.new(:default, :kind, :passed)
 
-    # Levels of messages, by the names that log_level takes, as the native part calls them.
-    LEVELS = { "trace" => :info, "debug" => :info, "info" => :info, "warn" => :warning, "error" => :silent }.freeze
+    LEVELS = %w[trace debug info warn error].freeze
 
     TEXT = Kind.new("text", ->(value) { value.is_a?(String) })
     FLAG = Kind.new("true, false", ->(value) { [true, false].include?(value) })
     PAIRS = Kind.new("a Hash", ->(value) { value.is_a?(Hash) })
     ANYTHING = Kind.new("anything", ->(_value) { true })
-    LEVEL = Kind.new(LEVELS.keys.join(", "), ->(value) { LEVELS.key?(value.to_s) })
+    LEVEL = Kind.new(LEVELS.join(", "), ->(value) { LEVELS.include?(value.to_s) })
     RATE = Kind.new("1 to 1000", ->(value) { value.is_a?(Integer) && value.between?(1, 1000) })
     SECONDS = Kind.new("1 to 600 seconds", lambda { |value|
       (value.is_a?(Integer) || value.is_a?(Float)) && value >= 1 && value <= 600
     })
     TRACE_ID = Kind.new('"auto", true, false', ->(value) { ["auto", true, false].include?(value) })
 
-    NOTHING = {}.freeze #: Hash[String, untyped]
+    NOTHING = {}.freeze
 
     # All options, by name. Those of Grafana's gem come first, in its order.
     OPTIONS = {
@@ -84,8 +83,6 @@ module Pyroscope
       settings = @given.select { |name, _value| OPTIONS.fetch(name).passed }
       settings[:application_name] = app_name if given?(:app_name)
       settings[:http_headers] = { "Authorization" => "Bearer #{auth_token}", **http_headers } if given?(:auth_token)
-      settings[:log_level] = LEVELS.fetch(log_level.to_s) if given?(:log_level)
-      settings[:trace_id] = :auto if settings[:trace_id] == "auto"
       settings.transform_values { |value| plain(value) }
     end
 
@@ -107,7 +104,7 @@ module Pyroscope
     def plain(value)
       case value
       when Hash then Text.pairs(value)
-      when String then Text.of(value)
+      when String, Symbol then Text.of(value)
       else value
       end
     end

@@ -44,17 +44,6 @@ module Pyroscope
         Messages.deliver
       end
 
-      # Whether samples carry names of spans. A profiler that runs otherwise is started anew.
-      #
-      # @param wanted [Boolean]
-      def name_spans(wanted)
-        config = @config
-        return if config.nil? || config.span_names == wanted
-
-        config.span_names = wanted
-        launch(config) if Native.running?
-      end
-
       # @param name [String] of a label
       # @return [Boolean] whether the running profiler's profiles have it
       def label?(name)
@@ -64,7 +53,7 @@ module Pyroscope
       private
 
       def started(config, settings)
-        _enabled, name, labels = Native.environment
+        name, labels = Native.environment
         @application_name = settings.fetch(:application_name, name)
         @labels = labels | config.tags.keys.map(&:to_s)
         Lifetime.watch

@@ -1,48 +1,6 @@
 # frozen_string_literal: true
 
 module Pyroscope
-  # Tags of samples: those of a fiber, and those of a thread.
-  #
-  # A name that no server takes is left out and told once: what is inside a {Pyroscope.tag_wrapper} has to run.
-  module Tags
-    # Names that are remembered at most, with what became of them.
-    MAX_NAMES = 1_000
-
-    # Text by name as it was given; false: not allowed.
-    @names = {}
-
-    class << self
-      # @param tags [Hash]
-      # @return [Hash{String => String}] those whose name is allowed
-      def allowed(tags)
-        kept = {} #: Hash[String, String]
-        tags.each do |name, value|
-          text = known(name)
-          kept[text] = Text.of(value) if text
-        end
-        kept
-      end
-
-      private
-
-      def known(name)
-        @names.fetch(name) do
-          @names.clear if @names.size >= MAX_NAMES
-          @names[name.is_a?(String) ? name.dup.freeze : name] = check(name)
-        end
-      end
-
-      def check(name)
-        text = Text.of(name).freeze
-        Native.check_tag_name("tags", text)
-        text
-      rescue ArgumentError => error
-        Messages.warn_once([:tag, text], "#{error.message}; the tag is left out")
-        false
-      end
-    end
-  end
-
   class << self
     # Labels the samples of a block of code:
     #
@@ -57,35 +15,33 @@ module Pyroscope
     # @return [Object] what the block returns
     def tag_wrapper(tags)
       outer = Native.current_tags
-      inner = Native.tag_set(Tags.allowed(tags))
+      inner = Native.tags_enter(Text.pairs(tags))
       begin
-        Native.current_tags = inner
         yield
       ensure
-        Native.current_tags = outer
-        Native.release_tags(inner)
+        Native.tags_leave(inner, outer)
       end
     end
 
-    # Labels the samples of a thread until {_remove_tags}, whatever code it runs. Takes (tags) for the calling thread, and
-    # (thread_id, tags) as the gem of 0.x did. Prefer {tag_wrapper}, whose tags win. Adding twice takes removing twice. A
-    # thread keeps the last 64. Without effect while no profiler runs.
+    # Labels the samples of the calling thread until {_remove_tags}, whatever code it runs. Takes (tags), and (thread_id,
+    # tags) as the gem of 0.x did: the thread is the calling one in either case. Prefer {tag_wrapper}, whose tags win.
+    # Adding twice takes removing twice. A thread keeps the last 64. Without effect while no profiler runs.
     #
-    # @param thread_id [Integer, nil] of {thread_id}; nil: the calling thread
+    # @param _thread_id [Object] without effect
     # @param tags [Hash]
     # @return [nil]
-    def _add_tags(thread_id = nil, tags) # steep:ignore MethodParameterMismatch
-      Tags.allowed(tags).each { |name, value| Native.add_thread_tag(thread_id, name, value) }
+    def _add_tags(_thread_id = nil, tags) # steep:ignore MethodParameterMismatch
+      Text.pairs(tags).each { |name, value| Native.add_thread_tag(name, value) }
       nil
     end
 
-    # Takes back the last {_add_tags} of the same names and values.
+    # Takes back the last {_add_tags} of the same names and values by the calling thread.
     #
-    # @param thread_id [Integer, nil] of {thread_id}; nil: the calling thread
+    # @param _thread_id [Object] without effect
     # @param tags [Hash]
     # @return [nil]
-    def _remove_tags(thread_id = nil, tags) # steep:ignore MethodParameterMismatch
-      Tags.allowed(tags).each { |name, value| Native.remove_thread_tag(thread_id, name, value) }
+    def _remove_tags(_thread_id = nil, tags) # steep:ignore MethodParameterMismatch
+      Text.pairs(tags).each { |name, value| Native.remove_thread_tag(name, value) }
       nil
     end
 

@@ -59,7 +59,6 @@ module Pyroscope
         @root_span_only = scope.to_sym == :root
         @inherit_fibers = inherit_fibers
         @add_span_name = Environment.flag("OTEL_PYROSCOPE_ADD_SPAN_NAME", true)
-        @names_chosen = false
         @add_url = Environment.flag("OTEL_PYROSCOPE_ADD_PROFILE_URL", true)
         @start_profiling = Environment.flag("OTEL_PYROSCOPE_START_PROFILING", true)
         @lock = Mutex.new
@@ -79,20 +78,16 @@ module Pyroscope
         configure_spans
       end
 
-      # A profiler that runs otherwise is started anew, so it is best set before the first span.
-      #
       # @param add_span_name [Boolean]
       def add_span_name=(add_span_name)
         @add_span_name = add_span_name
-        @names_chosen = true
-        Profiler.name_spans(add_span_name) if @begun
+        configure_spans
       end
 
       # Called by the SDK when a span starts. Never raises.
       def on_start(span, parent_context)
         begin_with(span) unless @begun
-        id = Native.span_started(span, parent_context)
-        annotate(span, id) if id
+        annotate(span) if Native.span_started(span, parent_context)
       rescue StandardError => error
         OpenTelemetry.handle_error(exception: error, message: "unexpected error in span.on_start")
       end
@@ -130,10 +125,11 @@ module Pyroscope
       private
 
       def configure_spans
-        Native.configure_spans(!@root_span_only, @inherit_fibers)
+        Native.configure_spans(!@root_span_only, @inherit_fibers, @add_span_name)
       end
 
-      def annotate(span, id)
+      def annotate(span)
+        id = span.context.hex_span_id
         span.set_attribute(PROFILE_ID, id)
         span.set_attribute(PROFILE_URL, profile_url(id)) if @add_url && @pyroscope_endpoint && @app_name
       end
@@ -162,7 +158,6 @@ module Pyroscope
         elsif @start_profiling && !Native.running?
           @started_profiler = Profiler.launch(config_for(resource))
         end
-        Profiler.name_spans(@add_span_name) if @names_chosen
         resource.compare_name if Native.running?
       end
 
