@@ -7,8 +7,10 @@
 compile_error!("the .NET binding samples Linux on x86-64 only");
 
 pub mod block;
+mod eh_frame;
 pub mod interface;
 mod profiler;
+mod prologue;
 mod unwind;
 
 pub use interface::inventory;
