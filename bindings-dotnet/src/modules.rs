@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::eh_frame::{self, Row};
+use crate::eh_frame::{self, Cfa, Row};
 use crate::range_set::RangeSet;
 
 /// Libraries that the handler knows; frames in further ones are found by frame pointers alone.
@@ -53,12 +53,12 @@ impl Module {
         }
     }
 
-    /// The rule at `pc`, which is in this library. Async-signal-safe.
+    /// The rule at `pc`, which is in this library; an unknown one while its rows are not read yet. Async-signal-safe.
     #[inline]
     pub(crate) fn row(&self, pc: usize) -> Option<Row> {
         let rows = self.rows.load(Ordering::Acquire);
         if rows.is_null() {
-            return None;
+            return Some(Row { pc: 0, offset: 0, saved_rbp: 0, cfa: Cfa::Unknown });
         }
         // SAFETY: both were stored together before `start`, belong to one leaked slice and never change again.
         let rows = unsafe { std::slice::from_raw_parts(rows, self.row_count.load(Ordering::Relaxed)) };
@@ -95,9 +95,9 @@ pub(crate) fn path_of(pc: u64) -> Option<String> {
     known.iter().find(|module| pc >= module.start && pc < module.end).map(|module| module.path.clone())
 }
 
-/// Looks what is mapped now. Milliseconds where libraries are new.
-pub(crate) fn refresh() {
-    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
+/// Looks what is mapped now; true = libraries came or went. About a millisecond.
+pub(crate) fn refresh() -> bool {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
     let maps = parse(&maps);
     if let Some(stack) = maps.iter().find(|map| map.path == "[stack]") {
         MAIN_STACK_END.store(stack.end, Ordering::Relaxed);
@@ -105,36 +105,48 @@ pub(crate) fn refresh() {
     EXECUTABLE.replace(&merged(maps.iter().filter(|map| map.is_executable)));
     let now = libraries(&maps);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut changed = false;
     for (place, module) in known.iter_mut().enumerate() {
         if module.start != 0 && !now.contains(module) {
             MODULES[place].start.store(0, Ordering::Release);
             (module.start, module.end) = (0, 0);
+            changed = true;
         }
     }
     for module in now {
         if !known.contains(&module) && known.len() < MAX_MODULES {
-            add(&module, known.len());
+            let slot = &MODULES[known.len()];
+            slot.base.store(module.base, Ordering::Relaxed);
+            slot.end.store(module.end, Ordering::Relaxed);
+            // Release: a handler that sees the place sees all of it.
+            slot.start.store(module.start, Ordering::Release);
             known.push(module);
+            USED.store(known.len(), Ordering::Release);
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// Reads the rows of libraries that have none yet. Tens of milliseconds for a whole process, once.
+pub(crate) fn load_rows() {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    for (module, slot) in known.iter().zip(&MODULES) {
+        if module.start != 0 && slot.rows.load(Ordering::Relaxed).is_null() {
+            let rows: &'static [Row] = Box::leak(rows_of(module).unwrap_or_default().into_boxed_slice());
+            slot.row_count.store(rows.len(), Ordering::Relaxed);
+            // Release: with the pointer a handler sees the length, which never changes again.
+            slot.rows.store(rows.as_ptr().cast_mut(), Ordering::Release);
         }
     }
 }
 
-fn add(module: &Mapped, place: usize) {
-    let rows = if module.path == "[vdso]" {
-        let mut copy = vec![0; module.end - module.start];
-        eh_frame::rows_of_elf(crate::memory::read(module.start as u64, &mut copy))
-    } else {
-        std::fs::read(&module.path).ok().and_then(|file| eh_frame::rows_of_elf(&file))
-    };
-    let rows: &'static [Row] = Box::leak(rows.unwrap_or_default().into_boxed_slice());
-    let slot = &MODULES[place];
-    slot.rows.store(rows.as_ptr().cast_mut(), Ordering::Relaxed);
-    slot.row_count.store(rows.len(), Ordering::Relaxed);
-    slot.base.store(module.base, Ordering::Relaxed);
-    slot.end.store(module.end, Ordering::Relaxed);
-    // Release: a handler that sees the place sees all of it.
-    slot.start.store(module.start, Ordering::Release);
-    USED.store(place + 1, Ordering::Release);
+fn rows_of(module: &Mapped) -> Option<Vec<Row>> {
+    if module.path != "[vdso]" {
+        return eh_frame::rows_of_elf(&std::fs::read(&module.path).ok()?);
+    }
+    let mut copy = vec![0; module.end - module.start];
+    eh_frame::rows_of_elf(crate::memory::read(module.start as u64, &mut copy))
 }
 
 /// A line of /proc/self/maps.
@@ -218,6 +230,7 @@ broken line
     #[test]
     fn our_own_code_is_found_with_its_rules() {
         refresh();
+        load_rows();
         let here = our_own_code_is_found_with_its_rules as fn() as usize;
         assert!(is_executable(here) && !is_executable(MAPS.as_ptr() as usize));
         let row = module_of(here).and_then(|module| module.row(here)).unwrap();

@@ -73,7 +73,8 @@ mod tests {
         static SET: RangeSet<3> = RangeSet::new();
         assert!(!SET.contains(5));
         assert!(SET.replace(&[(10, 20), (20, 25), (40, 41)]));
-        let found: Vec<usize> = [9, 10, 19, 20, 24, 25, 39, 40, 41].into_iter().filter(|at| SET.contains(*at)).collect();
+        let found: Vec<usize> =
+            [9, 10, 19, 20, 24, 25, 39, 40, 41].into_iter().filter(|at| SET.contains(*at)).collect();
         assert_eq!(found, [10, 19, 20, 24, 40]);
         assert!(SET.replace(&[(1, 2)]));
         assert!(SET.contains(1) && !SET.contains(10));
