@@ -6,9 +6,23 @@
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("the .NET binding samples Linux on x86-64 only");
 
+mod attach;
 pub mod block;
+mod call_sites;
+mod clr;
+mod code_map;
+mod com;
+mod eh_frame;
+mod events;
 pub mod interface;
+mod memory;
+mod modules;
+mod names;
 mod profiler;
+mod prologue;
+mod range_set;
+mod repair;
+mod resolver;
 mod unwind;
 
 pub use interface::inventory;

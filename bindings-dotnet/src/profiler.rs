@@ -7,6 +7,7 @@ use spanprof_core::{Config, Error, ErrorKind, Level, Profiler, Secret, Stats, Ta
 
 use crate::interface::{Feature, FeatureState, Number, Pair, Pairs, Settings, Statistics, Told};
 use crate::unwind::CoreClr;
+use crate::{attach, modules};
 
 /// The profiler that runs.
 static PROFILER: Mutex<Option<Profiler>> = Mutex::new(None);
@@ -14,6 +15,9 @@ static PROFILER: Mutex<Option<Profiler>> = Mutex::new(None);
 static LAST: Mutex<Option<Stats>> = Mutex::new(None);
 /// The least level of messages that the program is told.
 static LOG_LEVEL: Mutex<Option<Level>> = Mutex::new(Some(Level::Warning));
+
+/// Whether methods have names, and why not.
+static NAMES: Mutex<Result<(), String>> = Mutex::new(Ok(()));
 
 /// Starts the profiler.
 pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
@@ -25,7 +29,10 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     if current.is_some() {
         return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
     }
+    modules::refresh();
+    let names = attach::attach();
     *current = Some(Profiler::start(config, &CoreClr)?);
+    *lock(&NAMES) = names;
     Ok(())
 }
 

@@ -1,0 +1,398 @@
+//! Questions to CoreCLR: ICorProfilerInfo12 and IMetaDataImport, as far as they are needed.
+//!
+//! The indices and signatures are those of corprof.idl and cor.h, which only ever grow. A managed thread may not ask for
+//! names or code (0x80131363); the profiler's own threads are native, and may. None of our locks is held by a thread that
+//! runs managed code while it waits here, as CoreCLR may wait for a garbage collection.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::com::{Guid, Hresult, S_OK};
+
+/// Calls function `$index` of a COM object.
+macro_rules! call {
+    ($object:expr, $index:expr, ($($type:ty),*) $(, $argument:expr)*) => {{
+        let object: *mut std::ffi::c_void = $object;
+        let table: *const *const () = *object.cast();
+        let function: unsafe extern "system" fn(*mut std::ffi::c_void, $($type),*) -> crate::com::Hresult =
+            std::mem::transmute(*table.add($index));
+        function(object, $($argument),*)
+    }};
+}
+pub(crate) use call;
+
+static METADATA_IMPORT: Guid = Guid::metadata_import();
+
+/// Stack snapshots.
+const MASK_LOW: u32 = 0x1000_0000;
+/// EventPipe, and the end of dynamic methods.
+const MASK_HIGH: u32 = 0x80 | 0x4;
+
+/// ICorProfilerInfo12, null before it is attached. CoreCLR keeps it for ever.
+static INFO: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+
+/// CoreCLR, once we are attached.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clr(*mut c_void);
+
+/// What of a method is in metadata, before it is made readable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MethodName {
+    /// Namespace and type, nested ones separated by +, with arity (`1) and without arguments; "" for a dynamic method.
+    pub(crate) class: String,
+    /// Arguments of the type, as names of this kind.
+    pub(crate) class_arguments: Vec<String>,
+    pub(crate) method: String,
+    pub(crate) method_arguments: Vec<String>,
+}
+
+/// A function to CoreCLR.
+pub(crate) type FunctionId = usize;
+type ClassId = usize;
+type ModuleId = usize;
+
+/// Levels of types within types that are looked at.
+const MAX_DEPTH: u32 = 8;
+
+/// Takes what CoreCLR passes to a profiler that attaches.
+///
+/// # Safety
+/// `info` is an ICorProfilerInfo12.
+pub(crate) unsafe fn initialize(info: *mut c_void) -> Hresult {
+    // SAFETY: SetEventMask2.
+    let result = unsafe { call!(info, 82, (u32, u32), MASK_LOW, MASK_HIGH) };
+    if result >= 0 {
+        // Release: pairs with `attached`.
+        INFO.store(info, Ordering::Release);
+    }
+    result
+}
+
+/// CoreCLR, if we are attached.
+pub(crate) fn attached() -> Option<Clr> {
+    let info = INFO.load(Ordering::Acquire);
+    (!info.is_null()).then_some(Clr(info))
+}
+
+/// The text in a buffer that CoreCLR filled, `length` with the zero at its end.
+fn text(buffer: &[u16], length: u32) -> String {
+    let length = (length as usize).saturating_sub(1).min(buffer.len());
+    String::from_utf16_lossy(&buffer[..length])
+}
+
+impl Clr {
+    /// The function whose code is at `address`, and which of its rewritten bodies that is.
+    pub(crate) fn function_at(self, address: u64) -> Option<(FunctionId, usize)> {
+        let (mut function, mut rejit) = (0, 0);
+        let address = usize::try_from(address).ok()?;
+        // SAFETY: GetFunctionFromIP3.
+        let result =
+            unsafe { call!(self.0, 88, (usize, *mut usize, *mut usize), address, &raw mut function, &raw mut rejit) };
+        (result == S_OK && function != 0).then_some((function, rejit))
+    }
+
+    /// The parts of the body of `function` that `address` is in: start and size, the method's start first.
+    pub(crate) fn body_at(self, (function, rejit): (FunctionId, usize), address: u64) -> Option<Vec<(u64, u64)>> {
+        let (mut starts, mut count) = ([0_usize; 32], 0_u32);
+        // SAFETY: GetNativeCodeStartAddresses.
+        let result = unsafe {
+            call!(
+                self.0,
+                90,
+                (usize, usize, u32, *mut u32, *mut usize),
+                function,
+                rejit,
+                32,
+                &raw mut count,
+                starts.as_mut_ptr()
+            )
+        };
+        if result < 0 {
+            return None;
+        }
+        starts[..(count as usize).min(32)].iter().find_map(|start| {
+            let (mut parts, mut count) = ([(0_usize, 0_usize); 8], 0_u32);
+            // SAFETY: GetCodeInfo4 fills COR_PRF_CODE_INFO: an address and a size.
+            let result = unsafe {
+                call!(
+                    self.0,
+                    92,
+                    (usize, u32, *mut u32, *mut (usize, usize)),
+                    *start,
+                    8,
+                    &raw mut count,
+                    parts.as_mut_ptr()
+                )
+            };
+            let parts: Vec<(u64, u64)> =
+                parts[..(count as usize).min(8)].iter().map(|(start, size)| (*start as u64, *size as u64)).collect();
+            let is_in = parts.iter().any(|(start, size)| (*start..start + size).contains(&address));
+            (result >= 0 && is_in).then_some(parts)
+        })
+    }
+
+    /// What a function is called.
+    pub(crate) fn name_of(self, function: FunctionId) -> Option<MethodName> {
+        let mut is_dynamic = 0_i32;
+        // SAFETY: IsFunctionDynamic.
+        let result = unsafe { call!(self.0, 87, (usize, *mut i32), function, &raw mut is_dynamic) };
+        if result >= 0 && is_dynamic != 0 {
+            return self.name_of_dynamic(function);
+        }
+        let (mut class, mut module, mut token, mut count) = (0, 0, 0_u32, 0_u32);
+        let mut arguments: [ClassId; 16] = [0; 16];
+        // SAFETY: GetFunctionInfo2.
+        let result = unsafe {
+            call!(
+                self.0,
+                38,
+                (usize, usize, *mut ClassId, *mut ModuleId, *mut u32, u32, *mut u32, *mut ClassId),
+                function,
+                0,
+                &raw mut class,
+                &raw mut module,
+                &raw mut token,
+                16,
+                &raw mut count,
+                arguments.as_mut_ptr()
+            )
+        };
+        if result < 0 {
+            return None;
+        }
+        let metadata = self.metadata(module)?;
+        let (method, owner) = metadata.method(token)?;
+        let (class, class_arguments) = match class {
+            // Code that is shared by types: its owner alone is known.
+            0 => (metadata.class(owner, 0), Vec::new()),
+            class => self.class(class, 0),
+        };
+        let arguments = &arguments[..(count as usize).min(16)];
+        let method_arguments = arguments.iter().map(|class| self.class_text(*class, 0)).collect();
+        Some(MethodName { class, class_arguments, method, method_arguments })
+    }
+
+    fn name_of_dynamic(self, function: FunctionId) -> Option<MethodName> {
+        let (mut module, mut signature, mut size, mut length) = (0_usize, 0_usize, 0_u32, 0_u32);
+        let mut name = [0_u16; 256];
+        // SAFETY: GetDynamicFunctionInfo.
+        let result = unsafe {
+            call!(
+                self.0,
+                89,
+                (usize, *mut ModuleId, *mut usize, *mut u32, u32, *mut u32, *mut u16),
+                function,
+                &raw mut module,
+                &raw mut signature,
+                &raw mut size,
+                256,
+                &raw mut length,
+                name.as_mut_ptr()
+            )
+        };
+        (result >= 0).then(|| MethodName { method: text(&name, length), ..MethodName::default() })
+    }
+
+    /// The name of a type, and those of its arguments.
+    fn class(self, class: ClassId, depth: u32) -> (String, Vec<String>) {
+        if class == 0 || depth > MAX_DEPTH {
+            return ("?".to_owned(), Vec::new());
+        }
+        let (mut element, mut base, mut rank) = (0_u32, 0, 0_u32);
+        // SAFETY: IsArrayClass.
+        let result = unsafe {
+            call!(
+                self.0,
+                11,
+                (usize, *mut u32, *mut ClassId, *mut u32),
+                class,
+                &raw mut element,
+                &raw mut base,
+                &raw mut rank
+            )
+        };
+        if result == S_OK && base != 0 {
+            return (self.class_text(base, depth + 1) + "[]", Vec::new());
+        }
+        let (mut module, mut token, mut parent, mut count) = (0, 0_u32, 0, 0_u32);
+        let mut arguments: [ClassId; 16] = [0; 16];
+        // SAFETY: GetClassIDInfo2.
+        let result = unsafe {
+            call!(
+                self.0,
+                41,
+                (usize, *mut ModuleId, *mut u32, *mut ClassId, u32, *mut u32, *mut ClassId),
+                class,
+                &raw mut module,
+                &raw mut token,
+                &raw mut parent,
+                16,
+                &raw mut count,
+                arguments.as_mut_ptr()
+            )
+        };
+        let metadata = if result < 0 { None } else { self.metadata(module) };
+        let Some(metadata) = metadata else { return ("?".to_owned(), Vec::new()) };
+        let arguments = &arguments[..(count as usize).min(16)];
+        let arguments = arguments.iter().map(|class| self.class_text(*class, depth + 1)).collect();
+        (metadata.class(token, 0), arguments)
+    }
+
+    fn class_text(self, class: ClassId, depth: u32) -> String {
+        let (name, arguments) = self.class(class, depth);
+        crate::names::type_text(&name, &arguments)
+    }
+
+    fn metadata(self, module: ModuleId) -> Option<Metadata> {
+        let mut import = ptr::null_mut();
+        // SAFETY: GetModuleMetaData, for reading.
+        let result = unsafe {
+            call!(
+                self.0,
+                21,
+                (ModuleId, u32, *const Guid, *mut *mut c_void),
+                module,
+                0,
+                &raw const METADATA_IMPORT,
+                &raw mut import
+            )
+        };
+        (result == S_OK && !import.is_null()).then_some(Metadata(import))
+    }
+
+    /// Calls `each` with the function and the address of every managed frame of the calling thread, leaf first. Not within
+    /// a signal handler.
+    pub(crate) fn snapshot(self, mut each: impl FnMut(FunctionId, u64)) {
+        unsafe extern "system" fn frame<F: FnMut(FunctionId, u64)>(
+            function: FunctionId,
+            address: usize,
+            _info: usize,
+            _size: u32,
+            _context: *const u8,
+            each: *mut F,
+        ) -> Hresult {
+            if function != 0
+                // SAFETY: it is what `snapshot` passed, whose frame is below.
+                && let Some(each) = unsafe { each.as_mut() }
+            {
+                each(function, address as u64);
+            }
+            S_OK
+        }
+        fn callback<F: FnMut(FunctionId, u64)>(
+            _: &F,
+        ) -> unsafe extern "system" fn(FunctionId, usize, usize, u32, *const u8, *mut F) -> Hresult {
+            frame::<F>
+        }
+        let callback = callback(&each);
+        // SAFETY: DoStackSnapshot of the calling thread; CoreCLR passes the callback its data back.
+        unsafe {
+            call!(
+                self.0,
+                36,
+                (usize, *const (), u32, *mut c_void, *const u8, u32),
+                0,
+                callback as *const (),
+                0,
+                (&raw mut each).cast(),
+                ptr::null(),
+                0
+            )
+        };
+    }
+
+    /// Starts a session whose events come to our callback on the threads that cause them; returns its number.
+    pub(crate) fn start_session(self, keywords: u64, level: u32) -> Result<u64, Hresult> {
+        #[repr(C)]
+        struct Provider {
+            name: *const u16,
+            keywords: u64,
+            level: u32,
+            filter: *const u16,
+        }
+        let name: Vec<u16> = "Microsoft-Windows-DotNETRuntime\0".encode_utf16().collect();
+        let provider = Provider { name: name.as_ptr(), keywords, level, filter: ptr::null() };
+        let mut session = 0_u64;
+        // SAFETY: EventPipeStartSession with one provider, without a rundown.
+        let result = unsafe {
+            call!(self.0, 101, (u32, *const Provider, i32, *mut u64), 1, &raw const provider, 0, &raw mut session)
+        };
+        if result < 0 { Err(result) } else { Ok(session) }
+    }
+
+    /// Ends a session.
+    pub(crate) fn stop_session(self, session: u64) {
+        // SAFETY: EventPipeStopSession.
+        unsafe { call!(self.0, 103, (u64), session) };
+    }
+}
+
+/// IMetaDataImport of a module.
+struct Metadata(*mut c_void);
+
+impl Drop for Metadata {
+    fn drop(&mut self) {
+        // SAFETY: Release of the reference that GetModuleMetaData gave.
+        unsafe { call!(self.0, 2, ()) };
+    }
+}
+
+impl Metadata {
+    /// A method's name and the type that it is in.
+    fn method(&self, token: u32) -> Option<(String, u32)> {
+        let (mut owner, mut length) = (0_u32, 0_u32);
+        let mut name = [0_u16; 512];
+        let mut rest = [0_u32; 4];
+        let [attributes, size, address, flags] = &mut rest;
+        let mut signature = 0_usize;
+        // SAFETY: GetMethodProps.
+        let result = unsafe {
+            call!(
+                self.0,
+                30,
+                (u32, *mut u32, *mut u16, u32, *mut u32, *mut u32, *mut usize, *mut u32, *mut u32, *mut u32),
+                token,
+                &raw mut owner,
+                name.as_mut_ptr(),
+                512,
+                &raw mut length,
+                attributes,
+                &raw mut signature,
+                size,
+                address,
+                flags
+            )
+        };
+        (result >= 0).then(|| (text(&name, length), owner))
+    }
+
+    /// A type's name, with the types that it is nested in.
+    fn class(&self, token: u32, depth: u32) -> String {
+        const NESTED: u32 = 2;
+        let (mut length, mut flags, mut extends) = (0_u32, 0_u32, 0_u32);
+        let mut name = [0_u16; 512];
+        // SAFETY: GetTypeDefProps.
+        unsafe {
+            call!(
+                self.0,
+                12,
+                (u32, *mut u16, u32, *mut u32, *mut u32, *mut u32),
+                token,
+                name.as_mut_ptr(),
+                512,
+                &raw mut length,
+                &raw mut flags,
+                &raw mut extends
+            )
+        };
+        let name = text(&name, length);
+        let mut outer = 0_u32;
+        // SAFETY: GetNestedClassProps.
+        let is_nested = flags & 7 >= NESTED
+            && depth < MAX_DEPTH
+            && unsafe { call!(self.0, 62, (u32, *mut u32), token, &raw mut outer) } >= 0
+            && outer != 0;
+        if is_nested { self.class(outer, depth + 1) + "+" + &name } else { name }
+    }
+}

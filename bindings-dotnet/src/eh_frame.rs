@@ -1,0 +1,459 @@
+//! `.eh_frame` as a table of rows that a signal handler can search: from which address on, where the caller's frame is.
+//!
+//! Only what the walk needs is kept: the canonical frame address (CFA) as rsp or rbp plus an offset, and where the
+//! caller's rbp was saved. Built off the handler from the bytes of a file, which are not trusted: what cannot be read ends
+//! the table or leaves a hole, and no offset is followed out of the bytes.
+
+/// How the CFA of a row is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Cfa {
+    /// rsp plus the offset.
+    Rsp,
+    /// rbp plus the offset.
+    Rbp,
+    /// By an expression, which is not evaluated.
+    Unknown,
+    /// No function is here.
+    Nothing,
+}
+
+/// The rule from `pc` (relative to the object's load address) to the next row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) pc: u32,
+    pub(crate) offset: i32,
+    /// Where rbp was saved, relative to the CFA; 0 = it still is in the register.
+    pub(crate) saved_rbp: i16,
+    pub(crate) cfa: Cfa,
+}
+
+const RBP: u64 = 6;
+const RSP: u64 = 7;
+
+/// The rows of an ELF file's `.eh_frame`, sorted by address. `None`: it is no such file, or has none.
+pub(crate) fn rows_of_elf(file: &[u8]) -> Option<Vec<Row>> {
+    if file.get(..4)? != b"\x7fELF" {
+        return None;
+    }
+    let number = |at: usize, bytes: usize| -> Option<u64> { Bytes { data: file, at, end: file.len() }.number(bytes) };
+    let (sections, count, names) = (number(0x28, 8)?, number(0x3c, 2)?, number(0x3e, 2)?);
+    let section = |index: u64| -> Option<[usize; 4]> {
+        let at = usize::try_from(sections.checked_add(index * 64)?).ok()?;
+        let word = |offset: usize, bytes| usize::try_from(number(at.checked_add(offset)?, bytes)?).ok();
+        Some([word(0, 4)?, word(16, 8)?, word(24, 8)?, word(32, 8)?])
+    };
+    let [_, _, names, _] = section(names)?;
+    (0..count).find_map(|index| {
+        let [name, address, at, size] = section(index)?;
+        let is_it = file.get(names.checked_add(name)?..)?.starts_with(b".eh_frame\0");
+        let data = file.get(at..at.checked_add(size)?)?;
+        is_it.then(|| rows(data, address as u64))
+    })
+}
+
+/// The rows of a section's bytes, which will be at `address`.
+pub(crate) fn rows(data: &[u8], address: u64) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut at = 0;
+    while let Some(next) = entry(data, address, at, &mut rows) {
+        at = next;
+    }
+    // A function's first row goes before the end of the one in front of it.
+    rows.sort_by_key(|row| (row.pc, row.cfa != Cfa::Nothing));
+    let mut sorted: Vec<Row> = Vec::with_capacity(rows.len());
+    for row in rows {
+        match sorted.last_mut() {
+            Some(last) if last.pc == row.pc => *last = row,
+            Some(last) if Row { pc: row.pc, ..*last } == row => {}
+            _ => sorted.push(row),
+        }
+    }
+    sorted.shrink_to_fit();
+    sorted
+}
+
+/// The row that holds at `pc`.
+#[inline]
+pub(crate) fn find(rows: &[Row], pc: u32) -> Option<Row> {
+    let after = rows.partition_point(|row| row.pc <= pc);
+    rows.get(after.checked_sub(1)?).copied()
+}
+
+/// Reads the entry at `at`; returns where the next one is.
+fn entry(data: &[u8], address: u64, at: usize, rows: &mut Vec<Row>) -> Option<usize> {
+    let mut bytes = Bytes { data, at, end: data.len() };
+    let length = usize::try_from(bytes.number(4)?).ok()?;
+    if length == 0 || length == 0xffff_ffff {
+        return None;
+    }
+    let start = bytes.at;
+    let next = start.checked_add(length).filter(|next| *next <= data.len())?;
+    let back = usize::try_from(bytes.number(4)?).ok()?;
+    if back != 0
+        && let Some(common) = start.checked_sub(back).and_then(|at| Common::read(data, address, at))
+    {
+        bytes.end = next;
+        // A function that cannot be read is a hole in the table, no more.
+        let _ = function(bytes, &common, address, rows);
+    }
+    Some(next)
+}
+
+/// What the functions of one CIE have in common.
+struct Common {
+    code_factor: u64,
+    data_factor: i64,
+    pointers: u8,
+    has_length: bool,
+    is_signal_frame: bool,
+    /// Where its instructions are.
+    first: usize,
+    end: usize,
+}
+
+impl Common {
+    fn read(data: &[u8], address: u64, at: usize) -> Option<Self> {
+        let mut bytes = Bytes { data, at, end: data.len() };
+        let length = usize::try_from(bytes.number(4)?).ok()?;
+        let end = bytes.at.checked_add(length).filter(|end| *end <= data.len())?;
+        bytes.end = end;
+        bytes.number(4)?;
+        let version = bytes.number(1)?;
+        let text = bytes.at;
+        while bytes.number(1)? != 0 {}
+        let augmentation = data.get(text..bytes.at - 1)?;
+        let (code_factor, data_factor) = (bytes.unsigned()?, bytes.signed()?);
+        if version == 1 {
+            bytes.number(1)?;
+        } else {
+            bytes.unsigned()?;
+        }
+        let has_length = augmentation.first() == Some(&b'z');
+        let mut pointers = 0;
+        if has_length {
+            let length = usize::try_from(bytes.unsigned()?).ok()?;
+            let first = bytes.at.checked_add(length)?;
+            for letter in &augmentation[1..] {
+                match letter {
+                    b'R' => pointers = u8::try_from(bytes.number(1)?).ok()?,
+                    b'L' => drop(bytes.number(1)?),
+                    b'P' => {
+                        let encoding = u8::try_from(bytes.number(1)?).ok()?;
+                        bytes.pointer(encoding, address)?;
+                    }
+                    _ => {}
+                }
+            }
+            bytes.at = first;
+        }
+        let is_signal_frame = augmentation.contains(&b'S');
+        Some(Self { code_factor, data_factor, pointers, has_length, is_signal_frame, first: bytes.at, end })
+    }
+}
+
+/// The rule at one point of a function.
+#[derive(Clone, Copy)]
+struct Rule {
+    cfa: Cfa,
+    offset: i64,
+    saved_rbp: i64,
+}
+
+fn function(mut bytes: Bytes<'_>, common: &Common, address: u64, rows: &mut Vec<Row>) -> Option<()> {
+    let start = bytes.pointer(common.pointers, address)?;
+    let size = bytes.pointer(common.pointers & 0x0f, address)?;
+    if common.has_length {
+        let length = usize::try_from(bytes.unsigned()?).ok()?;
+        bytes.at = bytes.at.checked_add(length)?;
+    }
+    let mut machine = Machine {
+        rule: Rule { cfa: Cfa::Unknown, offset: 0, saved_rbp: 0 },
+        first: Rule { cfa: Cfa::Unknown, offset: 0, saved_rbp: 0 },
+        kept: Vec::new(),
+        pc: start,
+        common,
+        address,
+    };
+    machine.run(Bytes { data: bytes.data, at: common.first, end: common.end }, &mut Vec::new())?;
+    machine.first = machine.rule;
+    machine.pc = start;
+    let read = machine.run(bytes, rows);
+    if read.is_none() {
+        machine.rule.cfa = Cfa::Unknown;
+    }
+    machine.row(rows);
+    machine.pc = start.checked_add(size)?;
+    machine.rule = Rule { cfa: Cfa::Nothing, offset: 0, saved_rbp: 0 };
+    machine.row(rows);
+    Some(())
+}
+
+/// Executes call frame instructions.
+struct Machine<'a> {
+    rule: Rule,
+    /// After the CIE's instructions: what "restore" restores.
+    first: Rule,
+    kept: Vec<Rule>,
+    pc: u64,
+    common: &'a Common,
+    address: u64,
+}
+
+impl Machine<'_> {
+    fn row(&self, rows: &mut Vec<Row>) {
+        let (Ok(pc), Ok(offset)) = (u32::try_from(self.pc), i32::try_from(self.rule.offset)) else { return };
+        let (cfa, saved_rbp) = match i16::try_from(self.rule.saved_rbp) {
+            Ok(saved) => (self.rule.cfa, saved),
+            Err(_) => (Cfa::Unknown, 0),
+        };
+        rows.push(Row { pc, offset, saved_rbp, cfa });
+    }
+
+    fn advance(&mut self, by: u64, rows: &mut Vec<Row>) {
+        if by != 0 {
+            self.row(rows);
+            self.pc = self.pc.wrapping_add(by);
+        }
+    }
+
+    fn save(&mut self, register: u64, offset: i64) {
+        if register == RBP {
+            self.rule.saved_rbp = offset.wrapping_mul(self.common.data_factor);
+        }
+    }
+
+    fn cfa_register(&mut self, register: u64) {
+        self.rule.cfa = match register {
+            RSP => Cfa::Rsp,
+            RBP => Cfa::Rbp,
+            _ => Cfa::Unknown,
+        };
+    }
+
+    /// `None` where an instruction is unknown or cut off.
+    fn run(&mut self, mut bytes: Bytes<'_>, rows: &mut Vec<Row>) -> Option<()> {
+        let (code, data) = (self.common.code_factor, self.common.data_factor);
+        while bytes.at < bytes.end {
+            let instruction = bytes.number(1)?;
+            let low = instruction & 0x3f;
+            match instruction >> 6 {
+                1 => self.advance(low.wrapping_mul(code), rows),
+                2 => {
+                    let offset = bytes.unsigned()?.cast_signed();
+                    self.save(low, offset);
+                }
+                3 if low == RBP => self.rule.saved_rbp = self.first.saved_rbp,
+                3 => {}
+                _ => match instruction {
+                    0x00 => {}
+                    0x01 => {
+                        let to = bytes.pointer(self.common.pointers, self.address)?;
+                        self.advance(to.wrapping_sub(self.pc), rows);
+                    }
+                    0x02..=0x04 => {
+                        let by = bytes.number(1 << (instruction - 2))?;
+                        self.advance(by.wrapping_mul(code), rows);
+                    }
+                    0x05 => {
+                        let (register, offset) = (bytes.unsigned()?, bytes.unsigned()?);
+                        self.save(register, offset.cast_signed());
+                    }
+                    0x06 => {
+                        if bytes.unsigned()? == RBP {
+                            self.rule.saved_rbp = self.first.saved_rbp;
+                        }
+                    }
+                    0x07 | 0x08 | 0x2e => drop(bytes.unsigned()?),
+                    0x09 => {
+                        bytes.unsigned()?;
+                        bytes.unsigned()?;
+                    }
+                    0x0a => self.kept.push(self.rule),
+                    0x0b => self.rule = self.kept.pop()?,
+                    0x0c => {
+                        let (register, offset) = (bytes.unsigned()?, bytes.unsigned()?);
+                        self.cfa_register(register);
+                        self.rule.offset = offset.cast_signed();
+                    }
+                    0x0d => {
+                        let register = bytes.unsigned()?;
+                        self.cfa_register(register);
+                    }
+                    0x0e => self.rule.offset = bytes.unsigned()?.cast_signed(),
+                    0x0f => {
+                        bytes.block()?;
+                        // Of all expressions for the CFA the linker's for PLT entries is the usual one: nothing was pushed
+                        // yet, or one word for a few instructions. A signal frame's is another matter.
+                        let cfa = if self.common.is_signal_frame { Cfa::Unknown } else { Cfa::Rsp };
+                        self.rule = Rule { cfa, offset: 8, ..self.rule };
+                    }
+                    0x10 | 0x16 => {
+                        let register = bytes.unsigned()?;
+                        bytes.block()?;
+                        if register == RBP {
+                            self.rule.cfa = Cfa::Unknown;
+                        }
+                    }
+                    0x11 => {
+                        let (register, offset) = (bytes.unsigned()?, bytes.signed()?);
+                        self.save(register, offset);
+                    }
+                    0x12 => {
+                        let (register, offset) = (bytes.unsigned()?, bytes.signed()?);
+                        self.cfa_register(register);
+                        self.rule.offset = offset.wrapping_mul(data);
+                    }
+                    0x13 => self.rule.offset = bytes.signed()?.wrapping_mul(data),
+                    _ => return None,
+                },
+            }
+        }
+        Some(())
+    }
+}
+
+/// Reads numbers from bytes, up to `end`.
+#[derive(Clone, Copy)]
+struct Bytes<'a> {
+    data: &'a [u8],
+    at: usize,
+    end: usize,
+}
+
+impl Bytes<'_> {
+    /// A little-endian number of up to eight bytes.
+    fn number(&mut self, bytes: usize) -> Option<u64> {
+        let end = self.at.checked_add(bytes).filter(|end| *end <= self.end)?;
+        let found = self.data.get(self.at..end)?;
+        self.at = end;
+        Some(found.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+
+    fn unsigned(&mut self) -> Option<u64> {
+        let (mut number, mut shift) = (0_u64, 0_u32);
+        loop {
+            let byte = self.number(1)?;
+            number |= (byte & 0x7f).checked_shl(shift).unwrap_or(0);
+            shift = shift.saturating_add(7);
+            if byte < 0x80 {
+                return Some(number);
+            }
+        }
+    }
+
+    fn signed(&mut self) -> Option<i64> {
+        let start = self.at;
+        let number = self.unsigned()?;
+        let bits = u32::try_from((self.at - start) * 7).ok()?.min(64);
+        Some((number << (64 - bits)).cast_signed() >> (64 - bits))
+    }
+
+    fn block(&mut self) -> Option<()> {
+        let length = usize::try_from(self.unsigned()?).ok()?;
+        self.at = self.at.checked_add(length).filter(|at| *at <= self.end)?;
+        Some(())
+    }
+
+    /// A pointer as DW_EH_PE says, absolute or relative to its own place; the section is at `address`.
+    fn pointer(&mut self, encoding: u8, address: u64) -> Option<u64> {
+        if encoding == 0xff {
+            return Some(0);
+        }
+        let here = address.wrapping_add(self.at as u64);
+        let number = match encoding & 0x0f {
+            0x00 | 0x04 | 0x0c => self.number(8)?,
+            0x01 => self.unsigned()?,
+            0x02 => self.number(2)?,
+            0x03 => self.number(4)?,
+            0x09 => self.signed()?.cast_unsigned(),
+            0x0a => i64::from(self.number(2)? as u16 as i16).cast_unsigned(),
+            0x0b => i64::from(self.number(4)? as u32 as i32).cast_unsigned(),
+            _ => return None,
+        };
+        match encoding & 0x70 {
+            0x00 => Some(number),
+            0x10 => Some(here.wrapping_add(number)),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn libc() -> Vec<u8> {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let path =
+            maps.lines().find_map(|line| Some(&line[line.find('/')?..]).filter(|path| path.contains("/libc.so")));
+        std::fs::read(path.unwrap()).unwrap()
+    }
+
+    #[test]
+    fn libc_has_a_rule_for_each_of_its_functions() {
+        let rows = rows_of_elf(&libc()).unwrap();
+        assert!(rows.len() > 10_000, "{} rows", rows.len());
+        assert!(rows.is_sorted_by(|one, other| one.pc < other.pc));
+        let usable = rows.iter().filter(|row| matches!(row.cfa, Cfa::Rsp | Cfa::Rbp)).count();
+        let unknown = rows.iter().filter(|row| row.cfa == Cfa::Unknown).count();
+        assert!(unknown * 100 < usable, "{unknown} of {usable} rows are not known");
+    }
+
+    #[test]
+    fn a_function_starts_with_its_return_address_on_top_and_follows_its_pushes() {
+        let rows = rows_of_elf(&libc()).unwrap();
+        let starts = rows.iter().zip(rows.iter().skip(1)).filter(|(one, _)| one.cfa == Cfa::Nothing);
+        let entries: Vec<Row> = starts.map(|(_, next)| *next).collect();
+        let plain = entries.iter().filter(|row| row.cfa == Cfa::Rsp && row.offset == 8 && row.saved_rbp == 0).count();
+        assert!(plain * 10 > entries.len() * 9, "{plain} of {}", entries.len());
+        assert!(rows.iter().any(|row| row.cfa == Cfa::Rsp && row.offset == 16 && row.saved_rbp == -16), "push rbp");
+        assert!(rows.iter().any(|row| row.cfa == Cfa::Rbp && row.offset == 16), "mov rbp, rsp");
+    }
+
+    /// push rbp; mov rbp, rsp; …; pop rbp; ret, as gcc describes it.
+    #[test]
+    fn the_rows_of_a_small_function() {
+        let mut section =
+            vec![20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];
+        let instructions = [0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x02, 40, 0x0c, 7, 8, 0, 0];
+        section.extend(28_u32.to_le_bytes());
+        section.extend(28_u32.to_le_bytes());
+        section.extend((0x500_i32 - (0x1000 + 32)).to_le_bytes());
+        section.extend(46_u32.to_le_bytes());
+        section.push(0);
+        section.extend(instructions);
+        section.extend([0; 4]);
+        let row = |pc, cfa, offset, saved_rbp| Row { pc, offset, saved_rbp, cfa };
+        let expected = [
+            row(0x500, Cfa::Rsp, 8, 0),
+            row(0x501, Cfa::Rsp, 16, -16),
+            row(0x504, Cfa::Rbp, 16, -16),
+            row(0x504 + 40, Cfa::Rsp, 8, -16),
+            row(0x500 + 46, Cfa::Nothing, 0, 0),
+        ];
+        assert_eq!(rows(&section, 0x1000), expected);
+        assert_eq!(find(&expected, 0x503), Some(expected[1]));
+        assert_eq!(find(&expected, 0x4ff), None);
+    }
+
+    #[test]
+    fn what_is_cut_off_or_garbled_is_read_to_no_harm() {
+        let file = libc();
+        for length in (0..file.len()).step_by(file.len() / 40 + 1) {
+            let _ = rows_of_elf(&file[..length]);
+        }
+        let mut section = vec![0_u8; 4096];
+        let mut random = 1_u64;
+        for _ in 0..200 {
+            for byte in &mut section {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                *byte = (random >> 56) as u8;
+            }
+            section[..8].copy_from_slice(&[20, 0, 0, 0, 0, 0, 0, 0]);
+            section[24..28].copy_from_slice(&[100, 0, 0, 0]);
+            section[28..32].copy_from_slice(&[28, 0, 0, 0]);
+            let _ = rows(&section, 0x1000);
+        }
+    }
+}

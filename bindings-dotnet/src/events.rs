@@ -1,0 +1,1 @@
+pub(crate) fn delivered(_id: u32, _version: u32, _payload: &[u8]) {}

@@ -1,0 +1,241 @@
+//! The native libraries of the process, with their `.eh_frame` rows, and what memory is executable.
+//!
+//! The handler searches; the profiler's thread looks at /proc/self/maps when it starts and from then on each two seconds,
+//! and reads what was loaded meanwhile. A library's rows stay for ever, some hundred kilobytes for the largest; of one
+//! that is unloaded only the place is forgotten.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::eh_frame::{self, Cfa, Row};
+use crate::range_set::RangeSet;
+
+/// Libraries that the handler knows; frames in further ones are found by frame pointers alone.
+const MAX_MODULES: usize = 256;
+
+/// A library, as the handler sees it. `start` 0: none.
+#[derive(Debug)]
+pub(crate) struct Module {
+    start: AtomicUsize,
+    end: AtomicUsize,
+    base: AtomicUsize,
+    rows: AtomicPtr<Row>,
+    row_count: AtomicUsize,
+}
+
+static MODULES: [Module; MAX_MODULES] = [const { Module::unused() }; MAX_MODULES];
+static USED: AtomicUsize = AtomicUsize::new(0);
+/// Memory that may be executed, neighbours merged.
+static EXECUTABLE: RangeSet<8_192> = RangeSet::new();
+/// The end of the main thread's stack.
+static MAIN_STACK_END: AtomicUsize = AtomicUsize::new(0);
+
+/// What is known of the libraries, for names. Index = place in MODULES.
+static KNOWN: Mutex<Vec<Mapped>> = Mutex::new(Vec::new());
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Mapped {
+    path: String,
+    base: usize,
+    start: usize,
+    end: usize,
+}
+
+impl Module {
+    const fn unused() -> Self {
+        Self {
+            start: AtomicUsize::new(0),
+            end: AtomicUsize::new(0),
+            base: AtomicUsize::new(0),
+            rows: AtomicPtr::new(std::ptr::null_mut()),
+            row_count: AtomicUsize::new(0),
+        }
+    }
+
+    /// The rule at `pc`, which is in this library; an unknown one while its rows are not read yet. Async-signal-safe.
+    #[inline]
+    pub(crate) fn row(&self, pc: usize) -> Option<Row> {
+        let rows = self.rows.load(Ordering::Acquire);
+        if rows.is_null() {
+            return Some(Row { pc: 0, offset: 0, saved_rbp: 0, cfa: Cfa::Unknown });
+        }
+        // SAFETY: both were stored together before `start`, belong to one leaked slice and never change again.
+        let rows = unsafe { std::slice::from_raw_parts(rows, self.row_count.load(Ordering::Relaxed)) };
+        eh_frame::find(rows, u32::try_from(pc.checked_sub(self.base.load(Ordering::Relaxed))?).ok()?)
+    }
+}
+
+/// The library that `pc` is in. Async-signal-safe: a scan of the list.
+#[inline]
+pub(crate) fn module_of(pc: usize) -> Option<&'static Module> {
+    let used = USED.load(Ordering::Acquire).min(MAX_MODULES);
+    MODULES[..used].iter().find(|module| {
+        let start = module.start.load(Ordering::Acquire);
+        start != 0 && pc >= start && pc < module.end.load(Ordering::Relaxed)
+    })
+}
+
+/// Whether `pc` may be code. Async-signal-safe.
+#[inline]
+pub(crate) fn is_executable(pc: usize) -> bool {
+    EXECUTABLE.contains(pc)
+}
+
+/// Async-signal-safe.
+#[inline]
+pub(crate) fn main_stack_end() -> usize {
+    MAIN_STACK_END.load(Ordering::Relaxed)
+}
+
+/// The file that `pc` was loaded from.
+pub(crate) fn path_of(pc: u64) -> Option<String> {
+    let pc = usize::try_from(pc).ok()?;
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.iter().find(|module| pc >= module.start && pc < module.end).map(|module| module.path.clone())
+}
+
+/// Looks what is mapped now; true = libraries came or went. About a millisecond.
+pub(crate) fn refresh() -> bool {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
+    let maps = parse(&maps);
+    if let Some(stack) = maps.iter().find(|map| map.path == "[stack]") {
+        MAIN_STACK_END.store(stack.end, Ordering::Relaxed);
+    }
+    EXECUTABLE.replace(&merged(maps.iter().filter(|map| map.is_executable)));
+    let now = libraries(&maps);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut changed = false;
+    for (place, module) in known.iter_mut().enumerate() {
+        if module.start != 0 && !now.contains(module) {
+            MODULES[place].start.store(0, Ordering::Release);
+            (module.start, module.end) = (0, 0);
+            changed = true;
+        }
+    }
+    for module in now {
+        if !known.contains(&module) && known.len() < MAX_MODULES {
+            let slot = &MODULES[known.len()];
+            slot.base.store(module.base, Ordering::Relaxed);
+            slot.end.store(module.end, Ordering::Relaxed);
+            // Release: a handler that sees the place sees all of it.
+            slot.start.store(module.start, Ordering::Release);
+            known.push(module);
+            USED.store(known.len(), Ordering::Release);
+            changed = true;
+        }
+    }
+    changed
+}
+
+/// Reads the rows of libraries that have none yet. Tens of milliseconds for a whole process, once.
+pub(crate) fn load_rows() {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    for (module, slot) in known.iter().zip(&MODULES) {
+        if module.start != 0 && slot.rows.load(Ordering::Relaxed).is_null() {
+            let rows: &'static [Row] = Box::leak(rows_of(module).unwrap_or_default().into_boxed_slice());
+            slot.row_count.store(rows.len(), Ordering::Relaxed);
+            // Release: with the pointer a handler sees the length, which never changes again.
+            slot.rows.store(rows.as_ptr().cast_mut(), Ordering::Release);
+        }
+    }
+}
+
+fn rows_of(module: &Mapped) -> Option<Vec<Row>> {
+    if module.path != "[vdso]" {
+        return eh_frame::rows_of_elf(&std::fs::read(&module.path).ok()?);
+    }
+    let mut copy = vec![0; module.end - module.start];
+    eh_frame::rows_of_elf(crate::memory::read(module.start as u64, &mut copy))
+}
+
+/// A line of /proc/self/maps.
+#[derive(Debug)]
+struct Map<'a> {
+    start: usize,
+    end: usize,
+    is_executable: bool,
+    path: &'a str,
+}
+
+fn parse(maps: &str) -> Vec<Map<'_>> {
+    let line = |line: &'_ str| -> Option<(usize, usize, bool)> {
+        let mut words = line.split_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let access = words.next()?;
+        Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?, access.contains('x')))
+    };
+    let parsed = maps.lines().filter_map(|text| {
+        let (start, end, is_executable) = line(text)?;
+        let path = text.find(['/', '[']).map_or("", |at| &text[at..]);
+        Some(Map { start, end, is_executable, path })
+    });
+    parsed.collect()
+}
+
+fn merged<'a>(maps: impl Iterator<Item = &'a Map<'a>>) -> Vec<(usize, usize)> {
+    let mut merged: Vec<(usize, usize)> = Vec::new();
+    for map in maps {
+        match merged.last_mut() {
+            Some(last) if last.1 == map.start => last.1 = map.end,
+            _ => merged.push((map.start, map.end)),
+        }
+    }
+    merged
+}
+
+/// Executable parts of ELF files. Managed assemblies are mapped too, some of them executable, and are none.
+fn libraries(maps: &[Map<'_>]) -> Vec<Mapped> {
+    let mut found: HashMap<&str, Mapped> = HashMap::new();
+    let is_library = |path: &str| {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        path == "[vdso]" || path.starts_with('/') && !name.ends_with(".dll") && !path.starts_with("/memfd:")
+    };
+    for map in maps.iter().filter(|map| map.is_executable && is_library(map.path)) {
+        let first = maps.iter().find(|other| other.path == map.path).map_or(map.start, |first| first.start);
+        let new = Mapped { path: map.path.to_owned(), base: first, start: map.start, end: map.end };
+        let known = found.entry(map.path).or_insert(new);
+        known.end = known.end.max(map.end);
+    }
+    let mut libraries: Vec<Mapped> = found.into_values().collect();
+    libraries.sort_by_key(|module| module.start);
+    libraries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+55d0-55e0 r--p 00000000 fe:00 1 /usr/bin/dotnet
+55e0-55f0 r-xp 00010000 fe:00 1 /usr/bin/dotnet
+7000-7100 r-xp 00000000 00:01 9 /memfd:doublemapper (deleted)
+7100-7200 r-xp 00000000 fe:00 2 /opt/System.Private.CoreLib.dll
+8000-8100 rw-p 00000000 00:00 0 [stack]
+9000-9010 r-xp 00000000 00:00 0 [vdso]
+broken line
+";
+
+    #[test]
+    fn libraries_are_elf_files_and_the_vdso() {
+        let maps = parse(MAPS);
+        assert_eq!(maps.len(), 6);
+        let libraries = libraries(&maps);
+        let found: Vec<_> = libraries.iter().map(|module| (module.path.as_str(), module.base, module.start)).collect();
+        assert_eq!(found, [("/usr/bin/dotnet", 0x55d0, 0x55e0), ("[vdso]", 0x9000, 0x9000)]);
+        let code = merged(maps.iter().filter(|map| map.is_executable));
+        assert_eq!(code, [(0x55e0, 0x55f0), (0x7000, 0x7200), (0x9000, 0x9010)]);
+    }
+
+    #[test]
+    fn our_own_code_is_found_with_its_rules() {
+        refresh();
+        load_rows();
+        let here = our_own_code_is_found_with_its_rules as fn() as usize;
+        assert!(is_executable(here) && !is_executable(MAPS.as_ptr() as usize));
+        let row = module_of(here).and_then(|module| module.row(here)).unwrap();
+        assert_eq!((row.cfa, row.offset), (eh_frame::Cfa::Rsp, 8), "a function's first instruction");
+        assert!(main_stack_end() > 0);
+        assert!(path_of(here as u64).unwrap().contains("spanprof"));
+    }
+}

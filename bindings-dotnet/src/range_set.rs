@@ -1,0 +1,84 @@
+//! Sets of address ranges that the signal handler searches while the profiler's thread replaces them.
+//!
+//! Two tables of fixed size in static memory: the writer fills the one that is not current and flips. A handler that was
+//! held up in the middle of a search while both were rewritten may answer wrongly, for one frame of one sample; it
+//! never reads memory that is not there, as nothing is ever freed.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Up to `N` ranges, sorted, that do not overlap.
+#[derive(Debug)]
+pub(crate) struct RangeSet<const N: usize> {
+    tables: [Table<N>; 2],
+    current: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Table<const N: usize> {
+    length: AtomicUsize,
+    ranges: [[AtomicUsize; 2]; N],
+}
+
+impl<const N: usize> Table<N> {
+    const fn new() -> Self {
+        Self { length: AtomicUsize::new(0), ranges: [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; N] }
+    }
+}
+
+impl<const N: usize> RangeSet<N> {
+    pub(crate) const fn new() -> Self {
+        Self { tables: [Table::new(), Table::new()], current: AtomicUsize::new(0) }
+    }
+
+    /// Puts `ranges`, sorted, in place of those there are; false = more than `N`, and the first `N` count. One caller at a time.
+    pub(crate) fn replace(&self, ranges: &[(usize, usize)]) -> bool {
+        let next = self.current.load(Ordering::Relaxed) ^ 1;
+        let table = &self.tables[next & 1];
+        for (place, (start, end)) in table.ranges.iter().zip(ranges) {
+            place[0].store(*start, Ordering::Relaxed);
+            place[1].store(*end, Ordering::Relaxed);
+        }
+        table.length.store(ranges.len().min(N), Ordering::Relaxed);
+        // Release: pairs with the load in `contains`.
+        self.current.store(next, Ordering::Release);
+        ranges.len() <= N
+    }
+
+    /// Whether `address` is in one of the ranges. Async-signal-safe; about ten loads.
+    #[inline]
+    pub(crate) fn contains(&self, address: usize) -> bool {
+        let table = &self.tables[self.current.load(Ordering::Acquire) & 1];
+        let (mut low, mut high) = (0, table.length.load(Ordering::Relaxed).min(N));
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            let [start, end] = &table.ranges[middle];
+            if address < start.load(Ordering::Relaxed) {
+                high = middle;
+            } else if address >= end.load(Ordering::Relaxed) {
+                low = middle + 1;
+            } else {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_found_and_replaced() {
+        static SET: RangeSet<3> = RangeSet::new();
+        assert!(!SET.contains(5));
+        assert!(SET.replace(&[(10, 20), (20, 25), (40, 41)]));
+        let found: Vec<usize> =
+            [9, 10, 19, 20, 24, 25, 39, 40, 41].into_iter().filter(|at| SET.contains(*at)).collect();
+        assert_eq!(found, [10, 19, 20, 24, 40]);
+        assert!(SET.replace(&[(1, 2)]));
+        assert!(SET.contains(1) && !SET.contains(10));
+        assert!(!SET.replace(&[(1, 2), (3, 4), (5, 6), (7, 8)]), "one too many");
+        assert!(SET.contains(5) && !SET.contains(7));
+    }
+}

@@ -1,0 +1,165 @@
+//! What the walk in the handler could not know is mended by code bytes when a sample is read, and addresses become words.
+//!
+//! The rbp chain leaves out the caller of the first managed frame where that has no frame of its own at the instant:
+//! * D1: in a prologue the return address is behind what was pushed so far.
+//! * D2: in an epilogue it is behind what is still to be popped.
+//! * D3: a method without a frame has it at a fixed distance; so may its caller, and so on.
+//! * D4: a stub of the runtime pushed nothing.
+
+use crate::clr::{self, Clr};
+use crate::code_map::{self, CodeMap};
+use crate::{prologue, resolver};
+
+/// Callers that are inserted at most.
+const MAX_INSERTED: usize = 16;
+const STUB: &str = "(runtime stub)";
+const UNNAMED: &str = "(managed code)";
+
+/// Mends a sample: `frames` as the walk pushed them; `raw` is the place of the first managed frame and the stack's words
+/// at its rsp.
+pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
+    resolver::note_sample();
+    let Some(clr) = clr::attached() else {
+        to_words(frames, |pc| resolver::native_word(pc), |_| resolver::word_of(UNNAMED, ""));
+        return;
+    };
+    code_map::with(|map| {
+        if let [first, words @ ..] = raw {
+            let first = usize::try_from(*first).unwrap_or(usize::MAX);
+            insert_callers(frames, first, words, |pc, is_leaf| return_address(map, clr, pc, is_leaf));
+        }
+        to_words(frames, resolver::native_word, |pc| match map.code_at(clr, pc) {
+            Some(code) => code.word,
+            None => resolver::word_of(STUB, ""),
+        });
+    });
+}
+
+/// Where the return address of a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Return {
+    /// Where rbp says: the walk found it.
+    Frame,
+    /// So many bytes above rsp.
+    Bytes(u32),
+    /// No method is here.
+    Nowhere,
+}
+
+/// `is_leaf`: `pc` is the interrupted instruction, not within a call.
+fn return_address(map: &mut CodeMap, clr: Clr, pc: u64, is_leaf: bool) -> Return {
+    let Some(code) = map.code_at(clr, pc) else { return Return::Nowhere };
+    let Some(prologue) = &code.prologue else { return Return::Frame };
+    let bytes = if is_leaf {
+        let (Ok(offset), Ok(size)) = (u32::try_from(pc - code.start), u32::try_from(code.end - code.start)) else {
+            return Return::Frame;
+        };
+        match prologue::epilogue(&code.bytes_from(pc), offset, size) {
+            Some(end) if prologue.has_frame && end.pops_rbp => None,
+            Some(end) => Some(end.to_return_address),
+            None => prologue.to_return_address(offset),
+        }
+    } else {
+        prologue.frameless_bytes()
+    };
+    bytes.map_or(Return::Frame, Return::Bytes)
+}
+
+fn insert_callers(frames: &mut Vec<u64>, first: usize, words: &[u64], mut find: impl FnMut(u64, bool) -> Return) {
+    let (mut at, mut used) = (first, 0);
+    for _ in 0..MAX_INSERTED {
+        let is_leaf = at == 0;
+        let Some(pc) = frames.get(at).copied() else { return };
+        let bytes = match find(pc, is_leaf) {
+            Return::Bytes(bytes) if bytes % 8 == 0 => bytes as usize,
+            Return::Nowhere if is_leaf => {
+                let in_a_method = |address: u64| find(address.wrapping_sub(1), false) != Return::Nowhere;
+                if !words.first().copied().is_some_and(in_a_method) {
+                    return;
+                }
+                0
+            }
+            _ => return,
+        };
+        let Some(back) = words.get(used + bytes / 8).copied().filter(|back| *back >= 4096) else { return };
+        at += 1;
+        frames.insert(at, back - 1);
+        used += bytes / 8 + 1;
+    }
+}
+
+/// Turns addresses into words. Of native frames one a function is kept, and none on the far side of all managed ones: how
+/// the runtime starts its threads is the same everywhere.
+fn to_words(frames: &mut Vec<u64>, native: impl Fn(u64) -> Option<u64>, mut managed: impl FnMut(u64) -> u64) {
+    let mut words: Vec<(u64, bool)> = Vec::with_capacity(frames.len());
+    for pc in frames.iter() {
+        let (word, is_native) = match native(*pc) {
+            Some(word) => (word, true),
+            None => (managed(*pc), false),
+        };
+        if !is_native || words.last() != Some(&(word, true)) {
+            words.push((word, is_native));
+        }
+    }
+    if let Some(last) = words.iter().rposition(|(_, is_native)| !is_native) {
+        words.truncate(last + 1);
+    }
+    frames.clear();
+    frames.extend(words.into_iter().map(|(word, _)| word));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Methods are hundreds: 100 has a frame; 200 keeps its return address two words up; 9xx is no method.
+    fn find(pc: u64, is_leaf: bool) -> Return {
+        match pc / 10_000 {
+            1 => Return::Frame,
+            2 => Return::Bytes(16),
+            3 if is_leaf => Return::Bytes(0),
+            3 => Return::Frame,
+            _ => Return::Nowhere,
+        }
+    }
+
+    fn mended(frames: &[u64], first: usize, words: &[u64]) -> Vec<u64> {
+        let mut frames = frames.to_vec();
+        insert_callers(&mut frames, first, words, find);
+        frames
+    }
+
+    #[test]
+    fn the_caller_that_the_chain_left_out_is_put_in() {
+        assert_eq!(mended(&[10_000, 10_500], 0, &[20_000]), [10_000, 10_500], "rbp is its frame: nothing is missing");
+        assert_eq!(mended(&[30_000, 10_500], 0, &[10_301]), [30_000, 10_300, 10_500], "at its first instruction");
+        assert_eq!(mended(&[20_000, 10_500], 0, &[7, 7, 10_301, 7]), [20_000, 10_300, 10_500]);
+    }
+
+    #[test]
+    fn callers_without_a_frame_are_followed_until_one_has_one() {
+        let words = [7, 7, 20_401, 7, 7, 20_401, 7, 7, 10_301];
+        assert_eq!(mended(&[20_000, 10_500], 0, &words), [20_000, 20_400, 20_400, 10_300, 10_500], "recursion too");
+        assert_eq!(mended(&[99_000, 20_000, 10_500], 1, &[7, 7, 10_301]), [99_000, 20_000, 10_300, 10_500]);
+    }
+
+    #[test]
+    fn a_stub_has_its_caller_on_top_of_the_stack_if_that_is_a_method() {
+        assert_eq!(mended(&[90_000, 10_500], 0, &[10_301]), [90_000, 10_300, 10_500]);
+        assert_eq!(mended(&[90_000, 10_500], 0, &[91_001]), [90_000, 10_500]);
+        assert_eq!(mended(&[90_000, 10_500], 0, &[]), [90_000, 10_500]);
+        assert_eq!(mended(&[], 5, &[1]), [0; 0]);
+    }
+
+    #[test]
+    fn native_frames_are_kept_once_and_not_below_managed_ones() {
+        let native = |pc| (pc >= 500).then_some(pc / 100);
+        let words = |frames: &[u64]| {
+            let mut frames = frames.to_vec();
+            to_words(&mut frames, native, |pc| pc + 1_000);
+            frames
+        };
+        assert_eq!(words(&[510, 520, 610, 1, 1, 710, 720, 2, 810, 910]), [5, 6, 1_001, 1_001, 7, 1_002]);
+        assert_eq!(words(&[510, 610, 620]), [5, 6]);
+    }
+}
