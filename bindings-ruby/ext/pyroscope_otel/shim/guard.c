@@ -7,12 +7,15 @@
 //
 // libc functions that run in a signal handler: __sigsetjmp, siglongjmp (mask not saved: both only move registers).
 
-#include <ruby.h>
-#include <ruby/debug.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdint.h>
+
+// As ruby.h has them, which would need the folders of headers of the Ruby in use.
+typedef uintptr_t VALUE;
+int rb_profile_frames(int start, int limit, VALUE *frames, int *lines);
 
 // Where a fault of this thread goes to; NULL: not to us.
 static __thread sigjmp_buf *volatile guard;

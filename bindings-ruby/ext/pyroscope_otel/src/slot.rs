@@ -33,8 +33,8 @@ pub(crate) struct Ids {
     pub(crate) innermost: u64,
 }
 
-/// Which half of a slot counts, see [`Slot::current`].
-const NONE: u8 = 2;
+/// No half of a slot counts, see [`Slot::current`]. All zero, so that unused slots take no memory.
+const NONE: u8 = 0;
 
 struct Half {
     record: SpanRecord,
@@ -45,11 +45,13 @@ struct Half {
 /// What a handler reads of its thread.
 pub(crate) struct Slot {
     halves: [UnsafeCell<MaybeUninit<Half>>; 2],
-    /// 0, 1 or [`NONE`].
+    /// [`NONE`], or 1 + the number of the half that counts.
     current: AtomicU8,
     /// Spans count in the epoch of their writing: what was written before hooks were removed is no longer true.
     epoch: AtomicU32,
     tags: UnsafeCell<TagSetId>,
+    /// The OpenTelemetry Context that was published last, where fibers inherit it; marked, see [`for_each_object`].
+    context_object: AtomicU64,
     /// A garbage collection runs on this thread.
     pub(crate) in_gc: AtomicBool,
 }
@@ -110,6 +112,7 @@ fn claim() -> Option<&'static Slot> {
                     let slot = SLOTS.get(at * 64 + bit)?;
                     slot.clear();
                     slot.set_tags(TagSetId::EMPTY);
+                    slot.context_object.store(0, Ordering::Relaxed);
                     slot.in_gc.store(false, Ordering::Relaxed);
                     compiler_fence(Ordering::SeqCst);
                     // SAFETY: any pointer may be stored; only the calling thread reads it.
@@ -135,6 +138,18 @@ fn release() {
     }
 }
 
+/// Ruby objects that slots hold. With the GVL held, as they are written.
+pub(crate) fn for_each_object(mut f: impl FnMut(u64)) {
+    for (at, word) in CLAIMED.iter().enumerate() {
+        let taken = word.load(Ordering::Acquire);
+        for bit in (0..64).filter(|bit| taken & 1 << bit != 0) {
+            if let Some(object) = SLOTS.get(at * 64 + bit).map(Slot::context_object).filter(|object| *object != 0) {
+                f(object);
+            }
+        }
+    }
+}
+
 impl Slot {
     const fn unused() -> Self {
         Self {
@@ -142,8 +157,18 @@ impl Slot {
             current: AtomicU8::new(NONE),
             epoch: AtomicU32::new(0),
             tags: UnsafeCell::new(TagSetId::EMPTY),
+            context_object: AtomicU64::new(0),
             in_gc: AtomicBool::new(false),
         }
+    }
+
+    /// The context that was published last; 0, which is Ruby's `false`: none.
+    pub(crate) fn context_object(&self) -> u64 {
+        self.context_object.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_context_object(&self, context: u64) {
+        self.context_object.store(context, Ordering::Relaxed);
     }
 
     /// Outside every span from now on.
@@ -156,11 +181,13 @@ impl Slot {
     /// In a span from now on. The name is cut, and bytes that are no UTF-8 are replaced. Own thread only.
     #[inline]
     pub(crate) fn publish(&self, ids: Ids, name: &[u8]) {
-        if self.current_half().is_some_and(|half| half.record.span_id() == ids.span_id && half.innermost == ids.innermost)
+        if self
+            .current_half()
+            .is_some_and(|half| half.record.span_id() == ids.span_id && half.innermost == ids.innermost)
         {
             return;
         }
-        let next = usize::from(self.current.load(Ordering::Relaxed) == 0);
+        let next = usize::from(self.current.load(Ordering::Relaxed) == 1);
         let half = self.halves[next].get();
         // SAFETY: only this thread writes its slot, no handler reads the half that does not count, and all that is made of
         // the pointer are writes of fields.
@@ -174,8 +201,8 @@ impl Slot {
         // SAFETY: as above.
         unsafe { (&raw mut (*half.cast::<Half>()).innermost).write(ids.innermost) };
         compiler_fence(Ordering::SeqCst);
-        #[expect(clippy::cast_possible_truncation, reason = "0 or 1")]
-        self.current.store(next as u8, Ordering::Relaxed);
+        #[expect(clippy::cast_possible_truncation, reason = "1 or 2")]
+        self.current.store(1 + next as u8, Ordering::Relaxed);
         self.epoch.store(EPOCH.load(Ordering::Relaxed), Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
     }
@@ -186,7 +213,7 @@ impl Slot {
         if self.epoch.load(Ordering::Relaxed) != EPOCH.load(Ordering::Relaxed) {
             return None;
         }
-        let half = self.halves.get(usize::from(self.current.load(Ordering::Relaxed)))?;
+        let half = self.halves.get(usize::from(self.current.load(Ordering::Relaxed)).wrapping_sub(1))?;
         // SAFETY: the half that counts was written whole, and its thread writes the other one next.
         Some(unsafe { (*half.get()).assume_init_ref() })
     }
@@ -218,6 +245,29 @@ impl Slot {
     pub(crate) fn context(&self) -> Context {
         let span = self.current_half().map_or(ptr::null(), |half| &raw const half.record);
         Context { span, tags: self.tags() }
+    }
+}
+
+/// What a slot says, where another native thread may go on with a Ruby thread.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    span: Option<(Ids, Vec<u8>)>,
+    tags: TagSetId,
+}
+
+impl Slot {
+    /// Own thread only, as the next.
+    pub(crate) fn save(&self, kept: &mut Kept) {
+        kept.span = self.span().map(|(ids, name)| (ids, name.to_vec()));
+        kept.tags = self.tags();
+    }
+
+    pub(crate) fn restore(&self, kept: Option<&Kept>) {
+        match kept.and_then(|kept| kept.span.as_ref()) {
+            Some((ids, name)) => self.publish(*ids, name),
+            None => self.clear(),
+        }
+        self.set_tags(kept.map_or(TagSetId::EMPTY, |kept| kept.tags));
     }
 }
 
