@@ -351,7 +351,7 @@ fn number(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u32> {
         .map_err(|_| PyTypeError::new_err(format!("{name} must be an int, not {}", value.get_type())))?;
     match u32::try_from(number) {
         Ok(number) => Ok(number),
-        Err(_) => Err(to_python(&spanprof_core::Error::invalid(name, number, "1 to 1000"))),
+        Err(_) => Err(to_python(&spanprof_core::Error::invalid(name, number, "1 to 1000 samples a second"))),
     }
 }
 

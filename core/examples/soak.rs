@@ -3,17 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test of its own")]
 
-#[allow(dead_code, reason = "one of several users of it")]
-#[path = "../tests/faults/server.rs"]
-mod server;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use server::{Options, Reply, Server};
 use spanprof_core::{Config, Profiler, TraceIdLabel, add_thread_tag, span_end, span_ended, span_start, thread_started};
+use spanprof_faults::{Options, Reply, Server};
 use support::{Addresses, assert_adds_up, burn, config};
 
 /// Resident memory of this process, KiB.

@@ -4,17 +4,9 @@
 
 mod common;
 
-#[allow(dead_code, unreachable_pub, reason = "the engine's tests use all of it")]
-#[path = "../../core/tests/faults/certificates.rs"]
-mod certificates;
-#[allow(dead_code, unreachable_pub, reason = "the engine's tests use all of it")]
-#[path = "../../core/tests/faults/server.rs"]
-mod server;
-
 use std::process::Command;
 
-use certificates::{Flaw, tls};
-use server::{Options, Reply};
+use spanprof_faults::{Flaw, Options, Reply, Server, tls};
 
 /// Exit code, and all that was printed.
 fn doctor(arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String) {
@@ -28,7 +20,7 @@ fn doctor(arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, Str
 
 /// What the doctor prints of a server that gives these replies to POST, the last one for ever.
 fn examined(replies: Vec<Reply>, last: Reply) -> (Option<i32>, String) {
-    let server = server::Server::start(replies, last, Options::default());
+    let server = Server::start(replies, last, Options::default());
     doctor(&[&format!("http://127.0.0.1:{}", server.port)], &[])
 }
 
@@ -122,7 +114,7 @@ fn certificates_are_checked_as_profilers_do() {
         [(Flaw::None, true), (Flaw::Expired, false), (Flaw::OtherHost, false), (Flaw::UnknownRoot, false)]
     {
         let options = Options { tls: Some(tls(flaw, &roots)), ..Options::default() };
-        let server = server::Server::start(vec![Reply::Ok, Reply::Ok, answer(404, "")], Reply::Ok, options);
+        let server = Server::start(vec![Reply::Ok, Reply::Ok, answer(404, "")], Reply::Ok, options);
         let url = format!("https://localhost:{}", server.port);
         let (code, printed) = doctor(&[&url], &[("SSL_CERT_FILE", roots.to_str().unwrap())]);
         assert_eq!(code == Some(0), good, "{flaw:?}: {printed}");

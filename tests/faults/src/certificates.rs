@@ -9,15 +9,19 @@ use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 
 /// What is wrong with a server's certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
+pub enum Flaw {
+    /// Nothing.
     None,
+    /// It was valid once.
     Expired,
+    /// It is for another host.
     OtherHost,
+    /// The client does not know who signed it.
     UnknownRoot,
 }
 
 /// A server's side of TLS for `localhost`; the authority's certificate is written to `roots` where it is to be trusted.
-pub(crate) fn tls(flaw: Flaw, roots: &Path) -> Arc<ServerConfig> {
+pub fn tls(flaw: Flaw, roots: &Path) -> Arc<ServerConfig> {
     let key = KeyPair::generate().unwrap();
     let mut authority = CertificateParams::new([]).unwrap();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

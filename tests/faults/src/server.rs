@@ -1,12 +1,13 @@
 //! A server that misbehaves as it is told, over HTTP or TLS, behind a proxy or not, and knows what it received.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use flate2::read::GzDecoder;
+use httpdate::fmt_http_date;
 use prost::Message;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use spanprof_core::wire::pprof::Profile;
@@ -14,10 +15,10 @@ use spanprof_core::wire::push::PushRequest;
 
 /// How one request ends. "Kept" = the server stores the profile, whatever the client learns of it.
 #[derive(Clone, Debug)]
-pub(crate) enum Reply {
+pub enum Reply {
     /// Kept and answered as Pyroscope does.
     Ok,
-    /// Status, headers with their line ends, body; kept if the status is 200.
+    /// Status, headers with their line ends, body; kept if the status is 200. `{in 2 s}` is a date in two seconds.
     Answer(u16, String, Vec<u8>),
     /// Kept, and answered a byte at a time with this long between two.
     Slow(Duration),
@@ -43,33 +44,52 @@ pub(crate) enum Reply {
     Gibberish,
 }
 
+/// A request for Push, one profile of it.
+#[derive(Clone, Debug)]
+pub struct Push {
+    /// Of the request.
+    pub path: String,
+    /// Of the request; names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// Of the series.
+    pub labels: BTreeMap<String, String>,
+    /// The profile.
+    pub profile: Profile,
+}
+
 /// What came, as the server sees it.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub struct Seen {
+    /// The newest that was kept, alone: a soak must not fill the memory.
+    pub newest: Option<Push>,
     /// Weight of each profile that was kept, by its identifier.
-    pub(crate) kept: HashMap<String, u64>,
+    pub kept: HashMap<String, u64>,
     /// Profiles that were kept a second time.
-    pub(crate) duplicates: u64,
+    pub duplicates: u64,
     /// When each request for Push began to be answered.
-    pub(crate) times: Vec<Instant>,
+    pub times: Vec<Instant>,
     /// Values of the headers by which a proxy or a server was asked for access.
-    pub(crate) authorizations: Vec<String>,
+    pub authorizations: Vec<String>,
     /// CONNECT requests.
-    pub(crate) connects: u64,
+    pub connects: u64,
 }
 
-#[derive(Clone, Default)]
-pub(crate) struct Options {
-    pub(crate) tls: Option<Arc<ServerConfig>>,
+/// How a server listens.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Speaks TLS.
+    pub tls: Option<Arc<ServerConfig>>,
     /// Speaks as a proxy first; `Some("")` asks for no credentials.
-    pub(crate) proxy_authorization: Option<String>,
+    pub proxy_authorization: Option<String>,
     /// Listens on all addresses, not only on 127.0.0.1.
-    pub(crate) everywhere: bool,
+    pub everywhere: bool,
 }
 
-#[derive(Clone)]
-pub(crate) struct Server {
-    pub(crate) port: u16,
+/// A server, in threads that end with the process.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Where it listens.
+    pub port: u16,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -90,8 +110,8 @@ impl Script {
 }
 
 impl Server {
-    /// Gives the replies one after the other, then the last one for ever.
-    pub(crate) fn start(replies: Vec<Reply>, last: Reply, options: Options) -> Self {
+    /// Listens on a free port. Gives the replies one after the other, then the last one for ever.
+    pub fn start(replies: Vec<Reply>, last: Reply, options: Options) -> Self {
         let host = if options.everywhere { "0.0.0.0" } else { "127.0.0.1" };
         let listener = TcpListener::bind((host, 0)).unwrap();
         let server = Self { port: listener.local_addr().unwrap().port(), seen: Arc::default() };
@@ -107,7 +127,8 @@ impl Server {
         server
     }
 
-    pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
+    /// What came so far.
+    pub fn seen(&self) -> MutexGuard<'_, Seen> {
         self.seen.lock().unwrap()
     }
 }
@@ -169,7 +190,8 @@ fn requests(mut stream: BufReader<Box<dyn Duplex>>, script: &Script, seen: &Mute
         now.times.push(Instant::now());
         now.authorizations.extend(header(&headers, "authorization"));
         if is_kept(&reply) {
-            now.keep(&body);
+            let path = line.split(' ').nth(1).unwrap_or_default();
+            now.keep(path, &headers, &body);
         }
         drop(now);
         if !answer(&mut stream, reply)? {
@@ -194,6 +216,7 @@ fn answer(stream: &mut BufReader<Box<dyn Duplex>>, reply: Reply) -> io::Result<b
     match reply {
         Reply::Ok => stream.write_all(OK.as_bytes())?,
         Reply::Answer(status, headers, body) => {
+            let headers = headers.replace("{in 2 s}", &fmt_http_date(SystemTime::now() + Duration::from_secs(2)));
             write!(stream, "HTTP/1.1 {status} X\r\n{headers}Content-Length: {}\r\n\r\n", body.len())?;
             stream.write_all(&body)?;
         }
@@ -241,13 +264,18 @@ fn hang() -> ! {
 }
 
 impl Seen {
-    fn keep(&mut self, body: &[u8]) {
+    fn keep(&mut self, path: &str, headers: &[(String, String)], body: &[u8]) {
         let request = PushRequest::decode(unzipped(body).as_slice()).unwrap();
-        for sample in request.series.iter().flat_map(|series| &series.samples) {
-            let profile = Profile::decode(unzipped(&sample.raw_profile).as_slice()).unwrap();
-            let weight = profile.sample.iter().map(|sample| sample.value[0].unsigned_abs()).sum();
-            if self.kept.insert(sample.id.clone(), weight).is_some() {
-                self.duplicates += 1;
+        for series in request.series {
+            let labels = series.labels.into_iter().map(|label| (label.name, label.value)).collect::<BTreeMap<_, _>>();
+            for sample in series.samples {
+                let profile = Profile::decode(unzipped(&sample.raw_profile).as_slice()).unwrap();
+                let weight = profile.sample.iter().map(|sample| sample.value[0].unsigned_abs()).sum();
+                if self.kept.insert(sample.id.clone(), weight).is_some() {
+                    self.duplicates += 1;
+                }
+                let (path, headers, labels) = (path.to_owned(), headers.to_vec(), labels.clone());
+                self.newest = Some(Push { path, headers, labels, profile });
             }
         }
     }

@@ -1,0 +1,104 @@
+"""Every misbehaving server against the client of every language: what was taken is received or counted as lost.
+
+Run with the interpreter that has the wheel; FAULT_SERVER names the built program (README.md).
+"""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+SERVER = os.environ.get("FAULT_SERVER", str(HERE.parents[1] / "target/debug/fault-server"))
+STATS = json.loads((HERE.parent / "conformance/stats.json").read_text())
+PASSWORD = "hunter2"
+
+#: By language the command that runs its client.
+CLIENTS = {"python": [sys.executable, str(HERE / "clients/python.py")]}
+
+#: Most runs wait most of the time.
+POOL = ThreadPoolExecutor(6)
+
+
+@cache
+def faults() -> dict[str, dict[str, Any]]:
+    listed = subprocess.run([SERVER, "--list"], capture_output=True, text=True, check=True, timeout=20)
+    return {fault["name"]: fault for fault in json.loads(listed.stdout)}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    metafunc.parametrize("client, fault", [(client, fault) for client in CLIENTS for fault in faults()])
+
+
+@pytest.fixture(scope="session")
+def runs(request: pytest.FixtureRequest) -> dict[tuple[str, str], "Future[tuple[Any, Any]]"]:
+    """All runs that were asked for, begun at once; by client and fault."""
+    chosen = [(item.callspec.params["client"], item.callspec.params["fault"]) for item in request.session.items]
+    return {one: POOL.submit(run, *one) for one in chosen}
+
+
+def run(client: str, name: str) -> tuple[Any, Any]:
+    """What the client printed, and what the server received."""
+    # A stop that has to give up need not wait long before.
+    patience = 0.3 if faults()[name]["end"] == "dropped_queue" else 20
+    with subprocess.Popen([SERVER, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        environment = {name: value for name, value in os.environ.items() if not is_setting(name)}
+        environment |= json.loads(server.stdout.readline())["environment"]
+        command = [*CLIENTS[client], str(patience)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        received = json.loads(server.communicate(timeout=20)[0])
+    assert done.returncode == 0 and done.stderr == "", f"{done.returncode}\n{done.stdout}\n{done.stderr}"
+    return json.loads(done.stdout), received
+
+
+def is_setting(name: str) -> bool:
+    return name.startswith(("PYROSCOPE_", "OTEL_", "SSL_CERT_")) or name.lower().endswith("_proxy")
+
+
+def test_all_of_it_ends_where_it_must(
+    client: str, fault: str, runs: dict[tuple[str, str], "Future[tuple[Any, Any]]"]
+) -> None:
+    result, received = runs[client, fault].result(timeout=120)
+    expected, stats = faults()[fault], result["stats"]
+    weight = {name: stats[name]["weight"] for name in STATS["tallies"]}
+
+    for name, parts in STATS["sums"].items():
+        for sums in [stats] if name in STATS["numbers"] else by_unit(stats):
+            assert sums[name] == sum(sums[part] for part in parts), (name, stats)
+    assert all(weight[name] == 0 for name in STATS["nothing_after_a_stop"]), stats
+
+    assert weight["taken"] > 100_000_000, stats
+    lost = weight["dropped_ring"] + (weight["dropped_queue"] if expected["last_is_dropped"] else 0)
+    ended = weight[expected["end"]]
+    assert ended + lost == weight["taken"] and ended > 0.9 * weight["taken"], stats
+    kept = weight["uploaded"] + (weight["dropped_unanswered"] if expected["keeps_unanswered"] else 0)
+    assert received["weight"] == kept, (received, stats)
+
+    assert stats["retries"] >= expected["retries_at_least"], stats
+    if expected["repeats_all"]:
+        assert received["repeated"] == stats["retries_unanswered"] > 0, (received, stats)
+    assert received["repeated"] <= stats["retries_unanswered"], (received, stats)
+    if expected["waits_at_least"]:
+        assert received["seconds_between_requests"][0] >= expected["waits_at_least"], received
+    assert (received["proxied"] > 0) == expected["is_proxied"], received
+
+    told = "\n".join(result["messages"])
+    assert expected["says"] in f"{told}\n{stats['last_error']}"
+    assert PASSWORD not in told and PASSWORD not in stats["last_error"]
+    if expected["says_nothing"]:
+        assert told == ""
+
+    # The server's patience is 10 s and more: these bounds tell waiting for it from waiting for the machine.
+    assert result["stopped_in"] < 6
+    assert result["blocked"] < 1
+
+
+def by_unit(stats: dict[str, Any]) -> list[dict[str, int]]:
+    """The tallies in number, and in weight."""
+    return [{name: stats[name][unit] for name in STATS["tallies"]} for unit in ("samples", "weight")]
