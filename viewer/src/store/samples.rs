@@ -142,7 +142,7 @@ impl Store {
     pub(crate) fn stacks(&self, selection: &Selection) -> Result<Stacks, StoreError> {
         self.read(|connection| {
             let mut gathered = Gathered::default();
-            Filter::new(selection)
+            Filter::new(connection, selection)?
                 .each(connection, "series.id, s.stacks", |row| gathered.add(row.get(0)?, row.get_ref(1)?.as_blob()?))?;
             gathered.finish(self, connection)
         })
@@ -168,7 +168,8 @@ impl Store {
             while let Some(row) = rows.next()? {
                 found.entry(row.get(0)?).or_default().spans = row.get(1)?;
             }
-            let cpu = Filter::new(&Selection { kind: CPU.into(), ..Selection::everything() }.window(window));
+            let cpu =
+                Filter::new(connection, &Selection { kind: CPU.into(), ..Selection::everything() }.window(window))?;
             cpu.each(connection, "series.service, s.name, s.value, s.count", |row| {
                 let sum = found.entry(row.get(0)?).or_default();
                 let value: i64 = row.get(2)?;
@@ -190,7 +191,7 @@ impl Store {
     pub(crate) fn cpu_by_name(&self, selection: &Selection) -> Result<Vec<NameSum>, StoreError> {
         self.read(|connection| {
             let mut sums: HashMap<i64, (i64, i64)> = HashMap::new();
-            Filter::new(selection).each(connection, "s.name, s.value, s.count", |row| {
+            Filter::new(connection, selection)?.each(connection, "s.name, s.value, s.count", |row| {
                 let sum = sums.entry(row.get(0)?).or_default();
                 *sum = (sum.0 + row.get::<_, i64>(1)?, sum.1 + row.get::<_, i64>(2)?);
                 Ok(())
@@ -204,7 +205,7 @@ impl Store {
     pub(crate) fn hottest_by_name(&self, selection: &Selection) -> Result<HashMap<Owner, (Function, i64)>, StoreError> {
         self.read(|connection| {
             let mut by_name: HashMap<i64, HashMap<i64, i64>> = HashMap::new();
-            Filter::new(selection).each(connection, "s.name, s.stacks", |row| {
+            Filter::new(connection, selection)?.each(connection, "s.name, s.stacks", |row| {
                 let stacks = by_name.entry(row.get(0)?).or_default();
                 packed::unpack(row.get_ref(1)?.as_blob()?, |(stack, value, _)| {
                     *stacks.entry(stack).or_default() += value
