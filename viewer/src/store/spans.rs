@@ -1,7 +1,5 @@
 //! Spans out: their wall times by name, the traces of a name, one trace.
 
-use std::collections::HashMap;
-
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
@@ -84,7 +82,7 @@ impl Store {
             let sql = format!("SELECT s.name, s.duration, s.status, s.root FROM spans s WHERE {}", chosen.sql);
             let mut statement = connection.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(chosen.values))?;
-            let mut names: HashMap<i64, NameWalls> = HashMap::new();
+            let mut names = ahash::HashMap::<i64, NameWalls>::default();
             while let Some(row) = rows.next()? {
                 let walls = names.entry(row.get(0)?).or_default();
                 walls.walls.push(row.get(1)?);
