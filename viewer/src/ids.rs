@@ -21,6 +21,11 @@ impl SpanId {
         (id != 0).then_some(Self(id))
     }
 
+    /// Its 8 bytes.
+    pub(crate) fn to_bytes(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+
     /// The number that stands for this id in a column.
     pub(crate) fn to_column(self) -> i64 {
         self.0.cast_signed()

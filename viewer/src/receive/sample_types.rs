@@ -46,6 +46,11 @@ pub(super) fn profile_name(sample_type: &str) -> &str {
     }
 }
 
+/// Whether a sample type beside another says how many samples that stands for: Go's and .NET's names for it.
+fn counts_samples(sample_type: &str) -> bool {
+    matches!(sample_type, "samples" | "alloc_samples" | "lock_count")
+}
+
 /// The sample types of a profile, in order.
 pub(super) fn sample_types(pprof: &Profile, kind_name: &str) -> Result<Vec<SampleType>, Refusal> {
     let text = |value: &ValueType| {
@@ -59,7 +64,7 @@ pub(super) fn sample_types(pprof: &Profile, kind_name: &str) -> Result<Vec<Sampl
     let default = string(pprof, pprof.default_sample_type, "the default sample type")?;
     // pprof's convention: the last sample type is the one to show where none is named.
     let main = types.iter().position(|(name, _)| *name == default).unwrap_or(types.len() - 1);
-    let counter = types.iter().position(|(name, unit)| *name == "samples" && *unit == "count");
+    let counter = types.iter().position(|(name, unit)| *unit == "count" && counts_samples(name));
     let counted = types.iter().enumerate().map(|(index, (name, unit))| SampleType {
         kind: Kind {
             name: kind_name.into(),

@@ -64,9 +64,8 @@ impl Shown {
     pub(crate) fn services(&self, window: Window) -> Result<Services, ShowError> {
         let mut services = Vec::new();
         let kinds = self.store.kinds(window)?;
-        let seen = self.store.seen(window, LONGEST_PROFILE)?;
-        for sum in self.store.services(window)? {
-            let heard_ns = seen.get(&sum.service).map_or(0, |(first, last)| last.saturating_sub(*first));
+        for sum in self.store.services(window, LONGEST_PROFILE)? {
+            let heard_ns = sum.heard.map_or(0, |(first, last)| last.saturating_sub(first));
             let per_second = |count: i64| count as f64 * SECOND as f64 / heard_ns.max(SHORTEST_TIME) as f64;
             services.push(ServiceRow {
                 sampled_by: self.store.sampling(&sum.service)?,

@@ -182,12 +182,12 @@ impl Shown {
             return Ok(None);
         }
         let seen = known.iter().find(|seen| seen.asked == selection.kind);
-        let mut beside = Beside {
-            kind: selection.kind.clone(),
-            word: seen.map_or_else(|| selection.kind.clone(), |seen| seen.word.clone()),
-            unit: seen.map_or("", |seen| &seen.unit).to_owned(),
-            outside: 0,
-        };
+        // All five parts say it themselves, also where the name alone means the same.
+        let part = |index| selection.kind.split(':').nth(index).filter(|part| !part.is_empty());
+        let word = seen.map(|seen| seen.word.as_str()).or(part(1)).unwrap_or(&selection.kind);
+        let unit = seen.map(|seen| seen.unit.as_str()).or(part(2)).unwrap_or("");
+        let mut beside =
+            Beside { kind: selection.kind.clone(), word: word.to_owned(), unit: unit.to_owned(), outside: 0 };
         let mut values = HashMap::new();
         for sum in self.store.cpu_by_name(selection)? {
             match sum.owner {

@@ -10,7 +10,7 @@ use crate::selection::Selection;
 use crate::store::TraceSort;
 
 /// Most traces in one answer.
-const MOST: i64 = 100;
+const MOST: usize = 100;
 
 /// Traces with a span of a name.
 #[derive(Debug, Serialize)]

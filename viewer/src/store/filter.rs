@@ -1,9 +1,10 @@
 //! A selection as a condition in SQL, and the rows that it holds for.
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, Row, params_from_iter};
+use rusqlite::{Connection, Row, params, params_from_iter};
 
-use super::sums;
+use super::{sums, traced};
+use crate::ids::TraceId;
 use crate::selection::{Selection, Side};
 
 /// A condition on `s` (sums of samples), `series` and `kinds`, and a time range.
@@ -22,7 +23,7 @@ impl Filter {
     }
 
     /// Holds for the samples of the selection.
-    pub(super) fn new(selection: &Selection) -> Self {
+    pub(super) fn new(connection: &Connection, selection: &Selection) -> rusqlite::Result<Self> {
         let mut filter = Self::within(selection.window.bounds());
         let kind = selection.kind.clone();
         if kind.contains(':') {
@@ -37,9 +38,7 @@ impl Filter {
             filter.and("s.name = (SELECT id FROM strings WHERE text = ?)", [name.clone().into()]);
         }
         if let Some(trace) = selection.trace {
-            let trace = Value::Blob(trace.to_column().into());
-            let spans = "SELECT span FROM spans WHERE trace = ? UNION SELECT span FROM sampled_spans WHERE trace = ?";
-            filter.and_span(&format!("s.span IN ({spans})"), [trace.clone(), trace]);
+            filter.of_traces(connection, &[trace])?;
         }
         if let Some(span) = selection.span.filter(|_| !selection.below) {
             filter.and_span("s.span = ?", [span.to_column().into()]);
@@ -56,7 +55,21 @@ impl Filter {
                 filter.and(&chosen.sql, chosen.values)
             }
         }
-        filter
+        Ok(filter)
+    }
+
+    /// Holds for samples of spans of these traces only, whether a trace was received or samples name it.
+    pub(super) fn of_traces(&mut self, connection: &Connection, traces: &[TraceId]) -> rusqlite::Result<()> {
+        let mut spans: Vec<i64> = Vec::new();
+        let mut received = connection.prepare_cached("SELECT span FROM spans WHERE trace = ?1")?;
+        for trace in traces {
+            spans.extend(traced::spans_of(connection, *trace)?.into_iter().map(|named| named.span.to_column()));
+            for span in received.query_map(params![trace.to_column()], |row| row.get(0))? {
+                spans.push(span?);
+            }
+        }
+        self.and_span("s.span IN (SELECT value FROM json_each(?))", [serde_json::json!(spans).to_string().into()]);
+        Ok(())
     }
 
     /// Adds a condition on `s.name`, `series` or `kinds`.

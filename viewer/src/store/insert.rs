@@ -10,9 +10,9 @@ use super::intern::{self, Interned, find_or_add};
 use super::packed::{self, Entry};
 use super::rows::{Part, Profile, Sample, Span};
 use super::sums::Changes;
-use super::{Inner, Store, StoreError, UNNAMED_ID};
+use super::{Inner, Store, StoreError, UNNAMED_ID, traced};
 use crate::clock;
-use crate::ids::SpanId;
+use crate::ids::{SpanId, TraceId};
 
 /// The samples of a span that go by another name than the given one.
 const MISNAMED: &str = "
@@ -106,24 +106,31 @@ fn insert_profile(connection: &Connection, interned: &mut Interned, profile: &Pr
         .execute(params![service, profile.time, clock::now()])?;
     let id = connection.last_insert_rowid();
     let mut changes = Changes::default();
+    let mut traces: BTreeMap<i64, BTreeMap<SpanId, TraceId>> = BTreeMap::new();
     for part in &profile.parts {
-        insert_part(connection, interned, (id, service, profile.time), part, &stacks, &mut changes)?;
+        let label = match &part.span_name {
+            Some(name) => interned.string(connection, name)?,
+            None => 0,
+        };
+        insert_part(connection, (id, service, profile.time), (part, label), &stacks, &mut changes)?;
+        // Each type of a profile names the same spans.
+        traces.entry(label).or_default().extend(part.traces.iter().copied());
+    }
+    for (name, traces) in traces.iter().filter(|(_, traces)| !traces.is_empty()) {
+        connection
+            .prepare_cached("INSERT INTO profile_traces (profile, name, spans) VALUES (?1, ?2, ?3)")?
+            .execute(params![id, name, traced::pack(traces)])?;
     }
     changes.write(connection)
 }
 
 fn insert_part(
     connection: &Connection,
-    interned: &mut Interned,
     (profile, service, time): (i64, i64, i64),
-    part: &Part,
+    (part, label): (&Part, i64),
     stacks: &[i64],
     changes: &mut Changes,
 ) -> rusqlite::Result<()> {
-    let label = match &part.span_name {
-        Some(name) => interned.string(connection, name)?,
-        None => 0,
-    };
     let kind = find_or_add(
         connection,
         "SELECT id FROM kinds WHERE text = ?1 AND name = ?2 AND unit = ?3 AND main = ?4",
@@ -160,13 +167,6 @@ fn insert_part(
         insert.execute(params![id, span, name, value, count, packed::pack(&entries)])?;
         changes.add(series, time, name).append(&mut entries);
     }
-    let mut name_span = connection.prepare_cached(
-        "INSERT INTO sampled_spans (span, trace, service, name, time) VALUES (?1, ?2, ?3, ?4, ?5)
-         ON CONFLICT DO UPDATE SET name = max(name, excluded.name), time = max(time, excluded.time)",
-    )?;
-    for (span, trace) in &part.traces {
-        name_span.execute(params![span.to_column(), trace.to_column(), service, label, time])?;
-    }
     Ok(())
 }
 
@@ -187,9 +187,17 @@ fn insert_span(
 ) -> rusqlite::Result<()> {
     let service = interned.string(connection, &span.service)?;
     let name = interned.string(connection, &span.name)?;
+    // INSERT OR REPLACE would make SQLite keep a second copy of each page that it changes, to undo that one row.
+    let known: Option<i64> = connection
+        .prepare_cached("SELECT id FROM spans WHERE span = ?1 AND trace = ?2")?
+        .query_row(params![span.span.to_column(), span.trace.to_column()], |row| row.get(0))
+        .optional()?;
+    if let Some(known) = known {
+        connection.prepare_cached("DELETE FROM spans WHERE id = ?1")?.execute(params![known])?;
+    }
     connection
         .prepare_cached(
-            "INSERT OR REPLACE INTO spans
+            "INSERT INTO spans
              (trace, span, parent, service, name, start, duration, status, root, profiled, attributes)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
         )?
@@ -236,7 +244,6 @@ mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
-    use crate::ids::TraceId;
     use crate::store::{Room, Status};
 
     fn span(number: u8) -> Span {

@@ -20,6 +20,7 @@ mod schema;
 mod series;
 mod spans;
 mod sums;
+mod traced;
 mod trie;
 
 use std::fmt;

@@ -1,7 +1,5 @@
 //! What there is to choose from: profile types, and when each service was heard of.
 
-use std::collections::HashMap;
-
 use rusqlite::params;
 
 use super::{Store, StoreError};
@@ -22,9 +20,6 @@ pub(crate) struct KindSeen {
     pub(crate) unit: String,
 }
 
-/// The first and the last time that is known of a service.
-pub(crate) type Seen = HashMap<String, (i64, i64)>;
-
 impl Store {
     /// The profile types of each service.
     pub(crate) fn kinds(&self, window: Window) -> Result<Vec<KindSeen>, StoreError> {
@@ -42,25 +37,6 @@ impl Store {
                 let word = text.split(':').nth(1).filter(|word| !word.is_empty()).unwrap_or(&name).to_owned();
                 Ok(KindSeen { service: row.get(0)?, asked: if main { name } else { text }, word, unit })
             })?;
-            rows.collect()
-        })
-    }
-
-    /// When each service was heard of. A profile is stamped with its start; `longest_profile` bounds its end.
-    pub(crate) fn seen(&self, window: Window, longest_profile: i64) -> Result<Seen, StoreError> {
-        let (from, to) = window.bounds();
-        self.read(|connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT strings.text, min(first), max(last) FROM (
-                 SELECT service, min(time) AS first, max(min(max(received, time), time + ?3)) AS last
-                 FROM profiles WHERE time BETWEEN ?1 AND ?2 GROUP BY service
-                 UNION ALL
-                 SELECT service, min(start), max(start + duration)
-                 FROM spans WHERE start + duration >= ?1 AND start <= ?2 GROUP BY service)
-             JOIN strings ON strings.id = service GROUP BY strings.text",
-            )?;
-            let rows = statement
-                .query_map(params![from, to, longest_profile], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
             rows.collect()
         })
     }

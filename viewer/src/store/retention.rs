@@ -63,41 +63,61 @@ pub(super) fn forget_a_step(inner: &mut Inner) -> rusqlite::Result<(usize, usize
 /// Drops what is older than `oldest`, the first moment of a sum, and names that nothing refers to any more.
 fn forget(inner: &mut Inner, oldest: i64) -> rusqlite::Result<(usize, usize)> {
     let spans = forget_spans(&inner.connection, oldest)?;
+    let profiles = forget_profiles(&mut inner.connection, oldest)?;
+    if profiles + spans == 0 {
+        return Ok((0, 0));
+    }
     let transaction = inner.connection.transaction()?;
-    let profiles = transaction.execute("DELETE FROM profiles WHERE time < ?1", params![oldest])?;
     if profiles > 0 {
-        transaction
-            .execute("DELETE FROM span_sums WHERE part IN (SELECT id FROM parts WHERE time < ?1)", params![oldest])?;
-        transaction.execute("DELETE FROM parts WHERE time < ?1", params![oldest])?;
-        transaction.execute("DELETE FROM stack_sums WHERE bucket < ?1", params![sums::bucket(oldest)])?;
-        transaction.execute("DELETE FROM sampled_spans WHERE time < ?1", params![oldest])?;
         transaction.execute("DELETE FROM series WHERE id NOT IN (SELECT series FROM parts)", [])?;
         forget_stacks(&transaction)?;
         transaction.execute("DELETE FROM functions WHERE id NOT IN (SELECT function FROM stacks)", [])?;
     }
-    if profiles + spans > 0 {
-        transaction.execute(
-            "DELETE FROM strings WHERE id != ?1 AND id NOT IN (
-                 SELECT name FROM functions UNION SELECT file FROM functions
-                 UNION SELECT service FROM series UNION SELECT span_name FROM series
-                 UNION SELECT service FROM profiles UNION SELECT name FROM stack_sums
-                 UNION SELECT service FROM sampled_spans UNION SELECT name FROM sampled_spans
-                 UNION SELECT service FROM spans UNION SELECT name FROM spans)",
-            params![UNNAMED_ID],
-        )?;
-    }
+    transaction.execute(
+        "DELETE FROM strings WHERE id != ?1 AND id NOT IN (
+             SELECT name FROM functions UNION SELECT file FROM functions
+             UNION SELECT service FROM series UNION SELECT span_name FROM series
+             UNION SELECT service FROM profiles UNION SELECT name FROM stack_sums
+             UNION SELECT service FROM spans UNION SELECT name FROM spans)",
+        params![UNNAMED_ID],
+    )?;
     transaction.commit()?;
-    if profiles + spans > 0 {
-        inner.interned.clear();
-    }
+    inner.interned.clear();
     Ok((profiles, spans))
+}
+
+/// Drops profiles that started before `oldest`, one in a transaction, for the same reason as spans.
+fn forget_profiles(connection: &mut Connection, oldest: i64) -> rusqlite::Result<usize> {
+    // First, so that what a kill leaves behind is profiles, which the next time finds.
+    connection.execute("DELETE FROM stack_sums WHERE bucket < ?1", params![sums::bucket(oldest)])?;
+    let mut all = 0;
+    loop {
+        let transaction = connection.transaction()?;
+        let next: Option<i64> = transaction
+            .prepare_cached("SELECT id FROM profiles WHERE time < ?1 ORDER BY time LIMIT 1")?
+            .query_row(params![oldest], |row| row.get(0))
+            .optional()?;
+        let Some(profile) = next else {
+            return Ok(all);
+        };
+        for sql in [
+            "DELETE FROM span_sums WHERE part IN (SELECT id FROM parts WHERE profile = ?1)",
+            "DELETE FROM parts WHERE profile = ?1",
+            "DELETE FROM profile_traces WHERE profile = ?1",
+            "DELETE FROM profiles WHERE id = ?1",
+        ] {
+            transaction.prepare_cached(sql)?.execute(params![profile])?;
+        }
+        transaction.commit()?;
+        all += 1;
+    }
 }
 
 /// Drops spans that ended before `oldest`.
 fn forget_spans(connection: &Connection, oldest: i64) -> rusqlite::Result<usize> {
     let mut delete = connection.prepare_cached(&format!(
-        "DELETE FROM spans WHERE (trace, span) IN (
-             SELECT trace, span FROM spans WHERE start + duration < ?1 ORDER BY start + duration LIMIT {SPANS_AT_ONCE})"
+        "DELETE FROM spans WHERE id IN (
+             SELECT id FROM spans WHERE start + duration < ?1 ORDER BY start + duration LIMIT {SPANS_AT_ONCE})"
     ))?;
     let mut all = 0;
     loop {

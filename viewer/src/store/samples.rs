@@ -77,6 +77,14 @@ pub(crate) struct ServiceSum {
     pub(crate) profiles: i64,
     /// When the last of them came.
     pub(crate) last_received: Option<i64>,
+    /// The first and the last time that it was heard of, by profiles or spans.
+    pub(crate) heard: Option<(i64, i64)>,
+}
+
+impl ServiceSum {
+    fn hear(&mut self, first: i64, last: i64) {
+        self.heard = Some(self.heard.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
+    }
 }
 
 /// Whom samples belong to.
@@ -142,33 +150,40 @@ impl Store {
     pub(crate) fn stacks(&self, selection: &Selection) -> Result<Stacks, StoreError> {
         self.read(|connection| {
             let mut gathered = Gathered::default();
-            Filter::new(selection)
+            Filter::new(connection, selection)?
                 .each(connection, "series.id, s.stacks", |row| gathered.add(row.get(0)?, row.get_ref(1)?.as_blob()?))?;
             gathered.finish(self, connection)
         })
     }
 
-    /// Every service that sent anything in the window, most CPU first.
-    pub(crate) fn services(&self, window: Window) -> Result<Vec<ServiceSum>, StoreError> {
+    /// Every service that sent anything in the window, most CPU first. A profile is stamped with its start;
+    /// `longest_profile` bounds its end.
+    pub(crate) fn services(&self, window: Window, longest_profile: i64) -> Result<Vec<ServiceSum>, StoreError> {
         self.read(|connection| {
             let mut found: HashMap<i64, ServiceSum> = HashMap::new();
             let (from, to) = window.bounds();
             let mut statement = connection.prepare_cached(
-                "SELECT service, count(*), max(received) FROM profiles WHERE time BETWEEN ?1 AND ?2 GROUP BY service",
+                "SELECT service, count(*), max(received), min(time), max(min(max(received, time), time + ?3))
+                 FROM profiles WHERE time BETWEEN ?1 AND ?2 GROUP BY service",
+            )?;
+            let mut rows = statement.query(params![from, to, longest_profile])?;
+            while let Some(row) = rows.next()? {
+                let sum = found.entry(row.get(0)?).or_default();
+                (sum.profiles, sum.last_received) = (row.get(1)?, row.get(2)?);
+                sum.hear(row.get(3)?, row.get(4)?);
+            }
+            let mut statement = connection.prepare_cached(
+                "SELECT service, count(*), min(start), max(start + duration)
+                 FROM spans WHERE start + duration >= ?1 AND start <= ?2 GROUP BY service",
             )?;
             let mut rows = statement.query(params![from, to])?;
             while let Some(row) = rows.next()? {
                 let sum = found.entry(row.get(0)?).or_default();
-                (sum.profiles, sum.last_received) = (row.get(1)?, row.get(2)?);
+                sum.spans = row.get(1)?;
+                sum.hear(row.get(2)?, row.get(3)?);
             }
-            let mut statement = connection.prepare_cached(
-                "SELECT service, count(*) FROM spans WHERE start + duration >= ?1 AND start <= ?2 GROUP BY service",
-            )?;
-            let mut rows = statement.query(params![from, to])?;
-            while let Some(row) = rows.next()? {
-                found.entry(row.get(0)?).or_default().spans = row.get(1)?;
-            }
-            let cpu = Filter::new(&Selection { kind: CPU.into(), ..Selection::everything() }.window(window));
+            let cpu =
+                Filter::new(connection, &Selection { kind: CPU.into(), ..Selection::everything() }.window(window))?;
             cpu.each(connection, "series.service, s.name, s.value, s.count", |row| {
                 let sum = found.entry(row.get(0)?).or_default();
                 let value: i64 = row.get(2)?;
@@ -190,7 +205,7 @@ impl Store {
     pub(crate) fn cpu_by_name(&self, selection: &Selection) -> Result<Vec<NameSum>, StoreError> {
         self.read(|connection| {
             let mut sums: HashMap<i64, (i64, i64)> = HashMap::new();
-            Filter::new(selection).each(connection, "s.name, s.value, s.count", |row| {
+            Filter::new(connection, selection)?.each(connection, "s.name, s.value, s.count", |row| {
                 let sum = sums.entry(row.get(0)?).or_default();
                 *sum = (sum.0 + row.get::<_, i64>(1)?, sum.1 + row.get::<_, i64>(2)?);
                 Ok(())
@@ -203,8 +218,8 @@ impl Store {
     /// The function with the most own CPU of each span name.
     pub(crate) fn hottest_by_name(&self, selection: &Selection) -> Result<HashMap<Owner, (Function, i64)>, StoreError> {
         self.read(|connection| {
-            let mut by_name: HashMap<i64, HashMap<i64, i64>> = HashMap::new();
-            Filter::new(selection).each(connection, "s.name, s.stacks", |row| {
+            let mut by_name: HashMap<i64, ahash::HashMap<i64, i64>> = HashMap::new();
+            Filter::new(connection, selection)?.each(connection, "s.name, s.stacks", |row| {
                 let stacks = by_name.entry(row.get(0)?).or_default();
                 packed::unpack(row.get_ref(1)?.as_blob()?, |(stack, value, _)| {
                     *stacks.entry(stack).or_default() += value
@@ -213,7 +228,7 @@ impl Store {
             let mut trie = self.trie();
             let mut hottest = HashMap::new();
             for (name, stacks) in by_name {
-                let mut functions: HashMap<i64, i64> = HashMap::new();
+                let mut functions = ahash::HashMap::<i64, i64>::default();
                 for (stack, value) in stacks {
                     *functions.entry(trie.leaf(connection, stack)?).or_default() += value;
                 }

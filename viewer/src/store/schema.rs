@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use super::{UNNAMED, UNNAMED_ID};
 
 /// Raised with every change of the tables, so that a file of another version is refused and not misread.
-const VERSION: i64 = 2;
+const VERSION: i64 = 3;
 /// "spnp": what tells our files from other SQLite files.
 const APPLICATION: i64 = 0x7370_6e70;
 
@@ -47,18 +47,19 @@ const TABLES: &str = "
         series INTEGER NOT NULL, bucket INTEGER NOT NULL, name INTEGER NOT NULL, value INTEGER NOT NULL, count INTEGER NOT NULL,
         stacks BLOB NOT NULL, PRIMARY KEY (series, bucket, name)) WITHOUT ROWID;
     CREATE INDEX stack_sums_by_time ON stack_sums (bucket);
-    -- Spans that samples name with their trace: all that is known of a span that no trace was received of.
-    CREATE TABLE sampled_spans (
-        span INTEGER PRIMARY KEY, trace BLOB NOT NULL, service INTEGER NOT NULL, name INTEGER NOT NULL, time INTEGER NOT NULL);
-    CREATE INDEX sampled_spans_by_trace ON sampled_spans (trace);
-    CREATE INDEX sampled_spans_by_name ON sampled_spans (service, name);
+    -- The traces of the spans that a profile's samples name with theirs, by label span_name: all that is known of a span
+    -- that no trace was received of. Packed by traced.rs: an index by trace would take more time than all else.
+    CREATE TABLE profile_traces (
+        profile INTEGER NOT NULL, name INTEGER NOT NULL, spans BLOB NOT NULL, PRIMARY KEY (profile, name)) WITHOUT ROWID;
     -- parent 0 = none. root: 1 = entered its service from outside, 0 = not, NULL = its sender did not say.
-    -- profiled: it carries pyroscope.profile.id, so its own samples are labelled with it.
+    -- profiled: it carries pyroscope.profile.id, so its own samples are labelled with it. Rows are in order of arrival, as
+    -- ids are random: where they stood in order of these, each would change a page of its own.
     CREATE TABLE spans (
-        trace BLOB NOT NULL, span INTEGER NOT NULL, parent INTEGER NOT NULL, service INTEGER NOT NULL, name INTEGER NOT NULL,
-        start INTEGER NOT NULL, duration INTEGER NOT NULL, status INTEGER NOT NULL, root INTEGER, profiled INTEGER NOT NULL,
-        attributes TEXT NOT NULL, PRIMARY KEY (trace, span)) WITHOUT ROWID;
-    CREATE INDEX spans_by_span ON spans (span, name); -- the name with it, as samples ask for it
+        id INTEGER PRIMARY KEY, trace BLOB NOT NULL, span INTEGER NOT NULL, parent INTEGER NOT NULL, service INTEGER NOT NULL,
+        name INTEGER NOT NULL, start INTEGER NOT NULL, duration INTEGER NOT NULL, status INTEGER NOT NULL, root INTEGER,
+        profiled INTEGER NOT NULL, attributes TEXT NOT NULL);
+    CREATE UNIQUE INDEX spans_by_span ON spans (span, trace);
+    CREATE INDEX spans_by_trace ON spans (trace);
     CREATE INDEX spans_by_service ON spans (service, start, name, duration, status, root); -- all that a table of names needs
     CREATE INDEX spans_by_time ON spans (start + duration);
 ";

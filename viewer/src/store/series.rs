@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::types::Value;
-use rusqlite::{OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::filter::Filter;
 use super::samples::{Gathered, Stacks};
@@ -66,7 +65,7 @@ impl Store {
     ) -> Result<Stacks, StoreError> {
         self.read(|connection| {
             let mut gathered = Gathered::default();
-            filter(series, choice, bounds)
+            filter(connection, series, choice, bounds)?
                 .each(connection, "series.id, s.stacks", |row| gathered.add(row.get(0)?, row.get_ref(1)?.as_blob()?))?;
             gathered.finish(self, connection)
         })
@@ -98,7 +97,12 @@ impl Store {
     }
 }
 
-fn filter(series: &[i64], choice: &SpanChoice, bounds: (i64, i64)) -> Filter {
+fn filter(
+    connection: &Connection,
+    series: &[i64],
+    choice: &SpanChoice,
+    bounds: (i64, i64),
+) -> rusqlite::Result<Filter> {
     let mut filter = Filter::within(bounds);
     filter.and("series.id IN (SELECT value FROM json_each(?))", [json(series).into()]);
     if !choice.spans.is_empty() {
@@ -106,14 +110,9 @@ fn filter(series: &[i64], choice: &SpanChoice, bounds: (i64, i64)) -> Filter {
         filter.and_span("s.span IN (SELECT value FROM json_each(?))", [json(&spans).into()]);
     }
     if !choice.traces.is_empty() {
-        let some = vec!["?"; choice.traces.len()].join(", ");
-        let spans = format!(
-            "SELECT span FROM spans WHERE trace IN ({some}) UNION SELECT span FROM sampled_spans WHERE trace IN ({some})"
-        );
-        let traces = choice.traces.iter().map(|trace| Value::Blob(trace.to_column().into()));
-        filter.and_span(&format!("s.span IN ({spans})"), traces.clone().chain(traces));
+        filter.of_traces(connection, &choice.traces)?;
     }
-    filter
+    Ok(filter)
 }
 
 /// A list as one parameter.

@@ -1,13 +1,11 @@
 //! Spans out: their wall times by name, the traces of a name, one trace.
 
-use std::collections::HashMap;
-
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::rows::{Span, Status};
 use super::samples::text;
-use super::{Store, StoreError};
+use super::{Store, StoreError, traced};
 use crate::ids::{SpanId, TraceId};
 use crate::selection::{CPU, Selection};
 
@@ -84,7 +82,7 @@ impl Store {
             let sql = format!("SELECT s.name, s.duration, s.status, s.root FROM spans s WHERE {}", chosen.sql);
             let mut statement = connection.prepare_cached(&sql)?;
             let mut rows = statement.query(params_from_iter(chosen.values))?;
-            let mut names: HashMap<i64, NameWalls> = HashMap::new();
+            let mut names = ahash::HashMap::<i64, NameWalls>::default();
             while let Some(row) = rows.next()? {
                 let walls = names.entry(row.get(0)?).or_default();
                 walls.walls.push(row.get(1)?);
@@ -139,28 +137,26 @@ impl Store {
 
     /// The spans of a trace, by start; those that only samples name come last.
     pub(crate) fn trace(&self, trace: TraceId) -> Result<Vec<StoredSpan>, StoreError> {
-        self.spans_where("s.trace = ?", &Value::Blob(trace.to_column().into()))
+        self.read(|connection| {
+            let mut spans = spans_where(connection, "s.trace = ?1", &Value::Blob(trace.to_column().into()))?;
+            for named in traced::spans_of(connection, trace)? {
+                spans.extend(sampled(connection, named)?);
+            }
+            Ok(spans)
+        })
     }
 
     /// A span by its id.
     pub(crate) fn span(&self, span: SpanId) -> Result<Option<StoredSpan>, StoreError> {
-        Ok(self.spans_where("s.span = ?", &span.to_column().into())?.into_iter().next())
-    }
-
-    fn spans_where(&self, condition: &str, value: &Value) -> Result<Vec<StoredSpan>, StoreError> {
         self.read(|connection| {
-        let mut statement = connection.prepare_cached(&format!(
-            "SELECT * FROM (
-                 SELECT s.trace, s.span, s.parent, services.text, names.text, s.start, s.duration, s.status, s.root, s.profiled,
-                        s.attributes, {IS_CHILD}, 1 AS traced
-                 FROM spans s JOIN strings AS services ON services.id = s.service JOIN strings AS names ON names.id = s.name
-                 WHERE {condition} ORDER BY s.start, s.duration DESC, s.span)
-             UNION ALL
-             SELECT s.trace, s.span, 0, services.text, coalesce(names.text, ''), 0, 0, 0, NULL, 1, '{{}}', 0, 0
-             FROM sampled_spans s JOIN strings AS services ON services.id = s.service LEFT JOIN strings AS names ON names.id = s.name
-             WHERE {condition} AND NOT EXISTS (SELECT 1 FROM spans WHERE spans.span = s.span)"
-        ))?;
-        statement.query_map(params_from_iter([value, value]), stored_span)?.collect()
+            let found = spans_where(connection, "s.span = ?1", &span.to_column().into())?.into_iter().next();
+            match found {
+                Some(found) => Ok(Some(found)),
+                None => match traced::of_span(connection, span)? {
+                    Some(named) => sampled(connection, named),
+                    None => Ok(None),
+                },
+            }
         })
     }
 
@@ -169,24 +165,9 @@ impl Store {
         &self,
         selection: &Selection,
         sort: TraceSort,
-        most: i64,
+        most: usize,
     ) -> Result<Vec<TraceSum>, StoreError> {
         let chosen = super::chosen::spans_in_time(selection, "s");
-        let mut values = chosen.values;
-        // Of spans that only samples name, no more is known than this.
-        let mut sampled = String::new();
-        if !selection.reads_spans() && selection.name_part.is_none() {
-            let (from, to) = selection.window.bounds();
-            let named = if selection.name.is_some() { "= (SELECT id FROM strings WHERE text = ?)" } else { "IS NOT ?" };
-            sampled = format!(
-                "UNION ALL
-                 SELECT DISTINCT trace, NULL FROM sampled_spans
-                 WHERE service = (SELECT id FROM strings WHERE text = ?) AND name {named} AND time BETWEEN ? AND ?
-                   AND NOT EXISTS (SELECT 1 FROM spans WHERE spans.trace = sampled_spans.trace)"
-            );
-            values.extend([selection.service.clone().into(), selection.name.clone().into(), from.into(), to.into()]);
-        }
-        values.push(most.into());
         let by = match sort {
             TraceSort::Wall => "wall DESC, trace",
             TraceSort::Cpu => "cpu DESC, wall DESC, trace",
@@ -203,17 +184,60 @@ impl Store {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(&format!(
                 "SELECT trace, wall, {cpu} AS cpu FROM (
-                 SELECT s.trace, max(s.duration) AS wall FROM spans s WHERE {} GROUP BY s.trace
-                 {sampled}) AS chosen
-             ORDER BY {by} LIMIT ?",
+                 SELECT s.trace, max(s.duration) AS wall FROM spans s WHERE {} GROUP BY s.trace) AS chosen
+             ORDER BY {by} LIMIT {most}",
                 chosen.sql
             ))?;
-            let rows = statement.query_map(params_from_iter(values), |row| {
+            let rows = statement.query_map(params_from_iter(chosen.values), |row| {
                 Ok(TraceSum { trace: trace_id(row, 0)?, span_wall: row.get(1)? })
             })?;
-            rows.collect()
+            let mut found = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+            // Of spans that only samples name, no wall time is known; they come last.
+            if found.len() < most && !selection.reads_spans() && selection.name_part.is_none() {
+                let (service, name) = (selection.service.as_deref(), selection.name.as_deref());
+                let mut is_traced = connection.prepare_cached("SELECT 1 FROM spans WHERE trace = ?1")?;
+                for trace in traced::traces_of(connection, service, name, selection.window.bounds())? {
+                    if found.len() < most && !is_traced.exists(params![trace.to_column()])? {
+                        found.push(TraceSum { trace, span_wall: None });
+                    }
+                }
+            }
+            Ok(found)
         })
     }
+}
+
+/// Spans that were received.
+fn spans_where(connection: &Connection, condition: &str, value: &Value) -> rusqlite::Result<Vec<StoredSpan>> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT s.trace, s.span, s.parent, services.text, names.text, s.start, s.duration, s.status, s.root, s.profiled,
+                s.attributes, {IS_CHILD}
+         FROM spans s JOIN strings AS services ON services.id = s.service JOIN strings AS names ON names.id = s.name
+         WHERE {condition} ORDER BY s.start, s.duration DESC, s.span"
+    ))?;
+    statement.query_map(params![value], stored_span)?.collect()
+}
+
+/// What is known of a span from its samples; none if the span itself was received.
+fn sampled(connection: &Connection, named: traced::Named) -> rusqlite::Result<Option<StoredSpan>> {
+    let mut received = connection.prepare_cached("SELECT 1 FROM spans WHERE span = ?1")?;
+    if received.exists(params![named.span.to_column()])? {
+        return Ok(None);
+    }
+    let span = Span {
+        trace: named.trace,
+        span: named.span,
+        parent: None,
+        service: text(connection, named.service)?,
+        name: if named.name == 0 { String::new() } else { text(connection, named.name)? },
+        start: 0,
+        duration: 0,
+        status: Status::Unset,
+        root: None,
+        profiled: true,
+        attributes: "{}".into(),
+    };
+    Ok(Some(StoredSpan { span, child: false, traced: false }))
 }
 
 /// Whether a span of the name, whose senders do not say, entered the service from outside.
@@ -248,5 +272,5 @@ fn stored_span(row: &Row<'_>) -> rusqlite::Result<StoredSpan> {
         profiled: row.get(9)?,
         attributes: row.get(10)?,
     };
-    Ok(StoredSpan { span, child: row.get(11)?, traced: row.get(12)? })
+    Ok(StoredSpan { span, child: row.get(11)?, traced: true })
 }

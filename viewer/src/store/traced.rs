@@ -1,0 +1,95 @@
+//! The traces of spans that samples name: per profile and span name one blob of records, each a span id (8 bytes) and its
+//! trace id (16), sorted by span. A trace is looked for by reading all of them, 24 bytes a span, which takes milliseconds;
+//! an index would take that long for each profile that comes in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{Connection, params};
+
+use crate::ids::{SpanId, TraceId};
+
+const RECORD: usize = 24;
+
+/// A span whose samples name its trace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named {
+    pub(super) trace: TraceId,
+    pub(super) span: SpanId,
+    /// Service and name, as numbers of strings; name 0 = not known.
+    pub(super) service: i64,
+    pub(super) name: i64,
+}
+
+/// Packs spans and their traces.
+pub(super) fn pack(traces: &BTreeMap<SpanId, TraceId>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(traces.len() * RECORD);
+    for (span, trace) in traces {
+        bytes.extend_from_slice(&span.to_bytes());
+        bytes.extend_from_slice(&trace.to_column());
+    }
+    bytes
+}
+
+fn records(bytes: &[u8]) -> impl Iterator<Item = (SpanId, TraceId)> {
+    bytes.chunks_exact(RECORD).filter_map(|record| {
+        let (span, trace) = record.split_at_checked(8)?;
+        Some((SpanId::from_bytes(span)?, TraceId::from_bytes(trace)?))
+    })
+}
+
+/// The spans of a trace that samples name, each once.
+pub(super) fn spans_of(connection: &Connection, trace: TraceId) -> rusqlite::Result<Vec<Named>> {
+    let mut found: BTreeMap<SpanId, Named> = BTreeMap::new();
+    let mut statement = connection.prepare_cached(
+        "SELECT t.spans, profiles.service, t.name FROM profile_traces t JOIN profiles ON profiles.id = t.profile",
+    )?;
+    let mut rows = statement.query([])?;
+    let wanted = trace.to_column();
+    while let Some(row) = rows.next()? {
+        for record in row.get_ref(0)?.as_blob()?.chunks_exact(RECORD).filter(|record| record[8..] == wanted) {
+            let Some(span) = SpanId::from_bytes(&record[..8]) else {
+                continue;
+            };
+            let named = Named { trace, span, service: row.get(1)?, name: row.get(2)? };
+            let known = found.entry(span).or_insert(named);
+            known.name = known.name.max(named.name);
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+/// The trace of a span that its samples name.
+pub(super) fn of_span(connection: &Connection, span: SpanId) -> rusqlite::Result<Option<Named>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT t.spans, profiles.service, t.name FROM span_sums s
+         JOIN parts ON parts.id = s.part JOIN profiles ON profiles.id = parts.profile
+         JOIN profile_traces t ON t.profile = parts.profile WHERE s.span != 0 AND s.span = ?1 ORDER BY t.name DESC",
+    )?;
+    let mut rows = statement.query(params![span.to_column()])?;
+    while let Some(row) = rows.next()? {
+        if let Some((_, trace)) = records(row.get_ref(0)?.as_blob()?).find(|(id, _)| *id == span) {
+            return Ok(Some(Named { trace, span, service: row.get(1)?, name: row.get(2)? }));
+        }
+    }
+    Ok(None)
+}
+
+/// The traces that samples of a service name, of all spans or those of one name.
+pub(super) fn traces_of(
+    connection: &Connection,
+    service: Option<&str>,
+    name: Option<&str>,
+    (from, to): (i64, i64),
+) -> rusqlite::Result<BTreeSet<TraceId>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT t.spans FROM profiles JOIN profile_traces t ON t.profile = profiles.id
+         WHERE profiles.service = (SELECT id FROM strings WHERE text = ?1) AND profiles.time BETWEEN ?3 AND ?4
+           AND (?2 IS NULL OR t.name = (SELECT id FROM strings WHERE text = ?2))",
+    )?;
+    let mut rows = statement.query(params![service, name, from, to])?;
+    let mut found = BTreeSet::new();
+    while let Some(row) = rows.next()? {
+        found.extend(records(row.get_ref(0)?.as_blob()?).map(|(_, trace)| trace));
+    }
+    Ok(found)
+}
