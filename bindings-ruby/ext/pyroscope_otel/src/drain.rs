@@ -175,8 +175,12 @@ unsafe extern "C" fn run(generation: *mut c_void) -> VALUE {
     unsafe { rb_sys::rb_ensure(Some(stay), generation, Some(left), generation) }
 }
 
+fn number(generation: VALUE) -> u32 {
+    u32::try_from(generation).unwrap_or(0)
+}
+
 unsafe extern "C" fn stay(generation: VALUE) -> VALUE {
-    while GENERATION.load(Ordering::Relaxed) == generation as u32 {
+    while GENERATION.load(Ordering::Relaxed) == number(generation) {
         // SAFETY: both functions stay and call nothing of Ruby's. Nothing with a destructor lives here, as a kill jumps.
         unsafe { rb_sys::rb_thread_call_without_gvl(Some(sleep), ptr::null_mut(), Some(wake), ptr::null_mut()) };
         quietly(drain);
@@ -185,7 +189,7 @@ unsafe extern "C" fn stay(generation: VALUE) -> VALUE {
 }
 
 unsafe extern "C" fn left(generation: VALUE) -> VALUE {
-    if GENERATION.load(Ordering::Relaxed) == generation as u32 {
+    if GENERATION.load(Ordering::Relaxed) == number(generation) {
         IS_PARKED.store(false, Ordering::Relaxed);
     }
     NIL

@@ -106,8 +106,10 @@ pub(crate) fn init() -> Result<(), Error> {
         let object = magnus::rb_sys::protect(|| {
             // SAFETY: Ruby marks a data object only if it has data: any address that is not null will do.
             let data = ptr::from_ref(data_type).cast_mut().cast();
-            // SAFETY: constants of Ruby's and ours.
-            unsafe { rb_sys::rb_data_typed_object_wrap(rb_sys::rb_cObject, data, &raw const data_type.0) }
+            // SAFETY: set when Ruby began.
+            let class = unsafe { rb_sys::rb_cObject };
+            // SAFETY: a class, and a type that stays.
+            unsafe { rb_sys::rb_data_typed_object_wrap(class, data, &raw const data_type.0) }
         })?;
         // SAFETY: when the extension loads, one thread runs this.
         unsafe { *place = object };

@@ -36,6 +36,7 @@ pub(crate) struct Ids {
 /// No half of a slot counts, see [`Slot::current`]. All zero, so that unused slots take no memory.
 const NONE: u8 = 0;
 
+/// Numbers and a pointer, for which all zero is a value.
 struct Half {
     record: SpanRecord,
     innermost: u64,
@@ -153,7 +154,7 @@ pub(crate) fn for_each_object(mut f: impl FnMut(u64)) {
 impl Slot {
     const fn unused() -> Self {
         Self {
-            halves: [const { UnsafeCell::new(MaybeUninit::uninit()) }; 2],
+            halves: [const { UnsafeCell::new(MaybeUninit::zeroed()) }; 2],
             current: AtomicU8::new(NONE),
             epoch: AtomicU32::new(0),
             tags: UnsafeCell::new(TagSetId::EMPTY),
@@ -188,18 +189,15 @@ impl Slot {
             return;
         }
         let next = usize::from(self.current.load(Ordering::Relaxed) == 1);
-        let half = self.halves[next].get();
-        // SAFETY: only this thread writes its slot, no handler reads the half that does not count, and all that is made of
-        // the pointer are writes of fields.
-        let bytes = unsafe { &mut *(&raw mut (*half.cast::<Half>()).name) };
-        let length = copy_name(name, bytes);
-        let name = str::from_utf8(&bytes[..length]).unwrap_or_default();
+        // SAFETY: only this thread writes its slot, and no handler reads the half that does not count.
+        let half = unsafe { &mut *self.halves[next].get() };
+        // SAFETY: all zero, or written below.
+        let half = unsafe { half.assume_init_mut() };
+        let length = copy_name(name, &mut half.name);
+        let name = str::from_utf8(&half.name[..length]).unwrap_or_default();
         // SAFETY: the name lies beside the record and is written only when the record counts no more.
-        let record = unsafe { SpanRecord::new(ids.trace_id, ids.span_id, name) };
-        // SAFETY: as above.
-        unsafe { (&raw mut (*half.cast::<Half>()).record).write(record) };
-        // SAFETY: as above.
-        unsafe { (&raw mut (*half.cast::<Half>()).innermost).write(ids.innermost) };
+        half.record = unsafe { SpanRecord::new(ids.trace_id, ids.span_id, name) };
+        half.innermost = ids.innermost;
         compiler_fence(Ordering::SeqCst);
         #[expect(clippy::cast_possible_truncation, reason = "1 or 2")]
         self.current.store(1 + next as u8, Ordering::Relaxed);
@@ -214,8 +212,10 @@ impl Slot {
             return None;
         }
         let half = self.halves.get(usize::from(self.current.load(Ordering::Relaxed)).wrapping_sub(1))?;
-        // SAFETY: the half that counts was written whole, and its thread writes the other one next.
-        Some(unsafe { (*half.get()).assume_init_ref() })
+        // SAFETY: the half that counts is whole, and its thread writes the other one next.
+        let half = unsafe { &*half.get() };
+        // SAFETY: as above.
+        Some(unsafe { half.assume_init_ref() })
     }
 
     /// The span's id, that of the innermost span and the name, as they are published.
@@ -249,12 +249,14 @@ impl Slot {
 }
 
 /// What a slot says, where another native thread may go on with a Ruby thread.
+#[cfg(ruby_gte_3_3)]
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     span: Option<(Ids, Vec<u8>)>,
     tags: TagSetId,
 }
 
+#[cfg(ruby_gte_3_3)]
 impl Slot {
     /// Own thread only, as the next.
     pub(crate) fn save(&self, kept: &mut Kept) {

@@ -87,24 +87,26 @@ impl Gvl {
         // SAFETY: as above.
         let start = unsafe { RARRAY_CONST_PTR(value) };
         // SAFETY: so many elements are there.
-        unsafe { *start.add(at) }
+        let last = unsafe { start.add(at) };
+        // SAFETY: as above.
+        unsafe { last.read() }
     }
 
     /// The value of a Hash for `key`, compared by identity where there are few; nil if it is none or has none.
     #[inline]
     pub(crate) fn entry(self, hash: VALUE, key: VALUE) -> VALUE {
-        const FEW: usize = 8;
+        const FEW: rb_sys::size_t = 8;
         if !self.is(hash, Type::RUBY_T_HASH) {
             return NIL;
         }
         // SAFETY: a Hash, and the GVL is held.
-        match unsafe { rb_sys::rb_hash_size_num(hash) } as usize {
+        match unsafe { rb_sys::rb_hash_size_num(hash) } {
             0 => NIL,
-            ..=FEW => {
+            1..=FEW => {
                 let mut search = Search { key, found: NIL };
                 let search = &raw mut search;
                 // SAFETY: the callback neither changes the Hash nor raises, and `search` outlives the call.
-                unsafe { rb_sys::rb_hash_foreach(hash, Some(compare), search.addr() as VALUE) };
+                unsafe { rb_sys::rb_hash_foreach(hash, Some(compare), search.expose_provenance() as VALUE) };
                 // SAFETY: it is the local above.
                 unsafe { (*search).found }
             }
@@ -120,6 +122,7 @@ struct Search {
 }
 
 unsafe extern "C" fn compare(key: VALUE, value: VALUE, search: VALUE) -> c_int {
+    #[expect(clippy::cast_possible_truncation, reason = "an address")]
     let search = std::ptr::with_exposed_provenance_mut::<Search>(search as usize);
     // SAFETY: `entry` passed the address of its local.
     let search = unsafe { &mut *search };

@@ -1,0 +1,97 @@
+# frozen_string_literal: true
+
+require_relative "native_helper"
+
+# The slot is OpenTelemetry's current span at each checkpoint of what programs do, and no sample of the profile of it all
+# carries another span than the one whose method runs.
+class ContextTest < NativeTest
+  def assert_scenarios(options, **environment)
+    result = result_of("scenarios.rb", options: options, environment: environment.transform_keys(&:to_s))
+    assert_empty result[:texts]
+    assert_equal [0, 0], result.values_at(:wrong_checks, :wrong)
+    assert_operator result[:checks], :>, 1_500
+    assert_operator result[:right], :>, 700_000_000
+    assert_equal result[:taken], result[:uploaded]
+    assert_equal 0, result[:unresolved]
+  end
+
+  each_mode("every_span") { |options| assert_scenarios(options, SCOPE: "all") }
+  each_mode("local_roots") { |options| assert_scenarios(options, SCOPE: "root") }
+
+  if RUBY_VERSION >= "3.3"
+    each_mode("shared_native_threads") { |options| assert_scenarios(options, SCOPE: "all", RUBY_MN_THREADS: "1") }
+  end
+
+  def test_ractors
+    assert_scenarios([], SCOPE: "all", RACTOR: "1")
+  end
+
+  def test_a_span_that_is_not_utf8_has_a_name
+    output = run_program(<<~RUBY)
+      Native.install_context_hooks
+      Native.configure_spans(true, false)
+      names = ["caf\\xE9".b, "nul\\0in", "x" * 300, "K\\u00f6ln"]
+      samples = profiled { names.each { |name| Spans::TRACER.in_span(name) { busy 60 } } }
+      puts JSON.generate(samples.filter_map { |sample| sample.labels["span_name"] }.uniq.sort)
+    RUBY
+    assert_equal ["K\u00f6ln", "caf\uFFFD", "nul\0in", "x" * 256], JSON.parse(output)
+  end
+
+  def test_a_renamed_span_has_its_last_name
+    output = run_program(<<~RUBY)
+      Native.install_context_hooks
+      Native.configure_spans(false, false)
+      samples = profiled { Spans::TRACER.in_span("before") { |span| busy 60; span.name = "after"; busy 5 } }
+      puts samples.filter_map { |sample| sample.labels["span_name"] }.uniq
+    RUBY
+    assert_equal "after\n", output
+  end
+
+  def test_fibers_inherit_where_that_is_asked_for
+    output = run_program(<<~RUBY)
+      Native.install_context_hooks
+      Native.configure_spans(true, true)
+      now = -> { Native.current_span&.first }
+      seen = {}
+      samples = profiled do
+        fiber = Spans::TRACER.in_span("maker") do |span|
+          seen[:maker] = span.context.hex_span_id
+          numbers = Enumerator.new { |yielder| seen[:generator] = now.call; yielder << 1; yielder << 2 }
+          numbers.next
+          Fiber.new do
+            seen[:made] = now.call
+            Fiber.new { seen[:made_in_made] = now.call }.resume
+            Fiber.yield
+            seen[:again] = now.call
+            Spans::TRACER.in_span("own") { |own| seen[:own] = now.call == own.context.hex_span_id }
+          end
+        end
+        seen[:outside] = now.call
+        Fiber.new { seen[:outside_made] = now.call }.resume
+        Spans::TRACER.in_span("other") { |other| fiber.resume; seen[:other] = now.call == other.context.hex_span_id }
+        fiber.resume
+        seen[:end] = now.call
+      end
+      maker = seen.delete(:maker)
+      puts JSON.generate(seen.transform_values { |value| value == maker ? "maker" : value })
+    RUBY
+    expected = { generator: "maker", made: "maker", made_in_made: "maker", again: "maker", own: true, outside: nil,
+                 outside_made: nil, other: true, end: nil }
+    assert_equal expected, JSON.parse(output, symbolize_names: true)
+  end
+
+  def test_removed_hooks_follow_nothing_and_come_back
+    output = run_program(<<~RUBY)
+      Native.install_context_hooks
+      Native.configure_spans(true, false)
+      seen = []
+      Spans::TRACER.in_span("one") { seen << !Native.current_span.nil?; Native.remove_hooks; seen << Native.current_span }
+      Spans::TRACER.in_span("two") { seen << Native.current_span }
+      Spans::TRACER.in_span("three") { Native.install_context_hooks; Native.install_context_hooks; seen << !Native.current_span.nil? }
+      seen << Native.current_span
+      seen << (OpenTelemetry::Context.singleton_class.ancestors.count { |each| each.name == "Pyroscope::Native::ContextHooks" })
+      puts JSON.generate(seen)
+    RUBY
+    assert_equal [true, nil, nil, true, nil, 1], JSON.parse(output)
+  end
+end

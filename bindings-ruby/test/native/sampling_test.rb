@@ -1,0 +1,220 @@
+# frozen_string_literal: true
+
+require_relative "native_helper"
+
+# Samples where it is hard: garbage collection, native code without the GVL, code that is gone, forks, stops.
+class SamplingTest < NativeTest
+  # CPU time that the profile has, of the CPU time that was burnt.
+  SEEN = 0.9..1.1
+
+  each_mode("garbage_collection_is_on_the_span_that_pays") do |options|
+    result = result_of(<<~RUBY, options: options)
+      Native.install_context_hooks
+      Native.configure_spans(true, false)
+      def churn(seconds)
+        done = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) + seconds
+        keep = []
+        while Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) < done
+          keep << Array.new(50) { "x" * 40 }
+          keep.clear if keep.size > 2_000
+        end
+      end
+      samples = profiled { Spans::TRACER.in_span("collects") { churn(1.5) }; busy 100 }
+      collecting = samples.select { |sample| sample.functions.first == "(garbage collection)" }
+      puts JSON.generate(
+        collecting: collecting.sum(&:weight), others: collecting.count { |sample| sample.labels["span_name"] != "collects" },
+        below: collecting.all? { |sample| sample.functions.any? { |name| name.end_with?("churn") } },
+        all: samples.sum(&:weight), in_span: samples.select { |sample| sample.labels["span_name"] == "collects" }.sum(&:weight)
+      )
+    RUBY
+    assert_operator result[:collecting], :>, 100_000_000
+    assert_equal 0, result[:others]
+    assert result[:below]
+    assert_includes SEEN, result[:in_span] / 1.5e9
+  end
+
+  each_mode("cpu_seen_of_cpu_burnt") do |options|
+    result = result_of(<<~RUBY, options: options)
+      require "digest"
+      require "zlib"
+      def sorting = Array.new(200_000) { rand }.sort
+      def matching = ("abc def " * 20_000).gsub(/d(e)f/) { $1 }
+      def digesting(text = "x" * 30_000_000) = Digest::SHA256.digest(text)
+      def deflating(text = "abc" * 5_000_000) = 2.times.map { Thread.new { Zlib.deflate(text) } }.each(&:join)
+      def short = 30.times { Thread.new { busy 20 }.join }
+      burnt = {}
+      samples = profiled(sample_rate: 100) do
+        %i[sorting matching digesting deflating short].each do |name|
+          before = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID)
+          send(name) while Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) < before + 0.4
+          burnt[name] = Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - before
+        end
+      end
+      puts JSON.generate(burnt: burnt.values.sum, seen: samples.sum(&:weight) / 1e9, functions: samples.flat_map(&:functions).uniq)
+    RUBY
+    assert_includes SEEN, result[:seen] / result[:burnt]
+    assert_empty %w[Array#sort String#gsub Zlib.deflate].map { |name| name.sub(".", RUBY_VERSION < "3.4" ? ".<<|." : ".") }
+                                                        .reject { |name| result[:functions].any? { |found| found.match?(name) } }
+  end
+
+  def test_names_have_no_addresses_and_code_that_is_gone_keeps_its_name
+    result = result_of(<<~RUBY)
+      samples = profiled do
+        30.times do |number|
+          object = Object.new
+          def object.single = busy(4)
+          object.single
+          eval("def made_\#{number % 3} = busy(4)")
+          send("made_\#{number % 3}")
+          Class.new { def anonymous = busy(4) }.new.anonymous
+          GC.start
+          GC.compact if number % 7 == 0
+        end
+      end
+      puts JSON.generate(samples.flat_map(&:functions).uniq)
+    RUBY
+    assert_empty result.grep(/0x/)
+    %w[single made_0 made_1 made_2 anonymous].each { |name| assert result.any? { |found| found.include?(name) }, "#{name}: #{result}" }
+    assert_empty result.grep(/unreadable|too many/)
+  end
+
+  def test_many_functions_that_are_made_and_dropped_leave_no_memory
+    result = result_of(<<~RUBY)
+      resident = -> { GC.start; File.read("/proc/self/statm").split[1].to_i * 4096 }
+      before = nil
+      profiled(sample_rate: 1000, upload_interval: 1) do
+        3_000.times do |number|
+          Module.new { module_eval("def self.f\#{number} = busy(1)") }.then { |made| made.send("f\#{number}") }
+          before = resident.call if number == 800
+        end
+        Native.flush(10.0)
+        puts JSON.generate(grown: resident.call - before, unresolved: Native.stats[:frames_unresolved])
+      end
+    RUBY
+    assert_operator result[:grown], :<, 8 << 20
+    assert_equal 0, result[:unresolved]
+  end
+
+  def test_nothing_is_lost_while_no_ruby_code_runs
+    result = result_of(<<~RUBY)
+      require "digest"
+      # One call of C that holds the GVL, and one that does not, each longer than many drains.
+      samples = profiled(sample_rate: 1000, upload_interval: 1) { Array.new(3_000_000) { |n| -n }.sort_by { |n| n }; Digest::SHA256.digest("x" * 300_000_000) }
+      puts JSON.generate(Native.stats.slice(:taken, :uploaded, :dropped_ring))
+    RUBY
+    assert_equal result[:taken], result[:uploaded]
+    assert_equal 0, result[:dropped_ring][:samples]
+  end
+
+  def test_a_child_profiles_with_a_fork_in_a_fork_and_threads
+    result = result_of(<<~RUBY)
+      Native.install_context_hooks
+      Native.configure_spans(true, false)
+      Dir.mktmpdir do |folder|
+        Native.start({ application_name: "test", server_address: "file://\#{folder}", sample_rate: 1000 })
+        work = lambda do |name|
+          Spans::TRACER.in_span(name) { busy 200; Thread.new { Spans::TRACER.in_span("\#{name} thread") { busy 200 } }.join }
+        end
+        Thread.new { busy 1 }.join
+        child = fork do
+          Native.after_fork
+          grandchild = fork { Native.after_fork; work.call("grandchild"); Native.stop(10.0); exit!(0) }
+          work.call("child")
+          Process.wait(grandchild)
+          exit!(Native.stop(10.0) && $?.success? ? 0 : 1)
+        end
+        # Past Process._fork and Ruby's hooks: the first span does what they would.
+        unhooked = fork { work.call("unhooked"); exit!(Native.stop(10.0) ? 0 : 1) }
+        work.call("parent")
+        ended = [child, unhooked].map { |pid| Process.wait2(pid).last.success? }
+        Native.stop(10.0)
+        samples = Profile.of_folder(folder)
+        names = samples.group_by { |sample| sample.labels["span_name"] }.transform_values { |some| some.sum(&:weight) / 1_000_000 }
+        puts JSON.generate(ended: ended, names: names.compact)
+      end
+    RUBY
+    assert_equal [true, true], result[:ended]
+    %w[parent child grandchild unhooked].flat_map { |name| [name, "#{name} thread"] }.each do |name|
+      assert_includes 150..250, result[:names].fetch(name.to_sym, 0), "#{name}: #{result[:names]}"
+    end
+  end
+
+  def test_stop_leaves_no_thread_timer_or_hook_and_start_works_again
+    result = result_of(<<~RUBY)
+      Native.install_context_hooks
+      Native.configure_spans(true, false)
+      timers = -> { File.read("/proc/self/timers").scan(/^ID/).size }
+      state = -> { [Thread.list.size, Dir["/proc/self/task/*"].size, timers.call] }
+      Thread.new { 1 }.join
+      before = state.call
+      seen = Array.new(3) do
+        samples = profiled { Spans::TRACER.in_span("again") { busy 50 } }
+        samples.count { |sample| sample.labels["span_name"] == "again" }.positive?
+      end
+      Spans::TRACER.in_span("after") { seen << Native.current_span }
+      deadline = Time.now + 5
+      # Ruby keeps native threads of ended ones for a while, so there may be fewer.
+      left = -> { state.call.zip(before).all? { |now, then_| now <= then_ } }
+      Thread.pass until left.call || Time.now > deadline
+      puts JSON.generate(before: before, after: state.call, left: left.call, seen: seen, running: Native.running?, stopped: Native.stop(1.0))
+    RUBY
+    assert result[:left], result
+    assert_equal [true, true, true, nil], result[:seen]
+    refute result[:running]
+    refute result[:stopped]
+  end
+
+  def test_a_program_may_kill_all_threads
+    result = result_of(<<~RUBY)
+      samples = profiled do
+        busy 50
+        (Thread.list - [Thread.current]).each { |thread| thread.kill.join }
+        busy 50
+      end
+      puts JSON.generate(weight: samples.sum(&:weight))
+    RUBY
+    assert_includes 80_000_000..160_000_000, result[:weight]
+  end
+
+  def test_tags_follow_fibers
+    result = result_of(<<~RUBY)
+      samples = profiled do
+        outer = Native.current_tags
+        set = Native.tags_enter({ "tier" => "web" })
+        fiber = Fiber.new { busy 60; inner = Native.tags_enter({ "tier" => "fiber" }); Fiber.yield; busy 60; Native.tags_leave(inner, 0) }
+        fiber.resume
+        nested = Native.tags_enter({ "step" => "one", "tier" => "db" })
+        busy 60
+        Native.tags_leave(nested, set)
+        fiber.resume
+        busy 60
+        Thread.new { busy 60 }.join
+        Native.tags_leave(set, outer)
+        busy 60
+      end
+      weights = samples.group_by { |sample| sample.labels.slice("tier", "step").values.join(" ") }
+      puts JSON.generate(weights.transform_values { |some| (some.sum(&:weight) / 60_000_000.0).round })
+    RUBY
+    assert_equal({ "": 3, web: 1, fiber: 1, "db one": 1 }, result.transform_keys { |key| key == :"one db" ? :"db one" : key })
+  end
+
+  def test_wrong_options_raise_and_name_what_is_allowed
+    output = run_program(<<~'RUBY')
+      [{ sample_rate: -1 }, { sample_rate: 100_000 }, { sample_rate: "fast" }, { upload_interval: 0 }, { server_address: "ftp://x" },
+       { tags: 5 }, { tags: { 1 => "x" } }, { report_pid: "yes" }, { application_name: 5 }, { no_such_option: 1 }, { log_level: "loud" },
+       { trace_id: "perhaps" }, { basic_auth_password: 5 }].each do |options|
+        Native.start({ application_name: "test", server_address: "none", **options })
+        puts "no error: #{options}"
+      rescue ArgumentError => error
+        puts error.message
+      end
+      p Native.running?, Native.start({ enabled: false }), Native.messages
+    RUBY
+    lines = output.lines(chomp: true)
+    assert_empty lines.grep(/no error/)
+    assert_equal %w[sample_rate sample_rate sample_rate upload_interval server_address tags tags report_pid application_name configure log_level
+                    trace_id basic_auth_password], lines.first(13).map { |line| line[/\w+/] }
+    assert_empty lines.first(13).reject { |line| line.include?("allowed") || line.include?("no_such_option") }, output
+    assert_equal ["false", "false", '[[:info, "profiling is switched off by configuration or environment"]]'], lines.last(3)
+  end
+end

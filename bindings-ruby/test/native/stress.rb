@@ -1,0 +1,74 @@
+# frozen_string_literal: true
+
+# stress.rb SECONDS [RATE]: does all of stress_work.rb in three threads while it is profiled, within spans; prints as JSON
+# what the profile holds, and what in it cannot be: names of no method, and calls that nobody makes.
+require_relative "spans"
+require_relative "stress_work"
+
+SECONDS = Float(ARGV.fetch(0))
+RATE = Integer(ARGV.fetch(1, 1000))
+Warning[:experimental] = false
+trap(:USR1) { [1].each { |number| number + 1 } }
+Native.install_context_hooks
+Native.configure_spans(true, false)
+
+def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+
+# Whether there is such a method, as a label says it: [block in ]Class#name, Class.name, <main> or what a file's top is.
+def exists?(label)
+  name = label.sub(/\A(?:(?:block|rescue|ensure)(?: \(\d+ levels\))? in )+/, "")
+  return true if name.match?(/\A[(<]/) || name.match?(/\A#<\w+>[.#]s\d_\d\z/)
+
+  owner, separator, method = name.rpartition(/[#.]/)
+  return %w[s1_5 eval].include?(method) || method.match?(/\As\d_\d\z/) if owner.empty? || owner.start_with?("#<")
+
+  const = owner.split("::").reduce(Object) { |scope, part| scope.const_get(part) }
+  const = const.singleton_class if separator == "."
+  const.method_defined?(method) || const.private_method_defined?(method) || const.singleton_class.method_defined?(method) || const.singleton_class.private_method_defined?(method)
+rescue NameError
+  false
+end
+
+def own(label) = label[/[#.]?(s\d_\d)\z/, 1]&.to_sym
+
+rounds = Hash.new(0)
+samples = profiled(sample_rate: RATE, upload_interval: 2) do
+  ended = now + SECONDS
+  others = 2.times.map do
+    Thread.new do
+      while now < ended
+        kind = (0..7).to_a.-(StressWork::ALONE).sample
+        Spans::TRACER.in_span("k#{kind}") { StressWork.run(kind) }
+        rounds[kind] += 1
+      end
+    end
+  end
+  while now < ended
+    kind = rand(9)
+    kind = rand(9) if StressWork::ALONE.include?(kind) && rand(3).positive?
+    Spans::TRACER.in_span("k#{kind}") { StressWork.run(kind) }
+    rounds[kind] += 1
+  end
+  others.each(&:join)
+end
+
+odd_names = Hash.new(0)
+odd_calls = Hash.new(0)
+odd_spans = Hash.new(0)
+known = {}
+samples.each do |sample|
+  sample.functions.each { |label| odd_names[label] += 1 unless known.fetch(label) { known[label] = exists?(label) } }
+  own = sample.functions.filter_map { |label| own(label) }
+  own.each_cons(2) do |callee, caller|
+    odd_calls["#{callee} from #{caller}"] += 1 unless callee == caller || StressWork::CALLERS[callee]&.include?(caller)
+  end
+  name = sample.labels["span_name"]
+  odd_spans["#{own.last} in #{name}"] += 1 if name && own.any? && own.last.end_with?("_0") && own.last[1] != name[1]
+end
+stats = Native.stats
+puts JSON.generate(
+  samples: samples.size, taken: stats[:taken][:samples], uploaded: stats[:uploaded][:samples], dropped: stats[:dropped_ring][:samples],
+  unreadable: stats[:stacks_unreadable], unresolved: stats[:frames_unresolved], rounds: rounds.values.sum,
+  unreadable_frames: samples.count { |sample| sample.functions.include?("(unreadable frame)") },
+  odd_names: odd_names.first(8), odd_calls: odd_calls.first(8), odd_spans: odd_spans.first(8), handler_ns: stats[:handler_ns]
+)

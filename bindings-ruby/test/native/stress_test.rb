@@ -1,0 +1,16 @@
+# frozen_string_literal: true
+
+require_relative "native_helper"
+
+# Fifteen seconds of everything that moves frames, see stress_work.rb: no crash, and nothing in the profile that cannot be.
+class StressTest < NativeTest
+  each_mode("stress") do |options|
+    result = result_of("stress.rb", ENV.fetch("STRESS_SECONDS", "15"), options: options)
+    puts "#{RUBY_VERSION} #{options.join}: #{result.except(:odd_names, :odd_calls, :odd_spans)}"
+    assert_empty result[:odd_names]
+    assert_empty result[:odd_calls]
+    assert_empty result[:odd_spans]
+    assert_equal result[:taken], result[:uploaded] + result[:dropped]
+    assert_operator result[:taken], :>, 500
+  end
+end
