@@ -13,25 +13,101 @@
 //! | `stats` → Hash{Symbol=>Integer, Hash, String} | tallies are `{samples:, weight:}`; of the profiler that runs, else of the last one |
 //! | `messages` → [[:info or :warning, String]] | what a logger is to be told since the last call |
 //! | `after_fork` → bool | in a child: whether a profiler runs now. Harmless anywhere |
-//! | `environment` → [bool, String, [String]] | what the environment alone says: enabled, application name, names of tags |
+//! | `environment` → [String, [String]] | what the environment alone says: application name, names of tags |
+//! | `resource_labels(Hash)` → Hash | the labels that a resource with these attributes gives |
 //! | `install_context_hooks` → nil | any number of times; needs opentelemetry-api |
-//! | `remove_hooks` → nil | the prepended methods only call super from then on |
-//! | `configure_spans(bool scope_all, bool inherit_fibers)` → nil | |
-//! | `span_started(span, parent_context)` → String or nil | the span id in hex if the span is one that samples carry, for its attribute; never raises |
+//! | `remove_hooks` → nil | the methods put before OpenTelemetry's only call super from then on |
+//! | `configure_spans(bool scope_all, bool inherit_fibers, bool names = true)` → nil | |
+//! | `span_started(span, parent_context)` → bool | whether samples carry this very span (a local root; scope all: any); never raises |
 //! | `span_finished(span)` → nil | never raises |
-//! | `tag_set(Hash)` → Integer | this fiber's tags with these over them, held until `release_tags` |
-//! | `tag_set_without(Hash)` → Integer | this fiber's tags without these pairs, held until `release_tags` |
-//! | `release_tags(Integer)` → nil | once for each `tag_set`, when no fiber has it |
-//! | `current_tags` → Integer | of the current fiber; 0: none |
-//! | `current_tags=(Integer)` | follows the fiber |
-//! | `add_thread_tag(Integer tid or nil, key, value)` → bool | kernel's thread id; nil: the calling thread. False: no profiler |
-//! | `remove_thread_tag(Integer tid or nil, key, value)` → bool | |
-//! | `check_tag_name(String option, String name)` → nil | ArgumentError if no server takes a tag of that name |
-//! | `current_span` → [String, String] or nil | span and trace id that a sample of this thread would carry now |
+//! | `tags_enter(Hash)` → Integer | adds tags to those of the fiber that runs; the new set, for `tags_leave` |
+//! | `tags_leave(Integer inner, Integer outer)` → nil | the fiber has the set `outer` again, and `inner` is let go |
+//! | `current_tags` → Integer | of the fiber that runs; 0: none |
+//! | `add_thread_tag(String, String)` → bool | the calling thread's; false: no profiler, or no name for a tag |
+//! | `remove_thread_tag(String, String)` → bool | takes back the last of the same pair |
+//! | `current_span` → [String, String] or nil | span and trace id that a sample of this thread would carry now: for tests |
+//! | `own_stack` → [[String, Integer]] | the calling thread's frames and lines: for tests |
 //! | `supported` → nil or String | why this Ruby cannot be profiled |
-//! | `fault_count` → Integer | walks that met memory which was not there |
 //!
 //! Options of `start`: application_name, server_address, basic_auth_username, basic_auth_password, tenant_id (String);
-//! http_headers, tags (Hash); sample_rate (Integer); upload_interval (seconds); trace_id (:auto, true, false); log_level
-//! (:info, :warning, :silent); span_names, report_pid, report_thread_id, report_thread_name, enabled, oncpu,
-//! resource_labels, inherit_fibers (true, false). An absent key or nil: as the environment says, else the default.
+//! http_headers, tags (Hash of Strings); sample_rate (Integer); upload_interval (seconds); trace_id ("auto", true, false);
+//! log_level (trace, debug, info, warn, error, off); span_names, report_pid, report_thread_id, report_thread_name, enabled,
+//! resource_labels (true, false). An absent key or nil: as the environment says, else the default.
+
+#![expect(missing_docs, reason = "the one public function is made by the macro of magnus")]
+
+mod context;
+mod drain;
+mod errors;
+mod events;
+mod names;
+mod options;
+mod profiler;
+mod selftest;
+mod slot;
+mod span_hooks;
+mod tags;
+mod unwind;
+mod value;
+
+use magnus::{Error, Module, Object, Ruby, Value, function};
+
+#[magnus::init(name = "pyroscope_otel")]
+fn init(ruby: &Ruby) -> Result<(), Error> {
+    errors::silence_panics();
+    errors::guard(ruby, || define(ruby))
+}
+
+fn define(ruby: &Ruby) -> Result<(), Error> {
+    let pyroscope = ruby.define_module("Pyroscope")?;
+    errors::define(ruby, pyroscope)?;
+    names::init()?;
+    drain::init();
+    let native = pyroscope.define_module("Native")?;
+    native.define_singleton_method("start", function!(profiler::start, 1))?;
+    native.define_singleton_method("stop", function!(profiler::stop, 1))?;
+    native.define_singleton_method("flush", function!(profiler::flush, 1))?;
+    native.define_singleton_method("running?", function!(profiler::is_running, 0))?;
+    native.define_singleton_method("stats", function!(profiler::stats, 0))?;
+    native.define_singleton_method("messages", function!(profiler::messages, 0))?;
+    native.define_singleton_method("after_fork", function!(profiler::after_fork, 0))?;
+    native.define_singleton_method("environment", function!(profiler::environment, 0))?;
+    native.define_singleton_method("resource_labels", function!(profiler::resource_labels, 1))?;
+    native.define_singleton_method("install_context_hooks", function!(install_context_hooks, 0))?;
+    native.define_singleton_method("remove_hooks", function!(remove_hooks, 0))?;
+    native.define_singleton_method("configure_spans", function!(configure_spans, -1))?;
+    native.define_singleton_method("span_started", function!(span_hooks::started, 2))?;
+    native.define_singleton_method("span_finished", function!(span_hooks::finished, 1))?;
+    native.define_singleton_method("tags_enter", function!(tags::enter, 1))?;
+    native.define_singleton_method("tags_leave", function!(tags::leave, 2))?;
+    native.define_singleton_method("current_tags", function!(tags::current, 0))?;
+    native.define_singleton_method("add_thread_tag", function!(tags::add_to_thread, 2))?;
+    native.define_singleton_method("remove_thread_tag", function!(tags::remove_from_thread, 2))?;
+    native.define_singleton_method("current_span", function!(current_span, 0))?;
+    native.define_singleton_method("own_stack", function!(selftest::own_stack, 0))?;
+    native.define_singleton_method("supported", function!(selftest::supported, 0))
+}
+
+fn install_context_hooks(ruby: &Ruby) -> Result<(), Error> {
+    errors::guard(ruby, || context::install(ruby))
+}
+
+fn remove_hooks(ruby: &Ruby) -> Result<(), Error> {
+    errors::guard(ruby, || {
+        context::follow(false);
+        Ok(())
+    })
+}
+
+fn configure_spans(ruby: &Ruby, arguments: &[Value]) -> Result<(), Error> {
+    let arguments = magnus::scan_args::scan_args::<(bool, bool), (Option<bool>,), (), (), (), ()>(arguments)?;
+    let ((scope_all, inherit_fibers), (names,)) = (arguments.required, arguments.optional);
+    span_hooks::configure(ruby, scope_all, inherit_fibers, names.unwrap_or(true))
+}
+
+/// Span and trace id of the calling thread's slot, in hex.
+fn current_span() -> Option<(String, String)> {
+    let (ids, _) = slot::own()?.span()?;
+    let [high, low] = ids.trace_id;
+    Some((format!("{:016x}", ids.span_id), format!("{high:016x}{low:016x}")))
+}

@@ -1,0 +1,222 @@
+//! Draining under the GVL: the engine's thread asks, Ruby comes by.
+//!
+//! From Ruby 3.3 on by a postponed job, which runs at the next instruction that looks for one. While no Ruby runs (all
+//! threads sleep, or one is in a long call of C) nothing looks; so if two requests find no answer, and on older Rubies, where
+//! asking for a job may race, at each request, the engine's thread wakes a Ruby thread of ours that is parked outside
+//! the GVL. That it may be killed by a program (`Thread.list.each(&:kill)`) is seen and mended.
+
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use magnus::rb_sys::FromRawValue;
+use magnus::value::ReprValue;
+use magnus::{Error, Value};
+use rb_sys::VALUE;
+use spanprof_core::{DrainPermit, Level};
+
+use crate::errors::quietly;
+use crate::value::{Gvl, NIL};
+use crate::{names, profiler, unwind};
+
+/// A request that nobody has answered.
+static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
+/// Callers of flush and stop, who wait for an answer.
+static WAITERS: AtomicU32 = AtomicU32::new(0);
+/// Somebody drains; a drain may run Ruby's jobs, hence another drain.
+static DRAINS: AtomicBool = AtomicBool::new(false);
+/// It was told that faults do not come to us.
+static GUARD_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// What the parked thread sleeps on.
+static BELL: AtomicU32 = AtomicU32::new(0);
+/// Which parked thread is the one; others end.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+/// It is there.
+static IS_PARKED: AtomicBool = AtomicBool::new(false);
+
+/// Asks for a drain. Not under the GVL.
+pub(crate) fn request() {
+    if !unwind::look_at_guard() && !GUARD_TOLD.swap(true, Ordering::Relaxed) {
+        profiler::tell(
+            Level::Warning,
+            "Another library replaced the handler of SIGSEGV or SIGBUS, so stacks are not read: samples have spans and no frames.",
+        );
+    }
+    let is_unanswered = IS_REQUESTED.swap(true, Ordering::Relaxed);
+    let is_triggered = job::trigger();
+    if is_unanswered || !is_triggered || WAITERS.load(Ordering::Relaxed) > 0 {
+        ring_bell();
+    }
+}
+
+/// While it lives, the parked thread answers at once.
+#[derive(Debug)]
+pub(crate) struct Waiter(());
+
+impl Waiter {
+    pub(crate) fn new() -> Self {
+        WAITERS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        WAITERS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn drain() {
+    // SAFETY: called by Ruby.
+    let gvl = unsafe { Gvl::held() };
+    if IS_REQUESTED.load(Ordering::Relaxed) && !DRAINS.swap(true, Ordering::Relaxed) {
+        let _end = EndOfDrain;
+        IS_REQUESTED.store(false, Ordering::Relaxed);
+        names::turn_windows(gvl);
+        if let Some(profiler) = profiler::running() {
+            // SAFETY: the GVL is held until this returns.
+            profiler.drain(&unsafe { DrainPermit::new() });
+        }
+    }
+}
+
+struct EndOfDrain;
+
+impl Drop for EndOfDrain {
+    fn drop(&mut self) {
+        DRAINS.store(false, Ordering::Relaxed);
+    }
+}
+
+/// When the extension loads.
+pub(crate) fn init() {
+    job::init();
+}
+
+#[cfg(ruby_gte_3_3)]
+mod job {
+    use std::ffi::{c_uint, c_void};
+    use std::ptr;
+    use std::sync::OnceLock;
+
+    use crate::errors::quietly;
+
+    static HANDLE: OnceLock<c_uint> = OnceLock::new();
+
+    pub(super) fn init() {
+        // SAFETY: a function that stays; called with the GVL held.
+        HANDLE.get_or_init(|| unsafe { rb_sys::rb_postponed_job_preregister(0, Some(run), ptr::null_mut()) });
+    }
+
+    /// Whether a job will come.
+    pub(super) fn trigger() -> bool {
+        let Some(handle) = HANDLE.get() else { return false };
+        // SAFETY: may be called from any thread, also without the GVL.
+        unsafe { rb_sys::rb_postponed_job_trigger(*handle) };
+        true
+    }
+
+    unsafe extern "C" fn run(_: *mut c_void) {
+        quietly(super::drain);
+    }
+}
+
+#[cfg(not(ruby_gte_3_3))]
+mod job {
+    pub(super) fn init() {}
+
+    pub(super) fn trigger() -> bool {
+        false
+    }
+}
+
+/// Sees to it that the parked thread is there.
+pub(crate) fn park() -> Result<(), Error> {
+    if IS_PARKED.swap(true, Ordering::Relaxed) {
+        return Ok(());
+    }
+    let generation = GENERATION.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let made = magnus::rb_sys::protect(|| {
+        // SAFETY: a function that stays; its argument is a number.
+        unsafe { rb_sys::rb_thread_create(Some(run), ptr::without_provenance_mut(generation as usize)) }
+    });
+    let described = made.and_then(|thread| {
+        // SAFETY: a Thread that was just made.
+        let thread = unsafe { Value::from_raw(thread) };
+        thread.funcall::<_, _, Value>("name=", ("pyroscope",))?;
+        thread.funcall::<_, _, Value>("report_on_exception=", (false,)).map(drop)
+    });
+    if described.is_err() {
+        IS_PARKED.store(false, Ordering::Relaxed);
+    }
+    described
+}
+
+/// Ends the parked thread.
+pub(crate) fn unpark() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    IS_PARKED.store(false, Ordering::Relaxed);
+    ring_bell();
+}
+
+/// In a forked child, which has none.
+pub(crate) fn forget() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    IS_PARKED.store(false, Ordering::Relaxed);
+    IS_REQUESTED.store(false, Ordering::Relaxed);
+    DRAINS.store(false, Ordering::Relaxed);
+    WAITERS.store(0, Ordering::Relaxed);
+}
+
+unsafe extern "C" fn run(generation: *mut c_void) -> VALUE {
+    let generation = generation.addr() as VALUE;
+    // SAFETY: two functions that take the number; the second runs however the first is left, by a kill too.
+    unsafe { rb_sys::rb_ensure(Some(stay), generation, Some(left), generation) }
+}
+
+unsafe extern "C" fn stay(generation: VALUE) -> VALUE {
+    while GENERATION.load(Ordering::Relaxed) == generation as u32 {
+        // SAFETY: both functions stay and call nothing of Ruby's. Nothing with a destructor lives here, as a kill jumps.
+        unsafe { rb_sys::rb_thread_call_without_gvl(Some(sleep), ptr::null_mut(), Some(wake), ptr::null_mut()) };
+        quietly(drain);
+    }
+    NIL
+}
+
+unsafe extern "C" fn left(generation: VALUE) -> VALUE {
+    if GENERATION.load(Ordering::Relaxed) == generation as u32 {
+        IS_PARKED.store(false, Ordering::Relaxed);
+    }
+    NIL
+}
+
+unsafe extern "C" fn sleep(_: *mut c_void) -> *mut c_void {
+    while BELL.swap(0, Ordering::Acquire) == 0 {
+        futex(libc::FUTEX_WAIT, 0);
+    }
+    ptr::null_mut()
+}
+
+unsafe extern "C" fn wake(_: *mut c_void) {
+    ring_bell();
+}
+
+fn ring_bell() {
+    if BELL.swap(1, Ordering::Release) == 0 {
+        futex(libc::FUTEX_WAKE, 1);
+    }
+}
+
+fn futex(operation: i32, value: u32) {
+    // SAFETY: a static word, no timeout.
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            BELL.as_ptr(),
+            operation | libc::FUTEX_PRIVATE_FLAG,
+            value,
+            ptr::null::<libc::timespec>(),
+        )
+    };
+}

@@ -1,0 +1,125 @@
+//! From the options of `Pyroscope.configure` to the engine's configuration.
+
+use std::time::Duration;
+
+use magnus::rb_sys::AsRawValue;
+use magnus::value::ReprValue;
+use magnus::{Error, Float, Integer, RHash, Ruby, Symbol, TryConvert, Value, r_hash::ForEach};
+use spanprof_core::{Config, Level, Secret, TraceIdLabel};
+
+use crate::errors::{invalid, to_ruby};
+use crate::tags::{pairs, text};
+
+/// The configuration that the environment gives. What `options` say of one variable goes before it.
+pub(crate) fn from_environment(ruby: &Ruby, options: RHash) -> Result<Config, Error> {
+    let resource_labels = match options.get(ruby.to_symbol("resource_labels")) {
+        Some(value) if !value.is_nil() => Some(flag(ruby, "resource_labels", value)?.to_string()),
+        _ => None,
+    };
+    let lookup = |name: &str| match &resource_labels {
+        Some(value) if name == "OTEL_PYROSCOPE_RESOURCE_LABELS" => Some(value.clone()),
+        _ => std::env::var_os(name).map(|value| value.to_string_lossy().into_owned()),
+    };
+    let mut config = Config::from_environment(lookup).map_err(|error| to_ruby(ruby, &error))?;
+    let version: String = ruby.eval("RUBY_VERSION")?;
+    config.spy = "spanprof-ruby".to_owned();
+    config.runtime = ("ruby".to_owned(), version);
+    config.package = ("pyroscope-otel".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    Ok(config)
+}
+
+/// Puts the options that were given in code over the configuration.
+pub(crate) fn apply(ruby: &Ruby, config: &mut Config, options: RHash) -> Result<(), Error> {
+    options.foreach(|name: Symbol, value: Value| {
+        if !value.is_nil() {
+            set(ruby, config, &name.name()?, value)?;
+        }
+        Ok(ForEach::Continue)
+    })
+}
+
+fn set(ruby: &Ruby, config: &mut Config, name: &str, value: Value) -> Result<(), Error> {
+    match name {
+        "application_name" => config.application_name = text(ruby, name, value)?,
+        "server_address" => config.server_address = text(ruby, name, value)?,
+        "basic_auth_username" => config.basic_auth_user = text(ruby, name, value)?,
+        "basic_auth_password" => config.basic_auth_password = Secret(secret(ruby, name, value)?),
+        "tenant_id" => config.tenant_id = text(ruby, name, value)?,
+        "http_headers" => {
+            let headers = pairs(ruby, name, hash(ruby, name, value)?)?;
+            config.http_headers = headers.into_iter().map(|(name, value)| (name, Secret(value))).collect();
+        }
+        "tags" => config.tags.extend(pairs(ruby, name, hash(ruby, name, value)?)?),
+        "sample_rate" => config.sample_rate = number(ruby, name, value)?,
+        "upload_interval" => config.upload_interval = seconds(ruby, name, value)?,
+        "trace_id" => config.trace_id = trace_id(ruby, name, value)?,
+        "log_level" => config.log_level = level(ruby, name, value)?,
+        "span_names" => config.span_names = flag(ruby, name, value)?,
+        "report_pid" => config.report_pid = flag(ruby, name, value)?,
+        "report_thread_id" => config.report_thread_id = flag(ruby, name, value)?,
+        "report_thread_name" => config.report_thread_name = flag(ruby, name, value)?,
+        "enabled" => config.enabled = flag(ruby, name, value)?,
+        // Has told from_environment() already.
+        "resource_labels" => {}
+        // For the stress test: rates by wall time that no CPU clock could give.
+        "wall_clock" if flag(ruby, name, value)? => config.clock = spanprof_core::SampleClock::Wall,
+        "wall_clock" => {}
+        _ => return Err(invalid(ruby, format!("configure: there is no option {name}"))),
+    }
+    Ok(())
+}
+
+fn not_allowed(ruby: &Ruby, name: &str, value: Value, allowed: &str) -> Error {
+    invalid(ruby, format!("{name}: {} is not allowed; allowed: {allowed}", value.inspect()))
+}
+
+fn secret(ruby: &Ruby, name: &str, value: Value) -> Result<String, Error> {
+    text(ruby, name, value)
+        .map_err(|_| invalid(ruby, format!("{name}: the value (not shown) is not allowed; allowed: a String")))
+}
+
+fn hash(ruby: &Ruby, name: &str, value: Value) -> Result<RHash, Error> {
+    RHash::from_value(value).ok_or_else(|| not_allowed(ruby, name, value, "a Hash"))
+}
+
+fn flag(ruby: &Ruby, name: &str, value: Value) -> Result<bool, Error> {
+    match value {
+        _ if value.as_raw() == ruby.qtrue().as_raw() => Ok(true),
+        _ if value.as_raw() == ruby.qfalse().as_raw() => Ok(false),
+        _ => Err(not_allowed(ruby, name, value, "true, false")),
+    }
+}
+
+fn number(ruby: &Ruby, name: &str, value: Value) -> Result<u32, Error> {
+    let number = Integer::from_value(value).and_then(|number| u32::try_convert(number.as_value()).ok());
+    number.ok_or_else(|| not_allowed(ruby, name, value, "1 to 1000"))
+}
+
+fn seconds(ruby: &Ruby, name: &str, value: Value) -> Result<Duration, Error> {
+    let is_number = Integer::from_value(value).is_some() || Float::from_value(value).is_some();
+    let seconds = f64::try_convert(value).ok().filter(|_| is_number);
+    let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| not_allowed(ruby, name, value, "1 to 600 (seconds)"))
+}
+
+fn trace_id(ruby: &Ruby, name: &str, value: Value) -> Result<TraceIdLabel, Error> {
+    match flag(ruby, name, value) {
+        Ok(true) => Ok(TraceIdLabel::Always),
+        Ok(false) => Ok(TraceIdLabel::Never),
+        Err(_) => spanprof_core::parse_trace_id(name, &word(value)).map_err(|error| to_ruby(ruby, &error)),
+    }
+}
+
+fn level(ruby: &Ruby, name: &str, value: Value) -> Result<Option<Level>, Error> {
+    match word(value).to_ascii_lowercase().as_str() {
+        "trace" | "debug" | "info" => Ok(Some(Level::Info)),
+        "warn" | "warning" => Ok(Some(Level::Warning)),
+        "error" | "off" | "silent" => Ok(None),
+        _ => Err(not_allowed(ruby, name, value, "trace, debug, info, warn, error, off")),
+    }
+}
+
+/// A Symbol or a String.
+fn word(value: Value) -> String {
+    value.to_string()
+}

@@ -1,0 +1,314 @@
+//! The one profiler of this process: start, flush, stop, statistics, forks and messages.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use magnus::{Error, IntoValue, RArray, RHash, Ruby};
+use rb_sys::VALUE;
+use spanprof_core::{Level, Message, Profiler, Stats, Tally};
+
+use crate::errors::{guard, quietly, to_ruby};
+use crate::unwind::RUBY;
+use crate::value::{Gvl, NIL};
+use crate::{context, drain, events, names, options, selftest, tags, unwind};
+
+/// How long the stop of a profiler may take that makes way for another.
+const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the last profiler had counted when it was stopped. Locked as `PROFILER` is.
+static LAST: Mutex<Option<Stats>> = Mutex::new(None);
+/// The profiler that runs. Locked with the GVL held and for no more than a clone, so that no fork finds it locked.
+static PROFILER: Mutex<Option<Profiler>> = Mutex::new(None);
+/// It was told that this interpreter cannot be sampled.
+static REFUSAL_TOLD: AtomicBool = AtomicBool::new(false);
+/// Messages of this binding, until Ruby asks. Locked for no more than a push or a swap.
+static WAITING: Mutex<Vec<Message>> = Mutex::new(Vec::new());
+
+fn current() -> MutexGuard<'static, Option<Profiler>> {
+    PROFILER.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn last() -> MutexGuard<'static, Option<Stats>> {
+    LAST.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn waiting() -> MutexGuard<'static, Vec<Message>> {
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The profiler that runs. With the GVL held.
+pub(crate) fn running() -> Option<Profiler> {
+    current().clone()
+}
+
+/// Whether one runs.
+pub(crate) fn is_running() -> bool {
+    current().is_some()
+}
+
+/// What our callbacks do beside their work: restart in a forked child. A load, mostly.
+#[inline]
+pub(crate) fn housekeep() {
+    if spanprof_core::forked() {
+        // By C code, past Process._fork.
+        after_fork();
+    }
+}
+
+/// Keeps a sentence until Ruby asks for it.
+pub(crate) fn tell(level: Level, text: impl Into<String>) {
+    waiting().push(Message { level, text: text.into() });
+}
+
+/// What a logger is to be told since the last call.
+pub(crate) fn messages(ruby: &Ruby) -> Result<RArray, Error> {
+    guard(ruby, || {
+        let mut messages = std::mem::take(&mut *waiting());
+        if let Some(profiler) = running() {
+            messages.extend(profiler.take_messages());
+        }
+        let told = ruby.ary_new_capa(messages.len());
+        for Message { level, text } in messages {
+            let level = match level {
+                Level::Info => "info",
+                Level::Warning => "warning",
+            };
+            told.push((ruby.to_symbol(level), text))?;
+        }
+        Ok(told)
+    })
+}
+
+/// Starts the profiler with `settings` on top of the environment; a profiler that runs is stopped first.
+///
+/// Returns false, and tells why, where profiling is switched off or not possible here.
+/// Raises ArgumentError for a setting that is not allowed, before anything is started or stopped.
+pub(crate) fn start(ruby: &Ruby, settings: RHash) -> Result<bool, Error> {
+    guard(ruby, || {
+        let mut config = options::from_environment(ruby, settings)?;
+        options::apply(ruby, &mut config, settings)?;
+        if !(config.enabled && config.cpu_enabled) {
+            tell(Level::Info, "profiling is switched off by configuration or environment");
+            return Ok(false);
+        }
+        config.check().map_err(|error| to_ruby(ruby, &error))?;
+        if let Some(why) = selftest::supported(ruby) {
+            if !REFUSAL_TOLD.swap(true, Ordering::Relaxed) {
+                tell(Level::Warning, format!("no profiles are taken, spans go on working: {why}"));
+            }
+            return Ok(false);
+        }
+        end(STOP_TIMEOUT)?;
+        unwind::install_guard();
+        launch(|| Profiler::start(config, &RUBY)).and_then(|started| match started {
+            Ok(()) => Ok(true),
+            Err(error) => Err(to_ruby(ruby, &error)),
+        })
+    })
+}
+
+/// Starts what `make` makes, and what it needs in the interpreter. Outer errors are Ruby's.
+fn launch(
+    make: impl FnOnce() -> Result<Profiler, spanprof_core::Error>,
+) -> Result<Result<(), spanprof_core::Error>, Error> {
+    let prepared = events::add().and_then(|()| events::watch_gc(true)).and_then(|()| drain::park());
+    if let Err(error) = prepared {
+        unhook();
+        return Err(error);
+    }
+    match make() {
+        Ok(profiler) => {
+            *current() = Some(profiler);
+            if context::is_installed() && !context::follows() {
+                context::follow(true);
+            }
+            // SAFETY: called by Ruby.
+            let gvl = unsafe { Gvl::held() };
+            context::republish_tags(gvl);
+            spanprof_core::thread_started();
+            Ok(Ok(()))
+        }
+        Err(error) => {
+            unhook();
+            Ok(Err(error))
+        }
+    }
+}
+
+/// Takes all that is ours out of the interpreter.
+fn unhook() {
+    drain::unpark();
+    events::remove();
+    // It raises only if there are no hooks.
+    drop(events::watch_gc(false));
+}
+
+/// Ends sampling, uploads what there is. False: no profiler ran, or something was left behind.
+pub(crate) fn stop(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
+    guard(ruby, || {
+        let stopped = end(duration(timeout))?;
+        if stopped.is_some() {
+            context::follow(false);
+        }
+        Ok(stopped.unwrap_or(false))
+    })
+}
+
+/// `None`: there was none.
+fn end(timeout: Duration) -> Result<Option<bool>, Error> {
+    let Some(profiler) = running() else { return Ok(None) };
+    drop(drain::park());
+    let waiter = drain::Waiter::new();
+    let stopped = without_gvl(|| profiler.stop(timeout));
+    drop(waiter);
+    unhook();
+    current().take();
+    *last() = Some(profiler.stats());
+    waiting().extend(profiler.take_messages());
+    stopped.map(Some)
+}
+
+/// Uploads what was sampled so far. True: the server has it. False: no profiler, or not within `timeout` seconds.
+pub(crate) fn flush(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
+    guard(ruby, || {
+        let Some(profiler) = running() else { return Ok(false) };
+        drop(drain::park());
+        let _waiter = drain::Waiter::new();
+        without_gvl(|| profiler.flush(duration(timeout)))
+    })
+}
+
+fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::from_secs(3_600))
+}
+
+/// What `body` returns, while other Ruby threads run. It cannot be interrupted: callers bound its time.
+fn without_gvl<T: Default>(body: impl FnOnce() -> T) -> Result<T, Error> {
+    struct Call<T, F> {
+        body: Option<F>,
+        result: T,
+    }
+    unsafe extern "C" fn call<T: Default, F: FnOnce() -> T>(data: *mut std::ffi::c_void) -> *mut std::ffi::c_void {
+        // SAFETY: the address of the `Call` below, which waits for this.
+        let call = unsafe { &mut *data.cast::<Call<T, F>>() };
+        if let Some(body) = call.body.take() {
+            call.result = quietly(body);
+        }
+        std::ptr::null_mut()
+    }
+    fn function<T: Default, F: FnOnce() -> T>(
+        _: &Call<T, F>,
+    ) -> unsafe extern "C" fn(*mut std::ffi::c_void) -> *mut std::ffi::c_void {
+        call::<T, F>
+    }
+    let mut request = Call { body: Some(body), result: T::default() };
+    let function = function(&request);
+    let data = &raw mut request;
+    // An interrupt that came meanwhile raises after the call, which `protect` catches.
+    let done = magnus::rb_sys::protect(|| {
+        // SAFETY: `function` reads `request`, which outlives it, and calls nothing of Ruby's.
+        unsafe { rb_sys::rb_thread_call_without_gvl(Some(function), data.cast(), None, std::ptr::null_mut()) };
+        NIL
+    });
+    let _: VALUE = done?;
+    Ok(request.result)
+}
+
+/// In a forked child: a profiler of its own, where the parent had one. Returns whether one runs now.
+pub(crate) fn after_fork() -> bool {
+    quietly(|| {
+        if !spanprof_core::forked() {
+            return is_running();
+        }
+        let Some(parents) = current().take() else { return false };
+        drain::forget();
+        // SAFETY: called by Ruby.
+        names::forget(unsafe { Gvl::held() });
+        match launch(|| parents.restart_in_child()) {
+            Ok(Ok(())) => return true,
+            Ok(Err(error)) => tell(Level::Warning, format!("no profiles are taken in this forked process: {error}")),
+            Err(error) => tell(Level::Warning, format!("no profiles are taken in this forked process: {error}")),
+        }
+        false
+    })
+}
+
+/// What the environment alone says: the application's name ("" if it has none) and names of tags.
+pub(crate) fn environment(ruby: &Ruby) -> Result<(String, Vec<String>), Error> {
+    guard(ruby, || {
+        let config = options::from_environment(ruby, ruby.hash_new())?;
+        Ok((config.application_name, config.tags.into_iter().map(|(name, _)| name).collect()))
+    })
+}
+
+/// The labels that an OpenTelemetry resource with these attributes gives to profiles.
+pub(crate) fn resource_labels(ruby: &Ruby, attributes: RHash) -> Result<RHash, Error> {
+    guard(ruby, || {
+        let attributes = tags::pairs(ruby, "resource", attributes)?;
+        let known = |name: &str| attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        let labels = ruby.hash_new();
+        for (name, value) in spanprof_core::resource_labels(known) {
+            labels.aset(name, value)?;
+        }
+        Ok(labels)
+    })
+}
+
+/// What became of every sample, as a Hash: of the profiler that runs, else of the last one, else zeros.
+pub(crate) fn stats(ruby: &Ruby) -> Result<RHash, Error> {
+    guard(ruby, || {
+        let stats = match running() {
+            Some(profiler) => profiler.stats(),
+            None => last().clone().unwrap_or_default(),
+        };
+        let hash = ruby.hash_new();
+        for (name, Tally { samples, weight }) in [
+            ("taken", stats.taken),
+            ("dropped_ring", stats.dropped_ring),
+            ("dropped_window", stats.dropped_window),
+            ("pending", stats.pending),
+            ("encoded", stats.encoded),
+            ("queued", stats.queued),
+            ("uploaded", stats.uploaded),
+            ("refused", stats.refused),
+            ("dropped_queue", stats.dropped_queue),
+            ("dropped_old", stats.dropped_old),
+            ("dropped_unanswered", stats.dropped_unanswered),
+            ("discarded", stats.discarded),
+        ] {
+            let entry = ruby.hash_new();
+            entry.aset(ruby.to_symbol("samples"), samples)?;
+            entry.aset(ruby.to_symbol("weight"), weight)?;
+            hash.aset(ruby.to_symbol(name), entry)?;
+        }
+        for (name, number) in [
+            ("windows", stats.windows),
+            ("profiles_encoded", stats.profiles_encoded),
+            ("profiles_uploaded", stats.profiles_uploaded),
+            ("bytes_uploaded", stats.bytes_uploaded),
+            ("profiles_refused", stats.profiles_refused),
+            ("refused_credentials", stats.refused_credentials),
+            ("refused_address", stats.refused_address),
+            ("refused_profiles", stats.refused_profiles),
+            ("profiles_dropped", stats.profiles_dropped),
+            ("retries", stats.retries),
+            ("retries_unanswered", stats.retries_unanswered),
+            ("spans_lost", stats.spans_lost),
+            ("names_cut", stats.names_cut),
+            ("frames_unresolved", stats.frames_unresolved),
+            ("tag_sets_lost", stats.tag_sets_lost),
+            ("threads", stats.threads),
+            ("threads_unsampled", stats.threads_unsampled),
+            ("threads_without_timer", stats.threads_without_timer),
+            ("threads_without_ring", stats.threads_without_ring),
+            ("own_cpu_ns", stats.own_cpu_ns),
+            ("handler_ns", stats.handler_ns),
+            ("stacks_unreadable", unwind::fault_count()),
+        ] {
+            hash.aset(ruby.to_symbol(name), number)?;
+        }
+        hash.aset(ruby.to_symbol("last_error"), stats.last_error.into_value_with(ruby))?;
+        Ok(hash)
+    })
+}

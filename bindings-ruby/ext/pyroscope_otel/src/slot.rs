@@ -1,0 +1,308 @@
+//! The slot of a thread: which span and tags it is in, as the signal handler reads it.
+//!
+//! A slot is written by its own thread alone, and read by a handler on that same thread: two halves and an index, so the
+//! handler never sees half a write. The name lies in the half, as a Ruby string may move. Slots lie in one static array
+//! and are claimed by a bit, without a lock, so that a fork finds none held; which one is the calling thread's stands in
+//! a thread-local word of the C shim.
+
+use std::cell::UnsafeCell;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+use spanprof_core::{Context, MAX_NAME_BYTES, SpanRecord, TagSetId};
+
+unsafe extern "C" {
+    fn pyroscope_slot() -> *mut c_void;
+    fn pyroscope_set_slot(slot: *mut c_void);
+}
+
+/// Threads that can have a slot at once, as many as the engine samples; others have samples without spans.
+const MAX_SLOTS: usize = 8_192;
+const WORDS: usize = MAX_SLOTS / 64;
+
+/// A span as a sample carries it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ids {
+    /// High and low half, as the SDK's bytes say.
+    pub(crate) trace_id: [u64; 2],
+    /// Of the span that samples carry.
+    pub(crate) span_id: u64,
+    /// Of the innermost span, which is another one where samples carry local roots.
+    pub(crate) innermost: u64,
+}
+
+/// No half of a slot counts, see [`Slot::current`]. All zero, so that unused slots take no memory.
+const NONE: u8 = 0;
+
+struct Half {
+    record: SpanRecord,
+    innermost: u64,
+    name: [u8; MAX_NAME_BYTES],
+}
+
+/// What a handler reads of its thread.
+pub(crate) struct Slot {
+    halves: [UnsafeCell<MaybeUninit<Half>>; 2],
+    /// [`NONE`], or 1 + the number of the half that counts.
+    current: AtomicU8,
+    /// Spans count in the epoch of their writing: what was written before hooks were removed is no longer true.
+    epoch: AtomicU32,
+    tags: UnsafeCell<TagSetId>,
+    /// The OpenTelemetry Context that was published last, where fibers inherit it; marked, see [`for_each_object`].
+    context_object: AtomicU64,
+    /// A garbage collection runs on this thread.
+    pub(crate) in_gc: AtomicBool,
+}
+
+// SAFETY: a slot is only used by the thread that claimed it and by handlers on that thread.
+unsafe impl Sync for Slot {}
+
+static SLOTS: [Slot; MAX_SLOTS] = [const { Slot::unused() }; MAX_SLOTS];
+static CLAIMED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+
+/// Which time of following spans this is; it begins with 1.
+static EPOCH: AtomicU32 = AtomicU32::new(0);
+
+/// What slots say of spans until now no longer counts.
+pub(crate) fn next_epoch() {
+    EPOCH.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Gives the slot back when its thread ends.
+struct Owner;
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        release();
+    }
+}
+
+thread_local! {
+    static OWNER: Owner = const { Owner };
+}
+
+/// The calling thread's slot, if it has one. For handlers too.
+#[inline]
+pub(crate) fn own() -> Option<&'static Slot> {
+    // SAFETY: takes nothing; reads a word of static thread-local storage.
+    let slot = unsafe { pyroscope_slot() };
+    // SAFETY: `claim` stored a reference to a slot, which is static.
+    unsafe { slot.cast::<Slot>().as_ref() }
+}
+
+/// The calling thread's slot; at the first call it gets one. `None`: there are too many threads.
+#[inline]
+pub(crate) fn own_or_claim() -> Option<&'static Slot> {
+    own().or_else(claim)
+}
+
+#[cold]
+fn claim() -> Option<&'static Slot> {
+    // A thread whose locals are gone already has no slot any more: nobody would give it back.
+    OWNER.try_with(|_| ()).ok()?;
+    for (at, word) in CLAIMED.iter().enumerate() {
+        let mut taken = word.load(Ordering::Relaxed);
+        while taken != u64::MAX {
+            let bit = taken.trailing_ones() as usize;
+            // Acquire pairs with the Release in `release`: what the last owner wrote is written.
+            match word.compare_exchange_weak(taken, taken | 1 << bit, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => {
+                    let slot = SLOTS.get(at * 64 + bit)?;
+                    slot.clear();
+                    slot.set_tags(TagSetId::EMPTY);
+                    slot.context_object.store(0, Ordering::Relaxed);
+                    slot.in_gc.store(false, Ordering::Relaxed);
+                    compiler_fence(Ordering::SeqCst);
+                    // SAFETY: any pointer may be stored; only the calling thread reads it.
+                    unsafe { pyroscope_set_slot(ptr::from_ref(slot).cast_mut().cast()) };
+                    return Some(slot);
+                }
+                Err(now) => taken = now,
+            }
+        }
+    }
+    None
+}
+
+fn release() {
+    let Some(slot) = own() else { return };
+    // First the word, so that a handler from here on finds none; it runs on this thread, so a compiler's fence is enough.
+    // SAFETY: as in `claim`.
+    unsafe { pyroscope_set_slot(ptr::null_mut()) };
+    compiler_fence(Ordering::SeqCst);
+    let index = (ptr::from_ref(slot).addr() - SLOTS.as_ptr().addr()) / size_of::<Slot>();
+    if let Some(word) = CLAIMED.get(index / 64) {
+        word.fetch_and(!(1 << (index % 64)), Ordering::Release);
+    }
+}
+
+/// Ruby objects that slots hold. With the GVL held, as they are written.
+pub(crate) fn for_each_object(mut f: impl FnMut(u64)) {
+    for (at, word) in CLAIMED.iter().enumerate() {
+        let taken = word.load(Ordering::Acquire);
+        for bit in (0..64).filter(|bit| taken & 1 << bit != 0) {
+            if let Some(object) = SLOTS.get(at * 64 + bit).map(Slot::context_object).filter(|object| *object != 0) {
+                f(object);
+            }
+        }
+    }
+}
+
+impl Slot {
+    const fn unused() -> Self {
+        Self {
+            halves: [const { UnsafeCell::new(MaybeUninit::uninit()) }; 2],
+            current: AtomicU8::new(NONE),
+            epoch: AtomicU32::new(0),
+            tags: UnsafeCell::new(TagSetId::EMPTY),
+            context_object: AtomicU64::new(0),
+            in_gc: AtomicBool::new(false),
+        }
+    }
+
+    /// The context that was published last; 0, which is Ruby's `false`: none.
+    pub(crate) fn context_object(&self) -> u64 {
+        self.context_object.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_context_object(&self, context: u64) {
+        self.context_object.store(context, Ordering::Relaxed);
+    }
+
+    /// Outside every span from now on.
+    #[inline]
+    pub(crate) fn clear(&self) {
+        self.current.store(NONE, Ordering::Relaxed);
+        self.epoch.store(EPOCH.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// In a span from now on. The name is cut, and bytes that are no UTF-8 are replaced. Own thread only.
+    #[inline]
+    pub(crate) fn publish(&self, ids: Ids, name: &[u8]) {
+        if self
+            .current_half()
+            .is_some_and(|half| half.record.span_id() == ids.span_id && half.innermost == ids.innermost)
+        {
+            return;
+        }
+        let next = usize::from(self.current.load(Ordering::Relaxed) == 1);
+        let half = self.halves[next].get();
+        // SAFETY: only this thread writes its slot, no handler reads the half that does not count, and all that is made of
+        // the pointer are writes of fields.
+        let bytes = unsafe { &mut *(&raw mut (*half.cast::<Half>()).name) };
+        let length = copy_name(name, bytes);
+        let name = str::from_utf8(&bytes[..length]).unwrap_or_default();
+        // SAFETY: the name lies beside the record and is written only when the record counts no more.
+        let record = unsafe { SpanRecord::new(ids.trace_id, ids.span_id, name) };
+        // SAFETY: as above.
+        unsafe { (&raw mut (*half.cast::<Half>()).record).write(record) };
+        // SAFETY: as above.
+        unsafe { (&raw mut (*half.cast::<Half>()).innermost).write(ids.innermost) };
+        compiler_fence(Ordering::SeqCst);
+        #[expect(clippy::cast_possible_truncation, reason = "1 or 2")]
+        self.current.store(1 + next as u8, Ordering::Relaxed);
+        self.epoch.store(EPOCH.load(Ordering::Relaxed), Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    /// Own thread only, or its handler.
+    #[inline]
+    fn current_half(&self) -> Option<&Half> {
+        if self.epoch.load(Ordering::Relaxed) != EPOCH.load(Ordering::Relaxed) {
+            return None;
+        }
+        let half = self.halves.get(usize::from(self.current.load(Ordering::Relaxed)).wrapping_sub(1))?;
+        // SAFETY: the half that counts was written whole, and its thread writes the other one next.
+        Some(unsafe { (*half.get()).assume_init_ref() })
+    }
+
+    /// The span's id, that of the innermost span and the name, as they are published.
+    pub(crate) fn span(&self) -> Option<(Ids, &[u8])> {
+        let half = self.current_half()?;
+        let ids = Ids { trace_id: half.record.trace_id(), span_id: half.record.span_id(), innermost: half.innermost };
+        let end = half.name.iter().position(|byte| *byte == 0xFF).unwrap_or(half.name.len());
+        Some((ids, &half.name[..end]))
+    }
+
+    /// The tags that samples of this thread carry. Own thread only, or its handler.
+    #[inline]
+    pub(crate) fn tags(&self) -> TagSetId {
+        // SAFETY: one aligned word, which only this thread writes.
+        unsafe { self.tags.get().read_volatile() }
+    }
+
+    /// Own thread only.
+    #[inline]
+    pub(crate) fn set_tags(&self, tags: TagSetId) {
+        // SAFETY: one aligned word, which only this thread writes and reads.
+        unsafe { self.tags.get().write_volatile(tags) };
+    }
+
+    /// What a sample of this thread carries.
+    #[inline]
+    pub(crate) fn context(&self) -> Context {
+        let span = self.current_half().map_or(ptr::null(), |half| &raw const half.record);
+        Context { span, tags: self.tags() }
+    }
+}
+
+/// What a slot says, where another native thread may go on with a Ruby thread.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    span: Option<(Ids, Vec<u8>)>,
+    tags: TagSetId,
+}
+
+impl Slot {
+    /// Own thread only, as the next.
+    pub(crate) fn save(&self, kept: &mut Kept) {
+        kept.span = self.span().map(|(ids, name)| (ids, name.to_vec()));
+        kept.tags = self.tags();
+    }
+
+    pub(crate) fn restore(&self, kept: Option<&Kept>) {
+        match kept.and_then(|kept| kept.span.as_ref()) {
+            Some((ids, name)) => self.publish(*ids, name),
+            None => self.clear(),
+        }
+        self.set_tags(kept.map_or(TagSetId::EMPTY, |kept| kept.tags));
+    }
+}
+
+/// Copies as much of `name` as there is room for, replaces what is no UTF-8, and ends it with 0xFF, which no UTF-8 holds,
+/// if there is room. Returns the length.
+#[inline]
+fn copy_name(name: &[u8], into: &mut [u8; MAX_NAME_BYTES]) -> usize {
+    let mut length = 0;
+    let mut append = |part: &str| {
+        let part = &part[..part.floor_char_boundary(MAX_NAME_BYTES - length)];
+        into[length..length + part.len()].copy_from_slice(part.as_bytes());
+        length += part.len();
+    };
+    for chunk in name.utf8_chunks() {
+        append(chunk.valid());
+        if !chunk.invalid().is_empty() {
+            append("\u{FFFD}");
+        }
+    }
+    if length < MAX_NAME_BYTES {
+        into[length] = 0xFF;
+    }
+    length
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_cut_between_characters_and_made_utf8() {
+        let mut into = [0; MAX_NAME_BYTES];
+        let length = copy_name(format!("{}é", "x".repeat(255)).as_bytes(), &mut into);
+        assert_eq!(length, 255);
+        let length = copy_name(b"a\xffb\0c", &mut into);
+        assert_eq!(str::from_utf8(&into[..length]), Ok("a\u{FFFD}b\0c"));
+    }
+}
