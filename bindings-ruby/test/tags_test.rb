@@ -85,7 +85,7 @@ class TagsTest < Minitest::Test
     RUBY
     assert_equal 2, said.scan("ran").size
     assert_equal 1, said.scan("a b").size, said
-    assert_equal 1, said.scan("span_id").size, said
+    assert_equal 1, said.scan("tag_wrapper: span_id").size, said
     assert_includes said, "the tag is left out"
   end
 
