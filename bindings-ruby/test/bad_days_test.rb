@@ -130,6 +130,8 @@ class BadDaysTest < Minitest::Test
 
   def test_stop_really_stops
     assert_ruby(<<~'RUBY')
+      # Ruby 3.1 keeps the native thread of one that ended for a while, for the next.
+      Thread.new { nil }.join
       threads = -> { Dir.children("/proc/self/task").sort }
       timers = -> { File.read("/proc/self/timers").scan(/^ID:/).size }
       before = [threads.call, timers.call, Thread.list.size]
