@@ -150,19 +150,9 @@ need_libclang() {
 
 # build_ruby 3.N: compiles the engine for this Ruby into bindings-ruby/lib/pyroscope_otel/3.N. Call use_ruby before.
 build_ruby() {
-    local version=$1 directory=$TARGET/ruby-$1/build library
     need_rust
     need_libclang || fail "please install libclang and its headers (Debian: libclang1-14 libclang-common-14-dev)"
-    library=$ROOT/bindings-ruby/lib/pyroscope_otel/$version
-    mkdir -p "$directory" "$library"
-    (
-        cd "$directory" || exit
-        # A target directory of its own, as maturin has one: rb-sys is built anew for each Ruby.
-        export CARGO_TARGET_DIR=$TARGET/rb-sys RB_SYS_CARGO_PROFILE=release
-        quietly "$TARGET/logs/ruby-$version-build.log" bundle exec ruby "$ROOT/bindings-ruby/ext/pyroscope_otel/extconf.rb"
-        quietly "$TARGET/logs/ruby-$version-build.log" make
-        cp pyroscope_otel.so "$library/.new" && strip --strip-unneeded "$library/.new" && mv "$library/.new" "$library/pyroscope_otel.so"
-    )
+    (cd "$ROOT/bindings-ruby" && CARGO_TARGET_DIR=$TARGET quietly "$TARGET/logs/ruby-$1-build.log" bundle exec rake compile)
 }
 
 # make_venv PYTHON DIRECTORY: a virtual environment, kept if it is there and its interpreter still runs.

@@ -7,7 +7,6 @@ if defined?(Pyroscope::Rust)
 end
 
 require_relative "pyroscope/version"
-require_relative "pyroscope/native"
 require_relative "pyroscope/config"
 require_relative "pyroscope/environment"
 require_relative "pyroscope/lifetime"
@@ -15,6 +14,7 @@ require_relative "pyroscope/messages"
 require_relative "pyroscope/profiler"
 require_relative "pyroscope/rails"
 require_relative "pyroscope/tags"
+require_relative "pyroscope_otel/native"
 
 # CPU profiles of a Ruby program, and of each OpenTelemetry span in it.
 #

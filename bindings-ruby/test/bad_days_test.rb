@@ -14,7 +14,7 @@ class BadDaysTest < Minitest::Test
       after
     RUBY
     %w[before after].each do |name|
-      assert_operator weight(samples) { |sample| sample.stack.any? { |frame| frame.end_with?("##{name}") } }, :>, 150_000_000, name
+      assert_operator weight(samples) { |sample| sample.functions.any? { |frame| frame.end_with?("##{name}") } }, :>, 150_000_000, name
     end
   end
 
@@ -30,7 +30,7 @@ class BadDaysTest < Minitest::Test
       def third = burn(300)
       third
     RUBY
-    assert_operator weight(samples) { |sample| sample.stack.any? { |frame| frame.end_with?("#third") } }, :>, 150_000_000
+    assert_operator weight(samples) { |sample| sample.functions.any? { |frame| frame.end_with?("#third") } }, :>, 150_000_000
   end
 
   def test_configure_in_a_forked_child
@@ -44,7 +44,7 @@ class BadDaysTest < Minitest::Test
       Process.wait(pid)
       abort "the child ended with #{$?}" unless $?.success?
     RUBY
-    assert_operator weight(samples) { |sample| sample.stack.any? { |frame| frame.end_with?("#child") } }, :>, 150_000_000
+    assert_operator weight(samples) { |sample| sample.functions.any? { |frame| frame.end_with?("#child") } }, :>, 150_000_000
   end
 
   def test_a_forked_child_and_a_daemon_go_on_by_themselves
@@ -67,7 +67,7 @@ class BadDaysTest < Minitest::Test
       Process.wait
     RUBY
     %w[child daemon].each do |name|
-      assert_operator weight(samples) { |sample| sample.stack.any? { |frame| frame.end_with?("##{name}") } }, :>, 150_000_000, name
+      assert_operator weight(samples) { |sample| sample.functions.any? { |frame| frame.end_with?("##{name}") } }, :>, 150_000_000, name
     end
   end
 
@@ -130,6 +130,8 @@ class BadDaysTest < Minitest::Test
 
   def test_stop_really_stops
     assert_ruby(<<~'RUBY')
+      # Ruby 3.1 keeps the native thread of one that ended for a while, for the next.
+      Thread.new { nil }.join
       threads = -> { Dir.children("/proc/self/task").sort }
       timers = -> { File.read("/proc/self/timers").scan(/^ID:/).size }
       before = [threads.call, timers.call, Thread.list.size]

@@ -40,7 +40,7 @@ class ConfigTest < Minitest::Test
         Pyroscope.configure(application_name: "app", server_address: "none", **options)
       end
       parts.each { |part| assert_includes error.message, part }
-      assert_equal before, threads
+      assert_empty threads - before
       refute_predicate Pyroscope, :running?
     end
   end
@@ -49,7 +49,7 @@ class ConfigTest < Minitest::Test
     assert Pyroscope.configure(application_name: "app", server_address: "none")
     before = threads
     assert_raises(ArgumentError) { Pyroscope.configure(application_name: "app", server_address: "ftp://x") }
-    assert_equal before, threads
+    assert_empty threads - before
     assert_predicate Pyroscope, :running?
     assert_equal "none", Pyroscope.current_config.server_address
   end

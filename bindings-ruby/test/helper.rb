@@ -6,7 +6,7 @@ require "open3"
 require "rbconfig"
 require "tmpdir"
 require "pyroscope"
-require_relative "support/pprof"
+require_relative "support/profile"
 
 # What the environment of whoever runs the tests says is not for them.
 ENV.delete_if { |name, _value| name.start_with?("PYROSCOPE_", "OTEL_") }
@@ -36,7 +36,7 @@ module Children
   def samples_of(code, *arguments, **options)
     Dir.mktmpdir do |folder|
       assert_ruby(code, "file://#{folder}", *arguments, **options)
-      Pprof.read_folder(folder)
+      Profile.of_folder(folder)
     end
   end
 

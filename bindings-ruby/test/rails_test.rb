@@ -39,7 +39,7 @@ class RailsTest < Minitest::Test
   end
 
   def actions(autoinstrument)
-    samples = samples_of(APP, autoinstrument.to_s).select { |sample| sample.stack.any? { |frame| frame.end_with?("#burn") } }
+    samples = samples_of(APP, autoinstrument.to_s).select { |sample| sample.functions.any? { |frame| frame.end_with?("#burn") } }
     samples.group_by { |sample| sample.labels["action"] }.transform_values { |group| group.sum(&:weight) }
   end
 

@@ -45,7 +45,7 @@ class SpanProcessorTest < Minitest::Test
         Pyroscope.configure(application_name: "app", server_address: ARGV[0], trace_id: true)
         tracer.in_span("span") { |span| burn(200) && puts(span.context.hex_span_id, span.context.hex_trace_id) }
       RUBY
-      Pprof.read_folder(folder)
+      Profile.of_folder(folder)
     end
     assert_includes(samples.map { |sample| sample.labels.values_at("span_id", "trace_id") }, ids)
   end
@@ -104,7 +104,7 @@ class SpanProcessorTest < Minitest::Test
         processor.shutdown
         abort "it still runs" if Pyroscope.running?
       RUBY
-      assert_operator Pprof.read_folder(folder).sum(&:weight), :>, 100_000_000
+      assert_operator Profile.of_folder(folder).sum(&:weight), :>, 100_000_000
       labels = Dir.children(folder)
     end
     assert_empty said

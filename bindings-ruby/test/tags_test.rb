@@ -27,7 +27,7 @@ class TagsTest < Minitest::Test
       end
       none
     RUBY
-    tags = samples.group_by { |sample| sample.stack.filter_map { |frame| frame[/#(outer|inner|again|none)\z/, 1] }.first }
+    tags = samples.group_by { |sample| sample.functions.filter_map { |frame| frame[/#(outer|inner|again|none)\z/, 1] }.first }
     tags.transform_values! { |group| group.map { |sample| sample.labels.slice("a", "b") }.uniq }
     assert_equal [{ "a" => "1", "b" => "outer" }], tags["outer"]
     assert_equal [{ "a" => "1", "b" => "inner" }], tags["inner"]
@@ -50,7 +50,7 @@ class TagsTest < Minitest::Test
       end
     RUBY
     wrong = samples.reject do |sample|
-      name = sample.stack.filter_map { |frame| frame[/#(red|blue|main)\z/, 1] }.first
+      name = sample.functions.filter_map { |frame| frame[/#(red|blue|main)\z/, 1] }.first
       name.nil? || sample.labels["kind"] == { "red" => "red", "blue" => "blue" }[name]
     end
     assert_empty wrong
@@ -71,7 +71,7 @@ class TagsTest < Minitest::Test
       Pyroscope._remove_tags({ "a" => "1" })
       none
     RUBY
-    tags = samples.group_by { |sample| sample.stack.filter_map { |frame| frame[/#(one|two|none)\z/, 1] }.first }
+    tags = samples.group_by { |sample| sample.functions.filter_map { |frame| frame[/#(one|two|none)\z/, 1] }.first }
     tags.transform_values! { |group| group.map { |sample| sample.labels.slice("a", "b") }.uniq }
     assert_equal [{ "a" => "1" }], tags["one"]
     assert_equal [{ "a" => "1", "b" => "2" }], tags["two"]
@@ -85,7 +85,7 @@ class TagsTest < Minitest::Test
     RUBY
     assert_equal 2, said.scan("ran").size
     assert_equal 1, said.scan("a b").size, said
-    assert_equal 1, said.scan("span_id").size, said
+    assert_equal 1, said.scan("tag_wrapper: span_id").size, said
     assert_includes said, "the tag is left out"
   end
 

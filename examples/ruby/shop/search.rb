@@ -52,19 +52,26 @@ class Search < Sinatra::Base
     JSON.generate(value)
   end
 
-  # Levenshtein's distance by the whole table, ten times over to be slow.
+  # Levenshtein's distance by the whole table, twenty times over to be slow.
   def edit_distance(left, right)
+    left = left.bytes
+    right = right.bytes
     row = []
-    10.times do
+    20.times do
       row = (0..right.size).to_a
-      left.each_char.with_index(1) do |one, i|
+      i = 0
+      while i < left.size
         above = row[0]
-        row[0] = i
-        right.each_char.with_index(1) do |other, j|
-          change = one == other ? above : above + 1
-          above = row[j]
-          row[j] = [row[j] + 1, row[j - 1] + 1, change].min
+        row[0] = i + 1
+        j = 0
+        while j < right.size
+          change = left[i] == right[j] ? above : above + 1
+          above = row[j + 1]
+          least = row[j] < above ? row[j] + 1 : above + 1
+          row[j + 1] = change < least ? change : least
+          j += 1
         end
+        i += 1
       end
     end
     row.last
@@ -83,21 +90,27 @@ class Search < Sinatra::Base
   # A hash in plain Ruby.
   def score(user, name)
     value = user + 1
-    (name * 16).each_byte { |byte| value = ((value * 31) + byte) % 1_000_003 }
+    16.times do
+      at = 0
+      while at < name.bytesize
+        value = ((value * 31) + name.getbyte(at)) % 1_000_003
+        at += 1
+      end
+    end
     value
   end
 
   # The words of a text, letter by letter.
   def tokenize(text)
     words = {}
-    word = +""
-    text.each_char do |character|
-      if character.between?("a", "z")
-        word << character
-      elsif !word.empty?
-        words[word] = true
-        word = +""
+    from = at = 0
+    while at <= text.bytesize
+      letter = text.getbyte(at) || 0
+      unless letter.between?(97, 122)
+        words[text[from...at]] = true if at > from
+        from = at + 1
       end
+      at += 1
     end
     words
   end
