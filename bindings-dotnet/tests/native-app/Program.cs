@@ -13,6 +13,8 @@ switch (scenario)
 {
     case "cpu": Cpu.Run(until); break;
     case "events": Events.Run(until); break;
+    case "chains": Chains.Run(until); break;
+    case "soak": Soak.Run(until); break;
     default: throw new ArgumentException(scenario);
 }
 Span.Stop();
@@ -87,14 +89,12 @@ namespace NativeApp
 
         public static void Run(DateTime until)
         {
-            long bytes = 0, waits = 0, throws = 0;
+            long rounds = 0, waits = 0, throws = 0;
             var waited = TimeSpan.Zero;
-            var before = GC.GetAllocatedBytesForCurrentThread();
             Span.Set(11, "allocating");
             var third = until - (until - DateTime.UtcNow) * 2 / 3;
-            while (DateTime.UtcNow < third) { Small(); Large(); }
+            while (DateTime.UtcNow < third) { Small(); Large(); rounds++; }
             Span.Set(0);
-            bytes = GC.GetAllocatedBytesForCurrentThread() - before;
             third += (until - third) / 2;
             var holder = new Thread(() => { while (DateTime.UtcNow < third) { lock (gate) Thread.Sleep(20); Thread.Sleep(1); } });
             holder.Start();
@@ -106,9 +106,10 @@ namespace NativeApp
             Span.Set(13, "throwing");
             while (DateTime.UtcNow < until) { Catch(); throws++; Thread.Sleep(1); }
             Span.Set(0);
-            Console.WriteLine($"true bytes {bytes} waits {waits} waited_ns {waited.TotalNanoseconds:F0} throws {throws}");
+            Console.WriteLine($"true small_bytes {rounds * 100 * 32} large_bytes {rounds * 20_024} waits {waits} waited_ns {waited.TotalNanoseconds:F0} throws {throws}");
         }
 
+        // A list is three words and a header, an array's content comes after two words and a header.
         [MethodImpl(MethodImplOptions.NoInlining)] static void Small() { for (var i = 0; i < 100; i++) kept = new List<int>(); }
         [MethodImpl(MethodImplOptions.NoInlining)] static void Large() { kept = new byte[20_000]; }
         [MethodImpl(MethodImplOptions.NoInlining)] static void Wait() { lock (gate) { } }
