@@ -14,7 +14,6 @@ const GONE: u64 = u64::MAX;
 static SITES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
 
 fn places(address: u64) -> impl Iterator<Item = &'static AtomicU64> {
-    #[expect(clippy::cast_possible_truncation, reason = "16 bits")]
     let first = (address.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 48) as usize;
     (0..PROBES).map(move |probe| &SITES[(first + probe) % PLACES])
 }

@@ -36,6 +36,11 @@ static INFO: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clr(*mut c_void);
 
+// SAFETY: ICorProfilerInfo may be called on any thread.
+unsafe impl Send for Clr {}
+// SAFETY: as above.
+unsafe impl Sync for Clr {}
+
 /// What of a method is in metadata, before it is made readable.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MethodName {
@@ -261,10 +266,11 @@ impl Clr {
         (result == S_OK && !import.is_null()).then_some(Metadata(import))
     }
 
-    /// Calls `each` with the function and the address of every managed frame of the calling thread, leaf first. Not within
-    /// a signal handler.
-    pub(crate) fn snapshot(self, mut each: impl FnMut(FunctionId, u64)) {
-        unsafe extern "system" fn frame<F: FnMut(FunctionId, u64)>(
+    /// Calls `each` with the return address of every managed frame of the calling thread, leaf first, until that returns
+    /// false. Not within a signal handler.
+    pub(crate) fn snapshot(self, mut each: impl FnMut(u64) -> bool) {
+        const STOP: Hresult = 1;
+        unsafe extern "system" fn frame<F: FnMut(u64) -> bool>(
             function: FunctionId,
             address: usize,
             _info: usize,
@@ -272,28 +278,22 @@ impl Clr {
             _context: *const u8,
             each: *mut F,
         ) -> Hresult {
-            if function != 0
-                // SAFETY: it is what `snapshot` passed, whose frame is below.
-                && let Some(each) = unsafe { each.as_mut() }
-            {
-                each(function, address as u64);
-            }
-            S_OK
+            // SAFETY: what `snapshot` passed, whose frame is below this one.
+            let each = unsafe { each.as_mut() }.filter(|_| function != 0 && address > 4096);
+            if each.is_none_or(|each| each(address as u64)) { S_OK } else { STOP }
         }
-        fn callback<F: FnMut(FunctionId, u64)>(
-            _: &F,
-        ) -> unsafe extern "system" fn(FunctionId, usize, usize, u32, *const u8, *mut F) -> Hresult {
-            frame::<F>
+        fn callback_for<F: FnMut(u64) -> bool>(_: &F) -> *const () {
+            frame::<F> as *const ()
         }
-        let callback = callback(&each);
-        // SAFETY: DoStackSnapshot of the calling thread; CoreCLR passes the callback its data back.
+        let callback = callback_for(&each);
+        // SAFETY: DoStackSnapshot of the calling thread, without its registers; CoreCLR passes the callback its data back.
         unsafe {
             call!(
                 self.0,
                 36,
                 (usize, *const (), u32, *mut c_void, *const u8, u32),
                 0,
-                callback as *const (),
+                callback,
                 0,
                 (&raw mut each).cast(),
                 ptr::null(),

@@ -143,14 +143,14 @@ impl CodeMap {
     /// Shows the handler which code was entered by on-stack replacement.
     fn tell_osr(&self) {
         let osr = self.by_start.values().filter(|code| code.is_osr());
-        #[expect(clippy::cast_possible_truncation, reason = "x86-64 only")]
-        let ranges: Vec<(usize, usize)> = osr.map(|code| (code.start as usize, code.end as usize)).collect();
+        let ranges: Vec<(u64, u64)> = osr.map(|code| (code.start, code.end)).collect();
         OSR_METHODS.replace(&ranges);
     }
 }
 
 impl Code {
-    fn is_osr(&self) -> bool {
+    /// Entered by on-stack replacement.
+    pub(crate) fn is_osr(&self) -> bool {
         self.prologue.as_ref().is_some_and(|prologue| prologue.is_osr)
     }
 }

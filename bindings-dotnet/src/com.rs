@@ -193,7 +193,6 @@ extern "system" fn dynamic_method_unloaded(_this: *const c_void, function: usize
     S_OK
 }
 
-#[expect(clippy::too_many_arguments, reason = "ICorProfilerCallback10::EventPipeEventDelivered")]
 unsafe extern "system" fn event_delivered(
     _this: *const c_void,
     _provider: usize,
@@ -226,11 +225,10 @@ mod tests {
     fn query(function: *const (), interface: Guid) -> (Hresult, *const c_void) {
         let mut object = ptr::null();
         // SAFETY: the first function of either table has this type.
-        let result = unsafe {
-            let query: unsafe extern "system" fn(*const c_void, *const Guid, *mut *const c_void) -> Hresult =
-                std::mem::transmute(function);
-            query(ptr::null(), &raw const interface, &raw mut object)
-        };
+        let query: unsafe extern "system" fn(*const c_void, *const Guid, *mut *const c_void) -> Hresult =
+            unsafe { std::mem::transmute(function) };
+        // SAFETY: valid arguments.
+        let result = unsafe { query(ptr::null(), &raw const interface, &raw mut object) };
         (result, object)
     }
 

@@ -367,8 +367,8 @@ impl Bytes<'_> {
             0x02 => self.number(2)?,
             0x03 => self.number(4)?,
             0x09 => self.signed()?.cast_unsigned(),
-            0x0a => i64::from(self.number(2)? as u16 as i16).cast_unsigned(),
-            0x0b => i64::from(self.number(4)? as u32 as i32).cast_unsigned(),
+            0x0a => sign_extended(self.number(2)?, 16),
+            0x0b => sign_extended(self.number(4)?, 32),
             _ => return None,
         };
         match encoding & 0x70 {
@@ -377,6 +377,10 @@ impl Bytes<'_> {
             _ => None,
         }
     }
+}
+
+fn sign_extended(number: u64, bits: u32) -> u64 {
+    ((number << (64 - bits)).cast_signed() >> (64 - bits)).cast_unsigned()
 }
 
 #[cfg(test)]
@@ -448,7 +452,7 @@ mod tests {
         for _ in 0..200 {
             for byte in &mut section {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                *byte = (random >> 56) as u8;
+                *byte = random.to_be_bytes()[0];
             }
             section[..8].copy_from_slice(&[20, 0, 0, 0, 0, 0, 0, 0]);
             section[24..28].copy_from_slice(&[100, 0, 0, 0]);

@@ -1,1 +1,150 @@
-pub(crate) fn delivered(_id: u32, _version: u32, _payload: &[u8]) {}
+//! Allocations, lock waits and exceptions: sessions of the runtime whose events come on the threads that cause them.
+//!
+//! A callback reads the thread's own block, so each sample has the span of the thread that did it, walks the managed
+//! stack by DoStackSnapshot (no stack comes with the event) and writes one entry into the thread's ring. An allocation's
+//! callback runs while a garbage collection cannot: it waits for nothing. The type that was allocated or thrown is the
+//! leaf frame.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use spanprof_core::{FrameWriter, ProfileType, ProfileTypeId};
+
+use crate::interface::Feature;
+use crate::payload::{self, Event, Utf16};
+use crate::{block, clr, names, resolver};
+
+/// The kinds of profile that events make, in the order of their ids.
+pub(crate) const PROFILE_TYPES: [ProfileType; 3] = [
+    ProfileType {
+        name: "memory",
+        sample_types: &[("alloc_samples", "count"), ("alloc_size", "bytes")],
+        period_type: ("space", "bytes"),
+        period: 102_400,
+    },
+    ProfileType {
+        name: "lock",
+        sample_types: &[("lock_count", "count"), ("lock_time", "nanoseconds")],
+        period_type: ("lock", "count"),
+        period: 1,
+    },
+    ProfileType {
+        name: "exception",
+        sample_types: &[("exception", "count")],
+        period_type: ("exception", "count"),
+        period: 1,
+    },
+];
+
+const MEMORY: ProfileTypeId = ProfileTypeId(1);
+const LOCK: ProfileTypeId = ProfileTypeId(2);
+const EXCEPTION: ProfileTypeId = ProfileTypeId(3);
+
+/// Keywords and level of a session. At another level, exceptions would come four times each.
+const SAMPLED_ALLOCATIONS: (u64, u32) = (0x800_0000_0000, 4);
+const ALLOCATION_TICKS: (u64, u32) = (0x1, 5);
+const CONTENTION: (u64, u32) = (0x4000, 4);
+const EXCEPTIONS: (u64, u32) = (0x8000, 2);
+/// The first version with sampled allocations.
+const SAMPLED_SINCE: u32 = 10;
+
+/// Sessions that run, with what they are for.
+static SESSIONS: Mutex<Vec<(Feature, u64)>> = Mutex::new(Vec::new());
+/// The runtime's major version, 0 if it was not told.
+static MAJOR: AtomicU32 = AtomicU32::new(0);
+
+/// Says which runtime this is, such as 10.0.12.
+pub(crate) fn set_runtime_version(version: &str) {
+    let major = version.split('.').next().and_then(|major| major.parse().ok()).unwrap_or(0);
+    MAJOR.store(major, Ordering::Relaxed);
+}
+
+/// Starts the sessions of a feature; nothing happens if they run.
+pub(crate) fn start(feature: Feature) -> Result<(), String> {
+    let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    if sessions.iter().any(|(known, _)| *known == feature) {
+        return Ok(());
+    }
+    let clr = clr::attached().ok_or("no profiler is attached")?;
+    let major = MAJOR.load(Ordering::Relaxed);
+    let wanted: &[(u64, u32)] = match feature {
+        Feature::Allocations if major == 0 => &[SAMPLED_ALLOCATIONS, ALLOCATION_TICKS],
+        Feature::Allocations if major >= SAMPLED_SINCE => &[SAMPLED_ALLOCATIONS],
+        Feature::Allocations => &[ALLOCATION_TICKS],
+        Feature::Locks => &[CONTENTION],
+        Feature::Exceptions => &[EXCEPTIONS],
+        Feature::Cpu => &[],
+    };
+    for (keywords, level) in wanted {
+        match on_native_thread(move || clr.start_session(*keywords, *level)) {
+            Some(Ok(session)) => sessions.push((feature, session)),
+            Some(Err(result)) => return Err(format!("the runtime refused a session: 0x{result:08x}")),
+            None => return Err("a thread could not be started".to_owned()),
+        }
+    }
+    Ok(())
+}
+
+/// Ends the sessions of a feature.
+pub(crate) fn stop(feature: Feature) {
+    let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(clr) = clr::attached() else { return };
+    sessions.retain(|(known, session)| {
+        let session = *session;
+        *known != feature || on_native_thread(move || clr.stop_session(session)).is_none()
+    });
+}
+
+/// Whether events of a feature come.
+pub(crate) fn is_on(feature: Feature) -> bool {
+    SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(known, _)| *known == feature)
+}
+
+/// Threads that run managed code may not start sessions.
+fn on_native_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("spanprof-clr".into()).spawn_scoped(scope, work).ok()?;
+        thread.join().ok()
+    })
+}
+
+/// An event, on the thread that caused it.
+pub(crate) fn delivered(id: u32, version: u32, payload: &[u8]) {
+    let Some(clr) = clr::attached() else { return };
+    let (profile_type, value, count, type_name) = match payload::read(id, version, payload) {
+        Some(Event::Allocation { objects, bytes, type_name }) => (MEMORY, bytes, objects, Some(type_name)),
+        Some(Event::Contention { nanoseconds }) => (LOCK, nanoseconds, 1, None),
+        Some(Event::Exception { type_name }) => (EXCEPTION, 1, 1, Some(type_name)),
+        None => return,
+    };
+    let type_word = type_name.and_then(type_word);
+    let walk = |out: &mut FrameWriter<'_>| {
+        if let Some(word) = type_word {
+            out.push(word);
+        }
+        clr.snapshot(|address| out.push(address - 1));
+    };
+    // SAFETY: a callback of the runtime, not a signal handler; the span is in this thread's block.
+    unsafe { spanprof_core::sample_here(profile_type, value, count, block::context(), walk) };
+}
+
+const TYPES: usize = 4_096;
+
+/// Hashes of types' names and their words. Two threads may write one place: who finds a word whose hash was just
+/// overwritten has the wrong type for one sample.
+static TYPE_WORDS: [[AtomicU64; 2]; TYPES] = [const { [AtomicU64::new(0), AtomicU64::new(0)] }; TYPES];
+
+/// The word for a type's name; `None` while another thread makes one: nothing here may wait.
+fn type_word(name: Utf16<'_>) -> Option<u64> {
+    let hash = name.hash();
+    #[expect(clippy::cast_possible_truncation, reason = "a place in the table")]
+    let [known, word] = &TYPE_WORDS[hash as usize % TYPES];
+    if known.load(Ordering::Acquire) == hash {
+        return Some(word.load(Ordering::Relaxed));
+    }
+    let new = resolver::try_word_of(&names::of_type(&name.text()))?;
+    word.store(new, Ordering::Relaxed);
+    // Release: who sees the hash sees the word.
+    known.store(hash, Ordering::Release);
+    Some(new)
+}

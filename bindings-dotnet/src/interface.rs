@@ -179,7 +179,8 @@ pub fn spanprof_status() -> ffi::Result<Wire<Status>, Failure> {
     panic_to_result(|| ffi::Ok(Wire::from(Status { features: profiler::status() })))
 }
 
-/// Switches a part on or off; those that the settings left out of the start cannot be switched on (kind 3).
+/// Switches a part on or off while the profiler runs (else kind 3); kind 4 says why it cannot be switched on. CPU time
+/// is switched by stopping and starting, which may wait for the server, 2 s at most.
 #[ffi]
 pub fn spanprof_set_tracking(feature: Feature, enabled: bool) -> ffi::Result<Wire<Answer>, Failure> {
     panic_to_result(|| ffi::Ok(answer(profiler::set_tracking(feature, enabled))))

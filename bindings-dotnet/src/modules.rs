@@ -5,7 +5,7 @@
 //! that is unloaded only the place is forgotten.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::eh_frame::{self, Cfa, Row};
@@ -17,9 +17,9 @@ const MAX_MODULES: usize = 256;
 /// A library, as the handler sees it. `start` 0: none.
 #[derive(Debug)]
 pub(crate) struct Module {
-    start: AtomicUsize,
-    end: AtomicUsize,
-    base: AtomicUsize,
+    start: AtomicU64,
+    end: AtomicU64,
+    base: AtomicU64,
     rows: AtomicPtr<Row>,
     row_count: AtomicUsize,
 }
@@ -29,7 +29,7 @@ static USED: AtomicUsize = AtomicUsize::new(0);
 /// Memory that may be executed, neighbours merged.
 static EXECUTABLE: RangeSet<8_192> = RangeSet::new();
 /// The end of the main thread's stack.
-static MAIN_STACK_END: AtomicUsize = AtomicUsize::new(0);
+static MAIN_STACK_END: AtomicU64 = AtomicU64::new(0);
 
 /// What is known of the libraries, for names. Index = place in MODULES.
 static KNOWN: Mutex<Vec<Mapped>> = Mutex::new(Vec::new());
@@ -37,17 +37,17 @@ static KNOWN: Mutex<Vec<Mapped>> = Mutex::new(Vec::new());
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Mapped {
     path: String,
-    base: usize,
-    start: usize,
-    end: usize,
+    base: u64,
+    start: u64,
+    end: u64,
 }
 
 impl Module {
     const fn unused() -> Self {
         Self {
-            start: AtomicUsize::new(0),
-            end: AtomicUsize::new(0),
-            base: AtomicUsize::new(0),
+            start: AtomicU64::new(0),
+            end: AtomicU64::new(0),
+            base: AtomicU64::new(0),
             rows: AtomicPtr::new(std::ptr::null_mut()),
             row_count: AtomicUsize::new(0),
         }
@@ -55,7 +55,7 @@ impl Module {
 
     /// The rule at `pc`, which is in this library; an unknown one while its rows are not read yet. Async-signal-safe.
     #[inline]
-    pub(crate) fn row(&self, pc: usize) -> Option<Row> {
+    pub(crate) fn row(&self, pc: u64) -> Option<Row> {
         let rows = self.rows.load(Ordering::Acquire);
         if rows.is_null() {
             return Some(Row { pc: 0, offset: 0, saved_rbp: 0, cfa: Cfa::Unknown });
@@ -68,7 +68,7 @@ impl Module {
 
 /// The library that `pc` is in. Async-signal-safe: a scan of the list.
 #[inline]
-pub(crate) fn module_of(pc: usize) -> Option<&'static Module> {
+pub(crate) fn module_of(pc: u64) -> Option<&'static Module> {
     let used = USED.load(Ordering::Acquire).min(MAX_MODULES);
     MODULES[..used].iter().find(|module| {
         let start = module.start.load(Ordering::Acquire);
@@ -78,39 +78,54 @@ pub(crate) fn module_of(pc: usize) -> Option<&'static Module> {
 
 /// Whether `pc` may be code. Async-signal-safe.
 #[inline]
-pub(crate) fn is_executable(pc: usize) -> bool {
+pub(crate) fn is_executable(pc: u64) -> bool {
     EXECUTABLE.contains(pc)
 }
 
 /// Async-signal-safe.
 #[inline]
-pub(crate) fn main_stack_end() -> usize {
+pub(crate) fn main_stack_end() -> u64 {
     MAIN_STACK_END.load(Ordering::Relaxed)
 }
 
 /// The file that `pc` was loaded from.
 pub(crate) fn path_of(pc: u64) -> Option<String> {
-    let pc = usize::try_from(pc).ok()?;
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     known.iter().find(|module| pc >= module.start && pc < module.end).map(|module| module.path.clone())
 }
 
-/// Looks what is mapped now; true = libraries came or went. About a millisecond.
-pub(crate) fn refresh() -> bool {
-    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
+/// What a look at the mappings found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// Libraries came or went.
+    pub(crate) libraries: bool,
+    /// Other memory may be executed than before.
+    pub(crate) code: bool,
+}
+
+/// Looks what is mapped now. About a millisecond.
+pub(crate) fn refresh() -> Changes {
+    static CODE: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return Changes::default() };
     let maps = parse(&maps);
     if let Some(stack) = maps.iter().find(|map| map.path == "[stack]") {
         MAIN_STACK_END.store(stack.end, Ordering::Relaxed);
     }
-    EXECUTABLE.replace(&merged(maps.iter().filter(|map| map.is_executable)));
+    let mut changes = Changes::default();
+    let code = merged(maps.iter().filter(|map| map.is_executable));
+    let mut before = CODE.lock().unwrap_or_else(PoisonError::into_inner);
+    if *before != code {
+        EXECUTABLE.replace(&code);
+        *before = code;
+        changes.code = true;
+    }
     let now = libraries(&maps);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut changed = false;
     for (place, module) in known.iter_mut().enumerate() {
         if module.start != 0 && !now.contains(module) {
             MODULES[place].start.store(0, Ordering::Release);
             (module.start, module.end) = (0, 0);
-            changed = true;
+            changes.libraries = true;
         }
     }
     for module in now {
@@ -122,10 +137,10 @@ pub(crate) fn refresh() -> bool {
             slot.start.store(module.start, Ordering::Release);
             known.push(module);
             USED.store(known.len(), Ordering::Release);
-            changed = true;
+            changes.libraries = true;
         }
     }
-    changed
+    changes
 }
 
 /// Reads the rows of libraries that have none yet. Tens of milliseconds for a whole process, once.
@@ -145,25 +160,25 @@ fn rows_of(module: &Mapped) -> Option<Vec<Row>> {
     if module.path != "[vdso]" {
         return eh_frame::rows_of_elf(&std::fs::read(&module.path).ok()?);
     }
-    let mut copy = vec![0; module.end - module.start];
-    eh_frame::rows_of_elf(crate::memory::read(module.start as u64, &mut copy))
+    let mut copy = vec![0; usize::try_from(module.end - module.start).ok()?];
+    eh_frame::rows_of_elf(crate::memory::read(module.start, &mut copy))
 }
 
 /// A line of /proc/self/maps.
 #[derive(Debug)]
 struct Map<'a> {
-    start: usize,
-    end: usize,
+    start: u64,
+    end: u64,
     is_executable: bool,
     path: &'a str,
 }
 
 fn parse(maps: &str) -> Vec<Map<'_>> {
-    let line = |line: &'_ str| -> Option<(usize, usize, bool)> {
+    let line = |line: &'_ str| -> Option<(u64, u64, bool)> {
         let mut words = line.split_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
         let access = words.next()?;
-        Some((usize::from_str_radix(start, 16).ok()?, usize::from_str_radix(end, 16).ok()?, access.contains('x')))
+        Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?, access.contains('x')))
     };
     let parsed = maps.lines().filter_map(|text| {
         let (start, end, is_executable) = line(text)?;
@@ -173,8 +188,8 @@ fn parse(maps: &str) -> Vec<Map<'_>> {
     parsed.collect()
 }
 
-fn merged<'a>(maps: impl Iterator<Item = &'a Map<'a>>) -> Vec<(usize, usize)> {
-    let mut merged: Vec<(usize, usize)> = Vec::new();
+fn merged<'a>(maps: impl Iterator<Item = &'a Map<'a>>) -> Vec<(u64, u64)> {
+    let mut merged: Vec<(u64, u64)> = Vec::new();
     for map in maps {
         match merged.last_mut() {
             Some(last) if last.1 == map.start => last.1 = map.end,
@@ -231,11 +246,11 @@ broken line
     fn our_own_code_is_found_with_its_rules() {
         refresh();
         load_rows();
-        let here = our_own_code_is_found_with_its_rules as fn() as usize;
-        assert!(is_executable(here) && !is_executable(MAPS.as_ptr() as usize));
+        let here = our_own_code_is_found_with_its_rules as fn() as usize as u64;
+        assert!(is_executable(here) && !is_executable(MAPS.as_ptr() as u64));
         let row = module_of(here).and_then(|module| module.row(here)).unwrap();
         assert_eq!((row.cfa, row.offset), (eh_frame::Cfa::Rsp, 8), "a function's first instruction");
         assert!(main_stack_end() > 0);
-        assert!(path_of(here as u64).unwrap().contains("spanprof"));
+        assert!(path_of(here).unwrap().contains("spanprof"));
     }
 }

@@ -48,6 +48,20 @@ fn arguments_text(arguments: &[String]) -> String {
     format!("<{}>", short.collect::<Vec<_>>().join(", "))
 }
 
+/// A type as the runtime's events call it: with arity, and arguments in brackets.
+pub(crate) fn of_type(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    let mut letters = name.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '`' => while letters.next_if(char::is_ascii_digit).is_some() {},
+            '+' => text.push('.'),
+            _ => text.push(letter),
+        }
+    }
+    text
+}
+
 /// What is between the first `<` of a compiler's name and the `>` that belongs to it.
 fn enclosed(name: &str) -> Option<&str> {
     let inside = name.strip_prefix('<')?;
@@ -114,6 +128,15 @@ mod tests {
         ] {
             assert_eq!(shown(class, &[], method, &[]), expected);
         }
+    }
+
+    #[test]
+    fn types_of_events_lose_their_arity() {
+        assert_eq!(
+            of_type("System.Collections.Generic.Dictionary`2+Entry[System.String,System.Int32][]"),
+            "System.Collections.Generic.Dictionary.Entry[System.String,System.Int32][]"
+        );
+        assert_eq!(of_type("System.Byte[]"), "System.Byte[]");
     }
 
     #[test]

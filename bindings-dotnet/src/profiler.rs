@@ -3,14 +3,29 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use spanprof_core::{Config, Error, ErrorKind, Level, Profiler, Secret, Stats, TagSetId, parse_bool, parse_trace_id};
+use spanprof_core::{
+    Config, Error, ErrorKind, Level, Message, Profiler, Secret, Stats, TagSetId, parse_bool, parse_trace_id,
+};
 
 use crate::interface::{Feature, FeatureState, Number, Pair, Pairs, Settings, Statistics, Told};
 use crate::unwind::CoreClr;
-use crate::{attach, modules};
+use crate::{attach, events, modules};
+
+/// What runs, and how it was set.
+#[derive(Clone)]
+struct Running {
+    profiler: Profiler,
+    config: Config,
+}
 
 /// The profiler that runs.
-static PROFILER: Mutex<Option<Profiler>> = Mutex::new(None);
+static PROFILER: Mutex<Option<Running>> = Mutex::new(None);
+/// Sentences of this binding, and of profilers that were stopped, until they are asked for.
+static WAITING: Mutex<Vec<Message>> = Mutex::new(Vec::new());
+/// What events are made of.
+const EVENTS: [Feature; 3] = [Feature::Allocations, Feature::Locks, Feature::Exceptions];
+/// How long switching CPU time on or off may wait for the server.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(2);
 /// What the last profiler had counted when it was stopped.
 static LAST: Mutex<Option<Stats>> = Mutex::new(None);
 /// The least level of messages that the program is told.
@@ -24,25 +39,65 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     silence_panics();
     let config = config(settings)?;
     *lock(&LOG_LEVEL) = config.log_level;
+    if !(config.enabled && (config.cpu_enabled || wanted(&config).next().is_some())) {
+        return Err(Error::new(ErrorKind::Disabled, "profiling is switched off by configuration or environment"));
+    }
     // Held during the start: of two that start at once the second is told so.
     let mut current = lock(&PROFILER);
     if current.is_some() {
         return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
     }
+    config.check()?;
     modules::refresh();
-    let names = attach::attach();
-    *current = Some(Profiler::start(config, &CoreClr)?);
-    *lock(&NAMES) = names;
+    *lock(&NAMES) = attach::attach();
+    events::set_runtime_version(&config.runtime.1);
+    *current = Some(Running { profiler: Profiler::start(config.clone(), &CoreClr)?, config: config.clone() });
+    drop(current);
+    for feature in wanted(&config) {
+        if let Err(error) = switch_on(feature) {
+            tell(Level::Warning, format!("{} are not profiled: {error}", name_of(feature)));
+        }
+    }
+    if let Err(why) = &*lock(&NAMES) {
+        tell(Level::Warning, format!("methods have no names in profiles, and events are off: {why}"));
+    }
     Ok(())
+}
+
+/// The events that the settings ask for.
+fn wanted(config: &Config) -> impl Iterator<Item = Feature> + use<> {
+    let all = [
+        (Feature::Allocations, config.allocation_enabled),
+        (Feature::Locks, config.lock_enabled),
+        (Feature::Exceptions, config.exception_enabled),
+    ];
+    all.into_iter().filter_map(|(feature, enabled)| enabled.then_some(feature))
+}
+
+fn switch_on(feature: Feature) -> Result<(), String> {
+    lock(&NAMES).clone().and_then(|()| events::start(feature))
+}
+
+fn name_of(feature: Feature) -> &'static str {
+    match feature {
+        Feature::Cpu => "cpu",
+        Feature::Allocations => "allocations",
+        Feature::Locks => "locks",
+        Feature::Exceptions => "exceptions",
+    }
 }
 
 /// Stops it. True: nothing was left behind; so it is when none runs.
 pub(crate) fn stop(timeout: Duration) -> bool {
-    let Some(profiler) = lock(&PROFILER).take() else {
+    for feature in EVENTS {
+        events::stop(feature);
+    }
+    let Some(Running { profiler, .. }) = lock(&PROFILER).take() else {
         return true;
     };
     let all = profiler.stop(timeout);
     *lock(&LAST) = Some(profiler.stats());
+    lock(&WAITING).extend(profiler.take_messages());
     all
 }
 
@@ -54,23 +109,53 @@ pub(crate) fn flush(timeout: Duration) -> bool {
 /// What to tell the program.
 pub(crate) fn take_messages() -> Vec<Told> {
     let least = *lock(&LOG_LEVEL);
-    let messages = running().map(|profiler| profiler.take_messages()).unwrap_or_default();
+    let mut messages = std::mem::take(&mut *lock(&WAITING));
+    messages.extend(running().map(|profiler| profiler.take_messages()).unwrap_or_default());
     let kept = messages.into_iter().filter(|message| least.is_some_and(|least| message.level >= least));
     kept.map(|message| Told { level: if message.level == Level::Info { 1 } else { 2 }, text: message.text }).collect()
 }
 
 /// What works.
 pub(crate) fn status() -> Vec<FeatureState> {
-    let is_on = lock(&PROFILER).is_some();
-    let why = if is_on { "" } else { "no profiler runs" };
-    ["cpu", "allocations", "locks", "exceptions", "names"]
-        .map(|name| FeatureState { name: name.to_owned(), is_on, why: why.to_owned() })
+    let cpu_enabled = lock(&PROFILER).as_ref().map(|running| running.config.cpu_enabled);
+    let runs = cpu_enabled.map(drop).ok_or_else(|| "no profiler runs".to_owned());
+    let off = || Err("switched off".to_owned());
+    let names = runs.clone().and_then(|()| lock(&NAMES).clone());
+    let event = |feature| names.clone().and_then(|()| if events::is_on(feature) { Ok(()) } else { off() });
+    let cpu = runs.clone().and_then(|()| if cpu_enabled == Some(true) { Ok(()) } else { off() });
+    let [allocations, locks, exceptions] = EVENTS.map(event);
+    [("cpu", cpu), ("allocations", allocations), ("locks", locks), ("exceptions", exceptions), ("names", names)]
+        .map(|(name, state)| FeatureState {
+            name: name.to_owned(),
+            is_on: state.is_ok(),
+            why: state.err().unwrap_or_default(),
+        })
         .into()
 }
 
-/// Switches a part.
-pub(crate) fn set_tracking(_feature: Feature, _on: bool) -> Result<(), Error> {
-    Err(Error::new(ErrorKind::Disabled, "no profiler runs"))
+/// Switches a part on or off while the profiler runs. For CPU time that is a stop and a start.
+pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
+    let Some(running) = lock(&PROFILER).clone() else {
+        return Err(Error::new(ErrorKind::Disabled, "no profiler runs"));
+    };
+    match feature {
+        Feature::Cpu if running.config.cpu_enabled == on => Ok(()),
+        Feature::Cpu => {
+            let mut current = lock(&PROFILER);
+            running.profiler.stop(RESTART_TIMEOUT);
+            *current = None;
+            let config = Config { cpu_enabled: on, ..running.config };
+            *current = Some(Running { profiler: Profiler::start(config.clone(), &CoreClr)?, config });
+            Ok(())
+        }
+        _ if on => switch_on(feature).map_err(|why| {
+            Error::new(ErrorKind::Unsupported, format!("{} cannot be profiled: {why}", name_of(feature)))
+        }),
+        _ => {
+            events::stop(feature);
+            Ok(())
+        }
+    }
 }
 
 /// The set `base` with more tags.
@@ -151,6 +236,7 @@ fn config(settings: &Settings) -> Result<Config, Error> {
     "spanprof-dotnet".clone_into(&mut config.spy);
     config.runtime = (".NET".to_owned(), String::new());
     config.package = ("Pyroscope.OpenTelemetry".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
+    config.profile_types = events::PROFILE_TYPES.to_vec();
     let mut headers = Vec::new();
     for Pair { name, text: value } in &settings.values {
         if let Some(tag) = name.strip_prefix("tag.") {
@@ -176,6 +262,9 @@ fn config(settings: &Settings) -> Result<Config, Error> {
                 config.upload_interval = Duration::from_millis(ms);
             }
             "enabled" => config.enabled = parse_bool(name, value)?,
+            "allocation_enabled" => config.allocation_enabled = parse_bool(name, value)?,
+            "lock_enabled" => config.lock_enabled = parse_bool(name, value)?,
+            "exception_enabled" => config.exception_enabled = parse_bool(name, value)?,
             "cpu_enabled" => config.cpu_enabled = parse_bool(name, value)?,
             "span_names" => config.span_names = parse_bool(name, value)?,
             "trace_id" => config.trace_id = parse_trace_id(name, value)?,
@@ -200,7 +289,11 @@ fn config(settings: &Settings) -> Result<Config, Error> {
 }
 
 fn running() -> Option<Profiler> {
-    lock(&PROFILER).clone()
+    lock(&PROFILER).as_ref().map(|running| running.profiler.clone())
+}
+
+fn tell(level: Level, text: String) {
+    lock(&WAITING).push(Message { level, text });
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -178,7 +178,7 @@ mod tests {
         let mut random = 7_u64;
         for _ in 0..2_000 {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let code: Vec<u8> = (0..random % 20).map(|n| (random >> (n % 8 * 8)) as u8).collect();
+            let code: Vec<u8> = (0..random % 20).map(|n| (random >> (n % 8 * 8)).to_le_bytes()[0]).collect();
             let prologue = Prologue::decode(&code);
             let _ = (prologue.to_return_address(5), epilogue(&code, 3, 9), call_sites(&code).count());
         }

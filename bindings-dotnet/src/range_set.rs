@@ -4,7 +4,7 @@
 //! held up in the middle of a search while both were rewritten may answer wrongly, for one frame of one sample; it
 //! never reads memory that is not there, as nothing is ever freed.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Up to `N` ranges, sorted, that do not overlap.
 #[derive(Debug)]
@@ -16,12 +16,12 @@ pub(crate) struct RangeSet<const N: usize> {
 #[derive(Debug)]
 struct Table<const N: usize> {
     length: AtomicUsize,
-    ranges: [[AtomicUsize; 2]; N],
+    ranges: [[AtomicU64; 2]; N],
 }
 
 impl<const N: usize> Table<N> {
     const fn new() -> Self {
-        Self { length: AtomicUsize::new(0), ranges: [const { [AtomicUsize::new(0), AtomicUsize::new(0)] }; N] }
+        Self { length: AtomicUsize::new(0), ranges: [const { [AtomicU64::new(0), AtomicU64::new(0)] }; N] }
     }
 }
 
@@ -31,7 +31,7 @@ impl<const N: usize> RangeSet<N> {
     }
 
     /// Puts `ranges`, sorted, in place of those there are; false = more than `N`, and the first `N` count. One caller at a time.
-    pub(crate) fn replace(&self, ranges: &[(usize, usize)]) -> bool {
+    pub(crate) fn replace(&self, ranges: &[(u64, u64)]) -> bool {
         let next = self.current.load(Ordering::Relaxed) ^ 1;
         let table = &self.tables[next & 1];
         for (place, (start, end)) in table.ranges.iter().zip(ranges) {
@@ -46,7 +46,7 @@ impl<const N: usize> RangeSet<N> {
 
     /// Whether `address` is in one of the ranges. Async-signal-safe; about ten loads.
     #[inline]
-    pub(crate) fn contains(&self, address: usize) -> bool {
+    pub(crate) fn contains(&self, address: u64) -> bool {
         let table = &self.tables[self.current.load(Ordering::Acquire) & 1];
         let (mut low, mut high) = (0, table.length.load(Ordering::Relaxed).min(N));
         while low < high {
@@ -73,8 +73,7 @@ mod tests {
         static SET: RangeSet<3> = RangeSet::new();
         assert!(!SET.contains(5));
         assert!(SET.replace(&[(10, 20), (20, 25), (40, 41)]));
-        let found: Vec<usize> =
-            [9, 10, 19, 20, 24, 25, 39, 40, 41].into_iter().filter(|at| SET.contains(*at)).collect();
+        let found: Vec<u64> = [9, 10, 19, 20, 24, 25, 39, 40, 41].into_iter().filter(|at| SET.contains(*at)).collect();
         assert_eq!(found, [10, 19, 20, 24, 40]);
         assert!(SET.replace(&[(1, 2)]));
         assert!(SET.contains(1) && !SET.contains(10));

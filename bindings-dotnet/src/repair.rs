@@ -8,7 +8,7 @@
 
 use crate::clr::{self, Clr};
 use crate::code_map::{self, CodeMap};
-use crate::{prologue, resolver};
+use crate::{modules, prologue, resolver};
 
 /// Callers that are inserted at most.
 const MAX_INSERTED: usize = 16;
@@ -20,17 +20,28 @@ const UNNAMED: &str = "(managed code)";
 pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
     resolver::note_sample();
     let Some(clr) = clr::attached() else {
-        to_words(frames, |pc| resolver::native_word(pc), |_| resolver::word_of(UNNAMED, ""));
+        to_words(frames, resolver::native_word, |pc| {
+            modules::is_executable(pc).then(|| resolver::word_of(UNNAMED, ""))
+        });
         return;
     };
+    let is_event = raw.is_empty();
     code_map::with(|map| {
         if let [first, words @ ..] = raw {
             let first = usize::try_from(*first).unwrap_or(usize::MAX);
             insert_callers(frames, first, words, |pc, is_leaf| return_address(map, clr, pc, is_leaf));
         }
+        let mut replaced = None;
         to_words(frames, resolver::native_word, |pc| match map.code_at(clr, pc) {
-            Some(code) => code.word,
-            None => resolver::word_of(STUB, ""),
+            // The runtime's own walk tells a body that was entered by replacement and the one below it that it replaced.
+            Some(code) if is_event && replaced.take() == Some(code.word) => None,
+            Some(code) => {
+                replaced = code.is_osr().then_some(code.word);
+                Some(code.word)
+            }
+            // A word of the stack that was taken for a return address: the frame of a replaced body not known as one yet.
+            None if !modules::is_executable(pc) => None,
+            None => Some(resolver::word_of(STUB, "")),
         });
     });
 }
@@ -88,14 +99,21 @@ fn insert_callers(frames: &mut Vec<u64>, first: usize, words: &[u64], mut find: 
     }
 }
 
-/// Turns addresses into words. Of native frames one a function is kept, and none on the far side of all managed ones: how
+/// Turns addresses into words, and leaves out what is no code. Of native frames one a function is kept, and none on the far side of all managed ones: how
 /// the runtime starts its threads is the same everywhere.
-fn to_words(frames: &mut Vec<u64>, native: impl Fn(u64) -> Option<u64>, mut managed: impl FnMut(u64) -> u64) {
+fn to_words(frames: &mut Vec<u64>, native: impl Fn(u64) -> Option<u64>, mut managed: impl FnMut(u64) -> Option<u64>) {
     let mut words: Vec<(u64, bool)> = Vec::with_capacity(frames.len());
     for pc in frames.iter() {
+        if resolver::is_word(*pc) {
+            words.push((*pc, false));
+            continue;
+        }
         let (word, is_native) = match native(*pc) {
             Some(word) => (word, true),
-            None => (managed(*pc), false),
+            None => match managed(*pc) {
+                Some(word) => (word, false),
+                None => continue,
+            },
         };
         if !is_native || words.last() != Some(&(word, true)) {
             words.push((word, is_native));
@@ -156,10 +174,10 @@ mod tests {
         let native = |pc| (pc >= 500).then_some(pc / 100);
         let words = |frames: &[u64]| {
             let mut frames = frames.to_vec();
-            to_words(&mut frames, native, |pc| pc + 1_000);
+            to_words(&mut frames, native, |pc| (pc != 3).then_some(pc + 1_000));
             frames
         };
-        assert_eq!(words(&[510, 520, 610, 1, 1, 710, 720, 2, 810, 910]), [5, 6, 1_001, 1_001, 7, 1_002]);
+        assert_eq!(words(&[510, 520, 610, 1, 3, 1, 710, 720, 2, 810, 910]), [5, 6, 1_001, 1_001, 7, 1_002]);
         assert_eq!(words(&[510, 610, 620]), [5, 6]);
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use spanprof_core::Frame;
 
@@ -18,6 +18,7 @@ const MAX_NAMES: usize = 200_000;
 const MAX_ADDRESSES: usize = 65_536;
 /// Ticks of the profiler's thread between two looks at what is mapped: two seconds.
 const TICKS_BETWEEN_LOOKS: u32 = 20;
+const MAX_WAIT: u32 = 100;
 
 #[derive(Debug, Default)]
 struct Words {
@@ -27,7 +28,11 @@ struct Words {
 }
 
 static WORDS: Mutex<Option<Words>> = Mutex::new(None);
-static TICKS: AtomicU32 = AtomicU32::new(0);
+static TICK: AtomicU32 = AtomicU32::new(0);
+static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
+/// Ticks until the next look for what the handler did not know.
+static WAIT: AtomicU32 = AtomicU32::new(1);
+static UNKNOWN: AtomicBool = AtomicBool::new(false);
 /// Samples were read since the last look at what is mapped.
 static READ: AtomicBool = AtomicBool::new(false);
 
@@ -38,6 +43,21 @@ fn lock() -> MutexGuard<'static, Option<Words>> {
 /// The word for a function in a file.
 pub(crate) fn word_of(function: &str, file: &str) -> u64 {
     lock().get_or_insert_default().word_of(function, file)
+}
+
+/// As [`word_of`], for a function without a file; `None` while another thread is at it.
+pub(crate) fn try_word_of(function: &str) -> Option<u64> {
+    let mut words = match WORDS.try_lock() {
+        Ok(words) => words,
+        Err(TryLockError::Poisoned(words)) => words.into_inner(),
+        Err(TryLockError::WouldBlock) => return None,
+    };
+    Some(words.get_or_insert_default().word_of(function, ""))
+}
+
+/// Whether this is a word and no address.
+pub(crate) fn is_word(word: u64) -> bool {
+    word >= FIRST
 }
 
 /// The word for the native function at `pc`; `None` if no library is there.
@@ -73,13 +93,30 @@ pub(crate) fn note_sample() {
     READ.store(true, Ordering::Relaxed);
 }
 
-/// A tick of the profiler's thread: looks for new libraries while the program does something.
+/// The handler met an address that is not known to be code. Async-signal-safe.
+#[inline]
+pub(crate) fn note_unknown_code() {
+    UNKNOWN.store(true, Ordering::Relaxed);
+}
+
+/// A tick of the profiler's thread, before samples are read: looks for new code and libraries while the program does
+/// something, each two seconds or as soon as the handler met what it did not know.
 pub(crate) fn tick() {
     modules::load_rows();
-    let due = TICKS.fetch_add(1, Ordering::Relaxed) % TICKS_BETWEEN_LOOKS == TICKS_BETWEEN_LOOKS - 1;
-    if due && READ.swap(false, Ordering::Relaxed) && modules::refresh() {
+    let now = TICK.fetch_add(1, Ordering::Relaxed);
+    let since = now.wrapping_sub(LOOKED_AT.load(Ordering::Relaxed));
+    let wait = WAIT.load(Ordering::Relaxed);
+    let unknown = since >= wait && UNKNOWN.swap(false, Ordering::Relaxed);
+    if !(unknown || since >= TICKS_BETWEEN_LOOKS && READ.swap(false, Ordering::Relaxed)) {
+        return;
+    }
+    LOOKED_AT.store(now, Ordering::Relaxed);
+    let changes = modules::refresh();
+    if changes.libraries {
         lock().get_or_insert_default().native.clear();
     }
+    // What stays unknown is no code: to look for it again and again would cost more than it tells.
+    WAIT.store(if changes.code { 1 } else { (wait * 2).min(MAX_WAIT) }, Ordering::Relaxed);
 }
 
 impl Words {
@@ -148,10 +185,10 @@ mod tests {
     #[test]
     fn an_exported_function_is_named_with_its_library() {
         modules::refresh();
-        let word = native_word(libc::memcmp as usize as u64);
+        let word = native_word(libc::memcmp as *const () as u64);
         // Its implementation for this processor has no exported name; the function that is asked for here has.
         assert!(word.is_some());
-        let word = native_word(libc::getppid as usize as u64 + 1).unwrap();
+        let word = native_word(libc::getppid as *const () as u64 + 1).unwrap();
         let function = resolve(&[word])[0].clone().unwrap().function;
         assert!(function.starts_with("libc.so.6!") && function.contains("getppid"), "{function}");
         assert_eq!(native_word(8), None);

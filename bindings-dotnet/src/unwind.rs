@@ -59,8 +59,10 @@ unsafe impl Runtime for CoreClr {
         // SAFETY: null or the handler's own argument.
         if let Some(context) = unsafe { ucontext.as_ref() } {
             let registers = &context.uc_mcontext.gregs;
-            let [pc, sp, bp] = [libc::REG_RIP, libc::REG_RSP, libc::REG_RBP]
-                .map(|register| registers[register as usize].cast_unsigned());
+            const PC: usize = libc::REG_RIP.cast_unsigned() as usize;
+            const SP: usize = libc::REG_RSP.cast_unsigned() as usize;
+            const BP: usize = libc::REG_RBP.cast_unsigned() as usize;
+            let [pc, sp, bp] = [PC, SP, BP].map(|register| registers[register].cast_unsigned());
             let alternate = (context.uc_stack.ss_sp as u64, context.uc_stack.ss_size as u64);
             walk_stack(pc, sp, bp, Stack::of(sp, alternate), out);
         }
@@ -101,7 +103,7 @@ impl Stack {
             return Self { low: sp, high: start + size };
         }
         // The main thread's stack has nothing mapped closely below it; the kernel keeps a gap.
-        let main = modules::main_stack_end() as u64;
+        let main = modules::main_stack_end();
         if sp < main && main - sp < MAX_MAIN {
             return Self { low: sp, high: main };
         }
@@ -119,8 +121,10 @@ impl Stack {
         if address < self.low || address & 7 != 0 || address >= self.high || self.high - address < 8 {
             return None;
         }
+        #[expect(clippy::cast_possible_truncation, reason = "x86-64 only")]
+        let address = address as usize;
         // SAFETY: between the interrupted rsp and the end of this thread's own stack, which is mapped.
-        Some(unsafe { std::ptr::with_exposed_provenance::<u64>(address as usize).read() })
+        Some(unsafe { std::ptr::with_exposed_provenance::<u64>(address).read() })
     }
 }
 
@@ -134,7 +138,7 @@ fn walk_stack(pc: u64, sp: u64, bp: u64, mut stack: Stack, out: &mut FrameWriter
     let mut at = Registers { pc, sp, bp };
     let mut is_leaf = true;
     while out.frames() < MAX_NATIVE
-        && let Some(module) = modules::module_of(at.pc as usize)
+        && let Some(module) = modules::module_of(at.pc)
     {
         let Some(caller) = at.caller_of_native(module, is_leaf, &stack) else { break };
         at = caller;
@@ -144,7 +148,7 @@ fn walk_stack(pc: u64, sp: u64, bp: u64, mut stack: Stack, out: &mut FrameWriter
         stack.low = at.sp;
         is_leaf = false;
     }
-    let first_managed = modules::module_of(at.pc as usize).is_none().then(|| (out.frames() - 1, at.sp));
+    let first_managed = modules::module_of(at.pc).is_none().then(|| (out.frames() - 1, at.sp));
     follow_frames(at, stack, out);
     if let Some((frame, sp)) = first_managed {
         let stack = Stack { low: sp, high: end };
@@ -164,19 +168,14 @@ fn follow_frames(at: Registers, mut stack: Stack, out: &mut FrameWriter<'_>) {
     let Registers { mut pc, mut bp, .. } = at;
     while let (Some(next), Some(mut back)) = (stack.load(bp), stack.load(bp.wrapping_add(8))) {
         let mut frame = bp;
-        if OSR_METHODS.contains(pc as usize) || !modules::is_executable(back as usize) {
-            match original_frame(bp, next, &stack) {
-                Some((at, address)) => (frame, back) = (at, address),
-                None if modules::is_executable(back as usize) => {}
-                None => {
-                    if next <= bp {
-                        return;
-                    }
-                    stack.low = bp + 16;
-                    bp = next;
-                    continue;
-                }
-            }
+        if OSR_METHODS.contains(pc)
+            && let Some((at, address)) = original_frame(bp, next, &stack)
+        {
+            (frame, back) = (at, address);
+        }
+        // New code, or no return address: repair() will know, once memory was looked at again.
+        if !modules::is_executable(back) {
+            resolver::note_unknown_code();
         }
         let mut sp = frame + 16;
         if back < 4096 || !out.push(back - 1) {
@@ -207,7 +206,7 @@ fn original_frame(bp: u64, next: u64, stack: &Stack) -> Option<(u64, u64)> {
     while at <= end {
         if stack.load(at)? == next {
             let back = stack.load(at + 8)?;
-            if modules::is_executable(back as usize) {
+            if modules::is_executable(back) {
                 return Some((at, back));
             }
         }
@@ -228,7 +227,7 @@ impl Registers {
     #[inline]
     fn caller_of_native(self, module: &modules::Module, is_leaf: bool, stack: &Stack) -> Option<Self> {
         let Self { pc, sp, mut bp } = self;
-        let (cfa, saved) = match module.row(if is_leaf { pc } else { pc - 1 } as usize) {
+        let (cfa, saved) = match module.row(if is_leaf { pc } else { pc - 1 }) {
             Some(row) if row.cfa == Cfa::Rsp => (sp.wrapping_add_signed(row.offset.into()), row.saved_rbp),
             Some(row) if row.cfa == Cfa::Rbp => (bp.wrapping_add_signed(row.offset.into()), row.saved_rbp),
             // Code without a description is a stub that pushed nothing.
