@@ -23,6 +23,10 @@ static NAMES: Mutex<Result<(), String>> = Mutex::new(Ok(()));
 pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     silence_panics();
     let config = config(settings)?;
+    if config.enabled {
+        // A setting that is not allowed leaves alone what runs.
+        config.check()?;
+    }
     *lock(&LOG_LEVEL) = config.log_level;
     // Held during the start: of two that start at once the second is told so.
     let mut current = lock(&PROFILER);
