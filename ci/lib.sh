@@ -225,6 +225,50 @@ build_viewer() {
     printf '%s\n' "$TARGET/debug/spanprof"
 }
 
+# find_dotnet: puts an SDK for .NET 10 on the path: the machine's, or one unpacked from an archive beside the project. Fails
+# where there is none.
+find_dotnet() {
+    # No telemetry, no greeting, and no servers that outlive the build.
+    export DOTNET_CLI_TELEMETRY_OPTOUT=1 DOTNET_NOLOGO=1 MSBUILDDISABLENODEREUSE=1 DOTNET_CLI_USE_MSBUILD_SERVER=0
+    if command -v dotnet >/dev/null && dotnet --list-sdks 2>/dev/null | grep -qE '^(1[0-9]|[2-9][0-9])\.'; then return 0; fi
+    [ -x "$ROOT/../shared/dotnet/unpack" ] || return 1
+    mkdir -p "$TARGET"
+    local exports
+    exports=$(flock "$TARGET/dotnet-sdk.lock" "$ROOT/../shared/dotnet/unpack" "$TARGET/dotnet-sdk" 2>/dev/null) || return 1
+    eval "$exports"
+}
+
+# has_dotnet_runtime N.0: whether programs for this version can run, ASP.NET Core's too.
+has_dotnet_runtime() { dotnet --list-runtimes | grep -q "^Microsoft.AspNetCore.App $1\."; }
+
+# build_dotnet_library: the native half of the .NET package, linked for glibc 2.17 where there is zig; prints its path.
+build_dotnet_library() {
+    local venv log=$TARGET/logs/dotnet-library.log triple
+    need_rust
+    triple=$(uname -m)-unknown-linux-gnu
+    venv=$(tools)
+    if has_zig && { [ -x "$venv/bin/cargo-zigbuild" ] ||
+        "$venv/bin/pip" install -q 'cargo-zigbuild>=0.24,<0.25' >"$TARGET/logs/pip-zigbuild.log" 2>&1 </dev/null; }; then
+        # In the wheel's folder, whose dependencies are the same.
+        (cd "$ROOT" && quietly "$log" env "PATH=$venv/bin:$PATH" CARGO_PROFILE_RELEASE_STRIP=true cargo-zigbuild zigbuild \
+            --release --locked -p pyroscope-otel-dotnet --lib --target "$triple.2.17" --target-dir "$TARGET/maturin")
+        printf '%s\n' "$TARGET/maturin/$triple/release/libspanprof.so"
+    else
+        say "without zig: this library only runs where glibc is as new as here" >&2
+        (cd "$ROOT" && quietly "$log" env CARGO_PROFILE_RELEASE_STRIP=true cargo build \
+            --release --locked -p pyroscope-otel-dotnet --lib --target-dir "$TARGET/maturin")
+        printf '%s\n' "$TARGET/maturin/release/libspanprof.so"
+    fi
+}
+
+# dotnet_build LIBRARY PROJECT [OPTION...]: builds a project of bindings-dotnet or examples, whose output is under target/dotnet.
+dotnet_build() {
+    local library=$1 project=$2
+    shift 2
+    quietly "$TARGET/logs/dotnet-$(basename "$project").log" dotnet build "$ROOT/$project" -c Release \
+        -p:NativeLibrary="$library" -p:ArtifactsPath="$TARGET/dotnet" -p:UseSharedCompilation=false "$@"
+}
+
 # install_wheel VENV WHEEL: installs this very file, unless it is there already.
 install_wheel() {
     local venv=$1 wheel=$2 sum

@@ -16,30 +16,23 @@ public sealed class LabelSet
     /// <summary>No labels.</summary>
     public static LabelSet Empty { get; } = new([]);
 
-    /// <summary>The number that samples carry. The first call takes a lock and some microseconds.</summary>
-    internal uint Number
-    {
-        get
-        {
-            if (labels.Count == 0)
-            {
-                return 0;
-            }
-
-            if (Volatile.Read(ref claim) is null)
-            {
-                // Of two threads that come here at once one claim is let go by its finalizer.
-                Interlocked.CompareExchange(ref claim, new TagSetClaim(labels), null);
-            }
-
-            return claim!.Number;
-        }
-    }
+    /// <summary>The number that samples carry, once it is <see cref="Hold">held</see>; 0 before. A load.</summary>
+    internal uint Number => Volatile.Read(ref claim)?.Number ?? 0;
 
     /// <summary>
     /// Labels what the calling flow does from now on. <see cref="LabelsWrapper"/> ends it by itself, and is to be preferred.
     /// </summary>
     public void Activate() => LabelFlow.Activate(this);
+
+    /// <summary>Gets the number. The first call takes a lock and some microseconds.</summary>
+    internal void Hold()
+    {
+        if (labels.Count > 0 && Number == 0 && TagSetClaim.Of(labels) is { } held)
+        {
+            // Of two threads that come here at once one claim is let go by its finalizer.
+            Interlocked.CompareExchange(ref claim, held, null);
+        }
+    }
 
     /// <summary>A builder that begins with these labels.</summary>
     /// <returns>The builder.</returns>

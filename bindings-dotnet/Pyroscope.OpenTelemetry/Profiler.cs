@@ -11,6 +11,12 @@ public sealed class Profiler : IDisposable
 
     private static readonly TimeSpan BetweenMessages = TimeSpan.FromSeconds(1);
 
+    // Kinds of answers, as interface.rs numbers them.
+    private const uint Done = 0;
+    private const uint NotAllowed = 1;
+    private const uint AlreadyRunning = 2;
+    private const uint SwitchedOff = 3;
+
     private readonly object gate = new();
     private ProfilerConfiguration? configuration;
     private (string User, string Password)? credentials;
@@ -123,6 +129,11 @@ public sealed class Profiler : IDisposable
     {
         ArgumentNullException.ThrowIfNull(username);
         ArgumentNullException.ThrowIfNull(password);
+        if (username.Contains(':'))
+        {
+            throw new ArgumentException($"{nameof(username)}: {username} is not allowed; allowed: a name without a colon", nameof(username));
+        }
+
         lock (gate)
         {
             credentials = (username, password);
@@ -220,7 +231,6 @@ public sealed class Profiler : IDisposable
             ProfilerMessages.PassTo(logger);
         }
 
-        SpanMirror.Links = settings.SpanProfileLinkingEnabled ?? true;
         if (!NativeLibraryCheck.IsUsable)
         {
             return false;
@@ -231,23 +241,29 @@ public sealed class Profiler : IDisposable
             (settings.BasicAuthUser, settings.BasicAuthPassword) = given;
         }
 
-        Stop(StopTimeout);
         var answer = Engine.Start(settings.Settings());
-        configuration = settings;
-        running = answer.kind == 0;
-        reason = running ? null : answer.text;
-        switch (answer.kind)
+        if (answer.kind == AlreadyRunning)
         {
-            case 0:
-                messenger = MakeMessenger();
-                break;
-            case 1:
-                throw ProfilerConfiguration.Refusal(answer.text);
-            case 3:
-                break; // As a setting says.
-            default:
-                ProfilerMessages.Warn($"No profiles are taken, spans go on working: {answer.text}");
-                break;
+            Stop(StopTimeout);
+            answer = Engine.Start(settings.Settings());
+        }
+
+        if (answer.kind == NotAllowed)
+        {
+            throw ProfilerConfiguration.Refusal(answer.text);
+        }
+
+        configuration = settings;
+        SpanMirror.Links = settings.SpanProfileLinkingEnabled ?? true;
+        running = answer.kind == Done;
+        reason = running ? null : answer.text;
+        if (running)
+        {
+            messenger = MakeMessenger();
+        }
+        else if (answer.kind != SwitchedOff)
+        {
+            ProfilerMessages.Warn($"No profiles are taken, spans go on working: {answer.text}");
         }
 
         ProfilerMessages.Deliver();

@@ -38,6 +38,10 @@ static NAMES: Mutex<Result<(), String>> = Mutex::new(Ok(()));
 pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     silence_panics();
     let config = config(settings)?;
+    if config.enabled {
+        // A setting that is not allowed leaves alone what runs.
+        config.check()?;
+    }
     *lock(&LOG_LEVEL) = config.log_level;
     if !(config.enabled && (config.cpu_enabled || wanted(&config).next().is_some())) {
         return Err(Error::new(ErrorKind::Disabled, "profiling is switched off by configuration or environment"));

@@ -14,7 +14,7 @@ internal static class LabelFlow
         if (NativeLibraryCheck.IsUsable)
         {
             // Here and not in the handler: the first use of a set takes a lock.
-            _ = labels?.Number;
+            labels?.Hold();
             Flow.Value = labels;
         }
     }

@@ -6,15 +6,13 @@ namespace Pyroscope.Context;
 /// </summary>
 internal sealed class TagSetClaim
 {
-    internal TagSetClaim(IEnumerable<KeyValuePair<string, string>> labels) => Number = Engine.HoldTags(labels);
+    private TagSetClaim(uint number) => Number = number;
 
-    ~TagSetClaim()
-    {
-        if (Number != 0)
-        {
-            Engine.ReleaseTags(Number);
-        }
-    }
+    ~TagSetClaim() => Engine.ReleaseTags(Number);
 
     internal uint Number { get; }
+
+    /// <summary>Null where too many sets are alive.</summary>
+    internal static TagSetClaim? Of(IEnumerable<KeyValuePair<string, string>> labels) =>
+        Engine.HoldTags(labels) is var number and not 0 ? new TagSetClaim(number) : null;
 }

@@ -1,0 +1,134 @@
+namespace Pyroscope.Tests;
+
+/// <summary>What Configure takes, and what it says of the rest.</summary>
+public sealed class ConfigurationTests : IDisposable
+{
+    public static TheoryData<ProfilerConfiguration, string, string, string> Refused() => new()
+    {
+        { new() { ApplicationName = " " }, "ApplicationName", "\"\"", "the name of the service" },
+        { Named(c => c.ServerAddress = "ftp://x"), "ServerAddress", "ftp://x", "http" },
+        { Named(c => c.SampleRate = 0), "SampleRate", "0", "1 to 1000" },
+        { Named(c => c.SampleRate = 1001), "SampleRate", "1001", "1 to 1000" },
+        { Named(c => c.SampleRate = -5), "SampleRate", "-5", "1 to 1000" },
+        { Named(c => c.UploadInterval = TimeSpan.FromMilliseconds(999)), "UploadInterval", "999ms", "1 s to 10 min" },
+        { Named(c => c.UploadInterval = TimeSpan.FromHours(1)), "UploadInterval", "3600s", "1 s to 10 min" },
+        { Named(c => c.UploadInterval = TimeSpan.FromSeconds(-1)), "UploadInterval", "-1000", "1000 to 600000" },
+        { Named(c => c.BasicAuthUser = "a:b"), "BasicAuthUser", "a:b", "without a colon" },
+        { Named(c => c.TenantId = "a\nb"), "TenantId", "a\\nb", "visible ASCII" },
+        { Named(c => c.Tags["span_id"] = "x"), "Tags", "span_id", "reserved" },
+        { Named(c => c.Tags["two words"] = "x"), "Tags", "two words", "[A-Za-z_]" },
+        { Named(c => c.Tags["region"] = null!), "Tags", "null for region", "text" },
+        { Named(c => c.HttpHeaders["no header"] = "x"), "HttpHeaders", "no header", "X-Name" },
+        { Named(c => c.HttpHeaders["Content-Type"] = "x"), "HttpHeaders", "Content-Type", "body" },
+    };
+
+    [Theory]
+    [MemberData(nameof(Refused))]
+    public void A_wrong_value_is_refused_with_property_value_and_what_is_allowed(
+        ProfilerConfiguration configuration, string property, string value, string allowed)
+    {
+        var error = Assert.Throws<ArgumentException>(() => Profiler.Instance.Configure(configuration));
+        Assert.StartsWith($"{property}: ", error.Message);
+        Assert.Contains(value, error.Message);
+        Assert.Contains("is not allowed; allowed: ", error.Message);
+        Assert.Contains(allowed, error.Message);
+        Assert.Equal(property, error.ParamName);
+        Assert.False(Profiler.Instance.Status.IsRunning);
+    }
+
+    [Fact]
+    public void A_wrong_variable_is_refused_by_its_own_name()
+    {
+        Environment.SetEnvironmentVariable("PYROSCOPE_SAMPLE_RATE", "fast");
+        try
+        {
+            var error = Assert.Throws<ArgumentException>(() => Profiler.Instance.Configure(Named(_ => { })));
+            Assert.StartsWith("PYROSCOPE_SAMPLE_RATE: fast is not allowed", error.Message);
+        }
+        finally
+        {
+            Environment.SetEnvironmentVariable("PYROSCOPE_SAMPLE_RATE", null);
+        }
+    }
+
+    [Fact]
+    public void A_password_is_in_no_message()
+    {
+        var error = Assert.Throws<ArgumentException>(() => Profiler.Instance.Configure(Named(c =>
+        {
+            (c.BasicAuthUser, c.BasicAuthPassword) = ("a:b", "secret");
+        })));
+        Assert.DoesNotContain("secret", error.ToString());
+    }
+
+    [Fact]
+    public void Configure_may_be_called_again_and_after_Dispose_and_a_wrong_value_keeps_what_runs()
+    {
+        Assert.True(Profiler.Instance.Configure(Named(_ => { })));
+        Assert.True(Profiler.Instance.Configure(Named(c => c.SampleRate = 50)));
+        Assert.Throws<ArgumentException>(() => Profiler.Instance.Configure(Named(c => c.SampleRate = 0)));
+        Assert.True(Profiler.Instance.Status.IsRunning);
+        Profiler.Instance.Dispose();
+        Profiler.Instance.Dispose();
+        Assert.Equal((false, "the profiler was stopped"), (Profiler.Instance.Status.IsRunning, Profiler.Instance.Status.Reason));
+        Assert.False(Profiler.Instance.Flush());
+        Assert.True(Profiler.Instance.Configure(Named(_ => { })));
+    }
+
+    [Fact]
+    public void A_configuration_that_switches_profiling_off_starts_nothing_and_status_says_so()
+    {
+        Assert.False(Profiler.Instance.Configure(Named(c => c.ProfilingEnabled = false)));
+        Assert.False(Profiler.Instance.Status.IsRunning);
+        Assert.Contains("switched off", Profiler.Instance.Status.Reason);
+    }
+
+    [Fact]
+    public void Null_is_no_configuration() =>
+        Assert.Throws<ArgumentNullException>(() => Profiler.Instance.Configure(null!));
+
+    [Fact]
+    public void A_configuration_is_copied()
+    {
+        var configuration = Named(_ => { });
+        Profiler.Instance.Configure(configuration);
+        configuration.SampleRate = 0;
+        Profiler.Instance.SetBasicAuth("user", "password");
+        Assert.True(Profiler.Instance.Status.IsRunning);
+        Assert.Throws<ArgumentException>(() => Profiler.Instance.SetBasicAuth("a:b", "password"));
+        Profiler.Instance.SetBasicAuth("", "");
+    }
+
+    [Fact]
+    public void Many_threads_may_configure_flush_and_dispose_at_once()
+    {
+        Parallel.For(0, 16, number =>
+        {
+            switch (number % 4)
+            {
+                case 0:
+                    Profiler.Instance.Configure(Named(_ => { }));
+                    break;
+                case 1:
+                    Profiler.Instance.Flush();
+                    break;
+                case 2:
+                    _ = (Profiler.Instance.Stats, Profiler.Instance.Status);
+                    break;
+                default:
+                    Profiler.Instance.Dispose();
+                    break;
+            }
+        });
+        Assert.True(Profiler.Instance.Configure(Named(_ => { })));
+    }
+
+    public void Dispose() => Profiler.Instance.Dispose();
+
+    private static ProfilerConfiguration Named(Action<ProfilerConfiguration> change)
+    {
+        var configuration = new ProfilerConfiguration { ApplicationName = "tests", ServerAddress = "http://127.0.0.1:9" };
+        change(configuration);
+        return configuration;
+    }
+}
