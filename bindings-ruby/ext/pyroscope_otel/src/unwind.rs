@@ -2,7 +2,7 @@
 //!
 //! Called there, beside what `core/src/sample/handler.rs` lists: `ruby_native_thread_p` (a thread-local read;
 //! `pthread_getspecific` before Ruby 3.3), `rb_during_gc` and `rb_profile_frames` (they read only, the latter behind
-//! `shim/guard.c`, which adds `__sigsetjmp` and `siglongjmp`). Nothing is walked while garbage is collected: a compacting
+//! `shim/guard.c`, which adds `__sigsetjmp` and `siglongjmp`), and for the stress test `sigaddset`. Nothing is walked while garbage is collected: a compacting
 //! collection moves what frames refer to and takes SIGSEGV for itself.
 //!
 //! A frame is an object of Ruby's (`VALUE`), which may be freed or moved: see [`names`](crate::names).
@@ -68,6 +68,10 @@ pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(0);
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 /// Whether faults come to us: no stack is read without.
 static IS_GUARDED: AtomicBool = AtomicBool::new(false);
+/// Timers count wall time.
+pub(crate) static BY_WALL_TIME: AtomicBool = AtomicBool::new(false);
+/// The interpreter is being taken down.
+static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
 /// The Ruby that runs this process.
 #[derive(Debug)]
@@ -86,16 +90,23 @@ unsafe impl Runtime for Interpreter {
 
     #[inline]
     unsafe fn defers(&self, _thread: &ThreadRecord) -> bool {
-        // Another thread's collection: this one burns without the GVL, so its stack stands still and the next sample has it.
-        slot::own().is_some_and(|slot| slot.in_gc.load(Ordering::Relaxed)) || (is_ruby_thread() && is_collecting())
+        // Its own collection, which ends with `walk_collecting`, or another thread's while this one burns without the GVL:
+        // then its stack stands still, and its next sample has it.
+        !has_ended() && is_ruby_thread() && is_collecting()
     }
 
     #[inline]
-    unsafe fn walk(&self, _thread: &ThreadRecord, _ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
-        if is_ruby_thread() {
+    unsafe fn walk(&self, _thread: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
+        if has_ended() {
+            out.push(NO_RUBY_FRAME_WORD);
+        } else if is_ruby_thread() {
             self.walk_own(out);
         } else {
             out.push(NATIVE_WORD);
+            if BY_WALL_TIME.load(Ordering::Relaxed) && !ucontext.is_null() {
+                // SAFETY: the kernel's, which this handler returns by; nobody else refers to it.
+                leave_alone(unsafe { &mut *ucontext.cast_mut() });
+            }
         }
     }
 
@@ -118,6 +129,18 @@ unsafe impl Runtime for Interpreter {
     fn request_drain(&self) -> Drain {
         drain::request();
         Drain::Requested
+    }
+}
+
+/// The interrupted thread takes no real-time signal from here on.
+///
+/// Only where timers count wall time, for the stress test: Ruby's own timer thread sleeps 10 ms at a time, begins anew after
+/// each signal, and at some thousand of them a second would never come to hand over the GVL.
+#[cold]
+fn leave_alone(interrupted: &mut libc::ucontext_t) {
+    for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
+        // SAFETY: a set of signals, and one of them.
+        unsafe { libc::sigaddset(&raw mut interrupted.uc_sigmask, signal) };
     }
 }
 
@@ -200,6 +223,17 @@ pub(crate) fn install_guard() {
     look_at_guard();
 }
 
+/// The interpreter ends: nothing of it is looked at any more.
+pub(crate) fn end() {
+    HAS_ENDED.store(true, Ordering::Relaxed);
+    IS_GUARDED.store(false, Ordering::Relaxed);
+}
+
+/// Whether it has ended.
+pub(crate) fn has_ended() -> bool {
+    HAS_ENDED.load(Ordering::Relaxed)
+}
+
 /// Looks whether faults still come to us; from then on stacks are read only if they do. Returns that.
 pub(crate) fn look_at_guard() -> bool {
     unsafe extern "C" {
@@ -207,7 +241,7 @@ pub(crate) fn look_at_guard() -> bool {
     }
     // SAFETY: takes nothing and only asks the kernel.
     let is_guarded = unsafe { pyroscope_is_guarded() } != 0;
-    IS_GUARDED.store(is_guarded, Ordering::Relaxed);
+    IS_GUARDED.store(is_guarded && !has_ended(), Ordering::Relaxed);
     is_guarded
 }
 
