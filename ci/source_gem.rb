@@ -60,7 +60,7 @@ def empty(crate)
   package = JSON.parse(File.read(File.join(crate, ".cargo-checksum.json"))).fetch("package")
   FileUtils.rm_rf(Dir[File.join(crate, "{*,.*}")].reject { |file| [".", ".."].include?(File.basename(file)) })
   manifest = manifest.split(/^(?=\[)/).reject { |section| section.match?(/\A\[(lib|\[?(bin|test|example|bench)\]|build)/) }.join
-  File.write(File.join(crate, "Cargo.toml"), manifest.sub(/^build = .*$/, "build = false"))
+  File.write(File.join(crate, "Cargo.toml"), manifest.gsub(/^(build|auto\w+) = .*\n/, ""))
   FileUtils.mkdir_p(File.join(crate, "src"))
   File.write(File.join(crate, "src/lib.rs"), "")
   File.write(File.join(crate, ".cargo-checksum.json"), JSON.generate({ files: {}, package: package }))

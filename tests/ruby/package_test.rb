@@ -76,8 +76,9 @@ class PackageTest < Minitest::Test
     gem = the_package(source: true)
     assert_operator File.size(gem.gem.path), :<, 12 * MIB
     # Unoptimised, in a target directory that stays: what is tested is that the sources are complete.
-    settings = { CARGO_NET_OFFLINE: "true", RB_SYS_CARGO_PROFILE: "dev", CARGO_TARGET_DIR: File.join(TARGET, "source-gem"),
-                 CARGO_PROFILE_DEV_DEBUG: "0" }
+    settings = { CARGO_NET_OFFLINE: "true", RB_SYS_CARGO_TARGET_DIR: File.join(TARGET, "source-gem"),
+                 CARGO_PROFILE_RELEASE_OPT_LEVEL: "0", CARGO_PROFILE_RELEASE_LTO: "off", CARGO_PROFILE_RELEASE_DEBUG: "0",
+                 CARGO_PROFILE_RELEASE_CODEGEN_UNITS: "16" }
     assert_installs_and_profiles(gem, **settings)
   end
 end
