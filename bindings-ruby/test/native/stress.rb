@@ -18,13 +18,16 @@ def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 def exists?(label)
   name = label.sub(/\A(?:(?:block|rescue|ensure)(?: \(\d+ levels\))? in )+/, "")
   return true if name.match?(/\A[(<]/) || name.match?(/\A#<\w+>[.#]s\d_\d\z/)
+  # The interpreter's own object, by which it makes procs before 3.4.
+  return true if name.match?(/\A#<Class>\.(proc|lambda)\z/)
 
   owner, separator, method = name.rpartition(/[#.]/)
-  return %w[s1_5 eval].include?(method) || method.match?(/\As\d_\d\z/) if owner.empty? || owner.start_with?("#<")
+  return method.match?(/\As\d_\d\z/) if owner.empty? || owner.start_with?("#<")
 
   const = owner.split("::").reduce(Object) { |scope, part| scope.const_get(part) }
   const = const.singleton_class if separator == "."
-  const.method_defined?(method) || const.private_method_defined?(method) || const.singleton_class.method_defined?(method) || const.singleton_class.private_method_defined?(method)
+  # A function of a module is written as its method.
+  [const, const.singleton_class].any? { |each| each.method_defined?(method) || each.private_method_defined?(method) }
 rescue NameError
   false
 end
@@ -57,7 +60,10 @@ odd_calls = Hash.new(0)
 odd_spans = Hash.new(0)
 known = {}
 samples.each do |sample|
-  sample.functions.each { |label| odd_names[label] += 1 unless known.fetch(label) { known[label] = exists?(label) } }
+  sample.frames.each do |frame|
+    label = frame.first
+    odd_names[[label, sample.frames]] += 1 unless known.fetch(label) { known[label] = exists?(label) }
+  end
   own = sample.functions.filter_map { |label| own(label) }
   own.each_cons(2) do |callee, caller|
     odd_calls["#{callee} from #{caller}"] += 1 unless callee == caller || StressWork::CALLERS[callee]&.include?(caller)
@@ -70,5 +76,5 @@ puts JSON.generate(
   samples: samples.size, taken: stats[:taken][:samples], uploaded: stats[:uploaded][:samples], dropped: stats[:dropped_ring][:samples],
   unreadable: stats[:stacks_unreadable], unresolved: stats[:frames_unresolved], rounds: rounds.values.sum,
   unreadable_frames: samples.count { |sample| sample.functions.include?("(unreadable frame)") },
-  odd_names: odd_names.first(8), odd_calls: odd_calls.first(8), odd_spans: odd_spans.first(8), handler_ns: stats[:handler_ns]
+  odd_names: odd_names.first(3), odd_calls: odd_calls.first(8), odd_spans: odd_spans.first(8), handler_ns: stats[:handler_ns]
 )

@@ -3,21 +3,21 @@
 # Work that moves frames: closures that escape, code made and dropped, exceptions, deep stacks, fibers, threads, garbage
 # collection with compaction, dispatch, processes and signals. Methods are called s<kind>_<level>.
 #
-# CALLERS says which of them may call which: a pair that is not there was never on a stack.
+# CALLERS says which of them may call which, or yield to a block of which: a pair that is not there was never on a stack.
 require "objspace"
 require "timeout"
 
 module StressWork
   KEEP = Array.new(64)
   CALLERS = {
-    s0_1: %i[s0_0], s0_2: %i[s0_1], s0_3: %i[s0_1 s0_2], s0_4: %i[s0_3],
+    s0_1: %i[s0_0 s0_2 s0_3], s0_2: %i[s0_1 s0_3], s0_3: %i[s0_1 s0_2], s0_4: %i[s0_3],
     s1_1: %i[s1_0], s1_2: %i[s1_1], s1_3: %i[s1_1 s1_2], s1_4: %i[s1_3], s1_5: %i[s1_1],
-    s2_1: %i[s2_0], s2_2: %i[s2_1], s2_3: %i[s2_1], s2_4: %i[s2_2],
-    s3_1: %i[s3_0 s3_1], s3_2: %i[s3_0 s3_2], s3_3: %i[s3_0 s3_3],
-    s4_1: %i[s4_0], s4_2: %i[s4_1], s4_3: %i[s4_2],
-    s5_1: %i[s5_0], s5_2: %i[s5_1], s5_3: %i[s5_1],
+    s2_1: %i[s2_0], s2_2: %i[s2_1 s2_4], s2_3: %i[s2_1], s2_4: %i[s2_2],
+    s3_1: %i[s3_0], s3_2: %i[s3_0], s3_3: %i[s3_0],
+    s4_1: %i[s4_0 s4_2], s4_2: %i[s4_1 s4_3], s4_3: %i[s4_2],
+    s5_1: %i[s5_0 s5_2], s5_2: %i[s5_1], s5_3: %i[s5_1],
     s6_1: %i[s6_0], s6_2: %i[s6_0],
-    s7_1: %i[s7_0], s7_2: %i[s7_1], s7_3: %i[s7_1 s7_2], s7_4: %i[s7_1 s7_3],
+    s7_1: %i[s7_0], s7_3: %i[s7_1], s7_4: %i[s7_1 s7_3],
     s8_1: %i[s8_0], s8_2: %i[s8_1]
   }.freeze
   ROUNDS = [300, 60, 100, 1, 60, 3, 1, 200, 1].freeze
