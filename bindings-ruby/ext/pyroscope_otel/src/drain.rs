@@ -37,6 +37,9 @@ static IS_PARKED: AtomicBool = AtomicBool::new(false);
 
 /// Asks for a drain. Not under the GVL.
 pub(crate) fn request() {
+    if unwind::has_ended() {
+        return;
+    }
     if !unwind::look_at_guard() && !GUARD_TOLD.swap(true, Ordering::Relaxed) {
         profiler::tell(
             Level::Warning,
@@ -91,6 +94,11 @@ impl Drop for EndOfDrain {
 
 /// When the extension loads.
 pub(crate) fn init() {
+    unsafe extern "C" fn at_exit(_: *mut rb_sys::ruby_vm_t) {
+        unwind::end();
+    }
+    // SAFETY: a function that stays; called with the GVL held.
+    unsafe { rb_sys::ruby_vm_at_exit(Some(at_exit)) };
     job::init();
 }
 

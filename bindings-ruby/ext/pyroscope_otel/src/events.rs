@@ -1,5 +1,5 @@
-//! Hooks into the interpreter's own events: a fiber is switched to, a thread begins or ends, garbage is collected, and,
-//! where native threads are shared by Ruby's (RUBY_MN_THREADS=1), a thread goes on.
+//! Hooks into the interpreter's own events: a fiber is switched to, a thread begins or ends, a garbage collection
+//! ends, and, where native threads are shared by Ruby's (RUBY_MN_THREADS=1), a thread goes on.
 //!
 //! They are there while a profiler runs or spans are followed, and none of them disturbs YJIT. None may raise or make an
 //! object; the last is called with the scheduler's lock held.
@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use magnus::{Error, Ruby};
 use rb_sys::{ID, VALUE, rb_event_flag_t};
+use spanprof_core::{Context, TagSetId};
 
 use crate::errors::quietly;
 use crate::slot::{self, Slot};
@@ -54,33 +55,23 @@ pub(crate) fn remove() {
     }
 }
 
-/// Hooks garbage collections, or takes the hooks away.
+/// Hooks the ends of garbage collections, or takes the hook away.
 pub(crate) fn watch_gc(on: bool) -> Result<(), Error> {
-    static TRACE_POINTS: OnceLock<[VALUE; 2]> = OnceLock::new();
+    static TRACE_POINT: OnceLock<VALUE> = OnceLock::new();
     if WATCHES_GC.load(Ordering::Relaxed) == on {
         return Ok(());
     }
-    let trace_points = match TRACE_POINTS.get() {
-        Some(known) => known,
+    let point = match TRACE_POINT.get() {
+        Some(known) => *known,
         None => {
-            let enter = trace_point(rb_sys::RUBY_INTERNAL_EVENT_GC_ENTER, on_gc_enter)?;
-            let exit = trace_point(rb_sys::RUBY_INTERNAL_EVENT_GC_EXIT, on_gc_exit)?;
-            TRACE_POINTS.get_or_init(|| [enter, exit])
+            let made = trace_point(rb_sys::RUBY_INTERNAL_EVENT_GC_EXIT, on_gc_exit)?;
+            *TRACE_POINT.get_or_init(|| made)
         }
     };
-    magnus::rb_sys::protect(|| {
-        for point in trace_points {
-            // SAFETY: a TracePoint, which is registered with the collector.
-            let change = if on { rb_sys::rb_tracepoint_enable } else { rb_sys::rb_tracepoint_disable };
-            // SAFETY: as above.
-            unsafe { change(*point) };
-        }
-        NIL
-    })?;
+    let change = if on { rb_sys::rb_tracepoint_enable } else { rb_sys::rb_tracepoint_disable };
+    // SAFETY: a TracePoint, which is registered with the collector.
+    magnus::rb_sys::protect(|| unsafe { change(point) })?;
     WATCHES_GC.store(on, Ordering::Relaxed);
-    if !on && let Some(slot) = slot::own() {
-        slot.in_gc.store(false, Ordering::Relaxed);
-    }
     Ok(())
 }
 
@@ -125,23 +116,20 @@ unsafe extern "C" fn on_thread_end(_: rb_event_flag_t, _: VALUE, _: VALUE, _: ID
 fn forget_own() {
     if let Some(slot) = slot::own_or_claim() {
         slot.clear();
-        slot.set_tags(spanprof_core::TagSetId::EMPTY);
+        slot.set_tags(TagSetId::EMPTY);
         keep_with_thread(slot);
     }
 }
 
-unsafe extern "C" fn on_gc_enter(_: VALUE, _: *mut c_void) {
-    if let Some(slot) = quietly(slot::own_or_claim) {
-        slot.in_gc.store(true, Ordering::Relaxed);
-    }
-}
-
+/// A collection ends on this thread: what its handler could not look at meanwhile is one sample, of the stack that made it
+/// necessary.
 unsafe extern "C" fn on_gc_exit(_: VALUE, _: *mut c_void) {
-    let Some(slot) = slot::own() else { return };
-    slot.in_gc.store(false, Ordering::Relaxed);
-    // SAFETY: no signal handler, and no walk: the interpreter's own code runs. The span lies in this thread's slot, which
-    // only this thread changes.
-    quietly(|| unsafe { spanprof_core::sample_deferred(slot.context(), |out| RUBY.walk_collecting(out)) });
+    quietly(|| {
+        let inside = slot::own().map_or(Context::NONE, Slot::context);
+        // SAFETY: no signal handler, and no walk: the interpreter's own code runs. The span lies in this thread's slot, which
+        // only this thread changes.
+        unsafe { spanprof_core::sample_deferred(inside, |out| RUBY.walk_collecting(out)) }
+    });
 }
 
 /// Notes what the slot says with the Ruby thread too, where another native thread may go on with it.

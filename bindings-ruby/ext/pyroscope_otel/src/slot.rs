@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
 
 use spanprof_core::{Context, MAX_NAME_BYTES, SpanRecord, TagSetId};
 
@@ -53,8 +53,6 @@ pub(crate) struct Slot {
     tags: UnsafeCell<TagSetId>,
     /// The OpenTelemetry Context that was published last, where fibers inherit it; marked, see [`for_each_object`].
     context_object: AtomicU64,
-    /// A garbage collection runs on this thread.
-    pub(crate) in_gc: AtomicBool,
 }
 
 // SAFETY: a slot is only used by the thread that claimed it and by handlers on that thread.
@@ -114,7 +112,6 @@ fn claim() -> Option<&'static Slot> {
                     slot.clear();
                     slot.set_tags(TagSetId::EMPTY);
                     slot.context_object.store(0, Ordering::Relaxed);
-                    slot.in_gc.store(false, Ordering::Relaxed);
                     compiler_fence(Ordering::SeqCst);
                     // SAFETY: any pointer may be stored; only the calling thread reads it.
                     unsafe { pyroscope_set_slot(ptr::from_ref(slot).cast_mut().cast()) };
@@ -159,7 +156,6 @@ impl Slot {
             epoch: AtomicU32::new(0),
             tags: UnsafeCell::new(TagSetId::EMPTY),
             context_object: AtomicU64::new(0),
-            in_gc: AtomicBool::new(false),
         }
     }
 

@@ -68,6 +68,8 @@ pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(0);
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 /// Whether faults come to us: no stack is read without.
 static IS_GUARDED: AtomicBool = AtomicBool::new(false);
+/// The interpreter is being taken down.
+static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
 /// The Ruby that runs this process.
 #[derive(Debug)]
@@ -86,13 +88,16 @@ unsafe impl Runtime for Interpreter {
 
     #[inline]
     unsafe fn defers(&self, _thread: &ThreadRecord) -> bool {
-        // Another thread's collection: this one burns without the GVL, so its stack stands still and the next sample has it.
-        slot::own().is_some_and(|slot| slot.in_gc.load(Ordering::Relaxed)) || (is_ruby_thread() && is_collecting())
+        // Its own collection, which ends with `walk_collecting`, or another thread's while this one burns without the GVL:
+        // then its stack stands still, and its next sample has it.
+        !has_ended() && is_ruby_thread() && is_collecting()
     }
 
     #[inline]
     unsafe fn walk(&self, _thread: &ThreadRecord, _ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
-        if is_ruby_thread() {
+        if has_ended() {
+            out.push(NO_RUBY_FRAME_WORD);
+        } else if is_ruby_thread() {
             self.walk_own(out);
         } else {
             out.push(NATIVE_WORD);
@@ -200,6 +205,17 @@ pub(crate) fn install_guard() {
     look_at_guard();
 }
 
+/// The interpreter ends: nothing of it is looked at any more.
+pub(crate) fn end() {
+    HAS_ENDED.store(true, Ordering::Relaxed);
+    IS_GUARDED.store(false, Ordering::Relaxed);
+}
+
+/// Whether it has ended.
+pub(crate) fn has_ended() -> bool {
+    HAS_ENDED.load(Ordering::Relaxed)
+}
+
 /// Looks whether faults still come to us; from then on stacks are read only if they do. Returns that.
 pub(crate) fn look_at_guard() -> bool {
     unsafe extern "C" {
@@ -207,7 +223,7 @@ pub(crate) fn look_at_guard() -> bool {
     }
     // SAFETY: takes nothing and only asks the kernel.
     let is_guarded = unsafe { pyroscope_is_guarded() } != 0;
-    IS_GUARDED.store(is_guarded, Ordering::Relaxed);
+    IS_GUARDED.store(is_guarded && !has_ended(), Ordering::Relaxed);
     is_guarded
 }
 
