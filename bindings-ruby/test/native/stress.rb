@@ -1,12 +1,14 @@
 # frozen_string_literal: true
 
-# stress.rb SECONDS [RATE]: does all of stress_work.rb in three threads while it is profiled, within spans; prints as JSON
-# what the profile holds, and what in it cannot be: names of no method, and calls that nobody makes.
+# stress.rb SECONDS [RATE [wall]]: does all of stress_work.rb in three threads while it is profiled, within spans; prints as JSON
+# what the profile holds, and what in it cannot be: names of no method, and calls that nobody makes. By wall time a thread is
+# interrupted RATE times a second, whatever the kernel's tick.
 require_relative "spans"
 require_relative "stress_work"
 
 SECONDS = Float(ARGV.fetch(0))
 RATE = Integer(ARGV.fetch(1, 1000))
+BY_WALL_TIME = ARGV[2] == "wall"
 Warning[:experimental] = false
 trap(:USR1) { [1].each { |number| number + 1 } }
 Native.install_context_hooks
@@ -35,7 +37,7 @@ end
 def own(label) = label[/[#.]?(s\d_\d)\z/, 1]&.to_sym
 
 rounds = Hash.new(0)
-samples = profiled(sample_rate: RATE, upload_interval: 2) do
+samples = profiled(sample_rate: RATE, upload_interval: 2, wall_clock: BY_WALL_TIME) do
   ended = now + SECONDS
   others = 2.times.map do
     Thread.new do

@@ -1,14 +1,16 @@
 //! From the options of `Pyroscope.configure` to the engine's configuration.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use magnus::rb_sys::AsRawValue;
 use magnus::value::ReprValue;
 use magnus::{Error, Float, Integer, RHash, Ruby, Symbol, TryConvert, Value, r_hash::ForEach};
-use spanprof_core::{Config, Level, Secret, TraceIdLabel};
+use spanprof_core::{Config, Level, SampleClock, Secret, TraceIdLabel};
 
 use crate::errors::{invalid, to_ruby};
 use crate::tags::{pairs, text};
+use crate::unwind::BY_WALL_TIME;
 
 /// The configuration that the environment gives. What `options` say of one variable goes before it.
 pub(crate) fn from_environment(ruby: &Ruby, options: RHash) -> Result<Config, Error> {
@@ -62,8 +64,11 @@ fn set(ruby: &Ruby, config: &mut Config, name: &str, value: Value) -> Result<(),
         // Has told from_environment() already.
         "resource_labels" => {}
         // For the stress test: rates by wall time that no CPU clock could give.
-        "wall_clock" if flag(ruby, name, value)? => config.clock = spanprof_core::SampleClock::Wall,
-        "wall_clock" => {}
+        "wall_clock" => {
+            let by_wall_time = flag(ruby, name, value)?;
+            BY_WALL_TIME.store(by_wall_time, Ordering::Relaxed);
+            config.clock = if by_wall_time { SampleClock::Wall } else { SampleClock::Cpu };
+        }
         _ => return Err(invalid(ruby, format!("configure: there is no option {name}"))),
     }
     Ok(())

@@ -2,7 +2,7 @@
 //!
 //! Called there, beside what `core/src/sample/handler.rs` lists: `ruby_native_thread_p` (a thread-local read;
 //! `pthread_getspecific` before Ruby 3.3), `rb_during_gc` and `rb_profile_frames` (they read only, the latter behind
-//! `shim/guard.c`, which adds `__sigsetjmp` and `siglongjmp`). Nothing is walked while garbage is collected: a compacting
+//! `shim/guard.c`, which adds `__sigsetjmp` and `siglongjmp`), and for the stress test `sigaddset`. Nothing is walked while garbage is collected: a compacting
 //! collection moves what frames refer to and takes SIGSEGV for itself.
 //!
 //! A frame is an object of Ruby's (`VALUE`), which may be freed or moved: see [`names`](crate::names).
@@ -68,6 +68,8 @@ pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(0);
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 /// Whether faults come to us: no stack is read without.
 static IS_GUARDED: AtomicBool = AtomicBool::new(false);
+/// Timers count wall time.
+pub(crate) static BY_WALL_TIME: AtomicBool = AtomicBool::new(false);
 /// The interpreter is being taken down.
 static HAS_ENDED: AtomicBool = AtomicBool::new(false);
 
@@ -94,13 +96,17 @@ unsafe impl Runtime for Interpreter {
     }
 
     #[inline]
-    unsafe fn walk(&self, _thread: &ThreadRecord, _ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
+    unsafe fn walk(&self, _thread: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
         if has_ended() {
             out.push(NO_RUBY_FRAME_WORD);
         } else if is_ruby_thread() {
             self.walk_own(out);
         } else {
             out.push(NATIVE_WORD);
+            if BY_WALL_TIME.load(Ordering::Relaxed) && !ucontext.is_null() {
+                // SAFETY: the kernel's, which this handler returns by; nobody else refers to it.
+                leave_alone(unsafe { &mut *ucontext.cast_mut() });
+            }
         }
     }
 
@@ -123,6 +129,18 @@ unsafe impl Runtime for Interpreter {
     fn request_drain(&self) -> Drain {
         drain::request();
         Drain::Requested
+    }
+}
+
+/// The interrupted thread takes no real-time signal from here on.
+///
+/// Only where timers count wall time, for the stress test: Ruby's own timer thread sleeps 10 ms at a time, begins anew after
+/// each signal, and at some thousand of them a second would never come to hand over the GVL.
+#[cold]
+fn leave_alone(interrupted: &mut libc::ucontext_t) {
+    for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
+        // SAFETY: a set of signals, and one of them.
+        unsafe { libc::sigaddset(&raw mut interrupted.uc_sigmask, signal) };
     }
 }
 
