@@ -43,6 +43,22 @@ class SurfaceTest < Minitest::Test
     assert_equal %([[2, "configure(oncpu: false): waiting time is not profiled yet, only CPU time", "pyroscope"]]\n), said
   end
 
+  def test_what_the_engine_says_reaches_the_logger_of_a_program_that_only_has_spans
+    said = assert_ruby(<<~'RUBY')
+      require "socket"
+      server = TCPServer.new("127.0.0.1", 0)
+      Pyroscope.configure(application_name: "app", server_address: "http://127.0.0.1:#{server.addr[1]}", upload_interval: 1)
+      server.close
+      tracer = tracer()
+      told = false
+      OpenTelemetry.logger.define_singleton_method(:add) { |_level, text, _name| told ||= text.include?("tried again") }
+      deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 30
+      tracer.in_span("span") { burn(20) } until told || Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
+      puts told
+    RUBY
+    assert_equal "true\n", said
+  end
+
   def test_a_logger_that_raises_harms_nobody
     assert_ruby(<<~'RUBY')
       Pyroscope.logger = Object.new

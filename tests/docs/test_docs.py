@@ -14,7 +14,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", ROOT / "bindings-python" / "README.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "bindings-python" / "README.md", ROOT / "bindings-ruby" / "README.md", *sorted(DOCS.rglob("*.md"))]
 PAGES += sorted((ROOT / "examples").rglob("README.md"))
 CONFIGURATION = DOCS / "python" / "configuration.md"
 TROUBLESHOOTING = DOCS / "python" / "troubleshooting.md"
@@ -107,7 +107,7 @@ def test_links_lead_somewhere(page):
 
 def test_every_page_is_in_the_index():
     listed = {(DOCS / link).resolve() for link in re.findall(r"\]\(([^)\s#]+)", (DOCS / "README.md").read_text())}
-    pages = {page for folder in (DOCS, DOCS / "python") for page in folder.glob("*.md")} - {DOCS / "README.md"}
+    pages = {page for folder in (DOCS, DOCS / "python", DOCS / "ruby") for page in folder.glob("*.md")} - {DOCS / "README.md"}
     assert {page for page in pages if page not in listed} == set()
 
 

@@ -4,7 +4,8 @@ require "logger"
 
 module Pyroscope
   # Passes on to a logger what a user should know. The native part keeps its messages until one of our Ruby methods comes
-  # by: {Pyroscope.configure}, {Pyroscope.flush}, {Pyroscope.stats}, {Pyroscope.stop}, and once a window our own thread.
+  # by: {Pyroscope.configure}, {Pyroscope.flush}, {Pyroscope.stats}, {Pyroscope.stop}, {Pyroscope.tag_wrapper}, the start of a span
+  # that gets attributes. A logger runs code of the program, which has no place in a thread of ours.
   module Messages
     LEVELS = { info: Logger::INFO, warning: Logger::WARN }.freeze
 
@@ -17,6 +18,7 @@ module Pyroscope
     MAX_TOLD = 100
 
     @warned = {}
+    @looked_at = 0
     @threshold = Logger::WARN
 
     class << self
@@ -35,6 +37,15 @@ module Pyroscope
       def deliver
         Native.messages.each { |level, text| log(LEVELS.fetch(level), text) }
         nil
+      end
+
+      # The same, once a second at most. About 0.1 µs mostly.
+      def deliver_due
+        now = ::Process.clock_gettime(::Process::CLOCK_MONOTONIC, :second)
+        return if now == @looked_at
+
+        @looked_at = now
+        deliver
       end
 
       # Passes a warning on, the first time that it is given.

@@ -16,6 +16,7 @@ module Pyroscope
     def tag_wrapper(tags)
       outer = Native.current_tags
       inner = Native.tags_enter(Text.pairs(tags))
+      Messages.deliver_due
       begin
         yield
       ensure

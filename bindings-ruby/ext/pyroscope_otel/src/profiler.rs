@@ -263,49 +263,14 @@ pub(crate) fn stats(ruby: &Ruby) -> Result<RHash, Error> {
             None => last().clone().unwrap_or_default(),
         };
         let hash = ruby.hash_new();
-        for (name, Tally { samples, weight }) in [
-            ("taken", stats.taken),
-            ("dropped_ring", stats.dropped_ring),
-            ("dropped_window", stats.dropped_window),
-            ("pending", stats.pending),
-            ("encoded", stats.encoded),
-            ("queued", stats.queued),
-            ("uploaded", stats.uploaded),
-            ("refused", stats.refused),
-            ("dropped_queue", stats.dropped_queue),
-            ("dropped_old", stats.dropped_old),
-            ("dropped_unanswered", stats.dropped_unanswered),
-            ("discarded", stats.discarded),
-        ] {
+        for (name, Tally { samples, weight }) in stats.tallies() {
             let entry = ruby.hash_new();
             entry.aset(ruby.to_symbol("samples"), samples)?;
             entry.aset(ruby.to_symbol("weight"), weight)?;
             hash.aset(ruby.to_symbol(name), entry)?;
         }
-        for (name, number) in [
-            ("windows", stats.windows),
-            ("profiles_encoded", stats.profiles_encoded),
-            ("profiles_uploaded", stats.profiles_uploaded),
-            ("bytes_uploaded", stats.bytes_uploaded),
-            ("profiles_refused", stats.profiles_refused),
-            ("refused_credentials", stats.refused_credentials),
-            ("refused_address", stats.refused_address),
-            ("refused_profiles", stats.refused_profiles),
-            ("profiles_dropped", stats.profiles_dropped),
-            ("retries", stats.retries),
-            ("retries_unanswered", stats.retries_unanswered),
-            ("spans_lost", stats.spans_lost),
-            ("names_cut", stats.names_cut),
-            ("frames_unresolved", stats.frames_unresolved),
-            ("tag_sets_lost", stats.tag_sets_lost),
-            ("threads", stats.threads),
-            ("threads_unsampled", stats.threads_unsampled),
-            ("threads_without_timer", stats.threads_without_timer),
-            ("threads_without_ring", stats.threads_without_ring),
-            ("own_cpu_ns", stats.own_cpu_ns),
-            ("handler_ns", stats.handler_ns),
-            ("stacks_unreadable", unwind::fault_count()),
-        ] {
+        let own = [("stacks_unreadable", unwind::fault_count())];
+        for (name, number) in stats.numbers().into_iter().chain(own) {
             hash.aset(ruby.to_symbol(name), number)?;
         }
         hash.aset(ruby.to_symbol("last_error"), stats.last_error.into_value_with(ruby))?;

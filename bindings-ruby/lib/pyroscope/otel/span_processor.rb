@@ -132,6 +132,7 @@ module Pyroscope
         id = span.context.hex_span_id
         span.set_attribute(PROFILE_ID, id)
         span.set_attribute(PROFILE_URL, profile_url(id)) if @add_url && @pyroscope_endpoint && @app_name
+        Messages.deliver_due
       end
 
       def profile_url(id)
