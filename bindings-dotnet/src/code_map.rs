@@ -1,13 +1,16 @@
 //! Which managed method an address is in, as CoreCLR tells, kept by ranges of code.
 //!
-//! On the profiler's thread. Code that goes away (dynamic methods, collectible assemblies) may make room for other code at
-//! the same address: a dynamic method's end is told, and what was not asked for in two seconds is asked again.
+//! On the profiler's thread. Code that can go away is only asked for while it is compiled, see [`clr`](crate::clr), and may
+//! make room for other code at the same address: a dynamic method's end is told, and what was not asked for in two seconds
+//! is asked again.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::clr::{Clr, FunctionId};
+use crate::clr::{Body, Clr, FunctionId};
 use crate::prologue::{self, EPILOGUE_BYTES, PROLOGUE_BYTES, Prologue};
 use crate::unwind::OSR_METHODS;
 use crate::{call_sites, memory, resolver};
@@ -16,6 +19,7 @@ use crate::{call_sites, memory, resolver};
 const FRESH: Duration = Duration::from_secs(2);
 /// Ranges that are kept; then all are forgotten, and asked for again.
 const MAX_RANGES: usize = 100_000;
+const UNKNOWN: &str = "(dynamic) (unknown)";
 /// Longer methods without a frame are not searched for call sites.
 const MAX_SEARCHED: u64 = 16 << 10;
 
@@ -48,11 +52,48 @@ pub(crate) struct CodeMap {
     by_start: BTreeMap<u64, Code>,
     by_function: HashMap<FunctionId, Vec<u64>>,
     names: HashMap<FunctionId, u64>,
+    /// Functions that can go away.
+    told: HashMap<FunctionId, Told>,
 }
 
 static MAP: Mutex<Option<CodeMap>> = Mutex::new(None);
 /// Functions whose code is gone. Not MAP, which is held while CoreCLR is asked.
 static UNLOADED: Mutex<Vec<FunctionId>> = Mutex::new(Vec::new());
+
+/// What the compilation of code told that can go away.
+#[derive(Debug)]
+struct Told {
+    function: FunctionId,
+    word: u64,
+    bodies: Vec<Body>,
+}
+
+/// Some code here can go away.
+static ANY_TOLD: AtomicBool = AtomicBool::new(false);
+/// Not yet in the map.
+static TOLD: Mutex<Vec<Told>> = Mutex::new(Vec::new());
+/// Compilations that may wait; of further ones the methods are "(dynamic) (unknown)".
+const MAX_TOLD: usize = 10_000;
+
+/// A function was compiled, on this thread, where it is in use. 1 µs for ordinary ones, which are asked for when they are
+/// met in a sample.
+pub(crate) fn compiled(clr: Clr, function: FunctionId) {
+    if clr.stays(function) {
+        // It may have got the number of one that is gone.
+        if ANY_TOLD.load(Ordering::Relaxed) {
+            unloaded(function);
+        }
+        return;
+    }
+    ANY_TOLD.store(true, Ordering::Relaxed);
+    let name = clr.name_of(function).map(|name| name.text());
+    let word = resolver::word_of(name.as_deref().unwrap_or(UNKNOWN), "");
+    let bodies = clr.bodies((function, 0));
+    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
+    if told.len() < MAX_TOLD {
+        told.push(Told { function, word, bodies });
+    }
+}
 
 /// A dynamic method is gone. On any thread.
 pub(crate) fn unloaded(function: FunctionId) {
@@ -66,9 +107,18 @@ pub(crate) fn unloaded(function: FunctionId) {
 pub(crate) fn with<T>(use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
     let mut map: MutexGuard<'_, Option<CodeMap>> = MAP.lock().unwrap_or_else(PoisonError::into_inner);
     let map = map.get_or_insert_default();
+    // What is gone first: a function that was compiled since may have got its number.
     let gone = std::mem::take(&mut *UNLOADED.lock().unwrap_or_else(PoisonError::into_inner));
     for function in gone {
         map.forget(function);
+        map.told.remove(&function);
+    }
+    for told in std::mem::take(&mut *TOLD.lock().unwrap_or_else(PoisonError::into_inner)) {
+        map.forget(told.function);
+        if map.told.len() >= 2 * MAX_TOLD {
+            map.told.clear();
+        }
+        map.told.insert(told.function, told);
     }
     use_it(map)
 }
@@ -96,14 +146,17 @@ impl CodeMap {
             let functions: Vec<FunctionId> = self.by_function.keys().copied().collect();
             functions.into_iter().for_each(|function| self.forget(function));
         }
-        let word = *self.names.entry(function.0).or_insert_with(|| {
-            let name = clr.name_of(function.0).map(|name| name.text());
-            resolver::word_of(name.as_deref().unwrap_or("(unknown method)"), "")
-        });
-        // Where the runtime does not tell the range, this address alone is known.
-        let parts = clr.body_at(function, pc).unwrap_or_else(|| vec![(pc, 1)]);
+        let (word, body) = match self.told.get(&function.0) {
+            Some(told) => {
+                (told.word, told.bodies.iter().find(|body| body.iter().any(|part| part.contains(&pc))).cloned())
+            }
+            None => self.ask(clr, function, pc),
+        };
+        // Where the range is not known, this address alone is.
+        let parts = body.unwrap_or_else(|| [pc..pc + 1].into());
         let mut here = pc;
-        for (place, (start, size)) in parts.into_iter().enumerate() {
+        for (place, Range { start, end }) in parts.into_iter().enumerate() {
+            let size = end.saturating_sub(start);
             let whole = place == 0 && size > 1;
             let prologue = whole.then(|| {
                 let mut copy = [0; PROLOGUE_BYTES];
@@ -111,7 +164,6 @@ impl CodeMap {
                 Prologue::decode(memory::read(start, &mut copy[..length]))
             });
             let call_sites = learn_call_sites(start, size, prologue.as_ref());
-            let end = start.saturating_add(size);
             if (start..end).contains(&pc) {
                 here = start;
             }
@@ -124,6 +176,20 @@ impl CodeMap {
             }
         }
         here
+    }
+
+    /// Asks for a function that nobody told of: it stays, or was compiled before we were attached.
+    fn ask(&mut self, clr: Clr, function: (FunctionId, usize), pc: u64) -> (u64, Option<Body>) {
+        if let Some(word) = self.names.get(&function.0) {
+            return (*word, clr.body_at(function, pc));
+        }
+        if !clr.stays(function.0) {
+            return (resolver::word_of(UNKNOWN, ""), None);
+        }
+        let name = clr.name_of(function.0).map(|name| name.text());
+        let word = resolver::word_of(name.as_deref().unwrap_or("(unknown method)"), "");
+        self.names.insert(function.0, word);
+        (word, clr.body_at(function, pc))
     }
 
     fn forget(&mut self, function: FunctionId) {
