@@ -93,7 +93,7 @@ fn text(buffer: &[u16], length: u32) -> String {
 }
 
 impl Clr {
-    /// The function whose code is at `address`, and which of its rewritten bodies that is.
+    /// The function whose code is at `address` of an assembly's image (see [`code_map`](crate::code_map)), and which of its rewritten bodies that is.
     pub(crate) fn function_at(self, address: u64) -> Option<(FunctionId, usize)> {
         let (mut function, mut rejit) = (0, 0);
         let address = usize::try_from(address).ok()?;
@@ -145,6 +145,31 @@ impl Clr {
             (result >= 0).then(|| parts.iter().map(|(start, size)| *start as u64..(start + size) as u64).collect())
         };
         starts[..(count as usize).min(32)].iter().filter_map(body).collect()
+    }
+
+    /// All functions that were compiled so far, with which of their bodies that was.
+    pub(crate) fn compiled_functions(self) -> Vec<(FunctionId, usize)> {
+        let mut list: *mut c_void = ptr::null_mut();
+        // SAFETY: EnumJITedFunctions2.
+        let result = unsafe { call!(self.0, 79, (*mut *mut c_void), &raw mut list) };
+        let mut functions = Vec::new();
+        if result < 0 || list.is_null() {
+            return functions;
+        }
+        loop {
+            let (mut some, mut count) = ([(0, 0); 64], 0_u32);
+            // SAFETY: ICorProfilerFunctionEnum::Next, of COR_PRF_FUNCTION: a function and the id of its body.
+            let result = unsafe {
+                call!(list, 7, (u32, *mut (FunctionId, usize), *mut u32), 64, some.as_mut_ptr(), &raw mut count)
+            };
+            if result < 0 || count == 0 {
+                break;
+            }
+            functions.extend_from_slice(&some[..(count as usize).min(64)]);
+        }
+        // SAFETY: Release of the list.
+        unsafe { call!(list, 2, ()) };
+        functions
     }
 
     /// Whether a function stays for as long as the process does.
