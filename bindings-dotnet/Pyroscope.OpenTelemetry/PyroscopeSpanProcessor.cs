@@ -1,4 +1,5 @@
 using System.Diagnostics;
+using System.Runtime.CompilerServices;
 using OpenTelemetry;
 using OpenTelemetry.Resources;
 using Pyroscope.Context;
@@ -82,15 +83,11 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
 
     /// <summary>Called by the SDK when a span has ended. Never throws. Only spans that have samples cost more than 10 ns.</summary>
     /// <param name="data">The span.</param>
-    public override unsafe void OnEnd(Activity data)
+    public override void OnEnd(Activity data)
     {
         if (added && data.Recorded)
         {
-            var id = HexId.Of(data.SpanId);
-            if (HotNative.IsSampled(id) != 0)
-            {
-                SpanName.WithUtf8(data.DisplayName, id, &TellEnd);
-            }
+            TellName(data);
         }
     }
 
@@ -124,6 +121,18 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
         }
 
         base.Dispose(disposing);
+    }
+
+    // On its own: compiling a method with a call that suppresses the transition loads the library, and where there is none
+    // it ends in a deadlock of the runtime's, even if the call is never made.
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static unsafe void TellName(Activity span)
+    {
+        var id = HexId.Of(span.SpanId);
+        if (HotNative.IsSampled(id) != 0)
+        {
+            SpanName.WithUtf8(span.DisplayName, id, &TellEnd);
+        }
     }
 
     private static unsafe nint TellEnd(ulong id, byte* name, nuint length)

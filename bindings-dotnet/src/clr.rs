@@ -1,10 +1,14 @@
 //! Questions to CoreCLR: ICorProfilerInfo12 and IMetaDataImport, as far as they are needed.
 //!
 //! The indices and signatures are those of corprof.idl and cor.h, which only ever grow. A managed thread may not ask for
-//! names or code (0x80131363); the profiler's own threads are native, and may. None of our locks is held by a thread that
+//! names or code (0x80131363); the profiler's own threads are native, and may, and so may a callback on any thread.
+//!
+//! Code that can go away (dynamic methods, collectible assemblies) is asked for in the callback that tells of its
+//! compilation alone, since there it is in use: a moment later its descriptions may be freed, and CoreCLR does not check. None of our locks is held by a thread that
 //! runs managed code while it waits here, as CoreCLR may wait for a garbage collection.
 
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -24,8 +28,8 @@ pub(crate) use call;
 
 static METADATA_IMPORT: Guid = Guid::metadata_import();
 
-/// Stack snapshots.
-const MASK_LOW: u32 = 0x1000_0000;
+/// Stack snapshots, and what was compiled.
+const MASK_LOW: u32 = 0x1000_0000 | 0x20;
 /// EventPipe, and the end of dynamic methods.
 const MASK_HIGH: u32 = 0x80 | 0x4;
 
@@ -54,6 +58,8 @@ pub(crate) struct MethodName {
 
 /// A function to CoreCLR.
 pub(crate) type FunctionId = usize;
+/// Ranges of code that are one compiled method.
+pub(crate) type Body = Vec<Range<u64>>;
 type ClassId = usize;
 type ModuleId = usize;
 
@@ -87,7 +93,7 @@ fn text(buffer: &[u16], length: u32) -> String {
 }
 
 impl Clr {
-    /// The function whose code is at `address`, and which of its rewritten bodies that is.
+    /// The function whose code is at `address` of an assembly's image (see [`code_map`](crate::code_map)), and which of its rewritten bodies that is.
     pub(crate) fn function_at(self, address: u64) -> Option<(FunctionId, usize)> {
         let (mut function, mut rejit) = (0, 0);
         let address = usize::try_from(address).ok()?;
@@ -97,8 +103,13 @@ impl Clr {
         (result == S_OK && function != 0).then_some((function, rejit))
     }
 
-    /// The parts of the body of `function` that `address` is in: start and size, the method's start first.
-    pub(crate) fn body_at(self, (function, rejit): (FunctionId, usize), address: u64) -> Option<Vec<(u64, u64)>> {
+    /// The body of `function` that `address` is in; the part that begins with the method's start comes first.
+    pub(crate) fn body_at(self, function: (FunctionId, usize), address: u64) -> Option<Body> {
+        self.bodies(function).into_iter().find(|body| body.iter().any(|part| part.contains(&address)))
+    }
+
+    /// All bodies of a function: a tier each.
+    pub(crate) fn bodies(self, (function, rejit): (FunctionId, usize)) -> Vec<Body> {
         let (mut starts, mut count) = ([0_usize; 32], 0_u32);
         // SAFETY: GetNativeCodeStartAddresses.
         let result = unsafe {
@@ -114,9 +125,9 @@ impl Clr {
             )
         };
         if result < 0 {
-            return None;
+            return Vec::new();
         }
-        starts[..(count as usize).min(32)].iter().find_map(|start| {
+        let body = |start: &usize| {
             let (mut parts, mut count) = ([(0_usize, 0_usize); 8], 0_u32);
             // SAFETY: GetCodeInfo4 fills COR_PRF_CODE_INFO: an address and a size.
             let result = unsafe {
@@ -130,19 +141,93 @@ impl Clr {
                     parts.as_mut_ptr()
                 )
             };
-            let parts: Vec<(u64, u64)> =
-                parts[..(count as usize).min(8)].iter().map(|(start, size)| (*start as u64, *size as u64)).collect();
-            let is_in = parts.iter().any(|(start, size)| (*start..start + size).contains(&address));
-            (result >= 0 && is_in).then_some(parts)
-        })
+            let parts = &parts[..(count as usize).min(8)];
+            (result >= 0).then(|| parts.iter().map(|(start, size)| *start as u64..(start + size) as u64).collect())
+        };
+        starts[..(count as usize).min(32)].iter().filter_map(body).collect()
     }
 
-    /// What a function is called.
-    pub(crate) fn name_of(self, function: FunctionId) -> Option<MethodName> {
+    /// All functions that were compiled so far, with which of their bodies that was.
+    pub(crate) fn compiled_functions(self) -> Vec<(FunctionId, usize)> {
+        let mut list: *mut c_void = ptr::null_mut();
+        // SAFETY: EnumJITedFunctions2.
+        let result = unsafe { call!(self.0, 79, (*mut *mut c_void), &raw mut list) };
+        let mut functions = Vec::new();
+        if result < 0 || list.is_null() {
+            return functions;
+        }
+        loop {
+            let (mut some, mut count) = ([(0, 0); 64], 0_u32);
+            // SAFETY: ICorProfilerFunctionEnum::Next, of COR_PRF_FUNCTION: a function and the id of its body.
+            let result = unsafe {
+                call!(list, 7, (u32, *mut (FunctionId, usize), *mut u32), 64, some.as_mut_ptr(), &raw mut count)
+            };
+            if result < 0 || count == 0 {
+                break;
+            }
+            functions.extend_from_slice(&some[..(count as usize).min(64)]);
+        }
+        // SAFETY: Release of the list.
+        unsafe { call!(list, 2, ()) };
+        functions
+    }
+
+    /// Whether a function stays for as long as the process does.
+    pub(crate) fn stays(self, function: FunctionId) -> bool {
+        const DYNAMIC: u32 = 4;
+        const COLLECTIBLE: u32 = 8;
+        if self.is_dynamic(function) {
+            return false;
+        }
+        let (mut class, mut module, mut token, mut count) = (0, 0, 0_u32, 0_u32);
+        // SAFETY: GetFunctionInfo2 without the arguments of the type.
+        let result = unsafe {
+            call!(
+                self.0,
+                38,
+                (usize, usize, *mut ClassId, *mut ModuleId, *mut u32, u32, *mut u32, *mut ClassId),
+                function,
+                0,
+                &raw mut class,
+                &raw mut module,
+                &raw mut token,
+                0,
+                &raw mut count,
+                ptr::null_mut()
+            )
+        };
+        if result < 0 {
+            return false;
+        }
+        let (mut base, mut length, mut assembly, mut flags) = (0_usize, 0_u32, 0_usize, 0_u32);
+        // SAFETY: GetModuleInfo2 without the name.
+        let result = unsafe {
+            call!(
+                self.0,
+                70,
+                (ModuleId, *mut usize, u32, *mut u32, *mut u16, *mut usize, *mut u32),
+                module,
+                &raw mut base,
+                0,
+                &raw mut length,
+                ptr::null_mut(),
+                &raw mut assembly,
+                &raw mut flags
+            )
+        };
+        result >= 0 && flags & (DYNAMIC | COLLECTIBLE) == 0
+    }
+
+    fn is_dynamic(self, function: FunctionId) -> bool {
         let mut is_dynamic = 0_i32;
         // SAFETY: IsFunctionDynamic.
         let result = unsafe { call!(self.0, 87, (usize, *mut i32), function, &raw mut is_dynamic) };
-        if result >= 0 && is_dynamic != 0 {
+        result >= 0 && is_dynamic != 0
+    }
+
+    /// What a function is called, which [`stays`](Self::stays) or was just compiled.
+    pub(crate) fn name_of(self, function: FunctionId) -> Option<MethodName> {
+        if self.is_dynamic(function) {
             return self.name_of_dynamic(function);
         }
         let (mut class, mut module, mut token, mut count) = (0, 0, 0_u32, 0_u32);

@@ -1,39 +1,230 @@
-//! Which managed method an address is in, as CoreCLR tells, kept by ranges of code.
+//! Which managed method an address is in.
 //!
-//! On the profiler's thread. Code that goes away (dynamic methods, collectible assemblies) may make room for other code at
-//! the same address: a dynamic method's end is told, and what was not asked for in two seconds is asked again.
+//! CoreCLR answers that question too, but not safely for code that was unloaded a moment ago, and a sample is always of a
+//! moment ago. So it is only asked about the images of assemblies, which stay; what is compiled is told to us when it is,
+//! by a callback in which it is in use, or was listed when we attached. Code that takes the place of other code takes it
+//! here as well.
+//!
+//! Callbacks queue what they know; the map itself is the profiler's thread's.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use crate::clr::{Clr, FunctionId};
+use crate::clr::{Body, Clr, FunctionId};
 use crate::prologue::{self, EPILOGUE_BYTES, PROLOGUE_BYTES, Prologue};
 use crate::unwind::OSR_METHODS;
-use crate::{call_sites, memory, resolver};
+use crate::{call_sites, clr, memory, modules, resolver};
 
-/// How long a range is believed.
-const FRESH: Duration = Duration::from_secs(2);
-/// Ranges that are kept; then all are forgotten, and asked for again.
-const MAX_RANGES: usize = 100_000;
+/// News that may wait for the profiler's thread; of methods beyond it the code stays unknown.
+const MAX_NEWS: usize = 50_000;
+/// Ranges that are kept; further ones stay unknown.
+const MAX_RANGES: usize = 200_000;
 /// Longer methods without a frame are not searched for call sites.
 const MAX_SEARCHED: u64 = 16 << 10;
+const UNKNOWN: &str = "(unknown method)";
 
 /// A range of a method's code.
 #[derive(Debug)]
 pub(crate) struct Code {
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// What the method is called.
-    pub(crate) word: u64,
-    /// None of a part that does not begin with the method's start.
-    pub(crate) prologue: Option<Prologue>,
-    function: (FunctionId, usize),
-    call_sites: Vec<u64>,
-    checked: Instant,
+    /// Entered by on-stack replacement.
+    pub(crate) is_osr: bool,
+    function: FunctionId,
+    /// What the method is called, once it was asked for.
+    word: Option<u64>,
+    may_go: bool,
+    /// Whether the method's start is the range's.
+    is_whole: bool,
+    call_sites: Box<[u64]>,
+}
+
+/// What a callback told.
+#[derive(Debug)]
+enum News {
+    Compiled {
+        function: FunctionId,
+        /// Of a function that may go away, which cannot be asked for later.
+        word: Option<u64>,
+        bodies: Vec<Body>,
+    },
+    Unloaded(FunctionId),
+}
+
+static NEWS: Mutex<Vec<News>> = Mutex::new(Vec::new());
+/// What was compiled before we were attached was listed.
+static LISTED: AtomicBool = AtomicBool::new(false);
+
+/// A function was compiled, on this thread, where it is in use. Some microseconds.
+pub(crate) fn compiled(clr: Clr, function: FunctionId) {
+    let word = (!clr.stays(function)).then(|| word_of(clr, function));
+    tell(News::Compiled { function, word, bodies: clr.bodies((function, 0)) });
+}
+
+/// A dynamic method is gone. On any thread.
+pub(crate) fn unloaded(function: FunctionId) {
+    tell(News::Unloaded(function));
+}
+
+fn tell(news: News) {
+    let mut waiting = NEWS.lock().unwrap_or_else(PoisonError::into_inner);
+    if waiting.len() < MAX_NEWS {
+        waiting.push(news);
+    }
+}
+
+fn word_of(clr: Clr, function: FunctionId) -> u64 {
+    let name = clr.name_of(function).map(|name| name.text());
+    resolver::word_of(name.as_deref().unwrap_or(UNKNOWN), "")
+}
+
+/// All code that was met so far.
+#[derive(Debug, Default)]
+pub(crate) struct CodeMap {
+    by_start: BTreeMap<u64, Code>,
+    by_function: HashMap<FunctionId, Vec<u64>>,
+}
+
+/// The map as of now.
+pub(crate) fn with<T>(clr: Clr, use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
+    static MAP: Mutex<Option<CodeMap>> = Mutex::new(None);
+    let mut map = MAP.lock().unwrap_or_else(PoisonError::into_inner);
+    let map = map.get_or_insert_default();
+    if !LISTED.swap(true, Ordering::Relaxed) {
+        for function in clr.compiled_functions() {
+            let word = (!clr.stays(function.0)).then(|| resolver::word_of(UNKNOWN, ""));
+            map.learn(function.0, word, clr.bodies(function));
+        }
+    }
+    // Not locked while CoreCLR is asked: its callbacks wait for this lock.
+    let news = std::mem::take(&mut *NEWS.lock().unwrap_or_else(PoisonError::into_inner));
+    let mut osr_changed = false;
+    for news in news {
+        osr_changed |= match news {
+            News::Compiled { function, word, bodies } => map.learn(function, word, bodies),
+            News::Unloaded(function) => map.forget(function),
+        };
+    }
+    if osr_changed {
+        map.show_osr();
+    }
+    use_it(map)
+}
+
+/// Takes up what callbacks told, so that the handler knows new code.
+pub(crate) fn tick() {
+    if let Some(clr) = clr::attached() {
+        with(clr, |_| {});
+    }
+}
+
+impl CodeMap {
+    /// The managed code at `pc`.
+    pub(crate) fn code_at(&mut self, clr: Clr, pc: u64) -> Option<&Code> {
+        if self.start_of(pc).is_none() && modules::is_image(pc) {
+            let function = clr.function_at(pc)?;
+            // Where the range is not told, this address alone is known.
+            let body = clr.body_at(function, pc).unwrap_or_else(|| std::iter::once(pc..pc + 1).collect());
+            if self.learn(function.0, None, vec![body]) {
+                self.show_osr();
+            }
+        }
+        self.by_start.get(&self.start_of(pc)?)
+    }
+
+    /// What the method at `pc` is called.
+    pub(crate) fn word_at(&mut self, clr: Clr, pc: u64) -> Option<(u64, bool)> {
+        let code = self.code_at(clr, pc)?;
+        let (start, is_osr) = (code.start, code.is_osr);
+        let code = self.by_start.get_mut(&start)?;
+        let word = *code.word.get_or_insert_with(|| word_of(clr, code.function));
+        Some((word, is_osr))
+    }
+
+    fn start_of(&self, pc: u64) -> Option<u64> {
+        self.by_start.range(..=pc).next_back().filter(|(_, code)| pc < code.end).map(|(start, _)| *start)
+    }
+
+    /// Adds the bodies of a function, in place of what was there. True: what was entered by replacement changed.
+    fn learn(&mut self, function: FunctionId, word: Option<u64>, bodies: Vec<Body>) -> bool {
+        let mut osr_changed = false;
+        for (place, Range { start, end }) in bodies.into_iter().flat_map(|body| body.into_iter().enumerate()) {
+            let is_known = self
+                .by_start
+                .get(&start)
+                .is_some_and(|code| code.end == end && code.function == function && !code.may_go && word.is_none());
+            if end <= start || is_known {
+                continue;
+            }
+            osr_changed |= self.make_room(start, end);
+            if self.by_start.len() >= MAX_RANGES {
+                continue;
+            }
+            let (is_whole, may_go) = (place == 0 && end - start > 1, word.is_some());
+            let mut code =
+                Code { start, end, is_osr: false, function, word, may_go, is_whole, call_sites: Box::default() };
+            if let Some(prologue) = code.prologue() {
+                code.is_osr = prologue.is_osr;
+                code.call_sites = learn_call_sites(start, end - start, &prologue);
+            }
+            osr_changed |= code.is_osr;
+            self.by_start.insert(start, code);
+            self.by_function.entry(function).or_default().push(start);
+        }
+        osr_changed
+    }
+
+    /// Forgets ranges that overlap this one.
+    fn make_room(&mut self, start: u64, end: u64) -> bool {
+        let mut osr_changed = false;
+        while let Some(at) =
+            self.by_start.range(..end).next_back().filter(|(_, code)| code.end > start).map(|(at, _)| *at)
+        {
+            osr_changed |= self.forget_range(at);
+        }
+        osr_changed
+    }
+
+    fn forget(&mut self, function: FunctionId) -> bool {
+        let ranges = self.by_function.remove(&function).unwrap_or_default();
+        let is_its = |map: &Self, start: &u64| map.by_start.get(start).is_some_and(|code| code.function == function);
+        let mut osr_changed = false;
+        for start in ranges {
+            osr_changed |= is_its(self, &start) && self.forget_range(start);
+        }
+        osr_changed
+    }
+
+    fn forget_range(&mut self, start: u64) -> bool {
+        let Some(code) = self.by_start.remove(&start) else { return false };
+        if let Some(ranges) = self.by_function.get_mut(&code.function) {
+            ranges.retain(|other| *other != start);
+            if ranges.is_empty() {
+                self.by_function.remove(&code.function);
+            }
+        }
+        code.call_sites.into_iter().for_each(call_sites::forget);
+        code.is_osr
+    }
+
+    /// Shows the handler which code was entered by on-stack replacement.
+    fn show_osr(&self) {
+        let osr = self.by_start.values().filter(|code| code.is_osr);
+        OSR_METHODS.replace(&osr.map(|code| (code.start, code.end)).collect::<Vec<_>>());
+    }
 }
 
 impl Code {
+    /// How the method begins, if the range is its start; from its code as it is now.
+    pub(crate) fn prologue(&self) -> Option<Prologue> {
+        let mut copy = [0; PROLOGUE_BYTES];
+        let length = usize::try_from(self.end - self.start).ok()?.min(PROLOGUE_BYTES);
+        let code = memory::read(self.start, &mut copy[..length]);
+        (self.is_whole && code.len() == length).then(|| Prologue::decode(code))
+    }
+
     /// Code bytes from `pc` on, as many as an epilogue may have.
     pub(crate) fn bytes_from(&self, pc: u64) -> Vec<u8> {
         let mut copy = [0; EPILOGUE_BYTES];
@@ -42,127 +233,47 @@ impl Code {
     }
 }
 
-/// All code that was met so far.
-#[derive(Debug, Default)]
-pub(crate) struct CodeMap {
-    by_start: BTreeMap<u64, Code>,
-    by_function: HashMap<FunctionId, Vec<u64>>,
-    names: HashMap<FunctionId, u64>,
-}
-
-static MAP: Mutex<Option<CodeMap>> = Mutex::new(None);
-/// Functions whose code is gone. Not MAP, which is held while CoreCLR is asked.
-static UNLOADED: Mutex<Vec<FunctionId>> = Mutex::new(Vec::new());
-
-/// A dynamic method is gone. On any thread.
-pub(crate) fn unloaded(function: FunctionId) {
-    let mut unloaded = UNLOADED.lock().unwrap_or_else(PoisonError::into_inner);
-    if unloaded.len() < MAX_RANGES {
-        unloaded.push(function);
-    }
-}
-
-/// The map, without what is gone.
-pub(crate) fn with<T>(use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
-    let mut map: MutexGuard<'_, Option<CodeMap>> = MAP.lock().unwrap_or_else(PoisonError::into_inner);
-    let map = map.get_or_insert_default();
-    let gone = std::mem::take(&mut *UNLOADED.lock().unwrap_or_else(PoisonError::into_inner));
-    for function in gone {
-        map.forget(function);
-    }
-    use_it(map)
-}
-
-impl CodeMap {
-    /// The managed code at `pc`.
-    pub(crate) fn code_at(&mut self, clr: Clr, pc: u64) -> Option<&Code> {
-        let known = self.by_start.range(..=pc).next_back().filter(|(_, code)| pc < code.end).map(|(start, _)| *start);
-        if let Some(start) = known {
-            let code = self.by_start.get_mut(&start)?;
-            if code.checked.elapsed() < FRESH || clr.function_at(pc) == Some(code.function) {
-                code.checked = Instant::now();
-                return self.by_start.get(&start);
-            }
-            let (function, _) = code.function;
-            self.forget(function);
-        }
-        let function = clr.function_at(pc)?;
-        let start = self.learn(clr, function, pc);
-        self.by_start.get(&start)
-    }
-
-    fn learn(&mut self, clr: Clr, function: (FunctionId, usize), pc: u64) -> u64 {
-        if self.by_start.len() >= MAX_RANGES {
-            let functions: Vec<FunctionId> = self.by_function.keys().copied().collect();
-            functions.into_iter().for_each(|function| self.forget(function));
-        }
-        let word = *self.names.entry(function.0).or_insert_with(|| {
-            let name = clr.name_of(function.0).map(|name| name.text());
-            resolver::word_of(name.as_deref().unwrap_or("(unknown method)"), "")
-        });
-        // Where the runtime does not tell the range, this address alone is known.
-        let parts = clr.body_at(function, pc).unwrap_or_else(|| vec![(pc, 1)]);
-        let mut here = pc;
-        for (place, (start, size)) in parts.into_iter().enumerate() {
-            let whole = place == 0 && size > 1;
-            let prologue = whole.then(|| {
-                let mut copy = [0; PROLOGUE_BYTES];
-                let length = usize::try_from(size).unwrap_or(0).min(PROLOGUE_BYTES);
-                Prologue::decode(memory::read(start, &mut copy[..length]))
-            });
-            let call_sites = learn_call_sites(start, size, prologue.as_ref());
-            let end = start.saturating_add(size);
-            if (start..end).contains(&pc) {
-                here = start;
-            }
-            let code = Code { start, end, word, prologue, function, call_sites, checked: Instant::now() };
-            let is_osr = code.is_osr();
-            self.by_start.insert(start, code);
-            self.by_function.entry(function.0).or_default().push(start);
-            if is_osr {
-                self.tell_osr();
-            }
-        }
-        here
-    }
-
-    fn forget(&mut self, function: FunctionId) {
-        self.names.remove(&function);
-        let mut was_osr = false;
-        for start in self.by_function.remove(&function).unwrap_or_default() {
-            if let Some(code) = self.by_start.remove(&start) {
-                was_osr |= code.is_osr();
-                code.call_sites.into_iter().for_each(call_sites::forget);
-            }
-        }
-        if was_osr {
-            self.tell_osr();
-        }
-    }
-
-    /// Shows the handler which code was entered by on-stack replacement.
-    fn tell_osr(&self) {
-        let osr = self.by_start.values().filter(|code| code.is_osr());
-        let ranges: Vec<(u64, u64)> = osr.map(|code| (code.start, code.end)).collect();
-        OSR_METHODS.replace(&ranges);
-    }
-}
-
-impl Code {
-    /// Entered by on-stack replacement.
-    pub(crate) fn is_osr(&self) -> bool {
-        self.prologue.as_ref().is_some_and(|prologue| prologue.is_osr)
-    }
-}
-
 /// Shows the handler where a method without a frame calls others.
-fn learn_call_sites(start: u64, size: u64, prologue: Option<&Prologue>) -> Vec<u64> {
-    let Some(bytes) = prologue.and_then(Prologue::frameless_bytes).filter(|_| size <= MAX_SEARCHED) else {
-        return Vec::new();
+fn learn_call_sites(start: u64, size: u64, prologue: &Prologue) -> Box<[u64]> {
+    let Some(bytes) = prologue.frameless_bytes().filter(|_| size <= MAX_SEARCHED) else {
+        return Box::default();
     };
     let mut copy = vec![0; usize::try_from(size).unwrap_or(0)];
-    let sites: Vec<u64> =
-        prologue::call_sites(memory::read(start, &mut copy)).map(|offset| start + u64::from(offset)).collect();
+    let offsets = prologue::call_sites(memory::read(start, &mut copy));
+    let sites: Box<[u64]> = offsets.map(|offset| start + u64::from(offset)).collect();
     sites.iter().for_each(|site| call_sites::add(*site, bytes));
     sites
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn new_code_takes_the_place_of_what_was_there() {
+        // Real code, so that its bytes can be read: this very function's.
+        let here = new_code_takes_the_place_of_what_was_there as *const () as u64;
+        let mut map = CodeMap::default();
+        let body = |from: u64, to: u64| vec![std::iter::once(here + from..here + to).collect::<Body>()];
+        map.learn(1, Some(10), body(0, 32));
+        map.learn(2, Some(20), body(32, 64));
+        let function = |map: &CodeMap, at: u64| {
+            map.start_of(here + at).and_then(|start| map.by_start.get(&start)).map(|code| code.function)
+        };
+        assert_eq!([0, 31, 32, 63, 64].map(|at| function(&map, at)), [Some(1), Some(1), Some(2), Some(2), None]);
+        map.learn(3, Some(30), body(16, 48));
+        assert_eq!([0, 16, 47, 48].map(|at| function(&map, at)), [None, Some(3), Some(3), None]);
+        map.forget(1);
+        map.forget(3);
+        assert!(map.by_start.is_empty() && map.by_function.is_empty());
+    }
+
+    #[test]
+    fn a_function_that_is_gone_takes_no_other_along() {
+        let mut map = CodeMap::default();
+        map.learn(1, Some(10), vec![std::iter::once(4096..4100).collect()]);
+        map.learn(2, Some(20), vec![std::iter::once(4096..4100).collect()]);
+        map.forget(1);
+        assert_eq!(map.start_of(4097), Some(4096), "its place was another's by then");
+    }
 }

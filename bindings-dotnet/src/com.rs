@@ -77,7 +77,9 @@ static CALLBACK_TABLE: Table<98> = {
     table[0] = query_callback as *const ();
     table[1] = count as *const ();
     table[2] = count as *const ();
+    table[24] = compiled as *const ();
     table[80] = initialize_for_attach as *const ();
+    table[93] = compiled as *const ();
     table[94] = dynamic_method_unloaded as *const ();
     table[95] = event_delivered as *const ();
     table[97] = load_as_notification_only as *const ();
@@ -186,6 +188,16 @@ unsafe extern "system" fn initialize_for_attach(
     }
     // SAFETY: it is the interface that was asked for.
     unsafe { clr::initialize(info) }
+}
+
+/// JITCompilationFinished, and DynamicMethodJITCompilationFinished.
+extern "system" fn compiled(_this: *const c_void, function: usize, result: Hresult, _may_block: i32) -> Hresult {
+    if result >= 0
+        && let Some(clr) = clr::attached()
+    {
+        code_map::compiled(clr, function);
+    }
+    S_OK
 }
 
 extern "system" fn dynamic_method_unloaded(_this: *const c_void, function: usize) -> Hresult {

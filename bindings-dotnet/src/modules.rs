@@ -31,6 +31,8 @@ static EXECUTABLE: RangeSet<8_192> = RangeSet::new();
 /// The end of the main thread's stack.
 static MAIN_STACK_END: AtomicU64 = AtomicU64::new(0);
 
+/// Code that was mapped from files that are no libraries, sorted.
+static IMAGES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 /// What is known of the libraries, for names. Index = place in MODULES.
 static KNOWN: Mutex<Vec<Mapped>> = Mutex::new(Vec::new());
 
@@ -82,6 +84,13 @@ pub(crate) fn is_executable(pc: u64) -> bool {
     EXECUTABLE.contains(pc)
 }
 
+/// Whether `pc` is in the image of an assembly: code that was compiled ahead of time and stays.
+pub(crate) fn is_image(pc: u64) -> bool {
+    let images = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let after = images.partition_point(|(start, _)| *start <= pc);
+    after > 0 && images.get(after - 1).is_some_and(|(_, end)| pc < *end)
+}
+
 /// Async-signal-safe.
 #[inline]
 pub(crate) fn main_stack_end() -> u64 {
@@ -120,6 +129,7 @@ pub(crate) fn refresh() -> Changes {
         changes.code = true;
     }
     let now = libraries(&maps);
+    *IMAGES.lock().unwrap_or_else(PoisonError::into_inner) = images(&maps, &now);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     for (place, module) in known.iter_mut().enumerate() {
         if module.start != 0 && !now.contains(module) {
@@ -169,21 +179,27 @@ fn rows_of(module: &Mapped) -> Option<Vec<Row>> {
 struct Map<'a> {
     start: u64,
     end: u64,
+    offset: u64,
     is_executable: bool,
     path: &'a str,
 }
 
 fn parse(maps: &str) -> Vec<Map<'_>> {
-    let line = |line: &'_ str| -> Option<(u64, u64, bool)> {
+    let line = |line: &'_ str| -> Option<(u64, u64, bool, u64)> {
         let mut words = line.split_whitespace();
         let (start, end) = words.next()?.split_once('-')?;
         let access = words.next()?;
-        Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?, access.contains('x')))
+        Some((
+            u64::from_str_radix(start, 16).ok()?,
+            u64::from_str_radix(end, 16).ok()?,
+            access.contains('x'),
+            u64::from_str_radix(words.next()?, 16).ok()?,
+        ))
     };
     let parsed = maps.lines().filter_map(|text| {
-        let (start, end, is_executable) = line(text)?;
+        let (start, end, is_executable, offset) = line(text)?;
         let path = text.find(['/', '[']).map_or("", |at| &text[at..]);
-        Some(Map { start, end, is_executable, path })
+        Some(Map { start, end, offset, is_executable, path })
     });
     parsed.collect()
 }
@@ -199,15 +215,17 @@ fn merged<'a>(maps: impl Iterator<Item = &'a Map<'a>>) -> Vec<(u64, u64)> {
     merged
 }
 
-/// Executable parts of ELF files. Managed assemblies are mapped too, some of them executable, and are none.
+/// Executable parts of ELF files. Managed assemblies are mapped too, some of them executable, and are none; in a program
+/// of a single file they are parts of that, mapped elsewhere.
 fn libraries(maps: &[Map<'_>]) -> Vec<Mapped> {
+    /// The segments of one ELF file lie as in the file, but for some pages.
+    const SHIFT: u64 = 1 << 20;
     let mut found: HashMap<&str, Mapped> = HashMap::new();
-    let is_library = |path: &str| {
-        let name = path.rsplit('/').next().unwrap_or_default();
-        path == "[vdso]" || path.starts_with('/') && !name.ends_with(".dll") && !path.starts_with("/memfd:")
-    };
     for map in maps.iter().filter(|map| map.is_executable && is_library(map.path)) {
         let first = maps.iter().find(|other| other.path == map.path).map_or(map.start, |first| first.start);
+        if map.start.wrapping_sub(map.offset).wrapping_sub(first) > SHIFT {
+            continue;
+        }
         let new = Mapped { path: map.path.to_owned(), base: first, start: map.start, end: map.end };
         let known = found.entry(map.path).or_insert(new);
         known.end = known.end.max(map.end);
@@ -217,29 +235,47 @@ fn libraries(maps: &[Map<'_>]) -> Vec<Mapped> {
     libraries
 }
 
+fn is_library(path: &str) -> bool {
+    path == "[vdso]" || is_file(path) && !path.ends_with(".dll")
+}
+
+fn is_file(path: &str) -> bool {
+    path.starts_with('/') && !path.starts_with("/memfd:")
+}
+
+fn images(maps: &[Map<'_>], libraries: &[Mapped]) -> Vec<(u64, u64)> {
+    let in_library = |map: &Map<'_>| libraries.iter().any(|module| map.start >= module.start && map.start < module.end);
+    merged(maps.iter().filter(|map| map.is_executable && is_file(map.path) && !in_library(map)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const MAPS: &str = "\
-55d0-55e0 r--p 00000000 fe:00 1 /usr/bin/dotnet
-55e0-55f0 r-xp 00010000 fe:00 1 /usr/bin/dotnet
-7000-7100 r-xp 00000000 00:01 9 /memfd:doublemapper (deleted)
-7100-7200 r-xp 00000000 fe:00 2 /opt/System.Private.CoreLib.dll
-8000-8100 rw-p 00000000 00:00 0 [stack]
-9000-9010 r-xp 00000000 00:00 0 [vdso]
+55d0000-55e0000 r--p 00000000 fe:00 1 /usr/bin/dotnet
+55e0000-55f0000 r-xp 0000f000 fe:00 1 /usr/bin/dotnet
+6600000-6610000 r-xp 00100000 fe:00 1 /usr/bin/dotnet
+7000000-7100000 r-xp 00000000 00:01 9 /memfd:doublemapper (deleted)
+7100000-7200000 r-xp 00000000 fe:00 2 /opt/System.Private.CoreLib.dll
+8000000-8100000 rw-p 00000000 00:00 0 [stack]
+9000000-9010000 r-xp 00000000 00:00 0 [vdso]
 broken line
 ";
 
     #[test]
     fn libraries_are_elf_files_and_the_vdso() {
         let maps = parse(MAPS);
-        assert_eq!(maps.len(), 6);
+        assert_eq!(maps.len(), 7);
         let libraries = libraries(&maps);
         let found: Vec<_> = libraries.iter().map(|module| (module.path.as_str(), module.base, module.start)).collect();
-        assert_eq!(found, [("/usr/bin/dotnet", 0x55d0, 0x55e0), ("[vdso]", 0x9000, 0x9000)]);
+        assert_eq!(found, [("/usr/bin/dotnet", 0x55d_0000, 0x55e_0000), ("[vdso]", 0x900_0000, 0x900_0000)]);
         let code = merged(maps.iter().filter(|map| map.is_executable));
-        assert_eq!(code, [(0x55e0, 0x55f0), (0x7000, 0x7200), (0x9000, 0x9010)]);
+        let expected =
+            [(0x55e_0000, 0x55f_0000), (0x660_0000, 0x661_0000), (0x700_0000, 0x720_0000), (0x900_0000, 0x901_0000)];
+        assert_eq!(code, expected);
+        let images = images(&maps, &libraries);
+        assert_eq!(images, [(0x660_0000, 0x661_0000), (0x710_0000, 0x720_0000)], "also those within a single file");
     }
 
     #[test]

@@ -26,18 +26,18 @@ pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
         return;
     };
     let is_event = raw.is_empty();
-    code_map::with(|map| {
+    code_map::with(clr, |map| {
         if let [first, words @ ..] = raw {
             let first = usize::try_from(*first).unwrap_or(usize::MAX);
             insert_callers(frames, first, words, |pc, is_leaf| return_address(map, clr, pc, is_leaf));
         }
         let mut replaced = None;
-        to_words(frames, resolver::native_word, |pc| match map.code_at(clr, pc) {
+        to_words(frames, resolver::native_word, |pc| match map.word_at(clr, pc) {
             // The runtime's own walk tells a body that was entered by replacement and the one below it that it replaced.
-            Some(code) if is_event && replaced.take() == Some(code.word) => None,
-            Some(code) => {
-                replaced = code.is_osr().then_some(code.word);
-                Some(code.word)
+            Some((word, _)) if is_event && replaced.take() == Some(word) => None,
+            Some((word, is_osr)) => {
+                replaced = is_osr.then_some(word);
+                Some(word)
             }
             // A word of the stack that was taken for a return address: the frame of a replaced body not known as one yet.
             None if !modules::is_executable(pc) => None,
@@ -60,7 +60,7 @@ enum Return {
 /// `is_leaf`: `pc` is the interrupted instruction, not within a call.
 fn return_address(map: &mut CodeMap, clr: Clr, pc: u64, is_leaf: bool) -> Return {
     let Some(code) = map.code_at(clr, pc) else { return Return::Nowhere };
-    let Some(prologue) = &code.prologue else { return Return::Frame };
+    let Some(prologue) = code.prologue() else { return Return::Frame };
     let bytes = if is_leaf {
         let (Ok(offset), Ok(size)) = (u32::try_from(pc - code.start), u32::try_from(code.end - code.start)) else {
             return Return::Frame;

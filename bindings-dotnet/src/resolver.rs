@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use spanprof_core::Frame;
 
-use crate::modules;
+use crate::{code_map, modules};
 
 /// Words begin here: no address is that high.
 const FIRST: u64 = 1 << 62;
@@ -103,6 +103,7 @@ pub(crate) fn note_unknown_code() {
 /// something, each two seconds or as soon as the handler met what it did not know.
 pub(crate) fn tick() {
     modules::load_rows();
+    code_map::tick();
     let now = TICK.fetch_add(1, Ordering::Relaxed);
     let since = now.wrapping_sub(LOOKED_AT.load(Ordering::Relaxed));
     let wait = WAIT.load(Ordering::Relaxed);

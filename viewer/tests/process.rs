@@ -7,8 +7,10 @@ mod common;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{PERIOD, Server, profile, span};
+use prost::Message as _;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const ROOT: &str = "00f067aa0ba902b7";
@@ -118,6 +120,44 @@ fn data_survives_a_restart_and_a_kill() {
         signal(name, server.pid());
         server.wait();
     }
+}
+
+#[test]
+fn a_kill_in_the_middle_of_what_comes_in_loses_nothing_that_was_answered() {
+    const ACKNOWLEDGED: u64 = 60;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("spanprof.db");
+    let flags = ["--data", file.to_str().unwrap()];
+    let server = Server::with(&flags);
+    let labels = [("span_id", ROOT), ("trace_id", TRACE), ("span_name", "GET /cart")];
+    let body = common::gzip(&profile(&[(&["main:1", "cart:2"], &labels, 1)]).encode_to_vec());
+    let body = common::request(&[("__name__", "process_cpu"), ("service_name", "shop")], body);
+    let answered = AtomicU64::new(0);
+    let pid = server.pid();
+    let push = || {
+        let url = format!("{}/push.v1.PusherService/Push", server.url);
+        // Until nobody answers any more.
+        while let Ok(answer) = ureq::post(&url).header("content-type", "application/proto").send(&body[..]) {
+            assert_eq!(answer.status(), 200);
+            if answered.fetch_add(1, Ordering::SeqCst) == ACKNOWLEDGED {
+                signal("KILL", pid);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads = [scope.spawn(push), scope.spawn(push), scope.spawn(push)];
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    let answered = i64::try_from(answered.into_inner()).unwrap();
+    let server = Server::with(&flags);
+    let profiles = server.json("/api/services")["services"][0]["profiles"].as_i64().unwrap();
+    // One of each thread may have been stored before its answer was on its way.
+    assert!((answered..=answered + 3).contains(&profiles), "{answered} answered, {profiles} stored");
+    // Rows, sums and traces are of one transaction.
+    assert_eq!(server.json(&format!("/api/flame?span={ROOT}"))["total"], profiles * PERIOD);
+    assert_eq!(server.json("/api/flame?service=shop")["total"], profiles * PERIOD);
+    assert_eq!(server.json(&format!("/api/flame?trace={TRACE}"))["total"], profiles * PERIOD);
+    assert_eq!(server.push("shop", &profile(&[(&["main:1"], &[], 1)])).status, 200);
 }
 
 #[test]

@@ -5,8 +5,9 @@
 mod common;
 
 use common::{PERIOD, Server, export, gzip, profile, request, span};
+use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
-use spanprof_core::wire::pprof::Profile;
+use spanprof_core::wire::pprof::{Line, Location, Profile, Sample};
 use spanprof_core::wire::push::PushRequest;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -166,6 +167,91 @@ fn one_bad_profile_keeps_its_request_out() {
     body.series.extend(PushRequest::decode(request(&LABELS, b"hello".to_vec()).as_slice()).unwrap().series);
     assert_eq!(server.0.post(PUSH, &[PROTO], &body.encode_to_vec()).status, 400);
     server.check(1);
+}
+
+#[test]
+fn each_service_is_told_what_of_it_was_refused() {
+    let server = Server::start();
+    let mut old = good();
+    old.time_nanos = 1;
+    for (service, profile, times) in [("shop", good(), 1), ("shop", old, 2), ("bank", good(), 1)] {
+        (0..times).for_each(|_| drop(server.push(service, &profile)));
+    }
+    assert_eq!(server.post("/ingest?name=bank&format=jfr", &[], b"x").status, 415);
+    let late = Span { start_time_unix_nano: 5, end_time_unix_nano: 6, ..span(TRACE, ROOT, "", "late", 0, 1) };
+    assert_eq!(server.trace("shop", vec![late]).status, 200);
+    let answer = server.json("/api/services");
+    let rows: Vec<_> = answer["services"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| (row["service"].as_str().unwrap(), row["refused"].as_u64().unwrap()))
+        .collect();
+    assert_eq!(rows, [("bank", 0), ("shop", 3)]);
+    let why: Vec<_> = answer["refused"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            (
+                row["what"].as_str().unwrap(),
+                row["service"].as_str(),
+                row["reason"].as_str().unwrap(),
+                row["count"].as_u64().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        why,
+        [
+            ("profiles", Some("shop"), "time", 2),
+            ("profiles", None, "content_type", 1),
+            ("traces", Some("shop"), "time", 1)
+        ]
+    );
+    let page = server.page("/");
+    assert!(page.contains("href=\"./#refused\">3</a>") && page.contains("id=\"refused\""), "{page}");
+}
+
+#[test]
+fn few_bytes_that_mean_many_frames_are_refused() {
+    let server = Unharmed::start();
+    // One location of a thousand lines at the end of each of three thousand stacks.
+    let mut wide = good();
+    wide.location[0].line = vec![wide.location[0].line[0]; 999];
+    let big = wide.location[0].id;
+    let function_id = wide.function[0].id;
+    wide.sample = (0..3_000)
+        .map(|number| {
+            let line = vec![Line { function_id, line: number, column: 0 }];
+            let id = 1_000 + u64::try_from(number).unwrap();
+            wide.location.push(Location { id, line, ..Location::default() });
+            Sample { location_id: vec![big, id], value: vec![PERIOD], ..Sample::default() }
+        })
+        .collect();
+    let answer = server.0.push("shop", &wide);
+    assert_eq!(answer.status, 413);
+    assert!(answer.text().contains("more than 1000000 frames"), "{}", answer.text());
+    // And a stack of a hundred million of them is as deep as any other.
+    wide.location.truncate(1);
+    wide.location[0].line = vec![wide.location[0].line[0]; 100_000];
+    wide.sample = vec![Sample { location_id: vec![big; 1_000], value: vec![PERIOD], ..Sample::default() }];
+    assert_eq!(server.0.push("deep", &wide).status, 200);
+    assert_eq!(server.0.get("/folded?service=deep").text().split(';').count(), 1_000);
+}
+
+#[test]
+fn ten_thousand_series_are_bounded_and_harm_nothing() {
+    let server = Unharmed::start();
+    let users: Vec<String> = (0..10_000).map(|number| format!("user {number}")).collect();
+    let labels: Vec<[(&str, &str); 1]> = users.iter().map(|user| [("user", user.as_str())]).collect();
+    let rows: Vec<common::Row<'_>> = labels.iter().map(|label| (&["main:1"][..], &label[..], 1)).collect();
+    let answer = server.0.push("wide", &profile(&rows));
+    assert_eq!(answer.status, 413);
+    assert!(answer.text().contains("make more than 5000 series"), "{}", answer.text());
+    server.check(1);
+    assert_eq!(server.0.push("shop", &profile(&rows[..1_000])).status, 200);
+    assert_eq!(server.0.json("/api/flame?service=shop&label.user=user%20999")["total"], PERIOD);
 }
 
 #[test]

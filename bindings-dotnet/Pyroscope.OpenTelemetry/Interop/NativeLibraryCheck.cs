@@ -10,11 +10,12 @@ internal static class NativeLibraryCheck
 
     internal static bool IsUsable => Found.Value is null;
 
-    private static string? Look()
+    private static unsafe string? Look()
     {
         try
         {
-            _ = HotNative.IsSampled(0);
+            // Of no name there is nothing to keep, so this only loads the library.
+            _ = HotNative.InternName(null, 0);
             return null;
         }
         catch (Exception error) when (error is DllNotFoundException or BadImageFormatException or EntryPointNotFoundException)

@@ -18,7 +18,7 @@ public sealed class ConfigurationTests : IDisposable
         { Named(c => c.Tags["span_id"] = "x"), "Tags", "span_id", "reserved" },
         { Named(c => c.Tags["two words"] = "x"), "Tags", "two words", "[A-Za-z_]" },
         { Named(c => c.Tags["region"] = null!), "Tags", "null for region", "text" },
-        { Named(c => c.HttpHeaders["no header"] = "x"), "HttpHeaders", "no header", "X-Name" },
+        { Named(c => c.HttpHeaders["no header"] = "x"), "HttpHeaders", "no ", "X-Name" },
         { Named(c => c.HttpHeaders["Content-Type"] = "x"), "HttpHeaders", "Content-Type", "body" },
     };
 

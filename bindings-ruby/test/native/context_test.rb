@@ -7,19 +7,25 @@ require_relative "native_helper"
 class ContextTest < NativeTest
   def assert_scenarios(options, **environment)
     result = result_of("scenarios.rb", options: options, environment: environment.transform_keys(&:to_s))
+    puts "#{RUBY_VERSION}: left out: #{result[:left_out].join}" if result[:left_out].any?
     assert_empty result[:texts]
     assert_equal [0, 0], result.values_at(:wrong_checks, :wrong)
-    assert_operator result[:checks], :>, 1_500
+    assert_operator result[:checks], :>, 1_000
     assert_operator result[:right], :>, 700_000_000
     assert_equal result[:taken], result[:uploaded]
     assert_equal 0, result[:unresolved]
   end
 
   each_mode("every_span") { |options| assert_scenarios(options, SCOPE: "all") }
-  each_mode("local_roots") { |options| assert_scenarios(options, SCOPE: "root") }
+
+  def test_local_roots
+    assert_scenarios([], SCOPE: "root")
+  end
 
   if RUBY_VERSION >= "3.3"
-    each_mode("shared_native_threads") { |options| assert_scenarios(options, SCOPE: "all", RUBY_MN_THREADS: "1") }
+    def test_shared_native_threads
+      assert_scenarios(["--yjit"], SCOPE: "root", RUBY_MN_THREADS: "1")
+    end
   end
 
   def test_ractors

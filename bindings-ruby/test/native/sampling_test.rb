@@ -217,4 +217,51 @@ class SamplingTest < NativeTest
     assert_empty lines.first(13).reject { |line| line.include?("allowed") || line.include?("no_such_option") }, output
     assert_equal ["false", "false", '[[:info, "profiling is switched off by configuration or environment"]]'], lines.last(3)
   end
+
+  def test_a_ruby_with_other_stacks_has_spans_and_no_profiles_and_one_warning
+    result = result_of(<<~RUBY)
+      Native.install_context_hooks
+      Native.configure_spans(true, false)
+      def Native.own_stack = [["elsewhere", 1]]
+      started = Array.new(2) { Native.start({ application_name: "test", server_address: "none" }) }
+      current = Spans::TRACER.in_span("goes on") { |span| Native.current_span.first == span.context.hex_span_id }
+      puts JSON.generate(why: Native.supported, started: started, current: current, messages: Native.messages)
+    RUBY
+    assert_equal [false, false], result[:started]
+    assert result[:current]
+    assert_includes result[:why], "gives other stacks"
+    assert_equal [["warning", "no profiles are taken, spans go on working: #{result[:why]}"]], result[:messages]
+  end
+
+  def test_without_its_fault_handler_no_stack_is_read_and_that_is_said
+    result = result_of(<<~RUBY, options: ["-W0"])
+      require "fiddle"
+      Native.install_context_hooks
+      Native.configure_spans(true, false)
+      samples = profiled do
+        action = Fiddle::Pointer.malloc(152, Fiddle::RUBY_FREE)
+        call = Fiddle::Function.new(Fiddle::Handle::DEFAULT["sigaction"], [Fiddle::TYPE_INT, Fiddle::TYPE_VOIDP, Fiddle::TYPE_VOIDP], Fiddle::TYPE_INT)
+        call.call(11, nil, action)
+        # As another crash reporter would: the same flags, an own handler.
+        ours = action[0, 8]
+        action[0, 8] = [Fiddle::Handle::DEFAULT["abort"]].pack("J")
+        call.call(11, action, nil)
+        told = []
+        told.concat(Native.messages) and busy(10) until told.any?
+        $told = told
+        Spans::TRACER.in_span("unread") { busy 100 }
+        action[0, 8] = ours
+        call.call(11, action, nil)
+        Spans::TRACER.in_span("read") { busy 1_500 }
+      end
+      unread = samples.select { |sample| sample.labels["span_name"] == "unread" }
+      puts JSON.generate(unread: unread.map(&:functions).uniq, weight: unread.sum(&:weight), told: $told,
+                         read: samples.any? { |sample| sample.labels["span_name"] == "read" && sample.functions.include?("Object#busy") })
+    RUBY
+    assert_equal [["(unreadable stack)"]], result[:unread]
+    assert_includes 80_000_000..130_000_000, result[:weight]
+    assert_equal 1, result[:told].size
+    assert_includes result[:told].first.last, "replaced the handler of SIGSEGV"
+    assert result[:read]
+  end
 end

@@ -7,6 +7,7 @@ require "timeout"
 
 OTEL_CONTEXT = Context
 FEW = 5
+LEFT_OUT = []
 
 def self.scenario(name)
   return if ENV["ONLY"] && !name.include?(ENV["ONLY"])
@@ -193,7 +194,7 @@ def all
       end
     end
   rescue LoadError
-    warn "without async"
+    LEFT_OUT << "the scenarios of the gem async, which is not there"
   end
   if defined?(Ractor) && ENV["RACTOR"]
     scenario("ractors") do
@@ -211,4 +212,4 @@ stats = Native.stats
 puts JSON.generate(checks: Spans.checks[:right], wrong_checks: Spans.wrong.size, right: right, wrong: wrong, texts: (Spans.wrong + texts).first(8),
                    samples: samples.size, taken: stats[:taken][:samples], uploaded: stats[:uploaded][:samples],
                    unreadable: stats[:stacks_unreadable], unresolved: stats[:frames_unresolved],
-                   api: OpenTelemetry::VERSION, ruby: RUBY_DESCRIPTION)
+                   left_out: LEFT_OUT.uniq, api: OpenTelemetry::VERSION, ruby: RUBY_DESCRIPTION)

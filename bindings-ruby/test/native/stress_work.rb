@@ -127,7 +127,7 @@ module StressWork
     threads = [1, 2].map { |k| Thread.new { mutex.synchronize { queue << k } } }
     queue.pop
     threads.each(&:join)
-    Timeout.timeout(1) { s5_2(number) { 1 } }
+    Timeout.timeout(60) { s5_2(number) { 1 } }
     begin; Timeout.timeout(0.001) { s5_3(number) while true }; rescue Timeout::Error; end
     thread = Thread.new { begin; nil while true; rescue ArgumentError; end }
     thread.report_on_exception = false

@@ -48,7 +48,7 @@ fn table(services: &Services, window: Window) -> Markup {
             table {
                 thead { tr {
                     th { "service" } th.n { "spans/s" } th.n { "CPU cores" } th {} th.n { "in spans" } th.n { "CPU" } th.n { "samples" }
-                    th { "profiles" } th.n { "last upload" } th { "samples carry" }
+                    th { "profiles" } th.n { "last upload" } th.n { "refused" } th { "samples carry" }
                 } }
                 tbody {
                     @for row in &services.services {
@@ -69,6 +69,7 @@ fn table(services: &Services, window: Window) -> Markup {
                                 @if row.profile_types.is_empty() { "none" }
                             }
                             td.n { (row.last_upload_unix_ms.map_or_else(|| "never".into(), ago)) }
+                            td.n { @if row.refused > 0 { a href=(refused_link(window)) { (count(row.refused)) } } @else { "–" } }
                             td { (carries(row)) }
                         }
                     }
@@ -76,6 +77,11 @@ fn table(services: &Services, window: Window) -> Markup {
             }
         }
     }
+}
+
+/// The table of refusals on this very page; `#refused` alone would start at `<base>`.
+fn refused_link(window: Window) -> String {
+    format!("{}#refused", Selection::everything().window(window).link("./"))
 }
 
 /// What the samples of a service are labelled with, in words.
@@ -163,15 +169,17 @@ fn tenants(choice: &TenantChoice) -> Markup {
 fn refused(services: &Services) -> Markup {
     html! {
         @if !services.refused.is_empty() {
-            h2 { "Refused since the start" }
+            h2 id="refused" { "Refused since the start" }
             div.scroll {
                 table {
-                    thead { tr { th { "what" } th.n { "how often" } th.n { "last" } th { "the last one was told" } } }
+                    thead { tr { th { "what" } th { "service" } th { "why" } th.n { "how often" } th.n { "last" } th { "the last one was told" } } }
                     tbody {
                         @for count in &services.refused {
                             tr {
                                 th scope="row" { (count.what) }
-                                td.n { (number(i64::try_from(count.count).unwrap_or(i64::MAX))) }
+                                td { (count.service.as_deref().unwrap_or("not read")) }
+                                td { (count.reason.name().replace('_', " ")) }
+                                td.n { (self::count(count.count)) }
                                 td.n { (ago(count.last_unix_ms)) }
                                 td.words { (count.message) }
                             }
@@ -181,6 +189,10 @@ fn refused(services: &Services) -> Markup {
             }
         }
     }
+}
+
+fn count(count: u64) -> String {
+    number(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
 /// How much is kept, and what was forgotten.

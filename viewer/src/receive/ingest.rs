@@ -67,8 +67,14 @@ async fn take(receiver: &Arc<Receiver>, query: String, request: Request) -> Resu
     let (head, body) = request.into_parts();
     let bytes = body::read(body).await?;
     let said = Said::read(&query)?;
-    let bytes = body::unpack(bytes, &head.headers)?;
-    let mut parts = parts(&head.headers, bytes).await?;
+    let service = said.service.clone();
+    let taken = take_said(receiver, said, &head.headers, bytes).await;
+    taken.map_err(|refusal| refusal.of_service(&service))
+}
+
+async fn take_said(receiver: &Arc<Receiver>, said: Said, headers: &HeaderMap, bytes: Vec<u8>) -> Result<(), Refusal> {
+    let bytes = body::unpack(bytes, headers)?;
+    let mut parts = parts(headers, bytes).await?;
     receiver
         .on_pool(move |receiver| {
             let times = receiver.times();

@@ -52,8 +52,8 @@ pub(super) struct Rejected {
 
 impl Rejected {
     /// Counts one.
-    pub(super) fn add(&mut self, receiver: &Receiver, signal: &'static str, refusal: &Refusal) {
-        receiver.refusals.count(signal, refusal);
+    pub(super) fn add(&mut self, receiver: &Receiver, signal: &'static str, refusal: Refusal) {
+        receiver.refusals.count(signal, &refusal);
         self.count += 1;
         if self.reason.is_empty() {
             self.reason = refusal.message().to_owned();

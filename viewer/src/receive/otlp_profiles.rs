@@ -47,7 +47,9 @@ impl Export for ExportProfilesServiceRequest {
                         .store
                         .insert_profile(&profile)
                         .map_err(|error| Refusal::new(Reason::Store, error.to_string()))?,
-                    Err(refusal) => rejected.add(receiver, Self::SIGNAL, &refusal),
+                    Err(refusal) => {
+                        rejected.add(receiver, Self::SIGNAL, refusal.of_service(&service_name(&attributes)))
+                    }
                 }
             }
         }

@@ -45,7 +45,7 @@ impl Export for ExportTraceServiceRequest {
             for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
                 match row(span, &service, times) {
                     Ok(span) => spans.push(span),
-                    Err(refusal) => rejected.add(receiver, Self::SIGNAL, &refusal),
+                    Err(refusal) => rejected.add(receiver, Self::SIGNAL, refusal.of_service(&service)),
                 }
             }
         }

@@ -24,6 +24,13 @@ const MOST_BYTES: usize = 16 << 20;
 const ENTRIES: Inside = Inside::Fields(&[(2, Inside::Flat), (4, Inside::Flat)]);
 /// Frames of a stack; of deeper ones the leaf end is kept.
 const MOST_FRAMES: usize = 1_000;
+/// Nodes of all stacks: one location may stand for a thousand lines, in each of a hundred thousand stacks.
+const MOST_NODES: usize = 1_000_000;
+/// Label sets, which make a series each.
+const MOST_SERIES: usize = 5_000;
+/// The two frames that the profile itself does not have.
+const NO_STACK: &str = "(no stack)";
+const BEYOND: &str = "(callers beyond 1,000 frames)";
 
 /// Decodes and checks a profile, plain or gzip, that must start within `times`.
 pub(super) fn read(raw: &[u8], labels: &Labels, times: (i64, i64)) -> Result<Profile, Refusal> {
@@ -60,6 +67,10 @@ struct Reader<'a> {
     stacks: Vec<StackNode>,
     nodes: HashMap<StackNode, usize>,
     paths: HashMap<&'a [u64], usize>,
+    /// The functions of our own frames.
+    own: HashMap<&'static str, usize>,
+    /// The files of mappings.
+    mappings: HashMap<u64, i64>,
 }
 
 /// What the labels of a sample say.
@@ -89,6 +100,8 @@ impl<'a> Reader<'a> {
             stacks: Vec::new(),
             nodes: HashMap::new(),
             paths: HashMap::new(),
+            own: HashMap::new(),
+            mappings: pprof.mapping.iter().map(|mapping| (mapping.id, mapping.filename)).collect(),
         };
         let mut numbers = HashMap::with_capacity(pprof.function.len());
         for function in &pprof.function {
@@ -126,8 +139,8 @@ impl<'a> Reader<'a> {
         if location.address == 0 {
             return Err(invalid(format!("location {} has neither a line nor an address", location.id)));
         }
-        let mapping = self.pprof.mapping.iter().find(|mapping| mapping.id == location.mapping_id);
-        let file = mapping.map_or(Ok(""), |mapping| string(self.pprof, mapping.filename, "a mapping's file"))?;
+        let file = self.mappings.get(&location.mapping_id).copied().unwrap_or(0);
+        let file = string(self.pprof, file, "a mapping's file")?;
         self.functions.push(Function { name: format!("{:#x}", location.address), file: file.into() });
         Ok(vec![(self.functions.len() - 1, 0)])
     }
@@ -201,17 +214,20 @@ impl<'a> Reader<'a> {
         }
         let mut frames = Vec::with_capacity(path.len());
         for id in path {
-            let location = self.locations.get(id);
-            frames.extend(location.ok_or_else(|| {
-                invalid(format!("a sample refers to location {id}, which the profile does not have"))
-            })?);
+            let location = self
+                .locations
+                .get(id)
+                .ok_or_else(|| invalid(format!("a sample refers to location {id}, which the profile does not have")))?;
+            if frames.len() <= MOST_FRAMES {
+                frames.extend(location);
+            }
         }
         if frames.is_empty() {
-            frames.push((self.function("(no stack)"), 0));
+            frames.push((self.function(NO_STACK), 0));
         }
         if frames.len() > MOST_FRAMES {
             frames.truncate(MOST_FRAMES - 1);
-            frames.push((self.function("(callers beyond 1,000 frames)"), 0));
+            frames.push((self.function(BEYOND), 0));
         }
         let mut at = 0;
         for (function, line) in frames.into_iter().rev() {
@@ -221,14 +237,17 @@ impl<'a> Reader<'a> {
                 self.stacks.len()
             });
         }
+        if self.stacks.len() > MOST_NODES {
+            let sentence = format!("the profile's stacks have more than {MOST_NODES} frames that none of them shares");
+            return Err(Refusal::new(Reason::TooLarge, sentence));
+        }
         self.paths.insert(path, at);
         Ok(at)
     }
 
     /// The number of a function that the profile itself does not have.
-    fn function(&mut self, name: &str) -> usize {
-        let found = self.functions.iter().position(|function| function.name == name);
-        found.unwrap_or_else(|| {
+    fn function(&mut self, name: &'static str) -> usize {
+        *self.own.entry(name).or_insert_with(|| {
             self.functions.push(Function { name: name.into(), file: String::new() });
             self.functions.len() - 1
         })
@@ -262,6 +281,10 @@ impl<'a> Reader<'a> {
         // Grafana's Ruby SDK calls it span.
         let name = all.get("span_name").or_else(|| all.get("span")).cloned();
         let next = sets.len();
+        if next == MOST_SERIES && !numbers.contains_key(&all) {
+            let sentence = format!("the labels of the profile's samples make more than {MOST_SERIES} series");
+            return Err(Refusal::new(Reason::TooLarge, sentence));
+        }
         let series = match numbers.entry(all) {
             Entry::Occupied(found) => *found.get(),
             Entry::Vacant(free) => {

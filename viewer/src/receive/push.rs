@@ -70,7 +70,8 @@ fn store(receiver: &Receiver, request: PushRequest) -> Result<(), Refusal> {
     for (number, series) in request.series.into_iter().enumerate() {
         let labels = Labels::read(&series.labels).map_err(|refusal| refusal.within(format!("series {number}")))?;
         for raw in series.samples {
-            profiles.push(pprof::read(&raw.raw_profile, &labels, receiver.times())?);
+            let read = pprof::read(&raw.raw_profile, &labels, receiver.times());
+            profiles.push(read.map_err(|refusal| refusal.of_service(&labels.service))?);
         }
     }
     for profile in &profiles {

@@ -50,17 +50,24 @@ impl Reason {
 pub(crate) struct Refusal {
     reason: Reason,
     message: String,
+    /// Whose it was, as far as that was read.
+    service: Option<String>,
 }
 
 impl Refusal {
     /// Refuses with a sentence that says what and why.
     pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into() }
+        Self { reason, message: message.into(), service: None }
     }
 
     /// The same, with what it happened in before it.
     pub(super) fn within(self, place: impl fmt::Display) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
+    }
+
+    /// The same, said to be of a service.
+    pub(super) fn of_service(self, service: &str) -> Self {
+        Self { service: Some(service.into()), ..self }
     }
 
     pub(crate) fn message(&self) -> &str {
@@ -100,6 +107,8 @@ pub(super) fn invalid(message: impl Into<String>) -> Refusal {
 pub(crate) struct RefusalCount {
     /// `profiles` or `traces`, or `tenants` of which neither was read.
     pub(crate) what: &'static str,
+    /// Of which service, where that was read.
+    pub(crate) service: Option<String>,
     /// Why.
     pub(crate) reason: Reason,
     /// How many requests.
@@ -110,6 +119,9 @@ pub(crate) struct RefusalCount {
     pub(crate) last_unix_ms: i64,
 }
 
+/// Services that are counted each on their own; names are anyone's to choose.
+const MOST_SERVICES: usize = 200;
+
 /// All refusals since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(Mutex<Vec<RefusalCount>>);
@@ -118,10 +130,17 @@ impl Refusals {
     /// Counts one.
     pub(crate) fn count(&self, what: &'static str, refusal: &Refusal) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = counts.iter().position(|count| count.what == what && count.reason == refusal.reason);
+        let service = refusal.service.clone().filter(|service| {
+            let named = |count: &RefusalCount| count.service.as_ref() == Some(service);
+            counts.len() < MOST_SERVICES || counts.iter().any(named)
+        });
+        let same =
+            |count: &RefusalCount| (count.what, count.reason, &count.service) == (what, refusal.reason, &service);
+        let found = counts.iter().position(same);
         let index = found.unwrap_or_else(|| {
             counts.push(RefusalCount {
                 what,
+                service,
                 reason: refusal.reason,
                 count: 0,
                 message: String::new(),

@@ -57,17 +57,22 @@ pub(crate) struct ServiceRow {
     pub(crate) last_upload_unix_ms: Option<i64>,
     /// Which spans its samples are labelled with.
     pub(crate) sampled_by: Sampling,
+    /// What of it was not taken since the start; [`Services::refused`] says why.
+    pub(crate) refused: u64,
 }
 
 impl Shown {
     /// All services that sent anything in the window.
     pub(crate) fn services(&self, window: Window) -> Result<Services, ShowError> {
         let mut services = Vec::new();
+        let refused = self.refusals.counts();
         let kinds = self.store.kinds(window)?;
         for sum in self.store.services(window, LONGEST_PROFILE)? {
             let heard_ns = sum.heard.map_or(0, |(first, last)| last.saturating_sub(first));
             let per_second = |count: i64| count as f64 * SECOND as f64 / heard_ns.max(SHORTEST_TIME) as f64;
+            let of_it = refused.iter().filter(|count| count.service.as_ref() == Some(&sum.service));
             services.push(ServiceRow {
+                refused: of_it.map(|count| count.count).sum(),
                 sampled_by: self.store.sampling(&sum.service)?,
                 cpu_ns: sum.cpu,
                 cpu_in_spans_ns: sum.cpu_in_spans,
@@ -85,7 +90,7 @@ impl Shown {
         let (room, stored_bytes) = (self.store.room(), self.store.bytes());
         Ok(Services {
             services,
-            refused: self.refusals.counts(),
+            refused,
             forgotten: self.store.forgotten(),
             stored_bytes,
             others_bytes: room.used().saturating_sub(stored_bytes),

@@ -1,0 +1,158 @@
+using System.Diagnostics;
+using System.Text.Json;
+
+namespace Pyroscope.Tests;
+
+/// <summary>Whatever is in the profiler's way, spans go on, the program ends as it should, and one warning says what is wrong.</summary>
+public sealed class BadDayTests : IDisposable
+{
+    private static readonly string WorkerFolder = AppContext.BaseDirectory.Replace(
+        $"{Path.DirectorySeparatorChar}Pyroscope.OpenTelemetry.Tests{Path.DirectorySeparatorChar}", $"{Path.DirectorySeparatorChar}Worker{Path.DirectorySeparatorChar}", StringComparison.Ordinal);
+
+    private readonly string folder = Directory.CreateTempSubdirectory("pyroscope-worker-").FullName;
+
+    [Fact]
+    public async Task On_a_good_day_everything_that_was_asked_for_is_on_and_the_last_samples_are_written_at_exit()
+    {
+        var worker = await Run(new()
+        {
+            ["PYROSCOPE_PROFILING_ALLOCATION_ENABLED"] = "true",
+            ["PYROSCOPE_PROFILING_LOCK_ENABLED"] = "true",
+            ["PYROSCOPE_PROFILING_EXCEPTION_ENABLED"] = "true",
+        });
+        Assert.True(worker.Running, worker.Reason);
+        Assert.Equal((40, 80), (worker.Spans, worker.Caught));
+        // The first span starts the profiler, which others that begin meanwhile do not wait for.
+        Assert.InRange(worker.Tagged, 1, 40);
+        Assert.Empty(worker.Warnings);
+        Assert.All(worker.Features, feature => Assert.Equal((feature.Key, ""), (feature.Key, feature.Value)));
+        foreach (var kind in new[] { "process_cpu", "memory", "lock", "exception" })
+        {
+            var samples = Pprof.ReadFolder(folder, kind).SelectMany(profile => profile.Samples).ToArray();
+            Assert.Contains(samples, sample => sample.Label("span_name") == "work");
+        }
+    }
+
+    [Fact]
+    public async Task Without_the_native_library_nothing_is_profiled()
+    {
+        var copy = Path.Combine(folder, "copy");
+        Directory.CreateDirectory(copy);
+        foreach (var file in Directory.GetFiles(WorkerFolder).Where(file => !file.EndsWith("libspanprof.so", StringComparison.Ordinal)))
+        {
+            File.Copy(file, Path.Combine(copy, Path.GetFileName(file)));
+        }
+
+        var worker = await Run([], copy);
+        Assert.Equal((40, 0, false), (worker.Spans, worker.Tagged, worker.Running));
+        Assert.Contains("libspanprof.so cannot be loaded", worker.Reason);
+        Assert.Contains("libspanprof.so cannot be loaded", Assert.Single(worker.Warnings));
+    }
+
+    [Fact]
+    public async Task With_a_library_for_another_processor_nothing_is_profiled()
+    {
+        var copy = Path.Combine(folder, "copy");
+        Directory.CreateDirectory(copy);
+        foreach (var file in Directory.GetFiles(WorkerFolder))
+        {
+            File.Copy(file, Path.Combine(copy, Path.GetFileName(file)));
+        }
+
+        var library = Path.Combine(copy, "libspanprof.so");
+        var bytes = File.ReadAllBytes(library);
+        bytes[18] = 183; // e_machine: 64-bit ARM.
+        File.WriteAllBytes(library, bytes);
+        var worker = await Run([], copy);
+        Assert.Equal((40, 0, false), (worker.Spans, worker.Tagged, worker.Running));
+        Assert.Contains("libspanprof.so cannot be loaded", Assert.Single(worker.Warnings));
+    }
+
+    [Theory]
+    [InlineData("DOTNET_EnableDiagnostics", "0")]
+    [InlineData("TMPDIR", "/proc/none")]
+    public async Task Without_diagnostics_events_are_off_and_cpu_time_goes_on(string variable, string value)
+    {
+        var worker = await Run(new() { [variable] = value, ["PYROSCOPE_PROFILING_ALLOCATION_ENABLED"] = "true" });
+        Assert.True(worker.Running, worker.Reason);
+        Assert.Equal(40, worker.Spans);
+        Assert.Equal("", worker.Features["cpu"]);
+        Assert.NotEqual("", worker.Features["allocations"]);
+        Assert.NotEqual("", worker.Features["names"]);
+        // One for what was asked for, and one for the names of methods.
+        Assert.Equal(2, worker.Warnings.Length);
+        Assert.Contains(worker.Warnings, warning => warning.StartsWith("allocations are not profiled: ", StringComparison.Ordinal));
+        var samples = Pprof.ReadFolder(folder, "process_cpu").SelectMany(profile => profile.Samples).ToArray();
+        Assert.Contains(samples, sample => sample.Label("span_name") == "work");
+    }
+
+    [Fact]
+    public async Task With_a_server_that_is_down_the_program_ends_soon_and_one_warning_says_so()
+    {
+        var time = Stopwatch.StartNew();
+        var worker = await Run(new() { ["PYROSCOPE_SERVER_ADDRESS"] = "http://127.0.0.1:9" });
+        Assert.True(worker.Running, worker.Reason);
+        Assert.True(worker.Taken > 0);
+        Assert.Contains("127.0.0.1:9", Assert.Single(worker.Warnings));
+        Assert.InRange(time.Elapsed.TotalSeconds, 0, 30);
+    }
+
+    [Fact]
+    public async Task With_a_wrong_variable_spans_go_on_and_one_warning_names_it()
+    {
+        var worker = await Run(new() { ["PYROSCOPE_SAMPLE_RATE"] = "fast" });
+        Assert.Equal((40, 0, false), (worker.Spans, worker.Tagged, worker.Running));
+        Assert.Contains("PYROSCOPE_SAMPLE_RATE: fast is not allowed", Assert.Single(worker.Warnings));
+    }
+
+    [Theory]
+    [InlineData("PYROSCOPE_PROFILING_ENABLED")]
+    [InlineData("OTEL_PYROSCOPE_START_PROFILING")]
+    public async Task What_the_environment_switches_off_stays_off_without_a_word(string variable)
+    {
+        var worker = await Run(new() { [variable] = "false" });
+        Assert.Equal((40, 0, false), (worker.Spans, worker.Tagged, worker.Running));
+        Assert.Empty(worker.Warnings);
+        Assert.Empty(Directory.GetFiles(folder));
+    }
+
+    public void Dispose() => Directory.Delete(folder, true);
+
+    private async Task<Report> Run(Dictionary<string, string> environment, string? from = null)
+    {
+        var start = new ProcessStartInfo(Environment.ProcessPath is { } path && path.EndsWith("dotnet", StringComparison.Ordinal) ? path : "dotnet")
+        {
+            ArgumentList = { Path.Combine(from ?? WorkerFolder, "Worker.dll") },
+            RedirectStandardOutput = true,
+            RedirectStandardError = true,
+        };
+        start.Environment["PYROSCOPE_SERVER_ADDRESS"] = $"file://{folder}";
+        start.Environment["OTEL_SERVICE_NAME"] = "worker";
+        foreach (var (name, value) in environment)
+        {
+            start.Environment[name] = value;
+        }
+
+        using var process = Process.Start(start)!;
+        var (output, errors) = (process.StandardOutput.ReadToEndAsync(), process.StandardError.ReadToEndAsync());
+        using (var patience = new CancellationTokenSource(TimeSpan.FromSeconds(60)))
+        {
+            try
+            {
+                await process.WaitForExitAsync(patience.Token);
+            }
+            catch (OperationCanceledException)
+            {
+                process.Kill();
+                Assert.Fail("it did not end within a minute");
+            }
+        }
+
+        // Nothing of the profiler's is on the program's own streams.
+        Assert.Equal((0, ""), (process.ExitCode, await errors));
+        var line = Assert.Single((await output).Split('\n', StringSplitOptions.RemoveEmptyEntries));
+        return JsonSerializer.Deserialize<Report>(line, new JsonSerializerOptions(JsonSerializerDefaults.Web))!;
+    }
+
+    private sealed record Report(int Spans, int Tagged, int Caught, bool Running, string Reason, Dictionary<string, string> Features, string[] Warnings, ulong Taken);
+}

@@ -1,0 +1,97 @@
+// Some spans that burn CPU, allocate, wait and throw, on whatever day it is. The environment says what the profiler does.
+// Prints one line of JSON: how it went. Ends without disposing anything, as programs do.
+using System.Diagnostics;
+using System.Text.Json;
+using Microsoft.Extensions.Logging;
+using OpenTelemetry;
+using OpenTelemetry.Trace;
+using Pyroscope;
+using Pyroscope.OpenTelemetry;
+
+var logger = new Collecting();
+var source = new ActivitySource("Worker");
+var provider = Sdk.CreateTracerProviderBuilder().AddSource(source.Name).AddPyroscope(settings => settings.Logger = logger).Build();
+var gate = new object();
+int spans = 0, tagged = 0, caught = 0;
+await Task.WhenAll(Enumerable.Range(0, 4).Select(number => Task.Run(async () =>
+{
+    for (var time = 0; time < 10; time++)
+    {
+        using var span = source.StartActivity("work");
+        Interlocked.Increment(ref spans);
+        Interlocked.Add(ref tagged, span?.GetTagItem("pyroscope.profile.id") is string ? 1 : 0);
+        await Task.Yield();
+        Numbers.Burn(10);
+        lock (gate)
+        {
+            GC.KeepAlive(Numbers.Allocate());
+            Thread.Sleep(1);
+        }
+
+        try
+        {
+            throw new InvalidOperationException($"{number}");
+        }
+        catch (InvalidOperationException)
+        {
+            Interlocked.Increment(ref caught);
+        }
+
+        try
+        {
+            _ = ((string?)null)!.Length;
+        }
+        catch (NullReferenceException)
+        {
+            Interlocked.Increment(ref caught);
+        }
+    }
+})));
+Profiler.Instance.Flush(TimeSpan.FromSeconds(2));
+var status = Profiler.Instance.Status;
+Console.WriteLine(JsonSerializer.Serialize(new
+{
+    spans,
+    tagged,
+    caught,
+    running = status.IsRunning,
+    reason = status.Reason ?? "",
+    features = status.Features.ToDictionary(feature => feature.Name, feature => feature.Reason ?? ""),
+    warnings = logger.Warnings,
+    taken = Profiler.Instance.Stats.Taken.Samples,
+}));
+GC.KeepAlive(provider);
+
+internal static class Numbers
+{
+    internal static void Burn(int milliseconds)
+    {
+        for (var until = Stopwatch.GetTimestamp() + (milliseconds * Stopwatch.Frequency / 1000); Stopwatch.GetTimestamp() < until;)
+        {
+            Thread.SpinWait(50);
+        }
+    }
+
+    internal static object Allocate() => Enumerable.Range(0, 1000).Select(number => new string('x', number % 100)).ToArray();
+}
+
+internal sealed class Collecting : ILogger
+{
+    internal List<string> Warnings { get; } = [];
+
+    public IDisposable? BeginScope<TState>(TState state)
+        where TState : notnull => null;
+
+    public bool IsEnabled(LogLevel level) => true;
+
+    public void Log<TState>(LogLevel level, EventId id, TState state, Exception? error, Func<TState, Exception?, string> text)
+    {
+        lock (Warnings)
+        {
+            if (level >= LogLevel.Warning)
+            {
+                Warnings.Add(text(state, error));
+            }
+        }
+    }
+}

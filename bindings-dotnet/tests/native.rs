@@ -1,0 +1,238 @@
+//! The library in real processes, on each .NET runtime that is there: are chains whole, do events add up, does the process
+//! survive? `tests/native-app` is the program. ci/test runs this where there is an SDK.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test")]
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use prost::Message;
+use spanprof_core::wire::pprof::Profile;
+
+const FRAMEWORKS: [(&str, &str); 2] = [("net8.0", " 8."), ("net10.0", " 10.")];
+
+/// A sample: functions from the root on, values, span id.
+struct Sample {
+    functions: Vec<String>,
+    values: Vec<i64>,
+    span_id: String,
+}
+
+#[test]
+#[ignore = "needs the .NET SDK"]
+fn chains_are_whole_and_named_once_the_program_is_warm() {
+    on_each_runtime(|framework| {
+        let run = Run::new(framework, "chains", 12, &["sample_rate=250", "upload_interval_ms=1000"]);
+        let samples: Vec<Sample> = run.profiles("process_cpu").into_iter().skip(6).flatten().collect();
+        let samples: Vec<&Sample> = samples
+            .iter()
+            .filter(|sample| sample.functions.first().is_some_and(|root| root == "Program.Main"))
+            .collect();
+        let weight = |which: &dyn Fn(&Sample) -> bool| -> i64 {
+            samples.iter().filter(|sample| which(sample)).map(|sample| sample.values[0]).sum()
+        };
+        let all = weight(&|_| true);
+        assert!(all > 1_000_000_000, "{all} ns of CPU time were seen");
+        let wrong = weight(&|sample| !is_whole(&sample.functions));
+        assert!(wrong * 100 <= all, "{framework}: {wrong} of {all} ns have a wrong chain");
+        let unnamed = weight(&|sample| sample.functions.iter().any(|function| function.contains("(unknown")));
+        assert!(unnamed * 200 <= all, "{framework}: {unnamed} of {all} ns have a method without a name");
+        let outside = weight(&|sample| sample.span_id != format!("{:016x}", 21));
+        assert_eq!(outside, 0, "{framework}: all of it is in the span");
+    });
+}
+
+#[test]
+#[ignore = "needs the .NET SDK"]
+fn events_have_span_amount_and_stack() {
+    on_each_runtime(|framework| {
+        let run = Run::new(
+            framework,
+            "events",
+            9,
+            &["allocation_enabled=true", "lock_enabled=true", "exception_enabled=true"],
+        );
+        let truth = run.numbers("true ");
+        let sum = |kind: &str, value: usize, span: u64, frame: &str| -> f64 {
+            let span = format!("{span:016x}");
+            let samples = run.profiles(kind).into_iter().flatten();
+            let those = samples.filter(|sample| {
+                sample.span_id == span && sample.functions.iter().any(|function| function.ends_with(frame))
+            });
+            #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+            those.map(|sample| sample.values[value] as f64).sum()
+        };
+        let near = |what: &str, seen: f64, by: f64| {
+            let expected = truth[what];
+            assert!((seen / expected - 1.0).abs() <= by, "{framework}: {what}: {seen} of {expected}");
+        };
+        if framework == "net10.0" {
+            near("small_bytes", sum("memory", 1, 11, "Events.Small"), 0.08);
+            near("large_bytes", sum("memory", 1, 11, "Events.Large"), 0.08);
+        } else {
+            // AllocationTick names the object at which a limit is passed, so large ones are told for small ones.
+            let both = sum("memory", 1, 11, "Events.Run") / (truth["small_bytes"] + truth["large_bytes"]);
+            assert!((0.7..1.1).contains(&both), "{framework}: {both} of all bytes");
+        }
+        near("waits", sum("lock", 0, 12, "Events.Wait"), 0.05);
+        near("waited_ns", sum("lock", 1, 12, "Events.Wait"), 0.10);
+        near("throws", sum("exception", 0, 13, "Events.Throw"), 0.0);
+        near("throws", sum("exception", 0, 13, "System.FormatException"), 0.0);
+    });
+}
+
+#[test]
+#[ignore = "needs the .NET SDK"]
+fn a_process_in_turmoil_survives_and_its_statistics_add_up() {
+    on_each_runtime(|framework| {
+        let settings = ["sample_rate=250", "allocation_enabled=true", "lock_enabled=true", "exception_enabled=true"];
+        let run = Run::new(framework, "soak", 8, &settings);
+        let stats = run.numbers("stat ");
+        let of = |name: &str| stats.get(name).copied().unwrap_or(0.0);
+        assert!(of("taken_samples") > 500.0, "{framework}: {stats:?}");
+        let sum: f64 = ["dropped_ring", "dropped_window", "pending", "encoded"]
+            .map(|name| of(&format!("{name}_samples")))
+            .iter()
+            .sum();
+        assert!((of("taken_samples") - sum).abs() < 0.5, "{framework}: {stats:?}");
+    });
+}
+
+/// Whether each frame of `Chains` was called by the one whose name its own begins with.
+fn is_whole(functions: &[String]) -> bool {
+    let of_chains = functions.iter().filter_map(|function| {
+        let name = function.strip_prefix("NativeApp.Chains.")?;
+        let name = &name[..name.find('<').unwrap_or(name.len())];
+        // An instance method between two of the chain; the recursive one and the one with lambdas call themselves.
+        (name != "Square.Area").then_some(name)
+    });
+    let mut caller = "";
+    for name in of_chains {
+        let is_right = match name {
+            "Run" => caller.is_empty(),
+            "C" => caller == "Run",
+            "C_7_2" | "C_8_2" if caller == name => true,
+            _ => name.rsplit_once('_').is_some_and(|(expected, _)| expected == caller),
+        };
+        if !is_right {
+            return false;
+        }
+        caller = name;
+    }
+    true
+}
+
+#[test]
+fn a_chain_with_a_hole_is_not_whole() {
+    let is_whole =
+        |names: &[&str]| is_whole(&names.iter().map(|name| format!("NativeApp.Chains.{name}")).collect::<Vec<_>>());
+    assert!(is_whole(&["Run", "C", "C_8", "C_8_2", "C_8_2"]));
+    assert!(is_whole(&["Run", "C", "C_5", "Square.Area", "C_5_1", "C_5_1_1<String>"]));
+    assert!(!is_whole(&["Run", "C_1"]));
+    assert!(!is_whole(&["Run", "C", "C_1", "C_1_2_1"]));
+    assert!(!is_whole(&["Run", "Run", "C"]));
+}
+
+fn on_each_runtime(test: impl Fn(&str)) {
+    let there = output(dotnet().arg("--list-runtimes"));
+    let there: Vec<&str> = there.lines().filter(|line| line.starts_with("Microsoft.NETCore.App ")).collect();
+    let found: Vec<&str> = FRAMEWORKS
+        .iter()
+        .filter(|(_, version)| there.iter().any(|line| line.contains(version)))
+        .map(|(framework, _)| *framework)
+        .collect();
+    assert!(!found.is_empty(), "no runtime 8 or 10: {there:?}");
+    found.into_iter().for_each(test);
+}
+
+/// A run of the program.
+struct Run {
+    output: String,
+    profiles: PathBuf,
+}
+
+impl Run {
+    fn new(framework: &str, scenario: &str, seconds: u32, settings: &[&str]) -> Self {
+        let program = program().join(format!("bin/native-app/release_{framework}/native-app.dll"));
+        let profiles = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{scenario}-{framework}"));
+        let _ = std::fs::remove_dir_all(&profiles);
+        let address = format!("server_address=file://{}", profiles.display());
+        let mut run = dotnet();
+        run.arg(program).args([scenario, &seconds.to_string(), "application_name=native-app", &address]).args(settings);
+        Self { output: output(&mut run), profiles }
+    }
+
+    /// The name-and-number pairs of lines that begin with `prefix`.
+    fn numbers(&self, prefix: &str) -> HashMap<String, f64> {
+        let words = self.output.lines().filter_map(|line| line.strip_prefix(prefix)).flat_map(str::split_whitespace);
+        let words: Vec<&str> = words.collect();
+        words.as_chunks::<2>().0.iter().map(|[name, number]| ((*name).to_owned(), number.parse().unwrap())).collect()
+    }
+
+    /// Profiles of a kind, oldest first.
+    fn profiles(&self, kind: &str) -> Vec<Vec<Sample>> {
+        let files = std::fs::read_dir(&self.profiles).unwrap().map(|file| file.unwrap().path());
+        let mut files: Vec<PathBuf> =
+            files.filter(|file| file.to_str().unwrap().contains(&format!("-{kind}-"))).collect();
+        files.sort();
+        files.iter().map(|file| read(file)).collect()
+    }
+}
+
+/// Builds the program once, with the library that this test was built with.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let library = std::env::current_exe().unwrap().with_file_name("libspanprof.so");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("native-app");
+        let project = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/native-app/native-app.csproj");
+        let mut build = dotnet();
+        build.args(["build", project, "-c", "Release", "--nologo", "-v", "q", "-p:UseSharedCompilation=false"]);
+        build.arg("--artifacts-path").arg(&folder).env("SPANPROF_LIBRARY", library);
+        output(&mut build);
+        folder
+    })
+}
+
+fn dotnet() -> Command {
+    let mut dotnet = Command::new("dotnet");
+    dotnet.env("DOTNET_CLI_TELEMETRY_OPTOUT", "1").env("DOTNET_NOLOGO", "1").env("MSBUILDDISABLENODEREUSE", "1");
+    dotnet
+}
+
+fn output(command: &mut Command) -> String {
+    let output = command.output().expect("dotnet on the path");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{text}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text
+}
+
+fn read(file: &Path) -> Vec<Sample> {
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(file).unwrap()).read_to_end(&mut bytes).unwrap();
+    let profile = Profile::decode(&bytes[..]).unwrap();
+    let text = |index: i64| profile.string_table[usize::try_from(index).unwrap()].clone();
+    let functions: HashMap<u64, String> =
+        profile.function.iter().map(|function| (function.id, text(function.name))).collect();
+    let locations: HashMap<u64, String> =
+        profile.location.iter().map(|place| (place.id, functions[&place.line[0].function_id].clone())).collect();
+    let sample = |sample: &spanprof_core::wire::pprof::Sample| Sample {
+        functions: sample.location_id.iter().rev().map(|id| locations[id].clone()).collect(),
+        values: sample.value.clone(),
+        span_id: sample
+            .label
+            .iter()
+            .find(|label| text(label.key) == "span_id")
+            .map(|label| text(label.str))
+            .unwrap_or_default(),
+    };
+    profile.sample.iter().map(sample).collect()
+}
