@@ -11,6 +11,7 @@ class ConfigTest < Minitest::Test
     "rate beyond 64 bits" => [{ sample_rate: 2**70 }, ["sample_rate", (2**70).to_s, "1 to 1000"]],
     "rate as text" => [{ sample_rate: "100" }, ["sample_rate", '"100"', "1 to 1000"]],
     "interval 0" => [{ upload_interval: 0 }, %w[upload_interval 0 1]],
+    "interval -1" => [{ upload_interval: -1 }, ["upload_interval", "-1", "1 s to 10 min"]],
     "interval NaN" => [{ upload_interval: Float::NAN }, %w[upload_interval NaN 1]],
     "name as a symbol" => [{ application_name: :shop }, ["application_name", ":shop", "text"]],
     "no name" => [{ application_name: "" }, ["application_name"]],

@@ -20,9 +20,10 @@ module Pyroscope
     PAIRS = Kind.new("a Hash", ->(value) { value.is_a?(Hash) })
     ANYTHING = Kind.new("anything", ->(_value) { true })
     LEVEL = Kind.new(LEVELS.join(", "), ->(value) { LEVELS.include?(value.to_s) })
-    RATE = Kind.new("1 to 1000", ->(value) { value.is_a?(Integer) && value.between?(1, 1000) })
-    SECONDS = Kind.new("1 to 600 seconds", lambda { |value|
-      (value.is_a?(Integer) || value.is_a?(Float)) && value >= 1 && value <= 600
+    RATE = Kind.new("1 to 1000 samples a second", ->(value) { value.is_a?(Integer) && value.between?(1, 1000) })
+    # The engine says what is out of range, in its own units.
+    SECONDS = Kind.new("1 s to 10 min", lambda { |value|
+      (value.is_a?(Integer) || (value.is_a?(Float) && value.finite?)) && value.between?(0, 1_000_000)
     })
     TRACE_ID = Kind.new('"auto", true, false', ->(value) { ["auto", true, false].include?(value) })
 

@@ -11,11 +11,16 @@ class Profile
     def span_id = labels["span_id"] || labels["profile_id"]
   end
 
-  attr_reader :samples, :sample_types
+  attr_reader :samples, :sample_types, :period
 
   # All profiles of a folder that `server_address: "file:///folder"` names, as one list of samples.
   def self.of_folder(folder)
     Dir[File.join(folder, "**", "*.pb.gz")].sort.flat_map { |path| new(File.binread(path)).samples }
+  end
+
+  # The fields of any message of protobuf: for each number the values that it has.
+  def self.fields(bytes)
+    allocate.send(:message, bytes).group_by(&:first).transform_values { |fields| fields.map(&:last) }
   end
 
   def initialize(bytes)
@@ -25,6 +30,7 @@ class Profile
     functions = by_id(fields.fetch(5, []))
     @locations = by_id(fields.fetch(4, [])).transform_values { |location| frames_of(location, functions) }
     @sample_types = fields.fetch(1, []).map { |_, type| @texts.fetch(one(message(type), 1)) }
+    @period = one(fields.fetch(12, []), 12)
     @samples = fields.fetch(2, []).map { |_, sample| sample_of(message(sample)) }
   end
 
