@@ -114,14 +114,15 @@ fn native(ruby: &Ruby) -> Result<RModule, Error> {
     ruby.class_object().const_get::<_, RModule>("Pyroscope")?.const_get("Native")
 }
 
-fn define(module: RModule, name: &CStr, method: Method) {
+/// Defines a method without magnus' conversions, which would cost more than these do.
+pub(crate) fn define(module: RModule, name: &CStr, method: Method) {
     // SAFETY: Ruby calls a method of arity -1 with these three arguments.
     let method = unsafe { std::mem::transmute::<Method, unsafe extern "C" fn() -> VALUE>(method) };
     // SAFETY: a module, and a name that ends with NUL.
     unsafe { rb_sys::rb_define_method(module.as_raw(), name.as_ptr(), Some(method), -1) };
 }
 
-type Method = unsafe extern "C" fn(c_int, *const VALUE, VALUE) -> VALUE;
+pub(crate) type Method = unsafe extern "C" fn(c_int, *const VALUE, VALUE) -> VALUE;
 
 // In these three nothing with a destructor lives while super runs: it may raise, which jumps over our frame.
 
@@ -278,10 +279,15 @@ impl Api {
 
     #[inline]
     fn publish(&self, gvl: Gvl, slot: &Slot, span: VALUE) {
-        let innermost = self.span_id(gvl, gvl.ivar(span, self.names.context));
+        let mut span_context = gvl.ivar(span, self.names.context);
+        let innermost = self.span_id(gvl, span_context);
         let carried = gvl.ivar(span, self.names.carried);
-        let span_context = gvl.ivar(carried, self.names.context);
-        let span_id = if carried == span { innermost } else { self.span_id(gvl, span_context) };
+        let span_id = if carried == span {
+            innermost
+        } else {
+            span_context = gvl.ivar(carried, self.names.context);
+            self.span_id(gvl, span_context)
+        };
         if innermost != 0 && span_id != 0 {
             let trace_id: [u8; 16] =
                 gvl.bytes(gvl.ivar(span_context, self.names.trace_id)).try_into().unwrap_or_default();

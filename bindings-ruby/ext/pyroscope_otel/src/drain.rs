@@ -7,7 +7,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use magnus::rb_sys::FromRawValue;
 use magnus::value::ReprValue;
@@ -27,6 +27,9 @@ static WAITERS: AtomicU32 = AtomicU32::new(0);
 static DRAINS: AtomicBool = AtomicBool::new(false);
 /// It was told that faults do not come to us.
 static GUARD_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// CPU time of draining and looking up names, which the program's threads do for us.
+static DRAIN_NS: AtomicU64 = AtomicU64::new(0);
 
 /// What the parked thread sleeps on.
 static BELL: AtomicU32 = AtomicU32::new(0);
@@ -74,7 +77,7 @@ fn drain() {
     // SAFETY: called by Ruby.
     let gvl = unsafe { Gvl::held() };
     if IS_REQUESTED.load(Ordering::Relaxed) && !DRAINS.swap(true, Ordering::Relaxed) {
-        let _end = EndOfDrain;
+        let _end = EndOfDrain { began_ns: thread_cpu_ns() };
         IS_REQUESTED.store(false, Ordering::Relaxed);
         names::turn_windows(gvl);
         if let Some(profiler) = profiler::running() {
@@ -84,12 +87,27 @@ fn drain() {
     }
 }
 
-struct EndOfDrain;
+struct EndOfDrain {
+    began_ns: u64,
+}
 
 impl Drop for EndOfDrain {
     fn drop(&mut self) {
+        DRAIN_NS.fetch_add(thread_cpu_ns().saturating_sub(self.began_ns), Ordering::Relaxed);
         DRAINS.store(false, Ordering::Relaxed);
     }
+}
+
+/// CPU time that drains took in this process, nanoseconds.
+pub(crate) fn cpu_ns() -> u64 {
+    DRAIN_NS.load(Ordering::Relaxed)
+}
+
+fn thread_cpu_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a clock that each thread has, and a place for its time.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 /// When the extension loads.
@@ -174,6 +192,7 @@ pub(crate) fn forget() {
     IS_PARKED.store(false, Ordering::Relaxed);
     IS_REQUESTED.store(false, Ordering::Relaxed);
     DRAINS.store(false, Ordering::Relaxed);
+    DRAIN_NS.store(0, Ordering::Relaxed);
     WAITERS.store(0, Ordering::Relaxed);
 }
 

@@ -10,7 +10,7 @@
 //! | `stop(Float seconds)` → bool | true: a profiler ran and all was sent |
 //! | `flush(Float seconds)` → bool | true: the server has it |
 //! | `running?` → bool | |
-//! | `stats` → Hash{Symbol=>Integer, Hash, String} | tallies are `{samples:, weight:}`; of the profiler that runs, else of the last one |
+//! | `stats` → Hash{Symbol=>Integer, Hash, String} | tallies are `{samples:, weight:}`; of the profiler that runs, else of the last one; beside the engine's: `drain_ns`, CPU time in which the program's threads read rings and look up names, and `stacks_unreadable` |
 //! | `messages` → [[:info or :warning, String]] | what a logger is to be told since the last call |
 //! | `after_fork` → bool | in a child: whether a profiler runs now. Harmless anywhere |
 //! | `environment` → [String, [String]] | what the environment alone says: application name, names of tags |
@@ -76,8 +76,7 @@ fn define(ruby: &Ruby) -> Result<(), Error> {
     native.define_singleton_method("install_context_hooks", function!(install_context_hooks, 0))?;
     native.define_singleton_method("remove_hooks", function!(remove_hooks, 0))?;
     native.define_singleton_method("configure_spans", function!(configure_spans, -1))?;
-    native.define_singleton_method("span_started", function!(span_hooks::started, 2))?;
-    native.define_singleton_method("span_finished", function!(span_hooks::finished, 1))?;
+    span_hooks::define(native)?;
     native.define_singleton_method("tags_enter", function!(tags::enter, 1))?;
     native.define_singleton_method("tags_leave", function!(tags::leave, 2))?;
     native.define_singleton_method("current_tags", function!(tags::current, 0))?;

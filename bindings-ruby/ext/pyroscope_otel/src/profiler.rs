@@ -269,7 +269,7 @@ pub(crate) fn stats(ruby: &Ruby) -> Result<RHash, Error> {
             entry.aset(ruby.to_symbol("weight"), weight)?;
             hash.aset(ruby.to_symbol(name), entry)?;
         }
-        let own = [("stacks_unreadable", unwind::fault_count())];
+        let own = [("drain_ns", drain::cpu_ns()), ("stacks_unreadable", unwind::fault_count())];
         for (name, number) in stats.numbers().into_iter().chain(own) {
             hash.aset(ruby.to_symbol(name), number)?;
         }

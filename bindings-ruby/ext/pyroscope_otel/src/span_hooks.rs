@@ -1,16 +1,16 @@
 //! What a span processor passes on: a span starts and remembers which span samples carry for it, and tells its name when
 //! it ends.
 
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use magnus::rb_sys::AsRawValue;
-use magnus::{Error, Ruby, Value};
+use magnus::{Error, Module, Object, RModule, Ruby};
 use rb_sys::VALUE;
 
 use crate::context;
 use crate::errors::{guard, quietly};
 use crate::profiler;
-use crate::value::{Gvl, NIL};
+use crate::value::{FALSE, Gvl, NIL, TRUE};
 
 /// Whether samples carry the innermost span, not its local root.
 static SCOPE_ALL: AtomicBool = AtomicBool::new(false);
@@ -28,45 +28,67 @@ pub(crate) fn configure(ruby: &Ruby, scope_all: bool, inherit_fibers: bool, name
     })
 }
 
-/// A span starts: samples carry its local root, or itself. True if that is itself. Never raises.
-///
-/// Hot: bench `span`.
-pub(crate) fn started(span: Value, parent_context: Value) -> bool {
-    quietly(|| {
-        profiler::housekeep();
-        let Some(names) = context::names() else { return false };
-        // SAFETY: called by Ruby.
-        let gvl = unsafe { Gvl::held() };
-        let span = span.as_raw();
-        let mut carried = NIL;
-        if !SCOPE_ALL.load(Ordering::Relaxed) {
-            // A parent that is remote, invalid or not recorded has none.
-            carried = gvl.ivar(context::span_of(gvl, parent_context.as_raw()), names.carried);
-        }
-        let is_root = carried == NIL;
-        if is_root {
-            carried = span;
-        }
-        let set = magnus::rb_sys::protect(|| {
-            // SAFETY: an object; it raises if it is frozen, which `protect` catches.
-            let _: VALUE = unsafe { rb_sys::rb_ivar_set(span, names.carried, carried) };
-            NIL
-        });
-        is_root && set.is_ok()
-    })
+/// Defines `span_started` and `span_finished` on the singleton class of `Pyroscope::Native`.
+pub(crate) fn define(native: RModule) -> Result<(), Error> {
+    let hooks = native.define_module("SpanHooks")?;
+    context::define(hooks, c"span_started", span_started);
+    context::define(hooks, c"span_finished", span_finished);
+    native.extend_object(hooks)
 }
 
-/// A span has ended: its final name, if samples carry it. Never raises.
+/// `span_started(span, parent_context)`: samples carry the span's local root, or itself. True if that is itself.
 ///
 /// Hot: bench `span`.
-pub(crate) fn finished(span: Value) {
-    quietly(|| {
-        // SAFETY: called by Ruby.
-        let gvl = unsafe { Gvl::held() };
-        let span_id = context::span_id(gvl, span.as_raw());
-        if spanprof_core::is_sampled(span_id) && context::WITH_NAMES.load(Ordering::Relaxed) {
-            let name = String::from_utf8_lossy(gvl.bytes(context::name_of(gvl, span.as_raw())));
-            spanprof_core::span_ended(span_id, &name);
-        }
-    });
+unsafe extern "C" fn span_started(count: c_int, arguments: *const VALUE, _native: VALUE) -> VALUE {
+    // SAFETY: Ruby passes as many as it says.
+    let is_carried = match unsafe { arguments_of(count, arguments) } {
+        [span, rest @ ..] => quietly(|| started(*span, rest.first().copied().unwrap_or(NIL))),
+        [] => false,
+    };
+    if is_carried { TRUE } else { FALSE }
+}
+
+/// `span_finished(span)`: tells its final name, if samples carry it.
+///
+/// Hot: bench `span`.
+unsafe extern "C" fn span_finished(count: c_int, arguments: *const VALUE, _native: VALUE) -> VALUE {
+    // SAFETY: Ruby passes as many as it says.
+    if let [span, ..] = unsafe { arguments_of(count, arguments) } {
+        quietly(|| finished(*span));
+    }
+    NIL
+}
+
+/// # Safety
+/// There are `count` of them.
+unsafe fn arguments_of<'a>(count: c_int, arguments: *const VALUE) -> &'a [VALUE] {
+    match usize::try_from(count) {
+        // SAFETY: as the caller promises.
+        Ok(count @ 1..) => unsafe { std::slice::from_raw_parts(arguments, count) },
+        _ => &[],
+    }
+}
+
+fn started(span: VALUE, parent_context: VALUE) -> bool {
+    profiler::housekeep();
+    let Some(names) = context::names() else { return false };
+    // SAFETY: called by Ruby.
+    let gvl = unsafe { Gvl::held() };
+    let mut carried = NIL;
+    if !SCOPE_ALL.load(Ordering::Relaxed) {
+        // A parent that is remote, invalid or not recorded has none.
+        carried = gvl.ivar(context::span_of(gvl, parent_context), names.carried);
+    }
+    let is_root = carried == NIL;
+    gvl.set_ivar(span, names.carried, if is_root { span } else { carried }) && is_root
+}
+
+fn finished(span: VALUE) {
+    // SAFETY: called by Ruby.
+    let gvl = unsafe { Gvl::held() };
+    let span_id = context::span_id(gvl, span);
+    if spanprof_core::is_sampled(span_id) && context::WITH_NAMES.load(Ordering::Relaxed) {
+        let name = String::from_utf8_lossy(gvl.bytes(context::name_of(gvl, span)));
+        spanprof_core::span_ended(span_id, &name);
+    }
 }

@@ -11,6 +11,8 @@ use rb_sys::{ID, VALUE, ruby_value_type as Type, st_retval};
 /// `nil`.
 pub(crate) const NIL: VALUE = rb_sys::Qnil as VALUE;
 
+/// `true`.
+pub(crate) const TRUE: VALUE = rb_sys::Qtrue as VALUE;
 /// `false`.
 pub(crate) const FALSE: VALUE = rb_sys::Qfalse as VALUE;
 
@@ -41,6 +43,18 @@ impl Gvl {
         } else {
             NIL
         }
+    }
+
+    /// Sets an instance variable of an ordinary object; false if it is none, or frozen.
+    #[inline]
+    pub(crate) fn set_ivar(self, object: VALUE, name: ID, value: VALUE) -> bool {
+        // SAFETY: `object` came from Ruby, and the GVL is held.
+        if !self.is(object, Type::RUBY_T_OBJECT) || unsafe { rb_sys::rb_obj_frozen_p(object) } != FALSE {
+            return false;
+        }
+        // SAFETY: an object that is not frozen, so nothing is raised.
+        unsafe { rb_sys::rb_ivar_set(object, name, value) };
+        true
     }
 
     /// As [`ivar`](Self::ivar), of a Fiber.
