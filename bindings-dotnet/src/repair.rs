@@ -26,7 +26,7 @@ pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
         return;
     };
     let is_event = raw.is_empty();
-    code_map::with(clr, |map| {
+    code_map::with(|map| {
         if let [first, words @ ..] = raw {
             let first = usize::try_from(*first).unwrap_or(usize::MAX);
             insert_callers(frames, first, words, |pc, is_leaf| return_address(map, clr, pc, is_leaf));
