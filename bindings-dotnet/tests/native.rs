@@ -35,7 +35,7 @@ fn chains_are_whole_and_named_once_the_program_is_warm() {
             samples.iter().filter(|sample| which(sample)).map(|sample| sample.values[0]).sum()
         };
         let all = weight(&|_| true);
-        assert!(all > 1_000_000_000, "{all} ns of CPU time were seen");
+        assert!(all > 200_000_000, "{all} ns of CPU time were seen");
         let wrong = weight(&|sample| !is_whole(&sample.functions));
         assert!(wrong * 100 <= all, "{framework}: {wrong} of {all} ns have a wrong chain");
         let unnamed = weight(&|sample| sample.functions.iter().any(|function| function.contains("(unknown")));
@@ -70,8 +70,8 @@ fn events_have_span_amount_and_stack() {
             assert!((seen / expected - 1.0).abs() <= by, "{framework}: {what}: {seen} of {expected}");
         };
         if framework == "net10.0" {
-            near("small_bytes", sum("memory", 1, 11, "Events.Small"), 0.08);
-            near("large_bytes", sum("memory", 1, 11, "Events.Large"), 0.08);
+            near("small_bytes", sum("memory", 1, 11, "Events.Small"), 0.12);
+            near("large_bytes", sum("memory", 1, 11, "Events.Large"), 0.12);
         } else {
             // AllocationTick names the object at which a limit is passed, so large ones are told for small ones.
             let both = sum("memory", 1, 11, "Events.Run") / (truth["small_bytes"] + truth["large_bytes"]);
