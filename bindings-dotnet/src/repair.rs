@@ -23,6 +23,8 @@ pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
         to_words(frames, resolver::native_word, |pc| {
             modules::is_executable(pc).then(|| resolver::word_of(UNNAMED, ""))
         });
+        // How many of them there are tells nobody anything.
+        frames.dedup();
         return;
     };
     let is_event = raw.is_empty();
