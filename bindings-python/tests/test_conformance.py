@@ -31,7 +31,7 @@ def text(value):
 def node(name):
     """Burns with a tag by which its samples are found."""
     with tag_wrapper({"node": name}):
-        burn(0.01)
+        burn(0.02)
 
 
 def labels_of(samples, name):
@@ -64,7 +64,7 @@ def send(monkeypatch, case):
 
         monkeypatch.setattr(handler, "do_POST", do_post)
         assert configure(monkeypatch, case, receiver.url.removeprefix("http://"))
-        burn(0.01)
+        burn(0.02)
         assert pyroscope.shutdown()
         assert receiver.errors == []
         return *requests[0], receiver.series[0]
@@ -136,7 +136,7 @@ def test_values_of_tags(monkeypatch, case):
 
 
 def test_tags_of_blocks(recording):
-    recording.start_dense()
+    recording.start()
     for number, case in enumerate(TAGS["blocks"]):
         with ExitStack() as stack:
             for tags in case["enter"]:
@@ -176,7 +176,7 @@ def processed():
 
 
 def test_names_and_ids_of_spans(recording, processed):
-    recording.start_dense()
+    recording.start()
     ids = Ids()
     tracer = processed("root", id_generator=ids)
     for number, case in enumerate(SPANS["names"], 1000):
@@ -216,7 +216,7 @@ def all_spans(spans):
 
 @pytest.mark.parametrize("scope", ["root", "all"])
 def test_scopes(recording, processed, scope):
-    recording.start_dense()
+    recording.start()
     unseen = {span["name"] for span in all_spans(SCOPES["spans"]) if span.get("sampled") is False}
     tracer = processed(scope, sampler=AllButUnseen(unseen))
     remote = trace.SpanContext(0xABC, 0xDEF, is_remote=True, trace_flags=trace.TraceFlags(1))
