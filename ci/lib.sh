@@ -269,6 +269,20 @@ dotnet_build() {
         -p:NativeLibrary="$library" -p:ArtifactsPath="$TARGET/dotnet" -p:UseSharedCompilation=false "$@"
 }
 
+# dotnet_build_with_package FOLDER PROJECT OUTPUT [OPTION...]: builds a program with the package of this folder, not with
+# its sources, into a folder of its own.
+dotnet_build_with_package() {
+    local folder=$1 project=$2 output=$3 sources=RestoreAdditionalProjectSources
+    shift 3
+    # Where packages come with the SDK there is no other source to ask.
+    if [ -n "${NUGET_FALLBACK_PACKAGES:-}" ]; then sources=RestoreSources; fi
+    # The version stays and its content changes, so what was unpacked before is not this one.
+    export NUGET_PACKAGES=$TARGET/dotnet-packages
+    rm -rf "$NUGET_PACKAGES/pyroscope.opentelemetry" "$output"
+    quietly "$TARGET/logs/dotnet-$(basename "$output").log" dotnet build "$ROOT/$project" -c Release -p:PackageFolder="$folder" \
+        -p:$sources="$folder" -p:ArtifactsPath="$output" -p:UseSharedCompilation=false "$@"
+}
+
 # install_wheel VENV WHEEL: installs this very file, unless it is there already.
 install_wheel() {
     local venv=$1 wheel=$2 sum

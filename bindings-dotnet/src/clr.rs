@@ -30,8 +30,8 @@ static METADATA_IMPORT: Guid = Guid::metadata_import();
 
 /// Stack snapshots, and what was compiled.
 const MASK_LOW: u32 = 0x1000_0000 | 0x20;
-/// EventPipe, and the end of dynamic methods.
-const MASK_HIGH: u32 = 0x80 | 0x4;
+/// EventPipe.
+const MASK_HIGH: u32 = 0x80;
 
 /// ICorProfilerInfo12, null before it is attached. CoreCLR keeps it for ever.
 static INFO: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -145,31 +145,6 @@ impl Clr {
             (result >= 0).then(|| parts.iter().map(|(start, size)| *start as u64..(start + size) as u64).collect())
         };
         starts[..(count as usize).min(32)].iter().filter_map(body).collect()
-    }
-
-    /// All functions that were compiled so far, with which of their bodies that was.
-    pub(crate) fn compiled_functions(self) -> Vec<(FunctionId, usize)> {
-        let mut list: *mut c_void = ptr::null_mut();
-        // SAFETY: EnumJITedFunctions2.
-        let result = unsafe { call!(self.0, 79, (*mut *mut c_void), &raw mut list) };
-        let mut functions = Vec::new();
-        if result < 0 || list.is_null() {
-            return functions;
-        }
-        loop {
-            let (mut some, mut count) = ([(0, 0); 64], 0_u32);
-            // SAFETY: ICorProfilerFunctionEnum::Next, of COR_PRF_FUNCTION: a function and the id of its body.
-            let result = unsafe {
-                call!(list, 7, (u32, *mut (FunctionId, usize), *mut u32), 64, some.as_mut_ptr(), &raw mut count)
-            };
-            if result < 0 || count == 0 {
-                break;
-            }
-            functions.extend_from_slice(&some[..(count as usize).min(64)]);
-        }
-        // SAFETY: Release of the list.
-        unsafe { call!(list, 2, ()) };
-        functions
     }
 
     /// Whether a function stays for as long as the process does.
@@ -351,11 +326,11 @@ impl Clr {
         (result == S_OK && !import.is_null()).then_some(Metadata(import))
     }
 
-    /// Calls `each` with the return address of every managed frame of the calling thread, leaf first, until that returns
+    /// Calls `each` with the function and the return address of every managed frame of the calling thread, leaf first, until that returns
     /// false. Not within a signal handler.
-    pub(crate) fn snapshot(self, mut each: impl FnMut(u64) -> bool) {
+    pub(crate) fn snapshot(self, mut each: impl FnMut(FunctionId, u64) -> bool) {
         const STOP: Hresult = 1;
-        unsafe extern "system" fn frame<F: FnMut(u64) -> bool>(
+        unsafe extern "system" fn frame<F: FnMut(FunctionId, u64) -> bool>(
             function: FunctionId,
             address: usize,
             _info: usize,
@@ -365,9 +340,9 @@ impl Clr {
         ) -> Hresult {
             // SAFETY: what `snapshot` passed, whose frame is below this one.
             let each = unsafe { each.as_mut() }.filter(|_| function != 0 && address > 4096);
-            if each.is_none_or(|each| each(address as u64)) { S_OK } else { STOP }
+            if each.is_none_or(|each| each(function, address as u64)) { S_OK } else { STOP }
         }
-        fn callback_for<F: FnMut(u64) -> bool>(_: &F) -> *const () {
+        fn callback_for<F: FnMut(FunctionId, u64) -> bool>(_: &F) -> *const () {
             frame::<F> as *const ()
         }
         let callback = callback_for(&each);

@@ -1,16 +1,16 @@
 //! Which managed method an address is in.
 //!
-//! CoreCLR answers that question too, but not safely for code that was unloaded a moment ago, and a sample is always of a
-//! moment ago. So it is only asked about the images of assemblies, which stay; what is compiled is told to us when it is,
-//! by a callback in which it is in use, or was listed when we attached. Code that takes the place of other code takes it
-//! here as well.
+//! CoreCLR answers that question too, but not safely for code that was unloaded a moment ago (the process ends), and a
+//! sample is always of a moment ago. So what is compiled is told to us when it is, by a callback in which it is in use, and
+//! no such address is ever asked about; code that takes the place of other code takes it here as well. Asked about are the
+//! images of assemblies, which stay, and code older than us that is met again a second after it was met first.
 //!
 //! Callbacks queue what they know; the map itself is the profiler's thread's.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::clr::{Body, Clr, FunctionId};
 use crate::prologue::{self, EPILOGUE_BYTES, PROLOGUE_BYTES, Prologue};
@@ -23,6 +23,10 @@ const MAX_NEWS: usize = 50_000;
 const MAX_RANGES: usize = 200_000;
 /// Longer methods without a frame are not searched for call sites.
 const MAX_SEARCHED: u64 = 16 << 10;
+/// How long code that is older than us must have been there.
+const OLD_ENOUGH: Duration = Duration::from_secs(1);
+/// Places of such code that are remembered.
+const MAX_SIGHTINGS: usize = 10_000;
 const UNKNOWN: &str = "(unknown method)";
 
 /// A range of a method's code.
@@ -41,34 +45,22 @@ pub(crate) struct Code {
     call_sites: Box<[u64]>,
 }
 
-/// What a callback told.
+/// A method that was compiled.
 #[derive(Debug)]
-enum News {
-    Compiled {
-        function: FunctionId,
-        /// Of a function that may go away, which cannot be asked for later.
-        word: Option<u64>,
-        bodies: Vec<Body>,
-    },
-    Unloaded(FunctionId),
+struct Compiled {
+    function: FunctionId,
+    /// Of a function that may go away, which cannot be asked for later.
+    word: Option<u64>,
+    bodies: Vec<Body>,
 }
 
-static NEWS: Mutex<Vec<News>> = Mutex::new(Vec::new());
-/// What was compiled before we were attached was listed.
-static LISTED: AtomicBool = AtomicBool::new(false);
+static NEWS: Mutex<Vec<Compiled>> = Mutex::new(Vec::new());
 
-/// A function was compiled, on this thread, where it is in use. Some microseconds.
+/// A function was compiled, on this thread, where it is in use, or is on the stack of a thread that waits for us. Some
+/// microseconds.
 pub(crate) fn compiled(clr: Clr, function: FunctionId) {
     let word = (!clr.stays(function)).then(|| word_of(clr, function));
-    tell(News::Compiled { function, word, bodies: clr.bodies((function, 0)) });
-}
-
-/// A dynamic method is gone. On any thread.
-pub(crate) fn unloaded(function: FunctionId) {
-    tell(News::Unloaded(function));
-}
-
-fn tell(news: News) {
+    let news = Compiled { function, word, bodies: clr.bodies((function, 0)) };
     let mut waiting = NEWS.lock().unwrap_or_else(PoisonError::into_inner);
     if waiting.len() < MAX_NEWS {
         waiting.push(news);
@@ -84,28 +76,25 @@ fn word_of(clr: Clr, function: FunctionId) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct CodeMap {
     by_start: BTreeMap<u64, Code>,
-    by_function: HashMap<FunctionId, Vec<u64>>,
+    /// Where code was compiled since we are attached, start and end: it may be gone.
+    compiled: BTreeMap<u64, u64>,
+    /// When code was first met that is older than us, by its address / 256.
+    sightings: HashMap<u64, Instant>,
 }
 
 /// The map as of now.
-pub(crate) fn with<T>(clr: Clr, use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
+pub(crate) fn with<T>(use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
     static MAP: Mutex<Option<CodeMap>> = Mutex::new(None);
     let mut map = MAP.lock().unwrap_or_else(PoisonError::into_inner);
     let map = map.get_or_insert_default();
-    if !LISTED.swap(true, Ordering::Relaxed) {
-        for function in clr.compiled_functions() {
-            let word = (!clr.stays(function.0)).then(|| resolver::word_of(UNKNOWN, ""));
-            map.learn(function.0, word, clr.bodies(function));
-        }
-    }
     // Not locked while CoreCLR is asked: its callbacks wait for this lock.
     let news = std::mem::take(&mut *NEWS.lock().unwrap_or_else(PoisonError::into_inner));
     let mut osr_changed = false;
-    for news in news {
-        osr_changed |= match news {
-            News::Compiled { function, word, bodies } => map.learn(function, word, bodies),
-            News::Unloaded(function) => map.forget(function),
-        };
+    for Compiled { function, word, bodies } in news {
+        for part in bodies.iter().flatten() {
+            map.note_compiled(part);
+        }
+        osr_changed |= map.learn(function, word, bodies);
     }
     if osr_changed {
         map.show_osr();
@@ -115,15 +104,15 @@ pub(crate) fn with<T>(clr: Clr, use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
 
 /// Takes up what callbacks told, so that the handler knows new code.
 pub(crate) fn tick() {
-    if let Some(clr) = clr::attached() {
-        with(clr, |_| {});
+    if clr::attached().is_some() {
+        with(|_| {});
     }
 }
 
 impl CodeMap {
     /// The managed code at `pc`.
     pub(crate) fn code_at(&mut self, clr: Clr, pc: u64) -> Option<&Code> {
-        if self.start_of(pc).is_none() && modules::is_image(pc) {
+        if self.start_of(pc).is_none() && (modules::is_image(pc) || self.is_old(pc)) {
             let function = clr.function_at(pc)?;
             // Where the range is not told, this address alone is known.
             let body = clr.body_at(function, pc).unwrap_or_else(|| std::iter::once(pc..pc + 1).collect());
@@ -134,7 +123,7 @@ impl CodeMap {
         self.by_start.get(&self.start_of(pc)?)
     }
 
-    /// What the method at `pc` is called.
+    /// What the method at `pc` is called, and whether this is a body that was entered by replacement.
     pub(crate) fn word_at(&mut self, clr: Clr, pc: u64) -> Option<(u64, bool)> {
         let code = self.code_at(clr, pc)?;
         let (start, is_osr) = (code.start, code.is_osr);
@@ -145,6 +134,30 @@ impl CodeMap {
 
     fn start_of(&self, pc: u64) -> Option<u64> {
         self.by_start.range(..=pc).next_back().filter(|(_, code)| pc < code.end).map(|(start, _)| *start)
+    }
+
+    /// Whether there is code that was compiled before us and met before: it does not go away just now.
+    fn is_old(&mut self, pc: u64) -> bool {
+        let is_newer = self.compiled.range(..=pc).next_back().is_some_and(|(_, end)| pc < *end);
+        if is_newer || !modules::is_executable(pc) {
+            return false;
+        }
+        if self.sightings.len() >= MAX_SIGHTINGS {
+            self.sightings.clear();
+        }
+        self.sightings.entry(pc >> 8).or_insert_with(Instant::now).elapsed() >= OLD_ENOUGH
+    }
+
+    /// Adds to the ranges that may be gone, merged: they never become fewer, but heaps of code are used again.
+    fn note_compiled(&mut self, part: &Range<u64>) {
+        let (mut start, mut end) = (part.start, part.end);
+        while let Some((other, other_end)) =
+            self.compiled.range(..=end).next_back().map(|(at, to)| (*at, *to)).filter(|(_, to)| *to >= start)
+        {
+            self.compiled.remove(&other);
+            (start, end) = (start.min(other), end.max(other_end));
+        }
+        self.compiled.insert(start, end);
     }
 
     /// Adds the bodies of a function, in place of what was there. True: what was entered by replacement changed.
@@ -163,15 +176,14 @@ impl CodeMap {
                 continue;
             }
             let (is_whole, may_go) = (place == 0 && end - start > 1, word.is_some());
-            let mut code =
-                Code { start, end, is_osr: false, function, word, may_go, is_whole, call_sites: Box::default() };
+            let call_sites = Box::default();
+            let mut code = Code { start, end, is_osr: false, function, word, may_go, is_whole, call_sites };
             if let Some(prologue) = code.prologue() {
                 code.is_osr = prologue.is_osr;
                 code.call_sites = learn_call_sites(start, end - start, &prologue);
             }
             osr_changed |= code.is_osr;
             self.by_start.insert(start, code);
-            self.by_function.entry(function).or_default().push(start);
         }
         osr_changed
     }
@@ -182,31 +194,12 @@ impl CodeMap {
         while let Some(at) =
             self.by_start.range(..end).next_back().filter(|(_, code)| code.end > start).map(|(at, _)| *at)
         {
-            osr_changed |= self.forget_range(at);
-        }
-        osr_changed
-    }
-
-    fn forget(&mut self, function: FunctionId) -> bool {
-        let ranges = self.by_function.remove(&function).unwrap_or_default();
-        let is_its = |map: &Self, start: &u64| map.by_start.get(start).is_some_and(|code| code.function == function);
-        let mut osr_changed = false;
-        for start in ranges {
-            osr_changed |= is_its(self, &start) && self.forget_range(start);
-        }
-        osr_changed
-    }
-
-    fn forget_range(&mut self, start: u64) -> bool {
-        let Some(code) = self.by_start.remove(&start) else { return false };
-        if let Some(ranges) = self.by_function.get_mut(&code.function) {
-            ranges.retain(|other| *other != start);
-            if ranges.is_empty() {
-                self.by_function.remove(&code.function);
+            if let Some(code) = self.by_start.remove(&at) {
+                code.call_sites.into_iter().for_each(call_sites::forget);
+                osr_changed |= code.is_osr;
             }
         }
-        code.call_sites.into_iter().for_each(call_sites::forget);
-        code.is_osr
+        osr_changed
     }
 
     /// Shows the handler which code was entered by on-stack replacement.
@@ -249,31 +242,39 @@ fn learn_call_sites(start: u64, size: u64, prologue: &Prologue) -> Box<[u64]> {
 mod tests {
     use super::*;
 
+    fn body(from: u64, to: u64) -> Vec<Body> {
+        vec![std::iter::once(from..to).collect()]
+    }
+
     #[test]
     fn new_code_takes_the_place_of_what_was_there() {
         // Real code, so that its bytes can be read: this very function's.
         let here = new_code_takes_the_place_of_what_was_there as *const () as u64;
         let mut map = CodeMap::default();
-        let body = |from: u64, to: u64| vec![std::iter::once(here + from..here + to).collect::<Body>()];
-        map.learn(1, Some(10), body(0, 32));
-        map.learn(2, Some(20), body(32, 64));
+        map.learn(1, Some(10), body(here, here + 32));
+        map.learn(2, Some(20), body(here + 32, here + 64));
         let function = |map: &CodeMap, at: u64| {
             map.start_of(here + at).and_then(|start| map.by_start.get(&start)).map(|code| code.function)
         };
         assert_eq!([0, 31, 32, 63, 64].map(|at| function(&map, at)), [Some(1), Some(1), Some(2), Some(2), None]);
-        map.learn(3, Some(30), body(16, 48));
+        map.learn(3, Some(30), body(here + 16, here + 48));
         assert_eq!([0, 16, 47, 48].map(|at| function(&map, at)), [None, Some(3), Some(3), None]);
-        map.forget(1);
-        map.forget(3);
-        assert!(map.by_start.is_empty() && map.by_function.is_empty());
     }
 
     #[test]
-    fn a_function_that_is_gone_takes_no_other_along() {
+    fn where_code_was_compiled_is_never_old() {
+        modules::refresh();
+        let here = where_code_was_compiled_is_never_old as *const () as u64;
         let mut map = CodeMap::default();
-        map.learn(1, Some(10), vec![std::iter::once(4096..4100).collect()]);
-        map.learn(2, Some(20), vec![std::iter::once(4096..4100).collect()]);
-        map.forget(1);
-        assert_eq!(map.start_of(4097), Some(4096), "its place was another's by then");
+        for (start, end) in [(0, 8), (16, 24), (8, 16), (4, 12), (40, 48)] {
+            map.note_compiled(&(here + start..here + end));
+        }
+        assert_eq!(map.compiled.clone().into_iter().collect::<Vec<_>>(), [(here, here + 24), (here + 40, here + 48)]);
+        map.sightings.insert(here >> 8, Instant::now().checked_sub(OLD_ENOUGH).unwrap());
+        map.sightings.insert((here + 255) >> 8, Instant::now().checked_sub(OLD_ENOUGH).unwrap());
+        assert_eq!([0, 23, 24, 39, 40].map(|at| map.is_old(here + at)), [false, false, true, true, false]);
+        map.sightings.clear();
+        assert!(!map.is_old(here + 24), "met for the first time");
+        assert!(!map.is_old(64), "no code");
     }
 }

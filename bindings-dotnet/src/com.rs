@@ -80,7 +80,6 @@ static CALLBACK_TABLE: Table<98> = {
     table[24] = compiled as *const ();
     table[80] = initialize_for_attach as *const ();
     table[93] = compiled as *const ();
-    table[94] = dynamic_method_unloaded as *const ();
     table[95] = event_delivered as *const ();
     table[97] = load_as_notification_only as *const ();
     Table(table)
@@ -197,11 +196,6 @@ extern "system" fn compiled(_this: *const c_void, function: usize, result: Hresu
     {
         code_map::compiled(clr, function);
     }
-    S_OK
-}
-
-extern "system" fn dynamic_method_unloaded(_this: *const c_void, function: usize) -> Hresult {
-    code_map::unloaded(function);
     S_OK
 }
 

@@ -12,7 +12,7 @@ use spanprof_core::{FrameWriter, ProfileType, ProfileTypeId};
 
 use crate::interface::Feature;
 use crate::payload::{self, Event, Utf16};
-use crate::{block, clr, names, resolver};
+use crate::{block, clr, code_map, names, resolver};
 
 /// The kinds of profile that events make, in the order of their ids.
 pub(crate) const PROFILE_TYPES: [ProfileType; 3] = [
@@ -100,7 +100,19 @@ pub(crate) fn is_on(feature: Feature) -> bool {
     SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(known, _)| *known == feature)
 }
 
-/// Threads that run managed code may not start sessions.
+/// Tells what the calling thread runs: Main and what it called were compiled before we were attached.
+pub(crate) fn tell_own_stack() {
+    let Some(clr) = clr::attached() else { return };
+    let mut functions = Vec::new();
+    clr.snapshot(|function, _| {
+        functions.push(function);
+        functions.len() < spanprof_core::MAX_FRAMES
+    });
+    // This thread waits meanwhile, so its functions stay.
+    on_native_thread(|| functions.into_iter().for_each(|function| code_map::compiled(clr, function)));
+}
+
+/// Threads that run managed code may not start sessions, nor ask for names.
 fn on_native_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("spanprof-clr".into()).spawn_scoped(scope, work).ok()?;
@@ -122,7 +134,7 @@ pub(crate) fn delivered(id: u32, version: u32, payload: &[u8]) {
         if let Some(word) = type_word {
             out.push(word);
         }
-        clr.snapshot(|address| out.push(address - 1));
+        clr.snapshot(|_, address| out.push(address - 1));
     };
     // SAFETY: a callback of the runtime, not a signal handler; the span is in this thread's block.
     unsafe { spanprof_core::sample_here(profile_type, value, count, block::context(), walk) };

@@ -54,6 +54,7 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     config.check()?;
     modules::refresh();
     *lock(&NAMES) = attach::attach();
+    events::tell_own_stack();
     events::set_runtime_version(&config.runtime.1);
     *current = Some(Running { profiler: Profiler::start(config.clone(), &CoreClr)?, config: config.clone() });
     drop(current);

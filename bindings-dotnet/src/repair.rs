@@ -23,10 +23,12 @@ pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
         to_words(frames, resolver::native_word, |pc| {
             modules::is_executable(pc).then(|| resolver::word_of(UNNAMED, ""))
         });
+        // How many of them there are tells nobody anything.
+        frames.dedup();
         return;
     };
     let is_event = raw.is_empty();
-    code_map::with(clr, |map| {
+    code_map::with(|map| {
         if let [first, words @ ..] = raw {
             let first = usize::try_from(*first).unwrap_or(usize::MAX);
             insert_callers(frames, first, words, |pc, is_leaf| return_address(map, clr, pc, is_leaf));

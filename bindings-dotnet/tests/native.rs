@@ -25,8 +25,8 @@ struct Sample {
 #[ignore = "needs the .NET SDK"]
 fn chains_are_whole_and_named_once_the_program_is_warm() {
     on_each_runtime(|framework| {
-        let run = Run::new(framework, "chains", 12, &["sample_rate=250", "upload_interval_ms=1000"]);
-        let samples: Vec<Sample> = run.profiles("process_cpu").into_iter().skip(6).flatten().collect();
+        let run = Run::new(framework, "chains", 9, &["sample_rate=250", "upload_interval_ms=1000"]);
+        let samples: Vec<Sample> = run.profiles("process_cpu").into_iter().skip(4).flatten().collect();
         let samples: Vec<&Sample> = samples
             .iter()
             .filter(|sample| sample.functions.first().is_some_and(|root| root == "Program.Main"))
@@ -35,7 +35,7 @@ fn chains_are_whole_and_named_once_the_program_is_warm() {
             samples.iter().filter(|sample| which(sample)).map(|sample| sample.values[0]).sum()
         };
         let all = weight(&|_| true);
-        assert!(all > 1_000_000_000, "{all} ns of CPU time were seen");
+        assert!(all > 200_000_000, "{all} ns of CPU time were seen");
         let wrong = weight(&|sample| !is_whole(&sample.functions));
         assert!(wrong * 100 <= all, "{framework}: {wrong} of {all} ns have a wrong chain");
         let unnamed = weight(&|sample| sample.functions.iter().any(|function| function.contains("(unknown")));
@@ -52,7 +52,7 @@ fn events_have_span_amount_and_stack() {
         let run = Run::new(
             framework,
             "events",
-            9,
+            6,
             &["allocation_enabled=true", "lock_enabled=true", "exception_enabled=true"],
         );
         let truth = run.numbers("true ");
@@ -70,8 +70,8 @@ fn events_have_span_amount_and_stack() {
             assert!((seen / expected - 1.0).abs() <= by, "{framework}: {what}: {seen} of {expected}");
         };
         if framework == "net10.0" {
-            near("small_bytes", sum("memory", 1, 11, "Events.Small"), 0.08);
-            near("large_bytes", sum("memory", 1, 11, "Events.Large"), 0.08);
+            near("small_bytes", sum("memory", 1, 11, "Events.Small"), 0.12);
+            near("large_bytes", sum("memory", 1, 11, "Events.Large"), 0.12);
         } else {
             // AllocationTick names the object at which a limit is passed, so large ones are told for small ones.
             let both = sum("memory", 1, 11, "Events.Run") / (truth["small_bytes"] + truth["large_bytes"]);
@@ -89,7 +89,7 @@ fn events_have_span_amount_and_stack() {
 fn a_process_in_turmoil_survives_and_its_statistics_add_up() {
     on_each_runtime(|framework| {
         let settings = ["sample_rate=250", "allocation_enabled=true", "lock_enabled=true", "exception_enabled=true"];
-        let run = Run::new(framework, "soak", 8, &settings);
+        let run = Run::new(framework, "soak", 5, &settings);
         let stats = run.numbers("stat ");
         let of = |name: &str| stats.get(name).copied().unwrap_or(0.0);
         assert!(of("taken_samples") > 500.0, "{framework}: {stats:?}");
@@ -191,7 +191,8 @@ fn program() -> &'static Path {
         let project = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/native-app/native-app.csproj");
         let mut build = dotnet();
         build.args(["build", project, "-c", "Release", "--nologo", "-v", "q", "-p:UseSharedCompilation=false"]);
-        build.arg("--artifacts-path").arg(&folder).env("SPANPROF_LIBRARY", library);
+        build.arg(format!("-p:ArtifactsPath={}", folder.display()));
+        build.arg(format!("-p:NativeLibrary={}", library.display()));
         output(&mut build);
         folder
     })

@@ -81,9 +81,12 @@ impl ContextVar {
     }
 }
 
-fn is_token(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// `contextvars.Token`.
+pub(crate) fn token_class(py: Python<'_>) -> PyResult<&Py<PyAny>> {
     static TOKEN: pyo3::sync::PyOnceLock<Py<PyAny>> = pyo3::sync::PyOnceLock::new();
-    let py = object.py();
-    let class = TOKEN.get_or_try_init(py, || Ok::<_, PyErr>(py.import("contextvars")?.getattr("Token")?.unbind()))?;
-    Ok(object.get_type().as_ptr() == class.as_ptr())
+    TOKEN.get_or_try_init(py, || Ok::<_, PyErr>(py.import("contextvars")?.getattr("Token")?.unbind()))
+}
+
+fn is_token(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(object.get_type().as_ptr() == token_class(object.py())?.as_ptr())
 }

@@ -17,6 +17,7 @@ mod layout;
 mod lines;
 mod look;
 mod memory;
+mod names;
 mod profiler;
 mod registers;
 mod resolver;
@@ -30,6 +31,8 @@ mod unwind;
 /// Private: what `pyroscope` and `pyroscope.otel` are made of.
 #[pyo3::pymodule(gil_used = true)]
 mod _native {
+    use pyo3::prelude::*;
+
     #[pymodule_export]
     use crate::look::{current_span_id, line_of, load_faults, time_walk, walk};
     #[pymodule_export]
@@ -45,7 +48,8 @@ mod _native {
     use crate::tags::{add_thread_tag, describe_thread, enter_tags, leave_tags, remove_thread_tag};
 
     #[pymodule_init]
-    fn init() {
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::errors::silence_panics();
+        crate::names::prepare(module.py())
     }
 }

@@ -7,13 +7,13 @@
 
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use crate::context_var::ContextVar;
 use crate::errors::guard;
+use crate::names::names;
 use crate::profiler;
 use crate::span::{SpanHandle, begin, handle_of, profile_id};
 use crate::unwind::EPOCH;
@@ -88,7 +88,7 @@ fn adopt<'py>(span: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let handle = begin(span)?;
     if let Ok(handle) = handle.cast::<SpanHandle>() {
         let id = profile_id(handle.get(), py);
-        span.call_method1(intern!(py, "set_attribute"), (intern!(py, "pyroscope.profile.id"), id))?;
+        span.call_method1(&names(py).set_attribute, (&names(py).profile_id, id))?;
     }
     Ok(Some(handle))
 }
@@ -158,7 +158,7 @@ impl RuntimeContext {
         let py = context.py();
         let token = match &self.variable {
             Some(variable) => variable.set(context)?,
-            None => self.previous.bind(py).call_method1(intern!(py, "attach"), (context,))?,
+            None => self.previous.bind(py).call_method1(&names(py).attach, (context,))?,
         };
         self.publish_quietly(context);
         Ok(token)
@@ -172,7 +172,7 @@ impl RuntimeContext {
         match &self.variable {
             Some(variable) => variable.reset(token)?,
             None => {
-                self.previous.bind(py).call_method1(intern!(py, "detach"), (token,))?;
+                self.previous.bind(py).call_method1(&names(py).detach, (token,))?;
             }
         }
         self.publish_quietly(&self.get_current(py)?);
@@ -186,13 +186,13 @@ impl RuntimeContext {
         {
             return Ok(context);
         }
-        self.previous.bind(py).call_method0(intern!(py, "get_current"))
+        self.previous.bind(py).call_method0(&names(py).get_current)
     }
 
     /// The ContextVar that code which knows OpenTelemetry's own class may look for.
     #[getter]
     fn _current_context(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.previous.getattr(py, intern!(py, "_current_context"))
+        self.previous.getattr(py, &names(py).current_context)
     }
 
     /// The runtime context that this one stands in for.

@@ -5,11 +5,11 @@
 use std::sync::atomic::Ordering;
 
 use pyo3::ffi;
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use spanprof_core::SpanRecord;
 
+use crate::names::names;
 use crate::unwind::EPOCH;
 
 /// A span as the sampler reads it, and the string that its name is in.
@@ -38,10 +38,10 @@ impl SpanHandle {
     fn of(span: &Bound<'_, PyAny>, context: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let py = span.py();
         let trace_id = context.get_item(0)?;
-        let high = trace_id.call_method1(intern!(py, "__rshift__"), (64_u8,))?;
+        let high = trace_id.call_method1(&names(py).shift_right, (64_u8,))?;
         let trace_id = [low_half(&high)?, low_half(&trace_id)?];
         let span_id = low_half(&context.get_item(1)?)?;
-        let name = span.getattr(intern!(py, "_name"))?;
+        let name = span.getattr(&names(py).name)?;
         let name = name.cast::<PyString>()?;
         let epoch = EPOCH.load(Ordering::Relaxed);
         Ok(match name.to_str() {
@@ -70,7 +70,7 @@ impl SpanHandle {
 /// The handle of a span that has one of this epoch. `Err`: it has none, or an earlier one's.
 #[inline]
 pub(crate) fn handle_of<'py>(span: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, ()> {
-    let handle = span.getattr(intern!(span.py(), "_pyroscope")).map_err(|_| ())?;
+    let handle = span.getattr(&names(span.py()).handle).map_err(|_| ())?;
     if is_of_this_epoch(&handle) { Ok(handle) } else { Err(()) }
 }
 
@@ -86,24 +86,24 @@ pub(crate) fn is_of_this_epoch(value: &Bound<'_, PyAny>) -> bool {
 /// Makes the handle of a span that is to be seen under its own id; None for a span that nobody exports.
 pub(crate) fn begin<'py>(span: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = span.py();
-    let context = span.getattr(intern!(py, "_context"))?;
+    let context = span.getattr(&names(py).context)?;
     let context = context.cast::<PyTuple>()?;
     // SpanContext is (trace_id, span_id, is_remote, trace_flags, …).
     let flags: u32 = context.get_item(3)?.extract()?;
     if flags & 1 == 0 {
         let none = py.None().into_bound(py);
-        span.setattr(intern!(py, "_pyroscope"), &none)?;
+        span.setattr(&names(py).handle, &none)?;
         return Ok(none);
     }
     let handle = Bound::new(py, SpanHandle::of(span, context)?)?.into_any();
-    span.setattr(intern!(py, "_pyroscope"), &handle)?;
+    span.setattr(&names(py).handle, &handle)?;
     Ok(handle)
 }
 
 /// The lower 64 bits of the id of `span`.
 #[inline]
 pub(crate) fn id_of(span: &Bound<'_, PyAny>) -> PyResult<u64> {
-    let context = span.getattr(intern!(span.py(), "_context"))?;
+    let context = span.getattr(&names(span.py()).context)?;
     low_half(&context.cast::<PyTuple>()?.get_item(1)?)
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
 use crate::errors::guard;
+use crate::names::names;
 use crate::profiler;
 use crate::runtime_context::{install, published_for, uninstall, variable};
 use crate::span::{SpanHandle, begin, id_of, is_of_this_epoch, profile_id};
@@ -76,7 +76,7 @@ impl SpanHooks {
         if !self.scope_all
             && let Some(root) = root_of_parent(span, parent_context)?
         {
-            span.setattr(intern!(py, "_pyroscope"), root)?;
+            span.setattr(&names(py).handle, root)?;
             return Ok(None);
         }
         let handle = begin(span)?;
@@ -91,7 +91,7 @@ fn root_of_parent<'py>(
     parent_context: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = span.py();
-    let parent = span.getattr(intern!(py, "_parent"))?;
+    let parent = span.getattr(&names(py).parent)?;
     if parent.is_none() || parent.cast::<PyTuple>()?.get_item(2)?.is_truthy()? {
         return Ok(None);
     }
@@ -107,7 +107,7 @@ fn ended(span: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = span.py();
     let span_id = id_of(span)?;
     if spanprof_core::is_sampled(span_id) {
-        let name = span.getattr(intern!(py, "_name"))?;
+        let name = span.getattr(&names(py).name)?;
         spanprof_core::span_ended(span_id, &name.cast::<PyString>()?.to_string_lossy());
     }
     Ok(())

@@ -15,12 +15,13 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).resolve().parent
-SERVER = os.environ.get("FAULT_SERVER", str(HERE.parents[1] / "target/debug/fault-server"))
-STATS = json.loads((HERE.parent / "conformance/stats.json").read_text())
-PASSWORD = "hunter2"
+sys.path.insert(0, str(HERE.parent))
 
-#: By language the command that runs its client.
-CLIENTS = {"python": [sys.executable, str(HERE / "clients/python.py")]}
+import languages  # noqa: E402
+
+CLIENTS = HERE / "clients"
+SERVER = os.environ.get("FAULT_SERVER", str(HERE.parents[1] / "target/debug/fault-server"))
+PASSWORD = "hunter2"
 
 #: Most runs wait most of the time.
 POOL = ThreadPoolExecutor(6)
@@ -33,13 +34,15 @@ def faults() -> dict[str, dict[str, Any]]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    metafunc.parametrize("client, fault", [(client, fault) for client in CLIENTS for fault in faults()])
+    metafunc.parametrize("fault", faults())
+    metafunc.parametrize("client", languages.clients(CLIENTS))
 
 
 @pytest.fixture(scope="session")
 def runs(request: pytest.FixtureRequest) -> dict[tuple[str, str], "Future[tuple[Any, Any]]"]:
     """All runs that were asked for, begun at once; by client and fault."""
-    chosen = [(item.callspec.params["client"], item.callspec.params["fault"]) for item in request.session.items]
+    items = [item for item in request.session.items if not item.get_closest_marker("skip")]
+    chosen = [(item.callspec.params["client"], item.callspec.params["fault"]) for item in items]
     return {one: POOL.submit(run, *one) for one in chosen}
 
 
@@ -48,17 +51,12 @@ def run(client: str, name: str) -> tuple[Any, Any]:
     # A stop that has to give up need not wait long before.
     patience = 0.3 if faults()[name]["end"] == "dropped_queue" else 20
     with subprocess.Popen([SERVER, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        environment = {name: value for name, value in os.environ.items() if not is_setting(name)}
-        environment |= json.loads(server.stdout.readline())["environment"]
-        command = [*CLIENTS[client], str(patience)]
+        environment = languages.environment(**json.loads(server.stdout.readline())["environment"])
+        command = languages.command(client, CLIENTS, str(patience))
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
         received = json.loads(server.communicate(timeout=20)[0])
     assert done.returncode == 0 and done.stderr == "", f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     return json.loads(done.stdout), received
-
-
-def is_setting(name: str) -> bool:
-    return name.startswith(("PYROSCOPE_", "OTEL_", "SSL_CERT_")) or name.lower().endswith("_proxy")
 
 
 def test_all_of_it_ends_where_it_must(
@@ -66,13 +64,9 @@ def test_all_of_it_ends_where_it_must(
 ) -> None:
     result, received = runs[client, fault].result(timeout=120)
     expected, stats = faults()[fault], result["stats"]
-    weight = {name: stats[name]["weight"] for name in STATS["tallies"]}
+    weight = {name: stats[name]["weight"] for name in languages.STATS["tallies"]}
 
-    for name, parts in STATS["sums"].items():
-        for sums in [stats] if name in STATS["numbers"] else by_unit(stats):
-            assert sums[name] == sum(sums[part] for part in parts), (name, stats)
-    assert all(weight[name] == 0 for name in STATS["nothing_after_a_stop"]), stats
-
+    languages.assert_adds_up(stats)
     assert weight["taken"] > 100_000_000, stats
     lost = weight["dropped_ring"] + (weight["dropped_queue"] if expected["last_is_dropped"] else 0)
     ended = weight[expected["end"]]
@@ -97,8 +91,3 @@ def test_all_of_it_ends_where_it_must(
     # The server's patience is 10 s and more: these bounds tell waiting for it from waiting for the machine.
     assert result["stopped_in"] < 6
     assert result["blocked"] < 1
-
-
-def by_unit(stats: dict[str, Any]) -> list[dict[str, int]]:
-    """The tallies in number, and in weight."""
-    return [{name: stats[name][unit] for name in STATS["tallies"]} for unit in ("samples", "weight")]

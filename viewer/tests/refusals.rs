@@ -74,6 +74,7 @@ fn a_profile_with_anything_wrong_in_it_is_refused_whole() {
     case("function id 0 twice, or it is 0", &|profile| profile.function[0].id = 0);
     case("neither a line nor an address", &|profile| profile.location[0].line.clear());
     case("a sample has 2 values, and the profile 1 sample types", &|profile| profile.sample[0].value.push(1));
+    case("value is 9007199254740993, and at most", &|profile| profile.sample[0].value[0] = (1 << 53) + 1);
     case("no sample with a positive value", &|profile| profile.sample[0].value[0] = -5);
     case("no sample type", &|profile| {
         profile.sample_type.clear();

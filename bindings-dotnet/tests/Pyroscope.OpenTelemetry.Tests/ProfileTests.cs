@@ -77,9 +77,11 @@ public sealed class ProfileTests
             await Task.Yield();
             BurnAlone();
         });
-        BurnInOuter();
-        BurnInOuter();
-        BurnInOuter();
+        for (var time = 0; time < 20; time++)
+        {
+            BurnInOuter();
+        }
+
         var samples = run.End();
         foreach (var (method, region) in new[] { (nameof(BurnAlone), "eu"), (nameof(BurnInOuter), null) })
         {

@@ -93,7 +93,7 @@ namespace NativeApp
             var waited = TimeSpan.Zero;
             Span.Set(11, "allocating");
             var third = until - (until - DateTime.UtcNow) * 2 / 3;
-            while (DateTime.UtcNow < third) { Small(); Large(); rounds++; }
+            while (DateTime.UtcNow < third) { Small(); Large(); if (++rounds % 10 == 0) Thread.Sleep(1); }
             Span.Set(0);
             third += (until - third) / 2;
             var holder = new Thread(() => { while (DateTime.UtcNow < third) { lock (gate) Thread.Sleep(20); Thread.Sleep(1); } });
@@ -106,11 +106,11 @@ namespace NativeApp
             Span.Set(13, "throwing");
             while (DateTime.UtcNow < until) { Catch(); throws++; Thread.Sleep(1); }
             Span.Set(0);
-            Console.WriteLine($"true small_bytes {rounds * 100 * 32} large_bytes {rounds * 20_024} waits {waits} waited_ns {waited.TotalNanoseconds:F0} throws {throws}");
+            Console.WriteLine($"true small_bytes {rounds * 600 * 32} large_bytes {rounds * 20_024} waits {waits} waited_ns {waited.TotalNanoseconds:F0} throws {throws}");
         }
 
         // A list is three words and a header, an array's content comes after two words and a header.
-        [MethodImpl(MethodImplOptions.NoInlining)] static void Small() { for (var i = 0; i < 100; i++) kept = new List<int>(); }
+        [MethodImpl(MethodImplOptions.NoInlining)] static void Small() { for (var i = 0; i < 600; i++) kept = new List<int>(); }
         [MethodImpl(MethodImplOptions.NoInlining)] static void Large() { kept = new byte[20_000]; }
         [MethodImpl(MethodImplOptions.NoInlining)] static void Wait() { lock (gate) { } }
         [MethodImpl(MethodImplOptions.NoInlining)] static void Catch() { try { Throw(); } catch (FormatException) { } }

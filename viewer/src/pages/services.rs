@@ -147,6 +147,24 @@ fn nothing_yet(shown: &Shown) -> Markup {
             "trace.set_tracer_provider(provider)"
         }
         pre { "OTEL_SERVICE_NAME=my-service OTEL_EXPORTER_OTLP_ENDPOINT=" (otlp_url(shown)) " python app.py" }
+        h2 { "Ruby" }
+        pre { "bundle add opentelemetry-sdk opentelemetry-exporter-otlp pyroscope-otel" }
+        pre {
+            "require \"opentelemetry/sdk\"\n"
+            "require \"pyroscope-otel\"\n\n"
+            "OpenTelemetry::SDK.configure do |sdk|\n"
+            "  sdk.add_span_processor(Pyroscope::Otel::SpanProcessor.new)\n"
+            "end"
+        }
+        pre { (environment(shown)) " bundle exec ruby app.rb" }
+        h2 { ".NET" }
+        pre { "dotnet add package OpenTelemetry.Extensions.Hosting\ndotnet add package OpenTelemetry.Exporter.OpenTelemetryProtocol\ndotnet add package Pyroscope.OpenTelemetry" }
+        pre {
+            "using OpenTelemetry.Trace;\n"
+            "using Pyroscope.OpenTelemetry;\n\n"
+            "builder.Services.AddOpenTelemetry().WithTracing(tracing => tracing.AddOtlpExporter().AddPyroscope());"
+        }
+        pre { (environment(shown)) " OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf dotnet run" }
         h2 { "Anything else" }
         p { "Profiles go to " code { (url(shown)) "/push.v1.PusherService/Push" } ", traces to " code { (otlp_url(shown)) "/v1/traces" } "." }
     }
@@ -212,6 +230,12 @@ fn kept(shown: &Shown, services: &Services, window: Window) -> Markup {
             " " a href=(crate::selection::link("api/services", &Selection::everything().window(window).pairs())) { "JSON" }
         }
     }
+}
+
+/// What a program is told by its environment.
+fn environment(shown: &Shown) -> String {
+    let (url, otlp) = (url(shown), otlp_url(shown));
+    format!("OTEL_SERVICE_NAME=my-service PYROSCOPE_SERVER_ADDRESS={url} OTEL_EXPORTER_OTLP_ENDPOINT={otlp}")
 }
 
 fn url(shown: &Shown) -> String {

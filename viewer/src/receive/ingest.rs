@@ -77,12 +77,8 @@ async fn take_said(receiver: &Arc<Receiver>, said: Said, headers: &HeaderMap, by
     let mut parts = parts(headers, bytes).await?;
     receiver
         .on_pool(move |receiver| {
-            let times = receiver.times();
-            let pprof = match said.format {
-                Format::Pprof => pprof::decode(&parts.profile)?,
-                Format::Folded | Format::Lines => said.folded(&std::mem::take(&mut parts.profile))?,
-            };
-            store(receiver, &said, pprof, parts.config.contains("mutex"), times)
+            let pprof = said.decode(&std::mem::take(&mut parts.profile))?;
+            store(receiver, &said, pprof, parts.config.contains("mutex"), receiver.times())
         })
         .await
 }
@@ -129,6 +125,13 @@ fn store(receiver: &Receiver, said: &Said, mut pprof: Pprof, mutex: bool, times:
     receiver.store.insert_profile(&profile).map_err(|error| Refusal::new(Reason::Store, error.to_string()))
 }
 
+/// Reads a query and a body, and stores them.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn any_bytes(query: &str, body: &[u8], receiver: &Receiver) -> Result<(), Refusal> {
+    let said = Said::read(query)?;
+    store(receiver, &said, said.decode(body)?, false, (i64::MIN, i64::MAX))
+}
+
 impl Said {
     /// Parameters that are not named here say nothing that is kept.
     fn read(query: &str) -> Result<Self, Refusal> {
@@ -159,6 +162,13 @@ impl Said {
             };
         let units = take("units")?.unwrap_or_default();
         Ok(Self { service, labels, format, start, sample_rate, units })
+    }
+
+    fn decode(&self, bytes: &[u8]) -> Result<Pprof, Refusal> {
+        match self.format {
+            Format::Pprof => pprof::decode(bytes),
+            Format::Folded | Format::Lines => self.folded(bytes),
+        }
     }
 
     /// Folded stacks as a profile.

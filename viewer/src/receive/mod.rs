@@ -3,6 +3,8 @@
 //! A request is read whole (at most [`body::MOST_SENT`] bytes), then unpacked, decoded, checked and stored on a thread
 //! that may wait, only a few requests at a time. Nothing of a refused request is stored.
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod any_bytes;
 pub(crate) mod body;
 mod bounds;
 pub(crate) mod file;

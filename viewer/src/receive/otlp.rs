@@ -175,6 +175,12 @@ fn decode<E: Export>(bytes: &[u8], format: Format) -> Result<E, Refusal> {
     }
 }
 
+/// Reads a request and stores what can be stored of it.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn any_bytes<E: Export>(bytes: &[u8], format: Format, receiver: &Receiver) -> Result<(), Refusal> {
+    decode::<E>(bytes, format)?.store(receiver).map(drop)
+}
+
 /// The one message of a gRPC request: whether it is packed, its length, its bytes.
 fn unframe(bytes: &[u8], headers: &HeaderMap) -> Result<Vec<u8>, Refusal> {
     let broken = || Refusal::new(Reason::Invalid, "the request is not one gRPC message, or cut off");

@@ -155,7 +155,8 @@ impl Tables {
             }
             // Without a value each time is one sample.
             let times = i64::try_from(sample.timestamps_unix_nano.len()).unwrap_or(i64::MAX);
-            let value = if sample.values.is_empty() { times } else { sample.values.iter().sum() };
+            let values = sample.values.iter().copied();
+            let value = if sample.values.is_empty() { times } else { values.fold(0, i64::saturating_add) };
             samples.push(pprof::Sample {
                 location_id: self.stack(sample.stack_index)?,
                 value: vec![value.saturating_mul(weight)],

@@ -28,6 +28,8 @@ const MOST_FRAMES: usize = 1_000;
 const MOST_NODES: usize = 1_000_000;
 /// Label sets, which make a series each.
 const MOST_SERIES: usize = 5_000;
+/// The largest value of a sample, 104 days of nanoseconds or 9 PB, so that sums of them stay numbers.
+const MOST_VALUE: i64 = 1 << 53;
 /// The two frames that the profile itself does not have.
 const NO_STACK: &str = "(no stack)";
 const BEYOND: &str = "(callers beyond 1,000 frames)";
@@ -172,6 +174,9 @@ impl<'a> Reader<'a> {
             }
             let says = &said[sample.label.as_slice()];
             let stack = self.stack(&sample.location_id)?;
+            if let Some(value) = sample.value.iter().find(|value| **value > MOST_VALUE) {
+                return Err(invalid(format!("a sample's value is {value}, and at most {MOST_VALUE} is counted")));
+            }
             // Servers drop samples that weigh nothing; a negative weight has no meaning.
             if sample.value.iter().any(|value| *value < 0) {
                 continue;

@@ -51,10 +51,7 @@ async fn take(receiver: &Arc<Receiver>, headers: HeaderMap, body: Body) -> Resul
     receiver
         .on_pool(move |receiver| {
             let bytes = body::unpack(bytes, &headers)?;
-            let request = match format {
-                Format::Protobuf => decode_protobuf(&bytes)?,
-                Format::Json => decode_json(&bytes)?,
-            };
+            let request = decode(&bytes, format)?;
             drop(bytes);
             store(receiver, request)
         })
@@ -78,6 +75,19 @@ fn store(receiver: &Receiver, request: PushRequest) -> Result<(), Refusal> {
         receiver.store.insert_profile(profile).map_err(|error| Refusal::new(Reason::Store, error.to_string()))?;
     }
     Ok(())
+}
+
+fn decode(bytes: &[u8], format: Format) -> Result<PushRequest, Refusal> {
+    match format {
+        Format::Protobuf => decode_protobuf(bytes),
+        Format::Json => decode_json(bytes),
+    }
+}
+
+/// Reads a request and stores it.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) fn any_bytes(bytes: &[u8], format: Format, receiver: &Receiver) -> Result<(), Refusal> {
+    store(receiver, decode(bytes, format)?)
 }
 
 fn decode_protobuf(bytes: &[u8]) -> Result<PushRequest, Refusal> {

@@ -90,9 +90,9 @@ impl Tenants {
 
     /// Forgets what is older than `oldest`, and tenants that nothing is left of.
     pub(super) fn retain(&self, oldest: i64) -> Result<(), String> {
-        for rooms in self.all() {
-            rooms.store.retain(oldest).map_err(|error| error.to_string())?;
-        }
+        // One broken file is no reason to keep what is old in the others.
+        let forget = |rooms: Arc<Rooms>| rooms.store.retain(oldest).map_err(|error| error.to_string());
+        let failed = self.all().into_iter().map(forget).fold(Ok(()), Result::and);
         let mut gone = Vec::new();
         let mut others = self.others();
         others.retain(|tenant, rooms| {
@@ -103,7 +103,8 @@ impl Tenants {
             }
             !unused
         });
-        gone.iter().filter_map(|tenant| self.file(tenant)).try_for_each(|file| remove(&file))
+        let removed = gone.iter().filter_map(|tenant| self.file(tenant)).try_for_each(|file| remove(&file));
+        failed.and(removed)
     }
 
     /// The routes of one door, for all tenants.

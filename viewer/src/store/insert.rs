@@ -143,9 +143,9 @@ fn insert_part(
         "INSERT INTO series (kind, period, labels, service, span_name) VALUES (?1, ?2, ?3, ?4, ?5)",
         params![kind, part.period, part.labels, service, label],
     )?;
-    connection
-        .prepare_cached("INSERT INTO parts (profile, series, time, value) VALUES (?1, ?2, ?3, ?4)")?
-        .execute(params![profile, series, time, part.samples.iter().map(|sample| sample.value).sum::<i64>()])?;
+    connection.prepare_cached("INSERT INTO parts (profile, series, time, value) VALUES (?1, ?2, ?3, ?4)")?.execute(
+        params![profile, series, time, part.samples.iter().map(|sample| sample.value).fold(0, i64::saturating_add)],
+    )?;
     let id = connection.last_insert_rowid();
 
     let mut find_name = connection.prepare_cached("SELECT name FROM spans WHERE span = ?1 LIMIT 1")?;

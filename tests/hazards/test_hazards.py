@@ -1,0 +1,47 @@
+"""What programs do to their own process, with the client of every language (README.md).
+
+Run with the interpreter that has the wheel.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+import languages  # noqa: E402
+
+CLIENTS = HERE / "clients"
+HAZARDS = json.loads((HERE / "hazards.json").read_text())["hazards"]
+
+
+@pytest.mark.parametrize("client", languages.clients(CLIENTS))
+@pytest.mark.parametrize("hazard", HAZARDS)
+def test_hazard(client: str, hazard: str, tmp_path: Path) -> None:
+    expected = HAZARDS[hazard]
+    done = subprocess.run(
+        languages.command(client, CLIENTS, hazard),
+        env=languages.environment(
+            OTEL_SERVICE_NAME="hazards", PYROSCOPE_SAMPLE_RATE="1000", PYROSCOPE_SERVER_ADDRESS=f"file://{tmp_path}"
+        ),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    ended = expected["code"] if "code" in expected else -expected["signal"]
+    assert (done.returncode, done.stderr) == (ended, ""), done.stdout
+    if not expected.get("reports"):
+        assert done.stdout == ""
+        return
+    report = json.loads(done.stdout)
+    languages.assert_adds_up(report["stats"])
+    assert report["stats"]["taken"]["weight"] >= 0.9e9 * expected.get("sees", 0), report
+    told = "\n".join(report["messages"])
+    assert all(words in told for words in expected.get("says", [])), told
+    if "says" not in expected:
+        assert told == ""

@@ -1,0 +1,54 @@
+"""What tests of all languages share: the command that runs a client of each, and the sums of stats().
+
+CLIENTS names the languages whose packages are to be had where the tests run: "python" unless it says more.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+STATS = json.loads((HERE / "conformance/stats.json").read_text(encoding="utf-8"))
+
+#: By language what runs a program of its.
+COMMANDS = {
+    "python": [sys.executable, "python.py"],
+    "ruby": ["bundle", "exec", "ruby", "-I", str(HERE.parent / "bindings-ruby/lib"), "ruby.rb"],
+}
+CLIENTS = os.environ.get("CLIENTS", "python").split()
+
+
+def clients(directory: Path) -> list[Any]:
+    """The languages that have a client in this directory, for a test to be run with; skipped if they are not there."""
+    there = [language for language in COMMANDS if (directory / COMMANDS[language][-1]).exists()]
+    unknown = pytest.mark.skip(reason=f"CLIENTS={' '.join(CLIENTS)}")
+    return [pytest.param(language, marks=() if language in CLIENTS else unknown) for language in there]
+
+
+def command(language: str, directory: Path, *arguments: str) -> list[str]:
+    """Runs the client of a language."""
+    *program, file = COMMANDS[language]
+    return [*program, str(directory / file), *arguments]
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """Ours, without what whoever runs the tests has set for profilers, proxies and certificates."""
+    kept = {name: value for name, value in os.environ.items() if not is_setting(name)}
+    return {**kept, **settings}
+
+
+def is_setting(name: str) -> bool:
+    return name.startswith(("PYROSCOPE_", "OTEL_", "SSL_CERT_")) or name.lower().endswith("_proxy")
+
+
+def assert_adds_up(stats: dict[str, Any]) -> None:
+    """Both equations, in number and in weight, and nothing waits after a stop."""
+    for name, parts in STATS["sums"].items():
+        for unit in ("samples", "weight") if name in STATS["tallies"] else (None,):
+            whole, *rest = (stats[key] if unit is None else stats[key][unit] for key in (name, *parts))
+            assert whole == sum(rest), (name, unit, stats)
+    assert all(stats[name]["samples"] == stats[name]["weight"] == 0 for name in STATS["nothing_after_a_stop"]), stats
