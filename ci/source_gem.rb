@@ -50,7 +50,7 @@ end
 def compiled(gem)
   TARGETS.flat_map do |target|
     tree = cargo("tree", "--offline", "--target", target, "--edges", "normal,build", "--prefix", "none", "--format", "{p}", gem)
-    tree.lines.map { |line| line.split.first(2).join("-").sub("-v", "-") }
+    tree.lines.map { |line| line.split.then { |name, version| "#{name}-#{version.delete_prefix("v")}" } }
   end.uniq
 end
 

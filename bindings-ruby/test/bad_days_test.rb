@@ -18,6 +18,19 @@ class BadDaysTest < Minitest::Test
     end
   end
 
+  def test_a_program_that_configured_more_than_once_ends
+    assert_ruby(<<~'RUBY')
+      require "timeout"
+      children = Array.new(30) { fork { 3.times { Pyroscope.configure(application_name: "app", server_address: "none") } } }
+      begin
+        Timeout.timeout(60) { children.each { |child| Process.wait(child) } }
+      rescue Timeout::Error
+        Process.kill(:KILL, *children)
+        abort "a child does not end"
+      end
+    RUBY
+  end
+
   def test_configure_after_stop
     samples = samples_of(<<~'RUBY')
       2.times do

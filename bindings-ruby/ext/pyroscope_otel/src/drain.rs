@@ -31,7 +31,8 @@ static GUARD_TOLD: AtomicBool = AtomicBool::new(false);
 /// CPU time of draining and looking up names, which the program's threads do for us.
 static DRAIN_NS: AtomicU64 = AtomicU64::new(0);
 
-/// What the parked thread sleeps on.
+/// What parked threads sleep on: how often the bell rang. A count, as until the last one has ended there may be two, and
+/// neither may take what was meant for the other: it would sleep for ever, and with it Ruby's exit, which waits for it.
 static BELL: AtomicU32 = AtomicU32::new(0);
 /// Which parked thread is the one; others end.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
@@ -207,9 +208,14 @@ fn number(generation: VALUE) -> u32 {
 }
 
 unsafe extern "C" fn stay(generation: VALUE) -> VALUE {
+    // Before the generation is looked at: who changes that rings afterwards.
+    let mut heard = BELL.load(Ordering::Acquire);
     while GENERATION.load(Ordering::Relaxed) == number(generation) {
-        // SAFETY: both functions stay and call nothing of Ruby's. Nothing with a destructor lives here, as a kill jumps.
-        unsafe { rb_sys::rb_thread_call_without_gvl(Some(sleep), ptr::null_mut(), Some(wake), ptr::null_mut()) };
+        // SAFETY: both functions stay and call nothing of Ruby's; the number outlives the call. Nothing with a destructor
+        // lives here, as a kill jumps.
+        unsafe {
+            rb_sys::rb_thread_call_without_gvl(Some(sleep), (&raw mut heard).cast(), Some(wake), ptr::null_mut())
+        };
         quietly(drain);
     }
     NIL
@@ -222,10 +228,18 @@ unsafe extern "C" fn left(generation: VALUE) -> VALUE {
     NIL
 }
 
-unsafe extern "C" fn sleep(_: *mut c_void) -> *mut c_void {
-    while BELL.swap(0, Ordering::Acquire) == 0 {
-        futex(libc::FUTEX_WAIT, 0);
+/// Until the bell rings again; `heard` is how often the caller has heard it.
+unsafe extern "C" fn sleep(heard: *mut c_void) -> *mut c_void {
+    let heard = heard.cast::<u32>();
+    // SAFETY: `stay` passes its number, which nobody else knows of.
+    let before = unsafe { heard.read() };
+    let mut now = BELL.load(Ordering::Acquire);
+    while now == before {
+        futex(libc::FUTEX_WAIT, before);
+        now = BELL.load(Ordering::Acquire);
     }
+    // SAFETY: as above.
+    unsafe { heard.write(now) };
     ptr::null_mut()
 }
 
@@ -234,9 +248,9 @@ unsafe extern "C" fn wake(_: *mut c_void) {
 }
 
 fn ring_bell() {
-    if BELL.swap(1, Ordering::Release) == 0 {
-        futex(libc::FUTEX_WAKE, 1);
-    }
+    // Pairs with the loads of `stay` and `sleep`.
+    BELL.fetch_add(1, Ordering::Release);
+    futex(libc::FUTEX_WAKE, i32::MAX.unsigned_abs());
 }
 
 fn futex(operation: i32, value: u32) {
