@@ -5,6 +5,7 @@
 //! all others answer S_OK. There is one object, it is static and never goes away.
 
 use std::ffi::c_void;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use crate::{clr, code_map, events};
@@ -194,9 +195,14 @@ extern "system" fn compiled(_this: *const c_void, function: usize, result: Hresu
     if result >= 0
         && let Some(clr) = clr::attached()
     {
-        code_map::compiled(clr, function);
+        quietly(|| code_map::compiled(clr, function));
     }
     S_OK
+}
+
+/// A callback of ours that panics has done nothing; the runtime goes on.
+fn quietly(callback: impl FnOnce()) {
+    drop(catch_unwind(AssertUnwindSafe(callback)));
 }
 
 unsafe extern "system" fn event_delivered(
@@ -220,7 +226,7 @@ unsafe extern "system" fn event_delivered(
         // SAFETY: as CoreCLR says, for the length of the callback.
         unsafe { std::slice::from_raw_parts(data, size as usize) }
     };
-    events::delivered(id, version, payload);
+    quietly(|| events::delivered(id, version, payload));
     S_OK
 }
 

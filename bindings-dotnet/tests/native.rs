@@ -101,6 +101,19 @@ fn a_process_in_turmoil_survives_and_its_statistics_add_up() {
     });
 }
 
+#[test]
+#[ignore = "needs the .NET SDK"]
+fn the_profiler_starts_and_stops_as_often_as_it_is_told() {
+    on_each_runtime(|framework| {
+        let settings = ["allocation_enabled=true", "lock_enabled=true", "exception_enabled=true"];
+        let run = Run::new(framework, "restart", 3, &settings);
+        assert!(run.numbers("true ")["rounds"] >= 1.0, "{framework}: {}", run.output);
+        let states: Vec<&str> = run.output.lines().filter(|line| line.starts_with("status ")).collect();
+        assert!(states.len() >= 10 && states.iter().all(|line| line.contains(" True")), "{framework}: {states:?}");
+        assert!(!run.output.contains("stopped False"), "{framework}: {}", run.output);
+    });
+}
+
 /// Whether each frame of `Chains` was called by the one whose name its own begins with.
 fn is_whole(functions: &[String]) -> bool {
     let of_chains = functions.iter().filter_map(|function| {

@@ -15,6 +15,7 @@ switch (scenario)
     case "events": Events.Run(until); break;
     case "chains": Chains.Run(until); break;
     case "soak": Soak.Run(until); break;
+    case "restart": Restart.Run(until, args[2..]); break;
     default: throw new ArgumentException(scenario);
 }
 Span.Stop();
@@ -115,5 +116,37 @@ namespace NativeApp
         [MethodImpl(MethodImplOptions.NoInlining)] static void Wait() { lock (gate) { } }
         [MethodImpl(MethodImplOptions.NoInlining)] static void Catch() { try { Throw(); } catch (FormatException) { } }
         [MethodImpl(MethodImplOptions.NoInlining)] static void Throw() => throw new FormatException("expected");
+    }
+
+    /// The profiler starts, stops and switches its parts while threads come and go.
+    static class Restart
+    {
+        public static void Run(DateTime until, string[] settings)
+        {
+            var worker = new Thread(() =>
+            {
+                while (DateTime.UtcNow < until)
+                {
+                    var thread = new Thread(() => { Span.Set(31, "restarting"); for (var i = 0; i < 1_000; i++) Chains.Sink += new int[i].Length; });
+                    thread.Start();
+                    thread.Join();
+                }
+            });
+            worker.Start();
+            var rounds = 0;
+            for (; DateTime.UtcNow < until; rounds++)
+            {
+                foreach (var on in new[] { false, true })
+                    foreach (var feature in new[] { Feature.Cpu, Feature.Allocations, Feature.Locks, Feature.Exceptions })
+                    {
+                        var answer = Native.spanprof_set_tracking(feature, on).AsOk().Unwire();
+                        if (answer.kind != 0) throw new Exception(answer.text);
+                    }
+                Span.Stop();
+                Span.Start(settings);
+            }
+            worker.Join();
+            Console.WriteLine($"true rounds {rounds}");
+        }
     }
 }
