@@ -102,6 +102,23 @@ public sealed class ContextTests : IDisposable
     }
 
     [Fact]
+    public void A_span_that_another_flow_ended_gives_way_to_its_nearest_running_ancestor()
+    {
+        using var provider = Provider(SpanScope.All);
+        using var root = TrueSpan.Start("root");
+        var child = TrueSpan.Start("child", root);
+        var inChild = ExecutionContext.Capture()!;
+        var other = new Thread(child.Dispose);
+        other.UnsafeStart();
+        other.Join();
+        Activity.Current = null;
+        ExecutionContext.Run(inChild, _ => Assert.Equal(root.SpanId, ThreadBlock.Current.SpanId), null);
+        root.Dispose();
+        // Nothing runs around it any more: what it does late is its own.
+        ExecutionContext.Run(inChild, _ => Assert.Equal(child.SpanId, ThreadBlock.Current.SpanId), null);
+    }
+
+    [Fact]
     public void Without_linking_blocks_and_spans_stay_as_they_are()
     {
         Profiler.Instance.Configure(new ProfilerConfiguration { ApplicationName = "apart", ServerAddress = "none", SpanProfileLinkingEnabled = false });
