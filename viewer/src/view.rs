@@ -10,6 +10,7 @@ use std::{fs, io};
 use crate::cli::{self, Cli, Optional, View};
 use crate::look::Look;
 use crate::pages::format::counted;
+use crate::receive::profilers::Profilers;
 use crate::receive::{self, Refusals};
 use crate::selection::{Selection, Window};
 use crate::show::Shown;
@@ -106,6 +107,7 @@ fn print(store: Arc<Store>, services: &BTreeSet<String>) -> Result<(), String> {
     let shown = Shown {
         store,
         refusals: Arc::new(Refusals::default()),
+        profilers: Arc::new(Profilers::default()),
         window: Window::Stored,
         retain: std::time::Duration::MAX,
         address: SocketAddr::from(([127, 0, 0, 1], 0)),

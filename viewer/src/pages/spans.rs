@@ -5,11 +5,12 @@ use std::cmp::Ordering;
 use maud::{Markup, html};
 
 use super::filter;
-use super::format::{number, percent, time, value};
+use super::format::{ago, number, percent, time, value};
 use super::layout::{self, Page};
 use crate::api::OfService;
 use crate::look::Look;
 use crate::params::{BadParameter, Params};
+use crate::receive::profilers::ProfilerState;
 use crate::selection::{Selection, Side, link};
 use crate::show::{Beside, ShowError, Shown, SpanName, SpanNames, share};
 use crate::store::Sampling;
@@ -106,6 +107,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
             @if !selection.has_filter() { (note(&names)) }
             (table(&names, &selection, sort))
         }
+        (profilers(&names.profilers))
         p.actions {
             a href=(selection.link("flame")) { "Flame graph of " @if selection.has_filter() { "these spans" } @else { "the whole service" } }
             a href=(selection.link("traces")) { "Slowest traces" }
@@ -114,6 +116,52 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
     };
     let way = [(service.clone(), selection.link("spans"))];
     Ok(layout::page(&service, &way, body))
+}
+
+/// What the profilers of the service say of themselves, where they do: the engine's own `stats()`.
+fn profilers(profilers: &[ProfilerState]) -> Markup {
+    let count = |profiler: &ProfilerState, names: &[&str]| {
+        let sum: u64 = names.iter().map(|name| profiler.count(name)).sum();
+        number(i64::try_from(sum).unwrap_or(i64::MAX))
+    };
+    let nanoseconds =
+        |profiler: &ProfilerState, name: &str| time(i64::try_from(profiler.count(name)).unwrap_or(i64::MAX));
+    html! {
+        @if !profilers.is_empty() {
+            h2 { "Profilers" }
+            div.scroll {
+                table {
+                    thead { tr {
+                        th { "process" } th { "package" } th.n { "samples taken" } th.n title="put off to a later sample, which stands for them" { "deferred" }
+                        th.n { "dropped" } th.n { "refused" } th.n { "uploaded" } th.n { "retries" } th.n { "threads" }
+                        th.n title="threads that are not sampled" { "unsampled" } th.n title="of its own threads" { "CPU" }
+                        th.n { "in handlers" } th.n { "heard" } th { "newest error" }
+                    } }
+                    tbody {
+                        @for profiler in profilers {
+                            tr {
+                                th scope="row" title={ "instance " (profiler.instance) } { (profiler.pid) }
+                                td { (profiler.package) }
+                                td.n { (count(profiler, &["taken"])) }
+                                td.n { (count(profiler, &["deferred"])) }
+                                td.n { (count(profiler, &["dropped_ring", "dropped_window", "dropped_queue", "dropped_old"])) }
+                                td.n { (count(profiler, &["refused"])) }
+                                td.n { (count(profiler, &["uploaded"])) }
+                                td.n { (count(profiler, &["retries"])) }
+                                td.n { (count(profiler, &["threads"])) }
+                                td.n { (count(profiler, &["threads_unsampled"])) }
+                                td.n { (nanoseconds(profiler, "own_cpu_ns")) }
+                                td.n { (nanoseconds(profiler, "handler_ns")) }
+                                td.n { (ago(profiler.last_unix_ms)) }
+                                td.words { @if profiler.last_error.is_empty() { "none" } @else { (profiler.last_error) } }
+                            }
+                        }
+                    }
+                }
+            }
+            p.aside { "As each said with its last upload but one; all of it is in the JSON." }
+        }
+    }
 }
 
 fn note(names: &SpanNames) -> Markup {

@@ -12,14 +12,14 @@ use spanprof_core::wire::push::LabelPair;
 use super::body::Format;
 use super::labels::Labels;
 use super::refusal::Refusal;
-use super::{Permits, Receiver, Refusals, ingest, otlp, pprof, push};
+use super::{Permits, Receiver, ingest, otlp, pprof, push};
 use crate::store::{Profile, Room, Store};
 
 /// What is taken is stored as well, where the least --memory has room.
 static RECEIVER: LazyLock<Receiver> = LazyLock::new(|| {
     let room = Room::new(16 << 20);
     let store = Store::open(None, &room).expect("a store in memory opens");
-    Receiver::new(store, Arc::new(Refusals::default()), Duration::MAX, &Permits::default())
+    Receiver::new(store, Arc::default(), Arc::default(), Duration::MAX, &Permits::default())
 });
 
 /// A profile, plain or gzip, makes rows that refer to each other rightly, or a refusal.

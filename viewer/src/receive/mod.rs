@@ -14,6 +14,7 @@ mod otlp;
 mod otlp_profiles;
 mod otlp_traces;
 mod pprof;
+pub(crate) mod profilers;
 mod push;
 pub(crate) mod refusal;
 mod sample_types;
@@ -29,6 +30,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use tokio::sync::Semaphore;
 
 pub(crate) use otlp::grpc_refusal;
+use profilers::Profilers;
 pub(crate) use push::refusal_in_json;
 use refusal::{Reason, Refusal};
 pub(crate) use refusal::{RefusalCount, Refusals};
@@ -68,14 +70,21 @@ pub(crate) fn is_upload(path: &str) -> bool {
 pub(crate) struct Receiver {
     store: Arc<Store>,
     refusals: Arc<Refusals>,
+    profilers: Arc<Profilers>,
     retain: Duration,
     permits: Permits,
 }
 
 impl Receiver {
     /// Puts into `store` what is not older than `retain`; counts what it refuses.
-    pub(crate) fn new(store: Arc<Store>, refusals: Arc<Refusals>, retain: Duration, permits: &Permits) -> Self {
-        Self { store, refusals, retain, permits: permits.clone() }
+    pub(crate) fn new(
+        store: Arc<Store>,
+        refusals: Arc<Refusals>,
+        profilers: Arc<Profilers>,
+        retain: Duration,
+        permits: &Permits,
+    ) -> Self {
+        Self { store, refusals, profilers, retain, permits: permits.clone() }
     }
 
     /// Runs `work` on a thread that may wait, after at most [`AT_ONCE`] others.

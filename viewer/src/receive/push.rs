@@ -67,7 +67,11 @@ fn store(receiver: &Receiver, request: PushRequest) -> Result<(), Refusal> {
     for (number, series) in request.series.into_iter().enumerate() {
         let labels = Labels::read(&series.labels).map_err(|refusal| refusal.within(format!("series {number}")))?;
         for raw in series.samples {
-            let read = pprof::read(&raw.raw_profile, &labels, receiver.times());
+            let read = pprof::decode(&raw.raw_profile).and_then(|decoded| {
+                let rows = pprof::rows(&decoded, &labels, receiver.times())?;
+                receiver.profilers.hear(&labels.service, &decoded);
+                Ok(rows)
+            });
             profiles.push(read.map_err(|refusal| refusal.of_service(&labels.service))?);
         }
     }

@@ -18,6 +18,7 @@ use axum::routing::get;
 use tower_service::Service as _;
 
 use crate::pages::TenantChoice;
+use crate::receive::profilers::Profilers;
 use crate::receive::refusal::{Reason, Refusal};
 use crate::receive::{self, Permits, Receiver, Refusals};
 use crate::selection::Window;
@@ -247,10 +248,14 @@ impl Tenants {
 impl Rooms {
     fn new(store: Arc<Store>, setup: &Setup, permits: &Permits) -> Self {
         let refusals = Arc::new(Refusals::default());
-        let receiver = Arc::new(Receiver::new(Arc::clone(&store), Arc::clone(&refusals), setup.retain, permits));
+        let profilers = Arc::new(Profilers::default());
+        let receiver =
+            Receiver::new(Arc::clone(&store), Arc::clone(&refusals), Arc::clone(&profilers), setup.retain, permits);
+        let receiver = Arc::new(receiver);
         let shown = Arc::new(Shown {
             store: Arc::clone(&store),
             refusals: Arc::clone(&refusals),
+            profilers,
             window: setup.window,
             retain: setup.retain,
             address: setup.address,

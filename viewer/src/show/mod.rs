@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use crate::params::BadParameter;
 use crate::receive::Refusals;
+use crate::receive::profilers::Profilers;
 use crate::selection::{Selection, Window, since_text};
 use crate::store::{Store, StoreError};
 
@@ -44,6 +45,8 @@ pub(crate) struct Shown {
     pub(crate) store: Arc<Store>,
     /// What was not taken.
     pub(crate) refusals: Arc<Refusals>,
+    /// What profilers say of themselves.
+    pub(crate) profilers: Arc<Profilers>,
     /// The time range of pages that are asked for without one.
     pub(crate) window: Window,
     /// How long anything is kept.

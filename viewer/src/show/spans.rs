@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::{ShowError, Shown, percentile, share};
+use crate::receive::profilers::ProfilerState;
 use crate::selection::{CPU, Selection, Side};
 use crate::store::{KindSeen, NameSum, Owner, Sampling};
 
@@ -24,6 +25,8 @@ pub(crate) struct SpanNames {
     pub(crate) outside: Outside,
     /// Which spans the service's samples are labelled with.
     pub(crate) sampled_by: Sampling,
+    /// What its profilers say of themselves.
+    pub(crate) profilers: Vec<ProfilerState>,
 }
 
 /// A profile type that is shown beside CPU.
@@ -173,7 +176,15 @@ impl Shown {
         }));
         spans.sort_by(|a, b| b.cpu_ns.cmp(&a.cpu_ns).then_with(|| a.name.cmp(&b.name)));
         let beside = beside.take().map(|(beside, _)| beside);
-        Ok(SpanNames { service: service.into(), profile_types, beside, spans, outside, sampled_by })
+        Ok(SpanNames {
+            service: service.into(),
+            profile_types,
+            beside,
+            spans,
+            outside,
+            sampled_by,
+            profilers: self.profilers.of(service),
+        })
     }
 
     /// What the spans of each name hold of the selection's profile type, if that is another than CPU.
