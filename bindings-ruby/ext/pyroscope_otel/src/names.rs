@@ -153,10 +153,9 @@ pub(crate) fn window_cut() {
 pub(crate) fn turn_windows(gvl: Gvl) {
     with_names(gvl, |names| {
         let cuts = CUTS.load(Ordering::Relaxed);
-        for _ in 0..cuts.wrapping_sub(names.cuts).min(2) {
-            names.previous = std::mem::take(&mut names.current);
-        }
         if cuts != names.cuts {
+            // Once a drain, however many cuts found nobody to drain: what is read now may repeat what was read last.
+            names.previous = std::mem::take(&mut names.current);
             names.texts.retain(|text| Arc::strong_count(text) > 1);
         }
         names.cuts = cuts;
