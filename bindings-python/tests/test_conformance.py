@@ -28,10 +28,20 @@ def text(value):
     return value if isinstance(value, str) else "".join(part * times for part, times in value)
 
 
+def kept():
+    """Samples that were taken and not lost."""
+    stats = pyroscope.stats()
+    return stats["taken"]["samples"] - stats["dropped_ring"]["samples"]
+
+
 def node(name):
-    """Burns with a tag by which its samples are found."""
+    """Burns with a tag by which its samples are found, until there are some."""
     with tag_wrapper({"node": name}):
-        burn(0.02)
+        enough = kept() + 2
+        for _ in range(1_000):
+            burn(0.005)
+            if kept() >= enough:
+                break
 
 
 def labels_of(samples, name):

@@ -34,7 +34,7 @@ class ConformanceTest < Minitest::Test
 
   # Burns with a tag by which its samples are found.
   def node(name)
-    Pyroscope.tag_wrapper({ node: name }) { burn(0.02) }
+    Pyroscope.tag_wrapper({ node: name }) { burn(0.05) }
   end
 
   # What each sample of a node carries beside; all carry the same.

@@ -36,7 +36,7 @@ const IDLE_TICK: Duration = Duration::from_secs(1);
 const SWEEP_REST: u32 = 250;
 /// A window is no longer, since Grafana looks 30 s around a span and a profile is stamped with its window's start.
 const MAX_WINDOW: Duration = Duration::from_secs(15);
-/// How long a cut waits for a host that drains under its own lock.
+/// How long a cut waits for a host that drains under its own lock, if nobody waits for what it has.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 /// CPU time in a tick below which the process counts as idle.
 const IDLE_CPU_NS: u64 = 1_000_000;
@@ -81,6 +81,8 @@ struct Control {
     flushed: u64,
     /// Drains by the host.
     drains: u64,
+    /// How long who waits for a flush or a stop lets the host take for a drain.
+    patience: Option<Instant>,
 }
 
 /// The one that runs.
@@ -143,6 +145,7 @@ impl Profiler {
         let deadline = Instant::now() + timeout;
         let mut control = self.engine.control();
         control.flushes += 1;
+        control.patience = control.patience.max(Some(Instant::now() + timeout / 2));
         let wanted = control.flushes;
         drop(control);
         WAKE.wake();
@@ -154,7 +157,10 @@ impl Profiler {
     /// True: nothing was left behind. What was is counted in [`stats`](Self::stats). Again: nothing happens.
     pub fn stop(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
-        self.engine.control().stop = true;
+        let mut control = self.engine.control();
+        control.stop = true;
+        control.patience = control.patience.max(Some(Instant::now() + timeout / 2));
+        drop(control);
         WAKE.wake();
         let cut = self.engine.wait(deadline, |control| control.stopped);
         if cut && let Some(thread) = self.engine.thread().take() {
@@ -369,11 +375,17 @@ impl Engine {
     fn cut(&self, is_last: bool) {
         let final_names = names::next_window();
         tags::next_window();
+        let (drains, patience) = {
+            let mut control = self.control();
+            (control.drains, control.patience.take())
+        };
         match self.runtime.request_drain() {
             Drain::Now => self.drain(is_last),
             Drain::Requested => {
-                let drains = self.control().drains;
-                self.wait(Instant::now() + DRAIN_TIMEOUT, |control| control.drains > drains);
+                let timeout = Instant::now() + DRAIN_TIMEOUT;
+                self.wait(patience.map_or(timeout, |patience| patience.max(timeout)), |control| {
+                    control.drains > drains
+                });
             }
         }
         let cut = self.aggregate().cut(final_names, self.runtime.keeps_words(), &self.counters);

@@ -11,6 +11,7 @@ class StressTest < NativeTest
     assert_empty result[:odd_calls]
     assert_empty result[:odd_spans]
     assert_equal result[:taken], result[:uploaded] + result[:dropped]
-    assert_operator result[:taken], :>, 5_000
+    # On a machine that has other work, most signals of a thread become one.
+    assert_operator result[:taken], :>, 200
   end
 end
