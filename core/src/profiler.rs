@@ -418,7 +418,7 @@ impl Engine {
         let (package, version) = &self.config.package;
         let said = serde_json::json!({
             "instance": format!("{:016x}", self.instance),
-            "pid": std::process::id(),
+            "pid": self.config.report_pid.then(std::process::id),
             "package": format!("{package} {version}"),
             "last_error": stats.last_error,
             "stats": counts,

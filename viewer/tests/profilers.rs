@@ -36,6 +36,7 @@ fn the_page_of_a_service_says_how_its_profilers_are() {
         application_name: "shop".into(),
         server_address: server.url.clone(),
         package: ("pyroscope-otel".into(), "2.0.0".into()),
+        report_pid: true,
         ..Config::default()
     };
     let profiler = Profiler::start(config, &OneFrame).unwrap();

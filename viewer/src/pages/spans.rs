@@ -132,7 +132,7 @@ fn profilers(profilers: &[ProfilerState]) -> Markup {
             div.scroll {
                 table {
                     thead { tr {
-                        th { "process" } th { "package" } th.n { "samples taken" } th.n title="put off to a later sample, which stands for them" { "deferred" }
+                        th title="its process id where it reports that, else a random number" { "profiler" } th { "package" } th.n { "samples taken" } th.n title="put off to a later sample, which stands for them" { "deferred" }
                         th.n { "dropped" } th.n { "refused" } th.n { "uploaded" } th.n { "retries" } th.n { "threads" }
                         th.n title="threads that are not sampled" { "unsampled" } th.n title="of its own threads" { "CPU" }
                         th.n { "in handlers" } th.n { "heard" } th { "newest error" }
@@ -140,7 +140,7 @@ fn profilers(profilers: &[ProfilerState]) -> Markup {
                     tbody {
                         @for profiler in profilers {
                             tr {
-                                th scope="row" title={ "instance " (profiler.instance) } { (profiler.pid) }
+                                th scope="row" { @match profiler.pid { Some(pid) => (pid), None => (profiler.instance.get(..6).unwrap_or_default()) } }
                                 td { (profiler.package) }
                                 td.n { (count(profiler, &["taken"])) }
                                 td.n { (count(profiler, &["deferred"])) }

@@ -31,7 +31,7 @@ pub(crate) enum Stat {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct Said {
     instance: String,
-    pid: u32,
+    pid: Option<u32>,
     package: String,
     last_error: String,
     stats: BTreeMap<String, Stat>,
@@ -44,8 +44,8 @@ pub(crate) struct ProfilerState {
     service: String,
     /// A random number of the profiler's own.
     pub(crate) instance: String,
-    /// Its process.
-    pub(crate) pid: u32,
+    /// Its process, where it reports that.
+    pub(crate) pid: Option<u32>,
     /// Name and version of its package.
     pub(crate) package: String,
     /// Its newest error, "" for none.
