@@ -149,18 +149,18 @@ need_libclang() {
 }
 
 # build_ruby 3.N: compiles the engine for this Ruby into bindings-ruby/lib/pyroscope_otel/3.N, if any source is newer than
-# what was compiled here before. Call use_ruby before.
+# what was compiled here before with the same settings. Call use_ruby before.
 build_ruby() {
-    local library=$ROOT/bindings-ruby/lib/pyroscope_otel/$1/pyroscope_otel.so stamp=$TARGET/ruby-$1/compiled
+    local library=$ROOT/bindings-ruby/lib/pyroscope_otel/$1/pyroscope_otel.so stamp=$TARGET/ruby-$1/compiled settings=lto=${CARGO_PROFILE_RELEASE_LTO:-}
     need_rust
     need_libclang || fail "please install libclang and its headers (Debian: libclang1-14 libclang-common-14-dev)"
     # Somebody else may have compiled another one since.
-    if [ -f "$stamp" ] && [ -f "$library" ] && [ ! "$library" -nt "$stamp" ] &&
+    if [ "$(cat "$stamp" 2>/dev/null)" = "$settings" ] && [ -f "$library" ] && [ ! "$library" -nt "$stamp" ] &&
         [ -z "$(find "$ROOT"/{Cargo.toml,Cargo.lock,core/Cargo.toml,core/src,bindings-ruby/ext} -newer "$stamp" -print -quit)" ]; then
         return 0
     fi
     (cd "$ROOT/bindings-ruby" && CARGO_TARGET_DIR=$TARGET quietly "$TARGET/logs/ruby-$1-build.log" bundle exec rake compile)
-    touch "$stamp"
+    printf '%s\n' "$settings" >"$stamp"
 }
 
 # make_venv PYTHON DIRECTORY: a virtual environment, kept if it is there and its interpreter still runs.
