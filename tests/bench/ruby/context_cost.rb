@@ -1,37 +1,23 @@
 # frozen_string_literal: true
 
-# What the context hooks cost over the bare OpenTelemetry: attach + detach, a span of the SDK, a switch of fibers; and the
-# objects that a pair of attach and detach makes.
+# What the profiler adds to the bare OpenTelemetry: attach + detach, a span of the SDK with our processor, a switch of
+# fibers; and the objects that a pair of attach and detach makes.
 #
 #   ruby context_cost.rb [--pairs N]       prints JSON: nanoseconds for each kind and side, medians, and their differences
 #
-# The methods cannot be taken away again, so each block runs in a forked child, one with them and one without, in turn. Times
-# are of the thread's CPU clock. The control is the same difference between neighbours without.
-require "json"
-ENV["OTEL_TRACES_EXPORTER"] ||= "none"
+# The methods cannot be taken away again, so each block runs in a forked child, one with a profiler that runs and its span
+# processor, and one without either, in turn. Times are of the thread's CPU clock. The control is the same difference
+# between neighbours without.
+require_relative "program"
 require "opentelemetry/sdk"
-$LOAD_PATH.unshift(File.expand_path("../../../bindings-ruby/lib", __dir__))
-require "pyroscope_otel/native"
+require "pyroscope-otel"
 
 module ContextCost
   ROUNDS = 20_000
-  KINDS = %i[attach_detach in_span in_child_span fiber_switch].freeze
+  KINDS = %i[attach_detach root_span child_span fiber_switch].freeze
   Context = OpenTelemetry::Context
-  Native = Pyroscope::Native
-
-  # The native part alone, as the span processor calls it.
-  class Processor
-    def on_start(span, context) = Native.span_started(span, context)
-    def on_finish(span) = Native.span_finished(span)
-    def force_flush(timeout: nil) = 0
-    def shutdown(timeout: nil) = 0
-  end
 
   module_function
-
-  def provider(with)
-    OpenTelemetry::SDK::Trace::TracerProvider.new.tap { |made| made.add_span_processor(Processor.new) if with }
-  end
 
   def each_ns
     GC.start
@@ -43,11 +29,16 @@ module ContextCost
     GC.enable
   end
 
-  def measure(with)
-    if with
-      Native.install_context_hooks
-      Native.configure_spans(false, false)
+  def provider(with)
+    OpenTelemetry::SDK::Trace::TracerProvider.new.tap do |made|
+      next unless with
+
+      Pyroscope.configure(application_name: "cost", server_address: "none", log_level: "error") || raise("it does not run")
+      made.add_span_processor(Pyroscope::Otel::SpanProcessor.new)
     end
+  end
+
+  def measure(with)
     tracer = provider(with).tracer("cost", "1")
     context = OpenTelemetry::Trace.context_with_span(tracer.start_span("span"))
     pair = -> { ROUNDS.times { Context.detach(Context.attach(context)) } }
@@ -58,8 +49,8 @@ module ContextCost
     before = GC.stat(:total_allocated_objects)
     pair.call
     objects = (GC.stat(:total_allocated_objects) - before) / ROUNDS.to_f
-    { attach_detach: each_ns(&pair), in_span: each_ns(&spans),
-      in_child_span: tracer.in_span("root") { each_ns(&spans) }, fiber_switch: each_ns(&switch), objects: objects.round(3) }
+    { attach_detach: each_ns(&pair), root_span: each_ns(&spans),
+      child_span: tracer.in_span("root") { each_ns(&spans) }, fiber_switch: each_ns(&switch), objects: objects.round(3) }
   end
 
   def in_child(with)
@@ -70,10 +61,12 @@ module ContextCost
       exit!(0)
     end
     writer.close
-    JSON.parse(reader.read, symbolize_names: true).tap { Process.wait(child) }
-  end
+    answer = reader.read
+    Process.wait(child)
+    raise "a child ended with #{$?}" unless $?.success?
 
-  def median(numbers) = numbers.sort[numbers.size / 2]
+    JSON.parse(answer, symbolize_names: true)
+  end
 
   def run(pairs)
     bare, ours = [], []
@@ -81,13 +74,11 @@ module ContextCost
     rows = KINDS.to_h do |kind|
       added = bare.zip(ours).map { |without, with| with[kind] - without[kind] }
       control = bare.each_cons(2).map { |one, other| other[kind] - one[kind] }
-      [kind, { bare: median(bare.map { |each| each[kind] }).round(1), ours: median(ours.map { |each| each[kind] }).round(1),
-               added: median(added).round(1), control: median(control).round(1) }]
+      [kind, { bare: Program.median(bare.map { |each| each[kind] }), ours: Program.median(ours.map { |each| each[kind] }),
+               added: Program.median(added), control: Program.median(control) }]
     end
-    { ruby: RUBY_DESCRIPTION, api: OpenTelemetry::VERSION, pairs: pairs, unit: "ns",
-      objects: { bare: bare.last[:objects], ours: ours.last[:objects] }, **rows }
+    { pairs: pairs, objects: ours.last[:objects] - bare.last[:objects], **rows }
   end
 end
 
-pairs = ARGV[0] == "--pairs" ? Integer(ARGV[1]) : 11
-puts JSON.generate(ContextCost.run(pairs))
+Program.print(ContextCost.run(Program.options(pairs: 11)[:pairs]))
