@@ -1,4 +1,5 @@
 using System.Diagnostics;
+using Pyroscope.Interop;
 
 namespace Pyroscope.Context;
 
@@ -6,7 +7,7 @@ namespace Pyroscope.Context;
 /// An exported span that is, or was, current, with its ids as numbers and the exported spans around it. Immutable: it
 /// flows with the execution context to wherever the span's work goes on.
 /// </summary>
-internal sealed class SpanContext
+internal sealed unsafe class SpanContext
 {
     /// <summary>The span, or null for ids that <see cref="Profiler.SetSpanContext"/> was given.</summary>
     internal readonly Activity? Activity;
@@ -17,37 +18,35 @@ internal sealed class SpanContext
     /// <summary>The outermost of them: the local root.</summary>
     internal readonly SpanContext Root;
 
-    internal readonly ulong TraceHigh;
-    internal readonly ulong TraceLow;
-    internal readonly ulong SpanId;
-
-    /// <summary>The name at the start; the final one is told when the span ends.</summary>
-    internal readonly SpanName? Name;
+    /// <summary>What samples carry, with the name at the start; the final one is told when the span ends.</summary>
+    internal readonly SpanRecord Record;
 
     private SpanContext(Activity activity, SpanContext? parent)
     {
         Activity = activity;
         Parent = parent;
         Root = parent?.Root ?? this;
-        SpanId = HexId.Of(activity.SpanId);
+        Record.SpanId = HexId.Of(activity.SpanId);
         if (parent?.Activity is { } above && above.TraceId == activity.TraceId)
         {
-            (TraceHigh, TraceLow) = (parent.TraceHigh, parent.TraceLow);
+            (Record.TraceHigh, Record.TraceLow) = (parent.Record.TraceHigh, parent.Record.TraceLow);
         }
         else
         {
-            (TraceHigh, TraceLow) = HexId.Of(activity.TraceId);
+            (Record.TraceHigh, Record.TraceLow) = HexId.Of(activity.TraceId);
         }
 
-        Name = SpanName.Of(activity.DisplayName);
+        if (SpanName.Of(activity.DisplayName) is { } name)
+        {
+            Record.Name = name.Text;
+            Record.NameLength = name.Length;
+        }
     }
 
     internal SpanContext(ulong spanId, ulong traceHigh, ulong traceLow)
     {
         Root = this;
-        SpanId = spanId;
-        TraceHigh = traceHigh;
-        TraceLow = traceLow;
+        Record = new SpanRecord { SpanId = spanId, TraceHigh = traceHigh, TraceLow = traceLow };
     }
 
     /// <summary>
@@ -67,7 +66,7 @@ internal sealed class SpanContext
             return new SpanContext(span, before);
         }
 
-        return Find(span, before) ?? Rebuild(span, before);
+        return Find(span, before) ?? (IsLocalRoot(span) ? new SpanContext(span, null) : Rebuild(span, before));
     }
 
     /// <summary>Whether no exported span of this process is around the span.</summary>

@@ -1,4 +1,5 @@
 using System.Diagnostics;
+using System.Runtime.CompilerServices;
 using Pyroscope.Interop;
 using Pyroscope.OpenTelemetry;
 
@@ -16,16 +17,20 @@ namespace Pyroscope.Context;
 /// </remarks>
 internal static class SpanMirror
 {
-    private static readonly AsyncLocal<SpanContext?> Current = new(OnSwitched);
+    // What blocks say.
+    private const int NoSpan = 0;
+    private const int LocalRoot = 1;
+    private const int Innermost = 2;
+
+    // A lambda, here and below: a delegate to a static method goes by way of a thunk.
+    private static readonly AsyncLocal<SpanContext?> Current = new(static change => OnSwitched(change.CurrentValue));
+    private static readonly EventHandler<ActivityChangedEventArgs> CurrentChanged = static (_, change) => Current.Value = SpanContext.For(change.Current, Current.Value);
     private static readonly object Gate = new();
 
-    /// <summary>Whether blocks are written. Contexts that were captured earlier go on calling after the last processor.</summary>
-    private static volatile bool enabled;
+    /// <summary>One of the constants above. Contexts that were captured earlier go on calling after the last processor.</summary>
+    private static volatile int carried;
 
-    /// <summary>Whether samples carry the innermost span, not the local root.</summary>
-    private static volatile bool all;
-
-    private static volatile bool links = true;
+    private static bool links = true;
 
     private static int processors;
     private static int processorsOfAll;
@@ -34,7 +39,7 @@ internal static class SpanMirror
     internal static FeatureStatus Status()
     {
         var reason = NativeLibraryCheck.Problem
-            ?? (!enabled ? "there is no PyroscopeSpanProcessor" : !links ? "SpanProfileLinkingEnabled is false" : null);
+            ?? (processors == 0 ? "there is no PyroscopeSpanProcessor" : !links ? "SpanProfileLinkingEnabled is false" : null);
         return new FeatureStatus("spans", reason is null, reason);
     }
 
@@ -52,12 +57,12 @@ internal static class SpanMirror
         lock (Gate)
         {
             processorsOfAll += scope == SpanScope.All ? 1 : 0;
-            all = processorsOfAll > 0;
-            enabled = true;
             if (processors++ == 0)
             {
-                Activity.CurrentChanged += OnCurrentChanged;
+                Activity.CurrentChanged += CurrentChanged;
             }
+
+            Decide();
         }
 
         Current.Value = SpanContext.For(Activity.Current, Current.Value);
@@ -70,14 +75,14 @@ internal static class SpanMirror
         lock (Gate)
         {
             processorsOfAll -= scope == SpanScope.All ? 1 : 0;
-            all = processorsOfAll > 0;
-            if (--processors > 0)
+            processors--;
+            Decide();
+            if (processors > 0)
             {
                 return;
             }
 
-            Activity.CurrentChanged -= OnCurrentChanged;
-            enabled = false;
+            Activity.CurrentChanged -= CurrentChanged;
         }
 
         Current.Value = null;
@@ -86,8 +91,15 @@ internal static class SpanMirror
     /// <summary>Whether spans and profiles are linked at all: <see cref="ProfilerConfiguration.SpanProfileLinkingEnabled"/>.</summary>
     internal static bool Links
     {
-        get => links;
-        set => links = value;
+        get => Volatile.Read(ref links);
+        set
+        {
+            lock (Gate)
+            {
+                links = value;
+                Decide();
+            }
+        }
     }
 
     /// <summary>Sets ids by hand for the calling flow; 0 as span id ends that.</summary>
@@ -99,15 +111,20 @@ internal static class SpanMirror
         }
     }
 
-    private static void OnCurrentChanged(object? sender, ActivityChangedEventArgs change) =>
-        Current.Value = SpanContext.For(change.Current, Current.Value);
+    /// <summary>Called with <see cref="Gate"/> held, after what it depends on has changed.</summary>
+    private static void Decide() => carried = processors == 0 || !links ? NoSpan : processorsOfAll > 0 ? Innermost : LocalRoot;
 
-    private static void OnSwitched(AsyncLocalValueChangedArgs<SpanContext?> change)
+    [MethodImpl(MethodImplOptions.AggressiveInlining)]
+    private static void OnSwitched(SpanContext? context)
     {
-        var context = change.CurrentValue;
-        if (context is not null)
+        if (context?.Activity is not null)
         {
-            context = context.Activity is null ? context : !(enabled && links) ? null : all ? context.Running() : context.Running().Root;
+            context = carried switch
+            {
+                NoSpan => null,
+                Innermost => context.Running(),
+                _ => context.Running().Root,
+            };
         }
 
         ThreadBlock.Publish(context);

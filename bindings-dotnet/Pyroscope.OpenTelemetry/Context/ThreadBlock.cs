@@ -40,13 +40,7 @@ internal static unsafe class ThreadBlock
         }
         else
         {
-            record->TraceHigh = context.TraceHigh;
-            record->TraceLow = context.TraceLow;
-            record->SpanId = context.SpanId;
-            var name = context.Name;
-            record->Name = name is null ? null : name.Text;
-            record->NameLength = name is null ? 0 : name.Length;
-            record->DefinedIn = 0;
+            *record = context.Record;
         }
 
         // Pairs with the handler's load of `active`: on x86-64 and for a handler on this thread it keeps the compiler

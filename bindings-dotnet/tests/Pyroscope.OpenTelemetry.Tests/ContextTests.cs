@@ -142,6 +142,22 @@ public sealed class ContextTests : IDisposable
         Assert.Equal(0ul, ThreadBlock.Current.SpanId);
     }
 
+    [Fact]
+    public void A_root_span_allocates_at_most_420_bytes_more_than_with_the_sdk_alone()
+    {
+        long alone;
+        using (Sdk.CreateTracerProviderBuilder().AddSource(TrueSpan.Source.Name).AddProcessor(new Idle()).Build())
+        {
+            alone = BytesOfARoot();
+        }
+
+        Profiler.Instance.Configure(new ProfilerConfiguration { ApplicationName = "bytes", ServerAddress = "none" });
+        using (Provider(SpanScope.Root))
+        {
+            Assert.InRange(BytesOfARoot() - alone, 1, 420);
+        }
+    }
+
     [Theory]
     [InlineData("0123456789abcdef", 0x0123456789abcdeful)]
     [InlineData("FEDCBA9876543210", 0xfedcba9876543210ul)]
@@ -151,11 +167,25 @@ public sealed class ContextTests : IDisposable
 
     public void Dispose() => Profiler.Instance.Dispose();
 
+    // The least of many, as what is done for the first time allocates more.
+    private static long BytesOfARoot() => Enumerable.Range(0, 100).Min(_ =>
+    {
+        var before = GC.GetAllocatedBytesForCurrentThread();
+        for (var time = 0; time < 10; time++)
+        {
+            TrueSpan.Source.StartActivity("root")!.Dispose();
+        }
+
+        return (GC.GetAllocatedBytesForCurrentThread() - before) / 10;
+    });
+
     private static TracerProvider Provider(SpanScope scope) => Sdk.CreateTracerProviderBuilder()
         .AddSource(TrueSpan.Source.Name, "Microsoft.AspNetCore", "System.Net.Http")
         .SetSampler(new ByName())
         .AddProcessor(new PyroscopeSpanProcessor(scope))
         .Build()!;
+
+    private sealed class Idle : BaseProcessor<Activity>;
 
     private sealed class ByName : Sampler
     {
