@@ -106,8 +106,8 @@ public sealed class ProfileTests
         thread.Start();
         thread.Join();
         var seen = Weight(run.End().Where(sample => sample.Label("span_name") == "alone")) / 1e9;
-        // The sample at each end may belong to the one side or the other.
-        Assert.InRange(seen, burnt - 0.02, burnt + 0.02);
+        // The sample at each end may belong to the one side or the other, and one that is due as the thread ends is in no span.
+        Assert.InRange(seen, burnt - 0.04, burnt + 0.02);
     }
 
     [Fact]
