@@ -134,7 +134,8 @@ assert pyroscope.shutdown()
 """,
         args=(tmp_path,),
     )
-    assert 0.45 <= seen(tmp_path) <= 0.6
+    # Ten bursts, of each of which the last tick is seen a little later.
+    assert 0.35 <= seen(tmp_path) <= 0.6
 
 
 def test_gevents_signals_are_heard(python, tmp_path):
@@ -163,7 +164,8 @@ assert pyroscope.shutdown()
 """,
         args=(tmp_path,),
     )
-    assert 0.45 <= seen(tmp_path) <= 0.6
+    # Ten bursts, of each of which the last tick is seen a little later.
+    assert 0.35 <= seen(tmp_path) <= 0.6
 
 
 def test_waiting_calls_are_not_cut_short(python, tmp_path):
