@@ -79,8 +79,9 @@ struct Control {
     /// Flushes asked for, and how many of them were cut and encoded.
     flushes: u64,
     flushed: u64,
-    /// Drains by the host.
-    drains: u64,
+    /// Drains that cuts asked the host for, and up to which of them rings were read since.
+    drains_wanted: u64,
+    drains_done: u64,
     /// How long who waits for a flush or a stop lets the host take for a drain.
     patience: Option<Instant>,
 }
@@ -188,9 +189,15 @@ impl Profiler {
 
     /// Reads the rings, for a host that answered [`Drain::Requested`] and holds its lock now.
     pub fn drain(&self, _permit: &DrainPermit) {
-        let is_last = self.engine.control().stop;
+        // What is asked for from here on is not answered by this drain: it may be past some rings.
+        let (is_last, wanted) = {
+            let control = self.engine.control();
+            (control.stop, control.drains_wanted)
+        };
         self.engine.drain(is_last);
-        self.engine.control().drains += 1;
+        let mut control = self.engine.control();
+        control.drains_done = control.drains_done.max(wanted);
+        drop(control);
         self.engine.changed.notify_all();
     }
 
@@ -375,16 +382,17 @@ impl Engine {
     fn cut(&self, is_last: bool) {
         let final_names = names::next_window();
         tags::next_window();
-        let (drains, patience) = {
+        let (wanted, patience) = {
             let mut control = self.control();
-            (control.drains, control.patience.take())
+            control.drains_wanted += 1;
+            (control.drains_wanted, control.patience.take())
         };
         match self.runtime.request_drain() {
             Drain::Now => self.drain(is_last),
             Drain::Requested => {
                 let timeout = Instant::now() + DRAIN_TIMEOUT;
                 self.wait(patience.map_or(timeout, |patience| patience.max(timeout)), |control| {
-                    control.drains > drains
+                    control.drains_done >= wanted
                 });
             }
         }
