@@ -135,7 +135,8 @@ class SamplingTest < NativeTest
     RUBY
     assert_equal [true, true], result[:ended]
     %w[parent child grandchild unhooked].flat_map { |name| [name, "#{name} thread"] }.each do |name|
-      assert_includes 150..250, result[:names].fetch(name.to_sym, 0), "#{name}: #{result[:names]}"
+      # 200 ms each; on a busy machine the last ticks of a thread are in no span.
+      assert_includes 100..300, result[:names].fetch(name.to_sym, 0), "#{name}: #{result[:names]}"
     end
   end
 
