@@ -208,15 +208,16 @@ fn number(generation: VALUE) -> u32 {
 }
 
 unsafe extern "C" fn stay(generation: VALUE) -> VALUE {
-    // Before the generation is looked at: who changes that rings afterwards.
+    // Before the generation and the request are looked at: who changes them rings afterwards.
     let mut heard = BELL.load(Ordering::Acquire);
     while GENERATION.load(Ordering::Relaxed) == number(generation) {
+        // The first time too: a bell that rang before this thread ran is not heard any more.
+        quietly(drain);
         // SAFETY: both functions stay and call nothing of Ruby's; the number outlives the call. Nothing with a destructor
         // lives here, as a kill jumps.
         unsafe {
             rb_sys::rb_thread_call_without_gvl(Some(sleep), (&raw mut heard).cast(), Some(wake), ptr::null_mut())
         };
-        quietly(drain);
     }
     NIL
 }
