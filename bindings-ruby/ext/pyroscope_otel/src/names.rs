@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use magnus::Error;
 use rb_sys::{VALUE, rb_data_type_t};
@@ -66,6 +66,9 @@ unsafe impl Sync for Shared {}
 static NAMES: Shared = Shared(UnsafeCell::new(None));
 /// Windows that were cut.
 static CUTS: AtomicU32 = AtomicU32::new(0);
+/// The words that [`resolve`] is at; null at other times.
+static RESOLVING: AtomicPtr<u64> = AtomicPtr::new(ptr::null_mut());
+static RESOLVING_LENGTH: AtomicUsize = AtomicUsize::new(0);
 /// The object that pins.
 static mut KNOWN: VALUE = NIL;
 static mut RINGS: VALUE = NIL;
@@ -122,6 +125,15 @@ unsafe extern "C" fn mark_rings(_: *mut c_void) {
     EPOCH.fetch_add(1, Ordering::Relaxed);
     // SAFETY: collections run with the GVL held, and rings are drained with it alone.
     unsafe { spanprof_core::for_each_pending_word(mark_word) };
+    let words = RESOLVING.load(Ordering::Relaxed);
+    if !words.is_null() {
+        // SAFETY: `resolve` borrows so many words until it clears the pointer; it is on a thread that waits for this
+        // collection, or that runs it.
+        unsafe { std::slice::from_raw_parts(words, RESOLVING_LENGTH.load(Ordering::Relaxed)) }
+            .iter()
+            .copied()
+            .for_each(mark_word);
+    }
     slot::for_each_object(|object| {
         // SAFETY: within marking; what is no object is left alone.
         unsafe { rb_sys::rb_gc_mark_maybe(object) };
@@ -166,7 +178,12 @@ pub(crate) fn turn_windows(gvl: Gvl) {
 pub(crate) fn resolve(words: &[u64]) -> Vec<Option<Frame>> {
     // SAFETY: the engine resolves within `Profiler::drain`, which is called with the GVL held.
     let gvl = unsafe { Gvl::held() };
-    words.iter().map(|word| Some(resolve_word(gvl, *word))).collect()
+    // They are out of their rings, and each is pinned when its name is known: asking for one may collect the others.
+    RESOLVING_LENGTH.store(words.len(), Ordering::Relaxed);
+    RESOLVING.store(words.as_ptr().cast_mut(), Ordering::Relaxed);
+    let frames = words.iter().map(|word| Some(resolve_word(gvl, *word))).collect();
+    RESOLVING.store(ptr::null_mut(), Ordering::Relaxed);
+    frames
 }
 
 fn resolve_word(gvl: Gvl, word: u64) -> Frame {
@@ -203,7 +220,7 @@ fn function_of(gvl: Gvl, object: VALUE) -> Option<Function> {
         None => return None,
     };
     with_names(gvl, |names| names.current.insert(object, function.clone()));
-    // SAFETY: the word is still in its ring, which marks it, so the object is alive and the same.
+    // SAFETY: the word is one of those that `resolve` is at, which are marked, so the object is alive and the same.
     unsafe { write_barrier(object) };
     Some(function)
 }
