@@ -165,12 +165,12 @@ pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
 
 /// The set `base` with more tags.
 pub(crate) fn tag_set(base: u32, tags: &Pairs) -> u32 {
-    number_of(set_of(base).with(&tuples(&tags.pairs)))
+    TagSetId::from_number(base).with(&tuples(&tags.pairs)).number()
 }
 
 /// Ends one claim.
 pub(crate) fn tag_release(set: u32) {
-    set_of(set).release();
+    TagSetId::from_number(set).release();
 }
 
 /// Changes the tags of the calling thread.
@@ -307,17 +307,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn tuples(pairs: &[Pair]) -> Vec<(String, String)> {
     pairs.iter().map(|pair| (pair.name.clone(), pair.text.clone())).collect()
-}
-
-/// The core checks numbers where it uses them, so one that was made up is the empty set.
-fn set_of(number: u32) -> TagSetId {
-    // SAFETY: a TagSetId is a transparent u32, of which every value is valid.
-    unsafe { std::mem::transmute::<u32, TagSetId>(number) }
-}
-
-fn number_of(set: TagSetId) -> u32 {
-    // SAFETY: as above.
-    unsafe { std::mem::transmute::<TagSetId, u32>(set) }
 }
 
 /// Panics become answers, and a profiler does not write to stderr. This library's copy of Rust's runtime is its own.

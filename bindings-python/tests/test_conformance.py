@@ -63,21 +63,12 @@ def configure(monkeypatch, case, place="127.0.0.1:9"):
 
 def send(monkeypatch, case):
     """The request's path and headers, and the series, of the first upload with these settings."""
-    requests = []
     with Receiver() as receiver:
-        handler = receiver._server.RequestHandlerClass
-        answer = handler.do_POST
-
-        def do_post(self):
-            requests.append((self.path, self.headers))
-            answer(self)
-
-        monkeypatch.setattr(handler, "do_POST", do_post)
         assert configure(monkeypatch, case, receiver.url.removeprefix("http://"))
         burn(0.02)
         assert pyroscope.shutdown()
         assert receiver.errors == []
-        return *requests[0], receiver.series[0]
+        return *receiver.requests[0], receiver.series[0]
 
 
 @pytest.mark.parametrize("case", SETTINGS["cases"], ids=lambda case: case["name"])

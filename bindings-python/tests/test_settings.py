@@ -33,17 +33,7 @@ def upload(monkeypatch):
     """Configures a profiler with arguments and variables, burns in a span of its own, and returns what was sent."""
 
     def run(arguments, variables):
-        requests = []
-
         with Receiver() as receiver:
-            handler = receiver._server.RequestHandlerClass
-            answer = handler.do_POST
-
-            def do_post(self):
-                requests.append((self.path, self.headers))
-                answer(self)
-
-            monkeypatch.setattr(handler, "do_POST", do_post)
             place = receiver.url.removeprefix("http://")
             given = {"application_name": "app", "server_address": f"http://{place}", "sample_rate": 1000}
             given.update({name: fill(value, place) for name, value in arguments.items()})
@@ -55,7 +45,7 @@ def upload(monkeypatch):
             burn(0.05)
             assert pyroscope.shutdown()
             assert receiver.errors == []
-            return Sent(*requests[0], receiver.series[0])
+            return Sent(*receiver.requests[0], receiver.series[0])
 
     return run
 

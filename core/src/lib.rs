@@ -35,11 +35,10 @@ pub use profile::profile_type::{ProfileType, ProfileTypeId};
 pub use profiler::Profiler;
 pub use sample::frame_pointer::walk_frame_pointers;
 pub use sample::handler::{sample_deferred, sample_here};
+pub use sample::record::ThreadRecord;
 pub use sample::runtime::{Context, Drain, DrainPermit, Frame, FrameWriter, MAX_FRAMES, Repair, Runtime, SampleSignal};
 pub use sample::safe_load::{enable_safe_load, safe_load, safe_load_faults, safe_load_u32};
-pub use sample::threads::{
-    ThreadRecord, add_thread_tag, describe_thread, for_each_pending_word, remove_thread_tag, thread_started,
-};
+pub use sample::threads::{add_thread_tag, describe_thread, for_each_pending_word, remove_thread_tag, thread_started};
 pub use sample::timer::SampleClock;
 pub use stats::{Stats, Tally};
 pub use upload::server::{Failure, Server};

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pprof
@@ -24,11 +25,12 @@ class Series:
 
 
 class Receiver:
-    """Listens from `with` on; `series` grows as profiles come in."""
+    """Listens from `with` on; `series` grows as profiles come in, `requests` with what they came in (path, headers)."""
 
     def __init__(self, listener: socket.socket | None = None) -> None:
         """`listener`: a bound socket to listen on, else a free port is taken."""
         self.series: list[Series] = []
+        self.requests: list[tuple[str, Message]] = []
         self.errors: list[str] = []
         self._changed = threading.Condition()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(self), bind_and_activate=False)
@@ -85,6 +87,7 @@ def handler_of(receiver: Receiver) -> type[BaseHTTPRequestHandler]:
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
+            receiver.requests.append((self.path, self.headers))
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             if not self.path.endswith(PUSH):
                 self.answer(404)

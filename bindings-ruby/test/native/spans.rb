@@ -96,9 +96,13 @@ module Spans
 end
 
 def busy(milliseconds)
-  done = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) + (milliseconds / 1000.0)
-  number = 0
-  30.times { number += 1 } while Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) < done
+  began = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID, :nanosecond)
+  number = burnt = 0
+  while burnt < milliseconds * 1_000_000
+    30.times { number += 1 }
+    burnt = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID, :nanosecond) - began
+  end
+  burnt
 end
 
 def check = Spans.check

@@ -21,6 +21,19 @@ impl TagSetId {
     /// No tags.
     pub const EMPTY: Self = Self(0);
 
+    /// The set that has this number, for a host that keeps numbers in its objects. One that was made up is a set
+    /// without tags, or another's.
+    #[must_use]
+    pub const fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The number to keep.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+
     /// This set with `tags` added, the new values winning; held until [`release`](Self::release). The empty set, counted,
     /// when 1,024 sets are alive. About 200 ns and a lock: not from a signal handler.
     #[must_use]

@@ -6,6 +6,7 @@ pub(crate) mod frame_pointer;
 mod gate;
 pub(crate) mod handler;
 pub(crate) mod own_thread;
+pub(crate) mod record;
 pub(crate) mod ring;
 #[cfg(test)]
 mod ring_model;

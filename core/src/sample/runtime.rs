@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::context::span_record::SpanRecord;
 use crate::context::tags::TagSetId;
-use crate::sample::threads::ThreadRecord;
+use crate::sample::record::ThreadRecord;
 
 /// The most frames kept of one stack; deeper ones lose their root end, as servers would otherwise cut the leaf.
 pub const MAX_FRAMES: usize = 512;

@@ -35,23 +35,13 @@ fn variable() -> ID {
 pub(crate) fn of_fiber(gvl: Gvl) -> TagSetId {
     let number: VALUE = gvl.fiber_local(variable());
     // A Fixnum has its lowest bit set and the number above it; nil and what is not ours is no set.
-    if number & 1 == 1 { set_of(u32::try_from(number >> 1).unwrap_or(0)) } else { TagSetId::EMPTY }
-}
-
-fn set_of(number: u32) -> TagSetId {
-    // SAFETY: a TagSetId is a transparent u32, of which every value is valid.
-    unsafe { std::mem::transmute::<u32, TagSetId>(number) }
-}
-
-fn number_of(set: TagSetId) -> u32 {
-    // SAFETY: as above.
-    unsafe { std::mem::transmute::<TagSetId, u32>(set) }
+    if number & 1 == 1 { TagSetId::from_number(u32::try_from(number >> 1).unwrap_or(0)) } else { TagSetId::EMPTY }
 }
 
 fn make_current(ruby: &Ruby, set: TagSetId) -> Result<(), Error> {
     ARE_USED.store(true, Ordering::Relaxed);
     // Fiber-local, and of the class's own store even if the program has redefined `Thread#[]=`.
-    let number = (VALUE::from(number_of(set)) << 1) | 1;
+    let number = (VALUE::from(set.number()) << 1) | 1;
     magnus::rb_sys::protect(|| {
         // SAFETY: called by a Ruby method on a Ruby thread.
         let thread = unsafe { rb_sys::rb_thread_current() };
@@ -72,15 +62,15 @@ pub(crate) fn enter(ruby: &Ruby, tags: RHash) -> Result<u32, Error> {
         // SAFETY: called by Ruby.
         let set = of_fiber(unsafe { Gvl::held() }).with(&tags);
         make_current(ruby, set)?;
-        Ok(number_of(set))
+        Ok(set.number())
     })
 }
 
 /// Lets go of the set `inner`; the fiber that runs has `outer` again.
 pub(crate) fn leave(ruby: &Ruby, inner: u32, outer: u32) -> Result<(), Error> {
     guard(ruby, || {
-        make_current(ruby, set_of(outer))?;
-        set_of(inner).release();
+        make_current(ruby, TagSetId::from_number(outer))?;
+        TagSetId::from_number(inner).release();
         Ok(())
     })
 }
@@ -88,7 +78,7 @@ pub(crate) fn leave(ruby: &Ruby, inner: u32, outer: u32) -> Result<(), Error> {
 /// The number of the set of the fiber that runs; 0: no tags.
 pub(crate) fn current() -> u32 {
     // SAFETY: called by Ruby.
-    number_of(of_fiber(unsafe { Gvl::held() }))
+    of_fiber(unsafe { Gvl::held() }).number()
 }
 
 /// Adds a tag to the calling thread's samples; false = no profiler runs, or the name is not allowed.

@@ -1,0 +1,185 @@
+//! A thread, as the handler sees it: what it counts, where its span and its ring are.
+//!
+//! Records lie in one static array, so a signal that comes late never finds freed memory. A record has a generation,
+//! which the timer's signal carries: the handler enters a record only if the generations agree, and whoever retires a
+//! record first moves its generation on and then waits until no handler is inside. From then on its ring is no one's.
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, compiler_fence};
+
+use super::gate::Gate;
+use super::ring::Ring;
+use super::runtime::Context;
+use crate::context::span_slot::Slot;
+use crate::context::tags::TagSetId;
+use crate::stats::Tally;
+
+/// Threads that can be sampled at once; more are counted as unsampled.
+pub(super) const MAX_THREADS: usize = 8_192;
+
+/// A thread, as the handler sees it.
+#[derive(Debug)]
+pub struct ThreadRecord {
+    pub(super) gate: Gate,
+    pub(super) thread_tags: AtomicU32,
+    pub(super) slot: AtomicPtr<Slot>,
+    pub(super) period_ns: AtomicU64,
+    pub(super) expiries: AtomicU64,
+    /// Expiries that found no moment to sample, and how many of them later samples took up.
+    pub(super) deferred: AtomicU64,
+    pub(super) taken_up: AtomicU64,
+    /// Somebody outside the handler writes the ring, on this thread.
+    busy: AtomicBool,
+    pub(super) written_samples: AtomicU64,
+    pub(super) written_weight: AtomicU64,
+    pub(super) dropped_samples: AtomicU64,
+    pub(super) dropped_weight: AtomicU64,
+    pub(super) handler_ns: AtomicU64,
+    pub(super) ring: Ring,
+}
+
+pub(super) static RECORDS: [ThreadRecord; MAX_THREADS] = [const { ThreadRecord::unused() }; MAX_THREADS];
+
+/// The record that a timer's signal value names.
+#[inline]
+pub(crate) fn by_signal_value(value: u64) -> Option<&'static ThreadRecord> {
+    RECORDS.get((value & 0xffff_ffff) as usize)
+}
+
+impl ThreadRecord {
+    const fn unused() -> Self {
+        Self {
+            gate: Gate { generation: AtomicU32::new(0), inside: AtomicU32::new(0), live: AtomicBool::new(false) },
+            thread_tags: AtomicU32::new(0),
+            slot: AtomicPtr::new(ptr::null_mut()),
+            period_ns: AtomicU64::new(0),
+            expiries: AtomicU64::new(0),
+            deferred: AtomicU64::new(0),
+            taken_up: AtomicU64::new(0),
+            busy: AtomicBool::new(false),
+            written_samples: AtomicU64::new(0),
+            written_weight: AtomicU64::new(0),
+            dropped_samples: AtomicU64::new(0),
+            dropped_weight: AtomicU64::new(0),
+            handler_ns: AtomicU64::new(0),
+            ring: Ring::without_memory(),
+        }
+    }
+
+    /// Enters the record for a signal with `value`; false = it is not for this generation. `leave` must follow either way.
+    #[inline]
+    pub(crate) fn enter(&self, value: u64) -> bool {
+        let generation = (value >> 32) as u32;
+        self.gate.enter(generation)
+    }
+
+    /// Whether the record is still the one that `value` names.
+    #[inline]
+    pub(crate) fn is_for(&self, value: u64) -> bool {
+        self.gate.generation.load(Ordering::Relaxed) == (value >> 32) as u32 && self.gate.live.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn leave(&self) {
+        self.gate.leave();
+    }
+
+    /// The span of the core's own slot, with no context tags: what [`Runtime::context`](super::runtime::Runtime::context)
+    /// answers for a host without a context of its own.
+    #[inline]
+    pub fn slot_context(&self) -> Context {
+        let slot = self.slot.load(Ordering::Relaxed);
+        // SAFETY: slots are never freed.
+        let span = unsafe { slot.as_ref() }.map_or(ptr::null(), Slot::current);
+        Context { span, tags: TagSetId::EMPTY }
+    }
+
+    #[inline]
+    pub(crate) fn thread_tags(&self) -> TagSetId {
+        TagSetId(self.thread_tags.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    pub(crate) fn ring(&self) -> &Ring {
+        &self.ring
+    }
+
+    /// Counts expiries of the timer; returns what they weigh. Only this thread's handler counts, so no read-modify-write.
+    #[inline]
+    pub(crate) fn count_expiries(&self, expiries: u64) -> u64 {
+        add(&self.expiries, expiries);
+        expiries * self.period_ns.load(Ordering::Relaxed)
+    }
+
+    /// Puts expiries off. Only this thread's handler does.
+    #[inline]
+    pub(crate) fn defer(&self, expiries: u64) {
+        add(&self.deferred, expiries);
+    }
+
+    /// What was put off and not taken up yet is the caller's now. Only this thread calls it, one at a time; a handler that
+    /// comes in between puts more off, which is found the next time.
+    #[inline]
+    pub(crate) fn take_deferred(&self) -> u64 {
+        let deferred = self.deferred.load(Ordering::Relaxed);
+        let expiries = deferred - self.taken_up.load(Ordering::Relaxed);
+        self.taken_up.store(deferred, Ordering::Relaxed);
+        expiries
+    }
+
+    #[inline]
+    pub(crate) fn is_busy(&self) -> bool {
+        self.busy.load(Ordering::Relaxed)
+    }
+
+    /// Keeps this thread's handler out of the ring, or lets it in again.
+    #[inline]
+    pub(crate) fn set_busy(&self, busy: bool) {
+        // The handler runs on this very thread: what it must not see torn only has to stay on its side in the program.
+        compiler_fence(Ordering::SeqCst);
+        self.busy.store(busy, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    #[inline]
+    pub(crate) fn count_written(&self, weight: u64) {
+        add(&self.written_samples, 1);
+        add(&self.written_weight, weight);
+    }
+
+    #[inline]
+    pub(crate) fn count_dropped(&self, weight: u64) {
+        add(&self.dropped_samples, 1);
+        add(&self.dropped_weight, weight);
+    }
+
+    #[inline]
+    pub(crate) fn count_time(&self, ns: u64) {
+        add(&self.handler_ns, ns);
+    }
+
+    pub(super) fn written(&self) -> Tally {
+        Tally {
+            samples: self.written_samples.load(Ordering::Relaxed),
+            weight: self.written_weight.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Samples taken, whatever became of them.
+    pub(super) fn samples(&self) -> u64 {
+        let counts = [&self.written_samples, &self.dropped_samples, &self.deferred];
+        counts.map(|count| count.load(Ordering::Relaxed)).iter().sum()
+    }
+
+    pub(super) fn dropped(&self) -> Tally {
+        Tally {
+            samples: self.dropped_samples.load(Ordering::Relaxed),
+            weight: self.dropped_weight.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[inline]
+fn add(counter: &AtomicU64, more: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
