@@ -12,17 +12,20 @@ namespace Pyroscope;
 internal static class Engine
 {
     /// <summary>Starts a profiler with settings on top of the environment.</summary>
-    internal static Answer Start(IEnumerable<KeyValuePair<string, string>> settings)
+    internal static Answer Start(List<Pair> settings)
     {
-        var all = new Settings
+        // A loop and no query, here and in what else runs when a program starts: of a query each part is compiled anew.
+        var environment = new List<Pair>();
+        foreach (DictionaryEntry variable in Environment.GetEnvironmentVariables())
         {
-            environment = Environment.GetEnvironmentVariables().Cast<DictionaryEntry>()
-                .Select(entry => new KeyValuePair<string, string>((string)entry.Key, (string?)entry.Value ?? ""))
-                .Where(entry => entry.Key.StartsWith("PYROSCOPE_", StringComparison.Ordinal) || entry.Key.StartsWith("OTEL_", StringComparison.Ordinal))
-                .Select(PairOf).ToList(),
-            values = settings.Append(new("runtime_version", Environment.Version.ToString())).Select(PairOf).ToList(),
-        };
-        using var answer = Native.spanprof_start(all.Wire()).AsOk();
+            if (variable is { Key: string name, Value: string text } && (name.StartsWith("PYROSCOPE_", StringComparison.Ordinal) || name.StartsWith("OTEL_", StringComparison.Ordinal)))
+            {
+                environment.Add(new Pair { name = name, text = text });
+            }
+        }
+
+        settings.Add(new Pair { name = "runtime_version", text = Environment.Version.ToString() });
+        using var answer = Native.spanprof_start(new Settings { environment = environment, values = settings }.Wire()).AsOk();
         return answer.Unwire();
     }
 
@@ -39,10 +42,16 @@ internal static class Engine
         return new ProfilerStats(statistics.numbers.ToDictionary(number => number.name, number => number.number), statistics.last_error);
     }
 
-    internal static IReadOnlyList<(LogLevel Level, string Text)> TakeMessages()
+    internal static List<Message> TakeMessages()
     {
         using var wire = Native.spanprof_take_messages().AsOk();
-        return wire.Unwire().messages.Select(told => (told.level >= 2 ? LogLevel.Warning : LogLevel.Information, told.text)).ToArray();
+        var messages = new List<Message>();
+        foreach (var told in wire.Unwire().messages)
+        {
+            messages.Add(new Message(told.level >= 2 ? LogLevel.Warning : LogLevel.Information, told.text));
+        }
+
+        return messages;
     }
 
     internal static IReadOnlyList<FeatureStatus> Features()
@@ -60,11 +69,9 @@ internal static class Engine
 
     /// <summary>The number of a set of labels, held until it is released; 0 where 1,024 are alive.</summary>
     internal static uint HoldTags(IEnumerable<KeyValuePair<string, string>> tags) =>
-        Native.spanprof_tag_set(0, new Pairs { pairs = tags.Select(PairOf).ToList() }.Wire()).AsOk();
+        Native.spanprof_tag_set(0, new Pairs { pairs = tags.Select(tag => new Pair { name = tag.Key, text = tag.Value }).ToList() }.Wire()).AsOk();
 
     internal static void ReleaseTags(uint set) => Native.spanprof_tag_release(set);
-
-    private static Pair PairOf(KeyValuePair<string, string> pair) => new() { name = pair.Key, text = pair.Value };
 
     private static ulong Milliseconds(TimeSpan time) => (ulong)Math.Max(0, time.TotalMilliseconds);
 }

@@ -1,5 +1,6 @@
 using System.Globalization;
 using Microsoft.Extensions.Logging;
+using Pyroscope.Interop;
 
 namespace Pyroscope;
 
@@ -88,40 +89,40 @@ public sealed class ProfilerConfiguration
     }
 
     /// <summary>The settings that were made, by the native library's names.</summary>
-    internal IEnumerable<KeyValuePair<string, string>> Settings()
+    internal List<Pair> Settings()
     {
-        (string Name, string? Value)[] settings =
-        [
-            ("application_name", ApplicationName),
-            ("server_address", ServerAddress),
-            ("basic_auth_user", BasicAuthUser),
-            ("basic_auth_password", BasicAuthPassword),
-            ("tenant_id", TenantId),
-            ("enabled", Text(ProfilingEnabled)),
-            ("cpu_enabled", Text(CpuProfilingEnabled)),
-            ("allocation_enabled", Text(AllocationProfilingEnabled)),
-            ("lock_enabled", Text(ContentionProfilingEnabled)),
-            ("exception_enabled", Text(ExceptionProfilingEnabled)),
-            ("sample_rate", SampleRate?.ToString(CultureInfo.InvariantCulture)),
-            ("upload_interval_ms", UploadInterval?.TotalMilliseconds.ToString("F0", CultureInfo.InvariantCulture)),
-        ];
-        foreach (var (name, value) in settings)
+        var settings = new List<Pair>();
+        void Set(string name, string? value)
         {
             if (value is not null)
             {
-                yield return new(name, value);
+                settings.Add(new Pair { name = name, text = value });
             }
         }
 
+        Set("application_name", ApplicationName);
+        Set("server_address", ServerAddress);
+        Set("basic_auth_user", BasicAuthUser);
+        Set("basic_auth_password", BasicAuthPassword);
+        Set("tenant_id", TenantId);
+        Set("enabled", Text(ProfilingEnabled));
+        Set("cpu_enabled", Text(CpuProfilingEnabled));
+        Set("allocation_enabled", Text(AllocationProfilingEnabled));
+        Set("lock_enabled", Text(ContentionProfilingEnabled));
+        Set("exception_enabled", Text(ExceptionProfilingEnabled));
+        Set("sample_rate", SampleRate?.ToString(CultureInfo.InvariantCulture));
+        Set("upload_interval_ms", UploadInterval?.TotalMilliseconds.ToString("F0", CultureInfo.InvariantCulture));
         foreach (var (name, value) in Tags)
         {
-            yield return new($"tag.{name}", value);
+            Set($"tag.{name}", value);
         }
 
         foreach (var (name, value) in HttpHeaders)
         {
-            yield return new($"http_header.{name}", value);
+            Set($"http_header.{name}", value);
         }
+
+        return settings;
     }
 
     /// <summary>An error of the native library's, by the names of these properties.</summary>

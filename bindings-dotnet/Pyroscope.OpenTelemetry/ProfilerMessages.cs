@@ -14,7 +14,7 @@ internal static class ProfilerMessages
 
     private static readonly object Gate = new();
     private static readonly HashSet<string> Told = new(StringComparer.Ordinal);
-    private static readonly Queue<(LogLevel Level, string Text)> Waiting = new();
+    private static readonly Queue<Message> Waiting = new();
     private static ILogger? logger;
 
     /// <summary>Sets the logger, which gets what was said before, too.</summary>
@@ -27,7 +27,7 @@ internal static class ProfilerMessages
 
         while (true)
         {
-            (LogLevel Level, string Text) message;
+            Message? message;
             lock (Gate)
             {
                 if (!Waiting.TryDequeue(out message))
@@ -36,7 +36,7 @@ internal static class ProfilerMessages
                 }
             }
 
-            Log(to, message.Level, message.Text);
+            Log(to, message);
         }
     }
 
@@ -51,7 +51,7 @@ internal static class ProfilerMessages
             }
         }
 
-        Pass(LogLevel.Warning, text);
+        Pass(new Message(LogLevel.Warning, text));
     }
 
     /// <summary>Passes on what the native library has to say.</summary>
@@ -62,21 +62,21 @@ internal static class ProfilerMessages
             return;
         }
 
-        foreach (var (level, text) in Engine.TakeMessages())
+        foreach (var message in Engine.TakeMessages())
         {
-            Pass(level, text);
+            Pass(message);
         }
     }
 
-    private static void Pass(LogLevel level, string text)
+    private static void Pass(Message message)
     {
-        if (level >= LogLevel.Warning)
+        if (message.Level >= LogLevel.Warning)
         {
-            ProfilerEventSource.Log.Warned(text);
+            ProfilerEventSource.Log.Warned(message.Text);
         }
         else
         {
-            ProfilerEventSource.Log.Informed(text);
+            ProfilerEventSource.Log.Informed(message.Text);
         }
 
         ILogger? to;
@@ -85,7 +85,7 @@ internal static class ProfilerMessages
             to = logger;
             if (to is null)
             {
-                Waiting.Enqueue((level, text));
+                Waiting.Enqueue(message);
                 if (Waiting.Count > Kept)
                 {
                     Waiting.Dequeue();
@@ -95,15 +95,15 @@ internal static class ProfilerMessages
 
         if (to is not null)
         {
-            Log(to, level, text);
+            Log(to, message);
         }
     }
 
-    private static void Log(ILogger to, LogLevel level, string text)
+    private static void Log(ILogger to, Message message)
     {
         try
         {
-            to.Log(level, default, text, null, static (text, _) => text);
+            to.Log(message.Level, default, message.Text, null, static (text, _) => text);
         }
         catch (Exception)
         {
@@ -111,3 +111,6 @@ internal static class ProfilerMessages
         }
     }
 }
+
+/// <summary>A sentence for the program's logger.</summary>
+internal sealed record Message(LogLevel Level, string Text);

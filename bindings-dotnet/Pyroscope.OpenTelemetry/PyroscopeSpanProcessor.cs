@@ -53,7 +53,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     internal PyroscopeSpanProcessor(SpanScope? scope, ProfilerConfiguration? configuration)
     {
         Scope = scope ?? (BooleanVariable.Read("OTEL_PYROSCOPE_ROOT_SPAN_ONLY", true) ? SpanScope.Root : SpanScope.All);
-        if (!Enum.IsDefined(Scope))
+        if (Scope is not (SpanScope.Root or SpanScope.All))
         {
             throw new ArgumentException($"{nameof(scope)}: {Scope} is not allowed; allowed: Root, All", nameof(scope));
         }

@@ -38,6 +38,16 @@ internal sealed record ResourceOfSpans(string? Name, string? Namespace)
         }
     }
 
-    private static string? Attribute(Resource? resource, string name) =>
-        resource?.Attributes.FirstOrDefault(attribute => attribute.Key == name).Value as string;
+    private static string? Attribute(Resource? resource, string name)
+    {
+        foreach (var (key, value) in resource?.Attributes ?? [])
+        {
+            if (key == name)
+            {
+                return value as string;
+            }
+        }
+
+        return null;
+    }
 }

@@ -2,10 +2,12 @@ using System.Diagnostics;
 using BenchmarkDotNet.Attributes;
 using BenchmarkDotNet.Configs;
 using BenchmarkDotNet.Jobs;
+using BenchmarkDotNet.Reports;
 using BenchmarkDotNet.Running;
 using BenchmarkDotNet.Toolchains.InProcess.NoEmit;
 using OpenTelemetry;
 using OpenTelemetry.Trace;
+using Perfolizer.Horology;
 using Pyroscope.OpenTelemetry;
 
 namespace Pyroscope.Benchmarks;
@@ -59,11 +61,32 @@ public class SpanCost
     [Benchmark(Description = "switch in + out")]
     public void Switch() => ExecutionContext.Run(inSpan!, static _ => { }, null);
 
-    public static void Main(string[] arguments)
+    internal static IEnumerable<Cell> Measure(Options options, string folder)
     {
-        var job = arguments.Contains("--quick") ? Job.Dry.WithIterationCount(3).WithInvocationCount(1 << 16).WithUnrollFactor(16) : Job.Default.WithIterationCount(20);
-        BenchmarkRunner.Run<SpanCost>(
-            DefaultConfig.Instance.AddJob(job.WithToolchain(InProcessNoEmitToolchain.Instance)).WithArtifactsPath(arguments[0]));
+        var job = options.Quick
+            ? Job.Dry.WithIterationCount(3).WithInvocationCount(1 << 16).WithUnrollFactor(16)
+            : Job.Default.WithIterationCount(20).WithIterationTime(TimeInterval.FromMilliseconds(300));
+        var summary = BenchmarkRunner.Run<SpanCost>(
+            DefaultConfig.Instance.AddJob(job.WithToolchain(InProcessNoEmitToolchain.Instance)).WithArtifactsPath(folder));
+        var (rootTime, rootBytes) = Difference(summary, nameof(RootSpan));
+        var (switchTime, _) = Difference(summary, nameof(Switch));
+        yield return new("root span start + stop over the bare SDK", "<= +140 ns", FormattableString.Invariant($"+{rootTime:0} ns"), rootTime <= 140);
+        yield return new("the same in bytes", "<= +420 B", FormattableString.Invariant($"+{rootBytes:0} B"), rootBytes <= 420);
+        yield return new("switch in + out over the bare SDK", "<= +15 ns", FormattableString.Invariant($"+{switchTime:0.0} ns"), switchTime <= 15);
+    }
+
+    /// <summary>What a benchmark takes more with the profiler.</summary>
+    private static (double Nanoseconds, double Bytes) Difference(Summary summary, string benchmark)
+    {
+        (double Time, double Bytes) Of(bool profiler)
+        {
+            var report = summary.Reports.Single(report =>
+                report.BenchmarkCase.Descriptor.WorkloadMethod.Name == benchmark && (bool)report.BenchmarkCase.Parameters[nameof(Profiler)] == profiler);
+            return (report.ResultStatistics!.Median, report.GcStats.GetBytesAllocatedPerOperation(report.BenchmarkCase)!.Value);
+        }
+
+        var (with, without) = (Of(true), Of(false));
+        return (with.Time - without.Time, with.Bytes - without.Bytes);
     }
 
     private sealed class Nothing : BaseProcessor<Activity>;

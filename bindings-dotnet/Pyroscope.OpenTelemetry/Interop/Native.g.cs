@@ -50,14 +50,12 @@ internal static partial class Interop {
 
     /// Adds the pairs to (or takes them from) the tags of the calling thread, whatever span it is in. False: no profiler runs.
     [LibraryImport(NativeLib, EntryPoint = "spanprof_thread_tags")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static partial ResultBoolFailure spanprof_thread_tags(WireOfPairs tags, Bool adding);
 
 
 
     /// Ends one claim of [`spanprof_tag_set`].
     [LibraryImport(NativeLib, EntryPoint = "spanprof_tag_release")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static partial ResultBoolFailure spanprof_tag_release(uint tag_set);
 
 
@@ -65,14 +63,12 @@ internal static partial class Interop {
     /// Ends sampling and uploads what there is, within `timeout_ms`. True: nothing was left behind. A profiler that was
     /// stopped may be started again.
     [LibraryImport(NativeLib, EntryPoint = "spanprof_stop")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static partial ResultBoolFailure spanprof_stop(ulong timeout_ms);
 
 
 
     /// Starts the profiler. Milliseconds; never waits for the server. Nothing runs after an answer other than 0.
     [LibraryImport(NativeLib, EntryPoint = "spanprof_start")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static partial ResultWireOfAnswerFailure spanprof_start(WireOfSettings settings);
 
 
@@ -80,7 +76,6 @@ internal static partial class Interop {
     /// Switches a part on or off while the profiler runs (else kind 3); kind 4 says why it cannot be switched on. CPU time
     /// is switched by stopping and starting, which may wait for the server, 2 s at most.
     [LibraryImport(NativeLib, EntryPoint = "spanprof_set_tracking")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static partial ResultWireOfAnswerFailure spanprof_set_tracking(Feature feature, Bool enabled);
 
 
@@ -88,89 +83,75 @@ internal static partial class Interop {
     /// The number of the tag set `within` with `tags` added, for the block's `tags`; held until [`spanprof_tag_release`].
     /// 0 is the empty set, and the answer when 1,024 sets are alive.
     [LibraryImport(NativeLib, EntryPoint = "spanprof_tag_set")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static partial ResultUintFailure spanprof_tag_set(uint within, WireOfPairs tags);
 
 
 
     /// Uploads what was sampled so far and waits for it, `timeout_ms` at most. True: all of it is settled.
     [LibraryImport(NativeLib, EntryPoint = "spanprof_flush")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static partial ResultBoolFailure spanprof_flush(ulong timeout_ms);
 
 
 
     /// What became of every sample: of the profiler that runs, else of the last one, else zeros.
     [LibraryImport(NativeLib, EntryPoint = "spanprof_stats")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static partial ResultWireOfStatisticsFailure spanprof_stats();
 
 
 
     /// What the program's logger is to be told since the last call.
     [LibraryImport(NativeLib, EntryPoint = "spanprof_take_messages")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static partial ResultWireOfMessagesFailure spanprof_take_messages();
 
 
 
     /// What works, and why the rest does not.
     [LibraryImport(NativeLib, EntryPoint = "spanprof_status")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static partial ResultWireOfStatusFailure spanprof_status();
 
 
 
     [LibraryImport(NativeLib, EntryPoint = "interoptopus_string_clone")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     internal static partial long interoptopus_string_clone(IntPtr utf8, IntPtr rval);
 
 
 
     [LibraryImport(NativeLib, EntryPoint = "interoptopus_string_create")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     internal static partial long interoptopus_string_create(IntPtr utf8, ulong len, IntPtr rval);
 
 
 
     [LibraryImport(NativeLib, EntryPoint = "interoptopus_string_destroy")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     internal static partial long interoptopus_string_destroy(Utf8String utf8);
 
 
 
     [LibraryImport(NativeLib, EntryPoint = "interoptopus_wire_create_75623")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     internal static partial IntPtr interoptopus_wire_create_75623(int size, IntPtr out_len, IntPtr out_capacity);
 
 
 
     [LibraryImport(NativeLib, EntryPoint = "interoptopus_wire_destroy_78044")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     internal static partial void interoptopus_wire_destroy_78044(IntPtr data, int len, int capacity);
 
 
 
     [LibraryImport(NativeLib, EntryPoint = "interoptopus_string_clone")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     internal static partial long interoptopus_string_clone(ref Utf8String utf8, ref Utf8String rval);
 
 
 
     [LibraryImport(NativeLib, EntryPoint = "interoptopus_string_create")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     internal static partial long interoptopus_string_create(IntPtr utf8, ulong len, ref Utf8String rval);
 
 
 
     [LibraryImport(NativeLib, EntryPoint = "interoptopus_wire_create_75623")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     internal static partial IntPtr interoptopus_wire_create_75623(int size, ref int out_len, ref int out_capacity);
 
 
 
     [LibraryImport(NativeLib, EntryPoint = "interoptopus_wire_destroy_78044")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     internal static partial void interoptopus_wire_destroy_78044(ref byte data, int len, int capacity);
 
 }
@@ -222,7 +203,6 @@ internal partial class ResultWireOfAnswerFailure : IResult<WireOfAnswer, Failure
         [FieldOffset(0)]
         internal UnmanagedErr _Err;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal ResultWireOfAnswerFailure IntoManaged()
@@ -236,7 +216,6 @@ internal partial class ResultWireOfAnswerFailure : IResult<WireOfAnswer, Failure
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged IntoUnmanaged()
@@ -249,7 +228,6 @@ internal partial class ResultWireOfAnswerFailure : IResult<WireOfAnswer, Failure
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -262,7 +240,6 @@ internal partial class ResultWireOfAnswerFailure : IResult<WireOfAnswer, Failure
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Exception ExceptionForVariant()
     {
         if (_variant == 0) return new EnumException<WireOfAnswer>(_Ok);
@@ -307,7 +284,6 @@ internal partial class ResultWireOfAnswerFailure : IResult<WireOfAnswer, Failure
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public override string ToString()
     {
         if (_variant == 0) return "Ok(...)";
@@ -332,25 +308,18 @@ internal partial class ResultWireOfAnswerFailure : IResult<WireOfAnswer, Failure
         private ResultWireOfAnswerFailure _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(ResultWireOfAnswerFailure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(ResultWireOfAnswerFailure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.IntoUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public ResultWireOfAnswerFailure ToManaged() { return _unmanaged.IntoManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 
@@ -404,7 +373,6 @@ internal partial class ResultWireOfMessagesFailure : IResult<WireOfMessages, Fai
         [FieldOffset(0)]
         internal UnmanagedErr _Err;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal ResultWireOfMessagesFailure IntoManaged()
@@ -418,7 +386,6 @@ internal partial class ResultWireOfMessagesFailure : IResult<WireOfMessages, Fai
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged IntoUnmanaged()
@@ -431,7 +398,6 @@ internal partial class ResultWireOfMessagesFailure : IResult<WireOfMessages, Fai
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -444,7 +410,6 @@ internal partial class ResultWireOfMessagesFailure : IResult<WireOfMessages, Fai
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Exception ExceptionForVariant()
     {
         if (_variant == 0) return new EnumException<WireOfMessages>(_Ok);
@@ -489,7 +454,6 @@ internal partial class ResultWireOfMessagesFailure : IResult<WireOfMessages, Fai
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public override string ToString()
     {
         if (_variant == 0) return "Ok(...)";
@@ -514,25 +478,18 @@ internal partial class ResultWireOfMessagesFailure : IResult<WireOfMessages, Fai
         private ResultWireOfMessagesFailure _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(ResultWireOfMessagesFailure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(ResultWireOfMessagesFailure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.IntoUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public ResultWireOfMessagesFailure ToManaged() { return _unmanaged.IntoManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 
@@ -586,7 +543,6 @@ internal partial class ResultWireOfStatisticsFailure : IResult<WireOfStatistics,
         [FieldOffset(0)]
         internal UnmanagedErr _Err;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal ResultWireOfStatisticsFailure IntoManaged()
@@ -600,7 +556,6 @@ internal partial class ResultWireOfStatisticsFailure : IResult<WireOfStatistics,
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged IntoUnmanaged()
@@ -613,7 +568,6 @@ internal partial class ResultWireOfStatisticsFailure : IResult<WireOfStatistics,
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -626,7 +580,6 @@ internal partial class ResultWireOfStatisticsFailure : IResult<WireOfStatistics,
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Exception ExceptionForVariant()
     {
         if (_variant == 0) return new EnumException<WireOfStatistics>(_Ok);
@@ -671,7 +624,6 @@ internal partial class ResultWireOfStatisticsFailure : IResult<WireOfStatistics,
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public override string ToString()
     {
         if (_variant == 0) return "Ok(...)";
@@ -696,25 +648,18 @@ internal partial class ResultWireOfStatisticsFailure : IResult<WireOfStatistics,
         private ResultWireOfStatisticsFailure _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(ResultWireOfStatisticsFailure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(ResultWireOfStatisticsFailure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.IntoUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public ResultWireOfStatisticsFailure ToManaged() { return _unmanaged.IntoManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 
@@ -768,7 +713,6 @@ internal partial class ResultWireOfStatusFailure : IResult<WireOfStatus, Failure
         [FieldOffset(0)]
         internal UnmanagedErr _Err;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal ResultWireOfStatusFailure IntoManaged()
@@ -782,7 +726,6 @@ internal partial class ResultWireOfStatusFailure : IResult<WireOfStatus, Failure
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged IntoUnmanaged()
@@ -795,7 +738,6 @@ internal partial class ResultWireOfStatusFailure : IResult<WireOfStatus, Failure
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -808,7 +750,6 @@ internal partial class ResultWireOfStatusFailure : IResult<WireOfStatus, Failure
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Exception ExceptionForVariant()
     {
         if (_variant == 0) return new EnumException<WireOfStatus>(_Ok);
@@ -853,7 +794,6 @@ internal partial class ResultWireOfStatusFailure : IResult<WireOfStatus, Failure
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public override string ToString()
     {
         if (_variant == 0) return "Ok(...)";
@@ -878,25 +818,18 @@ internal partial class ResultWireOfStatusFailure : IResult<WireOfStatus, Failure
         private ResultWireOfStatusFailure _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(ResultWireOfStatusFailure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(ResultWireOfStatusFailure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.IntoUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public ResultWireOfStatusFailure ToManaged() { return _unmanaged.IntoManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 
@@ -945,7 +878,6 @@ internal partial struct ResultBoolFailure : IResult<Bool, Failure>
         [FieldOffset(0)]
         internal UnmanagedErr _Err;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal ResultBoolFailure ToManaged()
@@ -959,7 +891,6 @@ internal partial struct ResultBoolFailure : IResult<Bool, Failure>
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged ToUnmanaged()
@@ -972,7 +903,6 @@ internal partial struct ResultBoolFailure : IResult<Bool, Failure>
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -985,7 +915,6 @@ internal partial struct ResultBoolFailure : IResult<Bool, Failure>
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Exception ExceptionForVariant()
     {
         if (_variant == 0) return new EnumException<Bool>(_Ok);
@@ -1030,7 +959,6 @@ internal partial struct ResultBoolFailure : IResult<Bool, Failure>
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public override string ToString()
     {
         if (_variant == 0) return "Ok(...)";
@@ -1050,25 +978,18 @@ internal partial struct ResultBoolFailure : IResult<Bool, Failure>
         private ResultBoolFailure _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(ResultBoolFailure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(ResultBoolFailure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.ToUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public ResultBoolFailure ToManaged() { return _unmanaged.ToManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 
@@ -1117,7 +1038,6 @@ internal partial struct ResultUintFailure : IResult<uint, Failure>
         [FieldOffset(0)]
         internal UnmanagedErr _Err;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal ResultUintFailure ToManaged()
@@ -1131,7 +1051,6 @@ internal partial struct ResultUintFailure : IResult<uint, Failure>
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged ToUnmanaged()
@@ -1144,7 +1063,6 @@ internal partial struct ResultUintFailure : IResult<uint, Failure>
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -1157,7 +1075,6 @@ internal partial struct ResultUintFailure : IResult<uint, Failure>
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Exception ExceptionForVariant()
     {
         if (_variant == 0) return new EnumException<uint>(_Ok);
@@ -1202,7 +1119,6 @@ internal partial struct ResultUintFailure : IResult<uint, Failure>
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public override string ToString()
     {
         if (_variant == 0) return "Ok(...)";
@@ -1222,25 +1138,18 @@ internal partial struct ResultUintFailure : IResult<uint, Failure>
         private ResultUintFailure _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(ResultUintFailure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(ResultUintFailure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.ToUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public ResultUintFailure ToManaged() { return _unmanaged.ToManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 
@@ -1265,7 +1174,6 @@ internal partial struct Feature
         [FieldOffset(0)]
         internal byte _variant;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal Feature ToManaged()
@@ -1277,7 +1185,6 @@ internal partial struct Feature
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged ToUnmanaged()
@@ -1288,7 +1195,6 @@ internal partial struct Feature
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -1299,7 +1205,6 @@ internal partial struct Feature
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Exception ExceptionForVariant()
     {
         if (_variant == 0) return new EnumException();
@@ -1333,7 +1238,6 @@ internal partial struct Feature
     public void AsExceptions() { if (_variant != 3) throw ExceptionForVariant(); }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public override string ToString()
     {
         if (_variant == 0) return "Cpu";
@@ -1353,25 +1257,18 @@ internal partial struct Feature
         private Feature _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Feature managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(Feature managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.ToUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Feature ToManaged() { return _unmanaged.ToManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 
@@ -1396,7 +1293,6 @@ internal partial struct Failure
         [FieldOffset(0)]
         internal byte _variant;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal Failure ToManaged()
@@ -1408,7 +1304,6 @@ internal partial struct Failure
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged ToUnmanaged()
@@ -1419,7 +1314,6 @@ internal partial struct Failure
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -1430,7 +1324,6 @@ internal partial struct Failure
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Exception ExceptionForVariant()
     {
         if (_variant == 0) return new EnumException();
@@ -1449,7 +1342,6 @@ internal partial struct Failure
     public void AsArguments() { if (_variant != 0) throw ExceptionForVariant(); }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public override string ToString()
     {
         if (_variant == 0) return "Arguments";
@@ -1466,25 +1358,18 @@ internal partial struct Failure
         private Failure _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Failure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(Failure managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.ToUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Failure ToManaged() { return _unmanaged.ToManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 
@@ -1536,7 +1421,6 @@ internal partial class Utf8String : IDisposable
     private Utf8String() { }
 
     /// Creates a new Rust-owned <see cref="Utf8String"/> from a managed string.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static unsafe Utf8String From(string s)
     {
         var rval = new Utf8String();
@@ -1556,7 +1440,6 @@ internal partial class Utf8String : IDisposable
     }
 
     /// Creates an empty Rust-owned <see cref="Utf8String"/>.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static unsafe Utf8String Empty()
     {
         InteropHelper.interoptopus_string_create(IntPtr.Zero, 0, out var _out);
@@ -1578,7 +1461,6 @@ internal partial class Utf8String : IDisposable
 
     /// Converts the native UTF-8 buffer to a managed string and disposes the native buffer.
     /// After this call the <see cref="Utf8String"/> instance is consumed and must not be used again.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public string IntoString()
     {
         var rval = String;
@@ -1587,7 +1469,6 @@ internal partial class Utf8String : IDisposable
     }
 
     /// Frees the native Rust memory. Safe to call multiple times.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public void Dispose()
     {
         if (_ptr == IntPtr.Zero) return;
@@ -1600,7 +1481,6 @@ internal partial class Utf8String : IDisposable
     }
 
     /// Creates an independent copy of this string, backed by a new Rust allocation.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Utf8String Clone()
     {
         var _new = new Unmanaged();
@@ -1609,7 +1489,6 @@ internal partial class Utf8String : IDisposable
         return _new.IntoManaged();
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged IntoUnmanaged()
@@ -1623,7 +1502,6 @@ internal partial class Utf8String : IDisposable
         return _unmanaged;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -1642,7 +1520,6 @@ internal partial class Utf8String : IDisposable
         public ulong _len;
         public ulong _capacity;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal Utf8String IntoManaged()
@@ -1659,17 +1536,14 @@ internal partial class Utf8String : IDisposable
     internal partial class InteropHelper
     {
         [LibraryImport(Interop.NativeLib, EntryPoint = "interoptopus_string_create")]
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
 
         public static partial long interoptopus_string_create(IntPtr utf8, ulong len, out Unmanaged rval);
 
         [LibraryImport(Interop.NativeLib, EntryPoint = "interoptopus_string_destroy")]
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
 
         public static partial long interoptopus_string_destroy(Unmanaged utf8);
 
         [LibraryImport(Interop.NativeLib, EntryPoint = "interoptopus_string_clone")]
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
 
         public static partial long interoptopus_string_clone(ref Unmanaged orig, ref Unmanaged cloned);
     }
@@ -1682,29 +1556,22 @@ internal partial class Utf8String : IDisposable
         private Utf8String _managed; // Used when converting managed -> unmanaged
         private Unmanaged _unmanaged; // Used when converting unmanaged -> managed
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Utf8String managed) { _managed = managed; }
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(Utf8String managed) { _managed = managed; }
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public unsafe Unmanaged ToUnmanaged()
         {
             return _managed.IntoUnmanaged();
         }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public unsafe Utf8String ToManaged()
         {
             return _unmanaged.IntoManaged();
         }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() { }
     }
 }
@@ -1729,13 +1596,11 @@ internal partial struct WireBuffer
 [NativeMarshalling(typeof(MarshallerMeta))]
 internal partial struct WireBuffer
 {
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     public WireBuffer() { }
 
     /// Allocate a Rust-owned buffer of the given size.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal static unsafe WireBuffer Allocate(int size)
@@ -1747,7 +1612,6 @@ internal partial struct WireBuffer
     }
 
     /// Get a BinaryWriter over this buffer.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal unsafe BinaryWriter Writer()
@@ -1756,7 +1620,6 @@ internal partial struct WireBuffer
     }
 
     /// Get a BinaryReader over this buffer.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal unsafe BinaryReader Reader()
@@ -1781,7 +1644,6 @@ internal partial struct WireBuffer
         }
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal unsafe Unmanaged IntoUnmanaged()
@@ -1793,7 +1655,6 @@ internal partial struct WireBuffer
         return _unmanaged;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal unsafe Unmanaged AsUnmanaged()
@@ -1812,7 +1673,6 @@ internal partial struct WireBuffer
         public int len;
         public int capacity;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal unsafe WireBuffer IntoManaged()
@@ -1826,7 +1686,6 @@ internal partial struct WireBuffer
     }
 
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public override string ToString()
     {
         return "WireBuffer { ... }";
@@ -1839,25 +1698,18 @@ internal partial struct WireBuffer
         private WireBuffer _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(WireBuffer managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(WireBuffer managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.IntoUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public WireBuffer ToManaged() { return _unmanaged.IntoManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 }
@@ -1865,11 +1717,9 @@ internal partial struct WireBuffer
 
 internal partial class WireInterop {
     [LibraryImport(Interop.NativeLib, EntryPoint = "interoptopus_wire_create_75623")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static unsafe partial IntPtr interoptopus_wire_create(int size, out int out_len, out int out_capacity);
 
     [LibraryImport(Interop.NativeLib, EntryPoint = "interoptopus_wire_destroy_78044")]
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static partial void interoptopus_wire_destroy(IntPtr data, int len, int capacity);
 }
 
@@ -1908,7 +1758,6 @@ internal partial class WireOfAnswer : IDisposable
     internal WireBuffer Buffer;
 
     /// Serializes <paramref name="value"/> into a new wire buffer.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static WireOfAnswer From(Answer value)
     {
         var size = CalculateSize(value);
@@ -1929,7 +1778,6 @@ internal partial class WireOfAnswer : IDisposable
     }
 
     /// Deserializes the wire buffer back into a <c>Answer</c> instance.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Answer Unwire()
     {
         using var reader = Buffer.Reader();
@@ -1939,7 +1787,6 @@ internal partial class WireOfAnswer : IDisposable
         return result;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     static int CalculateSize(Answer value)
     {
         var _size = 0;
@@ -1954,7 +1801,6 @@ internal partial class WireOfAnswer : IDisposable
         Buffer.Dispose();
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged IntoUnmanaged()
@@ -1964,7 +1810,6 @@ internal partial class WireOfAnswer : IDisposable
         return rval;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -1981,7 +1826,6 @@ internal partial class WireOfAnswer : IDisposable
     {
         public WireBuffer Buffer;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal WireOfAnswer IntoManaged()
@@ -1995,25 +1839,18 @@ internal partial class WireOfAnswer : IDisposable
         private WireOfAnswer _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(WireOfAnswer managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(WireOfAnswer managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.IntoUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public WireOfAnswer ToManaged() { return _unmanaged.IntoManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 }
@@ -2053,7 +1890,6 @@ internal partial class WireOfMessages : IDisposable
     internal WireBuffer Buffer;
 
     /// Serializes <paramref name="value"/> into a new wire buffer.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static WireOfMessages From(Messages value)
     {
         var size = CalculateSize(value);
@@ -2081,7 +1917,6 @@ internal partial class WireOfMessages : IDisposable
     }
 
     /// Deserializes the wire buffer back into a <c>Messages</c> instance.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Messages Unwire()
     {
         using var reader = Buffer.Reader();
@@ -2101,7 +1936,6 @@ internal partial class WireOfMessages : IDisposable
         return result;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     static int CalculateSize(Messages value)
     {
         var _size = 0;
@@ -2123,7 +1957,6 @@ internal partial class WireOfMessages : IDisposable
         Buffer.Dispose();
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged IntoUnmanaged()
@@ -2133,7 +1966,6 @@ internal partial class WireOfMessages : IDisposable
         return rval;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -2150,7 +1982,6 @@ internal partial class WireOfMessages : IDisposable
     {
         public WireBuffer Buffer;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal WireOfMessages IntoManaged()
@@ -2164,25 +1995,18 @@ internal partial class WireOfMessages : IDisposable
         private WireOfMessages _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(WireOfMessages managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(WireOfMessages managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.IntoUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public WireOfMessages ToManaged() { return _unmanaged.IntoManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 }
@@ -2222,7 +2046,6 @@ internal partial class WireOfPairs : IDisposable
     internal WireBuffer Buffer;
 
     /// Serializes <paramref name="value"/> into a new wire buffer.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static WireOfPairs From(Pairs value)
     {
         var size = CalculateSize(value);
@@ -2250,7 +2073,6 @@ internal partial class WireOfPairs : IDisposable
     }
 
     /// Deserializes the wire buffer back into a <c>Pairs</c> instance.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Pairs Unwire()
     {
         using var reader = Buffer.Reader();
@@ -2270,7 +2092,6 @@ internal partial class WireOfPairs : IDisposable
         return result;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     static int CalculateSize(Pairs value)
     {
         var _size = 0;
@@ -2292,7 +2113,6 @@ internal partial class WireOfPairs : IDisposable
         Buffer.Dispose();
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged IntoUnmanaged()
@@ -2302,7 +2122,6 @@ internal partial class WireOfPairs : IDisposable
         return rval;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -2319,7 +2138,6 @@ internal partial class WireOfPairs : IDisposable
     {
         public WireBuffer Buffer;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal WireOfPairs IntoManaged()
@@ -2333,25 +2151,18 @@ internal partial class WireOfPairs : IDisposable
         private WireOfPairs _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(WireOfPairs managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(WireOfPairs managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.IntoUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public WireOfPairs ToManaged() { return _unmanaged.IntoManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 }
@@ -2392,7 +2203,6 @@ internal partial class WireOfSettings : IDisposable
     internal WireBuffer Buffer;
 
     /// Serializes <paramref name="value"/> into a new wire buffer.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static WireOfSettings From(Settings value)
     {
         var size = CalculateSize(value);
@@ -2429,7 +2239,6 @@ internal partial class WireOfSettings : IDisposable
     }
 
     /// Deserializes the wire buffer back into a <c>Settings</c> instance.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Settings Unwire()
     {
         using var reader = Buffer.Reader();
@@ -2461,7 +2270,6 @@ internal partial class WireOfSettings : IDisposable
         return result;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     static int CalculateSize(Settings value)
     {
         var _size = 0;
@@ -2492,7 +2300,6 @@ internal partial class WireOfSettings : IDisposable
         Buffer.Dispose();
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged IntoUnmanaged()
@@ -2502,7 +2309,6 @@ internal partial class WireOfSettings : IDisposable
         return rval;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -2519,7 +2325,6 @@ internal partial class WireOfSettings : IDisposable
     {
         public WireBuffer Buffer;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal WireOfSettings IntoManaged()
@@ -2533,25 +2338,18 @@ internal partial class WireOfSettings : IDisposable
         private WireOfSettings _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(WireOfSettings managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(WireOfSettings managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.IntoUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public WireOfSettings ToManaged() { return _unmanaged.IntoManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 }
@@ -2592,7 +2390,6 @@ internal partial class WireOfStatistics : IDisposable
     internal WireBuffer Buffer;
 
     /// Serializes <paramref name="value"/> into a new wire buffer.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static WireOfStatistics From(Statistics value)
     {
         var size = CalculateSize(value);
@@ -2621,7 +2418,6 @@ internal partial class WireOfStatistics : IDisposable
     }
 
     /// Deserializes the wire buffer back into a <c>Statistics</c> instance.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Statistics Unwire()
     {
         using var reader = Buffer.Reader();
@@ -2642,7 +2438,6 @@ internal partial class WireOfStatistics : IDisposable
         return result;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     static int CalculateSize(Statistics value)
     {
         var _size = 0;
@@ -2665,7 +2460,6 @@ internal partial class WireOfStatistics : IDisposable
         Buffer.Dispose();
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged IntoUnmanaged()
@@ -2675,7 +2469,6 @@ internal partial class WireOfStatistics : IDisposable
         return rval;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -2692,7 +2485,6 @@ internal partial class WireOfStatistics : IDisposable
     {
         public WireBuffer Buffer;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal WireOfStatistics IntoManaged()
@@ -2706,25 +2498,18 @@ internal partial class WireOfStatistics : IDisposable
         private WireOfStatistics _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(WireOfStatistics managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(WireOfStatistics managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.IntoUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public WireOfStatistics ToManaged() { return _unmanaged.IntoManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 }
@@ -2764,7 +2549,6 @@ internal partial class WireOfStatus : IDisposable
     internal WireBuffer Buffer;
 
     /// Serializes <paramref name="value"/> into a new wire buffer.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public static WireOfStatus From(Status value)
     {
         var size = CalculateSize(value);
@@ -2793,7 +2577,6 @@ internal partial class WireOfStatus : IDisposable
     }
 
     /// Deserializes the wire buffer back into a <c>Status</c> instance.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     public Status Unwire()
     {
         using var reader = Buffer.Reader();
@@ -2814,7 +2597,6 @@ internal partial class WireOfStatus : IDisposable
         return result;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     static int CalculateSize(Status value)
     {
         var _size = 0;
@@ -2837,7 +2619,6 @@ internal partial class WireOfStatus : IDisposable
         Buffer.Dispose();
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged IntoUnmanaged()
@@ -2847,7 +2628,6 @@ internal partial class WireOfStatus : IDisposable
         return rval;
     }
 
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal Unmanaged AsUnmanaged()
@@ -2864,7 +2644,6 @@ internal partial class WireOfStatus : IDisposable
     {
         public WireBuffer Buffer;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         [Obsolete("This method is intended for use by generated code only.")]
         [EditorBrowsable(EditorBrowsableState.Never)]
         internal WireOfStatus IntoManaged()
@@ -2878,25 +2657,18 @@ internal partial class WireOfStatus : IDisposable
         private WireOfStatus _managed;
         private Unmanaged _unmanaged;
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(WireOfStatus managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Marshaller(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromManaged(WireOfStatus managed) { _managed = managed; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void FromUnmanaged(Unmanaged unmanaged) { _unmanaged = unmanaged; }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public Unmanaged ToUnmanaged() { return _managed.IntoUnmanaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public WireOfStatus ToManaged() { return _unmanaged.IntoManaged(); }
 
-        [MethodImpl(MethodImplOptions.AggressiveOptimization)]
         public void Free() {}
     }
 }
@@ -2974,7 +2746,6 @@ internal partial struct AsyncCallbackCommonNative
     /// Signals normal completion with no return value (corresponds to
     /// <c>AsyncCallback&lt;()&gt;</c> on the Rust side). Sends an
     /// <c>AsyncOutcome::Ok(())</c> tag (single zero byte).
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal unsafe void UnsafeComplete()
@@ -2988,7 +2759,6 @@ internal partial struct AsyncCallbackCommonNative
     /// Signals normal completion with a value (corresponds to
     /// <c>AsyncCallback&lt;T&gt;</c> on the Rust side). Wraps <paramref name="t"/>
     /// in <c>AsyncOutcome::Ok</c> on the wire.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal unsafe void UnsafeComplete<T>(T t) where T : unmanaged
@@ -3002,7 +2772,6 @@ internal partial struct AsyncCallbackCommonNative
     /// Signals cancellation. The Rust side will resolve the future to
     /// <c>Err(AsyncCancelled)</c>. Sends an <c>AsyncOutcome::Cancelled</c>
     /// tag (single byte equal to <c>1</c>); no payload follows.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal unsafe void UnsafeCompleteCancelled()
@@ -3034,7 +2803,6 @@ internal partial struct TaskHandle : IDisposable
     /// Aborts the associated Rust async task. The spawned future will be
     /// dropped at its next <c>.await</c> point and the completion callback
     /// will fire with a <c>Panic</c> result.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal unsafe void Abort()
@@ -3047,7 +2815,6 @@ internal partial struct TaskHandle : IDisposable
 
     /// Frees the native handle resources without aborting the task.
     /// Must be called exactly once when the handle is no longer needed.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     public unsafe void Dispose()
@@ -3064,7 +2831,6 @@ internal partial struct TaskHandle : IDisposable
     /// Creates a <see cref="TaskHandle"/> backed by a <see cref="CancellationTokenSource"/>.
     /// Calling <c>Abort</c> on the returned handle triggers <see cref="CancellationTokenSource.Cancel()"/>;
     /// calling <c>Dispose</c> frees the pinned GCHandle.
-    [MethodImpl(MethodImplOptions.AggressiveOptimization)]
     [Obsolete("This method is intended for use by generated code only.")]
     [EditorBrowsable(EditorBrowsableState.Never)]
     internal static unsafe TaskHandle FromCancellationTokenSource(CancellationTokenSource cts)

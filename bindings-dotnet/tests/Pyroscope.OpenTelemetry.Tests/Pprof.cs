@@ -29,8 +29,8 @@ internal sealed record Pprof(IReadOnlyList<(string Type, string Unit)> SampleTyp
     {
         var profile = new Fields(bytes);
         var strings = profile.Many(6).Select(text => Encoding.UTF8.GetString(text.Span)).ToArray();
-        Assert.Equal("", strings[0]);
-        Assert.Equal(strings.Length, strings.Distinct().Count());
+        Require(strings[0] == "", "the first string is not empty");
+        Require(strings.Length == strings.Distinct().Count(), "a string is there twice");
         (string, string) Type(Fields type) => (strings[type.Number(1)], strings[type.Number(2)]);
         var functions = profile.Messages(5).ToDictionary(function => function.Number(1), function => strings[function.Number(2)]);
         var locations = profile.Messages(4).ToDictionary(
@@ -41,8 +41,16 @@ internal sealed record Pprof(IReadOnlyList<(string Type, string Unit)> SampleTyp
             sample.Numbers(1).SelectMany(location => locations[location]).ToArray(),
             sample.Numbers(2).ToArray(),
             sample.Messages(3).ToDictionary(label => strings[label.Number(1)], label => strings[label.Number(2)]))).ToArray();
-        Assert.All(samples, sample => Assert.Equal(types.Length, sample.Values.Count));
+        Require(samples.All(sample => sample.Values.Count == types.Length), "a sample has not one value for each type");
         return new Pprof(types, samples, Type(new Fields(profile.Many(11).Last())), profile.Number(12));
+    }
+
+    private static void Require(bool isRight, string otherwise)
+    {
+        if (!isRight)
+        {
+            throw new InvalidDataException(otherwise);
+        }
     }
 
     /// <summary>The fields of one protobuf message.</summary>

@@ -1,0 +1,76 @@
+using System.Diagnostics;
+using System.Runtime.InteropServices;
+using OpenTelemetry;
+using OpenTelemetry.Trace;
+using Pyroscope.OpenTelemetry;
+using Pyroscope.Tests;
+
+namespace Pyroscope.Benchmarks;
+
+/// <summary>A profiler that writes into a folder, with a span processor of its own.</summary>
+internal sealed partial class Recording : IDisposable
+{
+    internal static readonly ActivitySource Source = new("Benchmarks");
+
+    private const int ProcessCpuTime = 2;
+
+    private readonly string folder = Directory.CreateTempSubdirectory("pyroscope-bench-").FullName;
+    private readonly TracerProvider provider;
+    private readonly double since;
+
+    internal Recording(Action<ProfilerConfiguration>? configure = null, Sampler? sampler = null)
+    {
+        var configuration = new ProfilerConfiguration { ApplicationName = "bench", ServerAddress = $"file://{folder}" };
+        configure?.Invoke(configuration);
+        if (!Profiler.Instance.Configure(configuration))
+        {
+            throw new InvalidOperationException(Profiler.Instance.Status.Reason);
+        }
+
+        since = ProgramSeconds;
+        provider = Sdk.CreateTracerProviderBuilder()
+            .AddSource(Source.Name, TrueSpan.Source.Name, "Microsoft.AspNetCore", "System.Net.Http")
+            .SetSampler(sampler ?? new AlwaysOnSampler())
+            .AddProcessor(new PyroscopeSpanProcessor(SpanScope.All))
+            .Build()!;
+    }
+
+    /// <summary>CPU time that the program used while it was profiled; known once the profiles were read.</summary>
+    internal double BurntSeconds { get; private set; }
+
+    /// <summary>CPU time of the whole process, less the profiler's own threads, which no profile shows.</summary>
+    private static double ProgramSeconds => ProcessSeconds - (Profiler.Instance.Stats.Numbers["own_cpu_ns"] / 1e9);
+
+    internal static double ProcessSeconds =>
+        Read(ProcessCpuTime, out var time) == 0
+            ? time.Seconds + (time.Nanoseconds / 1e9)
+            : throw new InvalidOperationException("the process's clock cannot be read");
+
+    /// <summary>Ends it. Its profiles of a kind, oldest first.</summary>
+    internal Pprof[] Profiles(string kind)
+    {
+        provider.Dispose();
+        BurntSeconds = ProgramSeconds - since;
+        Profiler.Instance.Dispose();
+        return Pprof.ReadFolder(folder, kind).ToArray();
+    }
+
+    internal PprofSample[] Samples(string kind) => Profiles(kind).SelectMany(profile => profile.Samples).ToArray();
+
+    public void Dispose()
+    {
+        provider.Dispose();
+        Profiler.Instance.Dispose();
+        Directory.Delete(folder, true);
+    }
+
+    [LibraryImport("libc", EntryPoint = "clock_gettime")]
+    private static partial int Read(int clock, out Time time);
+
+    [StructLayout(LayoutKind.Sequential)]
+    private struct Time
+    {
+        internal long Seconds;
+        internal long Nanoseconds;
+    }
+}
