@@ -306,11 +306,11 @@ install_wheel() {
 install_requirements() {
     local venv=$1 sum file arguments=()
     shift
-    sum=$(cat "$@" | sha256sum)
+    sum=$(cat "$@" "$ROOT/ci/constraints.txt" | sha256sum)
     if [ "$(cat "$venv/.requirements" 2>/dev/null)" = "$sum" ]; then return 0; fi
     for file in "$@"; do arguments+=(-r "$file"); done
     say "pip install the requirements of ${venv##*/}" >&2
-    quietly "$TARGET/logs/pip-${venv##*/}.log" "$venv/bin/pip" install -q "${arguments[@]}"
+    quietly "$TARGET/logs/pip-${venv##*/}.log" "$venv/bin/pip" install -q -c "$ROOT/ci/constraints.txt" "${arguments[@]}"
     printf '%s' "$sum" >"$venv/.requirements"
 }
 

@@ -20,7 +20,7 @@ step() {
     shift
     while [ ${#step_names[@]} -ge "$STEPS_AT_ONCE" ]; do settle_one; done
     say "... $name"
-    log=$TARGET/logs/steps/$(printf '%s' "$name" | tr -c 'a-zA-Z0-9.' -).log
+    log=$(log_of "$name")
     mkdir -p "${log%/*}"
     reason=$log.reason
     rm -f "$reason"
@@ -31,6 +31,11 @@ step() {
         "$@"
     ) >"$log" 2>&1 </dev/null &
     step_names[$!]=$name step_logs[$!]=$log step_began[$!]=$SECONDS
+}
+
+# log_of NAME: where its output goes.
+log_of() {
+    printf '%s/logs/steps/%s.log' "$TARGET" "$(printf '%s' "$1" | tr -c 'a-zA-Z0-9.' -)"
 }
 
 # settle NAME...: waits until these have ended.
@@ -81,6 +86,23 @@ end_tree() {
     { read -ra children <"/proc/$1/task/$1/children"; } 2>/dev/null || true
     for child in "${children[@]}"; do end_tree "$child"; done
     kill -TERM "$1" 2>/dev/null || true
+}
+
+# print_failures: once more, and shorter, what the failed steps printed: the rest of a long output may not be kept.
+print_failures() {
+    local row name
+    for row in "${rows[@]}"; do
+        case $row in
+        *'|FAILED|'*)
+            name=${row%%|*}
+            printf '\n'
+            say "=== $name failed; where its output speaks of it, and the end:"
+            grep -n -m 20 -A 12 -E 'Failure:|Error:|^FAILED|^E  |^error|panicked|\[FAIL\]' "$(log_of "$name")" | tail -n 120 || true
+            printf -- '--\n'
+            tail -n 30 "$(log_of "$name")"
+            ;;
+        esac
+    done
 }
 
 # print_steps: the table of all steps that ended.
