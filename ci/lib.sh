@@ -154,13 +154,18 @@ build_ruby() {
     local library=$ROOT/bindings-ruby/lib/pyroscope_otel/$1/pyroscope_otel.so stamp=$TARGET/ruby-$1/compiled settings=lto=${CARGO_PROFILE_RELEASE_LTO:-}
     need_rust
     need_libclang || fail "please install libclang and its headers (Debian: libclang1-14 libclang-common-14-dev)"
-    # Somebody else may have compiled another one since.
-    if [ "$(cat "$stamp" 2>/dev/null)" = "$settings" ] && [ -f "$library" ] && [ ! "$library" -nt "$stamp" ] &&
-        [ -z "$(find "$ROOT"/{Cargo.toml,Cargo.lock,core/Cargo.toml,core/src,bindings-ruby/ext} -newer "$stamp" -print -quit)" ]; then
-        return 0
-    fi
-    (cd "$ROOT/bindings-ruby" && CARGO_TARGET_DIR=$TARGET quietly "$TARGET/logs/ruby-$1-build.log" bundle exec rake compile)
-    printf '%s\n' "$settings" >"$stamp"
+    (
+        # Two at a time write the same files, also for two Rubies: cargo leaves each at the same place.
+        flock 5
+        # Somebody else may have compiled another one since.
+        if [ "$(cat "$stamp" 2>/dev/null)" = "$settings" ] && [ -f "$library" ] && [ ! "$library" -nt "$stamp" ] &&
+            [ -z "$(find "$ROOT"/{Cargo.toml,Cargo.lock,core/Cargo.toml,core/src,bindings-ruby/ext} -newer "$stamp" -print -quit)" ]; then
+            exit 0
+        fi
+        cd "$ROOT/bindings-ruby" || exit
+        CARGO_TARGET_DIR=$TARGET quietly "$TARGET/logs/ruby-$1-build.log" bundle exec rake compile 5>&-
+        printf '%s\n' "$settings" >"$stamp"
+    ) 5>"$TARGET/ruby-build.lock"
 }
 
 # make_venv PYTHON DIRECTORY: a virtual environment, kept if it is there and its interpreter still runs.

@@ -95,6 +95,25 @@ class SamplingTest < NativeTest
     assert_equal 0, result[:unresolved]
   end
 
+  # Without their marks some were "(unreadable frame)", and now and then one that was being swept ended the process.
+  def test_functions_that_are_gone_live_until_each_of_a_drain_has_its_name
+    result = result_of(<<~'RUBY')
+      samples = profiled(wall_clock: true) do
+        10.times do |number|
+          Module.new { module_eval("def self.gone_#{number} = busy(3)") }.then { |made| made.send("gone_#{number}") }
+        end
+        # All that keeps them is their samples; each name that is asked for collects garbage.
+        GC.stress = true
+        Native.flush(30.0)
+        GC.stress = false
+      end
+      names = samples.flat_map(&:functions).uniq
+      puts JSON.generate(unreadable: names.grep(/unreadable/), gone: names.grep(/gone_\d\z/).size)
+    RUBY
+    assert_empty result[:unreadable]
+    assert_operator result[:gone], :>, 5
+  end
+
   def test_nothing_is_lost_while_no_ruby_code_runs
     result = result_of(<<~RUBY)
       require "digest"

@@ -66,7 +66,7 @@ unsafe impl Sync for Shared {}
 static NAMES: Shared = Shared(UnsafeCell::new(None));
 /// Windows that were cut.
 static CUTS: AtomicU32 = AtomicU32::new(0);
-/// The words that [`resolve`] is at; null at other times.
+/// The words that [`resolve`] is at, while there is a [`Resolving`]; null at other times.
 static RESOLVING: AtomicPtr<u64> = AtomicPtr::new(ptr::null_mut());
 static RESOLVING_LENGTH: AtomicUsize = AtomicUsize::new(0);
 /// The object that pins.
@@ -127,8 +127,8 @@ unsafe extern "C" fn mark_rings(_: *mut c_void) {
     unsafe { spanprof_core::for_each_pending_word(mark_word) };
     let words = RESOLVING.load(Ordering::Relaxed);
     if !words.is_null() {
-        // SAFETY: `resolve` borrows so many words until it clears the pointer; it is on a thread that waits for this
-        // collection, or that runs it.
+        // SAFETY: a `Resolving` borrows so many words until its drop clears the pointer; it is on a thread that waits for
+        // this collection, or that runs it.
         unsafe { std::slice::from_raw_parts(words, RESOLVING_LENGTH.load(Ordering::Relaxed)) }
             .iter()
             .copied()
@@ -179,11 +179,25 @@ pub(crate) fn resolve(words: &[u64]) -> Vec<Option<Frame>> {
     // SAFETY: the engine resolves within `Profiler::drain`, which is called with the GVL held.
     let gvl = unsafe { Gvl::held() };
     // They are out of their rings, and each is pinned when its name is known: asking for one may collect the others.
-    RESOLVING_LENGTH.store(words.len(), Ordering::Relaxed);
-    RESOLVING.store(words.as_ptr().cast_mut(), Ordering::Relaxed);
-    let frames = words.iter().map(|word| Some(resolve_word(gvl, *word))).collect();
-    RESOLVING.store(ptr::null_mut(), Ordering::Relaxed);
-    frames
+    let resolving = Resolving::new(words);
+    resolving.0.iter().map(|word| Some(resolve_word(gvl, *word))).collect()
+}
+
+/// Words that collections mark while it lives; a panic ends it too.
+struct Resolving<'a>(&'a [u64]);
+
+impl<'a> Resolving<'a> {
+    fn new(words: &'a [u64]) -> Self {
+        RESOLVING_LENGTH.store(words.len(), Ordering::Relaxed);
+        RESOLVING.store(words.as_ptr().cast_mut(), Ordering::Relaxed);
+        Resolving(words)
+    }
+}
+
+impl Drop for Resolving<'_> {
+    fn drop(&mut self) {
+        RESOLVING.store(ptr::null_mut(), Ordering::Relaxed);
+    }
 }
 
 fn resolve_word(gvl: Gvl, word: u64) -> Frame {
