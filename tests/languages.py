@@ -1,6 +1,7 @@
 """What tests of all languages share: the command that runs a client of each, and the sums of stats().
 
-CLIENTS names the languages whose packages are to be had where the tests run: "python" unless it says more.
+CLIENTS names the languages whose packages are to be had where the tests run: "python" unless it says more; DOTNET_CLIENTS the
+program that bindings-dotnet/tests/Clients was built to.
 """
 
 import json
@@ -14,10 +15,11 @@ import pytest
 HERE = Path(__file__).resolve().parent
 STATS = json.loads((HERE / "conformance/stats.json").read_text(encoding="utf-8"))
 
-#: By language what runs a program of its.
+#: By language what runs a program of its. .NET's are compiled into one, which takes the source's place as an argument.
 COMMANDS = {
     "python": [sys.executable, "python.py"],
     "ruby": ["bundle", "exec", "ruby", "-I", str(HERE.parent / "bindings-ruby/lib"), "ruby.rb"],
+    "dotnet": ["dotnet", os.environ.get("DOTNET_CLIENTS", "Clients.dll"), "dotnet.cs"],
 }
 CLIENTS = os.environ.get("CLIENTS", "python").split()
 

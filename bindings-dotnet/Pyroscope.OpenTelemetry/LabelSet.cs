@@ -62,7 +62,7 @@ public sealed class LabelSet
             ArgumentNullException.ThrowIfNull(value);
             if (LabelName.Problem(name) is { } problem)
             {
-                ProfilerMessages.Warn($"{problem}; the label is left out");
+                ProfilerMessages.Warn($"LabelSet: {problem}; the tag is left out");
             }
             else
             {

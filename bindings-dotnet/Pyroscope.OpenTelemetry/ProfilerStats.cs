@@ -43,6 +43,9 @@ public sealed class ProfilerStats
     /// <summary>Lost as they could not be sent for an hour.</summary>
     public Tally DroppedOld => Tally("dropped_old");
 
+    /// <summary>Of <see cref="DroppedQueue"/> and <see cref="DroppedOld"/>: sent and not answered, so the server may have it all the same.</summary>
+    public Tally DroppedUnanswered => Tally("dropped_unanswered");
+
     /// <summary>Encoded and thrown away: <c>ServerAddress = "none"</c>.</summary>
     public Tally Discarded => Tally("discarded");
 

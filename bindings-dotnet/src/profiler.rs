@@ -186,50 +186,11 @@ pub(crate) fn statistics() -> Statistics {
         Some(profiler) => profiler.stats(),
         None => lock(&LAST).clone().unwrap_or_default(),
     };
-    let mut numbers = Vec::new();
-    for (name, tally) in [
-        ("taken", stats.taken),
-        ("dropped_ring", stats.dropped_ring),
-        ("dropped_window", stats.dropped_window),
-        ("pending", stats.pending),
-        ("encoded", stats.encoded),
-        ("queued", stats.queued),
-        ("uploaded", stats.uploaded),
-        ("refused", stats.refused),
-        ("dropped_queue", stats.dropped_queue),
-        ("dropped_old", stats.dropped_old),
-        ("dropped_unanswered", stats.dropped_unanswered),
-        ("discarded", stats.discarded),
-    ] {
-        numbers.push((format!("{name}_samples"), tally.samples));
-        numbers.push((format!("{name}_weight"), tally.weight));
-    }
-    for (name, value) in [
-        ("windows", stats.windows),
-        ("profiles_encoded", stats.profiles_encoded),
-        ("profiles_uploaded", stats.profiles_uploaded),
-        ("bytes_uploaded", stats.bytes_uploaded),
-        ("profiles_refused", stats.profiles_refused),
-        ("refused_credentials", stats.refused_credentials),
-        ("refused_address", stats.refused_address),
-        ("refused_profiles", stats.refused_profiles),
-        ("profiles_dropped", stats.profiles_dropped),
-        ("retries", stats.retries),
-        ("retries_unanswered", stats.retries_unanswered),
-        ("spans_lost", stats.spans_lost),
-        ("names_cut", stats.names_cut),
-        ("frames_unresolved", stats.frames_unresolved),
-        ("tag_sets_lost", stats.tag_sets_lost),
-        ("threads", stats.threads),
-        ("threads_unsampled", stats.threads_unsampled),
-        ("threads_without_timer", stats.threads_without_timer),
-        ("threads_without_ring", stats.threads_without_ring),
-        ("own_cpu_ns", stats.own_cpu_ns),
-        ("handler_ns", stats.handler_ns),
-    ] {
-        numbers.push((name.to_owned(), value));
-    }
-    let numbers = numbers.into_iter().map(|(name, number)| Number { name, number }).collect();
+    let tallies = stats.tallies().into_iter().flat_map(|(name, tally)| {
+        [(format!("{name}_samples"), tally.samples), (format!("{name}_weight"), tally.weight)]
+    });
+    let numbers = tallies.chain(stats.numbers().map(|(name, number)| (name.to_owned(), number)));
+    let numbers = numbers.map(|(name, number)| Number { name, number }).collect();
     Statistics { numbers, last_error: stats.last_error }
 }
 
@@ -260,7 +221,7 @@ fn config(settings: &Settings) -> Result<Config, Error> {
             "tenant_id" => config.tenant_id.clone_from(value),
             "sample_rate" => {
                 config.sample_rate =
-                    value.parse().map_err(|_| Error::invalid(name, value, "samples a second, 1 to 1000"))?;
+                    value.parse().map_err(|_| Error::invalid(name, value, "1 to 1000 samples a second"))?;
             }
             "upload_interval_ms" => {
                 let ms = value.parse().map_err(|_| Error::invalid(name, value, "milliseconds, 1000 to 600000"))?;

@@ -10,11 +10,11 @@ internal static class LabelName
     {
         if (name.StartsWith("__", StringComparison.Ordinal) || Reserved.Contains(name))
         {
-            return $"label: {name} is not allowed; allowed: other names; {string.Join(", ", Reserved)} and names that start with __ are reserved";
+            return $"{name} is not allowed; allowed: other names; {string.Join(", ", Reserved)} and names that start with __ are reserved";
         }
 
         return name.Length > 0 && !char.IsAsciiDigit(name[0]) && name[0] != '.' && name.All(c => char.IsAsciiLetterOrDigit(c) || c is '_' or '.')
             ? null
-            : $"label: \"{name}\" is not allowed; allowed: names like [A-Za-z_][A-Za-z0-9_.]*";
+            : $"\"{name}\" is not allowed; allowed: names like [A-Za-z_][A-Za-z0-9_.]*";
     }
 }

@@ -25,7 +25,7 @@ internal sealed record Pprof(IReadOnlyList<(string Type, string Unit)> SampleTyp
             return Read(bytes.ToArray());
         });
 
-    private static Pprof Read(byte[] bytes)
+    internal static Pprof Read(byte[] bytes)
     {
         var profile = new Fields(bytes);
         var strings = profile.Many(6).Select(text => Encoding.UTF8.GetString(text.Span)).ToArray();
@@ -54,7 +54,7 @@ internal sealed record Pprof(IReadOnlyList<(string Type, string Unit)> SampleTyp
     }
 
     /// <summary>The fields of one protobuf message.</summary>
-    private sealed class Fields
+    internal sealed class Fields
     {
         private readonly List<(long Field, long Number, ReadOnlyMemory<byte>? Bytes)> fields = [];
 

@@ -82,6 +82,11 @@ def exec_in_a_thread() -> None:
     thread.join()
 
 
+def exit() -> None:
+    burn(0.03)
+    sys.exit(4)
+
+
 def leave_at_once() -> None:
     burn(0.03)
     os._exit(5)
@@ -96,6 +101,11 @@ def exit_from_a_signal_handler() -> None:
 def abort() -> None:
     burn(0.03)
     os.abort()
+
+
+def killed_at_once() -> None:
+    burn(0.03)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def killed_by_a_signal() -> None:

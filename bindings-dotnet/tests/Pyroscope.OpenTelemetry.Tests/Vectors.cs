@@ -1,0 +1,61 @@
+using System.Collections.Concurrent;
+using System.Diagnostics.Tracing;
+using System.Runtime.CompilerServices;
+using System.Text.Json;
+using System.Text.Json.Nodes;
+
+namespace Pyroscope.Tests;
+
+/// <summary>What must be the same in every language: tests/conformance, as it was copied beside this program.</summary>
+internal static class Vectors
+{
+    internal static JsonNode Read(string name) =>
+        JsonNode.Parse(File.ReadAllText(Path.Combine(AppContext.BaseDirectory, "conformance", $"{name}.json")))!;
+
+    /// <summary>A text, as it is or as a list of [text, times].</summary>
+    internal static string Text(JsonNode value) => value is JsonArray parts
+        ? string.Concat(parts.SelectMany(part => Enumerable.Repeat((string)part![0]!, (int)part[1]!)))
+        : (string)value!;
+
+    /// <summary>Names and values, or nothing.</summary>
+    internal static Dictionary<string, string?> Texts(JsonNode? pairs) =>
+        pairs is null ? [] : pairs.Deserialize<Dictionary<string, string?>>()!;
+
+    /// <summary>A setting's or a statistic's name as C# writes it.</summary>
+    internal static string InPascalCase(string name) =>
+        string.Concat(name.Split('_').Select(word => char.ToUpperInvariant(word[0]) + word[1..]));
+
+    /// <summary>Uses CPU time until there is a sample of it, which a busy machine may put off.</summary>
+    internal static void BurnUntilSampled()
+    {
+        static ulong Kept() => Profiler.Instance.Stats.Taken.Samples - Profiler.Instance.Stats.DroppedRing.Samples;
+        var enough = Kept() + 2;
+        for (var time = 0; time == 0 || (Kept() < enough && time < 1_000); time++)
+        {
+            // Two of the kernel's ticks, by which it looks at timers: other threads are sampled meanwhile, too.
+            ThreadTime.Burn(10);
+        }
+    }
+}
+
+/// <summary>All that was told since the process started: a sentence about a label comes once a process.</summary>
+internal sealed class Told : EventListener
+{
+    private static readonly ConcurrentQueue<string> Sentences = new();
+    private static Told? listener;
+
+    internal static string[] All => [.. Sentences];
+
+    [ModuleInitializer]
+    internal static void Listen() => listener = new Told();
+
+    protected override void OnEventSourceCreated(EventSource source)
+    {
+        if (source.Name == "Pyroscope")
+        {
+            EnableEvents(source, EventLevel.Informational);
+        }
+    }
+
+    protected override void OnEventWritten(EventWrittenEventArgs written) => Sentences.Enqueue((string)written.Payload![0]!);
+}
