@@ -8,7 +8,7 @@ use super::{filter, flame};
 use crate::look::Look;
 use crate::params::Params;
 use crate::selection::{LAST_HOUR, Pair, Selection, Window, link};
-use crate::show::{Change, Diff, FEW_SAMPLES, FunctionChange, ShowError, Shown};
+use crate::show::{Change, Diff, FEW_SAMPLES, FunctionChange, ShowError, Shown, Sums};
 
 /// More functions than anyone reads; the API has them all.
 const MOST_FUNCTIONS: usize = 100;
@@ -31,12 +31,12 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
         html! {
             div.title { h1 { "Compare" span.aside { "what has another share of b than of a" } } }
             div.sides {
-                (side(shown, "a", &pair.a, (diff.a.total, diff.a.samples), &diff.unit)?)
-                (side(shown, "b", &pair.b, (diff.b.total, diff.b.samples), &diff.unit)?)
+                (side(shown, "a", &pair.a, &diff.a.sums, &diff.unit)?)
+                (side(shown, "b", &pair.b, &diff.b.sums, &diff.unit)?)
             }
             (form(&pair, look, false))
             (few(&diff))
-            @if diff.a.samples + diff.b.samples > 0 {
+            @if diff.a.sums.samples + diff.b.sums.samples > 0 {
                 (tools(&pair, look))
                 div.split { (graph(&pair, look, &diff)) (table(&diff, &pair, look)) }
             }
@@ -48,7 +48,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
     Ok(layout::page("Compare", &way, body))
 }
 
-fn side(shown: &Shown, letter: &str, selection: &Selection, sums: (i64, i64), unit: &str) -> Result<Markup, ShowError> {
+fn side(shown: &Shown, letter: &str, selection: &Selection, sums: &Sums, unit: &str) -> Result<Markup, ShowError> {
     Ok(html! {
         section.side {
             h2 { span.letter { (letter) } " " a href=(selection.link("flame")) { (selection.sentence()) } }
@@ -59,7 +59,7 @@ fn side(shown: &Shown, letter: &str, selection: &Selection, sums: (i64, i64), un
 }
 
 fn few(diff: &Diff) -> Markup {
-    let least = diff.a.samples.min(diff.b.samples);
+    let least = diff.a.sums.samples.min(diff.b.sums.samples);
     html! {
         @if least < FEW_SAMPLES {
             p.state {

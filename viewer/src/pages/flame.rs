@@ -11,7 +11,7 @@ use crate::api::Asked;
 use crate::look::Look;
 use crate::params::Params;
 use crate::selection::{Bound, CPU, Pair, Selection, Side, Window, link};
-use crate::show::{FEW_SAMPLES, ShowError, Shown, SpanDetail, Top};
+use crate::show::{FEW_SAMPLES, ShowError, Shown, SpanDetail, Sums, Top};
 use crate::store::{Sampling, Status};
 
 /// More functions than anyone reads; the API has them all.
@@ -39,11 +39,11 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
             @if !single { (layout::ranges(shown, selection.window, "flame", |window| pairs(&selection.clone().window(window)))) }
         }
         @if let Some(detail) = detail { (of_span(detail)) }
-        (sums(shown, &selection, (top.total, top.samples), &top.unit)?)
+        (sums(shown, &selection, &top.sums, &top.unit)?)
         (layout::kinds(&kinds, &selection, "profile", |selection| link("flame", &pairs(selection))))
         @if !single && selection.side != Side::Outside { (filter::form("flame", &selection, &look.pairs(), true)) }
-        (few(shown, &selection, detail, top.samples))
-        @if top.samples > 0 {
+        (few(shown, &selection, detail, top.sums.samples))
+        @if top.sums.samples > 0 {
             (tools(&selection, look))
             div.split {
                 (graph(&link("api/flame", &pairs(&selection)), &top.unit, &link("flame.svg", &pairs(&selection))))
@@ -56,12 +56,7 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
 }
 
 /// How many spans, how much, how many samples; and what a percentile came to.
-pub(super) fn sums(
-    shown: &Shown,
-    selection: &Selection,
-    (total, samples): (i64, i64),
-    unit: &str,
-) -> Result<Markup, ShowError> {
+pub(super) fn sums(shown: &Shown, selection: &Selection, sums: &Sums, unit: &str) -> Result<Markup, ShowError> {
     let resolved = shown.resolve(selection)?;
     let spans = if selection.span.is_some() { 0 } else { shown.store.count_spans(&resolved)? };
     let bounds = [(selection.least, resolved.least), (selection.most, resolved.most)];
@@ -72,7 +67,7 @@ pub(super) fn sums(
     Ok(html! {
         p.sums {
             @if spans > 0 { b { (counted(spans, "span")) } ", " }
-            b { (value(total, unit)) } @if selection.kind == CPU { " CPU" } ", " b { (counted(samples, "sample")) }
+            b { (value(sums.total, unit)) } @if selection.kind == CPU { " CPU" } ", " b { (counted(sums.samples, "sample")) }
             @for (asked, ns) in percentiles { span.aside { " · " (asked.text()) " is " (format::time(ns)) } }
         }
     })

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::estimate::{Change, change};
+use super::estimate::{Change, Sums, change};
 use super::flame::{sums, unit};
 use super::top::weights;
 use super::tree::{Frame, tree};
@@ -35,10 +35,8 @@ pub(crate) struct Diff {
 pub(crate) struct Side {
     /// What it is.
     pub(crate) sentence: String,
-    /// Value of all its samples.
-    pub(crate) total: i64,
-    /// How many samples.
-    pub(crate) samples: i64,
+    #[serde(flatten)]
+    pub(crate) sums: Sums,
 }
 
 /// A function on both sides.
@@ -62,10 +60,7 @@ impl Shown {
     pub(crate) fn diff(&self, pair: &Pair, look: Look) -> Result<Diff, ShowError> {
         let a = self.stacks(&pair.a, look)?;
         let b = self.stacks(&pair.b, look)?;
-        let side = |selection: &Selection, stacks: &Stacks| {
-            let (total, samples) = sums(stacks);
-            Side { sentence: selection.sentence(), total, samples }
-        };
+        let side = |selection: &Selection, stacks: &Stacks| Side { sentence: selection.sentence(), sums: sums(stacks) };
         let kind = if a.kind.is_empty() { &b.kind } else { &a.kind };
         let tree = tree([&a, &b], look.lines);
         Ok(Diff {
@@ -80,8 +75,8 @@ impl Shown {
 }
 
 fn changes(a: &Stacks, b: &Stacks, by_line: bool) -> Vec<FunctionChange> {
-    let ((all_a, samples_a), (all_b, samples_b)) = (sums(a), sums(b));
-    let compare = |a, b| change([a, b], [all_a, all_b], [samples_a, samples_b]);
+    let all = [sums(a), sums(b)];
+    let compare = |a, b| change([a, b], all);
     let mut sides: HashMap<(i64, i64), [(i64, i64); 2]> = HashMap::new();
     for (side, stacks) in [a, b].into_iter().enumerate() {
         for (key, weight) in weights(stacks, by_line) {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::estimate::Sums;
 use super::fold::fold;
 use super::tree::{Frame, tree};
 use super::{ShowError, Shown};
@@ -18,10 +19,8 @@ pub(crate) struct Flame {
     pub(crate) profile_type: String,
     /// Unit of all values.
     pub(crate) unit: String,
-    /// Value of all samples.
-    pub(crate) total: i64,
-    /// How many samples.
-    pub(crate) samples: i64,
+    #[serde(flatten)]
+    pub(crate) sums: Sums,
     /// What `frames` refers to.
     pub(crate) functions: Vec<Function>,
     /// `[parent, function, line, total, own]`, callers before what they called; the first is the total.
@@ -32,14 +31,12 @@ impl Shown {
     /// The flame graph of a selection.
     pub(crate) fn flame(&self, selection: &Selection, look: Look) -> Result<Flame, ShowError> {
         let stacks = self.stacks(selection, look)?;
-        let (total, samples) = sums(&stacks);
         let tree = tree([&stacks], look.lines);
         Ok(Flame {
             sentence: selection.sentence(),
             unit: unit(&stacks.kind).into(),
+            sums: sums(&stacks),
             profile_type: stacks.kind,
-            total,
-            samples,
             functions: tree.functions,
             frames: tree.frames,
         })
@@ -75,9 +72,9 @@ impl Shown {
     }
 }
 
-/// Value and number of all samples.
-pub(super) fn sums(stacks: &Stacks) -> (i64, i64) {
-    stacks.sums.iter().fold((0, 0), |(total, samples), (_, value, count)| (total + value, samples + count))
+/// What all samples add up to.
+pub(super) fn sums(stacks: &Stacks) -> Sums {
+    Sums::of(stacks.sums.iter().map(|&(_, value, count)| (value, count)))
 }
 
 /// The unit in a profile type.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use serde::Serialize;
 
 use super::flame::{sums, unit};
-use super::{ShowError, Shown, share, share_error};
+use super::{ShowError, Shown, share};
 use crate::look::Look;
 use crate::selection::Selection;
 use crate::store::{StackFrame, Stacks};
@@ -102,10 +102,10 @@ impl Shown {
             return Err(ShowError::NotFound(format!("There is no sample of a function {name:?} in {sentence}.")));
         }
         let found = find(&stacks, &wanted);
-        let (all, samples) = sums(&stacks);
+        let all = sums(&stacks);
         let part = |value| {
-            let share = share(value, all);
-            Part { value, share, error: share_error(share, samples) }
+            let share = share(value, all.total);
+            Part { value, share, error: all.error(share) }
         };
         let neighbours = |values: HashMap<i64, i64>| {
             let named = values.into_iter().filter_map(|(id, value)| {
@@ -134,7 +134,7 @@ impl Shown {
             file: file.map(str::to_owned),
             sentence: selection.sentence(),
             unit: unit(&stacks.kind).into(),
-            samples,
+            samples: all.samples,
             own: part(found.own),
             total: part(found.total),
             callers: neighbours(found.callers),

@@ -25,8 +25,7 @@ use crate::selection::{Selection, Window, since_text};
 use crate::store::{Store, StoreError};
 
 pub(crate) use diff::{Diff, FunctionChange};
-use estimate::share_error;
-pub(crate) use estimate::{Change, share};
+pub(crate) use estimate::{Change, Sums, share};
 pub(crate) use function::{FunctionView, Neighbour, Part};
 pub(crate) use services::{ServiceRow, Services};
 pub(crate) use span::SpanDetail;

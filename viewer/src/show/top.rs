@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
+use super::estimate::Sums;
 use super::flame::{sums, unit};
-use super::{ShowError, Shown, share, share_error};
+use super::{ShowError, Shown, share};
 use crate::look::Look;
 use crate::selection::Selection;
 use crate::store::{Function, StackFrame, Stacks};
@@ -15,10 +16,8 @@ use crate::store::{Function, StackFrame, Stacks};
 pub(crate) struct Top {
     /// What it is about.
     pub(crate) sentence: String,
-    /// Value of all samples.
-    pub(crate) total: i64,
-    /// How many samples.
-    pub(crate) samples: i64,
+    #[serde(flatten)]
+    pub(crate) sums: Sums,
     /// Unit of all values.
     pub(crate) unit: String,
     /// Most own first.
@@ -53,11 +52,9 @@ impl Shown {
     /// The functions of a selection.
     pub(crate) fn top(&self, selection: &Selection, look: Look) -> Result<Top, ShowError> {
         let stacks = self.stacks(selection, look)?;
-        let (total, samples) = sums(&stacks);
         Ok(Top {
             sentence: selection.sentence(),
-            total,
-            samples,
+            sums: sums(&stacks),
             unit: unit(&stacks.kind).into(),
             functions: functions(&stacks, look.lines),
         })
@@ -87,10 +84,10 @@ pub(super) fn weights(stacks: &Stacks, by_line: bool) -> HashMap<(i64, i64), (i6
 }
 
 fn functions(stacks: &Stacks, by_line: bool) -> Vec<TopFunction> {
-    let (all, samples) = sums(stacks);
+    let all = sums(stacks);
     let named = weights(stacks, by_line).into_iter().filter_map(|((id, line), (own, total))| {
         let Function { name, file } = stacks.functions.get(&id)?.clone();
-        let (share, total_share) = (share(own, all), share(total, all));
+        let (share, total_share) = (share(own, all.total), share(total, all.total));
         Some(TopFunction {
             function: name,
             file,
@@ -98,9 +95,9 @@ fn functions(stacks: &Stacks, by_line: bool) -> Vec<TopFunction> {
             own,
             total,
             share,
-            error: share_error(share, samples),
+            error: all.error(share),
             total_share,
-            total_error: share_error(total_share, samples),
+            total_error: all.error(total_share),
         })
     });
     let mut functions: Vec<_> = named.collect();

@@ -12,7 +12,7 @@
   const unit = graph.dataset.unit;
   const ROW = 20; // pixels, frame and gap
   const NARROWEST = 2; // pixels; what is narrower is not drawn
-  let sides = []; // total value and number of samples of the selection, or of both
+  let sides = []; // total value and numbers of samples of the selection, or of both
   let root = null; // the whole tree
   let zoomed = null; // the frame that fills the width
   let focused = null; // the frame that the Tab key comes to
@@ -43,7 +43,7 @@
   // As the server compares: a share of 0 or 1 is as uncertain as one sample more or less would make it.
   const compare = (values) => {
     const spread = [0, 1].map((side) => {
-      const samples = sides[side].samples;
+      const samples = sides[side].equal_samples;
       const least = samples > 0 ? 1 / (samples + 1) : 1;
       return errorOf(Math.max(Math.min(least, 0.5), Math.min(Math.max(1 - least, 0.5), share(values[side], side))), samples);
     });
@@ -88,7 +88,7 @@
 
   const sentence = (what, values, side) => {
     const part = share(values[side], side);
-    return what + amount(values[side]) + ", " + percent(part) + " " + plusMinus(errorOf(part, sides[side].samples));
+    return what + amount(values[side]) + ", " + percent(part) + " " + plusMinus(errorOf(part, sides[side].equal_samples));
   };
   const title = (frame) => {
     const lines = [frame.name];
@@ -192,7 +192,7 @@
     }
     const parts = totals.map((total, side) => {
       const part = share(total, side);
-      return (sides.length > 1 ? "ab"[side] + " " : "") + percent(part) + " " + plusMinus(errorOf(part, sides[side].samples));
+      return (sides.length > 1 ? "ab"[side] + " " : "") + percent(part) + " " + plusMinus(errorOf(part, sides[side].equal_samples));
     });
     const found = document.createElement("b");
     found.textContent = parts.join(", ");
