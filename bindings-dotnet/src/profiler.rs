@@ -58,13 +58,17 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     events::set_runtime_version(&config.runtime.1);
     *current = Some(Running { profiler: Profiler::start(config.clone(), &CoreClr)?, config: config.clone() });
     drop(current);
-    for feature in wanted(&config) {
-        if let Err(error) = switch_on(feature) {
-            tell(Level::Warning, format!("{} are not profiled: {error}", name_of(feature)));
-        }
-    }
     if let Err(why) = &*lock(&NAMES) {
-        tell(Level::Warning, format!("methods have no names in profiles, and events are off: {why}"));
+        tell(
+            Level::Warning,
+            format!("Profiles have no names of methods, no allocations, no locks and no exceptions: {why}"),
+        );
+        return Ok(());
+    }
+    for feature in wanted(&config) {
+        if let Err(why) = events::start(feature) {
+            tell(Level::Warning, format!("{} are not profiled: {why}", name_of(feature)));
+        }
     }
     Ok(())
 }
@@ -122,12 +126,15 @@ pub(crate) fn take_messages() -> Vec<Told> {
 
 /// What works.
 pub(crate) fn status() -> Vec<FeatureState> {
-    let cpu_enabled = lock(&PROFILER).as_ref().map(|running| running.config.cpu_enabled);
-    let runs = cpu_enabled.map(drop).ok_or_else(|| "no profiler runs".to_owned());
+    let running = lock(&PROFILER).clone();
+    let runs = running.as_ref().map(drop).ok_or_else(|| "no profiler runs".to_owned());
     let off = || Err("switched off".to_owned());
     let names = runs.clone().and_then(|()| lock(&NAMES).clone());
     let event = |feature| names.clone().and_then(|()| if events::is_on(feature) { Ok(()) } else { off() });
-    let cpu = runs.clone().and_then(|()| if cpu_enabled == Some(true) { Ok(()) } else { off() });
+    let cpu = runs.and_then(|()| match running {
+        Some(Running { profiler, config }) if config.cpu_enabled => profiler.ended().map_or(Ok(()), Err),
+        _ => off(),
+    });
     let [allocations, locks, exceptions] = EVENTS.map(event);
     [("cpu", cpu), ("allocations", allocations), ("locks", locks), ("exceptions", exceptions), ("names", names)]
         .map(|(name, state)| FeatureState {

@@ -64,7 +64,7 @@ causes! {
     Old, Warning, "Profiles were dropped as they could not be sent for an hour.";
     QueueFull, Warning, "The queue of profiles is full, so the oldest were dropped.";
     SignalLost, Warning, "Another library replaced the profiler's handler of signal {}; signal {} is used now.";
-    NoSignal, Warning, "Sampling has ended: {}.";
+    NoSignal, Warning, "Sampling by timers has ended: {}.";
     FaultsLost, Warning, "Another library replaced the handler of SIGSEGV or SIGBUS, so stacks are read in a slower way.";
     NoTimer, Warning, "{} threads are not sampled, as timer_create failed: {}. Check ulimit -i and seccomp.";
     NoRing, Warning, "{} threads are not sampled, as all rings together may take 64 MiB: there are too many threads.";

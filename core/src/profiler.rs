@@ -70,6 +70,8 @@ struct Engine {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Until `stop`: no other copy of the engine samples meanwhile.
     claim: Mutex<Option<Claim>>,
+    /// Why timers sample no more.
+    ended: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -130,6 +132,7 @@ impl Profiler {
             changed: Condvar::new(),
             thread: Mutex::new(None),
             claim: Mutex::new(Some(claim)),
+            ended: Mutex::new(None),
         });
         let sampler = engine.clone();
         let thread = own_thread::spawn("spanprof", move || sampler.run()).map_err(|error| {
@@ -180,6 +183,12 @@ impl Profiler {
     /// What became of every sample so far.
     pub fn stats(&self) -> Stats {
         self.engine.stats()
+    }
+
+    /// Why timers sample no more although nobody stopped the profiler: another library took their signal, and there is no
+    /// other. Events ([`sample_here`](crate::sample_here)) go on. `None` while all is well; it may come back to that. A lock.
+    pub fn ended(&self) -> Option<String> {
+        self.engine.ended().clone()
     }
 
     /// What a user should be told since the last call: for the host's logger.
@@ -300,18 +309,34 @@ impl Engine {
 
     /// A real-time signal without a handler kills the host, so timers go at once if ours was replaced.
     fn keep_signal(&self) {
-        if handler::is_installed() {
+        let mut ended = self.ended();
+        if !self.config.cpu_enabled || (ended.is_none() && handler::is_installed()) {
             return;
         }
         let lost = handler::signal();
-        threads::stop();
+        if ended.is_none() {
+            threads::stop();
+        }
         match handler::install(self.runtime.signal()) {
             Ok(signal) => {
                 self.messages.tell(Cause::SignalLost, &[&lost.to_string(), &signal.to_string()]);
+                if ended.take().is_some() {
+                    threads::stop();
+                }
                 threads::start_again(self.sampling(signal));
             }
-            Err(error) => self.messages.tell(Cause::NoSignal, &[error.message()]),
+            Err(error) if ended.is_none() => {
+                self.messages.tell(Cause::NoSignal, &[error.message()]);
+                *ended = Some(error.message().to_owned());
+                // What the host samples itself needs no timer.
+                threads::start_again(Sampling { timers: false, ..self.sampling(lost) });
+            }
+            Err(_) => {}
         }
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Option<String>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn look_for_threads(&self, pulse: &mut Pulse) {

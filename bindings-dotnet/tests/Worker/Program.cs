@@ -1,6 +1,7 @@
 // Some spans that burn CPU, allocate, wait and throw, on whatever day it is. The environment says what the profiler does.
 // Prints one line of JSON: how it went. Ends without disposing anything, as programs do.
 using System.Diagnostics;
+using System.Runtime.InteropServices;
 using System.Text.Json;
 using Microsoft.Extensions.Logging;
 using OpenTelemetry;
@@ -9,10 +10,22 @@ using Pyroscope;
 using Pyroscope.OpenTelemetry;
 
 var logger = new Collecting();
+var signal = Environment.GetEnvironmentVariable("WORKER_RESETS_SIGNAL") is null ? null : new RuntimeSignal();
 var source = new ActivitySource("Worker");
 var provider = Sdk.CreateTracerProviderBuilder().AddSource(source.Name).AddPyroscope(settings => settings.Logger = logger).Build();
 var gate = new object();
 int spans = 0, tagged = 0, caught = 0;
+if (signal is not null)
+{
+    // The first span starts the profiler, whose handler is then taken away.
+    source.StartActivity("start")?.Dispose();
+    signal.PutBack();
+    for (var time = 0; time < 1000 && Profiler.Instance.Status["cpu"].IsOn; time++)
+    {
+        Thread.Sleep(20);
+    }
+}
+
 await Task.WhenAll(Enumerable.Range(0, 4).Select(number => Task.Run(async () =>
 {
     for (var time = 0; time < 10; time++)
@@ -73,6 +86,20 @@ internal static class Numbers
     }
 
     internal static object Allocate() => Enumerable.Range(0, 1000).Select(number => new string('x', number % 100)).ToArray();
+}
+
+/// What the runtime's own signal, SIGRTMIN, does when this is made.
+internal sealed partial class RuntimeSignal
+{
+    private const int Number = 34;
+    private readonly byte[] action = new byte[152];
+
+    internal RuntimeSignal() => _ = Action(Number, null, action);
+
+    internal void PutBack() => _ = Action(Number, action, null);
+
+    [LibraryImport("libc", EntryPoint = "sigaction")]
+    private static partial int Action(int signal, byte[]? set, [In, Out] byte[]? before);
 }
 
 internal sealed class Collecting : ILogger

@@ -5,14 +5,20 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use spanprof_core::{
+    Config, Context, Frame, FrameWriter, ProfileType, ProfileTypeId, Profiler, Runtime, SampleSignal, ThreadRecord,
+    sample_here,
+};
+
 use super::cases::{Case, skip};
-use super::support::{assert_adds_up, burn};
+use super::support::{assert_adds_up, burn, config};
 use super::{LONG, assert_saw, finish, said, start};
 
 pub(crate) const CASES: &[Case] = &[
     ("a_profiler_by_setitimer_beside_us", a_profiler_by_setitimer_beside_us),
     ("our_signal_is_taken_by_another_library", our_signal_is_taken_by_another_library),
     ("our_signal_is_reset_to_its_default", our_signal_is_reset_to_its_default),
+    ("a_signal_shared_with_the_host_is_taken_and_given_back", a_signal_shared_with_the_host_is_taken_and_given_back),
     ("our_signal_is_blocked_in_a_thread", our_signal_is_blocked_in_a_thread),
     ("the_fault_handler_is_taken_by_another_library", the_fault_handler_is_taken_by_another_library),
     ("a_second_copy_of_the_engine", a_second_copy_of_the_engine),
@@ -90,6 +96,60 @@ fn our_signal_is_taken_by_another_library() {
 
 fn our_signal_is_reset_to_its_default() {
     lose_signal(libc::SIG_DFL);
+}
+
+/// A host that lets the profiler have a signal of its own, and no other.
+#[derive(Debug)]
+struct Sharing;
+
+// SAFETY: `walk` pushes nothing.
+unsafe impl Runtime for Sharing {
+    fn signal(&self) -> SampleSignal {
+        SampleSignal::Shared(libc::SIGRTMIN())
+    }
+
+    unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, _: &mut FrameWriter<'_>) {}
+
+    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+        vec![None; words.len()]
+    }
+}
+
+fn a_signal_shared_with_the_host_is_taken_and_given_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let event =
+        ProfileType { name: "event", sample_types: &[("events", "count")], period_type: ("event", "count"), period: 1 };
+    // SAFETY: on this thread, outside handlers.
+    let happens = || unsafe { sample_here(ProfileTypeId(1), 1, 1, Context::NONE, |_| ()) };
+    let handler: Handler = their_handler;
+    set_action(libc::SIGRTMIN(), handler as usize);
+    let config = Config { profile_types: vec![event], ..config(folder.path(), 1000) };
+    let profiler = Profiler::start(config, &Sharing).unwrap();
+    burn(Duration::from_millis(100));
+    assert!(profiler.flush(LONG));
+    assert_eq!(profiler.ended(), None);
+
+    let ours = set_action(libc::SIGRTMIN(), handler as usize);
+    assert!(profiler.flush(LONG));
+    let why =
+        format!("the action of signal {}, which the runtime and the profiler share, was replaced", libc::SIGRTMIN());
+    assert_eq!(
+        (profiler.ended(), said(&profiler)),
+        (Some(why.clone()), format!("Sampling by timers has ended: {why}.\n"))
+    );
+    let before = profiler.stats().taken;
+    burn(Duration::from_millis(50));
+    assert!(happens(), "events go on");
+    assert!(profiler.flush(LONG));
+    let taken = profiler.stats().taken;
+    assert_eq!((taken.samples, taken.weight), (before.samples + 1, before.weight + 1));
+    assert_eq!(said(&profiler), "", "once is enough");
+
+    set_action(libc::SIGRTMIN(), ours);
+    assert!(profiler.flush(LONG));
+    assert_eq!(profiler.ended(), None);
+    burn(Duration::from_millis(100));
+    assert_saw(&finish(&profiler), Duration::from_millis(200));
 }
 
 fn our_signal_is_blocked_in_a_thread() {
