@@ -10,7 +10,7 @@ pub(crate) const HEADER: &str = "x-scope-orgid";
 /// The tenant of what says none, as Pyroscope calls it.
 pub(crate) const ANONYMOUS: &str = "anonymous";
 /// How the address of a tenant's pages starts.
-const PREFIX: &str = "/tenant/";
+pub(crate) const PREFIX: &str = "/tenant/";
 const LONGEST: usize = 150;
 
 /// A checked name of a tenant, which can stand in an address and be a file's name as it is.

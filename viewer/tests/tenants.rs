@@ -111,6 +111,9 @@ fn links_of_a_tenants_pages_stay_with_it() {
         assert!(!text.contains("href=\"/") && !text.contains("src=\"/") && !text.contains("action=\"/"), "{text}");
         assert!(text.contains("href=\"flame?"), "{text}");
     }
+    let slashless = server.get("/tenant/blue");
+    assert_eq!((slashless.status, slashless.headers["location"].as_str()), (308, "blue/"));
+    assert_eq!(server.get("/tenant/%0d").status, 400);
     assert_eq!(server.get("/tenant/blue/assets/style.css").status, 200);
     let found = server.get(&format!("/tenant/blue/find?id={TRACE}"));
     assert_eq!((found.status, found.headers["location"].as_str()), (303, format!("trace/{TRACE}").as_str()));

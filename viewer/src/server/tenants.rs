@@ -13,7 +13,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::get;
 use tower_service::Service as _;
 
@@ -24,7 +24,7 @@ use crate::receive::{self, Permits, Receiver, Refusals};
 use crate::selection::Window;
 use crate::show::Shown;
 use crate::store::{Room, Store};
-use crate::tenant::Tenant;
+use crate::tenant::{PREFIX, Tenant};
 use crate::{api, downloads, pages, query};
 
 /// Each tenant takes this much of --memory at least: tables, caches, connections.
@@ -122,6 +122,13 @@ impl Tenants {
             Ok((said, path)) => (said, path.to_owned()),
             Err(sentence) => return self.refuse(door, &request, &Refusal::new(Reason::Invalid, sentence)),
         };
+        if let Some(name) = path.strip_prefix(PREFIX).filter(|_| matches!(door, Door::Main)) {
+            // Without its slash; links of the page would else lead beside it.
+            return match Tenant::parse(name, "the address") {
+                Ok(tenant) => Redirect::permanent(&format!("{tenant}/")).into_response(),
+                Err(sentence) => self.refuse(door, &request, &Refusal::new(Reason::Invalid, sentence)),
+            };
+        }
         let tenant = said.clone().unwrap_or_else(Tenant::anonymous);
         let uploads = receive::is_upload(&path);
         let rooms = match self.known(&tenant) {
