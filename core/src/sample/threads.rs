@@ -81,12 +81,15 @@ struct Sampled {
     quiet_since: u64,
 }
 
-/// A quiet thread whose ring was given to another one. It gets one again when its next expiry is due.
+/// A quiet thread whose ring was given to another one, or one that is about to end. It gets a ring again when its next
+/// expiry is due.
 #[derive(Clone, Copy, Debug)]
 struct Parked {
     plan: Plan,
     /// Expiries that were told.
     told: u64,
+    /// It told that it ends. It stays in the list of threads for a while yet.
+    leaves: bool,
 }
 
 /// Why a thread is not sampled.
@@ -144,7 +147,7 @@ struct AtExit {
 impl Drop for AtExit {
     fn drop(&mut self) {
         if let Some(registry) = lock().as_mut() {
-            registry.end(self.tid.get(), Why::Ended);
+            registry.leave(self.tid.get());
             registry.tags.end(self.tid.get());
         }
     }
@@ -384,13 +387,13 @@ pub(crate) fn counts() -> Counts {
     let registry = lock();
     let Some(registry) = registry.as_ref() else { return Counts::default() };
     let without_ring = registry.unsampled.values().filter(|why| **why == Unsampled::NoRing).count();
-    let parked = registry.parked.keys().filter(|tid| !registry.unsampled.contains_key(tid)).count();
+    let parked = registry.parked.iter().filter(|(tid, parked)| !parked.leaves && !registry.unsampled.contains_key(tid));
     let mut counts = Counts {
         written: registry.written,
         dropped: registry.dropped,
         deferred: registry.deferred,
         handler_ns: registry.handler_ns,
-        threads: (registry.by_tid.len() + parked) as u64,
+        threads: (registry.by_tid.len() + parked.count()) as u64,
         without_timer: (registry.unsampled.len() - without_ring) as u64,
         without_ring: without_ring as u64,
     };
@@ -427,7 +430,7 @@ impl Registry {
 
     fn begin_now(&mut self, tid: i32, now: u64, is_new: bool, sampling: Sampling) {
         let begun = match self.parked.get(&tid) {
-            Some(&Parked { plan, told }) => self.try_begin(tid, plan, plan.due(now), told, sampling),
+            Some(&Parked { plan, told, .. }) => self.try_begin(tid, plan, plan.due(now), told, sampling),
             None => {
                 let from_birth = is_new && sampling.timers && sampling.clock == SampleClock::Cpu;
                 let start = if from_birth { 0 } else { now };
@@ -492,18 +495,22 @@ impl Registry {
         }
     }
 
-    /// Takes a thread's timer and record away.
-    fn end(&mut self, tid: i32, why: Why) {
+    /// Takes a thread's timer and record away; returns what is told of it, if it can go on.
+    fn end(&mut self, tid: i32, why: Why) -> Option<Parked> {
         self.unsampled.remove(&tid);
-        let parked = self.parked.remove(&tid);
-        let Some((plan, told)) = self.take_away(tid).or_else(|| parked.map(|Parked { plan, told }| (plan, told)))
-        else {
-            return;
-        };
-        if let Some(Sampling { clock: SampleClock::Cpu, timers: true, .. }) = self.sampling
-            && let Some(now) = timer::now(SampleClock::Cpu, tid)
-        {
-            self.note_unseen(why, plan.due(now).saturating_sub(told), plan);
+        let parked = self.parked.remove(&tid).map(|Parked { plan, told, .. }| (plan, told));
+        let (plan, told) = self.take_away(tid).or(parked)?;
+        let Some(Sampling { clock: SampleClock::Cpu, timers: true, .. }) = self.sampling else { return None };
+        let due = plan.due(timer::now(SampleClock::Cpu, tid)?);
+        self.note_unseen(why, due.saturating_sub(told), plan);
+        Some(Parked { plan, told: due.max(told), leaves: true })
+    }
+
+    /// The thread itself is about to end. A sweep that finds it still there must not take it for one that just started:
+    /// all its CPU time would count twice.
+    fn leave(&mut self, tid: i32) {
+        if let Some(parked) = self.end(tid, Why::Ended) {
+            self.parked.insert(tid, parked);
         }
     }
 
@@ -537,7 +544,7 @@ impl Registry {
         quiet.sort_unstable();
         for (_, tid) in quiet.into_iter().take(wanted) {
             if let Some((plan, told)) = self.take_away(tid) {
-                self.parked.insert(tid, Parked { plan, told });
+                self.parked.insert(tid, Parked { plan, told, leaves: false });
             }
         }
     }

@@ -1,10 +1,12 @@
 //! fork, exec, exit and the like, in the middle of everything.
 
+use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use spanprof_core::{Profiler, TagSetId, forked, span_end, span_ended, span_start, thread_started};
@@ -28,6 +30,7 @@ pub(crate) const CASES: &[Case] = &[
     ("stop_under_load", stop_under_load),
     ("a_thousand_starts_and_stops_leave_nothing", a_thousand_starts_and_stops_leave_nothing),
     ("late_signals_after_stop", late_signals_after_stop),
+    ("a_thread_that_a_sweep_finds_while_it_ends_counts_once", a_thread_that_a_sweep_finds_while_it_ends_counts_once),
 ];
 
 /// Threads in spans that burn CPU until they are told to end.
@@ -383,4 +386,48 @@ fn late_signals_after_stop() {
     mask(libc::SIG_UNBLOCK, &all_signals());
     let stats = finish(&third);
     assert!(stats.taken.weight < 40_000_000, "signals of another profiler were counted: {stats:?}");
+}
+
+/// Holds up the end of its thread, after the profiler was told of it.
+struct Lingering(RefCell<Option<(Sender<()>, Receiver<()>)>>);
+
+impl Drop for Lingering {
+    fn drop(&mut self) {
+        if let Some((ending, end)) = self.0.take() {
+            ending.send(()).unwrap();
+            end.recv().unwrap();
+        }
+    }
+}
+
+thread_local! {
+    static LINGERING: Lingering = const { Lingering(RefCell::new(None)) };
+}
+
+fn a_thread_that_a_sweep_finds_while_it_ends_counts_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    let ((ending, is_ending), (end, may_end)) = (channel(), channel());
+    let ends = thread::spawn(move || {
+        // Destructors run in the opposite order, so this one comes after the profiler's.
+        LINGERING.with(|lingering| lingering.0.replace(Some((ending, may_end))));
+        thread_started();
+        burn(Duration::from_millis(400));
+    });
+    is_ending.recv().unwrap();
+    // A thread that does not tell of itself has been found: so has been the one that ends.
+    let known = profiler.stats().threads;
+    let (stop, may_stop) = channel::<()>();
+    let waits = thread::spawn(move || may_stop.recv());
+    while profiler.stats().threads == known {
+        thread::yield_now();
+    }
+    end.send(()).unwrap();
+    ends.join().unwrap();
+    stop.send(()).unwrap();
+    waits.join().unwrap().unwrap();
+    finish(&profiler);
+    let twice = read(folder.path()).into_iter().filter(|sample| sample.stack == ["(thread starting)"]);
+    let twice: i64 = twice.map(|sample| sample.value).sum();
+    assert!(twice < 200_000_000, "{twice} ns of (thread starting)");
 }
