@@ -414,6 +414,10 @@ impl Registry {
             return;
         }
         let Some(now) = timer::now(sampling.clock, tid) else { return };
+        // A clock that went back, by more than rounding, is that of a new thread with the number of one that left.
+        if self.parked.get(&tid).is_some_and(|parked| parked.plan.due(now) + 1 < parked.told) {
+            self.parked.remove(&tid);
+        }
         if self.parked.get(&tid).is_none_or(|parked| parked.plan.due(now) > parked.told) {
             self.begin_now(tid, now, is_new, sampling);
         }
