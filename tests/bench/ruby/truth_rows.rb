@@ -140,6 +140,7 @@ module TruthRows
     pid = fork do
       reader.close
       Truth.burnt = 0.0
+      Truth.least /= 2
       Truth.spans.clear
       yield
       Pyroscope.stop

@@ -121,6 +121,32 @@ def spawn_and_system() -> None:
     report()
 
 
+def has_sample() -> bool:
+    """Burns until this process has one."""
+    until = time.monotonic() + 20
+    while pyroscope.stats()["taken"]["samples"] == 0 and time.monotonic() < until:
+        burn(0.005)
+    return pyroscope.stats()["taken"]["samples"] > 0
+
+
+def child_has_sample(generations: int) -> bool:
+    child = os.fork()
+    if not child:
+        seen = has_sample() and (generations == 1 or child_has_sample(generations - 1))
+        os._exit(0 if seen else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def fork_in_a_thread() -> None:
+    warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of each fork beside threads
+    seen: list[bool] = []
+    thread = threading.Thread(target=lambda: seen.extend(child_has_sample(2) for _ in range(3)))
+    thread.start()
+    thread.join()
+    assert seen == [True] * 3
+    report()
+
+
 def daemonize() -> None:
     warnings.simplefilter("ignore", DeprecationWarning)  # Python warns of each fork beside threads
     if os.fork():
