@@ -19,7 +19,7 @@ use crate::registers;
 use crate::unwind::CPython;
 
 /// Frames looked at to find out whether they hang together.
-const MAX_STEPS: usize = 4_096;
+const MAX_STEPS: usize = 2_048;
 /// How far above the newest cframe the one before it may lie: a C stack's usual length.
 const MAX_STACK: usize = 8 << 20;
 
@@ -125,12 +125,13 @@ impl CPython {
     /// # Safety
     /// As for [`Memory::word`] of any address.
     unsafe fn ends<M: Memory>(&self, mut frame: Object, steps: &mut usize) -> bool {
+        let mut round = Round::from(frame);
         while *steps > 0 && !frame.is_null() {
             *steps -= 1;
             // SAFETY: the caller's promise.
             match unsafe { self.behind::<M>(frame) } {
-                Some((previous, _)) => frame = previous,
-                None => return false,
+                Some((previous, _)) if !round.closes(previous) => frame = previous,
+                _ => return false,
             }
         }
         frame.is_null()
@@ -155,6 +156,7 @@ impl CPython {
     /// # Safety
     /// As for [`Memory::word`] of any address.
     unsafe fn hangs_below<M: Memory>(&self, mut frame: Object, below: Object, steps: &mut usize) -> bool {
+        let mut round = Round::from(frame);
         while *steps > 0 {
             *steps -= 1;
             // SAFETY: the caller's promise.
@@ -163,6 +165,9 @@ impl CPython {
             };
             if is_entry {
                 return previous == below;
+            }
+            if round.closes(previous) {
+                return false;
             }
             frame = previous;
         }
@@ -188,5 +193,60 @@ impl CPython {
         // SAFETY: as above.
         let class = unsafe { M::pointer(code as Object, OB_TYPE) };
         (class == Some(self.code_type)).then_some((previous as Object, layout.is_entry(owner)))
+    }
+}
+
+/// Tells a chain that goes round, as frames do that are no more: each was used again as another's. No stack does; and a walk
+/// that went round until its steps were used up would take longer than the time between two samples, if those are many.
+///
+/// Brent's way: every frame is compared with the one that was met at the last power of two.
+struct Round {
+    mark: Object,
+    since: usize,
+    until: usize,
+}
+
+impl Round {
+    fn from(first: Object) -> Self {
+        Self { mark: first, since: 0, until: 1 }
+    }
+
+    /// Whether the next frame was met before.
+    #[inline]
+    fn closes(&mut self, next: Object) -> bool {
+        if next == self.mark {
+            return true;
+        }
+        self.since += 1;
+        if self.since == self.until {
+            *self = Self { mark: next, since: 0, until: 2 * self.until };
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After how many frames a chain is seen to go round that comes back to its `back`th frame after the `length`th.
+    fn seen_after(length: usize, back: usize) -> Option<usize> {
+        let frame = |step: usize| {
+            let number = if step < length { step } else { back + (step - back) % (length - back) };
+            (8 * (number + 1)) as Object
+        };
+        let mut round = Round::from(frame(0));
+        (1..MAX_STEPS).find(|&step| round.closes(frame(step)))
+    }
+
+    #[test]
+    fn a_chain_that_goes_round_is_seen_soon_and_a_long_one_never() {
+        for length in 1..40 {
+            for back in 0..length {
+                let seen = seen_after(length, back).expect("it goes round");
+                assert!(seen >= length && seen <= 3 * length, "{seen} for {length} back to {back}");
+            }
+        }
+        assert_eq!(seen_after(MAX_STEPS, 0), None);
     }
 }
