@@ -7,9 +7,7 @@ require "rbconfig"
 require "tmpdir"
 require "pyroscope"
 require_relative "support/profile"
-
-# What the environment of whoever runs the tests says is not for them.
-ENV.delete_if { |name, _value| name.start_with?("PYROSCOPE_", "OTEL_") }
+require_relative "support/programs"
 
 # Programs that tests run, and work for them.
 module Children
@@ -20,7 +18,7 @@ module Children
   # Runs a program in a process of its own.
   def run_ruby(code, *arguments, environment: {}, options: [])
     command = [RbConfig.ruby, *options, "-I", LIB, "-r", WORK, "-e", code, *arguments]
-    output, errors, status = Open3.capture3(environment, *command)
+    output, errors, status = Open3.capture3({ **PROGRAMS, **environment }, *command)
     Ended.new(output, errors, status)
   end
 

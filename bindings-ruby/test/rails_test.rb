@@ -19,11 +19,11 @@ class RailsTest < Minitest::Test
     end
 
     class OrdersController < ActionController::Base
-      def show = burn(300) && render(plain: "ok")
+      def show = burn_until_sampled && render(plain: "ok")
     end
 
     class StockController < ActionController::API
-      def index = burn(300) && render(json: {})
+      def index = burn_until_sampled && render(json: {})
     end
 
     Pyroscope.configure(application_name: "app", server_address: ARGV[0], autoinstrument_rails: ARGV[1] == "true")
@@ -39,17 +39,15 @@ class RailsTest < Minitest::Test
   end
 
   def actions(autoinstrument)
-    samples = samples_of(APP, autoinstrument.to_s).select { |sample| sample.functions.any? { |frame| frame.end_with?("#burn") } }
-    samples.group_by { |sample| sample.labels["action"] }.transform_values { |group| group.sum(&:weight) }
+    samples = samples_of(APP, autoinstrument.to_s).select { |sample| sample.functions.any? { |frame| frame.end_with?("#burn_until_sampled") } }
+    samples.map { |sample| sample.labels["action"] }.uniq
   end
 
   def test_samples_of_an_action_carry_its_name
-    actions = actions(true)
-    assert_equal %w[orders/show stock/index], actions.keys.sort
-    actions.each_value { |weight| assert_operator weight, :>, 200_000_000 }
+    assert_equal %w[orders/show stock/index], actions(true).sort
   end
 
   def test_autoinstrument_rails_false_tags_nothing
-    assert_equal [nil], actions(false).keys
+    assert_equal [nil], actions(false)
   end
 end

@@ -20,11 +20,11 @@ class SurfaceTest < Minitest::Test
   def test_stats_add_up
     assert_ruby(<<~'RUBY')
       Pyroscope.configure(application_name: "app", server_address: "none")
-      burn(200)
+      burn_until_sampled
       Pyroscope.flush
       stats = Pyroscope.stats
       sum = ->(*names) { names.sum { |name| stats.fetch(name).fetch(:weight) } }
-      abort "nothing was taken" unless sum.call(:taken) > 100_000_000
+      abort "nothing was taken" unless sum.call(:taken).positive?
       abort stats.inspect unless sum.call(:taken) == sum.call(:dropped_ring, :dropped_window, :pending, :encoded)
       parts = %i[queued uploaded refused dropped_queue dropped_old discarded]
       abort stats.inspect unless sum.call(:encoded) == sum.call(*parts)
@@ -53,7 +53,7 @@ class SurfaceTest < Minitest::Test
       told = false
       OpenTelemetry.logger.define_singleton_method(:add) { |_level, text, _name| told ||= text.include?("tried again") }
       deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 30
-      tracer.in_span("span") { burn(20) } until told || Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
+      tracer.in_span("span") { sleep(0.02) } until told || Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
       puts told
     RUBY
     assert_equal "true\n", said

@@ -5,9 +5,7 @@ require "json"
 require "open3"
 require "rbconfig"
 require_relative "../support/profile"
-
-# What the environment of whoever runs the tests says is not for them.
-ENV.delete_if { |name, _value| name.start_with?("PYROSCOPE_", "OTEL_") }
+require_relative "../support/programs"
 
 # Native tests run programs of their own: a crash fails a test and not the run.
 class NativeTest < Minitest::Test
@@ -18,7 +16,7 @@ class NativeTest < Minitest::Test
     program = ["-r", File.join(__dir__, "spans.rb"), "-e", program] unless program.end_with?(".rb")
     program = [File.join(__dir__, program)] if program.is_a?(String)
     command = [RbConfig.ruby, *options, "-I", LIB, *program, *arguments]
-    output, errors, status = Open3.capture3(environment, *command)
+    output, errors, status = Open3.capture3({ **PROGRAMS, **environment }, *command)
     assert status.success?, "#{command.last(3)}: #{status}\n#{output}#{errors}"
     assert_empty errors
     output
@@ -32,7 +30,7 @@ class NativeTest < Minitest::Test
   # With the interpreter alone and, where there is one, with its compiler.
   def self.each_mode(name, &test)
     modes = { interpreter: [] }
-    modes[:yjit] = ["--yjit"] if system(RbConfig.ruby, "--yjit", "-e", "", err: File::NULL)
+    modes[:yjit] = ["--yjit"] if system(PROGRAMS, RbConfig.ruby, "--yjit", "-e", "", err: File::NULL)
     modes.each { |mode, options| define_method(:"test_#{name}_#{mode}") { instance_exec(options, &test) } }
   end
 end

@@ -105,10 +105,19 @@ def busy(milliseconds)
   burnt
 end
 
+# Nanoseconds that the block takes.
+def wall_ns
+  began = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
+  yield
+  Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond) - began
+end
+
 def check = Spans.check
 def span(...) = Spans.run(...)
 
-# Profiles the block into a folder; returns its samples.
+# Profiles the block into a folder; returns its samples. With `wall_clock: true` threads are interrupted by wall time, which
+# their samples weigh, so each part of the block has its share. By CPU time, a thread that competes for the processors may
+# have one signal for 100 ms of it, wherever it is by then.
 def profiled(**options)
   Dir.mktmpdir do |folder|
     running = Native.start({ application_name: "test", server_address: "file://#{folder}", sample_rate: 1000, **options })

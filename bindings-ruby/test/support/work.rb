@@ -11,6 +11,20 @@ def burn(milliseconds)
   true
 end
 
+# Burns CPU time in the calling thread until the profiler has samples of it, however late they come: where programs compete
+# for the processors, Linux looks at the timers of a thread's CPU time once in 100 ms of it. True.
+def burn_until_sampled
+  samples = -> { Pyroscope.stats[:taken][:samples] }
+  enough = samples.call + 3
+  deadline = Process.clock_gettime(Process::CLOCK_MONOTONIC) + 60
+  until samples.call >= enough
+    raise "no samples: #{Pyroscope.stats}" if Process.clock_gettime(Process::CLOCK_MONOTONIC) > deadline
+
+    burn(5)
+  end
+  true
+end
+
 # A tracer of a provider with our processor.
 def tracer(processor = Pyroscope::Otel::SpanProcessor.new, resource: {})
   provider = OpenTelemetry::SDK::Trace::TracerProvider.new(resource: OpenTelemetry::SDK::Resources::Resource.create(resource))

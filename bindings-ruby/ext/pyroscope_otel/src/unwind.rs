@@ -103,7 +103,7 @@ unsafe impl Runtime for Interpreter {
             self.walk_own(out);
         } else {
             out.push(NATIVE_WORD);
-            if BY_WALL_TIME.load(Ordering::Relaxed) && !ucontext.is_null() {
+            if BY_WALL_TIME.load(Ordering::Relaxed) && !ucontext.is_null() && is_native_for_good() {
                 // SAFETY: the kernel's, which this handler returns by; nobody else refers to it.
                 leave_alone(unsafe { &mut *ucontext.cast_mut() });
             }
@@ -148,6 +148,16 @@ fn leave_alone(interrupted: &mut libc::ucontext_t) {
 fn is_ruby_thread() -> bool {
     // SAFETY: takes nothing and reads a thread-local.
     unsafe { rb_sys::ruby_native_thread_p() != 0 }
+}
+
+/// Whether signals found this thread to be none of Ruby's again and again: one that starts is soon one of them.
+#[cold]
+fn is_native_for_good() -> bool {
+    unsafe extern "C" {
+        fn pyroscope_is_native_for_good() -> c_int;
+    }
+    // SAFETY: takes nothing, and counts in a thread-local.
+    unsafe { pyroscope_is_native_for_good() != 0 }
 }
 
 #[inline]
