@@ -28,8 +28,8 @@ pub(crate) use call;
 
 static METADATA_IMPORT: Guid = Guid::metadata_import();
 
-/// Stack snapshots, and what was compiled.
-const MASK_LOW: u32 = 0x1000_0000 | 0x20;
+/// Stack snapshots, what was compiled, and threads that start.
+const MASK_LOW: u32 = 0x1000_0000 | 0x20 | 0x200;
 /// EventPipe.
 const MASK_HIGH: u32 = 0x80;
 
@@ -62,6 +62,14 @@ pub(crate) type FunctionId = usize;
 pub(crate) type Body = Vec<Range<u64>>;
 type ClassId = usize;
 type ModuleId = usize;
+
+/// What CoreCLR says of a function. `class` 0: its code is shared by types.
+struct Function<'a> {
+    class: ClassId,
+    module: ModuleId,
+    token: u32,
+    arguments: &'a [ClassId],
+}
 
 /// Levels of types within types that are looked at.
 const MAX_DEPTH: u32 = 8;
@@ -154,26 +162,7 @@ impl Clr {
         if self.is_dynamic(function) {
             return false;
         }
-        let (mut class, mut module, mut token, mut count) = (0, 0, 0_u32, 0_u32);
-        // SAFETY: GetFunctionInfo2 without the arguments of the type.
-        let result = unsafe {
-            call!(
-                self.0,
-                38,
-                (usize, usize, *mut ClassId, *mut ModuleId, *mut u32, u32, *mut u32, *mut ClassId),
-                function,
-                0,
-                &raw mut class,
-                &raw mut module,
-                &raw mut token,
-                0,
-                &raw mut count,
-                ptr::null_mut()
-            )
-        };
-        if result < 0 {
-            return false;
-        }
+        let Some(Function { module, .. }) = self.function(function, &mut []) else { return false };
         let (mut base, mut length, mut assembly, mut flags) = (0_usize, 0_u32, 0_usize, 0_u32);
         // SAFETY: GetModuleInfo2 without the name.
         let result = unsafe {
@@ -193,6 +182,29 @@ impl Clr {
         result >= 0 && flags & (DYNAMIC | COLLECTIBLE) == 0
     }
 
+    /// Where a function is declared, and as many of its type arguments as there is room for.
+    fn function(self, function: FunctionId, arguments: &mut [ClassId]) -> Option<Function<'_>> {
+        let (mut class, mut module, mut token, mut count) = (0, 0, 0_u32, 0_u32);
+        // SAFETY: GetFunctionInfo2, which writes no more arguments than it is told there is room for.
+        let result = unsafe {
+            call!(
+                self.0,
+                38,
+                (usize, usize, *mut ClassId, *mut ModuleId, *mut u32, u32, *mut u32, *mut ClassId),
+                function,
+                0,
+                &raw mut class,
+                &raw mut module,
+                &raw mut token,
+                u32::try_from(arguments.len()).unwrap_or(0),
+                &raw mut count,
+                arguments.as_mut_ptr()
+            )
+        };
+        let count = arguments.len().min(count as usize);
+        (result >= 0).then(|| Function { class, module, token, arguments: &arguments[..count] })
+    }
+
     fn is_dynamic(self, function: FunctionId) -> bool {
         let mut is_dynamic = 0_i32;
         // SAFETY: IsFunctionDynamic.
@@ -205,27 +217,8 @@ impl Clr {
         if self.is_dynamic(function) {
             return self.name_of_dynamic(function);
         }
-        let (mut class, mut module, mut token, mut count) = (0, 0, 0_u32, 0_u32);
         let mut arguments: [ClassId; 16] = [0; 16];
-        // SAFETY: GetFunctionInfo2.
-        let result = unsafe {
-            call!(
-                self.0,
-                38,
-                (usize, usize, *mut ClassId, *mut ModuleId, *mut u32, u32, *mut u32, *mut ClassId),
-                function,
-                0,
-                &raw mut class,
-                &raw mut module,
-                &raw mut token,
-                16,
-                &raw mut count,
-                arguments.as_mut_ptr()
-            )
-        };
-        if result < 0 {
-            return None;
-        }
+        let Function { class, module, token, arguments } = self.function(function, &mut arguments)?;
         let metadata = self.metadata(module)?;
         let (method, owner) = metadata.method(token)?;
         let (class, class_arguments) = match class {
@@ -233,7 +226,6 @@ impl Clr {
             0 => (metadata.class(owner, 0), Vec::new()),
             class => self.class(class, 0),
         };
-        let arguments = &arguments[..(count as usize).min(16)];
         let method_arguments = arguments.iter().map(|class| self.class_text(*class, 0)).collect();
         Some(MethodName { class, class_arguments, method, method_arguments })
     }

@@ -79,6 +79,7 @@ static CALLBACK_TABLE: Table<98> = {
     table[1] = count as *const ();
     table[2] = count as *const ();
     table[24] = compiled as *const ();
+    table[31] = thread_assigned as *const ();
     table[80] = initialize_for_attach as *const ();
     table[93] = compiled as *const ();
     table[95] = event_delivered as *const ();
@@ -197,6 +198,13 @@ extern "system" fn compiled(_this: *const c_void, function: usize, result: Hresu
     {
         quietly(|| code_map::compiled(clr, function));
     }
+    S_OK
+}
+
+/// ThreadAssignedToOSThread, which the runtime calls on a thread of its own as its first deed: it is sampled from here on,
+/// where a look at the list of threads would find it up to 100 ms later, or no more.
+extern "system" fn thread_assigned(_this: *const c_void, _managed: usize, _os: u32) -> Hresult {
+    quietly(spanprof_core::thread_started);
     S_OK
 }
 

@@ -5,6 +5,8 @@
 //! that is unloaded only the place is forgotten.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -168,10 +170,18 @@ pub(crate) fn load_rows() {
 
 fn rows_of(module: &Mapped) -> Option<Vec<Row>> {
     if module.path != "[vdso]" {
-        return eh_frame::rows_of_elf(&std::fs::read(&module.path).ok()?);
+        let file = File::open(&module.path).ok()?;
+        let length = file.metadata().ok()?.len();
+        return eh_frame::rows_of_elf(|at, size| {
+            // What a header says may be nonsense; no more is allocated than the file has.
+            let is_there = (at as u64).checked_add(size as u64)? <= length;
+            let mut bytes = vec![0; if is_there { size } else { return None }];
+            file.read_exact_at(&mut bytes, at as u64).ok()?;
+            Some(bytes)
+        });
     }
     let mut copy = vec![0; usize::try_from(module.end - module.start).ok()?];
-    eh_frame::rows_of_elf(crate::memory::read(module.start, &mut copy))
+    eh_frame::rows_of_elf(eh_frame::parts_of(crate::memory::read(module.start, &mut copy)))
 }
 
 /// A line of /proc/self/maps.
