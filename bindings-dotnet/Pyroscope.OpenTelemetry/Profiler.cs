@@ -253,6 +253,11 @@ public sealed class Profiler : IDisposable
             throw ProfilerConfiguration.Refusal(answer.text);
         }
 
+        if (answer.kind == SwitchedOff)
+        {
+            Stop(StopTimeout);
+        }
+
         configuration = settings;
         SpanMirror.Links = settings.SpanProfileLinkingEnabled ?? true;
         running = answer.kind == Done;
@@ -260,6 +265,7 @@ public sealed class Profiler : IDisposable
         if (running)
         {
             messenger = MakeMessenger();
+            OtherPackage.Look();
         }
         else if (answer.kind != SwitchedOff)
         {

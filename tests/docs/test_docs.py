@@ -75,6 +75,17 @@ def test_the_messages_of_python_are_those_of_the_program():
         assert any(part in sentence for part in literal), sentence
 
 
+def test_the_messages_of_dotnet_are_those_of_the_program():
+    folder = ROOT / "bindings-dotnet"
+    files = [*(folder / "src").rglob("*.rs"), *(folder / "Pyroscope.OpenTelemetry").rglob("*.cs")]
+    text = "\n".join(file.read_text() for file in files)
+    said = re.findall(r'(?:ProfilerMessages\.Warn\(\$?|\btell\(\s*Level::\w+,\s*format!\()\s*"([^"]+)"', text)
+    assert len(said) == len(re.findall(r"ProfilerMessages\.Warn\(|\btell\(\s*Level", text)), "each is a text that is found here"
+    # A name in braces there is … here, and so are two in a row.
+    said = {re.sub(r"\{[^{}]*\}(: \{[^{}]*\})*", "…", sentence) for sentence in said}
+    assert {cells[0].strip("`") for cells in rows(MESSAGES, "From .NET")} == said
+
+
 def test_the_frames_without_a_function_are_those_of_the_program():
     files = [file for folder in ("core/src", "bindings-python/src") for file in (ROOT / folder).rglob("*.rs")]
     sources = "\n".join(file.read_text() for file in files)
@@ -107,7 +118,7 @@ def test_links_lead_somewhere(page):
 
 def test_every_page_is_in_the_index():
     listed = {(DOCS / link).resolve() for link in re.findall(r"\]\(([^)\s#]+)", (DOCS / "README.md").read_text())}
-    pages = {page for folder in (DOCS, DOCS / "python", DOCS / "ruby") for page in folder.glob("*.md")} - {DOCS / "README.md"}
+    pages = {page for folder in (DOCS, DOCS / "python", DOCS / "ruby", DOCS / "dotnet") for page in folder.glob("*.md")} - {DOCS / "README.md"}
     assert {page for page in pages if page not in listed} == set()
 
 

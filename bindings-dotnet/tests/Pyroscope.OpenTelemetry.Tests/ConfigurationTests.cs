@@ -84,6 +84,15 @@ public sealed class ConfigurationTests : IDisposable
     }
 
     [Fact]
+    public void A_configuration_that_switches_profiling_off_ends_what_runs()
+    {
+        Assert.True(Profiler.Instance.Configure(Named(_ => { })));
+        Assert.False(Profiler.Instance.Configure(Named(c => c.ProfilingEnabled = false)));
+        Assert.Equal("no profiler runs", Profiler.Instance.Status["cpu"].Reason);
+        Assert.Contains("switched off", Profiler.Instance.Status.Reason);
+    }
+
+    [Fact]
     public void Null_is_no_configuration() =>
         Assert.Throws<ArgumentNullException>(() => Profiler.Instance.Configure(null!));
 
