@@ -22,17 +22,11 @@ static __thread sigjmp_buf *volatile guard;
 // What the binding knows of this thread, see slot.rs.
 static __thread void *volatile slot;
 
-// How often a signal found this thread to be none of Ruby's.
-static __thread volatile unsigned native_signals;
-
 static struct sigaction previous_segv, previous_bus;
 
 void *pyroscope_slot(void) { return slot; }
 
 void pyroscope_set_slot(void *new_slot) { slot = new_slot; }
-
-// Whether this thread is none of Ruby's for good, and not one that is about to become one.
-int pyroscope_is_native_for_good(void) { return native_signals > 20 || ++native_signals > 20; }
 
 // As rb_profile_frames(0, ...); -1: it met memory that is not there.
 int pyroscope_profile_frames(int limit, VALUE *frames, int *lines) {

@@ -15,7 +15,7 @@ use spanprof_core::{Context, TagSetId};
 
 use crate::errors::quietly;
 use crate::slot::{self, Slot};
-use crate::unwind::RUBY;
+use crate::unwind::{self, RUBY};
 use crate::value::{Gvl, NIL};
 use crate::{context, tags};
 
@@ -105,6 +105,7 @@ unsafe extern "C" fn on_thread_begin(_: rb_event_flag_t, _: VALUE, _: VALUE, _: 
             forget_own();
         }
         spanprof_core::thread_started();
+        unwind::attend_again();
     });
 }
 

@@ -103,7 +103,7 @@ unsafe impl Runtime for Interpreter {
             self.walk_own(out);
         } else {
             out.push(NATIVE_WORD);
-            if BY_WALL_TIME.load(Ordering::Relaxed) && !ucontext.is_null() && is_native_for_good() {
+            if BY_WALL_TIME.load(Ordering::Relaxed) && !ucontext.is_null() {
                 // SAFETY: the kernel's, which this handler returns by; nobody else refers to it.
                 leave_alone(unsafe { &mut *ucontext.cast_mut() });
             }
@@ -132,15 +132,32 @@ unsafe impl Runtime for Interpreter {
     }
 }
 
-/// The interrupted thread takes no real-time signal from here on.
+/// The interrupted thread takes no real-time signal until it is one of Ruby's.
 ///
 /// Only where timers count wall time, for the stress test: Ruby's own timer thread sleeps 10 ms at a time, begins anew after
 /// each signal, and at some thousand of them a second would never come to hand over the GVL.
 #[cold]
 fn leave_alone(interrupted: &mut libc::ucontext_t) {
+    add_real_time(&mut interrupted.uc_sigmask);
+}
+
+/// A thread that signals found before it was one of Ruby's, or between two of its, takes them again. When it begins.
+pub(crate) fn attend_again() {
+    if BY_WALL_TIME.load(Ordering::Relaxed) {
+        // SAFETY: a struct of numbers, which the next line sets.
+        let mut signals: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: a set of our own.
+        unsafe { libc::sigemptyset(&raw mut signals) };
+        add_real_time(&mut signals);
+        // SAFETY: a set, and nobody asks for the one before.
+        unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const signals, std::ptr::null_mut()) };
+    }
+}
+
+fn add_real_time(signals: &mut libc::sigset_t) {
     for signal in libc::SIGRTMIN()..=libc::SIGRTMAX() {
         // SAFETY: a set of signals, and one of them.
-        unsafe { libc::sigaddset(&raw mut interrupted.uc_sigmask, signal) };
+        unsafe { libc::sigaddset(signals, signal) };
     }
 }
 
@@ -148,16 +165,6 @@ fn leave_alone(interrupted: &mut libc::ucontext_t) {
 fn is_ruby_thread() -> bool {
     // SAFETY: takes nothing and reads a thread-local.
     unsafe { rb_sys::ruby_native_thread_p() != 0 }
-}
-
-/// Whether signals found this thread to be none of Ruby's again and again: one that starts is soon one of them.
-#[cold]
-fn is_native_for_good() -> bool {
-    unsafe extern "C" {
-        fn pyroscope_is_native_for_good() -> c_int;
-    }
-    // SAFETY: takes nothing, and counts in a thread-local.
-    unsafe { pyroscope_is_native_for_good() != 0 }
 }
 
 #[inline]
