@@ -21,6 +21,7 @@ class ConfigTest < Minitest::Test
     "tags as text" => [{ tags: "a=b" }, ["tags", "a=b", "Hash"]],
     "space in a tag" => [{ tags: { "a key" => "x" } }, ["tags", "a key", "[A-Za-z_]"]],
     "reserved tag" => [{ tags: { span_id: "x" } }, %w[tags span_id reserved]],
+    "tag span beside legacy_labels" => [{ tags: { span: "x" }, legacy_labels: true }, ["tags", "span", "legacy_labels"]],
     "21 tags" => [{ tags: (1..21).to_h { |number| ["t#{number}", "x"] } }, ["tags", "21", "at most 20"]],
     "flag as text" => [{ report_pid: "yes" }, ["report_pid", '"yes"', "true, false"]],
     "trace_id" => [{ trace_id: "maybe" }, %w[trace_id maybe auto]]

@@ -75,6 +75,15 @@ class SpanProcessorTest < Minitest::Test
     assert_empty(samples.select { |sample| sample.labels.key?("span_name") })
   end
 
+  def test_legacy_labels_give_the_name_its_old_label_too
+    samples = samples_of(<<~'RUBY')
+      Pyroscope.configure(application_name: "app", server_address: ARGV[0], legacy_labels: true)
+      tracer.in_span("root") { Pyroscope.tag_wrapper({ span: "a tag", tier: "web" }) { burn_until_sampled } }
+    RUBY
+    assert_includes samples.map { |sample| sample.labels.values_at("span", "span_name", "tier") }, %w[root root web]
+    refute_includes samples.map { |sample| sample.labels["span"] }, "a tag"
+  end
+
   def test_the_address_of_a_profile_as_grafanas_processor_builds_it
     url = assert_ruby(<<~'RUBY')
       Pyroscope.configure(application_name: "app", server_address: "none")

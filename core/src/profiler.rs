@@ -433,6 +433,7 @@ impl Engine {
         let options = EncodeOptions {
             trace_ids: self.uploader.trace_ids(),
             span_names: self.settings.span_names,
+            legacy_labels: self.settings.legacy_labels,
             max_tags,
             ..EncodeOptions::default()
         };

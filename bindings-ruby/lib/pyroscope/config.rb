@@ -52,6 +52,7 @@ module Pyroscope
       report_thread_name: Option.new(false, FLAG, true),
       upload_interval: Option.new(10, SECONDS, true),
       span_names: Option.new(true, FLAG, true),
+      legacy_labels: Option.new(false, FLAG, true),
       trace_id: Option.new("auto", TRACE_ID, true),
       resource_labels: Option.new(false, FLAG, true),
       enabled: Option.new(true, FLAG, true)

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub use environment::{parse_bool, parse_duration, parse_trace_id, resource_labels};
 pub use settings::check_tag_name;
-pub(crate) use settings::{HttpTarget, Settings, Target, cut_value};
+pub(crate) use settings::{HttpTarget, LEGACY_SPAN_NAME, Settings, Target, cut_value};
 
 use crate::error::Error;
 use crate::messages::Level;
@@ -83,6 +83,9 @@ pub struct Config {
     pub trace_id: TraceIdLabel,
     /// Whether samples carry `span_name`.
     pub span_names: bool,
+    /// Whether samples carry the span's name as the label `span` too, as Grafana's Ruby gem calls it. No tag may have that
+    /// name then.
+    pub legacy_labels: bool,
     /// Whether all series carry the label `pid`: a series a process.
     pub report_pid: bool,
     /// Whether samples carry the label `thread_id`: a series a thread.
@@ -120,6 +123,7 @@ impl Default for Config {
             upload_interval: Duration::from_secs(10),
             trace_id: TraceIdLabel::Auto,
             span_names: true,
+            legacy_labels: false,
             report_pid: false,
             report_thread_id: false,
             report_thread_name: false,
@@ -163,6 +167,7 @@ impl fmt::Debug for Config {
             .field("upload_interval", &self.upload_interval)
             .field("trace_id", &self.trace_id)
             .field("span_names", &self.span_names)
+            .field("legacy_labels", &self.legacy_labels)
             .field("report_pid", &self.report_pid)
             .field("report_thread_id", &self.report_thread_id)
             .field("report_thread_name", &self.report_thread_name)

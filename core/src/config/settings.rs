@@ -20,6 +20,8 @@ const MAX_TAGS: usize = 20;
 const MAX_VALUE_BYTES: usize = 2_048;
 /// Names that mean something else to the server or to us; so does every name that starts with `__`.
 const RESERVED: [&str; 5] = ["service_name", "span_id", "span_name", "trace_id", "profile_id"];
+/// What Grafana's Ruby gem calls `span_name`.
+pub(crate) const LEGACY_SPAN_NAME: &str = "span";
 /// Headers without which a push is not understood.
 const OWN_HEADERS: [HeaderName; 6] =
     [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING, HOST, CONNECTION];
@@ -53,6 +55,7 @@ pub(crate) struct Settings {
     pub(crate) upload_interval: Duration,
     pub(crate) trace_id: TraceIdLabel,
     pub(crate) span_names: bool,
+    pub(crate) legacy_labels: bool,
     pub(crate) report_thread_id: bool,
     pub(crate) report_thread_name: bool,
     /// Labels of every series but `__name__`, sorted by name.
@@ -68,7 +71,8 @@ impl Settings {
     /// How many tags of its own a sample may have. They become labels of its series, beside those of all profiles,
     /// `__name__` and the span's name.
     pub(crate) fn room_for_tags(&self) -> usize {
-        MAX_SERIES_LABELS.saturating_sub(self.series_labels.len() + 1 + usize::from(self.span_names))
+        let of_span = usize::from(self.span_names) * (1 + usize::from(self.legacy_labels));
+        MAX_SERIES_LABELS.saturating_sub(self.series_labels.len() + 1 + of_span)
     }
 }
 
@@ -113,6 +117,7 @@ impl Config {
             upload_interval: self.upload_interval,
             trace_id: self.trace_id,
             span_names: self.span_names,
+            legacy_labels: self.legacy_labels,
             report_thread_id: self.report_thread_id,
             report_thread_name: self.report_thread_name,
             series_labels,
@@ -124,6 +129,9 @@ impl Config {
         let mut names: Vec<&str> = self.tags.iter().map(|(name, _)| name.as_str()).collect();
         for name in &names {
             check_tag_name("tags", name)?;
+            if self.legacy_labels && *name == LEGACY_SPAN_NAME {
+                return Err(Error::invalid("tags", name, "other names, as legacy_labels gives samples this label"));
+            }
         }
         names.sort_unstable();
         names.dedup();
@@ -352,6 +360,7 @@ mod tests {
         );
         // Seven here, __name__ and span_name: of 30 labels 21 are left.
         assert_eq!(settings.room_for_tags(), 21);
+        assert_eq!(Settings { legacy_labels: true, ..settings }.room_for_tags(), 20);
     }
 
     #[test]

@@ -24,6 +24,8 @@ use crate::wire::pprof::{Function, Label, Line, Location, Profile, Sample, Value
 pub(crate) struct EncodeOptions {
     pub(crate) trace_ids: bool,
     pub(crate) span_names: bool,
+    /// The name under its old name too.
+    pub(crate) legacy_labels: bool,
     /// Tags of a sample: servers refuse a profile with more than 30 labels in one series.
     pub(crate) max_tags: usize,
     /// Servers refuse a profile of more than 16,000.
@@ -34,7 +36,14 @@ pub(crate) struct EncodeOptions {
 
 impl Default for EncodeOptions {
     fn default() -> Self {
-        Self { trace_ids: true, span_names: true, max_tags: 30, max_samples: 12_000, max_bytes: 3 << 19 }
+        Self {
+            trace_ids: true,
+            span_names: true,
+            legacy_labels: false,
+            max_tags: 30,
+            max_samples: 12_000,
+            max_bytes: 3 << 19,
+        }
     }
 }
 
@@ -429,6 +438,25 @@ mod tests {
         assert_eq!(
             said(&decode(&encode(&window, &options)[0])),
             [(stack.clone(), Vec::new(), 4), (stack, pairs(&[("span_id", "0000000000000007")]), 3)]
+        );
+    }
+
+    #[test]
+    fn the_name_comes_under_its_old_name_too_where_that_is_asked_for() {
+        let window = Window {
+            frames: vec![frame("f", "", 0, 0)],
+            stacks: vec![[0].into()],
+            spans: vec![span(7, [0, 0], "a")],
+            tag_sets: vec![tags(&[("span", "of the user"), ("zone", "b")])],
+            samples: vec![sample(0, Some(0), 0, 1), sample(0, None, 0, 2)],
+            ..window()
+        };
+        let stack = vec!["f :0 from 0".to_owned()];
+        let labels = [("span_id", "0000000000000007"), ("span_name", "a"), ("span", "a"), ("zone", "b")];
+        let options = EncodeOptions { legacy_labels: true, ..EncodeOptions::default() };
+        assert_eq!(
+            said(&decode(&encode(&window, &options)[0])),
+            [(stack.clone(), pairs(&[("zone", "b")]), 2), (stack, pairs(&labels), 1)]
         );
     }
 

@@ -22,7 +22,7 @@ impl<'a> Content<'a> {
     pub(super) fn new(window: &'a Window, options: &EncodeOptions) -> Self {
         Self {
             spans: window.spans.iter().map(|span| SpanLabels::new(span, options)).collect(),
-            tags: window.tag_sets.iter().map(|set| sendable(set, options.max_tags)).collect(),
+            tags: window.tag_sets.iter().map(|set| sendable(set, options)).collect(),
         }
     }
 }
@@ -33,30 +33,34 @@ pub(super) struct SpanLabels<'a> {
     pub(super) span_id: String,
     pub(super) trace_id: String,
     pub(super) name: &'a str,
+    pub(super) legacy_name: &'a str,
 }
 
 impl<'a> SpanLabels<'a> {
     fn new(span: &'a WindowSpan, options: &EncodeOptions) -> Self {
         if span.span_id == 0 {
-            return Self { span_id: String::new(), trace_id: String::new(), name: "" };
+            return Self { span_id: String::new(), trace_id: String::new(), name: "", legacy_name: "" };
         }
+        let name = if options.span_names { &*span.name } else { "" };
         let [high, low] = span.trace_id;
         let has_trace = options.trace_ids && (high, low) != (0, 0);
         Self {
             span_id: format!("{:016x}", span.span_id),
             trace_id: if has_trace { format!("{high:016x}{low:016x}") } else { String::new() },
-            name: if options.span_names { &span.name } else { "" },
+            name,
+            legacy_name: if options.legacy_labels { name } else { "" },
         }
     }
 }
 
-/// The tags that a server takes, `most` at most: one bad label would cost the whole profile, and a second `span_id` the
+/// The tags that a server takes, as many as it does: one bad label would cost the whole profile, and a second `span_id` the
 /// span.
-fn sendable(set: &[(String, String)], most: usize) -> Vec<(&str, &str)> {
+fn sendable<'a>(set: &'a [(String, String)], options: &EncodeOptions) -> Vec<(&'a str, &'a str)> {
     set.iter()
         .filter(|(name, value)| !value.is_empty() && config::check_tag_name("tags", name).is_ok())
+        .filter(|(name, _)| !(options.legacy_labels && name == config::LEGACY_SPAN_NAME))
         .map(|(name, value)| (name.as_str(), config::cut_value(value)))
-        .take(most)
+        .take(options.max_tags)
         .collect()
 }
 
@@ -177,7 +181,12 @@ impl<'a> Ranked<'a> {
     pub(super) fn labels(&self, row: &Row) -> impl Iterator<Item = (&'a str, &'a str)> {
         let span: Option<&'a SpanLabels<'a>> = row.span.checked_sub(1).map(|rank| self.spans[rank as usize]);
         let of_span = span.map(|span| {
-            [("span_id", span.span_id.as_str()), ("trace_id", span.trace_id.as_str()), ("span_name", span.name)]
+            [
+                ("span_id", span.span_id.as_str()),
+                ("trace_id", span.trace_id.as_str()),
+                ("span_name", span.name),
+                (config::LEGACY_SPAN_NAME, span.legacy_name),
+            ]
         });
         let of_span = of_span.into_iter().flatten().filter(|(_, value)| !value.is_empty());
         of_span.chain(self.tags[row.tags as usize].iter().copied())
