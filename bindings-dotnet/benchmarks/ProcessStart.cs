@@ -13,6 +13,7 @@ namespace Pyroscope.Benchmarks;
 internal static class ProcessStart
 {
     private const string Ready = "ready ";
+    private const string Name = "start";
 
     internal static IEnumerable<Cell> Measure(Options options, string folder)
     {
@@ -37,7 +38,7 @@ internal static class ProcessStart
         var builder = Sdk.CreateTracerProviderBuilder().AddSource(Recording.Source.Name);
         if (profiler)
         {
-            builder.AddPyroscope(settings => (settings.ApplicationName, settings.ServerAddress) = ("start", "none"));
+            builder.AddPyroscope(settings => (settings.ApplicationName, settings.ServerAddress) = (Name, "none"));
         }
 
         using var provider = builder.Build();
@@ -58,6 +59,8 @@ internal static class ProcessStart
         using var process = Process.Start(new ProcessStartInfo(Environment.ProcessPath!)
         {
             ArgumentList = { typeof(ProcessStart).Assembly.Location, "started", profiler },
+            // As the profiles are named, or a warning is part of the start.
+            Environment = { ["OTEL_SERVICE_NAME"] = Name },
             RedirectStandardOutput = true,
         })!;
         var line = process.StandardOutput.ReadLine();
