@@ -114,6 +114,36 @@ fn the_profiler_starts_and_stops_as_often_as_it_is_told() {
     });
 }
 
+#[test]
+#[ignore = "needs the .NET SDK"]
+fn beside_a_clr_profiler_everything_is_on_and_that_one_goes_on() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (library, count) = (folder.join("main_profiler.so"), folder.join("compiled"));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/main_profiler.c");
+    output(
+        Command::new("cc").args(["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&library).arg(source),
+    );
+    on_each_runtime(|framework| {
+        let _ = std::fs::remove_file(&count);
+        let environment = [
+            ("CORECLR_ENABLE_PROFILING", Path::new("1")),
+            ("CORECLR_PROFILER", Path::new("{3d4a6c51-7f5a-4f7a-9c59-0d1a3f0b2c11}")),
+            ("CORECLR_PROFILER_PATH", &library),
+            ("MAIN_PROFILER_COUNT", &count),
+        ];
+        let settings = ["allocation_enabled=true", "lock_enabled=true", "exception_enabled=true"];
+        let run = Run::within(&environment, framework, "events", 2, &settings);
+        let states: Vec<&str> = run.output.lines().filter(|line| line.starts_with("status ")).collect();
+        assert!(states.len() == 5 && states.iter().all(|line| line.contains(" True")), "{framework}: {states:?}");
+        for kind in ["memory", "exception"] {
+            let in_events = |sample: Sample| sample.functions.iter().any(|function| function.contains("Events.Run"));
+            assert!(run.profiles(kind).into_iter().flatten().any(in_events), "{framework}: {kind}");
+        }
+        let compiled: u32 = std::fs::read_to_string(&count).unwrap().parse().unwrap();
+        assert!(compiled > 20, "{framework}: the other one saw {compiled} methods");
+    });
+}
+
 /// Whether each frame of `Chains` was called by the one whose name its own begins with.
 fn is_whole(functions: &[String]) -> bool {
     let of_chains = functions.iter().filter_map(|function| {
@@ -169,12 +199,17 @@ struct Run {
 
 impl Run {
     fn new(framework: &str, scenario: &str, seconds: u32, settings: &[&str]) -> Self {
+        Self::within(&[], framework, scenario, seconds, settings)
+    }
+
+    fn within(environment: &[(&str, &Path)], framework: &str, scenario: &str, seconds: u32, settings: &[&str]) -> Self {
         let program = program().join(format!("bin/native-app/release_{framework}/native-app.dll"));
         let profiles = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{scenario}-{framework}"));
         let _ = std::fs::remove_dir_all(&profiles);
         let address = format!("server_address=file://{}", profiles.display());
         let mut run = dotnet();
         run.arg(program).args([scenario, &seconds.to_string(), "application_name=native-app", &address]).args(settings);
+        run.envs(environment.iter().copied());
         Self { output: output(&mut run), profiles }
     }
 
