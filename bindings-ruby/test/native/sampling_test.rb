@@ -27,11 +27,11 @@ class SamplingTest < NativeTest
       churning = samples.select { |sample| sample.functions.any? { |name| name.end_with?("churn") } }
       collecting = churning.select { |sample| sample.functions.first == "(garbage collection)" }
       puts JSON.generate(collecting: collecting.sum(&:weight), others: churning.map { |sample| sample.labels["span_name"] }.uniq - ["collects"],
-                         took: took, churning: churning.sum(&:weight))
+                         took: took, in_span: samples.select { |sample| sample.labels["span_name"] == "collects" }.sum(&:weight))
     RUBY
     assert_operator result[:collecting], :>, 30_000_000
     assert_empty result[:others]
-    assert_includes SEEN, result[:churning] / result[:took].to_f
+    assert_includes 0.8..1.2, result[:in_span] / result[:took].to_f
   end
 
   each_mode("cpu_seen_of_cpu_burnt") do |options|
@@ -76,7 +76,8 @@ class SamplingTest < NativeTest
     RUBY
     assert_empty result.grep(/0x/)
     %w[single made_0 made_1 made_2 anonymous].each { |name| assert result.any? { |found| found.include?(name) }, "#{name}: #{result}" }
-    assert_empty result.grep(/unreadable|too many/)
+    # A stack may be, of a thread that was just looked at when this one began to compact.
+    assert_empty result.grep(/unreadable frame|too many/)
   end
 
   def test_many_functions_that_are_made_and_dropped_leave_no_memory
@@ -145,13 +146,13 @@ class SamplingTest < NativeTest
           exit!(Native.stop(10.0) && $?.success? ? 0 : 1)
         end
         # Past Process._fork and Ruby's hooks: the first span does what they would.
-        unhooked = fork { work.call("unhooked"); exit!(Native.stop(10.0) ? 0 : 1) }
+        unhooked = fork { Spans::TRACER.in_span("first") { nil }; work.call("unhooked"); exit!(Native.stop(10.0) ? 0 : 1) }
         work.call("parent")
         ended = [child, unhooked].map { |pid| Process.wait2(pid).last.success? }
         Native.stop(10.0)
         samples = Profile.of_folder(folder)
         seen = samples.group_by { |sample| sample.labels["span_name"] }.transform_values { |some| some.sum(&:weight) }
-        seen.delete(nil)
+        seen = seen.except(nil, "first")
         puts JSON.generate(ended: ended, seen: seen, took: File.readlines(took.path).to_h { |line| JSON.parse(line) })
       end
     RUBY
