@@ -120,7 +120,8 @@ public sealed class Profiler : IDisposable
 
     /// <summary>
     /// Sets the credentials of the uploads from now on, also of profilers that are configured later without their own.
-    /// A profiler that runs is started anew, within 5 seconds.
+    /// A profiler that runs is started anew, within 5 seconds. Two empty texts: none from now on, and later profilers have
+    /// those of their configuration and environment again.
     /// </summary>
     /// <param name="username">User name, without a colon.</param>
     /// <param name="password">Password or token.</param>
@@ -136,7 +137,7 @@ public sealed class Profiler : IDisposable
 
         lock (gate)
         {
-            credentials = (username, password);
+            credentials = (username, password) is ("", "") ? null : (username, password);
             if (running && configuration is { } current)
             {
                 var settings = current.Clone();

@@ -70,9 +70,9 @@ public class SpanCost
             DefaultConfig.Instance.AddJob(job.WithToolchain(InProcessNoEmitToolchain.Instance)).WithArtifactsPath(folder));
         var (rootTime, rootBytes) = Difference(summary, nameof(RootSpan));
         var (switchTime, _) = Difference(summary, nameof(Switch));
-        yield return new("root span start + stop over the bare SDK", "<= +140 ns", FormattableString.Invariant($"+{rootTime:0} ns"), rootTime <= 140);
-        yield return new("the same in bytes", "<= +420 B", FormattableString.Invariant($"+{rootBytes:0} B"), rootBytes <= 420);
-        yield return new("switch in + out over the bare SDK", "<= +15 ns", FormattableString.Invariant($"+{switchTime:0.0} ns"), switchTime <= 15);
+        yield return new("root span start + stop over the bare SDK", "<= +140 ns", FormattableString.Invariant($"{rootTime:+0;-0} ns"), rootTime <= 140);
+        yield return new("the same in bytes", "<= +420 B", FormattableString.Invariant($"{rootBytes:+0;-0} B"), rootBytes <= 420);
+        yield return new("switch in + out over the bare SDK", "<= +15 ns", FormattableString.Invariant($"{switchTime:+0.0;-0.0} ns"), switchTime <= 15);
     }
 
     /// <summary>What a benchmark takes more with the profiler.</summary>
