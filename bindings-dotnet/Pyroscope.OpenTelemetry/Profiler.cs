@@ -120,7 +120,7 @@ public sealed class Profiler : IDisposable
 
     /// <summary>
     /// Sets the credentials of the uploads from now on, also of profilers that are configured later without their own.
-    /// A profiler that runs is started anew, within 5 seconds.
+    /// A profiler that runs is started anew, within 5 seconds. With two empty texts those of the environment are used again.
     /// </summary>
     /// <param name="username">User name, without a colon.</param>
     /// <param name="password">Password or token.</param>
@@ -136,11 +136,11 @@ public sealed class Profiler : IDisposable
 
         lock (gate)
         {
-            credentials = (username, password);
+            credentials = username.Length + password.Length > 0 ? (username, password) : null;
             if (running && configuration is { } current)
             {
                 var settings = current.Clone();
-                (settings.BasicAuthUser, settings.BasicAuthPassword) = (username, password);
+                (settings.BasicAuthUser, settings.BasicAuthPassword) = (credentials?.User, credentials?.Password);
                 Launch(settings);
             }
         }
