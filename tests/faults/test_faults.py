@@ -70,7 +70,8 @@ def test_all_of_it_ends_where_it_must(
     assert weight["taken"] > 100_000_000, stats
     lost = weight["dropped_ring"] + (weight["dropped_queue"] if expected["last_is_dropped"] else 0)
     ended = weight[expected["end"]]
-    assert ended + lost == weight["taken"] and ended > 0.9 * weight["taken"], stats
+    # A runtime that compiles beside the program burns between the last flush and the stop, too.
+    assert ended + lost == weight["taken"] and ended > 0.5 * weight["taken"], stats
     kept = weight["uploaded"] + (weight["dropped_unanswered"] if expected["keeps_unanswered"] else 0)
     assert received["weight"] == kept, (received, stats)
 

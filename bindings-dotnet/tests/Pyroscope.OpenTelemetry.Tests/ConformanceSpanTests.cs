@@ -142,7 +142,12 @@ public sealed class ConformanceSpanTests
 
     private static IEnumerable<JsonNode> All(JsonNode? span) => (span!["children"]?.AsArray() ?? []).SelectMany(All).Prepend(span);
 
-    private static ProfiledRun Run() => new(SpanScope.Root, configuration => configuration.SampleRate = 1000);
+    private static ProfiledRun Run()
+    {
+        var run = new ProfiledRun(SpanScope.Root, configuration => configuration.SampleRate = 1000);
+        Vectors.BurnUntilThisThreadIsSampled();
+        return run;
+    }
 
     private static void Burn(string node)
     {

@@ -3,6 +3,8 @@ using System.Diagnostics.Tracing;
 using System.Runtime.CompilerServices;
 using System.Text.Json;
 using System.Text.Json.Nodes;
+using Pyroscope.Context;
+using Pyroscope.Interop;
 
 namespace Pyroscope.Tests;
 
@@ -25,6 +27,19 @@ internal static class Vectors
     internal static string InPascalCase(string name) =>
         string.Concat(name.Split('_').Select(word => char.ToUpperInvariant(word[0]) + word[1..]));
 
+    /// <summary>Uses CPU time until this thread is one of those that are sampled; then some of each piece of it is.</summary>
+    internal static void BurnUntilThisThreadIsSampled()
+    {
+        const ulong span = 1;
+        Profiler.Instance.SetSpanContext(span, 0, 0);
+        for (var time = 0; time < 1_000 && HotNative.IsSampled(HexId.FromMemory(span)) == 0; time++)
+        {
+            ThreadTime.Burn(5);
+        }
+
+        Profiler.Instance.SetSpanContext(0, 0, 0);
+    }
+
     /// <summary>Uses CPU time until there is a sample of it, which a busy machine may put off.</summary>
     internal static void BurnUntilSampled()
     {
@@ -32,8 +47,8 @@ internal static class Vectors
         var enough = Kept() + 2;
         for (var time = 0; time == 0 || (Kept() < enough && time < 1_000); time++)
         {
-            // Two of the kernel's ticks, by which it looks at timers: other threads are sampled meanwhile, too.
-            ThreadTime.Burn(10);
+            // At least two of the kernel's ticks, by which it looks at timers.
+            ThreadTime.Burn(25);
         }
     }
 }
