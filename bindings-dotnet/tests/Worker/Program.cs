@@ -8,7 +8,7 @@ using Microsoft.Extensions.Logging;
 using OpenTelemetry;
 using OpenTelemetry.Trace;
 using Pyroscope;
-using Pyroscope.Clients;
+using Pyroscope.Tests;
 using Pyroscope.OpenTelemetry;
 
 var logger = new Collecting();
@@ -37,7 +37,7 @@ await Task.WhenAll(Enumerable.Range(0, 4).Select(number => Task.Run(async () =>
         Interlocked.Add(ref tagged, span?.GetTagItem("pyroscope.profile.id") is string ? 1 : 0);
         await Task.Yield();
         // By its own clock: on a busy machine a thread may not run at all in 10 ms.
-        ThreadClock.Burn(0.01);
+        ThreadTime.Burn(10);
         lock (gate)
         {
             GC.KeepAlive(Numbers.Allocate());

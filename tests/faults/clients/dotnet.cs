@@ -1,6 +1,7 @@
 using System.Diagnostics;
 using System.Globalization;
 using Pyroscope.OpenTelemetry;
+using Pyroscope.Tests;
 
 namespace Pyroscope.Clients;
 
@@ -58,7 +59,7 @@ internal static class Faults
 
             using (Source.StartActivity("work"))
             {
-                ThreadClock.Burn(0.001);
+                ThreadTime.Burn(1);
             }
         }
 

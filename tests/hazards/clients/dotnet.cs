@@ -3,6 +3,7 @@ using System.Runtime.InteropServices;
 using OpenTelemetry;
 using OpenTelemetry.Trace;
 using Pyroscope.OpenTelemetry;
+using Pyroscope.Tests;
 
 namespace Pyroscope.Clients;
 
@@ -114,7 +115,7 @@ internal static partial class Hazards
     {
         using (Source.StartActivity("burn"))
         {
-            ThreadClock.Burn(seconds);
+            ThreadTime.Burn((int)(seconds * 1_000));
         }
     }
 
