@@ -219,15 +219,22 @@ build_wheel() {
         say "without zig: this wheel only runs where glibc is as new as here" >&2
     fi
     mkdir -p "$directory"
-    rm -f "$directory"/pyroscope_otel-*"_${target%%-*}.whl"
     # A target directory of its own: maturin and cargo give pyo3 different settings, and each would rebuild it.
     (
         cd "$ROOT" || exit
+        # Two at a time make the same one, while others install it: it takes the old one's place at once.
+        flock 7
+        rm -rf "$directory/.new"
         # maturin looks for zig in the Python on the path.
         quietly "$TARGET/logs/maturin-${target%%-*}.log" env "PATH=$venv/bin:$PATH" maturin build --release --strip --locked \
             --manifest-path bindings-python/Cargo.toml --interpreter "$venv/bin/python" --target "$target" \
-            --target-dir "$TARGET/maturin" --out "$directory" "${options[@]}"
-    )
+            --target-dir "$TARGET/maturin" --out "$directory/.new" "${options[@]}"
+        for old in "$directory"/pyroscope_otel-*"_${target%%-*}.whl"; do
+            if [ ! -e "$directory/.new/${old##*/}" ]; then rm -f "$old"; fi
+        done
+        mv -f "$directory/.new"/*.whl "$directory"
+        rmdir "$directory/.new"
+    ) 7>"$TARGET/wheel.lock"
     printf '%s\n' "$directory"/pyroscope_otel-*"_${target%%-*}.whl"
 }
 

@@ -1,4 +1,5 @@
 using System.Text.Json;
+using Pyroscope.Tests;
 
 namespace Pyroscope.Benchmarks;
 
@@ -45,7 +46,7 @@ internal static class Overhead
         // Each slice begins with the same heap.
         GC.Collect();
         GC.WaitForPendingFinalizers();
-        var (bytes, since, before) = (GC.GetTotalAllocatedBytes(true), System.Diagnostics.Stopwatch.GetTimestamp(), Recording.ProcessSeconds);
+        var (bytes, since, before) = (GC.GetTotalAllocatedBytes(true), System.Diagnostics.Stopwatch.GetTimestamp(), ThreadTime.OfAllThreads);
         Parallel.For(0, 2, new ParallelOptions { MaxDegreeOfParallelism = 2 }, _ =>
         {
             using var span = Recording.Source.StartActivity("work");
@@ -60,7 +61,7 @@ internal static class Overhead
             Profiler.Instance.Flush();
         }
 
-        var seconds = Recording.ProcessSeconds - before;
+        var seconds = ThreadTime.OfAllThreads - before;
         return (seconds, (GC.GetTotalAllocatedBytes(true) - bytes) / System.Diagnostics.Stopwatch.GetElapsedTime(since).TotalSeconds);
     }
 

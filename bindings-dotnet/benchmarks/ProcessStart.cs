@@ -3,6 +3,7 @@ using System.Globalization;
 using OpenTelemetry;
 using OpenTelemetry.Trace;
 using Pyroscope.OpenTelemetry;
+using Pyroscope.Tests;
 
 namespace Pyroscope.Benchmarks;
 
@@ -48,7 +49,7 @@ internal static class ProcessStart
 
         Console.WriteLine(profiler && !Profiler.Instance.IsRunning
             ? Profiler.Instance.Status.Reason
-            : Ready + Recording.ProcessSeconds.ToString("R", CultureInfo.InvariantCulture));
+            : Ready + ThreadTime.OfAllThreads.ToString("R", CultureInfo.InvariantCulture));
     }
 
     private static string Text(double milliseconds) => FormattableString.Invariant($"{milliseconds:+0.0;-0.0} ms");

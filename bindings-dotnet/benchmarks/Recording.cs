@@ -1,5 +1,4 @@
 using System.Diagnostics;
-using System.Runtime.InteropServices;
 using OpenTelemetry;
 using OpenTelemetry.Trace;
 using Pyroscope.OpenTelemetry;
@@ -8,11 +7,9 @@ using Pyroscope.Tests;
 namespace Pyroscope.Benchmarks;
 
 /// <summary>A profiler that writes into a folder, with a span processor of its own.</summary>
-internal sealed partial class Recording : IDisposable
+internal sealed class Recording : IDisposable
 {
     internal static readonly ActivitySource Source = new("Benchmarks");
-
-    private const int ProcessCpuTime = 2;
 
     private readonly string folder = Directory.CreateTempSubdirectory("pyroscope-bench-").FullName;
     private readonly TracerProvider provider;
@@ -39,12 +36,7 @@ internal sealed partial class Recording : IDisposable
     internal double BurntSeconds { get; private set; }
 
     /// <summary>CPU time of the whole process, less the profiler's own threads, which no profile shows.</summary>
-    private static double ProgramSeconds => ProcessSeconds - (Profiler.Instance.Stats.Numbers["own_cpu_ns"] / 1e9);
-
-    internal static double ProcessSeconds =>
-        Read(ProcessCpuTime, out var time) == 0
-            ? time.Seconds + (time.Nanoseconds / 1e9)
-            : throw new InvalidOperationException("the process's clock cannot be read");
+    private static double ProgramSeconds => ThreadTime.OfAllThreads - (Profiler.Instance.Stats.Numbers["own_cpu_ns"] / 1e9);
 
     /// <summary>Ends it. Its profiles of a kind, oldest first.</summary>
     internal Pprof[] Profiles(string kind)
@@ -62,15 +54,5 @@ internal sealed partial class Recording : IDisposable
         provider.Dispose();
         Profiler.Instance.Dispose();
         Directory.Delete(folder, true);
-    }
-
-    [LibraryImport("libc", EntryPoint = "clock_gettime")]
-    private static partial int Read(int clock, out Time time);
-
-    [StructLayout(LayoutKind.Sequential)]
-    private struct Time
-    {
-        internal long Seconds;
-        internal long Nanoseconds;
     }
 }

@@ -2,23 +2,15 @@ using System.Runtime.InteropServices;
 
 namespace Pyroscope.Tests;
 
-/// <summary>CPU time of the calling thread, by the kernel's clock: wall time says little on a busy machine.</summary>
+/// <summary>CPU time of the calling thread, and of all, by the kernel's clocks: wall time says little on a busy machine.</summary>
 internal static partial class ThreadTime
 {
+    private const int ProcessCpuTime = 2;
     private const int ThreadCpuTime = 3;
 
-    internal static double Seconds
-    {
-        get
-        {
-            if (Read(ThreadCpuTime, out var time) != 0)
-            {
-                throw new InvalidOperationException("the thread's clock cannot be read");
-            }
+    internal static double Seconds => SecondsOf(ThreadCpuTime);
 
-            return time.Seconds + (time.Nanoseconds / 1e9);
-        }
-    }
+    internal static double OfAllThreads => SecondsOf(ProcessCpuTime);
 
     /// <summary>Uses so much of it.</summary>
     internal static void Burn(int milliseconds)
@@ -28,6 +20,11 @@ internal static partial class ThreadTime
             Thread.SpinWait(50);
         }
     }
+
+    private static double SecondsOf(int clock) =>
+        Read(clock, out var time) == 0
+            ? time.Seconds + (time.Nanoseconds / 1e9)
+            : throw new InvalidOperationException($"clock {clock} cannot be read");
 
     [LibraryImport("libc", EntryPoint = "clock_gettime")]
     private static partial int Read(int clock, out Time time);

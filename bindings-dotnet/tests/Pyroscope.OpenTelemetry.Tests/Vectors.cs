@@ -40,12 +40,16 @@ internal static class Vectors
         Profiler.Instance.SetSpanContext(0, 0, 0);
     }
 
-    /// <summary>Uses CPU time until there is a sample of it, which a busy machine may put off.</summary>
+    /// <summary>
+    /// Uses CPU time until there is a sample of it, which a busy machine may put off: until more were kept than other threads can
+    /// have at 1,000 a second of their CPU time.
+    /// </summary>
     internal static void BurnUntilSampled()
     {
-        static ulong Kept() => Profiler.Instance.Stats.Taken.Samples - Profiler.Instance.Stats.DroppedRing.Samples;
-        var enough = Kept() + 2;
-        for (var time = 0; time == 0 || (Kept() < enough && time < 1_000); time++)
+        static double OfOthers() => ThreadTime.OfAllThreads - ThreadTime.Seconds;
+        static double Kept() => Profiler.Instance.Stats.Taken.Samples - Profiler.Instance.Stats.DroppedRing.Samples;
+        var (before, others) = (Kept(), OfOthers());
+        for (var time = 0; time == 0 || (Kept() - before < 2 + (1_000 * (OfOthers() - others)) && time < 100); time++)
         {
             // At least two of the kernel's ticks, by which it looks at timers.
             ThreadTime.Burn(25);

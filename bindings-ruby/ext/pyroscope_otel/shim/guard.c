@@ -16,6 +16,7 @@
 // As ruby.h has them, which would need the folders of headers of the Ruby in use.
 typedef uintptr_t VALUE;
 int rb_profile_frames(int start, int limit, VALUE *frames, int *lines);
+VALUE rb_thread_current(void);
 
 // Where a fault of this thread goes to; NULL: not to us.
 static __thread sigjmp_buf *volatile guard;
@@ -59,6 +60,22 @@ VALUE pyroscope_flags(VALUE object) {
     atomic_signal_fence(memory_order_seq_cst);
     guard = outer;
     return flags;
+}
+
+// The Ruby thread that runs here; 0: none does.
+VALUE pyroscope_thread_current(void) {
+    sigjmp_buf here;
+    sigjmp_buf *outer = guard;
+    if (sigsetjmp(here, 0) != 0) {
+        guard = outer;
+        return 0;
+    }
+    guard = &here;
+    atomic_signal_fence(memory_order_seq_cst);
+    VALUE thread = rb_thread_current();
+    atomic_signal_fence(memory_order_seq_cst);
+    guard = outer;
+    return thread;
 }
 
 static void on_fault(int signal_number, siginfo_t *info, void *context) {

@@ -139,6 +139,13 @@ pub(crate) fn keep_with_thread(slot: &Slot) {
     shared_threads::keep(slot);
 }
 
+/// Whether the calling thread's slot speaks for another Ruby thread than the one that runs: where native threads are shared,
+/// between the interpreter's switch and our hook's. For handlers.
+#[inline]
+pub(crate) fn is_switching(running: impl FnOnce() -> Option<VALUE>) -> bool {
+    shared_threads::is_switching(running)
+}
+
 /// Native threads that run many Ruby threads: what a slot says is kept with the Ruby thread and copied back when it goes on.
 #[cfg(ruby_gte_3_3)]
 mod shared_threads {
@@ -147,7 +154,7 @@ mod shared_threads {
     use std::sync::OnceLock;
     use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-    use rb_sys::{rb_event_flag_t, rb_internal_thread_event_data_t, rb_internal_thread_event_hook_t};
+    use rb_sys::{VALUE, rb_event_flag_t, rb_internal_thread_event_data_t, rb_internal_thread_event_hook_t};
 
     use crate::errors::quietly;
     use crate::slot::{self, Kept, Slot};
@@ -167,6 +174,21 @@ mod shared_threads {
         // SAFETY: a function that stays.
         let hook = unsafe { rb_sys::rb_internal_thread_add_event_hook(Some(on_event), events, ptr::null_mut()) };
         HOOK.store(hook, Ordering::Relaxed);
+        // The calling thread may never be switched to.
+        if let Some(slot) = slot::own_or_claim() {
+            keep(slot);
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_switching(running: impl FnOnce() -> Option<VALUE>) -> bool {
+        if !ON.load(Ordering::Relaxed) {
+            return false;
+        }
+        let (Some(key), Some(thread)) = (KEY.get(), running()) else { return false };
+        // SAFETY: async-signal-safe, says Ruby's documentation; the thread that runs and our own key.
+        let kept = unsafe { rb_sys::rb_internal_thread_specific_get(thread, *key) }.cast::<Kept>();
+        slot::own().map_or(!kept.is_null(), |slot| !slot.is_kept_with(kept))
     }
 
     pub(super) fn remove() {
@@ -187,12 +209,17 @@ mod shared_threads {
         let known = unsafe { rb_sys::rb_internal_thread_specific_get(thread, *key) }.cast::<Kept>();
         // SAFETY: what this key holds came from the Box below.
         match unsafe { known.as_mut() } {
-            Some(kept) => slot.save(kept),
+            Some(kept) => {
+                slot.save(kept);
+                slot.set_kept_with(kept);
+            }
             None => {
                 let mut kept = Box::new(Kept::default());
                 slot.save(&mut kept);
+                let kept = Box::into_raw(kept);
                 // SAFETY: as above; freed when the thread ends.
-                unsafe { rb_sys::rb_internal_thread_specific_set(thread, *key, Box::into_raw(kept).cast()) };
+                unsafe { rb_sys::rb_internal_thread_specific_set(thread, *key, kept.cast()) };
+                slot.set_kept_with(kept);
             }
         }
     }
@@ -211,6 +238,9 @@ mod shared_threads {
             if event == rb_sys::RUBY_INTERNAL_THREAD_EVENT_EXITED {
                 // SAFETY: as above.
                 unsafe { rb_sys::rb_internal_thread_specific_set(thread, *key, ptr::null_mut()) };
+                if let Some(slot) = slot::own() {
+                    slot.set_kept_with(ptr::null());
+                }
                 if !kept.is_null() {
                     // SAFETY: it came from a Box, and nobody else has it any more.
                     drop(unsafe { Box::from_raw(kept) });
@@ -226,6 +256,11 @@ mod shared_threads {
 #[cfg(not(ruby_gte_3_3))]
 mod shared_threads {
     pub(super) fn add() {}
+
+    #[inline]
+    pub(super) fn is_switching(_: impl FnOnce() -> Option<rb_sys::VALUE>) -> bool {
+        false
+    }
 
     pub(super) fn remove() {}
 

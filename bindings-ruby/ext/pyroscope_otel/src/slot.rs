@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use std::ptr;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
 use spanprof_core::{Context, MAX_NAME_BYTES, SpanRecord, TagSetId};
 
@@ -51,6 +51,8 @@ pub(crate) struct Slot {
     /// Spans count in the epoch of their writing: what was written before hooks were removed is no longer true.
     epoch: AtomicU32,
     tags: UnsafeCell<TagSetId>,
+    /// Which Ruby thread it speaks for, where native threads are shared: the address of what is kept with that, 0 if nothing is.
+    kept_with: AtomicUsize,
     /// The OpenTelemetry Context that was published last, where fibers inherit it; marked, see [`for_each_object`].
     context_object: AtomicU64,
 }
@@ -111,6 +113,7 @@ fn claim() -> Option<&'static Slot> {
                     let slot = SLOTS.get(at * 64 + bit)?;
                     slot.clear();
                     slot.set_tags(TagSetId::EMPTY);
+                    slot.kept_with.store(0, Ordering::Relaxed);
                     slot.context_object.store(0, Ordering::Relaxed);
                     compiler_fence(Ordering::SeqCst);
                     // SAFETY: any pointer may be stored; only the calling thread reads it.
@@ -155,6 +158,7 @@ impl Slot {
             current: AtomicU8::new(NONE),
             epoch: AtomicU32::new(0),
             tags: UnsafeCell::new(TagSetId::EMPTY),
+            kept_with: AtomicUsize::new(0),
             context_object: AtomicU64::new(0),
         }
     }
@@ -260,12 +264,27 @@ impl Slot {
         kept.tags = self.tags();
     }
 
+    /// Speaks for a Ruby thread from now on.
     pub(crate) fn restore(&self, kept: Option<&Kept>) {
         match kept.and_then(|kept| kept.span.as_ref()) {
             Some((ids, name)) => self.publish(*ids, name),
             None => self.clear(),
         }
         self.set_tags(kept.map_or(TagSetId::EMPTY, |kept| kept.tags));
+        // Last: until here samples wait.
+        compiler_fence(Ordering::SeqCst);
+        self.set_kept_with(kept.map_or(ptr::null(), ptr::from_ref));
+    }
+
+    /// Says which Ruby thread the slot speaks for.
+    pub(crate) fn set_kept_with(&self, kept: *const Kept) {
+        self.kept_with.store(kept.addr(), Ordering::Relaxed);
+    }
+
+    /// Whether the slot speaks for the Ruby thread with which this is kept. For handlers too.
+    #[inline]
+    pub(crate) fn is_kept_with(&self, kept: *const Kept) -> bool {
+        self.kept_with.load(Ordering::Relaxed) == kept.addr()
     }
 }
 

@@ -2,7 +2,8 @@
 //!
 //! Called there, beside what `core/src/sample/handler.rs` lists: `ruby_native_thread_p` (a thread-local read;
 //! `pthread_getspecific` before Ruby 3.3), `rb_during_gc` and `rb_profile_frames` (they read only, the latter behind
-//! `shim/guard.c`, which adds `__sigsetjmp` and `siglongjmp`), and for the stress test `sigaddset`. Nothing is walked while garbage is collected: a compacting
+//! `shim/guard.c`, which adds `__sigsetjmp` and `siglongjmp`), where native threads are shared `rb_thread_current` (behind
+//! the same) and `rb_internal_thread_specific_get`, and for the stress test `sigaddset`. Nothing is walked while garbage is collected: a compacting
 //! collection moves what frames refer to and takes SIGSEGV for itself.
 //!
 //! A frame is an object of Ruby's (`VALUE`), which may be freed or moved: see [`names`](crate::names).
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use rb_sys::VALUE;
 use spanprof_core::{Context, Drain, Frame, FrameWriter, MAX_FRAMES, Runtime, ThreadRecord};
 
-use crate::{drain, names, slot};
+use crate::{drain, events, names, slot};
 
 unsafe extern "C" {
     fn pyroscope_profile_frames(limit: c_int, frames: *mut VALUE, lines: *mut c_int) -> c_int;
@@ -91,8 +92,9 @@ unsafe impl Runtime for Interpreter {
     #[inline]
     unsafe fn defers(&self, _thread: &ThreadRecord) -> bool {
         // Its own collection, which ends with `walk_collecting`, or another thread's while this one burns without the GVL:
-        // then its stack stands still, and its next sample has it.
-        !has_ended() && is_ruby_thread() && is_collecting()
+        // then its stack stands still, and its next sample has it. Or the interpreter is just putting another Ruby thread on
+        // this native one, whose slot does not speak for it yet.
+        !has_ended() && is_ruby_thread() && (is_collecting() || events::is_switching(running_thread))
     }
 
     #[inline]
@@ -165,6 +167,16 @@ fn add_real_time(signals: &mut libc::sigset_t) {
 fn is_ruby_thread() -> bool {
     // SAFETY: takes nothing and reads a thread-local.
     unsafe { rb_sys::ruby_native_thread_p() != 0 }
+}
+
+/// The Ruby thread that runs on this native one; `None`: none does, or it cannot be known.
+fn running_thread() -> Option<VALUE> {
+    unsafe extern "C" {
+        fn pyroscope_thread_current() -> VALUE;
+    }
+    // SAFETY: takes nothing, and reads behind the guard.
+    let thread = IS_GUARDED.load(Ordering::Relaxed).then(|| unsafe { pyroscope_thread_current() });
+    thread.filter(|thread| *thread != 0)
 }
 
 #[inline]
