@@ -7,6 +7,8 @@ STEPS_AT_ONCE=${STEPS_AT_ONCE:-2}
 rows=() passed=0 failed=0 skipped=0
 # By process id: the name and the log of each step that runs, and when it began.
 declare -A step_names=() step_logs=() step_began=()
+# By name: how each step is begun.
+declare -A step_commands=()
 
 # skip TEXT: ends a step that cannot run here.
 skip() {
@@ -20,6 +22,7 @@ step() {
     shift
     while [ ${#step_names[@]} -ge "$STEPS_AT_ONCE" ]; do settle_one; done
     say "... $name"
+    step_commands[$name]=$(printf '%q ' "$@")
     log=$(log_of "$name")
     mkdir -p "${log%/*}"
     reason=$log.reason
@@ -86,6 +89,22 @@ end_tree() {
     { read -ra children <"/proc/$1/task/$1/children"; } 2>/dev/null || true
     for child in "${children[@]}"; do end_tree "$child"; done
     kill -TERM "$1" 2>/dev/null || true
+}
+
+# try_again: each step that failed, once more and by itself. What passes then was a matter of time: it is said in the table, and
+# its first output stays above.
+try_again() {
+    local row name before=("${rows[@]}")
+    for row in "${before[@]}"; do
+        case $row in *'|FAILED|'*) ;; *) continue ;; esac
+        name=${row%%|*}
+        failed=$((failed - 1))
+        mapfile -t rows < <(printf '%s\n' "${rows[@]}" | awk -v begin="$name|FAILED|" 'index($0, begin) != 1 && NF')
+        say "once more: $name"
+        eval "step \"\$name\" ${step_commands[$name]}"
+        settle_all
+        rows[-1]=${rows[-1]%|*}"|failed at first; see above"
+    done
 }
 
 # print_failures: once more, and shorter, what the failed steps printed: the rest of a long output may not be kept.

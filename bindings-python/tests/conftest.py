@@ -1,5 +1,6 @@
 """What the tests share. They run against the installed wheel, on each Python that it supports."""
 
+import math
 import pathlib
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import time
 import pytest
 
 import pyroscope
-from pyroscope import _messages, _settings
+from pyroscope import _messages, _native, _settings
 
 TESTS = pathlib.Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "tests" / "python"
@@ -19,12 +20,25 @@ from pprof import samples_of  # noqa: E402
 
 
 def burn(seconds: float) -> None:
-    """Burns this thread's CPU time."""
+    """Burns this thread's CPU time, and while a profiler runs some more until there was a sample.
+
+    A kernel that has much to do looks at a thread's timer every 20 to 100 ms of its CPU time only.
+    """
+    enough = kept() + 1
     end = time.thread_time() + seconds
+    latest = end + 0.3
     x = 0
-    while time.thread_time() < end:
+    while time.thread_time() < end or (kept() < enough and time.thread_time() < latest):
         for i in range(200):
             x += i * i
+
+
+def kept() -> float:
+    """Samples that were taken and not lost; no end of them where none are taken."""
+    stats = _native.stats()
+    if not stats["threads"]:
+        return math.inf
+    return stats["taken"]["samples"] - stats["dropped_ring"]["samples"]
 
 
 class Recording:
