@@ -29,54 +29,34 @@ void *pyroscope_slot(void) { return slot; }
 
 void pyroscope_set_slot(void *new_slot) { slot = new_slot; }
 
+// Returns what `read` is, or `failed` if it met memory that is not there. A macro, as the jump goes back into the function that
+// called sigsetjmp. In the handler it may interrupt one that runs, whose guard comes back afterwards.
+#define RETURN_GUARDED(type, read, failed)         \
+    do {                                           \
+        sigjmp_buf here;                           \
+        sigjmp_buf *outer = guard;                 \
+        if (sigsetjmp(here, 0) != 0) {             \
+            guard = outer;                         \
+            return failed;                         \
+        }                                          \
+        guard = &here;                             \
+        atomic_signal_fence(memory_order_seq_cst); \
+        type result = (read);                      \
+        atomic_signal_fence(memory_order_seq_cst); \
+        guard = outer;                             \
+        return result;                             \
+    } while (0)
+
 // As rb_profile_frames(0, ...); -1: it met memory that is not there.
 int pyroscope_profile_frames(int limit, VALUE *frames, int *lines) {
-    sigjmp_buf here;
-    // In the handler this may interrupt pyroscope_flags below, whose guard comes back afterwards.
-    sigjmp_buf *outer = guard;
-    if (sigsetjmp(here, 0) != 0) {
-        guard = outer;
-        return -1;
-    }
-    guard = &here;
-    atomic_signal_fence(memory_order_seq_cst);
-    int depth = rb_profile_frames(0, limit, frames, lines);
-    atomic_signal_fence(memory_order_seq_cst);
-    guard = outer;
-    return depth;
+    RETURN_GUARDED(int, rb_profile_frames(0, limit, frames, lines), -1);
 }
 
 // The flags of what may be an object; 0: there is none.
-VALUE pyroscope_flags(VALUE object) {
-    sigjmp_buf here;
-    sigjmp_buf *outer = guard;
-    if (sigsetjmp(here, 0) != 0) {
-        guard = outer;
-        return 0;
-    }
-    guard = &here;
-    atomic_signal_fence(memory_order_seq_cst);
-    VALUE flags = *(volatile VALUE *)object;
-    atomic_signal_fence(memory_order_seq_cst);
-    guard = outer;
-    return flags;
-}
+VALUE pyroscope_flags(VALUE object) { RETURN_GUARDED(VALUE, *(volatile VALUE *)object, 0); }
 
 // The Ruby thread that runs here; 0: none does.
-VALUE pyroscope_thread_current(void) {
-    sigjmp_buf here;
-    sigjmp_buf *outer = guard;
-    if (sigsetjmp(here, 0) != 0) {
-        guard = outer;
-        return 0;
-    }
-    guard = &here;
-    atomic_signal_fence(memory_order_seq_cst);
-    VALUE thread = rb_thread_current();
-    atomic_signal_fence(memory_order_seq_cst);
-    guard = outer;
-    return thread;
-}
+VALUE pyroscope_thread_current(void) { RETURN_GUARDED(VALUE, rb_thread_current(), 0); }
 
 static void on_fault(int signal_number, siginfo_t *info, void *context) {
     sigjmp_buf *to = guard;
