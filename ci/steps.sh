@@ -96,7 +96,7 @@ end_tree() {
 try_again() {
     local row name before=("${rows[@]}")
     for row in "${before[@]}"; do
-        case $row in *'|FAILED|'*) ;; *) continue ;; esac
+        case $row in *'failed at first'*) continue ;; *'|FAILED|'*) ;; *) continue ;; esac
         name=${row%%|*}
         failed=$((failed - 1))
         mapfile -t rows < <(printf '%s\n' "${rows[@]}" | awk -v begin="$name|FAILED|" 'index($0, begin) != 1 && NF')
