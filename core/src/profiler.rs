@@ -343,8 +343,11 @@ impl Engine {
         let cpu_ns = clock::process_cpu_ns().saturating_sub(own_thread::cpu_ns());
         // Each thread is a folder in it, so its link count is the number of threads and two.
         let tasks = std::fs::metadata("/proc/self/task").map_or(0, |folder| folder.nlink());
-        let busy = cpu_ns.saturating_sub(pulse.cpu_ns) > IDLE_CPU_NS || tasks != pulse.tasks;
-        let rest = if busy { (pulse.sweep * SWEEP_REST).min(IDLE_TICK) } else { IDLE_TICK };
+        let came_or_went = tasks != pulse.tasks;
+        let busy = cpu_ns.saturating_sub(pulse.cpu_ns) > IDLE_CPU_NS || came_or_went;
+        // Where threads tell of themselves, the others matter that came while as many went.
+        let soon = if self.runtime.tells_threads() { came_or_went } else { busy };
+        let rest = if soon { (pulse.sweep * SWEEP_REST).min(IDLE_TICK) } else { IDLE_TICK };
         if pulse.swept.elapsed() >= rest {
             let began = clock::own_thread_cpu();
             match threads::sweep() {

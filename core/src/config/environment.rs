@@ -1,4 +1,4 @@
-//! The environment variables, the same in every language. A value that does not parse is an error that names the
+//! The environment variables, the same in every language. A value that is not allowed is an error that names the
 //! variable, never a silent default; names that other languages' profilers read are left alone, as they are often
 //! set for a whole cluster.
 
@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::address::percent_decode;
+use super::settings::{INTERVALS_ALLOWED, MAX_RATE, UPLOAD_INTERVALS};
 use super::{Config, Secret, TraceIdLabel};
 use crate::error::Error;
 use crate::messages::Level;
@@ -25,8 +26,9 @@ impl Config {
     /// The defaults, changed by the variables that `lookup` knows. A variable that is empty counts as not set.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when a value does not parse; the message names
-    /// the variable, its value and what is allowed. Values that parse are checked when the profiler starts.
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when a value does not parse or is out of range; the
+    /// message names the variable, its value and what is allowed. What only makes sense together with other settings is
+    /// checked when the profiler starts.
     pub fn from_environment(lookup: impl Fn(&str) -> Option<String>) -> Result<Self, Error> {
         let get = |name: &str| lookup(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
         let mut config = Self::default();
@@ -67,14 +69,16 @@ impl Config {
         }
         if let Some(interval) = get("PYROSCOPE_UPLOAD_INTERVAL") {
             config.upload_interval = parse_duration("PYROSCOPE_UPLOAD_INTERVAL", &interval)?;
+            if !UPLOAD_INTERVALS.contains(&config.upload_interval) {
+                return Err(Error::invalid("PYROSCOPE_UPLOAD_INTERVAL", interval, INTERVALS_ALLOWED));
+            }
         }
         if let Some(interval) = get("PYROSCOPE_PROFILING_INTERVAL") {
             config.sample_rate = rate_of_interval("PYROSCOPE_PROFILING_INTERVAL", &interval)?;
         }
         if let Some(rate) = get("PYROSCOPE_SAMPLE_RATE") {
-            config.sample_rate = rate
-                .parse()
-                .map_err(|_| Error::invalid("PYROSCOPE_SAMPLE_RATE", &rate, "samples a second, 1 to 1000"))?;
+            config.sample_rate = (rate.parse().ok().filter(|rate| (1..=MAX_RATE).contains(rate)))
+                .ok_or_else(|| Error::invalid("PYROSCOPE_SAMPLE_RATE", &rate, "samples a second, 1 to 1000"))?;
         }
         if let Some(value) = get("OTEL_PYROSCOPE_ADD_TRACE_ID") {
             config.trace_id = parse_trace_id("OTEL_PYROSCOPE_ADD_TRACE_ID", &value)?;
@@ -170,7 +174,7 @@ fn rate_of_interval(field: &str, value: &str) -> Result<u32, Error> {
     let nanos = parse_duration(field, value)?.as_nanos();
     let rate = (1_000_000_000 + nanos / 2).checked_div(nanos).map(u32::try_from);
     match rate {
-        Some(Ok(rate @ 1..=1000)) => Ok(rate),
+        Some(Ok(rate @ 1..=MAX_RATE)) => Ok(rate),
         _ => Err(Error::invalid(field, value, "1ms to 1s")),
     }
 }
@@ -229,7 +233,7 @@ mod tests {
             ("PYROSCOPE_TENANT_ID", "tenant"),
             ("PYROSCOPE_HTTP_HEADERS", r#"{"X-B":"2","X-A":"1"}"#),
             ("PYROSCOPE_LABELS", "region:eu, zone=a:b,"),
-            ("PYROSCOPE_UPLOAD_INTERVAL", "500ms"),
+            ("PYROSCOPE_UPLOAD_INTERVAL", "1500ms"),
             ("PYROSCOPE_SAMPLE_RATE", "250"),
             ("PYROSCOPE_PROFILING_ENABLED", "No"),
             ("PYROSCOPE_PROFILING_CPU_ENABLED", "0"),
@@ -249,7 +253,7 @@ mod tests {
             http_headers: vec![("X-A".to_owned(), Secret("1".to_owned())), ("X-B".to_owned(), Secret("2".to_owned()))],
             tags: vec![pair("region", "eu"), pair("zone", "a:b")],
             sample_rate: 250,
-            upload_interval: Duration::from_millis(500),
+            upload_interval: Duration::from_millis(1_500),
             span_names: false,
             trace_id: TraceIdLabel::Never,
             log_level: None,
@@ -328,10 +332,14 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_does_not_parse_names_the_variable_the_value_and_what_is_allowed() {
+    fn a_value_that_is_not_allowed_names_the_variable_the_value_and_what_is_allowed() {
         for (name, value, allowed) in [
             ("PYROSCOPE_SAMPLE_RATE", "fast", "1 to 1000"),
             ("PYROSCOPE_SAMPLE_RATE", "-1", "1 to 1000"),
+            ("PYROSCOPE_SAMPLE_RATE", "0", "1 to 1000"),
+            ("PYROSCOPE_SAMPLE_RATE", "100000", "1 to 1000"),
+            ("PYROSCOPE_UPLOAD_INTERVAL", "0", "1 s to 10 min"),
+            ("PYROSCOPE_UPLOAD_INTERVAL", "11m", "1 s to 10 min"),
             ("PYROSCOPE_UPLOAD_INTERVAL", "10 parsecs", "500ms"),
             ("PYROSCOPE_UPLOAD_INTERVAL", "s", "500ms"),
             ("PYROSCOPE_UPLOAD_INTERVAL", "18446744073709551615m", "500ms"),

@@ -1,5 +1,6 @@
 //! The settings after validation: what the stages work with.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,6 +65,10 @@ pub(crate) struct Settings {
     pub(crate) notices: Vec<String>,
 }
 
+/// Samples a second of CPU time.
+pub(super) const MAX_RATE: u32 = 1_000;
+pub(super) const UPLOAD_INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
+pub(super) const INTERVALS_ALLOWED: &str = "1 s to 10 min";
 /// Labels that servers let a series have.
 const MAX_SERIES_LABELS: usize = 30;
 
@@ -87,13 +92,13 @@ impl Config {
                 "the name of the service, the same as service.name of its traces",
             ));
         }
-        let max_rate = if self.clock == SampleClock::Cpu { 1_000 } else { 10_000 };
+        let max_rate = if self.clock == SampleClock::Cpu { MAX_RATE } else { 10_000 };
         if !(1..=max_rate).contains(&self.sample_rate) {
             let allowed = format!("1 to {max_rate} samples a second");
             return Err(Error::invalid("sample_rate", self.sample_rate, &allowed));
         }
-        if !(Duration::from_secs(1)..=Duration::from_secs(600)).contains(&self.upload_interval) {
-            return Err(Error::invalid("upload_interval", format!("{:?}", self.upload_interval), "1 s to 10 min"));
+        if !UPLOAD_INTERVALS.contains(&self.upload_interval) {
+            return Err(Error::invalid("upload_interval", format!("{:?}", self.upload_interval), INTERVALS_ALLOWED));
         }
         self.check_tags()?;
         let target = match address::parse(&self.server_address)? {

@@ -193,6 +193,12 @@ pub unsafe trait Runtime: Send + Sync {
         false
     }
 
+    /// Whether each thread that runs the host's code tells of itself by [`thread_started`](crate::thread_started). Then the
+    /// list of threads is read when their number has changed, and once a second, not on each tick.
+    fn tells_threads(&self) -> bool {
+        false
+    }
+
     /// A number that moves on when words may begin to mean something else: a garbage collection. Read by the handler.
     fn epoch(&self) -> u32 {
         0

@@ -139,6 +139,11 @@ pub(crate) fn keep_with_thread(slot: &Slot) {
     shared_threads::keep(slot);
 }
 
+/// Whether native threads run many Ruby threads each.
+pub(crate) fn shares_threads() -> bool {
+    shared_threads::is_on()
+}
+
 /// Whether the calling thread's slot speaks for another Ruby thread than the one that runs: where native threads are shared,
 /// between the interpreter's switch and our hook's. For handlers.
 #[inline]
@@ -180,9 +185,13 @@ mod shared_threads {
         }
     }
 
+    pub(super) fn is_on() -> bool {
+        ON.load(Ordering::Relaxed)
+    }
+
     #[inline]
     pub(super) fn is_switching(running: impl FnOnce() -> Option<VALUE>) -> bool {
-        if !ON.load(Ordering::Relaxed) {
+        if !is_on() {
             return false;
         }
         let (Some(key), Some(thread)) = (KEY.get(), running()) else { return false };
@@ -256,6 +265,10 @@ mod shared_threads {
 #[cfg(not(ruby_gte_3_3))]
 mod shared_threads {
     pub(super) fn add() {}
+
+    pub(super) fn is_on() -> bool {
+        false
+    }
 
     #[inline]
     pub(super) fn is_switching(_: impl FnOnce() -> Option<rb_sys::VALUE>) -> bool {

@@ -112,6 +112,11 @@ unsafe impl Runtime for Interpreter {
         }
     }
 
+    fn tells_threads(&self) -> bool {
+        // Where native threads are shared, a new one goes on with what another one began.
+        !events::shares_threads()
+    }
+
     fn epoch(&self) -> u32 {
         EPOCH.load(Ordering::Relaxed)
     }
