@@ -250,21 +250,33 @@ unsafe fn write_barrier(object: VALUE) {
 
 /// Whether Ruby may be asked about this: it ends the process over anything but a frame.
 fn is_frame(object: VALUE) -> bool {
+    matches!(kind_of(object), Some(IMEMO_MENT | IMEMO_ISEQ))
+}
+
+/// Which of Ruby's internal objects this is, if it is one.
+fn kind_of(object: VALUE) -> Option<VALUE> {
     if object < FIRST_OBJECT_WORD << 3 {
-        return false;
+        return None;
     }
     // SAFETY: behind the guard; 0 if there is nothing.
     let flags = unsafe { pyroscope_flags(object) };
-    let kind = (flags >> IMEMO_SHIFT) & IMEMO_MASK;
-    flags & TYPE_MASK == T_IMEMO && (kind == IMEMO_MENT || kind == IMEMO_ISEQ)
+    (flags & TYPE_MASK == T_IMEMO).then_some((flags >> IMEMO_SHIFT) & IMEMO_MASK)
 }
 
-/// Asks Ruby what a frame is called.
+/// Asks Ruby what a frame is called. `None`: no frame is such an object.
 fn ask(gvl: Gvl, object: VALUE) -> Option<Function> {
     let call = |of: unsafe extern "C" fn(VALUE) -> VALUE| {
         // SAFETY: it is a frame, and alive; what it raises (no memory) is caught.
         magnus::rb_sys::protect(|| unsafe { of(object) }).unwrap_or(NIL)
     };
+    // A method's own code is told as the method. Told as code it is what a frame held before that YJIT of Ruby 3.1 is just
+    // pushing: it counts a frame first and fills it then.
+    if kind_of(object) == Some(IMEMO_ISEQ) {
+        let method = gvl.bytes(call(rb_sys::rb_profile_frame_method_name)).to_vec();
+        if !method.is_empty() && gvl.bytes(call(rb_sys::rb_profile_frame_label)) == method {
+            return None;
+        }
+    }
     let label = without_addresses(&String::from_utf8_lossy(gvl.bytes(call(rb_sys::rb_profile_frame_full_label))));
     let path = String::from_utf8_lossy(gvl.bytes(call(rb_sys::rb_profile_frame_path))).into_owned();
     let first_line = call(rb_sys::rb_profile_frame_first_lineno);
