@@ -6,10 +6,9 @@ require_relative "native_helper"
 class StressTest < NativeTest
   each_mode("stress") do |options|
     result = result_of("stress.rb", ENV.fetch("STRESS_SECONDS", "15"), "5000", "wall", options: options)
-    puts "#{RUBY_VERSION} #{options.join}: #{result.except(:odd_names, :odd_calls, :odd_spans)}"
-    assert_empty result[:odd_names]
-    assert_empty result[:odd_calls]
-    assert_empty result[:odd_spans]
+    odd, rest = result.partition { |name, _| %i[odd_names odd_calls odd_spans].include?(name) }.map(&:to_h)
+    puts "#{RUBY_VERSION} #{options.join}: #{rest}"
+    assert_operator result[:odd], :<=, result[:odd_allowed], odd.to_s
     assert_equal result[:taken], result[:uploaded] + result[:dropped]
     # On a machine that has other work, most signals of a thread become one.
     assert_operator result[:taken], :>, 200
