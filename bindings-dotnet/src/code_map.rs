@@ -5,10 +5,13 @@
 //! no such address is ever asked about; code that takes the place of other code takes it here as well. Asked about are the
 //! images of assemblies, which stay, and code older than us that is met again a second after it was met first.
 //!
-//! Callbacks queue what they know; the map itself is the profiler's thread's.
+//! Callbacks queue what they know; the map itself is the profiler's thread's. A sample is read up to a tenth of a second
+//! after it was taken, and code of a dynamic method is replaced faster. So methods are numbered as they are told, before
+//! they run for the first time; a sample says how many there were, and a younger method is none of its frames.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +30,8 @@ const MAX_SEARCHED: u64 = 16 << 10;
 const OLD_ENOUGH: Duration = Duration::from_secs(1);
 /// Places of such code that are remembered.
 const MAX_SIGHTINGS: usize = 10_000;
+/// Ranges that were replaced and are remembered: those of more than the last drain.
+const MAX_REPLACED: usize = 4_096;
 const UNKNOWN: &str = "(unknown method)";
 
 /// A range of a method's code.
@@ -37,6 +42,8 @@ pub(crate) struct Code {
     /// Entered by on-stack replacement.
     pub(crate) is_osr: bool,
     function: FunctionId,
+    /// Which method this is in the order of telling; 0 is older than us.
+    number: u32,
     /// What the method is called, once it was asked for.
     word: Option<u64>,
     may_go: bool,
@@ -49,18 +56,38 @@ pub(crate) struct Code {
 #[derive(Debug)]
 struct Compiled {
     function: FunctionId,
+    number: u32,
     /// Of a function that may go away, which cannot be asked for later.
     word: Option<u64>,
     bodies: Vec<Body>,
 }
 
+/// Code that had another method's place, and those who had it: from this number on, until that one.
+#[derive(Debug)]
+struct Replaced {
+    range: Range<u64>,
+    numbers: Range<u32>,
+    word: u64,
+}
+
 static NEWS: Mutex<Vec<Compiled>> = Mutex::new(Vec::new());
+/// Methods that were told so far.
+static TOLD: AtomicU32 = AtomicU32::new(0);
+
+/// How many methods were told so far, for a sample that is taken now. Async-signal-safe.
+#[inline]
+pub(crate) fn told() -> u32 {
+    // Relaxed: who runs a method was handed its code, after its telling was counted.
+    TOLD.load(Ordering::Relaxed)
+}
 
 /// A function was compiled, on this thread, where it is in use, or is on the stack of a thread that waits for us. Some
 /// microseconds.
 pub(crate) fn compiled(clr: Clr, function: FunctionId) {
+    // Before it is in use, and after what was in its place was dropped: no sample of that has a number as high.
+    let number = TOLD.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     let word = (!clr.stays(function)).then(|| word_of(clr, function));
-    let news = Compiled { function, word, bodies: clr.bodies((function, 0)) };
+    let news = Compiled { function, number, word, bodies: clr.bodies((function, 0)) };
     let mut waiting = NEWS.lock().unwrap_or_else(PoisonError::into_inner);
     if waiting.len() < MAX_NEWS {
         waiting.push(news);
@@ -78,6 +105,8 @@ pub(crate) struct CodeMap {
     by_start: BTreeMap<u64, Code>,
     /// Where code was compiled since we are attached, start and end: it may be gone.
     compiled: BTreeMap<u64, u64>,
+    /// Code that is gone, oldest first.
+    replaced: VecDeque<Replaced>,
     /// When code was first met that is older than us, by its address / 256.
     sightings: HashMap<u64, Instant>,
 }
@@ -90,11 +119,11 @@ pub(crate) fn with<T>(use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
     // Not locked while CoreCLR is asked: its callbacks wait for this lock.
     let news = std::mem::take(&mut *NEWS.lock().unwrap_or_else(PoisonError::into_inner));
     let mut osr_changed = false;
-    for Compiled { function, word, bodies } in news {
+    for Compiled { function, number, word, bodies } in news {
         for part in bodies.iter().flatten() {
             map.note_compiled(part);
         }
-        osr_changed |= map.learn(function, word, bodies);
+        osr_changed |= map.learn(function, number, word, bodies);
     }
     if osr_changed {
         map.show_osr();
@@ -110,26 +139,37 @@ pub(crate) fn tick() {
 }
 
 impl CodeMap {
-    /// The managed code at `pc`.
+    /// The managed code at `pc`, as it is now.
     pub(crate) fn code_at(&mut self, clr: Clr, pc: u64) -> Option<&Code> {
         if self.start_of(pc).is_none() && (modules::is_image(pc) || self.is_old(pc)) {
             let function = clr.function_at(pc)?;
             // Where the range is not told, this address alone is known.
             let body = clr.body_at(function, pc).unwrap_or_else(|| std::iter::once(pc..pc + 1).collect());
-            if self.learn(function.0, None, vec![body]) {
+            if self.learn(function.0, 0, None, vec![body]) {
                 self.show_osr();
             }
         }
         self.by_start.get(&self.start_of(pc)?)
     }
 
-    /// What the method at `pc` is called, and whether this is a body that was entered by replacement.
-    pub(crate) fn word_at(&mut self, clr: Clr, pc: u64) -> Option<(u64, bool)> {
+    /// What the method at `pc` was called when so many methods were told, and whether this is a body that was entered
+    /// by replacement.
+    pub(crate) fn word_at(&mut self, clr: Clr, pc: u64, told: u32) -> Option<(u64, bool)> {
         let code = self.code_at(clr, pc)?;
+        if code.is_younger(told) {
+            return Some((self.word_before(pc, told), false));
+        }
         let (start, is_osr) = (code.start, code.is_osr);
         let code = self.by_start.get_mut(&start)?;
         let word = *code.word.get_or_insert_with(|| word_of(clr, code.function));
         Some((word, is_osr))
+    }
+
+    /// What was at `pc` before.
+    fn word_before(&self, pc: u64, told: u32) -> u64 {
+        let before = self.replaced.iter().rev();
+        let was_there = |gone: &&Replaced| gone.range.contains(&pc) && gone.numbers.contains(&told);
+        before.into_iter().find(was_there).map_or_else(|| resolver::word_of(UNKNOWN, ""), |gone| gone.word)
     }
 
     fn start_of(&self, pc: u64) -> Option<u64> {
@@ -161,7 +201,7 @@ impl CodeMap {
     }
 
     /// Adds the bodies of a function, in place of what was there. True: what was entered by replacement changed.
-    fn learn(&mut self, function: FunctionId, word: Option<u64>, bodies: Vec<Body>) -> bool {
+    fn learn(&mut self, function: FunctionId, number: u32, word: Option<u64>, bodies: Vec<Body>) -> bool {
         let mut osr_changed = false;
         for (place, Range { start, end }) in bodies.into_iter().flat_map(|body| body.into_iter().enumerate()) {
             let is_known = self
@@ -171,13 +211,13 @@ impl CodeMap {
             if end <= start || is_known {
                 continue;
             }
-            osr_changed |= self.make_room(start, end);
+            osr_changed |= self.make_room(start, end, number);
             if self.by_start.len() >= MAX_RANGES {
                 continue;
             }
             let (is_whole, may_go) = (place == 0 && end - start > 1, word.is_some());
             let call_sites = Box::default();
-            let mut code = Code { start, end, is_osr: false, function, word, may_go, is_whole, call_sites };
+            let mut code = Code { start, end, is_osr: false, function, number, word, may_go, is_whole, call_sites };
             if let Some(prologue) = code.prologue() {
                 code.is_osr = prologue.is_osr;
                 code.call_sites = learn_call_sites(start, end - start, &prologue);
@@ -188,8 +228,8 @@ impl CodeMap {
         osr_changed
     }
 
-    /// Forgets ranges that overlap this one.
-    fn make_room(&mut self, start: u64, end: u64) -> bool {
+    /// Takes out ranges that overlap this one, of the method with this number.
+    fn make_room(&mut self, start: u64, end: u64, number: u32) -> bool {
         let mut osr_changed = false;
         while let Some(at) =
             self.by_start.range(..end).next_back().filter(|(_, code)| code.end > start).map(|(at, _)| *at)
@@ -197,6 +237,13 @@ impl CodeMap {
             if let Some(code) = self.by_start.remove(&at) {
                 code.call_sites.into_iter().for_each(call_sites::forget);
                 osr_changed |= code.is_osr;
+                if let Some(word) = code.word {
+                    if self.replaced.len() == MAX_REPLACED {
+                        self.replaced.pop_front();
+                    }
+                    let (range, numbers) = (code.start..code.end, code.number..number);
+                    self.replaced.push_back(Replaced { range, numbers, word });
+                }
             }
         }
         osr_changed
@@ -210,6 +257,11 @@ impl CodeMap {
 }
 
 impl Code {
+    /// Whether a sample is older that was taken when so many methods were told.
+    pub(crate) fn is_younger(&self, told: u32) -> bool {
+        self.number > told
+    }
+
     /// How the method begins, if the range is its start; from its code as it is now.
     pub(crate) fn prologue(&self) -> Option<Prologue> {
         let mut copy = [0; PROLOGUE_BYTES];
@@ -251,14 +303,35 @@ mod tests {
         // Real code, so that its bytes can be read: this very function's.
         let here = new_code_takes_the_place_of_what_was_there as *const () as u64;
         let mut map = CodeMap::default();
-        map.learn(1, Some(10), body(here, here + 32));
-        map.learn(2, Some(20), body(here + 32, here + 64));
+        map.learn(1, 1, Some(10), body(here, here + 32));
+        map.learn(2, 2, Some(20), body(here + 32, here + 64));
         let function = |map: &CodeMap, at: u64| {
             map.start_of(here + at).and_then(|start| map.by_start.get(&start)).map(|code| code.function)
         };
         assert_eq!([0, 31, 32, 63, 64].map(|at| function(&map, at)), [Some(1), Some(1), Some(2), Some(2), None]);
-        map.learn(3, Some(30), body(here + 16, here + 48));
+        map.learn(3, 3, Some(30), body(here + 16, here + 48));
         assert_eq!([0, 16, 47, 48].map(|at| function(&map, at)), [None, Some(3), Some(3), None]);
+    }
+
+    #[test]
+    fn a_sample_is_of_the_code_that_was_there_when_it_was_taken() {
+        let here = a_sample_is_of_the_code_that_was_there_when_it_was_taken as *const () as u64;
+        let word = |name: &str| resolver::word_of(name, "");
+        let (first, second, third) = (word("First"), word("Second"), word("Third"));
+        let mut map = CodeMap::default();
+        map.learn(1, 4, Some(first), body(here, here + 32));
+        map.learn(2, 6, Some(second), body(here + 16, here + 48));
+        map.learn(3, 9, Some(third), body(here, here + 64));
+        let is_younger = |told| map.by_start[&here].is_younger(told);
+        assert_eq!([8, 9].map(is_younger), [true, false]);
+        let before = |at: u64, told: u32| map.word_before(here + at, told);
+        assert_eq!([4, 5].map(|told| before(31, told)), [first, first]);
+        assert_eq!([6, 8].map(|told| before(31, told)), [second, second]);
+        assert_eq!([before(0, 3), before(32, 5), before(8, 7)], [word(UNKNOWN); 3], "nobody knows what was there");
+        for number in (10..).take(2 * MAX_REPLACED) {
+            map.learn(1, number, Some(first), body(here, here + 64));
+        }
+        assert_eq!(map.replaced.len(), MAX_REPLACED);
     }
 
     #[test]

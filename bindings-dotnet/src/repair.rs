@@ -15,8 +15,17 @@ const MAX_INSERTED: usize = 16;
 const STUB: &str = "(runtime stub)";
 const UNNAMED: &str = "(managed code)";
 
-/// Mends a sample: `frames` as the walk pushed them; `raw` is the place of the first managed frame and the stack's words
-/// at its rsp.
+/// The first raw word of a sample: which frame is the first managed one, and how many methods were told when it was taken.
+/// Async-signal-safe.
+#[inline]
+pub(crate) fn header(first: Option<usize>, told: u32) -> u64 {
+    u64::from(told) << 32 | first.map_or(NO_FRAME, |first| first as u64)
+}
+
+const NO_FRAME: u64 = u32::MAX as u64;
+
+/// Mends a sample: `frames` as the walk pushed them; `raw` is the header and the stack's words at the rsp of the first
+/// managed frame, of an event nothing.
 pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
     resolver::note_sample();
     let Some(clr) = clr::attached() else {
@@ -29,12 +38,14 @@ pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
     };
     let is_event = raw.is_empty();
     code_map::with(|map| {
-        if let [first, words @ ..] = raw {
-            let first = usize::try_from(*first).unwrap_or(usize::MAX);
-            insert_callers(frames, first, words, |pc, is_leaf| return_address(map, clr, pc, is_leaf));
+        let mut told = u32::MAX;
+        if let [header, words @ ..] = raw {
+            told = (header >> 32) as u32;
+            let first = (header & NO_FRAME) as usize;
+            insert_callers(frames, first, words, |pc, is_leaf| return_address(map, clr, (pc, told), is_leaf));
         }
         let mut replaced = None;
-        to_words(frames, resolver::native_word, |pc| match map.word_at(clr, pc) {
+        to_words(frames, resolver::native_word, |pc| match map.word_at(clr, pc, told) {
             // The runtime's own walk tells a body that was entered by replacement and the one below it that it replaced.
             Some((word, _)) if is_event && replaced.take() == Some(word) => None,
             Some((word, is_osr)) => {
@@ -60,8 +71,12 @@ enum Return {
 }
 
 /// `is_leaf`: `pc` is the interrupted instruction, not within a call.
-fn return_address(map: &mut CodeMap, clr: Clr, pc: u64, is_leaf: bool) -> Return {
+fn return_address(map: &mut CodeMap, clr: Clr, (pc, told): (u64, u32), is_leaf: bool) -> Return {
     let Some(code) = map.code_at(clr, pc) else { return Return::Nowhere };
+    // Its bytes are not those that ran.
+    if code.is_younger(told) {
+        return Return::Frame;
+    }
     let Some(prologue) = code.prologue() else { return Return::Frame };
     let bytes = if is_leaf {
         let (Ok(offset), Ok(size)) = (u32::try_from(pc - code.start), u32::try_from(code.end - code.start)) else {

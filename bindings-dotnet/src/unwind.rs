@@ -18,7 +18,7 @@ use spanprof_core::{Context, Frame, FrameWriter, Repair, Runtime, SampleSignal, 
 
 use crate::eh_frame::Cfa;
 use crate::range_set::RangeSet;
-use crate::{block, call_sites, modules, repair, resolver};
+use crate::{block, call_sites, code_map, modules, repair, resolver};
 
 /// Words of the stack that go along with a sample.
 const RAW_WORDS: usize = 64;
@@ -128,7 +128,7 @@ impl Stack {
     }
 }
 
-/// Pushes the stack from these registers, leaf first; raw: which frame is the first managed one, and the words at its rsp.
+/// Pushes the stack from these registers, leaf first; raw: [`repair::header`], and the words at the rsp of the first managed frame.
 ///
 /// Hot: 1 to 2 µs.
 #[inline]
@@ -150,9 +150,9 @@ fn walk_stack(pc: u64, sp: u64, bp: u64, mut stack: Stack, out: &mut FrameWriter
     }
     let first_managed = modules::module_of(at.pc).is_none().then(|| (out.frames() - 1, at.sp));
     follow_frames(at, stack, out);
-    if let Some((frame, sp)) = first_managed {
+    out.push_raw(repair::header(first_managed.map(|(frame, _)| frame), code_map::told()));
+    if let Some((_, sp)) = first_managed {
         let stack = Stack { low: sp, high: end };
-        out.push_raw(frame as u64);
         for word in 0..RAW_WORDS as u64 {
             let Some(word) = stack.load(sp.wrapping_add(8 * word)) else { break };
             if !out.push_raw(word) {

@@ -87,17 +87,24 @@ fn events_have_span_amount_and_stack() {
 #[test]
 #[ignore = "needs the .NET SDK"]
 fn a_process_in_turmoil_survives_and_its_statistics_add_up() {
+    let collectors = [("workstation", "0", "0"), ("concurrent", "0", "1"), ("server", "1", "1")];
     on_each_runtime(|framework| {
-        let settings = ["sample_rate=250", "allocation_enabled=true", "lock_enabled=true", "exception_enabled=true"];
-        let run = Run::new(framework, "soak", 5, &settings);
-        let stats = run.numbers("stat ");
-        let of = |name: &str| stats.get(name).copied().unwrap_or(0.0);
-        assert!(of("taken_samples") > 500.0, "{framework}: {stats:?}");
-        let sum: f64 = ["dropped_ring", "dropped_window", "pending", "encoded"]
-            .map(|name| of(&format!("{name}_samples")))
-            .iter()
-            .sum();
-        assert!((of("taken_samples") - sum).abs() < 0.5, "{framework}: {stats:?}");
+        for (collector, server, concurrent) in collectors {
+            let environment = [("DOTNET_gcServer", Path::new(server)), ("DOTNET_gcConcurrent", Path::new(concurrent))];
+            let settings =
+                ["sample_rate=250", "allocation_enabled=true", "lock_enabled=true", "exception_enabled=true"];
+            // The program compares what was sampled with what it did, and ends with code 1 if anything is wrong.
+            let run = Run::within(&environment, framework, "soak", 2, &settings);
+            let is_server = format!("soak server {}", if server == "1" { "True" } else { "False" });
+            assert!(run.output.contains(&is_server), "{framework}, {collector}: {}", run.output);
+            let stats = run.numbers("stat ");
+            let of = |name: &str| stats.get(name).copied().unwrap_or(0.0);
+            let sum: f64 = ["dropped_ring", "dropped_window", "pending", "encoded"]
+                .map(|name| of(&format!("{name}_samples")))
+                .iter()
+                .sum();
+            assert!((of("taken_samples") - sum).abs() < 0.5, "{framework}, {collector}: {stats:?}");
+        }
     });
 }
 

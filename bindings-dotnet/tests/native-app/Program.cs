@@ -9,16 +9,18 @@ var scenario = args[0];
 var seconds = double.Parse(args[1]);
 Span.Start(args[2..]);
 var until = DateTime.UtcNow.AddSeconds(seconds);
+Memory? memory = null;
 switch (scenario)
 {
     case "cpu": Cpu.Run(until); break;
     case "events": Events.Run(until); break;
     case "chains": Chains.Run(until); break;
-    case "soak": Soak.Run(until); break;
+    case "soak": memory = Soak.Run(seconds); break;
     case "restart": Restart.Run(until, args[2..]); break;
     default: throw new ArgumentException(scenario);
 }
-Span.Stop();
+var stats = Span.Stop();
+return memory == null || new SoakJudge().Judge(args[2..], stats, memory) ? 0 : 1;
 
 namespace NativeApp
 {
@@ -57,13 +59,14 @@ namespace NativeApp
             foreach (var feature in Native.spanprof_status().AsOk().Unwire().features) Console.WriteLine($"status {feature.name} {feature.is_on} {feature.why}");
         }
 
-        public static void Stop()
+        public static Dictionary<string, ulong> Stop()
         {
             Console.WriteLine($"stopped {Native.spanprof_stop(5000).AsOk().Is}");
             var stats = Native.spanprof_stats().AsOk().Unwire();
             foreach (var number in stats.numbers) if (number.number != 0) Console.WriteLine($"stat {number.name} {number.number}");
             if (stats.last_error != "") Console.WriteLine($"error {stats.last_error}");
             foreach (var told in Native.spanprof_take_messages().AsOk().Unwire().messages) Console.WriteLine($"told {told.text}");
+            return stats.numbers.ToDictionary(number => number.name, number => number.number);
         }
     }
 

@@ -11,20 +11,28 @@ namespace NativeApp;
 static class Soak
 {
     static long collections, exceptions, threads, methods, assemblies, processes;
+    static long spans;
 
-    public static void Run(DateTime until)
+    /// Everything is done for `seconds`. What memory is resident is noted a hundred times.
+    public static Memory Run(double seconds)
     {
+        var until = DateTime.UtcNow.AddSeconds(seconds);
         void Keep(Action work)
         {
-            var id = (ulong)Random.Shared.NextInt64(1, long.MaxValue);
-            while (DateTime.UtcNow < until) { Span.Set(id++, "soak"); work(); Span.Set(0); }
+            while (DateTime.UtcNow < until) { Enter(work.Method.Name); work(); Span.Set(0); }
         }
         Action[] all = [Collect, Throw, Threads, DynamicMethod, CollectibleAssembly, Process, Compile, Tasks];
         var workers = all.Select(work => new Thread(() => Keep(work))).ToList();
         workers.ForEach(worker => worker.Start());
+        var memory = new Memory(seconds);
+        while (DateTime.UtcNow < until) { Thread.Sleep(TimeSpan.FromSeconds(seconds / 100)); memory.Note(); }
         workers.ForEach(worker => worker.Join());
-        Console.WriteLine($"soak gc {GC.CollectionCount(0)} forced {collections} exceptions {exceptions} threads {threads} methods {methods} assemblies {assemblies} processes {processes}");
+        Console.WriteLine($"soak server {System.Runtime.GCSettings.IsServerGC} {System.Runtime.GCSettings.LatencyMode} gc {GC.CollectionCount(0)} forced {collections} exceptions {exceptions} threads {threads} methods {methods} assemblies {assemblies} processes {processes}");
+        return memory;
     }
+
+    /// The calling thread is in a new span of this name, which is that of the method it calls next.
+    static void Enter(string name) => Span.Set((ulong)Interlocked.Increment(ref spans), name);
 
     static void Collect()
     {
@@ -47,14 +55,18 @@ static class Soak
     [MethodImpl(MethodImplOptions.NoInlining)] static int Deep(int depth) => depth == 0 ? throw new InvalidOperationException("deep") : Deep(depth - 1) + 1;
     [MethodImpl(MethodImplOptions.NoInlining)] static int Null(string? text) => text!.Length;
 
+    static void OneThread() { Enter(nameof(InThread)); InThread(); }
+
     static void Threads()
     {
-        var some = Enumerable.Range(0, 20).Select(i => new Thread(() => { Span.Set((ulong)i + 1, "thread"); Spin(20_000); })).ToList();
+        var some = Enumerable.Range(0, 20).Select(_ => new Thread(OneThread)).ToList();
         some.ForEach(thread => thread.Start());
         some.ForEach(thread => thread.Join());
         threads += some.Count;
     }
 
+    [MethodImpl(MethodImplOptions.NoInlining)] static void InThread() { for (var i = 0; i < 10; i++) Spin(2_000); }
+    [MethodImpl(MethodImplOptions.NoInlining)] static void InTask() { for (var i = 0; i < 10; i++) Spin(100); }
     [MethodImpl(MethodImplOptions.NoInlining)] static void Spin(int n) { for (var i = 0; i < n; i++) Chains.Sink += i; }
 
     static void Body(ILGenerator il)
@@ -106,5 +118,7 @@ static class Soak
         for (var i = 0; i < 10_000; i++) Chains.Sink += compiled(i);
     }
 
-    static void Tasks() => Task.WhenAll(Enumerable.Range(0, 50).Select(async i => { await Task.Yield(); Span.Set((ulong)i + 1, "task"); Spin(1_000); Span.Set(0); })).Wait();
+    static void Tasks() => Task.WhenAll(Enumerable.Range(0, 50).Select(_ => OneTask())).Wait();
+
+    static async Task OneTask() { await Task.Yield(); Enter(nameof(InTask)); InTask(); Span.Set(0); }
 }
