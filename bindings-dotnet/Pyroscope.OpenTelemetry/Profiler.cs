@@ -22,6 +22,8 @@ public sealed class Profiler : IDisposable
     private (string User, string Password)? credentials;
     private Timer? messenger;
     private volatile bool running;
+    private volatile bool starting;
+    private volatile bool wasConfigured;
     private string? reason = "Configure was not called";
 
     private Profiler() => AppDomain.CurrentDomain.ProcessExit += (_, _) => Stop(StopTimeout);
@@ -51,11 +53,11 @@ public sealed class Profiler : IDisposable
     public ProfilerStats Stats =>
         NativeLibraryCheck.IsUsable ? Engine.Stats() : new ProfilerStats(new Dictionary<string, ulong>(), "");
 
-    /// <summary>Whether <see cref="Configure"/> was ever called: then a span processor starts nothing by itself.</summary>
-    internal bool WasConfigured { get; private set; }
-
     /// <summary>Whether a profiler runs. A load.</summary>
     internal bool IsRunning => running;
+
+    /// <summary>Whether a start is on its way. A load; before the start is through <see cref="IsRunning"/> says how it went.</summary>
+    internal bool IsStarting => starting;
 
     /// <summary>
     /// Starts the profiler; one that runs already is stopped first, within 5 seconds. It takes milliseconds and never
@@ -76,7 +78,8 @@ public sealed class Profiler : IDisposable
         var settings = configuration.Clone();
         lock (gate)
         {
-            WasConfigured = true;
+            // Then a span processor starts nothing by itself.
+            wasConfigured = true;
             return Launch(settings);
         }
     }
@@ -188,9 +191,15 @@ public sealed class Profiler : IDisposable
     /// <summary>Starts what a span processor found in the environment and in the spans' resource.</summary>
     internal bool StartUnlessConfigured(ProfilerConfiguration settings)
     {
+        // A span waits for nobody else's start.
+        if (wasConfigured || running || starting)
+        {
+            return false;
+        }
+
         lock (gate)
         {
-            return !WasConfigured && !running && Launch(settings);
+            return !wasConfigured && !running && Launch(settings);
         }
     }
 
@@ -226,6 +235,19 @@ public sealed class Profiler : IDisposable
     }
 
     private bool Launch(ProfilerConfiguration settings)
+    {
+        starting = true;
+        try
+        {
+            return Start(settings);
+        }
+        finally
+        {
+            starting = false;
+        }
+    }
+
+    private bool Start(ProfilerConfiguration settings)
     {
         if (settings.Logger is { } logger)
         {

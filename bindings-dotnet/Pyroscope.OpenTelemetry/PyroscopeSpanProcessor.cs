@@ -22,10 +22,15 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     /// <summary>The tag that makes Grafana show a flame graph button: the span's id, 16 hexadecimal digits.</summary>
     public const string ProfileIdTag = "pyroscope.profile.id";
 
+    // Whether the first span was seen.
+    private const int NotYet = 0;
+    private const int Beginning = 1;
+    private const int Begun = 2;
+
     private readonly ProfilerConfiguration? configuration;
     private readonly bool startProfiling;
     private readonly bool added;
-    private int began;
+    private volatile int began;
     private int disposed;
     private bool startedProfiler;
 
@@ -70,14 +75,22 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     /// <param name="data">The span.</param>
     public override void OnStart(Activity data)
     {
-        if (began == 0)
+        if (began == NotYet)
         {
             Begin();
         }
 
-        if (Profiler.Instance.IsRunning && SpanMirror.Links && data.Recorded && (Scope == SpanScope.All || SpanContext.IsLocalRoot(data)))
+        if (Profiler.Instance.IsRunning)
         {
-            data.SetTag(ProfileIdTag, data.SpanId.ToHexString());
+            if (SpanMirror.Links && Carries(data))
+            {
+                data.SetTag(ProfileIdTag, data.SpanId.ToHexString());
+            }
+        }
+        else if ((began == Beginning || Profiler.Instance.IsStarting || Profiler.Instance.IsRunning) && Carries(data))
+        {
+            // Nothing is waited for. Asked again at last, as the start may have ended between the questions.
+            LateTags.Await(data);
         }
     }
 
@@ -85,6 +98,11 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     /// <param name="data">The span.</param>
     public override void OnEnd(Activity data)
     {
+        if (LateTags.Any)
+        {
+            LateTags.Settle(data);
+        }
+
         if (added && data.Recorded)
         {
             TellName(data);
@@ -141,13 +159,16 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
         return 0;
     }
 
+    /// <summary>Whether samples may carry this span.</summary>
+    private bool Carries(Activity span) => span.Recorded && (Scope == SpanScope.All || SpanContext.IsLocalRoot(span));
+
     private static TimeSpan Time(int milliseconds) =>
         milliseconds < 0 ? TimeSpan.FromHours(1) : TimeSpan.FromMilliseconds(milliseconds);
 
     /// <summary>The first span, whose resource says under which name its traces are filed.</summary>
     private void Begin()
     {
-        if (Interlocked.Exchange(ref began, 1) != 0)
+        if (Interlocked.CompareExchange(ref began, Beginning, NotYet) != NotYet)
         {
             return;
         }
@@ -167,5 +188,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
             // A span must start, whatever the environment says.
             ProfilerMessages.Warn($"No profiles are taken, spans go on working: {error.Message}");
         }
+
+        began = Begun;
     }
 }

@@ -35,6 +35,27 @@ public sealed class BadDayTests : IDisposable
     }
 
     [Fact]
+    public async Task A_span_that_begins_while_the_first_one_starts_the_profiler_waits_for_nothing_and_has_its_profile()
+    {
+        var worker = await Run(new() { ["WORKER_SPAN_MEANWHILE"] = "1" });
+        Assert.True(worker.Running, worker.Reason);
+        Assert.Equal("", worker.MeanwhileAtFirst);
+        Assert.Matches("^[0-9a-f]{16}$", worker.Meanwhile);
+        var samples = Pprof.ReadFolder(folder, "process_cpu").SelectMany(profile => profile.Samples);
+        Assert.Contains(samples, sample => (sample.Label("span_id"), sample.Label("span_name")) == (worker.Meanwhile, "meanwhile"));
+        // By then the profiler runs, and each span has its tag from its start on.
+        Assert.Equal((40, 40), (worker.Spans, worker.Tagged));
+    }
+
+    [Fact]
+    public async Task A_span_that_begins_while_a_start_fails_has_no_tag()
+    {
+        var worker = await Run(new() { ["WORKER_SPAN_MEANWHILE"] = "1", ["PYROSCOPE_SAMPLE_RATE"] = "fast" });
+        Assert.Equal((40, 0, false), (worker.Spans, worker.Tagged, worker.Running));
+        Assert.Equal(("", ""), (worker.MeanwhileAtFirst, worker.Meanwhile));
+    }
+
+    [Fact]
     public async Task Without_the_native_library_nothing_is_profiled()
     {
         var copy = Copy(file => !file.EndsWith("libspanprof.so", StringComparison.Ordinal));
@@ -181,5 +202,6 @@ public sealed class BadDayTests : IDisposable
         return JsonSerializer.Deserialize<Report>(line, new JsonSerializerOptions(JsonSerializerDefaults.Web))!;
     }
 
-    private sealed record Report(int Spans, int Tagged, int Caught, bool Running, string Reason, Dictionary<string, string> Features, string[] Warnings, ulong Taken);
+    private sealed record Report(
+        int Spans, int Tagged, string MeanwhileAtFirst, string Meanwhile, int Caught, bool Running, string Reason, Dictionary<string, string> Features, string[] Warnings, ulong Taken);
 }

@@ -14,7 +14,12 @@ using Pyroscope.OpenTelemetry;
 var logger = new Collecting();
 var signal = Environment.GetEnvironmentVariable("WORKER_RESETS_SIGNAL") is null ? null : new RuntimeSignal();
 var source = new ActivitySource("Worker");
-var provider = Sdk.CreateTracerProviderBuilder().AddSource(source.Name).AddPyroscope(settings => settings.Logger = logger).Build();
+var meanwhile = Environment.GetEnvironmentVariable("WORKER_SPAN_MEANWHILE") is null ? null : new SpanMeanwhile(source);
+var provider = Sdk.CreateTracerProviderBuilder().AddSource(source.Name).AddPyroscope(settings =>
+{
+    settings.Logger = logger;
+    settings.Tags = meanwhile?.Labels ?? settings.Tags;
+}).Build();
 var gate = new object();
 int spans = 0, tagged = 0, caught = 0;
 if (signal is not null)
@@ -26,6 +31,12 @@ if (signal is not null)
     {
         Thread.Sleep(20);
     }
+}
+
+if (meanwhile is not null)
+{
+    source.StartActivity("first")?.Dispose();
+    meanwhile.End();
 }
 
 await Task.WhenAll(Enumerable.Range(0, 4).Select(number => Task.Run(async () =>
@@ -70,6 +81,8 @@ Console.WriteLine(new JsonObject
 {
     ["spans"] = spans,
     ["tagged"] = tagged,
+    ["meanwhileAtFirst"] = meanwhile?.TagAtFirst ?? "",
+    ["meanwhile"] = meanwhile?.Tag ?? "",
     ["caught"] = caught,
     ["running"] = status.IsRunning,
     ["reason"] = status.Reason ?? "",
