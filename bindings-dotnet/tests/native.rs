@@ -40,7 +40,10 @@ fn chains_are_whole_and_named_once_the_program_is_warm() {
         assert!(wrong * 100 <= all, "{framework}: {wrong} of {all} ns have a wrong chain");
         let unnamed = weight(&|sample| sample.functions.iter().any(|function| function.contains("(unknown")));
         assert!(unnamed * 200 <= all, "{framework}: {unnamed} of {all} ns have a method without a name");
-        let outside = weight(&|sample| sample.span_id != format!("{:016x}", 21));
+        // Run begins and ends the span itself, and CPU time that is burnt in it may be noticed after its end, below Main.
+        let in_span = |sample: &Sample| sample.functions.iter().any(|function| function == "NativeApp.Chains.C");
+        assert!(weight(&in_span) * 2 > all, "{framework}: {} of {all} ns are in the span's method", weight(&in_span));
+        let outside = weight(&|sample| in_span(sample) && sample.span_id != format!("{:016x}", 21));
         assert_eq!(outside, 0, "{framework}: all of it is in the span");
     });
 }
