@@ -380,8 +380,9 @@ end() {
     done
 }
 
-# end_all: for a trap on EXIT.
+# end_all: for a trap on EXIT. The last started ends first: what it still has to send goes to those that were started before.
 end_all() {
-    if [ ${#STARTED[@]} -gt 0 ]; then end "${STARTED[@]}"; fi
+    local number
+    for ((number = ${#STARTED[@]} - 1; number >= 0; number--)); do end "${STARTED[number]}"; done
     STARTED=()
 }
