@@ -36,6 +36,24 @@ module Program
     File.read("/proc/self/statm").split[1].to_i * 4096 / (1024.0 * 1024.0)
   end
 
+  FUNCTIONS = 100
+  # Methods that call each other until the stack is deep, and then a block.
+  FUNCTIONS.times do |number|
+    eval("def self.f#{number}(depth, &body) = depth.zero? ? body.call : f#{(number * 7 + 1) % FUNCTIONS}(depth - 1, &body)", binding, __FILE__, __LINE__)
+  end
+
+  # Calls the block so that what it calls is the frame at this depth. `first` chooses among 100 stacks.
+  def at_depth(frames, first = 0, &body)
+    send(:"f#{first % FUNCTIONS}", frames - caller.size - 5, &body)
+  end
+
+  # Burns CPU at this depth, in 100 functions that take turns.
+  def burn_at_depth(frames, seconds)
+    ended = thread_cpu + seconds
+    number = 0
+    at_depth(frames, number += 13) { busy(5) } while thread_cpu < ended
+  end
+
   def median(numbers) = numbers.sort[numbers.size / 2]
 
   # Starts the profiler, runs the block, and stops it; the samples of this process and its children, and what stats() said

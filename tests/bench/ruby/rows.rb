@@ -13,8 +13,9 @@ class Rows
   # The interpreter alone, and with its compiler.
   INTERPRETED, COMPILED = "", "YJIT"
 
-  def initialize(quick)
-    @quick = quick
+  # `peers`: by version, Rubies with the other profilers.
+  def initialize(quick, peers)
+    @quick, @peers = quick, peers
   end
 
   def of(group) = send(group)
@@ -84,7 +85,17 @@ class Rows
       texts = found.map { |record| format("%.3f %%; %.1f µs", record[:own_share] * 100, record[:drain_ns] / 1e3) }
       Cell.new(texts.join(" · "), found.all? { |record| record[:own_share] <= 0.001 }, found)
     end
-    [timed.("warm", 250, 2.5), timed.("cold", 100, 7), own]
+    [timed.("warm", 250, 2.5), timed.("cold", 100, 7), own, *%w[pyroscope datadog].map { |peer| peer_row(peer) }]
+  end
+
+  def peer_row(name)
+    planned("beside it #{name}: its own threads, 100 Hz", "") do |ruby|
+      peer = @peers[ruby.version]
+      next Cell.new("-") unless peer
+
+      found = peer.run(INTERPRETED, "peer_cost.rb", name, "--rate", 100, "--seconds", quick(2.0, 10.0))
+      Cell.new(format("%.2f %% of a core (%s)", found[:own_share] * 100, found[:version]), nil, found)
+    end
   end
 
   def overhead

@@ -24,7 +24,6 @@ require "pyroscope"
 
 module SampleCost
   FRAMES = 60
-  FUNCTIONS = 100
   BATCH = 16
   BUFFER = ("\0" * (64 << 20)).freeze
   SI_TIMER = -2
@@ -33,17 +32,7 @@ module SampleCost
   # The interpreter's lock is kept, as while Ruby code runs.
   CALL = Fiddle::Function.new(Fiddle::Handle::DEFAULT["syscall"], [LONG, INT, INT, INT, POINTER], LONG, need_gvl: true)
 
-  # Methods that call each other until the stack is deep, and then a block.
-  FUNCTIONS.times do |number|
-    eval("def self.f#{number}(depth, &body) = depth.zero? ? body.call : f#{(number * 7 + 1) % FUNCTIONS}(depth - 1, &body)", binding, __FILE__, __LINE__)
-  end
-
   module_function
-
-  # Calls the block so that what it calls is the frame at this depth.
-  def at_depth(frames, first = 0, &body)
-    send(:"f#{first}", frames - caller.size - 5, &body)
-  end
 
   # Signal and value of the timer that the profiler gave to this thread.
   def own_timer
@@ -106,7 +95,7 @@ module SampleCost
     GC.disable
     ended = now + (seconds * 1e9)
     # `send_signal` and the call in it come on top.
-    at_depth(FRAMES - 4) { send(mode, turns) while now < ended }
+    Program.at_depth(FRAMES - 4) { send(mode, turns) while now < ended }
     GC.enable
     raise "fewer were counted than timed" if Pyroscope.stats[:taken][:samples] - before < turns[1][1].size
 
@@ -122,12 +111,6 @@ module SampleCost
       control_ns: Program.median(times[:bare]) - Program.median(times[:control]),
       delivery_ns: Program.median(times[:delivered]) - Program.median(bare), timed: times[:sampled].size }
   end
-
-  def burn(seconds)
-    ended = Program.thread_cpu + seconds
-    number = 0
-    at_depth(FRAMES, (number += 13) % FUNCTIONS) { busy(5) } while Program.thread_cpu < ended
-  end
 end
 
 mode = ARGV.fetch(0)
@@ -138,7 +121,7 @@ samples = Program.profiled(stats, sample_rate: options[:rate], upload_interval: 
   if mode == "own"
     Pyroscope.flush
     before = Pyroscope.stats
-    SampleCost.burn(options[:seconds])
+    Program.burn_at_depth(SampleCost::FRAMES, options[:seconds])
     after = Pyroscope.stats
     Pyroscope.flush
     own_ns = [before, after, Pyroscope.stats].map { |each| each[:own_cpu_ns] }

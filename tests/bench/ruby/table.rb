@@ -2,7 +2,9 @@
 
 # Runs the measurements of `ci/bench ruby` and prints their table.
 #
-#   ruby table.rb --to FOLDER [--quick] [--rows LIST] VERSION=COMMAND ...       COMMAND runs that Ruby
+#   ruby table.rb --to FOLDER [--quick] [--rows LIST] [--peers VERSION=COMMAND] VERSION=COMMAND ...
+#
+# COMMAND runs that Ruby, with our gem, or with the other profilers.
 #
 # Each program runs in a process of its own. What is judged by counts and CPU time alone runs two at a time; what is timed
 # runs alone, after it.
@@ -34,13 +36,14 @@ end
 
 $stdout.sync = true
 options = { rows: "all" }
-OptionParser.new { |parser| parser.on("--to FOLDER").on("--quick").on("--rows LIST") }.parse!(into: options)
+OptionParser.new { |parser| parser.on("--to FOLDER").on("--quick").on("--rows LIST").on("--peers RUBY") }.parse!(into: options)
 rubies = ARGV.map { |argument| Interpreter.new(*argument.split("=", 2)) }
 wanted = options[:rows] == "all" ? Rows::GROUPS : options[:rows].split(",")
 unknown = wanted - Rows::GROUPS
 abort "--rows: #{unknown.join(",")} is not allowed; allowed: #{Rows::GROUPS.join(", ")}" if unknown.any? || wanted.empty?
 
-all = Rows.new(options[:quick])
+peers = options.key?(:peers) ? [Interpreter.new(*options[:peers].split("=", 2))] : []
+all = Rows.new(options[:quick], peers.to_h { |peer| [peer.version, peer] })
 plans = Rows::GROUPS.select { |group| wanted.include?(group) }.flat_map { |group| all.of(group) }
 together, alone = plans.partition { |plan| !plan.alone }.map { |some| some.product(rubies) }
 say "#{together.size} measurements two at a time, then #{alone.size} alone"
