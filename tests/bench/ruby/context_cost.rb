@@ -6,8 +6,8 @@
 #   ruby context_cost.rb [--pairs N]       prints JSON: nanoseconds for each kind and side, medians, and their differences
 #
 # The methods cannot be taken away again, so each block runs in a forked child, one with a profiler that runs and its span
-# processor, and one without either, in turn. Times are of the thread's CPU clock. The control is the same difference
-# between neighbours without.
+# processor, one without either, and one with a processor that does nothing but set the attribute, in turn. Times are of the
+# thread's CPU clock. The control is the same difference between neighbours without.
 require_relative "program"
 require "opentelemetry/sdk"
 require "pyroscope-otel"
@@ -29,12 +29,22 @@ module ContextCost
     GC.enable
   end
 
+  # What the attribute takes by itself: in the SDK, which checks all of them at a span's end.
+  class Attribute < OpenTelemetry::SDK::Trace::SpanProcessor
+    def on_start(span, _parent_context)
+      span.set_attribute(Pyroscope::Otel::SpanProcessor::PROFILE_ID, span.context.hex_span_id)
+    end
+  end
+
   def provider(with)
     OpenTelemetry::SDK::Trace::TracerProvider.new.tap do |made|
-      next unless with
-
-      Pyroscope.configure(application_name: "cost", server_address: "none", log_level: "error") || raise("it does not run")
-      made.add_span_processor(Pyroscope::Otel::SpanProcessor.new)
+      case with
+      when :attribute
+        made.add_span_processor(Attribute.new)
+      when :ours
+        Pyroscope.configure(application_name: "cost", server_address: "none", log_level: "error") || raise("it does not run")
+        made.add_span_processor(Pyroscope::Otel::SpanProcessor.new)
+      end
     end
   end
 
@@ -69,13 +79,13 @@ module ContextCost
   end
 
   def run(pairs)
-    bare, ours = [], []
-    pairs.times { bare << in_child(false); ours << in_child(true) }
+    bare, ours, attribute = [], [], []
+    pairs.times { bare << in_child(nil); ours << in_child(:ours); attribute << in_child(:attribute) }
     rows = KINDS.to_h do |kind|
-      added = bare.zip(ours).map { |without, with| with[kind] - without[kind] }
+      over = ->(others) { Program.median(bare.zip(others).map { |without, with| with[kind] - without[kind] }) }
       control = bare.each_cons(2).map { |one, other| other[kind] - one[kind] }
       [kind, { bare: Program.median(bare.map { |each| each[kind] }), ours: Program.median(ours.map { |each| each[kind] }),
-               added: Program.median(added), control: Program.median(control) }]
+               added: over.(ours), attribute: over.(attribute), control: Program.median(control) }]
     end
     { pairs: pairs, objects: ours.last[:objects] - bare.last[:objects], **rows }
   end

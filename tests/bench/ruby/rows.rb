@@ -135,7 +135,8 @@ class Rows
     found = each_mode(ruby) { |mode| [mode, ruby.run_once(mode, "context_cost.rb", "--pairs", quick(2, 11))] }
     texts = found.map do |_, record|
       format("+%d ns (of %d; A/A %+d)", *record[kind].values_at(:added, :bare, :control).map(&:round)) +
-        (kind == :attach_detach ? format(", %d objects", record[:objects]) : "")
+        { attach_detach: format(", %d objects", record[:objects]),
+          root_span: format(", the attribute alone %+d ns", record[:root_span][:attribute].round) }.fetch(kind, "")
     end
     good = found.all? do |mode, record|
       most = kind == :attach_detach && ruby.version == "3.1" && mode == COMPILED ? 550 : limit
