@@ -148,12 +148,23 @@ need_libclang() {
     apt_install libclang1-14 libclang-common-14-dev || apt_install libclang-dev
 }
 
-# build_ruby 3.N: compiles the engine for this Ruby into bindings-ruby/lib/pyroscope_otel/3.N, if any source is newer than
-# what was compiled here before with the same settings. Call use_ruby before.
+# build_ruby 3.N: compiles the engine for this Ruby into bindings-ruby/lib/pyroscope_otel/3.N, linked for glibc 2.17 where
+# there is zig, if any source is newer than what was compiled here before with the same settings. Call use_ruby before.
 build_ruby() {
-    local library=$ROOT/bindings-ruby/lib/pyroscope_otel/$1/pyroscope_otel.so stamp=$TARGET/ruby-$1/compiled settings=lto=${CARGO_PROFILE_RELEASE_LTO:-}
+    local library=$ROOT/bindings-ruby/lib/pyroscope_otel/$1/pyroscope_otel.so stamp=$TARGET/ruby-$1/compiled settings venv triple
+    local environment=("CARGO_TARGET_DIR=$TARGET")
     need_rust
     need_libclang || fail "please install libclang and its headers (Debian: libclang1-14 libclang-common-14-dev)"
+    if has_zigbuild; then
+        venv=$(tools)
+        triple=$(uname -m)_unknown_linux_gnu
+        # zig links and no more: with its headers `cargo zigbuild` finds names of Ruby's C API twice. In a folder of its own, as
+        # cargo builds all again when the linker changes.
+        environment=("CARGO_TARGET_DIR=$TARGET/gem" "PATH=$venv/bin:$PATH" "CARGO_TARGET_${triple^^}_LINKER=$ROOT/ci/link-old-glibc")
+    else
+        say "without zig: this gem only runs where glibc is as new as here" >&2
+    fi
+    settings="lto=${CARGO_PROFILE_RELEASE_LTO:-} ${environment[0]}"
     (
         # Two at a time write the same files, also for two Rubies: cargo leaves each at the same place.
         flock 5
@@ -163,7 +174,7 @@ build_ruby() {
             exit 0
         fi
         cd "$ROOT/bindings-ruby" || exit
-        CARGO_TARGET_DIR=$TARGET quietly "$TARGET/logs/ruby-$1-build.log" bundle exec rake compile 5>&-
+        quietly "$TARGET/logs/ruby-$1-build.log" env "${environment[@]}" bundle exec rake compile 5>&-
         printf '%s\n' "$settings" >"$stamp"
     ) 5>"$TARGET/ruby-build.lock"
 }
@@ -202,6 +213,14 @@ tools() {
 
 # has_zig: whether wheels can be linked against an old glibc, and for other machines.
 has_zig() { "$(tools)/bin/python" -m ziglang version >/dev/null 2>&1; }
+
+# has_zigbuild: whether cargo can link libraries against an old glibc.
+has_zigbuild() {
+    local venv
+    venv=$(tools)
+    has_zig && { [ -x "$venv/bin/cargo-zigbuild" ] ||
+        "$venv/bin/pip" install -q 'cargo-zigbuild>=0.24,<0.25' >"$TARGET/logs/pip-zigbuild.log" 2>&1 </dev/null; }
+}
 
 # build_wheel DIRECTORY [RUST TARGET]: leaves the one wheel for this machine, or for another target, there and prints its path.
 #
@@ -267,8 +286,7 @@ build_dotnet_library() {
     need_rust
     triple=$(uname -m)-unknown-linux-gnu
     venv=$(tools)
-    if has_zig && { [ -x "$venv/bin/cargo-zigbuild" ] ||
-        "$venv/bin/pip" install -q 'cargo-zigbuild>=0.24,<0.25' >"$TARGET/logs/pip-zigbuild.log" 2>&1 </dev/null; }; then
+    if has_zigbuild; then
         # In the wheel's folder, whose dependencies are the same.
         (cd "$ROOT" && quietly "$log" env "PATH=$venv/bin:$PATH" CARGO_PROFILE_RELEASE_STRIP=true cargo-zigbuild zigbuild \
             --release --locked -p pyroscope-otel-dotnet --lib --target "$triple.2.17" --target-dir "$TARGET/maturin")
