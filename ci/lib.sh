@@ -196,18 +196,23 @@ make_venv() {
 
 # tools: a virtual environment with what builds the packages; prints its directory.
 tools() {
-    local python directory=$TARGET/venv-tools
+    local python package directory=$TARGET/venv-tools
     python=$(newest_python) || fail "please install Python 3.11 or newer; python3.13, 3.12, 3.11 were not found"
-    make_venv "$python" "$directory"
-    if [ ! -x "$directory/bin/maturin" ]; then
-        say "pip install maturin" >&2
-        quietly "$TARGET/logs/pip-tools.log" "$directory/bin/pip" install -q 'maturin>=1.16,<2'
-    fi
-    if [ ! -d "$("$directory/bin/python" -c 'import sysconfig as s; print(s.get_path("purelib"))')/ziglang" ]; then
-        say "pip install ziglang" >&2
-        "$directory/bin/pip" install -q 'ziglang>=0.17,<0.18' >"$TARGET/logs/pip-ziglang.log" 2>&1 </dev/null ||
-            say "ziglang could not be installed (see $TARGET/logs/pip-ziglang.log)" >&2
-    fi
+    (
+        # Two steps may want it at a time.
+        flock 6
+        make_venv "$python" "$directory"
+        if [ ! -x "$directory/bin/maturin" ]; then
+            say "pip install maturin" >&2
+            quietly "$TARGET/logs/pip-tools.log" "$directory/bin/pip" install -q 'maturin>=1.16,<2'
+        fi
+        for package in 'ziglang>=0.17,<0.18' 'cargo_zigbuild>=0.24,<0.25'; do
+            if compgen -G "$directory/lib/python3.*/site-packages/${package%%>*}-*.dist-info" >/dev/null; then continue; fi
+            say "pip install ${package%%>*}" >&2
+            "$directory/bin/pip" install -q "$package" >"$TARGET/logs/pip-${package%%>*}.log" 2>&1 </dev/null ||
+                say "${package%%>*} could not be installed (see $TARGET/logs/pip-${package%%>*}.log)" >&2
+        done
+    ) 6>"$TARGET/tools.lock" || exit 1
     printf '%s\n' "$directory"
 }
 
@@ -215,12 +220,7 @@ tools() {
 has_zig() { "$(tools)/bin/python" -m ziglang version >/dev/null 2>&1; }
 
 # has_zigbuild: whether cargo can link libraries against an old glibc.
-has_zigbuild() {
-    local venv
-    venv=$(tools)
-    has_zig && { [ -x "$venv/bin/cargo-zigbuild" ] ||
-        "$venv/bin/pip" install -q 'cargo-zigbuild>=0.24,<0.25' >"$TARGET/logs/pip-zigbuild.log" 2>&1 </dev/null; }
-}
+has_zigbuild() { has_zig && [ -x "$(tools)/bin/cargo-zigbuild" ]; }
 
 # build_wheel DIRECTORY [RUST TARGET]: leaves the one wheel for this machine, or for another target, there and prints its path.
 #
