@@ -2,8 +2,9 @@
 //!
 //! The runtime's own context switch calls our AsyncLocal handler, which fills the half that is not current and flips
 //! `active`; to say that there is no span it clears the id of the current half. Writer and reader are one thread, so
-//! plain stores in program order are enough: the signal handler sees the old half or the new one. The block's address is in a word of static TLS (initial-exec), which the handler loads by
-//! one instruction: the first touch of an ordinary thread-local may allocate.
+//! plain stores in program order are enough: the signal handler sees the old half or the new one. The block's address is
+//! in a word of static TLS (initial-exec), which the handler loads by one instruction: the first touch of an ordinary
+//! thread-local may allocate.
 //!
 //! Blocks are never freed, so managed code that kept an address too long writes into memory that is there. A thread that
 //! ends gives its block to the next one, zeroed.

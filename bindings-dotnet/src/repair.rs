@@ -45,7 +45,9 @@ pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
             insert_callers(frames, first, words, |pc, is_leaf| return_address(map, clr, (pc, told), is_leaf));
         }
         let mut replaced = None;
-        to_words(frames, resolver::native_word, |pc| match map.word_at(clr, pc, told) {
+        // Of an event the runtime tells managed frames only.
+        let native = |pc| if is_event { None } else { resolver::native_word(pc) };
+        to_words(frames, native, |pc| match map.word_at(clr, pc, told) {
             // The runtime's own walk tells a body that was entered by replacement and the one below it that it replaced.
             Some((word, _)) if is_event && replaced.take() == Some(word) => None,
             Some((word, is_osr)) => {

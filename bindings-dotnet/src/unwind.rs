@@ -143,6 +143,7 @@ fn walk_stack(pc: u64, sp: u64, bp: u64, mut stack: Stack, out: &mut FrameWriter
         let Some(caller) = at.caller_of_native(module, is_leaf, &stack) else { break };
         at = caller;
         if at.pc < 4096 || !out.push(at.pc - 1) {
+            out.push_raw(repair::header(None, code_map::told()));
             return;
         }
         stack.low = at.sp;
