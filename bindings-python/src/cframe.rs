@@ -20,6 +20,8 @@ use crate::unwind::CPython;
 
 /// Frames looked at to find out whether they hang together.
 const MAX_STEPS: usize = 2_048;
+/// A thread state is smaller than this. No stack is so near to one.
+const MAX_TSTATE: usize = 4_096;
 /// How far above the newest cframe the one before it may lie: a C stack's usual length.
 const MAX_STACK: usize = 8 << 20;
 
@@ -28,13 +30,23 @@ impl CPython {
     ///
     /// # Safety
     /// As for [`Memory::word`] of any address; `ucontext` must be null or what the running handler got.
-    pub(crate) unsafe fn first_frame<M: Memory>(&self, newest: Object, ucontext: *const ucontext_t) -> Option<Object> {
+    pub(crate) unsafe fn first_frame<M: Memory>(
+        &self,
+        tstate: Object,
+        newest: Object,
+        ucontext: *const ucontext_t,
+    ) -> Option<Object> {
         let mut steps = MAX_STEPS;
         // SAFETY: the caller's promise.
         let (current, previous) = unsafe { self.cframe::<M>(newest) }?;
-        // The thread state's own has none before it, and then nothing runs.
-        // SAFETY: as above.
-        if previous.is_null() || unsafe { self.is_sound::<M>(newest, current, previous, &mut steps) } {
+        // The thread state's own has none before it, and then nothing runs. Another one without was not written yet.
+        let is_whole = if previous.is_null() {
+            newest.addr().wrapping_sub(tstate.addr()) < MAX_TSTATE
+        } else {
+            // SAFETY: as above.
+            unsafe { self.is_sound::<M>(newest, current, previous, &mut steps) }
+        };
+        if is_whole {
             return Some(current);
         }
         // Nothing is true of the newest one yet, but the interpreter holds the one before it in a register to write it.
@@ -227,7 +239,40 @@ impl Round {
 
 #[cfg(test)]
 mod tests {
+    use std::{mem, ptr};
+
     use super::*;
+    use crate::hamt::{Key, NodeTypes};
+    use crate::layout::LAYOUTS;
+    use crate::memory::Probed;
+    use crate::unwind::Published;
+
+    #[test]
+    fn a_cframe_without_another_before_it_counts_only_in_its_thread_state() {
+        for (version, layout) in LAYOUTS {
+            let Entry::CFrame { current_frame, previous, .. } = layout.entry else { continue };
+            // SAFETY: addresses and numbers, of which none is looked at here.
+            let nodes: NodeTypes = unsafe { mem::zeroed() };
+            // SAFETY: as above.
+            let key: Key = unsafe { mem::zeroed() };
+            let published = Published { key, class: ptr::null(), offset: 0 };
+            let (code_type, main) = (ptr::null(), ptr::null());
+            let runtime = CPython { layout, code_type, main, nodes, span: published, tags: published };
+            // What an earlier call left on the stack, and a thread state with a cframe in its middle.
+            let (frame, mut tstate, mut stale) = (0x1000_usize, [0_usize; 64], [0_usize; 8]);
+            tstate[32 + current_frame / 8] = frame;
+            stale[current_frame / 8] = frame;
+            assert_eq!((stale[previous / 8], tstate[32 + previous / 8]), (0, 0));
+            let first = |cframe: *const usize| {
+                // SAFETY: Probed asks before it reads.
+                unsafe { runtime.first_frame::<Probed>(tstate.as_ptr().cast(), cframe.cast(), ptr::null()) }
+            };
+            assert_eq!(first(&raw const tstate[32]), Some(frame as Object), "{version:?}");
+            // A thread state is never so near to a stack as these two are to each other.
+            let far = Box::new(stale);
+            assert_eq!(first(far.as_ptr()), None, "{version:?}");
+        }
+    }
 
     /// After how many frames a chain is seen to go round that comes back to its `back`th frame after the `length`th.
     fn seen_after(length: usize, back: usize) -> Option<usize> {

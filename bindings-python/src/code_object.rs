@@ -28,22 +28,26 @@ impl<'a> CodeReader<'a> {
         Self { layout, code_type, versions_tell, last_file: (std::ptr::null(), 0) }
     }
 
-    /// Whether what a frame runs is a function of the program: a code object that is not the interpreter's own.
+    /// Whether what a frame runs is a function of the program: a code object that is not the interpreter's own. `None`:
+    /// nothing is mapped there.
     ///
     /// # Safety
     /// `code` must be null, an object, or something that M can read.
     #[inline]
-    pub(crate) unsafe fn is_function<M: Memory>(&self, code: Object) -> bool {
+    pub(crate) unsafe fn is_function<M: Memory>(&self, code: Object) -> Option<bool> {
         if code.is_null() {
-            return false;
+            return Some(false);
         }
         // SAFETY: the caller's promise.
-        if unsafe { M::pointer(code, OB_TYPE) } != Some(self.code_type) {
-            return false;
+        if unsafe { M::pointer(code, OB_TYPE) }? != self.code_type {
+            return Some(false);
         }
         let CodeLayout { internal, flags, .. } = self.layout.code;
+        if internal == 0 {
+            return Some(true);
+        }
         // SAFETY: it is a code object.
-        internal == 0 || unsafe { M::half(code, flags) }.is_some_and(|flags| flags & internal == 0)
+        unsafe { M::half(code, flags) }.map(|flags| flags & internal == 0)
     }
 
     /// What tells this code object from every other, and from one that had its address before, as two words.

@@ -218,7 +218,7 @@ impl CPython {
                 // SAFETY: as above.
                 let cframe = unsafe { M::pointer(tstate, tstate_cframe) };
                 // SAFETY: it is on this thread's stack, and M can read what it names.
-                cframe.and_then(|cframe| unsafe { self.first_frame::<M>(cframe, ucontext) })
+                cframe.and_then(|cframe| unsafe { self.first_frame::<M>(tstate, cframe, ucontext) })
             }
         };
         match first {
@@ -260,7 +260,10 @@ impl CPython {
             let is_shim = layout.entry_is_shim && layout.is_entry(owner);
             loops += u32::from(is_shim);
             // SAFETY: what a live frame names is an object.
-            if !is_shim && unsafe { reader.is_function::<M>(code) } {
+            let is_function = if is_shim { Some(false) } else { unsafe { reader.is_function::<M>(code) } };
+            // No frame names what is not there. To follow this one would cost some microseconds for each that is none either.
+            let Some(is_function) = is_function else { return };
+            if is_function {
                 // SAFETY: is_function() said that it is a code object, and its frame owns it.
                 let key = unsafe { reader.key::<M>(code) };
                 let index = self.instruction_number(code, instr);

@@ -7,6 +7,8 @@
 //! a ring is half full), `process_vm_readv` (raw, where safe_load's handlers were replaced), what the header of a
 //! binding's `unwind.rs` names.
 //!
+//! However long a walk takes, the program gets on: see [`ThreadRecord::begins`].
+//!
 //! The thread's record is found by `sival`, record number and generation: a signal that comes late, after its record
 //! was given to another thread or after the profiler stopped, finds another generation and does nothing.
 
@@ -155,21 +157,22 @@ fn on_timer(record: &ThreadRecord, timer: &TimerSignal, context: *mut libc::c_vo
     let kept = unsafe { *errno };
     let since = clock::monotonic_ns();
     if record.enter(timer.value) {
+        let walks = record.begins(since);
         // SAFETY: `enter` says that the record is this thread's and keeps its ring until `leave`.
-        unsafe { sample(record, 1 + u64::from(timer.overrun.max(0).cast_unsigned()), context.cast()) };
-        record.count_time(clock::monotonic_ns().saturating_sub(since));
+        unsafe { sample(record, 1 + u64::from(timer.overrun.max(0).cast_unsigned()), context.cast(), walks) };
+        record.ends(since, clock::monotonic_ns());
     }
     record.leave();
     // SAFETY: as above.
     unsafe { *errno = kept };
 }
 
-/// Takes one sample of the calling thread that stands for `expiries` of its timer.
+/// Takes one sample of the calling thread that stands for `expiries` of its timer; with its stack if it `walks`.
 ///
 /// # Safety
 /// In the handler, between `enter` and `leave` of this thread's own record.
 #[inline]
-unsafe fn sample(record: &ThreadRecord, expiries: u64, context: *const libc::ucontext_t) {
+unsafe fn sample(record: &ThreadRecord, expiries: u64, context: *const libc::ucontext_t, walks: bool) {
     let runtime = RUNTIME.load(Ordering::Acquire);
     if runtime.is_null() {
         return;
@@ -184,8 +187,12 @@ unsafe fn sample(record: &ThreadRecord, expiries: u64, context: *const libc::uco
     let value = record.count_expiries(expiries + record.take_deferred());
     // SAFETY: as above.
     let inside = unsafe { runtime.context(record, context) };
-    // SAFETY: as above.
-    let walk = |out: &mut FrameWriter<'_>| unsafe { runtime.walk(record, context, out) };
+    let walk = |out: &mut FrameWriter<'_>| {
+        if walks {
+            // SAFETY: as above.
+            unsafe { runtime.walk(record, context, out) };
+        }
+    };
     // SAFETY: this thread's ring, and the handler does not interrupt itself: its signal is masked meanwhile.
     unsafe { write(record, runtime, Measure { profile_type: ProfileTypeId::TIMER, count: 1, value }, inside, walk) };
 }

@@ -35,8 +35,15 @@ pub struct ThreadRecord {
     pub(super) dropped_samples: AtomicU64,
     pub(super) dropped_weight: AtomicU64,
     pub(super) handler_ns: AtomicU64,
+    /// When the newest sample's handler ended, how long it took, and how often in a row the program got less time than that.
+    ended_ns: AtomicU64,
+    took_ns: AtomicU64,
+    held_up: AtomicU32,
     pub(super) ring: Ring,
 }
+
+/// So often in a row a sample may take longer than the program ran since the one before.
+const MAX_HELD_UP: u32 = 8;
 
 pub(super) static RECORDS: [ThreadRecord; MAX_THREADS] = [const { ThreadRecord::unused() }; MAX_THREADS];
 
@@ -62,6 +69,9 @@ impl ThreadRecord {
             dropped_samples: AtomicU64::new(0),
             dropped_weight: AtomicU64::new(0),
             handler_ns: AtomicU64::new(0),
+            ended_ns: AtomicU64::new(0),
+            took_ns: AtomicU64::new(0),
+            held_up: AtomicU32::new(0),
             ring: Ring::without_memory(),
         }
     }
@@ -153,9 +163,28 @@ impl ThreadRecord {
         add(&self.dropped_weight, weight);
     }
 
+    /// A sample is about to be taken; whether its stack may be walked.
+    ///
+    /// A walk that takes longer than the time between two samples would be interrupted at the same instruction for ever: when it
+    /// ends the next signal waits already. So after [`MAX_HELD_UP`] samples in a row that took longer than the program ran
+    /// before them there is one without a stack. Only this thread's handler calls it.
     #[inline]
-    pub(crate) fn count_time(&self, ns: u64) {
-        add(&self.handler_ns, ns);
+    pub(crate) fn begins(&self, now_ns: u64) -> bool {
+        let ran = now_ns.saturating_sub(self.ended_ns.load(Ordering::Relaxed));
+        let is_held_up = ran < self.took_ns.load(Ordering::Relaxed);
+        let held_up = if is_held_up { self.held_up.load(Ordering::Relaxed) + 1 } else { 0 };
+        let walks = held_up < MAX_HELD_UP;
+        self.held_up.store(if walks { held_up } else { 0 }, Ordering::Relaxed);
+        walks
+    }
+
+    /// The sample that [`begins`](Self::begins) told of was taken.
+    #[inline]
+    pub(crate) fn ends(&self, since_ns: u64, now_ns: u64) {
+        let took = now_ns.saturating_sub(since_ns);
+        add(&self.handler_ns, took);
+        self.took_ns.store(took, Ordering::Relaxed);
+        self.ended_ns.store(now_ns, Ordering::Relaxed);
     }
 
     pub(super) fn written(&self) -> Tally {
@@ -182,4 +211,38 @@ impl ThreadRecord {
 #[inline]
 fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which of `samples` samples are walked that take so long, with so much time for the program between them.
+    fn walked(samples: usize, took: u64, between: u64) -> Vec<bool> {
+        let record = ThreadRecord::unused();
+        let mut now = 1_000_000;
+        let sample = |_| {
+            now += between;
+            let walks = record.begins(now);
+            let since = now;
+            now += if walks { took } else { 1 };
+            record.ends(since, now);
+            walks
+        };
+        (0..samples).map(sample).collect()
+    }
+
+    #[test]
+    fn a_program_that_gets_no_time_between_samples_has_one_without_a_stack() {
+        let walked = walked(30, 5_000_000, 1_000);
+        let without: Vec<usize> = (0..30).filter(|number| !walked[*number]).collect();
+        // The one after it finds that the program ran for longer than that took.
+        assert_eq!(without, [8, 17, 26]);
+    }
+
+    #[test]
+    fn a_program_that_gets_on_is_always_walked() {
+        assert_eq!(walked(100, 5_000_000, 5_000_000), [true; 100]);
+        assert_eq!(walked(100, 10_000, 200_000), [true; 100]);
+    }
 }
