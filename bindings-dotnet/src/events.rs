@@ -12,7 +12,7 @@ use spanprof_core::{FrameWriter, ProfileType, ProfileTypeId};
 
 use crate::interface::Feature;
 use crate::payload::{self, Event, Utf16};
-use crate::{block, clr, code_map, names, repair, resolver};
+use crate::{block, clr, code_map, names, resolver};
 
 /// The kinds of profile that events make, in the order of their ids.
 pub(crate) const PROFILE_TYPES: [ProfileType; 3] = [
@@ -135,7 +135,6 @@ pub(crate) fn delivered(id: u32, version: u32, payload: &[u8]) {
             out.push(word);
         }
         clr.snapshot(|_, address| out.push(address - 1));
-        out.push_raw(repair::event_header(code_map::told()));
     };
     // SAFETY: a callback of the runtime, not a signal handler; the span is in this thread's block.
     unsafe { spanprof_core::sample_here(profile_type, value, count, block::context(), walk) };

@@ -15,23 +15,17 @@ const MAX_INSERTED: usize = 16;
 const STUB: &str = "(runtime stub)";
 const UNNAMED: &str = "(managed code)";
 
-/// The first raw word of a handler's sample: which frame is the first managed one, and how many methods were told when it
-/// was taken. Async-signal-safe.
+/// The first raw word of a sample: which frame is the first managed one, and how many methods were told when it was taken.
+/// Async-signal-safe.
 #[inline]
 pub(crate) fn header(first: Option<usize>, told: u32) -> u64 {
     u64::from(told) << 32 | first.map_or(NO_FRAME, |first| first as u64)
 }
 
-/// The only raw word of an event's sample.
-pub(crate) fn event_header(told: u32) -> u64 {
-    u64::from(told) << 32 | EVENT
-}
-
 const NO_FRAME: u64 = u32::MAX as u64;
-const EVENT: u64 = NO_FRAME - 1;
 
-/// Mends a sample: `frames` as the walk pushed them; `raw` is the header and, of a handler's, the stack's words at the rsp of
-/// the first managed frame.
+/// Mends a sample: `frames` as the walk pushed them; `raw` is the header and the stack's words at the rsp of the first
+/// managed frame, of an event nothing.
 pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
     resolver::note_sample();
     let Some(clr) = clr::attached() else {
@@ -42,11 +36,12 @@ pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
         frames.dedup();
         return;
     };
-    let (header, words) = raw.split_first().map_or((u64::MAX, raw), |(header, words)| (*header, words));
-    let (told, first) = ((header >> 32) as u32, (header & NO_FRAME) as usize);
-    let is_event = header & NO_FRAME == EVENT;
+    let is_event = raw.is_empty();
     code_map::with(|map| {
-        if !is_event {
+        let mut told = u32::MAX;
+        if let [header, words @ ..] = raw {
+            told = (header >> 32) as u32;
+            let first = (header & NO_FRAME) as usize;
             insert_callers(frames, first, words, |pc, is_leaf| return_address(map, clr, (pc, told), is_leaf));
         }
         let mut replaced = None;
