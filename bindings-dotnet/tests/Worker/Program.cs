@@ -74,6 +74,27 @@ await Task.WhenAll(Enumerable.Range(0, 4).Select(number => Task.Run(async () =>
         }
     }
 })));
+// On a busy machine none of those may have met another one at the lock.
+using (source.StartActivity("work"))
+{
+    var waiting = new Thread(() =>
+    {
+        lock (gate)
+        {
+        }
+    });
+    lock (gate)
+    {
+        waiting.Start();
+        while (!waiting.ThreadState.HasFlag(System.Threading.ThreadState.WaitSleepJoin))
+        {
+            Thread.Yield();
+        }
+    }
+
+    waiting.Join();
+}
+
 Profiler.Instance.Flush(TimeSpan.FromSeconds(2));
 var status = Profiler.Instance.Status;
 // By hand, as a trimmed program may not ask what an object has.
