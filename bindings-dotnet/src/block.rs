@@ -1,10 +1,9 @@
 //! A thread's block: the span and tags that it is in, written by managed code and read by the signal handler.
 //!
 //! The runtime's own context switch calls our AsyncLocal handler, which fills the half that is not current and flips
-//! `active`; to say that there is no span it clears the id of the current half. Writer and reader are one thread, so
-//! plain stores in program order are enough: the signal handler sees the old half or the new one. The block's address is
-//! in a word of static TLS (initial-exec), which the handler loads by one instruction: the first touch of an ordinary
-//! thread-local may allocate.
+//! `active`. Writer and reader are one thread, so plain stores in program order are enough: the signal handler sees the
+//! old half or the new one. The block's address is in a word of static TLS (initial-exec), which the handler loads by
+//! one instruction: the first touch of an ordinary thread-local may allocate.
 //!
 //! Blocks are never freed, so managed code that kept an address too long writes into memory that is there. A thread that
 //! ends gives its block to the next one, zeroed.
@@ -226,15 +225,10 @@ unsafe fn text<'a>(text: *const u8, len: usize) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    /// What managed code does: fill the half that is not current, flip; for no span, clear the id of the current one.
+    /// What managed code does: fill the half that is not current, flip.
     fn publish(block: *mut Block, span_id: u64, name: &'static str) {
         // SAFETY: the block is this thread's.
         let block = unsafe { &mut *block };
-        if span_id == 0 {
-            // SAFETY: an empty name is valid for ever.
-            block.halves[block.active.load(Ordering::Relaxed) as usize] = unsafe { SpanRecord::new([1, 2], 0, "") };
-            return;
-        }
         let next = block.active.load(Ordering::Relaxed) ^ 1;
         // SAFETY: the name is static.
         block.halves[next as usize] = unsafe { SpanRecord::new([1, 2], span_id, name) };

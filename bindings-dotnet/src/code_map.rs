@@ -7,7 +7,8 @@
 //!
 //! Callbacks queue what they know; the map itself is the profiler's thread's. A sample is read up to a tenth of a second
 //! after it was taken, and code of a dynamic method is replaced faster. So methods are numbered as they are told, before
-//! they run for the first time; a sample says how many there were, and a younger method is none of its frames.
+//! they run for the first time; a CPU sample says how many there were, and a younger method is none of its frames. An event
+//! does not: its frames are called what is there when it is read.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;

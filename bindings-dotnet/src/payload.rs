@@ -1,5 +1,7 @@
 //! The payloads of the runtime's events: little-endian fields without gaps, strings in UTF-16 with a zero at their end.
 
+use std::hash::{DefaultHasher, Hasher};
+
 /// What happened, and how much it stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Event<'a> {
@@ -83,15 +85,9 @@ pub(crate) struct Utf16<'a>(&'a [u8]);
 impl Utf16<'_> {
     /// A number for this very text.
     pub(crate) fn hash(self) -> u64 {
-        // Four characters at a time: names of generic types are hundreds of bytes. A rotation brings upper bits, which a
-        // product never moves down, into the next one.
-        let mix = |hash: u64, word: u64| (hash.rotate_left(29) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let (words, rest) = self.0.as_chunks::<8>();
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        let hash = words.iter().fold(self.0.len() as u64, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-        let hash = mix(hash, u64::from_le_bytes(last));
-        hash ^ hash >> 32
+        let mut hasher = DefaultHasher::new();
+        hasher.write(self.0);
+        hasher.finish()
     }
 
     /// The text.

@@ -24,7 +24,7 @@ internal static class SpanMirror
 
     // A lambda, here and below: a delegate to a static method goes by way of a thunk.
     private static readonly AsyncLocal<SpanContext?> Current = new(static change => OnSwitched(change.CurrentValue));
-    private static readonly EventHandler<ActivityChangedEventArgs> CurrentChanged = static (_, change) => Current.Value = Next(change.Previous, change.Current);
+    private static readonly EventHandler<ActivityChangedEventArgs> CurrentChanged = static (_, change) => Current.Value = SpanContext.For(change.Current, Current.Value);
     private static readonly object Gate = new();
 
     /// <summary>One of the constants above. Contexts that were captured earlier go on calling after the last processor.</summary>
@@ -110,13 +110,6 @@ internal static class SpanMirror
             Current.Value = spanId == 0 ? null : new SpanContext(spanId, traceHigh, traceLow);
         }
     }
-
-    /// <summary>
-    /// The context of what is current now. A span without a parent where none was current, and the end of the outermost
-    /// one, need not know the context before, and to ask for it costs 130 instructions of the runtime's.
-    /// </summary>
-    private static SpanContext? Next(Activity? previous, Activity? current) =>
-        current is null ? null : SpanContext.For(current, previous is null && current.Parent is null ? null : Current.Value);
 
     /// <summary>Called with <see cref="Gate"/> held, after what it depends on has changed.</summary>
     private static void Decide() => carried = processors == 0 || !links ? NoSpan : processorsOfAll > 0 ? Innermost : LocalRoot;

@@ -26,22 +26,22 @@ internal static unsafe class ThreadBlock
 
     /// <summary>
     /// Publishes what samples are to carry from now on. Hot: `span switch` in the benchmarks. The record that does not
-    /// count is filled, then made to count, so the handler finds the one or the other and never a mixture. No span is the
-    /// one word of its id.
+    /// count is filled, then made to count, so the handler finds the one or the other and never a mixture.
     /// </summary>
     [MethodImpl(MethodImplOptions.AggressiveInlining)]
     internal static void Publish(SpanContext? context)
     {
         var block = Own;
+        var next = block->Active ^ 1;
+        var record = &block->First + next;
         if (context is null)
         {
-            // A record without an id is no span, whatever else is in it.
-            Volatile.Write(ref (&block->First + block->Active)->SpanId, 0);
-            return;
+            record->SpanId = 0;
         }
-
-        var next = block->Active ^ 1;
-        *(&block->First + next) = context.Record;
+        else
+        {
+            *record = context.Record;
+        }
 
         // Pairs with the handler's load of `active`: on x86-64 and for a handler on this thread it keeps the compiler
         // from moving the stores above below it.

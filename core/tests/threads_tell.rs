@@ -1,0 +1,62 @@
+//! A host whose threads tell of themselves: one that does not is found all the same, also where it came as another one went.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use spanprof_core::{Frame, FrameWriter, Profiler, Runtime, ThreadRecord};
+use support::{assert_adds_up, burn, config};
+
+/// Kernel id of the thread that was sampled last.
+static SAMPLED: AtomicI32 = AtomicI32::new(0);
+
+#[derive(Debug)]
+struct Telling;
+
+// SAFETY: `walk` makes a system call that is async-signal-safe, and pushes a constant.
+unsafe impl Runtime for Telling {
+    fn tells_threads(&self) -> bool {
+        true
+    }
+
+    unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
+        SAMPLED.store(tid(), Ordering::Relaxed);
+        out.push(1);
+    }
+
+    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+        words.iter().map(|_| Some(Frame { function: Arc::from("walked"), ..Frame::default() })).collect()
+    }
+}
+
+fn tid() -> i32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// Burns CPU until the calling thread is sampled.
+fn burn_until_found() {
+    while SAMPLED.load(Ordering::Relaxed) != tid() {
+        burn(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn threads_that_tell_nothing_are_found() {
+    // SAFETY: takes a number. Who waits in vain is ended.
+    unsafe { libc::alarm(120) };
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = Profiler::start(config(folder.path(), 1_000), &Telling).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            burn_until_found();
+            // Another one comes as this one goes, so that there are as many at the next look.
+            scope.spawn(burn_until_found);
+        });
+    });
+    assert!(profiler.stop(Duration::from_secs(60)));
+    assert_adds_up(&profiler.stats());
+}
