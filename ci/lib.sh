@@ -142,9 +142,13 @@ use_ruby() {
     fi
 }
 
-# need_libclang: what reads Ruby's headers for the engine.
+# need_libclang: what reads Ruby's headers for the engine, and clang's own headers, which Debian keeps in a package of their own.
 need_libclang() {
-    if [ -n "${LIBCLANG_PATH:-}" ] || compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null; then return 0; fi
+    if [ -n "${LIBCLANG_PATH:-}" ]; then return 0; fi
+    # libclang-cpp is another library, which is there wherever LLVM is.
+    if compgen -G '/usr/lib/llvm-*/lib/libclang.so*' >/dev/null || compgen -G '/usr/lib/llvm-*/lib/libclang-[0-9]*.so*' >/dev/null; then
+        if compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stdarg.h' >/dev/null; then return 0; fi
+    fi
     apt_install libclang1-14 libclang-common-14-dev || apt_install libclang-dev
 }
 
