@@ -164,7 +164,8 @@ build_ruby() {
         triple=$(uname -m)_unknown_linux_gnu
         # zig links and no more: with its headers `cargo zigbuild` finds names of Ruby's C API twice. In a folder of its own, as
         # cargo builds all again when the linker changes.
-        environment=("CARGO_TARGET_DIR=$TARGET/gem" "PATH=$venv/bin:$PATH" "CARGO_TARGET_${triple^^}_LINKER=$ROOT/ci/link-old-glibc")
+        environment=("CARGO_TARGET_DIR=$TARGET/gem/old-glibc" "PATH=$venv/bin:$PATH" "UNWINDER=$(unwinder)"
+            "CARGO_TARGET_${triple^^}_LINKER=$ROOT/ci/link-old-glibc")
     else
         say "without zig: this gem only runs where glibc is as new as here" >&2
     fi
@@ -226,16 +227,50 @@ has_zig() { "$(tools)/bin/python" -m ziglang version >/dev/null 2>&1; }
 # has_zigbuild: whether cargo can link libraries against an old glibc.
 has_zigbuild() { has_zig && [ -x "$(tools)/bin/cargo-zigbuild" ]; }
 
+# unwinder [PROCESSOR]: what a library that zig links is linked with in place of libgcc_s.so.1 (ci/unwinder.c), for this
+# machine's processor or another; prints its path.
+unwinder() {
+    local processor=${1:-$(uname -m)} python library
+    library=$TARGET/unwinder/$processor/libgcc_s.so.1
+    python=$(tools)/bin/python
+    (
+        # Two steps may want it at a time.
+        flock 4
+        if [ "$library" -nt "$ROOT/ci/unwinder.c" ]; then exit 0; fi
+        mkdir -p "${library%/*}"
+        quietly "$TARGET/logs/unwinder-$processor.log" "$python" -m ziglang cc -target "$processor-linux-gnu.2.17" -shared -fPIC \
+            -nostdlib -Wl,-soname,libgcc_s.so.1 -o "$library.new" "$ROOT/ci/unwinder.c"
+        mv "$library.new" "$library"
+    ) 4>"$TARGET/unwinder.lock" || exit 1
+    printf '%s\n' "$library"
+}
+
+# rust_flags [PROCESSOR]: the flags of a build that zig links: those of .cargo/config.toml, which RUSTFLAGS replaces, and libgcc's
+# unwinder.
+rust_flags() { printf '%s -Clink-arg=%s\n' -Cforce-frame-pointers=yes "$(unwinder "$@")"; }
+
+# check_unwinder FILE...: fails with a sentence if one of these libraries has an unwinder of its own, or asks for none.
+check_unwinder() {
+    local library
+    for library in "$@"; do
+        if ! objdump -p "$library" | grep -q 'NEEDED *libgcc_s\.so\.1$'; then
+            fail "${library##*/} does not ask for libgcc_s.so.1, so it has an unwinder of its own: pthread_exit through it crashes"
+        fi
+        if grep -qa 'libunwind: ' "$library"; then fail "${library##*/} has LLVM's unwinder in it: pthread_exit through it crashes"; fi
+    done
+}
+
 # build_wheel DIRECTORY [RUST TARGET]: leaves the one wheel for this machine, or for another target, there and prints its path.
 #
 # Everything that is tested and measured is the wheel that users get: linked by zig for manylinux2014. Without zig it runs
 # where glibc is as new as here.
 build_wheel() {
-    local directory=$1 target=${2:-$(uname -m)-unknown-linux-gnu} venv options=()
+    local directory=$1 target=${2:-$(uname -m)-unknown-linux-gnu} venv options=() environment=()
     need_rust
     venv=$(tools)
     if has_zig; then
         options=(--zig --compatibility manylinux2014)
+        environment=("RUSTFLAGS=$(rust_flags "${target%%-*}")")
     elif [ $# -gt 1 ]; then
         fail "a wheel for $target needs ziglang, which could not be installed"
     else
@@ -249,7 +284,7 @@ build_wheel() {
         flock 7
         rm -rf "$directory/.new"
         # maturin looks for zig in the Python on the path.
-        quietly "$TARGET/logs/maturin-${target%%-*}.log" env "PATH=$venv/bin:$PATH" maturin build --release --strip --locked \
+        quietly "$TARGET/logs/maturin-${target%%-*}.log" env "PATH=$venv/bin:$PATH" "${environment[@]}" maturin build --release --strip --locked \
             --manifest-path bindings-python/Cargo.toml --interpreter "$venv/bin/python" --target "$target" \
             --target-dir "$TARGET/maturin" --out "$directory/.new" "${options[@]}"
         for old in "$directory"/pyroscope_otel-*"_${target%%-*}.whl"; do
@@ -292,7 +327,7 @@ build_dotnet_library() {
     venv=$(tools)
     if has_zigbuild; then
         # In the wheel's folder, whose dependencies are the same.
-        (cd "$ROOT" && quietly "$log" env "PATH=$venv/bin:$PATH" CARGO_PROFILE_RELEASE_STRIP=true cargo-zigbuild zigbuild \
+        (cd "$ROOT" && quietly "$log" env "PATH=$venv/bin:$PATH" "RUSTFLAGS=$(rust_flags)" CARGO_PROFILE_RELEASE_STRIP=true cargo-zigbuild zigbuild \
             --release --locked -p pyroscope-otel-dotnet --lib --target "$triple.2.17" --target-dir "$TARGET/maturin")
         printf '%s\n' "$TARGET/maturin/$triple/release/libspanprof.so"
     else

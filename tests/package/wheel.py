@@ -55,6 +55,7 @@ def facts(path: Path) -> Facts:
         look_at_record(archive, found)
         look_at_tags(archive, path, found)
         look_at_exports(archive, found)
+        look_at_unwinder(archive, found)
     look_at_symbols(path, found)
     look_at_abi3(path, found)
     return found
@@ -114,6 +115,15 @@ def look_at_exports(archive: zipfile.ZipFile, found: Facts) -> None:
     found.exports = sorted(s.name for s in symbols if s.name and s["st_shndx"] != "SHN_UNDEF" and s["st_info"]["bind"] != "STB_LOCAL")
     if found.exports != ["PyInit__native"]:
         found.wrong.append(f"it exports {found.exports}, not PyInit__native alone")
+
+
+def look_at_unwinder(archive: zipfile.ZipFile, found: Facts) -> None:
+    """The unwinder of libgcc, which is glibc's too. With another one CPython crashes where it ends a daemon thread in it."""
+    tags = elf(archive).get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
+    if "libgcc_s.so.1" not in [tag.needed for tag in tags]:
+        found.wrong.append("it does not ask for libgcc_s.so.1, so it has an unwinder of its own")
+    if b"libunwind: " in archive.read(NATIVE):
+        found.wrong.append("LLVM's unwinder is in it")
 
 
 def look_at_symbols(path: Path, found: Facts) -> None:
