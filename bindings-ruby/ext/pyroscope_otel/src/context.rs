@@ -17,7 +17,7 @@ use magnus::value::ReprValue;
 use magnus::{Error, Module, Object, RClass, RModule, Ruby, Value};
 use rb_sys::{ID, VALUE};
 
-use crate::errors::quietly;
+use crate::errors::{quietly, raising};
 use crate::slot::{self, Ids, Slot};
 use crate::value::{FALSE, Gvl, NIL, id};
 use crate::{events, profiler, tags};
@@ -132,11 +132,14 @@ unsafe extern "C" fn attach(count: c_int, arguments: *const VALUE, _class: VALUE
     if FOLLOWS.load(Ordering::Relaxed) && count > 0 {
         // SAFETY: there is one argument at least.
         let context = unsafe { *arguments };
-        quietly(|| {
-            profiler::housekeep();
-            // SAFETY: a method called by Ruby.
-            publish_context(unsafe { Gvl::held() }, context);
-        });
+        // SAFETY: nothing here has a destructor.
+        unsafe {
+            raising(|| {
+                profiler::housekeep()?;
+                publish_context(Gvl::held(), context);
+                Ok(())
+            });
+        }
     }
     token
 }
@@ -248,11 +251,11 @@ impl Api {
     /// Notes that `fiber` has this context until it attaches one; `false` stands for none.
     fn inherit_from(&self, fiber: VALUE, context: VALUE) {
         let context = if context == NIL { FALSE } else { context };
-        let set = magnus::rb_sys::protect(|| {
-            // SAFETY: a Fiber; it raises if it is frozen, which `protect` catches.
-            unsafe { rb_sys::rb_ivar_set(fiber, self.names.inherited, context) }
-        });
-        drop(set);
+        // SAFETY: an object, as is asked.
+        if unsafe { rb_sys::rb_obj_frozen_p(fiber) } == FALSE {
+            // SAFETY: a Fiber that is not frozen, so nothing is raised.
+            unsafe { rb_sys::rb_ivar_set(fiber, self.names.inherited, context) };
+        }
     }
 
     fn stack(&self, gvl: Gvl) -> VALUE {

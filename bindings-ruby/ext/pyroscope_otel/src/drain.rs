@@ -15,7 +15,7 @@ use magnus::{Error, Value};
 use rb_sys::VALUE;
 use spanprof_core::{DrainPermit, Level};
 
-use crate::errors::quietly;
+use crate::errors::{is_thread_error, quietly};
 use crate::value::{Gvl, NIL};
 use crate::{names, profiler, unwind};
 
@@ -178,6 +178,14 @@ pub(crate) fn park() -> Result<(), Error> {
         IS_PARKED.store(false, Ordering::Relaxed);
     }
     described
+}
+
+/// The same, if Ruby can make a thread.
+pub(crate) fn park_if_possible() -> Result<(), Error> {
+    match park() {
+        Err(error) if is_thread_error(&error) => Ok(()),
+        parked => parked,
+    }
 }
 
 /// Ends the parked thread.

@@ -99,9 +99,11 @@ fn remove_hooks(ruby: &Ruby) -> Result<(), Error> {
 }
 
 fn configure_spans(ruby: &Ruby, arguments: &[Value]) -> Result<(), Error> {
-    let arguments = magnus::scan_args::scan_args::<(bool, bool), (Option<bool>,), (), (), (), ()>(arguments)?;
-    let ((scope_all, inherit_fibers), (names,)) = (arguments.required, arguments.optional);
-    span_hooks::configure(ruby, scope_all, inherit_fibers, names.unwrap_or(true))
+    errors::guard(ruby, || {
+        let arguments = magnus::scan_args::scan_args::<(bool, bool), (Option<bool>,), (), (), (), ()>(arguments)?;
+        let ((scope_all, inherit_fibers), (names,)) = (arguments.required, arguments.optional);
+        span_hooks::configure(ruby, scope_all, inherit_fibers, names.unwrap_or(true))
+    })
 }
 
 /// Span and trace id of the calling thread's slot, in hex.

@@ -1,5 +1,7 @@
 //! The one profiler of this process: start, flush, stop, statistics, forks and messages.
 
+use std::ffi::c_void;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +10,7 @@ use magnus::{Error, IntoValue, RArray, RHash, Ruby};
 use rb_sys::VALUE;
 use spanprof_core::{Level, Message, Profiler, Stats, Tally};
 
-use crate::errors::{guard, quietly, to_ruby};
+use crate::errors::{guard, is_thread_error, quietly, to_ruby};
 use crate::unwind::RUBY;
 use crate::value::{Gvl, NIL};
 use crate::{context, drain, events, names, options, selftest, tags, unwind};
@@ -49,11 +51,12 @@ pub(crate) fn is_running() -> bool {
 
 /// What our callbacks do beside their work: restart in a forked child. A load, mostly.
 #[inline]
-pub(crate) fn housekeep() {
+pub(crate) fn housekeep() -> Result<(), Error> {
     if spanprof_core::forked() {
         // By C code, past Process._fork.
-        after_fork();
+        restart_after_fork()?;
     }
+    Ok(())
 }
 
 /// Keeps a sentence until Ruby asks for it.
@@ -140,7 +143,7 @@ fn launch(
 fn unhook() {
     drain::unpark();
     events::remove();
-    // It raises only if there are no hooks.
+    // No interrupt is dropped with it, as none is taken in there; it raises only if there are no hooks.
     drop(events::watch_gc(false));
 }
 
@@ -158,22 +161,22 @@ pub(crate) fn stop(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
 /// `None`: there was none.
 fn end(timeout: Duration) -> Result<Option<bool>, Error> {
     let Some(profiler) = running() else { return Ok(None) };
-    drop(drain::park());
+    drain::park_if_possible()?;
     let waiter = drain::Waiter::new();
-    let stopped = without_gvl(|| profiler.stop(timeout));
+    let stopped = without_gvl(|| profiler.stop(timeout))?;
     drop(waiter);
-    unhook();
     current().take();
     *last() = Some(profiler.stats());
     waiting().extend(profiler.take_messages());
-    stopped.map(Some)
+    unhook();
+    Ok(Some(stopped))
 }
 
 /// Uploads what was sampled so far. True: the server has it. False: no profiler, or not within `timeout` seconds.
 pub(crate) fn flush(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
     guard(ruby, || {
         let Some(profiler) = running() else { return Ok(false) };
-        drop(drain::park());
+        drain::park_if_possible()?;
         let _waiter = drain::Waiter::new();
         without_gvl(|| profiler.flush(duration(timeout)))
     })
@@ -183,55 +186,60 @@ fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::from_secs(3_600))
 }
 
-/// What `body` returns, while other Ruby threads run. It cannot be interrupted: callers bound its time.
+/// What `body` returns, while other Ruby threads run. It cannot be interrupted: callers bound its time. What came for this
+/// thread before is an error, and nothing was done; what comes meanwhile waits until Ruby looks for it next.
 fn without_gvl<T: Default>(body: impl FnOnce() -> T) -> Result<T, Error> {
     struct Call<T, F> {
         body: Option<F>,
         result: T,
     }
-    unsafe extern "C" fn call<T: Default, F: FnOnce() -> T>(data: *mut std::ffi::c_void) -> *mut std::ffi::c_void {
+    unsafe extern "C" fn call<T: Default, F: FnOnce() -> T>(data: *mut c_void) -> *mut c_void {
         // SAFETY: the address of the `Call` below, which waits for this.
         let call = unsafe { &mut *data.cast::<Call<T, F>>() };
         if let Some(body) = call.body.take() {
             call.result = quietly(body);
         }
-        std::ptr::null_mut()
+        data
     }
-    fn function<T: Default, F: FnOnce() -> T>(
-        _: &Call<T, F>,
-    ) -> unsafe extern "C" fn(*mut std::ffi::c_void) -> *mut std::ffi::c_void {
+    fn function<T: Default, F: FnOnce() -> T>(_: &Call<T, F>) -> unsafe extern "C" fn(*mut c_void) -> *mut c_void {
         call::<T, F>
     }
     let mut request = Call { body: Some(body), result: T::default() };
     let function = function(&request);
     let data = &raw mut request;
-    // An interrupt that came meanwhile raises after the call, which `protect` catches.
-    let done = magnus::rb_sys::protect(|| {
-        // SAFETY: `function` reads `request`, which outlives it, and calls nothing of Ruby's.
-        unsafe { rb_sys::rb_thread_call_without_gvl(Some(function), data.cast(), None, std::ptr::null_mut()) };
-        NIL
-    });
-    let _: VALUE = done?;
+    // SAFETY: `function` reads `request`, which outlives it, and calls nothing of Ruby's. This call raises nothing: it returns
+    // null where an interrupt waits.
+    while unsafe { rb_sys::rb_thread_call_without_gvl2(Some(function), data.cast(), None, ptr::null_mut()) }.is_null() {
+        // SAFETY: what it raises is caught.
+        let _: VALUE = magnus::rb_sys::protect(|| unsafe {
+            rb_sys::rb_thread_check_ints();
+            NIL
+        })?;
+    }
     Ok(request.result)
 }
 
 /// In a forked child: a profiler of its own, where the parent had one. Returns whether one runs now.
-pub(crate) fn after_fork() -> bool {
-    quietly(|| {
-        if !spanprof_core::forked() {
-            return is_running();
-        }
-        let Some(parents) = current().take() else { return false };
-        drain::forget();
-        // SAFETY: called by Ruby.
-        names::forget(unsafe { Gvl::held() });
-        match launch(|| parents.restart_in_child()) {
-            Ok(Ok(())) => return true,
-            Ok(Err(error)) => tell(Level::Warning, format!("no profiles are taken in this forked process: {error}")),
-            Err(error) => tell(Level::Warning, format!("no profiles are taken in this forked process: {error}")),
-        }
-        false
-    })
+pub(crate) fn after_fork(ruby: &Ruby) -> Result<bool, Error> {
+    guard(ruby, restart_after_fork)
+}
+
+fn restart_after_fork() -> Result<bool, Error> {
+    if !spanprof_core::forked() {
+        return Ok(is_running());
+    }
+    let Some(parents) = current().take() else { return Ok(false) };
+    drain::forget();
+    // SAFETY: called by Ruby.
+    names::forget(unsafe { Gvl::held() });
+    let why = match launch(|| parents.restart_in_child()) {
+        Ok(Ok(())) => return Ok(true),
+        Ok(Err(error)) => error.to_string(),
+        Err(error) if is_thread_error(&error) => error.to_string(),
+        Err(error) => return Err(error),
+    };
+    tell(Level::Warning, format!("no profiles are taken in this forked process: {why}"));
+    Ok(false)
 }
 
 /// What the environment alone says: the application's name ("" if it has none) and names of tags.
