@@ -38,4 +38,35 @@ class InterruptsTest < NativeTest
     RUBY
     assert_equal 9, output.lines.grep(/is not allowed; allowed: /).size, output
   end
+
+  # What one ended in its wait was the profiler that the other had started meanwhile: no stop found it, and no start was possible.
+  def test_starts_and_stops_of_many_threads_come_one_after_the_other
+    output = run_program(<<~'RUBY')
+      start = -> { Native.start({ application_name: "test", server_address: "none" }) }
+      20.times do |number|
+        threads = [-> { Native.stop(5.0) }, start, start].rotate(number).map { |call| Thread.new { call.call } }
+        threads.each(&:join)
+      end
+      p start.call, Native.running?, Native.stop(5.0), Native.running?, Native.stop(5.0), start.call, Native.messages
+    RUBY
+    assert_equal %w[true true true false false true []], output.split
+  end
+
+  def test_who_waits_for_the_stop_of_another_thread_can_be_killed
+    output = run_program(<<~'RUBY')
+      require "socket"
+      # A server that takes the connection and says nothing: the stop takes all of its time.
+      server = TCPServer.new("127.0.0.1", 0)
+      Native.start({ application_name: "test", server_address: "http://127.0.0.1:#{server.addr[1]}" })
+      busy 30
+      stopping = Thread.new { Native.stop(1.0) }
+      Thread.pass until stopping.status == "sleep"
+      waiting = Thread.new { Native.stop(2.0) }
+      Thread.pass until waiting.status == "sleep"
+      waiting.kill.join
+      p stopping.alive?, waiting.status
+      p stopping.value, Native.running?
+    RUBY
+    assert_equal %w[true false false false], output.split
+  end
 end

@@ -47,6 +47,7 @@ mod selftest;
 mod slot;
 mod span_hooks;
 mod tags;
+mod transition;
 mod unwind;
 mod value;
 

@@ -11,6 +11,7 @@ use rb_sys::VALUE;
 use spanprof_core::{Level, Message, Profiler, Stats, Tally};
 
 use crate::errors::{guard, is_thread_error, quietly, to_ruby};
+use crate::transition::Transition;
 use crate::unwind::RUBY;
 use crate::value::{Gvl, NIL};
 use crate::{context, drain, events, names, options, selftest, tags, unwind};
@@ -39,14 +40,14 @@ fn waiting() -> MutexGuard<'static, Vec<Message>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The profiler that runs. With the GVL held.
+/// The profiler that runs. With the GVL held. The parent's does not run in a forked child.
 pub(crate) fn running() -> Option<Profiler> {
-    current().clone()
+    if spanprof_core::forked() { None } else { current().clone() }
 }
 
 /// Whether one runs.
 pub(crate) fn is_running() -> bool {
-    current().is_some()
+    running().is_some()
 }
 
 /// What our callbacks do beside their work: restart in a forked child. A load, mostly.
@@ -102,6 +103,14 @@ pub(crate) fn start(ruby: &Ruby, settings: RHash) -> Result<bool, Error> {
             }
             return Ok(false);
         }
+        let Some(_transition) = Transition::begin()? else {
+            tell(Level::Warning, "configure: profiling is being started or stopped by another call, so this one changed nothing");
+            return Ok(false);
+        };
+        if spanprof_core::forked() {
+            // Nothing of it is dropped: its locks may be held by threads that do not exist here.
+            std::mem::forget(leave_parents());
+        }
         end(STOP_TIMEOUT)?;
         unwind::install_guard();
         launch(|| Profiler::start(config, &RUBY)).and_then(|started| match started {
@@ -150,6 +159,7 @@ fn unhook() {
 /// Ends sampling, uploads what there is. False: no profiler ran, or something was left behind.
 pub(crate) fn stop(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
     guard(ruby, || {
+        let Some(_transition) = Transition::begin()? else { return Ok(false) };
         let stopped = end(duration(timeout))?;
         if stopped.is_some() {
             context::follow(false);
@@ -158,7 +168,7 @@ pub(crate) fn stop(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
     })
 }
 
-/// `None`: there was none.
+/// Within a transition, so that what is taken out afterwards is this profiler's. `None`: there was none.
 fn end(timeout: Duration) -> Result<Option<bool>, Error> {
     let Some(profiler) = running() else { return Ok(None) };
     drain::park_if_possible()?;
@@ -228,10 +238,11 @@ fn restart_after_fork() -> Result<bool, Error> {
     if !spanprof_core::forked() {
         return Ok(is_running());
     }
-    let Some(parents) = current().take() else { return Ok(false) };
-    drain::forget();
-    // SAFETY: called by Ruby.
-    names::forget(unsafe { Gvl::held() });
+    let Some(_transition) = Transition::begin()? else { return Ok(is_running()) };
+    if !spanprof_core::forked() {
+        return Ok(is_running());
+    }
+    let Some(parents) = leave_parents() else { return Ok(false) };
     let why = match launch(|| parents.restart_in_child()) {
         Ok(Ok(())) => return Ok(true),
         Ok(Err(error)) => error.to_string(),
@@ -240,6 +251,16 @@ fn restart_after_fork() -> Result<bool, Error> {
     };
     tell(Level::Warning, format!("no profiles are taken in this forked process: {why}"));
     Ok(false)
+}
+
+/// Forgets what is the parent's, in a forked child; its profiler, if it had one.
+fn leave_parents() -> Option<Profiler> {
+    drain::forget();
+    // SAFETY: called by Ruby.
+    names::forget(unsafe { Gvl::held() });
+    waiting().clear();
+    *last() = None;
+    current().take()
 }
 
 /// What the environment alone says: the application's name ("" if it has none) and names of tags.
