@@ -7,6 +7,7 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use magnus::rb_sys::FromRawValue;
@@ -156,6 +157,32 @@ mod job {
     pub(super) fn trigger() -> bool {
         false
     }
+}
+
+/// Does `body` on a thread that is none of Ruby's, and drains on the calling one until it is done: where Ruby ends there is no
+/// other. False if there can be no such thread.
+pub(crate) fn serve(body: impl FnOnce() -> bool + Send + 'static) -> Result<bool, Error> {
+    let is_done = Arc::new(AtomicBool::new(false));
+    let done = is_done.clone();
+    let mut heard = BELL.load(Ordering::Acquire);
+    let served = std::thread::Builder::new().name("spanprof-stop".into()).spawn(move || {
+        let result = body();
+        done.store(true, Ordering::Release);
+        ring_bell();
+        result
+    });
+    let Ok(served) = served else { return Ok(false) };
+    // Pairs with the store above; who rings the bell has stored before.
+    while !is_done.load(Ordering::Acquire) {
+        drain();
+        let heard = &raw mut heard;
+        magnus::rb_sys::protect(|| {
+            // SAFETY: as in `stay`.
+            unsafe { rb_sys::rb_thread_call_without_gvl(Some(sleep), heard.cast(), Some(wake), ptr::null_mut()) };
+            NIL
+        })?;
+    }
+    Ok(served.join().unwrap_or(false))
 }
 
 /// Sees to it that the parked thread is there.

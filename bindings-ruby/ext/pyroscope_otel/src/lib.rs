@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `start(Hash{Symbol=>Object})` → true, false | over the environment; false: switched off, or [`supported`](selftest) says why not. ArgumentError names option, value and what is allowed; a profiler that runs is stopped first |
 //! | `stop(Float seconds)` → bool | true: a profiler ran and all was sent |
+//! | `finish(Float seconds)` → bool | as `stop`, when Ruby ends: nothing is started from then on |
 //! | `flush(Float seconds)` → bool | true: the server has it |
 //! | `running?` → bool | |
 //! | `stats` → Hash{Symbol=>Integer, Hash, String} | tallies are `{samples:, weight:}`; of the profiler that runs, else of the last one; beside the engine's: `drain_ns`, CPU time in which the program's threads read rings and look up names, and `stacks_unreadable` |
@@ -67,6 +68,7 @@ fn define(ruby: &Ruby) -> Result<(), Error> {
     let native = pyroscope.define_module("Native")?;
     native.define_singleton_method("start", function!(profiler::start, 1))?;
     native.define_singleton_method("stop", function!(profiler::stop, 1))?;
+    native.define_singleton_method("finish", function!(profiler::finish, 1))?;
     native.define_singleton_method("flush", function!(profiler::flush, 1))?;
     native.define_singleton_method("running?", function!(profiler::is_running, 0))?;
     native.define_singleton_method("stats", function!(profiler::stats, 0))?;

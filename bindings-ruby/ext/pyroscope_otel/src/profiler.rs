@@ -19,6 +19,8 @@ use crate::{context, drain, events, names, options, selftest, tags, unwind};
 /// How long the stop of a profiler may take that makes way for another.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The interpreter has come to its end: nothing is started any more, and nothing put back into what it has taken down.
+static HAS_FINISHED: AtomicBool = AtomicBool::new(false);
 /// What the last profiler had counted when it was stopped. Locked as `PROFILER` is.
 static LAST: Mutex<Option<Stats>> = Mutex::new(None);
 /// The profiler that runs. Locked with the GVL held and for no more than a clone, so that no fork finds it locked.
@@ -103,6 +105,9 @@ pub(crate) fn start(ruby: &Ruby, settings: RHash) -> Result<bool, Error> {
             }
             return Ok(false);
         }
+        if HAS_FINISHED.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
         let Some(_transition) = Transition::begin()? else {
             tell(Level::Warning, "configure: profiling is being started or stopped by another call, so this one changed nothing");
             return Ok(false);
@@ -175,11 +180,30 @@ fn end(timeout: Duration) -> Result<Option<bool>, Error> {
     let waiter = drain::Waiter::new();
     let stopped = without_gvl(|| profiler.stop(timeout))?;
     drop(waiter);
+    take_out(&profiler);
+    Ok(Some(stopped))
+}
+
+/// As [`stop`], after the last block of `at_exit`, where the calling thread is Ruby's only one. Nothing is started from then on.
+pub(crate) fn finish(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
+    guard(ruby, || {
+        HAS_FINISHED.store(true, Ordering::Relaxed);
+        let Some(profiler) = running() else { return Ok(false) };
+        let (waiter, stopping) = (drain::Waiter::new(), profiler.clone());
+        let stopped = drain::serve(move || stopping.stop(duration(timeout)))?;
+        drop(waiter);
+        take_out(&profiler);
+        context::follow(false);
+        Ok(stopped)
+    })
+}
+
+/// Of a profiler that has stopped.
+fn take_out(profiler: &Profiler) {
     current().take();
     *last() = Some(profiler.stats());
     waiting().extend(profiler.take_messages());
     unhook();
-    Ok(Some(stopped))
 }
 
 /// Uploads what was sampled so far. True: the server has it. False: no profiler, or not within `timeout` seconds.
@@ -235,7 +259,7 @@ pub(crate) fn after_fork(ruby: &Ruby) -> Result<bool, Error> {
 }
 
 fn restart_after_fork() -> Result<bool, Error> {
-    if !spanprof_core::forked() {
+    if !spanprof_core::forked() || HAS_FINISHED.load(Ordering::Relaxed) {
         return Ok(is_running());
     }
     let Some(_transition) = Transition::begin()? else { return Ok(is_running()) };
