@@ -259,6 +259,19 @@ class SamplingTest < NativeTest
     assert_equal [["warning", "no profiles are taken, spans go on working: #{result[:why]}"]], result[:messages]
   end
 
+  # Its handlers of SIGSEGV and SIGBUS are there for as long.
+  def test_a_collection_that_compacts_is_no_library_that_replaces_handlers
+    result = result_of(<<~RUBY)
+      objects = Array.new(200_000) { |number| [number.to_s] }
+      compact = -> { 10.times { GC.compact } }
+      samples = profiled(sample_rate: 1000, wall_clock: true) { 3.times { compact.call; busy 30 } }
+      puts JSON.generate(objects: objects.size, messages: Native.messages,
+                         unreadable: samples.select { |sample| sample.functions == ["(unreadable stack)"] }.sum(&:weight))
+    RUBY
+    assert_empty result[:messages]
+    assert_operator result[:unreadable], :<, 20_000_000
+  end
+
   def test_without_its_fault_handler_no_stack_is_read_and_that_is_said
     result = result_of(<<~RUBY, options: ["-W0"])
       require "fiddle"

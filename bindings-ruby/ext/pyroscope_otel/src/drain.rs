@@ -14,7 +14,7 @@ use magnus::rb_sys::FromRawValue;
 use magnus::value::ReprValue;
 use magnus::{Error, Value};
 use rb_sys::VALUE;
-use spanprof_core::{DrainPermit, Level};
+use spanprof_core::DrainPermit;
 
 use crate::errors::{is_thread_error, quietly};
 use crate::value::{Gvl, NIL};
@@ -26,7 +26,9 @@ static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 static WAITERS: AtomicU32 = AtomicU32::new(0);
 /// Somebody drains; a drain may run Ruby's jobs, hence another drain.
 static DRAINS: AtomicBool = AtomicBool::new(false);
-/// It was told that faults do not come to us.
+/// Faults came to us when they were last looked at.
+static WAS_GUARDED: AtomicBool = AtomicBool::new(true);
+/// It was told that they do not.
 static GUARD_TOLD: AtomicBool = AtomicBool::new(false);
 
 /// CPU time of draining and looking up names, which the program's threads do for us.
@@ -45,11 +47,11 @@ pub(crate) fn request() {
     if unwind::has_ended() {
         return;
     }
-    if !unwind::look_at_guard() && !GUARD_TOLD.swap(true, Ordering::Relaxed) {
-        profiler::tell(
-            Level::Warning,
-            "Another library replaced the handler of SIGSEGV or SIGBUS, so stacks are not read: samples have spans and no frames.",
-        );
+    // Told when it is so twice in a row, as that is told once only; until then stacks are not read all the same.
+    if unwind::look_at_guard() {
+        WAS_GUARDED.store(true, Ordering::Relaxed);
+    } else if !WAS_GUARDED.swap(false, Ordering::Relaxed) && !GUARD_TOLD.swap(true, Ordering::Relaxed) {
+        profiler::guard_is_lost();
     }
     let is_unanswered = IS_REQUESTED.swap(true, Ordering::Relaxed);
     let is_triggered = job::trigger();

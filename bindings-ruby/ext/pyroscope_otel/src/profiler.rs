@@ -27,7 +27,9 @@ static LAST: Mutex<Option<Stats>> = Mutex::new(None);
 static PROFILER: Mutex<Option<Profiler>> = Mutex::new(None);
 /// It was told that this interpreter cannot be sampled.
 static REFUSAL_TOLD: AtomicBool = AtomicBool::new(false);
-/// Messages of this binding, until Ruby asks. Locked for no more than a push or a swap.
+/// That is still to be told.
+static GUARD_IS_LOST: AtomicBool = AtomicBool::new(false);
+/// Messages of this binding, until Ruby asks. Locked as `PROFILER` is.
 static WAITING: Mutex<Vec<Message>> = Mutex::new(Vec::new());
 
 fn current() -> MutexGuard<'static, Option<Profiler>> {
@@ -62,7 +64,12 @@ pub(crate) fn housekeep() -> Result<(), Error> {
     Ok(())
 }
 
-/// Keeps a sentence until Ruby asks for it.
+/// Faults do not come to us any more. For the engine's thread, which a fork may find anywhere: no lock.
+pub(crate) fn guard_is_lost() {
+    GUARD_IS_LOST.store(true, Ordering::Relaxed);
+}
+
+/// Keeps a sentence until Ruby asks for it. With the GVL held.
 pub(crate) fn tell(level: Level, text: impl Into<String>) {
     waiting().push(Message { level, text: text.into() });
 }
@@ -70,6 +77,12 @@ pub(crate) fn tell(level: Level, text: impl Into<String>) {
 /// What a logger is to be told since the last call.
 pub(crate) fn messages(ruby: &Ruby) -> Result<RArray, Error> {
     guard(ruby, || {
+        if GUARD_IS_LOST.swap(false, Ordering::Relaxed) {
+            tell(
+                Level::Warning,
+                "Another library replaced the handler of SIGSEGV or SIGBUS, so stacks are not read: samples have spans and no frames.",
+            );
+        }
         let mut messages = std::mem::take(&mut *waiting());
         if let Some(profiler) = running() {
             messages.extend(profiler.take_messages());
