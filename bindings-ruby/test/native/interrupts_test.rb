@@ -39,6 +39,17 @@ class InterruptsTest < NativeTest
     assert_equal 9, output.lines.grep(/is not allowed; allowed: /).size, output
   end
 
+  def test_what_interrupts_the_look_at_this_ruby_is_no_verdict
+    output = run_program(<<~'RUBY')
+      look = Native.method(:own_stack).unbind
+      Native.define_singleton_method(:own_stack) { raise IOError, "out of time" }
+      p (Native.start({ application_name: "test", server_address: "none" }) rescue $!.message)
+      Native.define_singleton_method(:own_stack, look)
+      p Native.supported, Native.start({ application_name: "test", server_address: "none" })
+    RUBY
+    assert_equal ['"out of time"', "nil", "true"], output.lines(chomp: true)
+  end
+
   # What one ended in its wait was the profiler that the other had started meanwhile: no stop found it, and no start was possible.
   def test_starts_and_stops_of_many_threads_come_one_after_the_other
     output = run_program(<<~'RUBY')

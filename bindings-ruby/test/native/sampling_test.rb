@@ -272,6 +272,17 @@ class SamplingTest < NativeTest
     assert_operator result[:unreadable], :<, 20_000_000
   end
 
+  if RUBY_VERSION >= "3.3"
+    def test_where_other_libraries_have_all_of_rubys_jobs_rings_are_read_all_the_same
+      result = result_of(<<~RUBY, options: ["-W0", "-r", File.join(__dir__, "jobs.rb")])
+        samples = profiled(wall_clock: true) { busy 50 }
+        puts JSON.generate(busy: samples.sum(&:weight), called: JOBS_CALLED.uniq)
+      RUBY
+      assert_operator result[:busy], :>, 30_000_000
+      assert_empty result[:called]
+    end
+  end
+
   def test_without_its_fault_handler_no_stack_is_read_and_that_is_said
     result = result_of(<<~RUBY, options: ["-W0"])
       require "fiddle"

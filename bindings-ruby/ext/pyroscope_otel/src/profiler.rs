@@ -112,7 +112,7 @@ pub(crate) fn start(ruby: &Ruby, settings: RHash) -> Result<bool, Error> {
             return Ok(false);
         }
         config.check().map_err(|error| to_ruby(ruby, &error))?;
-        if let Some(why) = selftest::supported(ruby) {
+        if let Some(why) = selftest::supported(ruby)? {
             if !REFUSAL_TOLD.swap(true, Ordering::Relaxed) {
                 tell(Level::Warning, format!("no profiles are taken, spans go on working: {why}"));
             }
