@@ -133,20 +133,22 @@ class BadDaysTest < Minitest::Test
 
   # minitest/autorun, test-unit and Sinatra are such programs.
   def test_a_block_of_at_exit_that_was_there_before_is_profiled_and_its_forks
-    samples = samples_of(<<~'RUBY')
-      at_exit { late }
-      def child = burn_until_sampled
-      def late
-        abort "stopped" unless Pyroscope.running?
-        burn_until_sampled
-        Process.wait(fork { child })
-        exit(0) if $?.success?
+    Dir.mktmpdir do |folder|
+      ended = run_ruby(<<~'RUBY', "file://#{folder}")
+        at_exit { late }
+        def child = burn_until_sampled
+        def late
+          burn_until_sampled
+          Process.wait(fork { child })
+          exit(7) if $?.success?
+        end
+        Pyroscope.configure(application_name: "app", server_address: ARGV[0], upload_interval: 600)
+      RUBY
+      assert_equal [7, ""], [ended.status.exitstatus, ended.errors]
+      samples = Profile.of_folder(folder)
+      %w[late child].each do |name|
+        assert_operator weight(samples) { |sample| sample.functions.any? { |frame| frame.end_with?("##{name}") } }, :>, 0, name
       end
-      Pyroscope.configure(application_name: "app", server_address: ARGV[0], upload_interval: 600)
-      abort
-    RUBY
-    %w[late child].each do |name|
-      assert_operator weight(samples) { |sample| sample.functions.any? { |frame| frame.end_with?("##{name}") } }, :>, 0, name
     end
   end
 

@@ -57,6 +57,43 @@ class TagsTest < Minitest::Test
     %w[red blue].each { |kind| assert_operator weight(samples) { |sample| sample.labels["kind"] == kind }, :>, 0 }
   end
 
+  def test_fibers_that_never_come_to_the_end_of_their_block_give_their_tags_back
+    assert_ruby(<<~'RUBY')
+      Pyroscope.configure(application_name: "app", server_address: "none")
+      2.times do |round|
+        600.times { |number| Fiber.new { Pyroscope.tag_wrapper({ kind: "#{round} #{number}" }) { Fiber.yield } }.resume }
+        GC.start
+        3.times { Pyroscope.flush }
+      end
+      abort "#{Pyroscope.stats[:tag_sets_lost]} lost" unless Pyroscope.stats[:tag_sets_lost].zero?
+      1_100.times.map { |number| Fiber.new { Pyroscope.tag_wrapper({ kind: number }) { Fiber.yield } }.tap(&:resume) }
+      abort "none lost" unless Pyroscope.stats[:tag_sets_lost].positive?
+    RUBY
+  end
+
+  def test_a_block_runs_where_there_can_be_no_tags
+    said = assert_ruby(<<~'RUBY', options: ["-W0"])
+      Pyroscope.configure(application_name: "app", server_address: "none")
+      tagged = -> { Pyroscope.tag_wrapper({ kind: "x" }) { Pyroscope::Native.current_tags } }
+      p Thread.new { Thread.current.freeze && tagged.call.positive? }.value
+      p Fiber.new { Fiber.current.freeze && tagged.call }.resume
+      p Ractor.new { Pyroscope.tag_wrapper({ kind: "x" }) { [Pyroscope.running?, Pyroscope.stats.key?(:taken)] } }.take
+    RUBY
+    assert_equal ["true", "0", "[true, true]"], said.lines(chomp: true)
+  end
+
+  def test_nothing_of_ours_is_seen_in_the_programs_objects
+    said = assert_ruby(<<~'RUBY')
+      Pyroscope.configure(application_name: "app", server_address: "none")
+      tracer(Pyroscope::Otel::SpanProcessor.new(inherit_fibers: true)).in_span("span") do |span|
+        fiber = Fiber.new { Pyroscope.tag_wrapper({ kind: "x" }) { puts (Thread.current.keys + Fiber.current.instance_variables).grep(/pyro/).inspect } }
+        fiber.resume
+        puts span.instance_variables.grep(/pyro/).inspect
+      end
+    RUBY
+    assert_equal %w[[] []], said.split
+  end
+
   def test_tags_of_a_thread_in_both_arities
     samples = samples_of(<<~'RUBY')
       Pyroscope.configure(application_name: "app", server_address: ARGV[0])

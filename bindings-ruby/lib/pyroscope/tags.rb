@@ -11,16 +11,19 @@ module Pyroscope
     # there are few. Values become text. A name that is not allowed (see `tags` of {Config}) is left out, and the logger
     # says so once.
     #
+    # In a Ractor other than the main one the block runs without.
+    #
     # @param tags [Hash]
     # @return [Object] what the block returns
     def tag_wrapper(tags)
-      outer = Native.current_tags
-      inner = Native.tags_enter(Text.pairs(tags))
-      Messages.deliver_due
+      texts = Text.pairs(tags)
       begin
+        # An interrupt (Timeout) finds the tags not set yet, or set and known here.
+        inner = Native.tags_enter(texts)
+        Messages.deliver_due if inner
         yield
       ensure
-        Native.tags_leave(inner, outer)
+        Native.tags_leave(inner)
       end
     end
 

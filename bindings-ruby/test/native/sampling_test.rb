@@ -203,17 +203,16 @@ class SamplingTest < NativeTest
     result = result_of(<<~'RUBY')
       (1..6).each { |number| eval("def part_#{number} = busy(20)") }
       samples = profiled(wall_clock: true) do
-        outer = Native.current_tags
         set = Native.tags_enter({ "tier" => "web" })
-        fiber = Fiber.new { part_1; inner = Native.tags_enter({ "tier" => "fiber" }); Fiber.yield; part_2; Native.tags_leave(inner, 0) }
+        fiber = Fiber.new { part_1; inner = Native.tags_enter({ "tier" => "fiber" }); Fiber.yield; part_2; Native.tags_leave(inner) }
         fiber.resume
         nested = Native.tags_enter({ "step" => "one", "tier" => "db" })
         part_3
-        Native.tags_leave(nested, set)
+        Native.tags_leave(nested)
         fiber.resume
         part_4
         Thread.new { part_5 }.join
-        Native.tags_leave(set, outer)
+        Native.tags_leave(set)
         part_6
       end
       parts = samples.group_by { |sample| sample.functions.filter_map { |name| name[/part_(\d)\z/, 1] }.first }

@@ -61,7 +61,7 @@ module Spans
     # Whether the slot says what OpenTelemetry says. Local roots are looked up by what the native part notes on the span.
     def check
       current = Trace.current_span
-      carried = current.instance_variable_get(:@__pyroscope_carried)
+      carried = Native.carried(current)
       expected = carried&.context&.hex_span_id
       expected = @untraced.context.hex_span_id if @untraced
       found = Native.current_span&.first
@@ -69,7 +69,7 @@ module Spans
     end
 
     def untraced(span)
-      @untraced = SCOPE_ALL ? span : span.instance_variable_get(:@__pyroscope_carried)
+      @untraced = SCOPE_ALL ? span : Native.carried(span)
       yield
     ensure
       @untraced = nil

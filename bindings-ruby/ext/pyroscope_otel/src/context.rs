@@ -12,7 +12,7 @@ use std::ffi::{CStr, c_int};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use magnus::rb_sys::AsRawValue;
+use magnus::rb_sys::{AsRawValue, FromRawValue};
 use magnus::value::ReprValue;
 use magnus::{Error, Module, Object, RClass, RModule, Ruby, Value};
 use rb_sys::{ID, VALUE};
@@ -66,6 +66,7 @@ pub(crate) fn install(ruby: &Ruby) -> Result<(), Error> {
         let fiber: Value = ruby.class_object().const_get("Fiber")?;
         let is_fiber_variable: bool = fiber.funcall("method_defined?", ("opentelemetry_context",))?;
         let stack = if is_fiber_variable { "@opentelemetry_context" } else { "__opentelemetry_context_storage__" };
+        // Ours begin with no @: Ruby shows them to nobody.
         let names = Names {
             entries: id("@entries"),
             context: id("@context"),
@@ -73,8 +74,8 @@ pub(crate) fn install(ruby: &Ruby) -> Result<(), Error> {
             trace_id: id("@trace_id"),
             name: id("@name"),
             stack: id(stack),
-            carried: id("@__pyroscope_carried"),
-            inherited: id("@__pyroscope_inherited"),
+            carried: id("__pyroscope_carried"),
+            inherited: id("__pyroscope_inherited"),
         };
         let _ = API.set(Api { current_span: current_span.as_raw(), is_fiber_variable, names });
         let hooks = native(ruby)?.define_module("ContextHooks")?;
@@ -257,6 +258,14 @@ pub(crate) fn span_of(gvl: Gvl, context: VALUE) -> VALUE {
 /// Names of what is read, once the api is known.
 pub(crate) fn names() -> Option<&'static Names> {
     API.get().map(|api| &api.names)
+}
+
+/// The span that samples carry for this one; nil if there is none.
+pub(crate) fn carried(span: Value) -> Value {
+    // SAFETY: called by Ruby.
+    let gvl = unsafe { Gvl::held() };
+    // SAFETY: what an instance variable holds.
+    unsafe { Value::from_raw(names().map_or(NIL, |names| gvl.ivar(span.as_raw(), names.carried))) }
 }
 
 /// A span's id, 0 if it is none.

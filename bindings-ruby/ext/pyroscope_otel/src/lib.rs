@@ -21,14 +21,17 @@
 //! | `configure_spans(bool scope_all, bool inherit_fibers, bool names = true)` → nil | |
 //! | `span_started(span, parent_context)` → bool | whether samples carry this very span (a local root; scope all: any); never raises |
 //! | `span_finished(span)` → nil | never raises |
-//! | `tags_enter(Hash)` → Integer | adds tags to those of the fiber that runs; the new set, for `tags_leave` |
-//! | `tags_leave(Integer inner, Integer outer)` → nil | the fiber has the set `outer` again, and `inner` is let go |
-//! | `current_tags` → Integer | of the fiber that runs; 0: none |
+//! | `tags_enter(Hash)` → Object or nil | adds tags to those of the fiber that runs; what it returns is for `tags_leave`. nil: there can be none here |
+//! | `tags_leave(Object or nil)` → nil | the fiber has the tags again that it had before |
+//! | `current_tags` → Integer | the number of the set of the fiber that runs; 0: none: for tests |
 //! | `add_thread_tag(String, String)` → bool | the calling thread's; false: no profiler, or no name for a tag |
 //! | `remove_thread_tag(String, String)` → bool | takes back the last of the same pair |
 //! | `current_span` → [String, String] or nil | span and trace id that a sample of this thread would carry now: for tests |
+//! | `carried(span)` → span or nil | which one samples carry for it: for tests |
 //! | `own_stack` → [[String, Integer]] | the calling thread's frames and lines: for tests |
 //! | `supported` → nil or String | why this Ruby cannot be profiled |
+//!
+//! `running?`, `stats`, `messages` (none there), `tags_enter` (nil there) and `tags_leave` may be called in all Ractors.
 //!
 //! Options of `start`: application_name, server_address, basic_auth_username, basic_auth_password, tenant_id (String);
 //! http_headers, tags (Hash of Strings); sample_rate (Integer); upload_interval (seconds); trace_id ("auto", true, false);
@@ -65,14 +68,12 @@ fn define(ruby: &Ruby) -> Result<(), Error> {
     errors::define(ruby, pyroscope)?;
     names::init()?;
     drain::init();
+    tags::init();
     let native = pyroscope.define_module("Native")?;
     native.define_singleton_method("start", function!(profiler::start, 1))?;
     native.define_singleton_method("stop", function!(profiler::stop, 1))?;
     native.define_singleton_method("finish", function!(profiler::finish, 1))?;
     native.define_singleton_method("flush", function!(profiler::flush, 1))?;
-    native.define_singleton_method("running?", function!(profiler::is_running, 0))?;
-    native.define_singleton_method("stats", function!(profiler::stats, 0))?;
-    native.define_singleton_method("messages", function!(profiler::messages, 0))?;
     native.define_singleton_method("after_fork", function!(profiler::after_fork, 0))?;
     native.define_singleton_method("environment", function!(profiler::environment, 0))?;
     native.define_singleton_method("resource_labels", function!(profiler::resource_labels, 1))?;
@@ -80,12 +81,18 @@ fn define(ruby: &Ruby) -> Result<(), Error> {
     native.define_singleton_method("remove_hooks", function!(remove_hooks, 0))?;
     native.define_singleton_method("configure_spans", function!(configure_spans, -1))?;
     span_hooks::define(native)?;
-    native.define_singleton_method("tags_enter", function!(tags::enter, 1))?;
-    native.define_singleton_method("tags_leave", function!(tags::leave, 2))?;
+    context::ractor_safely(|| {
+        native.define_singleton_method("running?", function!(profiler::is_running, 0))?;
+        native.define_singleton_method("stats", function!(profiler::stats, 0))?;
+        native.define_singleton_method("messages", function!(profiler::messages, 0))?;
+        native.define_singleton_method("tags_enter", function!(tags::enter, 1))?;
+        native.define_singleton_method("tags_leave", function!(tags::leave, 1))
+    })?;
     native.define_singleton_method("current_tags", function!(tags::current, 0))?;
     native.define_singleton_method("add_thread_tag", function!(tags::add_to_thread, 2))?;
     native.define_singleton_method("remove_thread_tag", function!(tags::remove_from_thread, 2))?;
     native.define_singleton_method("current_span", function!(current_span, 0))?;
+    native.define_singleton_method("carried", function!(context::carried, 1))?;
     native.define_singleton_method("own_stack", function!(selftest::own_stack, 0))?;
     native.define_singleton_method("supported", function!(selftest::supported, 0))
 }

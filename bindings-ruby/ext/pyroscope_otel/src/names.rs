@@ -83,7 +83,7 @@ fn with_names<T>(_: Gvl, body: impl FnOnce(&mut Names) -> T) -> T {
 }
 
 /// Types that the collector calls by; they stay.
-struct DataType(rb_data_type_t);
+pub(crate) struct DataType(pub(crate) rb_data_type_t);
 
 // SAFETY: nothing in it changes.
 unsafe impl Sync for DataType {}
@@ -92,7 +92,11 @@ static RINGS_TYPE: DataType = data_type(c"pyroscope/rings", mark_rings, 0);
 static KNOWN_TYPE: DataType =
     data_type(c"pyroscope/names", mark_known, rb_sys::rbimpl_typeddata_flags::RUBY_TYPED_WB_PROTECTED as VALUE);
 
-const fn data_type(name: &'static std::ffi::CStr, mark: unsafe extern "C" fn(*mut c_void), flags: VALUE) -> DataType {
+pub(crate) const fn data_type(
+    name: &'static std::ffi::CStr,
+    mark: unsafe extern "C" fn(*mut c_void),
+    flags: VALUE,
+) -> DataType {
     // SAFETY: a struct of pointers and numbers, for which all zero means "none".
     let mut data_type: rb_data_type_t = unsafe { std::mem::zeroed() };
     data_type.wrap_struct_name = name.as_ptr();

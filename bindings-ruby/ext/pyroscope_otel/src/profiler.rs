@@ -77,6 +77,10 @@ pub(crate) fn tell(level: Level, text: impl Into<String>) {
 /// What a logger is to be told since the last call.
 pub(crate) fn messages(ruby: &Ruby) -> Result<RArray, Error> {
     guard(ruby, || {
+        if !tags::is_main_ractor() {
+            // The logger is the main one's.
+            return Ok(ruby.ary_new());
+        }
         if GUARD_IS_LOST.swap(false, Ordering::Relaxed) {
             tell(
                 Level::Warning,
@@ -122,7 +126,10 @@ pub(crate) fn start(ruby: &Ruby, settings: RHash) -> Result<bool, Error> {
             return Ok(false);
         }
         let Some(_transition) = Transition::begin()? else {
-            tell(Level::Warning, "configure: profiling is being started or stopped by another call, so this one changed nothing");
+            tell(
+                Level::Warning,
+                "configure: profiling is being started or stopped by another call, so this one changed nothing",
+            );
             return Ok(false);
         };
         if spanprof_core::forked() {

@@ -1,19 +1,25 @@
-//! Tags of samples. Those that follow the execution context lie in a fiber-local variable as the number of an interned
-//! set, and the slot has a copy for the handler. Those of threads are kept by the engine.
+//! Tags of samples. Those that follow the execution context lie in a variable of the Fiber that no method shows, and the
+//! slot has a copy for the handler: an object of ours, which lets go of an interned set when the block ends, or when the
+//! collector takes it, as the fiber never came to the end of its block. Those of threads are kept by the engine.
 //!
-//! A name that no server takes is left out and told once: what is inside a `tag_wrapper` has to run.
+//! A name that no server takes is left out and told once: what is inside a `tag_wrapper` has to run. So it does without tags
+//! where there can be none: in Ractors other than the main one, and in a frozen fiber.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use magnus::{Error, RHash, RString, Ruby};
-use rb_sys::{ID, VALUE};
+use magnus::rb_sys::{AsRawValue, FromRawValue};
+use magnus::{Error, RHash, RString, Ruby, Value};
+use rb_sys::{ID, VALUE, rb_ractor_local_key_t};
 use spanprof_core::{Level, TagSetId};
 
 use crate::context;
 use crate::errors::{guard, not_allowed};
+use crate::names::{DataType, data_type};
 use crate::profiler::tell;
-use crate::value::{Gvl, for_each_pair, id};
+use crate::value::{FALSE, Gvl, NIL, for_each_pair, id};
 
 /// Whether any tags were ever set, so that programs without tags do not pay for looking.
 static ARE_USED: AtomicBool = AtomicBool::new(false);
@@ -31,48 +37,153 @@ fn variable() -> ID {
     *VARIABLE.get_or_init(|| id("__pyroscope_tags"))
 }
 
+/// A set for as long as a block runs, and what was there before.
+struct Held {
+    /// Its number; 0 when it was let go.
+    set: AtomicU32,
+    /// Another such object, or nil.
+    outer: VALUE,
+}
+
+static HELD_TYPE: DataType = {
+    let mut data_type =
+        data_type(c"pyroscope/tags", mark, rb_sys::rbimpl_typeddata_flags::RUBY_TYPED_FREE_IMMEDIATELY as VALUE);
+    data_type.0.function.dfree = Some(free);
+    data_type
+};
+
+unsafe extern "C" fn mark(held: *mut c_void) {
+    // SAFETY: what `hold` made. Within marking.
+    unsafe { rb_sys::rb_gc_mark((*held.cast::<Held>()).outer) };
+}
+
+/// Within a collection: nothing of Ruby's is called, and whoever has the lock of the sets holds it for a moment, without Ruby.
+unsafe extern "C" fn free(held: *mut c_void) {
+    // SAFETY: what `hold` made, and nobody refers to it any more.
+    unsafe { Box::from_raw(held.cast::<Held>()) }.let_go();
+}
+
+impl Held {
+    fn set(&self) -> TagSetId {
+        TagSetId::from_number(self.set.load(Ordering::Relaxed))
+    }
+
+    /// Once, however often it is called.
+    fn let_go(&self) {
+        let set = TagSetId::from_number(self.set.swap(0, Ordering::Relaxed));
+        if set != TagSetId::EMPTY {
+            set.release();
+        }
+    }
+}
+
+/// The object that holds a set; it may be made by no one else. An error: there is no memory for it.
+fn hold(set: TagSetId, outer: VALUE) -> Result<VALUE, Error> {
+    let held = Box::into_raw(Box::new(Held { set: AtomicU32::new(set.number()), outer }));
+    let made = magnus::rb_sys::protect(|| {
+        // SAFETY: set when Ruby began.
+        let class = unsafe { rb_sys::rb_cObject };
+        // SAFETY: a class, a type that stays, and data that it frees. `outer` is the fiber's until this one is.
+        unsafe { rb_sys::rb_data_typed_object_wrap(class, held.cast(), &raw const HELD_TYPE.0) }
+    });
+    if made.is_err() {
+        // SAFETY: made above, and nobody has it.
+        unsafe { free(held.cast()) };
+    }
+    made
+}
+
+/// What an object holds, if it is one of ours. Not beyond the next call of Ruby's that may collect.
+fn held<'a>(_: Gvl, object: VALUE) -> Option<&'a Held> {
+    // SAFETY: any value of Ruby's may be asked.
+    if unsafe { rb_sys::rb_typeddata_is_kind_of(object, &raw const HELD_TYPE.0) } == 0 {
+        return None;
+    }
+    // SAFETY: of this type, so it raises nothing and has data of ours.
+    unsafe { rb_sys::rb_check_typeddata(object, &raw const HELD_TYPE.0).cast::<Held>().as_ref() }
+}
+
 /// The tags of the fiber that runs.
 pub(crate) fn of_fiber(gvl: Gvl) -> TagSetId {
-    let number: VALUE = gvl.fiber_local(variable());
-    // A Fixnum has its lowest bit set and the number above it; nil and what is not ours is no set.
-    if number & 1 == 1 { TagSetId::from_number(u32::try_from(number >> 1).unwrap_or(0)) } else { TagSetId::EMPTY }
+    held(gvl, gvl.fiber_ivar(variable())).map_or(TagSetId::EMPTY, Held::set)
 }
 
-fn make_current(ruby: &Ruby, set: TagSetId) -> Result<(), Error> {
-    ARE_USED.store(true, Ordering::Relaxed);
-    // Fiber-local, and of the class's own store even if the program has redefined `Thread#[]=`.
-    let number = (VALUE::from(set.number()) << 1) | 1;
-    magnus::rb_sys::protect(|| {
-        // SAFETY: called by a Ruby method on a Ruby thread.
-        let thread = unsafe { rb_sys::rb_thread_current() };
-        // SAFETY: as above; raises if the thread is frozen, which `protect` catches.
-        unsafe { rb_sys::rb_thread_local_aset(thread, variable(), number) }
-    })?;
-    crate::events::add_for_tags(ruby)?;
-    // SAFETY: as above.
-    context::republish_tags(unsafe { Gvl::held() });
-    Ok(())
+/// Gives the fiber that runs this object, or nil; false: it is frozen.
+fn make_current(gvl: Gvl, object: VALUE) -> Result<bool, Error> {
+    // SAFETY: called by a Ruby method on a Ruby thread.
+    let fiber = unsafe { rb_sys::rb_fiber_current() };
+    // SAFETY: an object.
+    if unsafe { rb_sys::rb_obj_frozen_p(fiber) } != FALSE {
+        return Ok(false);
+    }
+    // SAFETY: what it raises, as there is no memory, is caught.
+    magnus::rb_sys::protect(|| unsafe { rb_sys::rb_ivar_set(fiber, variable(), object) })?;
+    context::republish_tags(gvl);
+    Ok(true)
 }
 
-/// Adds tags to those of the fiber that runs. Returns the set's number, for [`leave`].
-pub(crate) fn enter(ruby: &Ruby, tags: RHash) -> Result<u32, Error> {
+/// Adds tags to those of the fiber that runs. Returns what [`leave`] is to be given; `None`: there can be no tags here.
+pub(crate) fn enter(ruby: &Ruby, tags: RHash) -> Result<Option<Value>, Error> {
     guard(ruby, || {
+        if !is_main_ractor() {
+            return Ok(None);
+        }
         let mut tags = pairs(ruby, "tag_wrapper", tags)?;
         tags.retain(|(name, _)| may_be_a_tag("tag_wrapper", name));
+        ARE_USED.store(true, Ordering::Relaxed);
+        crate::events::add_for_tags(ruby)?;
         // SAFETY: called by Ruby.
-        let set = of_fiber(unsafe { Gvl::held() }).with(&tags);
-        make_current(ruby, set)?;
-        Ok(set.number())
+        let gvl = unsafe { Gvl::held() };
+        let outer = gvl.fiber_ivar(variable());
+        let inner = hold(of_fiber(gvl).with(&tags), outer)?;
+        // Last: from here on the caller has to leave.
+        if make_current(gvl, inner)? {
+            // SAFETY: made above.
+            return Ok(Some(unsafe { Value::from_raw(inner) }));
+        }
+        Ok(None)
     })
 }
 
-/// Lets go of the set `inner`; the fiber that runs has `outer` again.
-pub(crate) fn leave(ruby: &Ruby, inner: u32, outer: u32) -> Result<(), Error> {
+/// The fiber that runs has again what it had before the [`enter`] that returned this. Of nil: nothing.
+pub(crate) fn leave(ruby: &Ruby, inner: Value) -> Result<(), Error> {
     guard(ruby, || {
-        make_current(ruby, TagSetId::from_number(outer))?;
-        TagSetId::from_number(inner).release();
+        // SAFETY: called by Ruby.
+        let gvl = unsafe { Gvl::held() };
+        if let Some(inner) = held(gvl, inner.as_raw()) {
+            inner.let_go();
+            if !make_current(gvl, inner.outer)? {
+                // It was frozen meanwhile, and what it still has holds nothing any more.
+                context::republish_tags(gvl);
+            }
+        }
         Ok(())
     })
+}
+
+/// Notes that the calling Ractor, which loads the extension, is the main one.
+pub(crate) fn init() {
+    // SAFETY: no type: what it keeps is a number.
+    let key = unsafe { rb_sys::rb_ractor_local_storage_ptr_newkey(ptr::null()) };
+    // SAFETY: a key of our own.
+    unsafe { rb_sys::rb_ractor_local_storage_ptr_set(key, ptr::without_provenance_mut(1)) };
+    let _ = MAIN_RACTOR.set(Key(key));
+}
+
+struct Key(rb_ractor_local_key_t);
+
+// SAFETY: an address that stays; what is behind it is Ruby's, and each Ractor asks for its own.
+unsafe impl Send for Key {}
+// SAFETY: as above.
+unsafe impl Sync for Key {}
+
+/// Under which the main Ractor, and no other, has something.
+static MAIN_RACTOR: OnceLock<Key> = OnceLock::new();
+
+/// Whether the calling thread is one of the main Ractor's: only there the program's objects and our tables may be used.
+pub(crate) fn is_main_ractor() -> bool {
+    // SAFETY: called by Ruby, with a key of our own.
+    MAIN_RACTOR.get().is_none_or(|key| !unsafe { rb_sys::rb_ractor_local_storage_ptr(key.0) }.is_null())
 }
 
 /// The number of the set of the fiber that runs; 0: no tags.

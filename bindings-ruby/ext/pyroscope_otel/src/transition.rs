@@ -76,10 +76,8 @@ struct Wait {
 unsafe extern "C" fn listen(wait: *mut c_void) -> *mut c_void {
     // SAFETY: `sleep` passes its own.
     let wait = unsafe { &*wait.cast::<Wait>() };
-    let timeout = libc::timespec {
-        tv_sec: wait.left.as_secs().cast_signed(),
-        tv_nsec: i64::from(wait.left.subsec_nanos()),
-    };
+    let timeout =
+        libc::timespec { tv_sec: wait.left.as_secs().cast_signed(), tv_nsec: i64::from(wait.left.subsec_nanos()) };
     // It comes back at once if the bell rang meanwhile, and may for no reason: who called looks again.
     futex(libc::FUTEX_WAIT, wait.heard, &raw const timeout);
     ptr::null_mut()
