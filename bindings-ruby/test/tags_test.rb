@@ -94,6 +94,22 @@ class TagsTest < Minitest::Test
     assert_equal %w[[] []], said.split
   end
 
+  def test_what_interrupts_the_logger_is_the_programs_and_leaves_no_tags
+    said = assert_ruby(<<~'RUBY')
+      late = Class.new(StandardError)
+      Pyroscope.configure(application_name: "app", server_address: "none")
+      # As Timeout does: raised in the thread from outside, while it is in the logger.
+      Pyroscope.logger = Object.new.tap { |logger| logger.define_singleton_method(:add) { |*| Thread.current.raise(late) } }
+      begin
+        Pyroscope.tag_wrapper({ "not allowed" => 1, "kind" => 1 }) { puts "ran" }
+      rescue late
+        puts "interrupted"
+      end
+      puts Pyroscope::Native.current_tags
+    RUBY
+    assert_equal %w[interrupted 0], said.split
+  end
+
   def test_tags_of_a_thread_in_both_arities
     samples = samples_of(<<~'RUBY')
       Pyroscope.configure(application_name: "app", server_address: ARGV[0])

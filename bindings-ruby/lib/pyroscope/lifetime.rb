@@ -45,10 +45,12 @@ module Pyroscope
 
     # In a forked child. Never raises: the program's fork must not suffer.
     def self.forked
-      Native.after_fork
-      Messages.deliver
-    rescue StandardError => error
-      Messages.warn_once(:fork, "no profiles are taken in this forked process: #{error.message}")
+      Messages.undisturbed do
+        Native.after_fork
+        Messages.deliver
+      rescue StandardError => error
+        Messages.warn_once(:fork, "no profiles are taken in this forked process: #{error.message}")
+      end
     end
   end
 end

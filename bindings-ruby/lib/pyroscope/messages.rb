@@ -48,6 +48,12 @@ module Pyroscope
         deliver
       end
 
+      # Runs a block whose `rescue` is for what the block itself raises: what the program sends to the thread meanwhile (Timeout,
+      # Thread#raise) comes after it.
+      def undisturbed(&block)
+        Thread.handle_interrupt(StandardError => :never, &block)
+      end
+
       # Passes a warning on, the first time that it is given.
       #
       # @param key [Object] what tells it from others
@@ -73,9 +79,11 @@ module Pyroscope
       def log(level, text)
         return if level < @threshold
 
-        (logger || default).add(level, text, "pyroscope")
-      rescue StandardError
-        # A logger that raises is not ours to report: there is nowhere left to say it.
+        undisturbed do
+          (logger || default).add(level, text, "pyroscope")
+        rescue StandardError
+          # A logger that raises is not ours to report: there is nowhere left to say it.
+        end
       end
 
       def default

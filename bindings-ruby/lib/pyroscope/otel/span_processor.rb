@@ -24,6 +24,9 @@ module Pyroscope
       # The attribute with the address of the span's flame graph.
       PROFILE_URL = "pyroscope.profile.url"
 
+      # What setting an attribute could raise. Not StandardError: that may be the program's, which interrupts the thread
+      # (Timeout, Thread#raise).
+      MISTAKES = [NameError, ArgumentError, TypeError, FrozenError, EncodingError, IndexError, RangeError].freeze
       SCOPES = %i[root all].freeze
       SUCCESS = OpenTelemetry::SDK::Trace::Export::SUCCESS
       TIMEOUT = OpenTelemetry::SDK::Trace::Export::TIMEOUT
@@ -88,7 +91,7 @@ module Pyroscope
       def on_start(span, parent_context)
         begin_with(span) unless @begun
         annotate(span) if Native.span_started(span, parent_context)
-      rescue StandardError => error
+      rescue *MISTAKES => error
         OpenTelemetry.handle_error(exception: error, message: "unexpected error in span.on_start")
       end
 
@@ -98,8 +101,6 @@ module Pyroscope
       # Called by the SDK when a span has ended. Never raises.
       def on_finish(span)
         Native.span_finished(span)
-      rescue StandardError => error
-        OpenTelemetry.handle_error(exception: error, message: "unexpected error in span.on_finish")
       end
 
       # Uploads what was sampled so far.
@@ -143,14 +144,16 @@ module Pyroscope
 
       # The first span, whose resource says under which name its traces are filed.
       def begin_with(span)
-        @lock.synchronize do
-          return if @begun
+        Messages.undisturbed do
+          @lock.synchronize do
+            next if @begun
 
-          @begun = true
-          meet(Resource.new(span.resource))
+            @begun = true
+            meet(Resource.new(span.resource))
+          end
+        rescue StandardError => error
+          Messages.warn_once(:resource, "no profiles are taken, spans go on working: #{error.message}")
         end
-      rescue StandardError => error
-        Messages.warn_once(:resource, "no profiles are taken, spans go on working: #{error.message}")
       end
 
       def meet(resource)
