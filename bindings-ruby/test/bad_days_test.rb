@@ -131,6 +131,46 @@ class BadDaysTest < Minitest::Test
     assert_operator samples.sum(&:weight), :>, 60_000_000
   end
 
+  # minitest/autorun, test-unit and Sinatra are such programs.
+  def test_a_block_of_at_exit_that_was_there_before_is_profiled_and_its_forks
+    samples = samples_of(<<~'RUBY')
+      at_exit { late }
+      def child = burn_until_sampled
+      def late
+        abort "stopped" unless Pyroscope.running?
+        burn_until_sampled
+        Process.wait(fork { child })
+        exit(0) if $?.success?
+      end
+      Pyroscope.configure(application_name: "app", server_address: ARGV[0], upload_interval: 600)
+      abort
+    RUBY
+    %w[late child].each do |name|
+      assert_operator weight(samples) { |sample| sample.functions.any? { |frame| frame.end_with?("##{name}") } }, :>, 0, name
+    end
+  end
+
+  # A collection during Ruby's end met a hook that was put back after Ruby had taken them all away.
+  def test_a_profiler_that_is_started_when_the_program_has_ended_harms_nobody
+    said = assert_ruby(<<~'RUBY')
+      configure = -> { Pyroscope.configure(application_name: "app", server_address: "none") }
+      configure.call
+      began = Queue.new
+      Thread.new do
+        began << true
+        sleep
+      ensure
+        Pyroscope.stop
+        configure.call
+        10.times { GC.start }
+        Pyroscope::Native.finish(5.0)
+        puts [configure.call, Pyroscope.running?, Process.wait2(fork { exit!(Pyroscope.running? ? 1 : 0) }).last.success?].inspect
+      end
+      began.pop
+    RUBY
+    assert_equal "[false, false, true]\n", said
+  end
+
   def test_the_last_window_is_sent_once_with_stop
     samples = samples_of(<<~'RUBY')
       Pyroscope.configure(application_name: "app", server_address: ARGV[0], upload_interval: 600)

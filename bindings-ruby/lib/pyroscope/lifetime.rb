@@ -14,6 +14,10 @@ module Pyroscope
       end
     end
 
+    # Its finalizer runs after the last block of at_exit, when the program's other threads have ended: the main work of a
+    # program may be in such a block that was there before ours (minitest, test-unit, Sinatra).
+    AT_THE_END = Object.new
+
     @watching = false
 
     # From the first profiler on: forked children have one of their own, and the last samples are sent at exit.
@@ -23,7 +27,20 @@ module Pyroscope
 
       @watching = true
       ::Process.singleton_class.prepend(Forks)
-      Kernel.at_exit { Pyroscope.stop }
+      Kernel.at_exit { ending }
+      ObjectSpace.define_finalizer(AT_THE_END, ->(_id) { ended })
+    end
+
+    # The program begins to end. What there is goes out already, as threads that do not end may hold up the rest; nobody waits.
+    def self.ending
+      Native.flush(0.0)
+      Messages.deliver
+    end
+
+    # It has ended.
+    def self.ended
+      Native.finish(STOP_TIMEOUT)
+      Messages.deliver
     end
 
     # In a forked child. Never raises: the program's fork must not suffer.

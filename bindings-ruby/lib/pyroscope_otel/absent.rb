@@ -57,6 +57,7 @@ module Pyroscope
       end
 
       def stop(_seconds) = false
+      def finish(_seconds) = false
       def flush(_seconds) = false
       def running? = false
       def after_fork = false

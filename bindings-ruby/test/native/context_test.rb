@@ -86,6 +86,19 @@ class ContextTest < NativeTest
     assert_equal expected, JSON.parse(output, symbolize_names: true)
   end
 
+  def test_what_fibers_are_made_with_is_passed_on_where_they_inherit
+    output = run_program(<<~RUBY, options: ["-W0"])
+      Native.install_context_hooks
+      Native.configure_spans(true, true)
+      p Fiber.new(blocking: true) { Fiber.current.blocking? }.resume
+      p Fiber.new(blocking: false) { Fiber.current.blocking? }.resume
+      p RUBY_VERSION < "3.2" ? 1 : Fiber.new(storage: { a: 1 }) { Fiber[:a] }.resume
+      p((Fiber.new(foo: 1) { nil } rescue $!.class), (Fiber.new rescue $!.class))
+      p Ractor.new { Fiber.new { 2 }.resume }.take
+    RUBY
+    assert_equal %w[true false 1 ArgumentError ArgumentError 2], output.split
+  end
+
   def test_removed_hooks_follow_nothing_and_come_back
     output = run_program(<<~RUBY)
       Native.install_context_hooks

@@ -259,6 +259,30 @@ class SamplingTest < NativeTest
     assert_equal [["warning", "no profiles are taken, spans go on working: #{result[:why]}"]], result[:messages]
   end
 
+  # Its handlers of SIGSEGV and SIGBUS are there for as long.
+  def test_a_collection_that_compacts_is_no_library_that_replaces_handlers
+    result = result_of(<<~RUBY)
+      objects = Array.new(200_000) { |number| [number.to_s] }
+      compact = -> { 10.times { GC.compact } }
+      samples = profiled(sample_rate: 1000, wall_clock: true) { 3.times { compact.call; busy 30 } }
+      puts JSON.generate(objects: objects.size, messages: Native.messages,
+                         unreadable: samples.select { |sample| sample.functions == ["(unreadable stack)"] }.sum(&:weight))
+    RUBY
+    assert_empty result[:messages]
+    assert_operator result[:unreadable], :<, 20_000_000
+  end
+
+  if RUBY_VERSION >= "3.3"
+    def test_where_other_libraries_have_all_of_rubys_jobs_rings_are_read_all_the_same
+      result = result_of(<<~RUBY, options: ["-W0", "-r", File.join(__dir__, "jobs.rb")])
+        samples = profiled(wall_clock: true) { busy 50 }
+        puts JSON.generate(busy: samples.sum(&:weight), called: JOBS_CALLED.uniq)
+      RUBY
+      assert_operator result[:busy], :>, 30_000_000
+      assert_empty result[:called]
+    end
+  end
+
   def test_without_its_fault_handler_no_stack_is_read_and_that_is_said
     result = result_of(<<~RUBY, options: ["-W0"])
       require "fiddle"

@@ -17,7 +17,7 @@ use magnus::value::ReprValue;
 use magnus::{Error, Module, Object, RClass, RModule, Ruby, Value};
 use rb_sys::{ID, VALUE};
 
-use crate::errors::quietly;
+use crate::errors::{quietly, raising};
 use crate::slot::{self, Ids, Slot};
 use crate::value::{FALSE, Gvl, NIL, id};
 use crate::{events, profiler, tags};
@@ -122,28 +122,53 @@ pub(crate) fn define(module: RModule, name: &CStr, method: Method) {
     unsafe { rb_sys::rb_define_method(module.as_raw(), name.as_ptr(), Some(method), -1) };
 }
 
+/// Methods that `define` defines may be called in all Ractors; others raise there.
+pub(crate) fn ractor_safely<T>(define: impl FnOnce() -> T) -> T {
+    // SAFETY: notes it with the calling thread, which is Ruby's.
+    unsafe { rb_sys::rb_ext_ractor_safe(true) };
+    let defined = define();
+    // SAFETY: as above.
+    unsafe { rb_sys::rb_ext_ractor_safe(false) };
+    defined
+}
+
 pub(crate) type Method = unsafe extern "C" fn(c_int, *const VALUE, VALUE) -> VALUE;
+
+/// Calls super with what the method was given, keywords as keywords, and its block.
+///
+/// # Safety
+/// First thing in a method of arity -1, with its own arguments; nothing with a destructor lives, as it may raise.
+#[inline]
+unsafe fn call_super(count: c_int, arguments: *const VALUE) -> VALUE {
+    // SAFETY: asks the method that runs.
+    let has_keywords = unsafe { rb_sys::rb_keyword_given_p() };
+    // SAFETY: as the caller promises.
+    unsafe { rb_sys::rb_call_super_kw(count, arguments, has_keywords) }
+}
 
 // In these three nothing with a destructor lives while super runs: it may raise, which jumps over our frame.
 
 unsafe extern "C" fn attach(count: c_int, arguments: *const VALUE, _class: VALUE) -> VALUE {
     // SAFETY: our own arguments, unchanged.
-    let token = unsafe { rb_sys::rb_call_super(count, arguments) };
+    let token = unsafe { call_super(count, arguments) };
     if FOLLOWS.load(Ordering::Relaxed) && count > 0 {
         // SAFETY: there is one argument at least.
         let context = unsafe { *arguments };
-        quietly(|| {
-            profiler::housekeep();
-            // SAFETY: a method called by Ruby.
-            publish_context(unsafe { Gvl::held() }, context);
-        });
+        // SAFETY: nothing here has a destructor.
+        unsafe {
+            raising(|| {
+                profiler::housekeep()?;
+                publish_context(Gvl::held(), context);
+                Ok(())
+            });
+        }
     }
     token
 }
 
 unsafe extern "C" fn detach(count: c_int, arguments: *const VALUE, _class: VALUE) -> VALUE {
     // SAFETY: our own arguments, unchanged.
-    let detached = unsafe { rb_sys::rb_call_super(count, arguments) };
+    let detached = unsafe { call_super(count, arguments) };
     if FOLLOWS.load(Ordering::Relaxed) {
         // SAFETY: a method called by Ruby.
         quietly(|| republish(unsafe { Gvl::held() }));
@@ -153,7 +178,7 @@ unsafe extern "C" fn detach(count: c_int, arguments: *const VALUE, _class: VALUE
 
 unsafe extern "C" fn clear(count: c_int, arguments: *const VALUE, _class: VALUE) -> VALUE {
     // SAFETY: our own arguments, unchanged.
-    let cleared = unsafe { rb_sys::rb_call_super(count, arguments) };
+    let cleared = unsafe { call_super(count, arguments) };
     if FOLLOWS.load(Ordering::Relaxed) {
         // SAFETY: a method called by Ruby.
         quietly(|| republish(unsafe { Gvl::held() }));
@@ -204,7 +229,7 @@ pub(crate) fn inherit(ruby: &Ruby) -> Result<(), Error> {
     static DONE: AtomicBool = AtomicBool::new(false);
     if !DONE.swap(true, Ordering::Relaxed) {
         let hooks = native(ruby)?.define_module("FiberHooks")?;
-        define(hooks, c"initialize", initialize_fiber);
+        ractor_safely(|| define(hooks, c"initialize", initialize_fiber));
         let fiber: RClass = ruby.class_object().const_get("Fiber")?;
         fiber.prepend_module(hooks)?;
     }
@@ -213,7 +238,7 @@ pub(crate) fn inherit(ruby: &Ruby) -> Result<(), Error> {
 
 unsafe extern "C" fn initialize_fiber(count: c_int, arguments: *const VALUE, fiber: VALUE) -> VALUE {
     // SAFETY: our own arguments, unchanged.
-    let made = unsafe { rb_sys::rb_call_super(count, arguments) };
+    let made = unsafe { call_super(count, arguments) };
     if INHERITS.load(Ordering::Relaxed) && FOLLOWS.load(Ordering::Relaxed) {
         quietly(|| {
             if let (Some(api), Some(slot)) = (API.get(), slot::own_or_claim()) {
@@ -248,11 +273,11 @@ impl Api {
     /// Notes that `fiber` has this context until it attaches one; `false` stands for none.
     fn inherit_from(&self, fiber: VALUE, context: VALUE) {
         let context = if context == NIL { FALSE } else { context };
-        let set = magnus::rb_sys::protect(|| {
-            // SAFETY: a Fiber; it raises if it is frozen, which `protect` catches.
-            unsafe { rb_sys::rb_ivar_set(fiber, self.names.inherited, context) }
-        });
-        drop(set);
+        // SAFETY: an object, as is asked.
+        if unsafe { rb_sys::rb_obj_frozen_p(fiber) } == FALSE {
+            // SAFETY: a Fiber that is not frozen, so nothing is raised.
+            unsafe { rb_sys::rb_ivar_set(fiber, self.names.inherited, context) };
+        }
     }
 
     fn stack(&self, gvl: Gvl) -> VALUE {

@@ -7,15 +7,16 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use magnus::rb_sys::FromRawValue;
 use magnus::value::ReprValue;
 use magnus::{Error, Value};
 use rb_sys::VALUE;
-use spanprof_core::{DrainPermit, Level};
+use spanprof_core::DrainPermit;
 
-use crate::errors::quietly;
+use crate::errors::{is_thread_error, quietly};
 use crate::value::{Gvl, NIL};
 use crate::{names, profiler, unwind};
 
@@ -25,7 +26,9 @@ static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
 static WAITERS: AtomicU32 = AtomicU32::new(0);
 /// Somebody drains; a drain may run Ruby's jobs, hence another drain.
 static DRAINS: AtomicBool = AtomicBool::new(false);
-/// It was told that faults do not come to us.
+/// Faults came to us when they were last looked at.
+static WAS_GUARDED: AtomicBool = AtomicBool::new(true);
+/// It was told that they do not.
 static GUARD_TOLD: AtomicBool = AtomicBool::new(false);
 
 /// CPU time of draining and looking up names, which the program's threads do for us.
@@ -44,11 +47,11 @@ pub(crate) fn request() {
     if unwind::has_ended() {
         return;
     }
-    if !unwind::look_at_guard() && !GUARD_TOLD.swap(true, Ordering::Relaxed) {
-        profiler::tell(
-            Level::Warning,
-            "Another library replaced the handler of SIGSEGV or SIGBUS, so stacks are not read: samples have spans and no frames.",
-        );
+    // Told when it is so twice in a row, as that is told once only; until then stacks are not read all the same.
+    if unwind::look_at_guard() {
+        WAS_GUARDED.store(true, Ordering::Relaxed);
+    } else if !WAS_GUARDED.swap(false, Ordering::Relaxed) && !GUARD_TOLD.swap(true, Ordering::Relaxed) {
+        profiler::guard_is_lost();
     }
     let is_unanswered = IS_REQUESTED.swap(true, Ordering::Relaxed);
     let is_triggered = job::trigger();
@@ -129,16 +132,18 @@ mod job {
 
     use crate::errors::quietly;
 
-    static HANDLE: OnceLock<c_uint> = OnceLock::new();
+    /// Of our job; `None`: Ruby's table is full, and the parked thread reads rings alone.
+    static HANDLE: OnceLock<Option<c_uint>> = OnceLock::new();
 
     pub(super) fn init() {
         // SAFETY: a function that stays; called with the GVL held.
-        HANDLE.get_or_init(|| unsafe { rb_sys::rb_postponed_job_preregister(0, Some(run), ptr::null_mut()) });
+        let handle = unsafe { rb_sys::rb_postponed_job_preregister(0, Some(run), ptr::null_mut()) };
+        HANDLE.get_or_init(|| (handle != c_uint::MAX).then_some(handle));
     }
 
     /// Whether a job will come.
     pub(super) fn trigger() -> bool {
-        let Some(handle) = HANDLE.get() else { return false };
+        let Some(Some(handle)) = HANDLE.get() else { return false };
         // SAFETY: may be called from any thread, also without the GVL.
         unsafe { rb_sys::rb_postponed_job_trigger(*handle) };
         true
@@ -156,6 +161,32 @@ mod job {
     pub(super) fn trigger() -> bool {
         false
     }
+}
+
+/// Does `body` on a thread that is none of Ruby's, and drains on the calling one until it is done: where Ruby ends there is no
+/// other. False if there can be no such thread.
+pub(crate) fn serve(body: impl FnOnce() -> bool + Send + 'static) -> Result<bool, Error> {
+    let is_done = Arc::new(AtomicBool::new(false));
+    let done = is_done.clone();
+    let mut heard = BELL.load(Ordering::Acquire);
+    let served = std::thread::Builder::new().name("spanprof-stop".into()).spawn(move || {
+        let result = body();
+        done.store(true, Ordering::Release);
+        ring_bell();
+        result
+    });
+    let Ok(served) = served else { return Ok(false) };
+    // Pairs with the store above; who rings the bell has stored before.
+    while !is_done.load(Ordering::Acquire) {
+        drain();
+        let heard = &raw mut heard;
+        magnus::rb_sys::protect(|| {
+            // SAFETY: as in `stay`.
+            unsafe { rb_sys::rb_thread_call_without_gvl(Some(sleep), heard.cast(), Some(wake), ptr::null_mut()) };
+            NIL
+        })?;
+    }
+    Ok(served.join().unwrap_or(false))
 }
 
 /// Sees to it that the parked thread is there.
@@ -178,6 +209,14 @@ pub(crate) fn park() -> Result<(), Error> {
         IS_PARKED.store(false, Ordering::Relaxed);
     }
     described
+}
+
+/// The same, if Ruby can make a thread.
+pub(crate) fn park_if_possible() -> Result<(), Error> {
+    match park() {
+        Err(error) if is_thread_error(&error) => Ok(()),
+        parked => parked,
+    }
 }
 
 /// Ends the parked thread.

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `start(Hash{Symbol=>Object})` → true, false | over the environment; false: switched off, or [`supported`](selftest) says why not. ArgumentError names option, value and what is allowed; a profiler that runs is stopped first |
 //! | `stop(Float seconds)` → bool | true: a profiler ran and all was sent |
+//! | `finish(Float seconds)` → bool | as `stop`, when Ruby ends: nothing is started from then on |
 //! | `flush(Float seconds)` → bool | true: the server has it |
 //! | `running?` → bool | |
 //! | `stats` → Hash{Symbol=>Integer, Hash, String} | tallies are `{samples:, weight:}`; of the profiler that runs, else of the last one; beside the engine's: `drain_ns`, CPU time in which the program's threads read rings and look up names, and `stacks_unreadable` |
@@ -47,6 +48,7 @@ mod selftest;
 mod slot;
 mod span_hooks;
 mod tags;
+mod transition;
 mod unwind;
 mod value;
 
@@ -66,6 +68,7 @@ fn define(ruby: &Ruby) -> Result<(), Error> {
     let native = pyroscope.define_module("Native")?;
     native.define_singleton_method("start", function!(profiler::start, 1))?;
     native.define_singleton_method("stop", function!(profiler::stop, 1))?;
+    native.define_singleton_method("finish", function!(profiler::finish, 1))?;
     native.define_singleton_method("flush", function!(profiler::flush, 1))?;
     native.define_singleton_method("running?", function!(profiler::is_running, 0))?;
     native.define_singleton_method("stats", function!(profiler::stats, 0))?;
@@ -99,9 +102,11 @@ fn remove_hooks(ruby: &Ruby) -> Result<(), Error> {
 }
 
 fn configure_spans(ruby: &Ruby, arguments: &[Value]) -> Result<(), Error> {
-    let arguments = magnus::scan_args::scan_args::<(bool, bool), (Option<bool>,), (), (), (), ()>(arguments)?;
-    let ((scope_all, inherit_fibers), (names,)) = (arguments.required, arguments.optional);
-    span_hooks::configure(ruby, scope_all, inherit_fibers, names.unwrap_or(true))
+    errors::guard(ruby, || {
+        let arguments = magnus::scan_args::scan_args::<(bool, bool), (Option<bool>,), (), (), (), ()>(arguments)?;
+        let ((scope_all, inherit_fibers), (names,)) = (arguments.required, arguments.optional);
+        span_hooks::configure(ruby, scope_all, inherit_fibers, names.unwrap_or(true))
+    })
 }
 
 /// Span and trace id of the calling thread's slot, in hex.

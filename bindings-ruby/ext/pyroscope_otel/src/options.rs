@@ -3,14 +3,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use magnus::rb_sys::AsRawValue;
+use magnus::rb_sys::{AsRawValue, FromRawValue};
 use magnus::value::ReprValue;
-use magnus::{Error, Float, Integer, RHash, Ruby, Symbol, TryConvert, Value, r_hash::ForEach};
+use magnus::{Error, Float, RHash, RString, Ruby, Symbol, Value};
 use spanprof_core::{Config, Level, SampleClock, Secret, TraceIdLabel};
 
-use crate::errors::{invalid, to_ruby};
+use crate::errors::{invalid, not_allowed, to_ruby};
 use crate::tags::{pairs, text};
 use crate::unwind::BY_WALL_TIME;
+use crate::value::{for_each_pair, integer};
 
 /// The configuration that the environment gives. What `options` say of one variable goes before it.
 pub(crate) fn from_environment(ruby: &Ruby, options: RHash) -> Result<Config, Error> {
@@ -32,11 +33,9 @@ pub(crate) fn from_environment(ruby: &Ruby, options: RHash) -> Result<Config, Er
 
 /// Puts the options that were given in code over the configuration.
 pub(crate) fn apply(ruby: &Ruby, config: &mut Config, options: RHash) -> Result<(), Error> {
-    options.foreach(|name: Symbol, value: Value| {
-        if !value.is_nil() {
-            set(ruby, config, &name.name()?, value)?;
-        }
-        Ok(ForEach::Continue)
+    for_each_pair(ruby, options, |name, value| {
+        let name = word(name).unwrap_or_default();
+        if value.is_nil() { Ok(()) } else { set(ruby, config, &name, value) }
     })
 }
 
@@ -75,13 +74,11 @@ fn set(ruby: &Ruby, config: &mut Config, name: &str, value: Value) -> Result<(),
     Ok(())
 }
 
-fn not_allowed(ruby: &Ruby, name: &str, value: Value, allowed: &str) -> Error {
-    invalid(ruby, format!("{name}: {} is not allowed; allowed: {allowed}", value.inspect()))
-}
-
 fn secret(ruby: &Ruby, name: &str, value: Value) -> Result<String, Error> {
+    if RString::from_value(value).is_none() {
+        return Err(invalid(ruby, format!("{name}: the value (not shown) is not allowed; allowed: a String")));
+    }
     text(ruby, name, value)
-        .map_err(|_| invalid(ruby, format!("{name}: the value (not shown) is not allowed; allowed: a String")))
 }
 
 fn hash(ruby: &Ruby, name: &str, value: Value) -> Result<RHash, Error> {
@@ -97,27 +94,25 @@ fn flag(ruby: &Ruby, name: &str, value: Value) -> Result<bool, Error> {
 }
 
 fn number(ruby: &Ruby, name: &str, value: Value) -> Result<u32, Error> {
-    let number = Integer::from_value(value).and_then(|number| u32::try_convert(number.as_value()).ok());
+    let number = integer(value).and_then(|number| u32::try_from(number).ok());
     number.ok_or_else(|| not_allowed(ruby, name, value, "1 to 1000"))
 }
 
 fn seconds(ruby: &Ruby, name: &str, value: Value) -> Result<Duration, Error> {
-    let is_number = Integer::from_value(value).is_some() || Float::from_value(value).is_some();
-    let seconds = f64::try_convert(value).ok().filter(|_| is_number);
-    let seconds = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    seconds.ok_or_else(|| not_allowed(ruby, name, value, "1 to 600 (seconds)"))
+    let whole = integer(value).and_then(|seconds| u64::try_from(seconds).ok()).map(Duration::from_secs);
+    let seconds = || Duration::try_from_secs_f64(Float::from_value(value)?.to_f64()).ok();
+    whole.or_else(seconds).ok_or_else(|| not_allowed(ruby, name, value, "1 to 600 (seconds)"))
 }
 
 fn trace_id(ruby: &Ruby, name: &str, value: Value) -> Result<TraceIdLabel, Error> {
-    match flag(ruby, name, value) {
-        Ok(true) => Ok(TraceIdLabel::Always),
-        Ok(false) => Ok(TraceIdLabel::Never),
-        Err(_) => spanprof_core::parse_trace_id(name, &word(value)).map_err(|error| to_ruby(ruby, &error)),
+    match word(value) {
+        Some(word) => spanprof_core::parse_trace_id(name, &word).map_err(|error| to_ruby(ruby, &error)),
+        None => Ok(if flag(ruby, name, value)? { TraceIdLabel::Always } else { TraceIdLabel::Never }),
     }
 }
 
 fn level(ruby: &Ruby, name: &str, value: Value) -> Result<Option<Level>, Error> {
-    match word(value).to_ascii_lowercase().as_str() {
+    match word(value).unwrap_or_default().to_ascii_lowercase().as_str() {
         "trace" | "debug" | "info" => Ok(Some(Level::Info)),
         "warn" | "warning" => Ok(Some(Level::Warning)),
         "error" | "off" | "silent" => Ok(None),
@@ -126,6 +121,12 @@ fn level(ruby: &Ruby, name: &str, value: Value) -> Result<Option<Level>, Error> 
 }
 
 /// A Symbol or a String.
-fn word(value: Value) -> String {
-    value.to_string()
+fn word(value: Value) -> Option<String> {
+    let text = match Symbol::from_value(value) {
+        // SAFETY: a Symbol.
+        Some(symbol) => unsafe { Value::from_raw(rb_sys::rb_sym2str(symbol.as_raw())) },
+        None => value,
+    };
+    // SAFETY: the bytes are copied before Ruby runs again.
+    RString::from_value(text).map(|text| String::from_utf8_lossy(unsafe { text.as_slice() }).into_owned())
 }

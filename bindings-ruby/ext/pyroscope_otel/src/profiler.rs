@@ -1,5 +1,7 @@
 //! The one profiler of this process: start, flush, stop, statistics, forks and messages.
 
+use std::ffi::c_void;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +10,8 @@ use magnus::{Error, IntoValue, RArray, RHash, Ruby};
 use rb_sys::VALUE;
 use spanprof_core::{Level, Message, Profiler, Stats, Tally};
 
-use crate::errors::{guard, quietly, to_ruby};
+use crate::errors::{guard, is_thread_error, quietly, to_ruby};
+use crate::transition::Transition;
 use crate::unwind::RUBY;
 use crate::value::{Gvl, NIL};
 use crate::{context, drain, events, names, options, selftest, tags, unwind};
@@ -16,13 +19,17 @@ use crate::{context, drain, events, names, options, selftest, tags, unwind};
 /// How long the stop of a profiler may take that makes way for another.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The interpreter has come to its end: nothing is started any more, and nothing put back into what it has taken down.
+static HAS_FINISHED: AtomicBool = AtomicBool::new(false);
 /// What the last profiler had counted when it was stopped. Locked as `PROFILER` is.
 static LAST: Mutex<Option<Stats>> = Mutex::new(None);
 /// The profiler that runs. Locked with the GVL held and for no more than a clone, so that no fork finds it locked.
 static PROFILER: Mutex<Option<Profiler>> = Mutex::new(None);
 /// It was told that this interpreter cannot be sampled.
 static REFUSAL_TOLD: AtomicBool = AtomicBool::new(false);
-/// Messages of this binding, until Ruby asks. Locked for no more than a push or a swap.
+/// That is still to be told.
+static GUARD_IS_LOST: AtomicBool = AtomicBool::new(false);
+/// Messages of this binding, until Ruby asks. Locked as `PROFILER` is.
 static WAITING: Mutex<Vec<Message>> = Mutex::new(Vec::new());
 
 fn current() -> MutexGuard<'static, Option<Profiler>> {
@@ -37,26 +44,32 @@ fn waiting() -> MutexGuard<'static, Vec<Message>> {
     WAITING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The profiler that runs. With the GVL held.
+/// The profiler that runs. With the GVL held. The parent's does not run in a forked child.
 pub(crate) fn running() -> Option<Profiler> {
-    current().clone()
+    if spanprof_core::forked() { None } else { current().clone() }
 }
 
 /// Whether one runs.
 pub(crate) fn is_running() -> bool {
-    current().is_some()
+    running().is_some()
 }
 
 /// What our callbacks do beside their work: restart in a forked child. A load, mostly.
 #[inline]
-pub(crate) fn housekeep() {
+pub(crate) fn housekeep() -> Result<(), Error> {
     if spanprof_core::forked() {
         // By C code, past Process._fork.
-        after_fork();
+        restart_after_fork()?;
     }
+    Ok(())
 }
 
-/// Keeps a sentence until Ruby asks for it.
+/// Faults do not come to us any more. For the engine's thread, which a fork may find anywhere: no lock.
+pub(crate) fn guard_is_lost() {
+    GUARD_IS_LOST.store(true, Ordering::Relaxed);
+}
+
+/// Keeps a sentence until Ruby asks for it. With the GVL held.
 pub(crate) fn tell(level: Level, text: impl Into<String>) {
     waiting().push(Message { level, text: text.into() });
 }
@@ -64,6 +77,12 @@ pub(crate) fn tell(level: Level, text: impl Into<String>) {
 /// What a logger is to be told since the last call.
 pub(crate) fn messages(ruby: &Ruby) -> Result<RArray, Error> {
     guard(ruby, || {
+        if GUARD_IS_LOST.swap(false, Ordering::Relaxed) {
+            tell(
+                Level::Warning,
+                "Another library replaced the handler of SIGSEGV or SIGBUS, so stacks are not read: samples have spans and no frames.",
+            );
+        }
         let mut messages = std::mem::take(&mut *waiting());
         if let Some(profiler) = running() {
             messages.extend(profiler.take_messages());
@@ -93,11 +112,22 @@ pub(crate) fn start(ruby: &Ruby, settings: RHash) -> Result<bool, Error> {
             return Ok(false);
         }
         config.check().map_err(|error| to_ruby(ruby, &error))?;
-        if let Some(why) = selftest::supported(ruby) {
+        if let Some(why) = selftest::supported(ruby)? {
             if !REFUSAL_TOLD.swap(true, Ordering::Relaxed) {
                 tell(Level::Warning, format!("no profiles are taken, spans go on working: {why}"));
             }
             return Ok(false);
+        }
+        if HAS_FINISHED.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let Some(_transition) = Transition::begin()? else {
+            tell(Level::Warning, "configure: profiling is being started or stopped by another call, so this one changed nothing");
+            return Ok(false);
+        };
+        if spanprof_core::forked() {
+            // Nothing of it is dropped: its locks may be held by threads that do not exist here.
+            std::mem::forget(leave_parents());
         }
         end(STOP_TIMEOUT)?;
         unwind::install_guard();
@@ -140,13 +170,14 @@ fn launch(
 fn unhook() {
     drain::unpark();
     events::remove();
-    // It raises only if there are no hooks.
+    // No interrupt is dropped with it, as none is taken in there; it raises only if there are no hooks.
     drop(events::watch_gc(false));
 }
 
 /// Ends sampling, uploads what there is. False: no profiler ran, or something was left behind.
 pub(crate) fn stop(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
     guard(ruby, || {
+        let Some(_transition) = Transition::begin()? else { return Ok(false) };
         let stopped = end(duration(timeout))?;
         if stopped.is_some() {
             context::follow(false);
@@ -155,25 +186,44 @@ pub(crate) fn stop(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
     })
 }
 
-/// `None`: there was none.
+/// Within a transition, so that what is taken out afterwards is this profiler's. `None`: there was none.
 fn end(timeout: Duration) -> Result<Option<bool>, Error> {
     let Some(profiler) = running() else { return Ok(None) };
-    drop(drain::park());
+    drain::park_if_possible()?;
     let waiter = drain::Waiter::new();
-    let stopped = without_gvl(|| profiler.stop(timeout));
+    let stopped = without_gvl(|| profiler.stop(timeout))?;
     drop(waiter);
-    unhook();
+    take_out(&profiler);
+    Ok(Some(stopped))
+}
+
+/// As [`stop`], after the last block of `at_exit`, where the calling thread is Ruby's only one. Nothing is started from then on.
+pub(crate) fn finish(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
+    guard(ruby, || {
+        HAS_FINISHED.store(true, Ordering::Relaxed);
+        let Some(profiler) = running() else { return Ok(false) };
+        let (waiter, stopping) = (drain::Waiter::new(), profiler.clone());
+        let stopped = drain::serve(move || stopping.stop(duration(timeout)))?;
+        drop(waiter);
+        take_out(&profiler);
+        context::follow(false);
+        Ok(stopped)
+    })
+}
+
+/// Of a profiler that has stopped.
+fn take_out(profiler: &Profiler) {
     current().take();
     *last() = Some(profiler.stats());
     waiting().extend(profiler.take_messages());
-    stopped.map(Some)
+    unhook();
 }
 
 /// Uploads what was sampled so far. True: the server has it. False: no profiler, or not within `timeout` seconds.
 pub(crate) fn flush(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
     guard(ruby, || {
         let Some(profiler) = running() else { return Ok(false) };
-        drop(drain::park());
+        drain::park_if_possible()?;
         let _waiter = drain::Waiter::new();
         without_gvl(|| profiler.flush(duration(timeout)))
     })
@@ -183,55 +233,71 @@ fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::from_secs(3_600))
 }
 
-/// What `body` returns, while other Ruby threads run. It cannot be interrupted: callers bound its time.
+/// What `body` returns, while other Ruby threads run. It cannot be interrupted: callers bound its time. What came for this
+/// thread before is an error, and nothing was done; what comes meanwhile waits until Ruby looks for it next.
 fn without_gvl<T: Default>(body: impl FnOnce() -> T) -> Result<T, Error> {
     struct Call<T, F> {
         body: Option<F>,
         result: T,
     }
-    unsafe extern "C" fn call<T: Default, F: FnOnce() -> T>(data: *mut std::ffi::c_void) -> *mut std::ffi::c_void {
+    unsafe extern "C" fn call<T: Default, F: FnOnce() -> T>(data: *mut c_void) -> *mut c_void {
         // SAFETY: the address of the `Call` below, which waits for this.
         let call = unsafe { &mut *data.cast::<Call<T, F>>() };
         if let Some(body) = call.body.take() {
             call.result = quietly(body);
         }
-        std::ptr::null_mut()
+        data
     }
-    fn function<T: Default, F: FnOnce() -> T>(
-        _: &Call<T, F>,
-    ) -> unsafe extern "C" fn(*mut std::ffi::c_void) -> *mut std::ffi::c_void {
+    fn function<T: Default, F: FnOnce() -> T>(_: &Call<T, F>) -> unsafe extern "C" fn(*mut c_void) -> *mut c_void {
         call::<T, F>
     }
     let mut request = Call { body: Some(body), result: T::default() };
     let function = function(&request);
     let data = &raw mut request;
-    // An interrupt that came meanwhile raises after the call, which `protect` catches.
-    let done = magnus::rb_sys::protect(|| {
-        // SAFETY: `function` reads `request`, which outlives it, and calls nothing of Ruby's.
-        unsafe { rb_sys::rb_thread_call_without_gvl(Some(function), data.cast(), None, std::ptr::null_mut()) };
-        NIL
-    });
-    let _: VALUE = done?;
+    // SAFETY: `function` reads `request`, which outlives it, and calls nothing of Ruby's. This call raises nothing: it returns
+    // null where an interrupt waits.
+    while unsafe { rb_sys::rb_thread_call_without_gvl2(Some(function), data.cast(), None, ptr::null_mut()) }.is_null() {
+        // SAFETY: what it raises is caught.
+        let _: VALUE = magnus::rb_sys::protect(|| unsafe {
+            rb_sys::rb_thread_check_ints();
+            NIL
+        })?;
+    }
     Ok(request.result)
 }
 
 /// In a forked child: a profiler of its own, where the parent had one. Returns whether one runs now.
-pub(crate) fn after_fork() -> bool {
-    quietly(|| {
-        if !spanprof_core::forked() {
-            return is_running();
-        }
-        let Some(parents) = current().take() else { return false };
-        drain::forget();
-        // SAFETY: called by Ruby.
-        names::forget(unsafe { Gvl::held() });
-        match launch(|| parents.restart_in_child()) {
-            Ok(Ok(())) => return true,
-            Ok(Err(error)) => tell(Level::Warning, format!("no profiles are taken in this forked process: {error}")),
-            Err(error) => tell(Level::Warning, format!("no profiles are taken in this forked process: {error}")),
-        }
-        false
-    })
+pub(crate) fn after_fork(ruby: &Ruby) -> Result<bool, Error> {
+    guard(ruby, restart_after_fork)
+}
+
+fn restart_after_fork() -> Result<bool, Error> {
+    if !spanprof_core::forked() || HAS_FINISHED.load(Ordering::Relaxed) {
+        return Ok(is_running());
+    }
+    let Some(_transition) = Transition::begin()? else { return Ok(is_running()) };
+    if !spanprof_core::forked() {
+        return Ok(is_running());
+    }
+    let Some(parents) = leave_parents() else { return Ok(false) };
+    let why = match launch(|| parents.restart_in_child()) {
+        Ok(Ok(())) => return Ok(true),
+        Ok(Err(error)) => error.to_string(),
+        Err(error) if is_thread_error(&error) => error.to_string(),
+        Err(error) => return Err(error),
+    };
+    tell(Level::Warning, format!("no profiles are taken in this forked process: {why}"));
+    Ok(false)
+}
+
+/// Forgets what is the parent's, in a forked child; its profiler, if it had one.
+fn leave_parents() -> Option<Profiler> {
+    drain::forget();
+    // SAFETY: called by Ruby.
+    names::forget(unsafe { Gvl::held() });
+    waiting().clear();
+    *last() = None;
+    current().take()
 }
 
 /// What the environment alone says: the application's name ("" if it has none) and names of tags.

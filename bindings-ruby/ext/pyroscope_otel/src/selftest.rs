@@ -20,9 +20,13 @@ const PROGRAM: &str = "Module.new do
   def self.inner = Pyroscope::Native.own_stack
 end";
 
-/// Why this Ruby cannot be profiled; nil if it can. The first call takes some 0.1 ms.
-pub(crate) fn supported(ruby: &Ruby) -> Option<String> {
-    SUPPORTED.get_or_init(|| guard(ruby, || look(ruby)).unwrap_or_else(|error| Some(error.to_string()))).clone()
+/// Why this Ruby cannot be profiled; nil if it can. The first call takes some 0.1 ms. What interrupts that is no verdict.
+pub(crate) fn supported(ruby: &Ruby) -> Result<Option<String>, Error> {
+    if let Some(known) = SUPPORTED.get() {
+        return Ok(known.clone());
+    }
+    let verdict = guard(ruby, || look(ruby))?;
+    Ok(SUPPORTED.get_or_init(|| verdict).clone())
 }
 
 fn look(ruby: &Ruby) -> Result<Option<String>, Error> {

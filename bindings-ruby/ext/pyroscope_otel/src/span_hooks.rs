@@ -8,7 +8,7 @@ use magnus::{Error, Module, Object, RModule, Ruby};
 use rb_sys::VALUE;
 
 use crate::context;
-use crate::errors::{guard, quietly};
+use crate::errors::{quietly, raising};
 use crate::profiler;
 use crate::value::{FALSE, Gvl, NIL, TRUE};
 
@@ -17,15 +17,13 @@ static SCOPE_ALL: AtomicBool = AtomicBool::new(false);
 
 /// Says what samples carry from here on; spans that have started keep what they have.
 pub(crate) fn configure(ruby: &Ruby, scope_all: bool, inherit_fibers: bool, names: bool) -> Result<(), Error> {
-    guard(ruby, || {
-        SCOPE_ALL.store(scope_all, Ordering::Relaxed);
-        context::WITH_NAMES.store(names, Ordering::Relaxed);
-        if inherit_fibers {
-            context::inherit(ruby)?;
-        }
-        context::INHERITS.store(inherit_fibers, Ordering::Relaxed);
-        Ok(())
-    })
+    SCOPE_ALL.store(scope_all, Ordering::Relaxed);
+    context::WITH_NAMES.store(names, Ordering::Relaxed);
+    if inherit_fibers {
+        context::inherit(ruby)?;
+    }
+    context::INHERITS.store(inherit_fibers, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Defines `span_started` and `span_finished` on the singleton class of `Pyroscope::Native`.
@@ -42,7 +40,8 @@ pub(crate) fn define(native: RModule) -> Result<(), Error> {
 unsafe extern "C" fn span_started(count: c_int, arguments: *const VALUE, _native: VALUE) -> VALUE {
     // SAFETY: Ruby passes as many as it says.
     let is_carried = match unsafe { arguments_of(count, arguments) } {
-        [span, rest @ ..] => quietly(|| started(*span, rest.first().copied().unwrap_or(NIL))),
+        // SAFETY: nothing here has a destructor.
+        [span, rest @ ..] => unsafe { raising(|| started(*span, rest.first().copied().unwrap_or(NIL))) },
         [] => false,
     };
     if is_carried { TRUE } else { FALSE }
@@ -69,9 +68,9 @@ unsafe fn arguments_of<'a>(count: c_int, arguments: *const VALUE) -> &'a [VALUE]
     }
 }
 
-fn started(span: VALUE, parent_context: VALUE) -> bool {
-    profiler::housekeep();
-    let Some(names) = context::names() else { return false };
+fn started(span: VALUE, parent_context: VALUE) -> Result<bool, Error> {
+    profiler::housekeep()?;
+    let Some(names) = context::names() else { return Ok(false) };
     // SAFETY: called by Ruby.
     let gvl = unsafe { Gvl::held() };
     let mut carried = NIL;
@@ -80,7 +79,7 @@ fn started(span: VALUE, parent_context: VALUE) -> bool {
         carried = gvl.ivar(context::span_of(gvl, parent_context), names.carried);
     }
     let is_root = carried == NIL;
-    gvl.set_ivar(span, names.carried, if is_root { span } else { carried }) && is_root
+    Ok(gvl.set_ivar(span, names.carried, if is_root { span } else { carried }) && is_root)
 }
 
 fn finished(span: VALUE) {

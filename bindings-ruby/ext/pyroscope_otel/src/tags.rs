@@ -6,14 +6,14 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use magnus::{Error, RHash, RString, Ruby, TryConvert, r_hash::ForEach};
+use magnus::{Error, RHash, RString, Ruby};
 use rb_sys::{ID, VALUE};
 use spanprof_core::{Level, TagSetId};
 
 use crate::context;
-use crate::errors::{guard, invalid};
+use crate::errors::{guard, not_allowed};
 use crate::profiler::tell;
-use crate::value::{Gvl, id};
+use crate::value::{Gvl, for_each_pair, id};
 
 /// Whether any tags were ever set, so that programs without tags do not pay for looking.
 static ARE_USED: AtomicBool = AtomicBool::new(false);
@@ -105,18 +105,18 @@ fn may_be_a_tag(field: &str, name: &str) -> bool {
 /// Names and values of a Hash of Strings.
 pub(crate) fn pairs(ruby: &Ruby, field: &str, tags: RHash) -> Result<Vec<(String, String)>, Error> {
     let mut pairs = Vec::new();
-    tags.foreach(|name: magnus::Value, value: magnus::Value| {
+    for_each_pair(ruby, tags, |name, value| {
         pairs.push((text(ruby, field, name)?, text(ruby, field, value)?));
-        Ok(ForEach::Continue)
+        Ok(())
     })?;
     Ok(pairs)
 }
 
 /// A String as UTF-8, where bytes that are none become U+FFFD.
 pub(crate) fn text(ruby: &Ruby, field: &str, value: magnus::Value) -> Result<String, Error> {
-    match RString::try_convert(value) {
+    match RString::from_value(value) {
         // SAFETY: the bytes are copied before Ruby runs again.
-        Ok(text) => Ok(String::from_utf8_lossy(unsafe { text.as_slice() }).into_owned()),
-        Err(_) => Err(invalid(ruby, format!("{field}: {value:?} is not allowed; allowed: a String"))),
+        Some(text) => Ok(String::from_utf8_lossy(unsafe { text.as_slice() }).into_owned()),
+        None => Err(not_allowed(ruby, field, value, "a String")),
     }
 }

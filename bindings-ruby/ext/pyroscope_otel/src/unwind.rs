@@ -269,12 +269,22 @@ pub(crate) fn has_ended() -> bool {
 }
 
 /// Looks whether faults still come to us; from then on stacks are read only if they do. Returns that.
+///
+/// A collection that compacts has the handlers for itself meanwhile. That is no time to look, and stacks are not read then.
 pub(crate) fn look_at_guard() -> bool {
     unsafe extern "C" {
         fn pyroscope_is_guarded() -> c_int;
     }
     // SAFETY: takes nothing and only asks the kernel.
-    let is_guarded = unsafe { pyroscope_is_guarded() } != 0;
+    let look = || unsafe { pyroscope_is_guarded() } != 0;
+    let mut is_guarded = look();
+    // Twice, as a collection may end, or begin, between the two questions.
+    for _ in 0..2 {
+        if !is_guarded && is_collecting() {
+            return IS_GUARDED.load(Ordering::Relaxed);
+        }
+        is_guarded = is_guarded || look();
+    }
     IS_GUARDED.store(is_guarded && !has_ended(), Ordering::Relaxed);
     is_guarded
 }
