@@ -32,7 +32,7 @@ pub use context::tags::TagSetId;
 pub use error::{Error, ErrorKind};
 pub use messages::{Level, Message};
 pub use profile::profile_type::{ProfileType, ProfileTypeId};
-pub use profiler::Profiler;
+pub use profiler::{Profiler, leave_parent_behind};
 pub use sample::frame_pointer::walk_frame_pointers;
 pub use sample::handler::{sample_deferred, sample_here};
 pub use sample::record::ThreadRecord;

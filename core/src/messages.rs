@@ -67,13 +67,15 @@ causes! {
     NoSignal, Warning, "Sampling by timers has ended: {}.";
     FaultsLost, Warning, "Another library replaced the handler of SIGSEGV or SIGBUS, so stacks are read in a slower way.";
     NoTimer, Warning, "{} threads are not sampled, as timer_create failed: {}. Check ulimit -i and seccomp.";
+    NoSignals, Warning, "{} threads are not sampled: each needs one of the signals that may be pending, and the last of them are left to the program. Check ulimit -i.";
     NoRing, Warning, "{} threads are not sampled, as all rings together may take 64 MiB: there are too many threads.";
     NoThreadList, Warning, "/proc/self/task cannot be read: {}. Threads that do not announce themselves are not sampled.";
     RingFull, Warning, "{} samples were lost, as the rings of their threads were full.";
     WindowFull, Warning, "{} samples were lost, as there were too many different stacks, spans and tags.";
     NamesCut, Warning, "Spans have more than 2048 different names, so some are called (other): {} until now.";
     TooManyLabels, Warning, "A series may have 30 labels, which leaves {} for tags of blocks and threads; further ones were left out.";
-    TagSetsLost, Warning, "More than 1024 sets of tags are in use at once, so some were left out: {} until now.";
+    TagSetsLost, Warning, "More than 1024 sets of tags were in use within two upload windows, so some were left out: {} until now.";
+    ThreadTagsLost, Warning, "More than 8192 threads had tags of their own within two upload windows, so some were left out: {} until now.";
 }
 
 impl Cause {

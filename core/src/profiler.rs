@@ -7,7 +7,7 @@ use std::any::Any;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::profile::profile_type::ProfileType;
 use crate::sample::copies::Claim;
 use crate::sample::handler::{self, WAKE};
 use crate::sample::runtime::{Drain, DrainPermit, Runtime};
-use crate::sample::threads::{self, Report, Sampling, Unsampled};
+use crate::sample::threads::{self, Owner, Report, Sampling, Unsampled};
 use crate::sample::timer::SampleClock;
 use crate::sample::{own_thread, safe_load};
 use crate::stats::{Counters, Stats, Tally};
@@ -63,6 +63,9 @@ struct Engine {
     uploader: Uploader,
     /// A random number: which profiler it is.
     instance: u64,
+    /// Which one it is of this process, and of which process of those that forked.
+    owner: Owner,
+    generation: u32,
     /// Of profilers before this one.
     own_cpu_before_ns: u64,
     control: Mutex<Control>,
@@ -90,18 +93,31 @@ struct Control {
 
 /// The one that runs.
 static CURRENT: Mutex<Option<Arc<Engine>>> = Mutex::new(None);
+/// Told when it has stopped.
+static STOPPED: Condvar = Condvar::new();
+/// No profiler starts any more.
+static PROCESS_ENDS: AtomicBool = AtomicBool::new(false);
+/// How long a start waits for a profiler that another thread is just stopping.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 impl Profiler {
     /// Checks the settings and starts sampling every thread of the process.
     ///
-    /// Takes a few milliseconds and never waits for the server. Errors: `InvalidConfig` names the field, the value and
-    /// what is allowed; `Disabled`, `AlreadyRunning`, `System`. Nothing runs after an error.
+    /// Takes a few milliseconds and never waits for the server; where another thread stops a profiler at the moment, up to 5 s
+    /// for that. Errors: `InvalidConfig` names the field, the value and what is allowed; `Disabled`, also once the process
+    /// ends ([`end_process`](Self::end_process)); `AlreadyRunning`, `System`. Nothing runs after an error.
     pub fn start(config: Config, runtime: &'static dyn Runtime) -> Result<Self, Error> {
         if !(config.enabled && (config.cpu_enabled || !config.profile_types.is_empty())) {
             return Err(Error::new(ErrorKind::Disabled, "profiling is switched off by configuration or environment"));
         }
         let settings = Arc::new(config.validate()?);
-        let mut current = lock_current();
+        let mut current = wait_for_stopping(lock_current());
+        if PROCESS_ENDS.load(Ordering::Relaxed) {
+            return Err(Error::new(ErrorKind::Disabled, "the process ends, so no profiler starts"));
+        }
+        if fork::forked() {
+            leave_behind(&mut current);
+        }
         if current.is_some() {
             return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
         }
@@ -127,6 +143,8 @@ impl Profiler {
             counters,
             messages,
             instance: RandomState::new().hash_one(std::process::id()),
+            owner: threads::new_owner(),
+            generation: fork::generation(),
             own_cpu_before_ns: own_thread::cpu_ns(),
             control: Mutex::new(Control::default()),
             changed: Condvar::new(),
@@ -144,8 +162,12 @@ impl Profiler {
         Ok(Self { engine })
     }
 
-    /// Encodes what was sampled so far and waits until it is uploaded, `timeout` at most. True: all of it is settled.
+    /// Encodes what was sampled so far and waits until it is uploaded, `timeout` at most. True: all of it is settled. False at
+    /// once for the parent's profiler in a forked child.
     pub fn flush(&self, timeout: Duration) -> bool {
+        if self.engine.is_parents() {
+            return false;
+        }
         let deadline = Instant::now() + timeout;
         let mut control = self.engine.control();
         control.flushes += 1;
@@ -158,46 +180,66 @@ impl Profiler {
     }
 
     /// Ends sampling, tries once to upload what there is, and ends the profiler's threads, all within `timeout`.
-    /// True: nothing was left behind. What was is counted in [`stats`](Self::stats). Again: nothing happens.
+    /// True: nothing was left behind. What was is counted in [`stats`](Self::stats). Again: nothing happens. False at once
+    /// for the parent's profiler in a forked child.
+    ///
+    /// Whatever becomes of the rest, when this returns no timer runs and no handler looks at the host.
     pub fn stop(&self, timeout: Duration) -> bool {
+        if self.engine.is_parents() {
+            return false;
+        }
         let deadline = Instant::now() + timeout;
         let mut control = self.engine.control();
         control.stop = true;
         control.patience = control.patience.max(Some(Instant::now() + timeout / 2));
         drop(control);
+        // By the caller: the profiler's thread may get no CPU, and the host goes on to free what handlers look at.
+        threads::close(self.engine.owner);
         WAKE.wake();
         let cut = self.engine.wait(deadline, |control| control.stopped);
-        if cut && let Some(thread) = self.engine.thread().take() {
-            // It is past its last lock and returns.
-            drop(thread.join());
-        }
+        let thread = if cut { self.engine.thread().take() } else { None };
+        let ended = thread.is_none_or(|thread| own_thread::join_until(thread, deadline));
         let sent = self.engine.uploader.stop(deadline.saturating_duration_since(Instant::now()));
         let mut current = lock_current();
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &self.engine)) {
             *current = None;
             drop(self.engine.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
+            STOPPED.notify_all();
         }
-        cut && sent
+        cut && ended && sent
     }
 
-    /// What became of every sample so far.
+    /// For a host's last hook: stops the profiler that runs, if there is one, as [`stop`](Self::stop) does, and lets none start
+    /// after it in this process or its children. True: nothing was left behind.
+    pub fn end_process(timeout: Duration) -> bool {
+        PROCESS_ENDS.store(true, Ordering::Relaxed);
+        // After the lock, as a start may be under way.
+        let last = lock_current().clone();
+        last.is_none_or(|engine| engine.is_parents() || Self { engine }.stop(timeout))
+    }
+
+    /// What became of every sample so far. Waits for nothing that the profiler's thread does. Nothing at all for the parent's
+    /// profiler in a forked child.
     pub fn stats(&self) -> Stats {
-        self.engine.stats()
+        if self.engine.is_parents() { Stats::default() } else { self.engine.stats() }
     }
 
     /// Why timers sample no more although nobody stopped the profiler: another library took their signal, and there is no
     /// other. Events ([`sample_here`](crate::sample_here)) go on. `None` while all is well; it may come back to that. A lock.
     pub fn ended(&self) -> Option<String> {
-        self.engine.ended().clone()
+        if self.engine.is_parents() { None } else { self.engine.ended().clone() }
     }
 
     /// What a user should be told since the last call: for the host's logger.
     pub fn take_messages(&self) -> Vec<Message> {
-        self.engine.messages.take()
+        if self.engine.is_parents() { Vec::new() } else { self.engine.messages.take() }
     }
 
     /// Reads the rings, for a host that answered [`Drain::Requested`] and holds its lock now.
     pub fn drain(&self, _permit: &DrainPermit) {
+        if self.engine.is_parents() {
+            return;
+        }
         // What is asked for from here on is not answered by this drain: it may be past some rings.
         let (is_last, wanted) = {
             let control = self.engine.control();
@@ -215,21 +257,40 @@ impl Profiler {
     pub fn restart_in_child(self) -> Result<Self, Error> {
         // The parent's engine is never dropped: its locks may be held by threads that do not exist here.
         let old = std::mem::ManuallyDrop::new(self);
-        let _ = std::mem::ManuallyDrop::new(lock_current().take());
-        own_thread::forget();
-        threads::forget_all();
-        // Of the parent's names nothing is left, and a span that was sampled there has to be defined here again.
-        drop(names::next_window());
-        fork::clear();
         Self::start(old.engine.config.clone(), old.engine.runtime)
     }
+}
+
+/// In the child after a fork where no profiler is to run: leaves the parent's behind, if there was one, so that
+/// [`forked`](crate::forked) is false again. [`Profiler::start`] does so itself.
+pub fn leave_parent_behind() {
+    if fork::forked() {
+        leave_behind(&mut lock_current());
+    }
+}
+
+fn leave_behind(current: &mut Option<Arc<Engine>>) {
+    // Never dropped: its locks may be held by threads that do not exist here.
+    let _ = std::mem::ManuallyDrop::new(current.take());
+    own_thread::forget();
+    threads::forget_all();
+    // Of the parent's names nothing is left, and a span that was sampled there has to be defined here again.
+    drop(names::next_window());
+    fork::clear();
+}
+
+/// Waits, 5 s at most, until a profiler that another thread stops has stopped.
+fn wait_for_stopping(current: MutexGuard<'static, Option<Arc<Engine>>>) -> MutexGuard<'static, Option<Arc<Engine>>> {
+    let is_stopping = |current: &mut Option<Arc<Engine>>| {
+        current.as_ref().is_some_and(|engine| !engine.is_parents() && engine.control().stop)
+    };
+    STOPPED.wait_timeout_while(current, STOP_PATIENCE, is_stopping).unwrap_or_else(PoisonError::into_inner).0
 }
 
 /// All static locks of the engine in the order in which they are taken within each other.
 fn lock_all() -> Vec<Box<dyn Any>> {
     vec![
         Box::new(lock_current()),
-        Box::new(threads::lock_drain()),
         Box::new(threads::lock()),
         Box::new(span_slot::lock()),
         Box::new(tags::lock()),
@@ -256,7 +317,8 @@ impl Engine {
     fn run(&self) {
         let mut pulse = Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), sweep: Duration::ZERO, tick: TICK };
         // Sets of tags are counted since the process started.
-        let mut told = [0, 0, 0, tags::overflowed()];
+        let mut told = [0, 0, 0, tags::overflowed().0, tags::overflowed().1];
+        let mut faults_lost = false;
         let window = self.settings.upload_interval.min(MAX_WINDOW);
         loop {
             WAKE.sleep(pulse.tick);
@@ -265,7 +327,7 @@ impl Engine {
                 (control.stop, control.flushes, control.flushed)
             };
             if stop {
-                threads::stop();
+                threads::close(self.owner);
                 self.cut(true);
                 self.tell_losses(&mut told);
                 let mut control = self.control();
@@ -276,7 +338,9 @@ impl Engine {
                 return;
             }
             self.keep_signal();
-            if safe_load::is_replaced() {
+            // Told at the second look: some borrow the handlers for a moment, as Ruby does to compact its heap.
+            let lost = safe_load::is_replaced();
+            if std::mem::replace(&mut faults_lost, lost) && lost {
                 self.messages.tell(Cause::FaultsLost, &[]);
             }
             self.look_for_threads(&mut pulse);
@@ -298,6 +362,7 @@ impl Engine {
 
     fn sampling(&self, signal: i32) -> Sampling {
         Sampling {
+            owner: self.owner,
             clock: self.settings.clock,
             period_ns: self.settings.period_ns.unsigned_abs(),
             timers: self.config.cpu_enabled,
@@ -315,13 +380,13 @@ impl Engine {
         }
         let lost = handler::signal();
         if ended.is_none() {
-            threads::stop();
+            threads::stop(self.owner);
         }
         match handler::install(self.runtime.signal()) {
             Ok(signal) => {
                 self.messages.tell(Cause::SignalLost, &[&lost.to_string(), &signal.to_string()]);
                 if ended.take().is_some() {
-                    threads::stop();
+                    threads::stop(self.owner);
                 }
                 threads::start_again(self.sampling(signal));
             }
@@ -350,7 +415,7 @@ impl Engine {
         let rest = if soon { (pulse.sweep * SWEEP_REST).min(IDLE_TICK) } else { IDLE_TICK };
         if pulse.swept.elapsed() >= rest {
             let began = clock::own_thread_cpu();
-            match threads::sweep() {
+            match threads::sweep(self.owner) {
                 Ok(unsampled) => self.tell_unsampled(&unsampled),
                 Err(error) => self.messages.tell(Cause::NoThreadList, &[&error.to_string()]),
             }
@@ -363,28 +428,34 @@ impl Engine {
 
     fn tell_unsampled(&self, unsampled: &[Unsampled]) {
         let errors = unsampled.iter().filter_map(|why| match why {
-            Unsampled::NoTimer(error) => Some(*error),
-            Unsampled::NoRing => None,
+            Unsampled::Timer(error) => Some(*error),
+            Unsampled::PendingSignals | Unsampled::Ring => None,
         });
         let (without_timer, error) = errors.fold((0, 0), |(threads, _), error| (threads + 1, error));
         if without_timer > 0 {
             let error = std::io::Error::from_raw_os_error(error).to_string();
             self.messages.tell(Cause::NoTimer, &[&without_timer.to_string(), &error]);
         }
-        let without_ring = unsampled.len() - without_timer;
+        let without_signal = unsampled.iter().filter(|why| **why == Unsampled::PendingSignals).count();
+        if without_signal > 0 {
+            self.messages.tell(Cause::NoSignals, &[&without_signal.to_string()]);
+        }
+        let without_ring = unsampled.len() - without_timer - without_signal;
         if without_ring > 0 {
             self.messages.tell(Cause::NoRing, &[&without_ring.to_string()]);
         }
     }
 
     /// Tells what was lost until now, where that grew with the last window.
-    fn tell_losses(&self, told: &mut [u64; 4]) {
+    fn tell_losses(&self, told: &mut [u64; 5]) {
         let counted = self.counters.snapshot();
+        let (tag_sets, thread_tags) = tags::overflowed();
         let lost = [
-            (Cause::RingFull, threads::counts().dropped.samples),
+            (Cause::RingFull, threads::counts(self.owner).dropped.samples),
             (Cause::WindowFull, counted.dropped_window.samples),
             (Cause::NamesCut, counted.names_cut),
-            (Cause::TagSetsLost, tags::overflowed()),
+            (Cause::TagSetsLost, tag_sets),
+            (Cause::ThreadTagsLost, thread_tags),
         ];
         for (told, (cause, number)) in told.iter_mut().zip(lost) {
             if std::mem::replace(told, number) < number {
@@ -396,7 +467,7 @@ impl Engine {
     fn drain(&self, is_last: bool) {
         let words = {
             let mut aggregate = self.aggregate();
-            threads::drain(|drained| aggregate.add(drained, self.runtime, &self.counters));
+            threads::drain(self.owner, |drained| aggregate.add(drained, self.runtime, &self.counters));
             aggregate.mend(self.runtime, &self.counters, is_last);
             aggregate.take_unresolved()
         };
@@ -466,8 +537,9 @@ impl Engine {
     fn stats(&self) -> Stats {
         // What left comes first: what is taken meanwhile is pending, and nothing is subtracted that was not counted yet.
         let left = self.counters.snapshot();
-        let unseen = self.aggregate().unseen();
-        let counts = threads::counts();
+        let unseen = self.counters.unseen.get();
+        let counts = threads::counts(self.owner);
+        let (tag_sets, thread_tags) = tags::overflowed();
         let mut taken = counts.written;
         taken += counts.dropped;
         taken += unseen;
@@ -488,9 +560,14 @@ impl Engine {
             deferred: counts.deferred,
             handler_ns: counts.handler_ns,
             own_cpu_ns: own_thread::cpu_ns().saturating_sub(self.own_cpu_before_ns),
-            tag_sets_lost: tags::overflowed(),
+            tag_sets_lost: tag_sets + thread_tags,
             ..left
         }
+    }
+
+    /// Whether it is of the process that this one was forked from. Its locks may be held by threads that do not exist here.
+    fn is_parents(&self) -> bool {
+        self.generation != fork::generation()
     }
 
     fn wait(&self, deadline: Instant, done: impl Fn(&Control) -> bool) -> bool {

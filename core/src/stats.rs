@@ -108,13 +108,13 @@ pub struct Stats {
     pub names_cut: u64,
     /// Frames that could not be resolved to a function.
     pub frames_unresolved: u64,
-    /// Tag sets left out since the process started, as 1,024 were alive.
+    /// Tag sets left out since the process started, as 1,024 of contexts, or 8,192 of threads, were in use within two windows.
     pub tag_sets_lost: u64,
     /// Threads that have a timer now.
     pub threads: u64,
     /// Threads that are not sampled: the sum of the two below.
     pub threads_unsampled: u64,
-    /// Because the kernel gave them no timer.
+    /// Because the kernel gave them no timer, or the last signals that may be pending are left to the host.
     pub threads_without_timer: u64,
     /// Because there was no memory for their ring within the bound.
     pub threads_without_ring: u64,
@@ -177,6 +177,8 @@ impl Stats {
 /// The counters that the stages share. A stage adds to its own and never reads another's.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
+    /// Samples of no handler: they are taken and added to the window at once.
+    pub(crate) unseen: AtomicTally,
     pub(crate) dropped_window: AtomicTally,
     pub(crate) encoded: AtomicTally,
     pub(crate) queued: AtomicTally,

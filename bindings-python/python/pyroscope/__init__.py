@@ -109,7 +109,7 @@ def configure(
         Names are ``[A-Za-z_][A-Za-z0-9_.]*``; values become str and are cut at 2,048 bytes.
     report_pid, report_thread_id, report_thread_name
         Labels ``pid``, ``thread_id`` and ``thread_name``. Each process, thread or name becomes a **series** of its own,
-        which servers bound and bill: not for programs with many or short-lived ones; above 1,024 threads at once some
+        which servers bound and bill: not for programs with many or short-lived ones; above 8,192 within two windows some
         go without (``tag_sets_lost`` in :func:`stats`). Threads that ``threading`` knows have its ``ident`` and
         ``name``, others the kernel's. Costs 2 µs a thread.
     line_no

@@ -5,9 +5,11 @@
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static FORKED: AtomicBool = AtomicBool::new(false);
+/// Forks between the first process that had the hooks and this one.
+static GENERATION: AtomicU32 = AtomicU32::new(0);
 static INSTALL: Once = Once::new();
 
 /// The locks held while a fork is under way.
@@ -25,6 +27,11 @@ static LOCKS: std::sync::OnceLock<Locks> = std::sync::OnceLock::new();
 #[inline]
 pub fn forked() -> bool {
     FORKED.load(Ordering::Relaxed)
+}
+
+/// A number that is another one in a forked child, and stays when the child has dealt with it.
+pub(crate) fn generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
 }
 
 /// The child has dealt with it.
@@ -55,5 +62,6 @@ extern "C" fn in_parent() {
 
 extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
+    GENERATION.fetch_add(1, Ordering::Relaxed);
     in_parent();
 }

@@ -9,8 +9,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Tag sets that may be alive at once; one more is counted and left out.
+/// Tag sets of contexts that may be alive at once; one more is counted and left out. One that was let go counts until no ring
+/// can hold a sample of it: two windows.
 const MAX_SETS: usize = 1_024;
+/// The same of sets that describe threads, which have a table of their own: names of threads that come and go must not use
+/// up the tags of the program.
+const MAX_THREAD_SETS: usize = 8_192;
+/// Numbers of the sets of threads begin after this one.
+const LAST_OF_CONTEXTS: u32 = 0x7fff_ffff;
 
 /// An interned tag set. [`TagSetId::EMPTY`] has no tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,37 +44,52 @@ impl TagSetId {
     /// when 1,024 sets are alive. About 200 ns and a lock: not from a signal handler.
     #[must_use]
     pub fn with(self, tags: &[(String, String)]) -> Self {
-        let mut table = lock();
-        let table = table.get_or_insert_default();
-        let mut merged: Vec<(String, String)> = table.get(self).to_vec();
-        for (name, value) in tags {
-            match merged.binary_search_by(|(known, _)| known.cmp(name)) {
-                Ok(at) => merged[at].1.clone_from(value),
-                Err(at) => merged.insert(at, (name.clone(), value.clone())),
-            }
-        }
-        table.intern(merged)
+        let mut tables = lock();
+        let tables = tables.get_or_insert_default();
+        let merged = merge(&tables.get(self), tags);
+        tables.contexts.intern(merged)
+    }
+
+    /// The set of a thread with these tags, the last value of a name winning; held until [`release`](Self::release). The
+    /// empty set, counted, when 8,192 sets of threads are alive.
+    pub(crate) fn of_thread(tags: &[(String, String)]) -> Self {
+        let merged = merge(&[], tags);
+        let set = lock().get_or_insert_default().threads.intern(merged);
+        if set == Self::EMPTY { set } else { Self(set.0 + LAST_OF_CONTEXTS) }
     }
 
     /// This set without the given pairs; held until [`release`](Self::release).
     #[must_use]
     pub fn without(self, tags: &[(String, String)]) -> Self {
-        let mut table = lock();
-        let table = table.get_or_insert_default();
-        let left = table.get(self).iter().filter(|pair| !tags.contains(pair)).cloned().collect();
-        table.intern(left)
+        let mut tables = lock();
+        let tables = tables.get_or_insert_default();
+        let left = tables.get(self).iter().filter(|pair| !tags.contains(pair)).cloned().collect();
+        tables.contexts.intern(left)
     }
 
     /// Ends one holder's claim.
     pub fn release(self) {
-        if let Some(table) = lock().as_mut() {
+        if let Some(tables) = lock().as_mut() {
+            let (table, number) = tables.table_of(self);
             let window = table.window;
-            if let Some(slot) = table.slots.get_mut(self.0 as usize) {
+            if let Some(slot) = table.slots.get_mut(number) {
                 slot.holders = slot.holders.saturating_sub(1);
                 slot.released_in = window;
             }
         }
     }
+}
+
+/// Sorted by name, no name twice: the pairs known, with these over them.
+fn merge(known: &[(String, String)], tags: &[(String, String)]) -> Vec<(String, String)> {
+    let mut merged = known.to_vec();
+    for (name, value) in tags {
+        match merged.binary_search_by(|(known, _)| known.cmp(name)) {
+            Ok(at) => merged[at].1.clone_from(value),
+            Err(at) => merged.insert(at, (name.clone(), value.clone())),
+        }
+    }
+    merged
 }
 
 /// Names and values, sorted by name, no name twice.
@@ -82,8 +103,22 @@ struct Slot {
     released_in: u32,
 }
 
-#[derive(Debug, Default)]
-pub(crate) struct Table {
+/// The sets of contexts and those of threads.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    contexts: Table,
+    threads: Table,
+}
+
+impl Default for Tables {
+    fn default() -> Self {
+        Self { contexts: Table::new(MAX_SETS), threads: Table::new(MAX_THREAD_SETS) }
+    }
+}
+
+#[derive(Debug)]
+struct Table {
+    most: usize,
     by_tags: HashMap<Tags, u32>,
     /// Entry 0 stands for the empty set and is never used.
     slots: Vec<Slot>,
@@ -91,33 +126,54 @@ pub(crate) struct Table {
     window: u32,
 }
 
-static TABLE: Mutex<Option<Table>> = Mutex::new(None);
+static TABLES: Mutex<Option<Tables>> = Mutex::new(None);
 
-pub(crate) fn lock() -> MutexGuard<'static, Option<Table>> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+pub(crate) fn lock() -> MutexGuard<'static, Option<Tables>> {
+    TABLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The tags of a set.
 pub(crate) fn get(id: TagSetId) -> Tags {
-    lock().as_ref().map_or_else(|| Arc::from([]), |table| table.get(id))
+    lock().as_mut().map_or_else(|| Arc::from([]), |tables| tables.get(id))
 }
 
-/// Sets that found no place since the process started.
-pub(crate) fn overflowed() -> u64 {
-    lock().as_ref().map_or(0, |table| table.overflowed)
+/// Sets that found no place since the process started: of contexts, and of threads.
+pub(crate) fn overflowed() -> (u64, u64) {
+    lock().as_ref().map_or((0, 0), |tables| (tables.contexts.overflowed, tables.threads.overflowed))
 }
 
-/// Tells the table that a window was cut: what was let go before the last one may be reused.
+/// Tells the tables that a window was cut: what was let go before the last one may be reused.
 pub(crate) fn next_window() {
-    if let Some(table) = lock().as_mut() {
-        table.window = table.window.wrapping_add(1);
+    if let Some(tables) = lock().as_mut() {
+        for table in [&mut tables.contexts, &mut tables.threads] {
+            table.window = table.window.wrapping_add(1);
+        }
+    }
+}
+
+impl Tables {
+    /// The table of a set, and its number in it.
+    fn table_of(&mut self, id: TagSetId) -> (&mut Table, usize) {
+        match id.0.checked_sub(LAST_OF_CONTEXTS) {
+            Some(number) => (&mut self.threads, number as usize),
+            None => (&mut self.contexts, id.0 as usize),
+        }
+    }
+
+    fn get(&mut self, id: TagSetId) -> Tags {
+        let (table, number) = self.table_of(id);
+        table.get(number)
     }
 }
 
 impl Table {
-    fn get(&self, id: TagSetId) -> Tags {
-        match self.slots.get(id.0 as usize) {
-            Some(slot) if id != TagSetId::EMPTY => slot.tags.clone(),
+    fn new(most: usize) -> Self {
+        Self { most, by_tags: HashMap::new(), slots: Vec::new(), overflowed: 0, window: 0 }
+    }
+
+    fn get(&self, number: usize) -> Tags {
+        match self.slots.get(number) {
+            Some(slot) if number != 0 => slot.tags.clone(),
             _ => Arc::from([]),
         }
     }
@@ -134,7 +190,7 @@ impl Table {
         if self.slots.is_empty() {
             self.slots.push(Slot { tags: Arc::from([]), holders: 1, released_in: 0 });
         }
-        let id = if self.slots.len() <= MAX_SETS {
+        let id = if self.slots.len() <= self.most {
             self.slots.push(Slot { tags: tags.clone(), holders: 1, released_in: 0 });
             self.slots.len() - 1
         } else {
@@ -149,7 +205,7 @@ impl Table {
             self.slots[id] = Slot { tags: tags.clone(), holders: 1, released_in: 0 };
             id
         };
-        #[expect(clippy::cast_possible_truncation, reason = "at most MAX_SETS")]
+        #[expect(clippy::cast_possible_truncation, reason = "at most MAX_THREAD_SETS")]
         let id = id as u32;
         self.by_tags.insert(tags, id);
         TagSetId(id)
@@ -180,8 +236,19 @@ mod tests {
     }
 
     #[test]
+    fn sets_of_threads_take_no_place_of_the_program_s() {
+        let threads: Vec<TagSetId> =
+            (0..2 * MAX_SETS).map(|n| TagSetId::of_thread(&[tag("thread_name", &format!("worker {n}"))])).collect();
+        assert_eq!(*get(threads[MAX_SETS + 7]), [tag("thread_name", "worker 1031")]);
+        let own = TagSetId::EMPTY.with(&[tag("tenant", "a")]);
+        assert_eq!(*get(own), [tag("tenant", "a")]);
+        assert_eq!(*get(threads[0].with(&[tag("tenant", "a")])), [tag("tenant", "a"), tag("thread_name", "worker 0")]);
+        threads.into_iter().chain([own]).for_each(TagSetId::release);
+    }
+
+    #[test]
     fn a_full_table_counts_and_reuses_what_nobody_holds_two_windows_later() {
-        let mut table = Table::default();
+        let mut table = Table::new(MAX_SETS);
         let ids: Vec<TagSetId> = (0..MAX_SETS).map(|n| table.intern(vec![tag("n", &n.to_string())])).collect();
         assert_eq!(table.intern(vec![tag("n", "one more")]), TagSetId::EMPTY);
         assert_eq!(table.overflowed, 1);
@@ -191,6 +258,6 @@ mod tests {
         assert_eq!(table.intern(vec![tag("n", "too early")]), TagSetId::EMPTY, "rings may still name the set");
         table.window = 5;
         assert_eq!(table.intern(vec![tag("n", "now")]), ids[5]);
-        assert_eq!(*table.get(ids[5]), [tag("n", "now")]);
+        assert_eq!(*table.get(ids[5].0 as usize), [tag("n", "now")]);
     }
 }

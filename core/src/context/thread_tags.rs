@@ -34,6 +34,11 @@ impl ThreadTags {
         self.by_tid.get(&tid).map_or(TagSetId::EMPTY, |tags| tags.set)
     }
 
+    /// The threads that have any.
+    pub(crate) fn tids(&self) -> impl Iterator<Item = &i32> {
+        self.by_tid.keys()
+    }
+
     /// Whether [`describe`](Self::describe) was called for a thread.
     pub(crate) fn is_described(&self, tid: i32) -> bool {
         self.by_tid.get(&tid).is_some_and(|tags| tags.is_described)
@@ -96,7 +101,7 @@ impl ThreadTags {
 impl Tags {
     fn renew(&mut self) {
         let pairs: Vec<Pair> = self.description.iter().chain(&self.added).cloned().collect();
-        let old = std::mem::replace(&mut self.set, TagSetId::EMPTY.with(&pairs));
+        let old = std::mem::replace(&mut self.set, TagSetId::of_thread(&pairs));
         old.release();
     }
 }

@@ -117,8 +117,6 @@ pub(crate) struct Aggregate {
     unresolved: Vec<u64>,
     newest: HashMap<u32, Newest>,
     waiting: Vec<Waiting>,
-    /// Samples of no handler: they are taken and added at once.
-    unseen: Tally,
 }
 
 impl Aggregate {
@@ -139,7 +137,6 @@ impl Aggregate {
             unresolved: Vec::new(),
             newest: HashMap::new(),
             waiting: Vec::new(),
-            unseen: Tally::default(),
         }
     }
 
@@ -152,11 +149,6 @@ impl Aggregate {
     pub(crate) fn must_cut(&self) -> bool {
         let expected = self.start_unix_nanos.saturating_add_unsigned(nanos(self.age()));
         self.filling.is_beyond(1) || (self.wall_clock)().abs_diff(expected) > 1_000_000_000
-    }
-
-    /// What was added without a handler.
-    pub(crate) fn unseen(&self) -> Tally {
-        self.unseen
     }
 
     /// Adds what `threads::drain` passes on.
@@ -274,7 +266,7 @@ impl Aggregate {
             thread_tags: TagSetId::EMPTY,
         };
         let tally = Tally { samples: unseen.expiries, weight: unseen.weight };
-        self.unseen += tally;
+        counters.unseen.add(tally);
         self.sum(place, &[word_of(unseen.why)], tally, counters);
     }
 
@@ -574,6 +566,6 @@ mod tests {
         let unseen = Unseen { why: Why::Ended, expiries: 2, weight: 20 };
         fixture.aggregate.add(Drained::Unseen(unseen), &Numbered, &fixture.counters);
         assert_eq!(fixture.cut(&[]), ["(thread ended) 2x20 -"]);
-        assert_eq!(fixture.aggregate.unseen(), Tally { samples: 2, weight: 20 });
+        assert_eq!(fixture.counters.unseen.get(), Tally { samples: 2, weight: 20 });
     }
 }

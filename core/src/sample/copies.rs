@@ -1,10 +1,11 @@
 //! Two copies of the engine in one process, such as a wheel and a gem or two versions of a wheel: the first one samples,
 //! the second says why it does not. Both would be right, and every thread would pay twice.
 //!
-//! A copy that samples has mapped a page of an empty memory file whose name has the process's id; the others find the
+//! A copy that samples has mapped a page of an empty memory file whose name has the process's id and that of its namespace; the others find the
 //! name in /proc/self/maps. Nobody ever touches the page. A forked child inherits the mapping, but not the id.
 
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::ptr;
 
 use crate::error::{Error, ErrorKind};
@@ -27,7 +28,9 @@ impl Claim {
     /// # Errors
     /// `AlreadyRunning`: another copy samples this process.
     pub(crate) fn new() -> Result<Self, Error> {
-        let name = format!("spanprof-engine-{}", std::process::id());
+        // The child of process 1 in a container may be process 1 of a container of its own.
+        let space = std::fs::metadata("/proc/self/ns/pid").map_or(0, |space| space.ino());
+        let name = format!("spanprof-engine-{}-{space}", std::process::id());
         let claim = Self { page: map(&name).unwrap_or(ptr::null_mut()) };
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         if pages(&maps, &name).any(|page| page != claim.page.addr()) {

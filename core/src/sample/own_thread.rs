@@ -1,9 +1,12 @@
-//! The profiler's own threads: they take none of the host's signals and are not sampled.
+//! The profiler's own threads: they take none of the host's signals and are not sampled. A fault of theirs goes where the
+//! host's faults go: the kernel would end the process without a word if it were blocked.
 
+use std::os::unix::thread::JoinHandleExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use std::{io, mem, ptr, thread};
 
 use crate::clock;
@@ -12,7 +15,7 @@ use crate::context::span_slot::tid;
 static ENDED_CPU_NS: AtomicU64 = AtomicU64::new(0);
 static TIDS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
-/// Starts a thread with every signal blocked from its first instruction on; it is known as ours when this returns.
+/// Starts a thread with every signal but faults blocked from its first instruction on; it is known as ours when this returns.
 pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let (known, is_known) = mpsc::channel();
     let blocked = BlockedSignals::new();
@@ -28,6 +31,24 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Res
     drop(blocked);
     let _ = is_known.recv();
     thread
+}
+
+/// Waits until the thread has ended, until `deadline` at most, and then leaves it to itself; false = it runs on.
+pub(crate) fn join_until(thread: JoinHandle<()>, deadline: Instant) -> bool {
+    // From here on it is ours to join or to detach.
+    let thread = thread.into_pthread_t();
+    loop {
+        // SAFETY: a thread that was neither joined nor detached.
+        match unsafe { libc::pthread_tryjoin_np(thread, ptr::null_mut()) } {
+            0 => return true,
+            libc::EBUSY if Instant::now() < deadline => thread::sleep(Duration::from_micros(200)),
+            _ => {
+                // SAFETY: as above, and nobody has its number after this.
+                unsafe { libc::pthread_detach(thread) };
+                return false;
+            }
+        }
+    }
 }
 
 /// Kernel ids of the threads that run now.
@@ -52,7 +73,10 @@ pub(crate) fn lock() -> std::sync::MutexGuard<'static, Vec<i32>> {
     TIDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// All signals blocked on the calling thread for as long as it lives; a thread inherits that when it is made.
+/// What a thread's own instructions raise.
+const FAULTS: [i32; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
+/// All signals but faults blocked on the calling thread for as long as it lives; a thread inherits that when it is made.
 struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
@@ -61,6 +85,10 @@ impl BlockedSignals {
         let mut all: libc::sigset_t = unsafe { mem::zeroed() };
         // SAFETY: `all` is a valid set to write to.
         unsafe { libc::sigfillset(&raw mut all) };
+        for fault in FAULTS {
+            // SAFETY: a valid set and a signal that exists.
+            unsafe { libc::sigdelset(&raw mut all, fault) };
+        }
         let mut before = all;
         // SAFETY: both sets are valid; only the calling thread's mask changes.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) };

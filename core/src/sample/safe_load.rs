@@ -196,19 +196,45 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
                 unsafe { libc::raise(signal) };
             }
         }
-        handler if previous.sa_flags & libc::SA_SIGINFO != 0 => {
-            // SAFETY: SA_SIGINFO says that the address is a function of this type.
-            let handler = unsafe {
-                mem::transmute::<usize, extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void)>(handler)
-            };
-            handler(signal, info, context);
-        }
         handler => {
-            // SAFETY: without SA_SIGINFO it is a function of this type.
-            let handler = unsafe { mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler) };
-            handler(signal);
+            let before = mask_as(previous, signal);
+            if previous.sa_flags & libc::SA_SIGINFO != 0 {
+                // SAFETY: SA_SIGINFO says that the address is a function of this type.
+                let handler = unsafe {
+                    mem::transmute::<usize, extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void)>(
+                        handler,
+                    )
+                };
+                handler(signal, info, context);
+            } else {
+                // SAFETY: without SA_SIGINFO it is a function of this type.
+                let handler = unsafe { mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler) };
+                handler(signal);
+            }
+            // SAFETY: the mask that was, of this thread alone.
+            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
         }
     }
+}
+
+/// Blocks what the kernel would have blocked for this action, and puts the default in its place where it would have done
+/// that; returns the mask from before.
+fn mask_as(action: &libc::sigaction, signal: libc::c_int) -> libc::sigset_t {
+    let mut mask = action.sa_mask;
+    if action.sa_flags & libc::SA_NODEFER == 0 {
+        // SAFETY: a valid set and a signal that exists.
+        unsafe { libc::sigaddset(&raw mut mask, signal) };
+    }
+    let mut before = mask;
+    // SAFETY: both sets are valid; only this thread's mask changes.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, &raw mut before) };
+    if action.sa_flags & libc::SA_RESETHAND != 0 {
+        // SAFETY: a sigaction is plain bits; zero is SIG_DFL.
+        let default: libc::sigaction = unsafe { mem::zeroed() };
+        // SAFETY: the action is valid and the old one is not asked for.
+        unsafe { libc::sigaction(signal, &raw const default, ptr::null_mut()) };
+    }
+    before
 }
 
 /// Where the interrupted thread's program counter is kept.

@@ -9,7 +9,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,9 @@ const MAX_RING_BYTES: usize = 64 << 20;
 const SPARE_RINGS: usize = 32;
 /// How long retiring waits for a handler to leave. Only a stopped process (a debugger) makes it that long.
 const LEAVE_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// A profiler's number: what one that was given up does late changes nothing of the one after it. The later the higher.
+pub(crate) type Owner = u64;
 
 /// Samples that no handler took: weight that a thread's clock says is due, without a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +55,7 @@ pub(crate) enum Why {
 /// How threads are sampled, while a profiler runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sampling {
+    pub(crate) owner: Owner,
     pub(crate) clock: SampleClock,
     pub(crate) period_ns: u64,
     /// Whether threads get timers; without, a thread gets a ring when it takes a sample itself.
@@ -92,13 +96,15 @@ struct Parked {
     leaves: bool,
 }
 
-/// Why a thread is not sampled.
+/// What a thread that is not sampled has none of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsampled {
     /// The kernel's answer to timer_create.
-    NoTimer(i32),
+    Timer(i32),
+    /// A timer takes one of the signals that may be pending for the user, and the last of them are left to the host.
+    PendingSignals,
     /// All rings together have as much memory as they may have, or the kernel gives no more.
-    NoRing,
+    Ring,
 }
 
 /// All threads that have records, and what there is to give to new ones.
@@ -107,14 +113,21 @@ pub(crate) struct Registry {
     sampling: Option<Sampling>,
     by_tid: HashMap<i32, Sampled>,
     tags: ThreadTags,
-    /// Records whose threads ended or were left, to be drained once more.
-    retired: Vec<u32>,
+    /// The newest profiler that started, also when it has ended, and the newest that may not start again.
+    owner: Owner,
+    closed: Owner,
+    /// What was counted for the one before it.
+    before: Option<(Owner, Counts)>,
+    /// Records whose threads ended or were left, to be drained once more, and whose they were.
+    retired: Vec<(u32, Owner)>,
     free: Vec<u32>,
     spare: Vec<Memory>,
     ring_bytes: usize,
     unseen: Vec<Unseen>,
     unsampled: HashMap<i32, Unsampled>,
     parked: HashMap<i32, Parked>,
+    /// Timers that may be made until the next look for threads.
+    room: u64,
     /// Looks for threads so far, and the threads that found no ring since the last one.
     looks: u64,
     short_of_rings: usize,
@@ -129,8 +142,9 @@ pub(crate) struct Registry {
 /// Records ever used; those from here on are new. Changes under the registry's lock.
 static USED: AtomicU32 = AtomicU32::new(0);
 static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
-/// Held by the one who reads rings.
-static DRAIN: Mutex<()> = Mutex::new(());
+/// Held by the one who reads rings; null stands for the first one.
+static DRAIN: AtomicPtr<Mutex<()>> = AtomicPtr::new(ptr::null_mut());
+static FIRST_DRAIN: Mutex<()> = Mutex::new(());
 /// As in the registry, to be asked without its lock.
 static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
 
@@ -245,6 +259,10 @@ pub fn describe_thread(tid: i32, description: Vec<(String, String)>) {
 }
 
 fn change_tags_of(tid: i32, change: impl FnOnce(&mut ThreadTags, i32)) -> bool {
+    // One that has ended would keep its tags, and its number's next owner would have them.
+    if timer::now(SampleClock::Cpu, tid).is_none() {
+        return false;
+    }
     let mut registry = lock();
     let Some(registry) = registry.as_mut() else { return false };
     change(&mut registry.tags, tid);
@@ -252,17 +270,35 @@ fn change_tags_of(tid: i32, change: impl FnOnce(&mut ThreadTags, i32)) -> bool {
     true
 }
 
-/// Starts sampling: threads get timers from now on, and what was counted before is forgotten.
+/// A number for a profiler that is about to start.
+pub(crate) fn new_owner() -> Owner {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+/// Starts sampling: threads get timers from now on, and counting begins again.
 pub(crate) fn start(sampling: Sampling) {
-    lock().get_or_insert_default().forget_counts();
+    {
+        let mut registry = lock();
+        let registry = registry.get_or_insert_default();
+        registry.before = Some((registry.owner, registry.counts()));
+        registry.owner = sampling.owner;
+        registry.forget_counts();
+        registry.unseen.clear();
+    }
     start_again(sampling);
 }
 
-/// Starts sampling again, after [`stop`].
+/// Starts sampling again, after [`stop`]; nothing happens after [`close`].
 pub(crate) fn start_again(sampling: Sampling) {
     let alive = alive().unwrap_or_else(|_| certain());
+    let room = room_for_timers(0);
     let mut registry = lock();
     let registry = registry.get_or_insert_default();
+    if registry.owner != sampling.owner || sampling.owner <= registry.closed {
+        return;
+    }
+    registry.room = room.left;
     registry.sampling = Some(sampling);
     registry.tags.start(&alive);
     registry.random = RandomState::new().hash_one(tid()) | 1;
@@ -276,10 +312,15 @@ pub(crate) fn start_again(sampling: Sampling) {
 ///
 /// # Errors
 /// The list of threads could not be read, so none is found; those that ended are known by their clocks.
-pub(crate) fn sweep() -> io::Result<Vec<Unsampled>> {
+pub(crate) fn sweep(owner: Owner) -> io::Result<Vec<Unsampled>> {
     let alive = alive();
+    let room = room_for_timers(alive.as_ref().map_or(0, HashSet::len));
     let mut registry = lock();
-    let Some(registry) = registry.as_mut() else { return Ok(Vec::new()) };
+    let Some(registry) = registry.as_mut().filter(|registry| registry.samples_for(owner)) else {
+        return Ok(Vec::new());
+    };
+    registry.room = room.left;
+    registry.part_with_timers(room.too_many);
     match alive {
         Ok(alive) => {
             let before = registry.unsampled.clone();
@@ -312,12 +353,45 @@ fn alive() -> io::Result<HashSet<i32>> {
     Ok(alive)
 }
 
-/// Ends sampling: all timers are deleted, what they had not told is noted as unseen. Rings stay to be drained.
-pub(crate) fn stop() {
-    IS_SAMPLING.store(false, Ordering::Relaxed);
-    if let Some(registry) = lock().as_mut() {
+/// How many more timers may be made, and by how many there are too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Room {
+    left: u64,
+    too_many: u64,
+}
+
+/// A timer holds one of the signals that may be pending for the whole user (`ulimit -i`). A host that needs some itself, as
+/// .NET does to suspend a thread, hangs without. So a part is left to it: one for each thread, 64 at least, half at most.
+fn room_for_timers(threads: usize) -> Room {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    pending_signals(&status).map_or(Room { left: u64::MAX, too_many: 0 }, |(used, limit)| {
+        let reserve = (threads as u64).max(64).min(limit / 2);
+        let usable = limit - reserve;
+        Room { left: usable.saturating_sub(used), too_many: used.saturating_sub(usable) }
+    })
+}
+
+/// Signals that are pending or reserved for the user, and how many may be, by the text of /proc/self/status.
+fn pending_signals(status: &str) -> Option<(u64, u64)> {
+    let (used, limit) = status.lines().find_map(|line| line.strip_prefix("SigQ:"))?.trim().split_once('/')?;
+    Some((used.parse().ok()?, limit.parse().ok()?))
+}
+
+/// Ends sampling of this profiler, if it samples: all timers are deleted, what they had not told is noted as unseen.
+/// Rings stay to be drained.
+pub(crate) fn stop(owner: Owner) {
+    if let Some(registry) = lock().as_mut().filter(|registry| registry.samples_for(owner)) {
+        IS_SAMPLING.store(false, Ordering::Relaxed);
         registry.stop();
     }
+}
+
+/// As [`stop`], for good: nothing starts timers of this profiler, nor of one before it, any more.
+pub(crate) fn close(owner: Owner) {
+    if let Some(registry) = lock().as_mut() {
+        registry.closed = registry.closed.max(owner);
+    }
+    stop(owner);
 }
 
 /// In the child after fork: no thread but the caller's exists, and no timer.
@@ -325,6 +399,8 @@ pub(crate) fn forget_all() {
     IS_SAMPLING.store(false, Ordering::Relaxed);
     let own = tid();
     let parents = AT_EXIT.try_with(|exit| exit.tid.replace(own)).unwrap_or_default();
+    // A thread that does not exist here may hold the parent's.
+    DRAIN.store(Box::leak(Box::default()), Ordering::Release);
     if let Some(registry) = lock().as_mut() {
         registry.forget_all();
         registry.tags.after_fork(parents, own);
@@ -340,21 +416,29 @@ pub(crate) enum Drained<'a> {
     Unseen(Unseen),
 }
 
-pub(crate) fn lock_drain() -> MutexGuard<'static, ()> {
-    DRAIN.lock().unwrap_or_else(PoisonError::into_inner)
+/// Not held over a fork: who drains may wait for the host. A child has a new one ([`forget_all`]).
+fn lock_drain() -> MutexGuard<'static, ()> {
+    let drain = DRAIN.load(Ordering::Acquire);
+    // SAFETY: null or leaked, so it lives for ever.
+    let drain = unsafe { drain.as_ref() }.unwrap_or(&FIRST_DRAIN);
+    drain.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Passes on all there is to read, and frees the records of threads that ended. One caller at a time, others wait.
-pub(crate) fn drain(mut f: impl FnMut(Drained<'_>)) {
+/// Passes on all that there is to read of this profiler, and frees the records of threads that ended. One caller at a time,
+/// others wait.
+pub(crate) fn drain(owner: Owner, mut f: impl FnMut(Drained<'_>)) {
     let _one = lock_drain();
     // Rings are read without the registry's lock: threads that start must not wait for it. Records stay until `free`.
     let (live, retired, unseen) = {
         let mut registry = lock();
-        let Some(registry) = registry.as_mut() else { return };
+        let Some(registry) = registry.as_mut().filter(|registry| registry.owner == owner) else { return };
         let live: Vec<u32> = registry.by_tid.values().map(|thread| thread.index).collect();
-        (live, std::mem::take(&mut registry.retired), std::mem::take(&mut registry.unseen))
+        // They stay on their list until they are free, so that they are counted meanwhile. It only grows at its end.
+        (live, registry.retired.clone(), std::mem::take(&mut registry.unseen))
     };
-    for &index in live.iter().chain(&retired) {
+    // What a profiler before this one left behind is nobody's any more.
+    let own = retired.iter().filter(|(_, whose)| *whose == owner).map(|(index, _)| index);
+    for &index in live.iter().chain(own.clone()) {
         if let Some(record) = RECORDS.get(index as usize) {
             // SAFETY: DRAIN makes us the only reader, and the record keeps its ring until `free` below.
             unsafe { record.ring.read(|entry| f(Drained::Entry(index, entry))) };
@@ -363,11 +447,12 @@ pub(crate) fn drain(mut f: impl FnMut(Drained<'_>)) {
     for unseen in unseen {
         f(Drained::Unseen(unseen));
     }
-    for &index in &retired {
+    for &index in own {
         f(Drained::Gone(index));
     }
     if let Some(registry) = lock().as_mut() {
-        retired.into_iter().for_each(|index| registry.free(index));
+        registry.retired.drain(..retired.len());
+        retired.into_iter().for_each(|(index, whose)| registry.free(index, whose));
     }
 }
 
@@ -383,30 +468,54 @@ pub(crate) struct Counts {
     pub(crate) without_ring: u64,
 }
 
-pub(crate) fn counts() -> Counts {
+/// What was counted for a profiler: as it is, as it was when the next one started, or nothing from before that.
+pub(crate) fn counts(owner: Owner) -> Counts {
     let registry = lock();
-    let Some(registry) = registry.as_ref() else { return Counts::default() };
-    let without_ring = registry.unsampled.values().filter(|why| **why == Unsampled::NoRing).count();
-    let parked = registry.parked.iter().filter(|(tid, parked)| !parked.leaves && !registry.unsampled.contains_key(tid));
-    let mut counts = Counts {
-        written: registry.written,
-        dropped: registry.dropped,
-        deferred: registry.deferred,
-        handler_ns: registry.handler_ns,
-        threads: (registry.by_tid.len() + parked.count()) as u64,
-        without_timer: (registry.unsampled.len() - without_ring) as u64,
-        without_ring: without_ring as u64,
-    };
-    for record in &RECORDS[..USED.load(Ordering::Relaxed) as usize] {
-        counts.deferred += record.deferred.load(Ordering::Relaxed);
-        counts.written += record.written();
-        counts.dropped += record.dropped();
-        counts.handler_ns += record.handler_ns.load(Ordering::Relaxed);
+    match registry.as_ref() {
+        Some(registry) if registry.owner == owner => registry.counts(),
+        Some(Registry { before: Some((before, counts)), .. }) if *before == owner => *counts,
+        _ => Counts::default(),
     }
-    counts
+}
+
+/// Moves a record's generation on and waits, `until` then at most, until no handler is in it.
+fn retire(index: u32, until: Instant) {
+    let record = &RECORDS[index as usize];
+    record.gate.close();
+    while !record.gate.is_empty() && Instant::now() < until {
+        std::thread::yield_now();
+    }
 }
 
 impl Registry {
+    /// Whether this profiler, and no other, samples.
+    fn samples_for(&self, owner: Owner) -> bool {
+        self.sampling.is_some_and(|sampling| sampling.owner == owner)
+    }
+
+    fn counts(&self) -> Counts {
+        let without_ring = self.unsampled.values().filter(|why| **why == Unsampled::Ring).count();
+        let parked = self.parked.iter().filter(|(tid, parked)| !parked.leaves && !self.unsampled.contains_key(tid));
+        let mut counts = Counts {
+            written: self.written,
+            dropped: self.dropped,
+            deferred: self.deferred,
+            handler_ns: self.handler_ns,
+            threads: (self.by_tid.len() + parked.count()) as u64,
+            without_timer: (self.unsampled.len() - without_ring) as u64,
+            without_ring: without_ring as u64,
+        };
+        let live = self.by_tid.values().map(|thread| thread.index);
+        let retired = self.retired.iter().filter(|(_, whose)| *whose == self.owner).map(|(index, _)| *index);
+        for record in live.chain(retired).filter_map(|index| RECORDS.get(index as usize)) {
+            counts.deferred += record.deferred.load(Ordering::Relaxed);
+            counts.written += record.written();
+            counts.dropped += record.dropped();
+            counts.handler_ns += record.handler_ns.load(Ordering::Relaxed);
+        }
+        counts
+    }
+
     /// Gives a thread a record and a timer. `is_new`: it started after the profiler did, so all its CPU time counts.
     fn begin(&mut self, tid: i32, is_new: bool) {
         let Some(sampling) = self.sampling else { return };
@@ -450,7 +559,7 @@ impl Registry {
                 self.unsampled.remove(&tid);
             }
             Err(why) => {
-                self.short_of_rings += usize::from(why == Unsampled::NoRing);
+                self.short_of_rings += usize::from(why == Unsampled::Ring);
                 self.unsampled.insert(tid, why);
             }
         }
@@ -465,10 +574,13 @@ impl Registry {
         told: u64,
         sampling: Sampling,
     ) -> Result<(), Unsampled> {
-        let memory = self.memory(sampling.ring_bytes).ok_or(Unsampled::NoRing)?;
+        if sampling.timers && self.room == 0 {
+            return Err(Unsampled::PendingSignals);
+        }
+        let memory = self.memory(sampling.ring_bytes).ok_or(Unsampled::Ring)?;
         let Some(index) = self.record() else {
             self.spare(memory);
-            return Err(Unsampled::NoRing);
+            return Err(Unsampled::Ring);
         };
         let record = &RECORDS[index as usize];
         record.ring.give(memory);
@@ -481,11 +593,12 @@ impl Registry {
         let start = || Timer::start(sampling.clock, tid, sampling.signal, value, plan, skipped);
         let timer = sampling.timers.then(start).transpose().map_err(|error| {
             span_slot::release(tid);
-            self.retire(index);
-            self.retired.push(index);
-            Unsampled::NoTimer(error.raw_os_error().unwrap_or(0))
+            retire(index, Instant::now() + LEAVE_TIMEOUT);
+            self.retired.push((index, sampling.owner));
+            Unsampled::Timer(error.raw_os_error().unwrap_or(0))
         })?;
         if timer.is_some() {
+            self.room = self.room.saturating_sub(1);
             self.note_unseen(Why::Starting, skipped.saturating_sub(told), plan);
         }
         let quiet_since = self.looks;
@@ -500,10 +613,10 @@ impl Registry {
     }
 
     /// Takes a thread's timer and record away; returns what is told of it, if it can go on.
-    fn end(&mut self, tid: i32, why: Why) -> Option<Parked> {
+    fn end(&mut self, tid: i32, why: Why, until: Instant) -> Option<Parked> {
         self.unsampled.remove(&tid);
         let parked = self.parked.remove(&tid).map(|Parked { plan, told, .. }| (plan, told));
-        let (plan, told) = self.take_away(tid).or(parked)?;
+        let (plan, told) = self.take_away(tid, until).or(parked)?;
         let Some(Sampling { clock: SampleClock::Cpu, timers: true, .. }) = self.sampling else { return None };
         let due = plan.due(timer::now(SampleClock::Cpu, tid)?);
         self.note_unseen(why, due.saturating_sub(told), plan);
@@ -513,19 +626,20 @@ impl Registry {
     /// The thread itself is about to end. A sweep that finds it still there must not take it for one that just started:
     /// all its CPU time would count twice.
     fn leave(&mut self, tid: i32) {
-        if let Some(parked) = self.end(tid, Why::Ended) {
+        if let Some(parked) = self.end(tid, Why::Ended, Instant::now() + LEAVE_TIMEOUT) {
             self.parked.insert(tid, parked);
         }
     }
 
-    /// Takes timer and record from a thread; returns its plan, and how many expiries of it were told.
-    fn take_away(&mut self, tid: i32) -> Option<(Plan, u64)> {
+    /// Takes timer and record from a thread; returns its plan, and how many expiries of it were told. Waits `until` then for a
+    /// handler to leave.
+    fn take_away(&mut self, tid: i32, until: Instant) -> Option<(Plan, u64)> {
         let Sampled { index, plan, skipped, timer, .. } = self.by_tid.remove(&tid)?;
         // No signal comes after this but those that are on their way.
         drop(timer);
-        self.retire(index);
+        retire(index, until);
         span_slot::release(tid);
-        self.retired.push(index);
+        self.retired.push((index, self.owner));
         Some((plan, skipped + RECORDS[index as usize].expiries.load(Ordering::Relaxed)))
     }
 
@@ -540,14 +654,27 @@ impl Registry {
             }
         }
         let wanted = std::mem::take(&mut self.short_of_rings);
-        if wanted == 0 {
-            return;
+        if wanted > 0 {
+            let looks = self.looks;
+            self.park(wanted, |thread| thread.quiet_since < looks);
         }
-        let quiet = self.by_tid.iter().filter(|(_, thread)| thread.quiet_since < self.looks);
-        let mut quiet: Vec<(u64, i32)> = quiet.map(|(&tid, thread)| (thread.quiet_since, tid)).collect();
-        quiet.sort_unstable();
-        for (_, tid) in quiet.into_iter().take(wanted) {
-            if let Some((plan, told)) = self.take_away(tid) {
+    }
+
+    /// Gives signals back to the user's other programs, or to the host: there are too many timers by that.
+    fn part_with_timers(&mut self, too_many: u64) {
+        if too_many > 0 {
+            self.park(usize::try_from(too_many).unwrap_or(usize::MAX), |thread| thread.timer.is_some());
+        }
+    }
+
+    /// Takes timer and ring from this many threads of a kind, from the quietest first.
+    fn park(&mut self, wanted: usize, is_one: impl Fn(&Sampled) -> bool) {
+        let some = self.by_tid.iter().filter(|(_, thread)| is_one(thread));
+        let mut some: Vec<(u64, i32)> = some.map(|(&tid, thread)| (thread.quiet_since, tid)).collect();
+        some.sort_unstable();
+        let until = Instant::now() + LEAVE_TIMEOUT;
+        for (_, tid) in some.into_iter().take(wanted) {
+            if let Some((plan, told)) = self.take_away(tid, until) {
                 self.parked.insert(tid, Parked { plan, told, leaves: false });
             }
         }
@@ -577,29 +704,22 @@ impl Registry {
         self.show_tags(tid);
     }
 
-    /// Moves a record's generation on and waits until no handler is in it.
-    fn retire(&mut self, index: u32) {
-        let record = &RECORDS[index as usize];
-        record.gate.close();
-        let since = Instant::now();
-        while !record.gate.is_empty() && since.elapsed() < LEAVE_TIMEOUT {
-            std::thread::yield_now();
-        }
-    }
-
-    /// Gives a drained record back. One that a handler never left is lost, with its ring.
-    fn free(&mut self, index: u32) {
+    /// Gives a drained record back. One that a handler has not left yet is drained once more.
+    fn free(&mut self, index: u32, whose: Owner) {
         let record = &RECORDS[index as usize];
         if !record.gate.is_empty() {
+            self.retired.push((index, whose));
             return;
         }
         if let Some(memory) = record.ring.take() {
             self.spare(memory);
         }
-        self.written += record.written();
-        self.dropped += record.dropped();
-        self.deferred += record.deferred.load(Ordering::Relaxed);
-        self.handler_ns += record.handler_ns.load(Ordering::Relaxed);
+        if whose == self.owner {
+            self.written += record.written();
+            self.dropped += record.dropped();
+            self.deferred += record.deferred.load(Ordering::Relaxed);
+            self.handler_ns += record.handler_ns.load(Ordering::Relaxed);
+        }
         for counter in [
             &record.deferred,
             &record.written_samples,
@@ -616,10 +736,11 @@ impl Registry {
     fn sweep(&mut self, alive: HashSet<i32>, is_new: bool) {
         // A thread that is not on the list may have started since the list was made: its clock tells.
         let gone = |tid: &&i32| !alive.contains(tid) && timer::now(SampleClock::Cpu, **tid).is_none();
-        let known = self.by_tid.keys().chain(self.unsampled.keys()).chain(self.parked.keys());
-        let gone: Vec<i32> = known.filter(gone).copied().collect();
+        let known = self.by_tid.keys().chain(self.unsampled.keys()).chain(self.parked.keys()).chain(self.tags.tids());
+        let gone: HashSet<i32> = known.filter(gone).copied().collect();
+        let until = Instant::now() + LEAVE_TIMEOUT;
         for tid in gone {
-            self.end(tid, Why::Ended);
+            self.end(tid, Why::Ended, until);
             self.tags.end(tid);
         }
         let report = self.sampling.map(|sampling| sampling.report).filter(|report| report.id || report.name);
@@ -634,9 +755,17 @@ impl Registry {
     }
 
     fn stop(&mut self) {
+        // All timers go before the first wait: a thread that a debugger holds in its handler holds up no other.
+        for thread in self.by_tid.values_mut() {
+            thread.timer = None;
+        }
+        for thread in self.by_tid.values() {
+            RECORDS[thread.index as usize].gate.close();
+        }
+        let until = Instant::now() + LEAVE_TIMEOUT;
         let threads: Vec<i32> = self.by_tid.keys().chain(self.parked.keys()).copied().collect();
         for tid in threads {
-            self.end(tid, Why::Stopped);
+            self.end(tid, Why::Stopped, until);
         }
         self.sampling = None;
         self.unsampled.clear();
@@ -647,14 +776,14 @@ impl Registry {
             // The parent's timers do not exist here, and their numbers may soon be those of new ones.
             let _ = ManuallyDrop::new(thread.timer);
             span_slot::release(tid);
-            self.retired.push(thread.index);
+            self.retired.push((thread.index, self.owner));
         }
-        for index in std::mem::take(&mut self.retired) {
+        for (index, whose) in std::mem::take(&mut self.retired) {
             let record = &RECORDS[index as usize];
             record.gate.close();
             // Handlers that were inside ran on threads that no longer exist.
             record.gate.abandon();
-            self.free(index);
+            self.free(index, whose);
         }
         self.sampling = None;
         self.unseen.clear();

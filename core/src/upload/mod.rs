@@ -31,6 +31,9 @@ use crate::sample::own_thread;
 use crate::stats::Counters;
 use worker::{Sender, Shared};
 
+/// How long a thread that is past its last lock may take to end. Only where it gets no CPU does it take any time.
+const JOIN_TIME: Duration = Duration::from_millis(100);
+
 /// Times and sizes that no setting changes. Tests make them small.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
@@ -172,11 +175,8 @@ impl Uploader {
         let in_time = state.ended;
         drop(state);
         self.shared.end();
-        if in_time {
-            // It is past its last lock. One that hangs in a request is left alone: it ends itself when that returns.
-            drop(thread.join());
-        }
-        in_time
+        // It is past its last lock. One that hangs in a request is left alone: it ends itself when that returns.
+        in_time && own_thread::join_until(thread, deadline + JOIN_TIME)
     }
 }
 

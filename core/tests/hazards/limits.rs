@@ -15,6 +15,7 @@ use super::{LONG, assert_saw, finish, said, start};
 
 pub(crate) const CASES: &[Case] = &[
     ("no_pending_signals_are_left", no_pending_signals_are_left),
+    ("the_last_pending_signals_are_the_program_s", the_last_pending_signals_are_the_program_s),
     ("no_files_are_left", no_files_are_left),
     ("little_address_space", little_address_space),
     ("rings_up_to_their_bound", rings_up_to_their_bound),
@@ -50,12 +51,49 @@ fn no_pending_signals_are_left() {
     assert!(profiler.flush(LONG) && wait_for_sweep(&profiler, |stats| stats.threads_without_timer > 0));
     let stats = profiler.stats();
     assert_eq!((stats.threads, stats.threads_unsampled), (0, stats.threads_without_timer), "{stats:?}");
-    let told = wait_for_words(&profiler, "timer_create");
-    assert!(told.contains("ulimit -i"), "{told}");
+    let told = wait_for_words(&profiler, "pending");
+    assert!(told.contains("left to the program. Check ulimit -i"), "{told}");
     limit(libc::RLIMIT_SIGPENDING, before);
     assert!(wait_for_sweep(&profiler, |stats| stats.threads_unsampled == 0), "it is tried again");
     burn(Duration::from_millis(100));
     assert_saw(&finish(&profiler), Duration::from_millis(100));
+}
+
+fn the_last_pending_signals_are_the_program_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let used = status.lines().find_map(|line| line.strip_prefix("SigQ:")).unwrap().trim().split('/').next().unwrap();
+    let limit = limit(libc::RLIMIT_SIGPENDING, used.parse::<u64>().unwrap() + 40);
+    let (end, ends) = std::sync::mpsc::channel::<()>();
+    let ends = std::sync::Arc::new(std::sync::Mutex::new(ends));
+    let wait = || {
+        let ends = std::sync::Arc::clone(&ends);
+        std::thread::spawn(move || {
+            spanprof_core::thread_started();
+            let _ = ends.lock().unwrap().recv();
+        })
+    };
+    let early: Vec<_> = (0..30).map(|_| wait()).collect();
+    let profiler = start(folder.path());
+    let late: Vec<_> = (0..30).map(|_| wait()).collect();
+    assert!(profiler.flush(LONG) && wait_for_sweep(&profiler, |stats| stats.threads_without_timer > 0));
+    // SAFETY: a sigset_t is plain bits.
+    let mut one: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: a valid set and a signal that exists.
+    unsafe { libc::sigaddset(&raw mut one, libc::SIGRTMIN()) };
+    // SAFETY: a valid set; only this thread's mask changes.
+    unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const one, std::ptr::null_mut()) };
+    // SAFETY: takes nothing and cannot fail.
+    let itself = unsafe { libc::pthread_self() };
+    for number in 0..10 {
+        // SAFETY: a signal that is blocked stays pending.
+        let sent = unsafe { libc::pthread_kill(itself, libc::SIGRTMIN()) };
+        assert_eq!(sent, 0, "signal {number} of the program");
+    }
+    drop(end);
+    early.into_iter().chain(late).for_each(|thread| thread.join().unwrap());
+    self::limit(libc::RLIMIT_SIGPENDING, limit);
+    finish(&profiler);
 }
 
 /// Burns until the profiler has looked for threads and `done` says so.

@@ -4,6 +4,7 @@
 
 #[path = "../support/cases.rs"]
 mod cases;
+mod endings;
 mod limits;
 mod neighbours;
 mod process;
@@ -22,7 +23,7 @@ fn main() -> ExitCode {
     if std::env::args().nth(1).as_deref() == Some("--after-exec") {
         process::after_exec();
     }
-    let cases: Vec<_> = [process::CASES, neighbours::CASES, limits::CASES].concat();
+    let cases: Vec<_> = [process::CASES, neighbours::CASES, limits::CASES, endings::CASES].concat();
     cases::main(&cases)
 }
 

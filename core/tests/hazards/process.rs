@@ -63,7 +63,7 @@ impl Load {
 }
 
 /// Runs `child` in a forked process, which ends by _exit with what it returns; 99 if it panicked.
-fn fork(child: impl FnOnce() -> i32) -> i32 {
+pub(crate) fn fork(child: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child does what a host's child does, and leaves by _exit.
     match unsafe { libc::fork() } {
         0 => {
@@ -81,7 +81,7 @@ fn fork(child: impl FnOnce() -> i32) -> i32 {
 }
 
 /// How a child ended: its exit code, or minus the signal that killed it.
-fn wait(child: i32) -> i32 {
+pub(crate) fn wait(child: i32) -> i32 {
     let mut status = 0;
     // SAFETY: the child is ours and `status` is valid.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);

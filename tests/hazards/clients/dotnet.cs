@@ -82,7 +82,7 @@ internal static partial class Hazards
                 StopAndReport();
                 break;
             case "no_pending_signals_are_left":
-                BurnUntilTold("timer_create");
+                BurnUntilTold("ulimit -i");
                 restoreSignals!();
                 Burn(0.03);
                 StopAndReport();

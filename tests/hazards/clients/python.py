@@ -197,7 +197,7 @@ def no_files_are_left() -> None:
 
 
 def no_pending_signals_are_left() -> None:
-    burn_until_told("timer_create")
+    burn_until_told("ulimit -i")
     restore_signals()
     burn(0.03)
     report()

@@ -210,7 +210,7 @@ module Hazards
   end
 
   def no_pending_signals_are_left
-    burn_until_told("timer_create")
+    burn_until_told("ulimit -i")
     @restore_signals.call
     burn(0.03)
     report

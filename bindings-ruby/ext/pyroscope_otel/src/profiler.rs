@@ -286,7 +286,11 @@ fn restart_after_fork() -> Result<bool, Error> {
     if !spanprof_core::forked() {
         return Ok(is_running());
     }
-    let Some(parents) = leave_parents() else { return Ok(false) };
+    let Some(parents) = leave_parents() else {
+        // Its parent had stopped its own before the fork.
+        spanprof_core::leave_parent_behind();
+        return Ok(false);
+    };
     let why = match launch(|| parents.restart_in_child()) {
         Ok(Ok(())) => return Ok(true),
         Ok(Err(error)) => error.to_string(),
