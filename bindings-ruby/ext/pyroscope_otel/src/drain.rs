@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use magnus::rb_sys::FromRawValue;
 use magnus::value::ReprValue;
-use magnus::{Error, Value};
+use magnus::{Error, Module, RClass, Ruby, Value};
 use rb_sys::VALUE;
 use spanprof_core::DrainPermit;
 
@@ -203,12 +203,24 @@ pub(crate) fn park() -> Result<(), Error> {
         // SAFETY: a Thread that was just made.
         let thread = unsafe { Value::from_raw(thread) };
         thread.funcall::<_, _, Value>("name=", ("pyroscope",))?;
-        thread.funcall::<_, _, Value>("report_on_exception=", (false,)).map(drop)
+        thread.funcall::<_, _, Value>("report_on_exception=", (false,))?;
+        leave_group(thread)
     });
     if described.is_err() {
         IS_PARKED.store(false, Ordering::Relaxed);
     }
     described
+}
+
+/// Whoever starts the profiler may wait for the threads of its group, which this one is in: it goes to the one that all begin in.
+fn leave_group(thread: Value) -> Result<(), Error> {
+    let groups: RClass = Ruby::get_with(thread).class_object().const_get("ThreadGroup")?;
+    let first: Value = groups.const_get("Default")?;
+    match first.funcall::<_, _, Value>("add", (thread,)) {
+        // The group is enclosed: nobody leaves it.
+        Err(error) if is_thread_error(&error) => Ok(()),
+        added => added.map(drop),
+    }
 }
 
 /// The same, if Ruby can make a thread.
