@@ -60,6 +60,25 @@ class BadDaysTest < Minitest::Test
     assert_operator weight(samples) { |sample| sample.functions.any? { |frame| frame.end_with?("#child") } }, :>, 0
   end
 
+  # At its first span it took its own profiler for its parent's, and profiled no more.
+  def test_configure_in_a_forked_child_of_a_parent_that_has_stopped
+    samples = samples_of(<<~'RUBY')
+      def child = burn_until_sampled
+      configure = -> { Pyroscope.configure(application_name: "app", server_address: ARGV[0]) }
+      tracer = tracer()
+      configure.call && Pyroscope.stop
+      pid = fork do
+        configure.call
+        tracer.in_span("first") { nil }
+        tracer.in_span("second") { child }
+        abort "it ended" unless Pyroscope.running? && Pyroscope.stop && configure.call
+      end
+      Process.wait(pid)
+      abort "the child ended with #{$?}" unless $?.success?
+    RUBY
+    assert_operator weight(samples) { |sample| sample.labels["span_name"] == "second" }, :>, 0
+  end
+
   def test_a_forked_child_and_a_daemon_go_on_by_themselves
     samples = samples_of(<<~'RUBY')
       def child = burn_until_sampled

@@ -162,6 +162,33 @@ class SamplingTest < NativeTest
     names.each { |name| assert_includes SEEN, result[:seen][name] / result[:took][name].to_f, "#{name}: #{result}" }
   end
 
+  # Past Process._fork and Ruby's hooks: what the parent had runs in no child, and is neither waited for nor in the way.
+  def test_a_child_leaves_the_profiler_of_its_parent_behind
+    output = run_program(<<~'RUBY')
+      Native.install_context_hooks
+      Native.configure_spans(true, false)
+      start = -> { Native.start({ application_name: "test", server_address: "none", sample_rate: 1000, wall_clock: true }) }
+      in_child = lambda do |&check|
+        Process.wait2(fork { exit!(check.call ? 0 : 1) }).last.success?
+      end
+      own = lambda do
+        Spans::TRACER.in_span("span") { busy 20 }
+        stats = Native.stats
+        Native.running? && Native.stop(10.0) && !Native.running? && stats[:taken][:samples].positive? && start.call && Native.stop(10.0)
+      end
+      start.call
+      busy 20
+      p in_child.call { !Native.running? && !Native.flush(10.0) && !Native.stop(10.0) && Native.stats[:taken][:samples].zero? }
+      p in_child.call { start.call && own.call }
+      p in_child.call { Native.after_fork && own.call }
+      Native.stop(10.0)
+      p in_child.call { start.call && own.call }
+      p in_child.call { Native.after_fork || (start.call && own.call) }
+      p Native.messages
+    RUBY
+    assert_equal %w[true true true true true []], output.split
+  end
+
   def test_stop_leaves_no_thread_timer_or_hook_and_start_works_again
     result = result_of(<<~RUBY)
       Native.install_context_hooks

@@ -209,8 +209,8 @@ pub(crate) fn finish(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
     guard(ruby, || {
         HAS_FINISHED.store(true, Ordering::Relaxed);
         let Some(profiler) = running() else { return Ok(false) };
-        let (waiter, stopping) = (drain::Waiter::new(), profiler.clone());
-        let stopped = drain::serve(move || stopping.stop(duration(timeout)))?;
+        let waiter = drain::Waiter::new();
+        let stopped = drain::serve(move || Profiler::end_process(duration(timeout)))?;
         drop(waiter);
         take_out(&profiler);
         context::follow(false);
