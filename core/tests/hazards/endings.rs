@@ -2,6 +2,7 @@
 //! the next profiler is not taken for the one before it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -146,15 +147,26 @@ fn fork_while_another_thread_stops() {
 
 fn start_while_another_thread_stops() {
     let folder = tempfile::tempdir().unwrap();
-    let first = start_held(config(folder.path(), 1000));
-    let again = Profiler::start(config(folder.path(), 1000), &Addresses).unwrap_err();
+    let folder = folder.path();
+    let first = start_held(config(folder, 1000));
+    let again = Profiler::start(config(folder, 1000), &Addresses).unwrap_err();
     assert_eq!(again.kind(), ErrorKind::AlreadyRunning, "nobody stops it yet");
     thread::scope(|scope| {
         let stops = scope.spawn(|| first.stop(LONG));
         while timers() > 0 {
             thread::yield_now();
         }
-        let starts = scope.spawn(|| Profiler::start(config(folder.path(), 1000), &Addresses));
+        let (tell, told) = channel();
+        let starts = scope.spawn(move || {
+            // SAFETY: takes nothing and cannot fail.
+            tell.send(unsafe { libc::gettid() }).unwrap();
+            Profiler::start(config(folder, 1000), &Addresses)
+        });
+        // It waits, or it is over.
+        let status = format!("/proc/self/task/{}/stat", told.recv().unwrap());
+        while std::fs::read_to_string(&status).is_ok_and(|status| !status.contains(") S ")) {
+            thread::yield_now();
+        }
         let_go(true);
         assert!(stops.join().unwrap());
         let second = starts.join().unwrap().unwrap();
@@ -204,7 +216,10 @@ fn labels_of_threads_that_have_ended() {
         describe_thread(ended, label(value));
     }
     // SAFETY: takes nothing and cannot fail.
-    describe_thread(unsafe { libc::gettid() }, label(0));
+    let own = unsafe { libc::gettid() };
+    for value in 0..5_000 {
+        describe_thread(own, label(value));
+    }
     assert_ne!(TagSetId::EMPTY.with(&label(1)), TagSetId::EMPTY);
     let stats = finish(&profiler);
     assert_eq!(stats.tag_sets_lost, 0, "{stats:?}");
