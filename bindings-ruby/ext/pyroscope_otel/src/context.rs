@@ -155,14 +155,15 @@ unsafe extern "C" fn attach(count: c_int, arguments: *const VALUE, _class: VALUE
     if FOLLOWS.load(Ordering::Relaxed) && count > 0 {
         // SAFETY: there is one argument at least.
         let context = unsafe { *arguments };
+        // SAFETY: a method called by Ruby.
+        let gvl = unsafe { Gvl::held() };
+        let publish = || {
+            profiler::housekeep()?;
+            publish_context(gvl, context);
+            Ok(())
+        };
         // SAFETY: nothing here has a destructor.
-        unsafe {
-            raising(|| {
-                profiler::housekeep()?;
-                publish_context(Gvl::held(), context);
-                Ok(())
-            });
-        }
+        unsafe { raising(publish) };
     }
     token
 }

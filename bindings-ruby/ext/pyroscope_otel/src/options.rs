@@ -123,8 +123,12 @@ fn level(ruby: &Ruby, name: &str, value: Value) -> Result<Option<Level>, Error> 
 /// A Symbol or a String.
 fn word(value: Value) -> Option<String> {
     let text = match Symbol::from_value(value) {
-        // SAFETY: a Symbol.
-        Some(symbol) => unsafe { Value::from_raw(rb_sys::rb_sym2str(symbol.as_raw())) },
+        Some(symbol) => {
+            // SAFETY: a Symbol.
+            let text = unsafe { rb_sys::rb_sym2str(symbol.as_raw()) };
+            // SAFETY: its String.
+            unsafe { Value::from_raw(text) }
+        }
         None => value,
     };
     // SAFETY: the bytes are copied before Ruby runs again.

@@ -134,7 +134,7 @@ pub(crate) fn start(ruby: &Ruby, settings: RHash) -> Result<bool, Error> {
         };
         if spanprof_core::forked() {
             // Nothing of it is dropped: its locks may be held by threads that do not exist here.
-            std::mem::forget(leave_parents());
+            let _ = std::mem::ManuallyDrop::new(leave_parents());
         }
         end(STOP_TIMEOUT)?;
         unwind::install_guard();

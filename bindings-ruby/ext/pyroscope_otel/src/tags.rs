@@ -19,7 +19,7 @@ use crate::context;
 use crate::errors::{guard, not_allowed};
 use crate::names::{DataType, data_type};
 use crate::profiler::tell;
-use crate::value::{FALSE, Gvl, NIL, for_each_pair, id};
+use crate::value::{FALSE, Gvl, for_each_pair, id};
 
 /// Whether any tags were ever set, so that programs without tags do not pay for looking.
 static ARE_USED: AtomicBool = AtomicBool::new(false);
@@ -53,8 +53,10 @@ static HELD_TYPE: DataType = {
 };
 
 unsafe extern "C" fn mark(held: *mut c_void) {
-    // SAFETY: what `hold` made. Within marking.
-    unsafe { rb_sys::rb_gc_mark((*held.cast::<Held>()).outer) };
+    // SAFETY: what `hold` made.
+    let held = unsafe { &*held.cast::<Held>() };
+    // SAFETY: within marking.
+    unsafe { rb_sys::rb_gc_mark(held.outer) };
 }
 
 /// Within a collection: nothing of Ruby's is called, and whoever has the lock of the sets holds it for a moment, without Ruby.
@@ -99,8 +101,10 @@ fn held<'a>(_: Gvl, object: VALUE) -> Option<&'a Held> {
     if unsafe { rb_sys::rb_typeddata_is_kind_of(object, &raw const HELD_TYPE.0) } == 0 {
         return None;
     }
-    // SAFETY: of this type, so it raises nothing and has data of ours.
-    unsafe { rb_sys::rb_check_typeddata(object, &raw const HELD_TYPE.0).cast::<Held>().as_ref() }
+    // SAFETY: of this type, so it raises nothing.
+    let data = unsafe { rb_sys::rb_check_typeddata(object, &raw const HELD_TYPE.0) };
+    // SAFETY: what `hold` made.
+    unsafe { data.cast::<Held>().as_ref() }
 }
 
 /// The tags of the fiber that runs.

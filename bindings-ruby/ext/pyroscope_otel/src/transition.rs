@@ -6,11 +6,10 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use magnus::Error;
-use rb_sys::VALUE;
 
 use crate::value::NIL;
 
@@ -19,8 +18,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Which process it is under way in; 0: none.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
-/// Its Ruby thread, which is alive for as long.
-static THREAD: AtomicU64 = AtomicU64::new(0);
+/// And on which of its threads, as the kernel numbers them: Ruby's objects move.
+static THREAD: AtomicI64 = AtomicI64::new(0);
 /// What others sleep on: how often one ended, or a sleeper was interrupted.
 static BELL: AtomicU32 = AtomicU32::new(0);
 
@@ -33,8 +32,8 @@ impl Transition {
     /// calling thread is in one itself (a handler of `trap` runs within another).
     pub(crate) fn begin() -> Result<Option<Self>, Error> {
         let deadline = Instant::now() + TIMEOUT;
-        // SAFETY: called by Ruby.
-        let thread: VALUE = unsafe { rb_sys::rb_thread_current() };
+        // SAFETY: it only says which thread this is. By number, as glibc has no function for it before 2.30.
+        let thread = unsafe { libc::syscall(libc::SYS_gettid) };
         while PROCESS.load(Ordering::Relaxed) == std::process::id() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || THREAD.load(Ordering::Relaxed) == thread {
