@@ -37,8 +37,8 @@ mod _native {
     use crate::look::{current_span_id, line_of, load_faults, time_walk, walk};
     #[pymodule_export]
     use crate::profiler::{
-        environment, flush, is_running, log_level, messages_due, parse_bool, resource_labels, restart_in_child, start,
-        stats, stop, take_messages, thread_started,
+        environment, flush, forbid_start, is_running, log_level, messages_due, parse_bool, resource_labels,
+        restart_in_child, start, stats, stop, take_messages, thread_started,
     };
     #[pymodule_export]
     use crate::runtime_context::RuntimeContext;

@@ -40,6 +40,9 @@ static TROUBLE: Mutex<Option<(String, PyErr)>> = Mutex::new(None);
 /// There was one.
 static TROUBLE_TOLD: AtomicBool = AtomicBool::new(false);
 
+/// The interpreter is about to end, so nothing starts the profiler any more: nobody would stop it in time.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
 /// Levels of Python's `logging`, and one above all of them.
 const INFO: u8 = 20;
 const WARNING: u8 = 30;
@@ -149,6 +152,9 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
             return Ok(false);
         }
         config.check().map_err(|error| to_python(&error))?;
+        if ENDING.load(Ordering::Relaxed) {
+            return Ok(too_late());
+        }
         let runtime = match selftest::runtime(py)? {
             Ok(runtime) => runtime,
             Err(why) => {
@@ -168,9 +174,26 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
                 return Ok(false);
             }
         };
+        if ENDING.load(Ordering::Relaxed) {
+            // That became so meanwhile, and who stopped the profiler found none.
+            py.detach(|| profiler.stop(STOP_TIMEOUT));
+            return Ok(too_late());
+        }
         *current() = Some(profiler);
         Ok(true)
     })
+}
+
+/// Says that nothing starts any more.
+fn too_late() -> bool {
+    tell(Level::Warning, "no profiles are taken, spans go on working: the process is ending");
+    false
+}
+
+/// The interpreter is about to end: from now on nothing starts the profiler, in this process and in those it forks.
+#[pyfunction]
+pub(crate) fn forbid_start() {
+    ENDING.store(true, Ordering::Relaxed);
 }
 
 /// Ends sampling, uploads what there is, 5 s at most. False: no profiler ran, or something was left behind.
@@ -376,6 +399,9 @@ pub(crate) fn thread_started() -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
     guard(|| {
+        if ENDING.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
         let Some(parents) = current().take() else {
             return Ok(false);
         };

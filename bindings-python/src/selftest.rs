@@ -18,7 +18,7 @@ use crate::memory::{Memory, Probed};
 use crate::runtime_context;
 use crate::span::SpanHandle;
 use crate::tags::{self, TagSet};
-use crate::unwind::{CPYTHON, CPython, Published, thread_state};
+use crate::unwind::{CPYTHON, CPython, Published, finalizing, thread_state};
 
 /// The nest: a method, a closure, a generator, a name that is not ASCII, and an `__init__` that is called so often that
 /// the interpreter specialises the call, over several lines.
@@ -106,6 +106,7 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
             class: py.get_type::<TagSet>().as_ptr().cast_const().cast(),
             offset: offset(set.as_ptr().cast_const().cast(), (&raw const set.get().id).cast()),
         },
+        finalizing: finalizing(),
     };
     // SAFETY: the GIL is held, so nobody unmaps what this thread uses.
     if unsafe { Probed::pointer(thread_state(), TSTATE_INTERP) } != Some(runtime.main) {

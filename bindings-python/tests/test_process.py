@@ -247,6 +247,55 @@ def test_daemon_threads_at_exit_do_no_harm(python, tmp_path):
         )
 
 
+def test_an_interpreter_that_ends_under_armed_timers_is_not_looked_at(python):
+    python(
+        """
+        import atexit, builtins, os, threading, time, zlib
+        from pyroscope import _settings
+        assert _settings.launch({"application_name": "x", "server_address": "none", "wall_clock": True, "sample_rate": 2000})
+        atexit._clear()
+        data = os.urandom(1 << 22)
+        def without_the_gil(depth=0):
+            while depth > 30:
+                zlib.compress(data, 9)
+            without_the_gil(depth + 1)
+        for _ in range(3):
+            threading.Thread(target=without_the_gil, daemon=True).start()
+        class Slow:
+            def __del__(self, now=time.monotonic):
+                end = now() + 0.4
+                while now() < end:
+                    pass
+        builtins.keep = Slow()
+        time.sleep(0.1)
+        """,
+        env={"PYTHONMALLOC": "malloc_debug"},  # overwrites what is freed
+    )
+
+
+def test_nothing_starts_the_profiler_once_the_interpreter_ends(python):
+    said = python(
+        """
+        import atexit, logging, os, sys
+        import pyroscope
+        from pyroscope import _native
+        logging.basicConfig(stream=sys.stdout, format="%(message)s")
+        def start():
+            return pyroscope.configure(application_name="x", server_address="none")
+        def late():
+            print(start(), _native.is_running())
+            pid = os.fork()
+            if pid == 0:
+                os._exit(1 if start() or _native.is_running() else 0)
+            print(os.waitpid(pid, 0)[1])
+        atexit.register(late)
+        assert start()
+        """
+    )
+    reason = "no profiles are taken, spans go on working: the process is ending"
+    assert said.splitlines() == [reason, "False False", reason, "0"]
+
+
 def test_import_and_fork_without_configure(python):
     assert (
         python(

@@ -30,7 +30,7 @@ def started() -> None:
     if not _registered:
         _registered = True
         # Before finalisation, in which the frames of daemon threads are freed under them.
-        atexit.register(stop)
+        atexit.register(_at_exit)
         os.register_at_fork(after_in_child=_after_fork)
     _servers.watch(stop)
 
@@ -42,6 +42,12 @@ def stop() -> bool:
     stopped = _native.stop()
     _messages.deliver()
     return stopped
+
+
+def _at_exit() -> None:
+    """The interpreter is about to end: what runs after this, callbacks of atexit and daemon threads, starts nothing."""
+    _native.forbid_start()
+    stop()
 
 
 def _hook_threads() -> None:
