@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 use spanprof_core::{Config, ErrorKind, Level, Message, Profiler, Secret, Stats, Tally, TraceIdLabel};
 
+use crate::calls;
 use crate::definitions::DEFINITIONS;
 use crate::errors::{guard, to_python};
 use crate::resolver::LineMode;
@@ -107,9 +108,10 @@ type Told = (u8, String, Option<Py<PyAny>>);
 
 /// What the logger is to be told since the last call.
 ///
-/// Python code passes it on, as loggers run code of the program: see `_process.py`.
+/// Python code passes it on, as loggers run code of the program: see `_process.py`. None if there is nothing, for which
+/// no object is made.
 #[pyfunction]
-pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Vec<Told>> {
+pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Option<Vec<Told>>> {
     guard(|| {
         LOOKED_AT.store(TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
         ANY_WAITING.store(false, Ordering::Relaxed);
@@ -120,7 +122,8 @@ pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Vec<Told>> {
         let trouble = TROUBLE.lock().unwrap_or_else(PoisonError::into_inner).take();
         let trouble = trouble.map(|(text, error)| (WARNING, text, Some(error.into_value(py).into_any())));
         let messages = messages.into_iter().map(|Message { level, text }| (number_of(level), text, None));
-        Ok(messages.chain(trouble).collect())
+        let told: Vec<Told> = messages.chain(trouble).collect();
+        Ok(Some(told).filter(|told| !told.is_empty()))
     })
 }
 
@@ -264,10 +267,10 @@ pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             Some(profiler) => py.detach(|| profiler.stats()),
             None => last().clone().unwrap_or_default(),
         };
-        let dict = PyDict::new(py);
+        let dict = calls::dict(py)?;
         for (name, tally) in stats.tallies() {
             let Tally { samples, weight } = tally;
-            let entry = PyDict::new(py);
+            let entry = calls::dict(py)?;
             entry.set_item("samples", samples)?;
             entry.set_item("weight", weight)?;
             dict.set_item(name, entry)?;

@@ -296,6 +296,93 @@ def test_nothing_starts_the_profiler_once_the_interpreter_ends(python):
     assert said.splitlines() == [reason, "False False", reason, "0"]
 
 
+def test_spans_are_not_followed_once_the_interpreter_ends(python):
+    said = python(
+        """
+        import atexit
+        import opentelemetry.context
+        from opentelemetry.sdk.trace import TracerProvider
+        from pyroscope.otel import PyroscopeSpanProcessor
+        def late():
+            with provider.get_tracer("x").start_as_current_span("a") as span:
+                print(type(opentelemetry.context._RUNTIME_CONTEXT).__name__, dict(span.attributes))
+            provider.add_span_processor(PyroscopeSpanProcessor())
+            print(type(opentelemetry.context._RUNTIME_CONTEXT).__name__)
+        atexit.register(late)
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(PyroscopeSpanProcessor())
+        print(type(opentelemetry.context._RUNTIME_CONTEXT).__name__)
+        """
+    )
+    assert said.splitlines() == ["RuntimeContext", "ContextVarsRuntimeContext {}", "ContextVarsRuntimeContext"]
+
+
+def test_daemon_threads_that_are_in_our_functions_at_exit_do_no_harm(python):
+    """Twenty exits of a program whose threads ask for statistics, and change contexts under Python code of its own."""
+    python(
+        """
+        import gc, os, random, sys, threading, time, warnings
+        import opentelemetry.context
+        from opentelemetry import trace
+        from opentelemetry.context.contextvars_context import ContextVarsRuntimeContext
+        from opentelemetry.sdk.trace import TracerProvider
+        import pyroscope
+        from pyroscope.otel import PyroscopeSpanProcessor
+
+        def run_python(*_):
+            for _ in range(200):
+                pass
+
+        class Theirs(ContextVarsRuntimeContext):
+            def attach(self, context):
+                run_python()
+                return super().attach(context)
+
+            def detach(self, token):
+                run_python()
+                super().detach(token)
+
+        def asks():
+            while True:
+                pyroscope.stats()
+                pyroscope.flush(0.01)
+
+        def starts_spans():
+            while True:
+                with tracer.start_as_current_span("a"):
+                    pass
+
+        def keeps_contexts():
+            context = trace.set_span_in_context(tracer.start_span("b"))
+            while True:
+                tokens = [opentelemetry.context.attach(context) for _ in range(500)]
+                for token in reversed(tokens):
+                    opentelemetry.context.detach(token)
+
+        for number in range(20):
+            pid = os.fork()
+            if pid == 0:
+                break
+            status = os.waitpid(pid, 0)[1]
+            if status:
+                sys.exit(f"exit {number} ended with {status}")
+        else:
+            sys.exit()
+        if number % 2:
+            opentelemetry.context._RUNTIME_CONTEXT = Theirs()
+        else:
+            gc.callbacks.append(run_python)
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(PyroscopeSpanProcessor(scope="all"))
+        tracer = provider.get_tracer("x")
+        assert pyroscope.configure(application_name="unknown_service:python", server_address="none")
+        for body in (asks, starts_spans, starts_spans, keeps_contexts):
+            threading.Thread(target=body, daemon=True).start()
+        time.sleep(0.03 + random.random() * 0.02)
+        """
+    )
+
+
 def test_import_and_fork_without_configure(python):
     assert (
         python(

@@ -1,8 +1,10 @@
 """What must happen when threads start, when the process forks and when it ends.
 
 This is Python on purpose. Until 3.13 the interpreter ends daemon threads at exit by unwinding their C stacks, which
-aborts the process where a frame of Rust is among them. So native functions of ours call nothing that could run Python
-code and wait for the GIL.
+aborts the process where a frame of Rust is among them. So what runs code of the program is called from Python. Where a
+native function cannot do without (an attribute may be a property, and in 3.10 and 3.11 any new object may start the garbage
+collector) a thread that is to be unwound stays in the call for ever: see ``calls.rs``. At exit the native functions that
+programs call all the time do nothing any more, before the interpreter ends.
 """
 
 from __future__ import annotations
@@ -20,19 +22,29 @@ if TYPE_CHECKING:
 
 _original: Optional[Callable[[threading.Thread], None]] = None
 _registered = False
+#: What gives OpenTelemetry its runtime context back.
+_restore: Optional[Callable[[], None]] = None
+#: The interpreter is about to end.
+over = False
 
 
 def started() -> None:
     """The profiler was started."""
-    global _registered
     _hook_threads()
     _native.thread_started()
+    watch_exit()
+    _servers.watch(stop)
+
+
+def watch_exit(restore: Optional[Callable[[], None]] = None) -> None:
+    """Sees to the end of the process, and to its forks. ``restore`` is called at its end. Any number of times."""
+    global _registered, _restore
+    _restore = restore or _restore
     if not _registered:
         _registered = True
         # Before finalisation, in which the frames of daemon threads are freed under them.
         atexit.register(_at_exit)
         os.register_at_fork(after_in_child=_after_fork)
-    _servers.watch(stop)
 
 
 def stop() -> bool:
@@ -46,8 +58,13 @@ def stop() -> bool:
 
 def _at_exit() -> None:
     """The interpreter is about to end: what runs after this, callbacks of atexit and daemon threads, starts nothing."""
+    global over
+    over = True
     _native.forbid_start()
     stop()
+    if _restore is not None:
+        _restore()
+    _native.retire()
 
 
 def _hook_threads() -> None:
