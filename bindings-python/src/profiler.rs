@@ -1,5 +1,6 @@
 //! The one profiler of this process: configure, flush, stop, statistics, forks, threads and messages.
 
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -57,7 +58,11 @@ fn last() -> MutexGuard<'static, Option<Stats>> {
     LAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The profiler that runs in this process: none in a forked child that has not started its own.
 fn running() -> Option<Profiler> {
+    if spanprof_core::forked() {
+        return None;
+    }
     current().clone()
 }
 
@@ -147,6 +152,7 @@ fn number_of(level: Level) -> u8 {
 #[pyfunction]
 pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bool> {
     guard(|| {
+        housekeep(py);
         let mut config = from_environment(py, settings)?;
         let lines = apply(&mut config, settings)?;
         LOG_LEVEL.store(config.log_level.map_or(SILENT, number_of), Ordering::Relaxed);
@@ -209,6 +215,11 @@ fn end(py: Python<'_>, timeout: Duration) -> bool {
     let Some(profiler) = current().take() else {
         return false;
     };
+    if spanprof_core::forked() {
+        // The parent's, whose threads do not exist here: it is left behind, with locks that they may hold.
+        let _parents = ManuallyDrop::new(profiler);
+        return false;
+    }
     let (all, stats) = py.detach(|| (profiler.stop(timeout), profiler.stats()));
     *last() = Some(stats);
     wait_for_python(profiler.take_messages());
@@ -230,7 +241,7 @@ pub(crate) fn flush(py: Python<'_>, timeout: f64) -> PyResult<bool> {
 /// Whether a profiler runs.
 #[pyfunction]
 pub(crate) fn is_running() -> bool {
-    current().is_some()
+    running().is_some()
 }
 
 /// What the environment alone says: whether to profile, the application's name ("" if it has none), names of tags.
@@ -402,7 +413,7 @@ pub(crate) fn thread_started() -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
     guard(|| {
-        if ENDING.load(Ordering::Relaxed) {
+        if ENDING.load(Ordering::Relaxed) || !spanprof_core::forked() {
             return Ok(false);
         }
         let Some(parents) = current().take() else {

@@ -196,6 +196,53 @@ assert pyroscope.shutdown()
     )
 
 
+def test_a_child_that_is_to_execute_another_program_has_one_thread(python):
+    said = python(
+        """
+        import os, pty, subprocess, threading, warnings
+        import pyroscope
+        from opentelemetry.sdk.trace import TracerProvider
+        from pyroscope import _native
+        from pyroscope.otel import PyroscopeSpanProcessor
+        warnings.simplefilter("ignore")
+        assert pyroscope.configure(application_name="x", server_address="none")
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(PyroscopeSpanProcessor())
+        tracer = provider.get_tracer("x")
+        seen, told = os.pipe()
+        def tell():
+            status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+            os.write(told, status["Threads"].strip().encode())
+        os.register_at_fork(after_in_child=tell)
+
+        subprocess.run(["true"], preexec_fn=int)
+        os.spawnlp(os.P_WAIT, "true", "true")
+        def start_a_thread():
+            threading.Thread(target=int).start()
+        def start_a_span():
+            tracer.start_span("a").end()
+        def configure():
+            pyroscope.configure(application_name="y", server_address="none")
+        for deed in (start_a_thread, start_a_span, configure):
+            if pty.fork()[0] == 0:
+                waited = not _native.is_running() and not pyroscope.flush(0) and pyroscope.stats()["threads"] == 0
+                deed()
+                os._exit(0 if waited and _native.is_running() and pyroscope.shutdown() else 1)
+            print(os.wait()[1])
+        if pty.fork()[0] == 0:
+            os._exit(1 if pyroscope.shutdown() or _native.is_running() else 0)
+        print(os.wait()[1])
+        if os.fork() == 0:
+            os._exit(0 if _native.is_running() else 1)
+        print(os.wait()[1])
+        print(os.read(seen, 100).decode())
+        """
+    )
+    *exits, threads = said.split()
+    assert exits == ["0"] * 5
+    assert threads[:-1] == "1" * 6
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_multiprocessing_children_upload_their_last_window(python, tmp_path):
     python(

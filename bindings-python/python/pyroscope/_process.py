@@ -12,13 +12,14 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import sys
 import threading
 
 from . import _messages, _native, _servers, _threads
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
-    from typing import Callable, Optional
+    from typing import Any, Callable, Optional
 
 _original: Optional[Callable[[threading.Thread], None]] = None
 _registered = False
@@ -26,6 +27,17 @@ _registered = False
 _restore: Optional[Callable[[], None]] = None
 #: The interpreter is about to end.
 over = False
+#: This process was forked to become another program, and has done nothing yet that is worth a profiler.
+_waits = False
+#: The thread that forked it.
+_forker = 0
+#: The functions that fork for that, by module.
+_FORK_AND_EXECUTE = {
+    "subprocess": ("_execute_child",),
+    "gevent.subprocess": ("_execute_child",),
+    "os": ("_spawnvef",),
+    "pty": ("fork", "spawn"),
+}
 
 
 def started() -> None:
@@ -81,6 +93,9 @@ def _hook_threads() -> None:
     @functools.wraps(original)
     def _set_native_id(thread: threading.Thread) -> None:
         original(thread)
+        # OpenTelemetry's SDK starts threads on a fork, before there is anything else in the child.
+        if _waits and not _is_in_fork(sys._current_frames().get(_forker)):
+            _restart()
         _threads.describe(thread)
         _native.thread_started()
 
@@ -98,7 +113,31 @@ def _unhook_threads() -> None:
 
 
 def _after_fork() -> None:
-    """In a forked child."""
+    """In a forked child: it gets a profiler of its own at once, unless it will be another program in a moment.
+
+    Threads of ours would be in the way of what such a child may do with itself before, such as ``unshare``. Where it does not
+    execute anything, the first span, ``configure`` or the start of a thread makes up for it.
+    """
+    global _waits, _forker
+    _forker = threading.get_ident()
+    _waits = _is_in_fork(sys._getframe())
+    if not _waits:
+        _restart()
+
+
+def _is_in_fork(frame: Any) -> bool:
+    """Whether a function that forks to execute another program is among the callers."""
+    while frame is not None:
+        module = frame.f_globals.get("__name__")
+        if isinstance(module, str) and frame.f_code.co_name in _FORK_AND_EXECUTE.get(module, ()):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _restart() -> None:
+    global _waits
+    _waits = False
     if _native.restart_in_child():
         _threads.describe_this()
         _servers.watch(stop)
