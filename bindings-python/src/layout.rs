@@ -80,8 +80,10 @@ pub(crate) struct CodeLayout {
     pub(crate) qualname: usize,
     pub(crate) linetable: usize,
     pub(crate) lines: LineTable,
-    /// The size of the struct. From 3.11 the instructions follow it (`co_code_adaptive`).
+    /// The size of the struct. From 3.11 the instructions follow it (`co_code_adaptive`), and `ob_size` is their number.
     pub(crate) size: usize,
+    /// `co_code`, the instructions as a `bytes` object, in 3.10.
+    pub(crate) bytecode: Option<usize>,
     /// `co_version`, unique a code object of an interpreter until 2³² were made, then 0. Not before 3.12.
     pub(crate) version: Option<usize>,
 }
@@ -139,6 +141,7 @@ static V3_10: Layout = Layout {
         linetable: 120,
         lines: LineTable::Pep626,
         size: 176,
+        bytecode: Some(48),
         version: None,
     },
     ascii_data: 48,
@@ -167,6 +170,7 @@ static V3_11: Layout = Layout {
         linetable: 136,
         lines: LineTable::Pep657,
         size: 184,
+        bytecode: None,
         version: None,
     },
     ..V3_10

@@ -179,7 +179,11 @@ fn differing_field(runtime: &CPython, code: &Bound<'_, PyAny>) -> PyResult<Optio
         (qualname, layout.qualname),
         ("co_filename", layout.filename),
         ("co_linetable", layout.linetable),
+        ("co_code", layout.bytecode.unwrap_or(0)),
     ] {
+        if offset == 0 {
+            continue;
+        }
         let attribute: Object = code.getattr(name)?.as_ptr().cast_const().cast();
         // SAFETY: the GIL is held, so nobody unmaps the object.
         if unsafe { Probed::pointer(object, offset) } != Some(attribute) {
@@ -292,7 +296,7 @@ mod tests {
 
     type Field = (&'static str, fn(&mut Layout) -> Option<&mut usize>);
 
-    const FIELDS: [Field; 18] = [
+    const FIELDS: [Field; 19] = [
         ("frame or current_frame of a thread", |layout| match &mut layout.entry {
             Entry::Frame { tstate_frame } => Some(tstate_frame),
             Entry::CFrame { .. } => None,
@@ -324,6 +328,7 @@ mod tests {
         ("name of code", |layout| Some(&mut layout.code.name)),
         ("qualified name of code", |layout| Some(&mut layout.code.qualname)),
         ("lines of code", |layout| Some(&mut layout.code.linetable)),
+        ("bytecode of code", |layout| layout.code.bytecode.as_mut()),
         ("instructions of code", |layout| (!layout.frame.instr_is_number).then_some(&mut layout.code.size)),
         ("characters of ASCII", |layout| Some(&mut layout.ascii_data)),
         ("other characters", |layout| Some(&mut layout.compact_data)),
