@@ -50,6 +50,29 @@ fn chains_are_whole_and_named_once_the_program_is_warm() {
 
 #[test]
 #[ignore = "needs the .NET SDK"]
+fn older_code_is_named_after_a_collection_and_not_asked_for_before() {
+    on_each_runtime(|framework| {
+        let run = Run::new(framework, "older", 3, &["sample_rate=250"]);
+        assert!(run.output.contains("true collections 0\n"), "{framework}: {}", run.output);
+        let samples: Vec<Sample> = run.profiles("process_cpu").into_iter().flatten().collect();
+        let weight = |span: u64, function: &str| -> i64 {
+            let those = samples.iter().filter(|sample| sample.span_id == format!("{span:016x}"));
+            let those =
+                those.filter(|sample| function.is_empty() || sample.functions.iter().any(|name| name == function));
+            those.map(|sample| sample.values[0]).sum()
+        };
+        assert!(weight(52, "") > 500_000_000, "{framework}: {} ns", weight(52, ""));
+        assert_eq!(weight(52, "Made.Older.Loop"), 0, "{framework}: it could have been unloaded");
+        let named = [(61, "NativeApp.Older.Stays"), (62, "Made.Older.Loop"), (63, "NativeApp.Older.Generic<Older>")];
+        for (span, function) in named {
+            let (named, all) = (weight(span, function), weight(span, ""));
+            assert!(all > 50_000_000 && named * 10 > all * 9, "{framework}: {named} of {all} ns are in {function}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs the .NET SDK"]
 fn events_have_span_amount_and_stack() {
     on_each_runtime(|framework| {
         let run = Run::new(
