@@ -208,7 +208,14 @@ pub(crate) fn forbid_start() {
 /// Ends sampling, uploads what there is, 5 s at most. False: no profiler ran, or something was left behind.
 #[pyfunction]
 pub(crate) fn stop(py: Python<'_>) -> PyResult<bool> {
-    guard(|| Ok(end(py, STOP_TIMEOUT)))
+    guard(|| {
+        let all = end(py, STOP_TIMEOUT);
+        if ENDING.load(Ordering::Relaxed) {
+            // Another thread may be starting one, of which nobody but the engine knows yet.
+            py.detach(|| Profiler::end_process(STOP_TIMEOUT));
+        }
+        Ok(all)
+    })
 }
 
 fn end(py: Python<'_>, timeout: Duration) -> bool {
@@ -417,6 +424,8 @@ pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
             return Ok(false);
         }
         let Some(parents) = current().take() else {
+            // It had stopped its own before the fork.
+            spanprof_core::leave_parent_behind();
             return Ok(false);
         };
         DEFINITIONS.after_fork();
