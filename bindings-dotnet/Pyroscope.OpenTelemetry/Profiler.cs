@@ -287,6 +287,7 @@ public sealed class Profiler : IDisposable
         reason = running ? null : answer.text;
         if (running)
         {
+            CatchUp.Soon();
             messenger = MakeMessenger();
             OtherPackage.Look();
         }
@@ -304,8 +305,14 @@ public sealed class Profiler : IDisposable
     {
         using (ExecutionContext.SuppressFlow())
         {
-            return new Timer(static _ => ProfilerMessages.Deliver(), null, BetweenMessages, BetweenMessages);
+            return new Timer(static _ => Tick(), null, BetweenMessages, BetweenMessages);
         }
+    }
+
+    private static void Tick()
+    {
+        CatchUp.Now();
+        ProfilerMessages.Deliver();
     }
 
     private void SetTracking(Feature feature, bool enabled)

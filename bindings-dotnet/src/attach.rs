@@ -2,15 +2,14 @@
 //!
 //! No environment variable is needed and nothing restarts. Once a process: an attached profiler stays.
 
-use std::ffi::{CStr, c_void};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::clr;
 use crate::com::{CLASS, DllGetClassObject};
+use crate::{clr, modules};
 
 const MAGIC: &[u8; 14] = b"DOTNET_IPC_V1\0";
 const HEADER_BYTES: usize = 20;
@@ -116,17 +115,9 @@ fn start_time(stat: &str) -> Option<&str> {
     stat[stat.rfind(')')? + 1..].split_whitespace().nth(19)
 }
 
-/// Where this library was loaded from.
+/// Where this library was loaded from. ld.so is not asked: it may be busy with another thread's library.
 fn own_path() -> Option<String> {
-    // SAFETY: a Dl_info is plain bits.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    let here = DllGetClassObject as *const c_void;
-    // SAFETY: any address may be asked for, and `info` is valid.
-    if unsafe { libc::dladdr(here, &raw mut info) } == 0 || info.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: dladdr's file name is a string that lives as long as the library.
-    let path = unsafe { CStr::from_ptr(info.dli_fname) }.to_str().ok()?;
+    let path = modules::path_of(DllGetClassObject as *const () as u64)?;
     std::fs::canonicalize(path).ok()?.to_str().map(str::to_owned)
 }
 
@@ -165,6 +156,7 @@ mod tests {
 
     #[test]
     fn this_library_knows_its_file() {
+        modules::refresh();
         assert!(own_path().unwrap().contains("spanprof"));
     }
 }

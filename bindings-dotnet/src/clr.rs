@@ -3,9 +3,9 @@
 //! The indices and signatures are those of corprof.idl and cor.h, which only ever grow. A managed thread may not ask for
 //! names or code (0x80131363); the profiler's own threads are native, and may, and so may a callback on any thread.
 //!
-//! Code that can go away (dynamic methods, collectible assemblies) is asked for in the callback that tells of its
-//! compilation alone, since there it is in use: a moment later its descriptions may be freed, and CoreCLR does not check. None of our locks is held by a thread that
-//! runs managed code while it waits here, as CoreCLR may wait for a garbage collection.
+//! Code that can go away (dynamic methods, collectible assemblies) is asked for where it is in use alone, as
+//! [`code_map`](crate::code_map) says: a moment later its descriptions may be freed, and CoreCLR does not check. None of
+//! our locks is held by a thread that runs managed code while it waits here, as CoreCLR may wait for a garbage collection.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -32,6 +32,8 @@ static METADATA_IMPORT: Guid = Guid::metadata_import();
 const MASK_LOW: u32 = 0x1000_0000 | 0x20 | 0x200;
 /// EventPipe.
 const MASK_HIGH: u32 = 0x80;
+/// As many of the list's functions are taken at a time.
+const FUNCTIONS: u32 = 1_024;
 
 /// ICorProfilerInfo12, null before it is attached. CoreCLR keeps it for ever.
 static INFO: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
@@ -71,6 +73,17 @@ struct Function<'a> {
     arguments: &'a [ClassId],
 }
 
+/// What CoreCLR says of a type.
+enum Class {
+    /// Of this type.
+    Array(ClassId),
+    Declared {
+        module: ModuleId,
+        token: u32,
+        arguments: Vec<ClassId>,
+    },
+}
+
 /// Levels of types within types that are looked at.
 const MAX_DEPTH: u32 = 8;
 
@@ -94,6 +107,14 @@ pub(crate) fn attached() -> Option<Clr> {
     (!info.is_null()).then_some(Clr(info))
 }
 
+/// Threads that run managed code may not start sessions, nor ask for names.
+pub(crate) fn on_native_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("spanprof-clr".into()).spawn_scoped(scope, work).ok()?;
+        thread.join().ok()
+    })
+}
+
 /// The text in a buffer that CoreCLR filled, `length` with the zero at its end.
 fn text(buffer: &[u16], length: u32) -> String {
     let length = (length as usize).saturating_sub(1).min(buffer.len());
@@ -101,7 +122,8 @@ fn text(buffer: &[u16], length: u32) -> String {
 }
 
 impl Clr {
-    /// The function whose code is at `address` of an assembly's image (see [`code_map`](crate::code_map)), and which of its rewritten bodies that is.
+    /// The function whose code is at `address` of an assembly's image (see [`code_map`](crate::code_map)), and which of
+    /// its rewritten bodies that is.
     pub(crate) fn function_at(self, address: u64) -> Option<(FunctionId, usize)> {
         let (mut function, mut rejit) = (0, 0);
         let address = usize::try_from(address).ok()?;
@@ -114,6 +136,33 @@ impl Clr {
     /// The body of `function` that `address` is in; the part that begins with the method's start comes first.
     pub(crate) fn body_at(self, function: (FunctionId, usize), address: u64) -> Option<Body> {
         self.bodies(function).into_iter().find(|body| body.iter().any(|part| part.contains(&address)))
+    }
+
+    /// The methods that CoreCLR has compiled, dynamic ones left out. They may be gone a moment later.
+    pub(crate) fn compiled_functions(self) -> Vec<FunctionId> {
+        let mut list = ptr::null_mut();
+        // SAFETY: EnumJITedFunctions.
+        let result = unsafe { call!(self.0, 57, (*mut *mut c_void), &raw mut list) };
+        if result < 0 || list.is_null() {
+            return Vec::new();
+        }
+        let mut functions = Vec::new();
+        loop {
+            // COR_PRF_FUNCTION: a function, and which of its rewritten bodies.
+            let (mut some, mut count) = ([(0_usize, 0_usize); FUNCTIONS as usize], 0_u32);
+            // SAFETY: Next of ICorProfilerFunctionEnum, which writes no more than it is told there is room for.
+            let result = unsafe {
+                call!(list, 7, (u32, *mut (usize, usize), *mut u32), FUNCTIONS, some.as_mut_ptr(), &raw mut count)
+            };
+            let count = (count as usize).min(some.len());
+            functions.extend(some[..count].iter().map(|(function, _)| *function));
+            if result != S_OK || count == 0 {
+                break;
+            }
+        }
+        // SAFETY: Release of the list.
+        unsafe { call!(list, 2, ()) };
+        functions
     }
 
     /// All bodies of a function: a tier each.
@@ -155,14 +204,36 @@ impl Clr {
         starts[..(count as usize).min(32)].iter().filter_map(body).collect()
     }
 
-    /// Whether a function stays for as long as the process does.
+    /// Whether a function stays for as long as the process does. False also where that is not known: of code that is
+    /// shared by types, whose arguments are not told.
     pub(crate) fn stays(self, function: FunctionId) -> bool {
-        const DYNAMIC: u32 = 4;
-        const COLLECTIBLE: u32 = 8;
         if self.is_dynamic(function) {
             return false;
         }
-        let Some(Function { module, .. }) = self.function(function, &mut []) else { return false };
+        let mut arguments: [ClassId; 16] = [0; 16];
+        let Some(Function { class, module, arguments, .. }) = self.function(function, &mut arguments) else {
+            return false;
+        };
+        // A generic method or type of a library that stays goes away with the type that it was made for.
+        self.module_stays(module)
+            && self.class_stays(class, 0)
+            && arguments.iter().all(|class| self.class_stays(*class, 0))
+    }
+
+    fn class_stays(self, class: ClassId, depth: u32) -> bool {
+        depth <= MAX_DEPTH
+            && match self.class_info(class) {
+                None => false,
+                Some(Class::Array(base)) => self.class_stays(base, depth + 1),
+                Some(Class::Declared { module, arguments, .. }) => {
+                    self.module_stays(module) && arguments.iter().all(|class| self.class_stays(*class, depth + 1))
+                }
+            }
+    }
+
+    fn module_stays(self, module: ModuleId) -> bool {
+        const DYNAMIC: u32 = 4;
+        const COLLECTIBLE: u32 = 8;
         let (mut base, mut length, mut assembly, mut flags) = (0_usize, 0_u32, 0_usize, 0_u32);
         // SAFETY: GetModuleInfo2 without the name.
         let result = unsafe {
@@ -253,8 +324,22 @@ impl Clr {
 
     /// The name of a type, and those of its arguments.
     fn class(self, class: ClassId, depth: u32) -> (String, Vec<String>) {
-        if class == 0 || depth > MAX_DEPTH {
-            return ("?".to_owned(), Vec::new());
+        let unknown = || ("?".to_owned(), Vec::new());
+        let info = if depth > MAX_DEPTH { None } else { self.class_info(class) };
+        match info {
+            None => unknown(),
+            Some(Class::Array(base)) => (self.class_text(base, depth + 1) + "[]", Vec::new()),
+            Some(Class::Declared { module, token, arguments }) => {
+                let Some(metadata) = self.metadata(module) else { return unknown() };
+                let arguments = arguments.iter().map(|class| self.class_text(*class, depth + 1)).collect();
+                (metadata.class(token, 0), arguments)
+            }
+        }
+    }
+
+    fn class_info(self, class: ClassId) -> Option<Class> {
+        if class == 0 {
+            return None;
         }
         let (mut element, mut base, mut rank) = (0_u32, 0, 0_u32);
         // SAFETY: IsArrayClass.
@@ -270,7 +355,7 @@ impl Clr {
             )
         };
         if result == S_OK && base != 0 {
-            return (self.class_text(base, depth + 1) + "[]", Vec::new());
+            return Some(Class::Array(base));
         }
         let (mut module, mut token, mut parent, mut count) = (0, 0_u32, 0, 0_u32);
         let mut arguments: [ClassId; 16] = [0; 16];
@@ -289,11 +374,8 @@ impl Clr {
                 arguments.as_mut_ptr()
             )
         };
-        let metadata = if result < 0 { None } else { self.metadata(module) };
-        let Some(metadata) = metadata else { return ("?".to_owned(), Vec::new()) };
-        let arguments = &arguments[..(count as usize).min(16)];
-        let arguments = arguments.iter().map(|class| self.class_text(*class, depth + 1)).collect();
-        (metadata.class(token, 0), arguments)
+        let arguments = arguments[..(count as usize).min(16)].to_vec();
+        (result >= 0).then_some(Class::Declared { module, token, arguments })
     }
 
     fn class_text(self, class: ClassId, depth: u32) -> String {

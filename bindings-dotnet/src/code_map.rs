@@ -1,39 +1,38 @@
 //! Which managed method an address is in.
 //!
 //! CoreCLR answers that question too, but not safely for code that was unloaded a moment ago (the process ends), and a
-//! sample is always of a moment ago. So what is compiled is told to us when it is, by a callback in which it is in use, and
-//! no such address is ever asked about; code that takes the place of other code takes it here as well. Asked about are the
-//! images of assemblies, which stay, and code older than us that is met again a second after it was met first.
+//! sample is always of a moment ago. So no address is asked about but those in images of assemblies, which stay:
+//! * What is compiled is told when it is, by a callback in which it is in use; code that takes the place of other code
+//!   takes it here as well.
+//! * What was compiled before is told once, from CoreCLR's own list, while the one thread waits that takes code away
+//!   ([`catch_up`]).
 //!
 //! Callbacks queue what they know; the map itself is the profiler's thread's. A sample is read up to a tenth of a second
 //! after it was taken, and code of a dynamic method is replaced faster. So methods are numbered as they are told, before
 //! they run for the first time; a CPU sample says how many there were, and a younger method is none of its frames. An event
 //! does not: its frames are called what is there when it is read.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use crate::clr::{Body, Clr, FunctionId};
 use crate::prologue::{self, EPILOGUE_BYTES, PROLOGUE_BYTES, Prologue};
 use crate::unwind::OSR_METHODS;
 use crate::{call_sites, clr, memory, modules, resolver};
 
-/// News that may wait for the profiler's thread; of methods beyond it the code stays unknown.
+/// News that may wait for the profiler's thread; of methods beyond it the code stays unknown, and so becomes what may
+/// have given them its place.
 const MAX_NEWS: usize = 50_000;
 /// Ranges that are kept; further ones stay unknown.
 const MAX_RANGES: usize = 200_000;
 /// Longer methods without a frame are not searched for call sites.
 const MAX_SEARCHED: u64 = 16 << 10;
-/// How long code that is older than us must have been there.
-const OLD_ENOUGH: Duration = Duration::from_secs(1);
-/// Places of such code that are remembered.
-const MAX_SIGHTINGS: usize = 10_000;
 /// Ranges that were replaced and are remembered: those of more than the last drain.
 const MAX_REPLACED: usize = 4_096;
-const UNKNOWN: &str = "(unknown method)";
+/// Code that nobody told of.
+pub(crate) const UNKNOWN: &str = "(unknown method)";
 
 /// A range of a method's code.
 #[derive(Debug)]
@@ -43,7 +42,7 @@ pub(crate) struct Code {
     /// Entered by on-stack replacement.
     pub(crate) is_osr: bool,
     function: FunctionId,
-    /// Which method this is in the order of telling; 0 is older than us.
+    /// Which method this is in the order of telling; 0 was there before and stays.
     number: u32,
     /// What the method is called, once it was asked for.
     word: Option<u64>,
@@ -71,7 +70,9 @@ struct Replaced {
     word: u64,
 }
 
-static NEWS: Mutex<Vec<Compiled>> = Mutex::new(Vec::new());
+/// What the profiler's thread is to learn, in order. `None`: methods that may go away may have gone, and others taken their
+/// place, while nobody told.
+static NEWS: Mutex<Vec<Option<Compiled>>> = Mutex::new(Vec::new());
 /// Methods that were told so far.
 static TOLD: AtomicU32 = AtomicU32::new(0);
 
@@ -82,16 +83,38 @@ pub(crate) fn told() -> u32 {
     TOLD.load(Ordering::Relaxed)
 }
 
-/// A function was compiled, on this thread, where it is in use, or is on the stack of a thread that waits for us. Some
-/// microseconds.
+/// A function was compiled, on this thread, where it is in use. Some microseconds.
 pub(crate) fn compiled(clr: Clr, function: FunctionId) {
     // Before it is in use, and after what was in its place was dropped: no sample of that has a number as high.
-    let number = TOLD.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+    let number = next_number();
     let word = (!clr.stays(function)).then(|| word_of(clr, function));
-    let news = Compiled { function, number, word, bodies: clr.bodies((function, 0)) };
-    let mut waiting = NEWS.lock().unwrap_or_else(PoisonError::into_inner);
-    if waiting.len() < MAX_NEWS {
-        waiting.push(news);
+    tell(Compiled { function, number, word, bodies: clr.bodies((function, 0)) }, MAX_NEWS);
+}
+
+/// A function was compiled at some time, and does not go away while this runs.
+pub(crate) fn was_compiled(clr: Clr, function: FunctionId) {
+    let (number, word) = if clr.stays(function) { (0, None) } else { (next_number(), Some(word_of(clr, function))) };
+    tell(Compiled { function, number, word, bodies: clr.bodies((function, 0)) }, MAX_RANGES);
+}
+
+/// Tells of all functions that were compiled before CoreCLR told of them. Called by a finalizer: CoreCLR unloads
+/// assemblies on that one thread alone, between finalizers, so none goes away while this one waits here, and of those that
+/// are being taken down at this moment there is none. Milliseconds, once after each start.
+pub(crate) fn catch_up() {
+    let Some(clr) = clr::attached() else { return };
+    clr::on_native_thread(|| clr.compiled_functions().into_iter().for_each(|function| was_compiled(clr, function)));
+}
+
+fn next_number() -> u32 {
+    TOLD.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+}
+
+fn tell(compiled: Compiled, most: usize) {
+    let mut news = NEWS.lock().unwrap_or_else(PoisonError::into_inner);
+    if news.len() < most {
+        news.push(Some(compiled));
+    } else if !matches!(news.last(), Some(None)) {
+        news.push(None);
     }
 }
 
@@ -104,12 +127,8 @@ fn word_of(clr: Clr, function: FunctionId) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct CodeMap {
     by_start: BTreeMap<u64, Code>,
-    /// Where code was compiled since we are attached, start and end: it may be gone.
-    compiled: BTreeMap<u64, u64>,
     /// Code that is gone, oldest first.
     replaced: VecDeque<Replaced>,
-    /// When code was first met that is older than us, by its address / 256.
-    sightings: HashMap<u64, Instant>,
 }
 
 /// The map as of now.
@@ -120,11 +139,11 @@ pub(crate) fn with<T>(use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
     // Not locked while CoreCLR is asked: its callbacks wait for this lock.
     let news = std::mem::take(&mut *NEWS.lock().unwrap_or_else(PoisonError::into_inner));
     let mut osr_changed = false;
-    for Compiled { function, number, word, bodies } in news {
-        for part in bodies.iter().flatten() {
-            map.note_compiled(part);
-        }
-        osr_changed |= map.learn(function, number, word, bodies);
+    for told in news {
+        osr_changed |= match told {
+            Some(Compiled { function, number, word, bodies }) => map.learn(function, number, word, bodies),
+            None => map.drop_what_may_go(),
+        };
     }
     if osr_changed {
         map.show_osr();
@@ -142,7 +161,7 @@ pub(crate) fn tick() {
 impl CodeMap {
     /// The managed code at `pc`, as it is now.
     pub(crate) fn code_at(&mut self, clr: Clr, pc: u64) -> Option<&Code> {
-        if self.start_of(pc).is_none() && (modules::is_image(pc) || self.is_old(pc)) {
+        if self.start_of(pc).is_none() && modules::is_image(pc) {
             let function = clr.function_at(pc)?;
             // Where the range is not told, this address alone is known.
             let body = clr.body_at(function, pc).unwrap_or_else(|| std::iter::once(pc..pc + 1).collect());
@@ -175,30 +194,6 @@ impl CodeMap {
 
     fn start_of(&self, pc: u64) -> Option<u64> {
         self.by_start.range(..=pc).next_back().filter(|(_, code)| pc < code.end).map(|(start, _)| *start)
-    }
-
-    /// Whether there is code that was compiled before us and met before: it does not go away just now.
-    fn is_old(&mut self, pc: u64) -> bool {
-        let is_newer = self.compiled.range(..=pc).next_back().is_some_and(|(_, end)| pc < *end);
-        if is_newer || !modules::is_executable(pc) {
-            return false;
-        }
-        if self.sightings.len() >= MAX_SIGHTINGS {
-            self.sightings.clear();
-        }
-        self.sightings.entry(pc >> 8).or_insert_with(Instant::now).elapsed() >= OLD_ENOUGH
-    }
-
-    /// Adds to the ranges that may be gone, merged: they never become fewer, but heaps of code are used again.
-    fn note_compiled(&mut self, part: &Range<u64>) {
-        let (mut start, mut end) = (part.start, part.end);
-        while let Some((other, other_end)) =
-            self.compiled.range(..=end).next_back().map(|(at, to)| (*at, *to)).filter(|(_, to)| *to >= start)
-        {
-            self.compiled.remove(&other);
-            (start, end) = (start.min(other), end.max(other_end));
-        }
-        self.compiled.insert(start, end);
     }
 
     /// Adds the bodies of a function, in place of what was there. True: what was entered by replacement changed.
@@ -247,6 +242,19 @@ impl CodeMap {
                 }
             }
         }
+        osr_changed
+    }
+
+    /// True: what was entered by replacement changed.
+    fn drop_what_may_go(&mut self) -> bool {
+        let mut osr_changed = false;
+        self.by_start.retain(|_, code| {
+            if code.may_go {
+                code.call_sites.iter().for_each(|site| call_sites::forget(*site));
+                osr_changed |= code.is_osr;
+            }
+            !code.may_go
+        });
         osr_changed
     }
 
@@ -336,19 +344,13 @@ mod tests {
     }
 
     #[test]
-    fn where_code_was_compiled_is_never_old() {
-        modules::refresh();
-        let here = where_code_was_compiled_is_never_old as *const () as u64;
+    fn once_news_were_lost_nothing_is_known_but_what_stays() {
+        let here = once_news_were_lost_nothing_is_known_but_what_stays as *const () as u64;
         let mut map = CodeMap::default();
-        for (start, end) in [(0, 8), (16, 24), (8, 16), (4, 12), (40, 48)] {
-            map.note_compiled(&(here + start..here + end));
-        }
-        assert_eq!(map.compiled.clone().into_iter().collect::<Vec<_>>(), [(here, here + 24), (here + 40, here + 48)]);
-        map.sightings.insert(here >> 8, Instant::now().checked_sub(OLD_ENOUGH).unwrap());
-        map.sightings.insert((here + 255) >> 8, Instant::now().checked_sub(OLD_ENOUGH).unwrap());
-        assert_eq!([0, 23, 24, 39, 40].map(|at| map.is_old(here + at)), [false, false, true, true, false]);
-        map.sightings.clear();
-        assert!(!map.is_old(here + 24), "met for the first time");
-        assert!(!map.is_old(64), "no code");
+        map.learn(1, 1, None, body(here, here + 32));
+        map.learn(2, 2, Some(20), body(here + 32, here + 64));
+        map.drop_what_may_go();
+        let functions: Vec<FunctionId> = map.by_start.values().map(|code| code.function).collect();
+        assert_eq!(functions, [1]);
     }
 }

@@ -4,6 +4,8 @@
 //! caller's rbp was saved. Built off the handler from the bytes of a file, which are not trusted: what cannot be read ends
 //! the table or leaves a hole, and no offset is followed out of the bytes.
 
+use crate::elf::Elf;
+
 /// How the CFA of a row is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -31,33 +33,10 @@ pub(crate) struct Row {
 const RBP: u64 = 6;
 const RSP: u64 = 7;
 
-/// The rows of an ELF file's `.eh_frame`, sorted by address. `part` reads so many bytes from an offset on: what is looked at
-/// is a tenth of a large library. `None`: it is no such file, or has none.
-pub(crate) fn rows_of_elf(part: impl Fn(usize, usize) -> Option<Vec<u8>>) -> Option<Vec<Row>> {
-    let header = part(0, 64)?;
-    if header.get(..4)? != b"\x7fELF" {
-        return None;
-    }
-    let number = |data: &[u8], at: usize, bytes: usize| -> Option<usize> {
-        usize::try_from(Bytes { data, at, end: data.len() }.number(bytes)?).ok()
-    };
-    let (at, count, names) = (number(&header, 0x28, 8)?, number(&header, 0x3c, 2)?, number(&header, 0x3e, 2)?);
-    let sections = part(at, count * 64)?;
-    let section = |index: usize| -> Option<[usize; 4]> {
-        let word = |offset: usize, bytes| number(&sections, index * 64 + offset, bytes);
-        Some([word(0, 4)?, word(16, 8)?, word(24, 8)?, word(32, 8)?])
-    };
-    let [_, _, at, size] = section(names)?;
-    let names = part(at, size)?;
-    let [_, address, at, size] = (0..count).find_map(|index| {
-        section(index).filter(|[name, ..]| names.get(*name..).is_some_and(|name| name.starts_with(b".eh_frame\0")))
-    })?;
-    Some(rows(&part(at, size)?, address as u64))
-}
-
-/// Parts of what is in memory.
-pub(crate) fn parts_of(data: &[u8]) -> impl Fn(usize, usize) -> Option<Vec<u8>> {
-    |at, size| data.get(at..at.checked_add(size)?).map(<[u8]>::to_vec)
+/// The rows of an ELF file's `.eh_frame`, sorted by address. `None`: it has none.
+pub(crate) fn rows_of_elf(elf: &Elf<'_>) -> Option<Vec<Row>> {
+    let section = elf.section(b".eh_frame")?;
+    Some(rows(&elf.bytes(&section)?, section.address))
 }
 
 /// The rows of a section's bytes, which will be at `address`.
@@ -394,17 +373,15 @@ fn sign_extended(number: u64, bits: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::elf::testing::libc;
 
-    fn libc() -> Vec<u8> {
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let path =
-            maps.lines().find_map(|line| Some(&line[line.find('/')?..]).filter(|path| path.contains("/libc.so")));
-        std::fs::read(path.unwrap()).unwrap()
+    fn rows_of(file: &[u8]) -> Option<Vec<Row>> {
+        rows_of_elf(&Elf::read(&|at, size| crate::elf::part_of(file, at, size))?)
     }
 
     #[test]
     fn libc_has_a_rule_for_each_of_its_functions() {
-        let rows = rows_of_elf(parts_of(&libc())).unwrap();
+        let rows = rows_of(&libc()).unwrap();
         assert!(rows.len() > 10_000, "{} rows", rows.len());
         assert!(rows.is_sorted_by(|one, other| one.pc < other.pc));
         let usable = rows.iter().filter(|row| matches!(row.cfa, Cfa::Rsp | Cfa::Rbp)).count();
@@ -414,7 +391,7 @@ mod tests {
 
     #[test]
     fn a_function_starts_with_its_return_address_on_top_and_follows_its_pushes() {
-        let rows = rows_of_elf(parts_of(&libc())).unwrap();
+        let rows = rows_of(&libc()).unwrap();
         let starts = rows.iter().zip(rows.iter().skip(1)).filter(|(one, _)| one.cfa == Cfa::Nothing);
         let entries: Vec<Row> = starts.map(|(_, next)| *next).collect();
         let plain = entries.iter().filter(|row| row.cfa == Cfa::Rsp && row.offset == 8 && row.saved_rbp == 0).count();
@@ -453,7 +430,7 @@ mod tests {
     fn what_is_cut_off_or_garbled_is_read_to_no_harm() {
         let file = libc();
         for length in (0..file.len()).step_by(file.len() / 40 + 1) {
-            let _ = rows_of_elf(parts_of(&file[..length]));
+            let _ = rows_of(&file[..length]);
         }
         let mut section = vec![0_u8; 4096];
         let mut random = 1_u64;

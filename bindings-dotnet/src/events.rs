@@ -76,7 +76,7 @@ pub(crate) fn start(feature: Feature) -> Result<(), String> {
         Feature::Cpu => &[],
     };
     for (keywords, level) in wanted {
-        match on_native_thread(move || clr.start_session(*keywords, *level)) {
+        match clr::on_native_thread(move || clr.start_session(*keywords, *level)) {
             Some(Ok(session)) => sessions.push((feature, session)),
             Some(Err(result)) => return Err(format!("the runtime refused a session: 0x{result:08x}")),
             None => return Err("a thread could not be started".to_owned()),
@@ -91,7 +91,7 @@ pub(crate) fn stop(feature: Feature) {
     let Some(clr) = clr::attached() else { return };
     sessions.retain(|(known, session)| {
         let session = *session;
-        *known != feature || on_native_thread(move || clr.stop_session(session)).is_none()
+        *known != feature || clr::on_native_thread(move || clr.stop_session(session)).is_none()
     });
 }
 
@@ -109,15 +109,7 @@ pub(crate) fn tell_own_stack() {
         functions.len() < spanprof_core::MAX_FRAMES
     });
     // This thread waits meanwhile, so its functions stay.
-    on_native_thread(|| functions.into_iter().for_each(|function| code_map::compiled(clr, function)));
-}
-
-/// Threads that run managed code may not start sessions, nor ask for names.
-fn on_native_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("spanprof-clr".into()).spawn_scoped(scope, work).ok()?;
-        thread.join().ok()
-    })
+    clr::on_native_thread(|| functions.into_iter().for_each(|function| code_map::was_compiled(clr, function)));
 }
 
 /// An event, on the thread that caused it.

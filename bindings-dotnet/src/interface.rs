@@ -14,7 +14,7 @@ use interoptopus::wire::Wire;
 use interoptopus::{builtins_string, builtins_wire, ffi, function};
 use spanprof_core::ErrorKind;
 
-use crate::profiler;
+use crate::{code_map, profiler};
 
 /// A name and its value.
 #[ffi]
@@ -186,6 +186,16 @@ pub fn spanprof_set_tracking(feature: Feature, enabled: bool) -> ffi::Result<Wir
     panic_to_result(|| ffi::Ok(answer(profiler::set_tracking(feature, enabled))))
 }
 
+/// Learns which methods were compiled before the profiler was there. To be called by a finalizer alone, whose thread is the
+/// one on which the runtime takes code away. Milliseconds; nothing where no profiler is attached.
+#[ffi]
+pub fn spanprof_catch_up() -> ffi::Result<bool, Failure> {
+    panic_to_result(|| {
+        code_map::catch_up();
+        ffi::Ok(true)
+    })
+}
+
 /// The number of the tag set `within` with `tags` added, for the block's `tags`; held until [`spanprof_tag_release`].
 /// 0 is the empty set, and the answer when 1,024 sets are alive.
 #[ffi]
@@ -224,6 +234,7 @@ pub fn inventory() -> RustInventory {
         .register(function!(spanprof_take_messages))
         .register(function!(spanprof_status))
         .register(function!(spanprof_set_tracking))
+        .register(function!(spanprof_catch_up))
         .register(function!(spanprof_tag_set))
         .register(function!(spanprof_tag_release))
         .register(function!(spanprof_thread_tags))

@@ -13,6 +13,7 @@ mod clr;
 mod code_map;
 pub mod com;
 mod eh_frame;
+mod elf;
 mod events;
 pub mod interface;
 mod memory;
@@ -24,6 +25,7 @@ mod prologue;
 mod range_set;
 mod repair;
 mod resolver;
+mod symbols;
 mod unwind;
 
 pub use interface::inventory;

@@ -1,20 +1,24 @@
-//! The native libraries of the process, with their `.eh_frame` rows, and what memory is executable.
+//! The native libraries of the process, with their `.eh_frame` rows and functions, and what memory is executable.
 //!
 //! The handler searches; the profiler's thread looks at /proc/self/maps when it starts and from then on each two seconds,
-//! and reads what was loaded meanwhile. A library's rows stay for ever, some hundred kilobytes for the largest; of one
-//! that is unloaded only the place is forgotten.
+//! and reads what was loaded meanwhile. What was read of a file stays for ever, some hundred kilobytes for the largest, and
+//! serves each time that the file is loaded; the place of a library that is unloaded is given to another one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::eh_frame::{self, Cfa, Row};
+use crate::elf::{self, Elf};
 use crate::range_set::RangeSet;
+use crate::symbols::Symbols;
 
 /// Libraries that the handler knows; frames in further ones are found by frame pointers alone.
 const MAX_MODULES: usize = 256;
+/// Files that are read; those beyond have neither rows nor names of functions.
+const MAX_FILES: usize = 1_024;
 
 /// A library, as the handler sees it. `start` 0: none.
 #[derive(Debug)]
@@ -22,8 +26,15 @@ pub(crate) struct Module {
     start: AtomicU64,
     end: AtomicU64,
     base: AtomicU64,
-    rows: AtomicPtr<Row>,
-    row_count: AtomicUsize,
+    /// Null while the file is not read.
+    tables: AtomicPtr<Tables>,
+}
+
+/// What was read of a file. Never freed: a handler may be at it.
+#[derive(Debug, Default)]
+struct Tables {
+    rows: Vec<Row>,
+    symbols: Symbols,
 }
 
 static MODULES: [Module; MAX_MODULES] = [const { Module::unused() }; MAX_MODULES];
@@ -52,21 +63,41 @@ impl Module {
             start: AtomicU64::new(0),
             end: AtomicU64::new(0),
             base: AtomicU64::new(0),
-            rows: AtomicPtr::new(std::ptr::null_mut()),
-            row_count: AtomicUsize::new(0),
+            tables: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
-    /// The rule at `pc`, which is in this library; an unknown one while its rows are not read yet. Async-signal-safe.
+    /// The rule at `pc`, which is in this library; an unknown one while its file is not read yet. Async-signal-safe.
+    ///
+    /// A library with a frame on this stack is not unloaded, so its place does not become another's meanwhile; where an
+    /// address is none of a frame's, any rule is as good.
     #[inline]
     pub(crate) fn row(&self, pc: u64) -> Option<Row> {
-        let rows = self.rows.load(Ordering::Acquire);
-        if rows.is_null() {
+        let Some(tables) = self.tables() else {
             return Some(Row { pc: 0, offset: 0, saved_rbp: 0, cfa: Cfa::Unknown });
-        }
-        // SAFETY: both were stored together before `start`, belong to one leaked slice and never change again.
-        let rows = unsafe { std::slice::from_raw_parts(rows, self.row_count.load(Ordering::Relaxed)) };
-        eh_frame::find(rows, u32::try_from(pc.checked_sub(self.base.load(Ordering::Relaxed))?).ok()?)
+        };
+        eh_frame::find(&tables.rows, self.offset(pc)?)
+    }
+
+    #[inline]
+    fn tables(&self) -> Option<&'static Tables> {
+        // SAFETY: null or leaked, and never changed once it is here.
+        unsafe { self.tables.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// `pc` relative to where the library is loaded.
+    #[inline]
+    fn offset(&self, pc: u64) -> Option<u32> {
+        u32::try_from(pc.checked_sub(self.base.load(Ordering::Relaxed))?).ok()
+    }
+
+    /// Gives the place to a library.
+    fn take(&self, module: &Mapped) {
+        self.tables.store(std::ptr::null_mut(), Ordering::Relaxed);
+        self.base.store(module.base, Ordering::Relaxed);
+        self.end.store(module.end, Ordering::Relaxed);
+        // Release: a handler that sees the place sees all of it.
+        self.start.store(module.start, Ordering::Release);
     }
 }
 
@@ -101,8 +132,37 @@ pub(crate) fn main_stack_end() -> u64 {
 
 /// The file that `pc` was loaded from.
 pub(crate) fn path_of(pc: u64) -> Option<String> {
-    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    known.iter().find(|module| pc >= module.start && pc < module.end).map(|module| module.path.clone())
+    Some(place_of(pc)?.1.path)
+}
+
+/// A native function, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NativeName {
+    /// The library's file.
+    pub(crate) path: String,
+    /// The exported function.
+    pub(crate) function: Option<String>,
+    /// There is no more to be known once its file was read.
+    pub(crate) is_final: bool,
+}
+
+/// What `pc` is called, if a library is there. A lock that nobody holds for long.
+pub(crate) fn native_name(pc: u64) -> Option<NativeName> {
+    let (place, Mapped { path, .. }) = place_of(pc)?;
+    let module = MODULES.get(place)?;
+    let tables = module.tables();
+    let function = tables.and_then(|tables| tables.symbols.at(module.offset(pc)?)).map(str::to_owned);
+    Some(NativeName { path, function, is_final: tables.is_some() })
+}
+
+fn place_of(pc: u64) -> Option<(usize, Mapped)> {
+    let known = lock_known();
+    let (place, module) = known.iter().enumerate().find(|(_, module)| pc >= module.start && pc < module.end)?;
+    Some((place, module.clone()))
+}
+
+fn lock_known() -> MutexGuard<'static, Vec<Mapped>> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a look at the mappings found.
@@ -132,56 +192,95 @@ pub(crate) fn refresh() -> Changes {
     }
     let now = libraries(&maps);
     *IMAGES.lock().unwrap_or_else(PoisonError::into_inner) = images(&maps, &now);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    for (place, module) in known.iter_mut().enumerate() {
-        if module.start != 0 && !now.contains(module) {
-            MODULES[place].start.store(0, Ordering::Release);
-            (module.start, module.end) = (0, 0);
-            changes.libraries = true;
-        }
-    }
-    for module in now {
-        if !known.contains(&module) && known.len() < MAX_MODULES {
-            let slot = &MODULES[known.len()];
-            slot.base.store(module.base, Ordering::Relaxed);
-            slot.end.store(module.end, Ordering::Relaxed);
-            // Release: a handler that sees the place sees all of it.
-            slot.start.store(module.start, Ordering::Release);
-            known.push(module);
-            USED.store(known.len(), Ordering::Release);
-            changes.libraries = true;
-        }
-    }
+    changes.libraries = settle(&mut lock_known(), &MODULES, &USED, now);
     changes
 }
 
-/// Reads the rows of libraries that have none yet. Tens of milliseconds for a whole process, once.
-pub(crate) fn load_rows() {
-    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    for (module, slot) in known.iter().zip(&MODULES) {
-        if module.start != 0 && slot.rows.load(Ordering::Relaxed).is_null() {
-            let rows: &'static [Row] = Box::leak(rows_of(module).unwrap_or_default().into_boxed_slice());
-            slot.row_count.store(rows.len(), Ordering::Relaxed);
-            // Release: with the pointer a handler sees the length, which never changes again.
-            slot.rows.store(rows.as_ptr().cast_mut(), Ordering::Release);
+/// Gives places to libraries that came, and takes those back of libraries that went. Whether there were any.
+fn settle(known: &mut Vec<Mapped>, modules: &[Module], used: &AtomicUsize, now: Vec<Mapped>) -> bool {
+    let mut changed = false;
+    for (module, place) in known.iter_mut().zip(modules) {
+        if module.start != 0 && !now.contains(module) {
+            place.start.store(0, Ordering::Release);
+            (module.start, module.end) = (0, 0);
+            changed = true;
+        }
+    }
+    for module in now {
+        if known.contains(&module) {
+            continue;
+        }
+        let free = known.iter().position(|other| other.start == 0).unwrap_or(known.len());
+        let Some(place) = modules.get(free) else { continue };
+        place.take(&module);
+        match known.get_mut(free) {
+            Some(known) => *known = module,
+            None => known.push(module),
+        }
+        used.store(known.len(), Ordering::Release);
+        changed = true;
+    }
+    changed
+}
+
+/// Reads the files of libraries that were not read yet. Tens of milliseconds for a whole process, once.
+pub(crate) fn read_files() {
+    let known = lock_known().clone();
+    for (place, (module, slot)) in known.iter().zip(&MODULES).enumerate() {
+        if module.start == 0 || slot.tables().is_some() {
+            continue;
+        }
+        let tables = tables_of(module);
+        // Unless the place became another's meanwhile.
+        if lock_known().get(place) == Some(module) {
+            // Release: who sees the pointer sees what it points to.
+            slot.tables.store(std::ptr::from_ref(tables).cast_mut(), Ordering::Release);
         }
     }
 }
 
-fn rows_of(module: &Mapped) -> Option<Vec<Row>> {
-    if module.path != "[vdso]" {
-        let file = File::open(&module.path).ok()?;
-        let length = file.metadata().ok()?.len();
-        return eh_frame::rows_of_elf(|at, size| {
-            // What a header says may be nonsense; no more is allocated than the file has.
-            let is_there = (at as u64).checked_add(size as u64)? <= length;
-            let mut bytes = vec![0; if is_there { size } else { return None }];
-            file.read_exact_at(&mut bytes, at as u64).ok()?;
-            Some(bytes)
-        });
+/// Which file this is: device, number, size, time of its last change.
+type Identity = [u64; 4];
+
+fn tables_of(module: &Mapped) -> &'static Tables {
+    static NOTHING: Tables = Tables { rows: Vec::new(), symbols: Symbols::new() };
+    static READ: Mutex<BTreeMap<Identity, &'static Tables>> = Mutex::new(BTreeMap::new());
+    let read = |tables: Option<Tables>| -> &'static Tables { Box::leak(Box::new(tables.unwrap_or_default())) };
+    if module.path == "[vdso]" {
+        let mut copy = vec![0; usize::try_from(module.end - module.start).unwrap_or(0)];
+        let data = crate::memory::read(module.start, &mut copy);
+        // Once a process: it stays where it is.
+        return read(Tables::read(&|at, size| elf::part_of(data, at, size)));
     }
-    let mut copy = vec![0; usize::try_from(module.end - module.start).ok()?];
-    eh_frame::rows_of_elf(eh_frame::parts_of(crate::memory::read(module.start, &mut copy)))
+    let Ok(file) = File::open(&module.path) else { return &NOTHING };
+    let Ok(about) = file.metadata() else { return &NOTHING };
+    let identity = [about.dev(), about.ino(), about.len(), about.mtime().cast_unsigned()];
+    let mut files = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = files.get(&identity) {
+        return known;
+    }
+    if files.len() >= MAX_FILES {
+        return &NOTHING;
+    }
+    let tables = read(Tables::read(&|at, size| {
+        // What a header says may be nonsense; no more is allocated than the file has.
+        let is_there = (at as u64).checked_add(size as u64)? <= about.len();
+        let mut bytes = vec![0; if is_there { size } else { return None }];
+        file.read_exact_at(&mut bytes, at as u64).ok()?;
+        Some(bytes)
+    }));
+    files.insert(identity, tables);
+    tables
+}
+
+impl Tables {
+    fn read(part: elf::Part<'_>) -> Option<Self> {
+        let elf = Elf::read(part)?;
+        Some(Self {
+            rows: eh_frame::rows_of_elf(&elf).unwrap_or_default(),
+            symbols: Symbols::of_elf(&elf).unwrap_or_default(),
+        })
+    }
 }
 
 /// A line of /proc/self/maps.
@@ -289,9 +388,26 @@ broken line
     }
 
     #[test]
+    fn a_library_that_comes_and_goes_elsewhere_each_time_needs_one_place() {
+        let modules = [const { Module::unused() }; 2];
+        let (mut known, used) = (Vec::new(), AtomicUsize::new(0));
+        let at = |start| Mapped { path: format!("/lib{start}.so"), base: start, start, end: start + 8 };
+        for round in 1..100 {
+            let (stays, comes) = (at(8), at(16 * round));
+            assert!(settle(&mut known, &modules, &used, vec![stays.clone(), comes.clone()]));
+            assert_eq!(known, [stays.clone(), comes]);
+            let starts = modules.each_ref().map(|module| module.start.load(Ordering::Relaxed));
+            assert_eq!((starts, used.load(Ordering::Relaxed)), ([8, 16 * round], 2));
+            assert!(settle(&mut known, &modules, &used, vec![stays.clone()]));
+            assert!(!settle(&mut known, &modules, &used, vec![stays]));
+            assert_eq!(modules[1].start.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    #[test]
     fn our_own_code_is_found_with_its_rules() {
         refresh();
-        load_rows();
+        read_files();
         let here = our_own_code_is_found_with_its_rules as fn() as usize as u64;
         assert!(is_executable(here) && !is_executable(MAPS.as_ptr() as u64));
         let row = module_of(here).and_then(|module| module.row(here)).unwrap();

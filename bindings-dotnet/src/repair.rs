@@ -38,11 +38,11 @@ pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
     };
     let is_event = raw.is_empty();
     code_map::with(|map| {
-        let mut told = u32::MAX;
+        let (mut told, mut stub) = (u32::MAX, None);
         if let [header, words @ ..] = raw {
             told = (header >> 32) as u32;
             let first = (header & NO_FRAME) as usize;
-            insert_callers(frames, first, words, |pc, is_leaf| return_address(map, clr, (pc, told), is_leaf));
+            stub = insert_callers(frames, first, words, |pc, is_leaf| return_address(map, clr, (pc, told), is_leaf));
         }
         let mut replaced = None;
         // Of an event the runtime tells managed frames only.
@@ -56,7 +56,7 @@ pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
             }
             // A word of the stack that was taken for a return address: the frame of a replaced body not known as one yet.
             None if !modules::is_executable(pc) => None,
-            None => Some(resolver::word_of(STUB, "")),
+            None => Some(resolver::word_of(if stub == Some(pc) { STUB } else { code_map::UNKNOWN }, "")),
         });
     });
 }
@@ -95,27 +95,35 @@ fn return_address(map: &mut CodeMap, clr: Clr, (pc, told): (u64, u32), is_leaf: 
     bytes.map_or(Return::Frame, Return::Bytes)
 }
 
-fn insert_callers(frames: &mut Vec<u64>, first: usize, words: &[u64], mut find: impl FnMut(u64, bool) -> Return) {
-    let (mut at, mut used) = (first, 0);
+/// Puts in the callers that the walk left out. Returns the leaf if that is a stub.
+fn insert_callers(
+    frames: &mut Vec<u64>,
+    first: usize,
+    words: &[u64],
+    mut find: impl FnMut(u64, bool) -> Return,
+) -> Option<u64> {
+    let (mut at, mut used, mut stub) = (first, 0, None);
     for _ in 0..MAX_INSERTED {
         let is_leaf = at == 0;
-        let Some(pc) = frames.get(at).copied() else { return };
+        let Some(pc) = frames.get(at).copied() else { break };
         let bytes = match find(pc, is_leaf) {
             Return::Bytes(bytes) if bytes % 8 == 0 => bytes as usize,
             Return::Nowhere if is_leaf => {
                 let in_a_method = |address: u64| find(address.wrapping_sub(1), false) != Return::Nowhere;
                 if !words.first().copied().is_some_and(in_a_method) {
-                    return;
+                    break;
                 }
+                stub = Some(pc);
                 0
             }
-            _ => return,
+            _ => break,
         };
-        let Some(back) = words.get(used + bytes / 8).copied().filter(|back| *back >= 4096) else { return };
+        let Some(back) = words.get(used + bytes / 8).copied().filter(|back| *back >= 4096) else { break };
         at += 1;
         frames.insert(at, back - 1);
         used += bytes / 8 + 1;
     }
+    stub
 }
 
 /// Turns addresses into words, and leaves out what is no code. Of native frames one a function is kept, and none on the far side of all managed ones: how
@@ -162,7 +170,8 @@ mod tests {
 
     fn mended(frames: &[u64], first: usize, words: &[u64]) -> Vec<u64> {
         let mut frames = frames.to_vec();
-        insert_callers(&mut frames, first, words, find);
+        let stub = insert_callers(&mut frames, first, words, find);
+        assert_eq!(stub, frames.first().copied().filter(|pc| pc / 10_000 == 9 && frames.get(1) == Some(&10_300)));
         frames
     }
 

@@ -2,16 +2,18 @@
 //! means one name for ever.
 
 use std::collections::HashMap;
-use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use spanprof_core::Frame;
 
-use crate::{code_map, modules};
+use crate::code_map;
+use crate::modules::{self, NativeName};
 
 /// Words begin here: no address is that high.
 const FIRST: u64 = 1 << 62;
+/// Ends the frames of a sample that is to be asked for again. Neither an address nor a word.
+pub(crate) const ASKED: u64 = FIRST - 1;
 /// Names that are kept; more are "(other)".
 const MAX_NAMES: usize = 200_000;
 /// Native addresses whose names are remembered.
@@ -62,19 +64,22 @@ pub(crate) fn is_word(word: u64) -> bool {
 
 /// The word for the native function at `pc`; `None` if no library is there.
 pub(crate) fn native_word(pc: u64) -> Option<u64> {
-    let mut words = lock();
-    let words = words.get_or_insert_default();
-    if let Some(word) = words.native.get(&pc) {
+    if let Some(word) = lock().get_or_insert_default().native.get(&pc) {
         return Some(*word);
     }
-    let path = modules::path_of(pc)?;
+    // Not under the lock: methods that are compiled wait for that.
+    let NativeName { path, function, is_final } = modules::native_name(pc)?;
     let library = path.rsplit('/').next().unwrap_or(&path);
-    let function = symbol(pc).map_or_else(|| library.to_owned(), |symbol| format!("{library}!{symbol}"));
-    let word = words.word_of(&function, &path);
+    let name = function.map_or_else(|| library.to_owned(), |function| format!("{library}!{function}"));
+    let mut words = lock();
+    let words = words.get_or_insert_default();
+    let word = words.word_of(&name, &path);
     if words.native.len() >= MAX_ADDRESSES {
         words.native.clear();
     }
-    words.native.insert(pc, word);
+    if is_final {
+        words.native.insert(pc, word);
+    }
     Some(word)
 }
 
@@ -102,8 +107,12 @@ pub(crate) fn note_unknown_code() {
 /// A tick of the profiler's thread, before samples are read: looks for new code and libraries while the program does
 /// something, each two seconds or as soon as the handler met what it did not know.
 pub(crate) fn tick() {
-    modules::load_rows();
     code_map::tick();
+    look();
+    modules::read_files();
+}
+
+fn look() {
     let now = TICK.fetch_add(1, Ordering::Relaxed);
     let since = now.wrapping_sub(LOOKED_AT.load(Ordering::Relaxed));
     let wait = WAIT.load(Ordering::Relaxed);
@@ -137,38 +146,6 @@ impl Words {
 
 const OTHER: &str = "(other)";
 
-/// The exported function that `pc` is in. A stripped library's own functions lie between those and have no name.
-fn symbol(pc: u64) -> Option<String> {
-    // SAFETY: a Dl_info is plain bits.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    let mut symbol: *mut c_void = std::ptr::null_mut();
-    #[expect(clippy::cast_possible_truncation, reason = "x86-64 only")]
-    let address = std::ptr::without_provenance(pc as usize);
-    // SAFETY: any address may be asked for; both results may be written.
-    let found = unsafe { dladdr1(address, &raw mut info, &raw mut symbol, RTLD_DL_SYMENT) };
-    if found == 0 || info.dli_sname.is_null() || symbol.is_null() {
-        return None;
-    }
-    // SAFETY: RTLD_DL_SYMENT says that it is an entry of the library's symbol table.
-    let size = unsafe { (*symbol.cast::<libc::Elf64_Sym>()).st_size };
-    if pc >= info.dli_saddr as u64 + size {
-        return None;
-    }
-    // SAFETY: a name in that table.
-    unsafe { CStr::from_ptr(info.dli_sname) }.to_str().ok().map(str::to_owned)
-}
-
-const RTLD_DL_SYMENT: libc::c_int = 1;
-
-unsafe extern "C" {
-    fn dladdr1(
-        address: *const c_void,
-        info: *mut libc::Dl_info,
-        extra: *mut *mut c_void,
-        flags: libc::c_int,
-    ) -> libc::c_int;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +163,7 @@ mod tests {
     #[test]
     fn an_exported_function_is_named_with_its_library() {
         modules::refresh();
+        modules::read_files();
         let word = native_word(libc::memcmp as *const () as u64);
         // Its implementation for this processor has no exported name; the function that is asked for here has.
         assert!(word.is_some());

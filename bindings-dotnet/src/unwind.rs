@@ -68,7 +68,14 @@ unsafe impl Runtime for CoreClr {
         }
     }
 
+    /// First the engine asks with locks held that a fork takes; names come of CoreCLR, which may take long. Once all is
+    /// read it asks again, without them.
     fn repair(&self, frames: &mut Vec<u64>, raw: &[u64]) -> Repair {
+        if frames.last() != Some(&resolver::ASKED) {
+            frames.push(resolver::ASKED);
+            return Repair::Later;
+        }
+        frames.pop();
         repair::repair(frames, raw);
         Repair::Ready
     }

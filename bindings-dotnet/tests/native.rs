@@ -50,6 +50,29 @@ fn chains_are_whole_and_named_once_the_program_is_warm() {
 
 #[test]
 #[ignore = "needs the .NET SDK"]
+fn older_code_is_named_after_a_collection_and_not_asked_for_before() {
+    on_each_runtime(|framework| {
+        let run = Run::new(framework, "older", 3, &["sample_rate=250"]);
+        assert!(run.output.contains("true collections 0\n"), "{framework}: {}", run.output);
+        let samples: Vec<Sample> = run.profiles("process_cpu").into_iter().flatten().collect();
+        let weight = |span: u64, function: &str| -> i64 {
+            let those = samples.iter().filter(|sample| sample.span_id == format!("{span:016x}"));
+            let those =
+                those.filter(|sample| function.is_empty() || sample.functions.iter().any(|name| name == function));
+            those.map(|sample| sample.values[0]).sum()
+        };
+        assert!(weight(52, "") > 500_000_000, "{framework}: {} ns", weight(52, ""));
+        assert_eq!(weight(52, "Made.Older.Loop"), 0, "{framework}: it could have been unloaded");
+        let named = [(61, "NativeApp.Older.Stays"), (62, "Made.Older.Loop"), (63, "NativeApp.Older.Generic<Older>")];
+        for (span, function) in named {
+            let (named, all) = (weight(span, function), weight(span, ""));
+            assert!(all > 50_000_000 && named * 10 > all * 9, "{framework}: {named} of {all} ns are in {function}");
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs the .NET SDK"]
 fn events_have_span_amount_and_stack() {
     on_each_runtime(|framework| {
         let run = Run::new(
@@ -121,6 +144,26 @@ fn the_profiler_starts_and_stops_as_often_as_it_is_told() {
         let states: Vec<&str> = run.output.lines().filter(|line| line.starts_with("status ")).collect();
         assert!(states.len() >= 10 && states.iter().all(|line| line.contains(" True")), "{framework}: {states:?}");
         assert!(!run.output.contains("stopped False"), "{framework}: {}", run.output);
+    });
+}
+
+#[test]
+#[ignore = "needs the .NET SDK"]
+fn while_a_library_loads_for_long_nothing_of_the_program_waits() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (slow, fork, done) = (folder.join("slow.so"), folder.join("fork.so"), folder.join("loaded"));
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/loading.c");
+    for (library, options) in [(&slow, &["-DSLOW"][..]), (&fork, &[])] {
+        let arguments = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"];
+        output(Command::new("cc").args(arguments).arg(library).args(options).arg(source));
+    }
+    on_each_runtime(|framework| {
+        for file in [done.clone(), done.with_extension("began")] {
+            let _ = std::fs::remove_file(file);
+        }
+        let environment = [("LOADING_LIBRARY", &*slow), ("LOADING_FORK", &*fork), ("LOADING_DONE", &*done)];
+        let run = Run::within(&environment, framework, "loading", 1, &["sample_rate=1000"]);
+        assert!(run.output.contains("true loaded 1"), "{framework}: {}", run.output);
     });
 }
 

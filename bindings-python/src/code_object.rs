@@ -10,6 +10,10 @@ const KIND_SHIFT: u32 = 2;
 const COMPACT: u32 = 1 << 5;
 const ASCII: u32 = 1 << 6;
 
+/// Words of a location table that are looked at to tell code objects apart: all that a function of some 60 lines has, and
+/// of a longer one each nth.
+const TABLE_WORDS: usize = 64;
+
 /// One walk's reader of code objects.
 #[derive(Debug)]
 pub(crate) struct CodeReader<'a> {
@@ -50,7 +54,8 @@ impl<'a> CodeReader<'a> {
         unsafe { M::half(code, flags) }.map(|flags| flags & internal == 0)
     }
 
-    /// What tells this code object from every other, and from one that had its address before, as two words.
+    /// What tells this code object from every other, and from one that had its address before, as two words: its version,
+    /// or where it has none its names, instructions and lines, as far as these are looked at.
     ///
     /// # Safety
     /// `code` must be a code object: [`is_function`](Self::is_function) said so.
@@ -69,7 +74,42 @@ impl<'a> CodeReader<'a> {
             return (code as u64, about);
         }
         // SAFETY: as above.
-        (code as u64, about ^ unsafe { self.hash_of_names::<M>(code) })
+        let names = unsafe { self.hash_of_names::<M>(code) };
+        // SAFETY: as above.
+        let lines = unsafe { self.hash_of_lines::<M>(code) };
+        (code as u64, about ^ names ^ lines)
+    }
+
+    /// What differs where a file was changed and loaded again, though names and first line are the same: how many
+    /// instructions there are, and where they stand.
+    ///
+    /// # Safety
+    /// As for [`key`](Self::key).
+    unsafe fn hash_of_lines<M: Memory>(&self, code: Object) -> u64 {
+        let layout = &self.layout.code;
+        let instructions = match layout.bytecode {
+            // SAFETY: a field of the code object.
+            Some(offset) => unsafe { M::pointer(code, offset) },
+            None => Some(code),
+        };
+        // SAFETY: that one, or the object itself: both have their length there.
+        let count = instructions.and_then(|object| unsafe { M::word(object, OB_SIZE) }).unwrap_or(0);
+        // SAFETY: a field of the code object.
+        let Some(table) = (unsafe { M::pointer(code, layout.linetable) }) else {
+            return count;
+        };
+        // SAFETY: a bytes object has its length there.
+        let length = unsafe { M::word(table, OB_SIZE) }.unwrap_or(0);
+        let mut hash = count.rotate_left(32) ^ length;
+        let length = usize::try_from(length).unwrap_or(0);
+        for at in (0..length).step_by(8 * (length / (8 * TABLE_WORDS) + 1)) {
+            // SAFETY: a bytes object's content follows its header, and an aligned word reaches into no other page.
+            let word = unsafe { M::word(table, BYTES_DATA + at) }.unwrap_or(0);
+            // What follows the content is nobody's.
+            let kept = if length - at < 8 { word & ((1 << (8 * (length - at))) - 1) } else { word };
+            hash = (hash ^ kept).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+        }
+        hash
     }
 
     /// The hashes of name and file name, which the interpreter keeps in the strings.

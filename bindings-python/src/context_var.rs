@@ -3,15 +3,18 @@
 //! `PyContextVar_{New,Get,Set,Reset}` are exported by every CPython since 3.7 with these signatures, but are not in
 //! the limited API, so pyo3 does not declare them for an abi3 wheel. Going through the objects' methods instead would
 //! cost 100 ns a call on the path of every attach and detach. The self-test at start uses them before anything depends
-//! on them, and a missing symbol fails the import with its name.
+//! on them, and a missing symbol fails the import with its name. They may run Python code: see [`calls`](crate::calls).
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 
-unsafe extern "C" {
+use crate::calls::guarded;
+
+unsafe extern "C-unwind" {
     fn PyContextVar_New(name: *const c_char, default: *mut PyObject) -> *mut PyObject;
     fn PyContextVar_Get(variable: *mut PyObject, default: *mut PyObject, value: *mut *mut PyObject) -> c_int;
     fn PyContextVar_Set(variable: *mut PyObject, value: *mut PyObject) -> *mut PyObject;
@@ -47,7 +50,7 @@ impl ContextVar {
     pub(crate) fn get<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let mut value = ptr::null_mut();
         // SAFETY: `self.0` is a ContextVar, and `value` takes a new reference or null.
-        if unsafe { PyContextVar_Get(self.0.as_ptr(), ptr::null_mut(), &raw mut value) } < 0 {
+        if guarded(|| unsafe { PyContextVar_Get(self.0.as_ptr(), ptr::null_mut(), &raw mut value) }) < 0 {
             return Err(PyErr::fetch(py));
         }
         // SAFETY: a new reference, or null.
@@ -58,7 +61,7 @@ impl ContextVar {
     #[inline]
     pub(crate) fn set<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         // SAFETY: `self.0` is a ContextVar; it takes its own reference to the value.
-        let token = unsafe { PyContextVar_Set(self.0.as_ptr(), value.as_ptr()) };
+        let token = guarded(|| unsafe { PyContextVar_Set(self.0.as_ptr(), value.as_ptr()) });
         // SAFETY: a new reference, or null with an exception set.
         unsafe { Bound::from_owned_ptr_or_err(value.py(), token) }
     }
@@ -71,10 +74,10 @@ impl ContextVar {
     pub(crate) fn reset(&self, token: &Bound<'_, PyAny>) -> PyResult<()> {
         if !is_token(token)? {
             // The C function trusts its argument; the method does not.
-            return self.0.bind(token.py()).call_method1("reset", (token,)).map(|_| ());
+            return Err(PyTypeError::new_err("expected an instance of contextvars.Token"));
         }
         // SAFETY: a ContextVar and a Token.
-        if unsafe { PyContextVar_Reset(self.0.as_ptr(), token.as_ptr()) } < 0 {
+        if guarded(|| unsafe { PyContextVar_Reset(self.0.as_ptr(), token.as_ptr()) }) < 0 {
             return Err(PyErr::fetch(token.py()));
         }
         Ok(())

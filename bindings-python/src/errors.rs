@@ -8,6 +8,7 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3::PyErr;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -22,9 +23,37 @@ pub(crate) fn to_python(error: &Error) -> PyErr {
     }
 }
 
+/// Calls of entry points that are under way. Counted with the GIL held, so loads and stores are enough.
+static INSIDE: AtomicUsize = AtomicUsize::new(0);
+
+/// One of them.
+#[derive(Debug)]
+struct Inside;
+
+impl Inside {
+    #[inline]
+    fn enter() -> Self {
+        INSIDE.store(INSIDE.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+        Self
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        INSIDE.store(INSIDE.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+    }
+}
+
+/// Whether a thread is in one of our entry points. Asked with the GIL held.
+pub(crate) fn is_anyone_inside() -> bool {
+    INSIDE.load(Ordering::Relaxed) != 0
+}
+
 /// Runs an entry point; a panic becomes a RuntimeError rather than pyo3's BaseException, which nothing catches.
 #[inline]
 pub(crate) fn guard<T>(body: impl FnOnce() -> Result<T, PyErr>) -> Result<T, PyErr> {
+    let _inside = Inside::enter();
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => result,
         Err(payload) => Err(panicked(payload.as_ref())),

@@ -3,9 +3,10 @@
 //! `pyroscope._native`, below, is private; the public modules `pyroscope` and `pyroscope.otel` are Python. What runs
 //! in the signal handler is [`unwind`] and what it uses: [`layout`], [`memory`], [`cframe`], [`registers`], [`hamt`],
 //! [`code_object`], [`definitions`] and [`definition_ring`]. [`resolver`] and [`lines`] read what came out of it.
-//! [`span`], [`tags`] and [`context_var`] run in the program's own calls; [`profiler`] and [`selftest`] when it starts
+//! [`span`], [`tags`], [`context_var`] and [`calls`] run in the program's own calls; [`profiler`] and [`selftest`] when it starts
 //! and stops; [`look`] is for tests.
 
+mod calls;
 mod cframe;
 mod code_object;
 mod context_var;
@@ -37,11 +38,11 @@ mod _native {
     use crate::look::{current_span_id, line_of, load_faults, time_walk, walk};
     #[pymodule_export]
     use crate::profiler::{
-        environment, flush, is_running, log_level, messages_due, parse_bool, resource_labels, restart_in_child, start,
-        stats, stop, take_messages, thread_started,
+        environment, flush, forbid_start, is_running, log_level, messages_due, parse_bool, resource_labels,
+        restart_in_child, start, stats, stop, take_messages, thread_started,
     };
     #[pymodule_export]
-    use crate::runtime_context::RuntimeContext;
+    use crate::runtime_context::{RuntimeContext, adopt, follow, publish, retire, unfollow};
     #[pymodule_export]
     use crate::span_hooks::SpanHooks;
     #[pymodule_export]

@@ -1,11 +1,11 @@
-//! The strings by which attributes and methods of Python objects are looked up, and all else that is made once.
+//! The strings by which attributes of Python objects are looked up, and all else that is made once.
 //!
 //! It is made when the module is imported, not at its first use: `pyo3::intern!` and its kind let the GIL go while they make
 //! something, and a fork by another thread at that instant leaves a child in which the first to need it waits for ever.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyString;
+use pyo3::types::{PyInt, PyString};
 
 use crate::span::SpanHandle;
 use crate::tags::TagSet;
@@ -17,28 +17,26 @@ macro_rules! names {
         #[derive(Debug)]
         pub(crate) struct Names {
             $(pub(crate) $name: Py<PyString>,)*
+            /// By how far ids are shifted.
+            pub(crate) sixty_four: Py<PyInt>,
         }
 
         impl Names {
             fn new(py: Python<'_>) -> Self {
-                Self { $($name: PyString::intern(py, $text).unbind(),)* }
+                Self {
+                    $($name: PyString::intern(py, $text).unbind(),)*
+                    sixty_four: PyInt::new(py, 64_u8).unbind(),
+                }
             }
         }
     };
 }
 
 names! {
-    attach = "attach",
     context = "_context",
-    current_context = "_current_context",
-    detach = "detach",
-    get_current = "get_current",
     handle = "_pyroscope",
     name = "_name",
     parent = "_parent",
-    profile_id = "pyroscope.profile.id",
-    set_attribute = "set_attribute",
-    shift_right = "__rshift__",
 }
 
 /// The strings. A load.

@@ -1,5 +1,6 @@
 //! The one profiler of this process: configure, flush, stop, statistics, forks, threads and messages.
 
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -9,6 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 use spanprof_core::{Config, ErrorKind, Level, Message, Profiler, Secret, Stats, Tally, TraceIdLabel};
 
+use crate::calls;
 use crate::definitions::DEFINITIONS;
 use crate::errors::{guard, to_python};
 use crate::resolver::LineMode;
@@ -40,6 +42,9 @@ static TROUBLE: Mutex<Option<(String, PyErr)>> = Mutex::new(None);
 /// There was one.
 static TROUBLE_TOLD: AtomicBool = AtomicBool::new(false);
 
+/// The interpreter is about to end, so nothing starts the profiler any more: nobody would stop it in time.
+static ENDING: AtomicBool = AtomicBool::new(false);
+
 /// Levels of Python's `logging`, and one above all of them.
 const INFO: u8 = 20;
 const WARNING: u8 = 30;
@@ -53,7 +58,11 @@ fn last() -> MutexGuard<'static, Option<Stats>> {
     LAST.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The profiler that runs in this process: none in a forked child that has not started its own.
 fn running() -> Option<Profiler> {
+    if spanprof_core::forked() {
+        return None;
+    }
     current().clone()
 }
 
@@ -104,9 +113,10 @@ type Told = (u8, String, Option<Py<PyAny>>);
 
 /// What the logger is to be told since the last call.
 ///
-/// Python code passes it on, as loggers run code of the program: see `_process.py`.
+/// Python code passes it on, as loggers run code of the program: see `_process.py`. None if there is nothing, for which
+/// no object is made.
 #[pyfunction]
-pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Vec<Told>> {
+pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Option<Vec<Told>>> {
     guard(|| {
         LOOKED_AT.store(TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
         ANY_WAITING.store(false, Ordering::Relaxed);
@@ -117,7 +127,8 @@ pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Vec<Told>> {
         let trouble = TROUBLE.lock().unwrap_or_else(PoisonError::into_inner).take();
         let trouble = trouble.map(|(text, error)| (WARNING, text, Some(error.into_value(py).into_any())));
         let messages = messages.into_iter().map(|Message { level, text }| (number_of(level), text, None));
-        Ok(messages.chain(trouble).collect())
+        let told: Vec<Told> = messages.chain(trouble).collect();
+        Ok(Some(told).filter(|told| !told.is_empty()))
     })
 }
 
@@ -141,6 +152,7 @@ fn number_of(level: Level) -> u8 {
 #[pyfunction]
 pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bool> {
     guard(|| {
+        housekeep(py);
         let mut config = from_environment(py, settings)?;
         let lines = apply(&mut config, settings)?;
         LOG_LEVEL.store(config.log_level.map_or(SILENT, number_of), Ordering::Relaxed);
@@ -149,6 +161,9 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
             return Ok(false);
         }
         config.check().map_err(|error| to_python(&error))?;
+        if ENDING.load(Ordering::Relaxed) {
+            return Ok(too_late());
+        }
         let runtime = match selftest::runtime(py)? {
             Ok(runtime) => runtime,
             Err(why) => {
@@ -168,21 +183,50 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
                 return Ok(false);
             }
         };
+        if ENDING.load(Ordering::Relaxed) {
+            // That became so meanwhile, and who stopped the profiler found none.
+            py.detach(|| profiler.stop(STOP_TIMEOUT));
+            return Ok(too_late());
+        }
         *current() = Some(profiler);
         Ok(true)
     })
 }
 
+/// Says that nothing starts any more.
+fn too_late() -> bool {
+    tell(Level::Warning, "no profiles are taken, spans go on working: the process is ending");
+    false
+}
+
+/// The interpreter is about to end: from now on nothing starts the profiler, in this process and in those it forks.
+#[pyfunction]
+pub(crate) fn forbid_start() {
+    ENDING.store(true, Ordering::Relaxed);
+}
+
 /// Ends sampling, uploads what there is, 5 s at most. False: no profiler ran, or something was left behind.
 #[pyfunction]
 pub(crate) fn stop(py: Python<'_>) -> PyResult<bool> {
-    guard(|| Ok(end(py, STOP_TIMEOUT)))
+    guard(|| {
+        let all = end(py, STOP_TIMEOUT);
+        if ENDING.load(Ordering::Relaxed) {
+            // Another thread may be starting one, of which nobody but the engine knows yet.
+            py.detach(|| Profiler::end_process(STOP_TIMEOUT));
+        }
+        Ok(all)
+    })
 }
 
 fn end(py: Python<'_>, timeout: Duration) -> bool {
     let Some(profiler) = current().take() else {
         return false;
     };
+    if spanprof_core::forked() {
+        // The parent's, whose threads do not exist here: it is left behind, with locks that they may hold.
+        let _parents = ManuallyDrop::new(profiler);
+        return false;
+    }
     let (all, stats) = py.detach(|| (profiler.stop(timeout), profiler.stats()));
     *last() = Some(stats);
     wait_for_python(profiler.take_messages());
@@ -204,7 +248,7 @@ pub(crate) fn flush(py: Python<'_>, timeout: f64) -> PyResult<bool> {
 /// Whether a profiler runs.
 #[pyfunction]
 pub(crate) fn is_running() -> bool {
-    current().is_some()
+    running().is_some()
 }
 
 /// What the environment alone says: whether to profile, the application's name ("" if it has none), names of tags.
@@ -241,10 +285,10 @@ pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             Some(profiler) => py.detach(|| profiler.stats()),
             None => last().clone().unwrap_or_default(),
         };
-        let dict = PyDict::new(py);
+        let dict = calls::dict(py)?;
         for (name, tally) in stats.tallies() {
             let Tally { samples, weight } = tally;
-            let entry = PyDict::new(py);
+            let entry = calls::dict(py)?;
             entry.set_item("samples", samples)?;
             entry.set_item("weight", weight)?;
             dict.set_item(name, entry)?;
@@ -376,7 +420,12 @@ pub(crate) fn thread_started() -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
     guard(|| {
+        if ENDING.load(Ordering::Relaxed) || !spanprof_core::forked() {
+            return Ok(false);
+        }
         let Some(parents) = current().take() else {
+            // It had stopped its own before the fork.
+            spanprof_core::leave_parent_behind();
             return Ok(false);
         };
         DEFINITIONS.after_fork();

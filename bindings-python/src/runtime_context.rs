@@ -4,16 +4,21 @@
 //! that. So [`RuntimeContext`] takes the place of OpenTelemetry's runtime context and keeps a second variable in step:
 //! **its value is a function of OpenTelemetry's**, worked out anew after each attach and detach, and set only where it
 //! changes. Tokens are OpenTelemetry's own, so one made before we came or used after we left works.
+//!
+//! A runtime context of another class runs Python code, so what stands in for it is Python, `_context.py`, which calls
+//! [`publish`]. It is that module too that puts either of them in its place.
 
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use pyo3::exceptions::{PyLookupError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 
+use crate::calls;
 use crate::context_var::ContextVar;
-use crate::errors::guard;
-use crate::names::names;
+use crate::errors::{guard, is_anyone_inside};
 use crate::profiler;
 use crate::span::{SpanHandle, begin, handle_of, profile_id};
 use crate::unwind::EPOCH;
@@ -25,20 +30,11 @@ struct OpenTelemetry {
     span_key: Py<PyAny>,
     /// The class of spans that record nothing.
     non_recording: Py<PyAny>,
-    /// The SDK's class of spans.
-    sdk_span: Py<PyAny>,
+    /// A Python function that calls [`adopt`] for a span that still records.
+    adopt: Py<PyAny>,
 }
 
-fn open_telemetry(py: Python<'_>) -> PyResult<&OpenTelemetry> {
-    static KNOWN: PyOnceLock<OpenTelemetry> = PyOnceLock::new();
-    KNOWN.get_or_try_init(py, || {
-        Ok(OpenTelemetry {
-            span_key: py.import("opentelemetry.trace.propagation")?.getattr("_SPAN_KEY")?.unbind(),
-            non_recording: py.import("opentelemetry.trace")?.getattr("NonRecordingSpan")?.unbind(),
-            sdk_span: py.import("opentelemetry.sdk.trace")?.getattr("Span")?.unbind(),
-        })
-    })
-}
+static OPEN_TELEMETRY: PyOnceLock<OpenTelemetry> = PyOnceLock::new();
 
 /// The variable that holds the current [`SpanHandle`], or None outside spans.
 pub(crate) fn variable(py: Python<'_>) -> PyResult<&ContextVar> {
@@ -50,14 +46,24 @@ pub(crate) fn variable(py: Python<'_>) -> PyResult<&ContextVar> {
 static PROCESSORS: AtomicUsize = AtomicUsize::new(0);
 /// The epoch that the next first processor begins.
 static EPOCHS: AtomicU32 = AtomicU32::new(1);
+/// The interpreter is about to end.
+static RETIRED: AtomicBool = AtomicBool::new(false);
+/// How long [`retire`] waits.
+const RETIRE_TIMEOUT: Duration = Duration::from_millis(100);
+
+/// Whether spans are no longer followed, as the interpreter is about to end.
+#[inline]
+pub(crate) fn is_retired() -> bool {
+    RETIRED.load(Ordering::Relaxed)
+}
 
 /// The span that `context` (a dict of OpenTelemetry's) says is current.
 #[inline]
-fn span_in<'py>(context: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let key = open_telemetry(context.py())?.span_key.bind(context.py());
+fn span_in<'py>(context: &Bound<'py, PyAny>, known: &OpenTelemetry) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let key = known.span_key.bind(context.py());
     match context.cast::<PyDict>() {
         Ok(dict) => dict.get_item(key),
-        Err(_) => Ok(context.get_item(key).ok()),
+        Err(_) => Ok(calls::find_item(context, key)),
     }
 }
 
@@ -66,31 +72,64 @@ fn span_in<'py>(context: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny
 pub(crate) fn published_for<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = context.py();
     let none = || py.None().into_bound(py);
-    let Some(span) = span_in(context)? else {
+    let Some(known) = OPEN_TELEMETRY.get(py) else {
         return Ok(none());
     };
-    if span.get_type().as_ptr() == open_telemetry(py)?.non_recording.as_ptr() {
+    let Some(span) = span_in(context, known)? else {
+        return Ok(none());
+    };
+    if span.get_type().as_ptr() == known.non_recording.as_ptr() {
         return Ok(none());
     }
     match handle_of(&span) {
         Ok(handle) => Ok(handle),
-        Err(()) => Ok(adopt(&span)?.unwrap_or_else(none)),
+        // It began before the processor.
+        Err(()) => {
+            calls::call(known.adopt.bind(py), &span)?;
+            Ok(handle_of(&span).unwrap_or_else(|()| none()))
+        }
     }
 }
 
-/// Gives a span that began before the processor a handle of its own, if it still records.
-#[cold]
-fn adopt<'py>(span: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
-    let py = span.py();
-    if !span.is_instance(open_telemetry(py)?.sdk_span.bind(py))? || !span.call_method0("is_recording")?.is_truthy()? {
-        return Ok(None);
+/// Gives a span that began before the processor a handle of its own. Returns the value for its attribute, if it is to
+/// have one.
+#[pyfunction]
+pub(crate) fn adopt<'py>(span: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
+    guard(|| {
+        let handle = begin(span)?;
+        Ok(handle.cast::<SpanHandle>().ok().map(|handle| profile_id(handle.get(), span.py())))
+    })
+}
+
+/// Makes the sampler see what OpenTelemetry's current context says. What goes wrong is our trouble and not the program's.
+#[pyfunction]
+pub(crate) fn publish(context: &Bound<'_, PyAny>) {
+    publish_quietly(context);
+}
+
+#[inline]
+fn publish_quietly(context: &Bound<'_, PyAny>) {
+    if EPOCH.load(Ordering::Relaxed) != 0
+        && let Err(error) = guard(|| set_published(context))
+    {
+        profiler::trouble(context.py(), "following the current span", &error);
     }
-    let handle = begin(span)?;
-    if let Ok(handle) = handle.cast::<SpanHandle>() {
-        let id = profile_id(handle.get(), py);
-        span.call_method1(&names(py).set_attribute, (&names(py).profile_id, id))?;
+}
+
+#[inline]
+fn set_published(context: &Bound<'_, PyAny>) -> PyResult<()> {
+    let py = context.py();
+    let wanted = published_for(context)?;
+    let ours = variable(py)?;
+    let now = ours.get(py)?;
+    let same = match &now {
+        Some(now) => now.is(&wanted),
+        None => wanted.is_none(),
+    };
+    if !same {
+        ours.set(&wanted)?;
     }
-    Ok(Some(handle))
+    Ok(())
 }
 
 /// Stands in for OpenTelemetry's runtime context while a span processor is at work.
@@ -99,55 +138,18 @@ fn adopt<'py>(span: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
 pub(crate) struct RuntimeContext {
     /// The runtime context that was there before.
     previous: Py<PyAny>,
-    /// Its ContextVar, if it is OpenTelemetry's own class; else its methods are called.
-    variable: Option<ContextVar>,
-}
-
-impl RuntimeContext {
-    /// Makes the sampler see what OpenTelemetry's current context says.
-    #[inline]
-    fn publish(&self, context: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = context.py();
-        let wanted = published_for(context)?;
-        let ours = variable(py)?;
-        let now = ours.get(py)?;
-        let same = match &now {
-            Some(now) => now.is(&wanted),
-            None => wanted.is_none(),
-        };
-        if !same {
-            ours.set(&wanted)?;
-        }
-        Ok(())
-    }
-
-    /// As [`publish`](Self::publish); what goes wrong is our trouble and not the program's.
-    #[inline]
-    fn publish_quietly(&self, context: &Bound<'_, PyAny>) {
-        if PROCESSORS.load(Ordering::Relaxed) > 0
-            && let Err(error) = guard(|| self.publish(context))
-        {
-            profiler::trouble(context.py(), "following the current span", &error);
-        }
-    }
+    /// Its ContextVar.
+    variable: ContextVar,
 }
 
 #[pymethods]
 impl RuntimeContext {
-    /// One that stands in for `previous`, for `OTEL_PYTHON_CONTEXT`. It follows spans from the first processor on.
+    /// One that stands in for `previous`, whose ContextVar is `variable`. It follows spans from the first processor on.
     #[new]
-    fn new(previous: &Bound<'_, PyAny>) -> PyResult<Self> {
-        guard(|| {
-            let py = previous.py();
-            let own = py.import("opentelemetry.context.contextvars_context")?.getattr("ContextVarsRuntimeContext")?;
-            let variable = if previous.get_type().is(&own) {
-                ContextVar::from_object(&previous.getattr("_current_context")?)?
-            } else {
-                None
-            };
-            let base = py.import("opentelemetry.context.context")?.getattr("_RuntimeContext")?;
-            base.call_method1("register", (py.get_type::<Self>(),))?;
-            Ok(Self { previous: previous.clone().unbind(), variable })
+    fn new(previous: &Bound<'_, PyAny>, variable: &Bound<'_, PyAny>) -> PyResult<Self> {
+        guard(|| match ContextVar::from_object(variable)? {
+            Some(variable) => Ok(Self { previous: previous.clone().unbind(), variable }),
+            None => Err(PyTypeError::new_err("variable must be a ContextVar")),
         })
     }
 
@@ -155,44 +157,33 @@ impl RuntimeContext {
     ///
     /// Hot: bench `attach`.
     fn attach<'py>(&self, context: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let py = context.py();
-        let token = match &self.variable {
-            Some(variable) => variable.set(context)?,
-            None => self.previous.bind(py).call_method1(&names(py).attach, (context,))?,
-        };
-        self.publish_quietly(context);
-        Ok(token)
+        guard(|| {
+            let token = self.variable.set(context)?;
+            publish_quietly(context);
+            Ok(token)
+        })
     }
 
     /// Undoes the `attach` that gave `token`.
     ///
     /// Hot: bench `attach`.
     fn detach(&self, token: &Bound<'_, PyAny>) -> PyResult<()> {
-        let py = token.py();
-        match &self.variable {
-            Some(variable) => variable.reset(token)?,
-            None => {
-                self.previous.bind(py).call_method1(&names(py).detach, (token,))?;
-            }
-        }
-        self.publish_quietly(&self.get_current(py)?);
-        Ok(())
+        guard(|| {
+            self.variable.reset(token)?;
+            publish_quietly(&self.current(token.py())?);
+            Ok(())
+        })
     }
 
     /// OpenTelemetry's current context.
     fn get_current<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        if let Some(variable) = &self.variable
-            && let Some(context) = variable.get(py)?
-        {
-            return Ok(context);
-        }
-        self.previous.bind(py).call_method0(&names(py).get_current)
+        guard(|| self.current(py))
     }
 
     /// The ContextVar that code which knows OpenTelemetry's own class may look for.
     #[getter]
-    fn _current_context(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        self.previous.getattr(py, &names(py).current_context)
+    fn _current_context(&self, py: Python<'_>) -> Py<PyAny> {
+        self.variable.as_object().clone_ref(py)
     }
 
     /// The runtime context that this one stands in for.
@@ -202,36 +193,45 @@ impl RuntimeContext {
     }
 }
 
-/// Puts a [`RuntimeContext`] in OpenTelemetry's place, unless one is there, and publishes what is current already.
-pub(crate) fn install(py: Python<'_>) -> PyResult<()> {
-    let module = py.import("opentelemetry.context")?;
-    open_telemetry(py)?;
-    let previous = module.getattr("_RUNTIME_CONTEXT")?;
-    let ours = match previous.cast::<RuntimeContext>() {
-        Ok(ours) => ours.clone(),
-        Err(_) => {
-            let ours = Bound::new(py, RuntimeContext::new(&previous)?)?;
-            module.setattr("_RUNTIME_CONTEXT", &ours)?;
-            ours
-        }
-    };
-    if PROCESSORS.fetch_add(1, Ordering::Relaxed) == 0 {
-        EPOCH.store(EPOCHS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+impl RuntimeContext {
+    #[inline]
+    fn current<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.variable.get(py)?.ok_or_else(|| PyLookupError::new_err("no context is current"))
     }
-    let context = ours.get().get_current(py)?;
-    ours.get().publish_quietly(&context);
-    Ok(())
 }
 
-/// Puts the runtime context back that was there before the first processor, if ours is still in its place.
-pub(crate) fn uninstall(py: Python<'_>) -> PyResult<()> {
-    if PROCESSORS.fetch_sub(1, Ordering::Relaxed) > 1 {
-        return Ok(());
+/// One processor more follows spans. `span_key` and `non_recording` are OpenTelemetry's, `adopt` calls [`adopt`].
+#[pyfunction]
+pub(crate) fn follow(py: Python<'_>, span_key: Py<PyAny>, non_recording: Py<PyAny>, adopt: Py<PyAny>) -> PyResult<()> {
+    guard(|| {
+        OPEN_TELEMETRY.get_or_init(py, || OpenTelemetry { span_key, non_recording, adopt });
+        if PROCESSORS.fetch_add(1, Ordering::Relaxed) == 0 && !is_retired() {
+            EPOCH.store(EPOCHS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        }
+        Ok(())
+    })
+}
+
+/// One processor less. Returns whether it was the last.
+#[pyfunction]
+pub(crate) fn unfollow() -> bool {
+    let last = PROCESSORS.fetch_sub(1, Ordering::Relaxed) == 1;
+    if last {
+        EPOCH.store(0, Ordering::Relaxed);
     }
+    last
+}
+
+/// The interpreter is about to end: from now on spans are not followed. Waits a moment, without the GIL, for threads that
+/// are in functions of ours.
+#[pyfunction]
+pub(crate) fn retire(py: Python<'_>) {
+    const PAUSE: Duration = Duration::from_millis(1);
+    RETIRED.store(true, Ordering::Relaxed);
     EPOCH.store(0, Ordering::Relaxed);
-    let module = py.import("opentelemetry.context")?;
-    if let Ok(ours) = module.getattr("_RUNTIME_CONTEXT")?.cast::<RuntimeContext>() {
-        module.setattr("_RUNTIME_CONTEXT", ours.get().previous.bind(py))?;
+    let mut waited = Duration::ZERO;
+    while is_anyone_inside() && waited < RETIRE_TIMEOUT {
+        py.detach(|| std::thread::sleep(PAUSE));
+        waited += PAUSE;
     }
-    Ok(())
 }

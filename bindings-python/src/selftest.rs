@@ -18,7 +18,7 @@ use crate::memory::{Memory, Probed};
 use crate::runtime_context;
 use crate::span::SpanHandle;
 use crate::tags::{self, TagSet};
-use crate::unwind::{CPYTHON, CPython, Published, thread_state};
+use crate::unwind::{CPYTHON, CPython, Published, finalizing, thread_state};
 
 /// The nest: a method, a closure, a generator, a name that is not ASCII, and an `__init__` that is called so often that
 /// the interpreter specialises the call, over several lines.
@@ -106,6 +106,7 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
             class: py.get_type::<TagSet>().as_ptr().cast_const().cast(),
             offset: offset(set.as_ptr().cast_const().cast(), (&raw const set.get().id).cast()),
         },
+        finalizing: finalizing(),
     };
     // SAFETY: the GIL is held, so nobody unmaps what this thread uses.
     if unsafe { Probed::pointer(thread_state(), TSTATE_INTERP) } != Some(runtime.main) {
@@ -178,7 +179,11 @@ fn differing_field(runtime: &CPython, code: &Bound<'_, PyAny>) -> PyResult<Optio
         (qualname, layout.qualname),
         ("co_filename", layout.filename),
         ("co_linetable", layout.linetable),
+        ("co_code", layout.bytecode.unwrap_or(0)),
     ] {
+        if offset == 0 {
+            continue;
+        }
         let attribute: Object = code.getattr(name)?.as_ptr().cast_const().cast();
         // SAFETY: the GIL is held, so nobody unmaps the object.
         if unsafe { Probed::pointer(object, offset) } != Some(attribute) {
@@ -291,7 +296,7 @@ mod tests {
 
     type Field = (&'static str, fn(&mut Layout) -> Option<&mut usize>);
 
-    const FIELDS: [Field; 18] = [
+    const FIELDS: [Field; 19] = [
         ("frame or current_frame of a thread", |layout| match &mut layout.entry {
             Entry::Frame { tstate_frame } => Some(tstate_frame),
             Entry::CFrame { .. } => None,
@@ -323,6 +328,7 @@ mod tests {
         ("name of code", |layout| Some(&mut layout.code.name)),
         ("qualified name of code", |layout| Some(&mut layout.code.qualname)),
         ("lines of code", |layout| Some(&mut layout.code.linetable)),
+        ("bytecode of code", |layout| layout.code.bytecode.as_mut()),
         ("instructions of code", |layout| (!layout.frame.instr_is_number).then_some(&mut layout.code.size)),
         ("characters of ASCII", |layout| Some(&mut layout.ascii_data)),
         ("other characters", |layout| Some(&mut layout.compact_data)),

@@ -6,9 +6,10 @@ use std::sync::atomic::Ordering;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyInt, PyString, PyTuple};
 use spanprof_core::SpanRecord;
 
+use crate::calls::{find_attr, get_attr, set_attr};
 use crate::names::names;
 use crate::unwind::EPOCH;
 
@@ -38,10 +39,9 @@ impl SpanHandle {
     fn of(span: &Bound<'_, PyAny>, context: &Bound<'_, PyTuple>) -> PyResult<Self> {
         let py = span.py();
         let trace_id = context.get_item(0)?;
-        let high = trace_id.call_method1(&names(py).shift_right, (64_u8,))?;
-        let trace_id = [low_half(&high)?, low_half(&trace_id)?];
+        let trace_id = [high_half(&trace_id)?, low_half(&trace_id)?];
         let span_id = low_half(&context.get_item(1)?)?;
-        let name = span.getattr(&names(py).name)?;
+        let name = get_attr(span, &names(py).name)?;
         let name = name.cast::<PyString>()?;
         let epoch = EPOCH.load(Ordering::Relaxed);
         Ok(match name.to_str() {
@@ -70,7 +70,7 @@ impl SpanHandle {
 /// The handle of a span that has one of this epoch. `Err`: it has none, or an earlier one's.
 #[inline]
 pub(crate) fn handle_of<'py>(span: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAny>, ()> {
-    let handle = span.getattr(&names(span.py()).handle).map_err(|_| ())?;
+    let handle = find_attr(span, &names(span.py()).handle).ok_or(())?;
     if is_of_this_epoch(&handle) { Ok(handle) } else { Err(()) }
 }
 
@@ -86,31 +86,42 @@ pub(crate) fn is_of_this_epoch(value: &Bound<'_, PyAny>) -> bool {
 /// Makes the handle of a span that is to be seen under its own id; None for a span that nobody exports.
 pub(crate) fn begin<'py>(span: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = span.py();
-    let context = span.getattr(&names(py).context)?;
+    let context = get_attr(span, &names(py).context)?;
     let context = context.cast::<PyTuple>()?;
     // SpanContext is (trace_id, span_id, is_remote, trace_flags, …).
     let flags: u32 = context.get_item(3)?.extract()?;
     if flags & 1 == 0 {
         let none = py.None().into_bound(py);
-        span.setattr(&names(py).handle, &none)?;
+        set_attr(span, &names(py).handle, &none)?;
         return Ok(none);
     }
     let handle = Bound::new(py, SpanHandle::of(span, context)?)?.into_any();
-    span.setattr(&names(py).handle, &handle)?;
+    set_attr(span, &names(py).handle, &handle)?;
     Ok(handle)
 }
 
 /// The lower 64 bits of the id of `span`.
 #[inline]
 pub(crate) fn id_of(span: &Bound<'_, PyAny>) -> PyResult<u64> {
-    let context = span.getattr(&names(span.py()).context)?;
+    let context = get_attr(span, &names(span.py()).context)?;
     low_half(&context.cast::<PyTuple>()?.get_item(1)?)
+}
+
+/// The bits of an int above the lower 64, as many.
+#[inline]
+fn high_half(number: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let number = number.cast::<PyInt>()?;
+    // SAFETY: two ints.
+    let shifted = unsafe { ffi::PyNumber_Rshift(number.as_ptr(), names(number.py()).sixty_four.as_ptr()) };
+    // SAFETY: a new reference, or null with an exception set.
+    low_half(&unsafe { Bound::from_owned_ptr_or_err(number.py(), shifted) }?)
 }
 
 /// The lower 64 bits of an int.
 #[inline]
 fn low_half(number: &Bound<'_, PyAny>) -> PyResult<u64> {
-    // SAFETY: an object; anything but an int makes it set an exception.
+    let number = number.cast::<PyInt>()?;
+    // SAFETY: an int.
     let value = unsafe { ffi::PyLong_AsUnsignedLongLongMask(number.as_ptr()) };
     if value == u64::MAX
         && let Some(error) = PyErr::take(number.py())

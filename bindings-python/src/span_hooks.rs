@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 
+use crate::calls::{get_attr, set_attr};
 use crate::errors::guard;
 use crate::names::names;
 use crate::profiler;
-use crate::runtime_context::{install, published_for, uninstall, variable};
+use crate::runtime_context::{is_retired, published_for, variable};
 use crate::span::{SpanHandle, begin, id_of, is_of_this_epoch, profile_id};
 
 /// The callbacks of one span processor.
@@ -21,13 +22,10 @@ pub(crate) struct SpanHooks {
 
 #[pymethods]
 impl SpanHooks {
-    /// Takes the runtime context's place. `scope_all`: every span under its own id, not only local roots.
+    /// `scope_all`: every span under its own id, not only local roots.
     #[new]
-    fn new(py: Python<'_>, scope_all: bool) -> PyResult<Self> {
-        guard(|| {
-            install(py)?;
-            Ok(Self { scope_all, open: AtomicBool::new(true) })
-        })
+    fn new(scope_all: bool) -> Self {
+        Self { scope_all, open: AtomicBool::new(true) }
     }
 
     /// A span starts. Returns the value for its attribute `pyroscope.profile.id`, None if it is to have none: the
@@ -40,6 +38,9 @@ impl SpanHooks {
         span: &Bound<'py, PyAny>,
         parent_context: Option<&Bound<'py, PyAny>>,
     ) -> Option<Bound<'py, PyString>> {
+        if is_retired() {
+            return None;
+        }
         let py = span.py();
         profiler::housekeep(py);
         guard(|| self.started(span, parent_context)).unwrap_or_else(|error| {
@@ -52,7 +53,9 @@ impl SpanHooks {
     ///
     /// Hot: bench `span`.
     fn on_end(&self, span: &Bound<'_, PyAny>) {
-        if let Err(error) = guard(|| ended(span)) {
+        if !is_retired()
+            && let Err(error) = guard(|| ended(span))
+        {
             profiler::trouble(span.py(), "ending a span", &error);
         }
     }
@@ -60,9 +63,9 @@ impl SpanHooks {
     /// `SpanProcessor._on_ending`: nothing to do.
     fn _on_ending(&self, _span: &Bound<'_, PyAny>) {}
 
-    /// Gives OpenTelemetry its runtime context back, when the last processor says so. Any number of times.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        guard(|| if self.open.swap(false, Ordering::Relaxed) { uninstall(py) } else { Ok(()) })
+    /// The processor is shut down. Returns whether it was not yet.
+    fn close(&self) -> bool {
+        self.open.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -76,7 +79,7 @@ impl SpanHooks {
         if !self.scope_all
             && let Some(root) = root_of_parent(span, parent_context)?
         {
-            span.setattr(&names(py).handle, root)?;
+            set_attr(span, &names(py).handle, &root)?;
             return Ok(None);
         }
         let handle = begin(span)?;
@@ -91,7 +94,7 @@ fn root_of_parent<'py>(
     parent_context: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let py = span.py();
-    let parent = span.getattr(&names(py).parent)?;
+    let parent = get_attr(span, &names(py).parent)?;
     if parent.is_none() || parent.cast::<PyTuple>()?.get_item(2)?.is_truthy()? {
         return Ok(None);
     }
@@ -107,7 +110,7 @@ fn ended(span: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = span.py();
     let span_id = id_of(span)?;
     if spanprof_core::is_sampled(span_id) {
-        let name = span.getattr(&names(py).name)?;
+        let name = get_attr(span, &names(py).name)?;
         spanprof_core::span_ended(span_id, &name.cast::<PyString>()?.to_string_lossy());
     }
     Ok(())

@@ -14,6 +14,7 @@ use spanprof_core::{Level, TagSetId};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
+use crate::calls;
 use crate::context_var::ContextVar;
 use crate::errors::guard;
 use crate::profiler::tell;
@@ -120,7 +121,11 @@ pub(crate) fn pairs(field: &str, tags: &Bound<'_, PyDict>) -> PyResult<Vec<(Stri
 
 fn pair(field: &str, name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<(String, String)> {
     let Ok(name) = name.cast::<PyString>() else {
-        return Err(PyTypeError::new_err(format!("{field}: the name {} is not a str", name.repr()?)));
+        return Err(PyTypeError::new_err(format!("{field}: the name {} is not a str", calls::representation(name)?)));
     };
-    Ok((name.to_string_lossy().into_owned(), value.str()?.to_string_lossy().into_owned()))
+    let value = match value.cast_exact::<PyString>() {
+        Ok(value) => value.to_string_lossy().into_owned(),
+        Err(_) => calls::text(value)?,
+    };
+    Ok((name.to_string_lossy().into_owned(), value))
 }

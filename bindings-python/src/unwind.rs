@@ -1,9 +1,11 @@
 //! CPython as the sampler sees it: span, tags and stack of the interrupted thread, read in the signal handler.
 //!
-//! **Functions called in the handler:** `PyGILState_GetThisThreadState` alone. It reads a thread-specific value
+//! **Functions called in the handler:** `PyGILState_GetThisThreadState`. It reads a thread-specific value
 //! (`pthread_getspecific`, which only loads) and compares a static; it names the thread state that *this* thread runs,
 //! is null before one exists and after it is deleted, and so is right in subinterpreters, in threads of C code and
-//! while the GIL is released. There are no lists of threads to keep.
+//! while the GIL is released. There are no lists of threads to keep. And `Py_IsFinalizing` (`_Py_IsFinalizing` before
+//! 3.13), an atomic load: an interpreter that ends frees the states of threads that go on in C code, and theirs is still
+//! the one that is named. No timer should be armed then; where one is, the handler does not look at the interpreter.
 //!
 //! Whose memory is read: the handler runs on the thread whose frames these are, so every frame of its own chain is
 //! alive, and each owns its code object. Nothing is counted, as another thread may hold the GIL.
@@ -16,8 +18,8 @@
 //! be imported into another). In 3.10 and 3.11 the thread's first state is what is seen: the sample has the stack and the
 //! span of the call into the subinterpreter.
 
-use std::ffi::c_void;
-use std::mem::offset_of;
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::{offset_of, transmute};
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -70,6 +72,8 @@ pub(crate) struct CPython {
     pub(crate) span: Published,
     /// The variable of [`TagSet`](crate::tags::TagSet)s.
     pub(crate) tags: Published,
+    /// Says whether the interpreter ends.
+    pub(crate) finalizing: Option<Finalizing>,
 }
 
 // SAFETY: addresses of objects that are never freed, and numbers.
@@ -85,6 +89,20 @@ pub(crate) static CPYTHON: OnceLock<CPython> = OnceLock::new();
 pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(0);
 /// Whether any tags were ever set, so that programs without tags do not pay for looking.
 pub(crate) static TAGS_USED: AtomicBool = AtomicBool::new(false);
+
+/// `Py_IsFinalizing`: not 0 from the moment on in which the interpreter begins to end.
+pub(crate) type Finalizing = unsafe extern "C" fn() -> c_int;
+
+/// That function. It is no part of the stable ABI, so it may be missing.
+pub(crate) fn finalizing() -> Option<Finalizing> {
+    const NAMES: [&CStr; 2] = [c"Py_IsFinalizing", c"_Py_IsFinalizing"];
+    NAMES.iter().find_map(|name| {
+        // SAFETY: a C string, looked up among what the process has loaded.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        // SAFETY: CPython declares both as `int (void)`.
+        (!found.is_null()).then(|| unsafe { transmute::<*mut c_void, Finalizing>(found) })
+    })
+}
 
 /// The thread state that this thread runs, null without one.
 #[inline]
@@ -102,12 +120,19 @@ unsafe impl Runtime for CPython {
 
     #[inline]
     unsafe fn context(&self, _thread: &ThreadRecord, _ucontext: *const ucontext_t) -> Context {
+        if self.is_finalizing() {
+            return Context::NONE;
+        }
         // SAFETY: called on the sampled thread, whose own thread state this is.
         unsafe { self.context_of::<Plain>(thread_state()) }
     }
 
     #[inline]
     unsafe fn walk(&self, _thread: &ThreadRecord, ucontext: *const ucontext_t, out: &mut FrameWriter<'_>) {
+        if self.is_finalizing() {
+            out.push(NO_PYTHON_FRAME_WORD);
+            return;
+        }
         // SAFETY: as above; who starts the profiler mapped the definitions and enabled safe loads.
         unsafe { self.walk_thread(thread_state(), ucontext, out) };
     }
@@ -127,6 +152,13 @@ unsafe impl Runtime for CPython {
 }
 
 impl CPython {
+    /// Whether the interpreter ends: what a thread's state names may be gone.
+    #[inline]
+    fn is_finalizing(&self) -> bool {
+        // SAFETY: callable at any time, from any thread, without the GIL.
+        self.finalizing.is_some_and(|finalizing| unsafe { finalizing() } != 0)
+    }
+
     /// The span and tags that are current in the context of `tstate`.
     ///
     /// Hot: 4 to 9 ns.

@@ -196,6 +196,53 @@ assert pyroscope.shutdown()
     )
 
 
+def test_a_child_that_is_to_execute_another_program_has_one_thread(python):
+    said = python(
+        """
+        import os, pty, subprocess, threading, warnings
+        import pyroscope
+        from opentelemetry.sdk.trace import TracerProvider
+        from pyroscope import _native
+        from pyroscope.otel import PyroscopeSpanProcessor
+        warnings.simplefilter("ignore")
+        assert pyroscope.configure(application_name="x", server_address="none")
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(PyroscopeSpanProcessor())
+        tracer = provider.get_tracer("x")
+        seen, told = os.pipe()
+        def tell():
+            status = dict(line.split(":", 1) for line in open("/proc/self/status"))
+            os.write(told, status["Threads"].strip().encode())
+        os.register_at_fork(after_in_child=tell)
+
+        subprocess.run(["true"], preexec_fn=int)
+        os.spawnlp(os.P_WAIT, "true", "true")
+        def start_a_thread():
+            threading.Thread(target=int).start()
+        def start_a_span():
+            tracer.start_span("a").end()
+        def configure():
+            pyroscope.configure(application_name="y", server_address="none")
+        for deed in (start_a_thread, start_a_span, configure):
+            if pty.fork()[0] == 0:
+                waited = not _native.is_running() and not pyroscope.flush(0) and pyroscope.stats()["threads"] == 0
+                deed()
+                os._exit(0 if waited and _native.is_running() and pyroscope.shutdown() else 1)
+            print(os.wait()[1])
+        if pty.fork()[0] == 0:
+            os._exit(1 if pyroscope.shutdown() or _native.is_running() else 0)
+        print(os.wait()[1])
+        if os.fork() == 0:
+            os._exit(0 if _native.is_running() else 1)
+        print(os.wait()[1])
+        print(os.read(seen, 100).decode())
+        """
+    )
+    *exits, threads = said.split()
+    assert exits == ["0"] * 5
+    assert threads[:-1] == "1" * 6
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_multiprocessing_children_upload_their_last_window(python, tmp_path):
     python(
@@ -245,6 +292,142 @@ def test_daemon_threads_at_exit_do_no_harm(python, tmp_path):
                 sum(numbers(1000))
             """
         )
+
+
+def test_an_interpreter_that_ends_under_armed_timers_is_not_looked_at(python):
+    python(
+        """
+        import atexit, builtins, os, threading, time, zlib
+        from pyroscope import _settings
+        assert _settings.launch({"application_name": "x", "server_address": "none", "wall_clock": True, "sample_rate": 2000})
+        atexit._clear()
+        data = os.urandom(1 << 22)
+        def without_the_gil(depth=0):
+            while depth > 30:
+                zlib.compress(data, 9)
+            without_the_gil(depth + 1)
+        for _ in range(3):
+            threading.Thread(target=without_the_gil, daemon=True).start()
+        class Slow:
+            def __del__(self, now=time.monotonic):
+                end = now() + 0.4
+                while now() < end:
+                    pass
+        builtins.keep = Slow()
+        time.sleep(0.1)
+        """,
+        env={"PYTHONMALLOC": "malloc_debug"},  # overwrites what is freed
+    )
+
+
+def test_nothing_starts_the_profiler_once_the_interpreter_ends(python):
+    said = python(
+        """
+        import atexit, logging, os, sys
+        import pyroscope
+        from pyroscope import _native
+        logging.basicConfig(stream=sys.stdout, format="%(message)s")
+        def start():
+            return pyroscope.configure(application_name="x", server_address="none")
+        def late():
+            print(start(), _native.is_running())
+            pid = os.fork()
+            if pid == 0:
+                os._exit(1 if start() or _native.is_running() else 0)
+            print(os.waitpid(pid, 0)[1])
+        atexit.register(late)
+        assert start()
+        """
+    )
+    reason = "no profiles are taken, spans go on working: the process is ending"
+    assert said.splitlines() == [reason, "False False", reason, "0"]
+
+
+def test_spans_are_not_followed_once_the_interpreter_ends(python):
+    said = python(
+        """
+        import atexit
+        import opentelemetry.context
+        from opentelemetry.sdk.trace import TracerProvider
+        from pyroscope.otel import PyroscopeSpanProcessor
+        def late():
+            with provider.get_tracer("x").start_as_current_span("a") as span:
+                print(type(opentelemetry.context._RUNTIME_CONTEXT).__name__, dict(span.attributes))
+            provider.add_span_processor(PyroscopeSpanProcessor())
+            print(type(opentelemetry.context._RUNTIME_CONTEXT).__name__)
+        atexit.register(late)
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(PyroscopeSpanProcessor())
+        print(type(opentelemetry.context._RUNTIME_CONTEXT).__name__)
+        """
+    )
+    assert said.splitlines() == ["RuntimeContext", "ContextVarsRuntimeContext {}", "ContextVarsRuntimeContext"]
+
+
+def test_daemon_threads_that_are_in_our_functions_at_exit_do_no_harm(python):
+    """Twenty exits of a program whose threads ask for statistics, and change contexts under Python code of its own."""
+    python(
+        """
+        import gc, os, random, sys, threading, time, warnings
+        import opentelemetry.context
+        from opentelemetry import trace
+        from opentelemetry.context.contextvars_context import ContextVarsRuntimeContext
+        from opentelemetry.sdk.trace import TracerProvider
+        import pyroscope
+        from pyroscope.otel import PyroscopeSpanProcessor
+
+        def run_python(*_):
+            for _ in range(200):
+                pass
+
+        class Theirs(ContextVarsRuntimeContext):
+            def attach(self, context):
+                run_python()
+                return super().attach(context)
+
+            def detach(self, token):
+                run_python()
+                super().detach(token)
+
+        def asks():
+            while True:
+                pyroscope.stats()
+                pyroscope.flush(0.01)
+
+        def starts_spans():
+            while True:
+                with tracer.start_as_current_span("a"):
+                    pass
+
+        def keeps_contexts():
+            context = trace.set_span_in_context(tracer.start_span("b"))
+            while True:
+                tokens = [opentelemetry.context.attach(context) for _ in range(500)]
+                for token in reversed(tokens):
+                    opentelemetry.context.detach(token)
+
+        for number in range(20):
+            pid = os.fork()
+            if pid == 0:
+                break
+            status = os.waitpid(pid, 0)[1]
+            if status:
+                sys.exit(f"exit {number} ended with {status}")
+        else:
+            sys.exit()
+        if number % 2:
+            opentelemetry.context._RUNTIME_CONTEXT = Theirs()
+        else:
+            gc.callbacks.append(run_python)
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(PyroscopeSpanProcessor(scope="all"))
+        tracer = provider.get_tracer("x")
+        assert pyroscope.configure(application_name="unknown_service:python", server_address="none")
+        for body in (asks, starts_spans, starts_spans, keeps_contexts):
+            threading.Thread(target=body, daemon=True).start()
+        time.sleep(0.03 + random.random() * 0.02)
+        """
+    )
 
 
 def test_import_and_fork_without_configure(python):

@@ -1,6 +1,7 @@
 """The walker sees what sys._getframe sees: the same functions, lines and order, whatever kind of frame it is."""
 
 import asyncio
+import gc
 import pathlib
 import random
 import sys
@@ -23,6 +24,20 @@ def name_of(code):
 def truth(frame):
     stack = traceback.walk_stack(frame)
     return [(name_of(one.f_code), one.f_code.co_filename, line, one.f_code.co_firstlineno) for one, line in stack]
+
+
+@pytest.mark.parametrize("before", [0, 60])
+def test_code_that_is_loaded_again_has_its_own_lines(before):
+    """A module that is reloaded has the names, the file and often the addresses of the one that is gone."""
+    for number in range(60):
+        blank = number % 7
+        source = "def handler(walk):\n" + "    x = 1\n" * before + "\n" * blank + "    return walk()\n" + "    x = 2\n" * before
+        namespace = {}
+        exec(compile(source, "plugin.py", "exec"), namespace)
+        lines = [line for name, _, line, _ in namespace["handler"](_native.walk) if name == "handler"]
+        assert lines == [before + blank + 2]
+        del namespace
+        gc.collect()
 
 
 class Checker:

@@ -145,6 +145,7 @@ pub(crate) fn status(error: &ShowError) -> StatusCode {
     match error {
         ShowError::Bad(_) => StatusCode::BAD_REQUEST,
         ShowError::NotFound(_) => StatusCode::NOT_FOUND,
+        ShowError::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
         ShowError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

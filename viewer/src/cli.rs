@@ -3,11 +3,14 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// What the process takes beside what is stored: code, threads, what it remembers of the store, requests as SDKs send
-/// them. Measured: 45 MiB.
-const PROCESS: u64 = 48 << 20;
+use crate::budget::Budget;
+use crate::store::Room;
+
+/// What the process takes beside what is stored, remembered, received and asked: code, threads, connections.
+const PROCESS: u64 = 24 << 20;
 /// The least that --memory may be.
 const LEAST_MEMORY: u64 = 64 << 20;
 
@@ -208,9 +211,52 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         .ok_or_else(allowed)
 }
 
-/// The bytes that may be stored under --memory. SQLite keeps some 200 bytes beside each page of 4 KiB.
-pub(crate) fn room(memory: u64) -> u64 {
-    memory.saturating_sub(PROCESS) / 16 * 15
+/// What --memory is divided into, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shares {
+    /// Of what is stored.
+    pub(crate) stored: u64,
+    /// Of what whoever inserts remembers of the store, and again of what whoever asks does.
+    pub(crate) remembered: usize,
+    /// Of all requests that are received.
+    pub(crate) requests: usize,
+    /// Of an answer while it is made.
+    pub(crate) answer: usize,
+    /// How many are made at once.
+    pub(crate) at_once: usize,
+    /// Of answers that are being sent.
+    pub(crate) sent: usize,
+}
+
+impl Shares {
+    /// Divides --memory.
+    pub(crate) fn of(memory: u64) -> Self {
+        let part = |parts: u64, least: u64, most: u64| (memory / parts).clamp(least << 20, most << 20);
+        let (remembered, requests) = (part(16, 4, 16), part(8, 12, 256));
+        let (answers, sent) = (part(8, 6, 256), part(16, 4, 64));
+        let at_once = if memory < 256 << 20 { 1 } else { 2 };
+        let taken = PROCESS + 2 * remembered + requests + answers + sent;
+        let bytes = |share: u64| usize::try_from(share).unwrap_or(usize::MAX);
+        Self {
+            // SQLite keeps some 200 bytes beside each page of 4 KiB.
+            stored: memory.saturating_sub(taken) / 16 * 15,
+            remembered: bytes(remembered),
+            requests: bytes(requests),
+            answer: bytes(answers) / at_once,
+            at_once,
+            sent: bytes(sent),
+        }
+    }
+
+    /// The room of all stores.
+    pub(crate) fn room(&self) -> Arc<Room> {
+        Room::with(self.stored, self.remembered, self.answer)
+    }
+
+    /// What requests take their bytes from. One leaves a part for others.
+    pub(crate) fn budget(&self) -> Arc<Budget> {
+        Budget::new(self.requests, self.requests / 4 * 3)
+    }
 }
 
 /// Reads a whole number of bytes with a unit: `64m`, `2g`.
@@ -225,8 +271,11 @@ fn parse_memory(text: &str) -> Result<u64, String> {
     };
     let size = number.parse::<u64>().ok().and_then(|number| number.checked_mul(bytes)).ok_or_else(allowed)?;
     if size < LEAST_MEMORY {
-        let (least, own) = (LEAST_MEMORY >> 20, PROCESS >> 20);
-        return Err(format!("{text} is too little: the least is {least}m, of which {own}m are for the program itself"));
+        let least = LEAST_MEMORY >> 20;
+        let own = least - (Shares::of(LEAST_MEMORY).stored >> 20);
+        return Err(format!(
+            "{text} is too little: the least is {least}m, of which {own}m are for the program itself and for requests"
+        ));
     }
     Ok(size)
 }
@@ -249,6 +298,10 @@ mod tests {
         for little in ["0m", "1k", "63m"] {
             assert!(parse_memory(little).unwrap_err().contains("the least is 64m"), "{little}");
         }
-        assert!(room(LEAST_MEMORY) > 0 && room(LEAST_MEMORY) + PROCESS < LEAST_MEMORY);
+        for memory in [64, 128, 512, 4_096, 65_536] {
+            let Shares { stored, remembered, requests, answer, at_once, sent } = Shares::of(memory << 20);
+            let taken = 2 * remembered + requests + answer * at_once + sent;
+            assert!(stored > 7 << 20 && stored + PROCESS + taken as u64 <= memory << 20, "{memory}");
+        }
     }
 }

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod budget;
 mod cli;
 mod clock;
 mod doctor;
@@ -18,6 +19,7 @@ mod ids;
 mod look;
 mod pages;
 mod params;
+mod queries;
 mod query;
 mod receive;
 mod selection;
@@ -28,6 +30,7 @@ mod tenant;
 mod terminal;
 mod top;
 mod view;
+mod work;
 
 /// What fuzz/ calls: each takes any bytes and panics if a promise is broken. No public interface.
 #[cfg(feature = "fuzzing")]

@@ -1,5 +1,6 @@
 //! The process: sockets, routes, retention, and the end by a signal.
 
+mod connections;
 mod guard;
 mod metrics;
 mod tenants;
@@ -9,16 +10,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::cli::{self, Cli, Optional};
+use crate::cli::{Cli, Optional, Shares};
 use crate::clock;
 use crate::selection::{LAST_HOUR, Window};
-use crate::store::{Room, Store};
+use crate::store::Store;
 
+use connections::Connections;
 use tenants::{Door, Setup, Tenants};
 
 /// How often what is too old or too much is forgotten.
@@ -28,7 +29,7 @@ const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT. The error is one sentence.
 pub(crate) fn run(cli: &Cli) -> Result<(), String> {
-    run_with(cli, Store::open(cli.data.as_deref(), &Room::new(cli::room(cli.memory)))?, LAST_HOUR)
+    run_with(cli, Store::open(cli.data.as_deref(), &Shares::of(cli.memory).room())?, LAST_HOUR)
 }
 
 /// The same with a store that is open already; `window` is what pages show that are asked for without a time range.
@@ -65,15 +66,18 @@ async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), Strin
         address: main.address,
         otlp: otlp.as_ref().map(|bound| bound.address),
         data: cli.data.clone(),
+        shares: Shares::of(cli.memory),
     };
+    let all = Connections::new(setup.shares.sent);
     let tenants = Arc::new(Tenants::new(setup, store)?);
     for (bound, door) in [(otlp, Door::Otlp), (grpc, Door::Grpc)] {
         if let Some(bound) = bound {
-            servers.spawn(listen(bound.listener, guard.wrap(tenants.routes(door)), stopped.clone()));
+            let routes = guard.wrap(tenants.routes(door));
+            servers.spawn(connections::serve(bound.listener, routes, Arc::clone(&all), stopped.clone()));
         }
     }
     let routes = metrics::routes(Arc::clone(&tenants)).merge(tenants.routes(Door::Main));
-    servers.spawn(listen(main.listener, guard.wrap(routes), stopped));
+    servers.spawn(connections::serve(main.listener, guard.wrap(routes), all, stopped));
     let retention = tokio::spawn(forget_the_old(tenants, cli.retain));
 
     let ended = tokio::select! {
@@ -81,8 +85,7 @@ async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), Strin
         _ = interrupt.recv() => Ok(()),
         // A server that ends by itself has failed.
         Some(done) = servers.join_next() => match done {
-            Ok(Ok(())) => Err("the server ended by itself".into()),
-            Ok(Err(error)) => Err(format!("the server failed: {error}")),
+            Ok(()) => Err("the server ended by itself".into()),
             Err(error) => Err(format!("the server failed: {error}")),
         },
     };
@@ -126,14 +129,6 @@ async fn bind_further(address: Optional<SocketAddr>, what: &str, flag: &str, mai
             None
         }
     }
-}
-
-async fn listen(listener: TcpListener, routes: Router, mut stopped: watch::Receiver<bool>) -> std::io::Result<()> {
-    let end = async move {
-        // An error means that the sender is gone, which is an end too.
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-    };
-    axum::serve(listener, routes).with_graceful_shutdown(end).await
 }
 
 async fn forget_the_old(tenants: Arc<Tenants>, retain: Duration) {

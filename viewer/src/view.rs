@@ -7,14 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use crate::cli::{self, Cli, Optional, View};
+use crate::budget::Budget;
+use crate::cli::{Cli, Optional, Shares, View};
 use crate::look::Look;
 use crate::pages::format::counted;
+use crate::queries::Queries;
 use crate::receive::profilers::Profilers;
 use crate::receive::{self, Refusals};
 use crate::selection::{Selection, Window};
 use crate::show::Shown;
-use crate::store::{Room, Store};
+use crate::store::Store;
 use crate::{server, terminal};
 
 /// Folders within folders are looked into to this depth, as links may lead in circles.
@@ -30,8 +32,9 @@ struct Loaded {
 
 /// Reads the files, then serves the pages, or prints what they hold. The error is one sentence.
 pub(crate) fn run(view: &View) -> Result<(), String> {
-    let store = Store::open(None, &Room::new(cli::room(view.memory)))?;
-    let loaded = load(&store, &view.paths)?;
+    let shares = Shares::of(view.memory);
+    let store = Store::open(None, &shares.room())?;
+    let loaded = load(&store, &view.paths, &shares.budget())?;
     let names: Vec<&str> = loaded.services.iter().map(String::as_str).collect();
     say(&format!("{} of {}", counted(loaded.profiles, "profile"), names.join(", ")))?;
     let forgotten = store.forgotten().profiles_by_size;
@@ -55,15 +58,15 @@ pub(crate) fn run(view: &View) -> Result<(), String> {
     server::run_with(&cli, store, Window::Stored)
 }
 
-fn load(store: &Store, paths: &[PathBuf]) -> Result<Loaded, String> {
+fn load(store: &Store, paths: &[PathBuf], budget: &Arc<Budget>) -> Result<Loaded, String> {
     let mut loaded = Loaded { profiles: 0, services: BTreeSet::new() };
     let mut take = |path: &Path| -> Result<(), String> {
         let failed = |reason: String| format!("cannot open {}: {reason}", path.display());
         let bytes = fs::read(path).map_err(|error| failed(error.to_string()))?;
-        let profile = receive::file::read(path, &bytes).map_err(failed)?;
+        let profile = receive::file::read(path, &bytes, budget).map_err(failed)?;
         store.insert_profile(&profile).map_err(|error| failed(error.to_string()))?;
         loaded.profiles += 1;
-        loaded.services.insert(profile.service);
+        loaded.services.insert(profile.service.to_string());
         Ok(())
     };
     for path in paths {
@@ -112,6 +115,7 @@ fn print(store: Arc<Store>, services: &BTreeSet<String>) -> Result<(), String> {
         retain: std::time::Duration::MAX,
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         otlp: None,
+        queries: Queries::new(1),
     };
     let kinds = shown.store.kinds(Window::Stored).map_err(|error| error.to_string())?;
     for kind in kinds.iter().filter(|kind| services.contains(&kind.service)) {

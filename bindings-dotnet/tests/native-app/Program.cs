@@ -7,6 +7,7 @@ using Native = Pyroscope.Interop.Interop;
 
 var scenario = args[0];
 var seconds = double.Parse(args[1]);
+if (scenario == "older") Older.Make();
 Span.Start(args[2..]);
 var until = DateTime.UtcNow.AddSeconds(seconds);
 Memory? memory = null;
@@ -16,6 +17,8 @@ switch (scenario)
     case "events": Events.Run(until); break;
     case "chains": Chains.Run(until); break;
     case "soak": memory = Soak.Run(seconds); break;
+    case "older": Older.Run(until, args[2..]); break;
+    case "loading": Loading.Run(args[2..]); break;
     case "restart": Restart.Run(until, args[2..]); break;
     default: throw new ArgumentException(scenario);
 }
@@ -56,6 +59,7 @@ namespace NativeApp
             values.Add(new Pair { name = "runtime_version", text = Environment.Version.ToString() });
             var answer = Native.spanprof_start(new Settings { environment = [], values = values }.Wire()).AsOk().Unwire();
             if (answer.kind != 0) throw new Exception(answer.text);
+            CatchUp.Soon();
             foreach (var feature in Native.spanprof_status().AsOk().Unwire().features) Console.WriteLine($"status {feature.name} {feature.is_on} {feature.why}");
         }
 
@@ -68,6 +72,13 @@ namespace NativeApp
             foreach (var told in Native.spanprof_take_messages().AsOk().Unwire().messages) Console.WriteLine($"told {told.text}");
             return stats.numbers.ToDictionary(number => number.name, number => number.number);
         }
+    }
+
+    /// As the package's.
+    sealed class CatchUp
+    {
+        ~CatchUp() => _ = Native.spanprof_catch_up();
+        [MethodImpl(MethodImplOptions.NoInlining)] public static void Soon() => _ = new CatchUp();
     }
 
     static class Cpu

@@ -69,7 +69,7 @@ static class Soak
     [MethodImpl(MethodImplOptions.NoInlining)] static void InTask() { for (var i = 0; i < 10; i++) Spin(100); }
     [MethodImpl(MethodImplOptions.NoInlining)] static void Spin(int n) { for (var i = 0; i < n; i++) Chains.Sink += i; }
 
-    static void Body(ILGenerator il)
+    internal static void Body(ILGenerator il)
     {
         // var i = 0; do i++; while (i < n); return i;
         var i = il.DeclareLocal(typeof(int));

@@ -43,7 +43,7 @@ def inform_once(text: str, *values: object) -> None:
 
 def deliver() -> None:
     """Passes on what the native module has to say."""
-    for level, text, error in _native.take_messages():
+    for level, text, error in _native.take_messages() or ():
         if error is None:
             _log(level, "%s", text)
         else:

@@ -1,8 +1,10 @@
 """What must happen when threads start, when the process forks and when it ends.
 
 This is Python on purpose. Until 3.13 the interpreter ends daemon threads at exit by unwinding their C stacks, which
-aborts the process where a frame of Rust is among them. So native functions of ours call nothing that could run Python
-code and wait for the GIL.
+aborts the process where a frame of Rust is among them. So what runs code of the program is called from Python. Where a
+native function cannot do without (an attribute may be a property, and in 3.10 and 3.11 any new object may start the garbage
+collector) a thread that is to be unwound stays in the call for ever: see ``calls.rs``. At exit the native functions that
+programs call all the time do nothing any more, before the interpreter ends.
 """
 
 from __future__ import annotations
@@ -10,29 +12,51 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import sys
 import threading
 
 from . import _messages, _native, _servers, _threads
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
-    from typing import Callable, Optional
+    from typing import Any, Callable, Optional
 
 _original: Optional[Callable[[threading.Thread], None]] = None
 _registered = False
+#: What gives OpenTelemetry its runtime context back.
+_restore: Optional[Callable[[], None]] = None
+#: The interpreter is about to end.
+over = False
+#: This process was forked to become another program, and has done nothing yet that is worth a profiler.
+_waits = False
+#: The thread that forked it.
+_forker = 0
+#: The functions that fork for that, by module.
+_FORK_AND_EXECUTE = {
+    "subprocess": ("_execute_child",),
+    "gevent.subprocess": ("_execute_child",),
+    "os": ("_spawnvef",),
+    "pty": ("fork", "spawn"),
+}
 
 
 def started() -> None:
     """The profiler was started."""
-    global _registered
     _hook_threads()
     _native.thread_started()
+    watch_exit()
+    _servers.watch(stop)
+
+
+def watch_exit(restore: Optional[Callable[[], None]] = None) -> None:
+    """Sees to the end of the process, and to its forks. ``restore`` is called at its end. Any number of times."""
+    global _registered, _restore
+    _restore = restore or _restore
     if not _registered:
         _registered = True
         # Before finalisation, in which the frames of daemon threads are freed under them.
-        atexit.register(stop)
+        atexit.register(_at_exit)
         os.register_at_fork(after_in_child=_after_fork)
-    _servers.watch(stop)
 
 
 def stop() -> bool:
@@ -42,6 +66,17 @@ def stop() -> bool:
     stopped = _native.stop()
     _messages.deliver()
     return stopped
+
+
+def _at_exit() -> None:
+    """The interpreter is about to end: what runs after this, callbacks of atexit and daemon threads, starts nothing."""
+    global over
+    over = True
+    _native.forbid_start()
+    stop()
+    if _restore is not None:
+        _restore()
+    _native.retire()
 
 
 def _hook_threads() -> None:
@@ -58,6 +93,9 @@ def _hook_threads() -> None:
     @functools.wraps(original)
     def _set_native_id(thread: threading.Thread) -> None:
         original(thread)
+        # OpenTelemetry's SDK starts threads on a fork, before there is anything else in the child.
+        if _waits and not _is_in_fork(sys._current_frames().get(_forker)):
+            _restart()
         _threads.describe(thread)
         _native.thread_started()
 
@@ -75,7 +113,31 @@ def _unhook_threads() -> None:
 
 
 def _after_fork() -> None:
-    """In a forked child."""
+    """In a forked child: it gets a profiler of its own at once, unless it will be another program in a moment.
+
+    Threads of ours would be in the way of what such a child may do with itself before, such as ``unshare``. Where it does not
+    execute anything, the first span, ``configure`` or the start of a thread makes up for it.
+    """
+    global _waits, _forker
+    _forker = threading.get_ident()
+    _waits = _is_in_fork(sys._getframe())
+    if not _waits:
+        _restart()
+
+
+def _is_in_fork(frame: Any) -> bool:
+    """Whether a function that forks to execute another program is among the callers."""
+    while frame is not None:
+        module = frame.f_globals.get("__name__")
+        if isinstance(module, str) and frame.f_code.co_name in _FORK_AND_EXECUTE.get(module, ()):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _restart() -> None:
+    global _waits
+    _waits = False
     if _native.restart_in_child():
         _threads.describe_this()
         _servers.watch(stop)

@@ -10,7 +10,7 @@ import os
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
-    from pyroscope._native import RuntimeContext
+    from typing import Any
 
 __all__ = ["add_span_processor", "runtime_context"]
 
@@ -44,7 +44,7 @@ def add_span_processor() -> None:
         _messages.warn_once("no span processor was added: %s", error)
 
 
-def runtime_context() -> RuntimeContext:
+def runtime_context() -> Any:
     """The runtime context that ``OTEL_PYTHON_CONTEXT=pyroscope_context`` names.
 
     It is OpenTelemetry's own until there is a span processor of ours. Without this setting that processor puts it in
@@ -52,6 +52,6 @@ def runtime_context() -> RuntimeContext:
     """
     from opentelemetry.context.contextvars_context import ContextVarsRuntimeContext
 
-    from pyroscope import _native
+    from pyroscope import _context
 
-    return _native.RuntimeContext(ContextVarsRuntimeContext())
+    return _context.stand_in(ContextVarsRuntimeContext())

@@ -78,6 +78,8 @@ pub(super) struct Span {
 struct Newest {
     place: Place,
     frames: Vec<u64>,
+    /// Of one that its runtime did not mend at once.
+    raw: Option<Vec<u64>>,
 }
 
 /// A sample that its runtime could not mend yet.
@@ -162,7 +164,8 @@ impl Aggregate {
         }
     }
 
-    /// Mends what waits, once rings are read. The last time nothing may wait any longer.
+    /// Mends what waits, once rings are read and no lock is held that a fork takes. The last time nothing may wait any
+    /// longer.
     pub(crate) fn mend(&mut self, runtime: &dyn Runtime, counters: &Counters, is_last: bool) {
         for mut waiting in std::mem::take(&mut self.waiting) {
             let late = is_last || waiting.since.elapsed() > REPAIR_TIMEOUT;
@@ -226,7 +229,10 @@ impl Aggregate {
                 let tally = Tally { samples: 1, weight: *value };
                 match self.newest.remove(&thread) {
                     Some(newest) => {
-                        self.sum(newest.place, &newest.frames, tally, counters);
+                        match &newest.raw {
+                            Some(raw) => self.wait(newest.place, tally, &newest.frames, raw),
+                            None => self.sum(newest.place, &newest.frames, tally, counters),
+                        }
                         self.newest.insert(thread, newest);
                     }
                     None => counters.dropped_window.add(tally),
@@ -244,17 +250,23 @@ impl Aggregate {
             thread_tags: sample.thread_tags,
         };
         let tally = Tally { samples: 1, weight: sample.measure.value };
-        let mut newest = self.newest.remove(&thread).unwrap_or(Newest { place, frames: Vec::new() });
+        let mut newest = self.newest.remove(&thread).unwrap_or(Newest { place, frames: Vec::new(), raw: None });
         newest.place = place;
         newest.frames.clear();
         newest.frames.extend_from_slice(sample.frames);
+        newest.raw = None;
         if runtime.repair(&mut newest.frames, sample.raw) == Repair::Ready {
             self.sum(place, &newest.frames, tally, counters);
         } else {
-            let (frames, raw) = (newest.frames.clone(), sample.raw.to_vec());
-            self.waiting.push(Waiting { since: Instant::now(), place, tally, frames, raw });
+            newest.raw = Some(sample.raw.to_vec());
+            self.wait(place, tally, &newest.frames, sample.raw);
         }
         self.newest.insert(thread, newest);
+    }
+
+    fn wait(&mut self, place: Place, tally: Tally, frames: &[u64], raw: &[u64]) {
+        let (frames, raw) = (frames.to_vec(), raw.to_vec());
+        self.waiting.push(Waiting { since: Instant::now(), place, tally, frames, raw });
     }
 
     fn add_unseen(&mut self, unseen: Unseen, counters: &Counters) {
@@ -550,6 +562,18 @@ mod tests {
         assert!(fixture.aggregate.filling.samples.is_empty());
         settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, true);
         assert_eq!(fixture.cut(&[]), ["f1 1x10 -"]);
+    }
+
+    #[test]
+    fn what_repeats_a_sample_that_waits_for_repair_waits_too() {
+        let mut fixture = Fixture::new();
+        for entry in [Entry::Sample(Sample { raw: &[2], frames: &[1], ..PLACE }), Entry::Again { value: 30 }] {
+            fixture.aggregate.add(Drained::Entry(1, entry), &NeverReady, &fixture.counters);
+        }
+        assert!(fixture.aggregate.filling.samples.is_empty());
+        assert_eq!(fixture.aggregate.waiting.iter().map(|waiting| &waiting.raw[..]).collect::<Vec<_>>(), [[2], [2]]);
+        settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, true);
+        assert_eq!(fixture.cut(&[]), ["f1 2x40 -"]);
     }
 
     #[test]

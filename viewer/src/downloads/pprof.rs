@@ -46,8 +46,7 @@ pub(crate) fn profile(stacks: &Stacks) -> Profile {
         for StackFrame { function, line, .. } in stacks.frames(stack) {
             let next_function = id(profile.function.len());
             let function_id = *functions.entry(function).or_insert_with(|| {
-                let (name, file) =
-                    stacks.functions.get(&function).map_or(("", ""), |f| (f.name.as_str(), f.file.as_str()));
+                let (name, file) = stacks.functions.get(&function).map_or(("", ""), |f| (&*f.name, &*f.file));
                 let name = strings.number(name);
                 let filename = strings.number(file);
                 profile.function.push(Function { id: next_function, name, system_name: 0, filename, start_line: 0 });

@@ -27,10 +27,10 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
     };
     let detail = detail.as_ref();
     let title = title(&selection, detail);
-    let service = detail.map(|detail| &detail.stored.span.service).or(selection.service.as_ref());
+    let service = detail.map(|detail| &*detail.stored.span.service).or(selection.service.as_deref());
     let mut kinds = shown.store.kinds(selection.window)?;
     let mut seen = HashSet::new();
-    kinds.retain(|kind| service.is_none_or(|service| kind.service == *service) && seen.insert(kind.asked.clone()));
+    kinds.retain(|kind| service.is_none_or(|service| kind.service == service) && seen.insert(kind.asked.clone()));
     let single = selection.span.is_some() || selection.trace.is_some();
     let pairs = |selection: &Selection| [selection.pairs(), look.pairs()].concat();
     let body = html! {
@@ -121,11 +121,11 @@ pub(super) fn way(shown: &Shown, selection: &Selection, detail: Option<&SpanDeta
     let single = selection.span.is_some() || selection.trace.is_some();
     let base = Selection::everything().window(if single { shown.window } else { selection.window });
     let span = detail.map(|detail| &detail.stored.span);
-    let service = span.map(|span| &span.service).or(selection.service.as_ref());
+    let service = span.map(|span| &*span.service).or(selection.service.as_deref());
     let name = span.map(|span| &span.name).or(selection.name.as_ref()).filter(|name| !name.is_empty());
     if let Some(service) = service {
         let of = base.service(service);
-        way.push((service.clone(), of.link("spans")));
+        way.push((service.to_owned(), of.link("spans")));
         way.extend(name.map(|name| (name.clone(), of.name(name).link("traces"))));
     }
     let trace = span.map(|span| span.trace).or(selection.trace);

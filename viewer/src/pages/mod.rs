@@ -95,6 +95,7 @@ fn answer(made: Result<Page, ShowError>, base: &str) -> Response {
             let title = match error {
                 ShowError::Bad(_) => "Not understood",
                 ShowError::NotFound(_) => "Not found",
+                ShowError::Busy(_) => "Too much at once",
                 ShowError::Failed(_) => "Failed",
             };
             let body = html! {

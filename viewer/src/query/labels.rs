@@ -7,7 +7,7 @@ use super::messages::{
     GetProfileStatsResponse, LabelNamesRequest, LabelPair, LabelValuesRequest, Labels, NamesResponse, ProfileType,
     ProfileTypesRequest, ProfileTypesResponse, SeriesRequest, SeriesResponse,
 };
-use super::selector::Selector;
+use super::selector::{MOST_MATCHERS, Selector};
 use crate::clock::MILLISECOND;
 use crate::store::{Store, StoredSeries};
 
@@ -16,8 +16,11 @@ type Labelled = (i64, BTreeMap<String, String>);
 
 /// `ProfileTypes`.
 pub(super) fn profile_types(store: &Store, request: &ProfileTypesRequest) -> Result<ProfileTypesResponse, QueryError> {
-    let series = store.series(bounds(request.start, request.end)?)?;
-    let kinds: BTreeSet<ProfileType> = series.iter().filter_map(|series| profile_type(&series.kind)).collect();
+    let mut kinds: BTreeSet<ProfileType> = BTreeSet::new();
+    store.each_series(bounds(request.start, request.end)?, |series| {
+        kinds.extend(profile_type(&series.kind));
+        true
+    })?;
     Ok(ProfileTypesResponse { profile_types: kinds.into_iter().collect() })
 }
 
@@ -87,16 +90,10 @@ pub(super) fn chosen(
     selector: &Selector,
     bounds: (i64, i64),
 ) -> Result<Vec<Labelled>, QueryError> {
-    let mut found = Vec::new();
-    for series in store.series(bounds)? {
-        if series.kind == profile_type {
-            let (id, labels) = with_pseudo_labels(series);
-            if selector.selects(&labels) {
-                found.push((id, labels));
-            }
-        }
-    }
-    Ok(found)
+    kept(store, bounds, |series| {
+        let of_type = Some(series).filter(|series| series.kind == profile_type)?;
+        Some(with_pseudo_labels(of_type)).filter(|(_, labels)| selector.selects(labels))
+    })
 }
 
 /// Checks that a profile type has its five parts; a sixth, as older clients add it, is cut.
@@ -120,9 +117,37 @@ fn profile_type(kind: &str) -> Option<ProfileType> {
 fn matching(store: &Store, matchers: &[String], bounds: (i64, i64)) -> Result<Vec<Labelled>, QueryError> {
     let selectors = matchers.iter().map(|text| Selector::parse(text)).collect::<Result<Vec<_>, _>>();
     let selectors = selectors.map_err(QueryError::invalid)?;
-    let all = store.series(bounds)?.into_iter().map(with_pseudo_labels);
+    if selectors.iter().map(|one| one.len().max(1)).sum::<usize>() > MOST_MATCHERS {
+        return Err(QueryError::invalid(format!("the matchers have more than {MOST_MATCHERS} conditions")));
+    }
     let selected = |labels: &BTreeMap<_, _>| selectors.is_empty() || selectors.iter().any(|one| one.selects(labels));
-    Ok(all.filter(|(_, labels)| selected(labels)).collect())
+    kept(store, bounds, |series| Some(with_pseudo_labels(series)).filter(|(_, labels)| selected(labels)))
+}
+
+/// What is kept of the series, as long as there is room.
+fn kept(
+    store: &Store,
+    bounds: (i64, i64),
+    mut keep: impl FnMut(StoredSeries) -> Option<Labelled>,
+) -> Result<Vec<Labelled>, QueryError> {
+    let (mut found, mut left) = (Vec::new(), Some(store.room().answer()));
+    store.each_series(bounds, |series| {
+        if let Some(labelled) = keep(series) {
+            // Each string takes some bytes beside its own, and the answer is a copy.
+            let bytes = |(name, value): (&String, &String)| 2 * (name.len() + value.len()) + 128;
+            let weight = labelled.1.iter().map(bytes).sum();
+            left = left.and_then(|left| left.checked_sub(weight));
+            found.push(labelled);
+        }
+        left.is_some()
+    })?;
+    match left {
+        Some(_) => Ok(found),
+        None => Err(QueryError::invalid(format!(
+            "the labels of what is asked for take more than {} bytes; ask for less time, or name a service",
+            store.room().answer()
+        ))),
+    }
 }
 
 /// Adds the labels that no one sent and that can be asked for.

@@ -23,7 +23,9 @@ use axum::routing::{get, post};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::budget::Budget;
 use crate::params::BadParameter;
+use crate::queries::{NotRun, Queries};
 use crate::receive::body::{self, Format};
 use crate::receive::refusal::Refusal;
 use crate::store::{Store, StoreError};
@@ -82,16 +84,23 @@ impl IntoResponse for QueryError {
     }
 }
 
+/// What questions are put to.
+#[derive(Clone, Debug)]
+struct Asked {
+    store: Arc<Store>,
+    queries: Queries,
+}
+
 /// The service's methods and the render paths.
-pub(crate) fn routes(store: Arc<Store>) -> Router {
+pub(crate) fn routes(store: Arc<Store>, queries: Queries) -> Router {
     Router::new()
         .route("/querier.v1.QuerierService/{method}", post(call))
         .route("/pyroscope/render", get(render::render))
         .route("/pyroscope/render-diff", get(render::render_diff))
-        .with_state(store)
+        .with_state(Asked { store, queries })
 }
 
-async fn call(State(store): State<Arc<Store>>, Path(method): Path<String>, headers: HeaderMap, body: Body) -> Response {
+async fn call(State(asked): State<Asked>, Path(method): Path<String>, headers: HeaderMap, body: Body) -> Response {
     // What clients say that read names such as http.route.
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     let dots = accept.replace(' ', "").contains("allow-utf8-labelnames=true");
@@ -100,20 +109,20 @@ async fn call(State(store): State<Arc<Store>>, Path(method): Path<String>, heade
         Err(error) => return error.into_response(),
     };
     let answered = match method.as_str() {
-        "ProfileTypes" => question.answer(store, |store, request| labels::profile_types(store, &request)).await,
-        "LabelNames" => question.answer(store, move |store, request| labels::names(store, &request, dots)).await,
-        "LabelValues" => question.answer(store, |store, request| labels::values(store, &request)).await,
-        "Series" => question.answer(store, move |store, request| labels::series(store, &request, dots)).await,
-        "SelectMergeStacktraces" => question.answer(store, |store, request| stacktraces::merge(store, &request)).await,
-        "SelectMergeSpanProfile" => question.answer(store, stacktraces::merge_spans).await,
+        "ProfileTypes" => question.answer(asked, |store, request| labels::profile_types(store, &request)).await,
+        "LabelNames" => question.answer(asked, move |store, request| labels::names(store, &request, dots)).await,
+        "LabelValues" => question.answer(asked, |store, request| labels::values(store, &request)).await,
+        "Series" => question.answer(asked, move |store, request| labels::series(store, &request, dots)).await,
+        "SelectMergeStacktraces" => question.answer(asked, |store, request| stacktraces::merge(store, &request)).await,
+        "SelectMergeSpanProfile" => question.answer(asked, stacktraces::merge_spans).await,
         "SelectMergeProfile" => {
             let merge = |store: &Store, request| stacktraces::merge_profile(store, request).map(json::PlainProfile);
-            question.answer(store, merge).await
+            question.answer(asked, merge).await
         }
-        "SelectSeries" => question.answer(store, |store, request| points::select(store, &request)).await,
-        "Diff" => question.answer(store, |store, request| stacktraces::diff(store, &request)).await,
+        "SelectSeries" => question.answer(asked, |store, request| points::select(store, &request)).await,
+        "Diff" => question.answer(asked, |store, request| stacktraces::diff(store, &request)).await,
         "GetProfileStats" => {
-            question.answer(store, |store, _: messages::GetProfileStatsRequest| labels::stats(store)).await
+            question.answer(asked, |store, _: messages::GetProfileStatsRequest| labels::stats(store)).await
         }
         "SelectHeatmap" | "AnalyzeQuery" => Err(QueryError::unimplemented(format!("{method} is not answered here"))),
         _ => return (StatusCode::NOT_FOUND, format!("there is no method {method:?}\n")).into_response(),
@@ -129,32 +138,30 @@ struct Question {
 
 impl Question {
     async fn read(headers: &HeaderMap, body: Body) -> Result<Self, QueryError> {
-        let bytes = body::read(body).await?;
+        // Its own bytes are few, and need not wait for those of uploads.
+        let bytes = body::read(body, &mut Budget::new(LONGEST, LONGEST).hold()).await?;
         let format = Format::of(headers, PROTOBUF)?;
-        let bytes = body::unpack(bytes, headers)?;
-        if bytes.len() > LONGEST {
-            return Err(QueryError::invalid(format!("the request is longer than {LONGEST} bytes")));
-        }
+        let bytes = body::unpack_short(bytes, headers, LONGEST)?;
         Ok(Self { format, bytes })
     }
 
     /// Decodes the request, asks on a thread that may wait, encodes the answer.
     async fn answer<Q, A>(
         self,
-        store: Arc<Store>,
+        asked: Asked,
         ask: impl FnOnce(&Store, Q) -> Result<A, QueryError> + Send + 'static,
     ) -> Result<Response, QueryError>
     where
         Q: prost::Message + Default + DeserializeOwned + Send + 'static,
         A: Answer + Send + 'static,
     {
-        on_pool(move || {
+        on_pool(asked, move |store| {
             let request: Q = match self.format {
                 Format::Protobuf => Q::decode(self.bytes.as_slice())
                     .map_err(|error| QueryError::invalid(format!("the request does not decode: {error}")))?,
                 Format::Json => decode_json(&self.bytes)?,
             };
-            let answer = ask(&store, request)?;
+            let answer = ask(store, request)?;
             Ok(match self.format {
                 Format::Protobuf => ([(CONTENT_TYPE, "application/proto")], answer.protobuf()).into_response(),
                 Format::Json => ([(CONTENT_TYPE, "application/json")], answer.json()?).into_response(),
@@ -201,9 +208,15 @@ fn decode_json<Q: DeserializeOwned + Default>(bytes: &[u8]) -> Result<Q, QueryEr
 }
 
 async fn on_pool<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, QueryError> + Send + 'static,
+    Asked { store, queries }: Asked,
+    work: impl FnOnce(&Store) -> Result<T, QueryError> + Send + 'static,
 ) -> Result<T, QueryError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(failed(error)))
+    queries.run(move || work(&store)).await.unwrap_or_else(|error| match error {
+        NotRun::Busy => {
+            Err(QueryError { code: "unavailable", status: StatusCode::SERVICE_UNAVAILABLE, message: error.to_string() })
+        }
+        NotRun::Failed(reason) => Err(failed(reason)),
+    })
 }
 
 fn failed(error: impl fmt::Display) -> QueryError {

@@ -1,7 +1,5 @@
 //! `/pyroscope/render` and `/pyroscope/render-diff`: the older query paths, in JSON.
 
-use std::sync::Arc;
-
 use axum::extract::{RawQuery, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
@@ -10,7 +8,7 @@ use serde_json::{Value, json};
 use super::labels::checked_profile_type;
 use super::messages::{DiffRequest, Level, SelectMergeStacktracesRequest, SelectSeriesRequest, Series};
 use super::selector::Selector;
-use super::{QueryError, on_pool, points, stacktraces};
+use super::{Asked, QueryError, on_pool, points, stacktraces};
 use crate::cli::parse_duration;
 use crate::clock::{self, MILLISECOND};
 use crate::params::Params;
@@ -22,8 +20,8 @@ const SHORTEST_STEP: i64 = 15;
 const MOST_POINTS: i64 = 1_500;
 
 /// `query=process_cpu:…{service_name="shop"}&from=now-1h&until=now`: a flame graph and a timeline.
-pub(super) async fn render(State(store): State<Arc<Store>>, RawQuery(query): RawQuery) -> Response {
-    answer(move || {
+pub(super) async fn render(State(asked): State<Asked>, RawQuery(query): RawQuery) -> Response {
+    answer(asked, move |store| {
         let mut params = Params::parse(query.as_deref().unwrap_or(""));
         let request = request(&mut params, ["query", "from", "until"])?;
         let group_by = params.take("groupBy")?;
@@ -37,7 +35,7 @@ pub(super) async fn render(State(store): State<Arc<Store>>, RawQuery(query): Raw
         }
         let step = ((request.end - request.start) / 1_000 / MOST_POINTS).max(SHORTEST_STEP);
         let series = points::select(
-            &store,
+            store,
             &SelectSeriesRequest {
                 profile_type_id: request.profile_type_id.clone(),
                 label_selector: request.label_selector.clone(),
@@ -50,7 +48,7 @@ pub(super) async fn render(State(store): State<Arc<Store>>, RawQuery(query): Raw
             },
         )?
         .series;
-        let graph = stacktraces::merge(&store, &request)?.flamegraph.unwrap_or_default();
+        let graph = stacktraces::merge(store, &request)?.flamegraph.unwrap_or_default();
         let timeline = |series: Option<&Series>| timeline(series, &request, step);
         let mut answer = flamebearer("single", &request, &graph.names, &graph.levels, graph.total, graph.max_self);
         answer["timeline"] = timeline(series.first().filter(|_| series.len() == 1));
@@ -67,8 +65,8 @@ pub(super) async fn render(State(store): State<Arc<Store>>, RawQuery(query): Raw
 }
 
 /// `leftQuery, leftFrom, leftUntil, rightQuery, rightFrom, rightUntil`: the difference of two.
-pub(super) async fn render_diff(State(store): State<Arc<Store>>, RawQuery(query): RawQuery) -> Response {
-    answer(move || {
+pub(super) async fn render_diff(State(asked): State<Asked>, RawQuery(query): RawQuery) -> Response {
+    answer(asked, move |store| {
         let mut params = Params::parse(query.as_deref().unwrap_or(""));
         let left = request(&mut params, ["leftQuery", "leftFrom", "leftUntil"])?;
         let right = request(&mut params, ["rightQuery", "rightFrom", "rightUntil"])?;
@@ -76,7 +74,7 @@ pub(super) async fn render_diff(State(store): State<Arc<Store>>, RawQuery(query)
             return Err(QueryError::invalid("leftQuery and rightQuery must be of one profile type"));
         }
         let both = DiffRequest { left: Some(left.clone()), right: Some(right) };
-        let graph = stacktraces::diff(&store, &both)?.flamegraph.unwrap_or_default();
+        let graph = stacktraces::diff(store, &both)?.flamegraph.unwrap_or_default();
         let mut answer = flamebearer("double", &left, &graph.names, &graph.levels, graph.total, graph.max_self);
         answer["leftTicks"] = graph.left_ticks.into();
         answer["rightTicks"] = graph.right_ticks.into();
@@ -85,8 +83,8 @@ pub(super) async fn render_diff(State(store): State<Arc<Store>>, RawQuery(query)
     .await
 }
 
-async fn answer(work: impl FnOnce() -> Result<Value, QueryError> + Send + 'static) -> Response {
-    match on_pool(work).await {
+async fn answer(asked: Asked, work: impl FnOnce(&Store) -> Result<Value, QueryError> + Send + 'static) -> Response {
+    match on_pool(asked, work).await {
         Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer.to_string()).into_response(),
         Err(error) => error.into_response(),
     }

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::iter::Peekable;
 use std::str::Chars;
 
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 
-/// The most bytes of a selector; its regular expressions are bounded with it.
+/// The most bytes of a selector.
 const LONGEST: usize = 64 << 10;
+/// The most conditions of all selectors of a question, and the bytes of all their regular expressions, compiled.
+pub(super) const MOST_MATCHERS: usize = 20;
+const COMPILED: usize = 1 << 20;
 
 /// Conditions that all hold for the label sets that are selected. A label that is missing has the empty value.
 #[derive(Debug)]
@@ -33,8 +36,11 @@ impl Selector {
         if text.len() > LONGEST {
             return Err(format!("the label selector is longer than {LONGEST} bytes"));
         }
-        let mut parser = Parser { rest: text.chars().peekable(), text };
-        parser.selector().map_err(|reason| format!("the label selector {:?}: {reason}", parser.text))
+        let mut parser = Parser { rest: text.chars().peekable() };
+        parser.selector().map_err(|reason| {
+            let start: String = text.chars().take(200).collect();
+            format!("the label selector {start:?}: {reason}")
+        })
     }
 
     /// Whether a label set is selected.
@@ -50,6 +56,11 @@ impl Selector {
         })
     }
 
+    /// How many conditions it has.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Takes out what `__name__` must be, as the render paths write the profile type.
     pub(super) fn take_name(&mut self) -> Option<String> {
         let index =
@@ -63,7 +74,6 @@ impl Selector {
 
 struct Parser<'a> {
     rest: Peekable<Chars<'a>>,
-    text: &'a str,
 }
 
 impl Parser<'_> {
@@ -89,6 +99,9 @@ impl Parser<'_> {
                 }
                 Some(_) => {}
                 None => return Err("the closing '}' is missing".into()),
+            }
+            if matchers.len() == MOST_MATCHERS {
+                return Err(format!("there are more than {MOST_MATCHERS} conditions"));
             }
             matchers.push(self.matcher()?);
             self.space();
@@ -125,8 +138,15 @@ impl Parser<'_> {
         self.space();
         let value = self.quoted()?;
         let regex = || {
-            Regex::new(&format!("^(?s:{value})$"))
-                .map_err(|_| format!("{value:?} is not a regular expression that is understood"))
+            let mut regex = RegexBuilder::new(&format!("^(?s:{value})$"));
+            regex.size_limit(COMPILED / MOST_MATCHERS).dfa_size_limit(COMPILED / MOST_MATCHERS).nest_limit(50);
+            let value: String = value.chars().take(200).collect();
+            regex.build().map_err(|error| match error {
+                regex::Error::CompiledTooBig(most) => {
+                    format!("the regular expression {value:?} would take more than {most} bytes")
+                }
+                _ => format!("{value:?} is not a regular expression that is understood"),
+            })
         };
         let test = match operator {
             "=" => Test::Is(value),

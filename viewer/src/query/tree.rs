@@ -177,7 +177,7 @@ mod tests {
     use crate::store::Function;
 
     fn stacks(sums: &[(i64, i64)]) -> Stacks {
-        let function = |name: &str| Function { name: name.into(), file: String::new() };
+        let function = |name: &str| Function { name: name.into(), file: "".into() };
         Stacks {
             // main > a, main > b > c
             nodes: HashMap::from([(1, (0, 10, 1)), (2, (1, 11, 1)), (3, (1, 12, 1)), (4, (3, 13, 1))]),

@@ -5,29 +5,29 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use spanprof_core::wire::push::LabelPair;
-
+use super::allowed::Allowed;
 use super::body::Format;
 use super::labels::Labels;
 use super::refusal::Refusal;
-use super::{Permits, Receiver, ingest, otlp, pprof, push};
+use super::{Keeper, Kept, Permits, Receiver, ingest, otlp, pprof, push};
+use crate::budget::Budget;
 use crate::store::{Profile, Room, Store};
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 
 /// What is taken is stored as well, where the least --memory has room.
 static RECEIVER: LazyLock<Receiver> = LazyLock::new(|| {
     let room = Room::new(16 << 20);
     let store = Store::open(None, &room).expect("a store in memory opens");
-    Receiver::new(store, Arc::default(), Arc::default(), Duration::MAX, &Permits::default())
+    let keeper = Keeper::Known(Kept { store, profilers: Arc::default() });
+    Receiver::new(keeper, Arc::default(), Duration::MAX, &Permits::new(Budget::new(256 << 20, 128 << 20)))
 });
 
 /// A profile, plain or gzip, makes rows that refer to each other rightly, or a refusal.
 pub(crate) fn profile(data: &[u8]) {
-    let pair = |name: &str, value: &str| LabelPair { name: name.into(), value: value.into() };
-    let labels = Labels::read(&[pair("__name__", "process_cpu"), pair("service_name", "shop")]);
+    let labels = Labels::read([("__name__", "process_cpu"), ("service_name", "shop")]);
     let labels = labels.expect("these are labels");
-    match pprof::read(data, &labels, (i64::MIN, i64::MAX)) {
+    match pprof::read(data, &labels, (i64::MIN, i64::MAX), &mut Allowed::plenty()) {
         Ok(profile) => check(&profile),
         Err(refusal) => check_refusal(&refusal),
     }
@@ -72,7 +72,7 @@ fn check(profile: &Profile) {
         assert!((1..=profile.stacks.len()).contains(&sample.stack), "{sample:?}");
         assert!(sample.value > 0 && sample.count > 0, "{sample:?}");
     }
-    RECEIVER.store.insert_profile(profile).expect("what was read can be stored");
+    RECEIVER.insert_profiles(std::slice::from_ref(profile)).expect("what was read can be stored");
 }
 
 #[cfg(test)]

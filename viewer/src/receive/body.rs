@@ -3,14 +3,16 @@
 use std::future::poll_fn;
 use std::io::Read as _;
 use std::pin::Pin;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::{Body, HttpBody as _};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use flate2::read::MultiGzDecoder;
 
+use super::allowed::{Allowed, no_room};
 use super::refusal::{Reason, Refusal};
+use crate::budget::Held;
 
 /// The largest body that is taken, as it was sent.
 pub(super) const MOST_SENT: usize = 16 << 20;
@@ -19,6 +21,13 @@ pub(super) const MOST_UNPACKED: usize = 64 << 20;
 /// What is read and thrown away of a body that is too large, so that its sender reads the answer.
 const MOST_DRAINED: usize = 512 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a body that does not arrive is looked after.
+const GLANCE: Duration = Duration::from_millis(250);
+/// Bytes a millisecond.
+const SLOWEST: usize = 32;
+/// What is unpacked at once, at first and at most.
+const PIECE: usize = 64 << 10;
+const MOST_PIECE: usize = 4 << 20;
 
 /// How a message is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,9 +54,9 @@ impl Format {
     }
 }
 
-/// Reads the body as it was sent.
-pub(crate) async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
-    match tokio::time::timeout(PATIENCE, read_bounded(body)).await {
+/// Reads the body as it was sent; its bytes are held before they are kept.
+pub(crate) async fn read(body: Body, held: &mut Held) -> Result<Vec<u8>, Refusal> {
+    match tokio::time::timeout(PATIENCE, read_bounded(body, held)).await {
         Ok(done) => done,
         Err(_) => {
             Err(Refusal::new(Reason::Incomplete, format!("the body did not arrive within {} s", PATIENCE.as_secs())))
@@ -55,20 +64,30 @@ pub(crate) async fn read(body: Body) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-async fn read_bounded(mut body: Body) -> Result<Vec<u8>, Refusal> {
+async fn read_bounded(mut body: Body, held: &mut Held) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();
     let mut seen = 0_usize;
-    while let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+    let start = Instant::now();
+    loop {
+        let next = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+        let Ok(frame) = tokio::time::timeout(GLANCE, next).await else {
+            check_speed(start, seen, held)?;
+            continue;
+        };
+        let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| Refusal::new(Reason::Incomplete, format!("the body broke off: {error}")))?;
         let Ok(data) = frame.into_data() else {
             continue;
         };
         seen = seen.saturating_add(data.len());
         if seen <= MOST_SENT {
+            held.grow_later(data.len()).await.map_err(|no| no_room(no, "the body"))?;
             bytes.extend_from_slice(&data);
-        } else {
+        } else if !bytes.is_empty() {
+            held.shrink(bytes.len());
             bytes = Vec::new();
         }
+        check_speed(start, seen, held)?;
         if seen > MOST_DRAINED {
             break;
         }
@@ -79,34 +98,74 @@ async fn read_bounded(mut body: Body) -> Result<Vec<u8>, Refusal> {
     Ok(bytes)
 }
 
+/// Who sends slowly may take [`PATIENCE`], but not while others wait for the bytes that he holds.
+fn check_speed(start: Instant, seen: usize, held: &Held) -> Result<(), Refusal> {
+    let milliseconds = usize::try_from(start.elapsed().as_millis()).unwrap_or(usize::MAX);
+    let is_slow = milliseconds > 1_000 && seen / milliseconds < SLOWEST;
+    if is_slow && held.is_short() {
+        return Err(Refusal::new(Reason::Incomplete, "the body arrived too slowly while others waited"));
+    }
+    Ok(())
+}
+
 /// Undoes Content-Encoding.
-pub(crate) fn unpack(bytes: Vec<u8>, headers: &HeaderMap) -> Result<Vec<u8>, Refusal> {
-    match headers
-        .get(CONTENT_ENCODING)
-        .map(|value| value.to_str().unwrap_or("?").trim().to_ascii_lowercase())
-        .as_deref()
-    {
+pub(super) fn unpack(bytes: Vec<u8>, headers: &HeaderMap, allowed: &mut Allowed) -> Result<Vec<u8>, Refusal> {
+    match encoding(headers).as_deref() {
         None | Some("" | "identity") => Ok(bytes),
-        Some("gzip") => gunzip(&bytes, MOST_UNPACKED, "the body"),
-        Some(other) => Err(Refusal::new(
-            Reason::ContentEncoding,
-            format!("content encoding {other:?} is not taken; send gzip or identity"),
-        )),
+        Some("gzip") => gunzip(&bytes, MOST_UNPACKED, "the body", allowed),
+        Some(other) => Err(not_unpacked(other)),
     }
 }
 
+/// The same of a question, which has at most `most` bytes.
+pub(crate) fn unpack_short(bytes: Vec<u8>, headers: &HeaderMap, most: usize) -> Result<Vec<u8>, Refusal> {
+    let bytes = match encoding(headers).as_deref() {
+        None | Some("" | "identity") => bytes,
+        Some("gzip") => inflate(&bytes, most, "the body", |_| Ok(()))?,
+        Some(other) => return Err(not_unpacked(other)),
+    };
+    if bytes.len() > most { Err(too_large("the body", most)) } else { Ok(bytes) }
+}
+
+fn encoding(headers: &HeaderMap) -> Option<String> {
+    headers.get(CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?").trim().to_ascii_lowercase())
+}
+
+fn not_unpacked(encoding: &str) -> Refusal {
+    let sentence = format!("content encoding {encoding:?} is not taken; send gzip or identity");
+    Refusal::new(Reason::ContentEncoding, sentence)
+}
+
 /// Unpacks at most `most` bytes; `what` is named in the refusal.
-pub(super) fn gunzip(bytes: &[u8], most: usize, what: &str) -> Result<Vec<u8>, Refusal> {
+pub(super) fn gunzip(bytes: &[u8], most: usize, what: &str, allowed: &mut Allowed) -> Result<Vec<u8>, Refusal> {
+    inflate(bytes, most, what, |bytes| allowed.take(bytes, what))
+}
+
+fn inflate(
+    bytes: &[u8],
+    most: usize,
+    what: &str,
+    mut take: impl FnMut(usize) -> Result<(), Refusal>,
+) -> Result<Vec<u8>, Refusal> {
     let mut unpacked = Vec::new();
-    let bound = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
-    MultiGzDecoder::new(bytes)
-        .take(bound)
-        .read_to_end(&mut unpacked)
-        .map_err(|error| Refusal::new(Reason::Invalid, format!("{what} is not gzip: {error}")))?;
-    if unpacked.len() > most {
-        return Err(too_large(&format!("{what}, unpacked,"), most));
+    let mut decoder = MultiGzDecoder::new(bytes);
+    loop {
+        // One more than is allowed says that it is too many.
+        let next = unpacked.len().clamp(PIECE, MOST_PIECE).min(most + 1 - unpacked.len());
+        take(next)?;
+        unpacked.reserve_exact(next);
+        let got = decoder
+            .by_ref()
+            .take(u64::try_from(next).unwrap_or(u64::MAX))
+            .read_to_end(&mut unpacked)
+            .map_err(|error| Refusal::new(Reason::Invalid, format!("{what} is not gzip: {error}")))?;
+        if unpacked.len() > most {
+            return Err(too_large(&format!("{what}, unpacked,"), most));
+        }
+        if got < next {
+            return Ok(unpacked);
+        }
     }
-    Ok(unpacked)
 }
 
 /// Refuses what is larger than `most` bytes.
@@ -131,15 +190,16 @@ mod tests {
 
     #[test]
     fn a_zip_bomb_is_refused_before_it_is_unpacked() {
-        let refused = gunzip(&gzip(&vec![0; 3 << 20]), 1 << 20, "the body").unwrap_err();
+        let refused = gunzip(&gzip(&vec![0; 3 << 20]), 1 << 20, "the body", &mut Allowed::plenty()).unwrap_err();
         assert_eq!((refused.status().as_u16(), refused.message()), (413, "the body, unpacked, is larger than 1 MiB"));
-        assert_eq!(gunzip(&gzip(b"fits"), 4, "the body").unwrap(), b"fits");
+        assert_eq!(gunzip(&gzip(b"fits"), 4, "the body", &mut Allowed::plenty()).unwrap(), b"fits");
     }
 
     #[test]
     fn truncated_gzip_is_refused_in_words() {
         let mut bytes = gzip(b"some text that is long enough to be cut");
         bytes.truncate(20);
-        assert!(gunzip(&bytes, 100, "the profile").unwrap_err().message().starts_with("the profile is not gzip"));
+        let refused = gunzip(&bytes, 100, "the profile", &mut Allowed::plenty()).unwrap_err();
+        assert!(refused.message().starts_with("the profile is not gzip"));
     }
 }

@@ -1,12 +1,13 @@
 //! A profile that lies in a file: what a profiler wrote to `file:///folder`, or any pprof.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use spanprof_core::wire::push::LabelPair;
-
+use super::allowed::Allowed;
 use super::labels::Labels;
 use super::pprof;
 use super::refusal::Refusal;
+use crate::budget::Budget;
 use crate::store::Profile;
 
 /// Endings of profiles, longest first.
@@ -30,15 +31,14 @@ pub(crate) fn is_profile(path: &Path) -> bool {
 
 /// Reads the bytes of a profile. Its service and its kind stand in the file's name, or else the name is the service and
 /// the types of its values say the kind. The error says what is wrong with the bytes.
-pub(crate) fn read(path: &Path, bytes: &[u8]) -> Result<Profile, String> {
+pub(crate) fn read(path: &Path, bytes: &[u8], budget: &Arc<Budget>) -> Result<Profile, String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let said = said(&name);
     let service = said.map_or_else(|| stem(&name), |(service, _)| service);
     let read = |kind: &str| {
-        let pair = |name: &str, value: &str| LabelPair { name: name.into(), value: value.into() };
-        let labels = Labels::read(&[pair("__name__", kind), pair("service_name", service)])?;
+        let labels = Labels::read([("__name__", kind), ("service_name", service)])?;
         // However old a file is, it was asked for.
-        pprof::read(bytes, &labels, (i64::MIN, i64::MAX))
+        pprof::read(bytes, &labels, (i64::MIN, i64::MAX), &mut Allowed::new(budget.hold()))
     };
     let message = |refusal: Refusal| refusal.message().to_owned();
     match said {
@@ -94,6 +94,6 @@ mod tests {
 
     #[test]
     fn what_is_no_profile_is_refused_in_words() {
-        assert!(read(Path::new("a.pb"), b"hello").unwrap_err().contains("the profile"));
+        assert!(read(Path::new("a.pb"), b"hello", &Budget::new(1 << 20, 1 << 20)).unwrap_err().contains("the profile"));
     }
 }

@@ -11,19 +11,27 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use spanprof_core::wire::pprof::{Function, Line, Location, Profile as Pprof, Sample, ValueType};
 use spanprof_core::wire::push::LabelPair;
+use tokio::runtime::Handle;
 
+use super::allowed::Allowed;
 use super::labels::Labels;
 use super::refusal::{Reason, Refusal, invalid};
 use super::sample_types::profile_name;
 use super::{Receiver, body, pprof};
+use crate::budget::Held;
 use crate::clock::{self, SECOND};
 use crate::params::Params;
+use crate::store::{Mark, Profile};
 
+/// Bytes that a line, and a frame in it, take as a profile.
+const LINE: usize = size_of::<Sample>() * 2 + 64;
+const FRAME: usize = 8 + size_of::<Location>() + size_of::<Line>() * 4 + size_of::<Function>() + 120;
 /// Lines of folded stacks in one request.
 const MOST_LINES: usize = 200_000;
 
 /// What the query says about the body.
 struct Said {
+    query: String,
     service: String,
     labels: Vec<LabelPair>,
     format: Format,
@@ -58,27 +66,40 @@ pub(super) async fn receive(
         Ok(()) => StatusCode::OK.into_response(),
         Err(refusal) => {
             receiver.refusals.count("profiles", &refusal);
-            (refusal.status(), refusal.message().to_owned()).into_response()
+            (refusal.status(), refusal.retry_after(), refusal.message().to_owned()).into_response()
         }
     }
 }
 
 async fn take(receiver: &Arc<Receiver>, query: String, request: Request) -> Result<(), Refusal> {
     let (head, body) = request.into_parts();
-    let bytes = body::read(body).await?;
+    let mut held = receiver.hold();
+    let bytes = body::read(body, &mut held).await?;
     let said = Said::read(&query)?;
     let service = said.service.clone();
-    let taken = take_said(receiver, said, &head.headers, bytes).await;
+    let taken = take_said(receiver, said, head.headers, (held, bytes)).await;
     taken.map_err(|refusal| refusal.of_service(&service))
 }
 
-async fn take_said(receiver: &Arc<Receiver>, said: Said, headers: &HeaderMap, bytes: Vec<u8>) -> Result<(), Refusal> {
-    let bytes = body::unpack(bytes, headers)?;
-    let mut parts = parts(headers, bytes).await?;
+async fn take_said(
+    receiver: &Arc<Receiver>,
+    said: Said,
+    headers: HeaderMap,
+    (held, bytes): (Held, Vec<u8>),
+) -> Result<(), Refusal> {
+    let runtime = Handle::current();
     receiver
-        .on_pool(move |receiver| {
-            let pprof = said.decode(&std::mem::take(&mut parts.profile))?;
-            store(receiver, &said, pprof, parts.config.contains("mutex"), receiver.times())
+        .on_pool(held, move |receiver, allowed| {
+            let bytes = body::unpack(bytes, &headers, allowed)?;
+            // The parts of a form are copies.
+            allowed.take(bytes.len(), "the form")?;
+            // Nothing is waited for, as all of it is here.
+            let parts = runtime.block_on(parts(&headers, bytes))?;
+            let mark = Mark::of(&(said.service.as_str(), said.query.as_str(), &parts.profile), false);
+            let pprof = said.decode(&parts.profile, allowed)?;
+            let is_mutex = parts.config.contains("mutex");
+            drop(parts);
+            store(receiver, &said, pprof, is_mutex, receiver.times(), Some(mark), allowed)
         })
         .await
 }
@@ -112,24 +133,32 @@ async fn parts(headers: &HeaderMap, bytes: Vec<u8>) -> Result<Parts, Refusal> {
     if found { Ok(parts) } else { Err(invalid("the form has no field \"profile\"")) }
 }
 
-fn store(receiver: &Receiver, said: &Said, mut pprof: Pprof, mutex: bool, times: (i64, i64)) -> Result<(), Refusal> {
+fn store(
+    receiver: &Receiver,
+    said: &Said,
+    mut pprof: Pprof,
+    is_mutex: bool,
+    times: (i64, i64),
+    mark: Option<Mark>,
+    allowed: &mut Allowed,
+) -> Result<(), Refusal> {
     if pprof.time_nanos == 0 {
         pprof.time_nanos = said.start.unwrap_or(0);
     }
-    let last = pprof.sample_type.last().map_or(Ok(""), |last| pprof::string(&pprof, last.r#type, "a sample type"))?;
-    let name = if mutex { "mutex" } else { profile_name(last) };
-    let pair = |name: &str, value: &str| LabelPair { name: name.into(), value: value.into() };
-    let mut pairs = said.labels.clone();
-    pairs.extend([pair("__name__", name), pair("service_name", &said.service)]);
-    let profile = pprof::rows(&pprof, &Labels::read(&pairs)?, times)?;
-    receiver.store.insert_profile(&profile).map_err(|error| Refusal::new(Reason::Store, error.to_string()))
+    let last = pprof.sample_type.last();
+    let last = last.map_or(Ok(""), |last| pprof::string(&pprof.string_table, last.r#type, "a sample type"))?;
+    let name = if is_mutex { "mutex" } else { profile_name(last) };
+    let pairs = said.labels.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
+    let labels = Labels::read(pairs.chain([("__name__", name), ("service_name", said.service.as_str())]))?;
+    let profile = Profile { mark, ..pprof::rows(&pprof, &labels, times, allowed)? };
+    receiver.insert_profiles(&[profile])
 }
 
 /// Reads a query and a body, and stores them.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn any_bytes(query: &str, body: &[u8], receiver: &Receiver) -> Result<(), Refusal> {
-    let said = Said::read(query)?;
-    store(receiver, &said, said.decode(body)?, false, (i64::MIN, i64::MAX))
+    let (said, allowed) = (Said::read(query)?, &mut Allowed::plenty());
+    store(receiver, &said, said.decode(body, allowed)?, false, (i64::MIN, i64::MAX), None, allowed)
 }
 
 impl Said {
@@ -161,18 +190,26 @@ impl Said {
                 })?,
             };
         let units = take("units")?.unwrap_or_default();
-        Ok(Self { service, labels, format, start, sample_rate, units })
+        Ok(Self { query: query.into(), service, labels, format, start, sample_rate, units })
     }
 
-    fn decode(&self, bytes: &[u8]) -> Result<Pprof, Refusal> {
+    fn decode(&self, bytes: &[u8], allowed: &mut Allowed) -> Result<Pprof, Refusal> {
         match self.format {
-            Format::Pprof => pprof::decode(bytes),
-            Format::Folded | Format::Lines => self.folded(bytes),
+            Format::Pprof => pprof::decode(bytes, allowed),
+            Format::Folded | Format::Lines => self.folded(bytes, allowed),
         }
     }
 
     /// Folded stacks as a profile.
-    fn folded(&self, bytes: &[u8]) -> Result<Pprof, Refusal> {
+    fn folded(&self, bytes: &[u8], allowed: &mut Allowed) -> Result<Pprof, Refusal> {
+        // A name of one letter becomes a string, a function and a location with a line.
+        let (lines, frames) = bytes.iter().fold((1_usize, 1_usize), |(lines, frames), byte| match byte {
+            b'\n' => (lines + 1, frames + 1),
+            b';' => (lines, frames + 1),
+            _ => (lines, frames),
+        });
+        let weight = lines.saturating_mul(LINE).saturating_add(frames.saturating_mul(FRAME));
+        allowed.take(weight.saturating_add(bytes.len()), "the profile")?;
         let text = std::str::from_utf8(bytes).map_err(|_| invalid("the folded stacks are not UTF-8"))?;
         let ((kind, unit), (period_type, period_unit), weight) = match self.units.as_str() {
             "" | "samples" => (("cpu", "nanoseconds"), ("cpu", "nanoseconds"), SECOND / self.sample_rate),

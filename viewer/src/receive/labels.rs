@@ -23,23 +23,36 @@ pub(super) struct Labels {
 }
 
 impl Labels {
-    /// Checks the labels; `__name__` must be there.
-    pub(super) fn read(pairs: &[LabelPair]) -> Result<Self, Refusal> {
-        let mut all: BTreeMap<_, _> = pairs.iter().map(|pair| (pair.name.clone(), pair.value.clone())).collect();
-        check_labels(&all)?;
-        let kind = all.get("__name__").filter(|name| !name.is_empty()).cloned();
+    /// Checks the labels; `__name__` must be there. Of two with one name the last counts.
+    pub(super) fn read<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, Refusal> {
+        let mut all = BTreeMap::new();
+        for (name, value) in pairs {
+            all.insert(name, value);
+            if all.len() > MOST_LABELS {
+                break;
+            }
+        }
+        check(&all)?;
+        // What Pyroscope calls it; the pages show it under this name.
+        let service = *all.entry("service_name").or_insert("unknown_service");
+        let kind = all.get("__name__").filter(|name| !name.is_empty()).copied();
         let kind = kind
             .ok_or_else(|| invalid("the label __name__ is missing; it says what was measured, such as process_cpu"))?;
-        // What Pyroscope calls it; the pages show it under this name.
-        let service = all.entry("service_name".into()).or_insert_with(|| "unknown_service".into()).clone();
+        let (kind, service) = (kind.into(), service.into());
+        let all = all.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         Ok(Self { all, kind, service })
+    }
+
+    /// The same of what was pushed.
+    pub(super) fn of_pairs(pairs: &[LabelPair]) -> Result<Self, Refusal> {
+        Self::read(pairs.iter().map(|pair| (pair.name.as_str(), pair.value.as_str())))
     }
 }
 
 /// Refuses too many labels, and names and values that are too long.
-pub(super) fn check_labels(labels: &BTreeMap<String, String>) -> Result<(), Refusal> {
+pub(super) fn check(labels: &BTreeMap<&str, &str>) -> Result<(), Refusal> {
     if labels.len() > MOST_LABELS {
-        return Err(invalid(format!("there are {} labels and at most {MOST_LABELS} are taken", labels.len())));
+        return Err(invalid(format!("there are more than {MOST_LABELS} labels, and at most {MOST_LABELS} are taken")));
     }
     for (name, value) in labels {
         if name.is_empty() || name.len() > LONGEST_NAME || value.len() > LONGEST_VALUE {
@@ -57,8 +70,7 @@ mod tests {
     use super::*;
 
     fn read(pairs: &[(&str, &str)]) -> Result<Labels, Refusal> {
-        let pair = |(name, value): &(&str, &str)| LabelPair { name: (*name).into(), value: (*value).into() };
-        Labels::read(&pairs.iter().map(pair).collect::<Vec<_>>())
+        Labels::read(pairs.iter().copied())
     }
 
     #[test]
@@ -74,7 +86,7 @@ mod tests {
         assert!(read(&[("__name__", "x"), ("a", &value)]).unwrap_err().message().contains("at most 2048"));
         let names: Vec<String> = (0..=MOST_LABELS).map(|n| n.to_string()).collect();
         let many: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
-        assert!(read(&many).unwrap_err().message().contains("31 labels and at most 30"));
+        assert!(read(&many).unwrap_err().message().contains("more than 30 labels"));
         assert!(read(&[("__name__", "")]).unwrap_err().message().contains("__name__ is missing"));
     }
 }

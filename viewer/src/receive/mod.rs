@@ -1,8 +1,10 @@
 //! Bytes from the network become rows: bounded, checked, and refused in words that are counted.
 //!
 //! A request is read whole (at most [`body::MOST_SENT`] bytes), then unpacked, decoded, checked and stored on a thread
-//! that may wait, only a few requests at a time. Nothing of a refused request is stored.
+//! that may wait, only a few requests at a time. Each takes the bytes that it needs from the [`Budget`] before it has
+//! them, and has a time to be done in. Nothing of a refused request is stored.
 
+mod allowed;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod any_bytes;
 pub(crate) mod body;
@@ -19,6 +21,7 @@ mod push;
 pub(crate) mod refusal;
 mod sample_types;
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,14 +32,17 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfil
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use tokio::sync::Semaphore;
 
+use allowed::Allowed;
 pub(crate) use otlp::grpc_refusal;
 use profilers::Profilers;
 pub(crate) use push::refusal_in_json;
 use refusal::{Reason, Refusal};
 pub(crate) use refusal::{RefusalCount, Refusals};
 
+use crate::budget::{Budget, Held};
 use crate::clock;
-use crate::store::Store;
+use crate::store::{Profile, Span, Store, StoreError};
+use crate::work::{self, Gone};
 
 /// Requests that are decoded at the same time; what one may take in memory is bounded, so all of them are.
 const AT_ONCE: usize = 2;
@@ -50,13 +56,21 @@ const GRPC_PROFILES: &str = "/opentelemetry.proto.collector.profiles.v1developme
 /// How far the clock of a sender may be ahead of ours.
 const AHEAD: i64 = 600 * clock::SECOND;
 
-/// Lets a few requests be decoded at the same time, of all tenants.
-#[derive(Clone, Debug)]
-pub(crate) struct Permits(Arc<Semaphore>);
+/// How long a request may wait for others, and how long it may be worked on.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LONGEST_WORK: Duration = Duration::from_secs(20);
 
-impl Default for Permits {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_ONCE)))
+/// Lets a few requests of all tenants be decoded at the same time, in so many bytes.
+#[derive(Clone, Debug)]
+pub(crate) struct Permits {
+    at_once: Arc<Semaphore>,
+    budget: Arc<Budget>,
+}
+
+impl Permits {
+    /// What is decoded takes its bytes from this.
+    pub(crate) fn new(budget: Arc<Budget>) -> Self {
+        Self { at_once: Arc::new(Semaphore::new(AT_ONCE)), budget }
     }
 }
 
@@ -65,39 +79,70 @@ pub(crate) fn is_upload(path: &str) -> bool {
     [PUSH, INGEST, TRACES, PROFILES, GRPC_TRACES, GRPC_PROFILES].contains(&path)
 }
 
+/// Where what is received is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Kept {
+    pub(crate) store: Arc<Store>,
+    pub(crate) profilers: Arc<Profilers>,
+}
+
+/// The same, or what makes it when there is something to keep.
+pub(crate) enum Keeper {
+    Known(Kept),
+    Later(Box<dyn Fn() -> Result<Kept, Refusal> + Send + Sync>),
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keeper").finish_non_exhaustive()
+    }
+}
+
 /// What receiving needs.
 #[derive(Debug)]
 pub(crate) struct Receiver {
-    store: Arc<Store>,
+    keeper: Keeper,
     refusals: Arc<Refusals>,
-    profilers: Arc<Profilers>,
     retain: Duration,
     permits: Permits,
 }
 
 impl Receiver {
-    /// Puts into `store` what is not older than `retain`; counts what it refuses.
-    pub(crate) fn new(
-        store: Arc<Store>,
-        refusals: Arc<Refusals>,
-        profilers: Arc<Profilers>,
-        retain: Duration,
-        permits: &Permits,
-    ) -> Self {
-        Self { store, refusals, profilers, retain, permits: permits.clone() }
+    /// Gives `keeper` what is not older than `retain`; counts what it refuses.
+    pub(crate) fn new(keeper: Keeper, refusals: Arc<Refusals>, retain: Duration, permits: &Permits) -> Self {
+        Self { keeper, refusals, retain, permits: permits.clone() }
     }
 
-    /// Runs `work` on a thread that may wait, after at most [`AT_ONCE`] others.
+    fn kept(&self) -> Result<Kept, Refusal> {
+        match &self.keeper {
+            Keeper::Known(kept) => Ok(kept.clone()),
+            Keeper::Later(make) => make(),
+        }
+    }
+
+    /// The bytes of a request that is about to be read.
+    fn hold(&self) -> Held {
+        self.permits.budget.hold()
+    }
+
+    /// Runs `work` on a thread that may wait, beside at most [`AT_ONCE`] − 1 others.
     async fn on_pool<T: Send + 'static>(
         self: &Arc<Self>,
-        work: impl FnOnce(&Self) -> Result<T, Refusal> + Send + 'static,
+        held: Held,
+        work: impl FnOnce(&Self, &mut Allowed) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let permit = Arc::clone(&self.permits.0).acquire_owned().await;
+        let permit = Arc::clone(&self.permits.at_once).acquire_owned();
+        let Ok(permit) = tokio::time::timeout(PATIENCE, permit).await else {
+            return Err(Refusal::new(Reason::Busy, "other requests are worked on right now; try again in a second"));
+        };
         let receiver = Arc::clone(self);
-        // The permit goes along, as the work goes on when the sender hangs up.
+        let gone = Gone::default();
+        let _waiting = gone.waiting();
+        // The permit and the bytes go along, as the work goes on for a moment when the sender hangs up.
         let work = move || {
             let _permit = permit;
-            work(&receiver)
+            let mut allowed = Allowed::new(held);
+            work::within(LONGEST_WORK, gone, || work(&receiver, &mut allowed))
         };
         match tokio::task::spawn_blocking(work).await {
             Ok(done) => done,
@@ -105,11 +150,32 @@ impl Receiver {
         }
     }
 
+    /// Stores the profiles of a request, all of them or none.
+    fn insert_profiles(&self, profiles: &[Profile]) -> Result<(), Refusal> {
+        if profiles.is_empty() {
+            return Ok(());
+        }
+        self.kept()?.store.insert_profiles(profiles).map_err(failed)
+    }
+
+    /// Stores the spans of a request, all of them or none.
+    fn insert_spans(&self, spans: &[Span]) -> Result<(), Refusal> {
+        if spans.is_empty() {
+            return Ok(());
+        }
+        self.kept()?.store.insert_spans(spans).map_err(failed)
+    }
+
     /// The first and the last time that a profile or span may start at.
     fn times(&self) -> (i64, i64) {
         let now = clock::now();
         (now.saturating_sub(i64::try_from(self.retain.as_nanos()).unwrap_or(i64::MAX)), now.saturating_add(AHEAD))
     }
+}
+
+fn failed(error: StoreError) -> Refusal {
+    let reason = if error.is_over() { Reason::Busy } else { Reason::Store };
+    Refusal::new(reason, error.to_string())
 }
 
 /// Push, `/ingest` and OTLP by HTTP.

@@ -3,6 +3,7 @@
 //! A gRPC call here is one message in a frame of five bytes and an answer with its status behind it. It is read by the
 //! same code as HTTP's, so that bounds hold before anything is decoded.
 
+use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
@@ -15,9 +16,11 @@ use prost::Message;
 use serde::de::DeserializeOwned;
 
 use super::Receiver;
+use super::allowed::Allowed;
 use super::body::{self, Format};
-use super::bounds::{self, Inside};
+use super::bounds::{self, Message as Weight};
 use super::refusal::{Reason, Refusal};
+use crate::budget::Held;
 use crate::params::encode;
 
 const PROTOBUF: &[&str] = &["application/x-protobuf", "application/protobuf"];
@@ -34,11 +37,13 @@ pub(super) trait Export: Message + Default + DeserializeOwned + Send + 'static {
     const NAME: &'static str;
     /// What JSON calls the number of what was rejected.
     const REJECTED: &'static str;
-    /// What of it holds entries.
-    const ENTRIES: Inside;
+    /// What it takes in memory.
+    const WEIGHT: &'static Weight;
+    /// The largest of its messages.
+    const LARGEST: usize;
 
-    /// Stores what can be stored.
-    fn store(self, receiver: &Receiver) -> Result<Rejected, Refusal>;
+    /// Stores what can be stored; `mark` tells the bytes of the request from others.
+    fn store(self, receiver: &Receiver, mark: u64, allowed: &mut Allowed) -> Result<Rejected, Refusal>;
 }
 
 /// What of a request was left out.
@@ -48,15 +53,30 @@ pub(super) struct Rejected {
     pub(super) count: i64,
     /// Why the first of them was; empty if there is none.
     pub(super) reason: String,
+    /// The last of each kind in a row, and how many there were.
+    kinds: Vec<(Refusal, u64)>,
 }
 
 impl Rejected {
     /// Counts one.
-    pub(super) fn add(&mut self, receiver: &Receiver, signal: &'static str, refusal: Refusal) {
-        receiver.refusals.count(signal, &refusal);
+    pub(super) fn add(&mut self, refusal: Refusal) {
         self.count += 1;
         if self.reason.is_empty() {
             self.reason = refusal.message().to_owned();
+        }
+        match self.kinds.last_mut() {
+            Some((last, count)) if last.is_like(&refusal) => {
+                *last = refusal;
+                *count += 1;
+            }
+            _ => self.kinds.push((refusal, 1)),
+        }
+    }
+
+    /// Counts them where they are shown.
+    pub(super) fn tell(&mut self, receiver: &Receiver, signal: &'static str) {
+        for (refusal, count) in self.kinds.drain(..) {
+            receiver.refusals.count_many(signal, &refusal, count);
         }
     }
 }
@@ -89,9 +109,13 @@ struct RpcStatus {
 pub(super) async fn http<E: Export>(State(receiver): State<Arc<Receiver>>, headers: HeaderMap, body: Body) -> Response {
     let format = Format::of(&headers, PROTOBUF);
     let asked = *format.as_ref().unwrap_or(&Format::Json);
-    let taken = match body::read(body).await {
+    let mut held = receiver.hold();
+    let taken = match body::read(body, &mut held).await {
         Ok(bytes) => match format {
-            Ok(format) => take::<E>(&receiver, move || Ok((body::unpack(bytes, &headers)?, format))).await,
+            Ok(format) => {
+                let unpack = move |allowed: &mut Allowed| Ok((body::unpack(bytes, &headers, allowed)?, format));
+                take::<E>(&receiver, held, unpack).await
+            }
             Err(refusal) => Err(refusal),
         },
         Err(refusal) => Err(refusal),
@@ -112,15 +136,19 @@ pub(super) async fn http<E: Export>(State(receiver): State<Arc<Receiver>>, heade
                     (kind("application/json"), error.to_string().into_bytes())
                 }
             };
-            (refusal.status(), kind, bytes).into_response()
+            (refusal.status(), refusal.retry_after(), kind, bytes).into_response()
         }
     }
 }
 
 /// Takes a request by gRPC.
 pub(super) async fn grpc<E: Export>(State(receiver): State<Arc<Receiver>>, headers: HeaderMap, body: Body) -> Response {
-    let taken = match body::read(body).await {
-        Ok(bytes) => take::<E>(&receiver, move || Ok((unframe(&bytes, &headers)?, Format::Protobuf))).await,
+    let mut held = receiver.hold();
+    let taken = match body::read(body, &mut held).await {
+        Ok(bytes) => {
+            let unpack = move |allowed: &mut Allowed| Ok((unframe(&bytes, &headers, allowed)?, Format::Protobuf));
+            take::<E>(&receiver, held, unpack).await
+        }
         Err(refusal) => Err(refusal),
     };
     match taken {
@@ -149,27 +177,30 @@ pub(crate) fn grpc_refusal(refusal: &Refusal) -> Response {
 
 async fn take<E: Export>(
     receiver: &Arc<Receiver>,
-    unpack: impl FnOnce() -> Result<(Vec<u8>, Format), Refusal> + Send + 'static,
+    held: Held,
+    unpack: impl FnOnce(&mut Allowed) -> Result<(Vec<u8>, Format), Refusal> + Send + 'static,
 ) -> Result<Rejected, Refusal> {
     receiver
-        .on_pool(move |receiver| {
-            let (bytes, format) = unpack()?;
-            let request: E = decode(&bytes, format)?;
+        .on_pool(held, move |receiver, allowed| {
+            let (bytes, format) = unpack(allowed)?;
+            let request: E = decode(&bytes, format, allowed)?;
+            let mut hasher = DefaultHasher::new();
+            hasher.write(&bytes);
             drop(bytes);
-            request.store(receiver)
+            request.store(receiver, hasher.finish(), allowed)
         })
         .await
 }
 
-fn decode<E: Export>(bytes: &[u8], format: Format) -> Result<E, Refusal> {
+fn decode<E: Export>(bytes: &[u8], format: Format, allowed: &mut Allowed) -> Result<E, Refusal> {
     let invalid = |error: String| Refusal::new(Reason::Invalid, format!("the request is no {}: {error}", E::NAME));
     match format {
         Format::Protobuf => {
-            bounds::check_protobuf(bytes, &E::ENTRIES, "the request")?;
+            allowed.take(bounds::weigh_protobuf(bytes, E::WEIGHT, "the request", allowed.most())?, "the request")?;
             E::decode(bytes).map_err(|error| invalid(error.to_string()))
         }
         Format::Json => {
-            bounds::check_json(bytes, "the request")?;
+            allowed.take(bounds::weigh_json(bytes, E::LARGEST, "the request", allowed.most())?, "the request")?;
             serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))
         }
     }
@@ -178,11 +209,12 @@ fn decode<E: Export>(bytes: &[u8], format: Format) -> Result<E, Refusal> {
 /// Reads a request and stores what can be stored of it.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn any_bytes<E: Export>(bytes: &[u8], format: Format, receiver: &Receiver) -> Result<(), Refusal> {
-    decode::<E>(bytes, format)?.store(receiver).map(drop)
+    let allowed = &mut Allowed::plenty();
+    decode::<E>(bytes, format, allowed)?.store(receiver, 0, allowed).map(drop)
 }
 
 /// The one message of a gRPC request: whether it is packed, its length, its bytes.
-fn unframe(bytes: &[u8], headers: &HeaderMap) -> Result<Vec<u8>, Refusal> {
+fn unframe(bytes: &[u8], headers: &HeaderMap, allowed: &mut Allowed) -> Result<Vec<u8>, Refusal> {
     let broken = || Refusal::new(Reason::Invalid, "the request is not one gRPC message, or cut off");
     let (prefix, message) = bytes.split_at_checked(5).ok_or_else(broken)?;
     let length = u32::from_be_bytes([prefix[1], prefix[2], prefix[3], prefix[4]]);
@@ -190,10 +222,11 @@ fn unframe(bytes: &[u8], headers: &HeaderMap) -> Result<Vec<u8>, Refusal> {
         return Err(broken());
     }
     if prefix[0] == 0 {
+        allowed.take(message.len(), "the message")?;
         return Ok(message.to_vec());
     }
     match headers.get(GRPC_ENCODING).map(|encoding| encoding.as_bytes()) {
-        Some(b"gzip") => body::gunzip(message, body::MOST_UNPACKED, "the message"),
+        Some(b"gzip") => body::gunzip(message, body::MOST_UNPACKED, "the message", allowed),
         _ => Err(Refusal::new(Reason::ContentEncoding, "this grpc-encoding is not taken; send gzip or identity")),
     }
 }
@@ -220,6 +253,7 @@ mod tests {
     #[test]
     fn a_frame_is_one_whole_message() {
         let headers = HeaderMap::new();
+        let unframe = |bytes: &[u8], headers| unframe(bytes, headers, &mut Allowed::plenty());
         assert_eq!(unframe(&[0, 0, 0, 0, 2, 7, 8], &headers).unwrap(), [7, 8]);
         for bad in [&[][..], &[0, 0, 0, 0], &[0, 0, 0, 0, 2, 7], &[0, 0, 0, 0, 1, 7, 8], &[0, 0xff, 0xff, 0xff, 0xff]] {
             assert_eq!(unframe(bad, &headers).unwrap_err().code(), ("invalid_argument", 3), "{bad:?}");

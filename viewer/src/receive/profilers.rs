@@ -12,6 +12,8 @@ use crate::clock;
 const PREFIX: &str = "spanprof.stats ";
 /// Longer ones are not the engine's.
 const MOST_BYTES: usize = 16 << 10;
+/// Comments of a profile that are read.
+const MOST_COMMENTS: usize = 4;
 /// Profilers that are remembered; of more, those that were not heard of for longest are forgotten.
 const MOST_PROFILERS: usize = 500;
 /// Nothing was heard of one for so long: its process has ended.
@@ -66,21 +68,32 @@ impl ProfilerState {
     }
 }
 
+/// What a profiler of a service said.
+#[derive(Debug)]
+pub(super) struct Heard {
+    service: String,
+    said: Said,
+}
+
+/// What the comments of a profile say. A comment that is not the engine's says nothing; of many the last few count.
+pub(super) fn said(service: &str, profile: &Profile) -> Vec<Heard> {
+    let newest = profile.comment.iter().rev().take(MOST_COMMENTS).rev();
+    let texts = newest.filter_map(|index| profile.string_table.get(usize::try_from(*index).ok()?));
+    let said = texts.filter(|text| text.len() <= MOST_BYTES).filter_map(|text| text.strip_prefix(PREFIX));
+    said.filter_map(|json| Some(Heard { service: service.into(), said: serde_json::from_str(json).ok()? })).collect()
+}
+
 /// The profilers that were heard of.
 #[derive(Debug, Default)]
 pub(crate) struct Profilers(Mutex<Vec<ProfilerState>>);
 
 impl Profilers {
-    /// Takes note of what the comments of a profile say. A comment that is not the engine's says nothing.
-    pub(super) fn hear(&self, service: &str, profile: &Profile) {
-        let texts = profile.comment.iter().filter_map(|index| profile.string_table.get(usize::try_from(*index).ok()?));
-        let said = texts.filter(|text| text.len() <= MOST_BYTES).filter_map(|text| text.strip_prefix(PREFIX));
-        for said in said.filter_map(|json| serde_json::from_str(json).ok()) {
-            self.note(service, said, clock::now() / clock::MILLISECOND);
-        }
+    /// Takes note of what a profile's comment says.
+    pub(super) fn hear(&self, heard: Heard) {
+        self.note(heard, clock::now() / clock::MILLISECOND);
     }
 
-    fn note(&self, service: &str, said: Said, now: i64) {
+    fn note(&self, Heard { service, said }: Heard, now: i64) {
         let Said { instance, pid, package, last_error, stats } = said;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|known| !(known.service == service && known.instance == instance));
@@ -88,7 +101,6 @@ impl Profilers {
             // The newest are at the end.
             all.remove(0);
         }
-        let service = service.to_owned();
         all.push(ProfilerState { service, instance, pid, package, last_error, stats, last_unix_ms: now });
     }
 
@@ -113,6 +125,10 @@ mod tests {
         Profile { string_table: strings.collect(), comment, ..Profile::default() }
     }
 
+    fn hear(profilers: &Profilers, service: &str, comments: &[&str]) {
+        said(service, &profile(comments)).into_iter().for_each(|heard| profilers.hear(heard));
+    }
+
     fn comment(instance: &str, taken: u64) -> String {
         format!(
             r#"spanprof.stats {{"instance":"{instance}","pid":7,"package":"pyroscope-otel 2.0.0","last_error":"","stats":{{"taken":[{taken},5],"threads":3}}}}"#
@@ -123,9 +139,9 @@ mod tests {
     fn the_newest_of_each_profiler_counts() {
         let profilers = Profilers::default();
         for (instance, taken) in [("a", 1), ("b", 2), ("a", 3)] {
-            profilers.hear("shop", &profile(&["built by hand", &comment(instance, taken)]));
+            hear(&profilers, "shop", &["built by hand", &comment(instance, taken)]);
         }
-        profilers.hear("other", &profile(&[&comment("c", 9)]));
+        hear(&profilers, "other", &[&comment("c", 9)]);
         let counts: Vec<_> =
             profilers.of("shop").iter().map(|one| (one.count("taken"), one.count("threads"))).collect();
         assert_eq!(counts, [(3, 3), (2, 3)]);
@@ -137,7 +153,7 @@ mod tests {
         let profilers = Profilers::default();
         let long = comment("a", 1) + &" ".repeat(MOST_BYTES);
         for text in ["", "spanprof.stats", "spanprof.stats {}", "spanprof.stats [", "spanprof.stats null", &long] {
-            profilers.hear("shop", &profile(&[text]));
+            hear(&profilers, "shop", &[text]);
         }
         assert_eq!(profilers.of("shop"), []);
     }
@@ -146,7 +162,7 @@ mod tests {
     fn as_many_are_remembered_as_there_is_room_for_and_silent_ones_are_gone() {
         let profilers = Profilers::default();
         for number in 0..MOST_PROFILERS + 10 {
-            profilers.hear("shop", &profile(&[&comment(&number.to_string(), 1)]));
+            hear(&profilers, "shop", &[&comment(&number.to_string(), 1)]);
         }
         assert_eq!(profilers.of("shop").len(), MOST_PROFILERS);
         assert!(!profilers.of("shop").iter().any(|one| one.instance == "9"));

@@ -14,16 +14,23 @@ use prost::Message as _;
 use serde::Deserialize;
 use spanprof_core::wire::push::{LabelPair, PushRequest, RawProfileSeries, RawSample};
 
-use super::Receiver;
+use super::allowed::Allowed;
 use super::body::{self, Format};
-use super::bounds::{self, Inside};
+use super::bounds::{self, Inside, Message, flat};
 use super::labels::Labels;
-use super::pprof;
 use super::refusal::{Reason, Refusal};
+use super::{Receiver, pprof, profilers};
+use crate::store::Mark;
 
 const PROTOBUF: &[&str] = &["application/proto", "application/protobuf", "application/x-protobuf"];
 /// Series, and their labels and profiles.
-const ENTRIES: Inside = Inside::Fields(&[(1, Inside::Fields(&[(1, Inside::Flat), (2, Inside::Flat)]))]);
+static REQUEST: Message = Message { size: size_of::<PushRequest>(), fields: &[(1, Inside::Message(&SERIES))] };
+static SERIES: Message = Message {
+    size: size_of::<RawProfileSeries>(),
+    fields: &[(1, Inside::Message(&PAIR)), (2, Inside::Message(&SAMPLE))],
+};
+static PAIR: Message = flat::<LabelPair>();
+static SAMPLE: Message = flat::<RawSample>();
 const LENIENT: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
 
@@ -42,60 +49,67 @@ pub(super) async fn receive(State(receiver): State<Arc<Receiver>>, headers: Head
 /// Connect writes its errors as JSON, whatever the request was written in.
 pub(crate) fn refusal_in_json(refusal: &Refusal) -> Response {
     let error = serde_json::json!({ "code": refusal.code().0, "message": refusal.message() });
-    (refusal.status(), [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
+    (refusal.status(), refusal.retry_after(), [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
 }
 
 async fn take(receiver: &Arc<Receiver>, headers: HeaderMap, body: Body) -> Result<Format, Refusal> {
-    let bytes = body::read(body).await?;
+    let mut held = receiver.hold();
+    let bytes = body::read(body, &mut held).await?;
     let format = Format::of(&headers, PROTOBUF)?;
     receiver
-        .on_pool(move |receiver| {
-            let bytes = body::unpack(bytes, &headers)?;
-            let request = decode(&bytes, format)?;
+        .on_pool(held, move |receiver, allowed| {
+            let bytes = body::unpack(bytes, &headers, allowed)?;
+            let request = decode(&bytes, format, allowed)?;
             drop(bytes);
-            store(receiver, request)
+            store(receiver, request, allowed)
         })
         .await?;
     Ok(format)
 }
 
-fn store(receiver: &Receiver, request: PushRequest) -> Result<(), Refusal> {
+fn store(receiver: &Receiver, request: PushRequest, allowed: &mut Allowed) -> Result<(), Refusal> {
     if request.series.iter().all(|series| series.samples.is_empty()) {
         return Err(Refusal::new(Reason::Invalid, "the request holds no profile"));
     }
     let mut profiles = Vec::new();
+    let mut heard = Vec::new();
     for (number, series) in request.series.into_iter().enumerate() {
-        let labels = Labels::read(&series.labels).map_err(|refusal| refusal.within(format!("series {number}")))?;
+        let labels = Labels::of_pairs(&series.labels).map_err(|refusal| refusal.within(format!("series {number}")))?;
         for raw in series.samples {
-            let read = pprof::decode(&raw.raw_profile).and_then(|decoded| {
-                let rows = pprof::rows(&decoded, &labels, receiver.times())?;
-                receiver.profilers.hear(&labels.service, &decoded);
+            let read = pprof::decode(&raw.raw_profile, allowed).and_then(|decoded| {
+                let rows = pprof::rows(&decoded, &labels, receiver.times(), allowed)?;
+                heard.extend(profilers::said(&labels.service, &decoded));
                 Ok(rows)
             });
-            profiles.push(read.map_err(|refusal| refusal.of_service(&labels.service))?);
+            let mut rows = read.map_err(|refusal| refusal.of_service(&labels.service))?;
+            rows.mark = Some(Mark::of(&(&labels.all, &raw.id, &raw.raw_profile), !raw.id.is_empty()));
+            profiles.push(rows);
         }
     }
-    for profile in &profiles {
-        receiver.store.insert_profile(profile).map_err(|error| Refusal::new(Reason::Store, error.to_string()))?;
+    receiver.insert_profiles(&profiles)?;
+    if !heard.is_empty() {
+        let profilers = receiver.kept()?.profilers;
+        heard.into_iter().for_each(|said| profilers.hear(said));
     }
     Ok(())
 }
 
-fn decode(bytes: &[u8], format: Format) -> Result<PushRequest, Refusal> {
+fn decode(bytes: &[u8], format: Format, allowed: &mut Allowed) -> Result<PushRequest, Refusal> {
     match format {
-        Format::Protobuf => decode_protobuf(bytes),
-        Format::Json => decode_json(bytes),
+        Format::Protobuf => decode_protobuf(bytes, allowed),
+        Format::Json => decode_json(bytes, allowed),
     }
 }
 
 /// Reads a request and stores it.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn any_bytes(bytes: &[u8], format: Format, receiver: &Receiver) -> Result<(), Refusal> {
-    store(receiver, decode(bytes, format)?)
+    let allowed = &mut Allowed::plenty();
+    store(receiver, decode(bytes, format, allowed)?, allowed)
 }
 
-fn decode_protobuf(bytes: &[u8]) -> Result<PushRequest, Refusal> {
-    bounds::check_protobuf(bytes, &ENTRIES, "the request")?;
+fn decode_protobuf(bytes: &[u8], allowed: &mut Allowed) -> Result<PushRequest, Refusal> {
+    allowed.take(bounds::weigh_protobuf(bytes, &REQUEST, "the request", allowed.most())?, "the request")?;
     PushRequest::decode(bytes)
         .map_err(|error| Refusal::new(Reason::Invalid, format!("the request is no PushRequest: {error}")))
 }
@@ -131,8 +145,10 @@ struct JsonSample {
     id: String,
 }
 
-fn decode_json(bytes: &[u8]) -> Result<PushRequest, Refusal> {
-    bounds::check_json(bytes, "the request")?;
+fn decode_json(bytes: &[u8], allowed: &mut Allowed) -> Result<PushRequest, Refusal> {
+    // The texts stand there a second time when they are no longer base64.
+    let weight = bounds::weigh_json(bytes, size_of::<JsonSeries>(), "the request", allowed.most())?;
+    allowed.take(weight.saturating_mul(2), "the request")?;
     let invalid =
         |message: String| Refusal::new(Reason::Invalid, format!("the request is no PushRequest in JSON: {message}"));
     let request: JsonRequest = serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))?;
@@ -163,7 +179,7 @@ mod tests {
     #[test]
     fn json_takes_both_spellings_and_both_alphabets() {
         let body = br#"{"series":[{"labels":[{"name":"a","value":"b"}],"samples":[{"rawProfile":"+/8=","ID":"x"},{"raw_profile":"-_8"}]}],"unknown":1}"#;
-        let request = decode_json(body).unwrap();
+        let request = decode_json(body, &mut Allowed::plenty()).unwrap();
         assert_eq!(request.series[0].labels, [LabelPair { name: "a".into(), value: "b".into() }]);
         assert_eq!(request.series[0].samples[0], RawSample { raw_profile: vec![0xfb, 0xff], id: "x".into() });
         assert_eq!(request.series[0].samples[1].raw_profile, [0xfb, 0xff]);
@@ -171,6 +187,7 @@ mod tests {
 
     #[test]
     fn what_is_no_request_is_refused_in_words() {
+        let decode_json = |bytes: &[u8]| decode_json(bytes, &mut Allowed::plenty());
         assert!(decode_json(b"[1").unwrap_err().message().starts_with("the request is no PushRequest in JSON"));
         assert!(
             decode_json(br#"{"series":[{"samples":[{"rawProfile":"?"}]}]}"#)
@@ -178,6 +195,6 @@ mod tests {
                 .message()
                 .contains("rawProfile")
         );
-        assert_eq!(decode_protobuf(b"hello").unwrap_err().status(), 400);
+        assert_eq!(decode_protobuf(b"hello", &mut Allowed::plenty()).unwrap_err().status(), 400);
     }
 }

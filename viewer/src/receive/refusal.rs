@@ -3,8 +3,10 @@
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 
+use super::pprof::cut;
 use crate::clock;
 
 /// Why something was not taken.
@@ -25,6 +27,8 @@ pub(crate) enum Reason {
     Time,
     /// There is no room for one tenant more.
     Tenants,
+    /// There is no room for it beside others right now.
+    Busy,
     /// The store failed.
     Store,
 }
@@ -40,13 +44,19 @@ impl Reason {
             Self::Invalid => "invalid",
             Self::Time => "time",
             Self::Tenants => "tenants",
+            Self::Busy => "busy",
             Self::Store => "store",
         }
     }
 }
 
+/// Names of services are kept with their refusals up to so many bytes.
+const LONGEST_SERVICE: usize = 200;
+/// And sentences up to so many characters.
+const LONGEST_MESSAGE: usize = 500;
+
 /// A request that is not taken.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     reason: Reason,
     message: String,
@@ -60,6 +70,16 @@ impl Refusal {
         Self { reason, message: message.into(), service: None }
     }
 
+    /// Whether it says something of what was sent, and not of what there is room for.
+    pub(super) fn is_of_content(&self) -> bool {
+        matches!(self.reason, Reason::Invalid | Reason::Time)
+    }
+
+    /// Whether it would be counted with the other.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        self.reason == other.reason && self.service == other.service
+    }
+
     /// The same, with what it happened in before it.
     pub(super) fn within(self, place: impl fmt::Display) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }
@@ -67,7 +87,12 @@ impl Refusal {
 
     /// The same, said to be of a service.
     pub(super) fn of_service(self, service: &str) -> Self {
-        Self { service: Some(service.into()), ..self }
+        Self { service: Some(cut(service, LONGEST_SERVICE).into()), ..self }
+    }
+
+    /// When to try again, in seconds, where waiting helps.
+    pub(crate) fn retry_after(&self) -> Option<[(HeaderName, HeaderValue); 1]> {
+        (self.reason == Reason::Busy).then_some([(RETRY_AFTER, HeaderValue::from_static("1"))])
     }
 
     pub(crate) fn message(&self) -> &str {
@@ -81,7 +106,7 @@ impl Refusal {
             Reason::Incomplete => StatusCode::REQUEST_TIMEOUT,
             Reason::Invalid | Reason::Time => StatusCode::BAD_REQUEST,
             Reason::Tenants => StatusCode::TOO_MANY_REQUESTS,
-            Reason::Store => StatusCode::SERVICE_UNAVAILABLE,
+            Reason::Busy | Reason::Store => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -92,7 +117,7 @@ impl Refusal {
             Reason::TooLarge | Reason::Tenants => ("resource_exhausted", 8),
             Reason::Incomplete => ("deadline_exceeded", 4),
             Reason::Invalid | Reason::Time => ("invalid_argument", 3),
-            Reason::Store => ("unavailable", 14),
+            Reason::Busy | Reason::Store => ("unavailable", 14),
         }
     }
 }
@@ -129,6 +154,11 @@ pub(crate) struct Refusals(Mutex<Vec<RefusalCount>>);
 impl Refusals {
     /// Counts one.
     pub(crate) fn count(&self, what: &'static str, refusal: &Refusal) {
+        self.count_many(what, refusal, 1);
+    }
+
+    /// Counts many of a kind.
+    pub(super) fn count_many(&self, what: &'static str, refusal: &Refusal, number: u64) {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let service = refusal.service.clone().filter(|service| {
             let named = |count: &RefusalCount| count.service.as_ref() == Some(service);
@@ -148,8 +178,8 @@ impl Refusals {
             });
             counts.len() - 1
         });
-        counts[index].count += 1;
-        counts[index].message = refusal.message.chars().take(500).collect();
+        counts[index].count += number;
+        counts[index].message = refusal.message.chars().take(LONGEST_MESSAGE).collect();
         counts[index].last_unix_ms = clock::now() / clock::MILLISECOND;
     }
 

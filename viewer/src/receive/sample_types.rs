@@ -1,15 +1,22 @@
 //! What the values of a profile mean, and how many samples they stand for.
 
+use std::sync::Arc;
+
 use spanprof_core::wire::pprof::{Profile, ValueType};
 
 use super::pprof::string;
 use super::refusal::{Refusal, invalid};
 use crate::store::Kind;
 
+/// Sample types of a profile; profilers send four.
+const MOST_TYPES: usize = 32;
+/// The longest name of one, and of a unit.
+const LONGEST_WORD: usize = 1_024;
+
 /// A sample type, and how its values are counted in samples.
 pub(super) struct SampleType {
     /// What its values mean.
-    pub(super) kind: Kind,
+    pub(super) kind: Arc<Kind>,
     /// Value of one period, 0 if unknown.
     pub(super) period: i64,
     count: Count,
@@ -51,27 +58,34 @@ fn counts_samples(sample_type: &str) -> bool {
     matches!(sample_type, "samples" | "alloc_samples" | "lock_count")
 }
 
-/// The sample types of a profile, in order.
-pub(super) fn sample_types(pprof: &Profile, kind_name: &str) -> Result<Vec<SampleType>, Refusal> {
-    let text = |value: &ValueType| {
-        Ok::<_, Refusal>((string(pprof, value.r#type, "a sample type")?, string(pprof, value.unit, "a unit")?))
+/// The sample types of a profile, in order; `strings` are what it refers to.
+pub(super) fn sample_types(pprof: &Profile, strings: &[String], kind_name: &str) -> Result<Vec<SampleType>, Refusal> {
+    let number = pprof.sample_type.len();
+    if number > MOST_TYPES {
+        return Err(invalid(format!("the profile has {number} sample types, and at most {MOST_TYPES} are taken")));
+    }
+    let word = |index, what| match string(strings, index, what)? {
+        word if word.len() > LONGEST_WORD => Err(invalid(format!("{what} has more than {LONGEST_WORD} bytes"))),
+        word => Ok(word),
     };
+    let text =
+        |value: &ValueType| Ok::<_, Refusal>((word(value.r#type, "a sample type")?, word(value.unit, "a unit")?));
     let types = pprof.sample_type.iter().map(text).collect::<Result<Vec<_>, _>>()?;
     if types.is_empty() {
         return Err(invalid("the profile has no sample type"));
     }
     let (period_type, period_unit) = pprof.period_type.as_ref().map_or(Ok(("", "")), text)?;
-    let default = string(pprof, pprof.default_sample_type, "the default sample type")?;
+    let default = word(pprof.default_sample_type, "the default sample type")?;
     // pprof's convention: the last sample type is the one to show where none is named.
     let main = types.iter().position(|(name, _)| *name == default).unwrap_or(types.len() - 1);
     let counter = types.iter().position(|(name, unit)| *unit == "count" && counts_samples(name));
     let counted = types.iter().enumerate().map(|(index, (name, unit))| SampleType {
-        kind: Kind {
+        kind: Arc::new(Kind {
             name: kind_name.into(),
             text: [kind_name, *name, *unit, period_type, period_unit].join(":"),
             unit: (*unit).into(),
             main: index == main,
-        },
+        }),
         period: if *unit == period_unit { pprof.period.max(0) } else { 0 },
         count: match counter {
             Some(counter) => Count::Value(counter),

@@ -12,7 +12,7 @@ use axum::http::header::{
     AUTHORIZATION, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERRER_POLICY,
     WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{StatusCode, Uri};
+use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
@@ -26,7 +26,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 #[derive(Clone)]
 pub(super) struct Guard {
     names: Arc<[String]>,
-    /// What Authorization must be.
+    /// User and password, as Authorization has them.
     authorization: Option<Arc<str>>,
 }
 
@@ -44,7 +44,7 @@ impl Guard {
     }
 
     /// Why a request is not let through.
-    fn refuse(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
+    fn refuse(&self, method: &Method, headers: &HeaderMap, uri: &Uri) -> Option<String> {
         let host = match (headers.get(HOST), uri.authority()) {
             (Some(host), _) => host.to_str().unwrap_or("").to_ascii_lowercase(),
             // HTTP/2 has it in the address.
@@ -60,6 +60,13 @@ impl Guard {
                 "this server answers to localhost and IP addresses, not to {name:?}; if the name is yours, start it with --allow-host {name}"
             ));
         }
+        // A page of others may lead a person here, and fetch, embed and post nothing.
+        let says = |name: &str| headers.get(name).map_or(&b""[..], HeaderValue::as_bytes);
+        let leads =
+            *method == Method::GET && says("sec-fetch-mode") == b"navigate" && says("sec-fetch-dest") == b"document";
+        if says("sec-fetch-site") == b"cross-site" && !leads {
+            return Some("a page of another site may not use this server".into());
+        }
         let origin = headers.get(ORIGIN)?.to_str().unwrap_or("").to_ascii_lowercase();
         let same = ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(&host));
         (!same).then(|| format!("a page of {origin:?} may not use this server"))
@@ -70,8 +77,11 @@ impl Guard {
             return true;
         };
         let given = request.headers().get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
+        // The scheme may be written in any case, and be followed by any number of spaces.
+        let (scheme, token) = given.split_at(given.iter().position(|byte| *byte == b' ').unwrap_or(given.len()));
+        let token = if scheme.eq_ignore_ascii_case(b"basic") { token.trim_ascii() } else { b"" };
         // Whether something is running here is no secret.
-        request.uri().path() == "/ready" || same(given, expected.as_bytes())
+        request.uri().path() == "/ready" || same(token, expected.as_bytes())
     }
 
     fn is_ours(&self, host: &str) -> bool {
@@ -82,15 +92,14 @@ impl Guard {
     }
 }
 
-/// What Authorization must be, with the password from its file.
+/// User and password, as Authorization has them, with the password from its file.
 fn expected(auth: &BasicAuth) -> Result<Arc<str>, String> {
     let file = auth.file.display();
     let text = std::fs::read_to_string(&auth.file)
         .map_err(|error| format!("cannot read the password of --basic-auth from {file}: {error}"))?;
     match text.lines().next().filter(|password| !password.is_empty()) {
         Some(password) => {
-            let both = base64::engine::general_purpose::STANDARD.encode(format!("{}:{password}", auth.user));
-            Ok(format!("Basic {both}").into())
+            Ok(base64::engine::general_purpose::STANDARD.encode(format!("{}:{password}", auth.user)).into())
         }
         None => Err(format!("the first line of {file}, the password of --basic-auth, is empty")),
     }
@@ -110,7 +119,7 @@ fn name_of(host: &str) -> &str {
 }
 
 async fn check(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    let mut response = match guard.refuse(request.headers(), request.uri()) {
+    let mut response = match guard.refuse(request.method(), request.headers(), request.uri()) {
         Some(sentence) => (StatusCode::FORBIDDEN, sentence).into_response(),
         None if !guard.knows_password(&request) => {
             let asked = [(WWW_AUTHENTICATE, "Basic realm=\"spanprof\", charset=\"UTF-8\"")];
@@ -141,7 +150,7 @@ mod tests {
             headers.insert(ORIGIN, origin.parse().unwrap());
         }
         let guard = Guard::new(&["Profiles.Internal".into()], None).unwrap();
-        guard.refuse(&headers, &Uri::from_static("/")).is_some()
+        guard.refuse(&Method::GET, &headers, &Uri::from_static("/")).is_some()
     }
 
     #[test]
@@ -162,6 +171,22 @@ mod tests {
         {
             assert!(refused(foreign, None), "{foreign}");
         }
+    }
+
+    #[test]
+    fn pages_of_other_sites_may_lead_here_and_no_more() {
+        let refused = |method: Method, fetch: [&str; 3]| {
+            let names = ["sec-fetch-site", "sec-fetch-mode", "sec-fetch-dest"].map(HeaderName::from_static);
+            let mut headers: HeaderMap = names.into_iter().zip(fetch.map(|value| value.parse().unwrap())).collect();
+            headers.insert(HOST, HeaderValue::from_static("localhost:4040"));
+            Guard::new(&[], None).unwrap().refuse(&method, &headers, &Uri::from_static("/")).is_some()
+        };
+        assert!(!refused(Method::GET, ["cross-site", "navigate", "document"]));
+        assert!(!refused(Method::GET, ["same-origin", "cors", "empty"]));
+        assert!(!refused(Method::GET, ["none", "navigate", "document"]));
+        assert!(refused(Method::GET, ["cross-site", "no-cors", "image"]));
+        assert!(refused(Method::GET, ["cross-site", "navigate", "iframe"]));
+        assert!(refused(Method::POST, ["cross-site", "navigate", "document"]));
     }
 
     #[test]

@@ -27,7 +27,7 @@ async fn metrics(State(tenants): State<Arc<Tenants>>) -> Response {
 }
 
 fn text(tenants: &Tenants) -> String {
-    let tenants = tenants.all();
+    let (tenants, counts) = (tenants.all(), tenants.refused());
     let mut text = String::new();
     let mut metric = |name: &str, kind: &str, help: &str, rows: &[(String, u64)]| {
         // Writing into a string does not fail.
@@ -49,6 +49,12 @@ fn text(tenants: &Tenants) -> String {
         &plain(sum(|stored| stored.profiles)),
     );
     metric(
+        "profiles_repeated_total",
+        "counter",
+        "Profiles that were sent again and counted once.",
+        &plain(sum(|stored| stored.repeated)),
+    );
+    metric(
         "samples_stored_total",
         "counter",
         "Rows of samples stored since the start.",
@@ -56,7 +62,7 @@ fn text(tenants: &Tenants) -> String {
     );
     metric("spans_stored_total", "counter", "Spans stored since the start.", &plain(sum(|stored| stored.spans)));
     let mut refused: BTreeMap<String, u64> = BTreeMap::new();
-    for count in tenants.iter().flat_map(|tenant| tenant.refusals.counts()) {
+    for count in counts {
         let labels = format!("{{what=\"{}\",reason=\"{}\"}}", count.what, count.reason.name());
         *refused.entry(labels).or_default() += count.count;
     }

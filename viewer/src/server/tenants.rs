@@ -17,13 +17,15 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::get;
 use tower_service::Service as _;
 
+use crate::cli::Shares;
 use crate::pages::TenantChoice;
+use crate::queries::Queries;
 use crate::receive::profilers::Profilers;
 use crate::receive::refusal::{Reason, Refusal};
-use crate::receive::{self, Permits, Receiver, Refusals};
+use crate::receive::{self, Keeper, Kept, Permits, Receiver, RefusalCount, Refusals};
 use crate::selection::Window;
 use crate::show::Shown;
-use crate::store::{Room, Store};
+use crate::store::Store;
 use crate::tenant::{PREFIX, Tenant};
 use crate::{api, downloads, pages, query};
 
@@ -40,6 +42,8 @@ pub(super) struct Setup {
     pub(super) otlp: Option<SocketAddr>,
     /// The file of --data.
     pub(super) data: Option<PathBuf>,
+    /// What --memory is divided into.
+    pub(super) shares: Shares,
 }
 
 /// Where a request came in.
@@ -53,6 +57,7 @@ pub(super) enum Door {
 /// What a tenant has of its own.
 pub(super) struct Rooms {
     pub(super) store: Arc<Store>,
+    kept: Kept,
     pub(super) refusals: Arc<Refusals>,
     main: Router,
     otlp: Router,
@@ -63,24 +68,35 @@ pub(super) struct Rooms {
 pub(super) struct Tenants {
     setup: Setup,
     permits: Permits,
+    queries: Queries,
     anonymous: Arc<Rooms>,
     /// What those see of whom nothing was received.
     nobody: Rooms,
+    /// What was refused of whom nothing is stored. Only counted: one may not see what another was told.
+    strangers: Arc<Refusals>,
     others: Mutex<BTreeMap<Tenant, Arc<Rooms>>>,
 }
 
 impl Tenants {
     /// `store` holds what is received without a tenant. Those that have files are opened.
     pub(super) fn new(setup: Setup, store: Arc<Store>) -> Result<Self, String> {
-        let permits = Permits::default();
-        let nobody = Rooms::new(Store::open(None, &Room::new(store.room().most()))?, &setup, &permits);
-        let anonymous = Arc::new(Rooms::new(store, &setup, &permits));
-        let tenants = Self { setup, permits, anonymous, nobody, others: Mutex::default() };
+        let permits = Permits::new(setup.shares.budget());
+        let queries = Queries::new(setup.shares.at_once);
+        let nobody = Rooms::new(Store::open(None, &store.room().empty())?, &setup, &permits, &queries);
+        let anonymous = Arc::new(Rooms::new(store, &setup, &permits, &queries));
+        let others = Mutex::default();
+        let tenants = Self { setup, permits, queries, anonymous, nobody, strangers: Arc::default(), others };
         for tenant in tenants.with_files()? {
             let rooms = tenants.open(&tenant)?;
             tenants.others().insert(tenant, rooms);
         }
         Ok(tenants)
+    }
+
+    /// What was refused, of all.
+    pub(super) fn refused(&self) -> Vec<RefusalCount> {
+        let known = self.all().into_iter().flat_map(|rooms| rooms.refusals.counts());
+        known.chain(self.strangers.counts()).collect()
     }
 
     /// Every tenant's rooms.
@@ -130,21 +146,18 @@ impl Tenants {
             };
         }
         let tenant = said.clone().unwrap_or_else(Tenant::anonymous);
-        let uploads = receive::is_upload(&path);
-        let rooms = match self.known(&tenant) {
-            None if uploads => match self.add(&tenant).await {
-                Ok(rooms) => Some(rooms),
-                Err(refusal) => return self.refuse(door, &request, &refusal),
-            },
-            known => known,
-        };
+        let rooms = self.known(&tenant);
         if path != request.uri().path() {
             *request.uri_mut() = with_path(request.uri(), &path);
         }
         // Whom a proxy holds to a tenant is offered no other.
         let names = if request.headers().contains_key(crate::tenant::HEADER) { Vec::new() } else { self.names() };
+        let request_tenant = tenant.clone();
         request.extensions_mut().insert(TenantChoice { tenant, names });
-        let mut routes = rooms.as_deref().unwrap_or(&self.nobody).by(door).clone();
+        let mut routes = match rooms.as_deref() {
+            None if receive::is_upload(&path) => self.stranger(&request_tenant, door),
+            rooms => rooms.unwrap_or(&self.nobody).by(door).clone(),
+        };
         match routes.call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
@@ -160,14 +173,22 @@ impl Tenants {
         }
     }
 
-    /// Rooms for a tenant, on a thread that may wait for its file.
-    async fn add(self: &Arc<Self>, tenant: &Tenant) -> Result<Arc<Rooms>, Refusal> {
+    /// What receives of a tenant that nothing is stored of. It has rooms from the moment on that there is something to
+    /// store, so that what is refused takes no place and makes no file.
+    fn stranger(self: &Arc<Self>, tenant: &Tenant, door: Door) -> Router {
         let (tenants, tenant) = (Arc::clone(self), tenant.clone());
-        let added = tokio::task::spawn_blocking(move || tenants.add_now(&tenant)).await;
-        added.unwrap_or_else(|error| Err(Refusal::new(Reason::Store, format!("the tenant could not be made: {error}"))))
+        let make = move || tenants.add(&tenant).map(|rooms| rooms.kept.clone());
+        let keeper = Keeper::Later(Box::new(make));
+        let receiver = Receiver::new(keeper, Arc::clone(&self.strangers), self.setup.retain, &self.permits);
+        match door {
+            Door::Main => receive::routes(Arc::new(receiver)),
+            Door::Otlp => receive::otlp_routes(Arc::new(receiver)),
+            Door::Grpc => receive::grpc_routes(Arc::new(receiver)),
+        }
     }
 
-    fn add_now(&self, tenant: &Tenant) -> Result<Arc<Rooms>, Refusal> {
+    /// Rooms for a tenant; it may wait for its file.
+    fn add(&self, tenant: &Tenant) -> Result<Arc<Rooms>, Refusal> {
         let mut others = self.others();
         // Another request of it may have been faster.
         if let Some(rooms) = others.get(tenant) {
@@ -190,7 +211,7 @@ impl Tenants {
             fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         }
         let store = Store::open(file.as_deref(), self.anonymous.store.room())?;
-        Ok(Arc::new(Rooms::new(store, &self.setup, &self.permits)))
+        Ok(Arc::new(Rooms::new(store, &self.setup, &self.permits, &self.queries)))
     }
 
     /// The tenants that have files already.
@@ -253,12 +274,12 @@ impl Tenants {
 }
 
 impl Rooms {
-    fn new(store: Arc<Store>, setup: &Setup, permits: &Permits) -> Self {
+    fn new(store: Arc<Store>, setup: &Setup, permits: &Permits, queries: &Queries) -> Self {
         let refusals = Arc::new(Refusals::default());
         let profilers = Arc::new(Profilers::default());
-        let receiver =
-            Receiver::new(Arc::clone(&store), Arc::clone(&refusals), Arc::clone(&profilers), setup.retain, permits);
-        let receiver = Arc::new(receiver);
+        let kept = Kept { store: Arc::clone(&store), profilers: Arc::clone(&profilers) };
+        let keeper = Keeper::Known(kept.clone());
+        let receiver = Arc::new(Receiver::new(keeper, Arc::clone(&refusals), setup.retain, permits));
         let shown = Arc::new(Shown {
             store: Arc::clone(&store),
             refusals: Arc::clone(&refusals),
@@ -267,17 +288,18 @@ impl Rooms {
             retain: setup.retain,
             address: setup.address,
             otlp: setup.otlp,
+            queries: queries.clone(),
         });
         let ready = || get(|| async { "ready" });
         let main = Router::new()
             .merge(receive::routes(Arc::clone(&receiver)))
-            .merge(query::routes(Arc::clone(&store)))
+            .merge(query::routes(Arc::clone(&store), queries.clone()))
             .merge(api::routes(Arc::clone(&shown)))
             .merge(downloads::routes(Arc::clone(&shown)))
             .merge(pages::routes(shown));
         let otlp = receive::otlp_routes(Arc::clone(&receiver)).route("/ready", ready());
         let grpc = receive::grpc_routes(receiver).route("/ready", ready());
-        Self { store, refusals, main, otlp, grpc }
+        Self { store, kept, refusals, main, otlp, grpc }
     }
 
     fn by(&self, door: Door) -> &Router {

@@ -86,8 +86,8 @@ fn changes(a: &Stacks, b: &Stacks, by_line: bool) -> Vec<FunctionChange> {
     let named = sides.into_iter().filter_map(|((id, line), [in_a, in_b])| {
         let function = a.functions.get(&id).or_else(|| b.functions.get(&id))?;
         Some(FunctionChange {
-            function: function.name.clone(),
-            file: function.file.clone(),
+            function: function.name.to_string(),
+            file: function.file.to_string(),
             line: by_line.then_some(line),
             own: compare(in_a.0, in_b.0),
             total: compare(in_a.1, in_b.1),
@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn shares_are_compared_and_what_is_sure_comes_first() {
-        let function = |name: &str| Function { name: name.into(), file: String::new() };
+        let function = |name: &str| Function { name: name.into(), file: "".into() };
         let side = |sums: Vec<(i64, i64, i64)>| Stacks {
             nodes: HashMap::from([(1, (0, 1, 1)), (2, (1, 2, 1)), (3, (1, 3, 1)), (4, (1, 4, 1))]),
             functions: HashMap::from([

@@ -39,7 +39,7 @@ pub(super) fn fold(stacks: &Stacks) -> Stacks {
     let mut folded = Stacks { kind: stacks.kind.clone(), period: stacks.period, ..Stacks::default() };
     folded.functions =
         stacks.functions.iter().filter(|(id, _)| !runtime[*id]).map(|(id, f)| (*id, f.clone())).collect();
-    folded.functions.insert(FOLDED_ID, Function { name: FOLDED.into(), file: String::new() });
+    folded.functions.insert(FOLDED_ID, Function { name: FOLDED.into(), file: "".into() });
 
     // Which new stack each old one became; the empty stack stays.
     let mut places: HashMap<i64, i64> = HashMap::from([(0, 0)]);
@@ -95,7 +95,7 @@ mod tests {
         let names = |mut at: i64| {
             let mut names = Vec::new();
             while let Some((parent, function, _)) = folded.nodes.get(&at) {
-                names.push(folded.functions[function].name.as_str());
+                names.push(folded.functions[function].name.to_string());
                 at = *parent;
             }
             names.join(" < ")

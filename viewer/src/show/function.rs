@@ -94,7 +94,7 @@ impl Shown {
         let wanted: HashSet<i64> = stacks
             .functions
             .iter()
-            .filter(|(_, function)| function.name == name && file.is_none_or(|file| function.file == file))
+            .filter(|(_, function)| *function.name == *name && file.is_none_or(|file| *function.file == *file))
             .map(|(id, _)| *id)
             .collect();
         if wanted.is_empty() {
@@ -110,7 +110,11 @@ impl Shown {
         let neighbours = |values: HashMap<i64, i64>| {
             let named = values.into_iter().filter_map(|(id, value)| {
                 let function = stacks.functions.get(&id)?;
-                Some(Neighbour { function: function.name.clone(), file: function.file.clone(), part: part(value) })
+                Some(Neighbour {
+                    function: function.name.to_string(),
+                    file: function.file.to_string(),
+                    part: part(value),
+                })
             });
             let mut neighbours: Vec<_> = named.collect();
             neighbours.sort_by(|a, b| {
@@ -122,7 +126,7 @@ impl Shown {
             .lines
             .into_iter()
             .map(|((function, line), (own, total))| HotLine {
-                file: stacks.functions.get(&function).map(|function| function.file.clone()).unwrap_or_default(),
+                file: stacks.functions.get(&function).map(|function| function.file.to_string()).unwrap_or_default(),
                 line,
                 own: part(own),
                 total: part(total),

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::params::BadParameter;
+use crate::queries::{NotRun, Queries};
 use crate::receive::Refusals;
 use crate::receive::profilers::Profilers;
 use crate::selection::{Selection, Window, since_text};
@@ -54,6 +55,8 @@ pub(crate) struct Shown {
     pub(crate) address: SocketAddr,
     /// Where it listens for OTLP alone.
     pub(crate) otlp: Option<SocketAddr>,
+    /// How many questions are worked on at once.
+    pub(crate) queries: Queries,
 }
 
 /// Why something cannot be shown.
@@ -63,6 +66,8 @@ pub(crate) enum ShowError {
     Bad(BadParameter),
     /// There is no such thing; the sentence says what.
     NotFound(String),
+    /// It took too long, or others were before it.
+    Busy(String),
     /// The store failed, or the thread that asked it.
     Failed(String),
 }
@@ -71,7 +76,7 @@ impl fmt::Display for ShowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bad(bad) => bad.fmt(f),
-            Self::NotFound(sentence) | Self::Failed(sentence) => f.write_str(sentence),
+            Self::NotFound(sentence) | Self::Busy(sentence) | Self::Failed(sentence) => f.write_str(sentence),
         }
     }
 }
@@ -84,7 +89,7 @@ impl From<BadParameter> for ShowError {
 
 impl From<StoreError> for ShowError {
     fn from(error: StoreError) -> Self {
-        Self::Failed(error.to_string())
+        if error.is_over() { Self::Busy(error.to_string()) } else { Self::Failed(error.to_string()) }
     }
 }
 
@@ -94,9 +99,11 @@ impl Shown {
         self: Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T, ShowError> + Send + 'static,
     ) -> Result<T, ShowError> {
-        match tokio::task::spawn_blocking(move || work(&self)).await {
+        let queries = self.queries.clone();
+        match queries.run(move || work(&self)).await {
             Ok(done) => done,
-            Err(error) => Err(ShowError::Failed(format!("the request could not be worked on: {error}"))),
+            Err(error @ NotRun::Busy) => Err(ShowError::Busy(error.to_string())),
+            Err(error @ NotRun::Failed(_)) => Err(ShowError::Failed(error.to_string())),
         }
     }
 

@@ -121,8 +121,8 @@ impl Shown {
         let mut burnt: HashMap<String, Burnt> = HashMap::new();
         for NameSum { owner, cpu, samples } in self.store.cpu_by_name(&selection)? {
             let hottest = hottest.remove(&owner).map(|(function, own_ns)| Hottest {
-                function: function.name,
-                file: function.file,
+                function: function.name.to_string(),
+                file: function.file.to_string(),
                 own_ns,
                 share: share(own_ns, cpu),
             });

@@ -86,11 +86,11 @@ pub(super) fn weights(stacks: &Stacks, by_line: bool) -> HashMap<(i64, i64), (i6
 fn functions(stacks: &Stacks, by_line: bool) -> Vec<TopFunction> {
     let all = sums(stacks);
     let named = weights(stacks, by_line).into_iter().filter_map(|((id, line), (own, total))| {
-        let Function { name, file } = stacks.functions.get(&id)?.clone();
+        let Function { name, file } = stacks.functions.get(&id)?;
         let (share, total_share) = (share(own, all.total), share(total, all.total));
         Some(TopFunction {
-            function: name,
-            file,
+            function: name.to_string(),
+            file: file.to_string(),
             line: by_line.then_some(line),
             own,
             total,

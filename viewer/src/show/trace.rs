@@ -69,8 +69,8 @@ impl Shown {
             return Err(ShowError::NotFound(format!("There is no trace {trace} here; traces are {}.", self.kept())));
         }
         for span in &stored {
-            if !sampling.contains_key(&span.span.service) {
-                sampling.insert(span.span.service.clone(), self.store.sampling(&span.span.service)?);
+            if !sampling.contains_key(&*span.span.service) {
+                sampling.insert(span.span.service.to_string(), self.store.sampling(&span.span.service)?);
             }
         }
         let ids: Vec<SpanId> = stored.iter().map(|span| span.span.span).collect();
@@ -80,7 +80,7 @@ impl Shown {
         let mut spans: Vec<TraceSpan> = Vec::with_capacity(order.len());
         for &(index, depth) in &order {
             let StoredSpan { span, child, traced } = &stored[index];
-            let sampled_by = sampling.get(&span.service).copied().unwrap_or(Sampling::None);
+            let sampled_by = sampling.get(&*span.service).copied().unwrap_or(Sampling::None);
             let burnt = cpu.get(&span.span);
             let labelled = match sampled_by {
                 Sampling::Span => true,
@@ -90,7 +90,7 @@ impl Shown {
             spans.push(TraceSpan {
                 span: span.span,
                 parent: span.parent,
-                service: span.service.clone(),
+                service: span.service.to_string(),
                 name: span.name.clone(),
                 start_unix_ns: traced.then_some(span.start),
                 wall_ns: traced.then_some(span.duration),

@@ -121,9 +121,9 @@ fn weigh_lines<const N: usize>(
 
 /// Writes the nodes as rows: depth first, what a function called by name.
 fn rows<const N: usize>(nodes: &[Node<N>], sides: &[&Stacks; N]) -> Tree<N> {
-    let unknown = Function { name: String::new(), file: String::new() };
+    let unknown = Function { name: "".into(), file: "".into() };
     let find = |id: i64| sides.iter().find_map(|stacks| stacks.functions.get(&id)).unwrap_or(&unknown);
-    let mut functions = vec![Function { name: "total".into(), file: String::new() }];
+    let mut functions = vec![Function { name: "total".into(), file: "".into() }];
     let mut numbers: HashMap<i64, usize> = HashMap::new();
     let mut frames = Vec::with_capacity(nodes.len());
     let mut todo = vec![(0, 0)];
@@ -142,7 +142,7 @@ fn rows<const N: usize>(nodes: &[Node<N>], sides: &[&Stacks; N]) -> Tree<N> {
         let mut called = node.children.clone();
         called.sort_by_cached_key(|child| {
             let function = find(nodes[*child].function);
-            (function.name.as_str(), function.file.as_str(), nodes[*child].line())
+            (&*function.name, &*function.file, nodes[*child].line())
         });
         todo.extend(called.into_iter().rev().map(|child| (child, row)));
     }
@@ -204,7 +204,7 @@ mod tests {
         let depth = 5_000;
         let deep = Stacks {
             nodes: (1..=depth).map(|n| (n, (n - 1, 1, n))).collect(),
-            functions: HashMap::from([(1, Function { name: "f".into(), file: String::new() })]),
+            functions: HashMap::from([(1, Function { name: "f".into(), file: "".into() })]),
             sums: vec![(depth, 1, 1)],
             ..Stacks::default()
         };

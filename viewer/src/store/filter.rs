@@ -3,9 +3,10 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
-use super::{sums, traced};
+use super::{interrupted, sums, traced};
 use crate::ids::TraceId;
 use crate::selection::{Selection, Side};
+use crate::work;
 
 /// A condition on `s` (sums of samples), `series` and `kinds`, and a time range.
 pub(super) struct Filter {
@@ -100,6 +101,9 @@ impl Filter {
             let bounds = [from.into(), to.into()];
             let mut rows = statement.query(params_from_iter(bounds.iter().chain(&self.values)))?;
             while let Some(row) = rows.next()? {
+                if work::is_over() {
+                    return Err(interrupted());
+                }
                 each(row)?;
             }
             rusqlite::Result::Ok(())

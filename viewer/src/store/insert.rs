@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed; // counters that order nothing
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::intern::{self, Interned, find_or_add};
+use super::intern::{Interned, find_or_add};
 use super::packed::{self, Entry};
 use super::rows::{Part, Profile, Sample, Span};
 use super::sums::Changes;
@@ -19,10 +19,14 @@ const MISNAMED: &str = "
     SELECT s.name, parts.series, parts.time, s.stacks FROM span_sums s JOIN parts ON parts.id = s.part
     WHERE s.span != 0 AND s.span = ?1 AND s.name != ?2";
 
+/// The same bytes without an id are one profile within this time, in which a sender tries again.
+const SAME_BYTES: i64 = 60 * clock::SECOND;
+
 /// What was added since the start, while it is counted.
 #[derive(Default)]
 pub(super) struct Counters {
     profiles: AtomicU64,
+    repeated: AtomicU64,
     samples: AtomicU64,
     spans: AtomicU64,
 }
@@ -32,6 +36,8 @@ pub(super) struct Counters {
 pub(crate) struct Inserted {
     /// Profiles.
     pub(crate) profiles: u64,
+    /// Profiles that were there already.
+    pub(crate) repeated: u64,
     /// Their rows of samples.
     pub(crate) samples: u64,
     /// Spans, repeated ones too.
@@ -41,17 +47,36 @@ pub(crate) struct Inserted {
 impl Store {
     /// Adds a profile.
     pub(crate) fn insert_profile(&self, profile: &Profile) -> Result<(), StoreError> {
-        self.transaction(|connection, interned| insert_profile(connection, interned, profile))?;
-        let samples = profile.parts.iter().map(|part| part.samples.len()).sum();
-        self.inserted.profiles.fetch_add(1, Relaxed);
+        self.insert_profiles(std::slice::from_ref(profile))
+    }
+
+    /// Adds profiles, all of them or none; those that are there already are left out.
+    pub(crate) fn insert_profiles(&self, profiles: &[Profile]) -> Result<(), StoreError> {
+        let (mut added, mut samples) = (0, 0);
+        self.transaction(|connection, interned| {
+            for profile in profiles {
+                if insert_profile(connection, interned, profile)? {
+                    added += 1;
+                    samples += profile.parts.iter().map(|part| part.samples.len()).sum::<usize>();
+                }
+            }
+            Ok(())
+        })?;
+        self.inserted.profiles.fetch_add(count(added), Relaxed);
         self.inserted.samples.fetch_add(count(samples), Relaxed);
+        self.inserted.repeated.fetch_add(count(profiles.len() - added), Relaxed);
         Ok(())
     }
 
     /// What was added since the start.
     pub(crate) fn inserted(&self) -> Inserted {
-        let Counters { profiles, samples, spans } = &self.inserted;
-        Inserted { profiles: profiles.load(Relaxed), samples: samples.load(Relaxed), spans: spans.load(Relaxed) }
+        let Counters { profiles, repeated, samples, spans } = &self.inserted;
+        Inserted {
+            profiles: profiles.load(Relaxed),
+            repeated: repeated.load(Relaxed),
+            samples: samples.load(Relaxed),
+            spans: spans.load(Relaxed),
+        }
     }
 
     /// Adds spans; one that is there already (a repeated export) is replaced.
@@ -71,7 +96,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let mut inner = self.lock();
         let Inner { connection, interned, .. } = &mut *inner;
-        interned.trim(self.room.part_of(intern::MOST));
+        interned.bound(self.room.remembered());
         let transaction = connection.transaction()?;
         let done = insert(&transaction, interned).and_then(|()| transaction.commit());
         if done.is_err() {
@@ -88,7 +113,16 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-fn insert_profile(connection: &Connection, interned: &mut Interned, profile: &Profile) -> rusqlite::Result<()> {
+/// False if the profile is there already.
+fn insert_profile(connection: &Connection, interned: &mut Interned, profile: &Profile) -> rusqlite::Result<bool> {
+    let now = clock::now();
+    if let Some(mark) = profile.mark {
+        let since = if mark.has_id { i64::MIN } else { now.saturating_sub(SAME_BYTES) };
+        let mut known = connection.prepare_cached("SELECT 1 FROM profiles WHERE mark = ?1 AND received >= ?2")?;
+        if known.exists(params![mark.hash, since])? {
+            return Ok(false);
+        }
+    }
     let functions = profile
         .functions
         .iter()
@@ -102,8 +136,8 @@ fn insert_profile(connection: &Connection, interned: &mut Interned, profile: &Pr
     }
     let service = interned.string(connection, &profile.service)?;
     connection
-        .prepare_cached("INSERT INTO profiles (service, time, received) VALUES (?1, ?2, ?3)")?
-        .execute(params![service, profile.time, clock::now()])?;
+        .prepare_cached("INSERT INTO profiles (service, time, received, mark) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![service, profile.time, now, profile.mark.map(|mark| mark.hash)])?;
     let id = connection.last_insert_rowid();
     let mut changes = Changes::default();
     let mut traces: BTreeMap<i64, BTreeMap<SpanId, TraceId>> = BTreeMap::new();
@@ -121,7 +155,8 @@ fn insert_profile(connection: &Connection, interned: &mut Interned, profile: &Pr
             .prepare_cached("INSERT INTO profile_traces (profile, name, spans) VALUES (?1, ?2, ?3)")?
             .execute(params![id, name, traced::pack(traces)])?;
     }
-    changes.write(connection)
+    changes.write(connection)?;
+    Ok(true)
 }
 
 fn insert_part(
@@ -189,8 +224,8 @@ fn insert_span(
     let name = interned.string(connection, &span.name)?;
     // INSERT OR REPLACE would make SQLite keep a second copy of each page that it changes, to undo that one row.
     let known: Option<i64> = connection
-        .prepare_cached("SELECT id FROM spans WHERE span = ?1 AND trace = ?2")?
-        .query_row(params![span.span.to_column(), span.trace.to_column()], |row| row.get(0))
+        .prepare_cached("SELECT id FROM spans WHERE span = ?1 AND trace = ?2 AND service = ?3")?
+        .query_row(params![span.span.to_column(), span.trace.to_column(), service], |row| row.get(0))
         .optional()?;
     if let Some(known) = known {
         connection.prepare_cached("DELETE FROM spans WHERE id = ?1")?.execute(params![known])?;

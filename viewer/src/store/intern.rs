@@ -5,28 +5,37 @@ use rusqlite::{Connection, params};
 
 use super::rows::Function;
 
-/// About 20 MB, which the stores of all tenants share; beyond it the memory is dropped and filled anew from the tables.
-pub(super) const MOST: usize = 200_000;
+/// Bytes of an entry beside its text: the keys and numbers, and the room that maps keep free.
+const ENTRY: usize = 80;
 
 /// What is known without asking SQLite. It must be dropped when a transaction that added to it is not committed.
 #[derive(Default)]
 pub(super) struct Interned {
-    strings: HashMap<String, i64>,
+    strings: HashMap<Box<str>, i64>,
     functions: HashMap<(i64, i64), i64>,
     stacks: HashMap<(i64, i64, i64), i64>,
+    bytes: usize,
+    /// Beyond so many bytes it is dropped and filled anew from the tables.
+    most: usize,
 }
 
 impl Interned {
     /// Forgets everything, as numbers may no longer be in the tables.
     pub(super) fn clear(&mut self) {
-        *self = Self::default();
+        *self = Self { most: self.most, ..Self::default() };
     }
 
-    /// Keeps the memory bounded; called between transactions.
-    pub(super) fn trim(&mut self, most: usize) {
-        if self.strings.len().max(self.functions.len()).max(self.stacks.len()) > most {
+    /// Bounds it from now on.
+    pub(super) fn bound(&mut self, most: usize) {
+        self.most = most;
+    }
+
+    /// Makes room for an entry. What is in the tables is found there again.
+    fn grow(&mut self, bytes: usize) {
+        if self.bytes + bytes + ENTRY > self.most {
             self.clear();
         }
+        self.bytes += bytes + ENTRY;
     }
 
     /// The number of a string.
@@ -40,6 +49,7 @@ impl Interned {
             "INSERT INTO strings (text) VALUES (?1)",
             params![text],
         )?;
+        self.grow(text.len());
         self.strings.insert(text.into(), id);
         Ok(id)
     }
@@ -56,6 +66,7 @@ impl Interned {
             "INSERT INTO functions (name, file) VALUES (?1, ?2)",
             params![key.0, key.1],
         )?;
+        self.grow(0);
         self.functions.insert(key, id);
         Ok(id)
     }
@@ -78,6 +89,7 @@ impl Interned {
             "INSERT INTO stacks (parent, function, line) VALUES (?1, ?2, ?3)",
             params![parent, function, line],
         )?;
+        self.grow(0);
         self.stacks.insert(key, id);
         Ok(id)
     }

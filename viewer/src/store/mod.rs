@@ -29,14 +29,16 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed; // a number that orders nothing
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rusqlite::Connection;
 use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode};
+
+use crate::work;
 
 pub(crate) use insert::Inserted;
 pub(crate) use overview::KindSeen;
 pub(crate) use retention::Forgotten;
 pub(crate) use room::Room;
-pub(crate) use rows::{Function, Kind, Part, Profile, Sample, Span, StackNode, Status};
+pub(crate) use rows::{Function, Kind, Mark, Part, Profile, Sample, Span, StackNode, Status};
 pub(crate) use samples::{NameSum, Owner, StackFrame, Stacks};
 pub(crate) use series::{SpanChoice, StoredSeries};
 pub(crate) use spans::{Sampling, StoredSpan, TraceSort};
@@ -45,6 +47,8 @@ pub(crate) use spans::{Sampling, StoredSpan, TraceSort};
 const LONGEST_JOURNAL: i64 = 4 << 20;
 /// Pages of a file that its writer keeps in memory; negative, as SQLite counts KiB so.
 const WRITER_CACHE_KIB: i64 = -32_768;
+/// Steps of SQLite's machine, some hundred microseconds of them, between two looks at the clock.
+const STEPS_BETWEEN: i32 = 20_000;
 /// The name of spans that samples name by id only and no trace was received of.
 const UNNAMED: &str = "(unnamed span)";
 /// Its number among the strings.
@@ -73,8 +77,23 @@ struct Inner {
 #[derive(Debug)]
 pub(crate) struct StoreError(rusqlite::Error);
 
+impl StoreError {
+    /// Whether it was the time of the request that ended it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.sqlite_error_code() == Some(ErrorCode::OperationInterrupted)
+    }
+}
+
+/// What ends work whose time is over, as SQLite says it.
+fn interrupted() -> rusqlite::Error {
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_INTERRUPT), None)
+}
+
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_over() {
+            return f.write_str("the request took too long and was ended");
+        }
         write!(f, "the store failed: {}", self.0)
     }
 }
@@ -103,7 +122,7 @@ impl Store {
 
     fn connect(file: Option<&Path>, room: &Arc<Room>) -> Result<Self, String> {
         let failed = |error: rusqlite::Error| error.to_string();
-        let connection = match file {
+        let mut connection = match file {
             Some(file) => Connection::open(file),
             None => Connection::open_in_memory(),
         }
@@ -118,6 +137,7 @@ impl Store {
         }
         connection.pragma_update(None, "temp_store", "memory").map_err(failed)?;
         keep_plans(&connection).map_err(failed)?;
+        heed_time(&mut connection).map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(64);
         let inner = Inner { connection, interned: intern::Interned::default(), forgotten: Forgotten::default() };
         Ok(Self {
@@ -156,6 +176,11 @@ impl Store {
 /// `span != 0` does: half of what storing a span took.
 fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
+}
+
+/// A statement ends when the time of the request is over that this thread works on.
+fn heed_time(connection: &mut Connection) -> rusqlite::Result<()> {
+    connection.progress_handler(STEPS_BETWEEN, Some(work::is_over))
 }
 
 impl fmt::Debug for Store {

@@ -31,10 +31,11 @@ impl Readers {
             Some(connection) => connection,
             None => {
                 let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-                let connection = Connection::open_with_flags(&self.file, flags)?;
+                let mut connection = Connection::open_with_flags(&self.file, flags)?;
                 connection.busy_timeout(PATIENCE)?;
                 connection.pragma_update(None, "temp_store", "memory")?;
                 super::keep_plans(&connection)?;
+                super::heed_time(&mut connection)?;
                 connection.set_prepared_statement_cache_capacity(64);
                 connection
             }

@@ -185,11 +185,12 @@ mod tests {
             time,
             functions: vec![Function { name: function.into(), file: "shop.py".into() }],
             stacks: vec![StackNode { parent: 0, function: 0, line: 7 }],
+            mark: None,
             parts: vec![Part {
-                kind,
+                kind: kind.into(),
                 period: 10,
-                span_name: Some(format!("name of {function}")),
-                labels: format!("{{\"l\":\"{function}\"}}"),
+                span_name: Some(format!("name of {function}").into()),
+                labels: format!("{{\"l\":\"{function}\"}}").into(),
                 samples: vec![sample],
                 traces: vec![],
             }],
@@ -202,7 +203,7 @@ mod tests {
             .unwrap()
             .functions
             .into_values()
-            .map(|f| f.name)
+            .map(|f| f.name.to_string())
             .collect();
         names.sort();
         names

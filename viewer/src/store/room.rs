@@ -11,13 +11,23 @@ use super::{Store, StoreError};
 #[derive(Debug)]
 pub(crate) struct Room {
     most_bytes: u64,
+    /// What all stores may remember of their tables, for whoever inserts and again for whoever asks.
+    remembered: usize,
+    /// What one answer may take.
+    answer: usize,
     stores: Mutex<Vec<Weak<Store>>>,
 }
 
 impl Room {
-    /// Room for so many bytes.
+    /// Room for so many bytes of rows.
+    #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn new(most_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { most_bytes, stores: Mutex::default() })
+        Self::with(most_bytes, 16 << 20, 64 << 20)
+    }
+
+    /// Room for so many bytes of rows, of what is remembered of them, and of one answer.
+    pub(crate) fn with(most_bytes: u64, remembered: usize, answer: usize) -> Arc<Self> {
+        Arc::new(Self { most_bytes, remembered, answer, stores: Mutex::default() })
     }
 
     pub(super) fn add(&self, store: &Arc<Store>) {
@@ -30,9 +40,19 @@ impl Room {
         known.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// What one store may have of `all`, which stands for the memory of one alone.
-    pub(super) fn part_of(&self, all: usize) -> usize {
-        all / self.stores.lock().unwrap_or_else(PoisonError::into_inner).len().max(1)
+    /// The bytes that one store may remember.
+    pub(super) fn remembered(&self) -> usize {
+        self.remembered / self.stores.lock().unwrap_or_else(PoisonError::into_inner).len().max(1)
+    }
+
+    /// The bytes that one answer may take.
+    pub(crate) fn answer(&self) -> usize {
+        self.answer
+    }
+
+    /// The same room for the stores of nobody, whose rows are none.
+    pub(crate) fn empty(&self) -> Arc<Self> {
+        Self::with(self.most_bytes, self.remembered, self.answer)
     }
 
     /// What all stores hold.

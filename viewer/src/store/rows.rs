@@ -1,12 +1,17 @@
 //! What is put into the store: a decoded and checked profile, a decoded and checked span.
 
+use std::hash::{DefaultHasher, Hash, Hasher as _};
+use std::sync::Arc;
+
+use serde::Serializer;
+
 use crate::ids::{SpanId, TraceId};
 
 /// A received profile.
 #[derive(Debug)]
 pub(crate) struct Profile {
     /// Label service_name.
-    pub(crate) service: String,
+    pub(crate) service: Arc<str>,
     /// Start of its window.
     pub(crate) time: i64,
     /// Its functions, each once.
@@ -15,15 +20,42 @@ pub(crate) struct Profile {
     pub(crate) stacks: Vec<StackNode>,
     /// Its samples, by series.
     pub(crate) parts: Vec<Part>,
+    /// What tells it from others, if it may be sent again.
+    pub(crate) mark: Option<Mark>,
 }
 
-/// A function in a file.
+/// What a profile is known by when it comes a second time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mark {
+    /// Of its bytes and labels.
+    pub(crate) hash: i64,
+    /// Whether its sender gave it an id, so that it is the same one however late it comes.
+    pub(crate) has_id: bool,
+}
+
+impl Mark {
+    /// The mark of what was sent.
+    pub(crate) fn of(sent: &impl Hash, has_id: bool) -> Self {
+        // Keyed the same in each process, as marks are kept in files.
+        let mut hasher = DefaultHasher::new();
+        sent.hash(&mut hasher);
+        Self { hash: hasher.finish().cast_signed(), has_id }
+    }
+}
+
+/// A function in a file. Many functions may have one name or one file, which is kept once.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub(crate) struct Function {
     /// Name for people.
-    pub(crate) name: String,
+    #[serde(serialize_with = "text")]
+    pub(crate) name: Arc<str>,
     /// Source file, may be empty.
-    pub(crate) file: String,
+    #[serde(serialize_with = "text")]
+    pub(crate) file: Arc<str>,
+}
+
+fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(text)
 }
 
 /// One line of a function on top of a stack.
@@ -54,13 +86,13 @@ pub(crate) struct Kind {
 #[derive(Debug)]
 pub(crate) struct Part {
     /// Type of the values.
-    pub(crate) kind: Kind,
+    pub(crate) kind: Arc<Kind>,
     /// Value of one period, 0 if unknown.
     pub(crate) period: i64,
     /// Label span_name.
-    pub(crate) span_name: Option<String>,
+    pub(crate) span_name: Option<Arc<str>>,
     /// All labels as a JSON object, sorted by name.
-    pub(crate) labels: String,
+    pub(crate) labels: Arc<str>,
     /// The samples; each pair of span and stack once.
     pub(crate) samples: Vec<Sample>,
     /// The traces of spans that samples name with theirs.
@@ -90,7 +122,7 @@ pub(crate) struct Span {
     /// Its parent, in whatever service.
     pub(crate) parent: Option<SpanId>,
     /// Resource attribute service.name.
-    pub(crate) service: String,
+    pub(crate) service: Arc<str>,
     /// Its final name.
     pub(crate) name: String,
     /// Start.

@@ -1,13 +1,15 @@
 //! Samples out: the stacks of a selection, and sums by service and by span name.
 
+use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{MutexGuard, PoisonError};
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::filter::Filter;
 use super::rows::Function;
-use super::trie::{self, Trie};
+use super::trie::Trie;
 use super::{Store, StoreError, packed};
 use crate::ids::SpanId;
 use crate::selection::{CPU, Selection, Window};
@@ -52,8 +54,7 @@ impl Stacks {
 
     /// The names of a stack's functions, callers first.
     pub(crate) fn names(&self, stack: i64) -> Vec<&str> {
-        let name =
-            |frame: StackFrame| self.functions.get(&frame.function).map_or("", |function| function.name.as_str());
+        let name = |frame: StackFrame| self.functions.get(&frame.function).map_or("", |function| &*function.name);
         let mut names: Vec<&str> = self.frames(stack).map(name).collect();
         names.reverse();
         names
@@ -107,53 +108,147 @@ pub(crate) struct NameSum {
     pub(crate) samples: i64,
 }
 
+/// What the stacks are called that had no place in an answer; the smallest of it.
+pub(crate) const REST: &str = "(too small to be shown)";
+/// Its number, as a stack and as a function; the store's are positive, and show's own is −1.
+const REST_ID: i64 = -2;
+/// Bytes that a stack takes while it is added up, and that a node and a function take in an answer.
+const SUM: usize = 64;
+const NODE: usize = 400;
+const FUNCTION: usize = 200;
+/// Nodes that are looked up while others wait for the store.
+const AT_ONCE: usize = 2_000;
+
 /// Stacks of many rows, added up.
-#[derive(Default)]
 pub(super) struct Gathered {
     stacks: ahash::HashMap<i64, (i64, i64)>,
     series: BTreeSet<i64>,
+    most: usize,
+    /// Of the stacks that were left out.
+    rest: (i64, i64),
 }
 
 impl Gathered {
+    /// Nothing yet.
+    pub(super) fn new(store: &Store) -> Self {
+        let most = (store.room.answer() / SUM).max(2);
+        Self { stacks: ahash::HashMap::default(), series: BTreeSet::new(), most, rest: (0, 0) }
+    }
+
     /// Adds the packed stacks of a series.
     pub(super) fn add(&mut self, series: i64, stacks: &[u8]) -> rusqlite::Result<()> {
         self.series.insert(series);
         packed::unpack(stacks, |(stack, value, count)| {
             let sum = self.stacks.entry(stack).or_default();
             *sum = (sum.0.saturating_add(value), sum.1.saturating_add(count));
-        })
+        })?;
+        if self.stacks.len() > self.most {
+            self.leave_out_the_smallest();
+        }
+        Ok(())
     }
 
-    /// Names them.
-    pub(super) fn finish(self, store: &Store, connection: &Connection) -> rusqlite::Result<Stacks> {
-        let mut found = Stacks {
-            sums: self.stacks.into_iter().map(|(stack, (value, count))| (stack, value, count)).collect(),
-            ..Stacks::default()
-        };
-        found.sums.sort_unstable();
-        let mut kind = connection.prepare_cached(
-            "SELECT kinds.text, series.period FROM series JOIN kinds ON kinds.id = series.kind WHERE series.id = ?1",
-        )?;
-        for series in self.series {
-            let (text, period): (String, i64) =
-                kind.query_row(params![series], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            found.kind = found.kind.max(text);
-            found.period = found.period.max(period);
+    fn leave_out_the_smallest(&mut self) {
+        let mut values: Vec<i64> = self.stacks.values().map(|sum| sum.0).collect();
+        let middle = values.len() / 2;
+        let bound = *values.select_nth_unstable(middle).1;
+        let (mut kept, rest) = (0, &mut self.rest);
+        self.stacks.retain(|_, sum| {
+            let stays = sum.0 >= bound && kept < middle;
+            kept += usize::from(stays);
+            if !stays {
+                *rest = (rest.0.saturating_add(sum.0), rest.1.saturating_add(sum.1));
+            }
+            stays
+        });
+    }
+
+    /// Names them, the largest first, as long as there is room; the store is free for others in between.
+    pub(super) fn finish(self, store: &Store) -> Result<Stacks, StoreError> {
+        let mut found = Stacks::default();
+        store.read(|connection| {
+            let mut kind = connection.prepare_cached(
+                "SELECT kinds.text, series.period FROM series JOIN kinds ON kinds.id = series.kind WHERE series.id = ?1",
+            )?;
+            for series in &self.series {
+                let known: Option<(String, i64)> =
+                    kind.query_row(params![series], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+                if let Some((text, period)) = known {
+                    if text > found.kind {
+                        found.kind = text;
+                    }
+                    found.period = found.period.max(period);
+                }
+            }
+            Ok(())
+        })?;
+        let mut sums: Vec<(i64, i64, i64)> =
+            self.stacks.into_iter().map(|(stack, (value, count))| (stack, value, count)).collect();
+        sums.sort_unstable_by_key(|&(stack, value, _)| (Reverse(value), stack));
+        let mut left = store.room.answer();
+        let mut sums = sums.into_iter();
+        while left > 0 && !sums.as_slice().is_empty() {
+            store.read(|connection| {
+                let trie = &mut *store.trie();
+                trie.bound(store.room.remembered());
+                let enough = found.nodes.len() + AT_ONCE;
+                while left > 0
+                    && found.nodes.len() < enough
+                    && let Some(sum) = sums.next()
+                {
+                    if resolve(connection, trie, &mut found, sum.0, &mut left)? {
+                        found.sums.push(sum);
+                    }
+                    left = left.saturating_sub(SUM);
+                }
+                Ok(())
+            })?;
         }
-        store.trie().resolve(connection, &mut found, store.room.part_of(trie::MOST))?;
+        let rest = sums.fold(self.rest, |rest, sum| (rest.0.saturating_add(sum.1), rest.1.saturating_add(sum.2)));
+        if rest != (0, 0) {
+            found.nodes.insert(REST_ID, (0, REST_ID, 0));
+            found.functions.insert(REST_ID, Function { name: REST.into(), file: "".into() });
+            found.sums.push((REST_ID, rest.0, rest.1));
+        }
+        found.sums.sort_unstable();
         Ok(found)
     }
+}
+
+/// Fills in the nodes from a stack down to the root, and the functions in them. False if any was forgotten meanwhile.
+fn resolve(
+    connection: &Connection,
+    trie: &mut Trie,
+    found: &mut Stacks,
+    stack: i64,
+    left: &mut usize,
+) -> rusqlite::Result<bool> {
+    let mut at = stack;
+    while at != 0 && !found.nodes.contains_key(&at) {
+        let Some(node) = trie.node(connection, at)? else { return Ok(false) };
+        if let Entry::Vacant(free) = found.functions.entry(node.1) {
+            let Some(function) = trie.function(connection, node.1)? else { return Ok(false) };
+            // In an answer a character may take more than one.
+            *left = left.saturating_sub(FUNCTION + 3 * (function.name.len() + function.file.len()));
+            free.insert(function);
+        }
+        found.nodes.insert(at, node);
+        *left = left.saturating_sub(NODE);
+        at = node.0;
+    }
+    Ok(true)
 }
 
 impl Store {
     /// The samples of a selection, by stack.
     pub(crate) fn stacks(&self, selection: &Selection) -> Result<Stacks, StoreError> {
-        self.read(|connection| {
-            let mut gathered = Gathered::default();
+        let gathered = self.read(|connection| {
+            let mut gathered = Gathered::new(self);
             Filter::new(connection, selection)?
                 .each(connection, "series.id, s.stacks", |row| gathered.add(row.get(0)?, row.get_ref(1)?.as_blob()?))?;
-            gathered.finish(self, connection)
-        })
+            Ok(gathered)
+        })?;
+        gathered.finish(self)
     }
 
     /// Every service that sent anything in the window, most CPU first. A profile is stamped with its start;
@@ -187,9 +282,10 @@ impl Store {
             cpu.each(connection, "series.service, s.name, s.value, s.count", |row| {
                 let sum = found.entry(row.get(0)?).or_default();
                 let value: i64 = row.get(2)?;
-                sum.cpu += value;
-                sum.cpu_in_spans += if row.get::<_, i64>(1)? == 0 { 0 } else { value };
-                sum.samples += row.get::<_, i64>(3)?;
+                let in_spans = if row.get::<_, i64>(1)? == 0 { 0 } else { value };
+                sum.cpu = sum.cpu.saturating_add(value);
+                sum.cpu_in_spans = sum.cpu_in_spans.saturating_add(in_spans);
+                sum.samples = sum.samples.saturating_add(row.get(3)?);
                 Ok(())
             })?;
             let mut services = Vec::with_capacity(found.len());
@@ -207,7 +303,7 @@ impl Store {
             let mut sums: HashMap<i64, (i64, i64)> = HashMap::new();
             Filter::new(connection, selection)?.each(connection, "s.name, s.value, s.count", |row| {
                 let sum = sums.entry(row.get(0)?).or_default();
-                *sum = (sum.0 + row.get::<_, i64>(1)?, sum.1 + row.get::<_, i64>(2)?);
+                *sum = (sum.0.saturating_add(row.get(1)?), sum.1.saturating_add(row.get(2)?));
                 Ok(())
             })?;
             let named = |(name, (cpu, samples))| Ok(NameSum { owner: owner(connection, name)?, cpu, samples });
@@ -217,25 +313,35 @@ impl Store {
 
     /// The function with the most own CPU of each span name.
     pub(crate) fn hottest_by_name(&self, selection: &Selection) -> Result<HashMap<Owner, (Function, i64)>, StoreError> {
+        let most = (self.room.answer() / SUM).max(2);
         self.read(|connection| {
-            let mut by_name: HashMap<i64, ahash::HashMap<i64, i64>> = HashMap::new();
-            Filter::new(connection, selection)?.each(connection, "s.name, s.stacks", |row| {
-                let stacks = by_name.entry(row.get(0)?).or_default();
-                packed::unpack(row.get_ref(1)?.as_blob()?, |(stack, value, _)| {
-                    *stacks.entry(stack).or_default() += value
-                })
-            })?;
+            let mut functions: HashMap<i64, ahash::HashMap<i64, i64>> = HashMap::new();
+            let mut entries = 0;
             let mut trie = self.trie();
+            trie.bound(self.room.remembered());
+            Filter::new(connection, selection)?.each(connection, "s.name, s.stacks", |row| {
+                let of_name = functions.entry(row.get(0)?).or_default();
+                let before = of_name.len();
+                let mut failed = None;
+                packed::unpack(row.get_ref(1)?.as_blob()?, |(stack, value, _)| match trie.leaf(connection, stack) {
+                    // What has no room any more is none of the hottest by then.
+                    Ok(leaf) if entries < most || of_name.contains_key(&leaf) => {
+                        let sum = of_name.entry(leaf).or_default();
+                        *sum = sum.saturating_add(value);
+                    }
+                    Ok(_) => {}
+                    Err(error) => failed = Some(error),
+                })?;
+                entries += of_name.len() - before;
+                failed.map_or(Ok(()), Err)
+            })?;
             let mut hottest = HashMap::new();
-            for (name, stacks) in by_name {
-                let mut functions = ahash::HashMap::<i64, i64>::default();
-                for (stack, value) in stacks {
-                    *functions.entry(trie.leaf(connection, stack)?).or_default() += value;
-                }
+            for (name, functions) in functions {
                 // Of equal ones the first that was stored, so that answers repeat.
                 let most = functions.into_iter().max_by_key(|(function, value)| (*value, -function));
-                if let Some((function, value)) = most.filter(|(function, _)| *function != 0) {
-                    let function = trie.function(connection, function)?.clone();
+                if let Some((function, value)) = most.filter(|(function, _)| *function != 0)
+                    && let Some(function) = trie.function(connection, function)?
+                {
                     hottest.insert(owner(connection, name)?, (function, value));
                 }
             }
@@ -253,16 +359,16 @@ impl Store {
     pub(crate) fn cpu_of_spans(&self, spans: &[SpanId]) -> Result<HashMap<SpanId, (i64, i64)>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(&format!(
-                "SELECT sum(s.value), sum(s.count) FROM span_sums s JOIN parts ON parts.id = s.part
+                "SELECT s.value, s.count FROM span_sums s JOIN parts ON parts.id = s.part
                  JOIN series ON series.id = parts.series JOIN kinds ON kinds.id = series.kind
                  WHERE s.span != 0 AND s.span = ?1 AND kinds.name = '{CPU}' AND kinds.main"
             ))?;
             let mut found = HashMap::new();
             for span in spans {
-                let sums: (Option<i64>, Option<i64>) =
-                    statement.query_row(params![span.to_column()], |row| Ok((row.get(0)?, row.get(1)?)))?;
-                if let (Some(value), Some(count)) = sums {
-                    found.insert(*span, (value, count));
+                let mut rows = statement.query(params![span.to_column()])?;
+                while let Some(row) = rows.next()? {
+                    let sum: &mut (i64, i64) = found.entry(*span).or_default();
+                    *sum = (sum.0.saturating_add(row.get(0)?), sum.1.saturating_add(row.get(1)?));
                 }
             }
             Ok(found)

@@ -5,7 +5,7 @@ use rusqlite::Connection;
 use super::{UNNAMED, UNNAMED_ID};
 
 /// Raised with every change of the tables, so that a file of another version is refused and not misread.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
 /// "spnp": what tells our files from other SQLite files.
 const APPLICATION: i64 = 0x7370_6e70;
 
@@ -21,14 +21,15 @@ const TABLES: &str = "
     -- What was measured. text = name:sample type:unit:period type:period unit; main = what the bare name means.
     CREATE TABLE kinds (
         id INTEGER PRIMARY KEY, text TEXT NOT NULL, name TEXT NOT NULL, unit TEXT NOT NULL, main INTEGER NOT NULL,
-        UNIQUE (text, main));
+        UNIQUE (text, name, unit, main));
     -- A label set. span_name 0 = the samples carry none; labels is JSON, sorted by name.
     CREATE TABLE series (
         id INTEGER PRIMARY KEY, kind INTEGER NOT NULL, service INTEGER NOT NULL, span_name INTEGER NOT NULL,
-        period INTEGER NOT NULL, labels TEXT NOT NULL, UNIQUE (kind, period, labels));
-    -- A profile as it was received; its parts are what it holds of each series.
+        period INTEGER NOT NULL, labels TEXT NOT NULL, UNIQUE (kind, period, labels, service, span_name));
+    -- A profile as it was received; its parts are what it holds of each series. mark tells its bytes from others'.
     CREATE TABLE profiles (
-        id INTEGER PRIMARY KEY, service INTEGER NOT NULL, time INTEGER NOT NULL, received INTEGER NOT NULL);
+        id INTEGER PRIMARY KEY, service INTEGER NOT NULL, time INTEGER NOT NULL, received INTEGER NOT NULL, mark INTEGER);
+    CREATE INDEX profiles_by_mark ON profiles (mark) WHERE mark IS NOT NULL;
     CREATE INDEX profiles_by_time ON profiles (time);
     CREATE TABLE parts (
         id INTEGER PRIMARY KEY, profile INTEGER NOT NULL, series INTEGER NOT NULL, time INTEGER NOT NULL,
@@ -58,7 +59,7 @@ const TABLES: &str = "
         id INTEGER PRIMARY KEY, trace BLOB NOT NULL, span INTEGER NOT NULL, parent INTEGER NOT NULL, service INTEGER NOT NULL,
         name INTEGER NOT NULL, start INTEGER NOT NULL, duration INTEGER NOT NULL, status INTEGER NOT NULL, root INTEGER,
         profiled INTEGER NOT NULL, attributes TEXT NOT NULL);
-    CREATE UNIQUE INDEX spans_by_span ON spans (span, trace);
+    CREATE UNIQUE INDEX spans_by_span ON spans (span, trace, service);
     CREATE INDEX spans_by_trace ON spans (trace);
     CREATE INDEX spans_by_service ON spans (service, start, name, duration, status, root); -- all that a table of names needs
     CREATE INDEX spans_by_time ON spans (start + duration);
@@ -80,7 +81,10 @@ pub(super) fn prepare(connection: &Connection) -> Result<(), String> {
     }
     match pragma("user_version")? {
         VERSION => Ok(()),
-        other => Err(format!("it has format {other} and this version reads {VERSION}; move it away to start anew")),
+        other => Err(format!(
+            "it was written by another version of spanprof (format {other}, and this one reads {VERSION}); move it away to \
+             start anew, or give another file"
+        )),
     }
 }
 

@@ -6,8 +6,9 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::filter::Filter;
 use super::samples::{Gathered, Stacks};
-use super::{Store, StoreError};
+use super::{Store, StoreError, interrupted};
 use crate::ids::{SpanId, TraceId};
+use crate::work;
 
 /// A series: a label set of one profile type.
 #[derive(Debug)]
@@ -41,18 +42,29 @@ pub(crate) struct SpanChoice {
 }
 
 impl Store {
-    /// All series with a profile between two times, both included.
-    pub(crate) fn series(&self, (from, to): (i64, i64)) -> Result<Vec<StoredSeries>, StoreError> {
+    /// Looks at all series with a profile between two times, both included, until it has seen enough.
+    pub(crate) fn each_series(
+        &self,
+        (from, to): (i64, i64),
+        mut look: impl FnMut(StoredSeries) -> bool,
+    ) -> Result<(), StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
                 "SELECT series.id, kinds.text, series.labels FROM series JOIN kinds ON kinds.id = series.kind
                  WHERE EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id AND parts.time BETWEEN ?1 AND ?2)
                  ORDER BY series.id",
             )?;
-            let rows = statement.query_map(params![from, to], |row| {
-                Ok(StoredSeries { id: row.get(0)?, kind: row.get(1)?, labels: labels(row.get_ref(2)?.as_str()?)? })
-            })?;
-            rows.collect()
+            let mut rows = statement.query(params![from, to])?;
+            while let Some(row) = rows.next()? {
+                if work::is_over() {
+                    return Err(interrupted());
+                }
+                let labels = labels(row.get_ref(2)?.as_str()?)?;
+                if !look(StoredSeries { id: row.get(0)?, kind: row.get(1)?, labels }) {
+                    break;
+                }
+            }
+            Ok(())
         })
     }
 
@@ -63,12 +75,13 @@ impl Store {
         choice: &SpanChoice,
         bounds: (i64, i64),
     ) -> Result<Stacks, StoreError> {
-        self.read(|connection| {
-            let mut gathered = Gathered::default();
+        let gathered = self.read(|connection| {
+            let mut gathered = Gathered::new(self);
             filter(connection, series, choice, bounds)?
                 .each(connection, "series.id, s.stacks", |row| gathered.add(row.get(0)?, row.get_ref(1)?.as_blob()?))?;
-            gathered.finish(self, connection)
-        })
+            Ok(gathered)
+        })?;
+        gathered.finish(self)
     }
 
     /// What the profiles of series hold between two times, both included.

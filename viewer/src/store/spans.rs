@@ -175,7 +175,7 @@ impl Store {
         let cpu = match sort {
             TraceSort::Wall => "0".to_owned(),
             TraceSort::Cpu => format!(
-                "(SELECT sum(span_sums.value) FROM spans t JOIN span_sums ON span_sums.span != 0 AND span_sums.span = t.span
+                "(SELECT total(span_sums.value) FROM spans t JOIN span_sums ON span_sums.span != 0 AND span_sums.span = t.span
                   JOIN parts ON parts.id = span_sums.part JOIN series ON series.id = parts.series
                   JOIN kinds ON kinds.id = series.kind AND kinds.name = '{CPU}' AND kinds.main
                   WHERE t.trace = chosen.trace)"
@@ -228,7 +228,7 @@ fn sampled(connection: &Connection, named: traced::Named) -> rusqlite::Result<Op
         trace: named.trace,
         span: named.span,
         parent: None,
-        service: text(connection, named.service)?,
+        service: text(connection, named.service)?.into(),
         name: if named.name == 0 { String::new() } else { text(connection, named.name)? },
         start: 0,
         duration: 0,
@@ -263,7 +263,7 @@ fn stored_span(row: &Row<'_>) -> rusqlite::Result<StoredSpan> {
         trace: trace_id(row, 0)?,
         span: id(1)?,
         parent: SpanId::from_column(row.get(2)?),
-        service: row.get(3)?,
+        service: row.get_ref(3)?.as_str()?.into(),
         name: row.get(4)?,
         start: row.get(5)?,
         duration: row.get(6)?,

@@ -1,76 +1,90 @@
 //! What the numbers of stacks and functions mean, remembered from the tables: a graph of thousands of stacks goes
 //! through ten times as many nodes, and SQLite is asked for each only once.
 
-use std::collections::hash_map::Entry;
+use std::sync::Arc;
 
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::rows::Function;
-use super::samples::Stacks;
 
-/// About 20 MB, which the stores of all tenants share; beyond it the memory is dropped and filled anew.
-pub(super) const MOST: usize = 200_000;
+/// Bytes of an entry beside its text: the keys and numbers, and the room that maps keep free.
+const ENTRY: usize = 96;
 
 /// A node: parent, function, line.
-type Node = (i64, i64, i64);
+pub(super) type Node = (i64, i64, i64);
 
 /// Nodes and functions that were asked for. Numbers are never given twice, so nothing in here turns wrong.
 #[derive(Default)]
 pub(super) struct Trie {
     nodes: ahash::HashMap<i64, Node>,
     functions: ahash::HashMap<i64, Function>,
+    strings: ahash::HashMap<i64, Arc<str>>,
+    bytes: usize,
+    /// Beyond so many bytes it is dropped and filled anew.
+    most: usize,
 }
 
 impl Trie {
-    /// Fills in the nodes from the stacks down to the root, and the functions in them.
-    pub(super) fn resolve(&mut self, connection: &Connection, found: &mut Stacks, most: usize) -> rusqlite::Result<()> {
-        if self.nodes.len().max(self.functions.len()) > most {
-            *self = Self::default();
-        }
-        for &(stack, ..) in &found.sums {
-            let mut at = stack;
-            while at != 0
-                && let Entry::Vacant(free) = found.nodes.entry(at)
-            {
-                let node = *free.insert(self.node(connection, at)?);
-                if let Entry::Vacant(free) = found.functions.entry(node.1) {
-                    free.insert(self.function(connection, node.1)?.clone());
-                }
-                at = node.0;
-            }
-        }
-        Ok(())
+    /// Bounds it from now on.
+    pub(super) fn bound(&mut self, most: usize) {
+        self.most = most;
     }
 
-    /// The function that a stack ends in.
+    /// The function that a stack ends in; 0 of the empty stack and of one that was forgotten meanwhile.
     pub(super) fn leaf(&mut self, connection: &Connection, stack: i64) -> rusqlite::Result<i64> {
-        Ok(if stack == 0 { 0 } else { self.node(connection, stack)?.1 })
+        Ok(if stack == 0 { 0 } else { self.node(connection, stack)?.map_or(0, |node| node.1) })
     }
 
-    /// A function by its number.
-    pub(super) fn function(&mut self, connection: &Connection, id: i64) -> rusqlite::Result<&Function> {
-        Ok(match self.functions.entry(id) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(free) => free.insert(
-                connection
-                    .prepare_cached(
-                        "SELECT names.text, files.text FROM functions
-                         JOIN strings AS names ON names.id = functions.name JOIN strings AS files ON files.id = functions.file
-                         WHERE functions.id = ?1",
-                    )?
-                    .query_row(params![id], |row| Ok(Function { name: row.get(0)?, file: row.get(1)? }))?,
-            ),
-        })
+    /// A function by its number, if it was not forgotten meanwhile.
+    pub(super) fn function(&mut self, connection: &Connection, id: i64) -> rusqlite::Result<Option<Function>> {
+        if let Some(known) = self.functions.get(&id) {
+            return Ok(Some(known.clone()));
+        }
+        let mut find = connection.prepare_cached("SELECT name, file FROM functions WHERE id = ?1")?;
+        let found: Option<(i64, i64)> = find.query_row(params![id], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        let Some((name, file)) = found else { return Ok(None) };
+        let (Some(name), Some(file)) = (self.string(connection, name)?, self.string(connection, file)?) else {
+            return Ok(None);
+        };
+        let function = Function { name, file };
+        self.grow(0);
+        self.functions.insert(id, function.clone());
+        Ok(Some(function))
     }
 
-    fn node(&mut self, connection: &Connection, id: i64) -> rusqlite::Result<Node> {
-        Ok(match self.nodes.entry(id) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(free) => *free.insert(
-                connection
-                    .prepare_cached("SELECT parent, function, line FROM stacks WHERE id = ?1")?
-                    .query_row(params![id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?,
-            ),
-        })
+    /// A node by its number, if it was not forgotten meanwhile.
+    pub(super) fn node(&mut self, connection: &Connection, id: i64) -> rusqlite::Result<Option<Node>> {
+        if let Some(known) = self.nodes.get(&id) {
+            return Ok(Some(*known));
+        }
+        let mut find = connection.prepare_cached("SELECT parent, function, line FROM stacks WHERE id = ?1")?;
+        let found = find.query_row(params![id], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()?;
+        if let Some(node) = found {
+            self.grow(0);
+            self.nodes.insert(id, node);
+        }
+        Ok(found)
+    }
+
+    /// A string by its number, kept once however many functions have it.
+    fn string(&mut self, connection: &Connection, id: i64) -> rusqlite::Result<Option<Arc<str>>> {
+        if let Some(known) = self.strings.get(&id) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let mut find = connection.prepare_cached("SELECT text FROM strings WHERE id = ?1")?;
+        let found: Option<Arc<str>> =
+            find.query_row(params![id], |row| Ok(row.get_ref(0)?.as_str()?.into())).optional()?;
+        if let Some(text) = &found {
+            self.grow(text.len());
+            self.strings.insert(id, Arc::clone(text));
+        }
+        Ok(found)
+    }
+
+    fn grow(&mut self, bytes: usize) {
+        if self.bytes + bytes + ENTRY > self.most {
+            *self = Self { most: self.most, ..Self::default() };
+        }
+        self.bytes += bytes + ENTRY;
     }
 }

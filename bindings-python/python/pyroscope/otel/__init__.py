@@ -21,7 +21,7 @@ from typing import Any, Optional
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from .. import _messages, _native, _process, _servers, _settings
+from .. import _context, _messages, _native, _process, _servers, _settings
 
 __all__ = [
     "PROFILE_ID_PYROSCOPE_TAG_KEY",
@@ -69,6 +69,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
         self._began = False
         self._started_profiler = False
         self._hooks = _native.SpanHooks(scope == "all")
+        _context.install()
         if type(self).on_end is PyroscopeSpanProcessor.on_end:
             self.on_end = self._hooks.on_end  # type: ignore[method-assign]
         if type(self)._on_ending is PyroscopeSpanProcessor._on_ending:
@@ -92,7 +93,8 @@ class PyroscopeSpanProcessor(SpanProcessor):
 
     def shutdown(self) -> None:
         """Gives OpenTelemetry its runtime context back, and ends the profiler if this processor started it."""
-        self._hooks.close()
+        if self._hooks.close():
+            _context.uninstall()
         if self._started_profiler:
             self._started_profiler = False
             _process.stop()

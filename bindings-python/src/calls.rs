@@ -1,0 +1,147 @@
+//! Calls into the interpreter that may run Python code, and so may never return.
+//!
+//! Up to 3.13 the interpreter ends a daemon thread that asks for the GIL while it finalises by `pthread_exit`, which unwinds
+//! the thread's C stack. Rust must not be unwound like that: the process would be aborted. A thread asks for the GIL in
+//! Python code, and such code may run in more calls than seem to: attributes may be properties, and in 3.10 and 3.11 every
+//! allocation of an object that the collector looks at may collect, and so run destructors and `gc.callbacks`.
+//!
+//! So these calls may unwind (`C-unwind`), and where one does, the thread stays here for ever, as every such thread does
+//! from 3.14 on. What pyo3 calls by itself has no such guard: this module's functions take its place wherever threads that
+//! live to the end come by, which is in all that follows spans and tags.
+
+use std::ffi::c_int;
+use std::hint::black_box;
+use std::mem::ManuallyDrop;
+use std::ptr;
+
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyString};
+
+unsafe extern "C-unwind" {
+    fn PyObject_GetAttr(object: *mut PyObject, name: *mut PyObject) -> *mut PyObject;
+    fn PyObject_SetAttr(object: *mut PyObject, name: *mut PyObject, value: *mut PyObject) -> c_int;
+    fn PyObject_GetItem(object: *mut PyObject, key: *mut PyObject) -> *mut PyObject;
+    fn PyObject_CallFunctionObjArgs(callable: *mut PyObject, ...) -> *mut PyObject;
+    fn PyObject_Str(object: *mut PyObject) -> *mut PyObject;
+    fn PyObject_Repr(object: *mut PyObject) -> *mut PyObject;
+    fn PyDict_New() -> *mut PyObject;
+}
+
+/// Keeps the thread, where the interpreter would unwind its stack.
+#[derive(Debug)]
+struct Hang;
+
+impl Drop for Hang {
+    #[cold]
+    fn drop(&mut self) {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+/// Calls what may be unwound, which then never returns.
+#[inline]
+pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> T {
+    let guard = Hang;
+    let result = call();
+    let _returned = ManuallyDrop::new(guard);
+    result
+}
+
+type OneArgument = unsafe extern "C-unwind" fn(*mut PyObject) -> *mut PyObject;
+type TwoArguments = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
+
+/// Functions that pyo3 declares too, as ones that never unwind, which the compiler would then take for granted of its one
+/// declaration. So it is not to see which function is called.
+#[inline]
+fn hidden<F>(function: F) -> F {
+    black_box(function)
+}
+
+fn call_one<'py>(function: OneArgument, object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let function = hidden(function);
+    // SAFETY: an object, and the GIL is held.
+    let result = guarded(|| unsafe { function(object.as_ptr()) });
+    // SAFETY: a new reference, or null with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(object.py(), result) }
+}
+
+/// `object.name`.
+#[inline]
+pub(crate) fn get_attr<'py>(object: &Bound<'py, PyAny>, name: &Py<PyString>) -> PyResult<Bound<'py, PyAny>> {
+    let function: TwoArguments = hidden(PyObject_GetAttr);
+    // SAFETY: two objects, and the GIL is held.
+    let value = guarded(|| unsafe { function(object.as_ptr(), name.as_ptr()) });
+    // SAFETY: a new reference, or null with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(object.py(), value) }
+}
+
+/// `object.name`, `None` where there is none or it cannot be had.
+#[inline]
+pub(crate) fn find_attr<'py>(object: &Bound<'py, PyAny>, name: &Py<PyString>) -> Option<Bound<'py, PyAny>> {
+    find(PyObject_GetAttr, object, name.as_ptr())
+}
+
+/// `object[key]`, `None` where there is none or it cannot be had.
+pub(crate) fn find_item<'py>(object: &Bound<'py, PyAny>, key: &Bound<'py, PyAny>) -> Option<Bound<'py, PyAny>> {
+    find(PyObject_GetItem, object, key.as_ptr())
+}
+
+#[inline]
+fn find<'py>(function: TwoArguments, object: &Bound<'py, PyAny>, of: *mut PyObject) -> Option<Bound<'py, PyAny>> {
+    let function = hidden(function);
+    // SAFETY: two objects, and the GIL is held.
+    let value = guarded(|| unsafe { function(object.as_ptr(), of) });
+    if value.is_null() {
+        // SAFETY: the GIL is held.
+        unsafe { ffi::PyErr_Clear() };
+        return None;
+    }
+    // SAFETY: a new reference.
+    Some(unsafe { Bound::from_owned_ptr(object.py(), value) })
+}
+
+/// `object.name = value`.
+#[inline]
+pub(crate) fn set_attr(object: &Bound<'_, PyAny>, name: &Py<PyString>, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    type Function = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject, *mut PyObject) -> c_int;
+    let function: Function = hidden(PyObject_SetAttr);
+    // SAFETY: three objects, and the GIL is held.
+    if guarded(|| unsafe { function(object.as_ptr(), name.as_ptr(), value.as_ptr()) }) < 0 {
+        return Err(PyErr::fetch(object.py()));
+    }
+    Ok(())
+}
+
+/// `function(argument)`.
+pub(crate) fn call<'py>(function: &Bound<'py, PyAny>, argument: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    type Function = unsafe extern "C-unwind" fn(*mut PyObject, ...) -> *mut PyObject;
+    let call: Function = hidden(PyObject_CallFunctionObjArgs);
+    let end = ptr::null_mut::<PyObject>();
+    // SAFETY: objects, ended by null, and the GIL is held.
+    let result = guarded(|| unsafe { call(function.as_ptr(), argument.as_ptr(), end) });
+    // SAFETY: a new reference, or null with an exception set.
+    unsafe { Bound::from_owned_ptr_or_err(function.py(), result) }
+}
+
+/// `str(object)`.
+pub(crate) fn text(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(call_one(PyObject_Str, object)?.cast::<PyString>()?.to_string_lossy().into_owned())
+}
+
+/// `repr(object)`.
+pub(crate) fn representation(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(call_one(PyObject_Repr, object)?.cast::<PyString>()?.to_string_lossy().into_owned())
+}
+
+/// `{}`.
+pub(crate) fn dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let function: unsafe extern "C-unwind" fn() -> *mut PyObject = hidden(PyDict_New);
+    // SAFETY: the GIL is held.
+    let made = guarded(|| unsafe { function() });
+    // SAFETY: a new reference, or null with an exception set.
+    let made = unsafe { Bound::from_owned_ptr_or_err(py, made) }?;
+    Ok(made.cast_into::<PyDict>()?)
+}

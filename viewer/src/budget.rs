@@ -1,0 +1,149 @@
+//! What requests may take in memory, all of them together: a part of --memory that each takes its bytes from before it
+//! has them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed; // a number that orders nothing
+use std::time::{Duration, Instant};
+
+/// How long a request waits for others to give bytes back.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How often it looks.
+const TICK: Duration = Duration::from_millis(5);
+
+/// Bytes that requests share.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    /// What all may take together.
+    most: usize,
+    /// What one may.
+    each: usize,
+    held: AtomicUsize,
+}
+
+/// Why there are no bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// One request alone would take more than it may, which is this many bytes.
+    TooLarge(usize),
+    /// Others have them now.
+    Busy,
+}
+
+impl fmt::Display for NoRoom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLarge(most) => write!(f, "takes more than the {most} bytes of memory that one may"),
+            Self::Busy => f.write_str("has no room in memory beside the others right now; try again in a second"),
+        }
+    }
+}
+
+impl Budget {
+    /// `most` bytes for all, `each` for one.
+    pub(crate) fn new(most: usize, each: usize) -> Arc<Self> {
+        Arc::new(Self { most, each: each.min(most), held: AtomicUsize::new(0) })
+    }
+
+    /// A request that holds nothing yet.
+    pub(crate) fn hold(self: &Arc<Self>) -> Held {
+        Held { budget: Arc::clone(self), bytes: 0 }
+    }
+
+    /// Whether most of it is held.
+    pub(crate) fn is_short(&self) -> bool {
+        self.held.load(Relaxed) > self.most / 2
+    }
+
+    fn take(&self, bytes: usize) -> bool {
+        let fits = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
+        self.held.fetch_update(Relaxed, Relaxed, fits).is_ok()
+    }
+}
+
+/// The bytes of one request, given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    budget: Arc<Budget>,
+    bytes: usize,
+}
+
+impl Held {
+    /// The most that one request may hold.
+    pub(crate) fn most_of_one(&self) -> usize {
+        self.budget.each
+    }
+
+    /// Whether others wait for bytes.
+    pub(crate) fn is_short(&self) -> bool {
+        self.budget.is_short()
+    }
+
+    /// Takes more bytes, for which the thread waits a moment where others have them.
+    pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        let start = Instant::now();
+        while !self.try_grow(bytes)? {
+            if start.elapsed() >= PATIENCE {
+                return Err(NoRoom::Busy);
+            }
+            std::thread::sleep(TICK);
+        }
+        Ok(())
+    }
+
+    /// The same for what runs on no thread of its own.
+    pub(crate) async fn grow_later(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        let start = Instant::now();
+        while !self.try_grow(bytes)? {
+            if start.elapsed() >= PATIENCE {
+                return Err(NoRoom::Busy);
+            }
+            tokio::time::sleep(TICK).await;
+        }
+        Ok(())
+    }
+
+    fn try_grow(&mut self, bytes: usize) -> Result<bool, NoRoom> {
+        let all = self.bytes.checked_add(bytes).filter(|all| *all <= self.budget.each);
+        let all = all.ok_or(NoRoom::TooLarge(self.budget.each))?;
+        let taken = self.budget.take(bytes);
+        if taken {
+            self.bytes = all;
+        }
+        Ok(taken)
+    }
+
+    /// Gives bytes back.
+    pub(crate) fn shrink(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.budget.held.fetch_sub(bytes, Relaxed);
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_taken_once_and_given_back() {
+        let budget = Budget::new(100, 60);
+        let (mut a, mut b) = (budget.hold(), budget.hold());
+        assert_eq!(a.grow(60), Ok(()));
+        assert_eq!(a.grow(1), Err(NoRoom::TooLarge(60)));
+        assert_eq!(a.grow(usize::MAX), Err(NoRoom::TooLarge(60)));
+        assert_eq!(b.grow(41), Err(NoRoom::Busy));
+        assert!(budget.is_short());
+        a.shrink(10);
+        assert_eq!(b.grow(41), Ok(()));
+        drop((a, b));
+        assert_eq!(budget.held.load(Relaxed), 0);
+    }
+}

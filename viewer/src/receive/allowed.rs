@@ -1,0 +1,87 @@
+//! What a request may still take of memory and time.
+
+use super::refusal::{Reason, Refusal};
+use crate::budget::{Held, NoRoom};
+use crate::work;
+
+/// Frames of stacks, samples and labels that are looked at for one request: a second's work.
+const MOST_STEPS: usize = 20_000_000;
+/// Bytes that are taken from the budget at a time.
+const AT_A_TIME: usize = 64 << 10;
+/// Between two looks at the clock there are so many steps.
+const BETWEEN: usize = 4_096;
+
+/// The bytes and steps of one request.
+#[derive(Debug)]
+pub(super) struct Allowed {
+    held: Held,
+    /// Taken from the budget and not used yet.
+    spare: usize,
+    steps: usize,
+    looked: usize,
+}
+
+impl Allowed {
+    /// What a request holds already counts too.
+    pub(super) fn new(held: Held) -> Self {
+        Self { held, spare: 0, steps: 0, looked: 0 }
+    }
+
+    /// The most bytes that a request may take.
+    pub(super) fn most(&self) -> usize {
+        self.held.most_of_one()
+    }
+
+    /// Takes bytes for `what`, which the refusal names.
+    pub(super) fn take(&mut self, bytes: usize, what: &str) -> Result<(), Refusal> {
+        if bytes > self.spare {
+            let needed = bytes - self.spare;
+            let more = needed.max(AT_A_TIME);
+            let grown = self.held.grow(more).map(|()| more);
+            // Near the end the exact number may still fit.
+            let grown = grown.or_else(|_| self.held.grow(needed).map(|()| needed));
+            self.spare += grown.map_err(|no| no_room(no, what))?;
+        }
+        self.spare -= bytes;
+        Ok(())
+    }
+
+    /// Gives bytes back that are free again.
+    pub(super) fn give_back(&mut self, bytes: usize) {
+        self.spare += bytes;
+    }
+
+    /// Counts work; refuses too much of it, and any after the time of the request.
+    pub(super) fn step(&mut self, steps: usize) -> Result<(), Refusal> {
+        self.steps = self.steps.saturating_add(steps);
+        if self.steps > MOST_STEPS {
+            let sentence =
+                format!("the request has more than {MOST_STEPS} frames, samples and labels in all its stacks");
+            return Err(Refusal::new(Reason::TooLarge, sentence));
+        }
+        if self.steps - self.looked >= BETWEEN {
+            self.looked = self.steps;
+            if work::is_over() {
+                return Err(Refusal::new(Reason::TooLarge, "the request takes too long to be worked on"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A refusal of what has no room.
+pub(super) fn no_room(no: NoRoom, what: &str) -> Refusal {
+    let reason = match no {
+        NoRoom::TooLarge(_) => Reason::TooLarge,
+        NoRoom::Busy => Reason::Busy,
+    };
+    Refusal::new(reason, format!("{what} {no}"))
+}
+
+#[cfg(any(test, feature = "fuzzing"))]
+impl Allowed {
+    /// As much as a large server allows.
+    pub(super) fn plenty() -> Self {
+        Self::new(crate::budget::Budget::new(256 << 20, 128 << 20).hold())
+    }
+}

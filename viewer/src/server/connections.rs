@@ -1,0 +1,369 @@
+//! Connections: only so many at once, each closed when it is silent, or when its other end does not take what it asked
+//! for. Where all are taken, the one that was silent for longest makes room; where all are at work, a newcomer is told.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future as _;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use http_body_util::BodyExt as _;
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::Sleep;
+use tower_service::Service as _;
+
+use crate::budget::{Budget, Held};
+
+/// The most connections of all doors; fewer where the process may open few files.
+const MOST: usize = 1_000;
+/// The head of a request arrives within this time.
+const HEAD: Duration = Duration::from_secs(20);
+/// A connection without a request is closed after this time.
+const SILENT: Duration = Duration::from_secs(60);
+/// And makes room for another after this one.
+const YOUNG: Duration = Duration::from_millis(500);
+/// So many bytes of an answer are taken in so much time, or nobody takes it.
+const TAKEN: usize = 16 << 10;
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Answers that are larger are sent in pieces of this many bytes, and count as memory until they are.
+const PIECE: usize = 64 << 10;
+
+/// All connections.
+#[derive(Debug)]
+pub(super) struct Connections {
+    most: usize,
+    places: Mutex<Places>,
+    /// The bytes of answers that are being sent.
+    sent: Arc<Budget>,
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    next: u64,
+    by_number: BTreeMap<u64, State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Requests that are worked on or answered.
+    requests: usize,
+    silent_since: Instant,
+    close: Arc<Notify>,
+}
+
+/// The place of one connection.
+#[derive(Debug)]
+struct Place {
+    all: Arc<Connections>,
+    number: u64,
+    close: Arc<Notify>,
+}
+
+/// A request of a connection that is worked on or answered.
+#[derive(Debug)]
+struct Working(Arc<Place>);
+
+impl Connections {
+    /// `sent` are the bytes that answers may take while they are sent.
+    pub(super) fn new(sent: usize) -> Arc<Self> {
+        let most = most_files().map_or(MOST, |files| (files / 2).clamp(16, MOST));
+        Arc::new(Self { most, places: Mutex::default(), sent: Budget::new(sent, sent) })
+    }
+
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// None if all connections are at work.
+    fn enter(self: &Arc<Self>) -> Option<Arc<Place>> {
+        let mut places = self.places();
+        if places.by_number.len() >= self.most {
+            let silent = places.by_number.iter().filter(|(_, state)| state.is_silent(YOUNG));
+            let (number, state) = silent.min_by_key(|(_, state)| state.silent_since)?;
+            state.close.notify_one();
+            let number = *number;
+            places.by_number.remove(&number);
+        }
+        let (number, close) = (places.next, Arc::new(Notify::new()));
+        places.next += 1;
+        let state = State { requests: 0, silent_since: Instant::now(), close: Arc::clone(&close) };
+        places.by_number.insert(number, state);
+        Some(Arc::new(Place { all: Arc::clone(self), number, close }))
+    }
+}
+
+impl State {
+    fn is_silent(&self, time: Duration) -> bool {
+        self.requests == 0 && self.silent_since.elapsed() >= time
+    }
+}
+
+impl Place {
+    fn work(self: &Arc<Self>) -> Working {
+        if let Some(state) = self.all.places().by_number.get_mut(&self.number) {
+            state.requests += 1;
+        }
+        Working(Arc::clone(self))
+    }
+
+    fn is_silent(&self) -> bool {
+        self.all.places().by_number.get(&self.number).is_none_or(|state| state.is_silent(SILENT))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.places().by_number.remove(&self.number);
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        if let Some(state) = self.0.all.places().by_number.get_mut(&self.0.number) {
+            state.requests -= 1;
+            state.silent_since = Instant::now();
+        }
+    }
+}
+
+/// How many files the process may have open.
+fn most_files() -> Option<usize> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Serves until it is stopped, then until the last request is answered.
+pub(super) async fn serve(
+    listener: TcpListener,
+    routes: Router,
+    all: Arc<Connections>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let mut open = JoinSet::new();
+    let stop = stopped.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            // An error means that the sender is gone, which is an end too.
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+            Some(_) = open.join_next() => continue,
+        };
+        match accepted.map(|(stream, _)| (stream, all.enter())) {
+            Ok((stream, Some(place))) => drop(open.spawn(connection(stream, routes.clone(), place, stop.clone()))),
+            Ok((stream, None)) => drop(open.spawn(refuse(stream))),
+            // Too many files are open, or the other end is gone already.
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+    drop(listener);
+    while open.join_next().await.is_some() {}
+}
+
+/// Says why, and closes.
+async fn refuse(mut stream: TcpStream) {
+    let sentence = "this server has as many connections as it takes; try again in a second\n";
+    let length = sentence.len();
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-type: text/plain\r\n\
+         content-length: {length}\r\n\r\n{sentence}"
+    );
+    // Whoever does not take it is closed all the same.
+    let _ = tokio::time::timeout(Duration::from_secs(1), stream.write_all(answer.as_bytes())).await;
+}
+
+async fn connection(stream: TcpStream, routes: Router, place: Arc<Place>, mut stopped: watch::Receiver<bool>) {
+    // Answers are written whole; waiting for more would only delay them.
+    let _ = stream.set_nodelay(true);
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(32)
+        .keep_alive_interval(Some(PATIENCE))
+        .keep_alive_timeout(PATIENCE);
+    let service = service_fn(|request: Request<Incoming>| answer(routes.clone(), place.work(), request));
+    let mut served = pin!(builder.serve_connection(TokioIo::new(Patient::new(stream)), service));
+    let mut is_ending = false;
+    loop {
+        tokio::select! {
+            // What is wrong with a connection is between it and its other end.
+            _ = served.as_mut() => return,
+            () = place.close.notified() => return,
+            _ = stopped.wait_for(|stopped| *stopped), if !is_ending => {
+                is_ending = true;
+                served.as_mut().graceful_shutdown();
+            }
+            () = tokio::time::sleep(SILENT / 6) => {
+                if place.is_silent() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+async fn answer(mut routes: Router, working: Working, request: Request<Incoming>) -> Result<Response, Infallible> {
+    let response = routes.call(request.map(Body::new)).await?;
+    let (head, body) = response.into_parts();
+    let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
+    if length <= PIECE {
+        return Ok(Response::from_parts(
+            head,
+            Body::new(Paced { rest: Rest::Small(body), held: None, _working: working }),
+        ));
+    }
+    let mut held = working.0.all.sent.hold();
+    if let Err(no) = held.grow_later(length).await {
+        let sentence = format!("the answer of {length} bytes {no}\n");
+        return Ok((StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], sentence).into_response());
+    }
+    // It is in memory already.
+    let bytes = body.collect().await.map(|whole| whole.to_bytes()).unwrap_or_default();
+    Ok(Response::from_parts(head, Body::new(Paced { rest: Rest::Large(bytes), held: Some(held), _working: working })))
+}
+
+/// A body that knows when it has been sent.
+#[derive(Debug)]
+struct Paced {
+    rest: Rest,
+    /// What of a large one is not sent yet.
+    held: Option<Held>,
+    _working: Working,
+}
+
+#[derive(Debug)]
+enum Rest {
+    Small(Body),
+    Large(Bytes),
+}
+
+impl HttpBody for Paced {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        match &mut self.rest {
+            Rest::Small(body) => Pin::new(body).poll_frame(context),
+            Rest::Large(bytes) if bytes.is_empty() => {
+                self.held = None;
+                Poll::Ready(None)
+            }
+            Rest::Large(bytes) => {
+                let piece = bytes.split_to(PIECE.min(bytes.len()));
+                Poll::Ready(Some(Ok(Frame::data(piece))))
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.rest {
+            Rest::Small(body) => body.is_end_stream(),
+            Rest::Large(bytes) => bytes.is_empty(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.rest {
+            Rest::Small(body) => body.size_hint(),
+            Rest::Large(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+        }
+    }
+}
+
+/// A stream that does not wait for ever for its other end to take what is written.
+struct Patient {
+    stream: TcpStream,
+    /// Since when it waits, and what was taken since then.
+    waiting: Option<(Pin<Box<Sleep>>, usize)>,
+}
+
+impl Patient {
+    fn new(stream: TcpStream) -> Self {
+        Self { stream, waiting: None }
+    }
+
+    fn note(
+        &mut self,
+        context: &mut Context<'_>,
+        all: usize,
+        written: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        match written {
+            Poll::Ready(Ok(length)) => {
+                let taken = self.waiting.as_ref().map_or(0, |(_, taken)| *taken) + length;
+                if length == all || taken >= TAKEN {
+                    self.waiting = None;
+                } else if let Some((_, sum)) = &mut self.waiting {
+                    *sum = taken;
+                }
+                Poll::Ready(Ok(length))
+            }
+            Poll::Pending => {
+                let (sleep, _) = self.waiting.get_or_insert_with(|| (Box::pin(tokio::time::sleep(PATIENCE)), 0));
+                match sleep.as_mut().poll(context) {
+                    Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+                    Poll::Pending => Poll::Pending,
+                }
+            }
+            failed => failed,
+        }
+    }
+}
+
+impl AsyncRead for Patient {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Patient {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.note(context, bytes.len(), written)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        self.note(context, bytes.iter().map(|bytes| bytes.len()).sum(), written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}

@@ -1,0 +1,70 @@
+//! How long the work on a request may take, and whether anyone still waits for it. It is told to the thread that works,
+//! so that a loop deep inside of a query or of SQLite can ask.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed; // a flag that orders nothing
+use std::time::{Duration, Instant};
+
+thread_local! {
+    static CURRENT: RefCell<Option<(Instant, Gone)>> = const { RefCell::new(None) };
+}
+
+/// Whether the one who asked has hung up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gone(Arc<AtomicBool>);
+
+/// Says so when it is dropped before its work is done.
+#[derive(Debug)]
+pub(crate) struct Waiting(Gone);
+
+impl Gone {
+    /// Belongs to whoever waits.
+    pub(crate) fn waiting(&self) -> Waiting {
+        Waiting(self.clone())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.0.store(true, Relaxed);
+    }
+}
+
+/// Runs `work`, within which [`is_over`] tells.
+pub(crate) fn within<T>(limit: Duration, gone: Gone, work: impl FnOnce() -> T) -> T {
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            CURRENT.with_borrow_mut(|current| *current = None);
+        }
+    }
+    let _end = End;
+    CURRENT.with_borrow_mut(|current| *current = Some((Instant::now() + limit, gone)));
+    work()
+}
+
+/// Whether the time of the request that this thread works on is over, or nobody waits for it any more.
+pub(crate) fn is_over() -> bool {
+    CURRENT.with_borrow(|current| {
+        current.as_ref().is_some_and(|(until, gone)| gone.0.load(Relaxed) || Instant::now() >= *until)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_over_when_its_time_is_or_nobody_waits() {
+        assert!(!is_over());
+        let (gone, hour) = (Gone::default(), Duration::from_secs(3600));
+        let waiting = gone.waiting();
+        assert!(!within(hour, gone.clone(), is_over));
+        assert!(within(Duration::ZERO, gone.clone(), is_over));
+        drop(waiting);
+        assert!(within(hour, gone, is_over));
+        assert!(!is_over());
+    }
+}
