@@ -242,7 +242,7 @@ def backtrace_of(core: Path) -> str:
 def backtraces_of(process: int) -> str:
     if not shutil.which("gdb"):
         return "no backtrace: gdb is not installed"
-    return captured("gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-ex", "thread apply all bt 25", "-p", str(process))
+    return captured("gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load no", "-ex", "thread apply all bt 25", "-p", str(process))
 
 
 def captured(*command: str) -> str:
