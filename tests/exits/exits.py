@@ -48,6 +48,8 @@ def main() -> int:
     if options.count == 0:
         print(len(shapes))
         return 0
+    # What runs in the background of a shell ignores it, and so would what this starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # A process that dies leaves a core, where the machine lets it.
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (most, most))
