@@ -1,5 +1,6 @@
 """Threads, forks and the end of the process."""
 
+import sys
 import threading
 
 import pytest
@@ -341,7 +342,10 @@ def test_nothing_starts_the_profiler_once_the_interpreter_ends(python):
             return pyroscope.configure(application_name="x", server_address="none")
         def late():
             print(start(), _native.is_running())
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except RuntimeError:
+                return print("no forks here")
             if pid == 0:
                 os._exit(1 if start() or _native.is_running() else 0)
             print(os.waitpid(pid, 0)[1])
@@ -350,7 +354,10 @@ def test_nothing_starts_the_profiler_once_the_interpreter_ends(python):
         """
     )
     reason = "no profiles are taken, spans go on working: the process is ending"
-    assert said.splitlines() == [reason, "False False", reason, "0"]
+    said = said.splitlines()
+    assert said[:2] == [reason, "False False"]
+    # 3.12 forks no more at that point.
+    assert said[2:] == (["no forks here"] if sys.version_info[:2] == (3, 12) else [reason, "0"])
 
 
 def test_spans_are_not_followed_once_the_interpreter_ends(python):
