@@ -183,7 +183,7 @@ print_core() {
     fi
     # What is mapped first is the program, which a core does not name by its whole path.
     program=$(timeout 60 gdb -nx -batch -ex 'info proc mappings' -c "$core" 2>/dev/null | awk '$NF ~ /^\// { print $NF; exit }') || true
-    timeout 120 gdb -nx -batch -iex 'set debuginfod enabled off' -ex 'bt 40' -ex 'thread apply all bt 12' \
+    timeout 120 gdb -nx -batch -iex 'set debuginfod enabled off' -iex 'set auto-load no' -ex 'bt 40' -ex 'thread apply all bt 12' \
         ${program:+"$program"} -c "$core" 2>&1 </dev/null | grep -vE '^(\[New LWP|warning:|$)' | head -n 150 || true
 }
 

@@ -317,15 +317,18 @@ public sealed class Profiler : IDisposable
 
     private void SetTracking(Feature feature, bool enabled)
     {
-        if (!running)
+        lock (gate)
         {
-            return;
-        }
+            if (!running)
+            {
+                return;
+            }
 
-        var answer = Engine.SetTracking(feature, enabled);
-        if (answer.kind != 0)
-        {
-            ProfilerMessages.Warn($"Set{feature}TrackingEnabled has no effect: {answer.text}");
+            var answer = Engine.SetTracking(feature, enabled);
+            if (answer.kind != Done)
+            {
+                ProfilerMessages.Warn($"Set{feature}TrackingEnabled has no effect: {answer.text}");
+            }
         }
     }
 }

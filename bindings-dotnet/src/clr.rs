@@ -10,8 +10,9 @@
 use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
+use crate::code_map;
 use crate::com::{Guid, Hresult, S_OK};
 
 /// Calls function `$index` of a COM object.
@@ -28,8 +29,10 @@ pub(crate) use call;
 
 static METADATA_IMPORT: Guid = Guid::metadata_import();
 
-/// Stack snapshots, what was compiled, and threads that start.
-const MASK_LOW: u32 = 0x1000_0000 | 0x20 | 0x200;
+/// Stack snapshots, which must be asked for at once.
+const MASK_ALWAYS: u32 = 0x1000_0000;
+/// What was compiled, and threads that start.
+const MASK_LISTENING: u32 = MASK_ALWAYS | 0x20 | 0x200;
 /// EventPipe.
 const MASK_HIGH: u32 = 0x80;
 /// As many of the list's functions are taken at a time.
@@ -37,6 +40,8 @@ const FUNCTIONS: u32 = 1_024;
 
 /// ICorProfilerInfo12, null before it is attached. CoreCLR keeps it for ever.
 static INFO: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
+/// Whether callbacks come.
+static LISTENING: AtomicBool = AtomicBool::new(false);
 
 /// CoreCLR, once we are attached.
 #[derive(Clone, Copy, Debug)]
@@ -92,8 +97,7 @@ const MAX_DEPTH: u32 = 8;
 /// # Safety
 /// `info` is an ICorProfilerInfo12.
 pub(crate) unsafe fn initialize(info: *mut c_void) -> Hresult {
-    // SAFETY: SetEventMask2.
-    let result = unsafe { call!(info, 82, (u32, u32), MASK_LOW, MASK_HIGH) };
+    let result = Clr(info).set_events(MASK_ALWAYS);
     if result >= 0 {
         // Release: pairs with `attached`.
         INFO.store(info, Ordering::Release);
@@ -105,6 +109,34 @@ pub(crate) unsafe fn initialize(info: *mut c_void) -> Hresult {
 pub(crate) fn attached() -> Option<Clr> {
     let info = INFO.load(Ordering::Acquire);
     (!info.is_null()).then_some(Clr(info))
+}
+
+/// CoreCLR, while it tells what it compiles.
+pub(crate) fn listening() -> Option<Clr> {
+    attached().filter(|_| LISTENING.load(Ordering::Relaxed))
+}
+
+/// Callbacks come from here on. An attached profiler stays, so this is what a start and a stop can do.
+pub(crate) fn listen() -> Result<(), String> {
+    let clr = attached().ok_or("no profiler is attached")?;
+    // Before the first callback: what CoreCLR did until now nobody knows.
+    code_map::note_gap();
+    match on_native_thread(move || clr.set_events(MASK_LISTENING)) {
+        Some(0..) => {
+            LISTENING.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+        Some(result) => Err(format!("the runtime refused its callbacks: 0x{result:08x}")),
+        None => Err("a thread could not be started".to_owned()),
+    }
+}
+
+/// No callback comes any more, and a method that is compiled costs nothing.
+pub(crate) fn silence() {
+    if let Some(clr) = listening() {
+        LISTENING.store(false, Ordering::Relaxed);
+        on_native_thread(move || clr.set_events(MASK_ALWAYS));
+    }
 }
 
 /// Threads that run managed code may not start sessions, nor ask for names.
@@ -122,6 +154,11 @@ fn text(buffer: &[u16], length: u32) -> String {
 }
 
 impl Clr {
+    fn set_events(self, low: u32) -> Hresult {
+        // SAFETY: SetEventMask2.
+        unsafe { call!(self.0, 82, (u32, u32), low, MASK_HIGH) }
+    }
+
     /// The function whose code is at `address` of an assembly's image (see [`code_map`](crate::code_map)), and which of
     /// its rewritten bodies that is.
     pub(crate) fn function_at(self, address: u64) -> Option<(FunctionId, usize)> {
@@ -528,5 +565,42 @@ impl Metadata {
             && unsafe { call!(self.0, 62, (u32, *mut u32), token, &raw mut outer) } >= 0
             && outer != 0;
         if is_nested { self.class(outer, depth + 1) + "+" + &name } else { name }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod testing {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// The masks that CoreCLR was told.
+    pub(crate) static TOLD: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+    extern "system" fn refuse() -> Hresult {
+        i32::MIN
+    }
+
+    extern "system" fn take_mask(_this: *const c_void, low: u32, _high: u32) -> Hresult {
+        TOLD.lock().unwrap().push(low);
+        S_OK
+    }
+
+    #[repr(transparent)]
+    struct Functions([*const (); 104]);
+
+    // SAFETY: addresses of functions.
+    unsafe impl Sync for Functions {}
+
+    static FUNCTIONS: Functions = {
+        let mut functions = [refuse as *const (); 104];
+        functions[82] = take_mask as *const ();
+        Functions(functions)
+    };
+
+    /// Attaches to a CoreCLR that refuses all but the mask.
+    pub(crate) fn attach() {
+        static OBJECT: AtomicPtr<Functions> = AtomicPtr::new((&raw const FUNCTIONS).cast_mut());
+        // SAFETY: a pointer to a table of functions, none of which looks at more than its arguments.
+        assert_eq!(unsafe { initialize(OBJECT.as_ptr().cast()) }, S_OK);
     }
 }

@@ -101,8 +101,13 @@ pub(crate) fn was_compiled(clr: Clr, function: FunctionId) {
 /// assemblies on that one thread alone, between finalizers, so none goes away while this one waits here, and of those that
 /// are being taken down at this moment there is none. Milliseconds, once after each start.
 pub(crate) fn catch_up() {
-    let Some(clr) = clr::attached() else { return };
+    let Some(clr) = clr::listening() else { return };
     clr::on_native_thread(|| clr.compiled_functions().into_iter().for_each(|function| was_compiled(clr, function)));
+}
+
+/// CoreCLR did not tell for a while.
+pub(crate) fn note_gap() {
+    NEWS.lock().unwrap_or_else(PoisonError::into_inner).push(None);
 }
 
 fn next_number() -> u32 {

@@ -9,7 +9,7 @@ use spanprof_core::{
 
 use crate::interface::{Feature, FeatureState, Number, Pair, Pairs, Settings, Statistics, Told};
 use crate::unwind::CoreClr;
-use crate::{attach, events, modules};
+use crate::{attach, clr, events, modules};
 
 /// What runs, and how it was set.
 #[derive(Clone)]
@@ -18,8 +18,10 @@ struct Running {
     config: Config,
 }
 
-/// The profiler that runs.
+/// The profiler that runs. Never locked while one starts or stops, so whoever asks for it waits for nothing.
 static PROFILER: Mutex<Option<Running>> = Mutex::new(None);
+/// Held over a start, a stop or a switch, from the look at what runs to what runs then.
+static CHANGE: Mutex<()> = Mutex::new(());
 /// Sentences of this binding, and of profilers that were stopped, until they are asked for.
 static WAITING: Mutex<Vec<Message>> = Mutex::new(Vec::new());
 /// What events are made of.
@@ -46,18 +48,19 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     if !(config.enabled && (config.cpu_enabled || wanted(&config).next().is_some())) {
         return Err(Error::new(ErrorKind::Disabled, "profiling is switched off by configuration or environment"));
     }
-    // Held during the start: of two that start at once the second is told so.
-    let mut current = lock(&PROFILER);
-    if current.is_some() {
+    // Of two that start at once the second is told so.
+    let _one = lock(&CHANGE);
+    if lock(&PROFILER).is_some() {
         return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
     }
     config.check()?;
     modules::refresh();
-    *lock(&NAMES) = attach::attach();
+    // First of all, since it may be refused, and CoreCLR lets nobody go whom it was attached to.
+    let profiler = Profiler::start(config.clone(), &CoreClr)?;
+    *lock(&NAMES) = attach::attach().and_then(|()| clr::listen());
     events::tell_own_stack();
     events::set_runtime_version(&config.runtime.1);
-    *current = Some(Running { profiler: Profiler::start(config.clone(), &CoreClr)?, config: config.clone() });
-    drop(current);
+    *lock(&PROFILER) = Some(Running { profiler, config: config.clone() });
     if let Err(why) = &*lock(&NAMES) {
         tell(
             Level::Warning,
@@ -98,6 +101,7 @@ fn name_of(feature: Feature) -> &'static str {
 
 /// Stops it. True: nothing was left behind; so it is when none runs.
 pub(crate) fn stop(timeout: Duration) -> bool {
+    let _one = lock(&CHANGE);
     for feature in EVENTS {
         events::stop(feature);
     }
@@ -105,6 +109,8 @@ pub(crate) fn stop(timeout: Duration) -> bool {
         return true;
     };
     let all = profiler.stop(timeout);
+    // What was sampled has its names by now.
+    clr::silence();
     *lock(&LAST) = Some(profiler.stats());
     lock(&WAITING).extend(profiler.take_messages());
     all
@@ -145,20 +151,29 @@ pub(crate) fn status() -> Vec<FeatureState> {
         .into()
 }
 
-/// Switches a part on or off while the profiler runs. For CPU time that is a stop and a start.
+/// Switches a part on or off while the profiler runs. For CPU time that is a stop and a start; where the start fails it is
+/// as it was before.
 pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
-    let Some(running) = lock(&PROFILER).clone() else {
+    let _one = lock(&CHANGE);
+    let Some(Running { profiler, config }) = lock(&PROFILER).clone() else {
         return Err(Error::new(ErrorKind::Disabled, "no profiler runs"));
     };
     match feature {
-        Feature::Cpu if running.config.cpu_enabled == on => Ok(()),
+        Feature::Cpu if config.cpu_enabled == on => Ok(()),
         Feature::Cpu => {
-            let mut current = lock(&PROFILER);
-            running.profiler.stop(RESTART_TIMEOUT);
-            *current = None;
-            let config = Config { cpu_enabled: on, ..running.config };
-            *current = Some(Running { profiler: Profiler::start(config.clone(), &CoreClr)?, config });
-            Ok(())
+            profiler.stop(RESTART_TIMEOUT);
+            lock(&WAITING).extend(profiler.take_messages());
+            let run = |config: Config| {
+                let profiler = Profiler::start(config.clone(), &CoreClr)?;
+                *lock(&PROFILER) = Some(Running { profiler, config });
+                Ok(())
+            };
+            run(Config { cpu_enabled: on, ..config.clone() }).inspect_err(|_| {
+                if run(config).is_err() {
+                    // The one that was stopped is no profiler any more.
+                    *lock(&PROFILER) = None;
+                }
+            })
         }
         _ if on => switch_on(feature).map_err(|why| {
             Error::new(ErrorKind::Unsupported, format!("{} cannot be profiled: {why}", name_of(feature)))
@@ -280,4 +295,56 @@ fn tuples(pairs: &[Pair]) -> Vec<(String, String)> {
 /// Panics become answers, and a profiler does not write to stderr. This library's copy of Rust's runtime is its own.
 fn silence_panics() {
     std::panic::set_hook(Box::new(|_| {}));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+    use crate::clr::testing;
+
+    const ALWAYS: u32 = 0x1000_0000;
+    const LISTENING: u32 = 0x1000_0220;
+
+    fn settings() -> Settings {
+        let pair = |name: &str, text: &str| Pair { name: name.to_owned(), text: text.to_owned() };
+        let values = vec![pair("application_name", "unit"), pair("server_address", "none")];
+        Settings { environment: Vec::new(), values }
+    }
+
+    fn masks() -> Vec<u32> {
+        std::mem::take(&mut *testing::TOLD.lock().unwrap())
+    }
+
+    /// One test, as there is one profiler and one runtime in a process.
+    #[test]
+    fn the_runtime_tells_while_a_profiler_runs_and_threads_that_switch_at_once_leave_one_that_can_be_stopped() {
+        let refused = Profiler::start(config(&settings()).unwrap(), &CoreClr).unwrap();
+        assert_eq!(start(&settings()).unwrap_err().kind(), ErrorKind::AlreadyRunning);
+        assert!(clr::attached().is_none(), "the engine was refused, so nothing was attached");
+        refused.stop(Duration::from_secs(5));
+
+        testing::attach();
+        assert_eq!(masks(), [ALWAYS], "nothing is told to one that is only attached");
+        start(&settings()).unwrap();
+        assert_eq!(masks(), [LISTENING]);
+        for round in 0..40 {
+            let barrier = Barrier::new(2);
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| {
+                        barrier.wait();
+                        set_tracking(Feature::Cpu, round % 2 == 1).unwrap();
+                    });
+                }
+            });
+            assert!(running().is_some(), "round {round}");
+        }
+        assert!(stop(Duration::from_secs(5)));
+        assert_eq!(masks(), [ALWAYS]);
+        start(&settings()).unwrap();
+        assert!(stop(Duration::from_secs(5)));
+        assert_eq!(masks(), [LISTENING, ALWAYS]);
+    }
 }

@@ -10,7 +10,7 @@ pub(crate) struct Prologue {
     pub(crate) has_frame: bool,
     /// A body that was entered in the middle of a loop, by on-stack replacement: its frame lies on top of another.
     pub(crate) is_osr: bool,
-    /// Bytes of the prologue.
+    /// Bytes of the prologue; where that has an instruction that is not known, up to and with its first byte.
     pub(crate) length: u32,
     /// After each of its instructions: the offset in the method, and the bytes between rsp and the return address.
     steps: Vec<(u32, u32)>,
@@ -28,17 +28,19 @@ impl Prologue {
         if code.starts_with(&[0x48, 0x8b, 0x45, 0x00]) {
             return Self { has_frame: true, is_osr: true, length: 0, steps: Vec::new() };
         }
-        let (mut at, mut pushed, mut steps, mut has_frame) = (0, 0_u32, Vec::new(), false);
-        while !has_frame && let Some((length, bytes, frame)) = step(code.get(at..).unwrap_or_default()) {
+        let (mut at, mut pushed, mut steps, mut has_frame, mut probed) = (0, 0_u32, Vec::new(), false, None);
+        while !has_frame && let Some((length, bytes, frame)) = step(code.get(at..).unwrap_or_default(), &mut probed) {
             at += length;
             pushed = pushed.saturating_add(bytes);
             has_frame = frame;
             #[expect(clippy::cast_possible_truncation, reason = "within the 64 bytes that are looked at")]
             steps.push((at as u32, pushed));
         }
+        // What is unknown comes between rbp's push and its new value: only methods with a frame push it first of all.
+        let is_open = !has_frame && code.starts_with(&[0x55]);
         #[expect(clippy::cast_possible_truncation, reason = "as above")]
-        let length = at as u32;
-        Self { has_frame, is_osr: false, length, steps }
+        let length = at as u32 + u32::from(is_open);
+        Self { has_frame: has_frame || is_open, is_osr: false, length, steps }
     }
 
     /// Bytes between rsp and the return address at `offset` in the method, where rbp is not its frame: within the prologue,
@@ -57,8 +59,17 @@ impl Prologue {
 }
 
 /// The prologue's instruction at the start of `code`: its length, what it pushes, and whether rbp is the frame after it.
-fn step(code: &[u8]) -> Option<(usize, u32, bool)> {
+/// `probed`: bytes of a large frame whose pages are touched, by a helper, before rsp moves over them.
+fn step(code: &[u8], probed: &mut Option<u32>) -> Option<(usize, u32, bool)> {
     Some(match *code {
+        // lea r11, [rsp - imm32]; call the helper; mov rsp, r11
+        [0x4c, 0x8d, 0x9c, 0x24, a, b, c, d, ..] => {
+            *probed = Some(u32::from_le_bytes([a, b, c, d]).wrapping_neg());
+            (8, 0, false)
+        }
+        [0xe8, _, _, _, _, ..] if probed.is_some() => (5, 0, false),
+        [0xff, 0x15, _, _, _, _, ..] if probed.is_some() => (6, 0, false),
+        [0x49, 0x8b, 0xe3, ..] | [0x4c, 0x89, 0xdc, ..] => (3, probed.take()?, false),
         [0x50..=0x57, ..] => (1, 8, false),                            // push r
         [0x41, 0x50..=0x57, ..] => (2, 8, false),                      // push r8 to r15
         [0x48, 0x83, 0xec, bytes, ..] => (4, u32::from(bytes), false), // sub rsp, imm8
@@ -151,6 +162,29 @@ mod tests {
         let offsets = [0, 1, 8, 11, 200].map(|offset| prologue.to_return_address(offset));
         assert_eq!(offsets, [Some(0), Some(8), Some(0x118), Some(0x118), Some(0x118)]);
         assert_eq!(Prologue::decode(&[0x90]).frameless_bytes(), Some(0), "a leaf that pushes nothing");
+    }
+
+    #[test]
+    fn a_frame_of_pages_is_a_frame() {
+        // push rbp; push rbx; lea r11, [rsp - 0x2580]; call [rip + x]; mov rsp, r11; lea rbp, [rsp + 0x2580]; nop
+        let code = [
+            &[0x55, 0x53, 0x4c, 0x8d, 0x9c, 0x24, 0x80, 0xda, 0xff, 0xff, 0xff, 0x15, 1, 2, 3, 4][..],
+            &[0x49, 0x8b, 0xe3, 0x48, 0x8d, 0xac, 0x24, 0x80, 0x25, 0, 0, 0x90],
+        ]
+        .concat();
+        let prologue = Prologue::decode(&code);
+        assert_eq!((prologue.has_frame, prologue.length), (true, 27));
+        let offsets = [2, 10, 16, 19, 26, 27].map(|offset| prologue.to_return_address(offset));
+        assert_eq!(offsets, [Some(16), Some(16), Some(16), Some(0x2590), Some(0x2590), None]);
+    }
+
+    #[test]
+    fn behind_rbps_push_an_unknown_instruction_hides_no_frame() {
+        let prologue = Prologue::decode(&[0x55, 0x53, 0x0f, 0x0b, 0x90, 0x90]);
+        assert_eq!(prologue.frameless_bytes(), None);
+        assert_eq!([1, 2, 3].map(|offset| prologue.to_return_address(offset)), [Some(8), Some(16), None]);
+        // Another register first: rbp is one that is saved among others.
+        assert_eq!(Prologue::decode(&[0x41, 0x57, 0x55, 0x0f, 0x0b]).frameless_bytes(), Some(16));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::definition_ring::Record;
 use crate::hamt::Object;
 use crate::layout::{BYTES_DATA, CodeLayout, Layout, OB_SIZE, OB_TYPE, STR_HASH, STR_LENGTH, STR_STATE};
-use crate::memory::Memory;
+use crate::memory::{Memory, PAGE};
 
 /// Bits of `PyASCIIObject.state`.
 const KIND_SHIFT: u32 = 2;
@@ -102,12 +102,25 @@ impl<'a> CodeReader<'a> {
         let length = unsafe { M::word(table, OB_SIZE) }.unwrap_or(0);
         let mut hash = count.rotate_left(32) ^ length;
         let length = usize::try_from(length).unwrap_or(0);
+        let mut page = usize::MAX;
+        let mut turn = 0;
         for at in (0..length).step_by(8 * (length / (8 * TABLE_WORDS) + 1)) {
-            // SAFETY: a bytes object's content follows its header, and an aligned word reaches into no other page.
-            let word = unsafe { M::word(table, BYTES_DATA + at) }.unwrap_or(0);
+            let object = table.wrapping_add(BYTES_DATA + at);
+            let word = if object.addr() / PAGE == page {
+                // SAFETY: an aligned word of the page that was read last.
+                unsafe { M::near(object) }
+            } else {
+                page = object.addr() / PAGE;
+                // SAFETY: a bytes object's content follows its header, and an aligned word reaches into no other page.
+                match unsafe { M::word(object, 0) } {
+                    Some(word) => word,
+                    None => return hash,
+                }
+            };
             // What follows the content is nobody's.
             let kept = if length - at < 8 { word & ((1 << (8 * (length - at))) - 1) } else { word };
-            hash = (hash ^ kept).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+            hash ^= kept.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(turn);
+            turn = (turn + 7) % 64;
         }
         hash
     }

@@ -239,6 +239,12 @@ impl<'ring> Told<'ring> {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn of(generation: u32, slot: u32, name: &'ring str) -> Self {
+        let name = (name.as_bytes(), 1);
+        Self { generation, slot, first_line: 1, name, file: name, table: &[] }
+    }
+
     pub(crate) fn function(&self) -> String {
         text(self.name)
     }

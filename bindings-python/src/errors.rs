@@ -50,6 +50,11 @@ pub(crate) fn is_anyone_inside() -> bool {
     INSIDE.load(Ordering::Relaxed) != 0
 }
 
+/// In a forked child there is none of the parent's other threads.
+pub(crate) fn nobody_is_inside() {
+    INSIDE.store(0, Ordering::Relaxed);
+}
+
 /// Runs an entry point; a panic becomes a RuntimeError rather than pyo3's BaseException, which nothing catches.
 #[inline]
 pub(crate) fn guard<T>(body: impl FnOnce() -> Result<T, PyErr>) -> Result<T, PyErr> {

@@ -7,7 +7,7 @@ use std::ptr;
 use crate::hamt::Object;
 
 /// The smallest page there is: in one all bytes are mapped or none.
-const PAGE: usize = 4_096;
+pub(crate) const PAGE: usize = 4_096;
 
 /// How a walk reads memory. [`Plain`] costs nothing, [`Guarded`] a call, [`Probed`] a system call.
 pub(crate) trait Memory {
@@ -17,6 +17,16 @@ pub(crate) trait Memory {
     /// For [`Plain`] the word must be mapped and aligned. For [`Guarded`] the core's handlers must be installed. For
     /// [`Probed`] no other thread may unmap it meanwhile.
     unsafe fn word(object: Object, offset: usize) -> Option<u64>;
+
+    /// The word at `object`, in a page of which a word was just read: at the price of a load.
+    ///
+    /// # Safety
+    /// As for [`word`](Self::word), which must have found a word in this page; nobody unmaps it meanwhile.
+    #[inline]
+    unsafe fn near(object: Object) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { ptr::read(object.cast()) }
+    }
 
     /// The half word there.
     ///

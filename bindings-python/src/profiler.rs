@@ -12,7 +12,7 @@ use spanprof_core::{Config, ErrorKind, Level, Message, Profiler, Secret, Stats, 
 
 use crate::calls;
 use crate::definitions::DEFINITIONS;
-use crate::errors::{guard, to_python};
+use crate::errors::{guard, nobody_is_inside, to_python};
 use crate::resolver::LineMode;
 use crate::{selftest, tags};
 
@@ -419,10 +419,11 @@ pub(crate) fn thread_started() -> PyResult<()> {
 /// In a forked child: a profiler of its own, where the parent had one. Returns whether one runs now.
 #[pyfunction]
 pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
+    if ENDING.load(Ordering::Relaxed) || !spanprof_core::forked() {
+        return Ok(false);
+    }
+    nobody_is_inside();
     guard(|| {
-        if ENDING.load(Ordering::Relaxed) || !spanprof_core::forked() {
-            return Ok(false);
-        }
         let Some(parents) = current().take() else {
             // It had stopped its own before the fork.
             spanprof_core::leave_parent_behind();

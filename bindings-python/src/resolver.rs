@@ -66,6 +66,10 @@ impl Resolver {
     /// Remembers a definition.
     pub(crate) fn add(&mut self, record: &Told<'_>) {
         let half = (record.generation & 1) as usize;
+        // A handler that was held up while the table turned twice tells of one that is gone.
+        if record.generation.wrapping_sub(self.generations[half]).cast_signed() < 0 {
+            return;
+        }
         if self.generations[half] != record.generation {
             self.generations[half] = record.generation;
             self.definitions[half].clear();
@@ -129,5 +133,29 @@ impl Resolver {
             line,
             first_line: if mode == LineMode::NoLine { 0 } else { definition.first_line },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_late_does_not_take_the_place_of_what_is_newer() {
+        let mut resolver = Resolver::default();
+        let name = |resolver: &Resolver, generation: u64, slot: u64| {
+            let frame = resolver.resolve((generation << 56) | (slot << 32), LineTable::Pep657, LineMode::NoLine);
+            frame.map(|frame| frame.function.to_string())
+        };
+        for generation in 1..=3 {
+            resolver.add(&Told::of(generation, 7, &format!("of {generation}")));
+        }
+        resolver.add(&Told::of(1, 8, "late"));
+        assert_eq!(name(&resolver, 1, 8), None);
+        assert_eq!(name(&resolver, 2, 7).as_deref(), Some("of 2"));
+        assert_eq!(name(&resolver, 3, 7).as_deref(), Some("of 3"));
+        resolver.add(&Told::of(4, 9, "of 4"));
+        assert_eq!(name(&resolver, 2, 7), None, "its table is used again");
+        assert_eq!(name(&resolver, 4, 9).as_deref(), Some("of 4"));
     }
 }

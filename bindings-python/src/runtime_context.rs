@@ -9,7 +9,7 @@
 //! [`publish`]. It is that module too that puts either of them in its place.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::{PyLookupError, PyTypeError};
 use pyo3::prelude::*;
@@ -229,9 +229,8 @@ pub(crate) fn retire(py: Python<'_>) {
     const PAUSE: Duration = Duration::from_millis(1);
     RETIRED.store(true, Ordering::Relaxed);
     EPOCH.store(0, Ordering::Relaxed);
-    let mut waited = Duration::ZERO;
-    while is_anyone_inside() && waited < RETIRE_TIMEOUT {
+    let began = Instant::now();
+    while is_anyone_inside() && began.elapsed() < RETIRE_TIMEOUT {
         py.detach(|| std::thread::sleep(PAUSE));
-        waited += PAUSE;
     }
 }

@@ -365,7 +365,7 @@ def test_spans_are_not_followed_once_the_interpreter_ends(python):
 
 
 def test_daemon_threads_that_are_in_our_functions_at_exit_do_no_harm(python):
-    """Twenty exits of a program whose threads ask for statistics, and change contexts under Python code of its own."""
+    """Sixteen exits of a program whose threads ask for statistics, and change contexts under Python code of its own."""
     python(
         """
         import gc, os, random, sys, threading, time, warnings
@@ -406,7 +406,7 @@ def test_daemon_threads_that_are_in_our_functions_at_exit_do_no_harm(python):
                 for token in reversed(tokens):
                     opentelemetry.context.detach(token)
 
-        for number in range(20):
+        for number in range(16):
             pid = os.fork()
             if pid == 0:
                 break
@@ -426,6 +426,43 @@ def test_daemon_threads_that_are_in_our_functions_at_exit_do_no_harm(python):
         for body in (asks, starts_spans, starts_spans, keeps_contexts):
             threading.Thread(target=body, daemon=True).start()
         time.sleep(0.03 + random.random() * 0.02)
+        """
+    )
+
+
+def test_a_daemon_thread_that_runs_python_code_below_a_native_function_at_exit_stays_there(python):
+    python(
+        """
+        import threading
+        import opentelemetry.context
+        from opentelemetry import trace
+        from opentelemetry.sdk.trace import Span, TracerProvider
+        import pyroscope
+        from pyroscope.otel import PyroscopeSpanProcessor
+
+        began = threading.Barrier(3)
+        def never_ends(*_):
+            began.wait()
+            while True:
+                pass
+
+        class Value:
+            __str__ = never_ends
+
+        def enters_tags():
+            with pyroscope.tag_wrapper({"a": Value()}):
+                pass
+
+        def adopts_a_span():
+            opentelemetry.context.attach(trace.set_span_in_context(older))
+
+        provider = TracerProvider(shutdown_on_exit=False)
+        older = provider.get_tracer("x").start_span("older")
+        provider.add_span_processor(PyroscopeSpanProcessor())
+        Span.set_attribute = never_ends
+        for body in (enters_tags, adopts_a_span):
+            threading.Thread(target=body, daemon=True).start()
+        began.wait()
         """
     )
 

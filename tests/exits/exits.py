@@ -6,6 +6,7 @@ COMMAND is given a shape and a seed; shapes.json says which shapes the language 
 """
 
 import argparse
+import ctypes
 import json
 import os
 import random
@@ -25,6 +26,12 @@ HERE = Path(__file__).resolve().parent
 # What a client ends with when it has seen a child hang, or something wrong.
 HUNG = 97
 KINDS = ("signals", "hung", "wrong")
+# How long the engine's threads are held: stop() waits for them for 5 s.
+HELD = 7.0
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 17, 0x4206, 0x4207, 0x40000000
+libc = ctypes.CDLL(None, use_errno=True)
+libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
+libc.ptrace.restype = ctypes.c_long
 
 
 @dataclass
@@ -41,6 +48,8 @@ def main() -> int:
     if options.count == 0:
         print(len(shapes))
         return 0
+    # What runs in the background of a shell ignores it, and so would what this starts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # A process that dies leaves a core, where the machine lets it.
     most = resource.getrlimit(resource.RLIMIT_CORE)[1]
     resource.setrlimit(resource.RLIMIT_CORE, (most, most))
@@ -86,6 +95,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shapes", default="", help="names, or parts of them, with commas between")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--starve", choices=["", "idle", "held"], default="", help="what is done to the engine's threads")
     parser.add_argument("--limit", type=float, default=30, help="seconds until a process counts as hung")
     parser.add_argument("--told", type=int, default=2, help="findings of a shape that are told in full")
     parser.add_argument("--row", type=Path, default=Path(os.devnull))
@@ -119,6 +129,8 @@ def run(options: argparse.Namespace, shape: str, expected: dict[str, Any], seed:
     if expected["ends"] == -signal.SIGABRT:
         resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     deadline = time.monotonic() + options.limit
+    if options.starve:
+        threading.Thread(target=starve, args=[process, options.starve], daemon=True).start()
     try:
         if "sends" in expected:
             send(process, expected["sends"], random.Random(seed), folder / "output", deadline)
@@ -153,6 +165,44 @@ def send(process: subprocess.Popen[bytes], name: str, chance: random.Random, out
         time.sleep(0.002)
     time.sleep(chance.random() * 0.1)
     process.send_signal(signal.Signals[name])
+
+
+def starve(process: subprocess.Popen[bytes], how: str) -> None:
+    """Until the process ends its engine's threads run only where nobody else wants to, or for some seconds not at all."""
+    seen: set[int] = set()
+    release = time.monotonic() + HELD
+    while process.returncode is None:
+        for thread in threads_of_the_engine(process.pid) - seen:
+            seen.add(thread)
+            try:
+                if how == "idle":
+                    os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+                elif libc.ptrace(PTRACE_SEIZE, thread, None, None) == 0:
+                    libc.ptrace(PTRACE_INTERRUPT, thread, None, None)
+            except OSError:
+                pass  # it has ended
+        for thread in seen if how == "held" else ():
+            try:
+                # A thread that ends is there until this asks. What stops, stays.
+                os.waitpid(thread, os.WNOHANG | WALL)
+            except ChildProcessError:
+                pass
+            if time.monotonic() > release:
+                libc.ptrace(PTRACE_DETACH, thread, None, None)
+        if how == "held" and time.monotonic() > release:
+            return
+        time.sleep(0.002)
+
+
+def threads_of_the_engine(process: int) -> set[int]:
+    found = set()
+    try:
+        for thread in os.listdir(f"/proc/{process}/task"):
+            if Path(f"/proc/{process}/task/{thread}/comm").read_text().startswith("spanprof"):
+                found.add(int(thread))
+    except OSError:
+        pass  # it has ended
+    return found
 
 
 def left_in(session: int, deadline: float) -> list[int]:
@@ -194,7 +244,7 @@ def backtrace_of(core: Path) -> str:
 def backtraces_of(process: int) -> str:
     if not shutil.which("gdb"):
         return "no backtrace: gdb is not installed"
-    return captured("gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-ex", "thread apply all bt 25", "-p", str(process))
+    return captured("gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load no", "-ex", "thread apply all bt 25", "-p", str(process))
 
 
 def captured(*command: str) -> str:
@@ -209,9 +259,11 @@ def captured(*command: str) -> str:
 
 def tell(options: argparse.Namespace, shape: str, seed: int, folder: Path, ended: Ended, whole: bool) -> None:
     version = f"{options.language} {options.version}"
-    print(f"{ended.kind}: {version}, shape {shape}, seed {seed}: {ended.how}")
+    print(f"{ended.kind}: {version}{', ' + options.starve if options.starve else ''}, shape {shape}, seed {seed}: {ended.how}")
     if whole:
-        again = f"ci/soak exits {options.language} 1 --versions {options.version} --shapes {shape} --seed {seed}"
+        command = f"starve --how {options.starve}" if options.starve else "exits"
+        again = f"ci/soak {command.split()[0]} {options.language} 1 --versions {options.version} --shapes {shape} --seed {seed}"
+        again += " ".join(["", *command.split()[1:]])
         output = (folder / "output").read_text(errors="replace")[-3000:]
         print(f"  again: {again}")
         for line in [*output.splitlines()[-40:], *ended.backtrace.splitlines()[:120]]:

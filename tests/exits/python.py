@@ -472,22 +472,6 @@ def forks_in_threads() -> None:
         thread.join()
 
 
-def child_of_a_thread_ends_as_programs_do() -> None:
-    """The thread that forks is the child's main thread."""
-    under_load(1)
-
-    def once() -> None:
-        child = os.fork()
-        if child:
-            reap(child)
-        else:
-            spans()
-
-    thread = threading.Thread(target=once)
-    thread.start()
-    thread.join()
-
-
 def stop_fork_configure() -> None:
     under_load()
     pyroscope.shutdown()

@@ -7,6 +7,7 @@ CPU timers reach rarely. `soak.py` runs this and judges its profiles.
 """
 
 import argparse
+import atexit
 import json
 from pathlib import Path
 
@@ -20,11 +21,14 @@ from pyroscope.otel import PyroscopeSpanProcessor
 
 def run(seconds: float, rate: int, server: str) -> dict:
     settings = {"application_name": "stress", "server_address": server, "sample_rate": rate, "wall_clock": True}
+    work = stress_work.Work()
+    # Before the profiler's own, so that it is called after that.
+    atexit.register(work.park)
     if not _settings.launch(settings):
         raise RuntimeError("the profiler did not start")
     provider = TracerProvider(resource=Resource({"service.name": "stress"}), shutdown_on_exit=False)
     provider.add_span_processor(PyroscopeSpanProcessor(scope="all"))
-    for thread in stress_work.Work().start(provider.get_tracer("stress"), seconds):
+    for thread in work.start(provider.get_tracer("stress"), seconds):
         thread.join()
     pyroscope.flush(60)
     return {"stats": pyroscope.stats(), "faults": _native.load_faults()}
@@ -37,7 +41,7 @@ def main() -> None:
     parser.add_argument("--server", required=True)
     parser.add_argument("--records", type=Path, required=True)
     options = parser.parse_args()
-    # The profiler runs on to the interpreter's end, as do the daemon threads.
+    # The profiler runs on until Python's exit, as do the daemon threads.
     options.records.write_text(json.dumps(run(options.seconds, options.rate, options.server)))
 
 

@@ -165,18 +165,19 @@ for depth in 5 * tuple(range(20)):
 """
 
 
-# What a thread chooses from.
-Kinds = tuple[Callable[[random.Random], object], ...]
-
-
 class Work:
     """All of it, for as long as it is told."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+        self.parked = threading.Semaphore(0)
+        self.daemons = 0
 
     def start(self, tracer, seconds: float) -> list[threading.Thread]:
         """Starts the threads that end by themselves; a few more run on."""
         self.tracer = tracer
         self.end = time.monotonic() + seconds
-        self.kinds: Kinds = (
+        self.kinds: tuple[Callable[[random.Random], object], ...] = (
             self.generators,
             self.recursion,
             self.exceptions,
@@ -193,25 +194,42 @@ class Work:
         )
         threads = []
         for seed in range(6):
-            threads.append(threading.Thread(target=self.worker, args=(seed, self.end, self.kinds)))
+            threads.append(threading.Thread(target=self.worker, args=(seed, self.end)))
         for kind in (self.churn, self.subinterpreters):
             threads.append(threading.Thread(target=kind))
-        # These meet the end of the interpreter. Until 3.13 it unwinds their C stacks, where greenlet's destructors would
-        # change objects without the GIL.
-        others = tuple(kind for kind in self.kinds if kind != self.greenlets)
+        # These meet the end of the profiler, in the middle of all that there is.
         for seed in range(2):
-            threading.Thread(target=self.worker, args=(seed, float("inf"), others), daemon=True).start()
+            threading.Thread(target=self.daemon, args=(seed,), daemon=True).start()
+            self.daemons += 1
         for thread in threads:
             thread.start()
         return threads
 
-    def worker(self, seed: int, end: float, kinds: Kinds) -> None:
+    def worker(self, seed: int, end: float) -> None:
         chance = random.Random(seed)
-        while time.monotonic() < end:
-            self.one(chance, kinds)
+        while time.monotonic() < end and not self.over.is_set():
+            self.one(chance)
 
-    def one(self, chance: random.Random, kinds: Kinds) -> None:
-        chance.choice(kinds)(chance)
+    def daemon(self, seed: int) -> None:
+        self.worker(seed, float("inf"))
+        self.parked.release()
+        # For ever, and without the GIL.
+        nobody = threading.Lock()
+        nobody.acquire()
+        nobody.acquire()
+
+    def park(self) -> None:
+        """Waits until the daemon threads need the GIL no more: call it when the profiler has ended and the interpreter has not.
+
+        CPython itself does not survive threads like these at its end: until 3.13 it unwinds their C stacks, where greenlet's
+        destructors change objects without the GIL, and 3.10 may look at the interpreter when it is freed.
+        """
+        self.over.set()
+        for _ in range(self.daemons):
+            self.parked.acquire()
+
+    def one(self, chance: random.Random) -> None:
+        chance.choice(self.kinds)(chance)
 
     def churn(self) -> None:
         """Threads of a millisecond, of the module threading and of C alone."""

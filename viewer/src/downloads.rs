@@ -100,8 +100,22 @@ fn folded(stacks: &Stacks) -> String {
     })
 }
 
+/// The same for drawing, where a second number behind a stack would make it a comparison: a number at the end of a name
+/// is no word of its own.
+fn without_numbers(folded: &str) -> String {
+    folded.lines().fold(String::with_capacity(folded.len()), |mut text, line| {
+        let (stack, value) = line.rsplit_once(' ').unwrap_or((line, "0"));
+        match stack.rsplit_once(' ').filter(|(_, last)| last.parse::<f64>().is_ok()) {
+            Some((start, last)) => text.extend([start, "\u{a0}", last]),
+            None => text.push_str(stack),
+        }
+        text.extend([" ", value, "\n"]);
+        text
+    })
+}
+
 fn draw(selection: &Selection, stacks: &Stacks) -> Result<Vec<u8>, ShowError> {
-    let folded = folded(stacks);
+    let folded = without_numbers(&folded(stacks));
     let mut options = flamegraph::Options::default();
     options.title = selection.sentence();
     options.direction = flamegraph::Direction::Inverted;

@@ -71,7 +71,7 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(sentence) => {
             // Nothing is left to do if standard error is closed.
-            let _ = writeln!(std::io::stderr(), "spanprof: {sentence}");
+            let _ = writeln!(std::io::stderr(), "spanprof: {}", terminal::plain(&sentence));
             ExitCode::FAILURE
         }
     }

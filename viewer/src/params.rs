@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// Parameters of one prefix, such as `attr.KEY`, in a query.
+const MOST_OF_A_PREFIX: usize = 20;
+
 /// A parameter that is not understood: a 400 that names it, its value and what is allowed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BadParameter {
@@ -83,6 +86,13 @@ impl Params {
             let key = name[prefix.len()..].to_owned();
             if key.is_empty() {
                 return Err(BadParameter::new(&name, &value, format!("needs a key, such as {prefix}region")));
+            }
+            if values.len() == MOST_OF_A_PREFIX {
+                return Err(BadParameter::new(
+                    &name,
+                    &value,
+                    format!("is one more than {MOST_OF_A_PREFIX} of {prefix}KEY"),
+                ));
             }
             if values.insert(key, value.clone()).is_some() {
                 return Err(BadParameter::new(&name, &value, "is given twice; give it once"));
@@ -199,6 +209,9 @@ mod tests {
         assert_eq!(found, BTreeMap::from([("http.route".into(), "/cart".into())]));
         assert!(params.has("name") && !params.has("attr.user"));
         assert!(Params::parse("attr.=a").take_prefixed("attr.").unwrap_err().to_string().contains("needs a key"));
+        let many: Vec<String> = (0..1_200).map(|key| format!("attr.{key}=1")).collect();
+        let many = Params::parse(&many.join("&")).take_prefixed("attr.").unwrap_err().to_string();
+        assert!(many.contains("one more than 20"), "{many}");
         let twice = Params::parse("attr.a=1&attr.a=2").take_prefixed("attr.").unwrap_err().to_string();
         assert!(twice.contains("\"attr.a\" = \"2\": is given twice"), "{twice}");
     }

@@ -5,8 +5,11 @@ mod guard;
 mod metrics;
 mod tenants;
 
+use std::fmt;
+use std::fs::{File, TryLockError};
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +32,23 @@ const LAST_REQUESTS: Duration = Duration::from_secs(5);
 
 /// Serves until SIGTERM or SIGINT. The error is one sentence.
 pub(crate) fn run(cli: &Cli) -> Result<(), String> {
+    // Before the file is opened, and until the process ends.
+    let _lock = cli.data.as_deref().map(lock).transpose()?;
     run_with(cli, Store::open(cli.data.as_deref(), &Shares::of(cli.memory).room())?, LAST_HOUR)
+}
+
+/// Keeps other processes off the file of --data and those of the tenants beside it.
+fn lock(file: &Path) -> Result<File, String> {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".lock");
+    let failed = |error: &dyn fmt::Display| format!("cannot use --data {}: {error}", file.display());
+    let opened = File::options().create(true).write(true).truncate(false).open(&name);
+    let lock = opened.map_err(|error| failed(&format!("cannot open {}: {error}", Path::new(&name).display())))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(failed(&"another spanprof uses it; end that one, or give another file")),
+        Err(TryLockError::Error(error)) => Err(failed(&error)),
+    }
 }
 
 /// The same with a store that is open already; `window` is what pages show that are asked for without a time range.

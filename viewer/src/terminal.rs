@@ -4,9 +4,18 @@ use serde_json::Value;
 
 use crate::pages::format::{counted, error, percent, value};
 
+/// A text without characters that move a terminal's cursor, set its title or turn its direction: names are anyone's.
+pub(crate) fn plain(text: &str) -> String {
+    let moves = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    text.chars().map(|c| if moves(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 /// The answer of /api/top as text: a sentence, then its first `most` functions.
 pub(crate) fn top(answer: &Value, most: usize) -> String {
-    let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
+    let text = |row: &Value, key: &str| plain(row[key].as_str().unwrap_or_default());
     let unit = text(answer, "unit");
     let number = |row: &Value, key: &str| value(row[key].as_i64().unwrap_or(0), &unit);
     let share = |row: &Value, part: &str, spread: &str| {
@@ -57,6 +66,18 @@ pub(crate) fn top(answer: &Value, most: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_do_not_move_the_cursor() {
+        let bad = "\u{1b}[2J\u{9b}31m\u{7}\u{202e}x\u{2066}\n";
+        let row = serde_json::json!({ "function": bad, "file": bad, "own": 1, "total": 1 });
+        let text = top(&serde_json::json!({ "sentence": bad, "unit": bad, "functions": [row] }), 9);
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(
+            !text.contains(|c: char| (c.is_control() && c != '\n') || c > '\u{2000}' && c < '\u{2070}'),
+            "{text:?}"
+        );
+    }
 
     #[test]
     fn columns_stand_below_each_other() {

@@ -36,7 +36,7 @@ pub(crate) fn run(view: &View) -> Result<(), String> {
     let store = Store::open(None, &shares.room())?;
     let loaded = load(&store, &view.paths, &shares.budget())?;
     let names: Vec<&str> = loaded.services.iter().map(String::as_str).collect();
-    say(&format!("{} of {}", counted(loaded.profiles, "profile"), names.join(", ")))?;
+    say(&format!("{} of {}", counted(loaded.profiles, "profile"), terminal::plain(&names.join(", "))))?;
     let forgotten = store.forgotten().profiles_by_size;
     if forgotten > 0 {
         complain(&format!("{forgotten} of them, the oldest, have no room; give more by --memory SIZE"));
@@ -133,5 +133,5 @@ fn say(text: &str) -> Result<(), String> {
 
 fn complain(sentence: &str) {
     // Nothing is left to do if standard error is closed.
-    let _ = writeln!(io::stderr(), "spanprof: {sentence}");
+    let _ = writeln!(io::stderr(), "spanprof: {}", terminal::plain(sentence));
 }

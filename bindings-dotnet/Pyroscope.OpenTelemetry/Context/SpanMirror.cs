@@ -117,9 +117,10 @@ internal static class SpanMirror
     [MethodImpl(MethodImplOptions.AggressiveInlining)]
     private static void OnSwitched(SpanContext? context)
     {
+        var now = carried;
         if (context?.Activity is not null)
         {
-            context = carried switch
+            context = now switch
             {
                 NoSpan => null,
                 Innermost => context.Running(),
@@ -127,6 +128,14 @@ internal static class SpanMirror
             };
         }
 
-        ThreadBlock.Publish(context);
+        if (context is null && now == NoSpan)
+        {
+            // Another copy of this assembly may go on: in another load context there may be one.
+            ThreadBlock.Withdraw();
+        }
+        else
+        {
+            ThreadBlock.Publish(context);
+        }
     }
 }

@@ -13,6 +13,10 @@ internal static unsafe class ThreadBlock
     [ThreadStatic]
     private static Block* own;
 
+    // What the block's count was after this copy of the assembly wrote to it last; another one may be in the process.
+    [ThreadStatic]
+    private static uint published;
+
     /// <summary>The block, fetched with the first use on a thread. Only where the native library is there.</summary>
     internal static Block* Own
     {
@@ -32,8 +36,8 @@ internal static unsafe class ThreadBlock
     internal static void Publish(SpanContext? context)
     {
         var block = Own;
-        var next = block->Active ^ 1;
-        var record = &block->First + next;
+        var next = block->Active + 1;
+        var record = &block->First + (next & 1);
         if (context is null)
         {
             record->SpanId = 0;
@@ -46,13 +50,23 @@ internal static unsafe class ThreadBlock
         // Pairs with the handler's load of `active`: on x86-64 and for a handler on this thread it keeps the compiler
         // from moving the stores above below it.
         Volatile.Write(ref block->Active, next);
+        published = next;
+    }
+
+    /// <summary>Publishes that there is no span, if what is there now was published here.</summary>
+    internal static void Withdraw()
+    {
+        if (Own->Active == published)
+        {
+            Publish(null);
+        }
     }
 
     /// <summary>The same for labels.</summary>
     internal static void Publish(uint tags) => Volatile.Write(ref Own->Tags, tags);
 
     /// <summary>The record that counts now.</summary>
-    internal static SpanRecord Current => Own->Active == 0 ? Own->First : Own->Second;
+    internal static SpanRecord Current => (Own->Active & 1) == 0 ? Own->First : Own->Second;
 
     // Not inlined, and no exception: it may run inside of the runtime's switch of contexts, where one ends the process.
     [MethodImpl(MethodImplOptions.NoInlining)]

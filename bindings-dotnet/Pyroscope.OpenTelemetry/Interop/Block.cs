@@ -9,7 +9,7 @@ namespace Pyroscope.Interop;
 [StructLayout(LayoutKind.Explicit, Size = 88)]
 internal struct Block
 {
-    /// <summary>Which of the two records counts: 0 or 1.</summary>
+    /// <summary>How often a span was published; an even number: the first record counts.</summary>
     [FieldOffset(0)]
     internal uint Active;
 

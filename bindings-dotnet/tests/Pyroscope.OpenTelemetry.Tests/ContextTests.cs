@@ -1,5 +1,6 @@
 using System.Diagnostics;
 using System.Reflection;
+using System.Runtime.Loader;
 using OpenTelemetry;
 using OpenTelemetry.Trace;
 using Pyroscope.Context;
@@ -116,6 +117,25 @@ public sealed class ContextTests : IDisposable
         root.Dispose();
         // Nothing runs around it any more: what it does late is its own.
         ExecutionContext.Run(inChild, _ => Assert.Equal(child.SpanId, ThreadBlock.Current.SpanId), null);
+    }
+
+    [Fact]
+    public async Task A_copy_of_the_assembly_in_another_load_context_takes_no_span_away_once_its_processor_is_gone()
+    {
+        using var provider = Provider(SpanScope.All);
+        var copy = new AssemblyLoadContext("copy").LoadFromAssemblyPath(typeof(Profiler).Assembly.Location);
+        Assert.NotSame(typeof(Profiler).Assembly, copy);
+        var other = (IDisposable)Activator.CreateInstance(copy.GetType(typeof(PyroscopeSpanProcessor).FullName!)!)!;
+        using var root = TrueSpan.Start("root");
+        await Task.Yield();
+        var elsewhere = new Thread(other.Dispose);
+        elsewhere.UnsafeStart();
+        elsewhere.Join();
+        for (var time = 0; time < 20; time++)
+        {
+            await Task.Yield();
+            Assert.Equal(root.SpanId, ThreadBlock.Current.SpanId);
+        }
     }
 
     [Fact]

@@ -68,6 +68,15 @@ public sealed class ProfileTests
     }
 
     [Fact]
+    public void A_method_that_was_compiled_while_no_profiler_ran_has_its_name()
+    {
+        BurnEarly(1);
+        using var run = new ProfiledRun();
+        BurnEarly(200);
+        Assert.InRange(Weight(run.End().Where(sample => Has(sample, nameof(BurnEarly)))), 0.1e9, 0.3e9);
+    }
+
+    [Fact]
     public async Task Samples_carry_the_labels_in_force()
     {
         using var run = new ProfiledRun();
@@ -146,6 +155,10 @@ public sealed class ProfileTests
 
     [MethodImpl(MethodImplOptions.NoInlining)]
     private static void BurnAlone() => ThreadTime.Burn(200);
+
+    // Optimized at once, so that there is no second compilation that is told.
+    [MethodImpl(MethodImplOptions.NoInlining | MethodImplOptions.AggressiveOptimization)]
+    private static void BurnEarly(int milliseconds) => ThreadTime.Burn(milliseconds);
 
     private static TrueSpan Named(string name, ConcurrentDictionary<string, string> ids)
     {

@@ -14,6 +14,9 @@ internal sealed class ProfiledRun : IDisposable
         var configuration = new ProfilerConfiguration { ApplicationName = "tests", ServerAddress = $"file://{Folder}" };
         configure?.Invoke(configuration);
         Assert.True(Profiler.Instance.Configure(configuration), Profiler.Instance.Status.Reason);
+        // From here on what was compiled between two runs has its name, too.
+        GC.Collect();
+        GC.WaitForPendingFinalizers();
         provider = Sdk.CreateTracerProviderBuilder().AddSource(TrueSpan.Source.Name).AddProcessor(new PyroscopeSpanProcessor(scope)).Build()!;
     }
 

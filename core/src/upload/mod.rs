@@ -14,6 +14,7 @@ mod garbage;
 mod push;
 mod queue;
 mod retry;
+mod secrets;
 pub(crate) mod server;
 #[cfg(test)]
 mod test_server;
@@ -66,7 +67,7 @@ impl Default for Limits {
 /// A server's words in an answer, after all of it was judged: what fuzzing looks at.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn understood(status: u16, body: &str, now: std::time::SystemTime) -> String {
-    let (code, message) = push::said(body);
+    let (code, message) = push::said(body, str::to_owned);
     let (verdict, _) = retry::judge(status, &code, retry::retry_after(body, now));
     assert_eq!(verdict == retry::Verdict::Accepted, (200..300).contains(&status));
     drop(build_info::too_old(body));
@@ -375,6 +376,34 @@ mod tests {
         assert!(running.uploader.flush(LONG));
         let said = running.warnings() + &running.counters.last_error() + &format!("{:?}", running.uploader);
         assert!(said.contains("bad header") && !said.contains("hunter2"), "{said}");
+    }
+
+    #[test]
+    fn a_password_that_a_server_repeats_is_masked_before_the_answer_is_cut() {
+        // At the end of what is shown, where a cut would leave half of it.
+        let server = Server::start([answer(401, &format!("{}bad password carol:hunter2-pass", "x".repeat(270)))]);
+        let (basic_auth_user, basic_auth_password) = ("carol".to_owned(), Secret("hunter2-pass".to_owned()));
+        let config = Config { basic_auth_user, basic_auth_password, ..config(&server.address) };
+        let running = Running::start(&config, impatient());
+        running.uploader.send(vec![profile()]);
+        assert!(running.uploader.flush(LONG));
+        let said = running.warnings() + &running.counters.last_error();
+        assert!(said.contains("bad password"), "{said}");
+        assert!(!said.contains("carol") && !said.contains("hunt"), "{said}");
+    }
+
+    #[test]
+    fn a_redirect_to_another_port_carries_no_credentials() {
+        let other = Server::start([answer(401, "who are you")]);
+        let server = Server::start([Answer::Text(307, format!("Location: {}/x\r\n", other.address), String::new())]);
+        let http_headers = vec![("Authorization".to_owned(), Secret("Bearer hunter2".to_owned()))];
+        let running = Running::start(&Config { http_headers, ..config(&server.address) }, impatient());
+        running.uploader.send(vec![profile()]);
+        assert!(running.uploader.flush(LONG));
+        assert_eq!(server.request().header("authorization"), ["Bearer hunter2"]);
+        assert_eq!(other.request().header("authorization"), [""; 0]);
+        let warnings = running.warnings();
+        assert!(warnings.contains("to which no credentials are sent"), "{warnings}");
     }
 
     #[test]

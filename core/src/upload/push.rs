@@ -8,12 +8,13 @@ use std::time::{Duration, SystemTime};
 
 use prost::Message;
 use ureq::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
-use ureq::http::{HeaderMap, Response, Uri};
+use ureq::http::{HeaderMap, HeaderValue, Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body, Proxy, RequestBuilder, SendBody};
 
 use super::queue::Item;
 use super::retry::{self, Blame, Outcome, Verdict};
+use super::secrets::Secrets;
 use super::server::Failure;
 use crate::config::{HttpTarget, Settings};
 use crate::messages::{Cause, Messages};
@@ -28,6 +29,8 @@ const IDLE_CONNECTION: Duration = Duration::from_secs(3);
 const ANSWER_BYTES: u64 = 16 * 1024;
 /// What is shown of one, in characters.
 const SHOWN: usize = 300;
+/// What is said where credentials were left out.
+const STRANGER: &str = " (after a redirect to another scheme or port, to which no credentials are sent)";
 
 /// A server, ready to be sent to.
 #[derive(Debug)]
@@ -35,6 +38,7 @@ pub(super) struct Push {
     agent: Agent,
     base: String,
     headers: HeaderMap,
+    secrets: Secrets,
     /// Labels of the series but `__name__`.
     labels: Vec<LabelPair>,
 }
@@ -61,6 +65,7 @@ impl Push {
             agent: Agent::new_with_config(config),
             base: target.base.clone(),
             headers: target.headers.clone(),
+            secrets: Secrets::of(&target.headers),
             labels: settings.series_labels.iter().map(label).collect(),
         }
     }
@@ -70,18 +75,22 @@ impl Push {
         let body = self.request_body(item);
         let url = format!("{}{PATH}", self.base);
         let mut outgoing = Outgoing(&body);
-        let answer = self.post(&url, &mut outgoing, timeout).and_then(|answer| match same_host(&url, &answer) {
+        let mut stranger = "";
+        let answer = self.post(&url, &mut outgoing, timeout, true).and_then(|answer| match same_host(&url, &answer) {
             Some(elsewhere) => {
                 outgoing = Outgoing(&body);
-                self.post(&elsewhere, &mut outgoing, timeout)
+                if !elsewhere.is_same_origin && self.headers.values().any(HeaderValue::is_sensitive) {
+                    stranger = STRANGER;
+                }
+                self.post(&elsewhere.url, &mut outgoing, timeout, elsewhere.is_same_origin)
             }
             None => Ok(answer),
         });
         match answer {
-            Ok(answer) => self.outcome(answer),
+            Ok(answer) => self.outcome(answer, stranger),
             Err(error) => Outcome {
                 verdict: Verdict::Retry { after: None },
-                reason: self.without_secrets(&error.to_string()),
+                reason: plain(&self.secrets.mask(&error.to_string())),
                 blame: blame(&error),
                 status: None,
                 unanswered: outgoing.0.is_empty(),
@@ -99,22 +108,22 @@ impl Push {
     pub(super) fn ask(&self, path: &str, json: Option<&str>, timeout: Duration) -> Result<(u16, String), Failure> {
         let url = format!("{}{path}", self.base);
         let answer = match json {
-            None => self.prepared(self.agent.get(url), timeout).call(),
+            None => self.prepared(self.agent.get(url), timeout, true).call(),
             Some(json) => {
-                self.prepared(self.agent.post(url), timeout).header(CONTENT_TYPE, "application/json").send(json)
+                self.prepared(self.agent.post(url), timeout, true).header(CONTENT_TYPE, "application/json").send(json)
             }
         };
         let answer = answer.map_err(|error| Failure {
             status: None,
-            reason: self.without_secrets(&error.to_string()),
+            reason: plain(&self.secrets.mask(&error.to_string())),
             settings: blame(&error).settings(),
         })?;
-        Ok((answer.status().as_u16(), text_of(answer)))
+        Ok((answer.status().as_u16(), self.secrets.mask(&text_of(answer))))
     }
 
-    /// With the headers that are set, and a time to be answered in.
-    fn prepared<B>(&self, mut request: RequestBuilder<B>, timeout: Duration) -> RequestBuilder<B> {
-        for (name, value) in &self.headers {
+    /// With the headers that are set, credentials only where they belong, and a time to be answered in.
+    fn prepared<B>(&self, mut request: RequestBuilder<B>, timeout: Duration, is_ours: bool) -> RequestBuilder<B> {
+        for (name, value) in self.headers.iter().filter(|(_, value)| is_ours || !value.is_sensitive()) {
             request = request.header(name, value);
         }
         request.config().timeout_global(Some(timeout)).build()
@@ -129,17 +138,24 @@ impl Push {
         gzip(&PushRequest { series: vec![series] }.encode_to_vec())
     }
 
-    fn post(&self, url: &str, body: &mut Outgoing<'_>, timeout: Duration) -> Result<Response<Body>, ureq::Error> {
+    fn post(
+        &self,
+        url: &str,
+        body: &mut Outgoing<'_>,
+        timeout: Duration,
+        is_ours: bool,
+    ) -> Result<Response<Body>, ureq::Error> {
         let request = self
             .agent
             .post(url)
             .header(CONTENT_TYPE, "application/proto")
             .header(CONTENT_ENCODING, "gzip")
             .header(CONTENT_LENGTH, body.0.len().to_string());
-        self.prepared(request, timeout).send(SendBody::from_reader(body))
+        self.prepared(request, timeout, is_ours).send(SendBody::from_reader(body))
     }
 
-    fn outcome(&self, answer: Response<Body>) -> Outcome {
+    /// `hint` says more of a refusal.
+    fn outcome(&self, answer: Response<Body>, hint: &str) -> Outcome {
         let status = answer.status().as_u16();
         let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
         let retry_after = header(RETRY_AFTER).and_then(|value| retry::retry_after(value, SystemTime::now()));
@@ -147,7 +163,7 @@ impl Push {
         let is_page = header(CONTENT_TYPE).is_some_and(|kind| kind.trim_start().starts_with("text/html"));
         // Read to the end whatever it says, as the connection cannot be used again otherwise.
         let text = text_of(answer);
-        let (code, message) = said(&text);
+        let (code, message) = said(&text, |text| self.secrets.mask(text));
         let (verdict, blame) = retry::judge(status, &code, retry_after);
         if verdict == Verdict::Accepted {
             // A login page or another web server says 200 to anything, and has stored nothing.
@@ -170,21 +186,8 @@ impl Push {
         if !message.is_empty() {
             reason = format!("{reason}: {message}");
         }
-        Outcome { verdict, reason: self.without_secrets(&reason), blame, status: Some(status), unanswered: false }
-    }
-
-    /// A server or proxy that repeats our own headers in an error must not bring them into a log.
-    fn without_secrets(&self, text: &str) -> String {
-        let mut text = text.to_owned();
-        for value in self.headers.values().filter(|value| value.is_sensitive()).filter_map(|value| value.to_str().ok())
-        {
-            for secret in [value, value.split_once(' ').map_or("", |(_, token)| token)] {
-                if secret.len() > 3 {
-                    text = text.replace(secret, "(secret)");
-                }
-            }
-        }
-        text
+        let reason = plain(&self.secrets.mask(&reason)) + hint;
+        Outcome { verdict, reason, blame, status: Some(status), unanswered: false }
     }
 }
 
@@ -220,7 +223,9 @@ fn text_of(answer: Response<Body>) -> String {
 }
 
 /// Code and message of an answer: Connect sends JSON, proxies a line of text or a page that says nothing.
-pub(super) fn said(text: &str) -> (String, String) {
+///
+/// What is secret is masked before anything is cut.
+pub(super) fn said(text: &str, mask: impl Fn(&str) -> String) -> (String, String) {
     let (code, message) = match serde_json::from_str::<serde_json::Value>(text) {
         Ok(json) => {
             let field = |name: &str| json.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned();
@@ -229,24 +234,53 @@ pub(super) fn said(text: &str) -> (String, String) {
         Err(_) if text.trim_start().starts_with('<') => (String::new(), String::new()),
         Err(_) => (String::new(), text.to_owned()),
     };
-    let line: String = message.trim().chars().take(SHOWN).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    (code, line)
+    (code, plain(mask(&message).trim()).chars().take(SHOWN).collect())
 }
 
-/// Where a redirect leads, if that is the same host and as safe. Profiles and credentials go nowhere else.
-fn same_host<B>(from: &str, answer: &Response<B>) -> Option<String> {
+/// Without characters that would move the cursor, end a line or turn the direction of a terminal or a log.
+fn plain(text: &str) -> String {
+    let moves = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    text.chars().map(|c| if moves(c) { ' ' } else { c }).collect()
+}
+
+/// Where a redirect leads to.
+#[derive(Debug, PartialEq, Eq)]
+struct Elsewhere {
+    url: String,
+    /// Scheme, host and port are those of the server that is set.
+    is_same_origin: bool,
+}
+
+/// Where a redirect leads, if that is the same host and as safe. Profiles go nowhere else, and credentials to no other
+/// scheme or port either: another program may listen there.
+fn same_host<B>(from: &str, answer: &Response<B>) -> Option<Elsewhere> {
     if !matches!(answer.status().as_u16(), 301 | 302 | 307 | 308) {
         return None;
     }
     let from: Uri = from.parse().ok()?;
     let location = answer.headers().get(LOCATION)?.to_str().ok()?;
     if location.starts_with('/') && !location.starts_with("//") {
-        return Some(format!("{}://{}{location}", from.scheme_str()?, from.authority()?));
+        let url = format!("{}://{}{location}", from.scheme_str()?, from.authority()?);
+        return Some(Elsewhere { url, is_same_origin: true });
     }
     let to: Uri = location.parse().ok()?;
     let safe =
         to.scheme_str() == Some("https") || (to.scheme_str() == Some("http") && from.scheme_str() == Some("http"));
-    (safe && to.host()?.eq_ignore_ascii_case(from.host()?)).then(|| location.to_owned())
+    let is_same_host = to.host()?.eq_ignore_ascii_case(from.host()?);
+    let is_same_origin = is_same_host && to.scheme_str() == from.scheme_str() && port(&to) == port(&from);
+    (safe && is_same_host).then(|| Elsewhere { url: location.to_owned(), is_same_origin })
+}
+
+/// The port that is meant.
+fn port(uri: &Uri) -> Option<u16> {
+    uri.port_u16().or(match uri.scheme_str() {
+        Some("https") => Some(443),
+        Some("http") => Some(80),
+        _ => None,
+    })
 }
 
 /// The proxy for a server: `HTTPS_PROXY` for https, `HTTP_PROXY` for http, `ALL_PROXY` for both, `NO_PROXY` for none.
@@ -285,13 +319,14 @@ mod tests {
     #[test]
     fn the_server_s_own_words_are_found() {
         let words = |text: &str| {
-            let (code, message) = said(text);
+            let (code, message) = said(text, str::to_owned);
             format!("{code}|{message}")
         };
         assert_eq!(words(r#"{"code":"invalid_argument","message":"too old"}"#), "invalid_argument|too old");
         assert_eq!(words("no org id\n"), "|no org id");
         assert_eq!(words("<html><body>502 Bad Gateway</body></html>"), "|");
         assert_eq!(words("[1]"), "|");
+        assert_eq!(words("no \u{202e}gro\u{2028}\u{1b}[2Jid"), "|no  gro  [2Jid");
         assert_eq!(words(&"x".repeat(5000)).len(), 1 + SHOWN);
     }
 
@@ -301,10 +336,12 @@ mod tests {
             let answer = Response::builder().status(status).header(LOCATION, to).body(()).expect("answer");
             same_host(from, &answer)
         };
+        let to = |url: &str, is_same_origin| Some(Elsewhere { url: url.to_owned(), is_same_origin });
         let http = "http://host/push";
-        assert_eq!(follow(http, 308, "https://HOST/push").as_deref(), Some("https://HOST/push"));
-        assert_eq!(follow(http, 301, "/other").as_deref(), Some("http://host/other"));
-        assert_eq!(follow(http, 307, "http://host:81/push").as_deref(), Some("http://host:81/push"));
+        assert_eq!(follow(http, 308, "https://HOST/push"), to("https://HOST/push", false));
+        assert_eq!(follow(http, 301, "/other"), to("http://host/other", true));
+        assert_eq!(follow(http, 301, "http://host:80/other"), to("http://host:80/other", true));
+        assert_eq!(follow(http, 307, "http://host:81/push"), to("http://host:81/push", false));
         for (from, status, to) in [
             (http, 308, "https://other/push"),
             (http, 308, "//other/push"),

@@ -27,12 +27,12 @@ impl<'a> Tree<'a> {
                 continue;
             }
             let mut node = &mut *self;
-            node.total[side] += value;
+            add(&mut node.total[side], value);
             for name in names {
                 node = node.children.entry(name).or_default();
-                node.total[side] += value;
+                add(&mut node.total[side], value);
             }
-            node.own[side] += value;
+            add(&mut node.own[side], value);
         }
     }
 
@@ -62,15 +62,16 @@ impl<'a> Tree<'a> {
             node.children.retain(|_, child| {
                 let stays = child.total[0].max(child.total[1]) >= least;
                 if !stays {
-                    other = [other[0] + child.total[0], other[1] + child.total[1]];
+                    add(&mut other[0], child.total[0]);
+                    add(&mut other[1], child.total[1]);
                 }
                 stays
             });
             if other != [0, 0] {
                 let rest = node.children.entry(OTHER).or_default();
                 for (side, value) in other.into_iter().enumerate() {
-                    rest.total[side] += value;
-                    rest.own[side] += value;
+                    add(&mut rest.total[side], value);
+                    add(&mut rest.own[side], value);
                 }
             }
             left.extend(node.children.values_mut());
@@ -89,7 +90,7 @@ impl<'a> Tree<'a> {
         FlameGraphDiff {
             names: drawn.names,
             levels: drawn.levels,
-            total: self.total[0] + self.total[1],
+            total: self.total[0].saturating_add(self.total[1]),
             max_self: drawn.max_self,
             left_ticks: self.total[0],
             right_ticks: self.total[1],
@@ -109,19 +110,20 @@ impl<'a> Tree<'a> {
             }
             let values = &mut drawn.levels[level].values;
             for &side in sides {
-                values.extend([starts[side] - ends[level][side], node.total[side], node.own[side]]);
-                ends[level][side] = starts[side] + node.total[side];
+                values.extend([starts[side].saturating_sub(ends[level][side]), node.total[side], node.own[side]]);
+                ends[level][side] = starts[side].saturating_add(node.total[side]);
                 drawn.max_self = drawn.max_self.max(node.own[side]);
             }
             values.push(*numbers.entry(name).or_insert_with(|| {
                 drawn.names.push(name.into());
                 i64::try_from(drawn.names.len() - 1).unwrap_or(i64::MAX)
             }));
-            let mut at = [starts[0] + node.own[0], starts[1] + node.own[1]];
+            let mut at = [starts[0].saturating_add(node.own[0]), starts[1].saturating_add(node.own[1])];
             let first = left.len();
             for (name, child) in &node.children {
                 left.push((child, name, level + 1, at));
-                at = [at[0] + child.total[0], at[1] + child.total[1]];
+                add(&mut at[0], child.total[0]);
+                add(&mut at[1], child.total[1]);
             }
             // The leftmost is drawn next.
             left[first..].reverse();
@@ -155,6 +157,11 @@ impl Drop for Tree<'_> {
             left.extend(std::mem::take(&mut node.children).into_values());
         }
     }
+}
+
+/// Values are anyone's to send; a sum of them stays a number.
+fn add(sum: &mut i64, value: i64) {
+    *sum = sum.saturating_add(value);
 }
 
 struct Drawn {

@@ -119,8 +119,9 @@ fn row(span: OtlpSpan, service: &Arc<str>, (oldest, newest): (i64, i64)) -> Resu
     let end = i64::try_from(span.end_time_unix_nano).map_err(|_| invalid("the end is beyond the year 2262"))?;
     // A clock that was set back in between must not make a negative length.
     let end = end.max(start);
-    // A span that took longer than anything is kept is as new as its end.
-    if end < oldest || start > newest {
+    // A span that took longer than anything is kept is as new as its end; one that ends later than now would stay when
+    // all else is forgotten.
+    if end < oldest || end > newest {
         let side = if end < oldest { "older than what is kept (--retain)" } else { "ahead of this machine's clock" };
         return Err(Refusal::new(Reason::Time, format!("span {name:?} from {start} to {end} ns is {side}")));
     }

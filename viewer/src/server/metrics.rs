@@ -12,15 +12,17 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use super::tenants::Tenants;
+use crate::queries::Queries;
 use crate::store::{Forgotten, Inserted};
 
 /// The one route; what it counts is summed over all tenants.
 pub(super) fn routes(tenants: Arc<Tenants>) -> Router {
-    Router::new().route("/metrics", get(metrics)).with_state(tenants)
+    // One at a time, so that no number of them takes the threads of uploads.
+    Router::new().route("/metrics", get(metrics)).with_state((tenants, Queries::new(1)))
 }
 
-async fn metrics(State(tenants): State<Arc<Tenants>>) -> Response {
-    match tokio::task::spawn_blocking(move || text(&tenants)).await {
+async fn metrics(State((tenants, queries)): State<(Arc<Tenants>, Queries)>) -> Response {
+    match queries.run(move || text(&tenants)).await {
         Ok(text) => ([(CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text).into_response(),
         Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error.to_string()).into_response(),
     }

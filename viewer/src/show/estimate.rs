@@ -25,8 +25,8 @@ impl Sums {
     pub(crate) fn of(stacks: impl Iterator<Item = (i64, i64)>) -> Self {
         let (mut total, mut samples, mut squares) = (0_i64, 0_i64, 0.0);
         for (value, count) in stacks {
-            total += value;
-            samples += count;
+            total = total.saturating_add(value);
+            samples = samples.saturating_add(count);
             squares += (value as f64).powi(2) / count.max(1) as f64;
         }
         let equal_samples = if squares > 0.0 { (total as f64).powi(2) / squares } else { samples as f64 };

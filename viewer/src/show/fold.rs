@@ -61,7 +61,7 @@ pub(super) fn fold(stacks: &Stacks) -> Stacks {
             places.insert(stack, place);
         }
         let sum = sums.entry(place).or_default();
-        *sum = (sum.0 + value, sum.1 + count);
+        *sum = (sum.0.saturating_add(value), sum.1.saturating_add(count));
     }
     folded.sums = sums.into_iter().map(|(stack, (value, count))| (stack, value, count)).collect();
     folded.sums.sort_unstable();

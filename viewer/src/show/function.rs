@@ -161,8 +161,8 @@ fn find(stacks: &Stacks, wanted: &HashSet<i64>) -> Found {
             if wanted.contains(&function) {
                 lines.insert((function, line));
                 if callee.is_none() {
-                    found.own += value;
-                    found.lines.entry((function, line)).or_default().0 += value;
+                    add(&mut found.own, value);
+                    add(&mut found.lines.entry((function, line)).or_default().0, value);
                 }
                 // A call of itself is no other function's.
                 callees.extend(callee.filter(|callee| !wanted.contains(callee)));
@@ -172,13 +172,18 @@ fn find(stacks: &Stacks, wanted: &HashSet<i64>) -> Found {
             callee = Some(function);
         }
         if !lines.is_empty() {
-            found.total += value;
+            add(&mut found.total, value);
         }
-        callers.iter().for_each(|caller| *found.callers.entry(*caller).or_default() += value);
-        callees.iter().for_each(|callee| *found.callees.entry(*callee).or_default() += value);
-        lines.iter().for_each(|line| found.lines.entry(*line).or_default().1 += value);
+        callers.iter().for_each(|caller| add(found.callers.entry(*caller).or_default(), value));
+        callees.iter().for_each(|callee| add(found.callees.entry(*callee).or_default(), value));
+        lines.iter().for_each(|line| add(&mut found.lines.entry(*line).or_default().1, value));
     }
     found
+}
+
+/// Values are anyone's to send; a sum of them stays a number.
+fn add(sum: &mut i64, value: i64) {
+    *sum = sum.saturating_add(value);
 }
 
 #[cfg(test)]

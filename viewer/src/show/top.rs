@@ -72,11 +72,11 @@ pub(super) fn weights(stacks: &Stacks, by_line: bool) -> HashMap<(i64, i64), (i6
             let key = (function, if by_line { line } else { 0 });
             let (own, total) = sums.entry(key).or_default();
             if frame.stack == stack {
-                *own += value;
+                *own = own.saturating_add(value);
             }
             // A function that calls itself counts once a sample.
             if seen.insert(key) {
-                *total += value;
+                *total = total.saturating_add(value);
             }
         }
     }

@@ -86,17 +86,18 @@ pub(super) fn tree<const N: usize>(sides: [&Stacks; N], by_line: bool) -> Tree<N
                 });
                 places.insert(stack, place);
             }
-            nodes[place].own[side] += value;
+            let own = &mut nodes[place].own[side];
+            *own = own.saturating_add(value);
             weigh_lines(&mut nodes, &places, stacks, (stack, value));
         }
     }
     for index in (0..nodes.len()).rev() {
         let node = &mut nodes[index];
-        let all: [i64; N] = std::array::from_fn(|side| node.own[side] + node.total[side]);
+        let all: [i64; N] = std::array::from_fn(|side| node.own[side].saturating_add(node.total[side]));
         node.total = all;
         if index > 0 {
             let parent = node.parent;
-            nodes[parent].total.iter_mut().zip(all).for_each(|(sum, value)| *sum += value);
+            nodes[parent].total.iter_mut().zip(all).for_each(|(sum, value)| *sum = sum.saturating_add(value));
         }
     }
     rows(&nodes, &sides)
@@ -112,7 +113,7 @@ fn weigh_lines<const N: usize>(
     for StackFrame { stack, line, .. } in stacks.frames(stack) {
         if let Some(node) = places.get(&stack).and_then(|place| nodes.get_mut(*place)) {
             match node.lines.iter_mut().find(|(known, _)| *known == line) {
-                Some((_, sum)) => *sum += value,
+                Some((_, sum)) => *sum = sum.saturating_add(value),
                 None => node.lines.push((line, value)),
             }
         }

@@ -10,7 +10,7 @@ use super::intern::{Interned, find_or_add};
 use super::packed::{self, Entry};
 use super::rows::{Part, Profile, Sample, Span};
 use super::sums::Changes;
-use super::{Inner, Store, StoreError, UNNAMED_ID, traced};
+use super::{Inner, Store, StoreError, UNNAMED_ID, retention, traced};
 use crate::clock;
 use crate::ids::{SpanId, TraceId};
 
@@ -99,10 +99,14 @@ impl Store {
         interned.bound(self.room.remembered());
         let transaction = connection.transaction()?;
         let done = insert(&transaction, interned).and_then(|()| transaction.commit());
-        if done.is_err() {
+        if let Err(error) = done {
             interned.clear();
+            if retention::is_full(&error) {
+                // So that the next one finds place, if there is any.
+                retention::make_place(connection)?;
+            }
+            return Err(error.into());
         }
-        done?;
         self.measure(&inner)?;
         drop(inner);
         self.room.make()

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
 
 use super::{Inner, Store, StoreError, UNNAMED_ID, packed, sums};
 
@@ -30,7 +30,14 @@ impl Store {
     /// Forgets what is older than `oldest`, then what all stores together have no room for.
     pub(crate) fn retain(&self, oldest: i64) -> Result<(), StoreError> {
         let mut inner = self.lock();
-        let (profiles, spans) = forget(&mut inner, sums::round_down(oldest))?;
+        let oldest = sums::round_down(oldest);
+        let (profiles, spans) = match forget(&mut inner, oldest) {
+            Err(error) if is_full(&error) => {
+                make_place(&inner.connection)?;
+                forget(&mut inner, oldest)?
+            }
+            done => done?,
+        };
         inner.forgotten.profiles_by_age += profiles;
         inner.forgotten.spans_by_age += spans;
         self.measure(&inner)?;
@@ -42,6 +49,16 @@ impl Store {
     pub(crate) fn forgotten(&self) -> Forgotten {
         self.lock().forgotten
     }
+}
+
+/// Whether the disk had no place for it.
+pub(super) fn is_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
+}
+
+/// Writes the journal of a file back and cuts it to nothing: on a full disk it holds the place that forgetting needs.
+pub(super) fn make_place(connection: &Connection) -> rusqlite::Result<()> {
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
 /// Drops what is older than the oldest tenth of the profiles and of the spans.
