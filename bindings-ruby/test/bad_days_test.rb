@@ -171,8 +171,9 @@ class BadDaysTest < Minitest::Test
     end
   end
 
-  # A collection during Ruby's end met a hook that was put back after Ruby had taken them all away.
-  def test_a_profiler_that_is_started_when_the_program_has_ended_harms_nobody
+  # A collection during Ruby's end met a hook that was put back after Ruby had taken them all away; and Ruby waited for ever for a
+  # thread of ours that was made when it had ended the others.
+  def test_threads_that_stop_and_start_when_ruby_ends_them_hold_nothing_up
     said = assert_ruby(<<~'RUBY')
       configure = -> { Pyroscope.configure(application_name: "app", server_address: "none") }
       configure.call
@@ -181,15 +182,22 @@ class BadDaysTest < Minitest::Test
         began << true
         sleep
       ensure
-        Pyroscope.stop
-        configure.call
+        results = [Pyroscope.flush, Pyroscope.stop, configure.call, Pyroscope.running?]
         10.times { GC.start }
-        Pyroscope::Native.finish(5.0)
-        puts [configure.call, Pyroscope.running?, Process.wait2(fork { exit!(Pyroscope.running? ? 1 : 0) }).last.success?].inspect
+        puts results.inspect
       end
       began.pop
     RUBY
-    assert_equal "[false, false, true]\n", said
+    assert_equal "[true, true, false, false]\n", said
+  end
+
+  def test_nothing_is_started_after_the_last_stop
+    said = assert_ruby(<<~'RUBY')
+      configure = -> { Pyroscope.configure(application_name: "app", server_address: "none") }
+      configure.call
+      puts [Pyroscope::Native.finish(5.0), configure.call, Process.wait2(fork { exit!(Pyroscope.running? ? 1 : 0) }).last.success?].inspect
+    RUBY
+    assert_equal "[true, false, true]\n", said
   end
 
   def test_the_last_window_is_sent_once_with_stop

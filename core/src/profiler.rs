@@ -311,11 +311,14 @@ struct Pulse {
     /// CPU time that this took.
     sweep: Duration,
     tick: Duration,
+    /// No thread of the host's is left.
+    is_alone: bool,
 }
 
 impl Engine {
     fn run(&self) {
-        let mut pulse = Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), sweep: Duration::ZERO, tick: TICK };
+        let mut pulse =
+            Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), sweep: Duration::ZERO, tick: TICK, is_alone: false };
         // Sets of tags are counted since the process started.
         let mut told = [0, 0, 0, tags::overflowed().0, tags::overflowed().1];
         let mut faults_lost = false;
@@ -327,14 +330,7 @@ impl Engine {
                 (control.stop, control.flushes, control.flushed)
             };
             if stop {
-                threads::close(self.owner);
-                self.cut(true);
-                self.tell_losses(&mut told);
-                let mut control = self.control();
-                control.flushed = control.flushes;
-                control.stopped = true;
-                drop(control);
-                self.changed.notify_all();
+                self.end(&mut told);
                 return;
             }
             self.keep_signal();
@@ -344,6 +340,10 @@ impl Engine {
                 self.messages.tell(Cause::FaultsLost, &[]);
             }
             self.look_for_threads(&mut pulse);
+            if pulse.is_alone {
+                self.end_with_host(&mut told);
+                return;
+            }
             if self.runtime.request_drain() == Drain::Now {
                 self.drain(false);
             }
@@ -358,6 +358,25 @@ impl Engine {
                 self.changed.notify_all();
             }
         }
+    }
+
+    fn end(&self, told: &mut [u64; 5]) {
+        threads::close(self.owner);
+        self.cut(true);
+        self.tell_losses(told);
+        let mut control = self.control();
+        control.flushed = control.flushes;
+        control.stopped = true;
+        drop(control);
+        self.changed.notify_all();
+    }
+
+    /// Sends what there is and ends our threads, as those of the host have all ended: a child that was forked by a thread and
+    /// has come to the end of that thread's function. We would keep it alive for ever.
+    fn end_with_host(&self, told: &mut [u64; 5]) {
+        self.control().stop = true;
+        self.end(told);
+        self.uploader.stop(STOP_PATIENCE);
     }
 
     fn sampling(&self, signal: i32) -> Sampling {
@@ -422,6 +441,7 @@ impl Engine {
             pulse.sweep = clock::own_thread_cpu().saturating_sub(began);
             pulse.swept = Instant::now();
         }
+        pulse.is_alone = !busy && tasks <= 3 + own_thread::tids().len() as u64 && threads::is_host_gone();
         pulse.tick = if busy { TICK } else { (pulse.tick * 2).min(IDLE_TICK) };
         (pulse.cpu_ns, pulse.tasks) = (cpu_ns, tasks);
     }

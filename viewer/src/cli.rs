@@ -152,8 +152,8 @@ pub(crate) struct Cli {
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     pub(crate) retain: Duration,
 
-    /// What the process may take in memory, at least 64m: 128m, 2g. Of what is stored the oldest goes for it, also from
-    /// the file of --data.
+    /// What the process may take in memory, at least 64m: 128m, 2g; of it about half is for what is stored, the rest
+    /// for requests, answers and the program. Of what is stored the oldest goes for it, also from the file of --data.
     #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_memory)]
     pub(crate) memory: u64,
 }

@@ -45,6 +45,18 @@ pub(crate) fn within<T>(limit: Duration, gone: Gone, work: impl FnOnce() -> T) -
     work()
 }
 
+/// Runs `work` that must be done whoever waits for it, such as making room.
+pub(crate) fn to_the_end<T>(work: impl FnOnce() -> T) -> T {
+    struct Restore(Option<(Instant, Gone)>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            CURRENT.with_borrow_mut(|current| *current = self.0.take());
+        }
+    }
+    let _restore = Restore(CURRENT.with_borrow_mut(Option::take));
+    work()
+}
+
 /// Whether the time of the request that this thread works on is over, or nobody waits for it any more.
 pub(crate) fn is_over() -> bool {
     CURRENT.with_borrow(|current| {
@@ -63,6 +75,7 @@ mod tests {
         let waiting = gone.waiting();
         assert!(!within(hour, gone.clone(), is_over));
         assert!(within(Duration::ZERO, gone.clone(), is_over));
+        assert_eq!(within(Duration::ZERO, gone.clone(), || (to_the_end(is_over), is_over())), (false, true));
         drop(waiting);
         assert!(within(hour, gone, is_over));
         assert!(!is_over());

@@ -241,7 +241,8 @@ pub(super) fn said(text: &str, mask: impl Fn(&str) -> String) -> (String, String
 fn plain(text: &str) -> String {
     let moves = |c: char| {
         c.is_control()
-            || matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+            || matches!(c, '\u{61c}' | '\u{feff}')
     };
     text.chars().map(|c| if moves(c) { ' ' } else { c }).collect()
 }

@@ -25,6 +25,7 @@ pub(crate) const CASES: &[Case] = &[
     ("nothing_starts_after_the_end", nothing_starts_after_the_end),
     ("the_parent_s_profiler_in_a_child", the_parent_s_profiler_in_a_child),
     ("labels_of_threads_that_have_ended", labels_of_threads_that_have_ended),
+    ("a_child_whose_last_thread_ends", a_child_whose_last_thread_ends),
 ];
 
 /// As [`Addresses`], but for a name it waits until it may: the profiler's thread is held up.
@@ -223,4 +224,21 @@ fn labels_of_threads_that_have_ended() {
     assert_ne!(TagSetId::EMPTY.with(&label(1)), TagSetId::EMPTY);
     let stats = finish(&profiler);
     assert_eq!(stats.tag_sets_lost, 0, "{stats:?}");
+}
+
+fn a_child_whose_last_thread_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    burn(Duration::from_millis(30));
+    let child = fork(|| {
+        drop(profiler.clone().restart_in_child().unwrap());
+        burn(Duration::from_millis(30));
+        // SAFETY: ends this thread alone, as the end of a thread's function does.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+        1
+    });
+    assert_eq!(wait(child), 0);
+    finish(&profiler);
+    let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+    assert!(files.len() >= 2, "the child's last samples are there: {files:?}");
 }

@@ -39,6 +39,9 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Page, ShowError> {
             a href=(Selection::of_trace(trace.trace).link("flame")) { "Flame graph of the whole trace" }
             (layout::downloads(&Selection::of_trace(trace.trace), Look::default(), &format!("api/trace/{}", trace.trace)))
         }
+        @if trace.left_out > 0 {
+            p.state { b { (counted(count(trace.left_out), "span")) " left out." } " They have no room in one answer; more --memory makes more." }
+        }
         @if trace.wall_ns.is_none() {
             p.state { b { "Profiles but no trace." } " These spans are known from samples only; wall times come with the trace." }
         }

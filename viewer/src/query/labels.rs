@@ -11,6 +11,9 @@ use super::selector::{MOST_MATCHERS, Selector};
 use crate::clock::MILLISECOND;
 use crate::store::{Store, StoredSeries};
 
+/// Bytes that a string takes beside its own.
+const BESIDE: usize = 48;
+
 /// A series' number and its labels.
 type Labelled = (i64, BTreeMap<String, String>);
 
@@ -27,9 +30,13 @@ pub(super) fn profile_types(store: &Store, request: &ProfileTypesRequest) -> Res
 /// `LabelNames`. Names with a dot are left out unless the client says that it reads them.
 pub(super) fn names(store: &Store, request: &LabelNamesRequest, dots: bool) -> Result<NamesResponse, QueryError> {
     let mut names = BTreeSet::new();
-    for (_, labels) in matching(store, &request.matchers, bounds(request.start, request.end)?)? {
-        names.extend(labels.into_keys().filter(|name| dots || is_plain(name)));
-    }
+    each_matching(store, &request.matchers, bounds(request.start, request.end)?, |labels| {
+        let wanted = labels.into_keys().filter(|name| dots || is_plain(name));
+        wanted
+            .map(|name| (name.len() + BESIDE, name))
+            .map(|(bytes, name)| if names.insert(name) { bytes } else { 0 })
+            .sum()
+    })?;
     Ok(NamesResponse { names: names.into_iter().collect() })
 }
 
@@ -39,25 +46,26 @@ pub(super) fn values(store: &Store, request: &LabelValuesRequest) -> Result<Name
         return Err(QueryError::invalid("name is missing; it says which label's values are asked for"));
     }
     let mut values = BTreeSet::new();
-    for (_, mut labels) in matching(store, &request.matchers, bounds(request.start, request.end)?)? {
-        values.extend(labels.remove(&request.name).filter(|value| !value.is_empty()));
-    }
+    each_matching(store, &request.matchers, bounds(request.start, request.end)?, |mut labels| {
+        let value = labels.remove(&request.name).filter(|value| !value.is_empty());
+        let bytes = value.as_ref().map_or(0, |value| value.len() + BESIDE);
+        if value.is_some_and(|value| values.insert(value)) { bytes } else { 0 }
+    })?;
     Ok(NamesResponse { names: values.into_iter().collect() })
 }
 
 /// `Series`.
 pub(super) fn series(store: &Store, request: &SeriesRequest, dots: bool) -> Result<SeriesResponse, QueryError> {
     let mut sets = BTreeSet::new();
-    for (_, labels) in matching(store, &request.matchers, bounds(request.start, request.end)?)? {
+    each_matching(store, &request.matchers, bounds(request.start, request.end)?, |labels| {
         let asked = |name: &String| {
             if request.label_names.is_empty() { dots || is_plain(name) } else { request.label_names.contains(name) }
         };
         let labels: Vec<LabelPair> =
             labels.into_iter().filter(|(name, _)| asked(name)).map(|(name, value)| LabelPair { name, value }).collect();
-        if !labels.is_empty() {
-            sets.insert(Labels { labels });
-        }
-    }
+        let bytes = labels.iter().map(|pair| pair.name.len() + pair.value.len() + 2 * BESIDE).sum();
+        if !labels.is_empty() && sets.insert(Labels { labels }) { bytes } else { 0 }
+    })?;
     Ok(SeriesResponse { labels_set: sets.into_iter().collect() })
 }
 
@@ -83,17 +91,28 @@ pub(super) fn bounds(start: i64, end: i64) -> Result<(i64, i64), QueryError> {
     Ok((start.saturating_mul(MILLISECOND), end.saturating_mul(MILLISECOND).saturating_add(MILLISECOND - 1)))
 }
 
-/// The series of a profile type that a selector selects, each with its labels.
-pub(super) fn chosen(
+/// The series of a profile type that a selector selects, each with what `take` makes of its labels.
+pub(super) fn chosen<T>(
     store: &Store,
     profile_type: &str,
     selector: &Selector,
     bounds: (i64, i64),
-) -> Result<Vec<Labelled>, QueryError> {
-    kept(store, bounds, |series| {
-        let of_type = Some(series).filter(|series| series.kind == profile_type)?;
-        Some(with_pseudo_labels(of_type)).filter(|(_, labels)| selector.selects(labels))
-    })
+    mut take: impl FnMut(BTreeMap<String, String>) -> (T, usize),
+) -> Result<Vec<(i64, T)>, QueryError> {
+    let mut found = Vec::new();
+    each(store, bounds, |series| {
+        if series.kind != profile_type {
+            return 0;
+        }
+        let (id, labels) = with_pseudo_labels(series);
+        if !selector.selects(&labels) {
+            return 0;
+        }
+        let (taken, bytes) = take(labels);
+        found.push((id, taken));
+        bytes + BESIDE
+    })?;
+    Ok(found)
 }
 
 /// Checks that a profile type has its five parts; a sixth, as older clients add it, is cut.
@@ -113,39 +132,39 @@ fn profile_type(kind: &str) -> Option<ProfileType> {
     Some(ProfileType { id: kind.into(), name, sample_type, sample_unit, period_type, period_unit })
 }
 
-/// The series that any of the selectors selects, or all if there is none.
-fn matching(store: &Store, matchers: &[String], bounds: (i64, i64)) -> Result<Vec<Labelled>, QueryError> {
+/// Looks at the labels of the series that any of the selectors selects, or of all if there is none.
+fn each_matching(
+    store: &Store,
+    matchers: &[String],
+    bounds: (i64, i64),
+    mut look: impl FnMut(BTreeMap<String, String>) -> usize,
+) -> Result<(), QueryError> {
     let selectors = matchers.iter().map(|text| Selector::parse(text)).collect::<Result<Vec<_>, _>>();
     let selectors = selectors.map_err(QueryError::invalid)?;
     if selectors.iter().map(|one| one.len().max(1)).sum::<usize>() > MOST_MATCHERS {
         return Err(QueryError::invalid(format!("the matchers have more than {MOST_MATCHERS} conditions")));
     }
-    let selected = |labels: &BTreeMap<_, _>| selectors.is_empty() || selectors.iter().any(|one| one.selects(labels));
-    kept(store, bounds, |series| Some(with_pseudo_labels(series)).filter(|(_, labels)| selected(labels)))
+    each(store, bounds, |series| {
+        let (_, labels) = with_pseudo_labels(series);
+        let is_selected = selectors.is_empty() || selectors.iter().any(|one| one.selects(&labels));
+        if is_selected { look(labels) } else { 0 }
+    })
 }
 
-/// What is kept of the series, as long as there is room.
-fn kept(
-    store: &Store,
-    bounds: (i64, i64),
-    mut keep: impl FnMut(StoredSeries) -> Option<Labelled>,
-) -> Result<Vec<Labelled>, QueryError> {
-    let (mut found, mut left) = (Vec::new(), Some(store.room().answer()));
+/// Looks at all series as long as there is room for the bytes that `look` keeps of them.
+fn each(store: &Store, bounds: (i64, i64), mut look: impl FnMut(StoredSeries) -> usize) -> Result<(), QueryError> {
+    let most = store.room().answer();
+    let mut left = Some(most);
     store.each_series(bounds, |series| {
-        if let Some(labelled) = keep(series) {
-            // Each string takes some bytes beside its own, and the answer is a copy.
-            let bytes = |(name, value): (&String, &String)| 2 * (name.len() + value.len()) + 128;
-            let weight = labelled.1.iter().map(bytes).sum();
-            left = left.and_then(|left| left.checked_sub(weight));
-            found.push(labelled);
-        }
+        // The answer is a copy.
+        let kept = look(series).saturating_mul(2);
+        left = left.and_then(|left| left.checked_sub(kept));
         left.is_some()
     })?;
     match left {
-        Some(_) => Ok(found),
+        Some(_) => Ok(()),
         None => Err(QueryError::invalid(format!(
-            "the labels of what is asked for take more than {} bytes; ask for less time, or name a service",
-            store.room().answer()
+            "the answer would take more than {most} bytes; ask for less time, or name a service"
         ))),
     }
 }

@@ -20,10 +20,13 @@ pub(super) fn select(store: &Store, request: &SelectSeriesRequest) -> Result<Sel
     let step = step_ms(request)?;
     let window = bounds(request.start.saturating_sub(step).saturating_add(1), request.end)?;
 
-    let series = chosen(store, kind, &selector, window)?;
+    let series = chosen(store, kind, &selector, window, |labels| {
+        let group = group(labels, &request.group_by);
+        let bytes = group.iter().map(|pair| pair.name.len() + pair.value.len()).sum();
+        (group, bytes)
+    })?;
     let ids: Vec<i64> = series.iter().map(|(id, _)| *id).collect();
-    let groups: HashMap<i64, Vec<LabelPair>> =
-        series.into_iter().map(|(id, labels)| (id, group(labels, &request.group_by))).collect();
+    let groups: HashMap<i64, Vec<LabelPair>> = series.into_iter().collect();
     let mut sums: BTreeMap<&Vec<LabelPair>, BTreeMap<i64, (f64, f64)>> = BTreeMap::new();
     for point in store.points_of_series(&ids, window)? {
         let Some(labels) = groups.get(&point.series) else {

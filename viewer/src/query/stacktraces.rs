@@ -105,7 +105,8 @@ fn stacks(store: &Store, request: &SelectMergeStacktracesRequest) -> Result<Stac
         spans: ids(&request.span_selector, "span id", "16 hex digits", SpanId::parse)?,
         traces: ids(&request.trace_id_selector, "trace id", "32 hex digits", TraceId::parse)?,
     };
-    let series: Vec<i64> = chosen(store, kind, &selector, bounds)?.into_iter().map(|(id, _)| id).collect();
+    let series = chosen(store, kind, &selector, bounds, |_| ((), 0))?;
+    let series: Vec<i64> = series.into_iter().map(|(id, ())| id).collect();
     Ok(store.stacks_of_series(&series, &choice, bounds)?)
 }
 

@@ -17,6 +17,8 @@ pub(super) struct Allowed {
     held: Held,
     /// Taken from the budget and not used yet.
     spare: usize,
+    /// What the profile takes that was decoded last.
+    decoded: usize,
     steps: usize,
     looked: usize,
 }
@@ -24,7 +26,7 @@ pub(super) struct Allowed {
 impl Allowed {
     /// What a request holds already counts too.
     pub(super) fn new(held: Held) -> Self {
-        Self { held, spare: 0, steps: 0, looked: 0 }
+        Self { held, spare: 0, decoded: 0, steps: 0, looked: 0 }
     }
 
     /// The most bytes that a request may take.
@@ -49,6 +51,18 @@ impl Allowed {
     /// Gives bytes back that are free again.
     pub(super) fn give_back(&mut self, bytes: usize) {
         self.spare += bytes;
+    }
+
+    /// Takes the bytes of a profile that is about to be decoded.
+    pub(super) fn take_decoded(&mut self, bytes: usize) -> Result<(), Refusal> {
+        self.take(bytes, "the profile")?;
+        self.decoded += bytes;
+        Ok(())
+    }
+
+    /// Gives them back when its rows are made.
+    pub(super) fn give_back_decoded(&mut self) {
+        self.spare += std::mem::take(&mut self.decoded);
     }
 
     /// Counts work; refuses too much of it, and any after the time of the request.

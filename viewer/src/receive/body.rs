@@ -112,7 +112,11 @@ fn check_speed(start: Instant, seen: usize, held: &Held) -> Result<(), Refusal> 
 pub(super) fn unpack(bytes: Vec<u8>, headers: &HeaderMap, allowed: &mut Allowed) -> Result<Vec<u8>, Refusal> {
     match encoding(headers).as_deref() {
         None | Some("" | "identity") => Ok(bytes),
-        Some("gzip") => gunzip(&bytes, MOST_UNPACKED, "the body", allowed),
+        Some("gzip") => {
+            let unpacked = gunzip(&bytes, MOST_UNPACKED, "the body", allowed)?;
+            allowed.give_back(bytes.len());
+            Ok(unpacked)
+        }
         Some(other) => Err(not_unpacked(other)),
     }
 }

@@ -66,7 +66,7 @@ pub(super) async fn receive(
         Ok(()) => StatusCode::OK.into_response(),
         Err(refusal) => {
             receiver.refusals.count("profiles", &refusal);
-            (refusal.status(), refusal.retry_after(), refusal.message().to_owned()).into_response()
+            (refusal.status(), refusal.message().to_owned()).into_response()
         }
     }
 }

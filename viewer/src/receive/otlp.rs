@@ -136,7 +136,7 @@ pub(super) async fn http<E: Export>(State(receiver): State<Arc<Receiver>>, heade
                     (kind("application/json"), error.to_string().into_bytes())
                 }
             };
-            (refusal.status(), refusal.retry_after(), kind, bytes).into_response()
+            (refusal.status(), kind, bytes).into_response()
         }
     }
 }
@@ -186,7 +186,9 @@ async fn take<E: Export>(
             let request: E = decode(&bytes, format, allowed)?;
             let mut hasher = DefaultHasher::new();
             hasher.write(&bytes);
+            let unpacked = bytes.len();
             drop(bytes);
+            allowed.give_back(unpacked);
             request.store(receiver, hasher.finish(), allowed)
         })
         .await

@@ -74,12 +74,14 @@ const BEYOND: &str = "(callers beyond 1,000 frames)";
 
 /// Decodes and checks a profile, plain or gzip, that must start within `times`.
 pub(super) fn read(raw: &[u8], labels: &Labels, times: (i64, i64), allowed: &mut Allowed) -> Result<Profile, Refusal> {
-    rows(&decode(raw, allowed)?, labels, times, allowed)
+    let rows = rows(&decode(raw, allowed)?, labels, times, allowed);
+    allowed.give_back_decoded();
+    rows
 }
 
 /// Decodes a profile, plain or gzip.
 pub(super) fn decode(raw: &[u8], allowed: &mut Allowed) -> Result<Pprof, Refusal> {
-    let unpacked;
+    let mut unpacked = Vec::new();
     let bytes = if raw.starts_with(&[0x1f, 0x8b]) {
         unpacked = body::gunzip(raw, MOST_BYTES, "the profile", allowed)?;
         &unpacked
@@ -89,8 +91,11 @@ pub(super) fn decode(raw: &[u8], allowed: &mut Allowed) -> Result<Pprof, Refusal
     if bytes.len() > MOST_BYTES {
         return Err(too_large("the profile", MOST_BYTES));
     }
-    allowed.take(bounds::weigh_protobuf(bytes, &PROFILE, "the profile", allowed.most())?, "the profile")?;
-    Pprof::decode(bytes).map_err(|error| invalid(format!("the profile is no pprof: {error}")))
+    allowed.take_decoded(bounds::weigh_protobuf(bytes, &PROFILE, "the profile", allowed.most())?)?;
+    let decoded = Pprof::decode(bytes).map_err(|error| invalid(format!("the profile is no pprof: {error}")));
+    // Of what was unpacked nothing is borrowed.
+    allowed.give_back(unpacked.capacity());
+    decoded
 }
 
 /// Checks a decoded profile, which must start within `times`.

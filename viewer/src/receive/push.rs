@@ -49,7 +49,7 @@ pub(super) async fn receive(State(receiver): State<Arc<Receiver>>, headers: Head
 /// Connect writes its errors as JSON, whatever the request was written in.
 pub(crate) fn refusal_in_json(refusal: &Refusal) -> Response {
     let error = serde_json::json!({ "code": refusal.code().0, "message": refusal.message() });
-    (refusal.status(), refusal.retry_after(), [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
+    (refusal.status(), [(CONTENT_TYPE, "application/json")], error.to_string()).into_response()
 }
 
 async fn take(receiver: &Arc<Receiver>, headers: HeaderMap, body: Body) -> Result<Format, Refusal> {
@@ -60,7 +60,9 @@ async fn take(receiver: &Arc<Receiver>, headers: HeaderMap, body: Body) -> Resul
         .on_pool(held, move |receiver, allowed| {
             let bytes = body::unpack(bytes, &headers, allowed)?;
             let request = decode(&bytes, format, allowed)?;
+            let unpacked = bytes.len();
             drop(bytes);
+            allowed.give_back(unpacked);
             store(receiver, request, allowed)
         })
         .await?;
@@ -81,6 +83,7 @@ fn store(receiver: &Receiver, request: PushRequest, allowed: &mut Allowed) -> Re
                 heard.extend(profilers::said(&labels.service, &decoded));
                 Ok(rows)
             });
+            allowed.give_back_decoded();
             let mut rows = read.map_err(|refusal| refusal.of_service(&labels.service))?;
             rows.mark = Some(Mark::of(&(&labels.all, &raw.id, &raw.raw_profile), !raw.id.is_empty()));
             profiles.push(rows);

@@ -3,8 +3,7 @@
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
 
-use axum::http::header::RETRY_AFTER;
-use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::http::StatusCode;
 
 use super::pprof::cut;
 use crate::clock;
@@ -52,7 +51,9 @@ impl Reason {
 
 /// Names of services are kept with their refusals up to so many bytes.
 const LONGEST_SERVICE: usize = 200;
-/// And sentences up to so many characters.
+/// Sentences have at most so many bytes.
+const LONGEST_SENTENCE: usize = 2_000;
+/// And are kept up to so many characters.
 const LONGEST_MESSAGE: usize = 500;
 
 /// A request that is not taken.
@@ -67,7 +68,10 @@ pub(crate) struct Refusal {
 impl Refusal {
     /// Refuses with a sentence that says what and why.
     pub(crate) fn new(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), service: None }
+        // Names in it are anyone's.
+        let mut message = message.into();
+        message.truncate(message.floor_char_boundary(LONGEST_SENTENCE));
+        Self { reason, message, service: None }
     }
 
     /// Whether it says something of what was sent, and not of what there is room for.
@@ -88,11 +92,6 @@ impl Refusal {
     /// The same, said to be of a service.
     pub(super) fn of_service(self, service: &str) -> Self {
         Self { service: Some(cut(service, LONGEST_SERVICE).into()), ..self }
-    }
-
-    /// When to try again, in seconds, where waiting helps.
-    pub(crate) fn retry_after(&self) -> Option<[(HeaderName, HeaderValue); 1]> {
-        (self.reason == Reason::Busy).then_some([(RETRY_AFTER, HeaderValue::from_static("1"))])
     }
 
     pub(crate) fn message(&self) -> &str {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::header::RETRY_AFTER;
-use axum::http::{Request, StatusCode};
+use axum::http::{HeaderValue, Request, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::{Frame, Incoming, SizeHint};
@@ -29,8 +29,12 @@ use tower_service::Service as _;
 
 use crate::budget::{Budget, Held};
 
-/// The most connections of all doors; fewer where the process may open few files.
+/// The most connections of all doors; fewer where the process may open few files, or has little memory.
 const MOST: usize = 1_000;
+const LEAST: usize = 64;
+/// What a connection may keep of what came in and was not read yet, and of what goes out.
+const BUFFER: usize = 64 << 10;
+const WINDOW: u32 = 64 << 10;
 /// The head of a request arrives within this time.
 const HEAD: Duration = Duration::from_secs(20);
 /// A connection without a request is closed after this time.
@@ -81,7 +85,8 @@ struct Working(Arc<Place>);
 impl Connections {
     /// `sent` are the bytes that answers may take while they are sent.
     pub(super) fn new(sent: usize) -> Arc<Self> {
-        let most = most_files().map_or(MOST, |files| (files / 2).clamp(16, MOST));
+        let by_memory = (sent / BUFFER).clamp(LEAST, MOST);
+        let most = most_files().map_or(by_memory, |files| (files / 2).clamp(16, by_memory));
         Arc::new(Self { most, places: Mutex::default(), sent: Budget::new(sent, sent) })
     }
 
@@ -191,11 +196,15 @@ async fn connection(stream: TcpStream, routes: Router, place: Arc<Place>, mut st
     // Answers are written whole; waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(BUFFER);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(32)
+        .max_header_list_size(16 << 10)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(2 * WINDOW)
+        .max_send_buf_size(BUFFER)
         .keep_alive_interval(Some(PATIENCE))
         .keep_alive_timeout(PATIENCE);
     let service = service_fn(|request: Request<Incoming>| answer(routes.clone(), place.work(), request));
@@ -221,7 +230,10 @@ async fn connection(stream: TcpStream, routes: Router, place: Arc<Place>, mut st
 
 async fn answer(mut routes: Router, working: Working, request: Request<Incoming>) -> Result<Response, Infallible> {
     let response = routes.call(request.map(Body::new)).await?;
-    let (head, body) = response.into_parts();
+    let (mut head, body) = response.into_parts();
+    if head.status == StatusCode::SERVICE_UNAVAILABLE {
+        head.headers.entry(RETRY_AFTER).or_insert(HeaderValue::from_static("1"));
+    }
     let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
     if length <= PIECE {
         return Ok(Response::from_parts(

@@ -110,11 +110,16 @@ impl Tenants {
         // One broken file is no reason to keep what is old in the others.
         let forget = |rooms: Arc<Rooms>| rooms.store.retain(oldest).map_err(|error| error.to_string());
         let failed = self.all().into_iter().map(forget).fold(Ok(()), Result::and);
+        // Their stores may be at work, which nobody who only needs the list should wait for.
+        let is_empty = |rooms: &Rooms| rooms.store.is_empty().unwrap_or(false);
+        let known: Vec<_> = self.others().iter().map(|(tenant, rooms)| (tenant.clone(), Arc::clone(rooms))).collect();
+        let empty: Vec<Tenant> =
+            known.into_iter().filter(|(_, rooms)| is_empty(rooms)).map(|(tenant, _)| tenant).collect();
         let mut gone = Vec::new();
         let mut others = self.others();
         others.retain(|tenant, rooms| {
             // Who works on a request of the tenant has the rooms too, and new ones wait for the list.
-            let unused = Arc::strong_count(rooms) == 1 && rooms.store.is_empty().unwrap_or(false);
+            let unused = empty.contains(tenant) && Arc::strong_count(rooms) == 1 && is_empty(rooms);
             if unused {
                 gone.push(tenant.clone());
             }

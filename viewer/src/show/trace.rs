@@ -19,6 +19,8 @@ pub(crate) struct Trace {
     pub(crate) wall_ns: Option<i64>,
     /// CPU of all its spans; none if no profile can hold any of them.
     pub(crate) cpu_ns: Option<i64>,
+    /// Spans that have no room in an answer, the latest to start.
+    pub(crate) left_out: usize,
     /// Parents before children, siblings by start.
     pub(crate) spans: Vec<TraceSpan>,
 }
@@ -73,6 +75,7 @@ impl Shown {
                 sampling.insert(span.span.service.to_string(), self.store.sampling(&span.span.service)?);
             }
         }
+        let received = stored.iter().filter(|span| span.traced).count();
         let ids: Vec<SpanId> = stored.iter().map(|span| span.span.span).collect();
         let cpu = self.store.cpu_of_spans(&ids)?;
 
@@ -110,7 +113,8 @@ impl Shown {
             trace,
             start_unix_ns: start,
             wall_ns: start.zip(end).map(|(start, end)| end.saturating_sub(start)),
-            cpu_ns: (!known.is_empty()).then(|| known.iter().sum()),
+            cpu_ns: (!known.is_empty()).then(|| known.into_iter().fold(0, i64::saturating_add)),
+            left_out: self.store.count_of_trace(trace)?.saturating_sub(received),
             spans,
         })
     }
@@ -148,8 +152,8 @@ fn add_up(spans: &mut [TraceSpan]) {
     let mut below: Vec<i64> = Vec::new();
     for span in spans.iter_mut().rev() {
         below.resize((span.depth + 2).max(below.len()), 0);
-        let inclusive = span.own_cpu_ns.unwrap_or(0) + std::mem::take(&mut below[span.depth + 1]);
-        below[span.depth] += inclusive;
+        let inclusive = span.own_cpu_ns.unwrap_or(0).saturating_add(std::mem::take(&mut below[span.depth + 1]));
+        below[span.depth] = below[span.depth].saturating_add(inclusive);
         // Without its own it would be a number that is too small and looks right.
         span.inclusive_cpu_ns = span.own_cpu_ns.map(|_| inclusive);
     }

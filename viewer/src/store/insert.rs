@@ -13,6 +13,7 @@ use super::sums::Changes;
 use super::{Inner, Store, StoreError, UNNAMED_ID, retention, traced};
 use crate::clock;
 use crate::ids::{SpanId, TraceId};
+use crate::work;
 
 /// The samples of a span that go by another name than the given one.
 const MISNAMED: &str = "
@@ -107,9 +108,12 @@ impl Store {
             }
             return Err(error.into());
         }
-        self.measure(&inner)?;
-        drop(inner);
-        self.room.make()
+        // It is stored, and what it takes must be made room for, whoever still waits.
+        work::to_the_end(|| {
+            self.measure(&inner)?;
+            drop(inner);
+            self.room.make()
+        })
     }
 }
 

@@ -14,6 +14,9 @@ const JUDGED: i64 = 2_000;
 /// And they are looked for among this many of its newest spans.
 const LOOKED_AT: i64 = 10_000;
 
+/// Bytes that a span of a trace takes in an answer beside its texts.
+const SPAN: usize = 512;
+
 /// A child span: its sender says so, or its parent is a span of the same service.
 const IS_CHILD: &str = "coalesce(s.root = 0, s.parent != 0 AND EXISTS (
     SELECT 1 FROM spans p WHERE p.trace = s.trace AND p.span = s.parent AND p.service = s.service))";
@@ -138,18 +141,32 @@ impl Store {
     /// The spans of a trace, by start; those that only samples name come last.
     pub(crate) fn trace(&self, trace: TraceId) -> Result<Vec<StoredSpan>, StoreError> {
         self.read(|connection| {
-            let mut spans = spans_where(connection, "s.trace = ?1", &Value::Blob(trace.to_column().into()))?;
+            let mut left = self.room.answer();
+            let mut spans = spans_where(connection, "s.trace = ?1", &Value::Blob(trace.to_column().into()), &mut left)?;
             for named in traced::spans_of(connection, trace)? {
-                spans.extend(sampled(connection, named)?);
+                left = left.saturating_sub(SPAN);
+                if left > 0 {
+                    spans.extend(sampled(connection, named)?);
+                }
             }
             Ok(spans)
         })
     }
 
+    /// How many spans of a trace were received.
+    pub(crate) fn count_of_trace(&self, trace: TraceId) -> Result<usize, StoreError> {
+        let sql = "SELECT count(*) FROM spans WHERE trace = ?1";
+        let all: i64 = self.read(|connection| {
+            connection.prepare_cached(sql)?.query_row(params![trace.to_column()], |row| row.get(0))
+        })?;
+        Ok(usize::try_from(all).unwrap_or(0))
+    }
+
     /// A span by its id.
     pub(crate) fn span(&self, span: SpanId) -> Result<Option<StoredSpan>, StoreError> {
         self.read(|connection| {
-            let found = spans_where(connection, "s.span = ?1", &span.to_column().into())?.into_iter().next();
+            let mut left = usize::MAX;
+            let found = spans_where(connection, "s.span = ?1", &span.to_column().into(), &mut left)?.into_iter().next();
             match found {
                 Some(found) => Ok(Some(found)),
                 None => match traced::of_span(connection, span)? {
@@ -208,14 +225,31 @@ impl Store {
 }
 
 /// Spans that were received.
-fn spans_where(connection: &Connection, condition: &str, value: &Value) -> rusqlite::Result<Vec<StoredSpan>> {
+fn spans_where(
+    connection: &Connection,
+    condition: &str,
+    value: &Value,
+    left: &mut usize,
+) -> rusqlite::Result<Vec<StoredSpan>> {
     let mut statement = connection.prepare_cached(&format!(
         "SELECT s.trace, s.span, s.parent, services.text, names.text, s.start, s.duration, s.status, s.root, s.profiled,
                 s.attributes, {IS_CHILD}
          FROM spans s JOIN strings AS services ON services.id = s.service JOIN strings AS names ON names.id = s.name
          WHERE {condition} ORDER BY s.start, s.duration DESC, s.span"
     ))?;
-    statement.query_map(params![value], stored_span)?.collect()
+    let mut rows = statement.query(params![value])?;
+    let mut spans = Vec::new();
+    while let Some(row) = rows.next()? {
+        let span = stored_span(row)?;
+        // The answer is a copy, in which a character may take more than one.
+        let texts = span.span.name.len() + span.span.service.len() + span.span.attributes.len();
+        *left = left.saturating_sub(SPAN + 3 * texts);
+        if *left == 0 {
+            break;
+        }
+        spans.push(span);
+    }
+    Ok(spans)
 }
 
 /// What is known of a span from its samples; none if the span itself was received.

@@ -189,6 +189,15 @@ pub(crate) fn serve(body: impl FnOnce() -> bool + Send + 'static) -> Result<bool
     Ok(served.join().unwrap_or(false))
 }
 
+/// Whether Ruby has begun to end its threads. It waits for each, and would for ever for one that is made from then on.
+pub(crate) fn threads_end() -> Result<bool, Error> {
+    // SAFETY: called by Ruby.
+    let main = unsafe { rb_sys::rb_thread_main() };
+    // SAFETY: a Thread. The main one is dead first.
+    let main = unsafe { Value::from_raw(main) };
+    main.funcall::<_, _, bool>("alive?", ()).map(|is_alive| !is_alive)
+}
+
 /// Sees to it that the parked thread is there.
 pub(crate) fn park() -> Result<(), Error> {
     if IS_PARKED.swap(true, Ordering::Relaxed) {

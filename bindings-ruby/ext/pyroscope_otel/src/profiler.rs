@@ -122,7 +122,7 @@ pub(crate) fn start(ruby: &Ruby, settings: RHash) -> Result<bool, Error> {
             }
             return Ok(false);
         }
-        if HAS_FINISHED.load(Ordering::Relaxed) {
+        if HAS_FINISHED.load(Ordering::Relaxed) || drain::threads_end()? {
             return Ok(false);
         }
         let Some(_transition) = Transition::begin()? else {
@@ -196,10 +196,8 @@ pub(crate) fn stop(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
 /// Within a transition, so that what is taken out afterwards is this profiler's. `None`: there was none.
 fn end(timeout: Duration) -> Result<Option<bool>, Error> {
     let Some(profiler) = running() else { return Ok(None) };
-    drain::park_if_possible()?;
-    let waiter = drain::Waiter::new();
-    let stopped = without_gvl(|| profiler.stop(timeout))?;
-    drop(waiter);
+    let stopping = profiler.clone();
+    let stopped = wait_for(move || stopping.stop(timeout))?;
     take_out(&profiler);
     Ok(Some(stopped))
 }
@@ -230,10 +228,18 @@ fn take_out(profiler: &Profiler) {
 pub(crate) fn flush(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
     guard(ruby, || {
         let Some(profiler) = running() else { return Ok(false) };
-        drain::park_if_possible()?;
-        let _waiter = drain::Waiter::new();
-        without_gvl(|| profiler.flush(duration(timeout)))
+        wait_for(move || profiler.flush(duration(timeout)))
     })
+}
+
+/// What `body` returns, for which samples are to be drained.
+fn wait_for(body: impl FnOnce() -> bool + Send + 'static) -> Result<bool, Error> {
+    let _waiter = drain::Waiter::new();
+    if drain::threads_end()? {
+        return drain::serve(body);
+    }
+    drain::park_if_possible()?;
+    without_gvl(body)
 }
 
 fn duration(seconds: f64) -> Duration {
