@@ -49,7 +49,8 @@ CALLERS: dict[str, frozenset[str]] = {
         "tags": "one",
         "in_tags": "tags",
         "one": "worker",
-        "worker": "",
+        "worker": "daemon",
+        "daemon": "",
         "churn": "",
         "raw_thread": "",
         "subinterpreters": "",
@@ -61,8 +62,8 @@ CALLERS: dict[str, frozenset[str]] = {
     }.items()
 }
 CALLERS["__del__"] = ANYWHERE
-# Called by asyncio, too. All other functions with callers in the table are called by nobody else.
-INDIRECT = frozenset({"gather_steps", "step"})
+# Called by asyncio or threading, too. All other functions with callers in the table are called by nobody else.
+INDIRECT = frozenset({"gather_steps", "step", "worker"})
 MADE = re.compile(r"(made|leaf)_(\d+)")
 MADE_FILE = "<made code>"
 # The file of code that `run_string` runs, by version.
