@@ -149,26 +149,6 @@ fn the_profiler_starts_and_stops_as_often_as_it_is_told() {
 
 #[test]
 #[ignore = "needs the .NET SDK"]
-fn while_a_library_loads_for_long_nothing_of_the_program_waits() {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (slow, fork, done) = (folder.join("slow.so"), folder.join("fork.so"), folder.join("loaded"));
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/loading.c");
-    for (library, options) in [(&slow, &["-DSLOW"][..]), (&fork, &[])] {
-        let arguments = ["-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", "-o"];
-        output(Command::new("cc").args(arguments).arg(library).args(options).arg(source));
-    }
-    on_each_runtime(|framework| {
-        for file in [done.clone(), done.with_extension("began")] {
-            let _ = std::fs::remove_file(file);
-        }
-        let environment = [("LOADING_LIBRARY", &*slow), ("LOADING_FORK", &*fork), ("LOADING_DONE", &*done)];
-        let run = Run::within(&environment, framework, "loading", 1, &["sample_rate=1000"]);
-        assert!(run.output.contains("true loaded 1"), "{framework}: {}", run.output);
-    });
-}
-
-#[test]
-#[ignore = "needs the .NET SDK"]
 fn beside_a_clr_profiler_everything_is_on_and_that_one_goes_on() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (library, count) = (folder.join("main_profiler.so"), folder.join("compiled"));

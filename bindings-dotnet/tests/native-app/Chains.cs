@@ -21,8 +21,6 @@ static class Chains
         Span.Set(0);
     }
 
-    public static void Warm() => Sink += C(50);
-
     [MethodImpl(MethodImplOptions.NoInlining)]
     static int C(int n) => C_1(n) + C_2(n) + C_3(n) + C_4(n) + C_5(n) + C_6(n) + C_7(n) + C_8(n) + C_9(n);
 

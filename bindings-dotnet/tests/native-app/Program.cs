@@ -18,7 +18,6 @@ switch (scenario)
     case "chains": Chains.Run(until); break;
     case "soak": memory = Soak.Run(seconds); break;
     case "older": Older.Run(until, args[2..]); break;
-    case "loading": Loading.Run(args[2..]); break;
     case "restart": Restart.Run(until, args[2..]); break;
     default: throw new ArgumentException(scenario);
 }
