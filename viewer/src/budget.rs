@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 
 /// How long a request waits for others to give bytes back.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// And how long one that keeps a thread busy.
+const PATIENCE_AT_WORK: Duration = Duration::from_millis(500);
+/// A small request holds at most one part in this many.
+const SMALL: usize = 16;
 /// How often it looks.
 const TICK: Duration = Duration::from_millis(5);
 
@@ -56,8 +60,10 @@ impl Budget {
         self.held.load(Relaxed) > self.most / 2
     }
 
-    fn take(&self, bytes: usize) -> bool {
-        let fits = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
+    /// `all` is what the request will hold then. A quarter is left for small ones, so that large ones do not keep them out.
+    fn take(&self, bytes: usize, all: usize) -> bool {
+        let most = if all <= self.most / SMALL { self.most } else { self.most / 4 * 3 };
+        let fits = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= most);
         self.held.fetch_update(Relaxed, Relaxed, fits).is_ok()
     }
 }
@@ -84,7 +90,7 @@ impl Held {
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let start = Instant::now();
         while !self.try_grow(bytes)? {
-            if start.elapsed() >= PATIENCE {
+            if start.elapsed() >= PATIENCE_AT_WORK {
                 return Err(NoRoom::Busy);
             }
             std::thread::sleep(TICK);
@@ -107,7 +113,7 @@ impl Held {
     fn try_grow(&mut self, bytes: usize) -> Result<bool, NoRoom> {
         let all = self.bytes.checked_add(bytes).filter(|all| *all <= self.budget.each);
         let all = all.ok_or(NoRoom::TooLarge(self.budget.each))?;
-        let taken = self.budget.take(bytes);
+        let taken = self.budget.take(bytes, all);
         if taken {
             self.bytes = all;
         }
@@ -134,14 +140,15 @@ mod tests {
 
     #[test]
     fn bytes_are_taken_once_and_given_back() {
-        let budget = Budget::new(100, 60);
+        let budget = Budget::new(160, 80);
         let (mut a, mut b) = (budget.hold(), budget.hold());
-        assert_eq!(a.grow(60), Ok(()));
-        assert_eq!(a.grow(1), Err(NoRoom::TooLarge(60)));
-        assert_eq!(a.grow(usize::MAX), Err(NoRoom::TooLarge(60)));
-        assert_eq!(b.grow(41), Err(NoRoom::Busy));
+        assert_eq!(a.grow(80), Ok(()));
+        assert_eq!(a.grow(1), Err(NoRoom::TooLarge(80)));
+        assert_eq!(a.grow(usize::MAX), Err(NoRoom::TooLarge(80)));
+        assert_eq!(b.grow(41), Err(NoRoom::Busy), "a quarter is for small ones");
+        assert_eq!(b.grow(10), Ok(()));
         assert!(budget.is_short());
-        a.shrink(10);
+        a.shrink(30);
         assert_eq!(b.grow(41), Ok(()));
         drop((a, b));
         assert_eq!(budget.held.load(Relaxed), 0);

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use crate::cli::{Cli, Optional, Shares};
 use crate::clock;
+use crate::receive;
 use crate::selection::{LAST_HOUR, Window};
 use crate::store::Store;
 
@@ -55,7 +56,8 @@ fn lock(file: &Path) -> Result<File, String> {
 pub(crate) fn run_with(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        .max_blocking_threads(8)
+        // Each has memory of its own that the allocator keeps: those of uploads and questions, and one for all else.
+        .max_blocking_threads(receive::AT_ONCE + Shares::of(cli.memory).at_once + 1)
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start threads: {error}"))?;

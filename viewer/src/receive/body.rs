@@ -23,7 +23,8 @@ const MOST_DRAINED: usize = 512 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often a body that does not arrive is looked after.
 const GLANCE: Duration = Duration::from_millis(250);
-/// Bytes a millisecond.
+/// Who lets others wait for so long, or sends fewer bytes a millisecond, is slow.
+const STALLED: Duration = Duration::from_secs(1);
 const SLOWEST: usize = 32;
 /// What is unpacked at once, at first and at most.
 const PIECE: usize = 64 << 10;
@@ -67,13 +68,18 @@ pub(crate) async fn read(body: Body, held: &mut Held) -> Result<Vec<u8>, Refusal
 async fn read_bounded(mut body: Body, held: &mut Held) -> Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();
     let mut seen = 0_usize;
-    let start = Instant::now();
+    // How long the sender let us wait, in all and for what comes next.
+    let (mut waited, mut stalled) = (Duration::ZERO, Duration::ZERO);
     loop {
+        let start = Instant::now();
         let next = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
-        let Ok(frame) = tokio::time::timeout(GLANCE, next).await else {
-            check_speed(start, seen, held)?;
-            continue;
-        };
+        let frame = tokio::time::timeout(GLANCE, next).await;
+        waited += start.elapsed();
+        stalled = if frame.is_ok() { Duration::ZERO } else { stalled + start.elapsed() };
+        if held.is_short() && is_slow(seen, waited, stalled) {
+            return Err(Refusal::new(Reason::Incomplete, "the body arrived too slowly while others waited"));
+        }
+        let Ok(frame) = frame else { continue };
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| Refusal::new(Reason::Incomplete, format!("the body broke off: {error}")))?;
         let Ok(data) = frame.into_data() else {
@@ -87,7 +93,6 @@ async fn read_bounded(mut body: Body, held: &mut Held) -> Result<Vec<u8>, Refusa
             held.shrink(bytes.len());
             bytes = Vec::new();
         }
-        check_speed(start, seen, held)?;
         if seen > MOST_DRAINED {
             break;
         }
@@ -99,13 +104,9 @@ async fn read_bounded(mut body: Body, held: &mut Held) -> Result<Vec<u8>, Refusa
 }
 
 /// Who sends slowly may take [`PATIENCE`], but not while others wait for the bytes that he holds.
-fn check_speed(start: Instant, seen: usize, held: &Held) -> Result<(), Refusal> {
-    let milliseconds = usize::try_from(start.elapsed().as_millis()).unwrap_or(usize::MAX);
-    let is_slow = milliseconds > 1_000 && seen / milliseconds < SLOWEST;
-    if is_slow && held.is_short() {
-        return Err(Refusal::new(Reason::Incomplete, "the body arrived too slowly while others waited"));
-    }
-    Ok(())
+fn is_slow(seen: usize, waited: Duration, stalled: Duration) -> bool {
+    let milliseconds = usize::try_from(waited.as_millis()).unwrap_or(usize::MAX);
+    stalled >= STALLED || (waited >= STALLED && seen / milliseconds.max(1) < SLOWEST)
 }
 
 /// Undoes Content-Encoding.

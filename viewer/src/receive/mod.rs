@@ -45,7 +45,7 @@ use crate::store::{Profile, Span, Store, StoreError};
 use crate::work::{self, Gone};
 
 /// Requests that are decoded at the same time; what one may take in memory is bounded, so all of them are.
-const AT_ONCE: usize = 2;
+pub(crate) const AT_ONCE: usize = 2;
 const PUSH: &str = "/push.v1.PusherService/Push";
 const INGEST: &str = "/ingest";
 const TRACES: &str = "/v1/traces";

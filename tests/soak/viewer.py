@@ -1,0 +1,441 @@
+"""Attacks a running viewer by each of its doors, with senders and readers that mean well beside, and watches it.
+
+Attacks multiply, nest, lie, wait and hang up; each is drawn from a seeded generator. Now and then the viewer is killed
+and started again on its file. Memory must stay within --memory, /ready and a push that means well must be answered soon,
+and what was stored must be shown or counted as forgotten. Prints one table; ends with code 1 if something is not as it
+must be.
+"""
+
+import argparse
+import collections
+import gzip
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+PERIOD = 10_000_000
+PUSH = "/push.v1.PusherService/Push"
+# Each door of protobuf takes this name for it.
+PACKED = {"content-type": "application/x-protobuf", "content-encoding": "gzip"}
+
+
+def varint(number):
+    out = bytearray()
+    number &= (1 << 64) - 1
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def number(field, value):
+    return varint(field << 3) + varint(value)
+
+
+def fixed(field, value):
+    return varint(field << 3 | 1) + value.to_bytes(8, "little")
+
+
+def text(field, value):
+    value = value.encode() if isinstance(value, str) else value
+    return varint(field << 3 | 2) + varint(len(value)) + value
+
+
+class Profile:
+    """A pprof of CPU time, one string table, functions, locations and samples."""
+
+    def __init__(self):
+        self.strings, self.rest = [""], []
+        kind = number(1, self.string("cpu")) + number(2, self.string("nanoseconds"))
+        self.rest += [text(1, kind), text(11, kind), number(12, PERIOD), number(9, time.time_ns())]
+
+    def string(self, value):
+        self.strings.append(value)
+        return len(self.strings) - 1
+
+    def function(self, index, name, file=0):
+        self.rest.append(text(5, number(1, index) + number(2, name) + number(4, file)))
+        self.rest.append(text(4, number(1, index) + text(4, number(1, index) + number(2, 1))))
+
+    def sample(self, locations, labels=(), value=PERIOD):
+        packed = b"".join(varint(location) for location in locations)
+        labels = b"".join(text(3, number(1, key) + number(2, text_)) for key, text_ in labels)
+        self.rest.append(text(2, text(1, packed) + text(2, varint(value)) + labels))
+
+    def bytes(self):
+        return b"".join(self.rest) + b"".join(text(6, string) for string in self.strings)
+
+
+def push(profile, service, identity=""):
+    pairs = (("__name__", "process_cpu"), ("service_name", service))
+    labels = b"".join(text(1, text(1, name) + text(2, value)) for name, value in pairs)
+    raw = text(2, text(1, gzip.compress(profile, 1)) + text(2, identity))
+    return PUSH, PACKED, gzip.compress(text(1, labels + raw), 1)
+
+
+def honest(count):
+    profile = Profile()
+    for index, name in enumerate(["main", "handler", f"work {count % 50}"], 1):
+        profile.function(index, profile.string(name))
+    profile.sample([3, 2, 1])
+    return push(profile.bytes(), "honest", f"honest-{os.getpid()}-{count}")
+
+
+def attribute(key, value):
+    return text(1, key) + text(2, value)
+
+
+def traces(service, spans):
+    resource = text(1, attribute("service.name", text(1, service)))
+    body = text(1, text(1, resource) + text(2, b"".join(text(2, span) for span in spans)))
+    return "/v1/traces", PACKED, gzip.compress(body, 1)
+
+
+def span(dice, more=b"", start=None, end=None):
+    start = start if start is not None else time.time_ns()
+    ids = text(1, dice.randbytes(16)) + text(2, dice.randbytes(8))
+    times = fixed(7, start) + fixed(8, end if end is not None else start + 5)
+    return ids + text(5, f"GET /{dice.randrange(20)}") + times + more
+
+
+def same_names(dice):
+    profile, size = Profile(), dice.choice([100, 4_096, 1 << 20])
+    name = profile.string("n" * size)
+    functions = dice.randrange(1_000, 30_000)
+    for index in range(1, functions):
+        profile.function(index, name, name)
+    profile.sample(range(1, min(functions, 900)))
+    return push(profile.bytes(), f"names {dice.randrange(9)}")
+
+
+def many_labels(dice):
+    profile = Profile()
+    profile.function(1, profile.string("main"))
+    value = profile.string("v" * dice.choice([10, 2_000]))
+    keys = [profile.string(f"key {n}") for n in range(25)]
+    for n in range(dice.randrange(100, 5_000)):
+        profile.sample([1], [(key, value) for key in keys] + [(profile.string("own"), profile.string(str(n)))])
+    return push(profile.bytes(), "labels")
+
+
+def packed_numbers(dice):
+    profile = Profile()
+    profile.function(1, profile.string("main"))
+    profile.sample([1] * dice.randrange(1 << 20, 12 << 20))
+    return push(profile.bytes(), "packed")
+
+
+def churn(dice):
+    profile, index = Profile(), 0
+    for _ in range(200):
+        stack = []
+        for _ in range(dice.randrange(5, 40)):
+            index += 1
+            profile.function(index, profile.string(f"f{dice.randrange(1 << 40)}"))
+            stack.append(index)
+        profile.sample(stack, value=dice.choice([PERIOD, 1 << 53]))
+    return push(profile.bytes(), f"churn {dice.randrange(5)}")
+
+
+def other_service(dice):
+    profile = Profile()
+    profile.function(1, profile.string("main"))
+    profile.sample([1], [(profile.string("service_name"), profile.string("honest"))])
+    return push(profile.bytes(), "attacker")
+
+
+def bomb(dice):
+    kind = dice.choice([b";", b"a;", b"a 1\n", b"\0", b"{", b'{"series":[', b"[["])
+    body = gzip.compress(kind * (dice.randrange(1 << 20, 60 << 20) // len(kind)), 1)
+    ingest = ["/ingest?name=bomb", "/ingest?name=bomb&format=lines"]
+    door = dice.choice([*ingest, PUSH, "/v1/traces", "/v1development/profiles"])
+    headers = {"content-encoding": "gzip", "content-type": dice.choice(["application/json", "application/x-protobuf"])}
+    return door, headers, body
+
+
+def shared_stack(dice):
+    strings = ["", "cpu", "nanoseconds", "work", *map(str, range(dice.choice([0, 50_000])))]
+    stack = text(7, b"") + text(7, text(1, b"\1" * dice.choice([10, 1_000, 100_000])))
+    tables = stack + text(3, b"") + text(3, number(1, 3)) + text(2, b"") + text(2, text(3, number(1, 1)))
+    tables += b"".join(text(5, string) for string in strings)
+    sample = text(2, number(1, 1) + text(4, varint(PERIOD)))
+    profiles, samples = dice.choice([(1, 50_000), (2_000, 1), (50, 100), (20_000, 1)])
+    kind = number(1, 1) + number(2, 2)
+    profile = text(2, text(1, kind) + text(5, kind) + number(6, PERIOD) + fixed(3, time.time_ns()) + sample * samples)
+    body = gzip.compress(text(1, text(2, profile * profiles)) + text(2, tables), 1)
+    return "/v1development/profiles", PACKED, body
+
+
+def nested(dice):
+    value, depth = number(2, 1), dice.choice([10, 90, 3_000])
+    for _ in range(depth):
+        value = text(5, text(1, value))
+    wide = text(5, text(1, number(2, 1)) * dice.choice([10, 500_000]))
+    more = text(9, attribute("a", dice.choice([value, wide])))
+    more += text(13, text(4, b"") * dice.choice([0, 300_000]))
+    return traces("nested", [span(dice, more)])
+
+
+def long_service(dice):
+    return traces("s" * dice.choice([3_000, 1 << 20]), [span(dice) for _ in range(dice.randrange(10, 5_000))])
+
+
+def lying_times(dice):
+    ends = [0, (1 << 63) - 1, (1 << 64) - 1, time.time_ns() + 3_600_000_000_000]
+    starts = [0, time.time_ns(), (1 << 63) - 1]
+    return traces("liar", [span(dice, start=dice.choice(starts), end=dice.choice(ends)) for _ in range(500)])
+
+
+def long_attributes(dice):
+    attributes = b"".join(text(9, attribute(str(n), text(1, dice.choice(["\1", "x"]) * 4_096))) for n in range(100))
+    return traces("attributes", [span(dice, attributes) for _ in range(20)])
+
+
+def garbage(dice):
+    path, headers, body = dice.choice([honest, lambda _: other_service(dice)])(dice.randrange(1 << 30) + (1 << 40))
+    body = bytearray(body)
+    for _ in range(dice.randrange(1, 9)):
+        body[dice.randrange(len(body))] = dice.randrange(256)
+    return path, headers, bytes(body[: dice.randrange(1, len(body) + 1)])
+
+
+UPLOADS = [same_names, many_labels, packed_numbers, churn, churn, other_service, bomb, bomb, shared_stack, nested]
+UPLOADS += [long_service, lying_times, long_attributes, garbage]
+KIND = "process_cpu%3Acpu%3Ananoseconds%3Acpu%3Ananoseconds"
+SHOWN = ["api/flame", "api/diff", "api/top", "flame", "folded", "flame.svg", "profile.pb.gz"]
+QUESTIONS = [f"/{path}?since=all" for path in SHOWN]
+QUESTIONS += ["/", "/metrics", "/api/services", "/api/spans?service=liar&since=all"]
+QUESTIONS += [f"/pyroscope/render?query={KIND}%7Ba%3D~%60.%7B9999%7D%60%7D", f"/pyroscope/render?query={KIND}%7B%7D"]
+QUESTIONS += ["/api/flame?" + "&".join(f"attr.{n}=1" for n in range(1_200))]
+QUESTIONS += ["/tenant/evil{}/ingest", "/tenant/evil{}/api/services"]
+
+
+class Viewer:
+    """The program, which may be killed and started again."""
+
+    def __init__(self, program, memory, folder):
+        listen = ["--listen", "127.0.0.1:0", "--listen-otlp", "none", "--listen-grpc", "none"]
+        self.command = [program, *listen, "--memory", f"{memory}m", "--data", os.path.join(folder, "spanprof.db")]
+        self.starts, self.deaths, self.peak = 0, 0, 0
+        self.lock = threading.Lock()
+        self.start()
+
+    def start(self):
+        self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
+        self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
+        self.starts += 1
+
+    def watch(self):
+        """Its resident memory in KiB; one that ended by itself is counted and started again."""
+        with self.lock:
+            if self.process.poll() is not None:
+                self.deaths += 1
+                self.start()
+            try:
+                with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
+                    peak = next((line for line in status if line.startswith("VmHWM")), "VmHWM: 0 kB")
+            except OSError:
+                return
+            self.peak = max(self.peak, int(peak.split()[1]))
+
+    def kill(self):
+        with self.lock:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+            self.start()
+
+    def ask(self, path, headers=None, body=None, timeout=30.0):
+        """The status and the body; 0 if no answer came."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request("GET" if body is None else "POST", path, body, headers or {})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except (OSError, http.client.HTTPException):
+            return 0, b""
+        finally:
+            connection.close()
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=5)
+
+
+class Soak:
+    """Threads that do one thing each until the time is over."""
+
+    def __init__(self, viewer, seed, seconds):
+        self.viewer, self.seed, self.until = viewer, seed, time.monotonic() + seconds
+        self.statuses = collections.Counter()
+        self.ready, self.pushes, self.sent, self.acknowledged = [], [], 0, 0
+
+    def each(self, act, name, pause=0.0):
+        dice = random.Random(f"{self.seed} {name}")
+
+        def run():
+            while time.monotonic() < self.until:
+                try:
+                    act(dice)
+                except OSError:
+                    pass  # a kill, or a connection that was refused
+                time.sleep(pause)
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def upload(self, dice):
+        make = dice.choice(UPLOADS)
+        path, headers, body = make(dice)
+        if dice.random() < 0.1:
+            path = f"/tenant/evil{dice.randrange(40)}{path}" if make is garbage else path
+        status, _ = self.viewer.ask(path, headers, body, timeout=dice.choice([0.1, 30, 30]))
+        self.statuses[make.__name__, status] += 1
+
+    def question(self, dice):
+        status, _ = self.viewer.ask(dice.choice(QUESTIONS).format(dice.randrange(99)), timeout=dice.choice([0.2, 30]))
+        self.statuses["question", status] += 1
+
+    def slow_sender(self, dice):
+        with self.viewer.connect() as stream:
+            stream.sendall(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 15000000\r\n\r\n".encode())
+            stream.sendall(bytes(dice.choice([1, 1 << 20, 14 << 20])))
+            for _ in range(dice.randrange(20)):
+                time.sleep(0.1)
+                stream.sendall(b"x")
+
+    def half_head(self, dice):
+        with self.viewer.connect() as stream:
+            stream.sendall(dice.choice([b"", b"GET ", b"PRI * HTTP/2.0\r\n", b"GET / HTTP/1.1\r\nhost: localhost\r\n"]))
+            time.sleep(dice.random() * 3)
+
+    def slow_reader(self, dice):
+        with self.viewer.connect() as stream:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            stream.sendall(b"GET /folded?since=all HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            for _ in range(dice.randrange(30)):
+                time.sleep(0.1)
+                stream.recv(100)
+
+    def probe(self, _):
+        start = time.monotonic()
+        if self.viewer.ask("/ready", timeout=10)[0] == 200:
+            self.ready.append(time.monotonic() - start)
+
+    def honest(self, _):
+        path, headers, body = honest(self.sent)
+        self.sent += 1
+        start = time.monotonic()
+        while time.monotonic() < self.until + 30:
+            first = time.monotonic()
+            status, _answer = self.viewer.ask(path, headers, body)
+            if status:
+                self.pushes.append(time.monotonic() - first)
+            self.statuses["honest", status] += 1
+            if status == 200:
+                self.acknowledged += 1
+                return
+            time.sleep(0.2)
+        print(f"a push that means well was not taken within {time.monotonic() - start:.0f} s", file=sys.stderr)
+
+
+def metrics(viewer):
+    rows = viewer.ask("/metrics")[1].decode().splitlines()
+    return {row.rsplit(" ", 1)[0]: int(row.rsplit(" ", 1)[1]) for row in rows if row and row[0] != "#"}
+
+
+def stored(viewer):
+    services = json.loads(viewer.ask("/api/services?since=all")[1])["services"]
+    return {row["service"]: row["profiles"] for row in services}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("program")
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--memory", type=int, default=128, help="MiB")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kills", type=float, default=15, help="seconds between two; 0 for none")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        viewer = Viewer(arguments.program, arguments.memory, folder)
+        soak = Soak(viewer, arguments.seed, arguments.seconds)
+        threads = [soak.each(soak.upload, f"upload {n}") for n in range(6)]
+        threads += [soak.each(soak.question, f"question {n}") for n in range(4)]
+        threads += [soak.each(soak.slow_sender, f"slow {n}") for n in range(8)]
+        threads += [soak.each(soak.half_head, f"half {n}") for n in range(8)]
+        threads += [soak.each(soak.slow_reader, f"reader {n}") for n in range(4)]
+        threads += [soak.each(soak.probe, "probe", 0.05), soak.each(soak.honest, "honest", 0.1)]
+        killed = time.monotonic()
+        while time.monotonic() < soak.until:
+            viewer.watch()
+            if arguments.kills and time.monotonic() - killed > arguments.kills:
+                viewer.kill()
+                killed = time.monotonic()
+            time.sleep(0.02)
+        for thread in threads:
+            thread.join(40)
+        viewer.watch()
+        # What the last process found, took in and forgot; the file says what is left.
+        viewer.process.send_signal(signal.SIGTERM)
+        viewer.process.wait()
+        viewer.start()
+        before = sum(stored(viewer).values())
+        twice = [honest(soak.sent + count) for count in range(20)]
+        for path, headers, body in twice * 2:
+            viewer.ask(path, headers, body)
+        counted, left = metrics(viewer), stored(viewer)
+        gone = 'spanprof_forgotten_total{what="profiles"'
+        forgotten = sum(value for name, value in counted.items() if name.startswith(gone))
+        added, repeated = counted["spanprof_profiles_stored_total"], counted["spanprof_profiles_repeated_total"]
+        viewer.process.kill()
+        viewer.process.wait()
+
+    def millis(values, part):
+        return sorted(values)[int(len(values) * part)] * 1_000 if values else 0.0
+
+    if os.environ.get("SOAK_DETAILS"):
+        for (name, status), count in sorted(soak.statuses.items()):
+            print(f"{name:<16}{status:>5}{count:>8}")
+    row = {
+        "peak MiB": viewer.peak / 1024,
+        "of": arguments.memory,
+        "ready p99": millis(soak.ready, 0.99),
+        "ready max": millis(soak.ready, 1 - 1e-9),
+        "push p99": millis(soak.pushes, 0.99),
+        "push max": millis(soak.pushes, 1 - 1e-9),
+        "honest": soak.acknowledged,
+        "stored": left.get("honest", 0),
+        "kills": viewer.starts - 2 - viewer.deaths,
+        "deaths": viewer.deaths,
+    }
+    print("".join(f"{name:>11}" for name in row))
+    print("".join(f"{value:>11.0f}" for value in row.values()))
+    wrong = []
+    if viewer.peak > arguments.memory << 10:
+        wrong.append(f"{viewer.peak} KiB were resident")
+    if viewer.deaths:
+        wrong.append("it ended by itself")
+    if not soak.acknowledged:
+        wrong.append("no push that means well was taken")
+    if left.get("honest", 0) > soak.sent + 20:
+        wrong.append(f"{left['honest']} profiles are stored of {soak.sent + 20} that were sent")
+    if (added, repeated) != (20, 20):
+        wrong.append(f"of 20 profiles that were sent twice {added} were stored and {repeated} known")
+    if before + added != sum(left.values()) + forgotten:
+        wrong.append(f"{before} profiles and {added} more are {sum(left.values())} and {forgotten} forgotten")
+    for sentence in wrong:
+        print(f"wrong: {sentence}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
