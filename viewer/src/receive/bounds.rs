@@ -161,8 +161,10 @@ mod tests {
     fn messages_without_end_in_each_other_are_refused() {
         let mut nested = Vec::new();
         for _ in 0..2_000 {
-            let length = u16::try_from(nested.len()).unwrap();
-            nested = [&[0x0a, (length & 0x7f) as u8 | 0x80, (length >> 7) as u8][..], &nested].concat();
+            let mut level = vec![0x0a];
+            prost::encoding::encode_varint(nested.len().try_into().unwrap(), &mut level);
+            level.append(&mut nested);
+            nested = level;
         }
         assert_eq!(weigh_protobuf(&nested, &DEEP, "it", 1 << 30).unwrap_err().status(), 400);
     }
