@@ -41,7 +41,7 @@ impl Inside {
 impl Drop for Inside {
     #[inline]
     fn drop(&mut self) {
-        INSIDE.store(INSIDE.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
+        INSIDE.store(INSIDE.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
     }
 }
 

@@ -151,8 +151,9 @@ fn number_of(level: Level) -> u8 {
 /// Raises ValueError for a setting that is not allowed, before anything is started or stopped.
 #[pyfunction]
 pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bool> {
+    // Before the guard, as it begins to count anew who is inside.
+    housekeep(py);
     guard(|| {
-        housekeep(py);
         let mut config = from_environment(py, settings)?;
         let lines = apply(&mut config, settings)?;
         LOG_LEVEL.store(config.log_level.map_or(SILENT, number_of), Ordering::Relaxed);
@@ -424,12 +425,14 @@ pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
     }
     nobody_is_inside();
     guard(|| {
+        // Whatever the parent was about to do with it.
+        DEFINITIONS.after_fork();
         let Some(parents) = current().take() else {
-            // It had stopped its own before the fork.
+            // It had stopped its own before the fork, or another thread was just stopping it.
+            *last() = None;
             spanprof_core::leave_parent_behind();
             return Ok(false);
         };
-        DEFINITIONS.after_fork();
         match parents.restart_in_child() {
             Ok(profiler) => {
                 *current() = Some(profiler);

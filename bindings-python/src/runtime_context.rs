@@ -8,6 +8,7 @@
 //! A runtime context of another class runs Python code, so what stands in for it is Python, `_context.py`, which calls
 //! [`publish`]. It is that module too that puts either of them in its place.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,8 @@ struct OpenTelemetry {
     adopt: Py<PyAny>,
 }
 
-static OPEN_TELEMETRY: PyOnceLock<OpenTelemetry> = PyOnceLock::new();
+/// Not pyo3's lock, which lets go of the GIL while it is set: a fork meanwhile would leave it so in the child.
+static OPEN_TELEMETRY: OnceLock<OpenTelemetry> = OnceLock::new();
 
 /// The variable that holds the current [`SpanHandle`], or None outside spans.
 pub(crate) fn variable(py: Python<'_>) -> PyResult<&ContextVar> {
@@ -72,7 +74,7 @@ fn span_in<'py>(context: &Bound<'py, PyAny>, known: &OpenTelemetry) -> PyResult<
 pub(crate) fn published_for<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     let py = context.py();
     let none = || py.None().into_bound(py);
-    let Some(known) = OPEN_TELEMETRY.get(py) else {
+    let Some(known) = OPEN_TELEMETRY.get() else {
         return Ok(none());
     };
     let Some(span) = span_in(context, known)? else {
@@ -202,9 +204,10 @@ impl RuntimeContext {
 
 /// One processor more follows spans. `span_key` and `non_recording` are OpenTelemetry's, `adopt` calls [`adopt`].
 #[pyfunction]
-pub(crate) fn follow(py: Python<'_>, span_key: Py<PyAny>, non_recording: Py<PyAny>, adopt: Py<PyAny>) -> PyResult<()> {
+pub(crate) fn follow(span_key: Py<PyAny>, non_recording: Py<PyAny>, adopt: Py<PyAny>) -> PyResult<()> {
     guard(|| {
-        OPEN_TELEMETRY.get_or_init(py, || OpenTelemetry { span_key, non_recording, adopt });
+        // The first one's stay.
+        let _ = OPEN_TELEMETRY.set(OpenTelemetry { span_key, non_recording, adopt });
         if PROCESSORS.fetch_add(1, Ordering::Relaxed) == 0 && !is_retired() {
             EPOCH.store(EPOCHS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         }

@@ -4,6 +4,7 @@
 //! none does. A tick checks the signal, looks for new threads, drains the rings, and cuts the window when it is due.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::MetadataExt;
@@ -265,7 +266,11 @@ impl Profiler {
 /// [`forked`](crate::forked) is false again. [`Profiler::start`] does so itself.
 pub fn leave_parent_behind() {
     if fork::forked() {
-        leave_behind(&mut lock_current());
+        let mut current = lock_current();
+        // Another thread may have done so meanwhile, and started one.
+        if fork::forked() {
+            leave_behind(&mut current);
+        }
     }
 }
 
@@ -499,8 +504,14 @@ impl Engine {
 
     /// Ends the window: drains, swaps it out, encodes it, hands it to the uploader.
     fn cut(&self, is_last: bool) {
-        let final_names = names::next_window();
-        tags::next_window();
+        // One that was given up has no window to turn: it is the next one's.
+        let is_newest = threads::is_newest(self.owner);
+        let final_names = if is_newest {
+            tags::next_window();
+            names::next_window()
+        } else {
+            HashMap::new()
+        };
         let (wanted, patience) = {
             let mut control = self.control();
             control.drains_wanted += 1;
@@ -516,7 +527,9 @@ impl Engine {
             }
         }
         let cut = self.aggregate().cut(final_names, self.runtime.keeps_words(), &self.counters);
-        self.runtime.window_cut();
+        if is_newest {
+            self.runtime.window_cut();
+        }
         let mut window = cut.finish(&self.counters);
         window.comment = self.comment();
         self.counters.windows.fetch_add(1, Ordering::Relaxed);

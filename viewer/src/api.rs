@@ -146,6 +146,7 @@ pub(crate) fn status(error: &ShowError) -> StatusCode {
         ShowError::Bad(_) => StatusCode::BAD_REQUEST,
         ShowError::NotFound(_) => StatusCode::NOT_FOUND,
         ShowError::Busy(_) => StatusCode::SERVICE_UNAVAILABLE,
+        ShowError::TooLarge(_) => StatusCode::UNPROCESSABLE_ENTITY,
         ShowError::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

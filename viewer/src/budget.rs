@@ -60,10 +60,12 @@ impl Budget {
         self.held.load(Relaxed) > self.most / 2
     }
 
-    /// `all` is what the request will hold then. A quarter is left for small ones, so that large ones do not keep them out.
+    /// `all` is what the request will hold then. A quarter is left for small ones, so that large ones do not keep them out;
+    /// one that is alone may have all of it.
     fn take(&self, bytes: usize, all: usize) -> bool {
         let most = if all <= self.most / SMALL { self.most } else { self.most / 4 * 3 };
-        let fits = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= most);
+        let is_alone = |held: usize| held == all - bytes;
+        let fits = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= most || is_alone(held));
         self.held.fetch_update(Relaxed, Relaxed, fits).is_ok()
     }
 }
@@ -151,6 +153,8 @@ mod tests {
         a.shrink(30);
         assert_eq!(b.grow(41), Ok(()));
         drop((a, b));
+        let whole = Budget::new(160, 160);
+        assert_eq!(whole.hold().grow(160), Ok(()), "who is alone may have all that one may");
         assert_eq!(budget.held.load(Relaxed), 0);
     }
 }

@@ -19,6 +19,7 @@ use crate::params::Params;
 use crate::selection::Selection;
 use crate::show::{ShowError, Shown};
 use crate::store::Stacks;
+use crate::work;
 
 pub(crate) mod pprof;
 
@@ -35,6 +36,22 @@ pub(crate) fn routes(shown: Arc<Shown>) -> Router {
         .with_state(shown)
 }
 
+/// Refuses what would be larger than an answer may be, where each stack is written with all its frames.
+pub(crate) fn fits(stacks: &Stacks, most: usize) -> Result<(), ShowError> {
+    let mut left = most;
+    for &(stack, ..) in &stacks.sums {
+        for frame in stacks.frames(stack) {
+            let name = stacks.functions.get(&frame.function).map_or(0, |function| function.name.len());
+            let too_large = || ShowError::TooLarge(format!("The file would have more than {most} bytes; choose less."));
+            left = left.checked_sub(name + 9).ok_or_else(too_large)?;
+        }
+        if work::is_over() {
+            return Err(ShowError::Busy("The request took too long and was ended.".into()));
+        }
+    }
+    Ok(())
+}
+
 /// Makes a file of a selection on the pool.
 async fn file(
     shown: Arc<Shown>,
@@ -48,6 +65,7 @@ async fn file(
             if stacks.sums.is_empty() {
                 return Err(ShowError::NotFound(format!("There is no sample of {}.", selection.sentence())));
             }
+            fits(&stacks, shown.store.room().answer())?;
             write(&selection, &stacks)
         })
         .await;

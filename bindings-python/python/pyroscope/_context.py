@@ -6,6 +6,8 @@ from Python, as no native frame of ours may lie below Python code, see :mod:`pyr
 
 from __future__ import annotations
 
+import os
+import threading
 from contextvars import ContextVar
 from typing import Any, Union
 
@@ -53,8 +55,26 @@ def stand_in(previous: Any) -> Union[_native.RuntimeContext, Around]:
     return Around(previous)
 
 
+#: Held while processors come and go.
+_changing = threading.Lock()
+
+
+def _renew() -> None:
+    """In a forked child, where the one who holds it may not be."""
+    global _changing
+    _changing = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew)
+
+
 def install() -> None:
     """A processor begins: puts ours in place, unless one is there, and publishes what is current already."""
+    with _changing:
+        _install()
+
+
+def _install() -> None:
     import opentelemetry.context
     from opentelemetry.trace import NonRecordingSpan
     from opentelemetry.trace.propagation import _SPAN_KEY
@@ -69,8 +89,9 @@ def install() -> None:
 
 def uninstall() -> None:
     """A processor ended. With the last one the runtime context comes back that was there before, unless ours is gone."""
-    if _native.unfollow():
-        restore()
+    with _changing:
+        if _native.unfollow():
+            restore()
 
 
 def restore() -> None:

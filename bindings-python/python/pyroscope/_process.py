@@ -73,10 +73,16 @@ def _at_exit() -> None:
     global over
     over = True
     _native.forbid_start()
-    stop()
-    if _restore is not None:
-        _restore()
-    _native.retire()
+    try:
+        stop()
+    finally:
+        # Also where somebody interrupts the upload: once more, for what was not done then.
+        try:
+            _native.stop()
+        finally:
+            if _restore is not None:
+                _restore()
+            _native.retire()
 
 
 def _hook_threads() -> None:

@@ -69,6 +69,9 @@ impl TagSetId {
 
     /// Ends one holder's claim.
     pub fn release(self) {
+        if self == Self::EMPTY {
+            return;
+        }
         if let Some(tables) = lock().as_mut() {
             let (table, number) = tables.table_of(self);
             let window = table.window;
@@ -233,6 +236,13 @@ mod tests {
         for id in [outer, inner, again, left] {
             id.release();
         }
+    }
+
+    #[test]
+    fn the_place_of_no_tags_is_given_to_nobody() {
+        TagSetId::EMPTY.with(&[tag("any", "set")]).release();
+        TagSetId::EMPTY.release();
+        assert_eq!(lock().as_ref().map(|tables| tables.contexts.slots[0].holders), Some(1));
     }
 
     #[test]

@@ -15,6 +15,8 @@ use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use super::handler;
+
 /// A value and whether it was loaded, in the two registers that the C ABI returns.
 #[repr(C)]
 struct Loaded {
@@ -221,6 +223,12 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
 /// that; returns the mask from before.
 fn mask_as(action: &libc::sigaction, signal: libc::c_int) -> libc::sigset_t {
     let mut mask = action.sa_mask;
+    // Our own handler loads what may not be there: it must not run while that fault is blocked, which would end the process.
+    let sampling = handler::signal();
+    if sampling != 0 {
+        // SAFETY: a valid set and a signal that exists.
+        unsafe { libc::sigaddset(&raw mut mask, sampling) };
+    }
     if action.sa_flags & libc::SA_NODEFER == 0 {
         // SAFETY: a valid set and a signal that exists.
         unsafe { libc::sigaddset(&raw mut mask, signal) };
@@ -229,6 +237,8 @@ fn mask_as(action: &libc::sigaction, signal: libc::c_int) -> libc::sigset_t {
     // SAFETY: both sets are valid; only this thread's mask changes.
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, &raw mut before) };
     if action.sa_flags & libc::SA_RESETHAND != 0 {
+        // From here on ours is not asked.
+        REPLACED.store(true, Ordering::Relaxed);
         // SAFETY: a sigaction is plain bits; zero is SIG_DFL.
         let default: libc::sigaction = unsafe { mem::zeroed() };
         // SAFETY: the action is valid and the old one is not asked for.

@@ -5,6 +5,7 @@
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
+use std::fs::DirEntry;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::mem::ManuallyDrop;
@@ -160,6 +161,10 @@ struct AtExit {
 
 impl Drop for AtExit {
     fn drop(&mut self) {
+        // In a child that has started nothing yet the timers are the parent's, and their numbers may be those of others.
+        if fork::forked() {
+            return;
+        }
         if let Some(registry) = lock().as_mut() {
             registry.leave(self.tid.get());
             registry.tags.end(self.tid.get());
@@ -319,8 +324,8 @@ pub(crate) fn sweep(owner: Owner) -> io::Result<Vec<Unsampled>> {
     let Some(registry) = registry.as_mut().filter(|registry| registry.samples_for(owner)) else {
         return Ok(Vec::new());
     };
-    registry.room = room.left;
     registry.part_with_timers(room.too_many);
+    registry.room = room.left;
     match alive {
         Ok(alive) => {
             let before = registry.unsampled.clone();
@@ -345,8 +350,8 @@ fn certain() -> HashSet<i32> {
 
 /// Kernel ids of the process's threads, ours left out.
 fn alive() -> io::Result<HashSet<i32>> {
-    let tasks = std::fs::read_dir("/proc/self/task")?;
-    let mut alive: HashSet<i32> = tasks.flatten().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+    let tasks: Vec<DirEntry> = std::fs::read_dir("/proc/self/task")?.collect::<io::Result<_>>()?;
+    let mut alive: HashSet<i32> = tasks.iter().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
     for own in own_thread::tids() {
         alive.remove(&own);
     }
@@ -359,7 +364,7 @@ pub(crate) fn is_host_gone() -> bool {
         let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
         status.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('Z'))
     };
-    alive().is_ok_and(|alive| alive.iter().all(has_ended))
+    alive().is_ok_and(|alive| !alive.is_empty() && alive.iter().all(has_ended))
 }
 
 /// How many more timers may be made, and by how many there are too many.
@@ -384,6 +389,11 @@ fn room_for_timers(threads: usize) -> Room {
 fn pending_signals(status: &str) -> Option<(u64, u64)> {
     let (used, limit) = status.lines().find_map(|line| line.strip_prefix("SigQ:"))?.trim().split_once('/')?;
     Some((used.parse().ok()?, limit.parse().ok()?))
+}
+
+/// Whether no profiler was started after this one.
+pub(crate) fn is_newest(owner: Owner) -> bool {
+    lock().as_ref().is_none_or(|registry| registry.owner <= owner)
 }
 
 /// Ends sampling of this profiler, if it samples: all timers are deleted, what they had not told is noted as unseen.
@@ -644,6 +654,7 @@ impl Registry {
     /// handler to leave.
     fn take_away(&mut self, tid: i32, until: Instant) -> Option<(Plan, u64)> {
         let Sampled { index, plan, skipped, timer, .. } = self.by_tid.remove(&tid)?;
+        self.room = self.room.saturating_add(u64::from(timer.is_some()));
         // No signal comes after this but those that are on their way.
         drop(timer);
         retire(index, until);

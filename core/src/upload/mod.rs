@@ -159,13 +159,19 @@ impl Uploader {
     }
 
     /// Tries once more to send what is queued, then ends the thread. After `timeout` at the latest, whatever a server
-    /// does, everything that was not sent is dropped and counted. False: the thread had not ended by then.
+    /// does, everything that was not sent is dropped and counted. False: the thread had not ended by then. Who comes while
+    /// another caller stops it waits for that too.
     pub(crate) fn stop(&self, timeout: Duration) -> bool {
-        let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() else { return true };
+        if !self.sends {
+            return true;
+        }
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.lock();
-        state.stop_by = Some(deadline);
-        self.shared.wake.notify_all();
+        if thread.is_some() {
+            state.stop_by = Some(deadline);
+            self.shared.wake.notify_all();
+        }
         while !state.ended {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -175,6 +181,7 @@ impl Uploader {
         }
         let in_time = state.ended;
         drop(state);
+        let Some(thread) = thread else { return in_time };
         self.shared.end();
         // It is past its last lock. One that hangs in a request is left alone: it ends itself when that returns.
         in_time && own_thread::join_until(thread, deadline + JOIN_TIME)

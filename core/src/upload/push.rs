@@ -118,7 +118,10 @@ impl Push {
             reason: plain(&self.secrets.mask(&error.to_string())),
             settings: blame(&error).settings(),
         })?;
-        Ok((answer.status().as_u16(), self.secrets.mask(&text_of(answer))))
+        let status = answer.status();
+        let text = text_of(answer);
+        // What a server says is wrong may name them; an answer is data, of which nothing may be changed.
+        Ok((status.as_u16(), if status.is_success() { text } else { self.secrets.mask(&text) }))
     }
 
     /// With the headers that are set, credentials only where they belong, and a time to be answered in.

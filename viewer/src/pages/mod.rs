@@ -96,6 +96,7 @@ fn answer(made: Result<Page, ShowError>, base: &str) -> Response {
                 ShowError::Bad(_) => "Not understood",
                 ShowError::NotFound(_) => "Not found",
                 ShowError::Busy(_) => "Too much at once",
+                ShowError::TooLarge(_) => "Too large",
                 ShowError::Failed(_) => "Failed",
             };
             let body = html! {

@@ -36,7 +36,9 @@ impl Selector {
         if text.len() > LONGEST {
             return Err(format!("the label selector is longer than {LONGEST} bytes"));
         }
-        let mut parser = Parser { rest: text.chars().peekable() };
+        // At most so many: those in a text count too.
+        let expressions = text.matches("=~").count() + text.matches("!~").count();
+        let mut parser = Parser { rest: text.chars().peekable(), compiled: COMPILED / expressions.max(1) };
         parser.selector().map_err(|reason| {
             let start: String = text.chars().take(200).collect();
             format!("the label selector {start:?}: {reason}")
@@ -74,6 +76,8 @@ impl Selector {
 
 struct Parser<'a> {
     rest: Peekable<Chars<'a>>,
+    /// Bytes that each regular expression may take, compiled.
+    compiled: usize,
 }
 
 impl Parser<'_> {
@@ -137,9 +141,10 @@ impl Parser<'_> {
         };
         self.space();
         let value = self.quoted()?;
+        let compiled = self.compiled;
         let regex = || {
             let mut regex = RegexBuilder::new(&format!("^(?s:{value})$"));
-            regex.size_limit(COMPILED / MOST_MATCHERS).dfa_size_limit(COMPILED / MOST_MATCHERS).nest_limit(50);
+            regex.size_limit(compiled).dfa_size_limit(compiled).nest_limit(50);
             let value: String = value.chars().take(200).collect();
             regex.build().map_err(|error| match error {
                 regex::Error::CompiledTooBig(most) => {

@@ -10,7 +10,7 @@ use super::messages::{
 };
 use super::selector::Selector;
 use super::tree::Tree;
-use crate::downloads::pprof;
+use crate::downloads::{fits, pprof};
 use crate::ids::{SpanId, TraceId};
 use crate::store::{SpanChoice, Stacks, Store};
 
@@ -29,7 +29,7 @@ pub(super) fn merge(
     let mut answer = SelectMergeStacktracesResponse::default();
     match request.format {
         3 => return Err(QueryError::unimplemented("format PROFILE_FORMAT_DOT is not written here")),
-        4 => answer.pprof = Some(PprofProfile { profile: Some(profile(stacks, &site)) }),
+        4 => answer.pprof = Some(PprofProfile { profile: Some(profile(store, stacks, &site)?) }),
         format => {
             let mut tree = Tree::default();
             tree.add(&stacks, 0, &site);
@@ -77,7 +77,7 @@ pub(super) fn merge_profile(store: &Store, request: SelectMergeProfileRequest) -
         trace_id_selector: request.trace_id_selector,
         ..SelectMergeStacktracesRequest::default()
     };
-    Ok(profile(stacks(store, &request)?, &site))
+    profile(store, stacks(store, &request)?, &site)
 }
 
 /// `Diff`.
@@ -131,12 +131,13 @@ fn most_nodes(asked: Option<i64>) -> usize {
     asked.and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0).unwrap_or(MOST_NODES)
 }
 
-fn profile(mut stacks: Stacks, call_site: &[String]) -> Profile {
+fn profile(store: &Store, mut stacks: Stacks, call_site: &[String]) -> Result<Profile, QueryError> {
     if !call_site.is_empty() {
         let sums = std::mem::take(&mut stacks.sums);
         stacks.sums = sums.into_iter().filter(|(stack, ..)| begins_with(&stacks.names(*stack), call_site)).collect();
     }
-    pprof::profile(&stacks)
+    fits(&stacks, store.room().answer()).map_err(|error| QueryError::invalid(error.to_string()))?;
+    Ok(pprof::profile(&stacks))
 }
 
 /// Whether a stack, callers first, begins with these functions.

@@ -19,7 +19,7 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 static RECEIVER: LazyLock<Receiver> = LazyLock::new(|| {
     let room = Room::new(16 << 20);
     let store = Store::open(None, &room).expect("a store in memory opens");
-    let keeper = Keeper::Known(Kept { store, profilers: Arc::default() });
+    let keeper = Keeper::Known(Kept { store, profilers: Arc::default(), _owner: None });
     Receiver::new(keeper, Arc::default(), Duration::MAX, &Permits::new(Budget::new(256 << 20, 128 << 20)))
 });
 

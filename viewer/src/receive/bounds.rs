@@ -21,6 +21,8 @@ pub(super) struct Message {
 pub(super) enum Inside {
     /// A message, or many.
     Message(&'static Message),
+    /// One message, which is a part of what it is in.
+    One(&'static Message),
     /// Numbers, each of so many bytes.
     Numbers(usize),
 }
@@ -96,6 +98,8 @@ fn weigh(mut bytes: &[u8], message: &Message, left: &mut usize, deepest: usize) 
                         let numbers = field.iter().filter(|byte| **byte < 0x80).count();
                         take(numbers.saturating_mul(*size).max(length).saturating_mul(3) / 2 + TEXT)?;
                     }
+                    // One that comes again is decoded into the first.
+                    Some(Inside::One(inner)) => weigh(field, inner, left, deepest)?,
                     Some(Inside::Message(inner)) => {
                         // A list has room for four entries from its first on, then for twice as many as it had.
                         let first = number < 64 && seen & (1 << number) == 0;

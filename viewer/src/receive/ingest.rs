@@ -99,7 +99,9 @@ async fn take_said(
             let pprof = said.decode(&parts.profile, allowed)?;
             let is_mutex = parts.config.contains("mutex");
             drop(parts);
-            store(receiver, &said, pprof, is_mutex, receiver.times(), Some(mark), allowed)
+            // Without a time of its own it is of now, and may be another one that is alike.
+            let mark = (pprof.time_nanos != 0).then_some(mark);
+            store(receiver, &said, pprof, is_mutex, receiver.times(), mark, allowed)
         })
         .await
 }

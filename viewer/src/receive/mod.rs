@@ -21,6 +21,7 @@ mod push;
 pub(crate) mod refusal;
 mod sample_types;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,6 +85,8 @@ pub(crate) fn is_upload(path: &str) -> bool {
 pub(crate) struct Kept {
     pub(crate) store: Arc<Store>,
     pub(crate) profilers: Arc<Profilers>,
+    /// What else must stay as long as this is in use.
+    pub(crate) _owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 /// The same, or what makes it when there is something to keep.

@@ -31,12 +31,10 @@ static REQUEST: Message = Message {
 };
 static RESOURCE_PROFILES: Message = Message {
     size: size_of::<ResourceProfiles>(),
-    fields: &[(1, Inside::Message(&RESOURCE)), (2, Inside::Message(&SCOPE_PROFILES))],
+    fields: &[(1, Inside::One(&RESOURCE)), (2, Inside::Message(&SCOPE_PROFILES))],
 };
-static SCOPE_PROFILES: Message = Message {
-    size: size_of::<ScopeProfiles>(),
-    fields: &[(1, Inside::Message(&SCOPE)), (2, Inside::Message(&PROFILE))],
-};
+static SCOPE_PROFILES: Message =
+    Message { size: size_of::<ScopeProfiles>(), fields: &[(1, Inside::One(&SCOPE)), (2, Inside::Message(&PROFILE))] };
 static PROFILE: Message =
     Message { size: size_of::<Profile>(), fields: &[(2, Inside::Message(&SAMPLE)), (11, Inside::Numbers(4))] };
 static SAMPLE: Message = Message {
@@ -60,7 +58,7 @@ static LOCATION: Message =
 static LINE: Message = flat::<Line>();
 static FUNCTION: Message = flat::<Function>();
 static LINK: Message = flat::<Link>();
-static NAMED: Message = Message { size: size_of::<KeyValueAndUnit>(), fields: &[(2, Inside::Message(&VALUE))] };
+static NAMED: Message = Message { size: size_of::<KeyValueAndUnit>(), fields: &[(2, Inside::One(&VALUE))] };
 static STACK: Message = Message { size: size_of::<Stack>(), fields: &[(1, Inside::Numbers(4))] };
 
 impl Export for ExportProfilesServiceRequest {

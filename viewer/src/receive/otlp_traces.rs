@@ -24,14 +24,14 @@ static REQUEST: Message =
     Message { size: size_of::<ExportTraceServiceRequest>(), fields: &[(1, Inside::Message(&RESOURCE_SPANS))] };
 static RESOURCE_SPANS: Message = Message {
     size: size_of::<ResourceSpans>(),
-    fields: &[(1, Inside::Message(&RESOURCE)), (2, Inside::Message(&SCOPE_SPANS))],
+    fields: &[(1, Inside::One(&RESOURCE)), (2, Inside::Message(&SCOPE_SPANS))],
 };
 /// What a resource says of itself.
 pub(super) static RESOURCE: Message =
     Message { size: size_of::<Resource>(), fields: &[(1, Inside::Message(&ATTRIBUTE)), (3, Inside::Message(&ENTITY))] };
 static ENTITY: Message = flat::<EntityRef>();
 static SCOPE_SPANS: Message =
-    Message { size: size_of::<ScopeSpans>(), fields: &[(1, Inside::Message(&SCOPE)), (2, Inside::Message(&SPAN))] };
+    Message { size: size_of::<ScopeSpans>(), fields: &[(1, Inside::One(&SCOPE)), (2, Inside::Message(&SPAN))] };
 /// The library that made spans or profiles.
 pub(super) static SCOPE: Message =
     Message { size: size_of::<InstrumentationScope>(), fields: &[(3, Inside::Message(&ATTRIBUTE))] };
@@ -41,17 +41,17 @@ static SPAN: Message = Message {
         (9, Inside::Message(&ATTRIBUTE)),
         (11, Inside::Message(&EVENT)),
         (13, Inside::Message(&LINK)),
-        (15, Inside::Message(&STATUS)),
+        (15, Inside::One(&STATUS)),
     ],
 };
 static EVENT: Message = Message { size: size_of::<Event>(), fields: &[(3, Inside::Message(&ATTRIBUTE))] };
 static LINK: Message = Message { size: size_of::<Link>(), fields: &[(4, Inside::Message(&ATTRIBUTE))] };
 static STATUS: Message = flat::<OtlpStatus>();
 /// An attribute, with what is nested in it.
-pub(super) static ATTRIBUTE: Message = Message { size: size_of::<KeyValue>(), fields: &[(2, Inside::Message(&VALUE))] };
+pub(super) static ATTRIBUTE: Message = Message { size: size_of::<KeyValue>(), fields: &[(2, Inside::One(&VALUE))] };
 /// The value of one.
 pub(super) static VALUE: Message =
-    Message { size: size_of::<AnyValue>(), fields: &[(5, Inside::Message(&ARRAY)), (6, Inside::Message(&LIST))] };
+    Message { size: size_of::<AnyValue>(), fields: &[(5, Inside::One(&ARRAY)), (6, Inside::One(&LIST))] };
 static ARRAY: Message = Message { size: size_of::<ArrayValue>(), fields: &[(1, Inside::Message(&VALUE))] };
 static LIST: Message = Message { size: size_of::<KeyValueList>(), fields: &[(1, Inside::Message(&ATTRIBUTE))] };
 

@@ -81,11 +81,14 @@ fn store(receiver: &Receiver, request: PushRequest, allowed: &mut Allowed) -> Re
             let read = pprof::decode(&raw.raw_profile, allowed).and_then(|decoded| {
                 let rows = pprof::rows(&decoded, &labels, receiver.times(), allowed)?;
                 heard.extend(profilers::said(&labels.service, &decoded));
-                Ok(rows)
+                Ok((rows, decoded.time_nanos != 0))
             });
             allowed.give_back_decoded();
-            let mut rows = read.map_err(|refusal| refusal.of_service(&labels.service))?;
-            rows.mark = Some(Mark::of(&(&labels.all, &raw.id, &raw.raw_profile), !raw.id.is_empty()));
+            let (mut rows, has_time) = read.map_err(|refusal| refusal.of_service(&labels.service))?;
+            // Bytes that say neither who nor when they are may be two profiles that are alike.
+            let is_told_apart = !raw.id.is_empty() || has_time;
+            let mark = || Mark::of(&(&labels.all, &raw.id, &raw.raw_profile), !raw.id.is_empty());
+            rows.mark = is_told_apart.then(mark);
             profiles.push(rows);
         }
     }

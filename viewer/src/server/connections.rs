@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::Sleep;
 use tower_service::Service as _;
 
-use crate::budget::{Budget, Held};
+use crate::budget::{Budget, Held, NoRoom};
 
 /// The most connections of all doors; fewer where the process may open few files, or has little memory.
 const MOST: usize = 1_000;
@@ -44,6 +44,12 @@ const YOUNG: Duration = Duration::from_millis(500);
 /// So many bytes of an answer are taken in so much time, or nobody takes it.
 const TAKEN: usize = 16 << 10;
 const PATIENCE: Duration = Duration::from_secs(20);
+/// A connection on which nothing moves is closed after this time, also where HTTP/2 keeps a window closed. More than any
+/// request takes until its answer begins.
+const STILL: Duration = Duration::from_secs(120);
+/// Where others wait for the bytes of answers, one is taken at this rate after this time, or ended.
+const BYTES_A_MILLISECOND: usize = 32;
+const START: Duration = Duration::from_secs(5);
 /// Answers that are larger are sent in pieces of this many bytes, and count as memory until they are.
 const PIECE: usize = 64 << 10;
 
@@ -67,6 +73,8 @@ struct State {
     /// Requests that are worked on or answered.
     requests: usize,
     silent_since: Instant,
+    /// When a request came, an answer was done, or a piece of one was taken.
+    moved: Instant,
     close: Arc<Notify>,
 }
 
@@ -106,7 +114,8 @@ impl Connections {
         }
         let (number, close) = (places.next, Arc::new(Notify::new()));
         places.next += 1;
-        let state = State { requests: 0, silent_since: Instant::now(), close: Arc::clone(&close) };
+        let now = Instant::now();
+        let state = State { requests: 0, silent_since: now, moved: now, close: Arc::clone(&close) };
         places.by_number.insert(number, state);
         Some(Arc::new(Place { all: Arc::clone(self), number, close }))
     }
@@ -122,12 +131,21 @@ impl Place {
     fn work(self: &Arc<Self>) -> Working {
         if let Some(state) = self.all.places().by_number.get_mut(&self.number) {
             state.requests += 1;
+            state.moved = Instant::now();
         }
         Working(Arc::clone(self))
     }
 
+    fn moves(&self) {
+        if let Some(state) = self.all.places().by_number.get_mut(&self.number) {
+            state.moved = Instant::now();
+        }
+    }
+
     fn is_silent(&self) -> bool {
-        self.all.places().by_number.get(&self.number).is_none_or(|state| state.is_silent(SILENT))
+        let places = self.all.places();
+        let state = places.by_number.get(&self.number);
+        state.is_none_or(|state| state.is_silent(SILENT) || state.moved.elapsed() >= STILL)
     }
 }
 
@@ -142,6 +160,7 @@ impl Drop for Working {
         if let Some(state) = self.0.all.places().by_number.get_mut(&self.0.number) {
             state.requests -= 1;
             state.silent_since = Instant::now();
+            state.moved = state.silent_since;
         }
     }
 }
@@ -238,17 +257,28 @@ async fn answer(mut routes: Router, working: Working, request: Request<Incoming>
     if length <= PIECE {
         return Ok(Response::from_parts(
             head,
-            Body::new(Paced { rest: Rest::Small(body), held: None, _working: working }),
+            Body::new(Paced { rest: Rest::Small(body), held: None, began: Instant::now(), taken: 0, working }),
         ));
     }
     let mut held = working.0.all.sent.hold();
-    if let Err(no) = held.grow_later(length).await {
-        let sentence = format!("the answer of {length} bytes {no}\n");
-        return Ok((StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], sentence).into_response());
+    match held.grow_later(length).await {
+        Ok(()) => {}
+        Err(no @ NoRoom::Busy) => {
+            let sentence = format!("the answer of {length} bytes {no}\n");
+            return Ok((StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], sentence).into_response());
+        }
+        Err(no @ NoRoom::TooLarge(_)) => {
+            let sentence =
+                format!("the answer of {length} bytes {no}; choose less, or give the server more --memory\n");
+            return Ok((StatusCode::UNPROCESSABLE_ENTITY, sentence).into_response());
+        }
     }
     // It is in memory already.
     let bytes = body.collect().await.map(|whole| whole.to_bytes()).unwrap_or_default();
-    Ok(Response::from_parts(head, Body::new(Paced { rest: Rest::Large(bytes), held: Some(held), _working: working })))
+    Ok(Response::from_parts(
+        head,
+        Body::new(Paced { rest: Rest::Large(bytes), held: Some(held), began: Instant::now(), taken: 0, working }),
+    ))
 }
 
 /// A body that knows when it has been sent.
@@ -257,7 +287,9 @@ struct Paced {
     rest: Rest,
     /// What of a large one is not sent yet.
     held: Option<Held>,
-    _working: Working,
+    began: Instant,
+    taken: usize,
+    working: Working,
 }
 
 #[derive(Debug)]
@@ -274,13 +306,21 @@ impl HttpBody for Paced {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        match &mut self.rest {
+        let this = &mut *self;
+        this.working.0.moves();
+        match &mut this.rest {
             Rest::Small(body) => Pin::new(body).poll_frame(context),
             Rest::Large(bytes) if bytes.is_empty() => {
-                self.held = None;
+                this.held = None;
                 Poll::Ready(None)
             }
             Rest::Large(bytes) => {
+                let milliseconds = usize::try_from(this.began.elapsed().as_millis()).unwrap_or(usize::MAX);
+                let is_slow = this.began.elapsed() >= START && this.taken / milliseconds.max(1) < BYTES_A_MILLISECOND;
+                if is_slow && this.held.as_ref().is_some_and(Held::is_short) {
+                    return Poll::Ready(Some(Err(axum::Error::new(io::Error::from(io::ErrorKind::TimedOut)))));
+                }
+                this.taken += PIECE.min(bytes.len());
                 let piece = bytes.split_to(PIECE.min(bytes.len()));
                 Poll::Ready(Some(Ok(Frame::data(piece))))
             }

@@ -182,7 +182,8 @@ impl Tenants {
     /// store, so that what is refused takes no place and makes no file.
     fn stranger(self: &Arc<Self>, tenant: &Tenant, door: Door) -> Router {
         let (tenants, tenant) = (Arc::clone(self), tenant.clone());
-        let make = move || tenants.add(&tenant).map(|rooms| rooms.kept.clone());
+        // With the rooms, so that nobody takes an empty store for one that is not used.
+        let make = move || tenants.add(&tenant).map(|rooms| Kept { _owner: Some(rooms.clone()), ..rooms.kept.clone() });
         let keeper = Keeper::Later(Box::new(make));
         let receiver = Receiver::new(keeper, Arc::clone(&self.strangers), self.setup.retain, &self.permits);
         match door {
@@ -282,7 +283,7 @@ impl Rooms {
     fn new(store: Arc<Store>, setup: &Setup, permits: &Permits, queries: &Queries) -> Self {
         let refusals = Arc::new(Refusals::default());
         let profilers = Arc::new(Profilers::default());
-        let kept = Kept { store: Arc::clone(&store), profilers: Arc::clone(&profilers) };
+        let kept = Kept { store: Arc::clone(&store), profilers: Arc::clone(&profilers), _owner: None };
         let keeper = Keeper::Known(kept.clone());
         let receiver = Arc::new(Receiver::new(keeper, Arc::clone(&refusals), setup.retain, permits));
         let shown = Arc::new(Shown {

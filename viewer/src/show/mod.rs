@@ -68,6 +68,8 @@ pub(crate) enum ShowError {
     NotFound(String),
     /// It took too long, or others were before it.
     Busy(String),
+    /// The answer would be larger than one may be.
+    TooLarge(String),
     /// The store failed, or the thread that asked it.
     Failed(String),
 }
@@ -76,7 +78,9 @@ impl fmt::Display for ShowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Bad(bad) => bad.fmt(f),
-            Self::NotFound(sentence) | Self::Busy(sentence) | Self::Failed(sentence) => f.write_str(sentence),
+            Self::NotFound(sentence) | Self::Busy(sentence) | Self::TooLarge(sentence) | Self::Failed(sentence) => {
+                f.write_str(sentence)
+            }
         }
     }
 }

@@ -150,9 +150,14 @@ impl Store {
         })
     }
 
-    // A panic elsewhere cannot leave a transaction half done: dropping it rolls it back.
+    // A panic elsewhere cannot leave a transaction half done: dropping it rolls it back, and the numbers that it gave.
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(|poisoned| {
+            self.inner.clear_poison();
+            let mut inner = PoisonError::into_inner(poisoned);
+            inner.interned.clear();
+            inner
+        })
     }
 
     /// The room that it shares with others.

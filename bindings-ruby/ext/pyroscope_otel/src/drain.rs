@@ -170,7 +170,8 @@ pub(crate) fn serve(body: impl FnOnce() -> bool + Send + 'static) -> Result<bool
     let done = is_done.clone();
     let mut heard = BELL.load(Ordering::Acquire);
     let served = std::thread::Builder::new().name("spanprof-stop".into()).spawn(move || {
-        let result = body();
+        // Who waits would do so for ever if a panic came past here.
+        let result = quietly(body);
         done.store(true, Ordering::Release);
         ring_bell();
         result
