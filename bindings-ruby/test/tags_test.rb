@@ -110,6 +110,29 @@ class TagsTest < Minitest::Test
     assert_equal %w[interrupted 0], said.split
   end
 
+  # Ruby looks for interrupts (Timeout, Thread#raise) wherever a call begins or returns.
+  def test_wherever_a_block_is_interrupted_no_tags_stay
+    said = assert_ruby(<<~'RUBY')
+      late = Class.new(StandardError)
+      events = %i[c_call c_return call return b_call b_return]
+      Pyroscope.configure(application_name: "app", server_address: "none")
+      interrupted = (1..200).count do |instant|
+        seen = 0
+        interrupt = TracePoint.new(*events) { raise late if (seen += 1) == instant }
+        begin
+          interrupt.enable { Pyroscope.tag_wrapper({ kind: 1 }) { Pyroscope.tag_wrapper({ kind: 2 }) { 3 } } }
+          false
+        rescue late
+          interrupt.disable
+          abort "after #{instant} events: #{$!.backtrace.first}" unless Pyroscope::Native.current_tags.zero?
+          true
+        end
+      end
+      p interrupted
+    RUBY
+    assert_operator Integer(said), :>, 20
+  end
+
   def test_tags_of_a_thread_in_both_arities
     samples = samples_of(<<~'RUBY')
       Pyroscope.configure(application_name: "app", server_address: ARGV[0])

@@ -16,14 +16,9 @@ module Pyroscope
     # @param tags [Hash]
     # @return [Object] what the block returns
     def tag_wrapper(tags)
-      texts = Text.pairs(tags)
-      begin
-        # An interrupt (Timeout) finds the tags not set yet, or set and known here.
-        inner = Native.tags_enter(texts)
-        Messages.deliver_due if inner
+      Native.tags_within(Text.pairs(tags)) do |are_there|
+        Messages.deliver_due if are_there
         yield
-      ensure
-        Native.tags_leave(inner)
       end
     end
 

@@ -67,8 +67,7 @@ module Pyroscope
       def configure_spans(_scope_all, _inherit_fibers, _names) = nil
       def span_started(_span, _parent_context) = false
       def span_finished(_span) = nil
-      def tags_enter(_tags) = nil
-      def tags_leave(_inner) = nil
+      def tags_within(_tags) = yield(false)
       def add_thread_tag(_name, _value) = false
       def remove_thread_tag(_name, _value) = false
     end

@@ -33,7 +33,7 @@ class InterruptsTest < NativeTest
       end.new
       options = %i[application_name sample_rate upload_interval tags report_pid log_level trace_id basic_auth_password]
       said = options.map { |name| Native.start({ server_address: "none", name => foreign }) rescue $!.message }
-      said << (Native.tags_enter({ "kind" => foreign }) rescue $!.message)
+      said << (Native.tags_within({ "kind" => foreign }) { "ran" } rescue $!.message)
       puts said, $ran.inspect
     RUBY
     assert_equal "nil", output.lines(chomp: true).last

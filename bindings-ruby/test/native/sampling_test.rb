@@ -230,16 +230,14 @@ class SamplingTest < NativeTest
     result = result_of(<<~'RUBY')
       (1..6).each { |number| eval("def part_#{number} = busy(20)") }
       samples = profiled(wall_clock: true) do
-        set = Native.tags_enter({ "tier" => "web" })
-        fiber = Fiber.new { part_1; inner = Native.tags_enter({ "tier" => "fiber" }); Fiber.yield; part_2; Native.tags_leave(inner) }
-        fiber.resume
-        nested = Native.tags_enter({ "step" => "one", "tier" => "db" })
-        part_3
-        Native.tags_leave(nested)
-        fiber.resume
-        part_4
-        Thread.new { part_5 }.join
-        Native.tags_leave(set)
+        Native.tags_within({ "tier" => "web" }) do
+          fiber = Fiber.new { part_1; Native.tags_within({ "tier" => "fiber" }) { Fiber.yield; part_2 } }
+          fiber.resume
+          Native.tags_within({ "step" => "one", "tier" => "db" }) { part_3 }
+          fiber.resume
+          part_4
+          Thread.new { part_5 }.join
+        end
         part_6
       end
       parts = samples.group_by { |sample| sample.functions.filter_map { |name| name[/part_(\d)\z/, 1] }.first }

@@ -21,8 +21,7 @@
 //! | `configure_spans(bool scope_all, bool inherit_fibers, bool names = true)` → nil | |
 //! | `span_started(span, parent_context)` → bool | whether samples carry this very span (a local root; scope all: any); never raises |
 //! | `span_finished(span)` → nil | never raises |
-//! | `tags_enter(Hash)` → Object or nil | adds tags to those of the fiber that runs; what it returns is for `tags_leave`. nil: there can be none here |
-//! | `tags_leave(Object or nil)` → nil | the fiber has the tags again that it had before |
+//! | `tags_within(Hash) { \|bool\| }` → what the block returns | runs it with tags added to those of the fiber; false: there can be none here |
 //! | `current_tags` → Integer | the number of the set of the fiber that runs; 0: none: for tests |
 //! | `add_thread_tag(String, String)` → bool | the calling thread's; false: no profiler, or no name for a tag |
 //! | `remove_thread_tag(String, String)` → bool | takes back the last of the same pair |
@@ -31,7 +30,7 @@
 //! | `own_stack` → [[String, Integer]] | the calling thread's frames and lines: for tests |
 //! | `supported` → nil or String | why this Ruby cannot be profiled |
 //!
-//! `running?`, `stats`, `messages` (none there), `tags_enter` (nil there) and `tags_leave` may be called in all Ractors.
+//! `running?`, `stats`, `messages` (none there) and `tags_within` (without tags there) may be called in all Ractors.
 //!
 //! Options of `start`: application_name, server_address, basic_auth_username, basic_auth_password, tenant_id (String);
 //! http_headers, tags (Hash of Strings); sample_rate (Integer); upload_interval (seconds); trace_id ("auto", true, false);
@@ -84,9 +83,8 @@ fn define(ruby: &Ruby) -> Result<(), Error> {
     context::ractor_safely(|| {
         native.define_singleton_method("running?", function!(profiler::is_running, 0))?;
         native.define_singleton_method("stats", function!(profiler::stats, 0))?;
-        native.define_singleton_method("messages", function!(profiler::messages, 0))?;
-        native.define_singleton_method("tags_enter", function!(tags::enter, 1))?;
-        native.define_singleton_method("tags_leave", function!(tags::leave, 1))
+        tags::define(native);
+        native.define_singleton_method("messages", function!(profiler::messages, 0))
     })?;
     native.define_singleton_method("current_tags", function!(tags::current, 0))?;
     native.define_singleton_method("add_thread_tag", function!(tags::add_to_thread, 2))?;

@@ -11,15 +11,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use magnus::rb_sys::{AsRawValue, FromRawValue};
-use magnus::{Error, RHash, RString, Ruby, Value};
+use magnus::{Error, RHash, RModule, RString, Ruby, Value};
 use rb_sys::{ID, VALUE, rb_ractor_local_key_t};
 use spanprof_core::{Level, TagSetId};
 
 use crate::context;
-use crate::errors::{guard, not_allowed};
+use crate::errors::{guard, not_allowed, raising};
 use crate::names::{DataType, data_type};
 use crate::profiler::tell;
-use crate::value::{FALSE, Gvl, for_each_pair, id};
+use crate::value::{FALSE, Gvl, NIL, TRUE, for_each_pair, id};
 
 /// Whether any tags were ever set, so that programs without tags do not pay for looking.
 static ARE_USED: AtomicBool = AtomicBool::new(false);
@@ -126,35 +126,50 @@ fn make_current(gvl: Gvl, object: VALUE) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Adds tags to those of the fiber that runs. Returns what [`leave`] is to be given; `None`: there can be no tags here.
-pub(crate) fn enter(ruby: &Ruby, tags: RHash) -> Result<Option<Value>, Error> {
-    guard(ruby, || {
-        if !is_main_ractor() {
-            return Ok(None);
-        }
-        let mut tags = pairs(ruby, "tag_wrapper", tags)?;
-        tags.retain(|(name, _)| may_be_a_tag("tag_wrapper", name));
-        ARE_USED.store(true, Ordering::Relaxed);
-        crate::events::add_for_tags(ruby)?;
-        // SAFETY: called by Ruby.
-        let gvl = unsafe { Gvl::held() };
-        let outer = gvl.fiber_ivar(variable());
-        let inner = hold(of_fiber(gvl).with(&tags), outer)?;
-        // Last: from here on the caller has to leave.
-        if make_current(gvl, inner)? {
-            // SAFETY: made above.
-            return Ok(Some(unsafe { Value::from_raw(inner) }));
-        }
-        Ok(None)
-    })
+/// `tags_within`: runs its block with tags added to those of the fiber that runs, and gives the fiber back what it had. The block
+/// is told whether there are tags.
+///
+/// All of it is one method, as Ruby looks for interrupts (`Timeout`, `Thread#raise`) wherever a method returns: what entering
+/// returned would be lost, and leaving be left out.
+unsafe extern "C" fn within(_native: VALUE, tags: VALUE) -> VALUE {
+    // SAFETY: a method called by Ruby.
+    let gvl = unsafe { Gvl::held() };
+    // SAFETY: nothing here has a destructor.
+    let inner = unsafe { raising(|| enter(gvl, tags)) };
+    if held(gvl, inner).is_none() {
+        // SAFETY: the method's own block; without one Ruby raises.
+        return unsafe { rb_sys::rb_yield(FALSE) };
+    }
+    // SAFETY: functions that stay. What the block raises or throws jumps over this frame, where nothing has a destructor.
+    unsafe { rb_sys::rb_ensure(Some(rb_sys::rb_yield), TRUE, Some(leave), inner) }
 }
 
-/// The fiber that runs has again what it had before the [`enter`] that returned this. Of nil: nothing.
-pub(crate) fn leave(ruby: &Ruby, inner: Value) -> Result<(), Error> {
-    guard(ruby, || {
-        // SAFETY: called by Ruby.
-        let gvl = unsafe { Gvl::held() };
-        if let Some(inner) = held(gvl, inner.as_raw()) {
+/// Adds tags to those of the fiber that runs. Returns what [`leave`] is to be given; nil: there can be no tags here.
+fn enter(gvl: Gvl, tags: VALUE) -> Result<VALUE, Error> {
+    // SAFETY: called by Ruby.
+    let ruby = unsafe { Ruby::get_unchecked() };
+    if !is_main_ractor() {
+        return Ok(NIL);
+    }
+    // SAFETY: an argument of the method that runs.
+    let tags = unsafe { Value::from_raw(tags) };
+    let Some(tags) = RHash::from_value(tags) else { return Err(not_allowed(&ruby, "tag_wrapper", tags, "a Hash")) };
+    let mut tags = pairs(&ruby, "tag_wrapper", tags)?;
+    tags.retain(|(name, _)| may_be_a_tag("tag_wrapper", name));
+    ARE_USED.store(true, Ordering::Relaxed);
+    crate::events::add_for_tags(&ruby)?;
+    let outer = gvl.fiber_ivar(variable());
+    let inner = hold(of_fiber(gvl).with(&tags), outer)?;
+    // Last: from here on the caller has to leave.
+    Ok(if make_current(gvl, inner)? { inner } else { NIL })
+}
+
+/// The fiber that runs has again what it had before the [`enter`] that returned this.
+unsafe extern "C" fn leave(inner: VALUE) -> VALUE {
+    // SAFETY: called by Ruby.
+    let gvl = unsafe { Gvl::held() };
+    let give_back = || {
+        if let Some(inner) = held(gvl, inner) {
             inner.let_go();
             if !make_current(gvl, inner.outer)? {
                 // It was frozen meanwhile, and what it still has holds nothing any more.
@@ -162,7 +177,20 @@ pub(crate) fn leave(ruby: &Ruby, inner: Value) -> Result<(), Error> {
             }
         }
         Ok(())
-    })
+    };
+    // SAFETY: nothing here has a destructor.
+    unsafe { raising(give_back) };
+    NIL
+}
+
+/// Defines `tags_within`.
+pub(crate) fn define(native: RModule) {
+    // SAFETY: Ruby calls a singleton method of arity 1 with these two arguments.
+    let method = unsafe {
+        std::mem::transmute::<unsafe extern "C" fn(VALUE, VALUE) -> VALUE, unsafe extern "C" fn() -> VALUE>(within)
+    };
+    // SAFETY: a module, and a name that ends with NUL.
+    unsafe { rb_sys::rb_define_singleton_method(native.as_raw(), c"tags_within".as_ptr(), Some(method), 1) };
 }
 
 /// Notes that the calling Ractor, which loads the extension, is the main one.
