@@ -100,6 +100,8 @@ static STOPPED: Condvar = Condvar::new();
 static PROCESS_ENDS: AtomicBool = AtomicBool::new(false);
 /// How long a start waits for a profiler that another thread is just stopping.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// Who waits for a flush or a stop waits no longer, as there is no instant of any time.
+const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
 impl Profiler {
     /// Checks the settings and starts sampling every thread of the process.
@@ -124,6 +126,9 @@ impl Profiler {
         }
         fork::install(lock_all);
         let claim = Claim::new()?;
+        // No ring holds a sample of what was let go until now.
+        tags::next_window();
+        tags::next_window();
         if runtime.needs_safe_load() {
             safe_load::enable_safe_load();
         }
@@ -169,6 +174,7 @@ impl Profiler {
         if self.engine.is_parents() {
             return false;
         }
+        let timeout = timeout.min(LONGEST);
         let deadline = Instant::now() + timeout;
         let mut control = self.engine.control();
         control.flushes += 1;
@@ -189,6 +195,7 @@ impl Profiler {
         if self.engine.is_parents() {
             return false;
         }
+        let timeout = timeout.min(LONGEST);
         let deadline = Instant::now() + timeout;
         let mut control = self.engine.control();
         control.stop = true;
@@ -279,6 +286,7 @@ fn leave_behind(current: &mut Option<Arc<Engine>>) {
     let _ = std::mem::ManuallyDrop::new(current.take());
     own_thread::forget();
     threads::forget_all();
+    safe_load::forget_others();
     // Of the parent's names nothing is left, and a span that was sampled there has to be defined here again.
     drop(names::next_window());
     fork::clear();

@@ -9,6 +9,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::config::cut_value;
+
 /// Tag sets of contexts that may be alive at once; one more is counted and left out. One that was let go counts until no ring
 /// can hold a sample of it: two windows.
 const MAX_SETS: usize = 1_024;
@@ -63,7 +65,10 @@ impl TagSetId {
     pub fn without(self, tags: &[(String, String)]) -> Self {
         let mut tables = lock();
         let tables = tables.get_or_insert_default();
-        let left = tables.get(self).iter().filter(|pair| !tags.contains(pair)).cloned().collect();
+        let is_taken = |(name, value): &(String, String)| {
+            tags.iter().any(|(taken, of)| taken == name && cut_value(of) == value.as_str())
+        };
+        let left = tables.get(self).iter().filter(|pair| !is_taken(pair)).cloned().collect();
         tables.contexts.intern(left)
     }
 
@@ -83,13 +88,13 @@ impl TagSetId {
     }
 }
 
-/// Sorted by name, no name twice: the pairs known, with these over them.
+/// Sorted by name, no name twice: the pairs known, with these over them. Values are as long as servers take, as sets are kept.
 fn merge(known: &[(String, String)], tags: &[(String, String)]) -> Vec<(String, String)> {
     let mut merged = known.to_vec();
     for (name, value) in tags {
         match merged.binary_search_by(|(known, _)| known.cmp(name)) {
-            Ok(at) => merged[at].1.clone_from(value),
-            Err(at) => merged.insert(at, (name.clone(), value.clone())),
+            Ok(at) => cut_value(value).clone_into(&mut merged[at].1),
+            Err(at) => merged.insert(at, (name.clone(), cut_value(value).to_owned())),
         }
     }
     merged

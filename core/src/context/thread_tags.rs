@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::tags::TagSetId;
+use crate::config::cut_value;
 
 /// Added tags that a thread keeps; then the oldest goes, so that code which only adds does no harm.
 const MAX_ADDED: usize = 64;
@@ -57,14 +58,14 @@ impl ThreadTags {
         if tags.added.len() == MAX_ADDED {
             tags.added.remove(0);
         }
-        tags.added.push((name.to_owned(), value.to_owned()));
+        tags.added.push((name.to_owned(), cut_value(value).to_owned()));
         tags.renew();
     }
 
     /// Takes back the last [`add`](Self::add) of just this pair, if there was one.
     pub(crate) fn remove(&mut self, tid: i32, name: &str, value: &str) {
         if let Some(tags) = self.by_tid.get_mut(&tid)
-            && let Some(at) = tags.added.iter().rposition(|pair| pair.0 == name && pair.1 == value)
+            && let Some(at) = tags.added.iter().rposition(|pair| pair.0 == name && pair.1 == cut_value(value))
         {
             tags.added.remove(at);
             tags.renew();

@@ -2,12 +2,14 @@
 //! the second says why it does not. Both would be right, and every thread would pay twice.
 //!
 //! A copy that samples has mapped a page of an empty memory file whose name has the process's id and that of its namespace; the others find the
-//! name in /proc/self/maps. Nobody ever touches the page. A forked child inherits the mapping, but not the id.
+//! name in /proc/self/maps. Nobody ever touches the page, and a forked child has none: a process may get the id of one that its
+//! parents come from.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::ptr;
 
+use crate::context::fork;
 use crate::error::{Error, ErrorKind};
 
 const PAGE: usize = 4096;
@@ -17,6 +19,8 @@ const PAGE: usize = 4096;
 pub(crate) struct Claim {
     /// Null where there are no memory files.
     page: *mut libc::c_void,
+    /// In which there is one.
+    generation: u32,
 }
 
 // SAFETY: the page is never touched; any thread may unmap it.
@@ -31,7 +35,7 @@ impl Claim {
         // The child of process 1 in a container may be process 1 of a container of its own.
         let space = std::fs::metadata("/proc/self/ns/pid").map_or(0, |space| space.ino());
         let name = format!("spanprof-engine-{}-{space}", std::process::id());
-        let claim = Self { page: map(&name).unwrap_or(ptr::null_mut()) };
+        let claim = Self { page: map(&name).unwrap_or(ptr::null_mut()), generation: fork::generation() };
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         if pages(&maps, &name).any(|page| page != claim.page.addr()) {
             let why = "another copy of the profiler's engine samples this process; remove one of the two packages";
@@ -43,7 +47,7 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if !self.page.is_null() {
+        if !self.page.is_null() && self.generation == fork::generation() {
             // SAFETY: the mapping is ours and whole, and nobody refers to it.
             unsafe { libc::munmap(self.page, PAGE) };
         }
@@ -72,7 +76,13 @@ fn map(name: &str) -> io::Result<*mut libc::c_void> {
     let error = io::Error::last_os_error();
     // SAFETY: ours, and closed once; the mapping keeps what it needs.
     unsafe { libc::close(file) };
-    if page == libc::MAP_FAILED { Err(error) } else { Ok(page) }
+    if page == libc::MAP_FAILED {
+        return Err(error);
+    }
+    // Where that is not to be had, a child inherits it, as it did before.
+    // SAFETY: our own mapping, of which only what fork does changes.
+    unsafe { libc::madvise(page, PAGE, libc::MADV_DONTFORK) };
+    Ok(page)
 }
 
 #[cfg(test)]

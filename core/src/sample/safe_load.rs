@@ -7,15 +7,14 @@
 //!
 //! A library that installs its own handler after us (Python's faulthandler does) would see our faults and end the process
 //! over them. So each tick of the profiler looks, and once ours is not the handler any more, loads ask the kernel
-//! instead (`process_vm_readv`), at some hundred nanoseconds each.
+//! instead (`process_vm_readv`), at some hundred nanoseconds each. So they do while a sample is taken where a fault would end
+//! the process: on a thread that blocks it, or whose alternate stack has no room for it ([`WithoutFaults`]).
 
 use std::cell::UnsafeCell;
 use std::mem::{self, MaybeUninit};
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-use super::handler;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// A value and whether it was loaded, in the two registers that the C ABI returns.
 #[repr(C)]
@@ -66,7 +65,7 @@ unsafe extern "C" fn load_failed() -> Loaded {
 #[inline]
 #[expect(clippy::not_unsafe_ptr_arg_deref, reason = "a bad address gives no value")]
 pub fn safe_load(address: *const u64) -> Option<u64> {
-    if REPLACED.load(Ordering::Relaxed) {
+    if NO_FAULTS.load(Ordering::Relaxed) != 0 {
         return ask_kernel(address);
     }
     // SAFETY: if the load faults, `on_fault` makes the call return (0, 0).
@@ -78,7 +77,7 @@ pub fn safe_load(address: *const u64) -> Option<u64> {
 #[inline]
 #[expect(clippy::not_unsafe_ptr_arg_deref, reason = "a bad address gives no value")]
 pub fn safe_load_u32(address: *const u32) -> Option<u32> {
-    if REPLACED.load(Ordering::Relaxed) {
+    if NO_FAULTS.load(Ordering::Relaxed) != 0 {
         return ask_kernel(address);
     }
     // SAFETY: if the load faults, `on_fault` makes the call return (0, 0).
@@ -116,18 +115,34 @@ unsafe impl Sync for Previous {}
 static FAULTS: AtomicU64 = AtomicU64::new(0);
 static INSTALL: Once = Once::new();
 static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// Why loads ask the kernel: [`REPLACED`], and how many samples are being taken where none may fault.
+static NO_FAULTS: AtomicU32 = AtomicU32::new(0);
 /// Somebody else's handler came after ours.
-static REPLACED: AtomicBool = AtomicBool::new(false);
+const REPLACED: u32 = 1 << 31;
+/// The signal whose handler loads; 0 before there is one.
+static SAMPLING: AtomicI32 = AtomicI32::new(0);
+/// What the kernel puts on a stack to handle a fault, in bytes.
+static FRAME_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// And what our handler of it needs below that.
+const FAULT_BYTES: usize = 1_024;
 static PREVIOUS_SEGV: Previous = Previous(UnsafeCell::new(MaybeUninit::uninit()));
 static PREVIOUS_BUS: Previous = Previous(UnsafeCell::new(MaybeUninit::uninit()));
 
 /// Installs the fault handlers, once a process. They stay: they answer nothing but our own two loads.
 pub fn enable_safe_load() {
     INSTALL.call_once(|| {
+        // SAFETY: asks for a number; 0 where the kernel does not say, which is before it knew frames of more than 4 KiB.
+        let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) };
+        FRAME_BYTES.store(usize::try_from(frame).ok().filter(|frame| *frame != 0).unwrap_or(4_096), Ordering::Relaxed);
         install(libc::SIGSEGV, &PREVIOUS_SEGV);
         install(libc::SIGBUS, &PREVIOUS_BUS);
         INSTALLED.store(true, Ordering::Release);
     });
+}
+
+/// Names the signal whose handler loads.
+pub(super) fn set_sampling_signal(signal: libc::c_int) {
+    SAMPLING.store(signal, Ordering::Relaxed);
 }
 
 /// Looks whether the handlers were installed and are no longer ours, and from then on does without them.
@@ -141,8 +156,51 @@ pub(crate) fn is_replaced() -> bool {
         action.sa_sigaction == handler as usize
     };
     let replaced = INSTALLED.load(Ordering::Acquire) && !(is_ours(libc::SIGSEGV) && is_ours(libc::SIGBUS));
-    REPLACED.store(replaced, Ordering::Relaxed);
+    if replaced {
+        NO_FAULTS.fetch_or(REPLACED, Ordering::Relaxed);
+    } else {
+        NO_FAULTS.fetch_and(!REPLACED, Ordering::Relaxed);
+    }
     replaced
+}
+
+/// In a forked child: the threads that were just taking a sample are not there.
+pub(crate) fn forget_others() {
+    NO_FAULTS.fetch_and(REPLACED, Ordering::Relaxed);
+}
+
+/// While it lives, loads of all threads ask the kernel.
+#[derive(Debug)]
+pub(super) struct WithoutFaults(());
+
+impl WithoutFaults {
+    /// In a handler, where a fault would end the process: the thread blocks it, or `room` bytes are too few for it.
+    /// Async-signal-safe.
+    ///
+    /// # Safety
+    /// `context` is the third argument of a signal handler.
+    #[inline]
+    pub(super) unsafe fn where_needed(context: *const libc::ucontext_t, room: usize) -> Option<Self> {
+        if !INSTALLED.load(Ordering::Relaxed) {
+            return None;
+        }
+        // SAFETY: by the caller's contract.
+        let mask = unsafe { &raw const (*context).uc_sigmask };
+        // SAFETY: the set's first word, which is what the kernel writes.
+        let blocked = unsafe { mask.cast::<u64>().read() };
+        let faults = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
+        if blocked & faults == 0 && room >= FRAME_BYTES.load(Ordering::Relaxed) + FAULT_BYTES {
+            return None;
+        }
+        NO_FAULTS.fetch_add(1, Ordering::Relaxed);
+        Some(Self(()))
+    }
+}
+
+impl Drop for WithoutFaults {
+    fn drop(&mut self) {
+        NO_FAULTS.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 fn install(signal: libc::c_int, previous: &Previous) {
@@ -188,35 +246,45 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
         libc::SIG_IGN if was_sent => {}
         libc::SIG_DFL | libc::SIG_IGN => {
             // Back to the default; the instruction faults again and the process ends as it would have, core dump and all.
-            // SAFETY: a sigaction is plain bits; zero is SIG_DFL.
-            let action: libc::sigaction = unsafe { mem::zeroed() };
-            // SAFETY: the action is valid and the old one is not asked for.
-            unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) };
+            set_default(signal);
             if was_sent {
                 // Nothing faults again. The signal is not blocked here (NODEFER), so this does not return.
                 // SAFETY: async-signal-safe, takes a number.
                 unsafe { libc::raise(signal) };
             }
         }
-        handler => {
-            let before = mask_as(previous, signal);
-            if previous.sa_flags & libc::SA_SIGINFO != 0 {
-                // SAFETY: SA_SIGINFO says that the address is a function of this type.
-                let handler = unsafe {
-                    mem::transmute::<usize, extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void)>(
-                        handler,
-                    )
-                };
-                handler(signal, info, context);
-            } else {
-                // SAFETY: without SA_SIGINFO it is a function of this type.
-                let handler = unsafe { mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler) };
-                handler(signal);
-            }
-            // SAFETY: the mask that was, of this thread alone.
-            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
-        }
+        _ => call(previous, signal, info, context),
     }
+}
+
+/// Puts the default action in place. By the kernel's own call, as this may be the last of a stack: libc's copies the action.
+fn set_default(signal: libc::c_int) {
+    /// The kernel's sigaction, all zero: SIG_DFL, no flags, an empty mask.
+    static DEFAULT: [u64; 4] = [0; 4];
+    // SAFETY: a valid action, whose set is of 8 bytes, and the old one is not asked for.
+    unsafe {
+        libc::syscall(libc::SYS_rt_sigaction, signal, DEFAULT.as_ptr(), ptr::null_mut::<u64>(), size_of::<u64>())
+    };
+}
+
+/// Calls the handler that was there before, with what it asked for.
+#[inline(never)]
+fn call(previous: &libc::sigaction, signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let before = mask_as(previous, signal);
+    let handler = previous.sa_sigaction;
+    if previous.sa_flags & libc::SA_SIGINFO != 0 {
+        // SAFETY: SA_SIGINFO says that the address is a function of this type.
+        let handler = unsafe {
+            mem::transmute::<usize, extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void)>(handler)
+        };
+        handler(signal, info, context);
+    } else {
+        // SAFETY: without SA_SIGINFO it is a function of this type.
+        let handler = unsafe { mem::transmute::<usize, extern "C" fn(libc::c_int)>(handler) };
+        handler(signal);
+    }
+    // SAFETY: the mask that was, of this thread alone.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, ptr::null_mut()) };
 }
 
 /// Blocks what the kernel would have blocked for this action, and puts the default in its place where it would have done
@@ -224,7 +292,7 @@ fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_
 fn mask_as(action: &libc::sigaction, signal: libc::c_int) -> libc::sigset_t {
     let mut mask = action.sa_mask;
     // Our own handler loads what may not be there: it must not run while that fault is blocked, which would end the process.
-    let sampling = handler::signal();
+    let sampling = SAMPLING.load(Ordering::Relaxed);
     if sampling != 0 {
         // SAFETY: a valid set and a signal that exists.
         unsafe { libc::sigaddset(&raw mut mask, sampling) };
@@ -238,11 +306,8 @@ fn mask_as(action: &libc::sigaction, signal: libc::c_int) -> libc::sigset_t {
     unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, &raw mut before) };
     if action.sa_flags & libc::SA_RESETHAND != 0 {
         // From here on ours is not asked.
-        REPLACED.store(true, Ordering::Relaxed);
-        // SAFETY: a sigaction is plain bits; zero is SIG_DFL.
-        let default: libc::sigaction = unsafe { mem::zeroed() };
-        // SAFETY: the action is valid and the old one is not asked for.
-        unsafe { libc::sigaction(signal, &raw const default, ptr::null_mut()) };
+        NO_FAULTS.fetch_or(REPLACED, Ordering::Relaxed);
+        set_default(signal);
     }
     before
 }
@@ -279,5 +344,30 @@ mod tests {
             assert_eq!(safe_load_u32(ptr::without_provenance(bad)), None, "{bad:#x}");
         }
         assert!(safe_load_faults() >= 10);
+    }
+
+    #[test]
+    fn where_a_fault_would_end_the_process_the_kernel_is_asked() {
+        enable_safe_load();
+        std::thread::spawn(|| {
+            // SAFETY: a set and a ucontext are plain bits.
+            let (mut faults, mut context): (libc::sigset_t, libc::ucontext_t) = unsafe { mem::zeroed() };
+            // SAFETY: a valid set and a signal that exists.
+            unsafe { libc::sigaddset(&raw mut faults, libc::SIGSEGV) };
+            // SAFETY: a valid set; only this thread's mask changes.
+            unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const faults, ptr::null_mut()) };
+            // SAFETY: as the kernel would fill it.
+            let plenty = unsafe { WithoutFaults::where_needed(&raw const context, usize::MAX) };
+            assert!(plenty.is_none());
+            // SAFETY: as above.
+            assert!(unsafe { WithoutFaults::where_needed(&raw const context, 100) }.is_some());
+            context.uc_sigmask = faults;
+            // SAFETY: as above.
+            let blocked = unsafe { WithoutFaults::where_needed(&raw const context, usize::MAX) };
+            assert!(blocked.is_some());
+            assert_eq!(safe_load(ptr::without_provenance(8)), None, "or the process is gone");
+        })
+        .join()
+        .unwrap();
     }
 }

@@ -49,6 +49,8 @@ struct Limits {
     request: Duration,
     /// The question for the server's version, which holds up the first upload.
     question: Duration,
+    /// How long a forked child asks nothing: one that becomes a daemon closes all descriptors now.
+    child_rest: Duration,
 }
 
 impl Default for Limits {
@@ -60,6 +62,7 @@ impl Default for Limits {
             queue_bytes: 16 << 20,
             request: Duration::from_secs(10),
             question: Duration::from_secs(2),
+            child_rest: Duration::from_secs(1),
         }
     }
 }

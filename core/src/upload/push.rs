@@ -23,8 +23,6 @@ use crate::wire::push::{LabelPair, PushRequest, RawProfileSeries, RawSample};
 
 const PATH: &str = "/push.v1.PusherService/Push";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections are kept within a round of uploads; by the next one, a server may have closed them.
-const IDLE_CONNECTION: Duration = Duration::from_secs(3);
 /// What is read of an answer.
 const ANSWER_BYTES: u64 = 16 * 1024;
 /// What is shown of one, in characters.
@@ -58,7 +56,8 @@ impl Push {
             .tls_config(tls)
             .proxy(proxy)
             .timeout_connect(Some(CONNECT_TIMEOUT))
-            .max_idle_age(IDLE_CONNECTION)
+            // None is kept: a program that becomes a daemon closes all descriptors, and has a file of its own where ours was.
+            .max_idle_connections(0)
             .build();
         let label = |(name, value): &(String, String)| LabelPair { name: name.clone(), value: value.clone() };
         Self {

@@ -9,6 +9,7 @@ use super::queue::{Item, Lost, Queue};
 use super::retry::{self, Blame, Outcome, Verdict};
 use super::{Limits, build_info, file};
 use crate::config::{HttpTarget, Settings, Target, TraceIdLabel};
+use crate::context::fork;
 use crate::messages::{Cause, Messages};
 use crate::profile::pprof::Encoded;
 use crate::profile::split;
@@ -339,6 +340,13 @@ impl Shared {
         }
     }
 
+    /// Until there is something to do, or this time is over.
+    fn rest(&self, time: Duration) {
+        let has_nothing =
+            |state: &mut State| !state.ended && state.stop_by.is_none() && !state.queue.has_below(state.release);
+        drop(self.wake.wait_timeout_while(self.lock(), time, has_nothing));
+    }
+
     /// Asks the server once whether it is too old for trace ids.
     fn ask_version(&self, push: &Push, target: &HttpTarget) {
         let answer = push.get(build_info::PATH, self.limits.question);
@@ -364,6 +372,9 @@ pub(super) fn run(shared: &Shared, sender: &Sender) {
     if let (Sender::Http(push), Target::Http(target), TraceIdLabel::Auto) =
         (sender, &shared.settings.target, shared.settings.trace_id)
     {
+        if fork::generation() > 0 {
+            shared.rest(shared.limits.child_rest);
+        }
         shared.ask_version(push, target);
     }
     while let Some((item, timeout)) = shared.next() {
