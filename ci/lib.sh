@@ -182,7 +182,8 @@ need_libclang() {
 }
 
 # build_ruby 3.N: compiles the engine for this Ruby into bindings-ruby/lib/pyroscope_otel/3.N, linked for glibc 2.17 where
-# there is zig, if any source is newer than what was compiled here before with the same settings. Call use_ruby before.
+# there is zig, if any source is newer than what was compiled here before with the same settings. Call use_ruby before, or make
+# this Ruby the one of the shell: that needs no gem.
 build_ruby() {
     local library=$ROOT/bindings-ruby/lib/pyroscope_otel/$1/pyroscope_otel.so stamp=$TARGET/ruby-$1/compiled settings venv triple
     local environment=("CARGO_TARGET_DIR=$TARGET")
@@ -208,7 +209,7 @@ build_ruby() {
             exit 0
         fi
         cd "$ROOT/bindings-ruby" || exit
-        quietly "$TARGET/logs/ruby-$1-build.log" env "${environment[@]}" bundle exec rake compile 5>&-
+        quietly "$TARGET/logs/ruby-$1-build.log" env "${environment[@]}" ruby -S rake compile 5>&-
         printf '%s\n' "$settings" >"$stamp"
     ) 5>"$TARGET/ruby-build.lock"
 }
