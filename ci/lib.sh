@@ -20,21 +20,40 @@ fail() {
     exit 1
 }
 
-# quietly LOG COMMAND...: its output goes to the file, whose end is shown if the command fails.
+# show_progress LOG PID: the file's last line each half minute while the process is there.
+show_progress() {
+    # Not with `sleep`, which would be left behind and keep the terminal's pipe open.
+    while ! read -rt 30 <> <(:) && kill -0 "$2" 2>/dev/null; do say "... $(tail -n 1 "$1" | cut -c 1-100)"; done
+}
+
+# quietly LOG COMMAND...: its output goes to the file, whose last line is shown each half minute, and its end if the command fails.
 quietly() {
-    local log=$1
+    local log=$1 shows code=0
     shift
     mkdir -p "${log%/*}"
-    if ! "$@" >"$log" 2>&1 </dev/null; then
+    : >"$log"
+    show_progress "$log" "$BASHPID" >&2 &
+    shows=$!
+    "$@" >"$log" 2>&1 </dev/null || code=$?
+    kill "$shows" 2>/dev/null || true
+    wait "$shows" 2>/dev/null || true
+    if [ "$code" != 0 ]; then
         tail -n 40 "$log" >&2
         fail "failed: $* (all of its output: $log)"
     fi
 }
 
+# may_apt: whether Debian packages can be installed here.
+may_apt() { command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; }
+
 # apt_install PACKAGE...: installs Debian packages if this is allowed here, else says what to install and fails.
 apt_install() {
-    if ! command -v apt-get >/dev/null || [ "$(id -u)" != 0 ]; then
-        printf '%s: please install: %s\n' "${0##*/}" "$*" >&2
+    if ! may_apt; then
+        if command -v apt-get >/dev/null; then
+            printf '%s: please install, as root: apt-get install %s\n' "${0##*/}" "$*" >&2
+        else
+            printf '%s: please install what Debian calls: %s\n' "${0##*/}" "$*" >&2
+        fi
         return 1
     fi
     say "apt-get install $*" >&2
@@ -53,9 +72,16 @@ apt_install() {
     }
 }
 
-# need_rust: cargo, and the C compiler that it links with.
+# need_rust: cargo, as new as the sources want it, and the C compiler that it links with.
 need_rust() {
-    command -v cargo >/dev/null || fail "please install Rust (rustup.rs); cargo was not found"
+    local needed found
+    needed=$(sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$ROOT/Cargo.toml")
+    command -v cargo >/dev/null || fail "please install Rust $needed or newer (rustup.rs); cargo was not found"
+    found=$(cd "$ROOT" && cargo --version 2>&1) || fail "please install Rust $needed or newer (rustup.rs); \`cargo --version\` fails: $found"
+    found=${found#cargo }
+    if [ "$(printf '%s\n' "$needed" "${found%% *}" | sort -V | head -n 1)" != "$needed" ]; then
+        fail "please install Rust $needed or newer (rustup.rs, or rustup update); this is ${found%% *}"
+    fi
     command -v cc >/dev/null || apt_install gcc libc6-dev || exit 1
 }
 
@@ -100,7 +126,8 @@ newest_python() {
 # versions, Debian's, or unpacked from an archive beside the project, which also has the gems.
 find_ruby() {
     local version=$1 candidate unpack=$ROOT/../shared/ruby/unpack
-    if [ "$version" = 3.1 ] && ! command -v ruby >/dev/null; then apt_install ruby ruby-dev ruby-bundler >&2 || true; fi
+    # Gems with C in them need make. Who asks for a Ruby says what to install where this is not allowed.
+    if [ "$version" = 3.1 ] && may_apt && ! ruby -rmkmf -e '' 2>/dev/null; then apt_install ruby ruby-dev ruby-bundler make >&2 || true; fi
     while read -r candidate; do
         if [ -x "$candidate" ] && "$candidate" -rmkmf -e "exit RUBY_VERSION.start_with?('$version.')" >/dev/null 2>&1; then
             printf "export PATH='%s':\"\$PATH\"\n" "${candidate%/*}"
@@ -149,11 +176,14 @@ need_libclang() {
     if compgen -G '/usr/lib/llvm-*/lib/libclang.so*' >/dev/null || compgen -G '/usr/lib/llvm-*/lib/libclang-[0-9]*.so*' >/dev/null; then
         if compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stdarg.h' >/dev/null; then return 0; fi
     fi
-    apt_install libclang1-14 libclang-common-14-dev || apt_install libclang-dev
+    # Both are small in Debian 12; elsewhere they come with more.
+    if may_apt && apt_install libclang1-14 libclang-common-14-dev; then return 0; fi
+    apt_install libclang-dev
 }
 
 # build_ruby 3.N: compiles the engine for this Ruby into bindings-ruby/lib/pyroscope_otel/3.N, linked for glibc 2.17 where
-# there is zig, if any source is newer than what was compiled here before with the same settings. Call use_ruby before.
+# there is zig, if any source is newer than what was compiled here before with the same settings. Call use_ruby before, or make
+# this Ruby the one of the shell: that needs no gem.
 build_ruby() {
     local library=$ROOT/bindings-ruby/lib/pyroscope_otel/$1/pyroscope_otel.so stamp=$TARGET/ruby-$1/compiled settings venv triple
     local environment=("CARGO_TARGET_DIR=$TARGET")
@@ -179,7 +209,7 @@ build_ruby() {
             exit 0
         fi
         cd "$ROOT/bindings-ruby" || exit
-        quietly "$TARGET/logs/ruby-$1-build.log" env "${environment[@]}" bundle exec rake compile 5>&-
+        quietly "$TARGET/logs/ruby-$1-build.log" env "${environment[@]}" ruby -S rake compile 5>&-
         printf '%s\n' "$settings" >"$stamp"
     ) 5>"$TARGET/ruby-build.lock"
 }

@@ -341,7 +341,8 @@ def test_nothing_starts_the_profiler_once_the_interpreter_ends(python):
         def start():
             return pyroscope.configure(application_name="x", server_address="none")
         def late():
-            print(start(), _native.is_running())
+            # What is not written yet, the child would write too.
+            print(start(), _native.is_running(), flush=True)
             try:
                 pid = os.fork()
             except RuntimeError:

@@ -228,7 +228,7 @@ impl Shared {
         }
         let until = [
             not_before.filter(|_| state.queue.has_below(release)),
-            Some(state.next_round).filter(|_| state.queue.has_from(release)),
+            state.queue.has_from(release).then_some(state.next_round),
             state.queue.oldest().map(|since| since + self.limits.max_age),
         ];
         Step::Wait(until.into_iter().flatten().min())
