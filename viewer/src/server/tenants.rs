@@ -137,6 +137,8 @@ impl Tenants {
     /// The routes of one door, for all tenants.
     pub(super) fn routes(self: &Arc<Self>, door: Door) -> Router {
         Router::new()
+            // It needs nothing of any tenant, so it waits for none that is being opened.
+            .route("/ready", get(|| async { "ready" }))
             .fallback(
                 move |State(tenants): State<Arc<Self>>, request| async move { tenants.dispatch(door, request).await },
             )

@@ -216,7 +216,8 @@ impl Gathered {
     }
 }
 
-/// Fills in the nodes from a stack down to the root, and the functions in them. False if any was forgotten meanwhile.
+/// Fills in the nodes from a stack down to the root, all of them or none, and the functions in them. False if any was
+/// forgotten meanwhile.
 fn resolve(
     connection: &Connection,
     trie: &mut Trie,
@@ -224,7 +225,7 @@ fn resolve(
     stack: i64,
     left: &mut usize,
 ) -> rusqlite::Result<bool> {
-    let mut at = stack;
+    let (mut at, mut path) = (stack, Vec::new());
     while at != 0 && !found.nodes.contains_key(&at) {
         let Some(node) = trie.node(connection, at)? else { return Ok(false) };
         if let Entry::Vacant(free) = found.functions.entry(node.1) {
@@ -233,10 +234,11 @@ fn resolve(
             *left = left.saturating_sub(FUNCTION + 3 * (function.name.len() + function.file.len()));
             free.insert(function);
         }
-        found.nodes.insert(at, node);
+        path.push((at, node));
         *left = left.saturating_sub(NODE);
         at = node.0;
     }
+    found.nodes.extend(path);
     Ok(true)
 }
 
