@@ -11,6 +11,7 @@ import collections
 import gzip
 import http.client
 import json
+import multiprocessing
 import os
 import random
 import signal
@@ -227,12 +228,18 @@ class Viewer:
         self.command = [program, *listen, "--memory", f"{memory}m", "--data", os.path.join(folder, "spanprof.db")]
         self.starts, self.deaths, self.peak = 0, 0, 0
         self.lock = threading.Lock()
+        # Other processes ask too.
+        self.shared_port = multiprocessing.Value("i", 0)
         self.start()
 
     def start(self):
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
-        self.port = int(self.process.stdout.readline().rsplit(":", 1)[1])
+        self.shared_port.value = int(self.process.stdout.readline().rsplit(":", 1)[1])
         self.starts += 1
+
+    @property
+    def port(self):
+        return self.shared_port.value
 
     def watch(self):
         """Its resident memory in KiB; one that ended by itself is counted and started again."""
@@ -275,7 +282,6 @@ class Soak:
     def __init__(self, viewer, seed, seconds):
         self.viewer, self.seed, self.until = viewer, seed, time.monotonic() + seconds
         self.statuses = collections.Counter()
-        self.ready, self.pushes, self.sent, self.acknowledged = [], [], 0, 0
 
     def each(self, act, name, pause=0.0):
         dice = random.Random(f"{self.seed} {name}")
@@ -325,26 +331,81 @@ class Soak:
                 time.sleep(0.1)
                 stream.recv(100)
 
-    def probe(self, _):
+
+class Witness:
+    """One who means well, in a process of its own, so that what attackers do in theirs keeps it from nothing."""
+
+    def __init__(self, viewer, until, act, pause):
+        self.viewer, self.until, self.pause = viewer, until, pause
+        self.took, self.late, self.sent, self.acknowledged, self.refused = [], [], 0, 0, 0
+        context = multiprocessing.get_context("fork")
+        self.answers, answers = context.Pipe(duplex=False)
+        self.process = context.Process(target=self.run, args=(act, answers), daemon=True)
+        self.process.start()
+        answers.close()
+
+    def run(self, act, answers):
+        while time.monotonic() < self.until:
+            act(self)
+            start = time.monotonic()
+            time.sleep(self.pause)
+            # What this process itself had to wait for a core.
+            self.late.append(time.monotonic() - start - self.pause)
+        answers.send((self.took, self.late, self.sent, self.acknowledged, self.refused))
+
+    def end(self):
+        self.took, self.late, self.sent, self.acknowledged, self.refused = self.answers.recv()
+        self.process.join()
+
+    def ready(self):
         start = time.monotonic()
         if self.viewer.ask("/ready", timeout=10)[0] == 200:
-            self.ready.append(time.monotonic() - start)
+            self.took.append(time.monotonic() - start)
 
-    def honest(self, _):
+    def push(self):
         path, headers, body = honest(self.sent)
         self.sent += 1
         start = time.monotonic()
         while time.monotonic() < self.until + 30:
             first = time.monotonic()
-            status, _answer = self.viewer.ask(path, headers, body)
+            status, _ = self.viewer.ask(path, headers, body)
             if status:
-                self.pushes.append(time.monotonic() - first)
-            self.statuses["honest", status] += 1
+                self.took.append(time.monotonic() - first)
             if status == 200:
                 self.acknowledged += 1
                 return
+            self.refused += 1 if status else 0
             time.sleep(0.2)
         print(f"a push that means well was not taken within {time.monotonic() - start:.0f} s", file=sys.stderr)
+
+
+def lose(viewer, times, seed):
+    """Kills the viewer in the middle of pushes, as often as said. Each push is sent until it is acknowledged, and every
+    other one once more after that. Returns how many were acknowledged, lost, and stored twice."""
+    dice, acknowledged, stop = random.Random(seed), set(), threading.Event()
+
+    def send(sender):
+        count = 0
+        while not stop.is_set():
+            path, headers, body = honest(sender * 1_000_000 + count)
+            # Every other one once more, as a sender does that the answer did not reach.
+            for _ in range(1 + count % 2):
+                while viewer.ask(path, headers, body, timeout=5)[0] != 200:
+                    time.sleep(0.01)
+            acknowledged.add((sender, count))
+            count += 1
+
+    senders = [threading.Thread(target=send, args=(sender,)) for sender in range(3)]
+    for sender in senders:
+        sender.start()
+    for _ in range(times):
+        time.sleep(dice.random() * 0.3)
+        viewer.kill()
+    stop.set()
+    for sender in senders:
+        sender.join()
+    kept = stored(viewer).get("honest", 0)
+    return len(acknowledged), max(0, len(acknowledged) - kept), max(0, kept - len(acknowledged))
 
 
 def metrics(viewer):
@@ -364,16 +425,29 @@ def main():
     parser.add_argument("--memory", type=int, default=128, help="MiB")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kills", type=float, default=15, help="seconds between two; 0 for none")
+    parser.add_argument("--lose", type=int, default=0, help="instead, kill it so often while profiles are pushed")
     arguments = parser.parse_args()
+    if arguments.lose:
+        with tempfile.TemporaryDirectory() as folder:
+            viewer = Viewer(arguments.program, arguments.memory, folder)
+            row = lose(viewer, arguments.lose, arguments.seed)
+            forgotten = sum(value for name, value in metrics(viewer).items() if name.startswith("spanprof_forgotten"))
+            viewer.process.kill()
+            viewer.process.wait()
+        print("".join(f"{name:>14}" for name in ("kills", "acknowledged", "lost", "doubles", "forgotten")))
+        print("".join(f"{value:>14}" for value in (arguments.lose, *row, forgotten)))
+        return 1 if row[1] or row[2] or forgotten or not row[0] else 0
     with tempfile.TemporaryDirectory() as folder:
         viewer = Viewer(arguments.program, arguments.memory, folder)
         soak = Soak(viewer, arguments.seed, arguments.seconds)
+        # Before there are threads, as they are forked.
+        probe = Witness(viewer, soak.until, Witness.ready, 0.05)
+        sender = Witness(viewer, soak.until, Witness.push, 0.1)
         threads = [soak.each(soak.upload, f"upload {n}") for n in range(6)]
         threads += [soak.each(soak.question, f"question {n}") for n in range(4)]
         threads += [soak.each(soak.slow_sender, f"slow {n}") for n in range(8)]
         threads += [soak.each(soak.half_head, f"half {n}") for n in range(8)]
         threads += [soak.each(soak.slow_reader, f"reader {n}") for n in range(4)]
-        threads += [soak.each(soak.probe, "probe", 0.05), soak.each(soak.honest, "honest", 0.1)]
         killed = time.monotonic()
         while time.monotonic() < soak.until:
             viewer.watch()
@@ -383,13 +457,15 @@ def main():
             time.sleep(0.02)
         for thread in threads:
             thread.join(40)
+        probe.end()
+        sender.end()
         viewer.watch()
         # What the last process found, took in and forgot; the file says what is left.
         viewer.process.send_signal(signal.SIGTERM)
         viewer.process.wait()
         viewer.start()
         before = sum(stored(viewer).values())
-        twice = [honest(soak.sent + count) for count in range(20)]
+        twice = [honest(sender.sent + count) for count in range(20)]
         for path, headers, body in twice * 2:
             viewer.ask(path, headers, body)
         counted, left = metrics(viewer), stored(viewer)
@@ -408,11 +484,13 @@ def main():
     row = {
         "peak MiB": viewer.peak / 1024,
         "of": arguments.memory,
-        "ready p99": millis(soak.ready, 0.99),
-        "ready max": millis(soak.ready, 1 - 1e-9),
-        "push p99": millis(soak.pushes, 0.99),
-        "push max": millis(soak.pushes, 1 - 1e-9),
-        "honest": soak.acknowledged,
+        "ready p99": millis(probe.took, 0.99),
+        "ready max": millis(probe.took, 1 - 1e-9),
+        "push p99": millis(sender.took, 0.99),
+        "push max": millis(sender.took, 1 - 1e-9),
+        "late max": millis(probe.late + sender.late, 1 - 1e-9),
+        "honest": sender.acknowledged,
+        "refused": sender.refused,
         "stored": left.get("honest", 0),
         "kills": viewer.starts - 2 - viewer.deaths,
         "deaths": viewer.deaths,
@@ -424,10 +502,10 @@ def main():
         wrong.append(f"{viewer.peak} KiB were resident")
     if viewer.deaths:
         wrong.append("it ended by itself")
-    if not soak.acknowledged:
+    if not sender.acknowledged:
         wrong.append("no push that means well was taken")
-    if left.get("honest", 0) > soak.sent + 20:
-        wrong.append(f"{left['honest']} profiles are stored of {soak.sent + 20} that were sent")
+    if left.get("honest", 0) > sender.sent + 20:
+        wrong.append(f"{left['honest']} profiles are stored of {sender.sent + 20} that were sent")
     if (added, repeated) != (20, 20):
         wrong.append(f"of 20 profiles that were sent twice {added} were stored and {repeated} known")
     if before + added != sum(left.values()) + forgotten:

@@ -100,6 +100,11 @@ impl Held {
         Ok(())
     }
 
+    /// Takes more bytes where they are free right now.
+    pub(crate) fn grow_now(&mut self, bytes: usize) -> bool {
+        self.try_grow(bytes).unwrap_or(false)
+    }
+
     /// The same for what runs on no thread of its own.
     pub(crate) async fn grow_later(&mut self, bytes: usize) -> Result<(), NoRoom> {
         let start = Instant::now();

@@ -253,9 +253,12 @@ impl Shares {
         Room::with(self.stored, self.remembered, self.answer)
     }
 
-    /// What requests take their bytes from. One leaves a part for others.
-    pub(crate) fn budget(&self) -> Arc<Budget> {
-        Budget::new(self.requests, self.requests / 4 * 3)
+    /// What a file takes its bytes from while nothing else is done: the shares of all that is not, and what is free of
+    /// what may be stored.
+    pub(crate) fn of_file(&self, stored: u64) -> Arc<Budget> {
+        let free = usize::try_from(self.stored.saturating_sub(stored)).unwrap_or(usize::MAX);
+        let bytes = (self.requests + self.answer * self.at_once + self.sent).saturating_add(free);
+        Budget::new(bytes, bytes)
     }
 }
 

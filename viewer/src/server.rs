@@ -56,7 +56,7 @@ fn lock(file: &Path) -> Result<File, String> {
 pub(crate) fn run_with(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
-        // Each has memory of its own that the allocator keeps: those of uploads and questions, and one for all else.
+        // Each has memory of its own that the allocator keeps: those of large uploads and questions, and one for all else.
         .max_blocking_threads(receive::AT_ONCE + Shares::of(cli.memory).at_once + 1)
         .enable_all()
         .build()
@@ -154,11 +154,17 @@ async fn bind_further(address: Optional<SocketAddr>, what: &str, flag: &str, mai
 
 async fn forget_the_old(tenants: Arc<Tenants>, retain: Duration) {
     let mut tick = tokio::time::interval(RETENTION_TICK);
+    let room = tenants.room();
     loop {
-        tick.tick().await;
-        let tenants = Arc::clone(&tenants);
+        let is_tick = tokio::select! {
+            _ = tick.tick() => true,
+            () = room.is_short() => false,
+        };
+        let (tenants, room) = (Arc::clone(&tenants), Arc::clone(&room));
         let oldest = clock::now().saturating_sub(i64::try_from(retain.as_nanos()).unwrap_or(i64::MAX));
-        let done = tokio::task::spawn_blocking(move || tenants.retain(oldest)).await;
+        let forget =
+            move || if is_tick { tenants.retain(oldest) } else { room.make().map_err(|error| error.to_string()) };
+        let done = tokio::task::spawn_blocking(forget).await;
         if let Ok(Err(error)) = done {
             // It is tried again at the next tick.
             let _ = writeln!(std::io::stderr(), "spanprof: cannot forget old data: {error}");

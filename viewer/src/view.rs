@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
 
-use crate::budget::Budget;
 use crate::cli::{Cli, Optional, Shares, View};
 use crate::look::Look;
 use crate::pages::format::counted;
@@ -34,7 +33,7 @@ struct Loaded {
 pub(crate) fn run(view: &View) -> Result<(), String> {
     let shares = Shares::of(view.memory);
     let store = Store::open(None, &shares.room())?;
-    let loaded = load(&store, &view.paths, &shares.budget())?;
+    let loaded = load(&store, &view.paths, &shares)?;
     let names: Vec<&str> = loaded.services.iter().map(String::as_str).collect();
     say(&format!("{} of {}", counted(loaded.profiles, "profile"), terminal::plain(&names.join(", "))))?;
     let forgotten = store.forgotten().profiles_by_size;
@@ -58,12 +57,13 @@ pub(crate) fn run(view: &View) -> Result<(), String> {
     server::run_with(&cli, store, Window::Stored)
 }
 
-fn load(store: &Store, paths: &[PathBuf], budget: &Arc<Budget>) -> Result<Loaded, String> {
+fn load(store: &Store, paths: &[PathBuf], shares: &Shares) -> Result<Loaded, String> {
     let mut loaded = Loaded { profiles: 0, services: BTreeSet::new() };
     let mut take = |path: &Path| -> Result<(), String> {
         let failed = |reason: String| format!("cannot open {}: {reason}", path.display());
         let bytes = fs::read(path).map_err(|error| failed(error.to_string()))?;
-        let profile = receive::file::read(path, &bytes, budget).map_err(failed)?;
+        let profile = receive::file::read(path, &bytes, &shares.of_file(store.bytes())).map_err(failed)?;
+        drop(bytes);
         store.insert_profile(&profile).map_err(|error| failed(error.to_string()))?;
         loaded.profiles += 1;
         loaded.services.insert(profile.service.to_string());

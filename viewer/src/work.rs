@@ -8,7 +8,24 @@ use std::sync::atomic::Ordering::Relaxed; // a flag that orders nothing
 use std::time::{Duration, Instant};
 
 thread_local! {
-    static CURRENT: RefCell<Option<(Instant, Gone)>> = const { RefCell::new(None) };
+    static CURRENT: RefCell<Option<Current>> = const { RefCell::new(None) };
+}
+
+/// The request that a thread works on.
+#[derive(Debug)]
+struct Current {
+    until: Instant,
+    haste: Haste,
+    gone: Gone,
+}
+
+/// Whether others make room for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Haste {
+    /// It takes little, and is the first to be let to the store.
+    Urgent,
+    /// It waits for those, and gives the store up for them where it takes long.
+    Patient,
 }
 
 /// Whether the one who asked has hung up.
@@ -33,7 +50,7 @@ impl Drop for Waiting {
 }
 
 /// Runs `work`, within which [`is_over`] tells.
-pub(crate) fn within<T>(limit: Duration, gone: Gone, work: impl FnOnce() -> T) -> T {
+pub(crate) fn within<T>(limit: Duration, haste: Haste, gone: Gone, work: impl FnOnce() -> T) -> T {
     struct End;
     impl Drop for End {
         fn drop(&mut self) {
@@ -41,13 +58,13 @@ pub(crate) fn within<T>(limit: Duration, gone: Gone, work: impl FnOnce() -> T) -
         }
     }
     let _end = End;
-    CURRENT.with_borrow_mut(|current| *current = Some((Instant::now() + limit, gone)));
+    CURRENT.with_borrow_mut(|current| *current = Some(Current { until: Instant::now() + limit, haste, gone }));
     work()
 }
 
 /// Runs `work` that must be done whoever waits for it, such as making room.
 pub(crate) fn to_the_end<T>(work: impl FnOnce() -> T) -> T {
-    struct Restore(Option<(Instant, Gone)>);
+    struct Restore(Option<Current>);
     impl Drop for Restore {
         fn drop(&mut self) {
             CURRENT.with_borrow_mut(|current| *current = self.0.take());
@@ -60,8 +77,13 @@ pub(crate) fn to_the_end<T>(work: impl FnOnce() -> T) -> T {
 /// Whether the time of the request that this thread works on is over, or nobody waits for it any more.
 pub(crate) fn is_over() -> bool {
     CURRENT.with_borrow(|current| {
-        current.as_ref().is_some_and(|(until, gone)| gone.0.load(Relaxed) || Instant::now() >= *until)
+        current.as_ref().is_some_and(|current| current.gone.0.load(Relaxed) || Instant::now() >= current.until)
     })
+}
+
+/// How much haste there is with the request that this thread works on; none if it works on no request.
+pub(crate) fn haste() -> Option<Haste> {
+    CURRENT.with_borrow(|current| current.as_ref().map(|current| current.haste))
 }
 
 #[cfg(test)]
@@ -73,11 +95,16 @@ mod tests {
         assert!(!is_over());
         let (gone, hour) = (Gone::default(), Duration::from_secs(3600));
         let waiting = gone.waiting();
-        assert!(!within(hour, gone.clone(), is_over));
-        assert!(within(Duration::ZERO, gone.clone(), is_over));
-        assert_eq!(within(Duration::ZERO, gone.clone(), || (to_the_end(is_over), is_over())), (false, true));
+        assert!(!within(hour, Haste::Patient, gone.clone(), is_over));
+        assert!(within(Duration::ZERO, Haste::Patient, gone.clone(), is_over));
+        assert_eq!(
+            within(Duration::ZERO, Haste::Patient, gone.clone(), || (to_the_end(is_over), is_over())),
+            (false, true)
+        );
         drop(waiting);
-        assert!(within(hour, gone, is_over));
+        assert!(within(hour, Haste::Patient, gone, is_over));
         assert!(!is_over());
+        let haste = within(hour, Haste::Urgent, Gone::default(), || (haste(), to_the_end(haste)));
+        assert_eq!(haste, (Some(Haste::Urgent), None));
     }
 }

@@ -8,8 +8,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use common::{Server, gzip, profile, spanprof};
+use common::{PERIOD, Server, gzip, profile, spanprof};
 use prost::Message as _;
+use spanprof_core::wire::pprof::{Function, Line, Location, Sample};
 
 /// What profilers write to `file:///folder`: one file a window, named after service and type.
 fn write_profiles(folder: &Path) {
@@ -89,6 +90,42 @@ fn any_pprof_is_opened_and_what_is_none_is_named() {
     assert!(errors.contains("holds no profile"), "{errors}");
     let (_, errors) = words(&spanprof().args(["view", "/nowhere/at/all"]).output().unwrap());
     assert!(errors.contains("cannot open /nowhere/at/all"), "{errors}");
+}
+
+#[test]
+fn a_large_pprof_is_opened_within_the_memory_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut large = profile(&[(&["main:1"], &[], 0)]);
+    // As a Go program has them: functions with long names, deep stacks, megabytes of them.
+    let count = 5_000_u64;
+    for id in 10..10 + count {
+        let name = i64::try_from(large.string_table.len()).unwrap();
+        large.string_table.push(format!("example.com/team/project/internal/package/sub.(*Type{id}).Method{id}"));
+        large.function.push(Function { id, name, system_name: name, filename: 0, start_line: 7 });
+        let line = vec![Line { function_id: id, line: 12, column: 0 }];
+        large.location.push(Location { id, mapping_id: 0, address: 0x40_0000 + id * 64, line, is_folded: false });
+    }
+    for sample in 0..20_000_u64 {
+        let frame = |depth: u64| 10 + (sample / 2_u64.pow(25 - u32::try_from(depth / 2).unwrap()) * 31 + depth) % count;
+        let location_id = (0..40).rev().map(frame).collect();
+        large.sample.push(Sample { location_id, value: vec![PERIOD], label: Vec::new() });
+    }
+    let bytes = large.encode_to_vec();
+    assert!(bytes.len() > 1 << 20, "{}", bytes.len());
+    let file = folder.path().join("large.pb.gz");
+    fs::write(&file, gzip(&bytes)).unwrap();
+    let view = |memory| words(&spanprof().args(["view", "--once", "--memory", memory]).arg(&file).output().unwrap());
+    let (out, errors) = view("128m");
+    assert!(
+        out.contains("all that is stored: 200 s, 20000 samples") || out.contains("20,000 samples"),
+        "{out}{errors}"
+    );
+
+    // What has no room is said, with the bytes that there are.
+    large.sample = [&large.sample[..]; 4].concat();
+    fs::write(&file, gzip(&large.encode_to_vec())).unwrap();
+    let (_, errors) = view("64m");
+    assert!(errors.contains("large.pb.gz") && errors.contains("bytes"), "{errors}");
 }
 
 #[test]

@@ -139,7 +139,7 @@ struct Question {
 impl Question {
     async fn read(headers: &HeaderMap, body: Body) -> Result<Self, QueryError> {
         // Its own bytes are few, and need not wait for those of uploads.
-        let bytes = body::read(body, &mut Budget::new(LONGEST, LONGEST).hold()).await?;
+        let (bytes, _held) = body::read(body, &Budget::new(LONGEST, LONGEST), None).await?;
         let format = Format::of(headers, PROTOBUF)?;
         let bytes = body::unpack_short(bytes, headers, LONGEST)?;
         Ok(Self { format, bytes })

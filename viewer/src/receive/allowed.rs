@@ -6,6 +6,10 @@ use crate::work;
 
 /// Frames of stacks, samples and labels that are looked at for one request: a second's work.
 const MOST_STEPS: usize = 20_000_000;
+/// The same for a small request.
+const MOST_SMALL_STEPS: usize = MOST_STEPS / 20;
+/// The largest profile that is taken, unpacked; profilers split theirs at a tenth of it.
+const MOST_PROFILE: usize = 16 << 20;
 /// Bytes that are taken from the budget at a time.
 const AT_A_TIME: usize = 64 << 10;
 /// Between two looks at the clock there are so many steps.
@@ -20,13 +24,31 @@ pub(super) struct Allowed {
     /// What the profile takes that was decoded last.
     decoded: usize,
     steps: usize,
+    most_steps: usize,
+    /// The bytes of a profile, unpacked.
+    most_profile: usize,
     looked: usize,
 }
 
 impl Allowed {
     /// What a request holds already counts too.
     pub(super) fn new(held: Held) -> Self {
-        Self { held, spare: 0, decoded: 0, steps: 0, looked: 0 }
+        Self { held, spare: 0, decoded: 0, steps: 0, most_steps: MOST_STEPS, most_profile: MOST_PROFILE, looked: 0 }
+    }
+
+    /// The same for a small request.
+    pub(super) fn of_small(held: Held) -> Self {
+        Self { most_steps: MOST_SMALL_STEPS, ..Self::new(held) }
+    }
+
+    /// The same for a file, which somebody chose: it is as large as there is memory.
+    pub(super) fn of_file(held: Held) -> Self {
+        Self { most_steps: usize::MAX, most_profile: held.most_of_one(), ..Self::new(held) }
+    }
+
+    /// The largest profile, unpacked.
+    pub(super) fn most_profile(&self) -> usize {
+        self.most_profile
     }
 
     /// The most bytes that a request may take.
@@ -68,9 +90,9 @@ impl Allowed {
     /// Counts work; refuses too much of it, and any after the time of the request.
     pub(super) fn step(&mut self, steps: usize) -> Result<(), Refusal> {
         self.steps = self.steps.saturating_add(steps);
-        if self.steps > MOST_STEPS {
-            let sentence =
-                format!("the request has more than {MOST_STEPS} frames, samples and labels in all its stacks");
+        if self.steps > self.most_steps {
+            let most = self.most_steps;
+            let sentence = format!("the request has more than {most} frames, samples and labels in all its stacks");
             return Err(Refusal::new(Reason::TooLarge, sentence));
         }
         if self.steps - self.looked >= BETWEEN {

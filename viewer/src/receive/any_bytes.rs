@@ -10,7 +10,6 @@ use super::body::Format;
 use super::labels::Labels;
 use super::refusal::Refusal;
 use super::{Keeper, Kept, Permits, Receiver, ingest, otlp, pprof, push};
-use crate::budget::Budget;
 use crate::store::{Profile, Room, Store};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -20,7 +19,7 @@ static RECEIVER: LazyLock<Receiver> = LazyLock::new(|| {
     let room = Room::new(16 << 20);
     let store = Store::open(None, &room).expect("a store in memory opens");
     let keeper = Keeper::Known(Kept { store, profilers: Arc::default(), _owner: None });
-    Receiver::new(keeper, Arc::default(), Duration::MAX, &Permits::new(Budget::new(256 << 20, 128 << 20)))
+    Receiver::new(keeper, Arc::default(), Duration::MAX, &Permits::new(256 << 20))
 });
 
 /// A profile, plain or gzip, makes rows that refer to each other rightly, or a refusal.

@@ -3,16 +3,18 @@
 use std::future::poll_fn;
 use std::io::Read as _;
 use std::pin::Pin;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::{Body, HttpBody as _};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use flate2::read::MultiGzDecoder;
+use tokio::time::Instant;
 
 use super::allowed::{Allowed, no_room};
 use super::refusal::{Reason, Refusal};
-use crate::budget::Held;
+use crate::budget::{Budget, Held};
 
 /// The largest body that is taken, as it was sent.
 pub(super) const MOST_SENT: usize = 16 << 20;
@@ -55,9 +57,14 @@ impl Format {
     }
 }
 
-/// Reads the body as it was sent; its bytes are held before they are kept.
-pub(crate) async fn read(body: Body, held: &mut Held) -> Result<Vec<u8>, Refusal> {
-    match tokio::time::timeout(PATIENCE, read_bounded(body, held)).await {
+/// Reads the body as it was sent; its bytes are taken from the budget before they are kept, and beyond so many from
+/// another one.
+pub(crate) async fn read(
+    body: Body,
+    budget: &Arc<Budget>,
+    beyond: Option<(usize, &Arc<Budget>)>,
+) -> Result<(Vec<u8>, Held), Refusal> {
+    match tokio::time::timeout(PATIENCE, read_bounded(body, budget, beyond)).await {
         Ok(done) => done,
         Err(_) => {
             Err(Refusal::new(Reason::Incomplete, format!("the body did not arrive within {} s", PATIENCE.as_secs())))
@@ -65,9 +72,19 @@ pub(crate) async fn read(body: Body, held: &mut Held) -> Result<Vec<u8>, Refusal
     }
 }
 
-async fn read_bounded(mut body: Body, held: &mut Held) -> Result<Vec<u8>, Refusal> {
+async fn read_bounded(
+    mut body: Body,
+    budget: &Arc<Budget>,
+    mut beyond: Option<(usize, &Arc<Budget>)>,
+) -> Result<(Vec<u8>, Held), Refusal> {
     let mut bytes = Vec::new();
+    let mut held = budget.hold();
+    // Its length may be said before.
     let mut seen = 0_usize;
+    let said = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if let Some((_, other)) = beyond.take_if(|(most, _)| said > *most) {
+        held = other.hold();
+    }
     // How long the sender let us wait, in all and for what comes next.
     let (mut waited, mut stalled) = (Duration::ZERO, Duration::ZERO);
     loop {
@@ -86,6 +103,11 @@ async fn read_bounded(mut body: Body, held: &mut Held) -> Result<Vec<u8>, Refusa
             continue;
         };
         seen = seen.saturating_add(data.len());
+        if let Some((_, other)) = beyond.take_if(|(most, _)| seen > *most) {
+            let mut more = other.hold();
+            more.grow_later(bytes.len()).await.map_err(|no| no_room(no, "the body"))?;
+            held = more;
+        }
         if seen <= MOST_SENT {
             held.grow_later(data.len()).await.map_err(|no| no_room(no, "the body"))?;
             bytes.extend_from_slice(&data);
@@ -100,7 +122,7 @@ async fn read_bounded(mut body: Body, held: &mut Held) -> Result<Vec<u8>, Refusa
     if seen > MOST_SENT {
         return Err(too_large("the body", MOST_SENT));
     }
-    Ok(bytes)
+    Ok((bytes, held))
 }
 
 /// Who sends slowly may take [`PATIENCE`], but not while others wait for the bytes that he holds.
@@ -180,12 +202,30 @@ pub(super) fn too_large(what: &str, most: usize) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::io::Write as _;
+    use std::task::{Context, Poll};
 
+    use axum::body::{Bytes, HttpBody};
     use flate2::Compression;
     use flate2::write::GzEncoder;
 
     use super::*;
+
+    /// A body of which nothing comes.
+    struct Never;
+
+    impl HttpBody for Never {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
 
     fn gzip(bytes: &[u8]) -> Vec<u8> {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -206,5 +246,19 @@ mod tests {
         bytes.truncate(20);
         let refused = gunzip(&bytes, 100, "the profile", &mut Allowed::plenty()).unwrap_err();
         assert!(refused.message().starts_with("the profile is not gzip"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_not_waited_for_and_sooner_where_others_wait() {
+        let budget = Budget::new(1 << 20, 1 << 20);
+        let never = || Body::new(Never);
+        let start = tokio::time::Instant::now();
+        let refused = read(never(), &budget, None).await.unwrap_err();
+        assert_eq!((refused.status().as_u16(), start.elapsed()), (408, PATIENCE));
+        let mut others = budget.hold();
+        assert!(others.grow_now(600 << 10));
+        let start = tokio::time::Instant::now();
+        assert_eq!(read(never(), &budget, None).await.unwrap_err().status(), 408);
+        assert!(start.elapsed() < PATIENCE);
     }
 }

@@ -38,15 +38,22 @@ pub(crate) fn read(path: &Path, bytes: &[u8], budget: &Arc<Budget>) -> Result<Pr
     let read = |kind: &str| {
         let labels = Labels::read([("__name__", kind), ("service_name", service)])?;
         // However old a file is, it was asked for. A time at the end of all numbers would never be forgotten.
-        pprof::read(bytes, &labels, (i64::MIN / 2, i64::MAX / 2), &mut Allowed::new(budget.hold()))
+        let mut allowed = Allowed::of_file(budget.hold());
+        allowed.take(bytes.len(), "the file")?;
+        pprof::read(bytes, &labels, (i64::MIN / 2, i64::MAX / 2), &mut allowed)
     };
     let message = |refusal: Refusal| refusal.message().to_owned();
     match said {
         Some((_, kind)) => read(kind).map_err(message),
         None => {
             let unnamed = read("profile").map_err(message)?;
-            let kind = kind(&unnamed);
-            if kind == "profile" { Ok(unnamed) } else { read(kind).map_err(message) }
+            match kind(&unnamed) {
+                "profile" => Ok(unnamed),
+                kind => {
+                    drop(unnamed);
+                    read(kind).map_err(message)
+                }
+            }
         }
     }
 }

@@ -73,11 +73,10 @@ pub(super) async fn receive(
 
 async fn take(receiver: &Arc<Receiver>, query: String, request: Request) -> Result<(), Refusal> {
     let (head, body) = request.into_parts();
-    let mut held = receiver.hold();
-    let bytes = body::read(body, &mut held).await?;
+    let read = receiver.read(body).await?;
     let said = Said::read(&query)?;
     let service = said.service.clone();
-    let taken = take_said(receiver, said, head.headers, (held, bytes)).await;
+    let taken = take_said(receiver, said, head.headers, read).await;
     taken.map_err(|refusal| refusal.of_service(&service))
 }
 
@@ -85,11 +84,11 @@ async fn take_said(
     receiver: &Arc<Receiver>,
     said: Said,
     headers: HeaderMap,
-    (held, bytes): (Held, Vec<u8>),
+    read: (Vec<u8>, Held),
 ) -> Result<(), Refusal> {
     let runtime = Handle::current();
     receiver
-        .on_pool(held, move |receiver, allowed| {
+        .on_pool(read, move |receiver, bytes, allowed| {
             let bytes = body::unpack(bytes, &headers, allowed)?;
             // The parts of a form are copies.
             allowed.take(bytes.len(), "the form")?;

@@ -109,12 +109,11 @@ struct RpcStatus {
 pub(super) async fn http<E: Export>(State(receiver): State<Arc<Receiver>>, headers: HeaderMap, body: Body) -> Response {
     let format = Format::of(&headers, PROTOBUF);
     let asked = *format.as_ref().unwrap_or(&Format::Json);
-    let mut held = receiver.hold();
-    let taken = match body::read(body, &mut held).await {
-        Ok(bytes) => match format {
+    let taken = match receiver.read(body).await {
+        Ok(read) => match format {
             Ok(format) => {
-                let unpack = move |allowed: &mut Allowed| Ok((body::unpack(bytes, &headers, allowed)?, format));
-                take::<E>(&receiver, held, unpack).await
+                let unpack = move |bytes, allowed: &mut Allowed| Ok((body::unpack(bytes, &headers, allowed)?, format));
+                take::<E>(&receiver, read, unpack).await
             }
             Err(refusal) => Err(refusal),
         },
@@ -143,11 +142,12 @@ pub(super) async fn http<E: Export>(State(receiver): State<Arc<Receiver>>, heade
 
 /// Takes a request by gRPC.
 pub(super) async fn grpc<E: Export>(State(receiver): State<Arc<Receiver>>, headers: HeaderMap, body: Body) -> Response {
-    let mut held = receiver.hold();
-    let taken = match body::read(body, &mut held).await {
-        Ok(bytes) => {
-            let unpack = move |allowed: &mut Allowed| Ok((unframe(&bytes, &headers, allowed)?, Format::Protobuf));
-            take::<E>(&receiver, held, unpack).await
+    let taken = match receiver.read(body).await {
+        Ok(read) => {
+            let unpack = move |bytes: Vec<u8>, allowed: &mut Allowed| {
+                Ok((unframe(&bytes, &headers, allowed)?, Format::Protobuf))
+            };
+            take::<E>(&receiver, read, unpack).await
         }
         Err(refusal) => Err(refusal),
     };
@@ -177,12 +177,12 @@ pub(crate) fn grpc_refusal(refusal: &Refusal) -> Response {
 
 async fn take<E: Export>(
     receiver: &Arc<Receiver>,
-    held: Held,
-    unpack: impl FnOnce(&mut Allowed) -> Result<(Vec<u8>, Format), Refusal> + Send + 'static,
+    read: (Vec<u8>, Held),
+    unpack: impl Fn(Vec<u8>, &mut Allowed) -> Result<(Vec<u8>, Format), Refusal> + Send + Sync + 'static,
 ) -> Result<Rejected, Refusal> {
     receiver
-        .on_pool(held, move |receiver, allowed| {
-            let (bytes, format) = unpack(allowed)?;
+        .on_pool(read, move |receiver, bytes, allowed| {
+            let (bytes, format) = unpack(bytes, allowed)?;
             let request: E = decode(&bytes, format, allowed)?;
             let mut hasher = DefaultHasher::new();
             hasher.write(&bytes);

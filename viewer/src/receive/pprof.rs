@@ -30,8 +30,6 @@ use super::sample_types::sample_types;
 use crate::ids::{SpanId, TraceId};
 use crate::store::{Function, Part, Profile, Sample, StackNode};
 
-/// The largest profile that is taken, unpacked; profilers split theirs at a tenth of it.
-const MOST_BYTES: usize = 16 << 20;
 /// What of a profile takes more memory than its bytes.
 static PROFILE: Message = Message {
     size: size_of::<Pprof>(),
@@ -83,13 +81,13 @@ pub(super) fn read(raw: &[u8], labels: &Labels, times: (i64, i64), allowed: &mut
 pub(super) fn decode(raw: &[u8], allowed: &mut Allowed) -> Result<Pprof, Refusal> {
     let mut unpacked = Vec::new();
     let bytes = if raw.starts_with(&[0x1f, 0x8b]) {
-        unpacked = body::gunzip(raw, MOST_BYTES, "the profile", allowed)?;
+        unpacked = body::gunzip(raw, allowed.most_profile(), "the profile", allowed)?;
         &unpacked
     } else {
         raw
     };
-    if bytes.len() > MOST_BYTES {
-        return Err(too_large("the profile", MOST_BYTES));
+    if bytes.len() > allowed.most_profile() {
+        return Err(too_large("the profile", allowed.most_profile()));
     }
     allowed.take_decoded(bounds::weigh_protobuf(bytes, &PROFILE, "the profile", allowed.most())?)?;
     let decoded = Pprof::decode(bytes).map_err(|error| invalid(format!("the profile is no pprof: {error}")));

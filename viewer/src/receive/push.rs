@@ -53,11 +53,10 @@ pub(crate) fn refusal_in_json(refusal: &Refusal) -> Response {
 }
 
 async fn take(receiver: &Arc<Receiver>, headers: HeaderMap, body: Body) -> Result<Format, Refusal> {
-    let mut held = receiver.hold();
-    let bytes = body::read(body, &mut held).await?;
+    let read = receiver.read(body).await?;
     let format = Format::of(&headers, PROTOBUF)?;
     receiver
-        .on_pool(held, move |receiver, allowed| {
+        .on_pool(read, move |receiver, bytes, allowed| {
             let bytes = body::unpack(bytes, &headers, allowed)?;
             let request = decode(&bytes, format, allowed)?;
             let unpacked = bytes.len();

@@ -79,6 +79,11 @@ impl Refusal {
         matches!(self.reason, Reason::Invalid | Reason::Time)
     }
 
+    /// Whether it was more than there is room or time for.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.reason == Reason::TooLarge
+    }
+
     /// Whether it would be counted with the other.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         self.reason == other.reason && self.service == other.service

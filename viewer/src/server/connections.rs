@@ -8,7 +8,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
@@ -24,10 +24,11 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 use tower_service::Service as _;
 
 use crate::budget::{Budget, Held, NoRoom};
+use crate::queries;
 
 /// The most connections of all doors; fewer where the process may open few files, or has little memory.
 const MOST: usize = 1_000;
@@ -248,37 +249,41 @@ async fn connection(stream: TcpStream, routes: Router, place: Arc<Place>, mut st
 }
 
 async fn answer(mut routes: Router, working: Working, request: Request<Incoming>) -> Result<Response, Infallible> {
-    let response = routes.call(request.map(Body::new)).await?;
+    let answered = routes.call(request.map(Body::new));
+    queries::keeping(answered, async |response: Result<Response, Infallible>| Ok(send(response?, working).await)).await
+}
+
+async fn send(response: Response, working: Working) -> Response {
     let (mut head, body) = response.into_parts();
     if head.status == StatusCode::SERVICE_UNAVAILABLE {
         head.headers.entry(RETRY_AFTER).or_insert(HeaderValue::from_static("1"));
     }
     let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or(0);
     if length <= PIECE {
-        return Ok(Response::from_parts(
+        return Response::from_parts(
             head,
             Body::new(Paced { rest: Rest::Small(body), held: None, began: Instant::now(), taken: 0, working }),
-        ));
+        );
     }
     let mut held = working.0.all.sent.hold();
     match held.grow_later(length).await {
         Ok(()) => {}
         Err(no @ NoRoom::Busy) => {
             let sentence = format!("the answer of {length} bytes {no}\n");
-            return Ok((StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], sentence).into_response());
+            return (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "1")], sentence).into_response();
         }
         Err(no @ NoRoom::TooLarge(_)) => {
             let sentence =
                 format!("the answer of {length} bytes {no}; choose less, or give the server more --memory\n");
-            return Ok((StatusCode::UNPROCESSABLE_ENTITY, sentence).into_response());
+            return (StatusCode::UNPROCESSABLE_ENTITY, sentence).into_response();
         }
     }
     // It is in memory already.
     let bytes = body.collect().await.map(|whole| whole.to_bytes()).unwrap_or_default();
-    Ok(Response::from_parts(
+    Response::from_parts(
         head,
         Body::new(Paced { rest: Rest::Large(bytes), held: Some(held), began: Instant::now(), taken: 0, working }),
-    ))
+    )
 }
 
 /// A body that knows when it has been sent.
@@ -417,5 +422,58 @@ impl AsyncWrite for Patient {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::AsyncReadExt as _;
+
+    use super::*;
+
+    const LARGE: usize = 32 << 20;
+
+    /// A connection that is served, its other end, and what tells of its end.
+    async fn connected(all: &Arc<Connections>) -> (TcpStream, JoinSet<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (stream, _) = listener.accept().await.unwrap();
+        let routes = Router::new().route("/large", get(|| async { vec![b'x'; LARGE] }));
+        let mut served = JoinSet::new();
+        let (stop, stopped) = watch::channel(false);
+        let place = all.enter().unwrap();
+        served.spawn(async move {
+            connection(stream, routes, place, stopped).await;
+            drop(stop);
+        });
+        (client, served)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_nothing_of_an_answer_is_cut_off() {
+        let all = Connections::new(2 * LARGE);
+        let (mut client, mut served) = connected(&all).await;
+        client.write_all(b"GET /large HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        // The clock goes on whenever nothing else can.
+        served.join_next().await.unwrap().unwrap();
+        assert!(all.places().by_number.is_empty());
+        assert!(all.sent.hold().grow_now(2 * LARGE), "what was not sent is given back");
+        let mut taken = Vec::new();
+        let _ = client.read_to_end(&mut taken).await;
+        assert!(taken.len() < LARGE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_head_that_does_not_come_is_not_waited_for() {
+        let all = Connections::new(1 << 20);
+        for half in [&b""[..], b"GET /large HTTP/1.1\r\nhost: localhost\r\n"] {
+            let (mut client, mut served) = connected(&all).await;
+            client.write_all(half).await.unwrap();
+            let start = Instant::now();
+            served.join_next().await.unwrap().unwrap();
+            assert!(start.elapsed() <= SILENT + SILENT / 6);
+            assert_eq!(client.read(&mut [0]).await.unwrap_or(0), 0);
+        }
     }
 }

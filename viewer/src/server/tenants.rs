@@ -25,7 +25,7 @@ use crate::receive::refusal::{Reason, Refusal};
 use crate::receive::{self, Keeper, Kept, Permits, Receiver, RefusalCount, Refusals};
 use crate::selection::Window;
 use crate::show::Shown;
-use crate::store::Store;
+use crate::store::{Room, Store};
 use crate::tenant::{PREFIX, Tenant};
 use crate::{api, downloads, pages, query};
 
@@ -80,7 +80,7 @@ pub(super) struct Tenants {
 impl Tenants {
     /// `store` holds what is received without a tenant. Those that have files are opened.
     pub(super) fn new(setup: Setup, store: Arc<Store>) -> Result<Self, String> {
-        let permits = Permits::new(setup.shares.budget());
+        let permits = Permits::new(setup.shares.requests);
         let queries = Queries::new(setup.shares.at_once);
         let nobody = Rooms::new(Store::open(None, &store.room().empty())?, &setup, &permits, &queries);
         let anonymous = Arc::new(Rooms::new(store, &setup, &permits, &queries));
@@ -91,6 +91,11 @@ impl Tenants {
             tenants.others().insert(tenant, rooms);
         }
         Ok(tenants)
+    }
+
+    /// What the stores of all share.
+    pub(super) fn room(&self) -> Arc<Room> {
+        Arc::clone(self.anonymous.store.room())
     }
 
     /// What was refused, of all.
@@ -132,6 +137,8 @@ impl Tenants {
     /// The routes of one door, for all tenants.
     pub(super) fn routes(self: &Arc<Self>, door: Door) -> Router {
         Router::new()
+            // It needs nothing of any tenant, so it waits for none that is being opened.
+            .route("/ready", get(|| async { "ready" }))
             .fallback(
                 move |State(tenants): State<Arc<Self>>, request| async move { tenants.dispatch(door, request).await },
             )

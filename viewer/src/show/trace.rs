@@ -77,7 +77,7 @@ impl Shown {
         }
         let received = stored.iter().filter(|span| span.traced).count();
         let ids: Vec<SpanId> = stored.iter().map(|span| span.span.span).collect();
-        let cpu = self.store.cpu_of_spans(&ids)?;
+        let cpu = self.store.cpu_of_spans(trace, &ids)?;
 
         let order = depth_first(&stored);
         let mut spans: Vec<TraceSpan> = Vec::with_capacity(order.len());

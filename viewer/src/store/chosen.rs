@@ -114,7 +114,7 @@ impl Store {
         let chosen = spans_in_time(selection, "c");
         let sql = format!("SELECT count(*) FROM spans c WHERE {}", chosen.sql);
         self.read(|connection| {
-            connection.prepare_cached(&sql)?.query_row(params_from_iter(chosen.values), |row| row.get(0))
+            connection.prepare_cached(&sql)?.query_row(params_from_iter(&chosen.values), |row| row.get(0))
         })
     }
 
@@ -123,7 +123,7 @@ impl Store {
         let chosen = spans_in_time(selection, "c");
         let sql = format!("SELECT c.duration FROM spans c WHERE {} ORDER BY c.duration", chosen.sql);
         self.read(|connection| {
-            connection.prepare_cached(&sql)?.query_map(params_from_iter(chosen.values), |row| row.get(0))?.collect()
+            connection.prepare_cached(&sql)?.query_map(params_from_iter(&chosen.values), |row| row.get(0))?.collect()
         })
     }
 }

@@ -1,10 +1,12 @@
 //! A selection as a condition in SQL, and the rows that it holds for.
 
+use std::collections::BTreeSet;
+
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::{interrupted, sums, traced};
-use crate::ids::TraceId;
+use crate::ids::{SpanId, TraceId};
 use crate::selection::{Selection, Side};
 use crate::work;
 
@@ -61,15 +63,25 @@ impl Filter {
 
     /// Holds for samples of spans of these traces only, whether a trace was received or samples name it.
     pub(super) fn of_traces(&mut self, connection: &Connection, traces: &[TraceId]) -> rusqlite::Result<()> {
-        let mut spans: Vec<i64> = Vec::new();
+        let mut spans: BTreeSet<i64> = BTreeSet::new();
         let mut received = connection.prepare_cached("SELECT span FROM spans WHERE trace = ?1")?;
         for trace in traces {
             spans.extend(traced::spans_of(connection, *trace)?.into_iter().map(|named| named.span.to_column()));
             for span in received.query_map(params![trace.to_column()], |row| row.get(0))? {
-                spans.push(span?);
+                spans.insert(span?);
             }
         }
         self.and_span("s.span IN (SELECT value FROM json_each(?))", [serde_json::json!(spans).to_string().into()]);
+        if let [trace] = traces {
+            for span in spans.into_iter().filter_map(SpanId::from_column) {
+                let others = traced::of_others(connection, span, *trace)?;
+                if !others.is_empty() {
+                    let others = serde_json::json!(others).to_string().into();
+                    let sql = "NOT (s.span = ? AND parts.profile IN (SELECT value FROM json_each(?)))";
+                    self.and_span(sql, [span.to_column().into(), others]);
+                }
+            }
+        }
         Ok(())
     }
 

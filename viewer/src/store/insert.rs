@@ -1,6 +1,6 @@
 //! Rows in: one transaction a profile, one a batch of spans.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed; // counters that order nothing
 
@@ -17,7 +17,8 @@ use crate::work;
 
 /// The samples of a span that go by another name than the given one.
 const MISNAMED: &str = "
-    SELECT s.name, parts.series, parts.time, s.stacks FROM span_sums s JOIN parts ON parts.id = s.part
+    SELECT s.name, parts.series, parts.time, s.stacks, s.part, parts.profile, profiles.service
+    FROM span_sums s JOIN parts ON parts.id = s.part JOIN profiles ON profiles.id = parts.profile
     WHERE s.span != 0 AND s.span = ?1 AND s.name != ?2";
 
 /// The same bytes without an id are one profile within this time, in which a sender tries again.
@@ -53,15 +54,15 @@ impl Store {
 
     /// Adds profiles, all of them or none; those that are there already are left out.
     pub(crate) fn insert_profiles(&self, profiles: &[Profile]) -> Result<(), StoreError> {
-        let (mut added, mut samples) = (0, 0);
-        self.transaction(|connection, interned| {
+        let (added, samples) = self.transaction(|connection, interned| {
+            let (mut added, mut samples) = (0, 0);
             for profile in profiles {
                 if insert_profile(connection, interned, profile)? {
                     added += 1;
                     samples += profile.parts.iter().map(|part| part.samples.len()).sum::<usize>();
                 }
             }
-            Ok(())
+            Ok((added, samples))
         })?;
         self.inserted.profiles.fetch_add(count(added), Relaxed);
         self.inserted.samples.fetch_add(count(samples), Relaxed);
@@ -91,29 +92,30 @@ impl Store {
         Ok(())
     }
 
-    fn transaction(
+    fn transaction<T>(
         &self,
-        insert: impl FnOnce(&Connection, &mut Interned) -> rusqlite::Result<()>,
-    ) -> Result<(), StoreError> {
-        let mut inner = self.lock();
-        let Inner { connection, interned, .. } = &mut *inner;
-        interned.bound(self.room.remembered());
-        let transaction = connection.transaction()?;
-        let done = insert(&transaction, interned).and_then(|()| transaction.commit());
-        if let Err(error) = done {
-            interned.clear();
-            if retention::is_full(&error) {
-                // So that the next one finds place, if there is any.
-                retention::make_place(connection)?;
+        mut insert: impl FnMut(&Connection, &mut Interned) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let done = self.at_connection(|inner| {
+            let Inner { connection, interned, .. } = &mut *inner;
+            interned.bound(self.room.remembered());
+            let transaction = connection.transaction()?;
+            let done = insert(&transaction, interned).and_then(|done| transaction.commit().map(|()| done));
+            if let Err(error) = &done {
+                interned.clear();
+                if retention::is_full(error) {
+                    // So that the next one finds place, if there is any.
+                    retention::make_place(connection)?;
+                }
             }
-            return Err(error.into());
-        }
+            let done = done?;
+            self.turns.stay();
+            work::to_the_end(|| self.measure(inner))?;
+            Ok(done)
+        })?;
         // It is stored, and what it takes must be made room for, whoever still waits.
-        work::to_the_end(|| {
-            self.measure(&inner)?;
-            drop(inner);
-            self.room.make()
-        })
+        self.room.make()?;
+        Ok(done)
     }
 }
 
@@ -191,7 +193,7 @@ fn insert_part(
     )?;
     let id = connection.last_insert_rowid();
 
-    let mut find_name = connection.prepare_cached("SELECT name FROM spans WHERE span = ?1 LIMIT 1")?;
+    let of_spans: HashMap<SpanId, TraceId> = part.traces.iter().copied().collect();
     let mut insert = connection.prepare_cached(
         "INSERT INTO span_sums (part, span, name, value, count, stacks) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?;
@@ -200,7 +202,7 @@ fn insert_part(
             None => label,
             Some(span) => {
                 // Its trace knows its name best, its label is next.
-                let final_name = find_name.query_row(params![span.to_column()], |row| row.get(0)).optional()?;
+                let final_name = name_of(connection, span, of_spans.get(&span).copied(), service)?;
                 final_name.unwrap_or(if label == 0 { UNNAMED_ID } else { label })
             }
         };
@@ -260,13 +262,33 @@ fn insert_span(
     rename(connection, span.span, name, changes)
 }
 
+/// The name that traces know of a span, which its samples say the trace of or not: that in the service of the samples, or
+/// else in the newest of others, as a profiler may call its service otherwise.
+fn name_of(
+    connection: &Connection,
+    span: SpanId,
+    trace: Option<TraceId>,
+    service: i64,
+) -> rusqlite::Result<Option<i64>> {
+    connection
+        .prepare_cached(
+            "SELECT name FROM spans WHERE span = ?1 AND (?2 IS NULL OR trace = ?2) ORDER BY service = ?3 DESC, id DESC LIMIT 1",
+        )?
+        .query_row(params![span.to_column(), trace.map(TraceId::to_column), service], |row| row.get(0))
+        .optional()
+}
+
 /// Gives samples that came before their span's trace the name that the trace knows.
 fn rename(connection: &Connection, span: SpanId, name: i64, changes: &mut Changes) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(MISNAMED)?;
     let mut rows = statement.query(params![span.to_column(), name])?;
-    let mut any = false;
+    let mut parts: Vec<i64> = Vec::new();
     while let Some(row) = rows.next()? {
-        any = true;
+        let trace = traced::of_profile(connection, row.get(5)?, span)?;
+        if name_of(connection, span, trace, row.get(6)?)? != Some(name) {
+            continue;
+        }
+        parts.push(row.get(4)?);
         let (before, series, time) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let mut entries = Vec::new();
         packed::unpack(row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?, |entry| entries.push(entry))?;
@@ -274,12 +296,8 @@ fn rename(connection: &Connection, span: SpanId, name: i64, changes: &mut Change
         changes.add(series, time, before).extend(taken);
         changes.add(series, time, name).append(&mut entries);
     }
-    if any {
-        connection
-            .prepare_cached("UPDATE span_sums SET name = ?2 WHERE span != 0 AND span = ?1")?
-            .execute(params![span.to_column(), name])?;
-    }
-    Ok(())
+    let mut update = connection.prepare_cached("UPDATE span_sums SET name = ?3 WHERE part = ?1 AND span = ?2")?;
+    parts.into_iter().try_for_each(|part| update.execute(params![part, span.to_column(), name]).map(drop))
 }
 
 #[cfg(test)]
@@ -287,7 +305,8 @@ mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
-    use crate::store::{Room, Status};
+    use crate::selection::{Selection, Window};
+    use crate::store::{Function, Kind, Owner, Room, StackNode, Status};
 
     fn span(number: u8) -> Span {
         Span {
@@ -313,5 +332,135 @@ mod tests {
         let statement = inner.connection.prepare_cached(MISNAMED).unwrap();
         assert_eq!(statement.get_status(StatementStatus::Run), 20);
         assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+    }
+
+    fn everything() -> Selection {
+        Selection { kind: "process_cpu".into(), ..Selection::everything() }.window(Window::Stored)
+    }
+
+    fn profile(service: &str, function: &str, span: Option<(u8, u8)>) -> Profile {
+        let kind = Kind {
+            name: "process_cpu".into(),
+            text: "process_cpu:cpu:nanoseconds:cpu:nanoseconds".into(),
+            unit: "nanoseconds".into(),
+            main: true,
+        };
+        let ids = span
+            .map(|(trace, span)| (SpanId::from_bytes(&[span; 8]).unwrap(), TraceId::from_bytes(&[trace; 16]).unwrap()));
+        let sample = Sample { span: ids.map(|ids| ids.0), stack: 1, value: 10, count: 1 };
+        Profile {
+            service: service.into(),
+            time: clock::SECOND,
+            functions: vec![Function { name: function.into(), file: "shop.py".into() }],
+            stacks: vec![StackNode { parent: 0, function: 0, line: 7 }],
+            mark: None,
+            parts: vec![Part {
+                kind: kind.into(),
+                period: 10,
+                span_name: None,
+                labels: "{}".into(),
+                samples: vec![sample],
+                traces: ids.into_iter().collect(),
+            }],
+        }
+    }
+
+    #[test]
+    fn a_request_is_stored_whole_or_not_at_all() {
+        let store = Store::open(None, &Room::new(u64::MAX)).unwrap();
+        let both = [profile("shop", "first", None), profile("shop", "second", None)];
+        let second_fails = "CREATE TRIGGER broken BEFORE INSERT ON profiles WHEN (SELECT count(*) FROM profiles) = 1
+                            BEGIN SELECT RAISE(ABORT, 'no'); END";
+        store.lock().connection.execute_batch(second_fails).unwrap();
+        assert!(store.insert_profiles(&both).unwrap_err().to_string().contains("no"));
+        assert!(store.is_empty().unwrap());
+        assert_eq!(store.inserted().profiles, 0);
+        // Nor is anything remembered of what was not stored.
+        store.lock().connection.execute_batch("DROP TRIGGER broken").unwrap();
+        store.insert_profiles(&both).unwrap();
+        let stacks = store.stacks(&everything()).unwrap();
+        let mut names: Vec<_> = stacks.sums.iter().flat_map(|sum| stacks.names(sum.0)).collect();
+        names.sort_unstable();
+        assert_eq!(names, ["first", "second"]);
+    }
+
+    #[test]
+    fn a_full_disk_heals() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(Some(&folder.path().join("spanprof.db")), &Room::new(u64::MAX)).unwrap();
+        let pages: i64 = store.lock().connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
+        let limit = |pages: i64| {
+            store.lock().connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
+        };
+        limit(pages + 10);
+        let mut number = 0;
+        let full = loop {
+            number += 1;
+            let name = format!("{number} {}", "n".repeat(2_000));
+            if let Err(error) = store.insert_profile(&profile("shop", &name, None)) {
+                break error;
+            }
+        };
+        assert!(full.to_string().contains("full"), "{full}");
+        // It forgets on a disk that is full, and takes what comes then.
+        store.retain(3_600 * clock::SECOND).unwrap();
+        assert_eq!(store.forgotten().profiles_by_age, number - 1);
+        store.insert_profile(&profile("shop", "after", None)).unwrap();
+        limit(1 << 20);
+        store.insert_profile(&profile("shop", &"n".repeat(1 << 20), None)).unwrap();
+    }
+
+    #[test]
+    fn spans_of_one_id_in_two_traces_are_kept_apart() {
+        let named = |trace: u8, service: &str, name: &str| Span {
+            trace: TraceId::from_bytes(&[trace; 16]).unwrap(),
+            service: service.into(),
+            name: name.into(),
+            ..span(9)
+        };
+        let spans = [named(1, "shop", "GET /cart"), named(2, "search", "GET /find"), named(3, "shop", "GET /pay")];
+        let profiles = [
+            profile("shop", "a", Some((1, 9))),
+            profile("search", "b", Some((2, 9))),
+            profile("shop", "c", Some((3, 9))),
+            profile("else", "d", Some((4, 9))),
+        ];
+        // In whatever order they come.
+        for spans_first in [true, false] {
+            let store = Store::open(None, &Room::new(u64::MAX)).unwrap();
+            if spans_first {
+                store.insert_spans(&spans).unwrap();
+            }
+            store.insert_profiles(&profiles).unwrap();
+            if !spans_first {
+                store.insert_spans(&spans).unwrap();
+            }
+            let of = |service: &str| {
+                let selection = everything().service(service);
+                let mut names: Vec<_> = store
+                    .cpu_by_name(&selection)
+                    .unwrap()
+                    .into_iter()
+                    .map(|sum| match sum.owner {
+                        Owner::Name(name) => (name, sum.cpu),
+                        Owner::Outside => (String::new(), sum.cpu),
+                    })
+                    .collect();
+                names.sort();
+                names
+            };
+            let row = |name: &str| (name.to_owned(), 10);
+            assert_eq!(of("shop"), [row("GET /cart"), row("GET /pay")]);
+            assert_eq!(of("search"), [row("GET /find")]);
+            assert_eq!(of("else"), [row("(unnamed span)")], "its trace was not received");
+            for trace in 1..=4 {
+                let trace = TraceId::from_bytes(&[trace; 16]).unwrap();
+                let id = SpanId::from_bytes(&[9; 8]).unwrap();
+                assert_eq!(store.cpu_of_spans(trace, &[id]).unwrap(), [(id, (10, 1))].into());
+                assert_eq!(store.trace(trace).unwrap().len(), 1);
+                let selection = Selection { trace: Some(trace), ..everything() };
+                assert_eq!(store.stacks(&selection).unwrap().sums.len(), 1);
+            }
+        }
     }
 }

@@ -22,6 +22,7 @@ mod spans;
 mod sums;
 mod traced;
 mod trie;
+mod turns;
 
 use std::fmt;
 use std::path::Path;
@@ -31,8 +32,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
-
-use crate::work;
 
 pub(crate) use insert::Inserted;
 pub(crate) use overview::KindSeen;
@@ -60,6 +59,7 @@ pub(crate) struct Store {
     /// its journal back and removes it.
     readers: Option<reading::Readers>,
     inner: Mutex<Inner>,
+    turns: Arc<turns::Turns>,
     trie: Mutex<trie::Trie>,
     inserted: insert::Counters,
     room: Arc<Room>,
@@ -137,11 +137,14 @@ impl Store {
         }
         connection.pragma_update(None, "temp_store", "memory").map_err(failed)?;
         keep_plans(&connection).map_err(failed)?;
-        heed_time(&mut connection).map_err(failed)?;
+        let turns = Arc::<turns::Turns>::default();
+        let of_connection = Arc::clone(&turns);
+        heed(&mut connection, move || of_connection.is_over()).map_err(failed)?;
         connection.set_prepared_statement_cache_capacity(64);
         let inner = Inner { connection, interned: intern::Interned::default(), forgotten: Forgotten::default() };
         Ok(Self {
             inner: Mutex::new(inner),
+            turns,
             readers: file.map(reading::Readers::new),
             trie: Mutex::default(),
             inserted: insert::Counters::default(),
@@ -152,11 +155,13 @@ impl Store {
 
     // A panic elsewhere cannot leave a transaction half done: dropping it rolls it back, and the numbers that it gave.
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(|poisoned| {
-            self.inner.clear_poison();
-            let mut inner = PoisonError::into_inner(poisoned);
-            inner.interned.clear();
-            inner
+        self.turns.take(|| {
+            self.inner.lock().unwrap_or_else(|poisoned| {
+                self.inner.clear_poison();
+                let mut inner = PoisonError::into_inner(poisoned);
+                inner.interned.clear();
+                inner
+            })
         })
     }
 
@@ -183,9 +188,9 @@ fn keep_plans(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
-/// A statement ends when the time of the request is over that this thread works on.
-fn heed_time(connection: &mut Connection) -> rusqlite::Result<()> {
-    connection.progress_handler(STEPS_BETWEEN, Some(work::is_over))
+/// A statement ends when `is_over`.
+fn heed(connection: &mut Connection, is_over: impl FnMut() -> bool + Send + 'static) -> rusqlite::Result<()> {
+    connection.progress_handler(STEPS_BETWEEN, Some(is_over))
 }
 
 impl fmt::Debug for Store {

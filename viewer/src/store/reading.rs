@@ -7,6 +7,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use super::{Store, StoreError};
+use crate::work;
 
 /// Connections that are kept open; more are opened when more ask at once.
 const MOST_KEPT: usize = 4;
@@ -35,7 +36,7 @@ impl Readers {
                 connection.busy_timeout(PATIENCE)?;
                 connection.pragma_update(None, "temp_store", "memory")?;
                 super::keep_plans(&connection)?;
-                super::heed_time(&mut connection)?;
+                super::heed(&mut connection, work::is_over)?;
                 connection.set_prepared_statement_cache_capacity(64);
                 connection
             }
@@ -58,9 +59,10 @@ impl Readers {
 
 impl Store {
     /// Reads rows. All statements of `ask` see the same ones.
-    pub(super) fn read<T>(&self, ask: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+    pub(super) fn read<T>(&self, mut ask: impl FnMut(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         let Some(readers) = &self.readers else {
-            return Ok(ask(&self.lock().connection)?);
+            // Who asks gives way to who sends, and asks again.
+            return self.at_connection(|inner| Ok(ask(&inner.connection)?));
         };
         let connection = readers.take()?;
         let answer = ask(&connection);

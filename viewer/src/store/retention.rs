@@ -12,6 +12,8 @@ const STEP: i64 = 10;
 /// Spans that one transaction drops. Until its end a store in memory keeps every page that changed twice, and spans of
 /// one time lie scattered over all pages.
 const SPANS_AT_ONCE: usize = 500;
+/// And sums.
+const SUMS_AT_ONCE: usize = 200;
 
 /// What was forgotten since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -26,28 +28,109 @@ pub(crate) struct Forgotten {
     pub(crate) spans_by_size: usize,
 }
 
+/// Why something is forgotten.
+#[derive(Clone, Copy)]
+enum Why {
+    Age,
+    Size,
+}
+
+impl Forgotten {
+    fn add(&mut self, why: Why, profiles: usize, spans: usize) {
+        let (of_profiles, of_spans) = match why {
+            Why::Age => (&mut self.profiles_by_age, &mut self.spans_by_age),
+            Why::Size => (&mut self.profiles_by_size, &mut self.spans_by_size),
+        };
+        *of_profiles += profiles;
+        *of_spans += spans;
+    }
+}
+
 impl Store {
     /// Forgets what is older than `oldest`, then what all stores together have no room for.
     pub(crate) fn retain(&self, oldest: i64) -> Result<(), StoreError> {
-        let mut inner = self.lock();
-        let oldest = sums::round_down(oldest);
-        let (profiles, spans) = match forget(&mut inner, oldest) {
-            Err(error) if is_full(&error) => {
-                make_place(&inner.connection)?;
-                forget(&mut inner, oldest)?
-            }
-            done => done?,
-        };
-        inner.forgotten.profiles_by_age += profiles;
-        inner.forgotten.spans_by_age += spans;
-        self.measure(&inner)?;
-        drop(inner);
+        let alone = self.room.forgets();
+        self.forget(sums::round_down(oldest), Why::Age)?;
+        drop(alone);
         self.room.make()
     }
 
     /// What was forgotten since the start.
     pub(crate) fn forgotten(&self) -> Forgotten {
         self.lock().forgotten
+    }
+
+    /// Drops what is older than the oldest tenth of the profiles and of the spans. False if there is nothing.
+    pub(super) fn forget_a_step(&self) -> Result<bool, StoreError> {
+        let cut = |table: &str, time: &str| {
+            let sql = format!(
+                "SELECT {time} FROM {table} ORDER BY {time} LIMIT 1 OFFSET (SELECT count(*) / {STEP} FROM {table})"
+            );
+            self.lock().connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).optional()
+        };
+        let cuts = [cut("profiles", "time")?, cut("spans", "start + duration")?];
+        match cuts.into_iter().flatten().min() {
+            // The sum after the one that it is in, so that at least one profile or span goes.
+            Some(oldest) => self.forget(sums::next(oldest), Why::Size),
+            None => Ok(false),
+        }
+    }
+
+    /// Drops what is older than `oldest`, the first moment of a sum. False if there is nothing.
+    fn forget(&self, oldest: i64, why: Why) -> Result<bool, StoreError> {
+        match self.forget_before(oldest, why) {
+            Err(error) if is_full(&error.0) => {
+                make_place(&self.lock().connection)?;
+                self.forget_before(oldest, why)
+            }
+            done => done,
+        }
+    }
+
+    /// In steps, between which the store is free for others.
+    fn forget_before(&self, oldest: i64, why: Why) -> Result<bool, StoreError> {
+        let (mut profiles, mut spans) = (0, 0);
+        loop {
+            let mut inner = self.lock();
+            let gone = forget_spans(&inner.connection, oldest)?;
+            inner.forgotten.add(why, 0, gone);
+            spans += gone;
+            if gone < SPANS_AT_ONCE {
+                break;
+            }
+        }
+        // First, so that what a kill leaves behind is profiles, which the next time finds.
+        self.forget_sums(oldest)?;
+        loop {
+            let mut inner = self.lock();
+            if !forget_profile(&mut inner.connection, oldest)? {
+                break;
+            }
+            inner.forgotten.add(why, 1, 0);
+            profiles += 1;
+        }
+        if profiles + spans == 0 {
+            return Ok(false);
+        }
+        // Those of profiles that came meanwhile and went at once.
+        self.forget_sums(oldest)?;
+        let mut inner = self.lock();
+        forget_names(&mut inner, profiles > 0)?;
+        self.measure(&inner)?;
+        Ok(true)
+    }
+
+    fn forget_sums(&self, oldest: i64) -> Result<(), StoreError> {
+        loop {
+            let inner = self.lock();
+            let mut delete = inner.connection.prepare_cached(&format!(
+                "DELETE FROM stack_sums WHERE (series, bucket, name) IN (
+                     SELECT series, bucket, name FROM stack_sums WHERE bucket < ?1 LIMIT {SUMS_AT_ONCE})"
+            ))?;
+            if delete.execute(params![sums::bucket(oldest)])? < SUMS_AT_ONCE {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -61,31 +144,10 @@ pub(super) fn make_place(connection: &Connection) -> rusqlite::Result<()> {
     connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
-/// Drops what is older than the oldest tenth of the profiles and of the spans.
-pub(super) fn forget_a_step(inner: &mut Inner) -> rusqlite::Result<(usize, usize)> {
-    let cut = |table: &str, time: &str| {
-        let sql = format!(
-            "SELECT {time} FROM {table} ORDER BY {time} LIMIT 1 OFFSET (SELECT count(*) / {STEP} FROM {table})"
-        );
-        inner.connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).optional()
-    };
-    let cuts = [cut("profiles", "time")?, cut("spans", "start + duration")?];
-    match cuts.into_iter().flatten().min() {
-        // The sum after the one that it is in, so that at least one profile or span goes.
-        Some(oldest) => forget(inner, sums::next(oldest)),
-        None => Ok((0, 0)),
-    }
-}
-
-/// Drops what is older than `oldest`, the first moment of a sum, and names that nothing refers to any more.
-fn forget(inner: &mut Inner, oldest: i64) -> rusqlite::Result<(usize, usize)> {
-    let spans = forget_spans(&inner.connection, oldest)?;
-    let profiles = forget_profiles(&mut inner.connection, oldest)?;
-    if profiles + spans == 0 {
-        return Ok((0, 0));
-    }
+/// Drops names that nothing refers to any more.
+fn forget_names(inner: &mut Inner, of_profiles: bool) -> rusqlite::Result<()> {
     let transaction = inner.connection.transaction()?;
-    if profiles > 0 {
+    if of_profiles {
         transaction.execute("DELETE FROM series WHERE id NOT IN (SELECT series FROM parts)", [])?;
         forget_stacks(&transaction)?;
         transaction.execute("DELETE FROM functions WHERE id NOT IN (SELECT function FROM stacks)", [])?;
@@ -100,50 +162,38 @@ fn forget(inner: &mut Inner, oldest: i64) -> rusqlite::Result<(usize, usize)> {
     )?;
     transaction.commit()?;
     inner.interned.clear();
-    Ok((profiles, spans))
+    Ok(())
 }
 
-/// Drops profiles that started before `oldest`, one in a transaction, for the same reason as spans.
-fn forget_profiles(connection: &mut Connection, oldest: i64) -> rusqlite::Result<usize> {
-    // First, so that what a kill leaves behind is profiles, which the next time finds.
-    connection.execute("DELETE FROM stack_sums WHERE bucket < ?1", params![sums::bucket(oldest)])?;
-    let mut all = 0;
-    loop {
-        let transaction = connection.transaction()?;
-        let next: Option<i64> = transaction
-            .prepare_cached("SELECT id FROM profiles WHERE time < ?1 ORDER BY time LIMIT 1")?
-            .query_row(params![oldest], |row| row.get(0))
-            .optional()?;
-        let Some(profile) = next else {
-            return Ok(all);
-        };
-        for sql in [
-            "DELETE FROM span_sums WHERE part IN (SELECT id FROM parts WHERE profile = ?1)",
-            "DELETE FROM parts WHERE profile = ?1",
-            "DELETE FROM profile_traces WHERE profile = ?1",
-            "DELETE FROM profiles WHERE id = ?1",
-        ] {
-            transaction.prepare_cached(sql)?.execute(params![profile])?;
-        }
-        transaction.commit()?;
-        all += 1;
+/// Drops a profile that started before `oldest`, for the same reason in a transaction of its own. False if there is none.
+fn forget_profile(connection: &mut Connection, oldest: i64) -> rusqlite::Result<bool> {
+    let transaction = connection.transaction()?;
+    let next: Option<i64> = transaction
+        .prepare_cached("SELECT id FROM profiles WHERE time < ?1 ORDER BY time LIMIT 1")?
+        .query_row(params![oldest], |row| row.get(0))
+        .optional()?;
+    let Some(profile) = next else {
+        return Ok(false);
+    };
+    for sql in [
+        "DELETE FROM span_sums WHERE part IN (SELECT id FROM parts WHERE profile = ?1)",
+        "DELETE FROM parts WHERE profile = ?1",
+        "DELETE FROM profile_traces WHERE profile = ?1",
+        "DELETE FROM profiles WHERE id = ?1",
+    ] {
+        transaction.prepare_cached(sql)?.execute(params![profile])?;
     }
+    transaction.commit()?;
+    Ok(true)
 }
 
-/// Drops spans that ended before `oldest`.
+/// Drops some of the spans that ended before `oldest`.
 fn forget_spans(connection: &Connection, oldest: i64) -> rusqlite::Result<usize> {
     let mut delete = connection.prepare_cached(&format!(
         "DELETE FROM spans WHERE id IN (
              SELECT id FROM spans WHERE start + duration < ?1 ORDER BY start + duration LIMIT {SPANS_AT_ONCE})"
     ))?;
-    let mut all = 0;
-    loop {
-        let gone = delete.execute(params![oldest])?;
-        all += gone;
-        if gone < SPANS_AT_ONCE {
-            return Ok(all);
-        }
-    }
+    delete.execute(params![oldest])
 }
 
 /// Drops what no sample's stack goes through.

@@ -2,10 +2,15 @@
 
 use std::cmp::Reverse;
 use std::sync::atomic::Ordering::Relaxed; // a number that orders nothing
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::retention::forget_a_step;
+use tokio::sync::Notify;
+
 use super::{Store, StoreError};
+use crate::work::{self, Haste};
+
+/// Urgent requests leave it to another thread to forget, as long as what is too much is at most one part in this many.
+const SLACK: u64 = 32;
 
 /// A bound, and the stores that it holds for.
 #[derive(Debug)]
@@ -16,6 +21,10 @@ pub(crate) struct Room {
     /// What one answer may take.
     answer: usize,
     stores: Mutex<Vec<Weak<Store>>>,
+    /// Held by who forgets, so that two do not forget twice as much as they must.
+    forgets: Mutex<()>,
+    /// Whether there is too much.
+    is_short: Notify,
 }
 
 impl Room {
@@ -27,7 +36,8 @@ impl Room {
 
     /// Room for so many bytes of rows, of what is remembered of them, and of one answer.
     pub(crate) fn with(most_bytes: u64, remembered: usize, answer: usize) -> Arc<Self> {
-        Arc::new(Self { most_bytes, remembered, answer, stores: Mutex::default() })
+        let (stores, forgets, is_short) = (Mutex::default(), Mutex::default(), Notify::new());
+        Arc::new(Self { most_bytes, remembered, answer, stores, forgets, is_short })
     }
 
     pub(super) fn add(&self, store: &Arc<Store>) {
@@ -65,8 +75,31 @@ impl Room {
         self.most_bytes
     }
 
-    /// Forgets until all is within the bound. No store may be locked by the caller.
-    pub(super) fn make(&self) -> Result<(), StoreError> {
+    /// Waits until someone must forget who is in no hurry.
+    pub(crate) async fn is_short(&self) {
+        self.is_short.notified().await;
+    }
+
+    /// Lets one thread forget at a time. No store may be locked by the caller.
+    pub(super) fn forgets(&self) -> MutexGuard<'_, ()> {
+        self.forgets.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets until all is within the bound, or has another do so. No store may be locked by the caller.
+    pub(crate) fn make(&self) -> Result<(), StoreError> {
+        let used = self.used();
+        if used <= self.most_bytes {
+            return Ok(());
+        }
+        if work::haste() == Some(Haste::Urgent) && used <= self.most_bytes + self.most_bytes / SLACK {
+            self.is_short.notify_one();
+            return Ok(());
+        }
+        work::to_the_end(|| self.make_now())
+    }
+
+    fn make_now(&self) -> Result<(), StoreError> {
+        let _alone = self.forgets();
         while self.used() > self.most_bytes {
             let mut stores = self.stores();
             stores.sort_by_key(|store| Reverse(store.used.load(Relaxed)));
@@ -83,16 +116,5 @@ impl Room {
             }
         }
         Ok(())
-    }
-}
-
-impl Store {
-    fn forget_a_step(&self) -> Result<bool, StoreError> {
-        let mut inner = self.lock();
-        let (profiles, spans) = forget_a_step(&mut inner)?;
-        inner.forgotten.profiles_by_size += profiles;
-        inner.forgotten.spans_by_size += spans;
-        self.measure(&inner)?;
-        Ok(profiles + spans > 0)
     }
 }

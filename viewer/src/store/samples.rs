@@ -10,8 +10,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::filter::Filter;
 use super::rows::Function;
 use super::trie::Trie;
-use super::{Store, StoreError, packed};
-use crate::ids::SpanId;
+use super::{Store, StoreError, packed, traced};
+use crate::ids::{SpanId, TraceId};
 use crate::selection::{CPU, Selection, Window};
 
 /// The samples of a selection, by stack.
@@ -194,11 +194,12 @@ impl Gathered {
                 let enough = found.nodes.len() + AT_ONCE;
                 while left > 0
                     && found.nodes.len() < enough
-                    && let Some(sum) = sums.next()
+                    && let Some(sum) = sums.as_slice().first().copied()
                 {
                     if resolve(connection, trie, &mut found, sum.0, &mut left)? {
                         found.sums.push(sum);
                     }
+                    sums.next();
                     left = left.saturating_sub(SUM);
                 }
                 Ok(())
@@ -215,7 +216,8 @@ impl Gathered {
     }
 }
 
-/// Fills in the nodes from a stack down to the root, and the functions in them. False if any was forgotten meanwhile.
+/// Fills in the nodes from a stack down to the root, all of them or none, and the functions in them. False if any was
+/// forgotten meanwhile.
 fn resolve(
     connection: &Connection,
     trie: &mut Trie,
@@ -223,7 +225,7 @@ fn resolve(
     stack: i64,
     left: &mut usize,
 ) -> rusqlite::Result<bool> {
-    let mut at = stack;
+    let (mut at, mut path) = (stack, Vec::new());
     while at != 0 && !found.nodes.contains_key(&at) {
         let Some(node) = trie.node(connection, at)? else { return Ok(false) };
         if let Entry::Vacant(free) = found.functions.entry(node.1) {
@@ -232,10 +234,11 @@ fn resolve(
             *left = left.saturating_sub(FUNCTION + 3 * (function.name.len() + function.file.len()));
             free.insert(function);
         }
-        found.nodes.insert(at, node);
+        path.push((at, node));
         *left = left.saturating_sub(NODE);
         at = node.0;
     }
+    found.nodes.extend(path);
     Ok(true)
 }
 
@@ -314,39 +317,57 @@ impl Store {
     /// The function with the most own CPU of each span name.
     pub(crate) fn hottest_by_name(&self, selection: &Selection) -> Result<HashMap<Owner, (Function, i64)>, StoreError> {
         let most = (self.room.answer() / SUM).max(2);
-        self.read(|connection| {
-            let mut functions: HashMap<i64, ahash::HashMap<i64, i64>> = HashMap::new();
-            let mut entries = 0;
-            let mut trie = self.trie();
-            trie.bound(self.room.remembered());
+        let stacks = self.read(|connection| {
+            let mut stacks: ahash::HashMap<(i64, i64), i64> = ahash::HashMap::default();
             Filter::new(connection, selection)?.each(connection, "s.name, s.stacks", |row| {
-                let of_name = functions.entry(row.get(0)?).or_default();
-                let before = of_name.len();
-                let mut failed = None;
-                packed::unpack(row.get_ref(1)?.as_blob()?, |(stack, value, _)| match trie.leaf(connection, stack) {
+                let name: i64 = row.get(0)?;
+                packed::unpack(row.get_ref(1)?.as_blob()?, |(stack, value, _)| {
                     // What has no room any more is none of the hottest by then.
-                    Ok(leaf) if entries < most || of_name.contains_key(&leaf) => {
-                        let sum = of_name.entry(leaf).or_default();
+                    if stacks.len() < most || stacks.contains_key(&(name, stack)) {
+                        let sum = stacks.entry((name, stack)).or_default();
                         *sum = sum.saturating_add(value);
                     }
-                    Ok(_) => {}
-                    Err(error) => failed = Some(error),
-                })?;
-                entries += of_name.len() - before;
-                failed.map_or(Ok(()), Err)
+                })
             })?;
-            let mut hottest = HashMap::new();
-            for (name, functions) in functions {
-                // Of equal ones the first that was stored, so that answers repeat.
-                let most = functions.into_iter().max_by_key(|(function, value)| (*value, -function));
-                if let Some((function, value)) = most.filter(|(function, _)| *function != 0)
-                    && let Some(function) = trie.function(connection, function)?
-                {
-                    hottest.insert(owner(connection, name)?, (function, value));
-                }
+            Ok(stacks)
+        })?;
+        let mut functions: HashMap<i64, ahash::HashMap<i64, i64>> = HashMap::new();
+        let stacks: Vec<_> = stacks.into_iter().collect();
+        // The store is free for others in between.
+        for some in stacks.chunks(AT_ONCE) {
+            let leaves = self.read(|connection| {
+                let trie = &mut *self.trie();
+                trie.bound(self.room.remembered());
+                some.iter().map(|((_, stack), _)| trie.leaf(connection, *stack)).collect::<rusqlite::Result<Vec<_>>>()
+            })?;
+            for (((name, _), value), leaf) in some.iter().zip(leaves) {
+                let sum = functions.entry(*name).or_default().entry(leaf).or_default();
+                *sum = sum.saturating_add(*value);
             }
-            Ok(hottest)
-        })
+        }
+        // Of equal ones the first that was stored, so that answers repeat.
+        let most_of = |functions: ahash::HashMap<i64, i64>| functions.into_iter().max_by_key(|(id, sum)| (*sum, -id));
+        let hottest: Vec<_> = functions
+            .into_iter()
+            .filter_map(|(name, functions)| Some((name, most_of(functions).filter(|(function, _)| *function != 0)?)))
+            .collect();
+        let mut found = HashMap::new();
+        for some in hottest.chunks(AT_ONCE) {
+            let named = self.read(|connection| {
+                let trie = &mut *self.trie();
+                let mut named = Vec::with_capacity(some.len());
+                for (name, (function, value)) in some {
+                    if let Some(function) = trie.function(connection, *function)?
+                        && let Some(owner) = owner(connection, *name).optional()?
+                    {
+                        named.push((owner, (function, *value)));
+                    }
+                }
+                Ok(named)
+            })?;
+            found.extend(named);
+        }
+        Ok(found)
     }
 
     /// Whether any sample of any type is labelled with the span.
@@ -355,18 +376,26 @@ impl Store {
         self.read(|connection| connection.prepare_cached(sql)?.query_row(params![span.to_column()], |row| row.get(0)))
     }
 
-    /// What each of the spans burnt itself: value and samples of CPU. Spans without samples are left out.
-    pub(crate) fn cpu_of_spans(&self, spans: &[SpanId]) -> Result<HashMap<SpanId, (i64, i64)>, StoreError> {
+    /// What each of the spans of a trace burnt itself: value and samples of CPU. Spans without samples are left out.
+    pub(crate) fn cpu_of_spans(
+        &self,
+        trace: TraceId,
+        spans: &[SpanId],
+    ) -> Result<HashMap<SpanId, (i64, i64)>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(&format!(
-                "SELECT s.value, s.count FROM span_sums s JOIN parts ON parts.id = s.part
+                "SELECT s.value, s.count, parts.profile FROM span_sums s JOIN parts ON parts.id = s.part
                  JOIN series ON series.id = parts.series JOIN kinds ON kinds.id = series.kind
                  WHERE s.span != 0 AND s.span = ?1 AND kinds.name = '{CPU}' AND kinds.main"
             ))?;
             let mut found = HashMap::new();
             for span in spans {
+                let others = traced::of_others(connection, *span, trace)?;
                 let mut rows = statement.query(params![span.to_column()])?;
                 while let Some(row) = rows.next()? {
+                    if others.contains(&row.get(2)?) {
+                        continue;
+                    }
                     let sum: &mut (i64, i64) = found.entry(*span).or_default();
                     *sum = (sum.0.saturating_add(row.get(0)?), sum.1.saturating_add(row.get(1)?));
                 }

@@ -84,7 +84,7 @@ impl Store {
             let chosen = super::chosen::spans_in_time(selection, "s");
             let sql = format!("SELECT s.name, s.duration, s.status, s.root FROM spans s WHERE {}", chosen.sql);
             let mut statement = connection.prepare_cached(&sql)?;
-            let mut rows = statement.query(params_from_iter(chosen.values))?;
+            let mut rows = statement.query(params_from_iter(&chosen.values))?;
             let mut names = ahash::HashMap::<i64, NameWalls>::default();
             while let Some(row) = rows.next()? {
                 let walls = names.entry(row.get(0)?).or_default();
@@ -205,7 +205,7 @@ impl Store {
              ORDER BY {by} LIMIT {most}",
                 chosen.sql
             ))?;
-            let rows = statement.query_map(params_from_iter(chosen.values), |row| {
+            let rows = statement.query_map(params_from_iter(&chosen.values), |row| {
                 Ok(TraceSum { trace: trace_id(row, 0)?, span_wall: row.get(1)? })
             })?;
             let mut found = rows.collect::<rusqlite::Result<Vec<_>>>()?;
@@ -254,8 +254,8 @@ fn spans_where(
 
 /// What is known of a span from its samples; none if the span itself was received.
 fn sampled(connection: &Connection, named: traced::Named) -> rusqlite::Result<Option<StoredSpan>> {
-    let mut received = connection.prepare_cached("SELECT 1 FROM spans WHERE span = ?1")?;
-    if received.exists(params![named.span.to_column()])? {
+    let mut received = connection.prepare_cached("SELECT 1 FROM spans WHERE span = ?1 AND trace = ?2")?;
+    if received.exists(params![named.span.to_column(), named.trace.to_column()])? {
         return Ok(None);
     }
     let span = Span {

@@ -37,6 +37,39 @@ fn records(bytes: &[u8]) -> impl Iterator<Item = (SpanId, TraceId)> {
     })
 }
 
+/// The trace that the samples of a span in a profile name.
+pub(super) fn of_profile(connection: &Connection, profile: i64, span: SpanId) -> rusqlite::Result<Option<TraceId>> {
+    let mut statement = connection.prepare_cached("SELECT spans FROM profile_traces WHERE profile = ?1")?;
+    let mut rows = statement.query(params![profile])?;
+    while let Some(row) = rows.next()? {
+        if let Some((_, trace)) = records(row.get_ref(0)?.as_blob()?).find(|(id, _)| *id == span) {
+            return Ok(Some(trace));
+        }
+    }
+    Ok(None)
+}
+
+/// The profiles whose samples of a span are of another trace, where several traces have a span of that id.
+pub(super) fn of_others(connection: &Connection, span: SpanId, trace: TraceId) -> rusqlite::Result<Vec<i64>> {
+    let mut several =
+        connection.prepare_cached("SELECT EXISTS (SELECT 1 FROM spans WHERE span = ?1 AND trace != ?2)")?;
+    if !several.query_row(params![span.to_column(), trace.to_column()], |row| row.get(0))? {
+        return Ok(Vec::new());
+    }
+    let mut statement = connection.prepare_cached(
+        "SELECT DISTINCT parts.profile FROM span_sums s JOIN parts ON parts.id = s.part WHERE s.span != 0 AND s.span = ?1",
+    )?;
+    let profiles = statement.query_map(params![span.to_column()], |row| row.get(0))?;
+    let profiles = profiles.collect::<rusqlite::Result<Vec<i64>>>()?;
+    let mut found = Vec::new();
+    for profile in profiles {
+        if of_profile(connection, profile, span)?.is_some_and(|other| other != trace) {
+            found.push(profile);
+        }
+    }
+    Ok(found)
+}
+
 /// The spans of a trace that samples name, each once.
 pub(super) fn spans_of(connection: &Connection, trace: TraceId) -> rusqlite::Result<Vec<Named>> {
     let mut found: BTreeMap<SpanId, Named> = BTreeMap::new();
