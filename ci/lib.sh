@@ -214,19 +214,27 @@ build_ruby() {
     ) 5>"$TARGET/ruby-build.lock"
 }
 
-# make_venv PYTHON DIRECTORY: a virtual environment, kept if it is there and its interpreter still runs.
+# is_venv PYTHON DIRECTORY: whether there is a virtual environment whose interpreter still runs and is this one.
+is_venv() {
+    [ -x "$2/bin/python" ] && "$2/bin/python" -c '' 2>/dev/null && [ "$("$2/bin/python" -V)" = "$("$1" -V)" ]
+}
+
+# make_venv PYTHON DIRECTORY: a virtual environment, if it is not there. It has no pip of its own, which would take longer than all
+# else: `pip_install` installs into it.
 make_venv() {
     local python=$1 directory=$2
-    if [ -x "$directory/bin/pip" ] && "$directory/bin/python" -c '' 2>/dev/null &&
-        [ "$("$directory/bin/python" -V)" = "$("$python" -V)" ]; then
-        return 0
-    fi
-    if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-        # Debian keeps both in a package of their own.
-        apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" || exit 1
-    fi
+    if is_venv "$python" "$directory"; then return 0; fi
     rm -rf "$directory"
-    "$python" -m venv "$directory" || fail "$python -m venv failed"
+    "$python" -m venv --without-pip "$directory" || fail "$python -m venv failed"
+}
+
+# pip_install LOG VENV ARGUMENT...: by the pip of the tools.
+pip_install() {
+    local log=$1 venv=$2 pip
+    shift 2
+    pip=$(tools)/bin/python
+    # What pip itself compiles for this Python is kept for the next one with it.
+    quietly "$log" env -u PYTHONDONTWRITEBYTECODE "$pip" -m pip --python "$venv/bin/python" install -q "$@"
 }
 
 # tools: a virtual environment with what builds the packages; prints its directory.
@@ -236,16 +244,27 @@ tools() {
     (
         # Two steps may want it at a time.
         flock 6
-        make_venv "$python" "$directory"
+        if [ ! -x "$directory/bin/pip" ] || ! is_venv "$python" "$directory"; then
+            if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+                # Debian keeps both in a package of their own.
+                apt_install "python$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')-venv" || exit 1
+            fi
+            rm -rf "$directory"
+            "$python" -m venv "$directory" || fail "$python -m venv failed"
+        fi
         if [ ! -x "$directory/bin/maturin" ]; then
             say "pip install maturin" >&2
-            quietly "$TARGET/logs/pip-tools.log" "$directory/bin/pip" install -q 'maturin>=1.16,<2'
+            quietly "$TARGET/logs/pip-tools.log" "$directory/bin/python" -m pip install -q 'maturin>=1.16,<2'
         fi
-        for package in 'ziglang>=0.17,<0.18' 'cargo_zigbuild>=0.24,<0.25'; do
-            if compgen -G "$directory/lib/python3.*/site-packages/${package%%>*}-*.dist-info" >/dev/null; then continue; fi
+        # Older ones of pip do not run on the newest Python.
+        for package in 'pip>=26' 'ziglang>=0.17,<0.18' 'cargo_zigbuild>=0.24,<0.25'; do
+            if [ -f "$directory/.${package%%>*}" ]; then continue; fi
             say "pip install ${package%%>*}" >&2
-            "$directory/bin/pip" install -q "$package" >"$TARGET/logs/pip-${package%%>*}.log" 2>&1 </dev/null ||
+            if "$directory/bin/python" -m pip install -q "$package" >"$TARGET/logs/pip-${package%%>*}.log" 2>&1 </dev/null; then
+                : >"$directory/.${package%%>*}"
+            else
                 say "${package%%>*} could not be installed (see $TARGET/logs/pip-${package%%>*}.log)" >&2
+            fi
         done
     ) 6>"$TARGET/tools.lock" || exit 1
     printf '%s\n' "$directory"
@@ -392,12 +411,12 @@ dotnet_build_with_package() {
 
 # install_wheel VENV WHEEL: installs this very file, unless it is there already.
 install_wheel() {
-    local venv=$1 wheel=$2 sum
+    local venv=$1 wheel=$2 sum log=$TARGET/logs/pip-wheel-${venv##*/}.log
     sum=$(sha256sum <"$wheel")
     if [ "$(cat "$venv/.wheel" 2>/dev/null)" = "$sum" ]; then return 0; fi
-    quietly "$TARGET/logs/pip-wheel.log" "$venv/bin/pip" install -q --force-reinstall --no-deps "$wheel"
-    # What it depends on; already there in most cases.
-    quietly "$TARGET/logs/pip-wheel.log" "$venv/bin/pip" install -q "$wheel"
+    # Its version stays and its content changes.
+    if [ -f "$venv/.wheel" ]; then pip_install "$log" "$venv" --force-reinstall --no-deps "$wheel"; fi
+    pip_install "$log" "$venv" "$wheel"
     printf '%s' "$sum" >"$venv/.wheel"
 }
 
@@ -409,7 +428,7 @@ install_requirements() {
     if [ "$(cat "$venv/.requirements" 2>/dev/null)" = "$sum" ]; then return 0; fi
     for file in "$@"; do arguments+=(-r "$file"); done
     say "pip install the requirements of ${venv##*/}" >&2
-    quietly "$TARGET/logs/pip-${venv##*/}.log" "$venv/bin/pip" install -q -c "$ROOT/ci/constraints.txt" "${arguments[@]}"
+    pip_install "$TARGET/logs/pip-${venv##*/}.log" "$venv" -c "$ROOT/ci/constraints.txt" "${arguments[@]}"
     printf '%s' "$sum" >"$venv/.requirements"
 }
 

@@ -180,7 +180,11 @@ def test_forks_while_threads_are_busy(python, tmp_path):
     python(
         PRELUDE
         + """
-threads = [threading.Thread(target=burn, args=(1.0,)) for _ in range(3)]
+def busy():
+    while not done:
+        burn(0.01)
+done = []
+threads = [threading.Thread(target=busy) for _ in range(3)]
 for thread in threads:
     thread.start()
 for _ in range(20):
@@ -189,6 +193,7 @@ for _ in range(20):
         burn(0.01)
         os._exit(0 if pyroscope.shutdown() else 1)
     assert os.waitpid(pid, 0)[1] == 0
+done.append(True)
 for thread in threads:
     thread.join()
 assert pyroscope.shutdown()

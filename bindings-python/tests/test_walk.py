@@ -27,8 +27,11 @@ def truth(frame):
 
 
 @pytest.mark.parametrize("before", [0, 60])
-def test_code_that_is_loaded_again_has_its_own_lines(before):
+def test_code_that_is_loaded_again_has_its_own_lines(before, request):
     """A module that is reloaded has the names, the file and often the addresses of the one that is gone."""
+    # What the tests loaded is none of it, and takes long to look through.
+    gc.freeze()
+    request.addfinalizer(gc.unfreeze)
     for number in range(60):
         blank = number % 7
         source = "def handler(walk):\n" + "    x = 1\n" * before + "\n" * blank + "    return walk()\n" + "    x = 2\n" * before

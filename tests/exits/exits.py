@@ -94,13 +94,19 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--count", type=int, required=True, help="0: print how many shapes there are")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shapes", default="", help="names, or parts of them, with commas between")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2)
+    parser.add_argument("--jobs", type=one_or_more, default=os.cpu_count() or 2)
     parser.add_argument("--starve", choices=["", "idle", "held"], default="", help="what is done to the engine's threads")
     parser.add_argument("--limit", type=float, default=30, help="seconds until a process counts as hung")
     parser.add_argument("--told", type=int, default=2, help="findings of a shape that are told in full")
     parser.add_argument("--row", type=Path, default=Path(os.devnull))
     parser.add_argument("command", nargs="*")
     return parser.parse_args()
+
+
+def one_or_more(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not allowed; allowed: numbers from 1 on")
+    return int(text)
 
 
 def shapes_of(language: str, version: str, wanted: str) -> dict[str, dict[str, Any]]:
