@@ -1,0 +1,427 @@
+//! All threads that have records, and what there is to give to new ones.
+
+use std::collections::{HashMap, HashSet};
+use std::mem::ManuallyDrop;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::rings::Rings;
+use super::sampling::{Counts, Owner, Report, Sampling, Unsampled, Unseen, Why};
+use crate::context::span_slot;
+use crate::context::thread_tags::ThreadTags;
+use crate::sample::record::{RECORDS, ThreadRecord};
+use crate::sample::timer::{self, Plan, SampleClock, Timer};
+use crate::stats::Tally;
+
+/// How long retiring waits for a handler to leave. Only a stopped process (a debugger) makes it that long.
+const LEAVE_TIMEOUT: Duration = Duration::from_millis(200);
+
+/// A thread that has a record.
+#[derive(Debug)]
+pub(super) struct Sampled {
+    pub(super) index: u32,
+    plan: Plan,
+    /// Expiries that were due before the timer was made.
+    skipped: u64,
+    timer: Option<Timer>,
+    /// Its samples at the last look, and the look since which there are no others.
+    samples: u64,
+    quiet_since: u64,
+}
+
+/// A quiet thread whose ring was given to another one, or one that is about to end. It gets a ring again when its next
+/// expiry is due.
+#[derive(Clone, Copy, Debug)]
+struct Parked {
+    plan: Plan,
+    /// Expiries that were told.
+    told: u64,
+    /// It told that it ends. It stays in the list of threads for a while yet.
+    leaves: bool,
+}
+
+/// All threads that have records, and what there is to give to new ones.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    pub(super) sampling: Option<Sampling>,
+    pub(super) by_tid: HashMap<i32, Sampled>,
+    pub(super) tags: ThreadTags,
+    /// The newest profiler that started, also when it has ended, and the newest that may not start again.
+    pub(super) owner: Owner,
+    pub(super) closed: Owner,
+    /// What was counted for the one before it.
+    pub(super) before: Option<(Owner, Counts)>,
+    /// Records whose threads ended or were left, to be drained once more, and whose they were.
+    pub(super) retired: Vec<(u32, Owner)>,
+    free: Vec<u32>,
+    rings: Rings,
+    pub(super) unseen: Vec<Unseen>,
+    pub(super) unsampled: HashMap<i32, Unsampled>,
+    parked: HashMap<i32, Parked>,
+    /// Timers that may be made until the next look for threads.
+    pub(super) room: u64,
+    /// Looks for threads so far, and the threads that found no ring since the last one.
+    looks: u64,
+    short_of_rings: usize,
+    /// What threads did whose records are free again.
+    written: Tally,
+    pub(super) dropped: Tally,
+    deferred: u64,
+    handler_ns: u64,
+    pub(super) random: u64,
+}
+
+/// Records ever used; those from here on are new. Changes under the registry's lock.
+static USED: AtomicU32 = AtomicU32::new(0);
+static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+
+pub(crate) fn lock() -> MutexGuard<'static, Option<Registry>> {
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The records that threads have or had.
+pub(super) fn used_records() -> &'static [ThreadRecord] {
+    &RECORDS[..USED.load(Ordering::Acquire) as usize]
+}
+
+/// Moves a record's generation on and waits, `until` then at most, until no handler is in it.
+fn retire(index: u32, until: Instant) {
+    let record = &RECORDS[index as usize];
+    record.gate.close();
+    while !record.gate.is_empty() && Instant::now() < until {
+        std::thread::yield_now();
+    }
+}
+
+impl Registry {
+    /// Whether this profiler, and no other, samples.
+    pub(super) fn samples_for(&self, owner: Owner) -> bool {
+        self.sampling.is_some_and(|sampling| sampling.owner == owner)
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        let without_ring = self.unsampled.values().filter(|why| **why == Unsampled::Ring).count();
+        let parked = self.parked.iter().filter(|(tid, parked)| !parked.leaves && !self.unsampled.contains_key(tid));
+        let mut counts = Counts {
+            written: self.written,
+            dropped: self.dropped,
+            deferred: self.deferred,
+            handler_ns: self.handler_ns,
+            threads: (self.by_tid.len() + parked.count()) as u64,
+            without_timer: (self.unsampled.len() - without_ring) as u64,
+            without_ring: without_ring as u64,
+        };
+        let live = self.by_tid.values().map(|thread| thread.index);
+        let retired = self.retired.iter().filter(|(_, whose)| *whose == self.owner).map(|(index, _)| *index);
+        for record in live.chain(retired).filter_map(|index| RECORDS.get(index as usize)) {
+            counts.deferred += record.deferred.load(Ordering::Relaxed);
+            counts.written += record.written();
+            counts.dropped += record.dropped();
+            counts.handler_ns += record.handler_ns.load(Ordering::Relaxed);
+        }
+        counts
+    }
+
+    /// Gives a thread a record and a timer. `is_new`: it started after the profiler did, so all its CPU time counts.
+    pub(super) fn begin(&mut self, tid: i32, is_new: bool) {
+        let Some(sampling) = self.sampling else { return };
+        if self.by_tid.contains_key(&tid) || !sampling.timers {
+            return;
+        }
+        let Some(now) = timer::now(sampling.clock, tid) else { return };
+        // A clock that went back, by more than rounding, is that of a new thread with the number of one that left.
+        if self.parked.get(&tid).is_some_and(|parked| parked.plan.due(now) + 1 < parked.told) {
+            self.parked.remove(&tid);
+        }
+        if self.parked.get(&tid).is_none_or(|parked| parked.plan.due(now) > parked.told) {
+            self.begin_now(tid, now, is_new, sampling);
+        }
+    }
+
+    /// The record of the calling thread, which takes a sample itself.
+    pub(super) fn own(&mut self, tid: i32) -> Option<u32> {
+        let sampling = self.sampling?;
+        if !self.by_tid.contains_key(&tid) {
+            self.begin_now(tid, timer::now(sampling.clock, tid)?, true, sampling);
+        }
+        self.by_tid.get(&tid).map(|thread| thread.index)
+    }
+
+    fn begin_now(&mut self, tid: i32, now: u64, is_new: bool, sampling: Sampling) {
+        let begun = match self.parked.get(&tid) {
+            Some(&Parked { plan, told, .. }) => self.try_begin(tid, plan, plan.due(now), told, sampling),
+            None => {
+                let from_birth = is_new && sampling.timers && sampling.clock == SampleClock::Cpu;
+                let start = if from_birth { 0 } else { now };
+                // A random first expiry: with a full first period threads shorter than it would never be seen.
+                let first_ns = start + 1 + self.next_random() % sampling.period_ns;
+                let plan = Plan { first_ns, period_ns: sampling.period_ns };
+                self.try_begin(tid, plan, plan.due(now), 0, sampling)
+            }
+        };
+        match begun {
+            Ok(()) => {
+                self.parked.remove(&tid);
+                self.unsampled.remove(&tid);
+            }
+            Err(why) => {
+                self.short_of_rings += usize::from(why == Unsampled::Ring);
+                self.unsampled.insert(tid, why);
+            }
+        }
+    }
+
+    /// `skipped` expiries of the plan are over, of which `told` were told.
+    fn try_begin(
+        &mut self,
+        tid: i32,
+        plan: Plan,
+        skipped: u64,
+        told: u64,
+        sampling: Sampling,
+    ) -> Result<(), Unsampled> {
+        if sampling.timers && self.room == 0 {
+            return Err(Unsampled::PendingSignals);
+        }
+        let memory = self.rings.take(sampling.ring_bytes).ok_or(Unsampled::Ring)?;
+        let Some(index) = self.record() else {
+            self.rings.give_back(memory, true);
+            return Err(Unsampled::Ring);
+        };
+        let record = &RECORDS[index as usize];
+        record.ring.give(memory);
+        record.period_ns.store(sampling.period_ns, Ordering::Relaxed);
+        record.expiries.store(0, Ordering::Relaxed);
+        record.taken_up.store(0, Ordering::Relaxed);
+        record.thread_tags.store(self.tags.of(tid).0, Ordering::Relaxed);
+        record.slot.store(ptr::from_ref(span_slot::claim(tid)).cast_mut(), Ordering::Relaxed);
+        let value = u64::from(record.gate.open()) << 32 | u64::from(index);
+        let start = || Timer::start(sampling.clock, tid, sampling.signal, value, plan, skipped);
+        let timer = sampling.timers.then(start).transpose().map_err(|error| {
+            span_slot::release(tid);
+            retire(index, Instant::now() + LEAVE_TIMEOUT);
+            self.retired.push((index, sampling.owner));
+            Unsampled::Timer(error.raw_os_error().unwrap_or(0))
+        })?;
+        if timer.is_some() {
+            self.room = self.room.saturating_sub(1);
+            self.note_unseen(Why::Starting, skipped.saturating_sub(told), plan);
+        }
+        let quiet_since = self.looks;
+        self.by_tid.insert(tid, Sampled { index, plan, skipped, timer, samples: 0, quiet_since });
+        Ok(())
+    }
+
+    fn note_unseen(&mut self, why: Why, expiries: u64, plan: Plan) {
+        if expiries > 0 {
+            self.unseen.push(Unseen { why, expiries, weight: expiries * plan.period_ns });
+        }
+    }
+
+    /// Takes a thread's timer and record away; returns what is told of it, if it can go on.
+    fn end(&mut self, tid: i32, why: Why, until: Instant) -> Option<Parked> {
+        self.unsampled.remove(&tid);
+        let parked = self.parked.remove(&tid).map(|Parked { plan, told, .. }| (plan, told));
+        let (plan, told) = self.take_away(tid, until).or(parked)?;
+        let Some(Sampling { clock: SampleClock::Cpu, timers: true, .. }) = self.sampling else { return None };
+        let due = plan.due(timer::now(SampleClock::Cpu, tid)?);
+        self.note_unseen(why, due.saturating_sub(told), plan);
+        Some(Parked { plan, told: due.max(told), leaves: true })
+    }
+
+    /// The thread itself is about to end. A sweep that finds it still there must not take it for one that just started:
+    /// all its CPU time would count twice.
+    pub(super) fn leave(&mut self, tid: i32) {
+        if let Some(parked) = self.end(tid, Why::Ended, Instant::now() + LEAVE_TIMEOUT) {
+            self.parked.insert(tid, parked);
+        }
+    }
+
+    /// Takes timer and record from a thread; returns its plan, and how many expiries of it were told. Waits `until` then for a
+    /// handler to leave.
+    fn take_away(&mut self, tid: i32, until: Instant) -> Option<(Plan, u64)> {
+        let Sampled { index, plan, skipped, timer, .. } = self.by_tid.remove(&tid)?;
+        self.room = self.room.saturating_add(u64::from(timer.is_some()));
+        // No signal comes after this but those that are on their way.
+        drop(timer);
+        retire(index, until);
+        span_slot::release(tid);
+        self.retired.push((index, self.owner));
+        Some((plan, skipped + RECORDS[index as usize].expiries.load(Ordering::Relaxed)))
+    }
+
+    /// Notes which threads are quiet, and takes the rings of the quietest for those that found none. They are free when
+    /// they have been drained.
+    fn part_with_rings(&mut self) {
+        self.looks += 1;
+        for thread in self.by_tid.values_mut() {
+            let samples = RECORDS[thread.index as usize].samples();
+            if samples != thread.samples {
+                (thread.samples, thread.quiet_since) = (samples, self.looks);
+            }
+        }
+        let wanted = std::mem::take(&mut self.short_of_rings);
+        if wanted > 0 {
+            let looks = self.looks;
+            self.park(wanted, |thread| thread.quiet_since < looks);
+        }
+    }
+
+    /// Gives signals back to the user's other programs, or to the host: there are too many timers by that.
+    pub(super) fn part_with_timers(&mut self, too_many: u64) {
+        if too_many > 0 {
+            self.park(usize::try_from(too_many).unwrap_or(usize::MAX), |thread| thread.timer.is_some());
+        }
+    }
+
+    /// Takes timer and ring from this many threads of a kind, from the quietest first.
+    fn park(&mut self, wanted: usize, is_one: impl Fn(&Sampled) -> bool) {
+        let some = self.by_tid.iter().filter(|(_, thread)| is_one(thread));
+        let mut some: Vec<(u64, i32)> = some.map(|(&tid, thread)| (thread.quiet_since, tid)).collect();
+        some.sort_unstable();
+        let until = Instant::now() + LEAVE_TIMEOUT;
+        for (_, tid) in some.into_iter().take(wanted) {
+            if let Some((plan, told)) = self.take_away(tid, until) {
+                self.parked.insert(tid, Parked { plan, told, leaves: false });
+            }
+        }
+    }
+
+    /// Makes the handler see the tags of a thread.
+    pub(super) fn show_tags(&self, tid: i32) {
+        if let Some(record) = self.by_tid.get(&tid).and_then(|thread| RECORDS.get(thread.index as usize)) {
+            record.thread_tags.store(self.tags.of(tid).0, Ordering::Relaxed);
+        }
+    }
+
+    /// Describes a thread of which the runtime said nothing, as the kernel knows it.
+    fn describe(&mut self, tid: i32, report: Report) {
+        if self.tags.is_described(tid) || !self.by_tid.contains_key(&tid) {
+            return;
+        }
+        let mut description = Vec::new();
+        if report.id {
+            description.push(("thread_id".to_owned(), tid.to_string()));
+        }
+        if report.name {
+            let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
+            description.push(("thread_name".to_owned(), String::from_utf8_lossy(&name).trim_end().to_owned()));
+        }
+        self.tags.describe(tid, description);
+        self.show_tags(tid);
+    }
+
+    /// Gives a drained record back. One that a handler has not left yet is drained once more.
+    pub(super) fn free(&mut self, index: u32, whose: Owner) {
+        let record = &RECORDS[index as usize];
+        if !record.gate.is_empty() {
+            self.retired.push((index, whose));
+            return;
+        }
+        if let Some(memory) = record.ring.take() {
+            self.rings.give_back(memory, self.sampling.is_some());
+        }
+        if whose == self.owner {
+            self.written += record.written();
+            self.dropped += record.dropped();
+            self.deferred += record.deferred.load(Ordering::Relaxed);
+            self.handler_ns += record.handler_ns.load(Ordering::Relaxed);
+        }
+        for counter in [
+            &record.deferred,
+            &record.written_samples,
+            &record.written_weight,
+            &record.dropped_samples,
+            &record.dropped_weight,
+            &record.handler_ns,
+        ] {
+            counter.store(0, Ordering::Relaxed);
+        }
+        self.free.push(index);
+    }
+
+    pub(super) fn sweep(&mut self, alive: HashSet<i32>, is_new: bool) {
+        // A thread that is not on the list may have started since the list was made: its clock tells.
+        let gone = |tid: &&i32| !alive.contains(tid) && timer::now(SampleClock::Cpu, **tid).is_none();
+        let known = self.by_tid.keys().chain(self.unsampled.keys()).chain(self.parked.keys()).chain(self.tags.tids());
+        let gone: HashSet<i32> = known.filter(gone).copied().collect();
+        let until = Instant::now() + LEAVE_TIMEOUT;
+        for tid in gone {
+            self.end(tid, Why::Ended, until);
+            self.tags.end(tid);
+        }
+        let report = self.sampling.map(|sampling| sampling.report).filter(|report| report.id || report.name);
+        for tid in alive {
+            self.begin(tid, is_new);
+            // Not at the start, when the runtime has had no chance to say what it knows.
+            if is_new && let Some(report) = report {
+                self.describe(tid, report);
+            }
+        }
+        self.part_with_rings();
+    }
+
+    pub(super) fn stop(&mut self) {
+        // All timers go before the first wait: a thread that a debugger holds in its handler holds up no other.
+        for thread in self.by_tid.values_mut() {
+            thread.timer = None;
+        }
+        for thread in self.by_tid.values() {
+            RECORDS[thread.index as usize].gate.close();
+        }
+        let until = Instant::now() + LEAVE_TIMEOUT;
+        let threads: Vec<i32> = self.by_tid.keys().chain(self.parked.keys()).copied().collect();
+        for tid in threads {
+            self.end(tid, Why::Stopped, until);
+        }
+        self.sampling = None;
+        self.unsampled.clear();
+    }
+
+    pub(super) fn forget_all(&mut self) {
+        for (tid, thread) in std::mem::take(&mut self.by_tid) {
+            // The parent's timers do not exist here, and their numbers may soon be those of new ones.
+            let _ = ManuallyDrop::new(thread.timer);
+            span_slot::release(tid);
+            self.retired.push((thread.index, self.owner));
+        }
+        for (index, whose) in std::mem::take(&mut self.retired) {
+            let record = &RECORDS[index as usize];
+            record.gate.close();
+            // Handlers that were inside ran on threads that no longer exist.
+            record.gate.abandon();
+            self.free(index, whose);
+        }
+        self.sampling = None;
+        self.unseen.clear();
+        self.parked.clear();
+        self.unsampled.clear();
+        self.forget_counts();
+    }
+
+    pub(super) fn forget_counts(&mut self) {
+        (self.written, self.dropped) = (Tally::default(), Tally::default());
+        (self.deferred, self.handler_ns) = (0, 0);
+    }
+
+    fn record(&mut self) -> Option<u32> {
+        if let Some(index) = self.free.pop() {
+            return Some(index);
+        }
+        let index = USED.load(Ordering::Relaxed);
+        RECORDS.get(index as usize)?;
+        // Release: pairs with `used_records`; the record is as it was made.
+        USED.store(index + 1, Ordering::Release);
+        Some(index)
+    }
+
+    /// xorshift64: spreads first expiries, no more is asked of it.
+    fn next_random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
+    }
+}

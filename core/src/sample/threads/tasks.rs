@@ -1,0 +1,35 @@
+//! The list of the process's threads, as the kernel has it.
+
+use std::collections::HashSet;
+use std::fs::DirEntry;
+use std::io;
+
+use crate::context::span_slot::tid;
+use crate::sample::own_thread;
+
+/// The threads that there must be: the main one and the caller.
+pub(super) fn certain() -> HashSet<i32> {
+    // SAFETY: getpid takes nothing and cannot fail; it is the id of the main thread.
+    let main = unsafe { libc::getpid() };
+    let own = own_thread::tids();
+    [main, tid()].into_iter().filter(|tid| !own.contains(tid)).collect()
+}
+
+/// Kernel ids of the process's threads, ours left out.
+pub(super) fn alive() -> io::Result<HashSet<i32>> {
+    let tasks: Vec<DirEntry> = std::fs::read_dir("/proc/self/task")?.collect::<io::Result<_>>()?;
+    let mut alive: HashSet<i32> = tasks.iter().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+    for own in own_thread::tids() {
+        alive.remove(&own);
+    }
+    Ok(alive)
+}
+
+/// Whether no thread runs but ours. The first one of a process stays on the list when it has ended before the others.
+pub(crate) fn is_host_gone() -> bool {
+    let has_ended = |tid: &i32| {
+        let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
+        status.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('Z'))
+    };
+    alive().is_ok_and(|alive| !alive.is_empty() && alive.iter().all(has_ended))
+}
