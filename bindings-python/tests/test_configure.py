@@ -153,6 +153,50 @@ def test_configure_twice_starts_anew(tmp_path):
     assert pyroscope.shutdown() is False, "nothing ran"
 
 
+def test_two_threads_that_configure_at_once_both_get_a_profiler(caplog):
+    """As if one had come after the other, and so that it is the name of the one that runs which is remembered."""
+    for _ in range(10):
+        together = threading.Barrier(2, timeout=20)
+        answers = []
+
+        def configure() -> None:
+            together.wait()
+            answers.append(pyroscope.configure(application_name="x", server_address="none"))
+
+        threads = [threading.Thread(target=configure) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert answers == [True, True] and _native.is_running()
+        assert pyroscope.shutdown()
+    assert not caplog.records
+
+
+def test_a_forked_child_configures_although_another_thread_was_just_at_it(python):
+    python(
+        """
+        import os, threading
+        import pyroscope
+        from pyroscope import _settings
+        held, end = threading.Event(), threading.Event()
+
+        def hold():
+            with _settings._starting:
+                held.set()
+                end.wait()
+
+        threading.Thread(target=hold, daemon=True).start()
+        held.wait()
+        child = os.fork()
+        if child == 0:
+            assert _settings._starting.acquire(timeout=0)
+            os._exit(0 if pyroscope.configure(application_name="x", server_address="none") else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        """
+    )
+
+
 def test_stop_and_configure_any_number_of_times():
     threads = threading.active_count()
     for _ in range(20):

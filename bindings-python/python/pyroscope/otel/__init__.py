@@ -136,7 +136,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
                     settings["application_name"] = name
                 if labels:
                     settings["tags"] = labels
-                self._started_profiler = _settings.launch(settings)
+                self._started_profiler = _settings.launch(settings, for_spans=True)
         elif _native.is_running():
             missing = {label: value for label, value in labels.items() if not _settings.has_tag(label)}
             if missing:
