@@ -162,12 +162,12 @@ def stop() -> bool:
 def flush(timeout: float = 5.0) -> bool:
     """Uploads what was sampled so far, without waiting for the next interval. Releases the GIL while it waits.
 
-    :param timeout: Seconds to wait at most.
+    :param timeout: Seconds to wait at most, an hour at most.
     :return: Whether all of it is settled. False without a profiler.
     """
     flushed = _native.flush(timeout)
     _messages.deliver()
-    return flushed
+    return bool(flushed)
 
 
 def stats() -> dict[str, Any]:
