@@ -2,7 +2,7 @@
 
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
@@ -18,6 +18,8 @@ use crate::{selftest, tags};
 
 /// How long a stop may take, all in all.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a flush may take: longer ones wait no longer.
+const MAX_FLUSH: Duration = Duration::from_secs(3_600);
 /// Ticks of the profiler's thread between two looks for messages: a second, as it ticks every 100 ms.
 const TICKS_BETWEEN_MESSAGES: u32 = 10;
 
@@ -25,6 +27,8 @@ const TICKS_BETWEEN_MESSAGES: u32 = 10;
 static LAST: Mutex<Option<Stats>> = Mutex::new(None);
 /// The profiler that runs. Locked with the GIL held and for no more than a clone, so that no fork finds it locked.
 static PROFILER: Mutex<Option<Profiler>> = Mutex::new(None);
+/// What a thread is just stopping, for those who ask meanwhile. Locked as `PROFILER` is.
+static STOPPING: Mutex<Option<Arc<Stop>>> = Mutex::new(None);
 /// Ticks of the profiler's thread, and their number when messages were last looked for.
 static TICKS: AtomicU32 = AtomicU32::new(0);
 static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
@@ -64,6 +68,44 @@ fn running() -> Option<Profiler> {
         return None;
     }
     current().clone()
+}
+
+/// A stop that is under way, and whether nothing was left behind, once it is over. Locked without the GIL.
+#[derive(Debug)]
+struct Stop {
+    profiler: Profiler,
+    all: Mutex<Option<bool>>,
+    over: Condvar,
+}
+
+impl Stop {
+    fn all(&self) -> MutexGuard<'_, Option<bool>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, timeout: Duration) -> bool {
+        let all = self.profiler.stop(timeout);
+        *self.all() = Some(all);
+        self.over.notify_all();
+        all
+    }
+
+    fn wait(&self, timeout: Duration) -> bool {
+        let all = self.over.wait_timeout_while(self.all(), timeout, |all| all.is_none());
+        all.unwrap_or_else(PoisonError::into_inner).0.unwrap_or(false)
+    }
+}
+
+fn stopping() -> MutexGuard<'static, Option<Arc<Stop>>> {
+    STOPPING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The profiler that runs, else the one that is just being stopped.
+fn running_or_stopping() -> Option<Profiler> {
+    if spanprof_core::forked() {
+        return None;
+    }
+    current().clone().or_else(|| stopping().as_ref().map(|stop| stop.profiler.clone()))
 }
 
 /// A tick of the profiler's thread.
@@ -220,29 +262,33 @@ pub(crate) fn stop(py: Python<'_>) -> PyResult<bool> {
 }
 
 fn end(py: Python<'_>, timeout: Duration) -> bool {
-    let Some(profiler) = current().take() else {
-        return false;
-    };
+    let profiler = current().take();
     if spanprof_core::forked() {
         // The parent's, whose threads do not exist here: it is left behind, with locks that they may hold.
         let _parents = ManuallyDrop::new(profiler);
         return false;
     }
-    let (all, stats) = py.detach(|| (profiler.stop(timeout), profiler.stats()));
+    let Some(profiler) = profiler else {
+        // Another thread may be at it: this one waits with it, and has the same answer.
+        let under_way = stopping().clone();
+        return under_way.is_some_and(|stop| py.detach(|| stop.wait(timeout)));
+    };
+    let stop = Arc::new(Stop { profiler, all: Mutex::new(None), over: Condvar::new() });
+    *stopping() = Some(stop.clone());
+    let (all, stats) = py.detach(|| (stop.end(timeout), stop.profiler.stats()));
     *last() = Some(stats);
-    wait_for_python(profiler.take_messages());
+    // Unless another one was started and is being stopped by now.
+    stopping().take_if(|under_way| Arc::ptr_eq(under_way, &stop));
+    wait_for_python(stop.profiler.take_messages());
     all
 }
 
-/// Uploads what was sampled so far. True: the server has it. False: no profiler, or not within `timeout` seconds.
+/// Uploads what was sampled so far. True: the server has it. False: not within `timeout` seconds. None: no profiler.
 #[pyfunction]
-pub(crate) fn flush(py: Python<'_>, timeout: f64) -> PyResult<bool> {
+pub(crate) fn flush(py: Python<'_>, timeout: f64) -> PyResult<Option<bool>> {
     guard(|| {
-        let Some(profiler) = running() else {
-            return Ok(false);
-        };
-        let timeout = Duration::try_from_secs_f64(timeout.max(0.0)).unwrap_or(Duration::from_secs(3_600));
-        Ok(py.detach(|| profiler.flush(timeout)))
+        let timeout = Duration::try_from_secs_f64(timeout.max(0.0)).map_or(MAX_FLUSH, |timeout| timeout.min(MAX_FLUSH));
+        Ok(running_or_stopping().map(|profiler| py.detach(|| profiler.flush(timeout))))
     })
 }
 
@@ -282,7 +328,7 @@ pub(crate) fn parse_bool(field: &str, value: &str) -> PyResult<bool> {
 #[pyfunction]
 pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     guard(|| {
-        let stats = match running() {
+        let stats = match running_or_stopping() {
             Some(profiler) => py.detach(|| profiler.stats()),
             None => last().clone().unwrap_or_default(),
         };
@@ -427,6 +473,8 @@ pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
     guard(|| {
         // Whatever the parent was about to do with it.
         DEFINITIONS.after_fork();
+        // The one that another thread of the parent's was just stopping, never dropped: its locks may be held.
+        let _stopping = ManuallyDrop::new(stopping().take());
         let Some(parents) = current().take() else {
             // It had stopped its own before the fork, or another thread was just stopping it.
             *last() = None;

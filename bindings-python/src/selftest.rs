@@ -88,7 +88,7 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
         return Ok(Err(error.message().to_owned()));
     }
     let handle = Bound::new(py, SpanHandle::probe(1))?;
-    let set = Bound::new(py, TagSet { id: spanprof_core::TagSetId::EMPTY })?;
+    let set = Bound::new(py, TagSet::new(spanprof_core::TagSetId::EMPTY))?;
     let offset = |object: Object, data: Object| data.addr().wrapping_sub(object.addr());
     let runtime = CPython {
         layout,

@@ -6,13 +6,14 @@
 //! A name that no server takes is left out and told once: what is inside a `tag_wrapper` has to run.
 
 use pyo3::exceptions::PyTypeError;
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 use spanprof_core::{Level, TagSetId};
 
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::calls;
 use crate::context_var::ContextVar;
@@ -24,16 +25,42 @@ use crate::unwind::TAGS_USED;
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const MAX_TOLD: usize = 32;
 
+/// Blocks within each other of which each knows the one around it. Who opens more has some that never end in this context.
+const MAX_DEPTH: u32 = 10_000;
+
 /// A tag set, held for as long as a context has it. The handler reads the id.
 #[pyclass(frozen, module = "pyroscope._native")]
 #[derive(Debug)]
 pub(crate) struct TagSet {
     pub(crate) id: TagSetId,
+    /// The number of the `tag_wrapper` that made it.
+    wrapper: u64,
+    depth: u32,
+    /// What was current before. Locked with the GIL held, and only to take it.
+    outer: Mutex<Option<Py<TagSet>>>,
+}
+
+impl TagSet {
+    /// One around which there is none.
+    pub(crate) fn new(id: TagSetId) -> Self {
+        Self { id, wrapper: 0, depth: 0, outer: Mutex::new(None) }
+    }
+
+    fn outer(&self) -> MutexGuard<'_, Option<Py<TagSet>>> {
+        self.outer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for TagSet {
     fn drop(&mut self) {
         self.id.release();
+        // One after the other: thousands that end together, each within the one before, would use up the stack.
+        let mut next = self.outer().take();
+        while let Some(set) = next {
+            // SAFETY: an object. The interpreter frees this one with the GIL held, so nobody takes a reference meanwhile.
+            let is_ours = unsafe { ffi::Py_REFCNT(set.as_ptr()) } == 1;
+            next = if is_ours { set.get().outer().take() } else { None };
+        }
     }
 }
 
@@ -43,34 +70,41 @@ pub(crate) fn variable(py: Python<'_>) -> PyResult<&ContextVar> {
     VARIABLE.get_or_try_init(py, || ContextVar::new(py, "pyroscope_tags"))
 }
 
-/// Enters `tags` on top of the current ones; returns the token for [`leave_tags`].
+/// Enters `tags` on top of the current ones, for the `tag_wrapper` of this number.
 #[pyfunction]
-pub(crate) fn enter_tags<'py>(py: Python<'py>, tags: &Bound<'py, PyDict>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn enter_tags(py: Python<'_>, tags: &Bound<'_, PyDict>, wrapper: u64) -> PyResult<()> {
     guard(|| {
         let mut tags = pairs("tag_wrapper", tags)?;
         tags.retain(|(name, _)| may_be_a_tag("tag_wrapper", name));
         let variable = variable(py)?;
-        let outer = variable.get(py)?;
-        let outer = outer.as_ref().and_then(|value| value.cast::<TagSet>().ok()).map(|set| set.get().id);
-        let id = outer.unwrap_or(TagSetId::EMPTY).with(&tags);
-        let set = Bound::new(py, TagSet { id })?;
+        let outer = current(py, variable)?;
+        let id = outer.as_ref().map_or(TagSetId::EMPTY, |set| set.get().id).with(&tags);
+        let outer = outer.filter(|set| set.get().depth < MAX_DEPTH);
+        let depth = outer.as_ref().map_or(0, |set| set.get().depth + 1);
+        let outer = Mutex::new(outer.map(Bound::unbind));
+        let set = Bound::new(py, TagSet { id, wrapper, depth, outer })?;
         TAGS_USED.store(true, Ordering::Relaxed);
-        variable.set(set.as_any())
+        variable.set(set.as_any())?;
+        Ok(())
     })
 }
 
-/// Restores the tags that were current at [`enter_tags`]. False in another context, such as a generator's `finally` may
-/// run in: there is nothing to restore.
+/// Restores the tags that were current at [`enter_tags`], if the current ones are of this wrapper. They are not in another
+/// context, such as a generator may end in: there is nothing to restore.
 #[pyfunction]
-pub(crate) fn leave_tags(token: &Bound<'_, PyAny>) -> PyResult<bool> {
+pub(crate) fn leave_tags(py: Python<'_>, wrapper: u64) -> PyResult<()> {
     guard(|| {
-        let py = token.py();
-        match variable(py)?.reset(token) {
-            Ok(()) => Ok(true),
-            Err(error) if error.is_instance_of::<pyo3::exceptions::PyValueError>(py) => Ok(false),
-            Err(error) => Err(error),
+        let variable = variable(py)?;
+        if let Some(set) = current(py, variable)?.filter(|set| set.get().wrapper == wrapper) {
+            let outer = set.get().outer().as_ref().map(|outer| outer.clone_ref(py));
+            variable.set(outer.into_pyobject(py)?.as_any())?;
         }
+        Ok(())
     })
+}
+
+fn current<'py>(py: Python<'py>, variable: &ContextVar) -> PyResult<Option<Bound<'py, TagSet>>> {
+    Ok(variable.get(py)?.and_then(|value| value.cast_into().ok()))
 }
 
 /// Adds a tag to the calling thread's samples; False = no profiler runs, or the name is not allowed.

@@ -2,6 +2,9 @@
 
 import inspect
 import logging
+import math
+import select
+import socket
 import sys
 import threading
 import types
@@ -10,9 +13,11 @@ import warnings
 import pytest
 from conftest import burn
 from pprof import read_folder, samples_of
+from receiver import Receiver
 
 import pyroscope
 from pyroscope import LineNo, ProfilerImplementation, _native
+from pyroscope.otel import PyroscopeSpanProcessor
 
 #: inspect.signature of pyroscope-io 1.4.0.
 GRAFANAS = {
@@ -153,6 +158,50 @@ def test_configure_twice_starts_anew(tmp_path):
     assert pyroscope.shutdown() is False, "nothing ran"
 
 
+def test_two_threads_that_configure_at_once_both_get_a_profiler(caplog):
+    """As if one had come after the other, and so that it is the name of the one that runs which is remembered."""
+    for _ in range(10):
+        together = threading.Barrier(2, timeout=20)
+        answers = []
+
+        def configure() -> None:
+            together.wait()
+            answers.append(pyroscope.configure(application_name="x", server_address="none"))
+
+        threads = [threading.Thread(target=configure) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert answers == [True, True] and _native.is_running()
+        assert pyroscope.shutdown()
+    assert not caplog.records
+
+
+def test_a_forked_child_configures_although_another_thread_was_just_at_it(python):
+    python(
+        """
+        import os, threading
+        import pyroscope
+        from pyroscope import _settings
+        held, end = threading.Event(), threading.Event()
+
+        def hold():
+            with _settings._starting:
+                held.set()
+                end.wait()
+
+        threading.Thread(target=hold, daemon=True).start()
+        held.wait()
+        child = os.fork()
+        if child == 0:
+            assert _settings._starting.acquire(timeout=0)
+            os._exit(0 if pyroscope.configure(application_name="x", server_address="none") else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        """
+    )
+
+
 def test_stop_and_configure_any_number_of_times():
     threads = threading.active_count()
     for _ in range(20):
@@ -213,6 +262,45 @@ def test_stats_add_up(recording):
         sides = [stats[name][unit] for name in ("taken", "dropped_ring", "dropped_window", "pending", "encoded")]
         assert sides[0] == sum(sides[1:])
     assert pyroscope.flush() and pyroscope.stats()["uploaded"]["samples"] > 0
+
+
+def test_who_asks_while_another_thread_shuts_down_is_answered_of_that_profiler():
+    answers = {}
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert pyroscope.configure(application_name="x", server_address=address, sample_rate=250, trace_id=True)
+        burn(0.1)
+        processor = PyroscopeSpanProcessor()
+
+        def shut_down(name: str) -> threading.Thread:
+            thread = threading.Thread(target=lambda: answers.update({name: pyroscope.shutdown()}))
+            thread.start()
+            return thread
+
+        first = shut_down("first")
+        assert select.select([listener], [], [], 20)[0], "its last upload"
+        stats = pyroscope.stats()
+        assert 0 < stats["taken"]["samples"] == sum(
+            stats[name]["samples"] for name in ("dropped_ring", "dropped_window", "pending", "encoded")
+        )
+        assert pyroscope.flush(0.01) is False and processor.force_flush(10) is False
+        second = shut_down("second")
+        second.join(0.3)
+        assert not answers, "both wait for the server"
+        with Receiver(listener) as receiver:
+            first.join()
+            second.join()
+            assert answers == {"first": True, "second": True} and receiver.series
+    after = pyroscope.stats()
+    assert after["uploaded"] == after["taken"] == stats["taken"]
+    assert pyroscope.shutdown() is False and processor.force_flush(10) is True, "none is left"
+    processor.shutdown()
+
+
+@pytest.mark.parametrize("timeout", [1e19, math.inf, sys.float_info.max])
+def test_a_flush_may_have_any_timeout(timeout):
+    assert pyroscope.configure(application_name="x", server_address="none")
+    assert pyroscope.flush(timeout)
 
 
 def test_the_logger_is_left_alone():

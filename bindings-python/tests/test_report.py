@@ -10,6 +10,7 @@ from pprof import samples_of
 from receiver import Receiver
 
 import pyroscope
+from pyroscope import _native
 
 REPORTS = {"report_thread_id": True, "report_thread_name": True}
 
@@ -92,6 +93,63 @@ def test_renamed_by_another_thread(recording):
     renamed.set()
     thread.join()
     assert labels_in(recording.samples(), "in_renamed") == {(None, "after")}
+
+
+class Worker(threading.Thread):
+    """Its name comes from what it works at, which is not there yet when it starts."""
+
+    @property
+    def name(self):
+        return self.job
+
+    @name.setter
+    def name(self, name):
+        pass
+
+    def run(self) -> None:
+        self.job = "job"
+        in_thread()
+
+
+def start(thread: threading.Thread) -> None:
+    """Starts it, where that could wait for ever."""
+    thread.daemon = True
+    starter = threading.Thread(target=thread.start, daemon=True)
+    starter.start()
+    starter.join(20)
+    assert not starter.is_alive(), "the start of a thread waits for ever"
+    thread.join(20)
+
+
+def test_a_name_that_is_code_of_the_program_is_not_asked_for(recording):
+    go = threading.Event()
+    older = Worker()
+    older.run = lambda: go.wait(20)
+    older.start()
+    assert recording.start(**REPORTS), "with such a thread alive"
+    thread = Worker()
+    start(thread)
+    go.set()
+    older.join()
+    ((ident, name),) = labels_in(recording.samples(), "in_thread")
+    assert ident == str(thread.ident) and name.startswith("Thread-")
+
+
+def test_a_thread_starts_although_the_profiler_fails_at_it(recording, monkeypatch, caplog):
+    recording.start(**REPORTS)
+
+    def fails(*_arguments):
+        raise KeyError("for this test")
+
+    for function in ("describe_thread", "thread_started"):
+        monkeypatch.setattr(_native, function, fails)
+    for _ in range(2):
+        thread = threading.Thread(target=in_thread)
+        start(thread)
+        thread.name = "renamed"
+    pyroscope.stats()
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 2 and all("for this test" in text for text in told), told
 
 
 def test_a_thread_that_threading_does_not_know_has_the_kernels_name(recording):

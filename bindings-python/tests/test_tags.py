@@ -153,6 +153,55 @@ def test_a_block_that_raises_or_ends_in_another_context_restores_what_it_can(rec
     assert tags_in(samples, "after", "step") == {(None,)}
 
 
+def test_a_generator_that_ends_in_another_context_ends_no_block_of_another_thread(recording):
+    """As a fixture of a web framework may: begun in one copy of the context, closed in another."""
+    recording.start_dense()
+    shared = tag_wrapper({"step": "shared"})
+    inside, closed = threading.Event(), threading.Event()
+
+    def fixture():
+        with shared:
+            yield
+
+    def other() -> None:
+        with shared:
+            inside.set()
+            assert closed.wait(20)
+            named("other_inside")()
+        named("other_outside")()
+
+    generator = fixture()
+    contextvars.copy_context().run(next, generator)
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert inside.wait(20)
+    contextvars.copy_context().run(generator.close)
+    closed.set()
+    thread.join()
+    samples = recording.samples()
+    assert tags_in(samples, "other_inside", "step") == {("shared",)}
+    assert tags_in(samples, "other_outside", "step") == {(None,)}
+
+
+def test_blocks_that_never_end_are_many(python):
+    """Each holds the one around it, and all go together with their context; of so many no more than some are kept."""
+    python(
+        """
+        import contextvars, threading, pyroscope
+        threading.stack_size(64 * 1024)
+
+        def opens():
+            wrapper = pyroscope.tag_wrapper({"step": "open"})
+            for _ in range(25_000):
+                wrapper.__enter__()
+
+        thread = threading.Thread(target=contextvars.Context().run, args=(opens,))
+        thread.start()
+        thread.join()
+        """
+    )
+
+
 def test_thread_tags_nest_and_belong_to_their_thread(recording):
     recording.start_dense()
     assert pyroscope.add_thread_tag("step", "a") and pyroscope.add_thread_tag("step", "a")

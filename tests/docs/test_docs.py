@@ -71,7 +71,7 @@ def test_the_messages_of_python_are_those_of_the_program():
         assert all(part in text for part in re.split("[ =]?…[ =]?", message)), message
     # And there are no others.
     literal = [max(re.split("[ =]?…[ =]?", message), key=len) for message in messages]
-    for sentence in re.findall(r'(?:(?:warn|inform)_once\(|tell\(Level::\w+, format!\()\s*"([^"]+)"', text):
+    for sentence in re.findall(r'(?:(?:warn|inform|keep)_once\(|tell\(Level::\w+, format!\()\s*"([^"]+)"', text):
         assert any(part in sentence for part in literal), sentence
 
 

@@ -15,6 +15,7 @@ is not known, no server) never raises later on: the program goes on, and the log
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 
 from . import _messages, _native, _process, _settings
@@ -161,12 +162,12 @@ def stop() -> bool:
 def flush(timeout: float = 5.0) -> bool:
     """Uploads what was sampled so far, without waiting for the next interval. Releases the GIL while it waits.
 
-    :param timeout: Seconds to wait at most.
+    :param timeout: Seconds to wait at most, an hour at most.
     :return: Whether all of it is settled. False without a profiler.
     """
     flushed = _native.flush(timeout)
     _messages.deliver()
-    return flushed
+    return bool(flushed)
 
 
 def stats() -> dict[str, Any]:
@@ -196,23 +197,19 @@ class tag_wrapper:
     the logger says so once: it is no reason for the block not to run.
     """
 
+    #: Numbers of wrappers: a set of tags knows by whom it was entered.
+    _numbers = itertools.count(1)
+
     def __init__(self, tags: Mapping[str, Any]) -> None:
         self._tags = dict(tags)
-        self._tokens: list[Any] = []
+        self._number = next(tag_wrapper._numbers)
 
     def __enter__(self) -> None:
-        self._tokens.append(_native.enter_tags(self._tags))
+        _native.enter_tags(self._tags, self._number)
         _messages.deliver_due()
 
     def __exit__(self, *_raised: object) -> None:
-        # Tokens of other threads and tasks that are inside are refused here. Where all are (the block ends in another
-        # context, as generators may), the last is given up.
-        for token in reversed(self._tokens):
-            if _native.leave_tags(token):
-                self._tokens.remove(token)
-                return
-        if self._tokens:
-            self._tokens.pop()
+        _native.leave_tags(self._number)
 
     def __call__(self, function: _Function) -> _Function:
         from inspect import iscoroutinefunction

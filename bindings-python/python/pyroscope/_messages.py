@@ -13,11 +13,13 @@ from . import _native
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
     import logging
-    from typing import Optional, Set
+    from typing import List, Optional, Set, Tuple
 
 _INFO, _WARNING = 20, 30
 
 _warned: Set[str] = set()
+#: A warning that came up where nothing may be logged.
+_kept: List[Tuple[str, BaseException]] = []
 
 
 def logger() -> logging.Logger:
@@ -41,8 +43,17 @@ def inform_once(text: str, *values: object) -> None:
         _log(_INFO, text, *values)
 
 
+def keep_once(text: str, error: BaseException) -> None:
+    """Keeps a warning for the next delivery, the first time that it is given. Runs no code of the program."""
+    if text not in _warned:
+        _warned.add(text)
+        _kept.append((text, error.with_traceback(None)))  # a traceback would keep the program's objects
+
+
 def deliver() -> None:
-    """Passes on what the native module has to say."""
+    """Passes on what the native module has to say, and what was kept here."""
+    while _kept:
+        _log(_WARNING, *_kept.pop())
     for level, text, error in _native.take_messages() or ():
         if error is None:
             _log(level, "%s", text)

@@ -99,11 +99,15 @@ def _hook_threads() -> None:
     @functools.wraps(original)
     def _set_native_id(thread: threading.Thread) -> None:
         original(thread)
-        # OpenTelemetry's SDK starts threads on a fork, before there is anything else in the child.
-        if _waits and not _is_in_fork(sys._current_frames().get(_forker)):
-            _restart()
-        _threads.describe(thread)
-        _native.thread_started()
+        # Who starts the thread waits until this is over, and for ever if this raises.
+        try:
+            # OpenTelemetry's SDK starts threads on a fork, before there is anything else in the child.
+            if _waits and not _is_in_fork(sys._current_frames().get(_forker)):
+                _restart()
+            _threads.describe(thread)
+            _native.thread_started()
+        except Exception as error:
+            _messages.keep_once("a thread could not be announced, so it is sampled a moment later: %s", error)
 
     _original = original
     owner._set_native_id = _set_native_id

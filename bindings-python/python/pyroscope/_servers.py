@@ -48,7 +48,7 @@ def watch(stop: Callable[[], bool]) -> None:
 
 def flush() -> bool:
     """Sends what there is."""
-    return _native.flush(TIMEOUT)
+    return bool(_native.flush(TIMEOUT))
 
 
 def _wrap(server: Any) -> None:

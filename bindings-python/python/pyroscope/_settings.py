@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 import os
+import threading
 
 from . import _messages, _native, _process, _threads
 
@@ -68,6 +69,11 @@ _NOT_YET_VARIABLES = tuple(
     for kind in ("WALLTIME", "ALLOCATION", "LOCK", "CONTENTION", "EXCEPTION", "HEAP")
 )
 
+#: Held while a profiler is started. One thread may begin again, as a handler of a signal does.
+_starting = threading.RLock()
+#: Seconds that a thread waits for another one that starts a profiler, which may stop one before: each 5 s at most.
+_START_PATIENCE = 15.0
+
 #: Whether configure() was ever called: then a span processor starts nothing by itself.
 configured = False
 #: The name and the tags that the running profiler was started with.
@@ -98,7 +104,6 @@ def given_only(start: Callable[[Dict[str, Any]], bool]) -> Callable[[Callable[..
 
 def start(given: Dict[str, Any]) -> bool:
     """Starts the profiler with the arguments of ``configure`` that were passed."""
-    global configured
     for name, replacement in (("app_name", "application_name"), ("detect_subprocesses", None), ("log_level", None)):
         if given.get(name) is not None:
             advice = f"use {replacement}" if replacement else "it has no effect"
@@ -114,33 +119,57 @@ def start(given: Dict[str, Any]) -> bool:
         }
     if "line_no" in settings:
         settings["line_no"] = int(settings["line_no"])
-    running = launch(settings)
-    configured = True
+    running = launch(settings, configures=True)
     for name, asks, text in _NOT_YET:
         if given.get(name) is asks:
             _messages.warn_once("configure(%s=%s): " + text, name, asks)
     return running
 
 
-def launch(settings: Dict[str, Any]) -> bool:
-    """Starts the engine and remembers under which name."""
-    global application_name, _tags
+def launch(settings: Dict[str, Any], configures: bool = False, for_spans: bool = False) -> bool:
+    """Starts the engine and remembers under which name; one thread after the other.
+
+    ``for_spans``: a span processor asks, which leaves all as it is where ``configure`` was called or a profiler runs by now.
+    """
     for name in _NOT_YET_VARIABLES:
         value = os.environ.get(name, "").strip()
         if value and _native.parse_bool(name, value):
             _messages.inform_once("%s: only CPU time is profiled yet", name)
+    starting = _starting
+    alone = starting.acquire(timeout=_START_PATIENCE)
     try:
-        running = _native.start(settings)
+        settled = for_spans and (configured or _native.is_running())
+        running = not settled and _launch(settings, configures)
     finally:
+        if alone:
+            starting.release()
+        # With nothing held, as loggers run code of the program.
         _messages.deliver()
+    if running:
+        _look_for_others()
+    return running
+
+
+def _launch(settings: Dict[str, Any], configures: bool) -> bool:
+    global configured, application_name, _tags
+    running = _native.start(settings)
+    configured = configured or configures
     if running:
         _process.started()
         _threads.report(bool(settings.get("report_thread_id")), bool(settings.get("report_thread_name")))
         _, application_name, tags = _native.environment()
         application_name = settings.get("application_name", application_name)
         _tags = {*tags, *settings.get("tags", ())}
-        _look_for_others()
     return running
+
+
+def _renew() -> None:
+    """In a forked child, where the one who holds it may not be."""
+    global _starting
+    _starting = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew)
 
 
 def has_tag(name: str) -> bool:

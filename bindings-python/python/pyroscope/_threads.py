@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 
-from . import _native
+from . import _messages, _native
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
@@ -31,17 +31,26 @@ def report(thread_id: bool, thread_name: bool) -> None:
             describe(thread)
 
 
-def describe(thread: threading.Thread, native_id: Optional[int] = None) -> None:
-    """Says what describes a thread, if that is reported."""
-    native_id = native_id or thread.native_id
-    if not (_id or _name) or native_id is None:
+def describe(thread: Any, native_id: Optional[int] = None) -> None:
+    """Says what describes a thread, if that is reported. Never raises.
+
+    The properties are not asked: subclasses put code of their own there, and while a thread starts such code may fail, or wait
+    for the very thread that waits for the start.
+    """
+    if not (_id or _name):
         return
-    tags = {}
-    if _id:
-        tags["thread_id"] = str(thread.ident)
-    if _name:
-        tags["thread_name"] = thread.name
-    _native.describe_thread(native_id, tags)
+    try:
+        native_id = native_id or thread._native_id
+        if native_id is None:
+            return
+        tags = {}
+        if _id:
+            tags["thread_id"] = str(thread._ident)
+        if _name:
+            tags["thread_name"] = thread._name
+        _native.describe_thread(native_id, tags)
+    except Exception as error:
+        _messages.keep_once("a thread is not described in profiles: %s", error)
 
 
 def describe_this() -> None:

@@ -101,11 +101,9 @@ class PyroscopeSpanProcessor(SpanProcessor):
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Uploads what was sampled so far, waiting ``timeout_millis`` at most. True without a profiler."""
-        if not _native.is_running():
-            return True
         flushed = _native.flush(timeout_millis / 1000)
         _messages.deliver()
-        return flushed
+        return flushed is not False
 
     def _begin(self, span: Span) -> None:
         """The first span, whose resource says under which name its traces are filed."""
@@ -136,7 +134,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
                     settings["application_name"] = name
                 if labels:
                     settings["tags"] = labels
-                self._started_profiler = _settings.launch(settings)
+                self._started_profiler = _settings.launch(settings, for_spans=True)
         elif _native.is_running():
             missing = {label: value for label, value in labels.items() if not _settings.has_tag(label)}
             if missing:
