@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require "socket"
 
 # What kills a process elsewhere must be harmless here.
 class BadDaysTest < Minitest::Test
@@ -221,6 +222,27 @@ class BadDaysTest < Minitest::Test
       assert_equal Signal.list.fetch("TERM"), ended.status.termsig
       assert_operator Profile.of_folder(folder).sum(&:weight), :>, 60_000_000
     end
+  end
+
+  # Ruby swallows what a finalizer raises: the program went on, printed the stack and ended with 0.
+  def test_a_signal_during_the_last_stop_ends_the_program
+    # It takes connections and says nothing, so the stop waits.
+    server = TCPServer.new("127.0.0.1", 0)
+    ends = [nil, "trap(:TERM) { exit(7) }"].map do |handler|
+      program = <<~RUBY
+        #{handler}
+        Pyroscope.configure(application_name: "app", server_address: "http://127.0.0.1:#{server.addr[1]}", upload_interval: 600)
+        burn_until_sampled
+        Pyroscope::Native.singleton_class.prepend(Module.new { def finish(*) = $stdout.syswrite("stopping") && super })
+      RUBY
+      Open3.popen3(PROGRAMS, RbConfig.ruby, "-I", LIB, "-r", WORK, "-e", program) do |_input, output, errors, ended|
+        assert_equal "stopping", output.readpartial(100)
+        Process.kill(:TERM, ended.pid)
+        assert_empty errors.read
+        [ended.value.termsig, ended.value.exitstatus]
+      end
+    end
+    assert_equal [[Signal.list.fetch("TERM"), nil], [nil, 7]], ends
   end
 
   def test_stop_really_stops

@@ -37,10 +37,16 @@ module Pyroscope
       Messages.deliver
     end
 
-    # It has ended.
+    # It has ended. Ruby swallows what a finalizer raises, so a signal that comes meanwhile does here what it does elsewhere: it ends
+    # the process, by itself or with the status of the program's `exit`.
     def self.ended
       Native.finish(STOP_TIMEOUT)
       Messages.deliver
+    rescue SignalException => signal
+      Signal.trap(signal.signo, "SYSTEM_DEFAULT")
+      ::Process.kill(signal.signo, ::Process.pid)
+    rescue SystemExit => ending
+      ::Process.exit!(ending.status)
     end
 
     # In a forked child. Never raises: the program's fork must not suffer.
