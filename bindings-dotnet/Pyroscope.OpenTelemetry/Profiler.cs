@@ -1,3 +1,4 @@
+using System.Diagnostics;
 using Pyroscope.Context;
 using Pyroscope.Interop;
 
@@ -9,6 +10,9 @@ public sealed class Profiler : IDisposable
     /// <summary>How long a stop may take, all in all.</summary>
     private static readonly TimeSpan StopTimeout = TimeSpan.FromSeconds(5);
 
+    /// <summary>How long the program's logger may take for what the last stop says.</summary>
+    private static readonly TimeSpan LastWords = TimeSpan.FromSeconds(1);
+
     private static readonly TimeSpan BetweenMessages = TimeSpan.FromSeconds(1);
 
     // Kinds of answers, as interface.rs numbers them.
@@ -17,6 +21,7 @@ public sealed class Profiler : IDisposable
     private const uint AlreadyRunning = 2;
     private const uint SwitchedOff = 3;
 
+    // Who holds it runs no code of the program, such as its logger: that may never come back, and the end of the process waits here.
     private readonly object gate = new();
     private ProfilerConfiguration? configuration;
     private (string User, string Password)? credentials;
@@ -26,7 +31,11 @@ public sealed class Profiler : IDisposable
     private volatile bool wasConfigured;
     private string? reason = "Configure was not called";
 
-    private Profiler() => AppDomain.CurrentDomain.ProcessExit += (_, _) => Stop(StopTimeout);
+    private Profiler() => AppDomain.CurrentDomain.ProcessExit += (_, _) =>
+    {
+        StopSilently(StopTimeout);
+        ProfilerMessages.DeliverWithin(LastWords);
+    };
 
     /// <summary>The one profiler.</summary>
     public static Profiler Instance { get; } = new();
@@ -76,11 +85,18 @@ public sealed class Profiler : IDisposable
     {
         ArgumentNullException.ThrowIfNull(configuration);
         var settings = configuration.Clone();
-        lock (gate)
+        try
         {
-            // Then a span processor starts nothing by itself.
-            wasConfigured = true;
-            return Launch(settings);
+            lock (gate)
+            {
+                // Then a span processor starts nothing by itself.
+                wasConfigured = true;
+                return Launch(settings);
+            }
+        }
+        finally
+        {
+            ProfilerMessages.Deliver();
         }
     }
 
@@ -148,6 +164,8 @@ public sealed class Profiler : IDisposable
                 Launch(settings);
             }
         }
+
+        ProfilerMessages.Deliver();
     }
 
     /// <summary>Adds a label to what the calling flow does from now on: this thread, and what it awaits or starts.</summary>
@@ -197,9 +215,16 @@ public sealed class Profiler : IDisposable
             return false;
         }
 
-        lock (gate)
+        try
         {
-            return !wasConfigured && !running && Launch(settings);
+            lock (gate)
+            {
+                return !wasConfigured && !running && Launch(settings);
+            }
+        }
+        finally
+        {
+            ProfilerMessages.Deliver();
         }
     }
 
@@ -215,23 +240,42 @@ public sealed class Profiler : IDisposable
     /// <summary>Ends the profiler. True: nothing was left behind.</summary>
     internal bool Stop(TimeSpan timeout)
     {
-        lock (gate)
-        {
-            if (!running)
-            {
-                return true;
-            }
+        var all = StopSilently(timeout);
+        ProfilerMessages.Deliver();
+        return all;
+    }
 
-            running = false;
-            reason = "the profiler was stopped";
-            messenger?.Dispose();
-            messenger = null;
-            // A stop may have something to say, which is lost with the profiler.
-            ProfilerMessages.Deliver();
-            var all = Engine.Stop(timeout);
-            ProfilerMessages.Deliver();
-            return all;
+    private bool StopSilently(TimeSpan timeout)
+    {
+        var began = Stopwatch.GetTimestamp();
+        if (!Monitor.TryEnter(gate, timeout))
+        {
+            return false;
         }
+
+        try
+        {
+            return End(timeout - Stopwatch.GetElapsedTime(began));
+        }
+        finally
+        {
+            Monitor.Exit(gate);
+        }
+    }
+
+    /// <summary>Under the gate.</summary>
+    private bool End(TimeSpan timeout)
+    {
+        if (!running)
+        {
+            return true;
+        }
+
+        running = false;
+        reason = "the profiler was stopped";
+        messenger?.Dispose();
+        messenger = null;
+        return Engine.Stop(timeout);
     }
 
     private bool Launch(ProfilerConfiguration settings)
@@ -267,7 +311,7 @@ public sealed class Profiler : IDisposable
         var answer = Engine.Start(settings.Settings());
         if (answer.kind == AlreadyRunning)
         {
-            Stop(StopTimeout);
+            End(StopTimeout);
             answer = Engine.Start(settings.Settings());
         }
 
@@ -278,7 +322,7 @@ public sealed class Profiler : IDisposable
 
         if (answer.kind == SwitchedOff)
         {
-            Stop(StopTimeout);
+            End(StopTimeout);
         }
 
         configuration = settings;
@@ -293,10 +337,9 @@ public sealed class Profiler : IDisposable
         }
         else if (answer.kind != SwitchedOff)
         {
-            ProfilerMessages.Warn($"No profiles are taken, spans go on working: {answer.text}");
+            ProfilerMessages.Note($"No profiles are taken, spans go on working: {answer.text}");
         }
 
-        ProfilerMessages.Deliver();
         return running;
     }
 
@@ -327,8 +370,10 @@ public sealed class Profiler : IDisposable
             var answer = Engine.SetTracking(feature, enabled);
             if (answer.kind != Done)
             {
-                ProfilerMessages.Warn($"Set{feature}TrackingEnabled has no effect: {answer.text}");
+                ProfilerMessages.Note($"Set{feature}TrackingEnabled has no effect: {answer.text}");
             }
         }
+
+        ProfilerMessages.Deliver();
     }
 }
