@@ -224,6 +224,46 @@ class BadDaysTest < Minitest::Test
     end
   end
 
+  # What ran was in no forked child, and nobody sent its last samples.
+  def test_what_interrupts_configure_leaves_no_profiler_that_nobody_looks_after
+    ["Thread.current.raise(Stop)", "trap(:USR1) { raise Stop } && Process.kill(:USR1, Process.pid)"].each do |interrupt|
+      samples = samples_of(<<~RUBY)
+        Stop = Class.new(Exception)
+        Pyroscope::Native.singleton_class.prepend(Module.new { def start(*) = super.tap { #{interrupt} } })
+        begin
+          Pyroscope.configure(application_name: "app", server_address: ARGV[0], upload_interval: 600)
+          abort "not interrupted"
+        rescue Stop
+          abort "it does not run" unless Pyroscope.running?
+        end
+        def child = burn_until_sampled
+        Process.wait(fork { Pyroscope.running? ? child : exit!(1) })
+        def parent = burn_until_sampled
+        parent
+      RUBY
+      %w[parent child].each do |name|
+        assert_operator weight(samples) { |sample| sample.functions.any? { |frame| frame.end_with?("##{name}") } }, :>, 0, name
+      end
+    end
+  end
+
+  # Its processor did not end what it had started.
+  def test_what_interrupts_the_first_span_comes_when_the_profiler_has_started
+    assert_ruby(<<~'RUBY', environment: { "PYROSCOPE_SERVER_ADDRESS" => "none" })
+      Stop = Class.new(Exception)
+      Pyroscope::Native.singleton_class.prepend(Module.new { def start(*) = super.tap { Thread.current.raise(Stop) } })
+      processor = Pyroscope::Otel::SpanProcessor.new
+      begin
+        tracer(processor, resource: { "service.name" => "shop" }).in_span("first") { nil }
+        abort "not interrupted"
+      rescue Stop
+        abort "nothing runs" unless Pyroscope.running? && Pyroscope.current_config.application_name == "shop"
+      end
+      processor.shutdown
+      abort "it runs" if Pyroscope.running?
+    RUBY
+  end
+
   # Ruby swallows what a finalizer raises: the program went on, printed the stack and ended with 0.
   def test_a_signal_during_the_last_stop_ends_the_program
     # It takes connections and says nothing, so the stop waits.
