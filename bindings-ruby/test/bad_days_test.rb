@@ -247,6 +247,23 @@ class BadDaysTest < Minitest::Test
     end
   end
 
+  def test_what_interrupts_a_logger_takes_no_other_message_away
+    said = assert_ruby(<<~'RUBY')
+      Stop = Class.new(Exception)
+      Pyroscope::Native.define_singleton_method(:messages) { said, @said = @said || [[:warning, "one"], [:warning, "two"]], []; said }
+      logger = Object.new
+      def logger.add(_level, text, _name) = puts(text) || (raise Stop if text == "one")
+      Pyroscope.logger = logger
+      begin
+        Pyroscope.stats
+      rescue Stop
+        puts "interrupted"
+      end
+      Pyroscope.stats
+    RUBY
+    assert_equal %w[one interrupted two], said.split
+  end
+
   # Its processor did not end what it had started.
   def test_what_interrupts_the_first_span_comes_when_the_profiler_has_started
     assert_ruby(<<~'RUBY', environment: { "PYROSCOPE_SERVER_ADDRESS" => "none" })
