@@ -49,7 +49,7 @@ module Pyroscope
       Signal.trap(signal.signo, "SYSTEM_DEFAULT")
       ::Process.kill(signal.signo, ::Process.pid)
     rescue SystemExit => ending
-      ::Process.exit!(ending.status)
+      exit!(ending.status)
     end
 
     # In a forked child. Never raises: the program's fork must not suffer.

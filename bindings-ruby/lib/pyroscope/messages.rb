@@ -45,7 +45,8 @@ module Pyroscope
           Native.messages.each { |level, text| @waiting << [LEVELS.fetch(level), text] }
         end
         while (message = @waiting.shift)
-          log(*message)
+          level, text = message
+          log(level, text)
         end
       end
 
