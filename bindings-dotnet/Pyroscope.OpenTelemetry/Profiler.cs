@@ -29,10 +29,15 @@ public sealed class Profiler : IDisposable
     private volatile bool running;
     private volatile bool starting;
     private volatile bool wasConfigured;
-    private string? reason = "Configure was not called";
+    private volatile bool ends;
+    // Why the last one does not run, or did not before it ran.
+    private volatile string reason = "Configure was not called";
+    private volatile string? givenName;
 
     private Profiler() => AppDomain.CurrentDomain.ProcessExit += (_, _) =>
     {
+        // Before the gate: who gets it afterwards starts nothing.
+        ends = true;
         StopSilently(StopTimeout);
         ProfilerMessages.DeliverWithin(LastWords);
     };
@@ -51,10 +56,9 @@ public sealed class Profiler : IDisposable
                 return new ProfilerStatus(false, problem, [spans]);
             }
 
-            lock (gate)
-            {
-                return new ProfilerStatus(running, running ? null : reason, [.. Engine.Features(), spans]);
-            }
+            // Without the gate: a stop holds it for seconds.
+            var runs = running;
+            return new ProfilerStatus(runs, runs ? null : reason, [.. Engine.Features(), spans]);
         }
     }
 
@@ -229,13 +233,7 @@ public sealed class Profiler : IDisposable
     }
 
     /// <summary>The name that profiles have, as far as code or PYROSCOPE_APPLICATION_NAME say it.</summary>
-    internal string? GivenName()
-    {
-        lock (gate)
-        {
-            return configuration?.ApplicationName ?? Environment.GetEnvironmentVariable("PYROSCOPE_APPLICATION_NAME");
-        }
-    }
+    internal string? GivenName() => givenName ?? Environment.GetEnvironmentVariable("PYROSCOPE_APPLICATION_NAME");
 
     /// <summary>Ends the profiler. True: nothing was left behind.</summary>
     internal bool Stop(TimeSpan timeout)
@@ -271,8 +269,8 @@ public sealed class Profiler : IDisposable
             return true;
         }
 
-        running = false;
         reason = "the profiler was stopped";
+        running = false;
         messenger?.Dispose();
         messenger = null;
         return Engine.Stop(timeout);
@@ -303,6 +301,13 @@ public sealed class Profiler : IDisposable
             return false;
         }
 
+        if (ends)
+        {
+            // Nobody would stop it.
+            reason = "the process ends";
+            return false;
+        }
+
         if (credentials is { } given && settings.BasicAuthUser is null && settings.BasicAuthPassword is null)
         {
             (settings.BasicAuthUser, settings.BasicAuthPassword) = given;
@@ -327,8 +332,13 @@ public sealed class Profiler : IDisposable
 
         configuration = settings;
         SpanMirror.Links = settings.SpanProfileLinkingEnabled ?? true;
+        givenName = settings.ApplicationName;
+        if (answer.kind != Done)
+        {
+            reason = answer.text;
+        }
+
         running = answer.kind == Done;
-        reason = running ? null : answer.text;
         if (running)
         {
             CatchUp.Soon();

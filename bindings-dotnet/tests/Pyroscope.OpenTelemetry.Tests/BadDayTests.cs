@@ -150,6 +150,13 @@ public sealed class BadDayTests : IDisposable
         Assert.NotEmpty(Pprof.ReadFolder(folder, "process_cpu").SelectMany(profile => profile.Samples));
     }
 
+    [Fact]
+    public async Task Once_the_process_ends_no_profiler_starts()
+    {
+        var worker = await Run(new() { ["WORKER_ENDS"] = "and configures" });
+        Assert.Equal((false, "the process ends"), (worker.Running, worker.Reason));
+    }
+
     [Theory]
     [InlineData("PYROSCOPE_PROFILING_ENABLED")]
     [InlineData("OTEL_PYROSCOPE_START_PROFILING")]

@@ -15,6 +15,9 @@ internal static class Ending
             case "while its logger never comes back":
                 WhileItsLoggerNeverComesBack();
                 break;
+            case "and configures":
+                AndConfigures();
+                break;
             default:
                 throw new ArgumentException(how);
         }
@@ -30,7 +33,17 @@ internal static class Ending
         ThreadTime.Burn(100);
     }
 
-    private static void Say() => Console.WriteLine(new JsonObject { ["running"] = Profiler.Instance.Status.IsRunning }.ToJsonString());
+    private static void AndConfigures()
+    {
+        Profiler.Instance.Configure(Settings);
+        AppDomain.CurrentDomain.ProcessExit += (_, _) =>
+        {
+            Profiler.Instance.Configure(Settings);
+            Say();
+        };
+    }
+
+    private static void Say() => Console.WriteLine(new JsonObject { ["running"] = Profiler.Instance.Status.IsRunning, ["reason"] = Profiler.Instance.Status.Reason ?? "" }.ToJsonString());
 
     private sealed class Blocking : ILogger, IDisposable
     {
