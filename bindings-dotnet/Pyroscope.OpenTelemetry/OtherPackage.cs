@@ -9,7 +9,7 @@ internal static class OtherPackage
         var assemblies = AppContext.GetData("TRUSTED_PLATFORM_ASSEMBLIES") as string;
         if (assemblies?.Contains("/Pyroscope.dll", StringComparison.Ordinal) == true)
         {
-            ProfilerMessages.Warn("The package Pyroscope is there beside Pyroscope.OpenTelemetry, which has all of its types: remove the package Pyroscope from the project");
+            ProfilerMessages.Note("The package Pyroscope is there beside Pyroscope.OpenTelemetry, which has all of its types: remove the package Pyroscope from the project");
         }
     }
 }

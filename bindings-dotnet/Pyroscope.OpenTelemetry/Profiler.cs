@@ -1,3 +1,4 @@
+using System.Diagnostics;
 using Pyroscope.Context;
 using Pyroscope.Interop;
 
@@ -9,6 +10,9 @@ public sealed class Profiler : IDisposable
     /// <summary>How long a stop may take, all in all.</summary>
     private static readonly TimeSpan StopTimeout = TimeSpan.FromSeconds(5);
 
+    /// <summary>How long the program's logger may take for what the last stop says.</summary>
+    private static readonly TimeSpan LastWords = TimeSpan.FromSeconds(1);
+
     private static readonly TimeSpan BetweenMessages = TimeSpan.FromSeconds(1);
 
     // Kinds of answers, as interface.rs numbers them.
@@ -17,6 +21,7 @@ public sealed class Profiler : IDisposable
     private const uint AlreadyRunning = 2;
     private const uint SwitchedOff = 3;
 
+    // Who holds it runs no code of the program, such as its logger: that may never come back, and the end of the process waits here.
     private readonly object gate = new();
     private ProfilerConfiguration? configuration;
     private (string User, string Password)? credentials;
@@ -24,9 +29,18 @@ public sealed class Profiler : IDisposable
     private volatile bool running;
     private volatile bool starting;
     private volatile bool wasConfigured;
-    private string? reason = "Configure was not called";
+    private volatile bool ends;
+    // Why the last one does not run, or did not before it ran.
+    private volatile string reason = "Configure was not called";
+    private volatile string? givenName;
 
-    private Profiler() => AppDomain.CurrentDomain.ProcessExit += (_, _) => Stop(StopTimeout);
+    private Profiler() => AppDomain.CurrentDomain.ProcessExit += (_, _) =>
+    {
+        // Before the gate: who gets it afterwards starts nothing.
+        ends = true;
+        StopSilently(StopTimeout);
+        ProfilerMessages.DeliverWithin(LastWords);
+    };
 
     /// <summary>The one profiler.</summary>
     public static Profiler Instance { get; } = new();
@@ -42,10 +56,9 @@ public sealed class Profiler : IDisposable
                 return new ProfilerStatus(false, problem, [spans]);
             }
 
-            lock (gate)
-            {
-                return new ProfilerStatus(running, running ? null : reason, [.. Engine.Features(), spans]);
-            }
+            // Without the gate: a stop holds it for seconds.
+            var runs = running;
+            return new ProfilerStatus(runs, runs ? null : reason, [.. Engine.Features(), spans]);
         }
     }
 
@@ -76,11 +89,18 @@ public sealed class Profiler : IDisposable
     {
         ArgumentNullException.ThrowIfNull(configuration);
         var settings = configuration.Clone();
-        lock (gate)
+        try
         {
-            // Then a span processor starts nothing by itself.
-            wasConfigured = true;
-            return Launch(settings);
+            lock (gate)
+            {
+                // Then a span processor starts nothing by itself.
+                wasConfigured = true;
+                return Launch(settings);
+            }
+        }
+        finally
+        {
+            ProfilerMessages.Deliver();
         }
     }
 
@@ -148,6 +168,8 @@ public sealed class Profiler : IDisposable
                 Launch(settings);
             }
         }
+
+        ProfilerMessages.Deliver();
     }
 
     /// <summary>Adds a label to what the calling flow does from now on: this thread, and what it awaits or starts.</summary>
@@ -197,41 +219,61 @@ public sealed class Profiler : IDisposable
             return false;
         }
 
-        lock (gate)
+        try
         {
-            return !wasConfigured && !running && Launch(settings);
+            lock (gate)
+            {
+                return !wasConfigured && !running && Launch(settings);
+            }
+        }
+        finally
+        {
+            ProfilerMessages.Deliver();
         }
     }
 
     /// <summary>The name that profiles have, as far as code or PYROSCOPE_APPLICATION_NAME say it.</summary>
-    internal string? GivenName()
-    {
-        lock (gate)
-        {
-            return configuration?.ApplicationName ?? Environment.GetEnvironmentVariable("PYROSCOPE_APPLICATION_NAME");
-        }
-    }
+    internal string? GivenName() => givenName ?? Environment.GetEnvironmentVariable("PYROSCOPE_APPLICATION_NAME");
 
     /// <summary>Ends the profiler. True: nothing was left behind.</summary>
     internal bool Stop(TimeSpan timeout)
     {
-        lock (gate)
-        {
-            if (!running)
-            {
-                return true;
-            }
+        var all = StopSilently(timeout);
+        ProfilerMessages.Deliver();
+        return all;
+    }
 
-            running = false;
-            reason = "the profiler was stopped";
-            messenger?.Dispose();
-            messenger = null;
-            // A stop may have something to say, which is lost with the profiler.
-            ProfilerMessages.Deliver();
-            var all = Engine.Stop(timeout);
-            ProfilerMessages.Deliver();
-            return all;
+    private bool StopSilently(TimeSpan timeout)
+    {
+        var began = Stopwatch.GetTimestamp();
+        if (!Monitor.TryEnter(gate, timeout))
+        {
+            return false;
         }
+
+        try
+        {
+            return End(timeout - Stopwatch.GetElapsedTime(began));
+        }
+        finally
+        {
+            Monitor.Exit(gate);
+        }
+    }
+
+    /// <summary>Under the gate.</summary>
+    private bool End(TimeSpan timeout)
+    {
+        if (!running)
+        {
+            return true;
+        }
+
+        reason = "the profiler was stopped";
+        running = false;
+        messenger?.Dispose();
+        messenger = null;
+        return Engine.Stop(timeout);
     }
 
     private bool Launch(ProfilerConfiguration settings)
@@ -259,6 +301,13 @@ public sealed class Profiler : IDisposable
             return false;
         }
 
+        if (ends)
+        {
+            // Nobody would stop it.
+            reason = "the process ends";
+            return false;
+        }
+
         if (credentials is { } given && settings.BasicAuthUser is null && settings.BasicAuthPassword is null)
         {
             (settings.BasicAuthUser, settings.BasicAuthPassword) = given;
@@ -267,7 +316,7 @@ public sealed class Profiler : IDisposable
         var answer = Engine.Start(settings.Settings());
         if (answer.kind == AlreadyRunning)
         {
-            Stop(StopTimeout);
+            End(StopTimeout);
             answer = Engine.Start(settings.Settings());
         }
 
@@ -278,13 +327,18 @@ public sealed class Profiler : IDisposable
 
         if (answer.kind == SwitchedOff)
         {
-            Stop(StopTimeout);
+            End(StopTimeout);
         }
 
         configuration = settings;
         SpanMirror.Links = settings.SpanProfileLinkingEnabled ?? true;
+        givenName = settings.ApplicationName;
+        if (answer.kind != Done)
+        {
+            reason = answer.text;
+        }
+
         running = answer.kind == Done;
-        reason = running ? null : answer.text;
         if (running)
         {
             CatchUp.Soon();
@@ -293,10 +347,9 @@ public sealed class Profiler : IDisposable
         }
         else if (answer.kind != SwitchedOff)
         {
-            ProfilerMessages.Warn($"No profiles are taken, spans go on working: {answer.text}");
+            ProfilerMessages.Note($"No profiles are taken, spans go on working: {answer.text}");
         }
 
-        ProfilerMessages.Deliver();
         return running;
     }
 
@@ -327,8 +380,10 @@ public sealed class Profiler : IDisposable
             var answer = Engine.SetTracking(feature, enabled);
             if (answer.kind != Done)
             {
-                ProfilerMessages.Warn($"Set{feature}TrackingEnabled has no effect: {answer.text}");
+                ProfilerMessages.Note($"Set{feature}TrackingEnabled has no effect: {answer.text}");
             }
         }
+
+        ProfilerMessages.Deliver();
     }
 }

@@ -14,76 +14,62 @@ internal static class ProfilerMessages
 
     private static readonly object Gate = new();
     private static readonly HashSet<string> Told = new(StringComparer.Ordinal);
+    private static readonly Queue<Message> Unsaid = new();
     private static readonly Queue<Message> Waiting = new();
     private static ILogger? logger;
 
-    /// <summary>Sets the logger, which gets what was said before, too.</summary>
+    /// <summary>Sets the logger, which gets what was said before, too, with the next delivery.</summary>
     internal static void PassTo(ILogger to)
     {
         lock (Gate)
         {
             logger = to;
         }
-
-        while (true)
-        {
-            Message? message;
-            lock (Gate)
-            {
-                if (!Waiting.TryDequeue(out message))
-                {
-                    return;
-                }
-            }
-
-            Log(to, message);
-        }
     }
 
-    /// <summary>A warning, the first time that it is given.</summary>
-    internal static void Warn(string text)
+    /// <summary>Keeps a warning for the next delivery, the first time that it is given. True: it is new.</summary>
+    internal static bool Note(string text)
     {
         lock (Gate)
         {
             if (Told.Count >= Kept || !Told.Add(text))
             {
-                return;
+                return false;
             }
-        }
 
-        Pass(new Message(LogLevel.Warning, text));
+            Unsaid.Enqueue(new Message(LogLevel.Warning, text));
+            return true;
+        }
     }
 
-    /// <summary>Passes on what the native library has to say.</summary>
+    /// <summary>A warning, the first time that it is given. As <see cref="Deliver"/> not for who holds a lock of ours.</summary>
+    internal static void Warn(string text)
+    {
+        if (Note(text))
+        {
+            Deliver();
+        }
+    }
+
+    /// <summary>
+    /// Passes on what is noted and what the native library has to say. It runs code of the program, which may never come
+    /// back: nobody calls it who holds a lock.
+    /// </summary>
     internal static void Deliver()
     {
-        if (!NativeLibraryCheck.IsUsable)
+        Collect();
+        while (NextUnsaid() is { } message)
         {
-            return;
-        }
+            if (message.Level >= LogLevel.Warning)
+            {
+                ProfilerEventSource.Log.Warned(message.Text);
+            }
+            else
+            {
+                ProfilerEventSource.Log.Informed(message.Text);
+            }
 
-        foreach (var message in Engine.TakeMessages())
-        {
-            Pass(message);
-        }
-    }
-
-    private static void Pass(Message message)
-    {
-        if (message.Level >= LogLevel.Warning)
-        {
-            ProfilerEventSource.Log.Warned(message.Text);
-        }
-        else
-        {
-            ProfilerEventSource.Log.Informed(message.Text);
-        }
-
-        ILogger? to;
-        lock (Gate)
-        {
-            to = logger;
-            if (to is null)
+            lock (Gate)
             {
                 Waiting.Enqueue(message);
                 if (Waiting.Count > Kept)
@@ -93,9 +79,56 @@ internal static class ProfilerMessages
             }
         }
 
-        if (to is not null)
+        while (NextForLogger() is var (to, message))
         {
             Log(to, message);
+        }
+    }
+
+    /// <summary>The same where the process ends, and for so long at most: code of the program does not keep it alive.</summary>
+    internal static void DeliverWithin(TimeSpan time)
+    {
+        Collect();
+        lock (Gate)
+        {
+            if (Unsaid.Count == 0 && (logger is null || Waiting.Count == 0))
+            {
+                return;
+            }
+        }
+
+        var thread = new Thread(Deliver) { IsBackground = true, Name = "pyroscope-messages" };
+        thread.UnsafeStart();
+        thread.Join(time);
+    }
+
+    private static void Collect()
+    {
+        if (!NativeLibraryCheck.IsUsable)
+        {
+            return;
+        }
+
+        var messages = Engine.TakeMessages();
+        lock (Gate)
+        {
+            messages.ForEach(Unsaid.Enqueue);
+        }
+    }
+
+    private static Message? NextUnsaid()
+    {
+        lock (Gate)
+        {
+            return Unsaid.TryDequeue(out var message) ? message : null;
+        }
+    }
+
+    private static (ILogger To, Message Message)? NextForLogger()
+    {
+        lock (Gate)
+        {
+            return logger is { } to && Waiting.TryDequeue(out var message) ? (to, message) : null;
         }
     }
 

@@ -66,6 +66,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
         startProfiling = BooleanVariable.Read("OTEL_PYROSCOPE_START_PROFILING", true);
         this.configuration = configuration;
         added = SpanMirror.Add(Scope);
+        ProfilerMessages.Deliver();
     }
 
     /// <summary>Which span samples carry.</summary>

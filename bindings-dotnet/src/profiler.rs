@@ -105,15 +105,24 @@ pub(crate) fn stop(timeout: Duration) -> bool {
     for feature in EVENTS {
         events::stop(feature);
     }
-    let Some(Running { profiler, .. }) = lock(&PROFILER).take() else {
+    let Some(profiler) = running() else {
         return true;
     };
     let all = profiler.stop(timeout);
+    leave(&profiler);
+    all
+}
+
+/// Of one that has stopped, and none takes its place. Until then it is the one whose statistics are asked for.
+fn leave(profiler: &Profiler) {
+    for feature in EVENTS {
+        events::stop(feature);
+    }
     // What was sampled has its names by now.
     clr::silence();
     *lock(&LAST) = Some(profiler.stats());
+    *lock(&PROFILER) = None;
     lock(&WAITING).extend(profiler.take_messages());
-    all
 }
 
 /// Uploads what there is. True: all of it is settled; false also when no profiler runs.
@@ -171,7 +180,7 @@ pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
             run(Config { cpu_enabled: on, ..config.clone() }).inspect_err(|_| {
                 if run(config).is_err() {
                     // The one that was stopped is no profiler any more.
-                    *lock(&PROFILER) = None;
+                    leave(&profiler);
                 }
             })
         }
@@ -346,5 +355,11 @@ mod tests {
         start(&settings()).unwrap();
         assert!(stop(Duration::from_secs(5)));
         assert_eq!(masks(), [LISTENING, ALWAYS]);
+
+        // From here on no profiler starts in this process, so the one that a switch has stopped has no successor.
+        start(&settings()).unwrap();
+        Profiler::end_process(Duration::from_secs(5));
+        assert_eq!(set_tracking(Feature::Cpu, false).unwrap_err().kind(), ErrorKind::Disabled);
+        assert_eq!((running().is_some(), masks()), (false, vec![LISTENING, ALWAYS]));
     }
 }

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require_relative "helper"
+require "socket"
 
 # What kills a process elsewhere must be harmless here.
 class BadDaysTest < Minitest::Test
@@ -221,6 +222,84 @@ class BadDaysTest < Minitest::Test
       assert_equal Signal.list.fetch("TERM"), ended.status.termsig
       assert_operator Profile.of_folder(folder).sum(&:weight), :>, 60_000_000
     end
+  end
+
+  # What ran was in no forked child, and nobody sent its last samples.
+  def test_what_interrupts_configure_leaves_no_profiler_that_nobody_looks_after
+    ["Thread.current.raise(Stop)", "trap(:USR1) { raise Stop } && Process.kill(:USR1, Process.pid)"].each do |interrupt|
+      samples = samples_of(<<~RUBY)
+        Stop = Class.new(Exception)
+        Pyroscope::Native.singleton_class.prepend(Module.new { def start(*) = super.tap { #{interrupt} } })
+        begin
+          Pyroscope.configure(application_name: "app", server_address: ARGV[0], upload_interval: 600)
+          abort "not interrupted"
+        rescue Stop
+          abort "it does not run" unless Pyroscope.running?
+        end
+        def child = burn_until_sampled
+        Process.wait(fork { Pyroscope.running? ? child : exit!(1) })
+        def parent = burn_until_sampled
+        parent
+      RUBY
+      %w[parent child].each do |name|
+        assert_operator weight(samples) { |sample| sample.functions.any? { |frame| frame.end_with?("##{name}") } }, :>, 0, name
+      end
+    end
+  end
+
+  def test_what_interrupts_a_logger_takes_no_other_message_away
+    said = assert_ruby(<<~'RUBY')
+      Stop = Class.new(Exception)
+      Pyroscope::Native.define_singleton_method(:messages) { said, @said = @said || [[:warning, "one"], [:warning, "two"]], []; said }
+      logger = Object.new
+      def logger.add(_level, text, _name) = puts(text) || (raise Stop if text == "one")
+      Pyroscope.logger = logger
+      begin
+        Pyroscope.stats
+      rescue Stop
+        puts "interrupted"
+      end
+      Pyroscope.stats
+    RUBY
+    assert_equal %w[one interrupted two], said.split
+  end
+
+  # Its processor did not end what it had started.
+  def test_what_interrupts_the_first_span_comes_when_the_profiler_has_started
+    assert_ruby(<<~'RUBY', environment: { "PYROSCOPE_SERVER_ADDRESS" => "none" })
+      Stop = Class.new(Exception)
+      Pyroscope::Native.singleton_class.prepend(Module.new { def start(*) = super.tap { Thread.current.raise(Stop) } })
+      processor = Pyroscope::Otel::SpanProcessor.new
+      begin
+        tracer(processor, resource: { "service.name" => "shop" }).in_span("first") { nil }
+        abort "not interrupted"
+      rescue Stop
+        abort "nothing runs" unless Pyroscope.running? && Pyroscope.current_config.application_name == "shop"
+      end
+      processor.shutdown
+      abort "it runs" if Pyroscope.running?
+    RUBY
+  end
+
+  # Ruby swallows what a finalizer raises: the program went on, printed the stack and ended with 0.
+  def test_a_signal_during_the_last_stop_ends_the_program
+    # It takes connections and says nothing, so the stop waits.
+    server = TCPServer.new("127.0.0.1", 0)
+    ends = [nil, "trap(:TERM) { exit(7) }"].map do |handler|
+      program = <<~RUBY
+        #{handler}
+        Pyroscope.configure(application_name: "app", server_address: "http://127.0.0.1:#{server.addr[1]}", upload_interval: 600)
+        burn_until_sampled
+        Pyroscope::Native.singleton_class.prepend(Module.new { def finish(*) = $stdout.syswrite("stopping") && super })
+      RUBY
+      Open3.popen3(PROGRAMS, RbConfig.ruby, "-I", LIB, "-r", WORK, "-e", program) do |_input, output, errors, ended|
+        assert_equal "stopping", output.readpartial(100)
+        Process.kill(:TERM, ended.pid)
+        assert_empty errors.read
+        [ended.value.termsig, ended.value.exitstatus]
+      end
+    end
+    assert_equal [[Signal.list.fetch("TERM"), nil], [nil, 7]], ends
   end
 
   def test_stop_really_stops

@@ -26,7 +26,7 @@ internal static class NativeLibraryCheck
                     ? "libspanprof.so cannot be loaded (other libraries of this process use up the static TLS; loading it earlier, or "
                         + "GLIBC_TUNABLES=glibc.rtld.optional_static_tls=4096, leaves it room)"
                     : "libspanprof.so cannot be loaded (it is for Linux on x86-64 with glibc, and belongs beside Pyroscope.OpenTelemetry.dll)";
-            ProfilerMessages.Warn($"No profiles are taken, spans go on working: {problem}: {FirstLine(error.Message)}");
+            ProfilerMessages.Note($"No profiles are taken, spans go on working: {problem}: {FirstLine(error.Message)}");
             return problem;
         }
     }

@@ -141,6 +141,22 @@ public sealed class BadDayTests : IDisposable
         Assert.Contains("PYROSCOPE_SAMPLE_RATE: fast is not allowed", Assert.Single(worker.Warnings));
     }
 
+    [Fact]
+    public async Task A_logger_that_never_comes_back_keeps_no_process_alive_and_costs_no_samples()
+    {
+        // The logger is called for the warning that this brings.
+        var worker = await Run(new() { ["WORKER_ENDS"] = "while its logger never comes back", ["TMPDIR"] = "/proc/none" });
+        Assert.True(worker.Running);
+        Assert.NotEmpty(Pprof.ReadFolder(folder, "process_cpu").SelectMany(profile => profile.Samples));
+    }
+
+    [Fact]
+    public async Task Once_the_process_ends_no_profiler_starts()
+    {
+        var worker = await Run(new() { ["WORKER_ENDS"] = "and configures" });
+        Assert.Equal((false, "the process ends"), (worker.Running, worker.Reason));
+    }
+
     [Theory]
     [InlineData("PYROSCOPE_PROFILING_ENABLED")]
     [InlineData("OTEL_PYROSCOPE_START_PROFILING")]

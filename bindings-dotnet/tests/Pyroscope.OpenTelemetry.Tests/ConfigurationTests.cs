@@ -1,3 +1,6 @@
+using System.Net;
+using System.Net.Sockets;
+
 namespace Pyroscope.Tests;
 
 /// <summary>What Configure takes, and what it says of the rest.</summary>
@@ -106,6 +109,31 @@ public sealed class ConfigurationTests : IDisposable
         Assert.True(Profiler.Instance.Status.IsRunning);
         Assert.Throws<ArgumentException>(() => Profiler.Instance.SetBasicAuth("a:b", "password"));
         Profiler.Instance.SetBasicAuth("", "");
+    }
+
+    [Fact]
+    public void While_a_stop_waits_for_the_server_status_and_name_do_not_wait_for_it()
+    {
+        // It takes connections and says nothing.
+        using var server = new TcpListener(IPAddress.Loopback, 0);
+        server.Start();
+        Assert.True(Profiler.Instance.Configure(Named(c => c.ServerAddress = $"http://{server.LocalEndpoint}")));
+        while (Profiler.Instance.Stats.Taken.Samples == 0)
+        {
+            ThreadTime.Burn(20);
+        }
+
+        var stopping = new Thread(Profiler.Instance.Dispose);
+        stopping.Start();
+        while (Profiler.Instance.Status.IsRunning)
+        {
+            Thread.Yield();
+        }
+
+        Assert.Equal("tests", Profiler.Instance.GivenName());
+        Assert.True(stopping.IsAlive);
+        server.Stop();
+        stopping.Join();
     }
 
     [Fact]

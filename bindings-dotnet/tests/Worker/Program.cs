@@ -11,6 +11,12 @@ using Pyroscope;
 using Pyroscope.Tests;
 using Pyroscope.OpenTelemetry;
 
+if (Environment.GetEnvironmentVariable("WORKER_ENDS") is { } how)
+{
+    Ending.Run(how);
+    return;
+}
+
 var logger = new Collecting();
 var signal = Environment.GetEnvironmentVariable("WORKER_RESETS_SIGNAL") is null ? null : new RuntimeSignal();
 var source = new ActivitySource("Worker");

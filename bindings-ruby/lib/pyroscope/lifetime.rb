@@ -18,17 +18,20 @@ module Pyroscope
     # program may be in such a block that was there before ours (minitest, test-unit, Sinatra).
     AT_THE_END = Object.new
 
-    @watching = false
+    @watching = @watches_exit = false
 
-    # From the first profiler on: forked children have one of their own, and the last samples are sent at exit.
-    # A forked child inherits both.
+    # From before the first profiler on: forked children have one of their own, and the last samples are sent at exit.
+    # A forked child inherits both. A signal's handler may raise at any point here: then the next call does the rest.
     def self.watch
       return if @watching
 
-      @watching = true
       ::Process.singleton_class.prepend(Forks)
-      Kernel.at_exit { ending }
+      unless @watches_exit
+        Kernel.at_exit { ending }
+        @watches_exit = true
+      end
       ObjectSpace.define_finalizer(AT_THE_END, ->(_id) { ended })
+      @watching = true
     end
 
     # The program begins to end. What there is goes out already, as threads that do not end may hold up the rest; nobody waits.
@@ -37,10 +40,16 @@ module Pyroscope
       Messages.deliver
     end
 
-    # It has ended.
+    # It has ended. Ruby swallows what a finalizer raises, so a signal that comes meanwhile does here what it does elsewhere: it ends
+    # the process, by itself or with the status of the program's `exit`.
     def self.ended
       Native.finish(STOP_TIMEOUT)
       Messages.deliver
+    rescue SignalException => signal
+      Signal.trap(signal.signo, "SYSTEM_DEFAULT")
+      ::Process.kill(signal.signo, ::Process.pid)
+    rescue SystemExit => ending
+      exit!(ending.status)
     end
 
     # In a forked child. Never raises: the program's fork must not suffer.

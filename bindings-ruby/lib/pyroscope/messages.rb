@@ -17,7 +17,10 @@ module Pyroscope
     # Different warnings that are given at most: their texts may hold what a program made up.
     MAX_TOLD = 100
 
+    MAIN_RACTOR = Ractor.current
+
     @warned = {}
+    @waiting = []
     @looked_at = 0
     @threshold = Logger::WARN
 
@@ -33,10 +36,18 @@ module Pyroscope
         @threshold = THRESHOLDS.fetch(level.to_s.downcase, Logger::WARN)
       end
 
-      # Passes on what the native part has to say.
+      # Passes on what the native part has to say. It says a thing once: what a thread that is interrupted did not get to waits here.
       def deliver
-        Native.messages.each { |level, text| log(LEVELS.fetch(level), text) }
-        nil
+        # In a Ractor there is none: the logger is the main one's, and so is what waits.
+        return unless Ractor.current == MAIN_RACTOR
+
+        Thread.handle_interrupt(Exception => :never) do
+          Native.messages.each { |level, text| @waiting << [LEVELS.fetch(level), text] }
+        end
+        while (message = @waiting.shift)
+          level, text = message
+          log(level, text)
+        end
       end
 
       # The same, once a second at most. About 0.1 µs mostly.

@@ -35,10 +35,16 @@ module Pyroscope
       def launch(config)
         settings = config.settings
         say_not_yet
-        running = Native.start(settings)
-        @config = config
-        started(config, settings) if running
-        running
+        # No moment without it: what a signal's handler raises may come when the profiler has just begun.
+        Lifetime.watch
+        # What other threads send (Timeout, Thread#raise) comes afterwards, so nothing runs that is not known here. Not what kills a
+        # thread: ours begins in there with the same mask, and Ruby's end would wait for it for ever.
+        Thread.handle_interrupt(Exception => :never) do
+          running = Native.start(settings)
+          @config = config
+          started(config, settings) if running
+          running
+        end
       ensure
         Messages.keep_to(config.given?(:log_level) ? config.log_level : nil)
         Messages.deliver
@@ -56,7 +62,6 @@ module Pyroscope
         name, labels = Native.environment
         @application_name = settings.fetch(:application_name, name)
         @labels = labels | config.tags.keys.map(&:to_s)
-        Lifetime.watch
         Rails.install if config.autoinstrument_rails
         look_for_others
       end

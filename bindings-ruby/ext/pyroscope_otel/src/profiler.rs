@@ -208,11 +208,12 @@ pub(crate) fn finish(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
         HAS_FINISHED.store(true, Ordering::Relaxed);
         let Some(profiler) = running() else { return Ok(false) };
         let waiter = drain::Waiter::new();
-        let stopped = drain::serve(move || Profiler::end_process(duration(timeout)))?;
+        let stopped = drain::serve(move || Profiler::end_process(duration(timeout)));
         drop(waiter);
+        // Also where a signal interrupted that: Ruby goes on to take itself down.
         take_out(&profiler);
         context::follow(false);
-        Ok(stopped)
+        stopped
     })
 }
 

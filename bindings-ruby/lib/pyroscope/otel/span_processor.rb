@@ -148,8 +148,11 @@ module Pyroscope
           @lock.synchronize do
             next if @begun
 
-            @begun = true
-            meet(Resource.new(span.resource))
+            # What comes for this thread comes afterwards: no other span does the rest.
+            Thread.handle_interrupt(Exception => :never) do
+              @begun = true
+              meet(Resource.new(span.resource))
+            end
           end
         rescue StandardError => error
           Messages.warn_once(:resource, "no profiles are taken, spans go on working: #{error.message}")
