@@ -345,10 +345,13 @@ build_wheel() {
     printf '%s\n' "$directory"/pyroscope_otel-*"_${target%%-*}.whl"
 }
 
-# build_viewer: the unoptimised build, which is ready in a third of the time; prints its path.
+# build_viewer: the unoptimised build, which is ready in a third of the time; prints its path. $BUILT_WITH may say with what else it is
+# built here, as cargo builds what they share once more for another choice.
 build_viewer() {
+    local selection
     need_rust
-    (cd "$ROOT" && quietly "$TARGET/logs/viewer.log" cargo build --locked -p spanprof --target-dir "$TARGET")
+    read -ra selection <<<"${BUILT_WITH:--p spanprof}"
+    (cd "$ROOT" && quietly "$TARGET/logs/viewer.log" cargo build --locked "${selection[@]}" --target-dir "$TARGET")
     printf '%s\n' "$TARGET/debug/spanprof"
 }
 
