@@ -414,7 +414,7 @@ dotnet_build_with_package() {
 
 # install_wheel VENV WHEEL: installs this very file, unless it is there already.
 install_wheel() {
-    local venv=$1 wheel=$2 sum log=$TARGET/logs/pip-wheel-${venv##*/}.log
+    local venv=$1 wheel=$2 sum log=$TARGET/logs/pip-wheel-${1##*/}.log
     sum=$(sha256sum <"$wheel")
     if [ "$(cat "$venv/.wheel" 2>/dev/null)" = "$sum" ]; then return 0; fi
     # Its version stays and its content changes.
