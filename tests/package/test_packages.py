@@ -104,7 +104,8 @@ def test_the_wheel_for_arm64_loads_and_reads_stacks_and_spans(tmp_path: Path, ca
         archive.extractall(tmp_path / "package")
     # The SDK is Python alone, so the one of an environment of this machine does.
     sdk = tmp_path / "sdk"
-    run(sys.executable, "-m", "pip", "install", "-q", "--target", sdk, "--no-compile", *requirements(path))
+    python_here = empty_environment(tmp_path / "venv")
+    run(python_here, "-m", "pip", "install", "-q", "--target", sdk, "--no-compile", *requirements(path))
     environment = {"PYTHONPATH": os.pathsep.join(map(str, (tmp_path / "package", sdk))), "PYTHONNOUSERSITE": "1"}
     record = json.loads(run(*python, PROGRAM, tmp_path / "profiles", **environment))
     assert record["machine"] == "aarch64"
