@@ -27,7 +27,9 @@ fn threads_shorter_than_a_period_are_counted_without_bias() {
     let stats = profiler.stats();
     assert_eq!((stats.pending.samples, stats.uploaded), (0, stats.taken), "{stats:?}");
     let seen = read(folder.path()).iter().map(|sample| sample.value).sum::<i64>();
-    // 7.25 s are 725 expected periods, each thread's number random by less than one: six standard deviations are 3 %.
+    // 7.25 s are 725 expected periods. A thread's number is random in what it has beyond whole periods: 1,000 threads
+    // vary by 0.1 x 0.9 and 250 by 0.5 x 0.5, so the sum by 12.3, which is 1.7 %; six standard deviations are 10 %.
+    // Without closing samples a third would be missing.
     let ratio = Duration::from_nanos(seen.unsigned_abs()).as_secs_f64() / burnt.as_secs_f64();
-    assert!((0.95..1.05).contains(&ratio), "saw {ratio:.3} of {burnt:?}");
+    assert!((0.9..1.1).contains(&ratio), "saw {ratio:.3} of {burnt:?}");
 }
