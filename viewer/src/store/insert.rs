@@ -306,7 +306,7 @@ mod tests {
 
     use super::*;
     use crate::selection::{Selection, Window};
-    use crate::store::{Function, Kind, Owner, Room, StackNode, Status};
+    use crate::store::{Owner, Room, Status};
 
     fn span(number: u8) -> Span {
         Span {
@@ -339,30 +339,13 @@ mod tests {
     }
 
     fn profile(service: &str, function: &str, span: Option<(u8, u8)>) -> Profile {
-        let kind = Kind {
-            name: "process_cpu".into(),
-            text: "process_cpu:cpu:nanoseconds:cpu:nanoseconds".into(),
-            unit: "nanoseconds".into(),
-            main: true,
-        };
-        let ids = span
-            .map(|(trace, span)| (SpanId::from_bytes(&[span; 8]).unwrap(), TraceId::from_bytes(&[trace; 16]).unwrap()));
-        let sample = Sample { span: ids.map(|ids| ids.0), stack: 1, value: 10, count: 1 };
-        Profile {
-            service: service.into(),
-            time: clock::SECOND,
-            functions: vec![Function { name: function.into(), file: "shop.py".into() }],
-            stacks: vec![StackNode { parent: 0, function: 0, line: 7 }],
-            mark: None,
-            parts: vec![Part {
-                kind: kind.into(),
-                period: 10,
-                span_name: None,
-                labels: "{}".into(),
-                samples: vec![sample],
-                traces: ids.into_iter().collect(),
-            }],
+        let mut profile = Profile { service: service.into(), ..Profile::of(function) };
+        if let Some((trace, span)) = span {
+            let ids = (SpanId::from_bytes(&[span; 8]).unwrap(), TraceId::from_bytes(&[trace; 16]).unwrap());
+            profile.parts[0].samples[0].span = Some(ids.0);
+            profile.parts[0].traces.push(ids);
         }
+        profile
     }
 
     #[test]

@@ -233,35 +233,19 @@ pub(super) fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::super::Room;
-    use super::super::rows::{Function, Kind, Part, Profile, Sample, StackNode};
+    use super::super::rows::Profile;
     use super::*;
     use crate::clock::SECOND;
     use crate::ids::SpanId;
     use crate::selection::Selection;
 
     fn profile(time: i64, function: &str) -> Profile {
-        let kind = Kind {
-            name: "process_cpu".into(),
-            text: "process_cpu:cpu:nanoseconds:cpu:nanoseconds".into(),
-            unit: "nanoseconds".into(),
-            main: true,
-        };
-        let sample = Sample { span: SpanId::parse("00000000000000aa"), stack: 1, value: 10, count: 1 };
-        Profile {
-            service: "shop".into(),
-            time,
-            functions: vec![Function { name: function.into(), file: "shop.py".into() }],
-            stacks: vec![StackNode { parent: 0, function: 0, line: 7 }],
-            mark: None,
-            parts: vec![Part {
-                kind: kind.into(),
-                period: 10,
-                span_name: Some(format!("name of {function}").into()),
-                labels: format!("{{\"l\":\"{function}\"}}").into(),
-                samples: vec![sample],
-                traces: vec![],
-            }],
-        }
+        let mut profile = Profile { time, ..Profile::of(function) };
+        let part = &mut profile.parts[0];
+        part.span_name = Some(format!("name of {function}").into());
+        part.labels = format!("{{\"l\":\"{function}\"}}").into();
+        part.samples[0].span = SpanId::parse("00000000000000aa");
+        profile
     }
 
     fn functions(store: &Store) -> Vec<String> {

@@ -170,3 +170,32 @@ impl Status {
         }
     }
 }
+
+#[cfg(test)]
+impl Profile {
+    /// A profile of a service "shop" with one sample in one function, outside of spans: what the store's tests begin with.
+    pub(super) fn of(function: &str) -> Self {
+        let kind = Kind {
+            name: "process_cpu".into(),
+            text: "process_cpu:cpu:nanoseconds:cpu:nanoseconds".into(),
+            unit: "nanoseconds".into(),
+            main: true,
+        };
+        let part = Part {
+            kind: kind.into(),
+            period: 10,
+            span_name: None,
+            labels: "{}".into(),
+            samples: vec![Sample { span: None, stack: 1, value: 10, count: 1 }],
+            traces: vec![],
+        };
+        Self {
+            service: "shop".into(),
+            time: crate::clock::SECOND,
+            functions: vec![Function { name: function.into(), file: "shop.py".into() }],
+            stacks: vec![StackNode { parent: 0, function: 0, line: 7 }],
+            mark: None,
+            parts: vec![part],
+        }
+    }
+}
