@@ -185,20 +185,11 @@ need_libclang() {
 # there is zig, if any source is newer than what was compiled here before with the same settings. Call use_ruby before, or make
 # this Ruby the one of the shell: that needs no gem.
 build_ruby() {
-    local library=$ROOT/bindings-ruby/lib/pyroscope_otel/$1/pyroscope_otel.so stamp=$TARGET/ruby-$1/compiled settings venv triple
-    local environment=("CARGO_TARGET_DIR=$TARGET")
+    local library=$ROOT/bindings-ruby/lib/pyroscope_otel/$1/pyroscope_otel.so stamp=$TARGET/ruby-$1/compiled settings environment
     need_rust
     need_libclang || fail "please install libclang and its headers (Debian: libclang1-14 libclang-common-14-dev)"
-    if has_zigbuild; then
-        venv=$(tools)
-        triple=$(uname -m)_unknown_linux_gnu
-        # zig links and no more: with its headers `cargo zigbuild` finds names of Ruby's C API twice. In a folder of its own, as
-        # cargo builds all again when the linker changes.
-        environment=("CARGO_TARGET_DIR=$TARGET/gem/old-glibc" "PATH=$venv/bin:$PATH" "UNWINDER=$(unwinder)"
-            "CARGO_TARGET_${triple^^}_LINKER=$ROOT/ci/link-old-glibc")
-    else
-        say "without zig: this gem only runs where glibc is as new as here" >&2
-    fi
+    settings=$(library_settings)
+    mapfile -t environment <<<"$settings"
     settings="lto=${CARGO_PROFILE_RELEASE_LTO:-} ${environment[0]}"
     (
         # Two at a time write the same files, also for two Rubies: cargo leaves each at the same place.
@@ -298,6 +289,24 @@ unwinder() {
 # unwinder.
 rust_flags() { printf '%s -Clink-arg=%s\n' -Cforce-frame-pointers=yes "$(unwinder "$@")"; }
 
+# library_settings: how cargo builds the libraries of all packages for this machine, a variable a line: in one folder and with the same
+# flags, so that what they share is compiled once, and linked for glibc 2.17 where there is zig. What is tested and measured is what
+# users get.
+library_settings() {
+    local venv triple
+    if has_zigbuild; then
+        venv=$(tools)
+        triple=$(uname -m)_unknown_linux_gnu
+        # zig links and no more: with its headers `cargo zigbuild` finds names of Ruby's C API twice. In a folder of their own, as
+        # cargo builds all again when the linker changes.
+        printf '%s\n' "CARGO_TARGET_DIR=$TARGET/old-glibc" "PATH=$venv/bin:$PATH" "UNWINDER=$(unwinder)" \
+            "CARGO_TARGET_${triple^^}_LINKER=$ROOT/ci/link-old-glibc"
+    else
+        say "without zig: what is built here only runs where glibc is as new as here" >&2
+        printf '%s\n' "CARGO_TARGET_DIR=$TARGET/libraries"
+    fi
+}
+
 # check_unwinder FILE...: fails with a sentence if one of these libraries has an unwinder of its own, or asks for none.
 check_unwinder() {
     local library
@@ -310,39 +319,37 @@ check_unwinder() {
 }
 
 # build_wheel DIRECTORY [RUST TARGET]: leaves the one wheel for this machine, or for another target, there and prints its path.
-#
-# Everything that is tested and measured is the wheel that users get: linked by zig for manylinux2014. Without zig it runs
-# where glibc is as new as here.
 build_wheel() {
-    local directory=$1 target=${2:-$(uname -m)-unknown-linux-gnu} venv options=() environment=()
+    local directory=$1 processor settings environment options=() venv
     need_rust
     venv=$(tools)
-    if has_zig; then
-        options=(--zig --compatibility manylinux2014)
-        environment=("RUSTFLAGS=$(rust_flags "${target%%-*}")")
-    elif [ $# -gt 1 ]; then
-        fail "a wheel for $target needs ziglang, which could not be installed"
+    if [ $# -gt 1 ]; then
+        processor=${2%%-*}
+        has_zig || fail "a wheel for $2 needs ziglang, which could not be installed"
+        options=(--target "$2" --zig --compatibility manylinux2014)
+        # maturin looks for zig in the Python on the path.
+        environment=("CARGO_TARGET_DIR=$TARGET/maturin" "PATH=$venv/bin:$PATH" "RUSTFLAGS=$(rust_flags "$processor")")
     else
-        say "without zig: this wheel only runs where glibc is as new as here" >&2
+        processor=$(uname -m)
+        if has_zigbuild; then options=(--compatibility manylinux2014); fi
+        settings=$(library_settings)
+        mapfile -t environment <<<"$settings"
     fi
     mkdir -p "$directory"
-    # A target directory of its own: maturin and cargo give pyo3 different settings, and each would rebuild it.
     (
         cd "$ROOT" || exit
         # Two at a time make the same one, while others install it: it takes the old one's place at once.
         flock 7
         rm -rf "$directory/.new"
-        # maturin looks for zig in the Python on the path.
-        quietly "$TARGET/logs/maturin-${target%%-*}.log" env "PATH=$venv/bin:$PATH" "${environment[@]}" maturin build --release --strip --locked \
-            --manifest-path bindings-python/Cargo.toml --interpreter "$venv/bin/python" --target "$target" \
-            --target-dir "$TARGET/maturin" --out "$directory/.new" "${options[@]}"
-        for old in "$directory"/pyroscope_otel-*"_${target%%-*}.whl"; do
+        quietly "$TARGET/logs/maturin-$processor.log" env "${environment[@]}" "$venv/bin/maturin" build --release --strip --locked \
+            --manifest-path bindings-python/Cargo.toml --interpreter "$venv/bin/python" --out "$directory/.new" "${options[@]}"
+        for old in "$directory"/pyroscope_otel-*"_$processor.whl"; do
             if [ ! -e "$directory/.new/${old##*/}" ]; then rm -f "$old"; fi
         done
         mv -f "$directory/.new"/*.whl "$directory"
         rmdir "$directory/.new"
     ) 7>"$TARGET/wheel.lock"
-    printf '%s\n' "$directory"/pyroscope_otel-*"_${target%%-*}.whl"
+    printf '%s\n' "$directory"/pyroscope_otel-*"_$processor.whl"
 }
 
 # build_viewer: the unoptimised build, which is ready in a third of the time; prints its path. $BUILT_WITH may say with what else it is
@@ -371,23 +378,23 @@ find_dotnet() {
 # has_dotnet_runtime N.0: whether programs for this version can run, ASP.NET Core's too.
 has_dotnet_runtime() { dotnet --list-runtimes | grep -q "^Microsoft.AspNetCore.App $1\."; }
 
-# build_dotnet_library: the native half of the .NET package, linked for glibc 2.17 where there is zig; prints its path.
+# build_dotnet_library: the native half of the .NET package; prints its path.
 build_dotnet_library() {
-    local venv log=$TARGET/logs/dotnet-library.log triple
+    local settings environment library=$TARGET/dotnet-library/libspanprof.so
     need_rust
-    triple=$(uname -m)-unknown-linux-gnu
-    venv=$(tools)
-    if has_zigbuild; then
-        # In the wheel's folder, whose dependencies are the same.
-        (cd "$ROOT" && quietly "$log" env "PATH=$venv/bin:$PATH" "RUSTFLAGS=$(rust_flags)" CARGO_PROFILE_RELEASE_STRIP=true cargo-zigbuild zigbuild \
-            --release --locked -p pyroscope-otel-dotnet --lib --target "$triple.2.17" --target-dir "$TARGET/maturin")
-        printf '%s\n' "$TARGET/maturin/$triple/release/libspanprof.so"
-    else
-        say "without zig: this library only runs where glibc is as new as here" >&2
-        (cd "$ROOT" && quietly "$log" env CARGO_PROFILE_RELEASE_STRIP=true cargo build \
-            --release --locked -p pyroscope-otel-dotnet --lib --target-dir "$TARGET/maturin")
-        printf '%s\n' "$TARGET/maturin/release/libspanprof.so"
-    fi
+    settings=$(library_settings)
+    mapfile -t environment <<<"$settings"
+    mkdir -p "${library%/*}"
+    (
+        cd "$ROOT" || exit
+        # Two at a time write the same files.
+        flock 4
+        quietly "$TARGET/logs/dotnet-library.log" env "${environment[@]}" cargo build --release --locked -p pyroscope-otel-dotnet --lib 4>&-
+        strip -o "$library.new" "${environment[0]#*=}/release/libspanprof.so"
+        # What is the same keeps its time, and a process may have the old one open.
+        if ! cmp -s "$library.new" "$library"; then mv "$library.new" "$library"; fi
+    ) 4>"$library.lock"
+    printf '%s\n' "$library"
 }
 
 # dotnet_build LIBRARY PROJECT [OPTION...]: builds a project of bindings-dotnet or examples, whose output is under target/dotnet.

@@ -35,7 +35,7 @@ impl Symbols {
     pub(crate) fn of_elf(elf: &Elf<'_>) -> Option<Self> {
         let symbols = elf.bytes(&elf.section(b".dynsym")?)?;
         let texts = elf.bytes(&elf.section(b".dynstr")?)?;
-        let symbols = symbols.chunks_exact(SYMBOL_BYTES).filter_map(|symbol| function(symbol, &texts));
+        let symbols = symbols.as_chunks::<SYMBOL_BYTES>().0.iter().filter_map(|symbol| function(symbol, &texts));
         let mut found: Vec<(u32, u32, &str)> = symbols.take(MAX_FUNCTIONS).collect();
         // Of several names for one address the one that is meant for programs: without underscores, then the shortest.
         found.sort_unstable_by_key(|(start, _, name)| (*start, name.starts_with('_'), name.len(), *name));

@@ -488,10 +488,10 @@ def stop_fork_configure() -> None:
     expect_samples()
 
 
-def fork_during_shutdown() -> None:
-    under_load(2)
-    stopping = threading.Thread(target=pyroscope.shutdown)
-    stopping.start()
+def fork_while(change: Callable[[], object]) -> None:
+    """Forks while another thread makes the change; the child's profiler works."""
+    changing = threading.Thread(target=change)
+    changing.start()
     pause(0.003)
 
     def child() -> None:
@@ -500,23 +500,18 @@ def fork_during_shutdown() -> None:
         expect_samples()
 
     reap(fork(child))
-    stopping.join()
+    changing.join()
+
+
+def fork_during_shutdown() -> None:
+    under_load(2)
+    fork_while(pyroscope.shutdown)
 
 
 def fork_during_configure() -> None:
     expect(start(), "configure() returned False")
     pyroscope.shutdown()
-    starting = threading.Thread(target=start)
-    starting.start()
-    pause(0.003)
-
-    def child() -> None:
-        pyroscope.shutdown()
-        expect(start(), "configure() returned False in the child")
-        expect_samples()
-
-    reap(fork(child))
-    starting.join()
+    fork_while(start)
 
 
 def configure_during_shutdown() -> None:

@@ -371,9 +371,9 @@ module Exits
     expect_samples
   end
 
-  def fork_during_stop
-    under_load(2)
-    stopping = Thread.new { Pyroscope.stop }
+  # Forks while another thread does what the block does; the child's profiler works.
+  def fork_while(what)
+    changing = Thread.new { yield }
     pause(0.003)
     process = child do
       Pyroscope.stop
@@ -381,21 +381,18 @@ module Exits
       expect_samples
     end
     reap(process)
-    expect(stopping.join(15), "stop hung", HUNG)
+    expect(changing.join(15), "#{what} hung", HUNG)
+  end
+
+  def fork_during_stop
+    under_load(2)
+    fork_while("stop") { Pyroscope.stop }
   end
 
   def fork_during_configure
     expect(start, "configure answered no")
     Pyroscope.stop
-    starting = Thread.new { start }
-    pause(0.003)
-    process = child do
-      Pyroscope.stop
-      expect(start, "configure answered no in the child")
-      expect_samples
-    end
-    reap(process)
-    expect(starting.join(15), "configure hung", HUNG)
+    fork_while("configure") { start }
   end
 
   def configure_during_stop

@@ -69,9 +69,10 @@ def test_the_wheel_profiles_a_span_in_an_empty_environment(tmp_path: Path) -> No
 
 def test_the_source_distribution_installs_and_profiles(tmp_path: Path) -> None:
     python = empty_environment(tmp_path / "venv")
-    # Unoptimised, in a target directory that stays: what is tested is that the sources are complete.
-    settings = {"CARGO_TARGET_DIR": str(TARGET / "sdist"), "MATURIN_PEP517_ARGS": "--profile dev"}
-    settings["CARGO_PROFILE_DEV_DEBUG"] = "0"
+    # Unoptimised, and where and as the project's own tests are built, so that the crates of others are not compiled once
+    # more: what is tested is that the sources are complete.
+    settings = {"CARGO_TARGET_DIR": str(TARGET), "MATURIN_PEP517_ARGS": "--profile dev"}
+    settings["RUSTFLAGS"] = "-Cforce-frame-pointers=yes"
     run(python, "-m", "pip", "install", "-q", the_package("*.tar.gz"), **settings)
     record = json.loads(run(python, PROGRAM, tmp_path / "profiles"))
     assert_profiled(record, tmp_path / "profiles")

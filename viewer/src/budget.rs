@@ -65,8 +65,15 @@ impl Budget {
     fn take(&self, bytes: usize, all: usize) -> bool {
         let most = if all <= self.most / SMALL { self.most } else { self.most / 4 * 3 };
         let is_alone = |held: usize| held == all - bytes;
-        let fits = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= most || is_alone(held));
-        self.held.fetch_update(Relaxed, Relaxed, fits).is_ok()
+        let mut held = self.held.load(Relaxed);
+        // `try_update` does the same from Rust 1.95 on.
+        while let Some(sum) = held.checked_add(bytes).filter(|sum| *sum <= most || is_alone(held)) {
+            match self.held.compare_exchange_weak(held, sum, Relaxed, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => held = now,
+            }
+        }
+        false
     }
 }
 

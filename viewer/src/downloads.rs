@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{RawQuery, State};
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
-use axum::response::{IntoResponse, Response};
+use axum::response::{IntoResponse, IntoResponseParts, Response};
 use axum::routing::get;
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -52,12 +52,13 @@ pub(crate) fn fits(stacks: &Stacks, most: usize) -> Result<(), ShowError> {
     Ok(())
 }
 
-/// Makes a file of a selection on the pool.
+/// Makes a file of a selection on the pool, and answers it with these headers.
 async fn file(
     shown: Arc<Shown>,
     query: Option<String>,
+    headers: impl IntoResponseParts,
     write: impl FnOnce(&Selection, &Stacks) -> Result<Vec<u8>, ShowError> + Send + 'static,
-) -> Result<Vec<u8>, Response> {
+) -> Response {
     let made = shown
         .on_pool(move |shown| {
             let Asked { selection, look } = Asked::alone(Params::parse(query.as_deref().unwrap_or("")))?;
@@ -69,37 +70,33 @@ async fn file(
             write(&selection, &stacks)
         })
         .await;
-    made.map_err(|error| (status(&error), error.to_string()).into_response())
+    match made {
+        Ok(bytes) => (headers, bytes).into_response(),
+        Err(error) => (status(&error), error.to_string()).into_response(),
+    }
 }
 
 async fn svg(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
-    match file(shown, query, draw).await {
-        Ok(svg) => ([(CONTENT_TYPE, "image/svg+xml"), (CONTENT_SECURITY_POLICY, SVG_POLICY)], svg).into_response(),
-        Err(response) => response,
-    }
+    let headers = [(CONTENT_TYPE, "image/svg+xml"), (CONTENT_SECURITY_POLICY, SVG_POLICY)];
+    file(shown, query, headers, draw).await
 }
 
 async fn profile(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
     let headers =
         [(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, "attachment; filename=\"profile.pb.gz\"")];
-    let made = file(shown, query, |_, stacks| {
+    let packed = |_: &Selection, stacks: &Stacks| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder
             .write_all(&pprof::profile(stacks).encode_to_vec())
             .and_then(|()| encoder.finish())
             .map_err(|error| ShowError::Failed(format!("cannot pack the profile: {error}")))
-    });
-    match made.await {
-        Ok(bytes) => (headers, bytes).into_response(),
-        Err(response) => response,
-    }
+    };
+    file(shown, query, headers, packed).await
 }
 
 async fn folded_stacks(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
-    match file(shown, query, |_, stacks| Ok(folded(stacks).into_bytes())).await {
-        Ok(text) => ([(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response(),
-        Err(response) => response,
-    }
+    let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8")];
+    file(shown, query, headers, |_, stacks| Ok(folded(stacks).into_bytes())).await
 }
 
 /// One stack a line, callers first: `main;handler;work 20000000`.

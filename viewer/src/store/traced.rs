@@ -31,7 +31,7 @@ pub(super) fn pack(traces: &BTreeMap<SpanId, TraceId>) -> Vec<u8> {
 }
 
 fn records(bytes: &[u8]) -> impl Iterator<Item = (SpanId, TraceId)> {
-    bytes.chunks_exact(RECORD).filter_map(|record| {
+    bytes.as_chunks::<RECORD>().0.iter().filter_map(|record| {
         let (span, trace) = record.split_at_checked(8)?;
         Some((SpanId::from_bytes(span)?, TraceId::from_bytes(trace)?))
     })
@@ -79,7 +79,8 @@ pub(super) fn spans_of(connection: &Connection, trace: TraceId) -> rusqlite::Res
     let mut rows = statement.query([])?;
     let wanted = trace.to_column();
     while let Some(row) = rows.next()? {
-        for record in row.get_ref(0)?.as_blob()?.chunks_exact(RECORD).filter(|record| record[8..] == wanted) {
+        let (records, _) = row.get_ref(0)?.as_blob()?.as_chunks::<RECORD>();
+        for record in records.iter().filter(|record| record[8..] == wanted) {
             let Some(span) = SpanId::from_bytes(&record[..8]) else {
                 continue;
             };
