@@ -99,7 +99,7 @@ fn name_of(feature: Feature) -> &'static str {
     }
 }
 
-/// Stops it. True: nothing was left behind; so it is when none runs.
+/// Stops it. True: all that it still had was delivered; so it is when none runs.
 pub(crate) fn stop(timeout: Duration) -> bool {
     let _one = lock(&CHANGE);
     for feature in EVENTS {

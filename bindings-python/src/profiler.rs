@@ -70,7 +70,7 @@ fn running() -> Option<Profiler> {
     current().clone()
 }
 
-/// A stop that is under way, and whether nothing was left behind, once it is over. Locked without the GIL.
+/// A stop that is under way, and whether all was delivered, once it is over. Locked without the GIL.
 #[derive(Debug)]
 struct Stop {
     profiler: Profiler,
@@ -248,7 +248,7 @@ pub(crate) fn forbid_start() {
     ENDING.store(true, Ordering::Relaxed);
 }
 
-/// Ends sampling, uploads what there is, 5 s at most. False: no profiler ran, or something was left behind.
+/// Ends sampling, uploads what there is, 5 s at most. False: no profiler ran, or not all was delivered.
 #[pyfunction]
 pub(crate) fn stop(py: Python<'_>) -> PyResult<bool> {
     guard(|| {

@@ -24,7 +24,7 @@ use crate::profile::profile_type::ProfileType;
 use crate::sample::copies::Claim;
 use crate::sample::handler::{self, WAKE};
 use crate::sample::runtime::{Drain, DrainPermit, Runtime};
-use crate::sample::threads::{self, Owner, Report, Sampling, Unsampled};
+use crate::sample::threads::{self, Counts, Owner, Report, Sampling, Unsampled};
 use crate::sample::timer::SampleClock;
 use crate::sample::{own_thread, safe_load};
 use crate::stats::{Counters, Stats, Tally};
@@ -187,8 +187,9 @@ impl Profiler {
     }
 
     /// Ends sampling, tries once to upload what there is, and ends the profiler's threads, all within `timeout`.
-    /// True: nothing was left behind. What was is counted in [`stats`](Self::stats). Again: nothing happens. False at once
-    /// for the parent's profiler in a forked child.
+    /// True: all of it was delivered, and nothing was left behind. What was refused or dropped is counted in
+    /// [`stats`](Self::stats). Again: nothing happens, and the answer is the same. False at once for the parent's profiler in a
+    /// forked child.
     ///
     /// Whatever becomes of the rest, when this returns no timer runs and no handler looks at the host.
     pub fn stop(&self, timeout: Duration) -> bool {
@@ -218,7 +219,7 @@ impl Profiler {
     }
 
     /// For a host's last hook: stops the profiler that runs, if there is one, as [`stop`](Self::stop) does, and lets none start
-    /// after it in this process or its children. True: nothing was left behind.
+    /// after it in this process or its children. True: as there.
     pub fn end_process(timeout: Duration) -> bool {
         PROCESS_ENDS.store(true, Ordering::Relaxed);
         // After the lock, as a start may be under way.

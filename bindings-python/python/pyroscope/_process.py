@@ -60,7 +60,7 @@ def watch_exit(restore: Optional[Callable[[], None]] = None) -> None:
 
 
 def stop() -> bool:
-    """Stops the profiler. False: none ran, or something was left behind."""
+    """Stops the profiler. False: none ran, or not all was delivered."""
     _unhook_threads()
     _threads.report(False, False)
     stopped = _native.stop()

@@ -72,6 +72,8 @@ pub(super) struct State {
     /// The wait that a server asked for.
     held: Option<Instant>,
     pub(super) stop_by: Option<Instant>,
+    /// Profiles that had been lost when [`Uploader::stop`](super::Uploader::stop) was called first.
+    pub(super) lost_before_stop: Option<u64>,
     /// The thread takes nothing more, and everything is counted.
     pub(super) ended: bool,
 }
@@ -123,6 +125,7 @@ impl Shared {
             backed_off: None,
             held: None,
             stop_by: None,
+            lost_before_stop: None,
             ended: false,
         };
         Self {
@@ -144,6 +147,12 @@ impl Shared {
     /// Relaxed: a window that is encoded a moment before the answer arrives is no worse than one before the question.
     pub(super) fn trace_ids(&self) -> bool {
         self.trace_ids.load(Ordering::Relaxed)
+    }
+
+    /// Profiles that were refused or dropped so far.
+    pub(super) fn lost(&self) -> u64 {
+        let lost = [&self.counters.profiles_refused, &self.counters.profiles_dropped];
+        lost.map(|number| number.load(Ordering::Relaxed)).iter().sum()
     }
 
     /// Queues profiles.
