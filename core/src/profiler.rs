@@ -76,6 +76,8 @@ struct Engine {
     claim: Mutex<Option<Claim>>,
     /// Why timers sample no more.
     ended: Mutex<Option<String>>,
+    /// What its threads had counted when it had stopped; before that they are asked.
+    last_counts: Mutex<Option<Counts>>,
 }
 
 #[derive(Debug, Default)]
@@ -157,6 +159,7 @@ impl Profiler {
             thread: Mutex::new(None),
             claim: Mutex::new(Some(claim)),
             ended: Mutex::new(None),
+            last_counts: Mutex::new(None),
         });
         let sampler = engine.clone();
         let thread = own_thread::spawn("spanprof", move || sampler.run()).map_err(|error| {
@@ -211,6 +214,8 @@ impl Profiler {
         let sent = self.engine.uploader.stop(deadline.saturating_duration_since(Instant::now()));
         let mut current = lock_current();
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &self.engine)) {
+            // While no other one can have started, whose threads count from zero again.
+            *self.engine.last_counts() = Some(threads::counts(self.engine.owner));
             *current = None;
             drop(self.engine.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
             STOPPED.notify_all();
@@ -485,7 +490,7 @@ impl Engine {
         let counted = self.counters.snapshot();
         let (tag_sets, thread_tags) = tags::overflowed();
         let lost = [
-            (Cause::RingFull, threads::counts(self.owner).dropped.samples),
+            (Cause::RingFull, self.counts().dropped.samples),
             (Cause::WindowFull, counted.dropped_window.samples),
             (Cause::NamesCut, counted.names_cut),
             (Cause::TagSetsLost, tag_sets),
@@ -580,7 +585,7 @@ impl Engine {
         // What left comes first: what is taken meanwhile is pending, and nothing is subtracted that was not counted yet.
         let left = self.counters.snapshot();
         let unseen = self.counters.unseen.get();
-        let counts = threads::counts(self.owner);
+        let counts = self.counts();
         let (tag_sets, thread_tags) = tags::overflowed();
         let mut taken = counts.written;
         taken += counts.dropped;
@@ -607,6 +612,13 @@ impl Engine {
         }
     }
 
+    /// What its threads count, or had counted when it stopped.
+    fn counts(&self) -> Counts {
+        // Asked first: where none are kept afterwards, nobody else counted yet.
+        let counts = threads::counts(self.owner);
+        self.last_counts().unwrap_or(counts)
+    }
+
     /// Whether it is of the process that this one was forked from. Its locks may be held by threads that do not exist here.
     fn is_parents(&self) -> bool {
         self.generation != fork::generation()
@@ -620,6 +632,10 @@ impl Engine {
 
     fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn last_counts(&self) -> MutexGuard<'_, Option<Counts>> {
+        self.last_counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {

@@ -51,8 +51,6 @@ pub(crate) struct Registry {
     /// The newest profiler that started, also when it has ended, and the newest that may not start again.
     pub(super) owner: Owner,
     pub(super) closed: Owner,
-    /// What was counted for the one before it.
-    pub(super) before: Option<(Owner, Counts)>,
     /// Records whose threads ended or were left, to be drained once more, and whose they were.
     pub(super) retired: Vec<(u32, Owner)>,
     free: Vec<u32>,
