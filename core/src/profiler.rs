@@ -339,7 +339,7 @@ impl Engine {
         let mut pulse =
             Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), sweep: Duration::ZERO, tick: TICK, is_alone: false };
         // Sets of tags are counted since the process started.
-        let mut told = [0, 0, 0, tags::overflowed().0, tags::overflowed().1];
+        let mut told = [0, 0, 0, 0, tags::overflowed().0, tags::overflowed().1];
         let mut faults_lost = false;
         let window = self.settings.upload_interval.min(MAX_WINDOW);
         loop {
@@ -379,7 +379,7 @@ impl Engine {
         }
     }
 
-    fn end(&self, told: &mut [u64; 5]) {
+    fn end(&self, told: &mut [u64; 6]) {
         threads::close(self.owner);
         self.cut(true);
         self.tell_losses(told);
@@ -392,7 +392,7 @@ impl Engine {
 
     /// Sends what there is and ends our threads, as those of the host have all ended: a child that was forked by a thread and
     /// has come to the end of that thread's function. We would keep it alive for ever.
-    fn end_with_host(&self, told: &mut [u64; 5]) {
+    fn end_with_host(&self, told: &mut [u64; 6]) {
         self.control().stop = true;
         self.end(told);
         self.uploader.stop(STOP_PATIENCE);
@@ -486,11 +486,13 @@ impl Engine {
     }
 
     /// Tells what was lost until now, where that grew with the last window.
-    fn tell_losses(&self, told: &mut [u64; 5]) {
+    fn tell_losses(&self, told: &mut [u64; 6]) {
         let counted = self.counters.snapshot();
         let (tag_sets, thread_tags) = tags::overflowed();
+        let counts = self.counts();
         let lost = [
-            (Cause::RingFull, self.counts().dropped.samples),
+            (Cause::RingFull, counts.dropped.samples.saturating_sub(counts.cramped)),
+            (Cause::StackSmall, counts.cramped),
             (Cause::WindowFull, counted.dropped_window.samples),
             (Cause::NamesCut, counted.names_cut),
             (Cause::TagSetsLost, tag_sets),
