@@ -450,6 +450,13 @@ mod tests {
     }
 
     #[test]
+    fn what_a_redirect_carries_to_a_login_is_in_no_message() {
+        let login = "https://me:hunter2@login.example/start?state=hunter2";
+        let (_, warnings, _) = sent([Answer::Text(302, format!("Location: {login}\r\n"), String::new())]);
+        assert!(warnings.contains("HTTP 302 to https://(secret)@login.example/start?(secret)"), "{warnings}");
+    }
+
+    #[test]
     fn a_redirect_on_the_same_host_is_followed_with_the_profile() {
         let (stats, _, requests) = sent([Answer::Text(308, "Location: /moved\r\n".to_owned(), String::new())]);
         assert_eq!((stats.uploaded, stats.retries), (tally(2, 100), 0));
