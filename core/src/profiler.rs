@@ -244,6 +244,11 @@ impl Profiler {
         if self.engine.is_parents() { None } else { self.engine.ended().clone() }
     }
 
+    /// Whether a stop has begun, also when it is over: nothing is sampled any more. A lock.
+    pub fn is_stopping(&self) -> bool {
+        !self.engine.is_parents() && self.engine.control().stop
+    }
+
     /// What a user should be told since the last call: for the host's logger.
     pub fn take_messages(&self) -> Vec<Message> {
         if self.engine.is_parents() { Vec::new() } else { self.engine.messages.take() }
