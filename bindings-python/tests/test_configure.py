@@ -183,11 +183,11 @@ def test_a_forked_child_configures_although_another_thread_was_just_at_it(python
         """
         import os, threading
         import pyroscope
-        from pyroscope import _settings
+        from pyroscope import _process
         held, end = threading.Event(), threading.Event()
 
         def hold():
-            with _settings._starting:
+            with _process.starting:
                 held.set()
                 end.wait()
 
@@ -195,7 +195,7 @@ def test_a_forked_child_configures_although_another_thread_was_just_at_it(python
         held.wait()
         child = os.fork()
         if child == 0:
-            assert _settings._starting.acquire(timeout=0)
+            assert _process.starting.acquire(timeout=0)
             os._exit(0 if pyroscope.configure(application_name="x", server_address="none") else 1)
         assert os.waitpid(child, 0)[1] == 0
         """
