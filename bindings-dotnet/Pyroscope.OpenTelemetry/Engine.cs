@@ -29,7 +29,7 @@ internal static class Engine
         return answer.Unwire();
     }
 
-    /// <summary>Ends sampling and uploads what there is. True: nothing was left behind.</summary>
+    /// <summary>Ends sampling and uploads what there is. True: all of it was delivered.</summary>
     internal static bool Stop(TimeSpan timeout) => Native.spanprof_stop(Milliseconds(timeout)).AsOk();
 
     /// <summary>Uploads what was sampled so far. True: all of it is settled.</summary>

@@ -235,7 +235,7 @@ public sealed class Profiler : IDisposable
     /// <summary>The name that profiles have, as far as code or PYROSCOPE_APPLICATION_NAME say it.</summary>
     internal string? GivenName() => givenName ?? Environment.GetEnvironmentVariable("PYROSCOPE_APPLICATION_NAME");
 
-    /// <summary>Ends the profiler. True: nothing was left behind.</summary>
+    /// <summary>Ends the profiler. True: all that it still had was delivered.</summary>
     internal bool Stop(TimeSpan timeout)
     {
         var all = StopSilently(timeout);

@@ -148,7 +148,7 @@ pub fn spanprof_start(mut settings: Wire<Settings>) -> ffi::Result<Wire<Answer>,
     })
 }
 
-/// Ends sampling and uploads what there is, within `timeout_ms`. True: nothing was left behind. A profiler that was
+/// Ends sampling and uploads what there is, within `timeout_ms`. True: all of it was delivered. A profiler that was
 /// stopped may be started again.
 #[ffi]
 pub fn spanprof_stop(timeout_ms: u64) -> ffi::Result<bool, Failure> {

@@ -99,7 +99,7 @@ fn name_of(feature: Feature) -> &'static str {
     }
 }
 
-/// Stops it. True: nothing was left behind; so it is when none runs.
+/// Stops it. True: all that it still had was delivered; so it is when none runs.
 pub(crate) fn stop(timeout: Duration) -> bool {
     let _one = lock(&CHANGE);
     for feature in EVENTS {
@@ -142,7 +142,11 @@ pub(crate) fn take_messages() -> Vec<Told> {
 /// What works.
 pub(crate) fn status() -> Vec<FeatureState> {
     let running = lock(&PROFILER).clone();
-    let runs = running.as_ref().map(drop).ok_or_else(|| "no profiler runs".to_owned());
+    let runs = match &running {
+        None => Err("no profiler runs".to_owned()),
+        Some(running) if running.profiler.is_stopping() => Err("the profiler stops".to_owned()),
+        Some(_) => Ok(()),
+    };
     let off = || Err("switched off".to_owned());
     let names = runs.clone().and_then(|()| lock(&NAMES).clone());
     let event = |feature| names.clone().and_then(|()| if events::is_on(feature) { Ok(()) } else { off() });
@@ -354,6 +358,29 @@ mod tests {
         assert_eq!(masks(), [ALWAYS]);
         start(&settings()).unwrap();
         assert!(stop(Duration::from_secs(5)));
+        assert_eq!(masks(), [LISTENING, ALWAYS]);
+
+        // A server that answers nothing holds a stop up.
+        let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut held = settings();
+        held.values[1].text = server.local_addr().unwrap().to_string();
+        start(&held).unwrap();
+        let cpu =
+            || status().into_iter().find(|feature| feature.name == "cpu").map(|cpu| (cpu.is_on, cpu.why)).unwrap();
+        assert_eq!(cpu(), (true, String::new()));
+        while running().unwrap().stats().taken.samples == 0 {
+            std::hint::black_box((0..100_000_u64).fold(0_u64, u64::wrapping_add));
+        }
+        std::thread::scope(|scope| {
+            let stops = scope.spawn(|| stop(Duration::from_secs(60)));
+            while !running().unwrap().is_stopping() {
+                std::thread::yield_now();
+            }
+            assert_eq!(cpu(), (false, "the profiler stops".to_owned()));
+            drop(server);
+            assert!(!stops.join().unwrap(), "nothing was delivered");
+        });
+        assert_eq!(cpu(), (false, "no profiler runs".to_owned()));
         assert_eq!(masks(), [LISTENING, ALWAYS]);
 
         // From here on no profiler starts in this process, so the one that a switch has stopped has no successor.

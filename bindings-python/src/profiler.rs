@@ -70,7 +70,7 @@ fn running() -> Option<Profiler> {
     current().clone()
 }
 
-/// A stop that is under way, and whether nothing was left behind, once it is over. Locked without the GIL.
+/// A stop that is under way, and whether all was delivered, once it is over. Locked without the GIL.
 #[derive(Debug)]
 struct Stop {
     profiler: Profiler,
@@ -196,6 +196,10 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
     // Before the guard, as it begins to count anew who is inside.
     housekeep(py);
     guard(|| {
+        // Before any code of Python's runs: the exit has waited for starts.
+        if ENDING.load(Ordering::Relaxed) {
+            return Ok(too_late());
+        }
         let mut config = from_environment(py, settings)?;
         let lines = apply(&mut config, settings)?;
         LOG_LEVEL.store(config.log_level.map_or(SILENT, number_of), Ordering::Relaxed);
@@ -204,9 +208,6 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
             return Ok(false);
         }
         config.check().map_err(|error| to_python(&error))?;
-        if ENDING.load(Ordering::Relaxed) {
-            return Ok(too_late());
-        }
         let runtime = match selftest::runtime(py)? {
             Ok(runtime) => runtime,
             Err(why) => {
@@ -248,7 +249,7 @@ pub(crate) fn forbid_start() {
     ENDING.store(true, Ordering::Relaxed);
 }
 
-/// Ends sampling, uploads what there is, 5 s at most. False: no profiler ran, or something was left behind.
+/// Ends sampling, uploads what there is, 5 s at most. False: no profiler ran, or not all was delivered.
 #[pyfunction]
 pub(crate) fn stop(py: Python<'_>) -> PyResult<bool> {
     guard(|| {

@@ -158,6 +158,17 @@ def test_configure_twice_starts_anew(tmp_path):
     assert pyroscope.shutdown() is False, "nothing ran"
 
 
+def test_shutdown_is_false_where_the_last_profiles_were_not_delivered():
+    with socket.socket() as nobody_listens:
+        nobody_listens.bind(("127.0.0.1", 0))
+        address = "http://127.0.0.1:%d" % nobody_listens.getsockname()[1]
+        assert pyroscope.configure(application_name="x", server_address=address, sample_rate=250, upload_interval=600)
+        burn(0.1)
+        assert pyroscope.shutdown() is False
+    stats = pyroscope.stats()
+    assert stats["dropped_queue"] == stats["taken"] and stats["taken"]["samples"] > 0
+
+
 def test_two_threads_that_configure_at_once_both_get_a_profiler(caplog):
     """As if one had come after the other, and so that it is the name of the one that runs which is remembered."""
     for _ in range(10):
@@ -183,11 +194,11 @@ def test_a_forked_child_configures_although_another_thread_was_just_at_it(python
         """
         import os, threading
         import pyroscope
-        from pyroscope import _settings
+        from pyroscope import _process
         held, end = threading.Event(), threading.Event()
 
         def hold():
-            with _settings._starting:
+            with _process.starting:
                 held.set()
                 end.wait()
 
@@ -195,7 +206,7 @@ def test_a_forked_child_configures_although_another_thread_was_just_at_it(python
         held.wait()
         child = os.fork()
         if child == 0:
-            assert _settings._starting.acquire(timeout=0)
+            assert _process.starting.acquire(timeout=0)
             os._exit(0 if pyroscope.configure(application_name="x", server_address="none") else 1)
         assert os.waitpid(child, 0)[1] == 0
         """

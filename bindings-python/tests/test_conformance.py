@@ -28,6 +28,10 @@ def text(value):
     return value if isinstance(value, str) else "".join(part * times for part, times in value)
 
 
+def texts(pairs):
+    return {name: text(value) for name, value in pairs.items()}
+
+
 def kept():
     """Samples that were taken and not lost."""
     stats = pyroscope.stats()
@@ -141,11 +145,11 @@ def test_tags_of_blocks(recording):
     for number, case in enumerate(TAGS["blocks"]):
         with ExitStack() as stack:
             for tags in case["enter"]:
-                stack.enter_context(tag_wrapper(tags))
+                stack.enter_context(tag_wrapper(texts(tags)))
             node(str(number))
     samples = recording.samples()
     for number, case in enumerate(TAGS["blocks"]):
-        assert labels_of(samples, str(number)) == case["labels"]
+        assert labels_of(samples, str(number)) == texts(case["labels"])
 
 
 class Ids(IdGenerator):

@@ -39,6 +39,38 @@ def test_the_hook_is_not_seen_and_goes_away(recording):
     assert threading.Thread._set_native_id is original
 
 
+def test_a_daemon_thread_that_starts_the_first_profiler_as_python_ends(python):
+    """The self-test runs Python code in native frames, which Python must not unwind: until 3.13 that aborts."""
+    python(
+        """
+        import atexit, contextvars, threading, time
+        import pyroscope
+        from pyroscope import _process
+        begun, ends = threading.Event(), threading.Event()
+        atexit.register(ends.set)  # called after what configure() registers
+        Context = contextvars.Context
+
+        def slow():
+            contextvars.Context = Context
+            begun.set()
+            while not _process.over:
+                pass
+            until = time.monotonic() + 0.3
+            while ends.is_set() or time.monotonic() < until:  # where nobody waits, it wants the GIL when Python ends
+                pass
+            return Context()
+
+        def work():
+            pyroscope.configure(application_name="x", server_address="none")
+
+        contextvars.Context = slow
+        threading.Thread(target=work, daemon=True).start()
+        assert begun.wait(20)
+        """
+    )
+    assert python.stderr == ""
+
+
 def test_a_hook_over_ours_is_left_alone(recording):
     original = threading.Thread._set_native_id
     recording.start()

@@ -27,6 +27,16 @@ def tags_in(samples, function: str, *names: str):
     return found
 
 
+def test_a_block_that_began_before_the_profiler(recording):
+    with tag_wrapper({"step": "early"}):
+        recording.start_dense()
+        named("inside")()
+    named("outside")()
+    samples = recording.samples()
+    assert tags_in(samples, "inside", "step") == {("early",)}
+    assert tags_in(samples, "outside", "step") == {(None,)}
+
+
 def test_nested_identical_and_equal_names(recording):
     recording.start_dense()
     with tag_wrapper({"step": "a", "tenant": "x"}):

@@ -62,7 +62,8 @@ module Pyroscope
     # Called at exit without being asked, after the last block of at_exit. Other threads run while it waits. A stop or a
     # configure that another thread has begun is waited for first, 10 s at most.
     #
-    # @return [Boolean] whether a profiler ran and nothing was left behind
+    # @return [Boolean] whether a profiler ran and all that it still had was delivered: no profile was refused or dropped
+    #   meanwhile; {stats} says what became of it
     def stop
       stopped = Native.stop(STOP_TIMEOUT)
       Messages.deliver

@@ -71,10 +71,13 @@ class ConfigTest < Minitest::Test
     config.http_headers = { "Authorization" => "hunter2" }
     config.auth_token = "hunter2"
     refute_includes config.inspect, "hunter2"
-    config.basic_auth_password = %w[hunter2]
-    error = assert_raises(ArgumentError) { config.settings }
-    assert_includes error.message, "basic_auth_password"
-    refute_includes error.message, "hunter2"
+    %i[basic_auth_password server_address basic_auth_username tenant_id].each do |name|
+      config = Pyroscope::Config.new
+      config.public_send(:"#{name}=", %w[hunter2])
+      error = assert_raises(ArgumentError) { config.settings }
+      assert_includes error.message, name.to_s
+      refute_includes error.message, "hunter2"
+    end
   end
 
   def test_block_and_keywords_and_both

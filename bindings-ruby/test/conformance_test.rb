@@ -131,12 +131,14 @@ class ConformanceTest < Minitest::Test
   def within(tags, &block)
     return yield if tags.empty?
 
-    Pyroscope.tag_wrapper(tags.first) { within(tags.drop(1), &block) }
+    Pyroscope.tag_wrapper(tags.first.transform_values { |value| text(value) }) { within(tags.drop(1), &block) }
   end
 
   def test_tags_of_blocks
     found = samples { TAGS["blocks"].each_with_index { |test_case, number| within(test_case["enter"]) { node(number.to_s) } } }
-    TAGS["blocks"].each_with_index { |test_case, number| assert_equal test_case["labels"], labels_of(found, number.to_s) }
+    TAGS["blocks"].each_with_index do |test_case, number|
+      assert_equal test_case["labels"].transform_values { |value| text(value) }, labels_of(found, number.to_s)
+    end
   end
 
   # Gives the ids that are set.

@@ -31,6 +31,19 @@ class SurfaceTest < Minitest::Test
     RUBY
   end
 
+  def test_stop_is_false_where_the_last_profiles_were_not_delivered
+    assert_ruby(<<~'RUBY')
+      require "socket"
+      server = TCPServer.new("127.0.0.1", 0)
+      Pyroscope.configure(application_name: "app", server_address: "http://127.0.0.1:#{server.addr[1]}", upload_interval: 600)
+      server.close
+      burn_until_sampled
+      abort "delivered" unless Pyroscope.stop.equal?(false)
+      stats = Pyroscope.stats
+      abort stats.inspect unless stats[:dropped_queue] == stats[:taken]
+    RUBY
+  end
+
   def test_messages_go_to_the_logger_that_was_chosen
     said = assert_ruby(<<~'RUBY')
       lines = []

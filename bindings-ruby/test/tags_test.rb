@@ -35,6 +35,22 @@ class TagsTest < Minitest::Test
     assert_equal [{}], tags["none"]
   end
 
+  def test_a_block_that_began_before_the_profiler
+    samples = samples_of(<<~'RUBY')
+      def inner = burn_until_sampled
+      def none = burn_until_sampled
+      Pyroscope.tag_wrapper({ a: "early" }) do
+        Pyroscope.configure(application_name: "app", server_address: ARGV[0])
+        inner
+      end
+      none
+    RUBY
+    tags = samples.group_by { |sample| sample.functions.filter_map { |frame| frame[/#(inner|none)\z/, 1] }.first }
+    tags.transform_values! { |group| group.map { |sample| sample.labels.slice("a") }.uniq }
+    assert_equal [{ "a" => "early" }], tags["inner"]
+    assert_equal [{}], tags["none"]
+  end
+
   def test_tags_follow_fibers
     samples = samples_of(<<~'RUBY')
       Pyroscope.configure(application_name: "app", server_address: ARGV[0])

@@ -31,9 +31,18 @@ impl Error {
         Self { kind, message: message.into() }
     }
 
-    /// A bad setting: its name, the value it has, and what is allowed. Credentials must not be passed as `value`.
+    /// A bad setting: its name, the value it has, in one line, and what is allowed. Credentials must not be passed as `value`.
     pub fn invalid(field: &str, value: impl fmt::Display, allowed: &str) -> Self {
-        Self::new(ErrorKind::InvalidConfig, format!("{field}: {value} is not allowed; allowed: {allowed}"))
+        let value = value.to_string();
+        let line = value.chars().fold(String::with_capacity(value.len()), |mut line, c| {
+            if c.is_control() {
+                line.extend(c.escape_default())
+            } else {
+                line.push(c)
+            }
+            line
+        });
+        Self::new(ErrorKind::InvalidConfig, format!("{field}: {line} is not allowed; allowed: {allowed}"))
     }
 
     /// What went wrong.

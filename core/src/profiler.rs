@@ -24,7 +24,7 @@ use crate::profile::profile_type::ProfileType;
 use crate::sample::copies::Claim;
 use crate::sample::handler::{self, WAKE};
 use crate::sample::runtime::{Drain, DrainPermit, Runtime};
-use crate::sample::threads::{self, Owner, Report, Sampling, Unsampled};
+use crate::sample::threads::{self, Counts, Owner, Report, Sampling, Unsampled};
 use crate::sample::timer::SampleClock;
 use crate::sample::{own_thread, safe_load};
 use crate::stats::{Counters, Stats, Tally};
@@ -76,6 +76,8 @@ struct Engine {
     claim: Mutex<Option<Claim>>,
     /// Why timers sample no more.
     ended: Mutex<Option<String>>,
+    /// What its threads had counted when it had stopped; before that they are asked.
+    last_counts: Mutex<Option<Counts>>,
 }
 
 #[derive(Debug, Default)]
@@ -157,6 +159,7 @@ impl Profiler {
             thread: Mutex::new(None),
             claim: Mutex::new(Some(claim)),
             ended: Mutex::new(None),
+            last_counts: Mutex::new(None),
         });
         let sampler = engine.clone();
         let thread = own_thread::spawn("spanprof", move || sampler.run()).map_err(|error| {
@@ -187,8 +190,9 @@ impl Profiler {
     }
 
     /// Ends sampling, tries once to upload what there is, and ends the profiler's threads, all within `timeout`.
-    /// True: nothing was left behind. What was is counted in [`stats`](Self::stats). Again: nothing happens. False at once
-    /// for the parent's profiler in a forked child.
+    /// True: all of it was delivered, and nothing was left behind. What was refused or dropped is counted in
+    /// [`stats`](Self::stats). Again: nothing happens, and the answer is the same. False at once for the parent's profiler in a
+    /// forked child.
     ///
     /// Whatever becomes of the rest, when this returns no timer runs and no handler looks at the host.
     pub fn stop(&self, timeout: Duration) -> bool {
@@ -210,6 +214,8 @@ impl Profiler {
         let sent = self.engine.uploader.stop(deadline.saturating_duration_since(Instant::now()));
         let mut current = lock_current();
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &self.engine)) {
+            // While no other one can have started, whose threads count from zero again.
+            *self.engine.last_counts() = Some(threads::counts(self.engine.owner));
             *current = None;
             drop(self.engine.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
             STOPPED.notify_all();
@@ -218,7 +224,7 @@ impl Profiler {
     }
 
     /// For a host's last hook: stops the profiler that runs, if there is one, as [`stop`](Self::stop) does, and lets none start
-    /// after it in this process or its children. True: nothing was left behind.
+    /// after it in this process or its children. True: as there.
     pub fn end_process(timeout: Duration) -> bool {
         PROCESS_ENDS.store(true, Ordering::Relaxed);
         // After the lock, as a start may be under way.
@@ -236,6 +242,11 @@ impl Profiler {
     /// other. Events ([`sample_here`](crate::sample_here)) go on. `None` while all is well; it may come back to that. A lock.
     pub fn ended(&self) -> Option<String> {
         if self.engine.is_parents() { None } else { self.engine.ended().clone() }
+    }
+
+    /// Whether a stop has begun, also when it is over: nothing is sampled any more. A lock.
+    pub fn is_stopping(&self) -> bool {
+        !self.engine.is_parents() && self.engine.control().stop
     }
 
     /// What a user should be told since the last call: for the host's logger.
@@ -333,7 +344,7 @@ impl Engine {
         let mut pulse =
             Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), sweep: Duration::ZERO, tick: TICK, is_alone: false };
         // Sets of tags are counted since the process started.
-        let mut told = [0, 0, 0, tags::overflowed().0, tags::overflowed().1];
+        let mut told = [0, 0, 0, 0, tags::overflowed().0, tags::overflowed().1];
         let mut faults_lost = false;
         let window = self.settings.upload_interval.min(MAX_WINDOW);
         loop {
@@ -373,7 +384,7 @@ impl Engine {
         }
     }
 
-    fn end(&self, told: &mut [u64; 5]) {
+    fn end(&self, told: &mut [u64; 6]) {
         threads::close(self.owner);
         self.cut(true);
         self.tell_losses(told);
@@ -386,7 +397,7 @@ impl Engine {
 
     /// Sends what there is and ends our threads, as those of the host have all ended: a child that was forked by a thread and
     /// has come to the end of that thread's function. We would keep it alive for ever.
-    fn end_with_host(&self, told: &mut [u64; 5]) {
+    fn end_with_host(&self, told: &mut [u64; 6]) {
         self.control().stop = true;
         self.end(told);
         self.uploader.stop(STOP_PATIENCE);
@@ -480,11 +491,13 @@ impl Engine {
     }
 
     /// Tells what was lost until now, where that grew with the last window.
-    fn tell_losses(&self, told: &mut [u64; 5]) {
+    fn tell_losses(&self, told: &mut [u64; 6]) {
         let counted = self.counters.snapshot();
         let (tag_sets, thread_tags) = tags::overflowed();
+        let counts = self.counts();
         let lost = [
-            (Cause::RingFull, threads::counts(self.owner).dropped.samples),
+            (Cause::RingFull, counts.dropped.samples.saturating_sub(counts.cramped)),
+            (Cause::StackSmall, counts.cramped),
             (Cause::WindowFull, counted.dropped_window.samples),
             (Cause::NamesCut, counted.names_cut),
             (Cause::TagSetsLost, tag_sets),
@@ -579,7 +592,7 @@ impl Engine {
         // What left comes first: what is taken meanwhile is pending, and nothing is subtracted that was not counted yet.
         let left = self.counters.snapshot();
         let unseen = self.counters.unseen.get();
-        let counts = threads::counts(self.owner);
+        let counts = self.counts();
         let (tag_sets, thread_tags) = tags::overflowed();
         let mut taken = counts.written;
         taken += counts.dropped;
@@ -606,6 +619,13 @@ impl Engine {
         }
     }
 
+    /// What its threads count, or had counted when it stopped.
+    fn counts(&self) -> Counts {
+        // Asked first: where none are kept afterwards, nobody else counted yet.
+        let counts = threads::counts(self.owner);
+        self.last_counts().unwrap_or(counts)
+    }
+
     /// Whether it is of the process that this one was forked from. Its locks may be held by threads that do not exist here.
     fn is_parents(&self) -> bool {
         self.generation != fork::generation()
@@ -619,6 +639,10 @@ impl Engine {
 
     fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn last_counts(&self) -> MutexGuard<'_, Option<Counts>> {
+        self.last_counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn thread(&self) -> MutexGuard<'_, Option<JoinHandle<()>>> {

@@ -56,7 +56,7 @@ impl AtomicTally {
 pub struct Stats {
     /// Taken by signal handlers and closing samples.
     pub taken: Tally,
-    /// Lost because a thread's ring was full or there was no memory for one.
+    /// Lost because a thread's ring was full, there was no memory for one, or its alternate signal stack had no room for a sample.
     pub dropped_ring: Tally,
     /// Timer expiries that found no moment to sample (a garbage collection): later samples of their threads stand for them.
     pub deferred: u64,

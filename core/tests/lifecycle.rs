@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use spanprof_core::{ErrorKind, Profiler, forked, span_end, span_start};
-use support::{Native, burn, config, read};
+use support::{Native, assert_adds_up, burn, config, read};
 
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -55,6 +55,15 @@ fn a_profiler_can_be_stopped_and_started_again_and_survives_fork() {
     assert!(first.stop(Duration::from_secs(5)), "a second stop does nothing");
     let stats = first.stats();
     assert_eq!((stats.pending.samples, stats.uploaded), (0, stats.taken), "{stats:?}");
+
+    // Others that came after it changed nothing of what it counted.
+    for _ in 0..2 {
+        let later = Profiler::start(config(folder.path(), 1000), &Native).unwrap();
+        burn(Duration::from_millis(20));
+        assert!(later.stop(Duration::from_secs(5)));
+        assert_eq!(first.stats().taken, stats.taken);
+        assert_adds_up(&first.stats());
+    }
 
     // Warm up what libraries keep, then look for what we leave behind.
     for _ in 0..3 {

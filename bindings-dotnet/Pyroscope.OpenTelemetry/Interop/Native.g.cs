@@ -60,7 +60,7 @@ internal static partial class Interop {
 
 
 
-    /// Ends sampling and uploads what there is, within `timeout_ms`. True: nothing was left behind. A profiler that was
+    /// Ends sampling and uploads what there is, within `timeout_ms`. True: all of it was delivered. A profiler that was
     /// stopped may be started again.
     [LibraryImport(NativeLib, EntryPoint = "spanprof_stop")]
     public static partial ResultBoolFailure spanprof_stop(ulong timeout_ms);

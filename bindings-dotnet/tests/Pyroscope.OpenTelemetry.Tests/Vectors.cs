@@ -21,7 +21,7 @@ internal static class Vectors
 
     /// <summary>Names and values, or nothing.</summary>
     internal static Dictionary<string, string?> Texts(JsonNode? pairs) =>
-        pairs is null ? [] : pairs.Deserialize<Dictionary<string, string?>>()!;
+        pairs is null ? [] : pairs.AsObject().ToDictionary(pair => pair.Key, pair => pair.Value is null ? null : Text(pair.Value));
 
     /// <summary>A setting's or a statistic's name as C# writes it.</summary>
     internal static string InPascalCase(string name) =>

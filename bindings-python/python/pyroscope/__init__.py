@@ -149,7 +149,8 @@ def shutdown() -> bool:
 
     Called at exit without being asked. Releases the GIL while it waits.
 
-    :return: Whether a profiler ran and nothing was left behind.
+    :return: Whether a profiler ran and all that it still had was delivered: no profile was refused or dropped meanwhile.
+        :func:`stats` says what became of it.
     """
     return _process.stop()
 

@@ -3,8 +3,9 @@
 This is Python on purpose. Until 3.13 the interpreter ends daemon threads at exit by unwinding their C stacks, which
 aborts the process where a frame of Rust is among them. So what runs code of the program is called from Python. Where a
 native function cannot do without (an attribute may be a property, and in 3.10 and 3.11 any new object may start the garbage
-collector) a thread that is to be unwound stays in the call for ever: see ``calls.rs``. At exit the native functions that
-programs call all the time do nothing any more, before the interpreter ends.
+collector) a thread that is to be unwound stays in the call for ever: see ``calls.rs``. A start runs code of Python's in many
+ways, so the exit waits until none is under way. At exit the native functions that programs call all the time do nothing any
+more, before the interpreter ends.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ _registered = False
 _restore: Optional[Callable[[], None]] = None
 #: The interpreter is about to end.
 over = False
+#: Held while a profiler is started. One thread may begin again, as a handler of a signal does.
+starting = threading.RLock()
+#: Seconds that the exit waits for a start that is under way, which may stop a profiler before.
+_EXIT_PATIENCE = 5.0
 #: This process was forked to become another program, and has done nothing yet that is worth a profiler.
 _waits = False
 #: The thread that forked it.
@@ -44,7 +49,6 @@ def started() -> None:
     """The profiler was started."""
     _hook_threads()
     _native.thread_started()
-    watch_exit()
     _servers.watch(stop)
 
 
@@ -60,7 +64,7 @@ def watch_exit(restore: Optional[Callable[[], None]] = None) -> None:
 
 
 def stop() -> bool:
-    """Stops the profiler. False: none ran, or something was left behind."""
+    """Stops the profiler. False: none ran, or not all was delivered."""
     _unhook_threads()
     _threads.report(False, False)
     stopped = _native.stop()
@@ -74,6 +78,8 @@ def _at_exit() -> None:
     over = True
     _native.forbid_start()
     try:
+        if starting.acquire(timeout=_EXIT_PATIENCE):
+            starting.release()
         stop()
     finally:
         # Also where somebody interrupts the upload: once more, for what was not done then.
@@ -83,6 +89,15 @@ def _at_exit() -> None:
             if _restore is not None:
                 _restore()
             _native.retire()
+
+
+def _renew() -> None:
+    """In a forked child, where the one who holds it may not be."""
+    global starting
+    starting = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_renew)
 
 
 def _hook_threads() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import functools
 import os
-import threading
 
 from . import _messages, _native, _process, _threads
 
@@ -69,8 +68,6 @@ _NOT_YET_VARIABLES = tuple(
     for kind in ("WALLTIME", "ALLOCATION", "LOCK", "CONTENTION", "EXCEPTION", "HEAP")
 )
 
-#: Held while a profiler is started. One thread may begin again, as a handler of a signal does.
-_starting = threading.RLock()
 #: Seconds that a thread waits for another one that starts a profiler, which may stop one before: each 5 s at most.
 _START_PATIENCE = 15.0
 
@@ -135,7 +132,7 @@ def launch(settings: Dict[str, Any], configures: bool = False, for_spans: bool =
         value = os.environ.get(name, "").strip()
         if value and _native.parse_bool(name, value):
             _messages.inform_once("%s: only CPU time is profiled yet", name)
-    starting = _starting
+    starting = _process.starting
     alone = starting.acquire(timeout=_START_PATIENCE)
     try:
         settled = for_spans and (configured or _native.is_running())
@@ -152,6 +149,8 @@ def launch(settings: Dict[str, Any], configures: bool = False, for_spans: bool =
 
 def _launch(settings: Dict[str, Any], configures: bool) -> bool:
     global configured, application_name, _tags
+    # First, as the exit waits for what a start runs.
+    _process.watch_exit()
     running = _native.start(settings)
     configured = configured or configures
     if running:
@@ -161,15 +160,6 @@ def _launch(settings: Dict[str, Any], configures: bool) -> bool:
         application_name = settings.get("application_name", application_name)
         _tags = {*tags, *settings.get("tags", ())}
     return running
-
-
-def _renew() -> None:
-    """In a forked child, where the one who holds it may not be."""
-    global _starting
-    _starting = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_renew)
 
 
 def has_tag(name: str) -> bool:

@@ -60,6 +60,8 @@ module Pyroscope
 
     # Options whose values are not shown.
     SECRET = %i[basic_auth_password http_headers auth_token].freeze
+    # Those and the ones that may hold a credential, where they are no text.
+    HIDDEN = [*SECRET, :server_address, :basic_auth_username, :tenant_id].freeze
 
     OPTIONS.each do |name, option|
       define_method(name) { @given.fetch(name, option.default) }
@@ -99,7 +101,7 @@ module Pyroscope
       kind = OPTIONS.fetch(name).kind
       return if kind.test.call(value)
 
-      shown = SECRET.include?(name) ? "the value (not shown)" : value.inspect
+      shown = HIDDEN.include?(name) ? "the value (not shown)" : value.inspect
       raise ArgumentError, "#{name}: #{shown} is not allowed; allowed: #{kind.allowed}"
     end
 

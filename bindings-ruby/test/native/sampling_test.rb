@@ -226,6 +226,20 @@ class SamplingTest < NativeTest
     assert_includes (0.8 * result[:burnt])..(1.6 * result[:burnt]), result[:weight]
   end
 
+  def test_a_program_may_kill_all_threads_though_it_defers_interrupts
+    result = result_of(<<~RUBY)
+      Thread.handle_interrupt(Object => :never) { Native.start(application_name: "test", server_address: "none") }
+      parked = Thread.list - [Thread.current]
+      # Until it has ended, a test's time at most.
+      ended = parked.map { |thread| thread.kill.join(60) }.compact
+      puts JSON.generate(parked: parked.size, ended: ended.size, stopped: Native.stop(5.0))
+      $stdout.flush
+      # Ruby's end would wait for it for ever.
+      exit! if ended.size < parked.size
+    RUBY
+    assert_equal({ parked: 1, ended: 1, stopped: true }, result)
+  end
+
   def test_tags_follow_fibers
     result = result_of(<<~'RUBY')
       (1..6).each { |number| eval("def part_#{number} = busy(20)") }

@@ -80,13 +80,21 @@ fn shown(address: &str) -> String {
     if address.is_empty() { "\"\"".to_owned() } else { without_credentials(address) }
 }
 
-/// The address with everything before its last `@` replaced.
-pub(super) fn without_credentials(address: &str) -> String {
-    let start = address.find("://").map_or(0, |at| at + 3);
+/// The address with everything before its last `@` and what follows `?` or `#` replaced.
+pub(crate) fn without_credentials(address: &str) -> String {
+    // Behind anything else it is part of a password or a token.
+    let is_scheme = |at: &usize| address[..*at].chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    let (scheme, rest) = address.split_at(address.find("://").filter(is_scheme).map_or(0, |at| at + 3));
+    let (place, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
+    // A token in the query, or a password with such a character in it.
+    if query.contains('@') {
+        return format!("{scheme}(secret)");
+    }
+    let query = query.chars().next().map(|mark| format!("{mark}(secret)")).unwrap_or_default();
     // A password with a slash or an `@` in it is a mistake, but not one to print: all up to the last `@` goes.
-    match address[start..].rfind('@') {
-        Some(at) => format!("{}(secret)@{}", &address[..start], &address[start + at + 1..]),
-        None => address.to_owned(),
+    match place.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}(secret)@{host}{query}"),
+        None => format!("{scheme}{place}{query}"),
     }
 }
 
@@ -155,7 +163,6 @@ mod tests {
             "http://",
             "http:///path",
             "http://a b",
-            "http://host?x=1",
             "file://relative",
             "file:///bad%zz",
             "",
@@ -175,10 +182,20 @@ mod tests {
             "http://user:80/hunter2@host",
             "http://user:hun/ter2@host:x",
             "user:hunter2@host:99999",
+            "http://host:4040/base?token=hunter2",
+            "host?user=me&password=hunter2",
+            "https://me:hunter2@host?token=hunter2",
+            "http://host/#hunter2",
+            "host?hunter2://",
+            "user:hunter2://x@host:99999",
         ] {
             let message = parse(bad).expect_err(bad).to_string();
             assert!(!message.contains("ter2"), "{message}");
-            assert!(message.contains("host"), "{message}");
+            assert!(message.contains("host") && message.contains("(secret)"), "{message}");
+        }
+        for bad in ["http://host?token=hun@ter2", "http://me:hun?ter2@host", "http://me:hun#t@er2@host"] {
+            let message = parse(bad).expect_err(bad).to_string();
+            assert!(message.starts_with("server_address: http://(secret) is not allowed"), "{message}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::address::percent_decode;
-use super::settings::{INTERVALS_ALLOWED, MAX_RATE, UPLOAD_INTERVALS};
+use super::settings::{INTERVALS_ALLOWED, MAX_RATE, UPLOAD_INTERVALS, check_tag_name};
 use super::{Config, Secret, TraceIdLabel};
 use crate::error::Error;
 use crate::messages::Level;
@@ -183,7 +183,11 @@ fn parse_labels(text: &str) -> Result<Vec<(String, String)>, Error> {
     let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| match pair.split_once([':', '=']) {
-            Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
+            Some((name, value)) => {
+                let name = name.trim();
+                check_tag_name("PYROSCOPE_LABELS", name)?;
+                Ok((name.to_owned(), value.trim().to_owned()))
+            }
             None => Err(Error::invalid("PYROSCOPE_LABELS", pair, LABELS_ALLOWED)),
         })
         .collect()
@@ -352,6 +356,19 @@ mod tests {
             let message = read(&[(name, value)]).expect_err(value).to_string();
             assert!(message.starts_with(&format!("{name}: {value} ")), "{message}");
             assert!(message.contains(allowed), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_label_that_is_not_allowed_is_told_by_its_variable_in_one_line() {
+        for (value, shown) in [
+            ("zone:a,a-b:c", "\"a-b\""),
+            (":value", "\"\""),
+            ("trace_id=1", "trace_id"),
+            ("zone:a,two\nlines", "two\\nlines"),
+        ] {
+            let message = read(&[("PYROSCOPE_LABELS", value)]).expect_err(value).to_string();
+            assert!(message.starts_with(&format!("PYROSCOPE_LABELS: {shown} is not allowed; ")), "{message}");
         }
     }
 

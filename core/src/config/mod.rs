@@ -13,6 +13,7 @@ mod settings;
 use std::fmt;
 use std::time::Duration;
 
+pub(crate) use address::without_credentials;
 pub use environment::{parse_bool, parse_duration, parse_trace_id, resource_labels};
 pub use settings::check_tag_name;
 pub(crate) use settings::{HttpTarget, LEGACY_SPAN_NAME, Settings, Target, cut_value};

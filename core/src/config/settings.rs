@@ -187,14 +187,15 @@ impl Config {
         })?;
         headers.insert(USER_AGENT, agent);
         if !self.tenant_id.is_empty() {
-            let tenant = HeaderValue::from_str(&self.tenant_id).map_err(|_| {
-                Error::invalid("tenant_id", format!("{:?}", self.tenant_id), "visible ASCII characters")
-            })?;
+            // What is refused is often something else that was pasted here.
+            let tenant = HeaderValue::from_str(&self.tenant_id).ok().filter(|_| self.tenant_id.is_ascii());
+            let tenant = tenant
+                .ok_or_else(|| Error::invalid("tenant_id", "the value (not shown)", "visible ASCII characters"))?;
             headers.insert(HeaderName::from_static("x-scope-orgid"), tenant);
         }
         if !(user.is_empty() && password.is_empty()) {
-            if user.contains(':') {
-                return Err(Error::invalid("basic_auth_user", user, "a name without a colon"));
+            if let Some((name, _)) = user.split_once(':') {
+                return Err(Error::invalid("basic_auth_user", format!("{name}:(secret)"), "a name without a colon"));
             }
             let text = format!("Basic {}", base64(format!("{user}:{password}").as_bytes()));
             if let Ok(mut value) = HeaderValue::from_str(&text) {
@@ -215,7 +216,8 @@ impl Config {
                 return Err(Error::invalid("http_headers", name, "headers that do not describe the request's body"));
             }
             let mut value = HeaderValue::from_str(&value.0).map_err(|_| {
-                Error::invalid("http_headers", format!("the value of {name} (not shown)"), "text without line breaks")
+                let given = format!("the value of {name} (not shown)");
+                Error::invalid("http_headers", given, "text without line breaks or other control characters")
             })?;
             value.set_sensitive(true);
             headers.insert(parsed, value);
@@ -394,6 +396,25 @@ mod tests {
         let target = http(&Config { tenant_id: "t1".to_owned(), ..with("x-scope-orgid", "hunter2") });
         assert_eq!(target.headers["X-Scope-OrgID"], "hunter2");
         assert!(!format!("{target:?}").contains("hunter2"));
-        assert!(refused(&Config { tenant_id: "a\nb".to_owned(), ..config() }).starts_with("tenant_id: "));
+    }
+
+    #[test]
+    fn what_no_header_can_hold_is_refused_with_its_field_and_not_shown() {
+        for bad in ["hunter2\n", "a\r\nAuthorization: hunter2", "hunter2\0"] {
+            let http_headers = vec![("X-A".to_owned(), Secret(bad.to_owned()))];
+            assert_eq!(
+                refused(&Config { http_headers, ..config() }),
+                "http_headers: the value of X-A (not shown) is not allowed; allowed: text without line breaks or other control \
+                 characters"
+            );
+        }
+        for bad in ["hunter2\n", "a\r\nAuthorization: hunter2", "hunter2\0", "hünter2"] {
+            assert_eq!(
+                refused(&Config { tenant_id: bad.to_owned(), ..config() }),
+                "tenant_id: the value (not shown) is not allowed; allowed: visible ASCII characters"
+            );
+        }
+        let message = refused(&Config { basic_auth_user: "me:hunter2".to_owned(), ..config() });
+        assert_eq!(message, "basic_auth_user: me:(secret) is not allowed; allowed: a name without a colon");
     }
 }

@@ -244,6 +244,23 @@ mod tests {
     }
 
     #[test]
+    fn values_are_kept_as_long_as_servers_take() {
+        let long = format!("{}é and more", "x".repeat(2047));
+        let kept = [tag("a", &"x".repeat(2047))];
+        for id in [
+            TagSetId::EMPTY.with(&[tag("a", &long)]),
+            TagSetId::EMPTY.with(&[tag("a", "short")]).with(&[tag("a", &long)]),
+            TagSetId::of_thread(&[tag("a", &long)]),
+        ] {
+            assert_eq!(*get(id), kept);
+        }
+        let set = TagSetId::EMPTY.with(&[tag("a", &long)]);
+        assert_eq!(set.without(&[tag("a", &long)]), TagSetId::EMPTY, "a cut value is found by the whole one");
+        let most = [tag("a", &"y".repeat(2048))];
+        assert_eq!(*get(TagSetId::EMPTY.with(&most)), most);
+    }
+
+    #[test]
     fn the_place_of_no_tags_is_given_to_nobody() {
         TagSetId::EMPTY.with(&[tag("any", "set")]).release();
         TagSetId::EMPTY.release();

@@ -213,7 +213,7 @@ unsafe fn sample(record: &ThreadRecord, expiries: u64, context: *const libc::uco
     }
     let value = record.count_expiries(expiries + record.take_deferred());
     if room < SAMPLE_BYTES {
-        record.count_dropped(value);
+        record.count_cramped(value);
         return;
     }
     // SAFETY: as above.

@@ -34,6 +34,8 @@ pub struct ThreadRecord {
     pub(super) written_weight: AtomicU64,
     pub(super) dropped_samples: AtomicU64,
     pub(super) dropped_weight: AtomicU64,
+    /// Of those dropped: for which an alternate signal stack had no room.
+    pub(super) cramped: AtomicU64,
     pub(super) handler_ns: AtomicU64,
     /// When the newest sample's handler ended, how long it took, and how often in a row the program got less time than that.
     ended_ns: AtomicU64,
@@ -68,6 +70,7 @@ impl ThreadRecord {
             written_weight: AtomicU64::new(0),
             dropped_samples: AtomicU64::new(0),
             dropped_weight: AtomicU64::new(0),
+            cramped: AtomicU64::new(0),
             handler_ns: AtomicU64::new(0),
             ended_ns: AtomicU64::new(0),
             took_ns: AtomicU64::new(0),
@@ -161,6 +164,13 @@ impl ThreadRecord {
     pub(crate) fn count_dropped(&self, weight: u64) {
         add(&self.dropped_samples, 1);
         add(&self.dropped_weight, weight);
+    }
+
+    /// As [`count_dropped`](Self::count_dropped), of a sample for which the stack of the handler has no room.
+    #[inline]
+    pub(crate) fn count_cramped(&self, weight: u64) {
+        add(&self.cramped, 1);
+        self.count_dropped(weight);
     }
 
     /// A sample is about to be taken; whether its stack may be walked.

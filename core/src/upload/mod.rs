@@ -162,8 +162,8 @@ impl Uploader {
     }
 
     /// Tries once more to send what is queued, then ends the thread. After `timeout` at the latest, whatever a server
-    /// does, everything that was not sent is dropped and counted. False: the thread had not ended by then. Who comes while
-    /// another caller stops it waits for that too.
+    /// does, everything that was not sent is dropped and counted. False: the thread had not ended by then, or a profile was
+    /// refused or dropped since the first call. Who comes while another caller stops it waits for that too.
     pub(crate) fn stop(&self, timeout: Duration) -> bool {
         if !self.sends {
             return true;
@@ -171,6 +171,7 @@ impl Uploader {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         let deadline = Instant::now() + timeout;
         let mut state = self.shared.lock();
+        let lost_before = *state.lost_before_stop.get_or_insert_with(|| self.shared.lost());
         if thread.is_some() {
             state.stop_by = Some(deadline);
             self.shared.wake.notify_all();
@@ -182,12 +183,14 @@ impl Uploader {
             }
             state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
+        let is_delivered = state.ended && self.shared.lost() == lost_before;
         let in_time = state.ended;
         drop(state);
-        let Some(thread) = thread else { return in_time };
+        let Some(thread) = thread else { return is_delivered };
         self.shared.end();
         // It is past its last lock. One that hangs in a request is left alone: it ends itself when that returns.
-        in_time && own_thread::join_until(thread, deadline + JOIN_TIME)
+        let has_ended = in_time && own_thread::join_until(thread, deadline + JOIN_TIME);
+        has_ended && is_delivered
     }
 }
 
@@ -447,6 +450,13 @@ mod tests {
     }
 
     #[test]
+    fn what_a_redirect_carries_to_a_login_is_in_no_message() {
+        let login = "https://me:hunter2@login.example/start?state=hunter2";
+        let (_, warnings, _) = sent([Answer::Text(302, format!("Location: {login}\r\n"), String::new())]);
+        assert!(warnings.contains("HTTP 302 to https://(secret)@login.example/start?(secret)"), "{warnings}");
+    }
+
+    #[test]
     fn a_redirect_on_the_same_host_is_followed_with_the_profile() {
         let (stats, _, requests) = sent([Answer::Text(308, "Location: /moved\r\n".to_owned(), String::new())]);
         assert_eq!((stats.uploaded, stats.retries), (tally(2, 100), 0));
@@ -483,11 +493,41 @@ mod tests {
         let server = Server::start([answer(200, ""), answer(503, "")]);
         let running = Running::start(&config(&server.address), Limits::default());
         running.uploader.send(vec![profile(), profile()]);
-        assert!(running.uploader.stop(LONG));
+        assert!(!running.uploader.stop(LONG), "the second one was not delivered");
         let stats = running.stats();
         assert_eq!((stats.uploaded, stats.dropped_queue), (tally(2, 100), tally(2, 100)));
         assert_eq!(server.so_far().len(), 2);
-        assert!(running.uploader.stop(LONG), "a second time is nothing");
+        assert!(!running.uploader.stop(LONG), "a second time says the same");
+    }
+
+    /// What a stop says that has one profile to send, of which the server answers this.
+    fn delivers(last: Answer) -> bool {
+        let server = Server::start([last]);
+        let running = Running::start(&config(&server.address), Limits::default());
+        running.uploader.send(vec![profile()]);
+        let delivered = running.uploader.stop(LONG);
+        assert_eq!(running.uploader.stop(LONG), delivered, "a second time says the same");
+        assert_eq!(running.stats().uploaded, if delivered { tally(2, 100) } else { Tally::default() });
+        delivered
+    }
+
+    #[test]
+    fn stop_says_whether_the_last_profiles_were_delivered() {
+        assert!(delivers(answer(200, "")));
+        assert!(!delivers(Answer::Close), "its connection was reset");
+        assert!(!delivers(answer(503, "")));
+        assert!(!delivers(answer(400, "")), "refused");
+    }
+
+    #[test]
+    fn what_was_lost_before_a_stop_is_no_matter_of_it() {
+        let server = Server::start([answer(400, "")]);
+        let running = Running::start(&config(&server.address), impatient());
+        running.uploader.send(vec![profile()]);
+        assert!(running.uploader.flush(LONG));
+        running.uploader.send(vec![profile()]);
+        assert!(running.uploader.stop(LONG));
+        assert_eq!((running.stats().refused, running.stats().uploaded), (tally(2, 100), tally(2, 100)));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::queue::Item;
 use super::retry::{self, Blame, Outcome, Verdict};
 use super::secrets::Secrets;
 use super::server::Failure;
-use crate::config::{HttpTarget, Settings};
+use crate::config::{HttpTarget, Settings, without_credentials};
 use crate::messages::{Cause, Messages};
 use crate::profile::pprof::gzip;
 use crate::wire::push::{LabelPair, PushRequest, RawProfileSeries, RawSample};
@@ -161,7 +161,7 @@ impl Push {
         let status = answer.status().as_u16();
         let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
         let retry_after = header(RETRY_AFTER).and_then(|value| retry::retry_after(value, SystemTime::now()));
-        let location = header(LOCATION).map(|to| format!(" to {to}")).unwrap_or_default();
+        let location = header(LOCATION).map(|to| format!(" to {}", without_credentials(to))).unwrap_or_default();
         let is_page = header(CONTENT_TYPE).is_some_and(|kind| kind.trim_start().starts_with("text/html"));
         // Read to the end whatever it says, as the connection cannot be used again otherwise.
         let text = text_of(answer);

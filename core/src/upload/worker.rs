@@ -72,6 +72,8 @@ pub(super) struct State {
     /// The wait that a server asked for.
     held: Option<Instant>,
     pub(super) stop_by: Option<Instant>,
+    /// Profiles that had been lost when [`Uploader::stop`](super::Uploader::stop) was called first.
+    pub(super) lost_before_stop: Option<u64>,
     /// The thread takes nothing more, and everything is counted.
     pub(super) ended: bool,
 }
@@ -101,6 +103,12 @@ impl State {
         self.in_flight.is_some_and(|item| item.number < limit) || self.queue.has_below(limit)
     }
 
+    /// How long the thread has nothing to do until then.
+    fn rests(&self, until: Instant, now: Instant) -> Option<Duration> {
+        let is_idle = !self.ended && self.stop_by.is_none() && !self.queue.has_below(self.release);
+        Some(until.saturating_duration_since(now)).filter(|left| is_idle && !left.is_zero())
+    }
+
     /// The server answers: no reason to wait.
     fn answered(&mut self) {
         (self.failures, self.backed_off, self.held) = (0, None, None);
@@ -123,6 +131,7 @@ impl Shared {
             backed_off: None,
             held: None,
             stop_by: None,
+            lost_before_stop: None,
             ended: false,
         };
         Self {
@@ -144,6 +153,12 @@ impl Shared {
     /// Relaxed: a window that is encoded a moment before the answer arrives is no worse than one before the question.
     pub(super) fn trace_ids(&self) -> bool {
         self.trace_ids.load(Ordering::Relaxed)
+    }
+
+    /// Profiles that were refused or dropped so far.
+    pub(super) fn lost(&self) -> u64 {
+        let lost = [&self.counters.profiles_refused, &self.counters.profiles_dropped];
+        lost.map(|number| number.load(Ordering::Relaxed)).iter().sum()
     }
 
     /// Queues profiles.
@@ -340,11 +355,18 @@ impl Shared {
         }
     }
 
-    /// Until there is something to do, or this time is over.
-    fn rest(&self, time: Duration) {
-        let has_nothing =
-            |state: &mut State| !state.ended && state.stop_by.is_none() && !state.queue.has_below(state.release);
-        drop(self.wake.wait_timeout_while(self.lock(), time, has_nothing));
+    /// When the server is asked for its version, unless there is something to do before, in a process that has so many that it was
+    /// forked from.
+    fn first_question(&self, generation: u32, now: Instant) -> Instant {
+        if generation > 0 { now + self.limits.child_rest } else { now }
+    }
+
+    /// Until then, or until there is something to do.
+    fn rest(&self, until: Instant) {
+        let mut state = self.lock();
+        while let Some(left) = state.rests(until, Instant::now()) {
+            state = self.wake.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Asks the server once whether it is too old for trace ids.
@@ -372,9 +394,7 @@ pub(super) fn run(shared: &Shared, sender: &Sender) {
     if let (Sender::Http(push), Target::Http(target), TraceIdLabel::Auto) =
         (sender, &shared.settings.target, shared.settings.trace_id)
     {
-        if fork::generation() > 0 {
-            shared.rest(shared.limits.child_rest);
-        }
+        shared.rest(shared.first_question(fork::generation(), Instant::now()));
         shared.ask_version(push, target);
     }
     while let Some((item, timeout)) = shared.next() {
@@ -432,6 +452,23 @@ mod tests {
     fn an_idle_uploader_sleeps_until_it_is_woken() {
         let shared = shared();
         assert_eq!(at(&shared, Instant::now() + INTERVAL * 5), "wait");
+    }
+
+    #[test]
+    fn a_forked_child_asks_nothing_for_a_second_unless_there_is_something_to_do() {
+        let (shared, start) = (shared(), Instant::now());
+        assert_eq!(shared.lock().rests(shared.first_question(0, start), start), None, "no child");
+        let until = shared.first_question(1, start);
+        assert_eq!(shared.lock().rests(until, start), Some(Duration::from_secs(1)));
+        assert_eq!(shared.lock().rests(until, start + Duration::from_secs(1)), None);
+        shared.add(vec![profile()]);
+        assert!(shared.lock().rests(until, start).is_some(), "a profile that is not due yet");
+        let release = shared.lock().queue.next_number();
+        shared.lock().release = release;
+        assert_eq!(shared.lock().rests(until, start), None, "somebody flushes");
+        let stopped = self::shared();
+        stopped.lock().stop_by = Some(start);
+        assert_eq!(stopped.lock().rests(until, start), None, "somebody stops");
     }
 
     #[test]

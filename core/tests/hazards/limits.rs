@@ -20,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     ("little_address_space", little_address_space),
     ("rings_up_to_their_bound", rings_up_to_their_bound),
     ("a_host_that_does_not_drain", a_host_that_does_not_drain),
+    ("a_small_alternate_stack", a_small_alternate_stack),
     ("more_sets_of_tags_than_there_is_room_for", more_sets_of_tags_than_there_is_room_for),
     ("seccomp_without_timers", seccomp_without_timers),
     ("seccomp_without_what_is_not_needed", seccomp_without_what_is_not_needed),
@@ -236,6 +237,63 @@ fn a_host_that_does_not_drain() {
     assert!(told.contains(&lost), "{told}");
 }
 
+/// Burns on a thread with an alternate signal stack of `bytes`, with nothing below it that could be written.
+fn burn_on_stack(bytes: usize) {
+    std::thread::spawn(move || {
+        thread_started();
+        let page = 4096;
+        let size = page + bytes.next_multiple_of(page);
+        // SAFETY: memory of our own, wherever the kernel finds it.
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                size,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(memory, libc::MAP_FAILED);
+        // SAFETY: its first page, which nobody uses.
+        assert_eq!(unsafe { libc::mprotect(memory, page, libc::PROT_NONE) }, 0);
+        let ours = libc::stack_t { ss_sp: memory.wrapping_byte_add(page), ss_flags: 0, ss_size: bytes };
+        // SAFETY: a stack_t is plain bits.
+        let mut before: libc::stack_t = unsafe { std::mem::zeroed() };
+        // SAFETY: both are valid, and the memory is there until the stack is another one again.
+        assert_eq!(unsafe { libc::sigaltstack(&raw const ours, &raw mut before) }, 0);
+        burn(Duration::from_millis(100));
+        // SAFETY: as above.
+        assert_eq!(unsafe { libc::sigaltstack(&raw const before, std::ptr::null_mut()) }, 0);
+        // SAFETY: nothing looks at it any more.
+        assert_eq!(unsafe { libc::munmap(memory, size) }, 0);
+    })
+    .join()
+    .unwrap();
+}
+
+fn a_small_alternate_stack() {
+    let folder = tempfile::tempdir().unwrap();
+    // SAFETY: takes no pointer. What the kernel itself needs, with the registers of this processor.
+    let least = usize::try_from(unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }).unwrap();
+    // POSIX's least, or what has room for a signal of this kernel's, but not for a sample.
+    let small = if least <= 2048 { 2048 } else { least + 1024 };
+    let profiler = start(folder.path());
+    burn_on_stack(small);
+    let stats = finish(&profiler);
+    assert!(stats.dropped_ring.weight >= 80_000_000, "{stats:?}");
+    let told = said(&profiler);
+    let lost = format!("{} samples were lost, as the alternate signal stacks", stats.dropped_ring.samples);
+    assert!(told.contains(&lost) && !told.contains("rings"), "{told}");
+
+    let profiler = start(folder.path());
+    burn_on_stack(least + 8192);
+    let stats = finish(&profiler);
+    assert_eq!(stats.dropped_ring.samples, 0, "{stats:?}");
+    assert_saw(&stats, Duration::from_millis(100));
+    assert_eq!(said(&profiler), "");
+}
+
 fn more_sets_of_tags_than_there_is_room_for() {
     let folder = tempfile::tempdir().unwrap();
     let profiler = start(folder.path());
@@ -328,7 +386,7 @@ fn cannot_be_written(address: String, words: &str) {
     let profiler =
         Profiler::start(Config { server_address: address, ..config("/".as_ref(), 1000) }, &Addresses).unwrap();
     burn(Duration::from_millis(50));
-    assert!(profiler.stop(LONG));
+    assert!(!profiler.stop(LONG), "nothing was delivered");
     let stats = profiler.stats();
     assert_adds_up(&stats);
     assert_eq!((stats.refused, stats.profiles_refused), (stats.taken, stats.refused_address), "{stats:?}");

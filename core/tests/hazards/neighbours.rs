@@ -11,6 +11,7 @@ use spanprof_core::{
 };
 
 use super::cases::{Case, skip};
+use super::process::{fork, wait};
 use super::support::{assert_adds_up, burn, config};
 use super::{LONG, assert_saw, finish, said, start};
 
@@ -22,6 +23,7 @@ pub(crate) const CASES: &[Case] = &[
     ("our_signal_is_blocked_in_a_thread", our_signal_is_blocked_in_a_thread),
     ("the_fault_handler_is_taken_by_another_library", the_fault_handler_is_taken_by_another_library),
     ("a_second_copy_of_the_engine", a_second_copy_of_the_engine),
+    ("a_child_has_nothing_of_its_parent_s_claim", a_child_has_nothing_of_its_parent_s_claim),
     ("jemalloc", jemalloc),
 ];
 
@@ -215,6 +217,17 @@ fn a_second_copy_of_the_engine() {
     assert_eq!(start_copy(), 0, "and it works once the first has stopped");
     let error = spanprof_core::Profiler::start(super::config(folder.path(), 100), &super::Addresses).unwrap_err();
     assert!(error.message().contains("another copy"), "{error}");
+}
+
+fn a_child_has_nothing_of_its_parent_s_claim() {
+    let has_page = || std::fs::read_to_string("/proc/self/maps").unwrap().contains("/memfd:spanprof-engine-");
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    assert!(has_page());
+    // Or one that gets the number of a process it comes from would take itself for sampled.
+    assert_eq!(wait(fork(|| i32::from(has_page()))), 0);
+    finish(&profiler);
+    assert!(!has_page());
 }
 
 fn jemalloc() {

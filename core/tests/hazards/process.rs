@@ -1,6 +1,7 @@
 //! fork, exec, exit and the like, in the middle of everything.
 
 use std::cell::RefCell;
+use std::os::fd::AsRawFd;
 use std::panic::AssertUnwindSafe;
 use std::process::Command;
 use std::sync::Arc;
@@ -9,7 +10,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use spanprof_core::{Profiler, TagSetId, forked, span_end, span_ended, span_start, thread_started};
+use spanprof_core::{
+    Config, Context, FrameWriter, ProfileTypeId, Profiler, TagSetId, TraceIdLabel, add_thread_tag, forked, sample_here,
+    span_end, span_ended, span_start, thread_started,
+};
+use spanprof_faults::{Options, Reply, Server};
 
 use super::cases::Case;
 use super::support::{Addresses, burn, config, read};
@@ -23,6 +28,8 @@ pub(crate) const CASES: &[Case] = &[
     ("spawn_and_system_under_load", spawn_and_system_under_load),
     ("exec_with_signals_pending", exec_with_signals_pending),
     ("daemonize", daemonize),
+    ("a_daemon_that_closes_all_descriptors", a_daemon_that_closes_all_descriptors),
+    ("tags_of_a_context_from_before_the_start", tags_of_a_context_from_before_the_start),
     ("exit_at_once_under_load", exit_at_once_under_load),
     ("exit_from_a_signal_handler", exit_from_a_signal_handler),
     ("abort_under_load", abort_under_load),
@@ -258,6 +265,90 @@ fn daemonize() {
     finish(&profiler);
 }
 
+/// The descriptors of this process that are sockets.
+fn sockets() -> usize {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    open.filter(|file| std::fs::read_link(file.path()).is_ok_and(|to| to.starts_with("socket:"))).count()
+}
+
+/// Uploads, closes all descriptors but `kept`, has files of its own in their place, and uploads again. 0: those are as they were.
+fn work_past_closed_descriptors(parents: Profiler, kept: i32) -> i32 {
+    let profiler = parents.restart_in_child().unwrap();
+    let inherited = sockets();
+    burn(Duration::from_millis(30));
+    assert!(profiler.flush(super::LONG));
+    assert!(profiler.stats().profiles_uploaded > 0);
+    assert_eq!(sockets(), inherited, "no connection is kept between uploads");
+
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let open: Vec<i32> = open.map(|file| file.file_name().to_str().unwrap().parse().unwrap()).collect();
+    for file in open.into_iter().filter(|file| *file != kept) {
+        // SAFETY: no pointers; what is closed belongs to nobody who is left. One of them was the list's, and is closed.
+        unsafe { libc::close(file) };
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let own: Vec<_> = (0..64).map(|number| folder.path().join(number.to_string())).collect();
+    let open: Vec<_> = own.iter().map(|path| std::fs::File::create(path).unwrap()).collect();
+    burn(Duration::from_millis(30));
+    let stats = finish(&profiler);
+    assert_eq!((stats.uploaded, stats.retries), (stats.taken, 0), "{stats:?}");
+    drop(open);
+    assert!(
+        own.iter().all(|path| std::fs::read(path).unwrap().is_empty()),
+        "somebody wrote into a file of the daemon's"
+    );
+    0
+}
+
+fn a_daemon_that_closes_all_descriptors() {
+    let server = Server::start(Vec::new(), Reply::Ok, Options::default());
+    let server_address = format!("127.0.0.1:{}", server.port);
+    let config = Config { server_address, trace_id: TraceIdLabel::Always, ..config("/".as_ref(), 1000) };
+    let profiler = Profiler::start(config, &Addresses).unwrap();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let child = fork(|| {
+        // SAFETY: no pointers.
+        unsafe { libc::setsid() };
+        fork(|| {
+            let code = work_past_closed_descriptors(profiler.clone(), writer.as_raw_fd());
+            std::io::Write::write_all(&mut &writer, &[u8::try_from(code).unwrap()]).unwrap();
+            0
+        });
+        0
+    });
+    assert_eq!(wait(child), 0);
+    drop(writer);
+    let mut said = Vec::new();
+    std::io::Read::read_to_end(&mut reader, &mut said).unwrap();
+    assert_eq!(said, [0], "the daemon profiled");
+    finish(&profiler);
+}
+
+fn tags_of_a_context_from_before_the_start() {
+    let tags = |value: &str| [("step".to_owned(), value.to_owned())];
+    let early = TagSetId::EMPTY.with(&tags("early"));
+    assert!(!add_thread_tag("thread", "early"), "no profiler runs");
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    // Others come and go meanwhile, and take the places of those that nobody holds.
+    for number in 0..5_000 {
+        TagSetId::EMPTY.with(&tags(&number.to_string())).release();
+    }
+    let context = Context { tags: early, ..Context::NONE };
+    let walk = |out: &mut FrameWriter<'_>| {
+        out.push(7);
+    };
+    // SAFETY: on this thread, outside handlers, and without a span.
+    assert!(unsafe { sample_here(ProfileTypeId::TIMER, 1, 1, context, walk) });
+    finish(&profiler);
+    early.release();
+    let samples = read(folder.path());
+    let ours: Vec<_> = samples.iter().filter(|sample| sample.stack == ["0x7"]).collect();
+    assert_eq!(ours.len(), 1, "{samples:?}");
+    assert_eq!(ours[0].labels.get("step").map(String::as_str), Some("early"));
+    assert_eq!(ours[0].labels.get("thread"), None);
+}
+
 fn exit_at_once_under_load() {
     let child = fork(|| {
         let folder = tempfile::tempdir().unwrap();
@@ -293,6 +384,10 @@ fn exit_from_a_signal_handler() {
 
 fn abort_under_load() {
     let child = fork(|| {
+        // That it is aborted is no finding, and a core would lie in the checkout.
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: valid to read.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &raw const none) }, 0);
         let folder = tempfile::tempdir().unwrap();
         let _profiler = start(folder.path());
         let _load = Load::start(2);

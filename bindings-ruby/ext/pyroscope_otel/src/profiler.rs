@@ -181,7 +181,7 @@ fn unhook() {
     drop(events::watch_gc(false));
 }
 
-/// Ends sampling, uploads what there is. False: no profiler ran, or something was left behind.
+/// Ends sampling, uploads what there is. False: no profiler ran, or not all was delivered.
 pub(crate) fn stop(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
     guard(ruby, || {
         let Some(_transition) = Transition::begin()? else { return Ok(false) };

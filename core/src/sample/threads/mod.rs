@@ -149,7 +149,6 @@ pub(crate) fn start(sampling: Sampling) {
     {
         let mut registry = lock();
         let registry = registry.get_or_insert_default();
-        registry.before = Some((registry.owner, registry.counts()));
         registry.owner = sampling.owner;
         registry.forget_counts();
         registry.unseen.clear();
@@ -237,12 +236,7 @@ pub(crate) fn forget_all() {
     }
 }
 
-/// What was counted for a profiler: as it is, as it was when the next one started, or nothing from before that.
+/// What was counted for a profiler; nothing any more once another one has started.
 pub(crate) fn counts(owner: Owner) -> Counts {
-    let registry = lock();
-    match registry.as_ref() {
-        Some(registry) if registry.owner == owner => registry.counts(),
-        Some(Registry { before: Some((before, counts)), .. }) if *before == owner => *counts,
-        _ => Counts::default(),
-    }
+    lock().as_ref().filter(|registry| registry.owner == owner).map(Registry::counts).unwrap_or_default()
 }

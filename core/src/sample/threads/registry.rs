@@ -51,8 +51,6 @@ pub(crate) struct Registry {
     /// The newest profiler that started, also when it has ended, and the newest that may not start again.
     pub(super) owner: Owner,
     pub(super) closed: Owner,
-    /// What was counted for the one before it.
-    pub(super) before: Option<(Owner, Counts)>,
     /// Records whose threads ended or were left, to be drained once more, and whose they were.
     pub(super) retired: Vec<(u32, Owner)>,
     free: Vec<u32>,
@@ -68,6 +66,7 @@ pub(crate) struct Registry {
     /// What threads did whose records are free again.
     written: Tally,
     pub(super) dropped: Tally,
+    cramped: u64,
     deferred: u64,
     handler_ns: u64,
     pub(super) random: u64,
@@ -107,6 +106,7 @@ impl Registry {
         let mut counts = Counts {
             written: self.written,
             dropped: self.dropped,
+            cramped: self.cramped,
             deferred: self.deferred,
             handler_ns: self.handler_ns,
             threads: (self.by_tid.len() + parked.count()) as u64,
@@ -119,6 +119,7 @@ impl Registry {
             counts.deferred += record.deferred.load(Ordering::Relaxed);
             counts.written += record.written();
             counts.dropped += record.dropped();
+            counts.cramped += record.cramped.load(Ordering::Relaxed);
             counts.handler_ns += record.handler_ns.load(Ordering::Relaxed);
         }
         counts
@@ -326,6 +327,7 @@ impl Registry {
         if whose == self.owner {
             self.written += record.written();
             self.dropped += record.dropped();
+            self.cramped += record.cramped.load(Ordering::Relaxed);
             self.deferred += record.deferred.load(Ordering::Relaxed);
             self.handler_ns += record.handler_ns.load(Ordering::Relaxed);
         }
@@ -335,6 +337,7 @@ impl Registry {
             &record.written_weight,
             &record.dropped_samples,
             &record.dropped_weight,
+            &record.cramped,
             &record.handler_ns,
         ] {
             counter.store(0, Ordering::Relaxed);
@@ -403,7 +406,7 @@ impl Registry {
 
     pub(super) fn forget_counts(&mut self) {
         (self.written, self.dropped) = (Tally::default(), Tally::default());
-        (self.deferred, self.handler_ns) = (0, 0);
+        (self.cramped, self.deferred, self.handler_ns) = (0, 0, 0);
     }
 
     fn record(&mut self) -> Option<u32> {

@@ -61,6 +61,8 @@ pub(crate) enum Unsampled {
 pub(crate) struct Counts {
     pub(crate) written: Tally,
     pub(crate) dropped: Tally,
+    /// Of those dropped: for which an alternate signal stack had no room.
+    pub(crate) cramped: u64,
     pub(crate) deferred: u64,
     pub(crate) handler_ns: u64,
     pub(crate) threads: u64,
