@@ -5,7 +5,7 @@
 //! asking for a job may race, at each request, the engine's thread wakes a Ruby thread of ours that is parked outside
 //! the GVL. That it may be killed by a program (`Thread.list.each(&:kill)`) is seen and mended.
 
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -266,14 +266,22 @@ unsafe extern "C" fn run(generation: *mut c_void) -> VALUE {
 
 /// A thread inherits what its maker defers (`Thread.handle_interrupt`). Nothing is deferred here, or nobody could end this one.
 unsafe extern "C" fn unmask(generation: VALUE) -> VALUE {
-    // SAFETY: called by Ruby, with the GVL held. Its block is a function that takes the number, which Ruby looks at only to see
-    // that it is no object. Nothing with a destructor lives here.
-    unsafe {
-        let mask = rb_sys::rb_hash_new();
-        rb_sys::rb_hash_aset(mask, rb_sys::rb_cObject, rb_sys::rb_id2sym(rb_sys::rb_intern(c"immediate".as_ptr())));
-        let handle_interrupt = rb_sys::rb_intern(c"handle_interrupt".as_ptr());
-        rb_sys::rb_block_call(rb_sys::rb_cThread, handle_interrupt, 1, &raw const mask, Some(stay_in_block), generation)
-    }
+    // Nothing with a destructor lives here, as a kill jumps.
+    // SAFETY: called by Ruby, with the GVL held, and the name ends.
+    let id = |name: &CStr| unsafe { rb_sys::rb_intern(name.as_ptr()) };
+    let (immediate, handle_interrupt) = (id(c"immediate"), id(c"handle_interrupt"));
+    // SAFETY: as above, and Ruby has this number.
+    let immediate = unsafe { rb_sys::rb_id2sym(immediate) };
+    // SAFETY: Ruby's classes have been there since it started.
+    let object = unsafe { rb_sys::rb_cObject };
+    // SAFETY: as above.
+    let thread = unsafe { rb_sys::rb_cThread };
+    // SAFETY: as above.
+    let mask = unsafe { rb_sys::rb_hash_new() };
+    // SAFETY: as above, with a hash that nobody else knows.
+    unsafe { rb_sys::rb_hash_aset(mask, object, immediate) };
+    // SAFETY: as above, with one argument. The block takes the number, which Ruby looks at only to see that it is no object.
+    unsafe { rb_sys::rb_block_call(thread, handle_interrupt, 1, &raw const mask, Some(stay_in_block), generation) }
 }
 
 unsafe extern "C" fn stay_in_block(_: VALUE, generation: VALUE, _: c_int, _: *const VALUE, _: VALUE) -> VALUE {
