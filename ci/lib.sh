@@ -318,7 +318,8 @@ check_unwinder() {
     done
 }
 
-# build_wheel DIRECTORY [RUST TARGET]: leaves the one wheel for this machine, or for another target, there and prints its path.
+# build_wheel DIRECTORY [RUST TARGET]: leaves the one wheel for this machine, or for another target, there and prints its path. Not in
+# target/wheels, where maturin leaves what pip makes of the sources.
 build_wheel() {
     local directory=$1 processor settings environment options=() venv
     need_rust
