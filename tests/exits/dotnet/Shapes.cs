@@ -322,13 +322,13 @@ internal static class Shapes
 
     private static void Becomes()
     {
-        Work.UnderLoad();
+        Work.UnderLoadWithoutNewThreads();
         Native.Become("/bin/sh", ["sh", "-c", "sleep 0.02; exit 7", null]);
     }
 
     private static void BecomesInAThread()
     {
-        Work.UnderLoad();
+        Work.UnderLoadWithoutNewThreads();
         new Thread(Becomes).Start();
         Thread.Sleep(Timeout.Infinite);
     }
