@@ -1,7 +1,7 @@
 //! fork, exec, exit and the like, in the middle of everything.
 
 use std::cell::RefCell;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::panic::AssertUnwindSafe;
 use std::process::Command;
 use std::sync::Arc;
@@ -243,16 +243,15 @@ pub(crate) fn after_exec() -> ! {
     std::process::exit(7)
 }
 
-fn daemonize() {
-    let folder = tempfile::tempdir().unwrap();
-    let profiler = start(folder.path());
-    let (mut reader, writer) = std::io::pipe().unwrap();
+/// Has a daemon do this, a child's child in a session of its own; the descriptor is the one that its answer goes to, which is 0.
+fn in_daemon(work: impl FnOnce(RawFd) -> i32) {
+    let (mut reader, mut writer) = std::io::pipe().unwrap();
     let child = fork(|| {
         // SAFETY: no pointers.
         unsafe { libc::setsid() };
         fork(|| {
-            let code = work_in_child(profiler.clone());
-            std::io::Write::write_all(&mut &writer, &[u8::try_from(code).unwrap()]).unwrap();
+            let code = work(writer.as_raw_fd());
+            std::io::Write::write_all(&mut writer, &[u8::try_from(code).unwrap()]).unwrap();
             0
         });
         0
@@ -262,6 +261,12 @@ fn daemonize() {
     let mut said = Vec::new();
     std::io::Read::read_to_end(&mut reader, &mut said).unwrap();
     assert_eq!(said, [0], "the daemon profiled");
+}
+
+fn daemonize() {
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    in_daemon(|_| work_in_child(profiler.clone()));
     finish(&profiler);
 }
 
@@ -272,7 +277,7 @@ fn sockets() -> usize {
 }
 
 /// Uploads, closes all descriptors but `kept`, has files of its own in their place, and uploads again. 0: those are as they were.
-fn work_past_closed_descriptors(parents: Profiler, kept: i32) -> i32 {
+fn work_past_closed_descriptors(parents: Profiler, kept: RawFd) -> i32 {
     let profiler = parents.restart_in_child().unwrap();
     let inherited = sockets();
     burn(Duration::from_millis(30));
@@ -305,22 +310,7 @@ fn a_daemon_that_closes_all_descriptors() {
     let server_address = format!("127.0.0.1:{}", server.port);
     let config = Config { server_address, trace_id: TraceIdLabel::Always, ..config("/".as_ref(), 1000) };
     let profiler = Profiler::start(config, &Addresses).unwrap();
-    let (mut reader, writer) = std::io::pipe().unwrap();
-    let child = fork(|| {
-        // SAFETY: no pointers.
-        unsafe { libc::setsid() };
-        fork(|| {
-            let code = work_past_closed_descriptors(profiler.clone(), writer.as_raw_fd());
-            std::io::Write::write_all(&mut &writer, &[u8::try_from(code).unwrap()]).unwrap();
-            0
-        });
-        0
-    });
-    assert_eq!(wait(child), 0);
-    drop(writer);
-    let mut said = Vec::new();
-    std::io::Read::read_to_end(&mut reader, &mut said).unwrap();
-    assert_eq!(said, [0], "the daemon profiled");
+    in_daemon(|pipe| work_past_closed_descriptors(profiler.clone(), pipe));
     finish(&profiler);
 }
 
