@@ -32,6 +32,9 @@ internal static class Engine
     /// <summary>Ends sampling and uploads what there is. True: all of it was delivered.</summary>
     internal static bool Stop(TimeSpan timeout) => Native.spanprof_stop(Milliseconds(timeout)).AsOk();
 
+    /// <summary>Ends allocations, locks and exceptions for good.</summary>
+    internal static void EndEvents() => Native.spanprof_end_events();
+
     /// <summary>Uploads what was sampled so far. True: all of it is settled.</summary>
     internal static bool Flush(TimeSpan timeout) => Native.spanprof_flush(Milliseconds(timeout)).AsOk();
 

@@ -1,4 +1,5 @@
 using System.Diagnostics;
+using System.Runtime.Loader;
 using Pyroscope.Context;
 using Pyroscope.Interop;
 
@@ -34,13 +35,20 @@ public sealed class Profiler : IDisposable
     private volatile string reason = "Configure was not called";
     private volatile string? givenName;
 
-    private Profiler() => AppDomain.CurrentDomain.ProcessExit += (_, _) =>
+    private Profiler()
     {
-        // Before the gate: who gets it afterwards starts nothing.
-        ends = true;
-        StopSilently(StopTimeout);
-        ProfilerMessages.DeliverWithin(LastWords);
-    };
+        // It is raised before the runtime disposes of its EventSources, and ProcessExit after that.
+        AssemblyLoadContext.Default.Unloading += _ =>
+        {
+            if (NativeLibraryCheck.IsUsable)
+            {
+                Engine.EndEvents();
+            }
+        };
+        AppDomain.CurrentDomain.ProcessExit += (_, _) => EndWith(StopTimeout);
+        // Nothing else is raised then. Those who wait for the end of a program that crashed wait no longer than they must.
+        AppDomain.CurrentDomain.UnhandledException += (_, _) => EndWith(LastWords);
+    }
 
     /// <summary>The one profiler.</summary>
     public static Profiler Instance { get; } = new();
@@ -241,6 +249,14 @@ public sealed class Profiler : IDisposable
         var all = StopSilently(timeout);
         ProfilerMessages.Deliver();
         return all;
+    }
+
+    private void EndWith(TimeSpan timeout)
+    {
+        // Before the gate: who gets it afterwards starts nothing.
+        ends = true;
+        StopSilently(timeout);
+        ProfilerMessages.DeliverWithin(LastWords);
     }
 
     private bool StopSilently(TimeSpan timeout)

@@ -48,8 +48,8 @@ const EXCEPTIONS: (u64, u32) = (0x8000, 2);
 /// The first version with sampled allocations.
 const SAMPLED_SINCE: u32 = 10;
 
-/// Sessions that run, with what they are for.
-static SESSIONS: Mutex<Vec<(Feature, u64)>> = Mutex::new(Vec::new());
+/// Sessions that run, with what they are for; none once the process [`end`]s.
+static SESSIONS: Mutex<Option<Vec<(Feature, u64)>>> = Mutex::new(Some(Vec::new()));
 /// The runtime's major version, 0 if it was not told.
 static MAJOR: AtomicU32 = AtomicU32::new(0);
 
@@ -62,6 +62,7 @@ pub(crate) fn set_runtime_version(version: &str) {
 /// Starts the sessions of a feature; nothing happens if they run.
 pub(crate) fn start(feature: Feature) -> Result<(), String> {
     let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    let sessions = sessions.as_mut().ok_or("the process ends")?;
     if sessions.iter().any(|(known, _)| *known == feature) {
         return Ok(());
     }
@@ -87,17 +88,31 @@ pub(crate) fn start(feature: Feature) -> Result<(), String> {
 
 /// Ends the sessions of a feature.
 pub(crate) fn stop(feature: Feature) {
-    let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(sessions) = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        stop_those(sessions, |known| known == feature);
+    }
+}
+
+/// Ends all sessions, and lets none begin or end from here on: an instant later the runtime disposes of its EventSources,
+/// and to tell one of them of a session meanwhile ends the process (.NET 8: NullReferenceException).
+pub(crate) fn end() {
+    if let Some(mut sessions) = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        stop_those(&mut sessions, |_| true);
+    }
+}
+
+fn stop_those(sessions: &mut Vec<(Feature, u64)>, which: impl Fn(Feature) -> bool) {
     let Some(clr) = clr::attached() else { return };
-    sessions.retain(|(known, session)| {
+    sessions.retain(|(feature, session)| {
         let session = *session;
-        *known != feature || clr::on_native_thread(move || clr.stop_session(session)).is_none()
+        !which(*feature) || clr::on_native_thread(move || clr.stop_session(session)).is_none()
     });
 }
 
 /// Whether events of a feature come.
 pub(crate) fn is_on(feature: Feature) -> bool {
-    SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).iter().any(|(known, _)| *known == feature)
+    let sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
+    sessions.iter().flatten().any(|(known, _)| *known == feature)
 }
 
 /// Tells what the calling thread runs: Main and what it called were compiled before we were attached.

@@ -14,7 +14,7 @@ use interoptopus::wire::Wire;
 use interoptopus::{builtins_string, builtins_wire, ffi, function};
 use spanprof_core::ErrorKind;
 
-use crate::{code_map, profiler};
+use crate::{code_map, events, profiler};
 
 /// A name and its value.
 #[ffi]
@@ -155,6 +155,16 @@ pub fn spanprof_stop(timeout_ms: u64) -> ffi::Result<bool, Failure> {
     panic_to_result(|| ffi::Ok(profiler::stop(Duration::from_millis(timeout_ms))))
 }
 
+/// Ends allocations, lock waits and exceptions, which no later call switches on again. To be called as the process ends,
+/// before the runtime disposes of its `EventSource`s. Milliseconds.
+#[ffi]
+pub fn spanprof_end_events() -> ffi::Result<bool, Failure> {
+    panic_to_result(|| {
+        events::end();
+        ffi::Ok(true)
+    })
+}
+
 /// Uploads what was sampled so far and waits for it, `timeout_ms` at most. True: all of it is settled.
 #[ffi]
 pub fn spanprof_flush(timeout_ms: u64) -> ffi::Result<bool, Failure> {
@@ -229,6 +239,7 @@ pub fn inventory() -> RustInventory {
     RustInventory::new()
         .register(function!(spanprof_start))
         .register(function!(spanprof_stop))
+        .register(function!(spanprof_end_events))
         .register(function!(spanprof_flush))
         .register(function!(spanprof_stats))
         .register(function!(spanprof_take_messages))

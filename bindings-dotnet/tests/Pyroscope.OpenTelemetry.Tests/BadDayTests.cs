@@ -157,6 +157,22 @@ public sealed class BadDayTests : IDisposable
         Assert.Equal((false, "the process ends"), (worker.Running, worker.Reason));
     }
 
+    [Fact]
+    public async Task Events_end_before_the_runtime_disposes_of_its_EventSources_and_do_not_begin_again()
+    {
+        var worker = await Run(new() { ["WORKER_ENDS"] = "and switches events on" });
+        Assert.True(worker.Running);
+        Assert.Equal(("", "switched off"), (worker.Features["cpu"], worker.Features["exceptions"]));
+    }
+
+    [Fact]
+    public async Task What_a_program_did_until_an_exception_ended_it_is_delivered()
+    {
+        var worker = await Run(new() { ["WORKER_ENDS"] = "by an exception" }, crashesWith: "InvalidOperationException: expected");
+        Assert.True(worker.Running);
+        Assert.InRange(Pprof.ReadFolder(folder, "process_cpu").SelectMany(profile => profile.Samples).Sum(sample => sample.Values[0]), 100_000_000, long.MaxValue);
+    }
+
     [Theory]
     [InlineData("PYROSCOPE_PROFILING_ENABLED")]
     [InlineData("OTEL_PYROSCOPE_START_PROFILING")]
@@ -182,7 +198,7 @@ public sealed class BadDayTests : IDisposable
         return copy;
     }
 
-    private async Task<Report> Run(Dictionary<string, string> environment, string? from = null)
+    private async Task<Report> Run(Dictionary<string, string> environment, string? from = null, string? crashesWith = null)
     {
         var start = new ProcessStartInfo(Environment.ProcessPath is { } path && path.EndsWith("dotnet", StringComparison.Ordinal) ? path : "dotnet")
         {
@@ -212,8 +228,17 @@ public sealed class BadDayTests : IDisposable
             }
         }
 
-        // Nothing of the profiler's is on the program's own streams.
-        Assert.Equal((0, ""), (process.ExitCode, await errors));
+        if (crashesWith is null)
+        {
+            // Nothing of the profiler's is on the program's own streams.
+            Assert.Equal((0, ""), (process.ExitCode, await errors));
+        }
+        else
+        {
+            Assert.Equal(134, process.ExitCode);
+            Assert.Contains(crashesWith, await errors, StringComparison.Ordinal);
+        }
+
         var line = Assert.Single((await output).Split('\n', StringSplitOptions.RemoveEmptyEntries));
         return JsonSerializer.Deserialize<Report>(line, new JsonSerializerOptions(JsonSerializerDefaults.Web))!;
     }

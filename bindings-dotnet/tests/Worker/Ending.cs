@@ -1,10 +1,12 @@
+using System.Runtime.InteropServices;
+using System.Runtime.Loader;
 using System.Text.Json.Nodes;
 using Microsoft.Extensions.Logging;
 using Pyroscope;
 using Pyroscope.Tests;
 
 /// Programs that end in their own way, and print a line as the other one does.
-internal static class Ending
+internal static partial class Ending
 {
     private static readonly ProfilerConfiguration Settings = new() { ApplicationName = "worker" };
 
@@ -18,6 +20,13 @@ internal static class Ending
             case "and configures":
                 AndConfigures();
                 break;
+            case "and switches events on":
+                AndSwitchesEventsOn();
+                break;
+            case "by an exception":
+                LeaveNoCore();
+                Burn();
+                throw new InvalidOperationException("expected");
             default:
                 throw new ArgumentException(how);
         }
@@ -43,7 +52,49 @@ internal static class Ending
         };
     }
 
-    private static void Say() => Console.WriteLine(new JsonObject { ["running"] = Profiler.Instance.Status.IsRunning, ["reason"] = Profiler.Instance.Status.Reason ?? "" }.ToJsonString());
+    private static void AndSwitchesEventsOn()
+    {
+        Settings.ExceptionProfilingEnabled = true;
+        Profiler.Instance.Configure(Settings);
+        // After the profiler's own, which is there since it was configured.
+        AssemblyLoadContext.Default.Unloading += _ =>
+        {
+            Profiler.Instance.SetExceptionTrackingEnabled(true);
+            Say();
+        };
+    }
+
+    private static void LeaveNoCore()
+    {
+        const int Core = 4;
+        if (SetLimit(Core, default) != 0)
+        {
+            throw new InvalidOperationException("setrlimit");
+        }
+    }
+
+    private static void Burn()
+    {
+        Profiler.Instance.Configure(Settings);
+        ThreadTime.Burn(100);
+        Say();
+    }
+
+    private static void Say()
+    {
+        var status = Profiler.Instance.Status;
+        var features = new JsonObject { ["cpu"] = status["cpu"].Reason ?? "", ["exceptions"] = status["exceptions"].Reason ?? "" };
+        Console.WriteLine(new JsonObject { ["running"] = status.IsRunning, ["reason"] = status.Reason ?? "", ["features"] = features }.ToJsonString());
+    }
+
+    [LibraryImport("libc", EntryPoint = "setrlimit")]
+    private static partial int SetLimit(int resource, in Limit limit);
+
+    private struct Limit
+    {
+        public ulong Soft;
+        public ulong Hard;
+    }
 
     private sealed class Blocking : ILogger, IDisposable
     {
