@@ -21,12 +21,13 @@ use spanprof_core::wire::pprof::{
     Function as PprofFunction, Label, Line, Location, Mapping, Profile as Pprof, Sample as PprofSample, ValueType,
 };
 
-use super::allowed::Allowed;
-use super::body::{self, too_large};
 use super::bounds::{self, Inside, Message, flat};
 use super::labels::{self, Labels};
-use super::refusal::{Reason, Refusal, invalid};
 use super::sample_types::sample_types;
+use super::strings::{LONGEST_TEXT, cut, string};
+use crate::http::allowed::Allowed;
+use crate::http::body::{self, too_large};
+use crate::http::refusal::{Reason, Refusal, invalid};
 use crate::ids::{SpanId, TraceId};
 use crate::store::{Function, Part, Profile, Sample, StackNode};
 
@@ -52,8 +53,6 @@ static MAPPING: Message = flat::<Mapping>();
 static LOCATION: Message = Message { size: size_of::<Location>(), fields: &[(4, Inside::Message(&LINE))] };
 static LINE: Message = flat::<Line>();
 static FUNCTION: Message = flat::<PprofFunction>();
-/// Names of functions and files are cut to so many bytes.
-pub(super) const LONGEST_TEXT: usize = 4_096;
 /// Frames of a stack; of deeper ones the leaf end is kept.
 const MOST_FRAMES: usize = 1_000;
 /// Label sets, which make a series each.
@@ -223,11 +222,6 @@ impl<'a> Tables<'a> {
         texts.insert(index, Arc::clone(&text));
         Ok(text)
     }
-}
-
-/// The beginning of a text, of at most so many bytes.
-pub(super) fn cut(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most)]
 }
 
 /// What names its stack, what names its labels, and its values.
@@ -534,16 +528,4 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
         self.numbers.insert(others, next);
         Ok(next)
     }
-}
-
-/// A string of a table; `what` is named in the refusal.
-pub(super) fn string<'a>(strings: &'a [String], index: i64, what: &str) -> Result<&'a str, Refusal> {
-    // A profile without any string is allowed to say 0.
-    if index == 0 {
-        return Ok("");
-    }
-    let found = usize::try_from(index).ok().and_then(|index| strings.get(index));
-    found
-        .map(String::as_str)
-        .ok_or_else(|| invalid(format!("{what} is string {index}, and the profile has {} strings", strings.len())))
 }
