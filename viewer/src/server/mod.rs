@@ -4,6 +4,9 @@ mod connections;
 pub(crate) mod flags;
 mod guard;
 mod metrics;
+mod paced;
+mod patient;
+mod places;
 mod tenants;
 
 use std::fmt;
@@ -24,8 +27,8 @@ use crate::receive;
 use crate::selection::{LAST_HOUR, Window};
 use crate::store::Store;
 
-use connections::Connections;
 use flags::{Cli, Optional};
+use places::Connections;
 use tenants::{Door, Setup, Tenants};
 
 /// How often what is too old or too much is forgotten.

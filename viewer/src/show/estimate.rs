@@ -1,5 +1,6 @@
-//! The formulas: shares, percentiles, and how sure a share is. n samples of one value are n draws, so a share p of them has the standard error √(p(1−p)/n).
-//! Where values differ, as bytes of allocations do, few samples may hold most of it: [`Sums::equal_samples`] is the n then.
+//! The formulas: shares, percentiles, and how sure a share is. n samples of one value are n draws, so a share p of them has
+//! the standard error √(p(1−p)/n). Where values differ, as bytes of allocations do, few samples may hold most of it:
+//! [`Sums::equal_samples`] is the n then.
 
 use serde::Serialize;
 
