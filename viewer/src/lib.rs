@@ -1,9 +1,9 @@
 //! `spanprof`: receives profiles and traces, and shows the flame graph of a span in a browser.
 //!
-//! Bytes come in through [`receive`], become rows in [`store`], numbers in [`show`] and HTML in [`pages`]. Each of
-//! them uses the ones before it and never one after it. Every view, API answer and download is made from one value,
-//! the [`selection::Selection`].
-
+//! Bytes come in through [`receive`], become rows in [`store`] and numbers in [`show`]. From these are made HTML in
+//! [`pages`], JSON in [`api`], files in [`export`] and what Pyroscope's clients ask for in [`pyroscope`]. [`server`] puts
+//! all of it behind sockets, and [`commands`] is what the program can do. Each uses the ones before it and never one
+//! after it. Every view, API answer and download is made from one value, the [`selection::Selection`].
 //!
 //! It is a library for its fuzz targets alone, and has no public interface but [`run`].
 
@@ -11,25 +11,23 @@
 
 mod api;
 mod budget;
-mod cli;
 mod clock;
-mod doctor;
-mod downloads;
+mod commands;
+mod export;
+mod format;
+mod http;
 mod ids;
-mod look;
+mod memory;
 mod pages;
 mod params;
+mod pyroscope;
 mod queries;
-mod query;
 mod receive;
 mod selection;
 mod server;
 mod show;
+mod span_status;
 mod store;
-mod tenant;
-mod terminal;
-mod top;
-mod view;
 mod work;
 
 /// What fuzz/ calls: each takes any bytes and panics if a promise is broken. No public interface.
@@ -53,26 +51,7 @@ pub mod fuzzing {
     }
 }
 
-use std::io::Write as _;
-use std::process::ExitCode;
-
-use clap::Parser as _;
-
 /// Runs the program, by the arguments of this process.
-pub fn run() -> ExitCode {
-    let program = cli::Program::parse();
-    let done = match &program.command {
-        None => server::run(&program.serve),
-        Some(cli::Command::View(view)) => view::run(view),
-        Some(cli::Command::Top(top)) => top::run(top),
-        Some(cli::Command::Doctor(doctor)) => doctor::run(doctor),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(sentence) => {
-            // Nothing is left to do if standard error is closed.
-            let _ = writeln!(std::io::stderr(), "spanprof: {}", terminal::plain(&sentence));
-            ExitCode::FAILURE
-        }
-    }
+pub fn run() -> std::process::ExitCode {
+    commands::run()
 }

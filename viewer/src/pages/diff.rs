@@ -2,11 +2,11 @@
 
 use maud::{Markup, html};
 
-use super::format::{counted, error, percent, points};
 use super::layout::{self, Page};
 use super::{filter, flame};
-use crate::look::Look;
+use crate::format::{counted, error, percent, points};
 use crate::params::Params;
+use crate::selection::Look;
 use crate::selection::{LAST_HOUR, Pair, Selection, Window, link};
 use crate::show::{Change, Diff, FEW_SAMPLES, FunctionChange, ShowError, Shown, Sums};
 

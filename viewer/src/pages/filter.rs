@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::selection::{Bound, Selection, link, status_text};
-use crate::store::Status;
+use crate::span_status::Status;
 
 /// What the form itself asks for; the other parameters of the page are sent along.
 const FIELDS: [&str; 6] = ["name~", "attr", "dur>", "dur<", "status", "label"];

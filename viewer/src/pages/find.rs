@@ -3,7 +3,7 @@
 use axum::extract::RawQuery;
 use axum::response::{IntoResponse, Redirect, Response};
 
-use super::{BESIDE, answer};
+use super::answer::{BESIDE, answer};
 use crate::ids::{SpanId, TraceId};
 use crate::params::{BadParameter, Params};
 use crate::selection::Selection;

@@ -5,14 +5,15 @@ use std::collections::HashSet;
 use maud::{Markup, html};
 
 use super::filter;
-use super::format::{self, counted, value};
 use super::layout::{self, Page};
-use crate::api::Asked;
-use crate::look::Look;
+use crate::format::{self, counted, value};
+use crate::http::request::Asked;
 use crate::params::Params;
+use crate::selection::Look;
 use crate::selection::{Bound, CPU, Pair, Selection, Side, Window, link};
 use crate::show::{FEW_SAMPLES, ShowError, Shown, SpanDetail, Sums, Top};
-use crate::store::{Sampling, Status};
+use crate::span_status::Status;
+use crate::store::Sampling;
 
 /// More functions than anyone reads; the API has them all.
 const MOST_FUNCTIONS: usize = 100;

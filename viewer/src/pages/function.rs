@@ -3,11 +3,11 @@
 use maud::{Markup, html};
 
 use super::flame;
-use super::format::{counted, value};
 use super::layout::{self, Page};
-use crate::api::{Asked, OfFunction};
-use crate::look::Look;
+use crate::format::{counted, value};
+use crate::http::request::{Asked, OfFunction};
 use crate::params::{Params, encode};
+use crate::selection::Look;
 use crate::selection::{Selection, link};
 use crate::show::{FunctionView, Neighbour, Part, ShowError, Shown, share};
 

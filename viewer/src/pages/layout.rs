@@ -5,8 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
-use super::format;
-use crate::look::Look;
+use crate::format;
+use crate::selection::Look;
 use crate::selection::{Selection, Window, link, since_text};
 use crate::show::Shown;
 use crate::store::KindSeen;

@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::TenantChoice;
-use super::format::{ago, number, percent, rate, time, value};
 use super::layout::{self, Page};
-use crate::api::take_window;
+use crate::format::{ago, number, percent, rate, time, value};
+use crate::http::request::take_window;
+use crate::http::tenant::TenantChoice;
 use crate::params::Params;
 use crate::selection::{Selection, Window};
 use crate::show::{ServiceRow, Services, ShowError, Shown, share};

@@ -5,12 +5,12 @@ use std::cmp::Ordering;
 use maud::{Markup, html};
 
 use super::filter;
-use super::format::{ago, number, percent, time, value};
 use super::layout::{self, Page};
-use crate::api::OfService;
-use crate::look::Look;
+use crate::format::{ago, number, percent, time, value};
+use crate::http::request::OfService;
 use crate::params::{BadParameter, Params};
 use crate::receive::profilers::ProfilerState;
+use crate::selection::Look;
 use crate::selection::{Selection, Side, link};
 use crate::show::{Beside, ShowError, Shown, SpanName, SpanNames, share};
 use crate::store::Sampling;

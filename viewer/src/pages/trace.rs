@@ -2,13 +2,14 @@
 
 use maud::{Markup, html};
 
-use super::format::{counted, number, time};
 use super::layout::{self, Page};
+use crate::format::{counted, number, time};
 use crate::ids::TraceId;
-use crate::look::Look;
+use crate::selection::Look;
 use crate::selection::Selection;
 use crate::show::{ShowError, Shown, Trace, TraceSpan, share};
-use crate::store::{Sampling, Status};
+use crate::span_status::Status;
+use crate::store::Sampling;
 
 /// More spans than anyone reads; the API has them all.
 const MOST_ROWS: usize = 1_000;

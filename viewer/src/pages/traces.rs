@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 
 use super::filter;
-use super::format::number;
 use super::layout::{self, Page};
-use crate::api::{OfService, take_trace_sort};
+use crate::format::number;
+use crate::http::request::{OfService, take_trace_sort};
 use crate::params::Params;
 use crate::selection::{Selection, link};
 use crate::show::{ShowError, Shown, TraceRow, share};

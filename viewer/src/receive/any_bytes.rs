@@ -5,11 +5,18 @@
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use super::allowed::Allowed;
-use super::body::Format;
+use super::Keeper;
+use super::Kept;
+use super::Permits;
+use super::ingest;
 use super::labels::Labels;
-use super::refusal::Refusal;
-use super::{Keeper, Kept, Permits, Receiver, ingest, otlp, pprof, push};
+use super::otlp;
+use super::pprof;
+use super::push;
+use super::receiver::Receiver;
+use crate::http::allowed::Allowed;
+use crate::http::body::Format;
+use crate::http::refusal::Refusal;
 use crate::store::{Profile, Room, Store};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;

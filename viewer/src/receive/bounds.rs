@@ -1,6 +1,6 @@
 //! Weighs what a message takes in memory before it is decoded: two bytes on the wire can be hundreds there.
 
-use super::refusal::{Reason, Refusal};
+use crate::http::refusal::{Reason, Refusal};
 
 /// Messages within messages, as deep as they are decoded.
 const DEEPEST: usize = 100;

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::allowed::Allowed;
 use super::labels::Labels;
 use super::pprof;
-use super::refusal::Refusal;
 use crate::budget::Budget;
+use crate::http::allowed::Allowed;
+use crate::http::refusal::Refusal;
 use crate::store::Profile;
 
 /// Endings of profiles, longest first.

@@ -13,13 +13,16 @@ use spanprof_core::wire::pprof::{Function, Line, Location, Profile as Pprof, Sam
 use spanprof_core::wire::push::LabelPair;
 use tokio::runtime::Handle;
 
-use super::allowed::Allowed;
 use super::labels::Labels;
-use super::refusal::{Reason, Refusal, invalid};
+use super::pprof;
+use super::receiver::Receiver;
 use super::sample_types::profile_name;
-use super::{Receiver, body, pprof};
+use super::strings::string;
 use crate::budget::Held;
 use crate::clock::{self, SECOND};
+use crate::http::allowed::Allowed;
+use crate::http::body;
+use crate::http::refusal::{Reason, Refusal, invalid};
 use crate::params::Params;
 use crate::store::{Mark, Profile};
 
@@ -147,7 +150,7 @@ fn store(
         pprof.time_nanos = said.start.unwrap_or(0);
     }
     let last = pprof.sample_type.last();
-    let last = last.map_or(Ok(""), |last| pprof::string(&pprof.string_table, last.r#type, "a sample type"))?;
+    let last = last.map_or(Ok(""), |last| string(&pprof.string_table, last.r#type, "a sample type"))?;
     let name = if is_mutex { "mutex" } else { profile_name(last) };
     let pairs = said.labels.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
     let labels = Labels::read(pairs.chain([("__name__", name), ("service_name", said.service.as_str())]))?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use spanprof_core::wire::push::LabelPair;
 
-use super::refusal::{Refusal, invalid};
+use crate::http::refusal::{Refusal, invalid};
 
 /// Labels of a series, and the longest of their names and values, as in Pyroscope.
 pub(super) const MOST_LABELS: usize = 30;

@@ -15,12 +15,12 @@ use http_body_util::{BodyExt as _, Full};
 use prost::Message;
 use serde::de::DeserializeOwned;
 
-use super::Receiver;
-use super::allowed::Allowed;
-use super::body::{self, Format};
 use super::bounds::{self, Message as Weight};
-use super::refusal::{Reason, Refusal};
+use super::receiver::Receiver;
 use crate::budget::Held;
+use crate::http::allowed::Allowed;
+use crate::http::body::{self, Format};
+use crate::http::refusal::{Reason, Refusal};
 use crate::params::encode;
 
 const PROTOBUF: &[&str] = &["application/x-protobuf", "application/protobuf"];

@@ -13,15 +13,15 @@ use opentelemetry_proto::tonic::profiles::v1development::{
 };
 use spanprof_core::wire::pprof;
 
-use super::Receiver;
-use super::allowed::Allowed;
 use super::bounds::{Inside, Message, flat};
 use super::labels::{Labels, MOST_LABELS};
 use super::otlp::{Export, Rejected};
 use super::otlp_traces::{RESOURCE, SCOPE, VALUE, service_name};
 use super::pprof::{Reader, SampleLabels, SampleOf, Samples, Tables};
-use super::refusal::{Refusal, invalid};
+use super::receiver::Receiver;
 use super::sample_types::profile_name;
+use crate::http::allowed::Allowed;
+use crate::http::refusal::{Refusal, invalid};
 use crate::ids::{SpanId, TraceId};
 use crate::store::Mark;
 

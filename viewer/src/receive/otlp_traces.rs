@@ -11,14 +11,15 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::span::{Event, Link};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as OtlpSpan, Status as OtlpStatus};
 
-use super::Receiver;
-use super::allowed::Allowed;
 use super::bounds::{Inside, Message, flat};
 use super::otlp::{Export, Rejected};
-use super::pprof::cut;
-use super::refusal::{Reason, Refusal};
+use super::receiver::Receiver;
+use super::strings::cut;
+use crate::http::allowed::Allowed;
+use crate::http::refusal::{Reason, Refusal};
 use crate::ids::{SpanId, TraceId};
-use crate::store::{Span, Status};
+use crate::span_status::Status;
+use crate::store::Span;
 
 static REQUEST: Message =
     Message { size: size_of::<ExportTraceServiceRequest>(), fields: &[(1, Inside::Message(&RESOURCE_SPANS))] };

@@ -14,12 +14,14 @@ use prost::Message as _;
 use serde::Deserialize;
 use spanprof_core::wire::push::{LabelPair, PushRequest, RawProfileSeries, RawSample};
 
-use super::allowed::Allowed;
-use super::body::{self, Format};
 use super::bounds::{self, Inside, Message, flat};
 use super::labels::Labels;
-use super::refusal::{Reason, Refusal};
-use super::{Receiver, pprof, profilers};
+use super::pprof;
+use super::profilers;
+use super::receiver::Receiver;
+use crate::http::allowed::Allowed;
+use crate::http::body::{self, Format};
+use crate::http::refusal::{Reason, Refusal};
 use crate::store::Mark;
 
 const PROTOBUF: &[&str] = &["application/proto", "application/protobuf", "application/x-protobuf"];

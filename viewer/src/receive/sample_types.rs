@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use spanprof_core::wire::pprof::{Profile, ValueType};
 
-use super::pprof::string;
-use super::refusal::{Refusal, invalid};
+use super::strings::string;
+use crate::http::refusal::{Refusal, invalid};
 use crate::store::Kind;
 
 /// Sample types of a profile; profilers send four.

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::cli::parse_duration;
 use crate::clock::{self, MILLISECOND};
 use crate::params::{BadParameter, Params};
 
@@ -92,6 +91,27 @@ impl Window {
     }
 }
 
+/// Reads a whole number with a unit: `90s`, `15m`, `1h`, `2d`.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let allowed = || format!("{text:?} is not a time such as 90s, 15m, 1h or 2d");
+    let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(allowed)?;
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return Err(allowed()),
+    };
+    // A hundred years; more would overflow nanoseconds.
+    number
+        .parse::<u64>()
+        .ok()
+        .and_then(|number| number.checked_mul(seconds))
+        .filter(|seconds| (1..=3_153_600_000).contains(seconds))
+        .map(Duration::from_secs)
+        .ok_or_else(allowed)
+}
+
 /// The shortest text that [`parse_duration`] reads as this time.
 pub(crate) fn since_text(since: Duration) -> String {
     let seconds = since.as_secs();
@@ -126,4 +146,18 @@ fn milliseconds(name: &'static str, text: &str) -> Result<i64, BadParameter> {
 fn utc_words(unix_ms: i64) -> String {
     Timestamp::from_millisecond(unix_ms)
         .map_or_else(|_| unix_ms.to_string(), |time| time.strftime("%Y-%m-%d %H:%M:%S").to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit_and_a_value() {
+        assert_eq!(parse_duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_duration("1h"), Ok(Duration::from_secs(3600)));
+        for bad in ["", "h", "0h", "-1h", "1", "1w", "99999999999d", "1é"] {
+            assert!(parse_duration(bad).unwrap_err().contains("15m"), "{bad}");
+        }
+    }
 }

@@ -17,17 +17,16 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::get;
 use tower_service::Service as _;
 
-use crate::cli::Shares;
-use crate::pages::TenantChoice;
+use crate::http::refusal::{Reason, Refusal, RefusalCount, Refusals};
+use crate::http::tenant::{HEADER, PREFIX, Tenant, TenantChoice};
+use crate::memory::Shares;
 use crate::queries::Queries;
 use crate::receive::profilers::Profilers;
-use crate::receive::refusal::{Reason, Refusal};
-use crate::receive::{self, Keeper, Kept, Permits, Receiver, RefusalCount, Refusals};
+use crate::receive::{self, Keeper, Kept, Permits, Receiver};
 use crate::selection::Window;
 use crate::show::Shown;
 use crate::store::{Room, Store};
-use crate::tenant::{PREFIX, Tenant};
-use crate::{api, downloads, pages, query};
+use crate::{api, export, pages, pyroscope};
 
 /// Each tenant takes this much of --memory at least: tables, caches, connections.
 const LEAST_ROOM: u64 = 16 << 20;
@@ -163,7 +162,7 @@ impl Tenants {
             *request.uri_mut() = with_path(request.uri(), &path);
         }
         // Whom a proxy holds to a tenant is offered no other.
-        let names = if request.headers().contains_key(crate::tenant::HEADER) { Vec::new() } else { self.names() };
+        let names = if request.headers().contains_key(HEADER) { Vec::new() } else { self.names() };
         let request_tenant = tenant.clone();
         request.extensions_mut().insert(TenantChoice { tenant, names });
         let mut routes = match rooms.as_deref() {
@@ -306,9 +305,9 @@ impl Rooms {
         let ready = || get(|| async { "ready" });
         let main = Router::new()
             .merge(receive::routes(Arc::clone(&receiver)))
-            .merge(query::routes(Arc::clone(&store), queries.clone()))
+            .merge(pyroscope::routes(Arc::clone(&store), queries.clone()))
             .merge(api::routes(Arc::clone(&shown)))
-            .merge(downloads::routes(Arc::clone(&shown)))
+            .merge(export::routes(Arc::clone(&shown)))
             .merge(pages::routes(shown));
         let otlp = receive::otlp_routes(Arc::clone(&receiver)).route("/ready", ready());
         let grpc = receive::grpc_routes(receiver).route("/ready", ready());

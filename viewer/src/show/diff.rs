@@ -4,12 +4,13 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
+use super::error::ShowError;
 use super::estimate::{Change, Sums, change};
-use super::flame::{sums, unit};
+use super::shown::Shown;
+use super::stacks::{sums, unit};
 use super::top::weights;
 use super::tree::{Frame, tree};
-use super::{ShowError, Shown};
-use crate::look::Look;
+use crate::selection::Look;
 use crate::selection::{Pair, Selection};
 use crate::store::{Function, Stacks};
 

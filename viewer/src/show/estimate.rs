@@ -1,7 +1,11 @@
-//! How sure a share is. n samples of one value are n draws, so a share p of them has the standard error √(p(1−p)/n).
-//! Where values differ, as bytes of allocations do, few samples may hold most of it: [`Sums::equal_samples`] is the n then.
+//! The formulas: shares, percentiles, and how sure a share is. n samples of one value are n draws, so a share p of them has
+//! the standard error √(p(1−p)/n). Where values differ, as bytes of allocations do, few samples may hold most of it:
+//! [`Sums::equal_samples`] is the n then.
 
 use serde::Serialize;
+
+/// Below this many samples a flame graph says that it shows little.
+pub(crate) const FEW_SAMPLES: i64 = 10;
 
 /// What part `of` is `part`; 0 of nothing.
 pub(crate) fn share(part: i64, of: i64) -> f64 {
@@ -71,6 +75,12 @@ pub(crate) fn change(part: [i64; 2], all: [Sums; 2]) -> Change {
     Change { a, b, change, error, sure: all.iter().all(|side| side.samples > 0) && change.abs() > 2.0 * error }
 }
 
+/// The smallest value that `percent` of 100 do not exceed.
+pub(super) fn percentile(sorted: &[i64], percent: usize) -> Option<i64> {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    sorted.get(rank - 1).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +121,12 @@ mod tests {
         assert!(!change([0, 10], [sums(0, 0), sums(10, 10)]).sure);
         assert!(!change([0, 1], [sums(1, 1), sums(1, 1)]).sure);
         assert!(change([0, 40], [sums(100, 100), sums(100, 100)]).sure);
+    }
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let walls: Vec<i64> = (1..=20).collect();
+        assert_eq!([50, 95, 99].map(|percent| percentile(&walls, percent)), [Some(10), Some(19), Some(20)]);
+        assert_eq!((percentile(&[7], 50), percentile(&[7], 95), percentile(&[], 50)), (Some(7), Some(7), None));
     }
 }

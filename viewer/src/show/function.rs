@@ -4,9 +4,11 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
-use super::flame::{sums, unit};
-use super::{ShowError, Shown, share};
-use crate::look::Look;
+use super::error::ShowError;
+use super::estimate::share;
+use super::shown::Shown;
+use super::stacks::{sums, unit};
+use crate::selection::Look;
 use crate::selection::Selection;
 use crate::store::{StackFrame, Stacks};
 

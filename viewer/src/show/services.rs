@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
-use super::{ShowError, Shown};
+use super::error::ShowError;
+use super::shown::Shown;
 use crate::clock::{MILLISECOND, SECOND};
-use crate::receive::RefusalCount;
+use crate::http::refusal::RefusalCount;
 use crate::selection::Window;
 use crate::store::{Forgotten, KindSeen, Sampling};
 

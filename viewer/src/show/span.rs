@@ -1,6 +1,7 @@
 //! One span, beside its flame graph.
 
-use super::{ShowError, Shown};
+use super::error::ShowError;
+use super::shown::Shown;
 use crate::ids::SpanId;
 use crate::store::{Sampling, StoredSpan};
 

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::{ShowError, Shown, percentile, share};
+use super::error::ShowError;
+use super::estimate::{percentile, share};
+use super::shown::Shown;
 use crate::receive::profilers::ProfilerState;
 use crate::selection::{CPU, Selection, Side};
 use crate::store::{KindSeen, NameSum, Owner, Sampling};

@@ -4,10 +4,12 @@ use std::collections::{HashMap, HashSet};
 
 use serde::Serialize;
 
+use super::error::ShowError;
 use super::estimate::Sums;
-use super::flame::{sums, unit};
-use super::{ShowError, Shown, share};
-use crate::look::Look;
+use super::estimate::share;
+use super::shown::Shown;
+use super::stacks::{sums, unit};
+use crate::selection::Look;
 use crate::selection::Selection;
 use crate::store::{Function, StackFrame, Stacks};
 

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::{ShowError, Shown};
+use super::error::ShowError;
+use super::shown::Shown;
 use crate::ids::{SpanId, TraceId};
-use crate::store::{Sampling, Status, StoredSpan};
+use crate::span_status::Status;
+use crate::store::{Sampling, StoredSpan};
 
 /// A trace.
 #[derive(Debug, Serialize)]

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 
-use super::{ShowError, Shown};
+use super::error::ShowError;
+use super::shown::Shown;
 use crate::ids::{SpanId, TraceId};
 use crate::selection::Selection;
 use crate::store::TraceSort;

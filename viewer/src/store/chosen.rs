@@ -3,7 +3,8 @@
 use rusqlite::params_from_iter;
 use rusqlite::types::Value;
 
-use super::{Store, StoreError};
+use super::connection::StoreError;
+use super::database::Store;
 use crate::selection::{Bound, Selection, Side, Window};
 
 /// A condition in SQL and its parameters.

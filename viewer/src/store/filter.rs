@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
-use super::{interrupted, sums, traced};
+use super::connection::interrupted;
+use super::{sums, traced};
 use crate::ids::{SpanId, TraceId};
 use crate::selection::{Selection, Side};
 use crate::work;

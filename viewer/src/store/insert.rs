@@ -1,16 +1,17 @@
 //! Rows in: one transaction a profile, one a batch of spans.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed; // counters that order nothing
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::connection::{StoreError, is_full, make_place};
+use super::database::{Inner, Store};
 use super::intern::{Interned, find_or_add};
 use super::packed::{self, Entry};
 use super::rows::{Part, Profile, Sample, Span};
+use super::schema::UNNAMED_ID;
 use super::sums::Changes;
-use super::{Inner, Store, StoreError, UNNAMED_ID, retention, traced};
+use super::traced;
 use crate::clock;
 use crate::ids::{SpanId, TraceId};
 use crate::work;
@@ -23,28 +24,6 @@ const MISNAMED: &str = "
 
 /// The same bytes without an id are one profile within this time, in which a sender tries again.
 const SAME_BYTES: i64 = 60 * clock::SECOND;
-
-/// What was added since the start, while it is counted.
-#[derive(Default)]
-pub(super) struct Counters {
-    profiles: AtomicU64,
-    repeated: AtomicU64,
-    samples: AtomicU64,
-    spans: AtomicU64,
-}
-
-/// What was added since the start.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Inserted {
-    /// Profiles.
-    pub(crate) profiles: u64,
-    /// Profiles that were there already.
-    pub(crate) repeated: u64,
-    /// Their rows of samples.
-    pub(crate) samples: u64,
-    /// Spans, repeated ones too.
-    pub(crate) spans: u64,
-}
 
 impl Store {
     /// Adds a profile.
@@ -64,21 +43,8 @@ impl Store {
             }
             Ok((added, samples))
         })?;
-        self.inserted.profiles.fetch_add(count(added), Relaxed);
-        self.inserted.samples.fetch_add(count(samples), Relaxed);
-        self.inserted.repeated.fetch_add(count(profiles.len() - added), Relaxed);
+        self.inserted.add_profiles(profiles.len(), added, samples);
         Ok(())
-    }
-
-    /// What was added since the start.
-    pub(crate) fn inserted(&self) -> Inserted {
-        let Counters { profiles, repeated, samples, spans } = &self.inserted;
-        Inserted {
-            profiles: profiles.load(Relaxed),
-            repeated: repeated.load(Relaxed),
-            samples: samples.load(Relaxed),
-            spans: spans.load(Relaxed),
-        }
     }
 
     /// Adds spans; one that is there already (a repeated export) is replaced.
@@ -88,7 +54,7 @@ impl Store {
             spans.iter().try_for_each(|span| insert_span(connection, interned, span, &mut changes))?;
             changes.write(connection)
         })?;
-        self.inserted.spans.fetch_add(count(spans.len()), Relaxed);
+        self.inserted.add_spans(spans.len());
         Ok(())
     }
 
@@ -103,9 +69,9 @@ impl Store {
             let done = insert(&transaction, interned).and_then(|done| transaction.commit().map(|()| done));
             if let Err(error) = &done {
                 interned.clear();
-                if retention::is_full(error) {
+                if is_full(error) {
                     // So that the next one finds place, if there is any.
-                    retention::make_place(connection)?;
+                    make_place(connection)?;
                 }
             }
             let done = done?;
@@ -117,10 +83,6 @@ impl Store {
         self.room.make()?;
         Ok(done)
     }
-}
-
-fn count(length: usize) -> u64 {
-    u64::try_from(length).unwrap_or(u64::MAX)
 }
 
 /// False if the profile is there already.
@@ -306,7 +268,8 @@ mod tests {
 
     use super::*;
     use crate::selection::{Selection, Window};
-    use crate::store::{Owner, Room, Status};
+    use crate::span_status::Status;
+    use crate::store::{Owner, Room};
 
     fn span(number: u8) -> Span {
         Span {

@@ -2,7 +2,8 @@
 
 use rusqlite::params;
 
-use super::{Store, StoreError};
+use super::connection::StoreError;
+use super::database::Store;
 use crate::selection::Window;
 
 /// A profile type that occurs.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use super::{Store, StoreError};
+use super::connection::{heed, keep_plans};
 use crate::work;
 
 /// Connections that are kept open; more are opened when more ask at once.
@@ -26,6 +26,14 @@ impl Readers {
         Self { file: file.into(), idle: Mutex::default() }
     }
 
+    /// Reads by one of them. All statements of `ask` see the same rows.
+    pub(super) fn read<T>(&self, mut ask: impl FnMut(&Connection) -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+        let connection = self.take()?;
+        let answer = ask(&connection);
+        self.give_back(connection);
+        answer
+    }
+
     fn take(&self) -> rusqlite::Result<Connection> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let connection = match idle {
@@ -35,8 +43,8 @@ impl Readers {
                 let mut connection = Connection::open_with_flags(&self.file, flags)?;
                 connection.busy_timeout(PATIENCE)?;
                 connection.pragma_update(None, "temp_store", "memory")?;
-                super::keep_plans(&connection)?;
-                super::heed(&mut connection, work::is_over)?;
+                keep_plans(&connection)?;
+                heed(&mut connection, work::is_over)?;
                 connection.set_prepared_statement_cache_capacity(64);
                 connection
             }
@@ -54,19 +62,5 @@ impl Readers {
                 idle.push(connection);
             }
         }
-    }
-}
-
-impl Store {
-    /// Reads rows. All statements of `ask` see the same ones.
-    pub(super) fn read<T>(&self, mut ask: impl FnMut(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
-        let Some(readers) = &self.readers else {
-            // Who asks gives way to who sends, and asks again.
-            return self.at_connection(|inner| Ok(ask(&inner.connection)?));
-        };
-        let connection = readers.take()?;
-        let answer = ask(&connection);
-        readers.give_back(connection);
-        Ok(answer?)
     }
 }

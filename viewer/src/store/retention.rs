@@ -2,9 +2,14 @@
 
 use std::collections::HashSet;
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::{Inner, Store, StoreError, UNNAMED_ID, packed, sums};
+use super::connection::{StoreError, is_full, make_place};
+use super::counts::Why;
+use super::database::{Inner, Store};
+use super::room::Member;
+use super::schema::UNNAMED_ID;
+use super::{packed, sums};
 
 /// Each step towards the ceiling drops one part in this many of what is stored.
 const STEP: i64 = 10;
@@ -15,37 +20,6 @@ const SPANS_AT_ONCE: usize = 500;
 /// And sums.
 const SUMS_AT_ONCE: usize = 200;
 
-/// What was forgotten since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct Forgotten {
-    /// Profiles that were too old.
-    pub(crate) profiles_by_age: usize,
-    /// Spans that were too old.
-    pub(crate) spans_by_age: usize,
-    /// Profiles that had no room.
-    pub(crate) profiles_by_size: usize,
-    /// Spans that had no room.
-    pub(crate) spans_by_size: usize,
-}
-
-/// Why something is forgotten.
-#[derive(Clone, Copy)]
-enum Why {
-    Age,
-    Size,
-}
-
-impl Forgotten {
-    fn add(&mut self, why: Why, profiles: usize, spans: usize) {
-        let (of_profiles, of_spans) = match why {
-            Why::Age => (&mut self.profiles_by_age, &mut self.spans_by_age),
-            Why::Size => (&mut self.profiles_by_size, &mut self.spans_by_size),
-        };
-        *of_profiles += profiles;
-        *of_spans += spans;
-    }
-}
-
 impl Store {
     /// Forgets what is older than `oldest`, then what all stores together have no room for.
     pub(crate) fn retain(&self, oldest: i64) -> Result<(), StoreError> {
@@ -53,27 +27,6 @@ impl Store {
         self.forget(sums::round_down(oldest), Why::Age)?;
         drop(alone);
         self.room.make()
-    }
-
-    /// What was forgotten since the start.
-    pub(crate) fn forgotten(&self) -> Forgotten {
-        self.lock().forgotten
-    }
-
-    /// Drops what is older than the oldest tenth of the profiles and of the spans. False if there is nothing.
-    pub(super) fn forget_a_step(&self) -> Result<bool, StoreError> {
-        let cut = |table: &str, time: &str| {
-            let sql = format!(
-                "SELECT {time} FROM {table} ORDER BY {time} LIMIT 1 OFFSET (SELECT count(*) / {STEP} FROM {table})"
-            );
-            self.lock().connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).optional()
-        };
-        let cuts = [cut("profiles", "time")?, cut("spans", "start + duration")?];
-        match cuts.into_iter().flatten().min() {
-            // The sum after the one that it is in, so that at least one profile or span goes.
-            Some(oldest) => self.forget(sums::next(oldest), Why::Size),
-            None => Ok(false),
-        }
     }
 
     /// Drops what is older than `oldest`, the first moment of a sum. False if there is nothing.
@@ -134,14 +87,26 @@ impl Store {
     }
 }
 
-/// Whether the disk had no place for it.
-pub(super) fn is_full(error: &rusqlite::Error) -> bool {
-    error.sqlite_error_code() == Some(ErrorCode::DiskFull)
-}
+impl Member for Store {
+    fn used(&self) -> u64 {
+        self.bytes()
+    }
 
-/// Writes the journal of a file back and cuts it to nothing: on a full disk it holds the place that forgetting needs.
-pub(super) fn make_place(connection: &Connection) -> rusqlite::Result<()> {
-    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+    /// Drops what is older than the oldest tenth of the profiles and of the spans. False if there is nothing.
+    fn forget_a_step(&self) -> Result<bool, StoreError> {
+        let cut = |table: &str, time: &str| {
+            let sql = format!(
+                "SELECT {time} FROM {table} ORDER BY {time} LIMIT 1 OFFSET (SELECT count(*) / {STEP} FROM {table})"
+            );
+            self.lock().connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).optional()
+        };
+        let cuts = [cut("profiles", "time")?, cut("spans", "start + duration")?];
+        match cuts.into_iter().flatten().min() {
+            // The sum after the one that it is in, so that at least one profile or span goes.
+            Some(oldest) => self.forget(sums::next(oldest), Why::Size),
+            None => Ok(false),
+        }
+    }
 }
 
 /// Drops names that nothing refers to any more.
@@ -223,16 +188,10 @@ fn forget_stacks(connection: &Connection) -> rusqlite::Result<()> {
     unused.into_iter().try_for_each(|id| delete.execute(params![id]).map(drop))
 }
 
-/// The bytes of all pages in use.
-pub(super) fn bytes(connection: &Connection) -> rusqlite::Result<u64> {
-    let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
-    let used = pragma("page_count")?.saturating_sub(pragma("freelist_count")?);
-    Ok(used.saturating_mul(pragma("page_size")?).max(0).cast_unsigned())
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::Room;
+    use super::super::counts::Forgotten;
+    use super::super::room::Room;
     use super::super::rows::Profile;
     use super::*;
     use crate::clock::SECOND;

@@ -1,26 +1,34 @@
 //! What all stores of the process may hold together: beyond it the oldest of the largest one goes.
 
 use std::cmp::Reverse;
-use std::sync::atomic::Ordering::Relaxed; // a number that orders nothing
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use tokio::sync::Notify;
 
-use super::{Store, StoreError};
+use super::connection::StoreError;
 use crate::work::{self, Haste};
 
 /// Urgent requests leave it to another thread to forget, as long as what is too much is at most one part in this many.
 const SLACK: u64 = 32;
 
+/// One of those that share a room.
+pub(super) trait Member: Send + Sync {
+    /// The bytes of its rows.
+    fn used(&self) -> u64;
+
+    /// Forgets the oldest part of what it holds. False if there is nothing.
+    fn forget_a_step(&self) -> Result<bool, StoreError>;
+}
+
 /// A bound, and the stores that it holds for.
-#[derive(Debug)]
 pub(crate) struct Room {
     most_bytes: u64,
     /// What all stores may remember of their tables, for whoever inserts and again for whoever asks.
     remembered: usize,
     /// What one answer may take.
     answer: usize,
-    stores: Mutex<Vec<Weak<Store>>>,
+    stores: Mutex<Vec<Weak<dyn Member>>>,
     /// Held by who forgets, so that two do not forget twice as much as they must.
     forgets: Mutex<()>,
     /// Whether there is too much.
@@ -40,11 +48,12 @@ impl Room {
         Arc::new(Self { most_bytes, remembered, answer, stores, forgets, is_short })
     }
 
-    pub(super) fn add(&self, store: &Arc<Store>) {
-        self.stores.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(store));
+    /// Has one more share it.
+    pub(super) fn add(&self, store: Weak<dyn Member>) {
+        self.stores.lock().unwrap_or_else(PoisonError::into_inner).push(store);
     }
 
-    fn stores(&self) -> Vec<Arc<Store>> {
+    fn stores(&self) -> Vec<Arc<dyn Member>> {
         let mut known = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|store| store.strong_count() > 0);
         known.iter().filter_map(Weak::upgrade).collect()
@@ -67,7 +76,7 @@ impl Room {
 
     /// What all stores hold.
     pub(crate) fn used(&self) -> u64 {
-        self.stores().iter().map(|store| store.used.load(Relaxed)).sum()
+        self.stores().iter().map(|store| store.used()).sum()
     }
 
     /// How much there may be.
@@ -102,7 +111,7 @@ impl Room {
         let _alone = self.forgets();
         while self.used() > self.most_bytes {
             let mut stores = self.stores();
-            stores.sort_by_key(|store| Reverse(store.used.load(Relaxed)));
+            stores.sort_by_key(|store| Reverse(store.used()));
             let mut any = false;
             for store in stores {
                 // One that has nothing to forget is its tables alone.
@@ -116,5 +125,11 @@ impl Room {
             }
         }
         Ok(())
+    }
+}
+
+impl fmt::Debug for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Room").finish_non_exhaustive()
     }
 }

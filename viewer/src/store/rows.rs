@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serializer;
 
 use crate::ids::{SpanId, TraceId};
+use crate::span_status::Status;
 
 /// A received profile.
 #[derive(Debug)]
@@ -137,38 +138,6 @@ pub(crate) struct Span {
     pub(crate) profiled: bool,
     /// Attributes as a JSON object.
     pub(crate) attributes: String,
-}
-
-/// How a span ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Status {
-    /// Not said.
-    Unset,
-    /// Said to be well.
-    Ok,
-    /// Said to have failed.
-    Error,
-}
-
-impl Status {
-    /// The number in a column, which is OTLP's.
-    pub(super) fn to_column(self) -> i64 {
-        match self {
-            Self::Unset => 0,
-            Self::Ok => 1,
-            Self::Error => 2,
-        }
-    }
-
-    /// Reads the number of OTLP; unknown ones are unset.
-    pub(crate) fn from_number(number: i64) -> Self {
-        match number {
-            1 => Self::Ok,
-            2 => Self::Error,
-            _ => Self::Unset,
-        }
-    }
 }
 
 #[cfg(test)]

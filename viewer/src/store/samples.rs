@@ -1,65 +1,18 @@
 //! Samples out: the stacks of a selection, and sums by service and by span name.
 
-use std::cmp::Reverse;
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{MutexGuard, PoisonError};
+use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::connection::StoreError;
+use super::database::Store;
 use super::filter::Filter;
+use super::gather::{AT_ONCE, Gathered, SUM};
 use super::rows::Function;
-use super::trie::Trie;
-use super::{Store, StoreError, packed, traced};
+use super::stacks::Stacks;
+use super::{packed, traced};
 use crate::ids::{SpanId, TraceId};
 use crate::selection::{CPU, Selection, Window};
-
-/// The samples of a selection, by stack.
-#[derive(Debug, Default)]
-pub(crate) struct Stacks {
-    /// Each stack with its value and its number of samples.
-    pub(crate) sums: Vec<(i64, i64, i64)>,
-    /// The trie that the stacks are numbers of: parent (0 = empty stack), function, line.
-    pub(crate) nodes: HashMap<i64, (i64, i64, i64)>,
-    /// The functions that the trie refers to.
-    pub(crate) functions: HashMap<i64, Function>,
-    /// All five parts of the profile type; empty if there is no sample.
-    pub(crate) kind: String,
-    /// The largest period that occurs.
-    pub(crate) period: i64,
-}
-
-/// A frame of a stack.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StackFrame {
-    /// The stack of which this is the leaf.
-    pub(crate) stack: i64,
-    /// The stack of its caller, 0 without one.
-    pub(crate) caller: i64,
-    pub(crate) function: i64,
-    pub(crate) line: i64,
-}
-
-impl Stacks {
-    /// The frames of a stack, leaf first.
-    pub(crate) fn frames(&self, stack: i64) -> impl Iterator<Item = StackFrame> {
-        let mut next = stack;
-        std::iter::from_fn(move || {
-            let stack = next;
-            let &(caller, function, line) = self.nodes.get(&stack)?;
-            next = caller;
-            Some(StackFrame { stack, caller, function, line })
-        })
-    }
-
-    /// The names of a stack's functions, callers first.
-    pub(crate) fn names(&self, stack: i64) -> Vec<&str> {
-        let name = |frame: StackFrame| self.functions.get(&frame.function).map_or("", |function| &*function.name);
-        let mut names: Vec<&str> = self.frames(stack).map(name).collect();
-        names.reverse();
-        names
-    }
-}
 
 /// What a service burnt.
 #[derive(Debug, Default)]
@@ -106,140 +59,6 @@ pub(crate) struct NameSum {
     pub(crate) cpu: i64,
     /// Samples of CPU.
     pub(crate) samples: i64,
-}
-
-/// What the stacks are called that had no place in an answer; the smallest of it.
-pub(crate) const REST: &str = "(too small to be shown)";
-/// Its number, as a stack and as a function; the store's are positive, and show's own is −1.
-const REST_ID: i64 = -2;
-/// Bytes that a stack takes while it is added up, and that a node and a function take in an answer.
-const SUM: usize = 64;
-const NODE: usize = 400;
-const FUNCTION: usize = 200;
-/// Nodes that are looked up while others wait for the store.
-const AT_ONCE: usize = 2_000;
-
-/// Stacks of many rows, added up.
-pub(super) struct Gathered {
-    stacks: ahash::HashMap<i64, (i64, i64)>,
-    series: BTreeSet<i64>,
-    most: usize,
-    /// Of the stacks that were left out.
-    rest: (i64, i64),
-}
-
-impl Gathered {
-    /// Nothing yet.
-    pub(super) fn new(store: &Store) -> Self {
-        let most = (store.room.answer() / SUM).max(2);
-        Self { stacks: ahash::HashMap::default(), series: BTreeSet::new(), most, rest: (0, 0) }
-    }
-
-    /// Adds the packed stacks of a series.
-    pub(super) fn add(&mut self, series: i64, stacks: &[u8]) -> rusqlite::Result<()> {
-        self.series.insert(series);
-        packed::unpack(stacks, |(stack, value, count)| {
-            let sum = self.stacks.entry(stack).or_default();
-            *sum = (sum.0.saturating_add(value), sum.1.saturating_add(count));
-        })?;
-        if self.stacks.len() > self.most {
-            self.leave_out_the_smallest();
-        }
-        Ok(())
-    }
-
-    fn leave_out_the_smallest(&mut self) {
-        let mut values: Vec<i64> = self.stacks.values().map(|sum| sum.0).collect();
-        let middle = values.len() / 2;
-        let bound = *values.select_nth_unstable(middle).1;
-        let (mut kept, rest) = (0, &mut self.rest);
-        self.stacks.retain(|_, sum| {
-            let stays = sum.0 >= bound && kept < middle;
-            kept += usize::from(stays);
-            if !stays {
-                *rest = (rest.0.saturating_add(sum.0), rest.1.saturating_add(sum.1));
-            }
-            stays
-        });
-    }
-
-    /// Names them, the largest first, as long as there is room; the store is free for others in between.
-    pub(super) fn finish(self, store: &Store) -> Result<Stacks, StoreError> {
-        let mut found = Stacks::default();
-        store.read(|connection| {
-            let mut kind = connection.prepare_cached(
-                "SELECT kinds.text, series.period FROM series JOIN kinds ON kinds.id = series.kind WHERE series.id = ?1",
-            )?;
-            for series in &self.series {
-                let known: Option<(String, i64)> =
-                    kind.query_row(params![series], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
-                if let Some((text, period)) = known {
-                    if text > found.kind {
-                        found.kind = text;
-                    }
-                    found.period = found.period.max(period);
-                }
-            }
-            Ok(())
-        })?;
-        let mut sums: Vec<(i64, i64, i64)> =
-            self.stacks.into_iter().map(|(stack, (value, count))| (stack, value, count)).collect();
-        sums.sort_unstable_by_key(|&(stack, value, _)| (Reverse(value), stack));
-        let mut left = store.room.answer();
-        let mut sums = sums.into_iter();
-        while left > 0 && !sums.as_slice().is_empty() {
-            store.read(|connection| {
-                let trie = &mut *store.trie();
-                trie.bound(store.room.remembered());
-                let enough = found.nodes.len() + AT_ONCE;
-                while left > 0
-                    && found.nodes.len() < enough
-                    && let Some(sum) = sums.as_slice().first().copied()
-                {
-                    if resolve(connection, trie, &mut found, sum.0, &mut left)? {
-                        found.sums.push(sum);
-                    }
-                    sums.next();
-                    left = left.saturating_sub(SUM);
-                }
-                Ok(())
-            })?;
-        }
-        let rest = sums.fold(self.rest, |rest, sum| (rest.0.saturating_add(sum.1), rest.1.saturating_add(sum.2)));
-        if rest != (0, 0) {
-            found.nodes.insert(REST_ID, (0, REST_ID, 0));
-            found.functions.insert(REST_ID, Function { name: REST.into(), file: "".into() });
-            found.sums.push((REST_ID, rest.0, rest.1));
-        }
-        found.sums.sort_unstable();
-        Ok(found)
-    }
-}
-
-/// Fills in the nodes from a stack down to the root, all of them or none, and the functions in them. False if any was
-/// forgotten meanwhile.
-fn resolve(
-    connection: &Connection,
-    trie: &mut Trie,
-    found: &mut Stacks,
-    stack: i64,
-    left: &mut usize,
-) -> rusqlite::Result<bool> {
-    let (mut at, mut path) = (stack, Vec::new());
-    while at != 0 && !found.nodes.contains_key(&at) {
-        let Some(node) = trie.node(connection, at)? else { return Ok(false) };
-        if let Entry::Vacant(free) = found.functions.entry(node.1) {
-            let Some(function) = trie.function(connection, node.1)? else { return Ok(false) };
-            // In an answer a character may take more than one.
-            *left = left.saturating_sub(FUNCTION + 3 * (function.name.len() + function.file.len()));
-            free.insert(function);
-        }
-        path.push((at, node));
-        *left = left.saturating_sub(NODE);
-        at = node.0;
-    }
-    found.nodes.extend(path);
-    Ok(true)
 }
 
 impl Store {
@@ -402,11 +221,6 @@ impl Store {
             }
             Ok(found)
         })
-    }
-
-    /// What numbers of stacks mean.
-    pub(super) fn trie(&self) -> MutexGuard<'_, Trie> {
-        self.trie.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

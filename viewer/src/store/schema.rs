@@ -2,7 +2,10 @@
 
 use rusqlite::Connection;
 
-use super::{UNNAMED, UNNAMED_ID};
+/// The name of spans that samples name by id only and no trace was received of.
+const UNNAMED: &str = "(unnamed span)";
+/// Its number among the strings.
+pub(super) const UNNAMED_ID: i64 = 1;
 
 /// Raised with every change of the tables, so that a file of another version is refused and not misread.
 const VERSION: i64 = 4;

@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::connection::{StoreError, interrupted};
+use super::database::Store;
 use super::filter::Filter;
-use super::samples::{Gathered, Stacks};
-use super::{Store, StoreError, interrupted};
+use super::gather::Gathered;
+use super::stacks::Stacks;
 use crate::ids::{SpanId, TraceId};
 use crate::work;
 

@@ -3,11 +3,14 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
-use super::rows::{Span, Status};
+use super::connection::StoreError;
+use super::database::Store;
+use super::rows::Span;
 use super::samples::text;
-use super::{Store, StoreError, traced};
+use super::traced;
 use crate::ids::{SpanId, TraceId};
 use crate::selection::{CPU, Selection};
+use crate::span_status::Status;
 
 /// Whether a service labels all its spans is judged by this many of its newest child spans.
 const JUDGED: i64 = 2_000;

@@ -44,6 +44,28 @@ try {
   const shot = (name, options) => page.screenshot({ path: join(out, `${name}.png`), ...options });
   const graphIsReady = () => page.locator("#graph[data-ready]").waitFor();
 
+  // Numbers are made twice: by the server for tables, and by the script for frames. What a row of the table says of a function is
+  // what the title of its frame says, if that is the only frame of it. Calls `check(cells, title lines, the frame's class)`.
+  const numbersAgree = async (answer, check) => {
+    const count = new Map();
+    for (const [, number] of answer.frames) count.set(number, (count.get(number) ?? 0) + 1);
+    const once = answer.functions.filter((_, number) => count.get(number) === 1);
+    const seen = await page.evaluate((once) => {
+      const of = (one) => one.dataset.function + "\n" + one.dataset.file;
+      const known = new Set(once.map(({ name, file }) => name + "\n" + file));
+      const rows = new Map([...document.querySelectorAll(".functions tbody tr")].map((row) => [of(row), [...row.querySelectorAll("td")]]));
+      return [...document.querySelectorAll("#graph .frame")]
+        .filter((frame) => known.has(of(frame)) && rows.has(of(frame)))
+        .map((frame) => ({
+          cells: rows.get(of(frame)).map((cell) => ({ text: cell.textContent.trim(), title: cell.title, class: cell.className })),
+          lines: frame.title.split("\n"),
+          class: frame.className,
+        }));
+    }, once);
+    assert(seen.length > 0, "no row of the table has a single frame");
+    for (const { cells, lines, class: classes } of seen) check(cells, lines, classes);
+  };
+
   // What to click.
   const { services } = await api("/api/services");
   assert(services.length > 0, "the viewer holds no service");
@@ -113,6 +135,14 @@ try {
   const share = function_.reduce((sum, one) => sum + one.own, 0) / top.total;
   assert(Math.abs(merged / flame.total - share) <= 0.01, `${wanted}: the graph shows ${merged / flame.total} own, the API has ${share}`);
   assert.equal(flame.total, row.cpu_ns, "the graph and the table of span names differ");
+
+  await numbersAgree(flame, ([own, ownShare, total, totalShare], lines) => {
+    // Tables go on to minutes and hours, titles of frames do not.
+    if (/ (min|h)$/.test(total.text)) return;
+    assert(lines.includes(`total ${total.text}, ${totalShare.text}`), `a row has ${total.text}, ${totalShare.text}; its frame: ${lines}`);
+    if (ownShare.text === "") return;
+    assert(lines.includes(`own ${own.text}, ${ownShare.text}`), `a row has ${own.text}, ${ownShare.text}; its frame: ${lines}`);
+  });
 
   // Search: the share of samples with a match in their stack.
   const names = (row) => Object.values(flame.functions[row[1]]).join("\n").toLowerCase();
@@ -223,6 +253,16 @@ try {
   const coloured = await page.locator(".frame.more, .frame.less").count();
   const sure = diff.changes.some((row) => row.total.sure);
   assert(sure === coloured > 0, `the table says that changes are sure: ${sure}; the graph colours ${coloured} frames`);
+  await numbersAgree(diff, (cells, lines, classes) => {
+    const { title, class: judged } = cells.at(-1);
+    const change = title.slice(title.indexOf("change "));
+    const isUnsure = judged.split(" ").includes("unsure");
+    assert.equal(lines.at(-1), isUnsure ? `${change}, which may be chance` : change);
+    for (const word of ["unsure", "more", "less"]) {
+      const [drawn, said] = [classes, judged].map((names) => names.split(" ").includes(word));
+      assert.equal(drawn, said, `${lines}: the table and the graph differ in ${word}`);
+    }
+  });
   await page.fill("#search", wanted);
   assert.match(await page.locator("#matches").innerText(), /^a [\d.]+ % ± [\d.]+, b [\d.]+ % ± [\d.]+ matches$/);
   await shot("13-diff");

@@ -1,0 +1,113 @@
+//! The flags of the program and of its commands.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use crate::memory::parse_memory;
+use crate::server::flags::{BasicAuth, Cli, parse_basic_auth};
+
+/// Receives profiles (Pyroscope's Push) and traces (OTLP/HTTP), and shows the flame graph of a span in a browser.
+#[derive(Debug, clap::Parser)]
+#[command(name = "spanprof", version, args_conflicts_with_subcommands = true)]
+pub(crate) struct Program {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+    #[command(flatten)]
+    pub(crate) serve: Cli,
+}
+
+/// What else it can do.
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Show profiles that lie in files: what profilers write to file:///folder, or any pprof.
+    View(View),
+    /// Print the hottest functions of a running spanprof's service or span name.
+    Top(Top),
+    /// Check that a server takes profiles and gives them back by span, and say what to change.
+    Doctor(Doctor),
+}
+
+/// `spanprof doctor`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    /// The server; PYROSCOPE_SERVER_ADDRESS or http://localhost:4040 where nothing is said. What no flag says is taken
+    /// from the profilers' variables: PYROSCOPE_BASIC_AUTH_USER and so on.
+    #[arg(value_name = "URL")]
+    pub(crate) url: Option<String>,
+
+    /// User name, and a file whose first line is the password.
+    #[arg(long, value_name = "USER:FILE", value_parser = parse_basic_auth)]
+    pub(crate) basic_auth: Option<BasicAuth>,
+
+    /// The tenant, sent as X-Scope-OrgID.
+    #[arg(long, value_name = "ID")]
+    pub(crate) tenant: Option<String>,
+
+    /// A further header of every request.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) header: Vec<String>,
+}
+
+/// `spanprof view`
+#[derive(Debug, clap::Args)]
+pub(crate) struct View {
+    /// Profiles (pprof, plain or gzip), or folders that hold files ending with .pb.gz, .pb, .pprof or .prof.
+    #[arg(required = true, value_name = "FILE|DIR")]
+    pub(crate) paths: Vec<PathBuf>,
+
+    /// Print the hottest functions of each service and end, without listening.
+    #[arg(long)]
+    pub(crate) once: bool,
+
+    /// Where the pages are served; port 0 takes a free one and prints it.
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
+    pub(crate) listen: SocketAddr,
+
+    /// What the process may take in memory, at least 64m: 128m, 2g. The oldest profiles that have no room go.
+    #[arg(long, value_name = "SIZE", default_value = "512m", value_parser = parse_memory)]
+    pub(crate) memory: u64,
+}
+
+/// `spanprof top`
+#[derive(Debug, clap::Args)]
+pub(crate) struct Top {
+    /// Only this service.
+    #[arg(long)]
+    pub(crate) service: Option<String>,
+
+    /// Only spans of this name.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) span: Option<String>,
+
+    /// The last time of this length: 90s, 15m, 1h, 2d, or all; 1h where nothing is said.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+
+    /// Profile type: process_cpu (where nothing is said), memory, or all five parts of one.
+    #[arg(long = "type", value_name = "TYPE")]
+    pub(crate) kind: Option<String>,
+
+    /// Lines of a function stand apart.
+    #[arg(long)]
+    pub(crate) lines: bool,
+
+    /// Frames of the runtime and of libraries become one.
+    #[arg(long)]
+    pub(crate) fold: bool,
+
+    /// Of this tenant, sent as X-Scope-OrgID.
+    #[arg(long, value_name = "ID")]
+    pub(crate) tenant: Option<String>,
+
+    /// How many functions are printed.
+    #[arg(long, value_name = "N", default_value_t = 30)]
+    pub(crate) limit: usize,
+
+    /// Where spanprof listens.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4040")]
+    pub(crate) url: String,
+
+    /// Further parameters of a selection, as in the addresses of pages: 'dur>p95', status=error, attr.user=7.
+    #[arg(value_name = "PARAMETER")]
+    pub(crate) parameters: Vec<String>,
+}

@@ -1,0 +1,195 @@
+//! `spanprof doctor`: whether a server takes profiles and gives them back by span, and what to change if not.
+//!
+//! It reads the environment variables of profilers and sends by the engine's own upload, so it fails where they would.
+//! What it sends lands in a service of its own, `spanprof.doctor`.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use spanprof_core::{Config, Failure, Secret, Server};
+
+use super::cli::Doctor;
+use crate::clock;
+
+const SERVICE: &str = "spanprof.doctor";
+const SPAN: &str = "doctor";
+/// How long a profile may take from its upload to the answer of a query.
+const UNTIL_FOUND: Duration = Duration::from_secs(15);
+/// What profilers put into one profile at most.
+const MOST_SAMPLES: u32 = 12_000;
+const CREDENTIALS: &str = "set PYROSCOPE_BASIC_AUTH_USER and PYROSCOPE_BASIC_AUTH_PASSWORD, PYROSCOPE_TENANT_ID or \
+                           PYROSCOPE_HTTP_HEADERS, or the same by flags";
+
+/// What is good, or what is not and what to do about it.
+type Finding = Result<String, String>;
+type Check = fn(&Patient) -> Finding;
+
+/// Makes the checks one after the other and prints a line for each; the first that fails is the last. The error is one
+/// sentence.
+pub(crate) fn run(doctor: &Doctor) -> Result<(), String> {
+    let server = Server::new(&config(doctor)?).map_err(|error| error.to_string())?;
+    // Not 0, and another one at each run.
+    let patient = Patient { server, span_id: clock::now().unsigned_abs() | 1 };
+    let checks: [(&str, Check); 5] = [
+        ("reachable", Patient::reachable),
+        ("version", Patient::version),
+        ("takes a profile", Patient::takes),
+        ("finds it by its span", Patient::finds),
+        ("takes a large profile", Patient::takes_large),
+    ];
+    for (name, check) in checks {
+        let finding = check(&patient);
+        let (mark, text) = match &finding {
+            Ok(text) => ("ok  ", text),
+            Err(text) => ("FAIL", text),
+        };
+        writeln!(std::io::stdout().lock(), "{mark}  {name:<22} {text}")
+            .map_err(|error| format!("cannot write: {error}"))?;
+        if finding.is_err() {
+            return Err(format!("{} does not work for profilers as it is", patient.server.address()));
+        }
+    }
+    Ok(())
+}
+
+/// What a profiler would be set to; flags come first.
+fn config(doctor: &Doctor) -> Result<Config, String> {
+    let mut config = Config::from_environment(|name| std::env::var(name).ok()).map_err(|error| error.to_string())?;
+    config.application_name = SERVICE.into();
+    if let Some(url) = &doctor.url {
+        config.server_address.clone_from(url);
+    }
+    if let Some(auth) = &doctor.basic_auth {
+        let text = std::fs::read_to_string(&auth.file)
+            .map_err(|error| format!("cannot read the password in {}: {error}", auth.file.display()))?;
+        config.basic_auth_user.clone_from(&auth.user);
+        config.basic_auth_password = Secret(text.lines().next().unwrap_or_default().to_owned());
+    }
+    if let Some(tenant) = &doctor.tenant {
+        config.tenant_id.clone_from(tenant);
+    }
+    for (number, header) in doctor.header.iter().enumerate() {
+        // What was given is not repeated: a header often holds a secret.
+        let (name, value) = header
+            .split_once('=')
+            .ok_or_else(|| format!("--header number {} is not a name and a value, such as X-Team=blue", number + 1))?;
+        config.http_headers.push((name.to_owned(), Secret(value.to_owned())));
+    }
+    Ok(config)
+}
+
+/// The server that is looked at, and the span that it is asked for.
+struct Patient {
+    server: Server,
+    span_id: u64,
+}
+
+impl Patient {
+    fn reachable(&self) -> Finding {
+        let since = Instant::now();
+        let (status, _) = self.server.get("/ready").map_err(|failure| advice(&failure))?;
+        let waited = since.elapsed().as_millis();
+        Ok(format!("{} answers (/ready: HTTP {status}) in {waited} ms", self.server.address()))
+    }
+
+    fn version(&self) -> Finding {
+        let (status, text) = self.server.get("/api/v1/status/buildinfo").map_err(|failure| advice(&failure))?;
+        let answer = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
+        let version = answer["data"]["version"].as_str().filter(|_| status == 200).map(line);
+        Ok(match (version, Server::too_old(&text)) {
+            (_, Some(version)) => format!(
+                "{version}: before 2.1.0, so profilers leave trace ids out; for flame graphs of traces, update the server"
+            ),
+            (Some(version), None) if answer["data"]["application"] == "spanprof" => format!("spanprof {version}"),
+            (Some(version), None) => version,
+            (None, None) => format!("not told (HTTP {status}), so profilers take it for 2.1.0 or newer"),
+        })
+    }
+
+    fn takes(&self) -> Finding {
+        self.server.send_profile(self.span_id, SPAN, 1).map_err(|failure| advice(&failure))?;
+        // One that the question for the first must not find.
+        self.server.send_profile(self.span_id ^ 2, SPAN, 1).map_err(|failure| advice(&failure))?;
+        Ok(format!("with span id {:016x}, as service {SERVICE}", self.span_id))
+    }
+
+    fn finds(&self) -> Finding {
+        let now = clock::now() / clock::MILLISECOND;
+        let question = serde_json::json!({
+            "start": now - 600_000,
+            "end": now + 600_000,
+            "labelSelector": format!("{{service_name=\"{SERVICE}\"}}"),
+            "profileTypeID": "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
+            "spanSelector": [format!("{:016x}", self.span_id)],
+        });
+        let since = Instant::now();
+        loop {
+            let path = "/querier.v1.QuerierService/SelectMergeStacktraces";
+            let (status, text) = self.server.post(path, &question.to_string()).map_err(|failure| advice(&failure))?;
+            match status {
+                200 => {}
+                // Where profiles are sent and where they are asked for may be two servers.
+                404 | 405 | 415 | 501 => {
+                    return Ok(format!("not asked: this address answers no queries (HTTP {status}); look in Grafana"));
+                }
+                401 | 403 => {
+                    let why = format!("queries answer HTTP {status}: {}", line(&text));
+                    return Err(format!("{why}; profiles arrive, but these credentials may not read"));
+                }
+                _ => return Err(format!("queries answer HTTP {status}: {}; see the server's log", line(&text))),
+            }
+            let answer = serde_json::from_str::<serde_json::Value>(&text).unwrap_or_default();
+            let total = &answer["flamegraph"]["total"];
+            match total.as_str().map_or(total.as_i64(), |text| text.parse().ok()).unwrap_or(0) {
+                0 => {}
+                total if total == self.server.period_ns() => {
+                    return Ok(format!("after {} ms", since.elapsed().as_millis()));
+                }
+                total => {
+                    return Err(format!(
+                        "asked for {} ns of one span, it answers with {total} ns; use a server that knows spanSelector",
+                        self.server.period_ns()
+                    ));
+                }
+            }
+            if since.elapsed() > UNTIL_FOUND {
+                return Err(format!(
+                    "not within {} s; a server that just started answers with nothing for a minute: try again",
+                    UNTIL_FOUND.as_secs()
+                ));
+            }
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    fn takes_large(&self) -> Finding {
+        self.server.send_profile(self.span_id, SPAN, MOST_SAMPLES).map_err(|failure| advice(&failure))?;
+        Ok(format!("of {MOST_SAMPLES} samples, the most that profilers send at once"))
+    }
+}
+
+/// What failed, and what to change.
+fn advice(failure: &Failure) -> String {
+    let change = match failure.status {
+        Some(401 | 403) => CREDENTIALS.to_owned(),
+        Some(404) => "check the path: it is all before /push.v1.PusherService/Push".to_owned(),
+        Some(413) => "a proxy limits the size of requests: let it take 2 MiB".to_owned(),
+        Some(429) => "the tenant's rate limit is reached: raise it, or try again later".to_owned(),
+        Some(500..=599) if failure.settings.is_empty() => "the server is at fault: see its log".to_owned(),
+        _ if failure.settings.is_empty() => "see the server's log".to_owned(),
+        _ => format!("check {}", failure.settings),
+    };
+    format!("{}; {change}", failure.reason)
+}
+
+/// A server's words on one line.
+fn line(text: &str) -> String {
+    let json = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
+    let mut line = String::new();
+    for c in json["message"].as_str().unwrap_or(text).trim().chars().take(200) {
+        // Writing into a string does not fail.
+        let _ = line.write_char(if c.is_control() { ' ' } else { c });
+    }
+    line
+}

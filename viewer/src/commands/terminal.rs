@@ -1,0 +1,100 @@
+//! Tables for a terminal, made from what the API answers.
+
+use serde_json::Value;
+
+use crate::format::{counted, error, percent, value};
+
+/// A text without characters that move a terminal's cursor, set its title or turn its direction: names are anyone's.
+pub(crate) fn plain(text: &str) -> String {
+    let moves = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')
+            || matches!(c, '\u{61c}' | '\u{feff}')
+    };
+    text.chars().map(|c| if moves(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// The answer of /api/top as text: a sentence, then its first `most` functions.
+pub(crate) fn top(answer: &Value, most: usize) -> String {
+    let text = |row: &Value, key: &str| plain(row[key].as_str().unwrap_or_default());
+    let unit = text(answer, "unit");
+    let number = |row: &Value, key: &str| value(row[key].as_i64().unwrap_or(0), &unit);
+    let share = |row: &Value, part: &str, spread: &str| {
+        let part = row[part].as_f64().unwrap_or(0.0);
+        if part == 0.0 {
+            String::new()
+        } else {
+            format!("{} {}", percent(part), error(row[spread].as_f64().unwrap_or(0.0)))
+        }
+    };
+    let samples = answer["samples"].as_i64().unwrap_or(0);
+    let mut out =
+        format!("{}: {}, {}\n", text(answer, "sentence"), number(answer, "total"), counted(samples, "sample"));
+    let functions = answer["functions"].as_array().map_or(&[][..], Vec::as_slice);
+    if functions.is_empty() {
+        return out;
+    }
+    let mut rows = vec![["own", "share", "total", "share", "function"].map(str::to_owned)];
+    rows.extend(functions.iter().take(most).map(|row| {
+        let file = text(row, "file");
+        let place = match row["line"].as_i64().filter(|line| *line > 0) {
+            Some(line) => format!("{file}:{line}"),
+            None => file,
+        };
+        [
+            number(row, "own"),
+            share(row, "share", "error"),
+            number(row, "total"),
+            share(row, "total_share", "total_error"),
+            format!("{}  {place}", text(row, "function")).trim_end().to_owned(),
+        ]
+    }));
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths = [0, 1, 2, 3].map(width);
+    for row in &rows {
+        for (cell, width) in row.iter().zip(widths) {
+            out.push_str(&format!("{cell:>width$}  "));
+        }
+        out.push_str(&row[4]);
+        out.push('\n');
+    }
+    if functions.len() > most {
+        out.push_str(&format!("({} more)\n", functions.len() - most));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_do_not_move_the_cursor() {
+        let bad = "\u{1b}[2J\u{9b}31m\u{7}\u{202e}x\u{2066}\n";
+        let row = serde_json::json!({ "function": bad, "file": bad, "own": 1, "total": 1 });
+        let text = top(&serde_json::json!({ "sentence": bad, "unit": bad, "functions": [row] }), 9);
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(
+            !text.contains(|c: char| (c.is_control() && c != '\n') || c > '\u{2000}' && c < '\u{2070}'),
+            "{text:?}"
+        );
+    }
+
+    #[test]
+    fn columns_stand_below_each_other() {
+        let row = |name: &str, own: i64, total: i64| {
+            serde_json::json!({ "function": name, "file": "shop.py", "own": own * 10_000_000, "total": total * 10_000_000,
+                "share": own as f64 / 40.0, "error": 0.068, "total_share": total as f64 / 40.0, "total_error": 0.0 })
+        };
+        let answer = serde_json::json!({ "sentence": "GET /cart of checkout, last hour", "unit": "nanoseconds", "total": 400_000_000,
+            "samples": 40, "functions": [row("read_item", 30, 30), row("main", 0, 40), row("gc", 1, 1)] });
+        let expected = "\
+GET /cart of checkout, last hour: 400 ms, 40 samples
+   own       share   total        share  function
+300 ms  75 % ± 6.8  300 ms   75 % ± 0.0  read_item  shop.py
+     0              400 ms  100 % ± 0.0  main  shop.py
+(1 more)
+";
+        assert_eq!(top(&answer, 2), expected);
+    }
+}

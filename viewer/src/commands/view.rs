@@ -1,0 +1,140 @@
+//! `spanprof view`: profiles that lie in files, without a server that received them.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::{fs, io};
+
+use super::cli::View;
+use super::terminal;
+use crate::format::counted;
+use crate::http::refusal::Refusals;
+use crate::memory::Shares;
+use crate::queries::Queries;
+use crate::receive;
+use crate::receive::profilers::Profilers;
+use crate::selection::{Look, Selection, Window};
+use crate::server;
+use crate::server::flags::{Cli, Optional};
+use crate::show::Shown;
+use crate::store::Store;
+
+/// Folders within folders are looked into to this depth, as links may lead in circles.
+const DEEPEST: usize = 16;
+/// Functions that `--once` prints of each service.
+const FUNCTIONS: usize = 30;
+
+/// What was read.
+struct Loaded {
+    profiles: i64,
+    services: BTreeSet<String>,
+}
+
+/// Reads the files, then serves the pages, or prints what they hold. The error is one sentence.
+pub(crate) fn run(view: &View) -> Result<(), String> {
+    let shares = Shares::of(view.memory);
+    let store = Store::open(None, &shares.room())?;
+    let loaded = load(&store, &view.paths, &shares)?;
+    let names: Vec<&str> = loaded.services.iter().map(String::as_str).collect();
+    say(&format!("{} of {}", counted(loaded.profiles, "profile"), terminal::plain(&names.join(", "))))?;
+    let forgotten = store.forgotten().profiles_by_size;
+    if forgotten > 0 {
+        complain(&format!("{forgotten} of them, the oldest, have no room; give more by --memory SIZE"));
+    }
+    if view.once {
+        return print(store, &loaded.services);
+    }
+    let cli = Cli {
+        listen: view.listen,
+        listen_otlp: Optional(None),
+        listen_grpc: Optional(None),
+        basic_auth: None,
+        allow_host: Vec::new(),
+        data: None,
+        // Whatever was opened stays.
+        retain: std::time::Duration::MAX,
+        memory: view.memory,
+    };
+    server::run_with(&cli, store, Window::Stored)
+}
+
+fn load(store: &Store, paths: &[PathBuf], shares: &Shares) -> Result<Loaded, String> {
+    let mut loaded = Loaded { profiles: 0, services: BTreeSet::new() };
+    let mut take = |path: &Path| -> Result<(), String> {
+        let failed = |reason: String| format!("cannot open {}: {reason}", path.display());
+        let bytes = fs::read(path).map_err(|error| failed(error.to_string()))?;
+        let profile = receive::file::read(path, &bytes, &shares.of_file(store.bytes())).map_err(failed)?;
+        drop(bytes);
+        store.insert_profile(&profile).map_err(|error| failed(error.to_string()))?;
+        loaded.profiles += 1;
+        loaded.services.insert(profile.service.to_string());
+        Ok(())
+    };
+    for path in paths {
+        if !path.is_dir() {
+            take(path)?;
+            continue;
+        }
+        let mut files = Vec::new();
+        profiles_in(path, DEEPEST, &mut files).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+        files.sort();
+        if files.is_empty() {
+            return Err(format!(
+                "{} holds no profile: none of its files ends with .pb.gz, .pb, .pprof or .prof",
+                path.display()
+            ));
+        }
+        for file in files {
+            // One bad file among many is no reason to show none.
+            if let Err(sentence) = take(&file) {
+                complain(&sentence);
+            }
+        }
+    }
+    if loaded.profiles == 0 { Err("none of the files could be read".into()) } else { Ok(loaded) }
+}
+
+fn profiles_in(folder: &Path, deepest: usize, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() && deepest > 0 {
+            profiles_in(&path, deepest - 1, found)?;
+        } else if path.is_file() && receive::file::is_profile(&path) {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// The hottest functions of each service and profile type.
+fn print(store: Arc<Store>, services: &BTreeSet<String>) -> Result<(), String> {
+    let shown = Shown {
+        store,
+        refusals: Arc::new(Refusals::default()),
+        profilers: Arc::new(Profilers::default()),
+        window: Window::Stored,
+        retain: std::time::Duration::MAX,
+        address: SocketAddr::from(([127, 0, 0, 1], 0)),
+        otlp: None,
+        queries: Queries::new(1),
+    };
+    let kinds = shown.store.kinds(Window::Stored).map_err(|error| error.to_string())?;
+    for kind in kinds.iter().filter(|kind| services.contains(&kind.service)) {
+        let selection = Selection::everything().window(Window::Stored).service(&kind.service).kind(&kind.asked);
+        let top = shown.top(&selection, Look::default()).map_err(|error| error.to_string())?;
+        let top = serde_json::to_value(&top).map_err(|error| error.to_string())?;
+        say(&format!("\n{}", terminal::top(&top, FUNCTIONS)))?;
+    }
+    Ok(())
+}
+
+fn say(text: &str) -> Result<(), String> {
+    writeln!(io::stdout().lock(), "{text}").map_err(|error| format!("cannot write: {error}"))
+}
+
+fn complain(sentence: &str) {
+    // Nothing is left to do if standard error is closed.
+    let _ = writeln!(io::stderr(), "spanprof: {}", terminal::plain(sentence));
+}

@@ -1,0 +1,84 @@
+//! A selection as a file: SVG, pprof, folded stacks.
+
+mod folded;
+pub(crate) mod pprof;
+pub(crate) mod size;
+mod svg;
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{RawQuery, State};
+use axum::http::header::{CONTENT_DISPOSITION, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
+use axum::response::{IntoResponse, IntoResponseParts, Response};
+use axum::routing::get;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use prost::Message as _;
+
+use crate::http::request::Asked;
+use crate::params::Params;
+use crate::selection::Selection;
+use crate::show::{ShowError, Shown};
+use crate::store::Stacks;
+
+/// Inferno's script is inline; the file stands alone, so it may run there and reach nothing.
+const SVG_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts allow-modals";
+
+/// The three files.
+pub(crate) fn routes(shown: Arc<Shown>) -> Router {
+    Router::new()
+        .route("/flame.svg", get(drawn))
+        .route("/profile.pb.gz", get(profile))
+        .route("/folded", get(folded_stacks))
+        .with_state(shown)
+}
+
+/// Makes a file of a selection on the pool, and answers it with these headers.
+async fn file(
+    shown: Arc<Shown>,
+    query: Option<String>,
+    headers: impl IntoResponseParts,
+    write: impl FnOnce(&Selection, &Stacks) -> Result<Vec<u8>, ShowError> + Send + 'static,
+) -> Response {
+    let made = shown
+        .on_pool(move |shown| {
+            let Asked { selection, look } = Asked::alone(Params::parse(query.as_deref().unwrap_or("")))?;
+            let stacks = shown.stacks(&selection, look)?;
+            if stacks.sums.is_empty() {
+                return Err(ShowError::NotFound(format!("There is no sample of {}.", selection.sentence())));
+            }
+            size::fits(&stacks, shown.store.room().answer())?;
+            write(&selection, &stacks)
+        })
+        .await;
+    match made {
+        Ok(bytes) => (headers, bytes).into_response(),
+        Err(error) => (error.status(), error.to_string()).into_response(),
+    }
+}
+
+async fn drawn(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
+    let headers = [(CONTENT_TYPE, "image/svg+xml"), (CONTENT_SECURITY_POLICY, SVG_POLICY)];
+    file(shown, query, headers, svg::draw).await
+}
+
+async fn profile(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
+    let headers =
+        [(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, "attachment; filename=\"profile.pb.gz\"")];
+    let packed = |_: &Selection, stacks: &Stacks| {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder
+            .write_all(&pprof::profile(stacks).encode_to_vec())
+            .and_then(|()| encoder.finish())
+            .map_err(|error| ShowError::Failed(format!("cannot pack the profile: {error}")))
+    };
+    file(shown, query, headers, packed).await
+}
+
+async fn folded_stacks(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
+    let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8")];
+    file(shown, query, headers, |_, stacks| Ok(folded::folded(stacks).into_bytes())).await
+}

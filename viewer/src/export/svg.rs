@@ -1,0 +1,39 @@
+//! Stacks as a flame graph in a file of its own.
+
+use inferno::flamegraph;
+
+use super::folded::folded;
+use crate::selection::Selection;
+use crate::show::ShowError;
+use crate::store::Stacks;
+
+/// Folded stacks for drawing, where a second number behind a stack would make it a comparison: a number at the end of a name
+/// is no word of its own.
+fn without_numbers(folded: &str) -> String {
+    folded.lines().fold(String::with_capacity(folded.len()), |mut text, line| {
+        let (stack, value) = line.rsplit_once(' ').unwrap_or((line, "0"));
+        match stack.rsplit_once(' ').filter(|(_, last)| last.parse::<f64>().is_ok()) {
+            Some((start, last)) => text.extend([start, "\u{a0}", last]),
+            None => text.push_str(stack),
+        }
+        text.extend([" ", value, "\n"]);
+        text
+    })
+}
+
+/// Draws them.
+pub(super) fn draw(selection: &Selection, stacks: &Stacks) -> Result<Vec<u8>, ShowError> {
+    let folded = without_numbers(&folded(stacks));
+    let mut options = flamegraph::Options::default();
+    options.title = selection.sentence();
+    options.direction = flamegraph::Direction::Inverted;
+    options.hash = true;
+    if stacks.kind.split(':').nth(2) == Some("nanoseconds") {
+        options.factor = 1e-6;
+        options.count_name = "ms".into();
+    }
+    let mut svg = Vec::new();
+    flamegraph::from_lines(&mut options, folded.lines(), &mut svg)
+        .map_err(|error| ShowError::Failed(format!("cannot draw: {error}")))?;
+    Ok(svg)
+}

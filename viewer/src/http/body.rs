@@ -1,0 +1,264 @@
+//! The body of a request: read up to a bound, its format told from its headers, unpacked up to a bound.
+
+use std::future::poll_fn;
+use std::io::Read as _;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody as _};
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use flate2::read::MultiGzDecoder;
+use tokio::time::Instant;
+
+use super::allowed::{Allowed, no_room};
+use super::refusal::{Reason, Refusal};
+use crate::budget::{Budget, Held};
+
+/// The largest body that is taken, as it was sent.
+pub(crate) const MOST_SENT: usize = 16 << 20;
+/// The largest body that is taken, unpacked.
+pub(crate) const MOST_UNPACKED: usize = 64 << 20;
+/// What is read and thrown away of a body that is too large, so that its sender reads the answer.
+const MOST_DRAINED: usize = 512 << 20;
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How often a body that does not arrive is looked after.
+const GLANCE: Duration = Duration::from_millis(250);
+/// Who lets others wait for so long, or sends fewer bytes a millisecond, is slow.
+const STALLED: Duration = Duration::from_secs(1);
+const SLOWEST: usize = 32;
+/// What is unpacked at once, at first and at most.
+const PIECE: usize = 64 << 10;
+const MOST_PIECE: usize = 4 << 20;
+
+/// How a message is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// Binary.
+    Protobuf,
+    /// Text.
+    Json,
+}
+
+impl Format {
+    /// Tells the format from the header, where `protobuf` is what the protocol calls it.
+    pub(crate) fn of(headers: &HeaderMap, protobuf: &[&'static str]) -> Result<Self, Refusal> {
+        let header = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+        let kind = header.split(';').next().unwrap_or("").trim().to_ascii_lowercase();
+        match kind.as_str() {
+            "application/json" => Ok(Self::Json),
+            kind if protobuf.contains(&kind) => Ok(Self::Protobuf),
+            other => Err(Refusal::new(
+                Reason::ContentType,
+                format!("content type {other:?} is not taken; send {} or application/json", protobuf.join(" or ")),
+            )),
+        }
+    }
+}
+
+/// Reads the body as it was sent; its bytes are taken from the budget before they are kept, and beyond so many from
+/// another one.
+pub(crate) async fn read(
+    body: Body,
+    budget: &Arc<Budget>,
+    beyond: Option<(usize, &Arc<Budget>)>,
+) -> Result<(Vec<u8>, Held), Refusal> {
+    match tokio::time::timeout(PATIENCE, read_bounded(body, budget, beyond)).await {
+        Ok(done) => done,
+        Err(_) => {
+            Err(Refusal::new(Reason::Incomplete, format!("the body did not arrive within {} s", PATIENCE.as_secs())))
+        }
+    }
+}
+
+async fn read_bounded(
+    mut body: Body,
+    budget: &Arc<Budget>,
+    mut beyond: Option<(usize, &Arc<Budget>)>,
+) -> Result<(Vec<u8>, Held), Refusal> {
+    let mut bytes = Vec::new();
+    let mut held = budget.hold();
+    // Its length may be said before.
+    let mut seen = 0_usize;
+    let said = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+    if let Some((_, other)) = beyond.take_if(|(most, _)| said > *most) {
+        held = other.hold();
+    }
+    // How long the sender let us wait, in all and for what comes next.
+    let (mut waited, mut stalled) = (Duration::ZERO, Duration::ZERO);
+    loop {
+        let start = Instant::now();
+        let next = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
+        let frame = tokio::time::timeout(GLANCE, next).await;
+        waited += start.elapsed();
+        stalled = if frame.is_ok() { Duration::ZERO } else { stalled + start.elapsed() };
+        if held.is_short() && is_slow(seen, waited, stalled) {
+            return Err(Refusal::new(Reason::Incomplete, "the body arrived too slowly while others waited"));
+        }
+        let Ok(frame) = frame else { continue };
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|error| Refusal::new(Reason::Incomplete, format!("the body broke off: {error}")))?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        seen = seen.saturating_add(data.len());
+        if let Some((_, other)) = beyond.take_if(|(most, _)| seen > *most) {
+            let mut more = other.hold();
+            more.grow_later(bytes.len()).await.map_err(|no| no_room(no, "the body"))?;
+            held = more;
+        }
+        if seen <= MOST_SENT {
+            held.grow_later(data.len()).await.map_err(|no| no_room(no, "the body"))?;
+            bytes.extend_from_slice(&data);
+        } else if !bytes.is_empty() {
+            held.shrink(bytes.len());
+            bytes = Vec::new();
+        }
+        if seen > MOST_DRAINED {
+            break;
+        }
+    }
+    if seen > MOST_SENT {
+        return Err(too_large("the body", MOST_SENT));
+    }
+    Ok((bytes, held))
+}
+
+/// Who sends slowly may take [`PATIENCE`], but not while others wait for the bytes that he holds.
+fn is_slow(seen: usize, waited: Duration, stalled: Duration) -> bool {
+    let milliseconds = usize::try_from(waited.as_millis()).unwrap_or(usize::MAX);
+    stalled >= STALLED || (waited >= STALLED && seen / milliseconds.max(1) < SLOWEST)
+}
+
+/// Undoes Content-Encoding.
+pub(crate) fn unpack(bytes: Vec<u8>, headers: &HeaderMap, allowed: &mut Allowed) -> Result<Vec<u8>, Refusal> {
+    match encoding(headers).as_deref() {
+        None | Some("" | "identity") => Ok(bytes),
+        Some("gzip") => {
+            let unpacked = gunzip(&bytes, MOST_UNPACKED, "the body", allowed)?;
+            allowed.give_back(bytes.len());
+            Ok(unpacked)
+        }
+        Some(other) => Err(not_unpacked(other)),
+    }
+}
+
+/// The same of a question, which has at most `most` bytes.
+pub(crate) fn unpack_short(bytes: Vec<u8>, headers: &HeaderMap, most: usize) -> Result<Vec<u8>, Refusal> {
+    let bytes = match encoding(headers).as_deref() {
+        None | Some("" | "identity") => bytes,
+        Some("gzip") => inflate(&bytes, most, "the body", |_| Ok(()))?,
+        Some(other) => return Err(not_unpacked(other)),
+    };
+    if bytes.len() > most { Err(too_large("the body", most)) } else { Ok(bytes) }
+}
+
+fn encoding(headers: &HeaderMap) -> Option<String> {
+    headers.get(CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?").trim().to_ascii_lowercase())
+}
+
+fn not_unpacked(encoding: &str) -> Refusal {
+    let sentence = format!("content encoding {encoding:?} is not taken; send gzip or identity");
+    Refusal::new(Reason::ContentEncoding, sentence)
+}
+
+/// Unpacks at most `most` bytes; `what` is named in the refusal.
+pub(crate) fn gunzip(bytes: &[u8], most: usize, what: &str, allowed: &mut Allowed) -> Result<Vec<u8>, Refusal> {
+    inflate(bytes, most, what, |bytes| allowed.take(bytes, what))
+}
+
+fn inflate(
+    bytes: &[u8],
+    most: usize,
+    what: &str,
+    mut take: impl FnMut(usize) -> Result<(), Refusal>,
+) -> Result<Vec<u8>, Refusal> {
+    let mut unpacked = Vec::new();
+    let mut decoder = MultiGzDecoder::new(bytes);
+    loop {
+        // One more than is allowed says that it is too many.
+        let next = unpacked.len().clamp(PIECE, MOST_PIECE).min(most + 1 - unpacked.len());
+        take(next)?;
+        unpacked.reserve_exact(next);
+        let got = decoder
+            .by_ref()
+            .take(u64::try_from(next).unwrap_or(u64::MAX))
+            .read_to_end(&mut unpacked)
+            .map_err(|error| Refusal::new(Reason::Invalid, format!("{what} is not gzip: {error}")))?;
+        if unpacked.len() > most {
+            return Err(too_large(&format!("{what}, unpacked,"), most));
+        }
+        if got < next {
+            return Ok(unpacked);
+        }
+    }
+}
+
+/// Refuses what is larger than `most` bytes.
+pub(crate) fn too_large(what: &str, most: usize) -> Refusal {
+    Refusal::new(Reason::TooLarge, format!("{what} is larger than {} MiB", most >> 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::io::Write as _;
+    use std::task::{Context, Poll};
+
+    use axum::body::{Bytes, HttpBody};
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    /// A body of which nothing comes.
+    struct Never;
+
+    impl HttpBody for Never {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn a_zip_bomb_is_refused_before_it_is_unpacked() {
+        let refused = gunzip(&gzip(&vec![0; 3 << 20]), 1 << 20, "the body", &mut Allowed::plenty()).unwrap_err();
+        assert_eq!((refused.status().as_u16(), refused.message()), (413, "the body, unpacked, is larger than 1 MiB"));
+        assert_eq!(gunzip(&gzip(b"fits"), 4, "the body", &mut Allowed::plenty()).unwrap(), b"fits");
+    }
+
+    #[test]
+    fn truncated_gzip_is_refused_in_words() {
+        let mut bytes = gzip(b"some text that is long enough to be cut");
+        bytes.truncate(20);
+        let refused = gunzip(&bytes, 100, "the profile", &mut Allowed::plenty()).unwrap_err();
+        assert!(refused.message().starts_with("the profile is not gzip"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_come_is_not_waited_for_and_sooner_where_others_wait() {
+        let budget = Budget::new(1 << 20, 1 << 20);
+        let never = || Body::new(Never);
+        let start = tokio::time::Instant::now();
+        let refused = read(never(), &budget, None).await.unwrap_err();
+        assert_eq!((refused.status().as_u16(), start.elapsed()), (408, PATIENCE));
+        let mut others = budget.hold();
+        assert!(others.grow_now(600 << 10));
+        let start = tokio::time::Instant::now();
+        assert_eq!(read(never(), &budget, None).await.unwrap_err().status(), 408);
+        assert!(start.elapsed() < PATIENCE);
+    }
+}

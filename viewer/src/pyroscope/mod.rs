@@ -1,0 +1,153 @@
+//! Pyroscope's query API, so that Grafana's data source, Profiles Drilldown and profilecli find here what they find at a
+//! Pyroscope server: `querier.v1.QuerierService` as Connect unary in protobuf and JSON, and the older render paths.
+
+mod asked;
+mod error;
+mod json;
+mod labels;
+mod messages;
+mod points;
+mod render;
+mod selector;
+mod stacktraces;
+mod tree;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use asked::{Asked, on_pool};
+use error::QueryError;
+
+use crate::budget::Budget;
+use crate::http::body::{self, Format};
+use crate::queries::Queries;
+use crate::store::Store;
+
+const PROTOBUF: &[&str] = &["application/proto", "application/protobuf", "application/x-protobuf"];
+/// The largest question; those of Grafana have less than a thousand bytes.
+const LONGEST: usize = 1 << 20;
+
+/// The service's methods and the render paths.
+pub(crate) fn routes(store: Arc<Store>, queries: Queries) -> Router {
+    Router::new()
+        .route("/querier.v1.QuerierService/{method}", post(call))
+        .route("/pyroscope/render", get(render::render))
+        .route("/pyroscope/render-diff", get(render::render_diff))
+        .with_state(Asked { store, queries })
+}
+
+async fn call(State(asked): State<Asked>, Path(method): Path<String>, headers: HeaderMap, body: Body) -> Response {
+    // What clients say that read names such as http.route.
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
+    let dots = accept.replace(' ', "").contains("allow-utf8-labelnames=true");
+    let question = match Question::read(&headers, body).await {
+        Ok(question) => question,
+        Err(error) => return error.into_response(),
+    };
+    let answered = match method.as_str() {
+        "ProfileTypes" => question.answer(asked, |store, request| labels::profile_types(store, &request)).await,
+        "LabelNames" => question.answer(asked, move |store, request| labels::names(store, &request, dots)).await,
+        "LabelValues" => question.answer(asked, |store, request| labels::values(store, &request)).await,
+        "Series" => question.answer(asked, move |store, request| labels::series(store, &request, dots)).await,
+        "SelectMergeStacktraces" => question.answer(asked, |store, request| stacktraces::merge(store, &request)).await,
+        "SelectMergeSpanProfile" => question.answer(asked, stacktraces::merge_spans).await,
+        "SelectMergeProfile" => {
+            let merge = |store: &Store, request| stacktraces::merge_profile(store, request).map(json::PlainProfile);
+            question.answer(asked, merge).await
+        }
+        "SelectSeries" => question.answer(asked, |store, request| points::select(store, &request)).await,
+        "Diff" => question.answer(asked, |store, request| stacktraces::diff(store, &request)).await,
+        "GetProfileStats" => {
+            question.answer(asked, |store, _: messages::GetProfileStatsRequest| labels::stats(store)).await
+        }
+        "SelectHeatmap" | "AnalyzeQuery" => Err(QueryError::unimplemented(format!("{method} is not answered here"))),
+        _ => return (StatusCode::NOT_FOUND, format!("there is no method {method:?}\n")).into_response(),
+    };
+    answered.unwrap_or_else(IntoResponse::into_response)
+}
+
+/// A request that was read, and the format that it is answered in.
+struct Question {
+    format: Format,
+    bytes: Vec<u8>,
+}
+
+impl Question {
+    async fn read(headers: &HeaderMap, body: Body) -> Result<Self, QueryError> {
+        // Its own bytes are few, and need not wait for those of uploads.
+        let (bytes, _held) = body::read(body, &Budget::new(LONGEST, LONGEST), None).await?;
+        let format = Format::of(headers, PROTOBUF)?;
+        let bytes = body::unpack_short(bytes, headers, LONGEST)?;
+        Ok(Self { format, bytes })
+    }
+
+    /// Decodes the request, asks on a thread that may wait, encodes the answer.
+    async fn answer<Q, A>(
+        self,
+        asked: Asked,
+        ask: impl FnOnce(&Store, Q) -> Result<A, QueryError> + Send + 'static,
+    ) -> Result<Response, QueryError>
+    where
+        Q: prost::Message + Default + DeserializeOwned + Send + 'static,
+        A: Answer + Send + 'static,
+    {
+        on_pool(asked, move |store| {
+            let request: Q = match self.format {
+                Format::Protobuf => Q::decode(self.bytes.as_slice())
+                    .map_err(|error| QueryError::invalid(format!("the request does not decode: {error}")))?,
+                Format::Json => decode_json(&self.bytes)?,
+            };
+            let answer = ask(store, request)?;
+            Ok(match self.format {
+                Format::Protobuf => ([(CONTENT_TYPE, "application/proto")], answer.protobuf()).into_response(),
+                Format::Json => ([(CONTENT_TYPE, "application/json")], answer.json()?).into_response(),
+            })
+        })
+        .await
+    }
+}
+
+/// A message that is sent in either format.
+trait Answer {
+    fn protobuf(&self) -> Vec<u8>;
+    fn json(&self) -> Result<String, QueryError>;
+}
+
+impl<M: prost::Message + Serialize> Answer for M {
+    fn protobuf(&self) -> Vec<u8> {
+        self.encode_to_vec()
+    }
+
+    fn json(&self) -> Result<String, QueryError> {
+        serde_json::to_string(self).map_err(QueryError::failed)
+    }
+}
+
+impl Answer for json::PlainProfile {
+    fn protobuf(&self) -> Vec<u8> {
+        prost::Message::encode_to_vec(&self.0)
+    }
+
+    fn json(&self) -> Result<String, QueryError> {
+        serde_json::to_string(&json::profile_value(&self.0)).map_err(QueryError::failed)
+    }
+}
+
+fn decode_json<Q: DeserializeOwned + Default>(bytes: &[u8]) -> Result<Q, QueryError> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Ok(Q::default());
+    }
+    let invalid = |error: serde_json::Error| QueryError::invalid(format!("the request is not understood: {error}"));
+    let mut value: serde_json::Value = serde_json::from_slice(bytes).map_err(invalid)?;
+    json::without_nulls(&mut value);
+    serde_json::from_value(value).map_err(invalid)
+}

@@ -1,0 +1,84 @@
+//! Values over time: `SelectSeries`.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::error::QueryError;
+use super::labels::{bounds, checked_profile_type, chosen};
+use super::messages::{LabelPair, SelectSeriesRequest, SelectSeriesResponse, Series, SeriesPoint};
+use super::selector::Selector;
+use crate::clock::MILLISECOND;
+use crate::store::Store;
+
+/// The most points of a series; more than any screen has.
+const MOST_POINTS: i64 = 11_000;
+
+/// Points at start + n · step, each of what profiles that started in the step before it hold.
+pub(super) fn select(store: &Store, request: &SelectSeriesRequest) -> Result<SelectSeriesResponse, QueryError> {
+    let kind = checked_profile_type(&request.profile_type_id)?;
+    let selector = Selector::parse(&request.label_selector).map_err(QueryError::invalid)?;
+    bounds(request.start, request.end)?;
+    let step = step_ms(request)?;
+    let window = bounds(request.start.saturating_sub(step).saturating_add(1), request.end)?;
+
+    let series = chosen(store, kind, &selector, window, |labels| {
+        let group = group(labels, &request.group_by);
+        let bytes = group.iter().map(|pair| pair.name.len() + pair.value.len()).sum();
+        (group, bytes)
+    })?;
+    let ids: Vec<i64> = series.iter().map(|(id, _)| *id).collect();
+    let groups: HashMap<i64, Vec<LabelPair>> = series.into_iter().collect();
+    let mut sums: BTreeMap<&Vec<LabelPair>, BTreeMap<i64, (f64, f64)>> = BTreeMap::new();
+    for point in store.points_of_series(&ids, window)? {
+        let Some(labels) = groups.get(&point.series) else {
+            continue;
+        };
+        let since = (point.time.div_euclid(MILLISECOND) - request.start).max(0);
+        let at = request.start + (since + step - 1) / step * step;
+        let sum = sums.entry(labels).or_default().entry(at).or_default();
+        *sum = (sum.0 + point.value as f64, sum.1 + 1.0);
+    }
+    let average = request.aggregation == Some(1);
+    let mut answer: Vec<Series> = sums
+        .into_iter()
+        .map(|(labels, points)| Series {
+            labels: labels.clone(),
+            points: points
+                .into_iter()
+                .filter(|(timestamp, _)| *timestamp <= request.end)
+                .map(|(timestamp, (value, count))| SeriesPoint {
+                    timestamp,
+                    value: if average { value / count } else { value },
+                })
+                .collect(),
+        })
+        .collect();
+    if let Some(most) = request.limit.and_then(|limit| usize::try_from(limit).ok()).filter(|limit| *limit > 0) {
+        let total = |series: &Series| series.points.iter().map(|point| point.value).sum::<f64>();
+        answer.sort_by(|a, b| total(b).total_cmp(&total(a)));
+        answer.truncate(most);
+    }
+    Ok(SelectSeriesResponse { series: answer })
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest integer, and the bounds are checked")]
+fn step_ms(request: &SelectSeriesRequest) -> Result<i64, QueryError> {
+    let step = (request.step * 1_000.0) as i64;
+    if step < 1 {
+        return Err(QueryError::invalid(format!("step {}: allowed are seconds, 0.001 and more", request.step)));
+    }
+    if request.end.saturating_sub(request.start) / step > MOST_POINTS {
+        return Err(QueryError::invalid(format!(
+            "step {}: from start to end there would be more than {MOST_POINTS} points; choose a larger step",
+            request.step
+        )));
+    }
+    Ok(step)
+}
+
+/// The labels that tell the groups apart.
+fn group(mut labels: BTreeMap<String, String>, by: &[String]) -> Vec<LabelPair> {
+    let mut pairs: Vec<LabelPair> =
+        by.iter().filter_map(|name| labels.remove(name).map(|value| LabelPair { name: name.clone(), value })).collect();
+    pairs.sort_unstable();
+    pairs
+}

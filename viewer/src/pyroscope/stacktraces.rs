@@ -1,0 +1,142 @@
+//! Samples merged: as a flame graph, as Pyroscope's tree, as pprof, and two of them as a difference.
+
+use spanprof_core::wire::pprof::Profile;
+
+use super::error::QueryError;
+use super::labels::{bounds, checked_profile_type, chosen};
+use super::messages::{
+    DiffRequest, DiffResponse, PprofProfile, SelectMergeProfileRequest, SelectMergeSpanProfileRequest,
+    SelectMergeStacktracesRequest, SelectMergeStacktracesResponse, StackTraceSelector,
+};
+use super::selector::Selector;
+use super::tree::{Tree, begins_with};
+use crate::export::pprof;
+use crate::export::size::fits;
+use crate::ids::{SpanId, TraceId};
+use crate::store::{SpanChoice, Stacks, Store};
+
+/// Bars of a flame graph if the client does not say how many; the same as Pyroscope's.
+const MOST_NODES: usize = 8_192;
+/// Most ids in one request.
+const MOST_IDS: usize = 1_000;
+
+/// `SelectMergeStacktraces`.
+pub(super) fn merge(
+    store: &Store,
+    request: &SelectMergeStacktracesRequest,
+) -> Result<SelectMergeStacktracesResponse, QueryError> {
+    let stacks = stacks(store, request)?;
+    let site = call_site(request.stack_trace_selector.as_ref());
+    let mut answer = SelectMergeStacktracesResponse::default();
+    match request.format {
+        3 => return Err(QueryError::unimplemented("format PROFILE_FORMAT_DOT is not written here")),
+        4 => answer.pprof = Some(PprofProfile { profile: Some(profile(store, stacks, &site)?) }),
+        format => {
+            let mut tree = Tree::default();
+            tree.add(&stacks, 0, &site);
+            tree.cut(most_nodes(request.max_nodes));
+            if format == 2 {
+                answer.tree = tree.bytes();
+            } else {
+                // A format that is not known here asks for what is answered by default.
+                answer.flamegraph = Some(tree.flame_graph());
+            }
+        }
+    }
+    Ok(answer)
+}
+
+/// `SelectMergeSpanProfile`, which older data sources call.
+pub(super) fn merge_spans(
+    store: &Store,
+    request: SelectMergeSpanProfileRequest,
+) -> Result<SelectMergeStacktracesResponse, QueryError> {
+    merge(
+        store,
+        &SelectMergeStacktracesRequest {
+            profile_type_id: request.profile_type_id,
+            label_selector: request.label_selector,
+            start: request.start,
+            end: request.end,
+            max_nodes: request.max_nodes,
+            format: request.format,
+            span_selector: request.span_selector,
+            ..SelectMergeStacktracesRequest::default()
+        },
+    )
+}
+
+/// `SelectMergeProfile`.
+pub(super) fn merge_profile(store: &Store, request: SelectMergeProfileRequest) -> Result<Profile, QueryError> {
+    let site = call_site(request.stack_trace_selector.as_ref());
+    let request = SelectMergeStacktracesRequest {
+        profile_type_id: request.profile_type_id,
+        label_selector: request.label_selector,
+        start: request.start,
+        end: request.end,
+        profile_id_selector: request.profile_id_selector,
+        trace_id_selector: request.trace_id_selector,
+        ..SelectMergeStacktracesRequest::default()
+    };
+    profile(store, stacks(store, &request)?, &site)
+}
+
+/// `Diff`.
+pub(super) fn diff(store: &Store, request: &DiffRequest) -> Result<DiffResponse, QueryError> {
+    let (Some(left), Some(right)) = (&request.left, &request.right) else {
+        return Err(QueryError::invalid("a difference needs left and right"));
+    };
+    let sides = [stacks(store, left)?, stacks(store, right)?];
+    let mut tree = Tree::default();
+    for (side, (stacks, request)) in sides.iter().zip([left, right]).enumerate() {
+        tree.add(stacks, side, &call_site(request.stack_trace_selector.as_ref()));
+    }
+    tree.cut(most_nodes(left.max_nodes.max(right.max_nodes)));
+    Ok(DiffResponse { flamegraph: Some(tree.flame_graph_diff()) })
+}
+
+fn stacks(store: &Store, request: &SelectMergeStacktracesRequest) -> Result<Stacks, QueryError> {
+    if !request.profile_id_selector.is_empty() {
+        return Err(QueryError::unimplemented("profileIdSelector: profiles have no id of their own here"));
+    }
+    let kind = checked_profile_type(&request.profile_type_id)?;
+    let selector = Selector::parse(&request.label_selector).map_err(QueryError::invalid)?;
+    let bounds = bounds(request.start, request.end)?;
+    let choice = SpanChoice {
+        spans: ids(&request.span_selector, "span id", "16 hex digits", SpanId::parse)?,
+        traces: ids(&request.trace_id_selector, "trace id", "32 hex digits", TraceId::parse)?,
+    };
+    let series = chosen(store, kind, &selector, bounds, |_| ((), 0))?;
+    let series: Vec<i64> = series.into_iter().map(|(id, ())| id).collect();
+    Ok(store.stacks_of_series(&series, &choice, bounds)?)
+}
+
+fn ids<T>(
+    texts: &[String],
+    what: &str,
+    allowed: &str,
+    parse: impl Fn(&str) -> Option<T>,
+) -> Result<Vec<T>, QueryError> {
+    if texts.len() > MOST_IDS {
+        return Err(QueryError::invalid(format!("more than {MOST_IDS} of {what}")));
+    }
+    let invalid = |text: &String| QueryError::invalid(format!("{what} {text:?}: allowed are {allowed}, not all zeros"));
+    texts.iter().map(|text| parse(text).ok_or_else(|| invalid(text))).collect()
+}
+
+fn call_site(selector: Option<&StackTraceSelector>) -> Vec<String> {
+    selector.map(|selector| selector.call_site.iter().map(|site| site.name.clone()).collect()).unwrap_or_default()
+}
+
+fn most_nodes(asked: Option<i64>) -> usize {
+    asked.and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0).unwrap_or(MOST_NODES)
+}
+
+fn profile(store: &Store, mut stacks: Stacks, call_site: &[String]) -> Result<Profile, QueryError> {
+    if !call_site.is_empty() {
+        let sums = std::mem::take(&mut stacks.sums);
+        stacks.sums = sums.into_iter().filter(|(stack, ..)| begins_with(&stacks.names(*stack), call_site)).collect();
+    }
+    fits(&stacks, store.room().answer()).map_err(|error| QueryError::invalid(error.to_string()))?;
+    Ok(pprof::profile(&stacks))
+}

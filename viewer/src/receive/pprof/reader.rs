@@ -1,0 +1,265 @@
+//! A profile being read: stacks become a trie, label sets series, samples sums.
+
+use std::collections::BTreeMap;
+use std::collections::hash_map::Entry;
+use std::sync::Arc;
+
+use ahash::{HashMap, HashMapExt as _};
+use spanprof_core::wire::pprof::Profile as Pprof;
+
+use super::samples::{SampleLabels, Samples};
+use super::tables::{ENTRY, NODE, Tables};
+use crate::clock;
+use crate::http::allowed::Allowed;
+use crate::http::refusal::{Reason, Refusal, invalid};
+use crate::ids::{SpanId, TraceId};
+use crate::receive::labels::{self, Labels};
+use crate::receive::sample_types::sample_types;
+use crate::store::{Function, Part, Profile, Sample, StackNode};
+
+/// Frames of a stack; of deeper ones the leaf end is kept.
+const MOST_FRAMES: usize = 1_000;
+/// Label sets, which make a series each.
+const MOST_SERIES: usize = 5_000;
+/// Bytes of all label sets of a profile.
+const MOST_LABEL_BYTES: usize = 8 << 20;
+/// The largest value of a sample, 104 days of nanoseconds or 9 PB, so that sums of them stay numbers.
+const MOST_VALUE: i64 = 1 << 53;
+/// The two frames that the profile itself does not have.
+const NO_STACK: &str = "(no stack)";
+const BEYOND: &str = "(callers beyond 1,000 frames)";
+/// Bytes that a series takes, with what finds it.
+const SERIES: usize = 256;
+
+/// A profile being read.
+pub(in crate::receive) struct Reader<'r, 'a, S: Samples<'a>> {
+    tables: &'r Tables<'a>,
+    samples: &'r S,
+    functions: Vec<Function>,
+    /// Which of them those of the tables became.
+    used: HashMap<usize, usize>,
+    stacks: Vec<StackNode>,
+    nodes: HashMap<StackNode, usize>,
+    paths: HashMap<S::Stack, usize>,
+    /// The functions of our own frames.
+    own: HashMap<&'static str, usize>,
+    said: HashMap<S::Labels, Said>,
+    series: Vec<Series>,
+    /// By what samples add to the labels of all.
+    numbers: HashMap<Vec<(&'a str, &'a str)>, usize>,
+    label_bytes: usize,
+}
+
+/// What the labels of a sample say.
+#[derive(Clone, Copy)]
+struct Said {
+    span: Option<SpanId>,
+    trace: Option<TraceId>,
+    series: usize,
+}
+
+/// A label set.
+struct Series {
+    /// As JSON.
+    labels: Arc<str>,
+    span_name: Option<Arc<str>>,
+}
+
+/// The samples of one series and one sample type.
+#[derive(Default)]
+struct Sums {
+    samples: BTreeMap<(Option<SpanId>, usize), (i64, i64)>,
+    traces: BTreeMap<SpanId, TraceId>,
+}
+
+impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
+    pub(in crate::receive) fn new(tables: &'r Tables<'a>, samples: &'r S) -> Self {
+        Self {
+            tables,
+            samples,
+            functions: Vec::new(),
+            used: HashMap::new(),
+            stacks: Vec::new(),
+            nodes: HashMap::new(),
+            paths: HashMap::new(),
+            own: HashMap::new(),
+            said: HashMap::new(),
+            series: Vec::new(),
+            numbers: HashMap::new(),
+            label_bytes: 0,
+        }
+    }
+
+    /// `head` says what the values mean, and when the profile began.
+    pub(in crate::receive) fn read(
+        mut self,
+        head: &Pprof,
+        labels: &Labels,
+        (oldest, newest): (i64, i64),
+        allowed: &mut Allowed,
+    ) -> Result<Profile, Refusal> {
+        let time = if head.time_nanos == 0 { clock::now() } else { head.time_nanos };
+        if time < oldest || time > newest {
+            let side =
+                if time < oldest { "older than what is kept (--retain)" } else { "ahead of this machine's clock" };
+            return Err(Refusal::new(Reason::Time, format!("the profile starts at {time} ns, which is {side}")));
+        }
+        let kinds = sample_types(head, self.tables.strings, &labels.kind)?;
+        let mut sums: BTreeMap<(usize, usize), Sums> = BTreeMap::new();
+        let all = self.samples;
+        for (stack, sample_labels, values) in all.samples() {
+            if values.len() != kinds.len() {
+                return Err(invalid(format!(
+                    "a sample has {} values, and the profile {} sample types",
+                    values.len(),
+                    kinds.len()
+                )));
+            }
+            allowed.step(1)?;
+            let says = self.said(sample_labels, labels, allowed)?;
+            let stack = self.stack(stack, allowed)?;
+            if let Some(value) = values.iter().find(|value| **value > MOST_VALUE) {
+                return Err(invalid(format!("a sample's value is {value}, and at most {MOST_VALUE} is counted")));
+            }
+            // Servers drop samples that weigh nothing; a negative weight has no meaning.
+            if values.iter().any(|value| *value < 0) {
+                continue;
+            }
+            for (index, value) in values.iter().enumerate().filter(|(_, value)| **value > 0) {
+                let count = kinds[index].count(*value, &values);
+                let sum = sums.entry((index, says.series)).or_default();
+                let before = sum.samples.len() + sum.traces.len();
+                let entry = sum.samples.entry((says.span, stack)).or_default();
+                *entry = (entry.0.saturating_add(*value), entry.1.saturating_add(count));
+                if let (Some(span), Some(trace)) = (says.span, says.trace) {
+                    sum.traces.insert(span, trace);
+                }
+                allowed.take((sum.samples.len() + sum.traces.len() - before) * ENTRY, "the profile")?;
+            }
+        }
+        if sums.is_empty() {
+            return Err(invalid("the profile holds no sample with a positive value"));
+        }
+        allowed.take(sums.len().saturating_mul(SERIES), "the profile")?;
+        let parts = sums.into_iter().map(|((kind, series), sums)| Part {
+            kind: Arc::clone(&kinds[kind].kind),
+            period: kinds[kind].period,
+            span_name: self.series[series].span_name.clone(),
+            labels: Arc::clone(&self.series[series].labels),
+            samples: sums
+                .samples
+                .into_iter()
+                .map(|((span, stack), (value, count))| Sample { span, stack, value, count })
+                .collect(),
+            traces: sums.traces.into_iter().collect(),
+        });
+        let parts = parts.collect();
+        let service = labels.service.as_str().into();
+        Ok(Profile { service, time, functions: self.functions, stacks: self.stacks, parts, mark: None })
+    }
+
+    /// The number of a stack in the trie.
+    fn stack(&mut self, stack: S::Stack, allowed: &mut Allowed) -> Result<usize, Refusal> {
+        if let Some(known) = self.paths.get(&stack) {
+            return Ok(*known);
+        }
+        let all = self.samples;
+        let mut frames = Vec::new();
+        for id in all.locations(stack)? {
+            let Some(lines) = self.tables.locations.get(&id) else {
+                return Err(invalid(format!("a sample refers to location {id}, which the profile does not have")));
+            };
+            let room = MOST_FRAMES + 1 - frames.len();
+            frames.extend(self.tables.frames[lines.clone()].iter().take(room));
+            if frames.len() > MOST_FRAMES {
+                break;
+            }
+        }
+        allowed.step(frames.len())?;
+        let is_cut = frames.len() > MOST_FRAMES;
+        frames.truncate(if is_cut { MOST_FRAMES - 1 } else { MOST_FRAMES });
+        let mut at = 0;
+        if is_cut || frames.is_empty() {
+            let function = self.own_function(if is_cut { BEYOND } else { NO_STACK });
+            at = self.node(StackNode { parent: 0, function, line: 0 });
+        }
+        let before = self.stacks.len();
+        for (function, line) in frames.into_iter().rev() {
+            let function = match self.used.entry(function) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(free) => {
+                    self.functions.push(self.tables.function(function, allowed)?);
+                    *free.insert(self.functions.len() - 1)
+                }
+            };
+            at = self.node(StackNode { parent: at, function, line });
+        }
+        // One location may stand for a thousand lines, in each of a hundred thousand stacks.
+        allowed.take((self.stacks.len() - before + 1).saturating_mul(NODE), "the profile")?;
+        self.paths.insert(stack, at);
+        Ok(at)
+    }
+
+    fn node(&mut self, node: StackNode) -> usize {
+        *self.nodes.entry(node).or_insert_with(|| {
+            self.stacks.push(node);
+            self.stacks.len()
+        })
+    }
+
+    /// The number of a function that the profile itself does not have.
+    fn own_function(&mut self, name: &'static str) -> usize {
+        *self.own.entry(name).or_insert_with(|| {
+            self.functions.push(Function { name: name.into(), file: "".into() });
+            self.functions.len() - 1
+        })
+    }
+
+    /// Reads the labels of a sample; numbers its series.
+    fn said(&mut self, key: S::Labels, labels: &Labels, allowed: &mut Allowed) -> Result<Said, Refusal> {
+        if let Some(said) = self.said.get(&key) {
+            return Ok(*said);
+        }
+        let SampleLabels { span, trace, others } = self.samples.labels(key)?;
+        allowed.step(others.len())?;
+        allowed.take(ENTRY, "the profile")?;
+        let others: Vec<(&str, &str)> = others.into_iter().collect();
+        let series = match self.numbers.get(&others) {
+            Some(known) => *known,
+            None => self.add_series(others, labels, allowed)?,
+        };
+        let said = Said { span, trace, series };
+        self.said.insert(key, said);
+        Ok(said)
+    }
+
+    fn add_series(
+        &mut self,
+        others: Vec<(&'a str, &'a str)>,
+        labels: &Labels,
+        allowed: &mut Allowed,
+    ) -> Result<usize, Refusal> {
+        let next = self.series.len();
+        if next == MOST_SERIES {
+            let sentence = format!("the labels of the profile's samples make more than {MOST_SERIES} series");
+            return Err(Refusal::new(Reason::TooLarge, sentence));
+        }
+        let mut all: BTreeMap<&str, &str> =
+            labels.all.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        all.extend(others.iter().copied());
+        labels::check(&all)?;
+        // In JSON a character may become six.
+        let json = serde_json::json!(all).to_string();
+        self.label_bytes = self.label_bytes.saturating_add(json.len());
+        if self.label_bytes > MOST_LABEL_BYTES {
+            let sentence = format!("the label sets of the profile's samples have more than {MOST_LABEL_BYTES} bytes");
+            return Err(Refusal::new(Reason::TooLarge, sentence));
+        }
+        allowed.take(json.len() + SERIES + others.len() * 32, "the profile")?;
+        // Grafana's Ruby SDK calls it span.
+        let span_name = all.get("span_name").or_else(|| all.get("span")).map(|name| (*name).into());
+        self.series.push(Series { labels: json.into(), span_name });
+        self.numbers.insert(others, next);
+        Ok(next)
+    }
+}

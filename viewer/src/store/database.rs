@@ -1,0 +1,190 @@
+//! A store: the connections to its rows, whose turn it is at them, and what is remembered of them.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed; // a number that orders nothing
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rusqlite::Connection;
+
+use super::connection::{self, StoreError};
+use super::counts::{Counters, Forgotten, Inserted};
+use super::intern::Interned;
+use super::reading::Readers;
+use super::room::Room;
+use super::trie::Trie;
+use super::turns::Turns;
+use crate::work;
+
+/// How often work may begin at the connection that writes.
+const TRIES: usize = 3;
+
+/// The stored profiles and spans.
+pub(crate) struct Store {
+    /// Connections that only read; none for a store in memory. They are closed before the one that writes, which writes
+    /// its journal back and removes it.
+    readers: Option<Readers>,
+    inner: Mutex<Inner>,
+    pub(super) turns: Arc<Turns>,
+    trie: Mutex<Trie>,
+    pub(super) inserted: Counters,
+    pub(super) room: Arc<Room>,
+    /// The bytes of its rows.
+    used: AtomicU64,
+}
+
+/// What only one thread at a time may use.
+pub(super) struct Inner {
+    pub(super) connection: Connection,
+    pub(super) interned: Interned,
+    pub(super) forgotten: Forgotten,
+}
+
+impl Store {
+    /// Opens the file, or a store in memory, which shares the room with others; the error is a sentence.
+    pub(crate) fn open(file: Option<&Path>, room: &Arc<Room>) -> Result<Arc<Self>, String> {
+        let named = |reason: String| match file {
+            Some(file) => format!("cannot use --data {}: {reason}", file.display()),
+            None => format!("cannot make a store in memory: {reason}"),
+        };
+        let store = Self::connect(file, room).and_then(|store| {
+            store.measure(&store.lock()).map_err(|error| error.to_string())?;
+            Ok(Arc::new(store))
+        });
+        let store = store.map_err(named)?;
+        let member = Arc::downgrade(&store);
+        room.add(member);
+        Ok(store)
+    }
+
+    fn connect(file: Option<&Path>, room: &Arc<Room>) -> Result<Self, String> {
+        let turns = Arc::<Turns>::default();
+        let of_connection = Arc::clone(&turns);
+        let connection = connection::open(file, move || of_connection.is_over())?;
+        let inner = Inner { connection, interned: Interned::default(), forgotten: Forgotten::default() };
+        Ok(Self {
+            inner: Mutex::new(inner),
+            turns,
+            readers: file.map(Readers::new),
+            trie: Mutex::default(),
+            inserted: Counters::default(),
+            room: Arc::clone(room),
+            used: AtomicU64::new(0),
+        })
+    }
+
+    // A panic elsewhere cannot leave a transaction half done: dropping it rolls it back, and the numbers that it gave.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.turns.take(|| {
+            self.inner.lock().unwrap_or_else(|poisoned| {
+                self.inner.clear_poison();
+                let mut inner = PoisonError::into_inner(poisoned);
+                inner.interned.clear();
+                inner
+            })
+        })
+    }
+
+    /// The room that it shares with others.
+    pub(crate) fn room(&self) -> &Arc<Room> {
+        &self.room
+    }
+
+    /// How much the stored rows take.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.used.load(Relaxed)
+    }
+
+    /// Says what it holds to whom it shares the room with.
+    pub(super) fn measure(&self, inner: &Inner) -> Result<(), StoreError> {
+        self.used.store(connection::bytes(&inner.connection)?, Relaxed);
+        Ok(())
+    }
+
+    /// Reads rows. All statements of `ask` see the same ones.
+    pub(super) fn read<T>(&self, mut ask: impl FnMut(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
+        let Some(readers) = &self.readers else {
+            // Who asks gives way to who sends, and asks again.
+            return self.at_connection(|inner| Ok(ask(&inner.connection)?));
+        };
+        Ok(readers.read(ask)?)
+    }
+
+    /// Does `work` at the connection that writes, and anew where it was given up for urgent requests.
+    pub(super) fn at_connection<T>(
+        &self,
+        mut work: impl FnMut(&mut Inner) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        for _ in 1..TRIES {
+            let mut inner = self.lock();
+            let done = work(&mut inner);
+            if done.is_ok() || !self.turns.is_given_up() || work::is_over() {
+                return done;
+            }
+        }
+        work(&mut self.lock())
+    }
+
+    /// What numbers of stacks mean.
+    pub(super) fn trie(&self) -> MutexGuard<'_, Trie> {
+        self.trie.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was added since the start.
+    pub(crate) fn inserted(&self) -> Inserted {
+        self.inserted.read()
+    }
+
+    /// What was forgotten since the start.
+    pub(crate) fn forgotten(&self) -> Forgotten {
+        self.lock().forgotten
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::super::connection::interrupted;
+    use super::*;
+    use crate::work::{Gone, Haste};
+
+    #[test]
+    fn what_takes_long_is_given_up_for_urgent_requests_and_begun_anew() {
+        let store = Store::open(None, &Room::new(u64::MAX)).unwrap();
+        let hour = Duration::from_secs(3_600);
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let store = &store;
+            let long = move || {
+                let mut tries = 0;
+                store.at_connection(|inner| {
+                    tries += 1;
+                    if tries == 2 {
+                        return Ok(tries);
+                    }
+                    tell.send(()).unwrap();
+                    // Until SQLite says that it must end.
+                    let endless =
+                        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n";
+                    let ended = inner.connection.query_row(endless, [], |row| row.get::<_, i64>(0));
+                    assert_eq!(ended.unwrap_err().sqlite_error_code(), interrupted().sqlite_error_code());
+                    Err(interrupted().into())
+                })
+            };
+            let long = scope.spawn(move || work::within(hour, Haste::Patient, Gone::default(), long).unwrap());
+            told.recv().unwrap();
+            let services = work::within(hour, Haste::Urgent, Gone::default(), || store.is_empty());
+            assert!(services.unwrap());
+            assert_eq!(long.join().unwrap(), 2);
+        });
+    }
+}
