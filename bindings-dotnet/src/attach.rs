@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::clr;
 use crate::com::{CLASS, DllGetClassObject};
-use crate::{clr, modules};
+use crate::libraries::registry;
 
 const MAGIC: &[u8; 14] = b"DOTNET_IPC_V1\0";
 const HEADER_BYTES: usize = 20;
@@ -117,7 +118,7 @@ fn start_time(stat: &str) -> Option<&str> {
 
 /// Where this library was loaded from. ld.so is not asked: it may be busy with another thread's library.
 fn own_path() -> Option<String> {
-    let path = modules::path_of(DllGetClassObject as *const () as u64)?;
+    let path = registry::path_of(DllGetClassObject as *const () as u64)?;
     std::fs::canonicalize(path).ok()?.to_str().map(str::to_owned)
 }
 
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn this_library_knows_its_file() {
-        modules::refresh();
+        registry::refresh();
         assert!(own_path().unwrap().contains("spanprof"));
     }
 }

@@ -62,15 +62,6 @@ fn own() -> *mut Block {
     block
 }
 
-/// Where fs points: the calling thread's control block. Async-signal-safe.
-#[inline]
-pub(crate) fn thread_pointer() -> u64 {
-    let pointer: u64;
-    // SAFETY: the first word of a thread's control block is its own address, by the ABI.
-    unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly)) };
-    pointer
-}
-
 fn set_own(block: *mut Block) {
     // SAFETY: as in `own`; the word is this thread's alone.
     unsafe {

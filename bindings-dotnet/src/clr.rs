@@ -4,7 +4,7 @@
 //! names or code (0x80131363); the profiler's own threads are native, and may, and so may a callback on any thread.
 //!
 //! Code that can go away (dynamic methods, collectible assemblies) is asked for where it is in use alone, as
-//! [`code_map`](crate::code_map) says: a moment later its descriptions may be freed, and CoreCLR does not check. None of
+//! [`code_map`](crate::symbols::code_map) says: a moment later its descriptions may be freed, and CoreCLR does not check. None of
 //! our locks is held by a thread that runs managed code while it waits here, as CoreCLR may wait for a garbage collection.
 
 use std::ffi::c_void;
@@ -12,7 +12,6 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-use crate::code_map;
 use crate::com::{Guid, Hresult, S_OK};
 
 /// Calls function `$index` of a COM object.
@@ -119,8 +118,6 @@ pub(crate) fn listening() -> Option<Clr> {
 /// Callbacks come from here on. An attached profiler stays, so this is what a start and a stop can do.
 pub(crate) fn listen() -> Result<(), String> {
     let clr = attached().ok_or("no profiler is attached")?;
-    // Before the first callback: what CoreCLR did until now nobody knows.
-    code_map::note_gap();
     match on_native_thread(move || clr.set_events(MASK_LISTENING)) {
         Some(0..) => {
             LISTENING.store(true, Ordering::Relaxed);
@@ -159,7 +156,7 @@ impl Clr {
         unsafe { call!(self.0, 82, (u32, u32), low, MASK_HIGH) }
     }
 
-    /// The function whose code is at `address` of an assembly's image (see [`code_map`](crate::code_map)), and which of
+    /// The function whose code is at `address` of an assembly's image (see [`code_map`](crate::symbols::code_map)), and which of
     /// its rewritten bodies that is.
     pub(crate) fn function_at(self, address: u64) -> Option<(FunctionId, usize)> {
         let (mut function, mut rejit) = (0, 0);

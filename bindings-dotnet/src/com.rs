@@ -8,7 +8,8 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use crate::{clr, code_map, events};
+use crate::symbols::code_map;
+use crate::{clr, events};
 
 /// An HRESULT; negative = failed.
 pub(crate) type Hresult = i32;

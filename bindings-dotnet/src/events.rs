@@ -12,7 +12,8 @@ use spanprof_core::{FrameWriter, ProfileType, ProfileTypeId};
 
 use crate::interface::Feature;
 use crate::payload::{self, Event, Utf16};
-use crate::{block, clr, code_map, names, resolver};
+use crate::symbols::{code_map, resolver};
+use crate::{block, clr, names};
 
 /// The kinds of profile that events make, in the order of their ids.
 pub(crate) const PROFILE_TYPES: [ProfileType; 3] = [

@@ -14,7 +14,8 @@ use interoptopus::wire::Wire;
 use interoptopus::{builtins_string, builtins_wire, ffi, function};
 use spanprof_core::ErrorKind;
 
-use crate::{code_map, events, profiler};
+use crate::symbols::code_map;
+use crate::{events, profiler};
 
 /// A name and its value.
 #[ffi]

@@ -8,24 +8,17 @@ compile_error!("the .NET binding samples Linux on x86-64 only");
 
 mod attach;
 pub mod block;
-mod call_sites;
 mod clr;
-mod code_map;
 pub mod com;
-mod eh_frame;
-mod elf;
 mod events;
 pub mod interface;
+mod libraries;
 mod memory;
-mod modules;
 mod names;
 mod payload;
 mod profiler;
-mod prologue;
-mod range_set;
-mod repair;
-mod resolver;
+mod runtime;
+mod stack;
 mod symbols;
-mod unwind;
 
 pub use interface::inventory;

@@ -8,8 +8,10 @@ use spanprof_core::{
 };
 
 use crate::interface::{Feature, FeatureState, Number, Pair, Pairs, Settings, Statistics, Told};
-use crate::unwind::CoreClr;
-use crate::{attach, clr, events, modules};
+use crate::libraries::registry;
+use crate::runtime::CoreClr;
+use crate::symbols::code_map;
+use crate::{attach, clr, events};
 
 /// What runs, and how it was set.
 #[derive(Clone)]
@@ -54,10 +56,10 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
         return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
     }
     config.check()?;
-    modules::refresh();
+    registry::refresh();
     // First of all, since it may be refused, and CoreCLR lets nobody go whom it was attached to.
     let profiler = Profiler::start(config.clone(), &CoreClr)?;
-    *lock(&NAMES) = attach::attach().and_then(|()| clr::listen());
+    *lock(&NAMES) = attach::attach().and_then(|()| code_map::listen());
     events::tell_own_stack();
     events::set_runtime_version(&config.runtime.1);
     *lock(&PROFILER) = Some(Running { profiler, config: config.clone() });
