@@ -7,11 +7,13 @@ use spanprof_core::{
     Config, Error, ErrorKind, Level, Message, Profiler, Secret, Stats, TagSetId, parse_bool, parse_trace_id,
 };
 
-use crate::interface::{Feature, FeatureState, Number, Pair, Pairs, Settings, Statistics, Told};
+use crate::attach::request::attach;
+use crate::clr::info;
+use crate::events::{samples, sessions};
+use crate::interface::types::{Feature, FeatureState, Number, Pair, Pairs, Settings, Statistics, Told};
 use crate::libraries::registry;
 use crate::runtime::CoreClr;
 use crate::symbols::code_map;
-use crate::{attach, clr, events};
 
 /// What runs, and how it was set.
 #[derive(Clone)]
@@ -59,9 +61,9 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     registry::refresh();
     // First of all, since it may be refused, and CoreCLR lets nobody go whom it was attached to.
     let profiler = Profiler::start(config.clone(), &CoreClr)?;
-    *lock(&NAMES) = attach::attach().and_then(|()| code_map::listen());
-    events::tell_own_stack();
-    events::set_runtime_version(&config.runtime.1);
+    *lock(&NAMES) = attach().and_then(|()| code_map::listen());
+    code_map::tell_own_stack();
+    sessions::set_runtime_version(&config.runtime.1);
     *lock(&PROFILER) = Some(Running { profiler, config: config.clone() });
     if let Err(why) = &*lock(&NAMES) {
         tell(
@@ -71,7 +73,7 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
         return Ok(());
     }
     for feature in wanted(&config) {
-        if let Err(why) = events::start(feature) {
+        if let Err(why) = sessions::start(feature) {
             tell(Level::Warning, format!("{} are not profiled: {why}", name_of(feature)));
         }
     }
@@ -89,7 +91,7 @@ fn wanted(config: &Config) -> impl Iterator<Item = Feature> + use<> {
 }
 
 fn switch_on(feature: Feature) -> Result<(), String> {
-    lock(&NAMES).clone().and_then(|()| events::start(feature))
+    lock(&NAMES).clone().and_then(|()| sessions::start(feature))
 }
 
 fn name_of(feature: Feature) -> &'static str {
@@ -105,7 +107,7 @@ fn name_of(feature: Feature) -> &'static str {
 pub(crate) fn stop(timeout: Duration) -> bool {
     let _one = lock(&CHANGE);
     for feature in EVENTS {
-        events::stop(feature);
+        sessions::stop(feature);
     }
     let Some(profiler) = running() else {
         return true;
@@ -118,10 +120,10 @@ pub(crate) fn stop(timeout: Duration) -> bool {
 /// Of one that has stopped, and none takes its place. Until then it is the one whose statistics are asked for.
 fn leave(profiler: &Profiler) {
     for feature in EVENTS {
-        events::stop(feature);
+        sessions::stop(feature);
     }
     // What was sampled has its names by now.
-    clr::silence();
+    info::silence();
     *lock(&LAST) = Some(profiler.stats());
     *lock(&PROFILER) = None;
     lock(&WAITING).extend(profiler.take_messages());
@@ -151,7 +153,7 @@ pub(crate) fn status() -> Vec<FeatureState> {
     };
     let off = || Err("switched off".to_owned());
     let names = runs.clone().and_then(|()| lock(&NAMES).clone());
-    let event = |feature| names.clone().and_then(|()| if events::is_on(feature) { Ok(()) } else { off() });
+    let event = |feature| names.clone().and_then(|()| if sessions::is_on(feature) { Ok(()) } else { off() });
     let cpu = runs.and_then(|()| match running {
         Some(Running { profiler, config }) if config.cpu_enabled => profiler.ended().map_or(Ok(()), Err),
         _ => off(),
@@ -194,7 +196,7 @@ pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
             Error::new(ErrorKind::Unsupported, format!("{} cannot be profiled: {why}", name_of(feature)))
         }),
         _ => {
-            events::stop(feature);
+            sessions::stop(feature);
             Ok(())
         }
     }
@@ -239,7 +241,7 @@ fn config(settings: &Settings) -> Result<Config, Error> {
     "spanprof-dotnet".clone_into(&mut config.spy);
     config.runtime = (".NET".to_owned(), String::new());
     config.package = ("Pyroscope.OpenTelemetry".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-    config.profile_types = events::PROFILE_TYPES.to_vec();
+    config.profile_types = samples::PROFILE_TYPES.to_vec();
     let mut headers = Vec::new();
     for Pair { name, text: value } in &settings.values {
         if let Some(tag) = name.strip_prefix("tag.") {
@@ -317,7 +319,7 @@ mod tests {
     use std::sync::Barrier;
 
     use super::*;
-    use crate::clr::testing;
+    use crate::clr::info::testing;
 
     const ALWAYS: u32 = 0x1000_0000;
     const LISTENING: u32 = 0x1000_0220;
@@ -337,7 +339,7 @@ mod tests {
     fn the_runtime_tells_while_a_profiler_runs_and_threads_that_switch_at_once_leave_one_that_can_be_stopped() {
         let refused = Profiler::start(config(&settings()).unwrap(), &CoreClr).unwrap();
         assert_eq!(start(&settings()).unwrap_err().kind(), ErrorKind::AlreadyRunning);
-        assert!(clr::attached().is_none(), "the engine was refused, so nothing was attached");
+        assert!(info::attached().is_none(), "the engine was refused, so nothing was attached");
         refused.stop(Duration::from_secs(5));
 
         testing::attach();

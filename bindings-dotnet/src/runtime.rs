@@ -1,10 +1,10 @@
 //! The .NET runtime as the sampler sees it: who does what the engine asks for. What it calls in the signal handler is
-//! [`block::context`] and [`stack`](crate::stack).
+//! [`record::context`] and [`stack`](crate::stack).
 
 use libc::ucontext_t;
 use spanprof_core::{Context, Drain, Frame, FrameWriter, Repair, Runtime, SampleSignal, ThreadRecord};
 
-use crate::block;
+use crate::span::record;
 use crate::stack::unwind;
 use crate::symbols::{refresh, repair, resolver};
 
@@ -27,7 +27,7 @@ unsafe impl Runtime for CoreClr {
 
     #[inline]
     unsafe fn context(&self, _thread: &ThreadRecord, _ucontext: *const ucontext_t) -> Context {
-        block::context()
+        record::context()
     }
 
     #[inline]

@@ -1,4 +1,4 @@
-//! Reads the `.eh_frame` of a file: the rows of [`eh_frame`], in which the walk searches.
+//! Reads the `.eh_frame` of a file: the rows of [`eh_frame`](crate::stack::eh_frame), in which the walk searches.
 //!
 //! The bytes are not trusted: what cannot be read ends the table or leaves a hole, and no offset is followed out of them.
 

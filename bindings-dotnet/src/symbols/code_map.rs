@@ -16,13 +16,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use crate::clr::{Body, Clr, FunctionId};
+use crate::clr::code::Body;
+use crate::clr::info::{self, Clr, FunctionId};
 use crate::libraries::registry;
+use crate::memory;
 use crate::stack::unwind::OSR_METHODS;
 use crate::stack::{call_sites, sample_header};
 use crate::symbols::prologue::{self, EPILOGUE_BYTES, PROLOGUE_BYTES, Prologue};
 use crate::symbols::resolver;
-use crate::{clr, memory};
 
 /// News that may wait for the profiler's thread; of methods beyond it the code stays unknown, and so becomes what may
 /// have given them its place.
@@ -84,7 +85,7 @@ pub(crate) fn compiled(clr: Clr, function: FunctionId) {
 }
 
 /// A function was compiled at some time, and does not go away while this runs.
-pub(crate) fn was_compiled(clr: Clr, function: FunctionId) {
+fn was_compiled(clr: Clr, function: FunctionId) {
     let (number, word) =
         if clr.stays(function) { (0, None) } else { (sample_header::next_number(), Some(word_of(clr, function))) };
     tell(Compiled { function, number, word, bodies: clr.bodies((function, 0)) }, MAX_RANGES);
@@ -94,15 +95,27 @@ pub(crate) fn was_compiled(clr: Clr, function: FunctionId) {
 /// assemblies on that one thread alone, between finalizers, so none goes away while this one waits here, and of those that
 /// are being taken down at this moment there is none. Milliseconds, once after each start.
 pub(crate) fn catch_up() {
-    let Some(clr) = clr::listening() else { return };
-    clr::on_native_thread(|| clr.compiled_functions().into_iter().for_each(|function| was_compiled(clr, function)));
+    let Some(clr) = info::listening() else { return };
+    info::on_native_thread(|| clr.compiled_functions().into_iter().for_each(|function| was_compiled(clr, function)));
+}
+
+/// Tells what the calling thread runs: Main and what it called were compiled before we were attached.
+pub(crate) fn tell_own_stack() {
+    let Some(clr) = info::attached() else { return };
+    let mut functions = Vec::new();
+    clr.snapshot(|function, _| {
+        functions.push(function);
+        functions.len() < spanprof_core::MAX_FRAMES
+    });
+    // This thread waits meanwhile, so its functions stay.
+    info::on_native_thread(|| functions.into_iter().for_each(|function| was_compiled(clr, function)));
 }
 
 /// From here on CoreCLR tells what it compiles.
 pub(crate) fn listen() -> Result<(), String> {
     // Before the first callback: what CoreCLR did until now nobody knows.
     note_gap();
-    clr::listen()
+    info::listen()
 }
 
 /// CoreCLR did not tell for a while.
@@ -154,7 +167,7 @@ pub(crate) fn with<T>(use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
 
 /// Takes up what callbacks told, so that the handler knows new code.
 pub(crate) fn tick() {
-    if clr::attached().is_some() {
+    if info::attached().is_some() {
         with(|_| {});
     }
 }

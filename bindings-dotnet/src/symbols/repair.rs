@@ -8,7 +8,7 @@
 
 use spanprof_core::Repair;
 
-use crate::clr::{self, Clr};
+use crate::clr::info::{self, Clr};
 use crate::stack::modules;
 use crate::stack::sample_header::NO_FRAME;
 use crate::symbols::code_map::{self, CodeMap};
@@ -35,7 +35,7 @@ pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) -> Repair {
 /// managed frame, of an event nothing.
 fn mend(frames: &mut Vec<u64>, raw: &[u64]) {
     refresh::note_sample();
-    let Some(clr) = clr::attached() else {
+    let Some(clr) = info::attached() else {
         to_words(frames, resolver::native_word, |pc| {
             modules::is_executable(pc).then(|| resolver::word_of(UNNAMED, ""))
         });

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::clr;
-use crate::com::{CLASS, DllGetClassObject};
+use crate::attach::callbacks::{CLASS, DllGetClassObject};
+use crate::clr::info;
 use crate::libraries::registry;
 
 const MAGIC: &[u8; 14] = b"DOTNET_IPC_V1\0";
@@ -24,7 +24,7 @@ static ATTACHING: Mutex<()> = Mutex::new(());
 /// Attaches, unless that is done. Under a millisecond; the error says what is missing.
 pub(crate) fn attach() -> Result<(), String> {
     let _one = ATTACHING.lock().unwrap_or_else(PoisonError::into_inner);
-    if clr::attached().is_some() {
+    if info::attached().is_some() {
         return Ok(());
     }
     for variable in ["EnableDiagnostics", "EnableDiagnostics_Profiler", "EnableDiagnostics_IPC"] {
@@ -43,7 +43,7 @@ pub(crate) fn attach() -> Result<(), String> {
     if result < 0 {
         return Err(format!("the runtime refused the profiler: 0x{result:08x}"));
     }
-    clr::attached().map(drop).ok_or_else(|| "the runtime did not load the profiler".to_owned())
+    info::attached().map(drop).ok_or_else(|| "the runtime did not load the profiler".to_owned())
 }
 
 /// Sends the request; the answer's HRESULT.
