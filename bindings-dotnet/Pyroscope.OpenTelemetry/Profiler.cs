@@ -16,7 +16,7 @@ public sealed class Profiler : IDisposable
 
     private static readonly TimeSpan BetweenMessages = TimeSpan.FromSeconds(1);
 
-    // Kinds of answers, as interface.rs numbers them.
+    // Kinds of answers, as interface/types.rs numbers them.
     private const uint Done = 0;
     private const uint NotAllowed = 1;
     private const uint AlreadyRunning = 2;

@@ -11,18 +11,20 @@
 //! | `symbols` | finds what samples mean, on the profiler's thread |
 //! | `events` | takes samples of allocations, lock waits and exceptions |
 //! | `attach` | has CoreCLR call this library, and answers |
-//! | `profiler` | starts and stops |
+//! | `profiler` | starts and stops, with `arguments` from C# and `messages` to it |
 //! | `runtime` | is what the engine asks; it passes on |
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("the .NET binding samples Linux on x86-64 only");
 
+mod arguments;
 pub mod attach;
 mod clr;
 mod events;
 pub mod interface;
 mod libraries;
 mod memory;
+mod messages;
 mod profiler;
 mod runtime;
 pub mod span;

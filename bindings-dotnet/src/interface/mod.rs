@@ -1,7 +1,7 @@
 //! The cold interface: start, flush, stop, settings and statistics, a few calls in a process's life.
 //!
 //! `Pyroscope.OpenTelemetry/Interop/Native.g.cs` is generated from this folder; a test says when it is out of date.
-//! Arguments are read, one function of [`profiler`] is called, its result is passed back. No panic
+//! Arguments are read, one function of [`profiler`] or of [`tags`] is called, its result is passed back. No panic
 //! leaves a function. Errors of the profiler are values ([`Answer`]), so that the facade can make exceptions of them.
 
 #![expect(missing_docs, missing_debug_implementations, reason = "of what #[ffi] makes of each function")]
@@ -19,6 +19,7 @@ use spanprof_core::ErrorKind;
 use self::types::{Answer, Failure, Feature, Messages, Pairs, Settings, Statistics, Status};
 use crate::events::sessions;
 use crate::profiler;
+use crate::span::tags;
 use crate::symbols::code_map;
 
 /// Starts the profiler. Milliseconds; never waits for the server. Nothing runs after an answer other than 0.
@@ -93,7 +94,7 @@ pub fn spanprof_catch_up() -> ffi::Result<bool, Failure> {
 #[ffi]
 pub fn spanprof_tag_set(within: u32, mut tags: Wire<Pairs>) -> ffi::Result<u32, Failure> {
     panic_to_result(|| match tags.try_unwire() {
-        Ok(tags) => ffi::Ok(profiler::tag_set(within, &tags)),
+        Ok(tags) => ffi::Ok(tags::tag_set(within, &tags)),
         Err(_) => ffi::Err(Failure::Arguments),
     })
 }
@@ -102,7 +103,7 @@ pub fn spanprof_tag_set(within: u32, mut tags: Wire<Pairs>) -> ffi::Result<u32, 
 #[ffi]
 pub fn spanprof_tag_release(tag_set: u32) -> ffi::Result<bool, Failure> {
     panic_to_result(|| {
-        profiler::tag_release(tag_set);
+        tags::tag_release(tag_set);
         ffi::Ok(true)
     })
 }
@@ -111,7 +112,7 @@ pub fn spanprof_tag_release(tag_set: u32) -> ffi::Result<bool, Failure> {
 #[ffi]
 pub fn spanprof_thread_tags(mut tags: Wire<Pairs>, adding: bool) -> ffi::Result<bool, Failure> {
     panic_to_result(|| match tags.try_unwire() {
-        Ok(tags) => ffi::Ok(profiler::thread_tags(&tags, adding)),
+        Ok(tags) => ffi::Ok(tags::thread_tags(&tags, adding)),
         Err(_) => ffi::Err(Failure::Arguments),
     })
 }
