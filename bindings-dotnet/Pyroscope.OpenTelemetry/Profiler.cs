@@ -14,9 +14,7 @@ public sealed class Profiler : IDisposable
     /// <summary>How long the program's logger may take for what the last stop says.</summary>
     private static readonly TimeSpan LastWords = TimeSpan.FromSeconds(1);
 
-    private static readonly TimeSpan BetweenMessages = TimeSpan.FromSeconds(1);
-
-    // Kinds of answers, as interface.rs numbers them.
+    // Kinds of answers, as interface/types.rs numbers them.
     private const uint Done = 0;
     private const uint NotAllowed = 1;
     private const uint AlreadyRunning = 2;
@@ -358,7 +356,7 @@ public sealed class Profiler : IDisposable
         if (running)
         {
             CatchUp.Soon();
-            messenger = MakeMessenger();
+            messenger = Messenger.Start();
             OtherPackage.Look();
         }
         else if (answer.kind != SwitchedOff)
@@ -367,21 +365,6 @@ public sealed class Profiler : IDisposable
         }
 
         return running;
-    }
-
-    // Outside of any span, whoever starts the profiler.
-    private static Timer MakeMessenger()
-    {
-        using (ExecutionContext.SuppressFlow())
-        {
-            return new Timer(static _ => Tick(), null, BetweenMessages, BetweenMessages);
-        }
-    }
-
-    private static void Tick()
-    {
-        CatchUp.Now();
-        ProfilerMessages.Deliver();
     }
 
     private void SetTracking(Feature feature, bool enabled)

@@ -1,31 +1,34 @@
 //! The native half of the .NET binding: `libspanprof.so`, which the package Pyroscope.OpenTelemetry loads by P/Invoke.
 //!
-//! The hot interface is [`block`]: managed code writes span and tags of a thread into memory that the signal handler
-//! reads. The cold one is [`interface`], of which C# is generated. Everything else is private.
+//! The hot interface is [`span`]: managed code writes span and tags of a thread into memory that the signal handler
+//! reads. The cold one is [`interface`], of which C# is generated. Everything else is private:
+//!
+//! | folder | what it does |
+//! |---|---|
+//! | `stack` | runs in the signal handler: the walk, and the tables that it searches |
+//! | `libraries` | finds the native libraries and reads their files, for these tables and for names |
+//! | `clr` | asks CoreCLR |
+//! | `symbols` | finds what samples mean, on the profiler's thread |
+//! | `events` | takes samples of allocations, lock waits and exceptions |
+//! | `attach` | has CoreCLR call this library, and answers |
+//! | `profiler` | starts and stops, with `arguments` from C# and `messages` to it |
+//! | `runtime` | is what the engine asks; it passes on |
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!("the .NET binding samples Linux on x86-64 only");
 
-mod attach;
-pub mod block;
-mod call_sites;
+mod arguments;
+pub mod attach;
 mod clr;
-mod code_map;
-pub mod com;
-mod eh_frame;
-mod elf;
 mod events;
 pub mod interface;
+mod libraries;
 mod memory;
-mod modules;
-mod names;
-mod payload;
+mod messages;
 mod profiler;
-mod prologue;
-mod range_set;
-mod repair;
-mod resolver;
+mod runtime;
+pub mod span;
+mod stack;
 mod symbols;
-mod unwind;
 
 pub use interface::inventory;

@@ -1,15 +1,18 @@
-//! The one profiler of this process: settings, start, stop, statistics, messages, tags.
+//! The one profiler of this process: start, stop, switches, statistics, status.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use spanprof_core::{
-    Config, Error, ErrorKind, Level, Message, Profiler, Secret, Stats, TagSetId, parse_bool, parse_trace_id,
-};
+use spanprof_core::{Config, Error, ErrorKind, Level, Profiler, Stats};
 
-use crate::interface::{Feature, FeatureState, Number, Pair, Pairs, Settings, Statistics, Told};
-use crate::unwind::CoreClr;
-use crate::{attach, clr, events, modules};
+use crate::attach::request::attach;
+use crate::clr::info;
+use crate::events::sessions;
+use crate::interface::types::{Feature, FeatureState, Number, Settings, Statistics, Told};
+use crate::libraries::registry;
+use crate::runtime::CoreClr;
+use crate::symbols::code_map;
+use crate::{arguments, messages};
 
 /// What runs, and how it was set.
 #[derive(Clone)]
@@ -22,29 +25,24 @@ struct Running {
 static PROFILER: Mutex<Option<Running>> = Mutex::new(None);
 /// Held over a start, a stop or a switch, from the look at what runs to what runs then.
 static CHANGE: Mutex<()> = Mutex::new(());
-/// Sentences of this binding, and of profilers that were stopped, until they are asked for.
-static WAITING: Mutex<Vec<Message>> = Mutex::new(Vec::new());
 /// What events are made of.
 const EVENTS: [Feature; 3] = [Feature::Allocations, Feature::Locks, Feature::Exceptions];
 /// How long switching CPU time on or off may wait for the server.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(2);
 /// What the last profiler had counted when it was stopped.
 static LAST: Mutex<Option<Stats>> = Mutex::new(None);
-/// The least level of messages that the program is told.
-static LOG_LEVEL: Mutex<Option<Level>> = Mutex::new(Some(Level::Warning));
-
 /// Whether methods have names, and why not.
 static NAMES: Mutex<Result<(), String>> = Mutex::new(Ok(()));
 
 /// Starts the profiler.
 pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     silence_panics();
-    let config = config(settings)?;
+    let config = arguments::config(settings)?;
     if config.enabled {
         // A setting that is not allowed leaves alone what runs.
         config.check()?;
     }
-    *lock(&LOG_LEVEL) = config.log_level;
+    messages::set_level(config.log_level);
     if !(config.enabled && (config.cpu_enabled || wanted(&config).next().is_some())) {
         return Err(Error::new(ErrorKind::Disabled, "profiling is switched off by configuration or environment"));
     }
@@ -54,23 +52,23 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
         return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
     }
     config.check()?;
-    modules::refresh();
+    registry::refresh();
     // First of all, since it may be refused, and CoreCLR lets nobody go whom it was attached to.
     let profiler = Profiler::start(config.clone(), &CoreClr)?;
-    *lock(&NAMES) = attach::attach().and_then(|()| clr::listen());
-    events::tell_own_stack();
-    events::set_runtime_version(&config.runtime.1);
+    *lock(&NAMES) = attach().and_then(|()| code_map::listen());
+    code_map::tell_own_stack();
+    sessions::set_runtime_version(&config.runtime.1);
     *lock(&PROFILER) = Some(Running { profiler, config: config.clone() });
     if let Err(why) = &*lock(&NAMES) {
-        tell(
+        messages::tell(
             Level::Warning,
             format!("Profiles have no names of methods, no allocations, no locks and no exceptions: {why}"),
         );
         return Ok(());
     }
     for feature in wanted(&config) {
-        if let Err(why) = events::start(feature) {
-            tell(Level::Warning, format!("{} are not profiled: {why}", name_of(feature)));
+        if let Err(why) = sessions::start(feature) {
+            messages::tell(Level::Warning, format!("{} are not profiled: {why}", name_of(feature)));
         }
     }
     Ok(())
@@ -87,7 +85,7 @@ fn wanted(config: &Config) -> impl Iterator<Item = Feature> + use<> {
 }
 
 fn switch_on(feature: Feature) -> Result<(), String> {
-    lock(&NAMES).clone().and_then(|()| events::start(feature))
+    lock(&NAMES).clone().and_then(|()| sessions::start(feature))
 }
 
 fn name_of(feature: Feature) -> &'static str {
@@ -103,7 +101,7 @@ fn name_of(feature: Feature) -> &'static str {
 pub(crate) fn stop(timeout: Duration) -> bool {
     let _one = lock(&CHANGE);
     for feature in EVENTS {
-        events::stop(feature);
+        sessions::stop(feature);
     }
     let Some(profiler) = running() else {
         return true;
@@ -116,13 +114,13 @@ pub(crate) fn stop(timeout: Duration) -> bool {
 /// Of one that has stopped, and none takes its place. Until then it is the one whose statistics are asked for.
 fn leave(profiler: &Profiler) {
     for feature in EVENTS {
-        events::stop(feature);
+        sessions::stop(feature);
     }
     // What was sampled has its names by now.
-    clr::silence();
+    info::silence();
     *lock(&LAST) = Some(profiler.stats());
     *lock(&PROFILER) = None;
-    lock(&WAITING).extend(profiler.take_messages());
+    messages::keep(profiler.take_messages());
 }
 
 /// Uploads what there is. True: all of it is settled; false also when no profiler runs.
@@ -132,11 +130,7 @@ pub(crate) fn flush(timeout: Duration) -> bool {
 
 /// What to tell the program.
 pub(crate) fn take_messages() -> Vec<Told> {
-    let least = *lock(&LOG_LEVEL);
-    let mut messages = std::mem::take(&mut *lock(&WAITING));
-    messages.extend(running().map(|profiler| profiler.take_messages()).unwrap_or_default());
-    let kept = messages.into_iter().filter(|message| least.is_some_and(|least| message.level >= least));
-    kept.map(|message| Told { level: if message.level == Level::Info { 1 } else { 2 }, text: message.text }).collect()
+    messages::take(|| running().map(|profiler| profiler.take_messages()).unwrap_or_default())
 }
 
 /// What works.
@@ -149,7 +143,7 @@ pub(crate) fn status() -> Vec<FeatureState> {
     };
     let off = || Err("switched off".to_owned());
     let names = runs.clone().and_then(|()| lock(&NAMES).clone());
-    let event = |feature| names.clone().and_then(|()| if events::is_on(feature) { Ok(()) } else { off() });
+    let event = |feature| names.clone().and_then(|()| if sessions::is_on(feature) { Ok(()) } else { off() });
     let cpu = runs.and_then(|()| match running {
         Some(Running { profiler, config }) if config.cpu_enabled => profiler.ended().map_or(Ok(()), Err),
         _ => off(),
@@ -175,7 +169,7 @@ pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
         Feature::Cpu if config.cpu_enabled == on => Ok(()),
         Feature::Cpu => {
             profiler.stop(RESTART_TIMEOUT);
-            lock(&WAITING).extend(profiler.take_messages());
+            messages::keep(profiler.take_messages());
             let run = |config: Config| {
                 let profiler = Profiler::start(config.clone(), &CoreClr)?;
                 *lock(&PROFILER) = Some(Running { profiler, config });
@@ -192,27 +186,10 @@ pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
             Error::new(ErrorKind::Unsupported, format!("{} cannot be profiled: {why}", name_of(feature)))
         }),
         _ => {
-            events::stop(feature);
+            sessions::stop(feature);
             Ok(())
         }
     }
-}
-
-/// The set `base` with more tags.
-pub(crate) fn tag_set(base: u32, tags: &Pairs) -> u32 {
-    TagSetId::from_number(base).with(&tuples(&tags.pairs)).number()
-}
-
-/// Ends one claim.
-pub(crate) fn tag_release(set: u32) {
-    TagSetId::from_number(set).release();
-}
-
-/// Changes the tags of the calling thread.
-pub(crate) fn thread_tags(tags: &Pairs, add: bool) -> bool {
-    let change = if add { spanprof_core::add_thread_tag } else { spanprof_core::remove_thread_tag };
-    let changed = tags.pairs.iter().filter(|pair| change(&pair.name, &pair.text)).count();
-    changed == tags.pairs.len()
 }
 
 /// Numbers by name, the same ones whether a profiler runs or not.
@@ -229,80 +206,12 @@ pub(crate) fn statistics() -> Statistics {
     Statistics { numbers, last_error: stats.last_error }
 }
 
-/// The configuration of the environment, changed by what was set in code.
-fn config(settings: &Settings) -> Result<Config, Error> {
-    let newest =
-        |pairs: &[Pair], name: &str| pairs.iter().rev().find(|pair| pair.name == name).map(|pair| pair.text.clone());
-    let mut config = Config::from_environment(|name| newest(&settings.environment, name))?;
-    "spanprof-dotnet".clone_into(&mut config.spy);
-    config.runtime = (".NET".to_owned(), String::new());
-    config.package = ("Pyroscope.OpenTelemetry".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
-    config.profile_types = events::PROFILE_TYPES.to_vec();
-    let mut headers = Vec::new();
-    for Pair { name, text: value } in &settings.values {
-        if let Some(tag) = name.strip_prefix("tag.") {
-            config.tags.push((tag.to_owned(), value.clone()));
-            continue;
-        }
-        if let Some(header) = name.strip_prefix("http_header.") {
-            headers.push((header.to_owned(), Secret(value.clone())));
-            continue;
-        }
-        match name.as_str() {
-            "application_name" => config.application_name.clone_from(value),
-            "server_address" => config.server_address.clone_from(value),
-            "basic_auth_user" => config.basic_auth_user.clone_from(value),
-            "basic_auth_password" => config.basic_auth_password = Secret(value.clone()),
-            "tenant_id" => config.tenant_id.clone_from(value),
-            "sample_rate" => {
-                config.sample_rate =
-                    value.parse().map_err(|_| Error::invalid(name, value, "1 to 1000 samples a second"))?;
-            }
-            "upload_interval_ms" => {
-                let ms = value.parse().map_err(|_| Error::invalid(name, value, "milliseconds, 1000 to 600000"))?;
-                config.upload_interval = Duration::from_millis(ms);
-            }
-            "enabled" => config.enabled = parse_bool(name, value)?,
-            "allocation_enabled" => config.allocation_enabled = parse_bool(name, value)?,
-            "lock_enabled" => config.lock_enabled = parse_bool(name, value)?,
-            "exception_enabled" => config.exception_enabled = parse_bool(name, value)?,
-            "cpu_enabled" => config.cpu_enabled = parse_bool(name, value)?,
-            "span_names" => config.span_names = parse_bool(name, value)?,
-            "trace_id" => config.trace_id = parse_trace_id(name, value)?,
-            "report_pid" => config.report_pid = parse_bool(name, value)?,
-            "report_thread_id" => config.report_thread_id = parse_bool(name, value)?,
-            "report_thread_name" => config.report_thread_name = parse_bool(name, value)?,
-            "log_level" => {
-                // The environment's parser is the one that knows the names of levels.
-                let lookup = |known: &str| (known == "PYROSCOPE_LOG_LEVEL").then(|| value.clone());
-                config.log_level = Config::from_environment(lookup)
-                    .map_err(|_| Error::invalid(name, value, "trace, debug, info, warn, error, off"))?
-                    .log_level;
-            }
-            "runtime_version" => config.runtime.1.clone_from(value),
-            _ => return Err(Error::invalid("settings", name, "the names that interface.rs lists")),
-        }
-    }
-    if !headers.is_empty() {
-        config.http_headers = headers;
-    }
-    Ok(config)
-}
-
 fn running() -> Option<Profiler> {
     lock(&PROFILER).as_ref().map(|running| running.profiler.clone())
 }
 
-fn tell(level: Level, text: String) {
-    lock(&WAITING).push(Message { level, text });
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn tuples(pairs: &[Pair]) -> Vec<(String, String)> {
-    pairs.iter().map(|pair| (pair.name.clone(), pair.text.clone())).collect()
 }
 
 /// Panics become answers, and a profiler does not write to stderr. This library's copy of Rust's runtime is its own.
@@ -315,7 +224,8 @@ mod tests {
     use std::sync::Barrier;
 
     use super::*;
-    use crate::clr::testing;
+    use crate::clr::info::testing;
+    use crate::interface::types::Pair;
 
     const ALWAYS: u32 = 0x1000_0000;
     const LISTENING: u32 = 0x1000_0220;
@@ -333,9 +243,9 @@ mod tests {
     /// One test, as there is one profiler and one runtime in a process.
     #[test]
     fn the_runtime_tells_while_a_profiler_runs_and_threads_that_switch_at_once_leave_one_that_can_be_stopped() {
-        let refused = Profiler::start(config(&settings()).unwrap(), &CoreClr).unwrap();
+        let refused = Profiler::start(arguments::config(&settings()).unwrap(), &CoreClr).unwrap();
         assert_eq!(start(&settings()).unwrap_err().kind(), ErrorKind::AlreadyRunning);
-        assert!(clr::attached().is_none(), "the engine was refused, so nothing was attached");
+        assert!(info::attached().is_none(), "the engine was refused, so nothing was attached");
         refused.stop(Duration::from_secs(5));
 
         testing::attach();

@@ -1,34 +1,9 @@
-//! `.eh_frame` as a table of rows that a signal handler can search: from which address on, where the caller's frame is.
+//! Reads the `.eh_frame` of a file: the rows of [`eh_frame`](crate::stack::eh_frame), in which the walk searches.
 //!
-//! Only what the walk needs is kept: the canonical frame address (CFA) as rsp or rbp plus an offset, and where the
-//! caller's rbp was saved. Built off the handler from the bytes of a file, which are not trusted: what cannot be read ends
-//! the table or leaves a hole, and no offset is followed out of the bytes.
+//! The bytes are not trusted: what cannot be read ends the table or leaves a hole, and no offset is followed out of them.
 
-use crate::elf::Elf;
-
-/// How the CFA of a row is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(crate) enum Cfa {
-    /// rsp plus the offset.
-    Rsp,
-    /// rbp plus the offset.
-    Rbp,
-    /// By an expression, which is not evaluated.
-    Unknown,
-    /// No function is here.
-    Nothing,
-}
-
-/// The rule from `pc` (relative to the object's load address) to the next row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Row {
-    pub(crate) pc: u32,
-    pub(crate) offset: i32,
-    /// Where rbp was saved, relative to the CFA; 0 = it still is in the register.
-    pub(crate) saved_rbp: i16,
-    pub(crate) cfa: Cfa,
-}
+use crate::libraries::elf::Elf;
+use crate::stack::eh_frame::{Cfa, Row};
 
 const RBP: u64 = 6;
 const RSP: u64 = 7;
@@ -58,13 +33,6 @@ pub(crate) fn rows(data: &[u8], address: u64) -> Vec<Row> {
     }
     sorted.shrink_to_fit();
     sorted
-}
-
-/// The row that holds at `pc`.
-#[inline]
-pub(crate) fn find(rows: &[Row], pc: u32) -> Option<Row> {
-    let after = rows.partition_point(|row| row.pc <= pc);
-    rows.get(after.checked_sub(1)?).copied()
 }
 
 /// Reads the entry at `at`; returns where the next one is.
@@ -373,10 +341,11 @@ fn sign_extended(number: u64, bits: u32) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::elf::testing::libc;
+    use crate::libraries::elf::{part_of, testing::libc};
+    use crate::stack::eh_frame::find;
 
     fn rows_of(file: &[u8]) -> Option<Vec<Row>> {
-        rows_of_elf(&Elf::read(&|at, size| crate::elf::part_of(file, at, size))?)
+        rows_of_elf(&Elf::read(&|at, size| part_of(file, at, size))?)
     }
 
     #[test]

@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::com::{CLASS, DllGetClassObject};
-use crate::{clr, modules};
+use crate::attach::callbacks::{CLASS, DllGetClassObject};
+use crate::clr::info;
+use crate::libraries::registry;
 
 const MAGIC: &[u8; 14] = b"DOTNET_IPC_V1\0";
 const HEADER_BYTES: usize = 20;
@@ -23,7 +24,7 @@ static ATTACHING: Mutex<()> = Mutex::new(());
 /// Attaches, unless that is done. Under a millisecond; the error says what is missing.
 pub(crate) fn attach() -> Result<(), String> {
     let _one = ATTACHING.lock().unwrap_or_else(PoisonError::into_inner);
-    if clr::attached().is_some() {
+    if info::attached().is_some() {
         return Ok(());
     }
     for variable in ["EnableDiagnostics", "EnableDiagnostics_Profiler", "EnableDiagnostics_IPC"] {
@@ -42,7 +43,7 @@ pub(crate) fn attach() -> Result<(), String> {
     if result < 0 {
         return Err(format!("the runtime refused the profiler: 0x{result:08x}"));
     }
-    clr::attached().map(drop).ok_or_else(|| "the runtime did not load the profiler".to_owned())
+    info::attached().map(drop).ok_or_else(|| "the runtime did not load the profiler".to_owned())
 }
 
 /// Sends the request; the answer's HRESULT.
@@ -117,7 +118,7 @@ fn start_time(stat: &str) -> Option<&str> {
 
 /// Where this library was loaded from. ld.so is not asked: it may be busy with another thread's library.
 fn own_path() -> Option<String> {
-    let path = modules::path_of(DllGetClassObject as *const () as u64)?;
+    let path = registry::path_of(DllGetClassObject as *const () as u64)?;
     std::fs::canonicalize(path).ok()?.to_str().map(str::to_owned)
 }
 
@@ -156,7 +157,7 @@ mod tests {
 
     #[test]
     fn this_library_knows_its_file() {
-        modules::refresh();
+        registry::refresh();
         assert!(own_path().unwrap().contains("spanprof"));
     }
 }

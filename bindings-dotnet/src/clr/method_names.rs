@@ -1,6 +1,15 @@
 //! How methods and types are shown: as their author wrote them, as far as the compiler's names tell.
 
-use crate::clr::MethodName;
+/// What of a method is in metadata, before it is made readable.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MethodName {
+    /// Namespace and type, nested ones separated by +, with arity (`1) and without arguments; "" for a dynamic method.
+    pub(crate) class: String,
+    /// Arguments of the type, as names of this kind.
+    pub(crate) class_arguments: Vec<String>,
+    pub(crate) method: String,
+    pub(crate) method_arguments: Vec<String>,
+}
 
 impl MethodName {
     /// `Namespace.Class.Method`. State machines and lambdas are called as the method that they are written in, a local

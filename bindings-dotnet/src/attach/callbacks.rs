@@ -8,34 +8,14 @@ use std::ffi::c_void;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
-use crate::{clr, code_map, events};
+use crate::clr::com::{Guid, Hresult, S_OK, call};
+use crate::clr::info;
+use crate::events::samples;
+use crate::symbols::code_map;
 
-/// An HRESULT; negative = failed.
-pub(crate) type Hresult = i32;
-pub(crate) const S_OK: Hresult = 0;
 const E_NOINTERFACE: Hresult = 0x8000_4002_u32.cast_signed();
 const E_POINTER: Hresult = 0x8000_4003_u32.cast_signed();
 const CLASS_E_CLASSNOTAVAILABLE: Hresult = 0x8004_0111_u32.cast_signed();
-
-/// A GUID as Windows lays it out.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Guid(u32, u16, u16, [u8; 8]);
-
-impl Guid {
-    const fn com(first: u32) -> Self {
-        Self(first, 0, 0, [0xC0, 0, 0, 0, 0, 0, 0, 0x46])
-    }
-
-    pub(crate) const fn metadata_import() -> Self {
-        Self(0x7DAC_8207, 0xD3AE, 0x4C75, [0x9B, 0x67, 0x92, 0x80, 0x1A, 0x49, 0x7D, 0x44])
-    }
-
-    pub(crate) fn to_bytes(self) -> Vec<u8> {
-        let Self(a, b, c, d) = self;
-        [&a.to_le_bytes()[..], &b.to_le_bytes(), &c.to_le_bytes(), &d].concat()
-    }
-}
 
 /// Our class, named in the request to attach.
 pub(crate) const CLASS: Guid = Guid(0x9a1d_31cb, 0x52c4, 0x4c0e, [0x8d, 0x0b, 0x3f, 0x61, 0x6e, 0xb2, 0x27, 0x5a]);
@@ -183,18 +163,18 @@ unsafe extern "system" fn initialize_for_attach(
 ) -> Hresult {
     let mut info = ptr::null_mut();
     // SAFETY: CoreCLR passes an IUnknown, of which function 0 is QueryInterface.
-    let result = unsafe { clr::call!(unknown, 0, (*const Guid, *mut *mut c_void), &raw const INFO_12, &raw mut info) };
+    let result = unsafe { call!(unknown, 0, (*const Guid, *mut *mut c_void), &raw const INFO_12, &raw mut info) };
     if result < 0 {
         return result;
     }
     // SAFETY: it is the interface that was asked for.
-    unsafe { clr::initialize(info) }
+    unsafe { info::initialize(info) }
 }
 
 /// JITCompilationFinished, and DynamicMethodJITCompilationFinished.
 extern "system" fn compiled(_this: *const c_void, function: usize, result: Hresult, _may_block: i32) -> Hresult {
     if result >= 0
-        && let Some(clr) = clr::attached()
+        && let Some(clr) = info::attached()
     {
         quietly(|| code_map::compiled(clr, function));
     }
@@ -234,7 +214,7 @@ unsafe extern "system" fn event_delivered(
         // SAFETY: as CoreCLR says, for the length of the callback.
         unsafe { std::slice::from_raw_parts(data, size as usize) }
     };
-    quietly(|| events::delivered(id, version, payload));
+    quietly(|| samples::delivered(id, version, payload));
     S_OK
 }
 
@@ -266,11 +246,5 @@ mod tests {
             assert_eq!(query(CALLBACK_TABLE.0[0], interface), (S_OK, (&raw const CALLBACK).cast()));
         }
         assert_eq!(query(CALLBACK_TABLE.0[0], CLASS_FACTORY), (E_NOINTERFACE, ptr::null()));
-    }
-
-    #[test]
-    fn guids_are_sent_little_endian() {
-        let bytes = Guid(0x0102_0304, 0x0506, 0x0708, [9, 10, 11, 12, 13, 14, 15, 16]).to_bytes();
-        assert_eq!(bytes, [4, 3, 2, 1, 6, 5, 8, 7, 9, 10, 11, 12, 13, 14, 15, 16]);
     }
 }

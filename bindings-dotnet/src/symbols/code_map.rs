@@ -14,13 +14,16 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::clr::{Body, Clr, FunctionId};
-use crate::prologue::{self, EPILOGUE_BYTES, PROLOGUE_BYTES, Prologue};
-use crate::unwind::OSR_METHODS;
-use crate::{call_sites, clr, memory, modules, resolver};
+use crate::clr::code::Body;
+use crate::clr::info::{self, Clr, FunctionId};
+use crate::libraries::registry;
+use crate::memory;
+use crate::stack::unwind::OSR_METHODS;
+use crate::stack::{call_sites, sample_header};
+use crate::symbols::prologue::{self, EPILOGUE_BYTES, PROLOGUE_BYTES, Prologue};
+use crate::symbols::resolver;
 
 /// News that may wait for the profiler's thread; of methods beyond it the code stays unknown, and so becomes what may
 /// have given them its place.
@@ -73,27 +76,18 @@ struct Replaced {
 /// What the profiler's thread is to learn, in order. `None`: methods that may go away may have gone, and others taken their
 /// place, while nobody told.
 static NEWS: Mutex<Vec<Option<Compiled>>> = Mutex::new(Vec::new());
-/// Methods that were told so far.
-static TOLD: AtomicU32 = AtomicU32::new(0);
-
-/// How many methods were told so far, for a sample that is taken now. Async-signal-safe.
-#[inline]
-pub(crate) fn told() -> u32 {
-    // Relaxed: who runs a method was handed its code, after its telling was counted.
-    TOLD.load(Ordering::Relaxed)
-}
-
 /// A function was compiled, on this thread, where it is in use. Some microseconds.
 pub(crate) fn compiled(clr: Clr, function: FunctionId) {
     // Before it is in use, and after what was in its place was dropped: no sample of that has a number as high.
-    let number = next_number();
+    let number = sample_header::next_number();
     let word = (!clr.stays(function)).then(|| word_of(clr, function));
     tell(Compiled { function, number, word, bodies: clr.bodies((function, 0)) }, MAX_NEWS);
 }
 
 /// A function was compiled at some time, and does not go away while this runs.
-pub(crate) fn was_compiled(clr: Clr, function: FunctionId) {
-    let (number, word) = if clr.stays(function) { (0, None) } else { (next_number(), Some(word_of(clr, function))) };
+fn was_compiled(clr: Clr, function: FunctionId) {
+    let (number, word) =
+        if clr.stays(function) { (0, None) } else { (sample_header::next_number(), Some(word_of(clr, function))) };
     tell(Compiled { function, number, word, bodies: clr.bodies((function, 0)) }, MAX_RANGES);
 }
 
@@ -101,17 +95,32 @@ pub(crate) fn was_compiled(clr: Clr, function: FunctionId) {
 /// assemblies on that one thread alone, between finalizers, so none goes away while this one waits here, and of those that
 /// are being taken down at this moment there is none. Milliseconds, once after each start.
 pub(crate) fn catch_up() {
-    let Some(clr) = clr::listening() else { return };
-    clr::on_native_thread(|| clr.compiled_functions().into_iter().for_each(|function| was_compiled(clr, function)));
+    let Some(clr) = info::listening() else { return };
+    info::on_native_thread(|| clr.compiled_functions().into_iter().for_each(|function| was_compiled(clr, function)));
+}
+
+/// Tells what the calling thread runs: Main and what it called were compiled before we were attached.
+pub(crate) fn tell_own_stack() {
+    let Some(clr) = info::attached() else { return };
+    let mut functions = Vec::new();
+    clr.snapshot(|function, _| {
+        functions.push(function);
+        functions.len() < spanprof_core::MAX_FRAMES
+    });
+    // This thread waits meanwhile, so its functions stay.
+    info::on_native_thread(|| functions.into_iter().for_each(|function| was_compiled(clr, function)));
+}
+
+/// From here on CoreCLR tells what it compiles.
+pub(crate) fn listen() -> Result<(), String> {
+    // Before the first callback: what CoreCLR did until now nobody knows.
+    note_gap();
+    info::listen()
 }
 
 /// CoreCLR did not tell for a while.
-pub(crate) fn note_gap() {
+fn note_gap() {
     NEWS.lock().unwrap_or_else(PoisonError::into_inner).push(None);
-}
-
-fn next_number() -> u32 {
-    TOLD.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
 }
 
 fn tell(compiled: Compiled, most: usize) {
@@ -158,7 +167,7 @@ pub(crate) fn with<T>(use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
 
 /// Takes up what callbacks told, so that the handler knows new code.
 pub(crate) fn tick() {
-    if clr::attached().is_some() {
+    if info::attached().is_some() {
         with(|_| {});
     }
 }
@@ -166,7 +175,7 @@ pub(crate) fn tick() {
 impl CodeMap {
     /// The managed code at `pc`, as it is now.
     pub(crate) fn code_at(&mut self, clr: Clr, pc: u64) -> Option<&Code> {
-        if self.start_of(pc).is_none() && modules::is_image(pc) {
+        if self.start_of(pc).is_none() && registry::is_image(pc) {
             let function = clr.function_at(pc)?;
             // Where the range is not told, this address alone is known.
             let body = clr.body_at(function, pc).unwrap_or_else(|| std::iter::once(pc..pc + 1).collect());

@@ -6,29 +6,36 @@
 //! * D3: a method without a frame has it at a fixed distance; so may its caller, and so on.
 //! * D4: a stub of the runtime pushed nothing.
 
-use crate::clr::{self, Clr};
-use crate::code_map::{self, CodeMap};
-use crate::{modules, prologue, resolver};
+use spanprof_core::Repair;
+
+use crate::clr::info::{self, Clr};
+use crate::stack::modules;
+use crate::stack::sample_header::NO_FRAME;
+use crate::symbols::code_map::{self, CodeMap};
+use crate::symbols::{prologue, refresh, resolver};
 
 /// Callers that are inserted at most.
 const MAX_INSERTED: usize = 16;
 const STUB: &str = "(runtime stub)";
 const UNNAMED: &str = "(managed code)";
 
-/// The first raw word of a sample: which frame is the first managed one, and how many methods were told when it was taken.
-/// Async-signal-safe.
-#[inline]
-pub(crate) fn header(first: Option<usize>, told: u32) -> u64 {
-    u64::from(told) << 32 | first.map_or(NO_FRAME, |first| first as u64)
+/// First the engine asks with locks held that a fork takes; names come of CoreCLR, which may take long. Once all is
+/// read it asks again, without them.
+pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) -> Repair {
+    if frames.last() != Some(&resolver::ASKED) {
+        frames.push(resolver::ASKED);
+        return Repair::Later;
+    }
+    frames.pop();
+    mend(frames, raw);
+    Repair::Ready
 }
-
-const NO_FRAME: u64 = u32::MAX as u64;
 
 /// Mends a sample: `frames` as the walk pushed them; `raw` is the header and the stack's words at the rsp of the first
 /// managed frame, of an event nothing.
-pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) {
-    resolver::note_sample();
-    let Some(clr) = clr::attached() else {
+fn mend(frames: &mut Vec<u64>, raw: &[u64]) {
+    refresh::note_sample();
+    let Some(clr) = info::attached() else {
         to_words(frames, resolver::native_word, |pc| {
             modules::is_executable(pc).then(|| resolver::word_of(UNNAMED, ""))
         });
@@ -126,8 +133,8 @@ fn insert_callers(
     stub
 }
 
-/// Turns addresses into words, and leaves out what is no code. Of native frames one a function is kept, and none on the far side of all managed ones: how
-/// the runtime starts its threads is the same everywhere.
+/// Turns addresses into words, and leaves out what is no code. Of native frames one a function is kept, and none on the far side
+/// of all managed ones: how the runtime starts its threads is the same everywhere.
 fn to_words(frames: &mut Vec<u64>, native: impl Fn(u64) -> Option<u64>, mut managed: impl FnMut(u64) -> Option<u64>) {
     let mut words: Vec<(u64, bool)> = Vec::with_capacity(frames.len());
     for pc in frames.iter() {

@@ -2,13 +2,11 @@
 //! means one name for ever.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use spanprof_core::Frame;
 
-use crate::code_map;
-use crate::modules::{self, NativeName};
+use crate::libraries::registry::{self, NativeName};
 
 /// Words begin here: no address is that high.
 const FIRST: u64 = 1 << 62;
@@ -18,9 +16,6 @@ pub(crate) const ASKED: u64 = FIRST - 1;
 const MAX_NAMES: usize = 200_000;
 /// Native addresses whose names are remembered.
 const MAX_ADDRESSES: usize = 65_536;
-/// Ticks of the profiler's thread between two looks at what is mapped: two seconds.
-const TICKS_BETWEEN_LOOKS: u32 = 20;
-const MAX_WAIT: u32 = 100;
 
 #[derive(Debug, Default)]
 struct Words {
@@ -30,13 +25,6 @@ struct Words {
 }
 
 static WORDS: Mutex<Option<Words>> = Mutex::new(None);
-static TICK: AtomicU32 = AtomicU32::new(0);
-static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
-/// Ticks until the next look for what the handler did not know.
-static WAIT: AtomicU32 = AtomicU32::new(1);
-static UNKNOWN: AtomicBool = AtomicBool::new(false);
-/// Samples were read since the last look at what is mapped.
-static READ: AtomicBool = AtomicBool::new(false);
 
 fn lock() -> MutexGuard<'static, Option<Words>> {
     WORDS.lock().unwrap_or_else(PoisonError::into_inner)
@@ -68,7 +56,7 @@ pub(crate) fn native_word(pc: u64) -> Option<u64> {
         return Some(*word);
     }
     // Not under the lock: methods that are compiled wait for that.
-    let NativeName { path, function, is_final } = modules::native_name(pc)?;
+    let NativeName { path, function, is_final } = registry::native_name(pc)?;
     let library = path.rsplit('/').next().unwrap_or(&path);
     let name = function.map_or_else(|| library.to_owned(), |function| format!("{library}!{function}"));
     let mut words = lock();
@@ -93,40 +81,9 @@ pub(crate) fn resolve(asked: &[u64]) -> Vec<Option<Frame>> {
     asked.iter().map(frame).collect()
 }
 
-/// A sample was read.
-pub(crate) fn note_sample() {
-    READ.store(true, Ordering::Relaxed);
-}
-
-/// The handler met an address that is not known to be code. Async-signal-safe.
-#[inline]
-pub(crate) fn note_unknown_code() {
-    UNKNOWN.store(true, Ordering::Relaxed);
-}
-
-/// A tick of the profiler's thread, before samples are read: looks for new code and libraries while the program does
-/// something, each two seconds or as soon as the handler met what it did not know.
-pub(crate) fn tick() {
-    code_map::tick();
-    look();
-    modules::read_files();
-}
-
-fn look() {
-    let now = TICK.fetch_add(1, Ordering::Relaxed);
-    let since = now.wrapping_sub(LOOKED_AT.load(Ordering::Relaxed));
-    let wait = WAIT.load(Ordering::Relaxed);
-    let unknown = since >= wait && UNKNOWN.swap(false, Ordering::Relaxed);
-    if !(unknown || since >= TICKS_BETWEEN_LOOKS && READ.swap(false, Ordering::Relaxed)) {
-        return;
-    }
-    LOOKED_AT.store(now, Ordering::Relaxed);
-    let changes = modules::refresh();
-    if changes.libraries {
-        lock().get_or_insert_default().native.clear();
-    }
-    // What stays unknown is no code: to look for it again and again would cost more than it tells.
-    WAIT.store(if changes.code { 1 } else { (wait * 2).min(MAX_WAIT) }, Ordering::Relaxed);
+/// Addresses may be those of other libraries now.
+pub(crate) fn forget_native() {
+    lock().get_or_insert_default().native.clear();
 }
 
 impl Words {
@@ -162,8 +119,8 @@ mod tests {
 
     #[test]
     fn an_exported_function_is_named_with_its_library() {
-        modules::refresh();
-        modules::read_files();
+        registry::refresh();
+        registry::read_files();
         let word = native_word(libc::memcmp as *const () as u64);
         // Its implementation for this processor has no exported name; the function that is asked for here has.
         assert!(word.is_some());

@@ -3,7 +3,7 @@
 //! Read from its file, not asked of ld.so: that waits while any thread of the program loads a library, whose constructors
 //! may take as long as they like.
 
-use crate::elf::{Elf, number};
+use crate::libraries::elf::{Elf, number};
 
 /// Functions of one library that are kept.
 const MAX_FUNCTIONS: usize = 1 << 16;
@@ -12,7 +12,7 @@ const SYMBOL_BYTES: usize = 24;
 
 /// Sorted by address, one an address.
 #[derive(Debug, Default)]
-pub(crate) struct Symbols {
+pub(crate) struct Exports {
     functions: Vec<Function>,
     names: String,
 }
@@ -25,7 +25,7 @@ struct Function {
     name: (u32, u32),
 }
 
-impl Symbols {
+impl Exports {
     /// None.
     pub(crate) const fn new() -> Self {
         Self { functions: Vec::new(), names: String::new() }
@@ -79,11 +79,10 @@ fn function<'a>(symbol: &[u8], texts: &'a [u8]) -> Option<(u32, u32, &'a str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::elf::part_of;
-    use crate::elf::testing::libc;
+    use crate::libraries::elf::{part_of, testing::libc};
 
-    fn read(file: &[u8]) -> Option<Symbols> {
-        Symbols::of_elf(&Elf::read(&|at, size| part_of(file, at, size))?)
+    fn read(file: &[u8]) -> Option<Exports> {
+        Exports::of_elf(&Elf::read(&|at, size| part_of(file, at, size))?)
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! The .NET runtime as the sampler sees it: span, tags and stack of the interrupted thread, read in the signal handler.
+//! The stack of the interrupted thread, walked in the signal handler.
 //!
-//! **Functions called in the handler:** none. Memory read: the handler's own ucontext; the block that static TLS names
-//! ([`block`]); tables in static memory ([`modules`], [`range_set`](crate::range_set), [`call_sites`]); words of the
-//! thread's own stack, each checked to lie between the interrupted rsp and the stack's end ([`Stack`]).
+//! **Functions called in the handler:** none but those of this folder. Memory read: the handler's own ucontext; tables in
+//! static memory ([`modules`], [`range_set`](crate::stack::range_set), [`call_sites`]); words of the thread's own stack, each
+//! checked to lie between the interrupted rsp and the stack's end ([`Stack`]).
 //!
-//! The walk, in the words of the rules that repair.rs goes on with:
+//! The walk, in the words of the rules that [`repair`](crate::symbols::repair) goes on with:
 //! * H1: native code at the leaf is left by rows of `.eh_frame`, since system libraries keep no frame pointers.
 //! * H2: the words above rsp of the first managed frame go along, for what only code bytes can tell.
 //! * From there on rbp is followed: CoreCLR gives most methods a frame.
@@ -13,12 +13,14 @@
 //!
 //! The leaf's word is its pc, that of a caller its return address minus one, which is within the call.
 
-use libc::ucontext_t;
-use spanprof_core::{Context, Frame, FrameWriter, Repair, Runtime, SampleSignal, ThreadRecord};
+use std::arch::asm;
 
-use crate::eh_frame::Cfa;
-use crate::range_set::RangeSet;
-use crate::{block, call_sites, code_map, modules, repair, resolver};
+use libc::ucontext_t;
+use spanprof_core::FrameWriter;
+
+use crate::stack::eh_frame::Cfa;
+use crate::stack::range_set::RangeSet;
+use crate::stack::{call_sites, modules, sample_header};
 
 /// Words of the stack that go along with a sample.
 const RAW_WORDS: usize = 64;
@@ -32,67 +34,36 @@ const MAX_NATIVE: usize = 64;
 /// Code of methods that were entered by on-stack replacement.
 pub(crate) static OSR_METHODS: RangeSet<4_096> = RangeSet::new();
 
-/// CoreCLR.
-#[derive(Debug)]
-pub(crate) struct CoreClr;
-
-// SAFETY: see the module's doc: no calls, static tables, and loads that are checked.
-unsafe impl Runtime for CoreClr {
-    /// Sixty frames and the words for repair are a kilobyte.
-    fn ring_bytes(&self) -> usize {
-        64 * 1024
+/// Pushes the stack of the interrupted thread, leaf first.
+///
+/// # Safety
+/// `ucontext` is null or the handler's own argument.
+#[inline]
+pub(crate) unsafe fn walk(ucontext: *const ucontext_t, out: &mut FrameWriter<'_>) {
+    // SAFETY: the caller's promise.
+    if let Some(context) = unsafe { ucontext.as_ref() } {
+        let registers = &context.uc_mcontext.gregs;
+        const PC: usize = libc::REG_RIP.cast_unsigned() as usize;
+        const SP: usize = libc::REG_RSP.cast_unsigned() as usize;
+        const BP: usize = libc::REG_RBP.cast_unsigned() as usize;
+        let [pc, sp, bp] = [PC, SP, BP].map(|register| registers[register].cast_unsigned());
+        let alternate = (context.uc_stack.ss_sp as u64, context.uc_stack.ss_size as u64);
+        walk_stack(pc, sp, bp, Stack::of(sp, alternate), out);
     }
+}
 
-    /// CoreCLR makes exceptions of SIGSEGV and masks only this signal of its own meanwhile: another one may come on an
-    /// alternate stack that it is about to leave, and end the process.
-    fn signal(&self) -> SampleSignal {
-        SampleSignal::Shared(libc::SIGRTMIN())
-    }
-
-    #[inline]
-    unsafe fn context(&self, _thread: &ThreadRecord, _ucontext: *const ucontext_t) -> Context {
-        block::context()
-    }
-
-    #[inline]
-    unsafe fn walk(&self, _thread: &ThreadRecord, ucontext: *const ucontext_t, out: &mut FrameWriter<'_>) {
-        // SAFETY: null or the handler's own argument.
-        if let Some(context) = unsafe { ucontext.as_ref() } {
-            let registers = &context.uc_mcontext.gregs;
-            const PC: usize = libc::REG_RIP.cast_unsigned() as usize;
-            const SP: usize = libc::REG_RSP.cast_unsigned() as usize;
-            const BP: usize = libc::REG_RBP.cast_unsigned() as usize;
-            let [pc, sp, bp] = [PC, SP, BP].map(|register| registers[register].cast_unsigned());
-            let alternate = (context.uc_stack.ss_sp as u64, context.uc_stack.ss_size as u64);
-            walk_stack(pc, sp, bp, Stack::of(sp, alternate), out);
-        }
-    }
-
-    /// First the engine asks with locks held that a fork takes; names come of CoreCLR, which may take long. Once all is
-    /// read it asks again, without them.
-    fn repair(&self, frames: &mut Vec<u64>, raw: &[u64]) -> Repair {
-        if frames.last() != Some(&resolver::ASKED) {
-            frames.push(resolver::ASKED);
-            return Repair::Later;
-        }
-        frames.pop();
-        repair::repair(frames, raw);
-        Repair::Ready
-    }
-
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        resolver::resolve(words)
-    }
-
-    fn request_drain(&self) -> spanprof_core::Drain {
-        resolver::tick();
-        spanprof_core::Drain::Now
-    }
+/// Where fs points: the calling thread's control block. Async-signal-safe.
+#[inline]
+fn thread_pointer() -> u64 {
+    let pointer: u64;
+    // SAFETY: the first word of a thread's control block is its own address, by the ABI.
+    unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly)) };
+    pointer
 }
 
 /// The part of the running thread's stack that may be read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stack {
+struct Stack {
     low: u64,
     high: u64,
 }
@@ -115,7 +86,7 @@ impl Stack {
             return Self { low: sp, high: main };
         }
         // glibc puts a thread's control block, which fs points to, at the upper end of its stack, in the same mapping.
-        let thread = block::thread_pointer();
+        let thread = thread_pointer();
         if sp < thread && thread - sp < MAX_THREAD {
             return Self { low: sp, high: thread };
         }
@@ -135,7 +106,8 @@ impl Stack {
     }
 }
 
-/// Pushes the stack from these registers, leaf first; raw: [`repair::header`], and the words at the rsp of the first managed frame.
+/// Pushes the stack from these registers, leaf first; raw: [`header`](sample_header::header), and the words at the rsp of the
+/// first managed frame.
 ///
 /// Hot: 1 to 2 µs.
 #[inline]
@@ -150,7 +122,7 @@ fn walk_stack(pc: u64, sp: u64, bp: u64, mut stack: Stack, out: &mut FrameWriter
         let Some(caller) = at.caller_of_native(module, is_leaf, &stack) else { break };
         at = caller;
         if at.pc < 4096 || !out.push(at.pc - 1) {
-            out.push_raw(repair::header(None, code_map::told()));
+            out.push_raw(sample_header::header(None, sample_header::told()));
             return;
         }
         stack.low = at.sp;
@@ -158,7 +130,7 @@ fn walk_stack(pc: u64, sp: u64, bp: u64, mut stack: Stack, out: &mut FrameWriter
     }
     let first_managed = modules::module_of(at.pc).is_none().then(|| (out.frames() - 1, at.sp));
     follow_frames(at, stack, out);
-    out.push_raw(repair::header(first_managed.map(|(frame, _)| frame), code_map::told()));
+    out.push_raw(sample_header::header(first_managed.map(|(frame, _)| frame), sample_header::told()));
     if let Some((_, sp)) = first_managed {
         let stack = Stack { low: sp, high: end };
         for word in 0..RAW_WORDS as u64 {
@@ -183,7 +155,7 @@ fn follow_frames(at: Registers, mut stack: Stack, out: &mut FrameWriter<'_>) {
         }
         // New code, or no return address: repair() will know, once memory was looked at again.
         if !modules::is_executable(back) {
-            resolver::note_unknown_code();
+            sample_header::note_unknown_code();
         }
         let mut sp = frame + 16;
         if back < 4096 || !out.push(back - 1) {

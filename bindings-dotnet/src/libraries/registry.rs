@@ -1,0 +1,181 @@
+//! The native libraries of the process, and what memory is executable.
+//!
+//! The profiler's thread looks at /proc/self/maps when it starts and from then on each two seconds, reads the files of what was
+//! loaded meanwhile, and shows the handler both ([`modules`](crate::stack::modules)). The place of a library that is unloaded is
+//! given to another one.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::libraries::exports::Exports;
+use crate::libraries::files::{self, Contents};
+use crate::libraries::mappings::{self, Mapped};
+use crate::stack::modules::{EXECUTABLE, MAIN_STACK_END, MODULES, Module, USED};
+
+/// What is known of a library. `start` 0: it is gone, and its place is free.
+#[derive(Clone, Debug, Default)]
+struct Library {
+    mapped: Mapped,
+    /// `None` while its file is not read.
+    exports: Option<&'static Exports>,
+}
+
+/// Code that was mapped from files that are no libraries, sorted.
+static IMAGES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+/// What is known of the libraries, for names. Index = place in MODULES.
+static KNOWN: Mutex<Vec<Library>> = Mutex::new(Vec::new());
+
+impl Library {
+    fn is_gone(&self) -> bool {
+        self.mapped.start == 0
+    }
+}
+
+/// Whether `pc` is in the image of an assembly: code that was compiled ahead of time and stays.
+pub(crate) fn is_image(pc: u64) -> bool {
+    let images = IMAGES.lock().unwrap_or_else(PoisonError::into_inner);
+    let after = images.partition_point(|(start, _)| *start <= pc);
+    after > 0 && images.get(after - 1).is_some_and(|(_, end)| pc < *end)
+}
+
+/// The file that `pc` was loaded from.
+pub(crate) fn path_of(pc: u64) -> Option<String> {
+    lock_known().iter().find(|library| library.mapped.contains(pc)).map(|library| library.mapped.path.clone())
+}
+
+/// A native function, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NativeName {
+    /// The library's file.
+    pub(crate) path: String,
+    /// The exported function.
+    pub(crate) function: Option<String>,
+    /// There is no more to be known once its file was read.
+    pub(crate) is_final: bool,
+}
+
+/// What `pc` is called, if a library is there. A lock that nobody holds for long.
+pub(crate) fn native_name(pc: u64) -> Option<NativeName> {
+    let known = lock_known();
+    let Library { mapped, exports } = known.iter().find(|library| library.mapped.contains(pc))?;
+    let offset = u32::try_from(pc.checked_sub(mapped.base)?).ok();
+    let function = exports.and_then(|exports| exports.at(offset?)).map(str::to_owned);
+    Some(NativeName { path: mapped.path.clone(), function, is_final: exports.is_some() })
+}
+
+fn lock_known() -> MutexGuard<'static, Vec<Library>> {
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a look at the mappings found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// Libraries came or went.
+    pub(crate) libraries: bool,
+    /// Other memory may be executed than before.
+    pub(crate) code: bool,
+}
+
+/// Looks what is mapped now. About a millisecond.
+pub(crate) fn refresh() -> Changes {
+    static CODE: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return Changes::default() };
+    let maps = mappings::parse(&maps);
+    if let Some(stack) = maps.iter().find(|map| map.path == "[stack]") {
+        MAIN_STACK_END.store(stack.end, Ordering::Relaxed);
+    }
+    let mut changes = Changes::default();
+    let code = mappings::merged(maps.iter().filter(|map| map.is_executable));
+    let mut before = CODE.lock().unwrap_or_else(PoisonError::into_inner);
+    if *before != code {
+        EXECUTABLE.replace(&code);
+        *before = code;
+        changes.code = true;
+    }
+    let now = mappings::libraries(&maps);
+    *IMAGES.lock().unwrap_or_else(PoisonError::into_inner) = mappings::images(&maps, &now);
+    changes.libraries = settle(&mut lock_known(), &MODULES, &USED, now);
+    changes
+}
+
+/// Gives places to libraries that came, and takes those back of libraries that went. Whether there were any.
+fn settle(known: &mut Vec<Library>, modules: &[Module], used: &AtomicUsize, now: Vec<Mapped>) -> bool {
+    let mut changed = false;
+    for (library, place) in known.iter_mut().zip(modules) {
+        if !library.is_gone() && !now.contains(&library.mapped) {
+            place.give_back();
+            *library = Library::default();
+            changed = true;
+        }
+    }
+    for mapped in now {
+        if known.iter().any(|library| library.mapped == mapped) {
+            continue;
+        }
+        let free = known.iter().position(Library::is_gone).unwrap_or(known.len());
+        let Some(place) = modules.get(free) else { continue };
+        place.take(mapped.base, mapped.start..mapped.end);
+        let library = Library { mapped, exports: None };
+        match known.get_mut(free) {
+            Some(known) => *known = library,
+            None => known.push(library),
+        }
+        used.store(known.len(), Ordering::Release);
+        changed = true;
+    }
+    changed
+}
+
+/// Reads the files of libraries that were not read yet. Tens of milliseconds for a whole process, once.
+pub(crate) fn read_files() {
+    let known = lock_known().clone();
+    for (place, (library, slot)) in known.iter().zip(&MODULES).enumerate() {
+        if library.is_gone() || library.exports.is_some() {
+            continue;
+        }
+        let Contents { tables, exports } = files::contents_of(&library.mapped);
+        // Unless the place became another's meanwhile.
+        if let Some(now) = lock_known().get_mut(place)
+            && now.mapped == library.mapped
+        {
+            now.exports = Some(exports);
+            slot.show(tables);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stack::eh_frame::Cfa;
+    use crate::stack::modules::{is_executable, main_stack_end, module_of};
+
+    #[test]
+    fn a_library_that_comes_and_goes_elsewhere_each_time_needs_one_place() {
+        let modules = [const { Module::unused() }; 2];
+        let (mut known, used) = (Vec::new(), AtomicUsize::new(0));
+        let at = |start| Mapped { path: format!("/lib{start}.so"), base: start, start, end: start + 8 };
+        for round in 1..100 {
+            let (stays, comes) = (at(8), at(16 * round));
+            assert!(settle(&mut known, &modules, &used, vec![stays.clone(), comes.clone()]));
+            assert_eq!([&known[0].mapped, &known[1].mapped], [&stays, &comes]);
+            let starts = modules.each_ref().map(|module| module.start.load(Ordering::Relaxed));
+            assert_eq!((starts, used.load(Ordering::Relaxed)), ([8, 16 * round], 2));
+            assert!(settle(&mut known, &modules, &used, vec![stays.clone()]));
+            assert!(!settle(&mut known, &modules, &used, vec![stays]));
+            assert_eq!(modules[1].start.load(Ordering::Relaxed), 0);
+        }
+    }
+
+    #[test]
+    fn our_own_code_is_found_with_its_rules() {
+        refresh();
+        read_files();
+        let here = our_own_code_is_found_with_its_rules as fn() as usize as u64;
+        assert!(is_executable(here) && !is_executable([7_u8].as_ptr() as u64));
+        let row = module_of(here).and_then(|module| module.row(here)).unwrap();
+        assert_eq!((row.cfa, row.offset), (Cfa::Rsp, 8), "a function's first instruction");
+        assert!(main_stack_end() > 0);
+        assert!(path_of(here).unwrap().contains("spanprof"));
+    }
+}

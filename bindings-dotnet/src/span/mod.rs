@@ -1,0 +1,5 @@
+//! What managed code says of the span and the tags that a thread is in. The hot interface is [`record`] and [`names`].
+
+pub mod names;
+pub mod record;
+pub(crate) mod tags;

@@ -1,0 +1,8 @@
+//! What samples mean, found on the profiler's thread after the handler: which method an address is in, what the walk left out, and
+//! what both are called.
+
+pub(crate) mod code_map;
+mod prologue;
+pub(crate) mod refresh;
+pub(crate) mod repair;
+pub(crate) mod resolver;
