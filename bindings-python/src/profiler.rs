@@ -11,10 +11,11 @@ use pyo3::types::{PyBool, PyDict};
 use spanprof_core::{Config, ErrorKind, Level, Message, Profiler, Secret, Stats, Tally, TraceIdLabel};
 
 use crate::calls;
-use crate::definitions::DEFINITIONS;
 use crate::errors::{guard, nobody_is_inside, to_python};
-use crate::resolver::LineMode;
-use crate::{selftest, tags};
+use crate::selftest;
+use crate::span::tags;
+use crate::symbols::definitions::DEFINITIONS;
+use crate::symbols::resolver::LineMode;
 
 /// How long a stop may take, all in all.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);

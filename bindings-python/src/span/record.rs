@@ -10,8 +10,8 @@ use pyo3::types::{PyInt, PyString, PyTuple};
 use spanprof_core::SpanRecord;
 
 use crate::calls::{find_attr, get_attr, set_attr};
-use crate::names::names;
-use crate::unwind::EPOCH;
+use crate::stack::unwind::EPOCH;
+use crate::strings::names;
 
 /// A span as the sampler reads it, and the string that its name is in.
 #[pyclass(frozen, module = "pyroscope._native")]

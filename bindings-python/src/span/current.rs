@@ -18,11 +18,11 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
 use crate::calls;
-use crate::context_var::ContextVar;
 use crate::errors::{guard, is_anyone_inside};
 use crate::profiler;
-use crate::span::{SpanHandle, begin, handle_of, profile_id};
-use crate::unwind::EPOCH;
+use crate::span::context_var::ContextVar;
+use crate::span::record::{SpanHandle, begin, handle_of, profile_id};
+use crate::stack::unwind::EPOCH;
 
 /// What we must know of the OpenTelemetry that is installed.
 #[derive(Debug)]

@@ -27,7 +27,7 @@ pub(crate) struct Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// 3.11 and 3.12: `PyThreadState.cframe` names a struct on the C stack, whose frame is for an instant not yet
-    /// written. See [`unwind`](crate::unwind).
+    /// written. See [`cframe`](crate::stack::cframe).
     CFrame { tstate_cframe: usize, current_frame: usize, previous: usize },
     /// 3.10: `PyThreadState.frame`; 3.13 and later: `PyThreadState.current_frame`.
     Frame { tstate_frame: usize },
@@ -88,7 +88,7 @@ pub(crate) struct CodeLayout {
     pub(crate) version: Option<usize>,
 }
 
-/// How `co_linetable` is written, see [`lines`](crate::lines).
+/// How `co_linetable` is written, see [`lines`](crate::symbols::lines).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineTable {
     /// 3.10.

@@ -15,8 +15,8 @@ use std::ptr;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::layout::{CONTEXT_VARS, HAMT_ROOT, OB_SIZE, OB_TYPE, VAR_HASH};
-use crate::memory::{Memory, Probed};
+use crate::stack::layout::{CONTEXT_VARS, HAMT_ROOT, OB_SIZE, OB_TYPE, VAR_HASH};
+use crate::stack::memory::{Memory, Probed};
 
 /// Any object of the interpreter, as an address.
 pub(crate) type Object = *const u8;
@@ -179,7 +179,7 @@ fn root_type_of_context_with(py: Python<'_>, variables: usize) -> PyResult<Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Plain;
+    use crate::stack::memory::Plain;
 
     /// Words laid out as objects: [refcount, type, …].
     fn address(words: &[u64]) -> Object {

@@ -22,9 +22,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use spanprof_core::{Error, ErrorKind, Frame};
 
-use crate::definition_ring::{DefinitionRing, MAX_RECORD, Record};
-use crate::layout::LineTable;
-use crate::resolver::{LineMode, NO_SLOT_WORD, Resolver};
+use crate::stack::layout::LineTable;
+use crate::symbols::definition_ring::{DefinitionRing, MAX_RECORD, Record};
+use crate::symbols::resolver::{LineMode, NO_SLOT_WORD, Resolver};
 
 /// Places of a seen table. A power of two; twenty times what a large program runs.
 const SLOTS: usize = 65_536;

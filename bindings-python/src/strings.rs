@@ -7,9 +7,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyString};
 
-use crate::span::SpanHandle;
-use crate::tags::TagSet;
-use crate::{context_var, runtime_context, tags};
+use crate::span::record::SpanHandle;
+use crate::span::tags::TagSet;
+use crate::span::{context_var, current, tags};
 
 macro_rules! names {
     ($($name:ident = $text:literal),* $(,)?) => {
@@ -50,7 +50,7 @@ pub(crate) fn names(py: Python<'_>) -> &'static Names {
 pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
     names(py);
     context_var::token_class(py)?;
-    runtime_context::variable(py)?;
+    current::variable(py)?;
     tags::variable(py)?;
     py.get_type::<SpanHandle>();
     py.get_type::<TagSet>();

@@ -10,15 +10,15 @@ use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule};
 use spanprof_core::{Frame, FrameWriter, SpanRecord};
 
-use crate::context_var::ContextVar;
-use crate::definitions::DEFINITIONS;
-use crate::hamt::{Key, NodeTypes, Object};
-use crate::layout::{self, Entry, Layout, TSTATE_INTERP};
-use crate::memory::{Memory, Probed};
-use crate::runtime_context;
-use crate::span::SpanHandle;
-use crate::tags::{self, TagSet};
-use crate::unwind::{CPYTHON, CPython, Published, finalizing, thread_state};
+use crate::span::context_var::ContextVar;
+use crate::span::current;
+use crate::span::record::SpanHandle;
+use crate::span::tags::{self, TagSet};
+use crate::stack::hamt::{Key, NodeTypes, Object};
+use crate::stack::layout::{self, Entry, Layout, TSTATE_INTERP};
+use crate::stack::memory::{Memory, Probed};
+use crate::stack::unwind::{CPYTHON, CPython, Published, finalizing, thread_state};
+use crate::symbols::definitions::DEFINITIONS;
 
 /// The nest: a method, a closure, a generator, a name that is not ASCII, and an `__init__` that is called so often that
 /// the interpreter specialises the call, over several lines.
@@ -97,7 +97,7 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
         main: unsafe { PyInterpreterState_Get() }.cast_const().cast(),
         nodes,
         span: Published {
-            key: key_of(py, runtime_context::variable(py)?),
+            key: key_of(py, current::variable(py)?),
             class: py.get_type::<SpanHandle>().as_ptr().cast_const().cast(),
             offset: offset(handle.as_ptr().cast_const().cast(), (&raw const handle.get().record).cast()),
         },
@@ -146,7 +146,7 @@ fn key_of(py: Python<'_>, variable: &ContextVar) -> Key {
 /// Looks a span up in contexts of 1, 20 and 100 variables, as the handler would.
 fn finds_spans(py: Python<'_>, runtime: &CPython) -> PyResult<bool> {
     let contextvars = py.import("contextvars")?;
-    let variable = runtime_context::variable(py)?;
+    let variable = current::variable(py)?;
     let probe = Bound::new(py, Probe::of(runtime))?;
     for (span_id, others) in [(0x51, 0), (0x52, 19), (0x53, 99)] {
         let context = contextvars.call_method0("Context")?;

@@ -10,7 +10,7 @@
 //! Whose memory is read: the handler runs on the thread whose frames these are, so every frame of its own chain is
 //! alive, and each owns its code object. Nothing is counted, as another thread may hold the GIL.
 //!
-//! 3.11 and 3.12 publish a frame some instructions before it can be read; [`cframe`](crate::cframe) has the rules for
+//! 3.11 and 3.12 publish a frame some instructions before it can be read; [`cframe`](crate::stack::cframe) has the rules for
 //! that. The other versions publish frames whole, greenlets' too: plain loads are enough.
 //!
 //! **Subinterpreters.** In 3.12 and later a thread in a subinterpreter runs a thread state of that interpreter: its
@@ -27,13 +27,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use libc::ucontext_t;
 use spanprof_core::{Context, Drain, Frame, FrameWriter, Runtime, SpanRecord, TagSetId, ThreadRecord};
 
-use crate::code_object::CodeReader;
-use crate::definitions::DEFINITIONS;
-use crate::hamt::{Key, NodeTypes, Object};
-use crate::layout::{Entry, Layout, OB_TYPE, TSTATE_INTERP};
-use crate::memory::{Guarded, Memory, Plain};
-use crate::resolver::{NATIVE_THREAD_WORD, NO_PYTHON_FRAME_WORD, SWITCHING_WORD, UNREADABLE_WORD};
-use crate::span::SpanHandle;
+use crate::span::record::SpanHandle;
+use crate::stack::code_object::CodeReader;
+use crate::stack::hamt::{Key, NodeTypes, Object};
+use crate::stack::layout::{Entry, Layout, OB_TYPE, TSTATE_INTERP};
+use crate::stack::memory::{Guarded, Memory, Plain};
+use crate::symbols::definitions::DEFINITIONS;
+use crate::symbols::resolver::{NATIVE_THREAD_WORD, NO_PYTHON_FRAME_WORD, SWITCHING_WORD, UNREADABLE_WORD};
 
 unsafe extern "C" {
     /// In the stable ABI since 3.2, though pyo3 does not declare it.
@@ -68,9 +68,9 @@ pub(crate) struct CPython {
     /// The main interpreter.
     pub(crate) main: Object,
     pub(crate) nodes: NodeTypes,
-    /// The variable of [`SpanHandle`](crate::span::SpanHandle)s.
+    /// The variable of [`SpanHandle`](crate::span::record::SpanHandle)s.
     pub(crate) span: Published,
-    /// The variable of [`TagSet`](crate::tags::TagSet)s.
+    /// The variable of [`TagSet`](crate::span::tags::TagSet)s.
     pub(crate) tags: Published,
     /// Says whether the interpreter ends.
     pub(crate) finalizing: Option<Finalizing>,

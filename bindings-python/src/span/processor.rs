@@ -7,10 +7,10 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::calls::{get_attr, set_attr};
 use crate::errors::guard;
-use crate::names::names;
 use crate::profiler;
-use crate::runtime_context::{is_retired, published_for, variable};
-use crate::span::{SpanHandle, begin, id_of, is_of_this_epoch, profile_id};
+use crate::span::current::{is_retired, published_for, variable};
+use crate::span::record::{SpanHandle, begin, id_of, is_of_this_epoch, profile_id};
+use crate::strings::names;
 
 /// The callbacks of one span processor.
 #[pyclass(frozen, module = "pyroscope._native")]

@@ -1,6 +1,6 @@
 //! The ring through which handlers tell the profiler's thread what code objects are called.
 //!
-//! One producer at a time (who holds [`Definitions`](crate::definitions::Definitions)' flag), one consumer. A record
+//! One producer at a time (who holds [`Definitions`](crate::symbols::definitions::Definitions)' flag), one consumer. A record
 //! is a header of four words, then name, file and location table as they were in the interpreter's memory, padded to
 //! eight bytes. It never wraps: where the rest of the ring is too short, a header without content skips it.
 //!
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use spanprof_core::Error;
 
-use crate::definitions::map_zeroed;
+use crate::symbols::definitions::map_zeroed;
 
 const BYTES: usize = 1024 * 1024;
 const HEADER: usize = 32;
