@@ -4,8 +4,8 @@ use pyo3::prelude::*;
 use spanprof_core::{FrameWriter, SpanRecord};
 
 use crate::selftest::{Frames, frames_of, runtime};
+use crate::stack::interpreter::{CPython, thread_state};
 use crate::stack::memory::Plain;
-use crate::stack::unwind::{CPython, thread_state};
 
 /// The runtime, or a RuntimeError that says why there is none.
 fn known(py: Python<'_>) -> PyResult<&'static CPython> {

@@ -8,11 +8,18 @@ mod calls;
 mod errors;
 mod introspect;
 mod profiler;
+mod runtime;
 mod selftest;
 mod span;
 mod stack;
 mod strings;
 mod symbols;
+
+use pyo3::prelude::*;
+
+use crate::span::record::SpanHandle;
+use crate::span::tags::TagSet;
+use crate::span::{context_var, current, tags};
 
 /// Private: what `pyroscope` and `pyroscope.otel` are made of.
 #[pyo3::pymodule(gil_used = true)]
@@ -36,6 +43,20 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::errors::silence_panics();
-        crate::strings::prepare(module.py())
+        crate::prepare(module.py())
     }
+}
+
+/// Makes what is made once, while no thread can be at it.
+///
+/// That is when the module is imported, not at its first use: `pyo3::intern!` and its kind let the GIL go while they make something,
+/// and a fork by another thread at that instant leaves a child in which the first to need it waits for ever.
+fn prepare(py: Python<'_>) -> PyResult<()> {
+    strings::names(py);
+    context_var::token_class(py)?;
+    current::variable(py)?;
+    tags::variable(py)?;
+    py.get_type::<SpanHandle>();
+    py.get_type::<TagSet>();
+    Ok(())
 }

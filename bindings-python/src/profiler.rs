@@ -14,7 +14,7 @@ use crate::calls;
 use crate::errors::{guard, nobody_is_inside, to_python};
 use crate::selftest;
 use crate::span::tags;
-use crate::symbols::definitions::DEFINITIONS;
+use crate::symbols::definitions;
 use crate::symbols::resolver::LineMode;
 
 /// How long a stop may take, all in all.
@@ -219,7 +219,7 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
             }
         };
         end(py, STOP_TIMEOUT);
-        DEFINITIONS.set_line_mode(lines);
+        definitions::set_line_mode(lines);
         let profiler = match py.detach(|| Profiler::start(config, runtime)) {
             Ok(profiler) => profiler,
             Err(error) if error.kind() == ErrorKind::InvalidConfig => return Err(to_python(&error)),
@@ -474,7 +474,7 @@ pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
     nobody_is_inside();
     guard(|| {
         // Whatever the parent was about to do with it.
-        DEFINITIONS.after_fork();
+        definitions::after_fork();
         // The one that another thread of the parent's was just stopping, never dropped: its locks may be held.
         let _stopping = ManuallyDrop::new(stopping().take());
         let Some(parents) = current().take() else {

@@ -21,8 +21,8 @@ use crate::calls;
 use crate::errors::{guard, is_anyone_inside};
 use crate::profiler;
 use crate::span::context_var::ContextVar;
+use crate::span::published::EPOCH;
 use crate::span::record::{SpanHandle, begin, handle_of, profile_id};
-use crate::stack::unwind::EPOCH;
 
 /// What we must know of the OpenTelemetry that is installed.
 #[derive(Debug)]

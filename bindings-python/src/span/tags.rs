@@ -19,7 +19,7 @@ use crate::calls;
 use crate::errors::guard;
 use crate::profiler::tell;
 use crate::span::context_var::ContextVar;
-use crate::stack::unwind::TAGS_USED;
+use crate::span::published::TAGS_USED;
 
 /// Names that were refused and told of; no more than `MAX_TOLD`. Locked with the GIL held, for a look and a push.
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());

@@ -12,11 +12,10 @@
 
 use libc::ucontext_t;
 
-use crate::stack::hamt::Object;
+use crate::stack::interpreter::CPython;
 use crate::stack::layout::{Entry, OB_TYPE};
-use crate::stack::memory::Memory;
+use crate::stack::memory::{Memory, Object};
 use crate::stack::registers;
-use crate::stack::unwind::CPython;
 
 /// Frames looked at to find out whether they hang together.
 const MAX_STEPS: usize = 2_048;
@@ -243,9 +242,9 @@ mod tests {
 
     use super::*;
     use crate::stack::hamt::{Key, NodeTypes};
+    use crate::stack::interpreter::Published;
     use crate::stack::layout::LAYOUTS;
     use crate::stack::memory::Probed;
-    use crate::stack::unwind::Published;
 
     #[test]
     fn a_cframe_without_another_before_it_counts_only_in_its_thread_state() {

@@ -4,7 +4,8 @@
 use std::io;
 use std::ptr;
 
-use crate::stack::hamt::Object;
+/// Any object of the interpreter, as an address.
+pub(crate) type Object = *const u8;
 
 /// The smallest page there is: in one all bytes are mapped or none.
 pub(crate) const PAGE: usize = 4_096;
