@@ -1,19 +1,25 @@
 //! The wheel `pyroscope-otel`: span-aware CPU profiles of CPython.
 //!
 //! `pyroscope._native`, below, is private; the public modules `pyroscope` and `pyroscope.otel` are Python. [`span`] runs in the
-//! program's own calls, [`stack`] in the signal handler, [`symbols`] on the profiler's thread; [`profiler`] and [`selftest`] when it
-//! starts and stops; [`introspect`] is for tests.
+//! program's own calls, [`stack`] in the signal handler, [`symbols`] on the profiler's thread; [`runtime`] hands the last two to the
+//! engine. [`profiler`] starts and stops it, with [`arguments`] as its settings and after the [`selftest`]; [`messages`] keeps what
+//! the logger is to be told, [`fork`] restarts in a child. [`introspect`] is for tests.
 
+mod arguments;
 mod calls;
 mod errors;
+mod fork;
 mod introspect;
+mod messages;
 mod profiler;
 mod runtime;
 mod selftest;
 mod span;
 mod stack;
+mod state;
 mod strings;
 mod symbols;
+mod value;
 
 use pyo3::prelude::*;
 
@@ -27,12 +33,13 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
+    use crate::arguments::{environment, parse_bool, resource_labels};
+    #[pymodule_export]
     use crate::introspect::{current_span_id, line_of, load_faults, time_walk, walk};
     #[pymodule_export]
-    use crate::profiler::{
-        environment, flush, forbid_start, is_running, log_level, messages_due, parse_bool, resource_labels,
-        restart_in_child, start, stats, stop, take_messages, thread_started,
-    };
+    use crate::messages::{log_level, messages_due, take_messages};
+    #[pymodule_export]
+    use crate::profiler::{flush, forbid_start, is_running, restart_in_child, start, stats, stop, thread_started};
     #[pymodule_export]
     use crate::span::current::{RuntimeContext, adopt, follow, publish, retire, unfollow};
     #[pymodule_export]
@@ -43,6 +50,7 @@ mod _native {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::errors::silence_panics();
+        crate::fork::restart_by(crate::profiler::restart_in_child);
         crate::prepare(module.py())
     }
 }

@@ -3,7 +3,7 @@
 use libc::ucontext_t;
 use spanprof_core::{Context, Drain, Frame, FrameWriter, Runtime, ThreadRecord};
 
-use crate::profiler;
+use crate::messages;
 use crate::stack::interpreter::CPython;
 use crate::stack::layout::Entry;
 use crate::symbols::definitions;
@@ -32,7 +32,7 @@ unsafe impl Runtime for CPython {
     }
 
     fn request_drain(&self) -> Drain {
-        profiler::tick();
+        messages::tick();
         definitions::collect();
         Drain::Now
     }

@@ -19,7 +19,7 @@ use pyo3::types::{PyDict, PyString};
 
 use crate::calls;
 use crate::errors::{guard, is_anyone_inside};
-use crate::profiler;
+use crate::messages;
 use crate::span::context_var::ContextVar;
 use crate::span::published::EPOCH;
 use crate::span::record::{SpanHandle, begin, handle_of, profile_id};
@@ -114,7 +114,7 @@ fn publish_quietly(context: &Bound<'_, PyAny>) {
     if EPOCH.load(Ordering::Relaxed) != 0
         && let Err(error) = guard(|| set_published(context))
     {
-        profiler::trouble(context.py(), "following the current span", &error);
+        messages::trouble(context.py(), "following the current span", &error);
     }
 }
 
