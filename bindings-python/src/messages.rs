@@ -71,7 +71,7 @@ type Told = (u8, String, Option<Py<PyAny>>);
 
 /// What the logger is to be told since the last call.
 ///
-/// Python code passes it on, as loggers run code of the program: see `_process.py`. None if there is nothing, for which
+/// Python code passes it on, as loggers run code of the program: see `_lifecycle.py`. None if there is nothing, for which
 /// no object is made.
 #[pyfunction]
 pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Option<Vec<Told>>> {

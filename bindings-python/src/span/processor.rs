@@ -29,7 +29,7 @@ impl SpanHooks {
     }
 
     /// A span starts. Returns the value for its attribute `pyroscope.profile.id`, None if it is to have none: the
-    /// caller sets it, as that runs Python code (see `_process.py`). Never raises.
+    /// caller sets it, as that runs Python code (see `_lifecycle.py`). Never raises.
     ///
     /// Hot: bench `span`.
     #[pyo3(signature = (span, parent_context = None))]
