@@ -84,7 +84,7 @@ impl Definer {
     /// Hot: one cache line, once the code object is known.
     ///
     /// # Safety
-    /// [`Definitions::map`] was called.
+    /// [`definitions::map`](crate::symbols::definitions::map) was called.
     #[inline]
     pub(crate) unsafe fn word(
         &mut self,

@@ -61,7 +61,7 @@ impl CPython {
     /// Our data in the object that is the value of a variable of ours, null if there is none.
     ///
     /// # Safety
-    /// As for [`NodeTypes::find`].
+    /// As for [`NodeTypes::find`](crate::stack::hamt::NodeTypes::find).
     #[inline]
     pub(crate) unsafe fn published<M: Memory>(&self, context: Object, published: Published) -> Object {
         // SAFETY: the caller's promise.

@@ -1,9 +1,9 @@
 //! The ring through which handlers tell the profiler's thread what code objects are called.
 //!
 //! One producer at a time (who holds [`Definitions`](crate::stack::code_table::Definitions)' flag), one consumer
-//! ([`symbols`](crate::symbols::definition_ring)). A record
-//! is a header of four words, then name, file and location table as they were in the interpreter's memory, padded to
-//! eight bytes. It never wraps: where the rest of the ring is too short, a header without content skips it.
+//! ([`symbols`](crate::symbols::definition_ring)). A record is a header of four words, then name, file and location table
+//! as they were in the interpreter's memory, padded to eight bytes. It never wraps: where the rest of the ring is too short,
+//! a header without content skips it.
 //!
 //! ```text
 //! | bytes: 32 | slot: 32 | generation: 32 | first line: 32 | name: 32 | file: 32 | table: 32 | kinds: 32 | name … file … table … |
