@@ -1,33 +1,31 @@
 //! The wheel `pyroscope-otel`: span-aware CPU profiles of CPython.
 //!
-//! `pyroscope._native`, below, is private; the public modules `pyroscope` and `pyroscope.otel` are Python. What runs
-//! in the signal handler is [`unwind`] and what it uses: [`layout`], [`memory`], [`cframe`], [`registers`], [`hamt`],
-//! [`code_object`], [`definitions`] and [`definition_ring`]. [`resolver`] and [`lines`] read what came out of it.
-//! [`span`], [`tags`], [`context_var`] and [`calls`] run in the program's own calls; [`profiler`] and [`selftest`] when it starts
-//! and stops; [`look`] is for tests.
+//! `pyroscope._native`, below, is private; the public modules `pyroscope` and `pyroscope.otel` are Python. [`span`] runs in the
+//! program's own calls, [`stack`] in the signal handler, [`symbols`] on the profiler's thread; [`runtime`] hands the last two to the
+//! engine. [`profiler`] starts and stops it, with [`arguments`] as its settings and after the [`selftest`]; [`messages`] keeps what
+//! the logger is to be told, [`fork`] restarts in a child. [`introspect`] is for tests.
 
+mod arguments;
 mod calls;
-mod cframe;
-mod code_object;
-mod context_var;
-mod definition_ring;
-mod definitions;
 mod errors;
-mod hamt;
-mod layout;
-mod lines;
-mod look;
-mod memory;
-mod names;
+mod fork;
+mod introspect;
+mod messages;
 mod profiler;
-mod registers;
-mod resolver;
-mod runtime_context;
+mod runtime;
 mod selftest;
 mod span;
-mod span_hooks;
-mod tags;
-mod unwind;
+mod stack;
+mod state;
+mod strings;
+mod symbols;
+mod value;
+
+use pyo3::prelude::*;
+
+use crate::span::record::SpanHandle;
+use crate::span::tags::TagSet;
+use crate::span::{context_var, current, tags};
 
 /// Private: what `pyroscope` and `pyroscope.otel` are made of.
 #[pyo3::pymodule(gil_used = true)]
@@ -35,22 +33,38 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::look::{current_span_id, line_of, load_faults, time_walk, walk};
+    use crate::arguments::{environment, parse_bool, resource_labels};
     #[pymodule_export]
-    use crate::profiler::{
-        environment, flush, forbid_start, is_running, log_level, messages_due, parse_bool, resource_labels,
-        restart_in_child, start, stats, stop, take_messages, thread_started,
-    };
+    use crate::introspect::{current_span_id, line_of, load_faults, time_walk, walk};
     #[pymodule_export]
-    use crate::runtime_context::{RuntimeContext, adopt, follow, publish, retire, unfollow};
+    use crate::messages::{log_level, messages_due, take_messages};
     #[pymodule_export]
-    use crate::span_hooks::SpanHooks;
+    use crate::profiler::{flush, forbid_start, is_running, restart_in_child, start, stats, stop, thread_started};
     #[pymodule_export]
-    use crate::tags::{add_thread_tag, describe_thread, enter_tags, leave_tags, remove_thread_tag};
+    use crate::span::current::{RuntimeContext, adopt, follow, publish, retire, unfollow};
+    #[pymodule_export]
+    use crate::span::processor::SpanHooks;
+    #[pymodule_export]
+    use crate::span::tags::{add_thread_tag, describe_thread, enter_tags, leave_tags, remove_thread_tag};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::errors::silence_panics();
-        crate::names::prepare(module.py())
+        crate::fork::restart_by(crate::profiler::restart_in_child);
+        crate::prepare(module.py())
     }
+}
+
+/// Makes what is made once, while no thread can be at it.
+///
+/// That is when the module is imported, not at its first use: `pyo3::intern!` and its kind let the GIL go while they make something,
+/// and a fork by another thread at that instant leaves a child in which the first to need it waits for ever.
+fn prepare(py: Python<'_>) -> PyResult<()> {
+    strings::names(py);
+    context_var::token_class(py)?;
+    current::variable(py)?;
+    tags::variable(py)?;
+    py.get_type::<SpanHandle>();
+    py.get_type::<TagSet>();
+    Ok(())
 }

@@ -10,7 +10,7 @@ import time
 import pytest
 
 import pyroscope
-from pyroscope import _messages, _native, _settings
+from pyroscope import _arguments, _messages, _native
 
 TESTS = pathlib.Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "tests" / "python"
@@ -49,7 +49,7 @@ class Recording:
 
     def start(self, **settings) -> bool:
         defaults = {"application_name": "test", "server_address": f"file://{self.folder}", "sample_rate": 1000}
-        return _settings.launch({**defaults, **settings})
+        return _arguments.launch({**defaults, **settings})
 
     def start_dense(self) -> None:
         """Samples by wall time, 2,000 a second: much evidence in little time."""
@@ -79,7 +79,7 @@ def fresh(monkeypatch):
     for name in os.environ:
         if name.startswith(("PYROSCOPE_", "OTEL_")):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(_settings, "configured", False)
+    monkeypatch.setattr(_arguments, "configured", False)
     monkeypatch.setattr(_messages, "_warned", set())
     yield
     pyroscope.stop()

@@ -194,11 +194,11 @@ def test_a_forked_child_configures_although_another_thread_was_just_at_it(python
         """
         import os, threading
         import pyroscope
-        from pyroscope import _process
+        from pyroscope import _lifecycle
         held, end = threading.Event(), threading.Event()
 
         def hold():
-            with _process.starting:
+            with _lifecycle.starting:
                 held.set()
                 end.wait()
 
@@ -206,7 +206,7 @@ def test_a_forked_child_configures_although_another_thread_was_just_at_it(python
         held.wait()
         child = os.fork()
         if child == 0:
-            assert _process.starting.acquire(timeout=0)
+            assert _lifecycle.starting.acquire(timeout=0)
             os._exit(0 if pyroscope.configure(application_name="x", server_address="none") else 1)
         assert os.waitpid(child, 0)[1] == 0
         """

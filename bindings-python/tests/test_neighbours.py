@@ -8,11 +8,11 @@ from pprof import samples_of
 PRELUDE = """
 import asyncio, faulthandler, os, select, signal, socket, sys, threading, time
 import pyroscope
-from pyroscope import _settings
+from pyroscope import _arguments
 from truth_program import burn
 folder = sys.argv[1]
 def configure(rate=250):
-    assert _settings.launch({"application_name": "x", "server_address": "file://" + folder, "sample_rate": rate})
+    assert _arguments.launch({"application_name": "x", "server_address": "file://" + folder, "sample_rate": rate})
 def here(seconds): burn(int(seconds * 1e9))
 """
 
@@ -173,7 +173,7 @@ def test_waiting_calls_are_not_cut_short(python, tmp_path):
     python(
         PRELUDE
         + """
-assert _settings.launch({"application_name": "x", "server_address": "none", "wall_clock": True, "sample_rate": 1000})
+assert _arguments.launch({"application_name": "x", "server_address": "none", "wall_clock": True, "sample_rate": 1000})
 signal.siginterrupt(signal.SIGUSR1, True)
 began = time.monotonic()
 time.sleep(0.2)

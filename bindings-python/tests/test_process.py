@@ -45,7 +45,7 @@ def test_a_daemon_thread_that_starts_the_first_profiler_as_python_ends(python):
         """
         import atexit, contextvars, threading, time
         import pyroscope
-        from pyroscope import _process
+        from pyroscope import _lifecycle
         begun, ends = threading.Event(), threading.Event()
         atexit.register(ends.set)  # called after what configure() registers
         Context = contextvars.Context
@@ -53,7 +53,7 @@ def test_a_daemon_thread_that_starts_the_first_profiler_as_python_ends(python):
         def slow():
             contextvars.Context = Context
             begun.set()
-            while not _process.over:
+            while not _lifecycle.over:
                 pass
             until = time.monotonic() + 0.3
             while ends.is_set() or time.monotonic() < until:  # where nobody waits, it wants the GIL when Python ends
@@ -93,13 +93,13 @@ def test_a_hook_over_ours_is_left_alone(recording):
 PRELUDE = """
 import os, sys, threading
 import pyroscope
-from pyroscope import _native, _settings
+from pyroscope import _arguments, _native
 from conftest import burn
 from pprof import samples_of
 folder = sys.argv[1]
 def parent(): burn(0.1)
 def child(): burn(0.1)
-assert _settings.launch({"application_name": "fork", "server_address": "file://" + folder, "sample_rate": 1000})
+assert _arguments.launch({"application_name": "fork", "server_address": "file://" + folder, "sample_rate": 1000})
 """
 
 
@@ -321,8 +321,8 @@ def test_daemon_threads_at_exit_do_no_harm(python, tmp_path):
         python(
             """
             import sys, threading, time
-            from pyroscope import _settings
-            assert _settings.launch({"application_name": "x", "server_address": "none", "wall_clock": True, "sample_rate": 5000})
+            from pyroscope import _arguments
+            assert _arguments.launch({"application_name": "x", "server_address": "none", "wall_clock": True, "sample_rate": 5000})
             def numbers(n):
                 for i in range(n):
                     yield i
@@ -346,8 +346,8 @@ def test_an_interpreter_that_ends_under_armed_timers_is_not_looked_at(python):
     python(
         """
         import atexit, builtins, os, threading, time, zlib
-        from pyroscope import _settings
-        assert _settings.launch({"application_name": "x", "server_address": "none", "wall_clock": True, "sample_rate": 2000})
+        from pyroscope import _arguments
+        assert _arguments.launch({"application_name": "x", "server_address": "none", "wall_clock": True, "sample_rate": 2000})
         atexit._clear()
         data = os.urandom(1 << 22)
         def without_the_gil(depth=0):

@@ -54,7 +54,7 @@ if "foreign_context" in SHAPE:
 from opentelemetry.sdk.trace import TracerProvider  # noqa: E402
 
 import pyroscope  # noqa: E402
-from pyroscope import _settings  # noqa: E402
+from pyroscope import _arguments  # noqa: E402
 from pyroscope.otel import PyroscopeSpanProcessor  # noqa: E402
 
 provider = TracerProvider(shutdown_on_exit=False)
@@ -70,7 +70,7 @@ HUNG, WRONG = 97, 98
 
 
 def start() -> bool:
-    return _settings.launch(SETTINGS)
+    return _arguments.launch(SETTINGS)
 
 
 def expect(is_so: bool, words: str, code: int = WRONG) -> None:

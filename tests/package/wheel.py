@@ -24,7 +24,7 @@ SOURCES = ROOT / "bindings-python" / "python"
 NATIVE = "pyroscope/_native.abi3.so"
 MOST_BYTES = 4_000_000
 MANYLINUX = "manylinux_2_17"
-# Not in the limited API, yet public in every CPython since 3.7: bindings-python/src/context_var.rs says why they are used.
+# Not in the limited API, yet public in every CPython since 3.7: bindings-python/src/span/context_var.rs says why they are used.
 BESIDE_ABI3 = {f"PyContextVar_{name}" for name in ("New", "Get", "Set", "Reset")}
 METADATA = {"METADATA", "WHEEL", "RECORD", "licenses/LICENSE"}
 # What else may be beside them: the list of crates that is built in, and what a package tells other programs.

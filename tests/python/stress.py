@@ -15,7 +15,7 @@ import pyroscope
 import stress_work
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
-from pyroscope import _native, _settings
+from pyroscope import _arguments, _native
 from pyroscope.otel import PyroscopeSpanProcessor
 
 
@@ -24,7 +24,7 @@ def run(seconds: float, rate: int, server: str) -> dict:
     work = stress_work.Work()
     # Before the profiler's own, so that it is called after that.
     atexit.register(work.park)
-    if not _settings.launch(settings):
+    if not _arguments.launch(settings):
         raise RuntimeError("the profiler did not start")
     provider = TracerProvider(resource=Resource({"service.name": "stress"}), shutdown_on_exit=False)
     provider.add_span_processor(PyroscopeSpanProcessor(scope="all"))

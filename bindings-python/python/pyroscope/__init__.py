@@ -18,8 +18,8 @@ import functools
 import itertools
 import sys
 
-from . import _messages, _native, _process, _settings
-from ._settings import LineNo, ProfilerImplementation
+from . import _arguments, _lifecycle, _messages, _native
+from ._arguments import LineNo, ProfilerImplementation
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ __all__ = [
 ]
 
 
-@_settings.given_only(_settings.start)
+@_arguments.given_only(_arguments.start)
 def configure(
     app_name: Optional[str] = None,
     application_name: Optional[str] = None,
@@ -152,12 +152,12 @@ def shutdown() -> bool:
     :return: Whether a profiler ran and all that it still had was delivered: no profile was refused or dropped meanwhile.
         :func:`stats` says what became of it.
     """
-    return _process.stop()
+    return _lifecycle.stop()
 
 
 def stop() -> bool:
     """The same as :func:`shutdown`."""
-    return _process.stop()
+    return _lifecycle.stop()
 
 
 def flush(timeout: float = 5.0) -> bool:

@@ -1,7 +1,7 @@
 """What stands in for OpenTelemetry's runtime context while a span processor is at work.
 
 For OpenTelemetry's own class that is native, and sets the very ContextVar that it would set. One of somebody else is called
-from Python, as no native frame of ours may lie below Python code, see :mod:`pyroscope._process`.
+from Python, as no native frame of ours may lie below Python code, see :mod:`pyroscope._lifecycle`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Union
 from opentelemetry.context.context import Context, _RuntimeContext
 from opentelemetry.context.contextvars_context import ContextVarsRuntimeContext
 
-from . import _native, _process
+from . import _lifecycle, _native
 
 
 class Around(_RuntimeContext):
@@ -79,9 +79,9 @@ def _install() -> None:
     from opentelemetry.trace import NonRecordingSpan
     from opentelemetry.trace.propagation import _SPAN_KEY
 
-    _process.watch_exit(restore)
+    _lifecycle.watch_exit(restore)
     module: Any = opentelemetry.context
-    if not _process.over and not isinstance(module._RUNTIME_CONTEXT, _OURS):
+    if not _lifecycle.over and not isinstance(module._RUNTIME_CONTEXT, _OURS):
         module._RUNTIME_CONTEXT = stand_in(module._RUNTIME_CONTEXT)
     _native.follow(_SPAN_KEY, NonRecordingSpan, _adopt)
     _native.publish(module._RUNTIME_CONTEXT.get_current())

@@ -1,7 +1,7 @@
 """Passes on to the logger ``pyroscope`` what a user should know.
 
 This is Python, and called by Python, on purpose: a logger runs code of the program, and no native frame of ours may lie
-below that, see :mod:`pyroscope._process`. So the native module keeps its messages until one of our Python functions
+below that, see :mod:`pyroscope._lifecycle`. So the native module keeps its messages until one of our Python functions
 comes by: ``configure``, ``flush``, ``stats``, ``shutdown``, a ``tag_wrapper``, the start of a span that gets its id as an
 attribute. Never a thread's start: whoever waits for it may hold a logger's lock.
 """

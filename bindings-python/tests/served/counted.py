@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from truth_program import burn
 
 import pyroscope
-from pyroscope import _process, _servers
+from pyroscope import _lifecycle, _server_shutdown
 from pyroscope.otel import PyroscopeSpanProcessor
 
 
@@ -28,8 +28,8 @@ def reporting(send):
     return send_and_report
 
 
-_process.stop = reporting(_process.stop)
-_servers.flush = reporting(_servers.flush)
+_lifecycle.stop = reporting(_lifecycle.stop)
+_server_shutdown.flush = reporting(_server_shutdown.flush)
 
 
 def work(name: str, seconds: float) -> int:

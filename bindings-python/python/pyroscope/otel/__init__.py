@@ -21,7 +21,7 @@ from typing import Any, Optional
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
-from .. import _context, _messages, _native, _process, _servers, _settings
+from .. import _arguments, _context, _lifecycle, _messages, _native, _server_shutdown
 
 __all__ = [
     "PROFILE_ID_PYROSCOPE_TAG_KEY",
@@ -97,7 +97,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
             _context.uninstall()
         if self._started_profiler:
             self._started_profiler = False
-            _process.stop()
+            _lifecycle.stop()
 
     def force_flush(self, timeout_millis: int = 30000) -> bool:
         """Uploads what was sampled so far, waiting ``timeout_millis`` at most. True without a profiler."""
@@ -112,7 +112,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
                 return
             self._began = True
             # By now the server is loaded, if it was not when the profiler was started.
-            _servers.watch(_process.stop)
+            _server_shutdown.watch(_lifecycle.stop)
             # From now on the SDK calls a function that does no more than it must.
             if type(self).on_start is PyroscopeSpanProcessor.on_start:
                 self.on_start = _on_start(self._hooks)  # type: ignore[method-assign]
@@ -127,26 +127,26 @@ class PyroscopeSpanProcessor(SpanProcessor):
         labels = {"service_namespace": namespace} if namespace else {}
         if _flag("OTEL_PYROSCOPE_RESOURCE_LABELS", False):
             labels.update(_native.resource_labels(dict(resource)))
-        if not _settings.configured:
+        if not _arguments.configured:
             if self._start_profiling and not _native.is_running():
                 settings: dict[str, Any] = {}
                 if name and not os.environ.get("PYROSCOPE_APPLICATION_NAME"):
                     settings["application_name"] = name
                 if labels:
                     settings["tags"] = labels
-                self._started_profiler = _settings.launch(settings, for_spans=True)
+                self._started_profiler = _arguments.launch(settings, for_spans=True)
         elif _native.is_running():
-            missing = {label: value for label, value in labels.items() if not _settings.has_tag(label)}
+            missing = {label: value for label, value in labels.items() if not _arguments.has_tag(label)}
             if missing:
                 _messages.warn_once(
                     "the spans' resource has what profiles lack: call configure(tags=%r), or a span's profile is not found",
                     missing,
                 )
-        if _native.is_running() and name and name != _settings.application_name:
+        if _native.is_running() and name and name != _arguments.application_name:
             _messages.warn_once(
                 "profiles are named %r but the spans' resource has service.name %r: "
                 "a span's profile is only found if both are the same",
-                _settings.application_name,
+                _arguments.application_name,
                 name,
             )
 

@@ -18,7 +18,7 @@
 //! **PEP 626** (CPython 3.10): pairs of bytes, how many bytes of code and the signed difference of the line, where −128
 //! says that they have no line.
 
-use crate::layout::LineTable;
+use crate::stack::layout::LineTable;
 
 /// The line of instruction `index` (in code units) of a code object whose table is `table` and whose first line is
 /// `first_line`; `None` for code without one and for tables that end too early.

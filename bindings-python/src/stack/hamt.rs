@@ -6,20 +6,13 @@
 //! new one, and that tree is alive until the handler returns. It must not take references: another thread may hold the
 //! GIL and change the same counters.
 //!
-//! There are three kinds of nodes, told by their types, which no header names. [`NodeTypes::learn`] reads two of them
-//! out of contexts that must have them; what is neither is the third.
+//! There are three kinds of nodes, told by their types, which no header names. The self-test reads two of them out of
+//! contexts that must have them; what is neither is the third.
 
-use std::ffi::c_void;
 use std::ptr;
 
-use pyo3::prelude::*;
-use pyo3::types::PyDict;
-
-use crate::layout::{CONTEXT_VARS, HAMT_ROOT, OB_SIZE, OB_TYPE, VAR_HASH};
-use crate::memory::{Memory, Probed};
-
-/// Any object of the interpreter, as an address.
-pub(crate) type Object = *const u8;
+use crate::stack::layout::{CONTEXT_VARS, HAMT_ROOT, OB_SIZE, OB_TYPE, VAR_HASH};
+use crate::stack::memory::{Memory, Object};
 
 /// More levels than a 32-bit hash can have.
 const MAX_DEPTH: usize = 8;
@@ -37,8 +30,8 @@ const COLLISION_SLOTS: usize = 32;
 /// Addresses of the node types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeTypes {
-    bitmap: Object,
-    array: Object,
+    pub(crate) bitmap: Object,
+    pub(crate) array: Object,
 }
 
 /// A ContextVar: its address and its hash as a HAMT folds it.
@@ -63,22 +56,12 @@ impl Key {
 }
 
 impl NodeTypes {
-    /// Reads the types from a context of one variable (its root is a bitmap node) and one of many (an array node).
-    pub(crate) fn learn(py: Python<'_>) -> PyResult<Option<Self>> {
-        let bitmap = root_type_of_context_with(py, 1)?;
-        let array = root_type_of_context_with(py, 64)?;
-        Ok(match (bitmap, array) {
-            (Some(bitmap), Some(array)) if bitmap != array => Some(Self { bitmap, array }),
-            _ => None,
-        })
-    }
-
     /// The value of `key` in the context at `context`, null if it has none.
     ///
     /// Hot: 4 to 9 ns.
     ///
     /// # Safety
-    /// `context` must be null or a live `PyContext` that no other thread runs in, or M [`Probed`].
+    /// `context` must be null or a live `PyContext` that no other thread runs in, or M [`Probed`](crate::stack::memory::Probed).
     #[inline]
     pub(crate) unsafe fn find<M: Memory>(self, context: Object, key: Key) -> Object {
         if context.is_null() {
@@ -100,7 +83,7 @@ impl NodeTypes {
     /// The value; `None` without one, and where a load failed.
     ///
     /// # Safety
-    /// `node` must be null or a HAMT node whose tree is alive, or M [`Probed`].
+    /// `node` must be null or a HAMT node whose tree is alive, or M [`Probed`](crate::stack::memory::Probed).
     #[inline]
     unsafe fn find_below<M: Memory>(self, mut node: Object, key: Key) -> Option<Object> {
         let mut bits = key.hash;
@@ -139,7 +122,7 @@ impl NodeTypes {
 }
 
 /// # Safety
-/// `node` must be a live collision node, or M [`Probed`].
+/// `node` must be a live collision node, or M [`Probed`](crate::stack::memory::Probed).
 #[cold]
 unsafe fn find_in_collision<M: Memory>(node: Object, key: Key) -> Option<Object> {
     // SAFETY: it is an object with a length, of keys and values together.
@@ -155,31 +138,10 @@ unsafe fn find_in_collision<M: Memory>(node: Object, key: Key) -> Option<Object>
     None
 }
 
-/// The type of the root node of a context that has `variables` variables, `None` if the layout is not as known.
-fn root_type_of_context_with(py: Python<'_>, variables: usize) -> PyResult<Option<Object>> {
-    let module = py.import("contextvars")?;
-    let context = module.call_method0("Context")?;
-    let run = context.getattr("run")?;
-    // The variables must outlive the look: dead ones would still be keys, but let us not depend on it.
-    let keep = PyDict::new(py);
-    for number in 0..variables {
-        let variable = module.call_method1("ContextVar", (format!("probe{number}"),))?;
-        run.call1((variable.getattr("set")?, py.None()))?;
-        keep.set_item(number, variable)?;
-    }
-    let context: Object = context.as_ptr().cast::<c_void>().cast();
-    let mut object = Some(context);
-    for offset in [CONTEXT_VARS, HAMT_ROOT, OB_TYPE] {
-        // SAFETY: the GIL is held, and what this context owns is not unmapped.
-        object = object.and_then(|object| unsafe { Probed::pointer(object, offset) });
-    }
-    Ok(object)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Plain;
+    use crate::stack::memory::Plain;
 
     /// Words laid out as objects: [refcount, type, …].
     fn address(words: &[u64]) -> Object {

@@ -12,11 +12,10 @@
 
 use libc::ucontext_t;
 
-use crate::hamt::Object;
-use crate::layout::{Entry, OB_TYPE};
-use crate::memory::Memory;
-use crate::registers;
-use crate::unwind::CPython;
+use crate::stack::interpreter::CPython;
+use crate::stack::layout::{Entry, OB_TYPE};
+use crate::stack::memory::{Memory, Object};
+use crate::stack::registers;
 
 /// Frames looked at to find out whether they hang together.
 const MAX_STEPS: usize = 2_048;
@@ -242,10 +241,10 @@ mod tests {
     use std::{mem, ptr};
 
     use super::*;
-    use crate::hamt::{Key, NodeTypes};
-    use crate::layout::LAYOUTS;
-    use crate::memory::Probed;
-    use crate::unwind::Published;
+    use crate::stack::hamt::{Key, NodeTypes};
+    use crate::stack::interpreter::Published;
+    use crate::stack::layout::LAYOUTS;
+    use crate::stack::memory::Probed;
 
     #[test]
     fn a_cframe_without_another_before_it_counts_only_in_its_thread_state() {

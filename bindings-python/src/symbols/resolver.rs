@@ -1,4 +1,4 @@
-//! From the words of a stack to frames for people, off the handler: what [`definitions`](crate::definitions) told,
+//! From the words of a stack to frames for people, off the handler: what [`definitions`](crate::symbols::definitions) told,
 //! kept as long as samples may name it.
 
 use std::collections::{HashMap, HashSet};
@@ -7,28 +7,10 @@ use std::sync::Arc;
 
 use spanprof_core::Frame;
 
-use crate::definition_ring::Told;
-use crate::layout::LineTable;
-use crate::lines::line_of;
-
-/// Slots that stand for no code object.
-const NATIVE_THREAD: u64 = 0xFF_FFFF;
-const NO_PYTHON_FRAME: u64 = 0xFF_FFFE;
-const NO_SLOT: u64 = 0xFF_FFFD;
-const UNREADABLE: u64 = 0xFF_FFFC;
-const SWITCHING: u64 = 0xFF_FFFB;
-
-/// The word of a thread that never ran Python.
-pub(crate) const NATIVE_THREAD_WORD: u64 = NATIVE_THREAD << 32;
-/// The word of a thread that the interpreter knows and that runs no Python function.
-pub(crate) const NO_PYTHON_FRAME_WORD: u64 = NO_PYTHON_FRAME << 32;
-/// The word of a stack that could not be read, see [`cframe`](crate::cframe).
-pub(crate) const UNREADABLE_WORD: u64 = UNREADABLE << 32;
-/// The word, outermost, of a stack that the thread just leaves or enters: what is below it is not known, or the sample's
-/// span may be that of the next one.
-pub(crate) const SWITCHING_WORD: u64 = SWITCHING << 32;
-/// The word of code that found no place in the seen table.
-pub(crate) const NO_SLOT_WORD: u64 = NO_SLOT << 32;
+use crate::stack::frame_id::{NATIVE_THREAD, NO_PYTHON_FRAME, NO_SLOT, SWITCHING, UNREADABLE};
+use crate::stack::layout::LineTable;
+use crate::symbols::definition_ring::Told;
+use crate::symbols::lines::line_of;
 
 /// What lines frames carry: the setting `line_no`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,18 +10,15 @@ use pyo3::types::{PyInt, PyString, PyTuple};
 use spanprof_core::SpanRecord;
 
 use crate::calls::{find_attr, get_attr, set_attr};
-use crate::names::names;
-use crate::unwind::EPOCH;
+use crate::span::published::{EPOCH, PublishedSpan};
+use crate::strings::names;
 
 /// A span as the sampler reads it, and the string that its name is in.
 #[pyclass(frozen, module = "pyroscope._native")]
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct SpanHandle {
-    pub(crate) record: SpanRecord,
-    /// The [`EPOCH`] in which it was made. The handler takes no other one's: a context that no attach or detach of ours
-    /// has touched since still holds the span of an earlier time.
-    pub(crate) epoch: u32,
+    pub(crate) span: PublishedSpan,
     _name: Name,
 }
 
@@ -48,13 +45,13 @@ impl SpanHandle {
             Ok(text) => {
                 // SAFETY: a str keeps its UTF-8 form, unchanged, for as long as it lives, and the handle keeps the str.
                 let record = unsafe { SpanRecord::new(trace_id, span_id, text) };
-                Self { record, epoch, _name: Name::Python(name.clone().unbind()) }
+                Self { span: PublishedSpan { record, epoch }, _name: Name::Python(name.clone().unbind()) }
             }
             Err(_) => {
                 let text = name.to_string_lossy().into_owned().into_boxed_str();
                 // SAFETY: the box does not move its content, and the handle keeps it.
                 let record = unsafe { SpanRecord::new(trace_id, span_id, &text) };
-                Self { record, epoch, _name: Name::Mended(text) }
+                Self { span: PublishedSpan { record, epoch }, _name: Name::Mended(text) }
             }
         })
     }
@@ -63,7 +60,8 @@ impl SpanHandle {
     pub(crate) fn probe(span_id: u64) -> Self {
         // SAFETY: the name is static.
         let record = unsafe { SpanRecord::new([0, span_id], span_id, "probe") };
-        Self { record, epoch: EPOCH.load(Ordering::Relaxed), _name: Name::Mended(Box::from("")) }
+        let span = PublishedSpan { record, epoch: EPOCH.load(Ordering::Relaxed) };
+        Self { span, _name: Name::Mended(Box::from("")) }
     }
 }
 
@@ -78,7 +76,7 @@ pub(crate) fn handle_of<'py>(span: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAn
 #[inline]
 pub(crate) fn is_of_this_epoch(value: &Bound<'_, PyAny>) -> bool {
     match value.cast::<SpanHandle>() {
-        Ok(handle) => handle.get().epoch == EPOCH.load(Ordering::Relaxed),
+        Ok(handle) => handle.get().span.epoch == EPOCH.load(Ordering::Relaxed),
         Err(_) => true,
     }
 }
@@ -133,7 +131,7 @@ fn low_half(number: &Bound<'_, PyAny>) -> PyResult<u64> {
 
 /// The value of the attribute `pyroscope.profile.id`.
 pub(crate) fn profile_id<'py>(handle: &SpanHandle, py: Python<'py>) -> Bound<'py, PyString> {
-    let id = hex(handle.record.span_id());
+    let id = hex(handle.span.record.span_id());
     PyString::new(py, std::str::from_utf8(&id).unwrap_or_default())
 }
 

@@ -6,7 +6,7 @@ import enum
 import functools
 import os
 
-from . import _messages, _native, _process, _threads
+from . import _lifecycle, _messages, _native, _thread_labels
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def launch(settings: Dict[str, Any], configures: bool = False, for_spans: bool =
         value = os.environ.get(name, "").strip()
         if value and _native.parse_bool(name, value):
             _messages.inform_once("%s: only CPU time is profiled yet", name)
-    starting = _process.starting
+    starting = _lifecycle.starting
     alone = starting.acquire(timeout=_START_PATIENCE)
     try:
         settled = for_spans and (configured or _native.is_running())
@@ -150,12 +150,12 @@ def launch(settings: Dict[str, Any], configures: bool = False, for_spans: bool =
 def _launch(settings: Dict[str, Any], configures: bool) -> bool:
     global configured, application_name, _tags
     # First, as the exit waits for what a start runs.
-    _process.watch_exit()
+    _lifecycle.watch_exit()
     running = _native.start(settings)
     configured = configured or configures
     if running:
-        _process.started()
-        _threads.report(bool(settings.get("report_thread_id")), bool(settings.get("report_thread_name")))
+        _lifecycle.started()
+        _thread_labels.report(bool(settings.get("report_thread_id")), bool(settings.get("report_thread_name")))
         _, application_name, tags = _native.environment()
         application_name = settings.get("application_name", application_name)
         _tags = {*tags, *settings.get("tags", ())}

@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 
-from . import _messages, _native, _servers, _threads
+from . import _messages, _native, _server_shutdown, _thread_labels
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def started() -> None:
     """The profiler was started."""
     _hook_threads()
     _native.thread_started()
-    _servers.watch(stop)
+    _server_shutdown.watch(stop)
 
 
 def watch_exit(restore: Optional[Callable[[], None]] = None) -> None:
@@ -66,7 +66,7 @@ def watch_exit(restore: Optional[Callable[[], None]] = None) -> None:
 def stop() -> bool:
     """Stops the profiler. False: none ran, or not all was delivered."""
     _unhook_threads()
-    _threads.report(False, False)
+    _thread_labels.report(False, False)
     stopped = _native.stop()
     _messages.deliver()
     return stopped
@@ -108,7 +108,7 @@ def _hook_threads() -> None:
     global _original
     if _original is not None:
         return
-    owner = _threads.owner_of("_set_native_id")
+    owner = _thread_labels.owner_of("_set_native_id")
     original = owner._set_native_id
 
     @functools.wraps(original)
@@ -119,7 +119,7 @@ def _hook_threads() -> None:
             # OpenTelemetry's SDK starts threads on a fork, before there is anything else in the child.
             if _waits and not _is_in_fork(sys._current_frames().get(_forker)):
                 _restart()
-            _threads.describe(thread)
+            _thread_labels.describe(thread)
             _native.thread_started()
         except Exception as error:
             _messages.keep_once("a thread could not be announced, so it is sampled a moment later: %s", error)
@@ -131,7 +131,7 @@ def _hook_threads() -> None:
 def _unhook_threads() -> None:
     """Takes the hook away, unless somebody else has wrapped it meanwhile: then it stays and does nothing."""
     global _original
-    owner = _threads.owner_of("_set_native_id")
+    owner = _thread_labels.owner_of("_set_native_id")
     if _original is not None and getattr(owner.__dict__["_set_native_id"], "__wrapped__", None) is _original:
         owner._set_native_id = _original
         _original = None
@@ -164,5 +164,5 @@ def _restart() -> None:
     global _waits
     _waits = False
     if _native.restart_in_child():
-        _threads.describe_this()
-        _servers.watch(stop)
+        _thread_labels.describe_this()
+        _server_shutdown.watch(stop)

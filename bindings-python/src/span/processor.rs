@@ -7,10 +7,10 @@ use pyo3::types::{PyString, PyTuple};
 
 use crate::calls::{get_attr, set_attr};
 use crate::errors::guard;
-use crate::names::names;
-use crate::profiler;
-use crate::runtime_context::{is_retired, published_for, variable};
-use crate::span::{SpanHandle, begin, id_of, is_of_this_epoch, profile_id};
+use crate::span::current::{is_retired, published_for, variable};
+use crate::span::record::{SpanHandle, begin, id_of, is_of_this_epoch, profile_id};
+use crate::strings::names;
+use crate::{fork, messages};
 
 /// The callbacks of one span processor.
 #[pyclass(frozen, module = "pyroscope._native")]
@@ -29,7 +29,7 @@ impl SpanHooks {
     }
 
     /// A span starts. Returns the value for its attribute `pyroscope.profile.id`, None if it is to have none: the
-    /// caller sets it, as that runs Python code (see `_process.py`). Never raises.
+    /// caller sets it, as that runs Python code (see `_lifecycle.py`). Never raises.
     ///
     /// Hot: bench `span`.
     #[pyo3(signature = (span, parent_context = None))]
@@ -42,9 +42,9 @@ impl SpanHooks {
             return None;
         }
         let py = span.py();
-        profiler::housekeep(py);
+        fork::restart_if_forked(py);
         guard(|| self.started(span, parent_context)).unwrap_or_else(|error| {
-            profiler::trouble(py, "starting a span", &error);
+            messages::trouble(py, "starting a span", &error);
             None
         })
     }
@@ -56,7 +56,7 @@ impl SpanHooks {
         if !is_retired()
             && let Err(error) = guard(|| ended(span))
         {
-            profiler::trouble(span.py(), "ending a span", &error);
+            messages::trouble(span.py(), "ending a span", &error);
         }
     }
 

@@ -1,10 +1,11 @@
 //! Reading the interpreter's memory: in a handler plainly where the layout promises that it is mapped, guarded where
-//! it does not (3.11 and 3.12, see [`cframe`](crate::cframe)); in the self-test by asking the kernel first.
+//! it does not (3.11 and 3.12, see [`cframe`](crate::stack::cframe)); in the self-test by asking the kernel first.
 
 use std::io;
 use std::ptr;
 
-use crate::hamt::Object;
+/// Any object of the interpreter, as an address.
+pub(crate) type Object = *const u8;
 
 /// The smallest page there is: in one all bytes are mapped or none.
 pub(crate) const PAGE: usize = 4_096;

@@ -5,20 +5,24 @@
 //! current one. If anything differs, nothing is sampled: no profile is better than a wrong one, and a wrong offset is a
 //! crash. Until then every load asks the kernel first ([`Probed`]), so that a wrong offset is none here.
 
+mod interpreter;
+
+use std::sync::OnceLock;
+
 use pyo3::ffi::PyInterpreterState_Get;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule};
 use spanprof_core::{Frame, FrameWriter, SpanRecord};
 
-use crate::context_var::ContextVar;
-use crate::definitions::DEFINITIONS;
-use crate::hamt::{Key, NodeTypes, Object};
-use crate::layout::{self, Entry, Layout, TSTATE_INTERP};
-use crate::memory::{Memory, Probed};
-use crate::runtime_context;
-use crate::span::SpanHandle;
-use crate::tags::{self, TagSet};
-use crate::unwind::{CPYTHON, CPython, Published, finalizing, thread_state};
+use crate::span::context_var::ContextVar;
+use crate::span::current;
+use crate::span::record::SpanHandle;
+use crate::span::tags::{self, TagSet};
+use crate::stack::hamt::Key;
+use crate::stack::interpreter::{CPython, Published, thread_state};
+use crate::stack::layout::{Entry, Layout, TSTATE_INTERP};
+use crate::stack::memory::{Memory, Object, Probed};
+use crate::symbols::definitions;
 
 /// The nest: a method, a closure, a generator, a name that is not ASCII, and an `__init__` that is called so often that
 /// the interpreter specialises the call, over several lines.
@@ -57,6 +61,9 @@ def nest(walk, getframe):
     return found[0]
 "#;
 
+/// The interpreter that this process runs, once it is known to be what we take it for.
+static CPYTHON: OnceLock<CPython> = OnceLock::new();
+
 /// The interpreter as the sampler sees it, or a sentence that says why it cannot be sampled. Asked once.
 pub(crate) fn runtime(py: Python<'_>) -> PyResult<Result<&'static CPython, String>> {
     static REFUSED: pyo3::sync::PyOnceLock<String> = pyo3::sync::PyOnceLock::new();
@@ -66,7 +73,7 @@ pub(crate) fn runtime(py: Python<'_>) -> PyResult<Result<&'static CPython, Strin
     if let Some(known) = CPYTHON.get() {
         return Ok(Ok(known));
     }
-    let examined = match layout::of_this_interpreter(py)? {
+    let examined = match interpreter::layout(py)? {
         Ok(layout) => examine(py, layout)?,
         Err(why) => Err(why),
     };
@@ -81,10 +88,10 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
         let version = Python::version_str().split_whitespace().next().unwrap_or_default();
         Ok(Err(format!("CPython {version} differs from what is known of it: {what}")))
     };
-    let Some(nodes) = NodeTypes::learn(py)? else {
+    let Some(nodes) = interpreter::node_types(py)? else {
         return differs("the nodes of contexts are not told apart");
     };
-    if let Err(error) = DEFINITIONS.map() {
+    if let Err(error) = definitions::map() {
         return Ok(Err(error.message().to_owned()));
     }
     let handle = Bound::new(py, SpanHandle::probe(1))?;
@@ -97,16 +104,16 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
         main: unsafe { PyInterpreterState_Get() }.cast_const().cast(),
         nodes,
         span: Published {
-            key: key_of(py, runtime_context::variable(py)?),
+            key: key_of(py, current::variable(py)?),
             class: py.get_type::<SpanHandle>().as_ptr().cast_const().cast(),
-            offset: offset(handle.as_ptr().cast_const().cast(), (&raw const handle.get().record).cast()),
+            offset: offset(handle.as_ptr().cast_const().cast(), (&raw const handle.get().span.record).cast()),
         },
         tags: Published {
             key: key_of(py, tags::variable(py)?),
             class: py.get_type::<TagSet>().as_ptr().cast_const().cast(),
             offset: offset(set.as_ptr().cast_const().cast(), (&raw const set.get().id).cast()),
         },
-        finalizing: finalizing(),
+        finalizing: interpreter::finalizing(),
     };
     // SAFETY: the GIL is held, so nobody unmaps what this thread uses.
     if unsafe { Probed::pointer(thread_state(), TSTATE_INTERP) } != Some(runtime.main) {
@@ -139,14 +146,14 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
 
 /// The variables live as long as the process: see their functions.
 fn key_of(py: Python<'_>, variable: &ContextVar) -> Key {
-    // SAFETY: a ContextVar, held in a static; of_this_interpreter() has checked the size of these.
+    // SAFETY: a ContextVar, held in a static; interpreter::layout() has checked the size of these.
     unsafe { Key::of(variable.as_object().bind(py).as_ptr().cast_const().cast()) }
 }
 
 /// Looks a span up in contexts of 1, 20 and 100 variables, as the handler would.
 fn finds_spans(py: Python<'_>, runtime: &CPython) -> PyResult<bool> {
     let contextvars = py.import("contextvars")?;
-    let variable = runtime_context::variable(py)?;
+    let variable = current::variable(py)?;
     let probe = Bound::new(py, Probe::of(runtime))?;
     for (span_id, others) in [(0x51, 0), (0x52, 19), (0x53, 99)] {
         let context = contextvars.call_method0("Context")?;
@@ -275,12 +282,11 @@ impl Probe {
 
 /// What the words of a stack mean, told so far.
 pub(crate) fn frames_of(runtime: &CPython, words: &[u64]) -> Frames {
-    DEFINITIONS.collect();
     let frame = |frame: Option<Frame>| {
         let frame = frame.unwrap_or_default();
         (frame.function.to_string(), frame.file.to_string(), frame.line, frame.first_line)
     };
-    DEFINITIONS.resolve(words, runtime.layout.code.lines).into_iter().map(frame).collect()
+    definitions::resolve(words, runtime.layout.code.lines).into_iter().map(frame).collect()
 }
 
 #[cfg(test)]
@@ -290,7 +296,7 @@ mod tests {
     /// Why a layout is refused.
     fn refusal(py: Python<'_>, layout: Layout) -> Option<String> {
         // What was told under another layout must not help this one.
-        DEFINITIONS.after_fork();
+        definitions::after_fork();
         examine(py, Box::leak(Box::new(layout))).unwrap().err()
     }
 
@@ -339,7 +345,7 @@ mod tests {
     fn a_wrong_layout_is_refused_and_survived() {
         Python::initialize();
         Python::attach(|py| {
-            let known = *layout::of_this_interpreter(py).unwrap().unwrap();
+            let known = *interpreter::layout(py).unwrap().unwrap();
             assert_eq!(refusal(py, known), None, "{:?}", py.version_info());
             for (name, field) in FIELDS {
                 for by in [4_isize, 8, 16, -8, 1 << 14, (1 << 40) + 16, isize::MIN + 16] {

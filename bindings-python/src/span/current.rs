@@ -18,11 +18,11 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
 use crate::calls;
-use crate::context_var::ContextVar;
 use crate::errors::{guard, is_anyone_inside};
-use crate::profiler;
-use crate::span::{SpanHandle, begin, handle_of, profile_id};
-use crate::unwind::EPOCH;
+use crate::messages;
+use crate::span::context_var::ContextVar;
+use crate::span::published::EPOCH;
+use crate::span::record::{SpanHandle, begin, handle_of, profile_id};
 
 /// What we must know of the OpenTelemetry that is installed.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ fn publish_quietly(context: &Bound<'_, PyAny>) {
     if EPOCH.load(Ordering::Relaxed) != 0
         && let Err(error) = guard(|| set_published(context))
     {
-        profiler::trouble(context.py(), "following the current span", &error);
+        messages::trouble(context.py(), "following the current span", &error);
     }
 }
 

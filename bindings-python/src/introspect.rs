@@ -3,9 +3,9 @@
 use pyo3::prelude::*;
 use spanprof_core::{FrameWriter, SpanRecord};
 
-use crate::memory::Plain;
 use crate::selftest::{Frames, frames_of, runtime};
-use crate::unwind::{CPython, thread_state};
+use crate::stack::interpreter::{CPython, thread_state};
+use crate::stack::memory::Plain;
 
 /// The runtime, or a RuntimeError that says why there is none.
 fn known(py: Python<'_>) -> PyResult<&'static CPython> {
@@ -61,5 +61,5 @@ pub(crate) fn load_faults() -> u64 {
 /// The line that an instruction of a code object has, by our decoder: its table, first line and instruction.
 #[pyfunction]
 pub(crate) fn line_of(py: Python<'_>, table: &[u8], first_line: u32, index: u32) -> PyResult<Option<u32>> {
-    Ok(crate::lines::line_of(known(py)?.layout.code.lines, table, first_line, index))
+    Ok(crate::symbols::lines::line_of(known(py)?.layout.code.lines, table, first_line, index))
 }

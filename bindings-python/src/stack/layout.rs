@@ -6,9 +6,6 @@
 //! asked before the first start, first by its version and build flags, then by the sizes of its types, and at last by
 //! walking a known stack ([`selftest`](crate::selftest)).
 
-use pyo3::prelude::*;
-use pyo3::types::PySlice;
-
 /// Offsets in bytes. Fields are named as in CPython's sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -27,7 +24,7 @@ pub(crate) struct Layout {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// 3.11 and 3.12: `PyThreadState.cframe` names a struct on the C stack, whose frame is for an instant not yet
-    /// written. See [`unwind`](crate::unwind).
+    /// written. See [`cframe`](crate::stack::cframe).
     CFrame { tstate_cframe: usize, current_frame: usize, previous: usize },
     /// 3.10: `PyThreadState.frame`; 3.13 and later: `PyThreadState.current_frame`.
     Frame { tstate_frame: usize },
@@ -88,7 +85,7 @@ pub(crate) struct CodeLayout {
     pub(crate) version: Option<usize>,
 }
 
-/// How `co_linetable` is written, see [`lines`](crate::lines).
+/// How `co_linetable` is written, see [`lines`](crate::symbols::lines).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LineTable {
     /// 3.10.
@@ -207,70 +204,3 @@ static V3_15: Layout = Layout { tstate_context: 232, ..V3_14 };
 /// The tables there are.
 pub(crate) static LAYOUTS: [((u8, u8), &Layout); 6] =
     [((3, 10), &V3_10), ((3, 11), &V3_11), ((3, 12), &V3_12), ((3, 13), &V3_13), ((3, 14), &V3_14), ((3, 15), &V3_15)];
-
-/// Why an interpreter whose layout is known cannot be sampled on this processor.
-///
-/// From 3.13 on a loop of the interpreter has its first frame on the C stack and publishes the next one, which names it,
-/// before compilers for aarch64 write it: a handler in between would follow what an older call left there. On x86-64 they
-/// write it first; tests/interpreters/scan.py looks at the instructions.
-fn refusal(processor: &str, minor: (u8, u8)) -> Option<&'static str> {
-    (processor == "aarch64" && minor >= (3, 13))
-        .then_some("publishes its frames before they are written on aarch64 (3.10 to 3.12 are sampled there)")
-}
-
-/// The layout of the interpreter that runs us, or why there is none.
-///
-/// # Errors
-/// A sentence for people: which interpreter this is and what is missing.
-pub(crate) fn of_this_interpreter(py: Python<'_>) -> PyResult<Result<&'static Layout, String>> {
-    let sys = py.import("sys")?;
-    let implementation: String = sys.getattr("implementation")?.getattr("name")?.extract()?;
-    let version: String = sys.getattr("version")?.extract()?;
-    let version = version.split_whitespace().next().unwrap_or_default();
-    if implementation != "cpython" {
-        return Ok(Err(format!("{implementation} {version} is not CPython")));
-    }
-    let flags: String = sys.getattr("abiflags")?.extract()?;
-    if flags.contains('d') || sys.hasattr("gettotalrefcount")? {
-        return Ok(Err(format!("this CPython {version} is a debug build")));
-    }
-    if flags.contains('t') {
-        return Ok(Err(format!("this CPython {version} is a free-threaded build")));
-    }
-    if cfg!(not(all(target_os = "linux", target_pointer_width = "64"))) {
-        return Ok(Err("profiles need 64-bit Linux".to_owned()));
-    }
-    let minor: (u8, u8) = sys.getattr("version_info")?.get_item(PySlice::new(py, 0, 2, 1))?.extract()?;
-    if let Some(why) = refusal(std::env::consts::ARCH, minor) {
-        return Ok(Err(format!("CPython {version} {why}")));
-    }
-    let Some((_, layout)) = LAYOUTS.iter().find(|(known, _)| *known == minor) else {
-        return Ok(Err(format!("CPython {version} is not among 3.10 to 3.15")));
-    };
-    for (module, class, size) in [
-        ("types", "CodeType", layout.code.size),
-        ("builtins", "str", layout.compact_data + 8),
-        ("builtins", "bytes", BYTES_DATA + 1),
-        ("contextvars", "ContextVar", VAR_HASH + 8),
-    ] {
-        let found: usize = py.import(module)?.getattr(class)?.getattr("__basicsize__")?.extract()?;
-        if found != size {
-            return Ok(Err(format!("CPython {version} has {class} objects of {found} bytes, not {size}")));
-        }
-    }
-    Ok(Ok(layout))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::refusal;
-
-    #[test]
-    fn frames_that_are_published_before_they_are_written_are_not_looked_for() {
-        for minor in [(3, 13), (3, 14), (3, 15)] {
-            assert!(refusal("aarch64", minor).is_some_and(|why| why.contains("aarch64")), "{minor:?}");
-            assert_eq!(refusal("x86_64", minor), None);
-        }
-        assert_eq!(refusal("aarch64", (3, 12)), None);
-    }
-}

@@ -1,9 +1,8 @@
 //! What the handler reads of a code object: what tells it from others, and once what people want to know of it.
 
-use crate::definition_ring::Record;
-use crate::hamt::Object;
-use crate::layout::{BYTES_DATA, CodeLayout, Layout, OB_SIZE, OB_TYPE, STR_HASH, STR_LENGTH, STR_STATE};
-use crate::memory::{Memory, PAGE};
+use crate::stack::definition_ring::Record;
+use crate::stack::layout::{BYTES_DATA, CodeLayout, Layout, OB_SIZE, OB_TYPE, STR_HASH, STR_LENGTH, STR_STATE};
+use crate::stack::memory::{Memory, Object, PAGE};
 
 /// Bits of `PyASCIIObject.state`.
 const KIND_SHIFT: u32 = 2;

@@ -5,21 +5,20 @@
 //!
 //! A name that no server takes is left out and told once: what is inside a `tag_wrapper` has to run.
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyDict;
 use spanprof_core::{Level, TagSetId};
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::calls;
-use crate::context_var::ContextVar;
 use crate::errors::guard;
-use crate::profiler::tell;
-use crate::unwind::TAGS_USED;
+use crate::messages::tell;
+use crate::span::context_var::ContextVar;
+use crate::span::published::TAGS_USED;
+use crate::value::{pair, pairs};
 
 /// Names that were refused and told of; no more than `MAX_TOLD`. Locked with the GIL held, for a look and a push.
 static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
@@ -146,20 +145,4 @@ fn may_be_a_tag(field: &str, name: &str) -> bool {
         tell(Level::Warning, format!("{}; the tag is left out", error.message()));
     }
     false
-}
-
-/// Names and values; values that are not str become it.
-pub(crate) fn pairs(field: &str, tags: &Bound<'_, PyDict>) -> PyResult<Vec<(String, String)>> {
-    tags.iter().map(|(name, value)| pair(field, &name, &value)).collect()
-}
-
-fn pair(field: &str, name: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<(String, String)> {
-    let Ok(name) = name.cast::<PyString>() else {
-        return Err(PyTypeError::new_err(format!("{field}: the name {} is not a str", calls::representation(name)?)));
-    };
-    let value = match value.cast_exact::<PyString>() {
-        Ok(value) => value.to_string_lossy().into_owned(),
-        Err(_) => calls::text(value)?,
-    };
-    Ok((name.to_string_lossy().into_owned(), value))
 }

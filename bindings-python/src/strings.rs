@@ -1,15 +1,8 @@
-//! The strings by which attributes of Python objects are looked up, and all else that is made once.
-//!
-//! It is made when the module is imported, not at its first use: `pyo3::intern!` and its kind let the GIL go while they make
-//! something, and a fork by another thread at that instant leaves a child in which the first to need it waits for ever.
+//! The strings by which attributes of Python objects are looked up.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyString};
-
-use crate::span::SpanHandle;
-use crate::tags::TagSet;
-use crate::{context_var, runtime_context, tags};
 
 macro_rules! names {
     ($($name:ident = $text:literal),* $(,)?) => {
@@ -44,15 +37,4 @@ names! {
 pub(crate) fn names(py: Python<'_>) -> &'static Names {
     static NAMES: PyOnceLock<Names> = PyOnceLock::new();
     NAMES.get_or_init(py, || Names::new(py))
-}
-
-/// Makes what is made once, while no thread can be at it.
-pub(crate) fn prepare(py: Python<'_>) -> PyResult<()> {
-    names(py);
-    context_var::token_class(py)?;
-    runtime_context::variable(py)?;
-    tags::variable(py)?;
-    py.get_type::<SpanHandle>();
-    py.get_type::<TagSet>();
-    Ok(())
 }

@@ -1,0 +1,109 @@
+//! What the program's logger is to be told: kept until a Python function of ours takes it, as loggers run code of the program.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use spanprof_core::{Level, Message};
+
+use crate::errors::guard;
+use crate::state::running;
+
+/// Ticks of the profiler's thread between two looks for messages: a second, as it ticks every 100 ms.
+const TICKS_BETWEEN_MESSAGES: u32 = 10;
+
+/// Levels of Python's `logging`, and one above all of them.
+const INFO: u8 = 20;
+const WARNING: u8 = 30;
+const SILENT: u8 = 100;
+
+/// Ticks of the profiler's thread, and their number when messages were last looked for.
+static TICKS: AtomicU32 = AtomicU32::new(0);
+static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
+/// The least level that the logger is to get, as Python numbers it.
+static LOG_LEVEL: AtomicU8 = AtomicU8::new(WARNING);
+/// Messages of this binding, which Python code takes and passes on: see `_messages.py`. Locked with the GIL held and
+/// for no more than a push or a swap, as `TROUBLE` is.
+static WAITING: Mutex<Vec<Message>> = Mutex::new(Vec::new());
+/// There are some.
+static ANY_WAITING: AtomicBool = AtomicBool::new(false);
+/// The first failure of a callback, until it is taken.
+static TROUBLE: Mutex<Option<(String, PyErr)>> = Mutex::new(None);
+/// There was one.
+static TROUBLE_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// A tick of the profiler's thread.
+pub(crate) fn tick() {
+    TICKS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Tells once that a callback failed: the program's spans must not suffer for it.
+#[cold]
+pub(crate) fn trouble(py: Python<'_>, what: &str, error: &PyErr) {
+    if !TROUBLE_TOLD.swap(true, Ordering::Relaxed) {
+        let text = format!("{what} failed, its samples may miss their span: %s");
+        *TROUBLE.lock().unwrap_or_else(PoisonError::into_inner) = Some((text, error.clone_ref(py)));
+        ANY_WAITING.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Keeps a sentence until Python code asks for it.
+pub(crate) fn tell(level: Level, text: impl Into<String>) {
+    wait_for_python([Message { level, text: text.into() }]);
+}
+
+/// Keeps messages until Python code asks for them.
+pub(crate) fn wait_for_python(messages: impl IntoIterator<Item = Message>) {
+    let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+    waiting.extend(messages);
+    ANY_WAITING.store(!waiting.is_empty(), Ordering::Relaxed);
+}
+
+/// Whether it is time for [`take_messages`]: some wait, or nobody has looked for a second. A few loads.
+#[pyfunction]
+pub(crate) fn messages_due() -> bool {
+    let ticks = TICKS.load(Ordering::Relaxed).wrapping_sub(LOOKED_AT.load(Ordering::Relaxed));
+    ANY_WAITING.load(Ordering::Relaxed) || ticks >= TICKS_BETWEEN_MESSAGES
+}
+
+/// A message for Python: level, text, and an exception to put into the text, if any.
+type Told = (u8, String, Option<Py<PyAny>>);
+
+/// What the logger is to be told since the last call.
+///
+/// Python code passes it on, as loggers run code of the program: see `_lifecycle.py`. None if there is nothing, for which
+/// no object is made.
+#[pyfunction]
+pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Option<Vec<Told>>> {
+    guard(|| {
+        LOOKED_AT.store(TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
+        ANY_WAITING.store(false, Ordering::Relaxed);
+        let mut messages = std::mem::take(&mut *WAITING.lock().unwrap_or_else(PoisonError::into_inner));
+        if let Some(profiler) = running() {
+            messages.extend(profiler.take_messages());
+        }
+        let trouble = TROUBLE.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let trouble = trouble.map(|(text, error)| (WARNING, text, Some(error.into_value(py).into_any())));
+        let messages = messages.into_iter().map(|Message { level, text }| (number_of(level), text, None));
+        let told: Vec<Told> = messages.chain(trouble).collect();
+        Ok(Some(told).filter(|told| !told.is_empty()))
+    })
+}
+
+/// The least level of messages that the logger is to get, as Python's `logging` numbers levels.
+#[pyfunction]
+pub(crate) fn log_level() -> u8 {
+    LOG_LEVEL.load(Ordering::Relaxed)
+}
+
+/// Sets it; None is above all of them.
+pub(crate) fn set_log_level(level: Option<Level>) {
+    LOG_LEVEL.store(level.map_or(SILENT, number_of), Ordering::Relaxed);
+}
+
+fn number_of(level: Level) -> u8 {
+    match level {
+        Level::Info => INFO,
+        Level::Warning => WARNING,
+    }
+}

@@ -1,0 +1,39 @@
+//! CPython as the engine asks it: for the context and the stack of the interrupted thread, and for what words mean.
+
+use libc::ucontext_t;
+use spanprof_core::{Context, Drain, Frame, FrameWriter, Runtime, ThreadRecord};
+
+use crate::messages;
+use crate::stack::interpreter::CPython;
+use crate::stack::layout::Entry;
+use crate::symbols::definitions;
+
+// SAFETY: `context` and `walk` are stack/, which lists what it calls: no allocation, no lock (a flag is tried once), every load of
+// memory that the running thread keeps alive or that is guarded.
+unsafe impl Runtime for CPython {
+    fn needs_safe_load(&self) -> bool {
+        matches!(self.layout.entry, Entry::CFrame { .. })
+    }
+
+    #[inline]
+    unsafe fn context(&self, _thread: &ThreadRecord, _ucontext: *const ucontext_t) -> Context {
+        // SAFETY: the caller's promise.
+        unsafe { self.context_now() }
+    }
+
+    #[inline]
+    unsafe fn walk(&self, _thread: &ThreadRecord, ucontext: *const ucontext_t, out: &mut FrameWriter<'_>) {
+        // SAFETY: the caller's promise; who starts the profiler mapped the definitions and enabled safe loads.
+        unsafe { self.walk_now(ucontext, out) };
+    }
+
+    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+        definitions::resolve(words, self.layout.code.lines)
+    }
+
+    fn request_drain(&self) -> Drain {
+        messages::tick();
+        definitions::collect();
+        Drain::Now
+    }
+}
