@@ -17,8 +17,11 @@ use rb_sys::VALUE;
 use spanprof_core::DrainPermit;
 
 use crate::errors::{is_thread_error, quietly};
+use crate::messages::guard_is_lost;
+use crate::stack::guard;
+use crate::state::running;
+use crate::symbols::functions;
 use crate::value::{Gvl, NIL};
-use crate::{names, profiler, unwind};
 
 /// A request that nobody has answered.
 static IS_REQUESTED: AtomicBool = AtomicBool::new(false);
@@ -44,14 +47,14 @@ static IS_PARKED: AtomicBool = AtomicBool::new(false);
 
 /// Asks for a drain. Not under the GVL.
 pub(crate) fn request() {
-    if unwind::has_ended() {
+    if guard::has_ended() {
         return;
     }
     // Told when it is so twice in a row, as that is told once only; until then stacks are not read all the same.
-    if unwind::look_at_guard() {
+    if guard::look_at_guard() {
         WAS_GUARDED.store(true, Ordering::Relaxed);
     } else if !WAS_GUARDED.swap(false, Ordering::Relaxed) && !GUARD_TOLD.swap(true, Ordering::Relaxed) {
-        profiler::guard_is_lost();
+        guard_is_lost();
     }
     let is_unanswered = IS_REQUESTED.swap(true, Ordering::Relaxed);
     let is_triggered = job::trigger();
@@ -83,8 +86,8 @@ fn drain() {
     if IS_REQUESTED.load(Ordering::Relaxed) && !DRAINS.swap(true, Ordering::Relaxed) {
         let _end = EndOfDrain { began_ns: thread_cpu_ns() };
         IS_REQUESTED.store(false, Ordering::Relaxed);
-        names::turn_windows(gvl);
-        if let Some(profiler) = profiler::running() {
+        functions::turn_windows(gvl);
+        if let Some(profiler) = running() {
             // SAFETY: the GVL is held until this returns.
             profiler.drain(&unsafe { DrainPermit::new() });
         }
@@ -117,7 +120,7 @@ fn thread_cpu_ns() -> u64 {
 /// When the extension loads.
 pub(crate) fn init() {
     unsafe extern "C" fn at_exit(_: *mut rb_sys::ruby_vm_t) {
-        unwind::end();
+        guard::end();
     }
     // SAFETY: a function that stays; called with the GVL held.
     unsafe { rb_sys::ruby_vm_at_exit(Some(at_exit)) };
