@@ -6,6 +6,7 @@ use std::time::Duration;
 use magnus::{Error, RHash, Ruby};
 use spanprof_core::{Level, Profiler};
 
+use crate::drain::parked;
 use crate::errors::{guard, is_thread_error, to_ruby};
 use crate::events::{gc, hooks};
 use crate::messages::{tell, waiting};
@@ -73,7 +74,7 @@ pub(crate) fn start(ruby: &Ruby, settings: RHash) -> Result<bool, Error> {
 fn launch(
     make: impl FnOnce() -> Result<Profiler, spanprof_core::Error>,
 ) -> Result<Result<(), spanprof_core::Error>, Error> {
-    let prepared = hooks::add().and_then(|()| gc::watch_gc(true)).and_then(|()| drain::park());
+    let prepared = hooks::add().and_then(|()| gc::watch_gc(true)).and_then(|()| parked::park());
     if let Err(error) = prepared {
         unhook();
         return Err(error);
@@ -99,7 +100,7 @@ fn launch(
 
 /// Takes all that is ours out of the interpreter.
 fn unhook() {
-    drain::unpark();
+    parked::unpark();
     hooks::remove();
     // No interrupt is dropped with it, as none is taken in there; it raises only if there are no hooks.
     drop(gc::watch_gc(false));
@@ -163,7 +164,7 @@ fn wait_for(body: impl FnOnce() -> bool + Send + 'static) -> Result<bool, Error>
     if drain::threads_end()? {
         return drain::serve(body);
     }
-    drain::park_if_possible()?;
+    parked::park_if_possible()?;
     without_gvl(body)
 }
 

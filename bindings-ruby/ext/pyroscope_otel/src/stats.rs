@@ -3,7 +3,7 @@
 use magnus::{Error, IntoValue, RHash, Ruby};
 use spanprof_core::Tally;
 
-use crate::drain;
+use crate::drain::rings;
 use crate::errors::guard;
 use crate::stack::unwind;
 use crate::state::{last, running};
@@ -22,7 +22,7 @@ pub(crate) fn stats(ruby: &Ruby) -> Result<RHash, Error> {
             entry.aset(ruby.to_symbol("weight"), weight)?;
             hash.aset(ruby.to_symbol(name), entry)?;
         }
-        let own = [("drain_ns", drain::cpu_ns()), ("stacks_unreadable", unwind::fault_count())];
+        let own = [("drain_ns", rings::cpu_ns()), ("stacks_unreadable", unwind::fault_count())];
         for (name, number) in stats.numbers().into_iter().chain(own) {
             hash.aset(ruby.to_symbol(name), number)?;
         }
