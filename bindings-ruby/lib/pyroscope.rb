@@ -9,7 +9,7 @@ end
 require_relative "pyroscope/version"
 require_relative "pyroscope/config"
 require_relative "pyroscope/environment"
-require_relative "pyroscope/lifetime"
+require_relative "pyroscope/lifecycle"
 require_relative "pyroscope/messages"
 require_relative "pyroscope/profiler"
 require_relative "pyroscope/rails"

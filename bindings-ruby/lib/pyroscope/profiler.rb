@@ -36,7 +36,7 @@ module Pyroscope
         settings = config.settings
         say_not_yet
         # No moment without it: what a signal's handler raises may come when the profiler has just begun.
-        Lifetime.watch
+        Lifecycle.watch
         # What other threads send (Timeout, Thread#raise) comes afterwards, so nothing runs that is not known here. Not what kills a
         # thread: ours begins in there with the same mask, and Ruby's end would wait for it for ever.
         Thread.handle_interrupt(Exception => :never) do

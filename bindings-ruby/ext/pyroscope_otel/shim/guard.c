@@ -20,7 +20,7 @@ VALUE rb_thread_current(void);
 
 // Where a fault of this thread goes to; NULL: not to us.
 static __thread sigjmp_buf *volatile guard;
-// What the binding knows of this thread, see slot.rs.
+// What the binding knows of this thread, see span/record.rs.
 static __thread void *volatile slot;
 
 static struct sigaction previous_segv, previous_bus;

@@ -7,8 +7,9 @@ use magnus::value::ReprValue;
 use magnus::{Error, Ruby, Value};
 
 use crate::errors::guard;
+use crate::stack::guard::install_guard;
+use crate::symbols::resolver;
 use crate::value::Gvl;
-use crate::{names, unwind};
 
 static SUPPORTED: OnceLock<Option<String>> = OnceLock::new();
 
@@ -30,7 +31,7 @@ pub(crate) fn supported(ruby: &Ruby) -> Result<Option<String>, Error> {
 }
 
 fn look(ruby: &Ruby) -> Result<Option<String>, Error> {
-    unwind::install_guard();
+    install_guard();
     let program: Value = ruby.module_kernel().funcall("eval", (PROGRAM, ruby.qnil(), FILE, 1))?;
     let stack: Vec<(String, u32)> = program.funcall("outer", ())?;
     let ours = stack.iter().filter(|(name, _)| ["inner", "middle", "outer"].iter().any(|known| name.ends_with(known)));
@@ -47,5 +48,5 @@ fn look(ruby: &Ruby) -> Result<Option<String>, Error> {
 /// The frames of the calling thread: `[[name, line], ...]`, leaf first.
 pub(crate) fn own_stack() -> Vec<(String, u32)> {
     // SAFETY: called by Ruby.
-    names::own_stack(unsafe { Gvl::held() })
+    resolver::own_stack(unsafe { Gvl::held() })
 }

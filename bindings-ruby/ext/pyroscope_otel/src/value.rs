@@ -5,13 +5,10 @@
 use std::ffi::c_int;
 use std::slice;
 
-use magnus::r_hash::ForEach;
+use magnus::Value;
 use magnus::rb_sys::AsRawValue;
-use magnus::{Error, RHash, Ruby, Value};
 use rb_sys::macros::{RARRAY_CONST_PTR, RARRAY_LEN, RB_TYPE_P, RSTRING_LEN, RSTRING_PTR};
 use rb_sys::{ID, VALUE, ruby_value_type as Type, st_retval};
-
-use crate::errors::guard;
 
 /// `nil`.
 pub(crate) const NIL: VALUE = rb_sys::Qnil as VALUE;
@@ -157,20 +154,6 @@ pub(crate) fn integer(value: Value) -> Option<i64> {
     let word = value.as_raw();
     // A Fixnum has its lowest bit set and the number above it.
     (word & 1 == 1).then_some(word.cast_signed() >> 1)
-}
-
-/// Does `each` for the pairs of a Hash, until one fails. What magnus' `foreach` is told of an error it raises by itself.
-pub(crate) fn for_each_pair(
-    ruby: &Ruby,
-    hash: RHash,
-    mut each: impl FnMut(Value, Value) -> Result<(), Error>,
-) -> Result<(), Error> {
-    let mut outcome = Ok(());
-    hash.foreach(|name: Value, value: Value| {
-        outcome = guard(ruby, || each(name, value));
-        Ok(if outcome.is_ok() { ForEach::Continue } else { ForEach::Stop })
-    })?;
-    outcome
 }
 
 /// The name as Ruby numbers it, for ever.

@@ -3,24 +3,27 @@
 //!
 //! OpenTelemetry keeps a stack of contexts a fiber. `detach` and a switch read its top again, never a copy of ours, so
 //! detaching out of order, `throw`, `Timeout` and the like need no case of their own. A span counts if it has the
-//! instance variable that [`span_hooks`](crate::span_hooks) sets on it: the span that samples carry for it, which is its
+//! instance variable that [`processor`](crate::span::processor) sets on it: the span that samples carry for it, which is its
 //! local root or itself. One without is another's (a remote parent, one that is not recorded), and samples have no span.
 //!
 //! The methods do no more than call super while nobody follows spans.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use magnus::rb_sys::{AsRawValue, FromRawValue};
+use magnus::rb_sys::AsRawValue;
 use magnus::value::ReprValue;
 use magnus::{Error, Module, Object, RClass, RModule, Ruby, Value};
 use rb_sys::{ID, VALUE};
 
 use crate::errors::{quietly, raising};
-use crate::slot::{self, Ids, Slot};
+use crate::fork;
+use crate::methods::define;
+use crate::ractor::ractor_safely;
+use crate::span::kept;
+use crate::span::record::{self, Ids, Slot};
 use crate::value::{FALSE, Gvl, NIL, id};
-use crate::{events, profiler, tags};
 
 /// What must be known of opentelemetry-api.
 #[derive(Debug)]
@@ -86,14 +89,13 @@ pub(crate) fn install(ruby: &Ruby) -> Result<(), Error> {
         context.singleton_class()?.prepend_module(hooks)?;
     }
     follow(true);
-    events::add()?;
     Ok(())
 }
 
 /// Whether spans are followed from here on. What slots said before does not count any more.
 pub(crate) fn follow(on: bool) {
     if API.get().is_some() && FOLLOWS.swap(on, Ordering::Relaxed) != on {
-        slot::next_epoch();
+        record::next_epoch();
         if on {
             // SAFETY: only called by Ruby methods.
             republish(unsafe { Gvl::held() });
@@ -114,26 +116,6 @@ pub(crate) fn follows() -> bool {
 fn native(ruby: &Ruby) -> Result<RModule, Error> {
     ruby.class_object().const_get::<_, RModule>("Pyroscope")?.const_get("Native")
 }
-
-/// Defines a method without magnus' conversions, which would cost more than these do.
-pub(crate) fn define(module: RModule, name: &CStr, method: Method) {
-    // SAFETY: Ruby calls a method of arity -1 with these three arguments.
-    let method = unsafe { std::mem::transmute::<Method, unsafe extern "C" fn() -> VALUE>(method) };
-    // SAFETY: a module, and a name that ends with NUL.
-    unsafe { rb_sys::rb_define_method(module.as_raw(), name.as_ptr(), Some(method), -1) };
-}
-
-/// Methods that `define` defines may be called in all Ractors; others raise there.
-pub(crate) fn ractor_safely<T>(define: impl FnOnce() -> T) -> T {
-    // SAFETY: notes it with the calling thread, which is Ruby's.
-    unsafe { rb_sys::rb_ext_ractor_safe(true) };
-    let defined = define();
-    // SAFETY: as above.
-    unsafe { rb_sys::rb_ext_ractor_safe(false) };
-    defined
-}
-
-pub(crate) type Method = unsafe extern "C" fn(c_int, *const VALUE, VALUE) -> VALUE;
 
 /// Calls super with what the method was given, keywords as keywords, and its block.
 ///
@@ -158,7 +140,7 @@ unsafe extern "C" fn attach(count: c_int, arguments: *const VALUE, _class: VALUE
         // SAFETY: a method called by Ruby.
         let gvl = unsafe { Gvl::held() };
         let publish = || {
-            profiler::housekeep()?;
+            fork::restart_if_forked()?;
             publish_context(gvl, context);
             Ok(())
         };
@@ -204,7 +186,7 @@ pub(crate) fn fiber_switched(gvl: Gvl) {
         let inherited = gvl.fiber_ivar(api.names.inherited);
         if inherited == NIL {
             // Made by no `Fiber.new` (an Enumerator's): who switches to it first is who made it.
-            api.inherit_from(rb_fiber(), slot::own().map_or(FALSE, Slot::context_object));
+            api.inherit_from(rb_fiber(), record::own().map_or(FALSE, Slot::context_object));
         }
         publish_context(gvl, gvl.fiber_ivar(api.names.inherited));
     } else {
@@ -213,12 +195,12 @@ pub(crate) fn fiber_switched(gvl: Gvl) {
 }
 
 fn publish_context(gvl: Gvl, context: VALUE) {
-    let (Some(api), Some(slot)) = (API.get(), slot::own_or_claim()) else { return };
+    let (Some(api), Some(slot)) = (API.get(), record::own_or_claim()) else { return };
     api.publish(gvl, slot, api.span_of(gvl, context));
     if INHERITS.load(Ordering::Relaxed) {
         slot.set_context_object(context);
     }
-    events::keep_with_thread(slot);
+    kept::keep(slot);
 }
 
 fn rb_fiber() -> VALUE {
@@ -243,7 +225,7 @@ unsafe extern "C" fn initialize_fiber(count: c_int, arguments: *const VALUE, fib
     let made = unsafe { call_super(count, arguments) };
     if INHERITS.load(Ordering::Relaxed) && FOLLOWS.load(Ordering::Relaxed) {
         quietly(|| {
-            if let (Some(api), Some(slot)) = (API.get(), slot::own_or_claim()) {
+            if let (Some(api), Some(slot)) = (API.get(), record::own_or_claim()) {
                 api.inherit_from(fiber, slot.context_object());
             }
         });
@@ -259,14 +241,6 @@ pub(crate) fn span_of(gvl: Gvl, context: VALUE) -> VALUE {
 /// Names of what is read, once the api is known.
 pub(crate) fn names() -> Option<&'static Names> {
     API.get().map(|api| &api.names)
-}
-
-/// The span that samples carry for this one; nil if there is none.
-pub(crate) fn carried(span: Value) -> Value {
-    // SAFETY: called by Ruby.
-    let gvl = unsafe { Gvl::held() };
-    // SAFETY: what an instance variable holds.
-    unsafe { Value::from_raw(names().map_or(NIL, |names| gvl.ivar(span.as_raw(), names.carried))) }
 }
 
 /// A span's id, 0 if it is none.
@@ -335,15 +309,5 @@ impl Api {
             slot.clear();
         }
         // Else `untraced` made a span that is not recorded and has its parent's id: it stays where it was.
-    }
-}
-
-/// Tags of the fiber that runs are those that samples carry.
-pub(crate) fn republish_tags(gvl: Gvl) {
-    if tags::are_used()
-        && let Some(slot) = slot::own_or_claim()
-    {
-        slot.set_tags(tags::of_fiber(gvl));
-        events::keep_with_thread(slot);
     }
 }

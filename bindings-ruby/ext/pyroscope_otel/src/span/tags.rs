@@ -6,20 +6,21 @@
 //! where there can be none: in Ractors other than the main one, and in a frozen fiber.
 
 use std::ffi::c_void;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use magnus::rb_sys::{AsRawValue, FromRawValue};
-use magnus::{Error, RHash, RModule, RString, Ruby, Value};
-use rb_sys::{ID, VALUE, rb_ractor_local_key_t};
+use magnus::{Error, RHash, RModule, Ruby, Value};
+use rb_sys::{ID, VALUE};
 use spanprof_core::{Level, TagSetId};
 
-use crate::context;
+use crate::data_type::{DataType, data_type};
 use crate::errors::{guard, not_allowed, raising};
-use crate::names::{DataType, data_type};
-use crate::profiler::tell;
-use crate::value::{FALSE, Gvl, NIL, TRUE, for_each_pair, id};
+use crate::messages::tell;
+use crate::ractor::is_main_ractor;
+use crate::span::{kept, record};
+use crate::strings::pairs;
+use crate::value::{FALSE, Gvl, NIL, TRUE, id};
 
 /// Whether any tags were ever set, so that programs without tags do not pay for looking.
 static ARE_USED: AtomicBool = AtomicBool::new(false);
@@ -112,6 +113,16 @@ pub(crate) fn of_fiber(gvl: Gvl) -> TagSetId {
     held(gvl, gvl.fiber_ivar(variable())).map_or(TagSetId::EMPTY, Held::set)
 }
 
+/// Tags of the fiber that runs are those that samples carry.
+pub(crate) fn republish(gvl: Gvl) {
+    if are_used()
+        && let Some(slot) = record::own_or_claim()
+    {
+        slot.set_tags(of_fiber(gvl));
+        kept::keep(slot);
+    }
+}
+
 /// Gives the fiber that runs this object, or nil; false: it is frozen.
 fn make_current(gvl: Gvl, object: VALUE) -> Result<bool, Error> {
     // SAFETY: called by a Ruby method on a Ruby thread.
@@ -122,7 +133,7 @@ fn make_current(gvl: Gvl, object: VALUE) -> Result<bool, Error> {
     }
     // SAFETY: what it raises, as there is no memory, is caught.
     magnus::rb_sys::protect(|| unsafe { rb_sys::rb_ivar_set(fiber, variable(), object) })?;
-    context::republish_tags(gvl);
+    republish(gvl);
     Ok(true)
 }
 
@@ -157,7 +168,6 @@ fn enter(gvl: Gvl, tags: VALUE) -> Result<VALUE, Error> {
     let mut tags = pairs(&ruby, "tag_wrapper", tags)?;
     tags.retain(|(name, _)| may_be_a_tag("tag_wrapper", name));
     ARE_USED.store(true, Ordering::Relaxed);
-    crate::events::add_for_tags(&ruby)?;
     let outer = gvl.fiber_ivar(variable());
     let inner = hold(of_fiber(gvl).with(&tags), outer)?;
     // Last: from here on the caller has to leave.
@@ -173,7 +183,7 @@ unsafe extern "C" fn leave(inner: VALUE) -> VALUE {
             inner.let_go();
             if !make_current(gvl, inner.outer)? {
                 // It was frozen meanwhile, and what it still has holds nothing any more.
-                context::republish_tags(gvl);
+                republish(gvl);
             }
         }
         Ok(())
@@ -191,37 +201,6 @@ pub(crate) fn define(native: RModule) {
     };
     // SAFETY: a module, and a name that ends with NUL.
     unsafe { rb_sys::rb_define_singleton_method(native.as_raw(), c"tags_within".as_ptr(), Some(method), 1) };
-}
-
-/// Notes that the calling Ractor, which loads the extension, is the main one.
-pub(crate) fn init() {
-    // SAFETY: no type: what it keeps is a number.
-    let key = unsafe { rb_sys::rb_ractor_local_storage_ptr_newkey(ptr::null()) };
-    // SAFETY: a key of our own.
-    unsafe { rb_sys::rb_ractor_local_storage_ptr_set(key, ptr::without_provenance_mut(1)) };
-    let _ = MAIN_RACTOR.set(Key(key));
-}
-
-struct Key(rb_ractor_local_key_t);
-
-// SAFETY: an address that stays; what is behind it is Ruby's, and each Ractor asks for its own.
-unsafe impl Send for Key {}
-// SAFETY: as above.
-unsafe impl Sync for Key {}
-
-/// Under which the main Ractor, and no other, has something.
-static MAIN_RACTOR: OnceLock<Key> = OnceLock::new();
-
-/// Whether the calling thread is one of the main Ractor's: only there the program's objects and our tables may be used.
-pub(crate) fn is_main_ractor() -> bool {
-    // SAFETY: called by Ruby, with a key of our own.
-    MAIN_RACTOR.get().is_none_or(|key| !unsafe { rb_sys::rb_ractor_local_storage_ptr(key.0) }.is_null())
-}
-
-/// The number of the set of the fiber that runs; 0: no tags.
-pub(crate) fn current() -> u32 {
-    // SAFETY: called by Ruby.
-    of_fiber(unsafe { Gvl::held() }).number()
 }
 
 /// Adds a tag to the calling thread's samples; false = no profiler runs, or the name is not allowed.
@@ -243,23 +222,4 @@ fn may_be_a_tag(field: &str, name: &str) -> bool {
         tell(Level::Warning, format!("{}; the tag is left out", error.message()));
     }
     false
-}
-
-/// Names and values of a Hash of Strings.
-pub(crate) fn pairs(ruby: &Ruby, field: &str, tags: RHash) -> Result<Vec<(String, String)>, Error> {
-    let mut pairs = Vec::new();
-    for_each_pair(ruby, tags, |name, value| {
-        pairs.push((text(ruby, field, name)?, text(ruby, field, value)?));
-        Ok(())
-    })?;
-    Ok(pairs)
-}
-
-/// A String as UTF-8, where bytes that are none become U+FFFD.
-pub(crate) fn text(ruby: &Ruby, field: &str, value: magnus::Value) -> Result<String, Error> {
-    match RString::from_value(value) {
-        // SAFETY: the bytes are copied before Ruby runs again.
-        Some(text) => Ok(String::from_utf8_lossy(unsafe { text.as_slice() }).into_owned()),
-        None => Err(not_allowed(ruby, field, value, "a String")),
-    }
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use magnus::{Error, Module, Object, RModule, Ruby};
 use rb_sys::VALUE;
 
-use crate::context;
 use crate::errors::{quietly, raising};
-use crate::profiler;
+use crate::fork;
+use crate::methods;
+use crate::span::current;
 use crate::value::{FALSE, Gvl, NIL, TRUE};
 
 /// Whether samples carry the innermost span, not its local root.
@@ -18,19 +19,19 @@ static SCOPE_ALL: AtomicBool = AtomicBool::new(false);
 /// Says what samples carry from here on; spans that have started keep what they have.
 pub(crate) fn configure(ruby: &Ruby, scope_all: bool, inherit_fibers: bool, names: bool) -> Result<(), Error> {
     SCOPE_ALL.store(scope_all, Ordering::Relaxed);
-    context::WITH_NAMES.store(names, Ordering::Relaxed);
+    current::WITH_NAMES.store(names, Ordering::Relaxed);
     if inherit_fibers {
-        context::inherit(ruby)?;
+        current::inherit(ruby)?;
     }
-    context::INHERITS.store(inherit_fibers, Ordering::Relaxed);
+    current::INHERITS.store(inherit_fibers, Ordering::Relaxed);
     Ok(())
 }
 
 /// Defines `span_started` and `span_finished` on the singleton class of `Pyroscope::Native`.
 pub(crate) fn define(native: RModule) -> Result<(), Error> {
     let hooks = native.define_module("SpanHooks")?;
-    context::define(hooks, c"span_started", span_started);
-    context::define(hooks, c"span_finished", span_finished);
+    methods::define(hooks, c"span_started", span_started);
+    methods::define(hooks, c"span_finished", span_finished);
     native.extend_object(hooks)
 }
 
@@ -69,14 +70,14 @@ unsafe fn arguments_of<'a>(count: c_int, arguments: *const VALUE) -> &'a [VALUE]
 }
 
 fn started(span: VALUE, parent_context: VALUE) -> Result<bool, Error> {
-    profiler::housekeep()?;
-    let Some(names) = context::names() else { return Ok(false) };
+    fork::restart_if_forked()?;
+    let Some(names) = current::names() else { return Ok(false) };
     // SAFETY: called by Ruby.
     let gvl = unsafe { Gvl::held() };
     let mut carried = NIL;
     if !SCOPE_ALL.load(Ordering::Relaxed) {
         // A parent that is remote, invalid or not recorded has none.
-        carried = gvl.ivar(context::span_of(gvl, parent_context), names.carried);
+        carried = gvl.ivar(current::span_of(gvl, parent_context), names.carried);
     }
     let is_root = carried == NIL;
     Ok(gvl.set_ivar(span, names.carried, if is_root { span } else { carried }) && is_root)
@@ -85,9 +86,9 @@ fn started(span: VALUE, parent_context: VALUE) -> Result<bool, Error> {
 fn finished(span: VALUE) {
     // SAFETY: called by Ruby.
     let gvl = unsafe { Gvl::held() };
-    let span_id = context::span_id(gvl, span);
-    if spanprof_core::is_sampled(span_id) && context::WITH_NAMES.load(Ordering::Relaxed) {
-        let name = String::from_utf8_lossy(gvl.bytes(context::name_of(gvl, span)));
+    let span_id = current::span_id(gvl, span);
+    if spanprof_core::is_sampled(span_id) && current::WITH_NAMES.load(Ordering::Relaxed) {
+        let name = String::from_utf8_lossy(gvl.bytes(current::name_of(gvl, span)));
         spanprof_core::span_ended(span_id, &name);
     }
 }

@@ -2,15 +2,15 @@
 
 module Pyroscope
   # What must happen when the process forks and when it ends.
-  module Lifetime
+  module Lifecycle
     # Put before Process._fork, which all forks go through, and before Process.daemon, which forks by itself.
     module Forks
       def _fork
-        super.tap { |pid| Lifetime.forked if pid.zero? }
+        super.tap { |pid| Lifecycle.forked if pid.zero? }
       end
 
       def daemon(...)
-        super.tap { Lifetime.forked }
+        super.tap { Lifecycle.forked }
       end
     end
 

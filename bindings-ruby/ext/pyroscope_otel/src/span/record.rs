@@ -52,7 +52,7 @@ pub(crate) struct Slot {
     epoch: AtomicU32,
     tags: UnsafeCell<TagSetId>,
     /// Which Ruby thread it speaks for, where native threads are shared: the address of what is kept with that, 0 if nothing is.
-    kept_with: AtomicUsize,
+    pub(super) kept_with: AtomicUsize,
     /// The OpenTelemetry Context that was published last, where fibers inherit it; marked, see [`for_each_object`].
     context_object: AtomicU64,
 }
@@ -245,46 +245,6 @@ impl Slot {
     pub(crate) fn context(&self) -> Context {
         let span = self.current_half().map_or(ptr::null(), |half| &raw const half.record);
         Context { span, tags: self.tags() }
-    }
-}
-
-/// What a slot says, where another native thread may go on with a Ruby thread.
-#[cfg(ruby_gte_3_3)]
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    span: Option<(Ids, Vec<u8>)>,
-    tags: TagSetId,
-}
-
-#[cfg(ruby_gte_3_3)]
-impl Slot {
-    /// Own thread only, as the next.
-    pub(crate) fn save(&self, kept: &mut Kept) {
-        kept.span = self.span().map(|(ids, name)| (ids, name.to_vec()));
-        kept.tags = self.tags();
-    }
-
-    /// Speaks for a Ruby thread from now on.
-    pub(crate) fn restore(&self, kept: Option<&Kept>) {
-        match kept.and_then(|kept| kept.span.as_ref()) {
-            Some((ids, name)) => self.publish(*ids, name),
-            None => self.clear(),
-        }
-        self.set_tags(kept.map_or(TagSetId::EMPTY, |kept| kept.tags));
-        // Last: until here samples wait.
-        compiler_fence(Ordering::SeqCst);
-        self.set_kept_with(kept.map_or(ptr::null(), ptr::from_ref));
-    }
-
-    /// Says which Ruby thread the slot speaks for.
-    pub(crate) fn set_kept_with(&self, kept: *const Kept) {
-        self.kept_with.store(kept.addr(), Ordering::Relaxed);
-    }
-
-    /// Whether the slot speaks for the Ruby thread with which this is kept. For handlers too.
-    #[inline]
-    pub(crate) fn is_kept_with(&self, kept: *const Kept) -> bool {
-        self.kept_with.load(Ordering::Relaxed) == kept.addr()
     }
 }
 

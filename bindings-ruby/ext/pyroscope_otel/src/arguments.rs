@@ -1,17 +1,17 @@
-//! From the options of `Pyroscope.configure` to the engine's configuration.
+//! From the options of `Pyroscope.configure` and the environment to the engine's configuration.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use magnus::rb_sys::{AsRawValue, FromRawValue};
+use magnus::rb_sys::AsRawValue;
 use magnus::value::ReprValue;
-use magnus::{Error, Float, RHash, RString, Ruby, Symbol, Value};
+use magnus::{Error, Float, RHash, RString, Ruby, Value};
 use spanprof_core::{Config, Level, SampleClock, Secret, TraceIdLabel};
 
-use crate::errors::{invalid, not_allowed, to_ruby};
-use crate::tags::{pairs, text};
-use crate::unwind::BY_WALL_TIME;
-use crate::value::{for_each_pair, integer};
+use crate::errors::{guard, invalid, not_allowed, to_ruby};
+use crate::stack::wall_clock::BY_WALL_TIME;
+use crate::strings::{for_each_pair, pairs, text, word};
+use crate::value::integer;
 
 /// The configuration that the environment gives. What `options` say of one variable goes before it.
 pub(crate) fn from_environment(ruby: &Ruby, options: RHash) -> Result<Config, Error> {
@@ -29,6 +29,27 @@ pub(crate) fn from_environment(ruby: &Ruby, options: RHash) -> Result<Config, Er
     config.runtime = ("ruby".to_owned(), version);
     config.package = ("pyroscope-otel".to_owned(), env!("CARGO_PKG_VERSION").to_owned());
     Ok(config)
+}
+
+/// What the environment alone says: the application's name ("" if it has none) and names of tags.
+pub(crate) fn environment(ruby: &Ruby) -> Result<(String, Vec<String>), Error> {
+    guard(ruby, || {
+        let config = from_environment(ruby, ruby.hash_new())?;
+        Ok((config.application_name, config.tags.into_iter().map(|(name, _)| name).collect()))
+    })
+}
+
+/// The labels that an OpenTelemetry resource with these attributes gives to profiles.
+pub(crate) fn resource_labels(ruby: &Ruby, attributes: RHash) -> Result<RHash, Error> {
+    guard(ruby, || {
+        let attributes = pairs(ruby, "resource", attributes)?;
+        let known = |name: &str| attributes.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone());
+        let labels = ruby.hash_new();
+        for (name, value) in spanprof_core::resource_labels(known) {
+            labels.aset(name, value)?;
+        }
+        Ok(labels)
+    })
 }
 
 /// Puts the options that were given in code over the configuration.
@@ -118,19 +139,4 @@ fn level(ruby: &Ruby, name: &str, value: Value) -> Result<Option<Level>, Error> 
         "error" | "off" | "silent" => Ok(None),
         _ => Err(not_allowed(ruby, name, value, "trace, debug, info, warn, error, off")),
     }
-}
-
-/// A Symbol or a String.
-fn word(value: Value) -> Option<String> {
-    let text = match Symbol::from_value(value) {
-        Some(symbol) => {
-            // SAFETY: a Symbol.
-            let text = unsafe { rb_sys::rb_sym2str(symbol.as_raw()) };
-            // SAFETY: its String.
-            unsafe { Value::from_raw(text) }
-        }
-        None => value,
-    };
-    // SAFETY: the bytes are copied before Ruby runs again.
-    RString::from_value(text).map(|text| String::from_utf8_lossy(unsafe { text.as_slice() }).into_owned())
 }

@@ -1,0 +1,60 @@
+//! Ruby as the engine sees it. Each method hands on to where its work stands.
+
+use std::sync::atomic::Ordering;
+
+use spanprof_core::{Context, Drain, Frame, FrameWriter, Runtime, ThreadRecord};
+
+use crate::drain;
+use crate::span::{kept, record};
+use crate::stack::collection::EPOCH;
+use crate::stack::unwind::Interpreter;
+use crate::symbols::{functions, resolver};
+
+/// The one there is.
+pub(crate) static RUBY: Interpreter = Interpreter;
+
+// SAFETY: see the doc of `stack`: the listed calls, no allocation, no lock (a flag is tried), and what may be missing is read
+// behind the guard.
+unsafe impl Runtime for Interpreter {
+    #[inline]
+    unsafe fn context(&self, _thread: &ThreadRecord, _ucontext: *const libc::ucontext_t) -> Context {
+        record::own().map_or(Context::NONE, record::Slot::context)
+    }
+
+    #[inline]
+    unsafe fn defers(&self, _thread: &ThreadRecord) -> bool {
+        self.cannot_be_walked()
+    }
+
+    #[inline]
+    unsafe fn walk(&self, _thread: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
+        // SAFETY: as the engine promises.
+        unsafe { self.walk_interrupted(ucontext, out) };
+    }
+
+    fn tells_threads(&self) -> bool {
+        // Where native threads are shared, a new one goes on with what another one began.
+        !kept::is_on()
+    }
+
+    fn epoch(&self) -> u32 {
+        EPOCH.load(Ordering::Relaxed)
+    }
+
+    fn keeps_words(&self) -> bool {
+        false
+    }
+
+    fn window_cut(&self) {
+        functions::window_cut();
+    }
+
+    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+        resolver::resolve(words)
+    }
+
+    fn request_drain(&self) -> Drain {
+        drain::request();
+        Drain::Requested
+    }
+}

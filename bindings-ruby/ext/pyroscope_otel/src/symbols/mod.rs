@@ -1,0 +1,6 @@
+//! What the words of a stack mean: after the handler, when rings are read.
+
+mod frame;
+pub(crate) mod functions;
+pub(crate) mod marking;
+pub(crate) mod resolver;
