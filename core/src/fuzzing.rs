@@ -9,8 +9,8 @@ use prost::Message as _;
 
 use crate::config::Config;
 use crate::profile::pprof::{Encoded, gzip};
-use crate::profile::profile_type::ProfileType;
 use crate::profile::split;
+use crate::profile_type::ProfileType;
 use crate::stats::Tally;
 use crate::upload;
 use crate::wire::pprof::Profile;

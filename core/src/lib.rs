@@ -12,6 +12,8 @@ mod messages;
 #[forbid(unsafe_code)]
 mod profile;
 #[forbid(unsafe_code)]
+mod profile_type;
+#[forbid(unsafe_code)]
 mod profiler;
 mod sample;
 #[forbid(unsafe_code)]
@@ -31,7 +33,7 @@ pub use context::span_slot::{SpanContext, span_end, span_start};
 pub use context::tags::TagSetId;
 pub use error::{Error, ErrorKind};
 pub use messages::{Level, Message};
-pub use profile::profile_type::{ProfileType, ProfileTypeId};
+pub use profile_type::{ProfileType, ProfileTypeId, SampleClock};
 pub use profiler::{Profiler, leave_parent_behind};
 pub use sample::frame_pointer::walk_frame_pointers;
 pub use sample::handler::{sample_deferred, sample_here};
@@ -39,6 +41,5 @@ pub use sample::record::ThreadRecord;
 pub use sample::runtime::{Context, Drain, DrainPermit, Frame, FrameWriter, MAX_FRAMES, Repair, Runtime, SampleSignal};
 pub use sample::safe_load::{enable_safe_load, safe_load, safe_load_faults, safe_load_u32};
 pub use sample::threads::{add_thread_tag, describe_thread, for_each_pending_word, remove_thread_tag, thread_started};
-pub use sample::timer::SampleClock;
 pub use stats::{Stats, Tally};
 pub use upload::server::{Failure, Server};

@@ -20,8 +20,7 @@ pub(crate) use settings::{HttpTarget, LEGACY_SPAN_NAME, Settings, Target, cut_va
 
 use crate::error::Error;
 use crate::messages::Level;
-use crate::profile::profile_type::ProfileType;
-use crate::sample::timer::SampleClock;
+use crate::profile_type::{ProfileType, SampleClock};
 
 /// A value that is never shown: not in Debug, not in messages.
 #[derive(Clone, Default, PartialEq, Eq)]

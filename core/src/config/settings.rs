@@ -13,7 +13,7 @@ use super::address::{self, Address};
 use super::{Config, TraceIdLabel};
 use crate::error::Error;
 use crate::messages::Cause;
-use crate::sample::timer::SampleClock;
+use crate::profile_type::SampleClock;
 
 /// Labels a user may add to every series; servers take 30 in all.
 const MAX_TAGS: usize = 20;

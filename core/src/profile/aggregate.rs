@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::cut::Cut;
-use super::profile_type::{ProfileType, ProfileTypeId};
 use crate::clock;
 use crate::context::tags::TagSetId;
+use crate::profile_type::{ProfileType, ProfileTypeId};
 use crate::sample::ring::{Entry, Sample};
 use crate::sample::runtime::{Frame, Repair, Runtime};
 use crate::sample::threads::{Drained, Unseen, Why};

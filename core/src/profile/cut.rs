@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::aggregate::{Filling, Span, Sum};
-use super::profile_type::ProfileType;
 use super::window::{Window, WindowSample, WindowSpan};
 use crate::context::tags::{self, TagSetId};
+use crate::profile_type::ProfileType;
 use crate::sample::runtime::Frame;
 use crate::stats::{Counters, Tally};
 

@@ -5,7 +5,6 @@ pub(crate) mod aggregate;
 mod conservation;
 mod cut;
 pub(crate) mod pprof;
-pub(crate) mod profile_type;
 mod rank;
 pub(crate) mod split;
 mod strings;

@@ -12,10 +12,10 @@ use flate2::Compression;
 use flate2::bufread::GzEncoder;
 use prost::Message;
 
-use super::profile_type::ProfileType;
 use super::rank::{Content, Ranked, Row};
 use super::strings::Strings;
 use super::window::Window;
+use crate::profile_type::ProfileType;
 use crate::stats::Tally;
 use crate::wire::pprof::{Function, Label, Line, Location, Profile, Sample, ValueType};
 
@@ -268,9 +268,9 @@ mod tests {
     use flate2::read::GzDecoder;
     use pprof::protos;
 
-    use super::super::profile_type::ProfileTypeId;
     use super::super::window::{WindowSample, WindowSpan};
     use super::*;
+    use crate::profile_type::ProfileTypeId;
     use crate::sample::runtime::Frame;
 
     const START: i64 = 1_700_000_000_000_000_000;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::profile_type::{ProfileType, ProfileTypeId};
+use crate::profile_type::{ProfileType, ProfileTypeId};
 use crate::sample::runtime::Frame;
 
 /// The samples of one window. Indices point into the window's own tables.

@@ -26,7 +26,7 @@ use crate::clock;
 use crate::context::names::{self, WINDOW};
 use crate::context::tags::TagSetId;
 use crate::error::{Error, ErrorKind};
-use crate::profile::profile_type::ProfileTypeId;
+use crate::profile_type::ProfileTypeId;
 
 /// Wakes the profiler's thread: a ring is half full, or somebody waits for a flush or a stop.
 pub(crate) static WAKE: Wake = Wake::new();

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::context::span_record::{MAX_NAME_BYTES, SpanRecord};
 use crate::context::tags::TagSetId;
-use crate::profile::profile_type::ProfileTypeId;
+use crate::profile_type::ProfileTypeId;
 use crate::sample::cursor::Cursor;
 use crate::sample::runtime::{Context, FrameWriter};
 

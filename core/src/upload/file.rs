@@ -49,7 +49,7 @@ fn file_name(service: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::profile_type::ProfileType;
+    use crate::profile_type::ProfileType;
     use crate::stats::Tally;
 
     fn profile() -> Encoded {

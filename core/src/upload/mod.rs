@@ -216,7 +216,7 @@ mod tests {
     use super::*;
     use crate::config::{Config, Secret, TraceIdLabel};
     use crate::profile::pprof::gzip;
-    use crate::profile::profile_type::ProfileType;
+    use crate::profile_type::ProfileType;
     use crate::stats::{Stats, Tally};
     use crate::wire::pprof::{Profile, Sample};
     use prost::Message;

@@ -143,7 +143,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::profile_type::ProfileType;
+    use crate::profile_type::ProfileType;
 
     fn profile(weight: u64, bytes: usize) -> Encoded {
         Encoded {

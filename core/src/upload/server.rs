@@ -15,8 +15,8 @@ use crate::config::{Config, Settings, Target};
 use crate::error::Error;
 use crate::messages::Messages;
 use crate::profile::pprof::{EncodeOptions, encode};
-use crate::profile::profile_type::{ProfileType, ProfileTypeId};
 use crate::profile::window::{Window, WindowSample, WindowSpan};
+use crate::profile_type::{ProfileType, ProfileTypeId};
 use crate::sample::runtime::Frame;
 
 /// Why a request did not bring what was asked for.

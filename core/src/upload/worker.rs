@@ -413,7 +413,7 @@ pub(super) fn run(shared: &Shared, sender: &Sender) {
 mod tests {
     use super::*;
     use crate::config::Config;
-    use crate::profile::profile_type::ProfileType;
+    use crate::profile_type::ProfileType;
 
     const INTERVAL: Duration = Duration::from_secs(10);
 

@@ -26,10 +26,11 @@ pub(crate) use tasks::is_host_gone;
 use tasks::{alive, certain};
 
 use super::record::{RECORDS, ThreadRecord, by_signal_value};
-use super::timer::{self, SampleClock};
+use super::timer;
 use crate::context::fork;
 use crate::context::span_slot::tid;
 use crate::context::thread_tags::ThreadTags;
+use crate::profile_type::SampleClock;
 use crate::stats::Tally;
 
 /// As in the registry, to be asked without its lock.

@@ -11,8 +11,9 @@ use super::rings::Rings;
 use super::sampling::{Counts, Owner, Report, Sampling, Unsampled, Unseen, Why};
 use crate::context::span_slot;
 use crate::context::thread_tags::ThreadTags;
+use crate::profile_type::SampleClock;
 use crate::sample::record::{RECORDS, ThreadRecord};
-use crate::sample::timer::{self, Plan, SampleClock, Timer};
+use crate::sample::timer::{self, Plan, Timer};
 use crate::stats::Tally;
 
 /// How long retiring waits for a handler to leave. Only a stopped process (a debugger) makes it that long.
