@@ -1,6 +1,5 @@
 //! Span-aware sampling: *span context → sample → profile → upload*.
 
-mod clock;
 #[forbid(unsafe_code)]
 mod config;
 mod context;
@@ -9,6 +8,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod messages;
+mod os;
 #[forbid(unsafe_code)]
 mod profile;
 #[forbid(unsafe_code)]
@@ -18,7 +18,6 @@ mod profiler;
 mod sample;
 #[forbid(unsafe_code)]
 mod stats;
-mod sync;
 #[forbid(unsafe_code)]
 mod upload;
 pub mod wire;
@@ -26,13 +25,13 @@ pub mod wire;
 pub use config::{
     Config, Secret, TraceIdLabel, check_tag_name, parse_bool, parse_duration, parse_trace_id, resource_labels,
 };
-pub use context::fork::forked;
 pub use context::names::{is_sampled, span_ended};
 pub use context::span_record::{MAX_NAME_BYTES, SpanRecord};
 pub use context::span_slot::{SpanContext, span_end, span_start};
 pub use context::tags::TagSetId;
 pub use error::{Error, ErrorKind};
 pub use messages::{Level, Message};
+pub use os::fork::forked;
 pub use profile_type::{ProfileType, ProfileTypeId, SampleClock};
 pub use profiler::{Profiler, leave_parent_behind};
 pub use sample::frame_pointer::walk_frame_pointers;

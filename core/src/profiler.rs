@@ -13,19 +13,19 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::clock;
 use crate::config::{Config, Settings};
-use crate::context::{fork, names, span_slot, tags};
+use crate::context::{names, span_slot, tags};
 use crate::error::{Error, ErrorKind};
 use crate::messages::{Cause, Message, Messages};
+use crate::os::single_instance::Claim;
+use crate::os::{background_thread, clock, fork};
 use crate::profile::aggregate::Aggregate;
 use crate::profile::pprof::{self, EncodeOptions};
 use crate::profile_type::{ProfileType, SampleClock};
-use crate::sample::copies::Claim;
 use crate::sample::handler::{self, WAKE};
 use crate::sample::runtime::{Drain, DrainPermit, Runtime};
+use crate::sample::safe_load;
 use crate::sample::threads::{self, Counts, Owner, Report, Sampling, Unsampled};
-use crate::sample::{own_thread, safe_load};
 use crate::stats::{Counters, Stats, Tally};
 use crate::upload::Uploader;
 
@@ -126,7 +126,10 @@ impl Profiler {
             return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
         }
         fork::install(lock_all);
-        let claim = Claim::new()?;
+        let claim = Claim::new().ok_or_else(|| {
+            let why = "another copy of the profiler's engine samples this process; remove one of the two packages";
+            Error::new(ErrorKind::AlreadyRunning, why)
+        })?;
         // No ring holds a sample of what was let go until now.
         tags::next_window();
         tags::next_window();
@@ -152,7 +155,7 @@ impl Profiler {
             instance: RandomState::new().hash_one(std::process::id()),
             owner: threads::new_owner(),
             generation: fork::generation(),
-            own_cpu_before_ns: own_thread::cpu_ns(),
+            own_cpu_before_ns: background_thread::cpu_ns(),
             control: Mutex::new(Control::default()),
             changed: Condvar::new(),
             thread: Mutex::new(None),
@@ -161,7 +164,7 @@ impl Profiler {
             last_counts: Mutex::new(None),
         });
         let sampler = engine.clone();
-        let thread = own_thread::spawn("spanprof", move || sampler.run()).map_err(|error| {
+        let thread = background_thread::spawn("spanprof", move || sampler.run()).map_err(|error| {
             Error::new(ErrorKind::System, format!("the profiler's thread could not be started: {error}"))
         })?;
         *engine.thread() = Some(thread);
@@ -209,7 +212,7 @@ impl Profiler {
         WAKE.wake();
         let cut = self.engine.wait(deadline, |control| control.stopped);
         let thread = if cut { self.engine.thread().take() } else { None };
-        let ended = thread.is_none_or(|thread| own_thread::join_until(thread, deadline));
+        let ended = thread.is_none_or(|thread| background_thread::join_until(thread, deadline));
         let sent = self.engine.uploader.stop(deadline.saturating_duration_since(Instant::now()));
         let mut current = lock_current();
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &self.engine)) {
@@ -294,7 +297,7 @@ pub fn leave_parent_behind() {
 fn leave_behind(current: &mut Option<Arc<Engine>>) {
     // Never dropped: its locks may be held by threads that do not exist here.
     let _ = std::mem::ManuallyDrop::new(current.take());
-    own_thread::forget();
+    background_thread::forget();
     threads::forget_all();
     safe_load::forget_others();
     // Of the parent's names nothing is left, and a span that was sampled there has to be defined here again.
@@ -318,7 +321,7 @@ fn lock_all() -> Vec<Box<dyn Any>> {
         Box::new(span_slot::lock()),
         Box::new(tags::lock()),
         Box::new(names::lock()),
-        Box::new(own_thread::lock()),
+        Box::new(background_thread::lock()),
     ]
 }
 
@@ -447,7 +450,7 @@ impl Engine {
     }
 
     fn look_for_threads(&self, pulse: &mut Pulse) {
-        let cpu_ns = clock::process_cpu_ns().saturating_sub(own_thread::cpu_ns());
+        let cpu_ns = clock::process_cpu_ns().saturating_sub(background_thread::cpu_ns());
         // Each thread is a folder in it, so its link count is the number of threads and two.
         let tasks = std::fs::metadata("/proc/self/task").map_or(0, |folder| folder.nlink());
         let came_or_went = tasks != pulse.tasks;
@@ -464,7 +467,7 @@ impl Engine {
             pulse.sweep = clock::own_thread_cpu().saturating_sub(began);
             pulse.swept = Instant::now();
         }
-        pulse.is_alone = !busy && tasks <= 3 + own_thread::tids().len() as u64 && threads::is_host_gone();
+        pulse.is_alone = !busy && tasks <= 3 + background_thread::tids().len() as u64 && threads::is_host_gone();
         pulse.tick = if busy { TICK } else { (pulse.tick * 2).min(IDLE_TICK) };
         (pulse.cpu_ns, pulse.tasks) = (cpu_ns, tasks);
     }
@@ -612,7 +615,7 @@ impl Engine {
             threads_without_ring: counts.without_ring,
             deferred: counts.deferred,
             handler_ns: counts.handler_ns,
-            own_cpu_ns: own_thread::cpu_ns().saturating_sub(self.own_cpu_before_ns),
+            own_cpu_ns: background_thread::cpu_ns().saturating_sub(self.own_cpu_before_ns),
             tag_sets_lost: tag_sets + thread_tags,
             ..left
         }

@@ -1,6 +1,5 @@
 //! Stage 1: which span is this thread in?
 
-pub(crate) mod fork;
 pub(crate) mod names;
 pub(crate) mod span_record;
 pub(crate) mod span_slot;

@@ -4,7 +4,7 @@
 //! a thread) keeps its id in the records that the handler reads. Handlers never come here.
 //!
 //! The table is one a process and outlives every profiler, as ids live in the host's objects. It is held over a fork
-//! ([`fork`](super::fork)), so the child finds it whole.
+//! ([`fork`](crate::os::fork)), so the child finds it whole.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

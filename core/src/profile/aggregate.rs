@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::cut::Cut;
-use crate::clock;
 use crate::context::tags::TagSetId;
+use crate::os::clock;
 use crate::profile_type::{ProfileType, ProfileTypeId};
 use crate::sample::ring::{Entry, Sample};
 use crate::sample::runtime::{Frame, Repair, Runtime};

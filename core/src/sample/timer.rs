@@ -7,8 +7,7 @@ use std::io;
 use std::mem;
 use std::time::Duration;
 
-use super::wake::timespec;
-use crate::clock;
+use crate::os::clock::{self, timespec};
 use crate::profile_type::SampleClock;
 
 /// The plan of a thread's expiries: `first`, then one each `period`, on the thread's clock.

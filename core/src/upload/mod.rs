@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 use crate::config::{Settings, Target};
 use crate::error::{Error, ErrorKind};
 use crate::messages::Messages;
+use crate::os::background_thread;
 use crate::profile::pprof::Encoded;
-use crate::sample::own_thread;
 use crate::stats::Counters;
 use worker::{Sender, Shared};
 
@@ -114,7 +114,7 @@ impl Uploader {
         let thread =
             if sends {
                 let shared = Arc::clone(&shared);
-                let thread = own_thread::spawn("spanprof-upload", move || worker::run(&shared, &sender));
+                let thread = background_thread::spawn("spanprof-upload", move || worker::run(&shared, &sender));
                 Some(thread.map_err(|error| {
                     Error::new(ErrorKind::System, format!("cannot start the upload thread: {error}"))
                 })?)
@@ -189,7 +189,7 @@ impl Uploader {
         let Some(thread) = thread else { return is_delivered };
         self.shared.end();
         // It is past its last lock. One that hangs in a request is left alone: it ends itself when that returns.
-        let has_ended = in_time && own_thread::join_until(thread, deadline + JOIN_TIME);
+        let has_ended = in_time && background_thread::join_until(thread, deadline + JOIN_TIME);
         has_ended && is_delivered
     }
 }

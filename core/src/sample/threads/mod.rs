@@ -27,9 +27,9 @@ use tasks::{alive, certain};
 
 use super::record::{RECORDS, ThreadRecord, by_signal_value};
 use super::timer;
-use crate::context::fork;
-use crate::context::span_slot::tid;
 use crate::context::thread_tags::ThreadTags;
+use crate::os::fork;
+use crate::os::thread_id::tid;
 use crate::profile_type::SampleClock;
 use crate::stats::Tally;
 
