@@ -10,7 +10,7 @@ use ureq::http::header::{
 use ureq::http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::address::{self, Address};
-use super::{Config, TraceIdLabel};
+use super::options::{Config, TraceIdLabel};
 use crate::error::Error;
 use crate::messages::Cause;
 use crate::profile_type::SampleClock;
@@ -82,6 +82,15 @@ impl Settings {
 }
 
 impl Config {
+    /// Says whether [`Profiler::start`](crate::Profiler::start) would take these settings, without starting anything.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for the first field that has a value which is
+    /// not allowed.
+    pub fn check(&self) -> Result<(), Error> {
+        self.validate().map(drop)
+    }
+
     /// Checks every field.
     pub(crate) fn validate(&self) -> Result<Settings, Error> {
         let application_name = self.application_name.trim();
@@ -263,7 +272,7 @@ fn base64(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Secret;
+    use super::super::secret::Secret;
     use super::*;
 
     fn config() -> Config {
