@@ -12,8 +12,9 @@ use super::cut::Cut;
 use crate::context::tags::TagSetId;
 use crate::os::clock;
 use crate::profile_type::{ProfileType, ProfileTypeId};
+use crate::sample::frames::Frame;
 use crate::sample::ring::{Entry, Sample};
-use crate::sample::runtime::{Frame, Repair, Runtime};
+use crate::sample::runtime::{Repair, Runtime};
 use crate::sample::threads::{Drained, Unseen, Why};
 use crate::stats::{Counters, Tally};
 

@@ -9,7 +9,7 @@ use super::aggregate::{Filling, Span, Sum};
 use super::window::{Window, WindowSample, WindowSpan};
 use crate::context::tags::{self, TagSetId};
 use crate::profile_type::ProfileType;
-use crate::sample::runtime::Frame;
+use crate::sample::frames::Frame;
 use crate::stats::{Counters, Tally};
 
 /// A window as it was swapped out; [`finish`](Cut::finish) puts it into the encoder's form, with no lock held.

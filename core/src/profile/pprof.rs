@@ -271,7 +271,7 @@ mod tests {
     use super::super::window::{WindowSample, WindowSpan};
     use super::*;
     use crate::profile_type::ProfileTypeId;
-    use crate::sample::runtime::Frame;
+    use crate::sample::frames::Frame;
 
     const START: i64 = 1_700_000_000_000_000_000;
 

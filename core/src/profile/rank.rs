@@ -9,7 +9,7 @@ use std::cmp::{Ordering, Reverse};
 use super::pprof::EncodeOptions;
 use super::window::{Window, WindowSpan};
 use crate::config;
-use crate::sample::runtime::Frame;
+use crate::sample::frames::Frame;
 
 /// What is said of spans and tags, in the window's own order.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::profile_type::{ProfileType, ProfileTypeId};
-use crate::sample::runtime::Frame;
+use crate::sample::frames::Frame;
 
 /// The samples of one window. Indices point into the window's own tables.
 #[derive(Debug, Default)]

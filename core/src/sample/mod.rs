@@ -2,6 +2,7 @@
 
 mod cursor;
 pub(crate) mod frame_pointer;
+pub(crate) mod frames;
 mod gate;
 pub(crate) mod handler;
 pub(crate) mod record;

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::ring::{Entry, Era, Measure, Memory, Ring, Written};
-use super::runtime::Context;
+use crate::context::current::Context;
 use crate::context::tags::TagSetId;
 use crate::profile_type::ProfileTypeId;
 

@@ -17,7 +17,7 @@ use crate::os::clock;
 use crate::profile::pprof::{EncodeOptions, encode};
 use crate::profile::window::{Window, WindowSample, WindowSpan};
 use crate::profile_type::{ProfileType, ProfileTypeId};
-use crate::sample::runtime::Frame;
+use crate::sample::frames::Frame;
 
 /// Why a request did not bring what was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
