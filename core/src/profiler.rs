@@ -20,6 +20,7 @@ use crate::messages::{Cause, Message, Messages};
 use crate::os::single_instance::Claim;
 use crate::os::{background_thread, clock, fork};
 use crate::profile::aggregate::Aggregate;
+use crate::profile::labels::LabelOptions;
 use crate::profile::pprof::{self, EncodeOptions};
 use crate::profile_type::{ProfileType, SampleClock};
 use crate::sample::handler::{self, WAKE};
@@ -560,13 +561,13 @@ impl Engine {
         if window.tag_sets.iter().any(|set| set.len() > max_tags) {
             self.messages.tell(Cause::TooManyLabels, &[&max_tags.to_string()]);
         }
-        let options = EncodeOptions {
+        let labels = LabelOptions {
             trace_ids: self.uploader.trace_ids(),
             span_names: self.settings.span_names,
             legacy_labels: self.settings.legacy_labels,
             max_tags,
-            ..EncodeOptions::default()
         };
+        let options = EncodeOptions { labels, ..EncodeOptions::default() };
         self.uploader.send(pprof::encode(&window, &options));
     }
 

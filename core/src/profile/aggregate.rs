@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::cut::Cut;
+use super::open_window::{Filling, Key, MAX_FRAMES, Span};
 use crate::context::tags::TagSetId;
 use crate::os::clock;
 use crate::profile_type::{ProfileType, ProfileTypeId};
@@ -21,41 +22,14 @@ use crate::stats::{Counters, Tally};
 /// Reads the wall clock, nanoseconds since the epoch.
 type WallClock = fn() -> i64;
 
-/// Keys of a window; more cut it early.
-///
-/// A window is cut between two drains, not within one, so it may grow to twice its bounds before samples are dropped.
-const MAX_KEYS: usize = 100_000;
-/// Frames of a window's stacks together, 32 MiB; more cut it early, and after twice as many samples are dropped.
-const MAX_STACK_WORDS: usize = 4 << 20;
 /// Frames kept resolved from one window to the next.
-const MAX_FRAMES_CACHED: usize = 65_536;
-/// Different frames of a window; more cut it early, and after twice as many samples are dropped.
-const MAX_FRAMES: usize = 4 * MAX_FRAMES_CACHED;
-/// Span names of a window; more become "(other)".
-const MAX_NAMES: usize = 2_048;
+const MAX_FRAMES_CACHED: usize = MAX_FRAMES / 4;
 /// How long a sample may wait for [`Runtime::repair`].
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Frame words from here on are the core's own; no runtime may use them.
 const RESERVED: u64 = u64::MAX - 15;
 const NO_STACK: u64 = RESERVED;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    pub(super) profile_type: ProfileTypeId,
-    pub(super) stack: u32,
-    pub(super) span_id: u64,
-    pub(super) context_tags: TagSetId,
-    pub(super) thread_tags: TagSetId,
-}
-
-/// What the samples of a key come to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum {
-    pub(super) tally: Tally,
-    /// Things they stand for.
-    pub(super) count: u64,
-}
 
 /// What a sample is in, apart from its stack.
 #[derive(Clone, Copy, Debug)]
@@ -66,12 +40,6 @@ struct Place {
     span_id: u64,
     context_tags: TagSetId,
     thread_tags: TagSetId,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Span {
-    pub(super) trace_id: [u64; 2],
-    pub(super) name: Arc<str>,
 }
 
 /// A thread's newest sample, for "again".
@@ -91,19 +59,6 @@ struct Waiting {
     tally: Tally,
     frames: Vec<u64>,
     raw: Vec<u64>,
-}
-
-/// The window that is being filled.
-#[derive(Debug, Default)]
-pub(super) struct Filling {
-    pub(super) words: HashMap<u64, u32>,
-    /// By the numbers in `words`.
-    pub(super) frames: Vec<Option<Arc<Frame>>>,
-    pub(super) stacks: HashMap<Box<[u64]>, u32>,
-    stack_words: usize,
-    pub(super) samples: HashMap<Key, Sum>,
-    pub(super) spans: HashMap<u64, Span>,
-    names: HashMap<Arc<str>, ()>,
 }
 
 /// The sums so far, and what is needed to add to them.
@@ -329,30 +284,6 @@ impl Aggregate {
     }
 }
 
-impl Filling {
-    /// Whether one of the bounds is reached `times` over.
-    fn is_beyond(&self, times: usize) -> bool {
-        self.samples.len() >= times * MAX_KEYS
-            || self.stack_words >= times * MAX_STACK_WORDS
-            || self.frames.len() >= times * MAX_FRAMES
-    }
-
-    pub(super) fn name(&mut self, name: &str, counters: &Counters) -> Arc<str> {
-        if let Some((known, ())) = self.names.get_key_value(name) {
-            return known.clone();
-        }
-        let name = if self.names.len() < MAX_NAMES {
-            name
-        } else {
-            counters.names_cut.fetch_add(1, Ordering::Relaxed);
-            "(other)"
-        };
-        let name: Arc<str> = name.into();
-        self.names.insert(name.clone(), ());
-        name
-    }
-}
-
 fn word_of(why: Why) -> u64 {
     RESERVED
         + match why {
@@ -388,6 +319,7 @@ pub(super) fn settle(aggregate: &mut Aggregate, runtime: &dyn Runtime, counters:
 
 #[cfg(test)]
 mod tests {
+    use super::super::open_window::{MAX_KEYS, MAX_NAMES, MAX_STACK_WORDS};
     use super::*;
     use crate::sample::ring::Measure;
     use crate::sample::runtime::testing::{NeverReady, Numbered};

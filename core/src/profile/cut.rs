@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::aggregate::{Filling, Span, Sum};
+use super::open_window::{Filling, Span, Sum};
 use super::window::{Window, WindowSample, WindowSpan};
 use crate::context::tags::{self, TagSetId};
 use crate::profile_type::ProfileType;

@@ -4,6 +4,8 @@ pub(crate) mod aggregate;
 #[cfg(test)]
 mod conservation;
 mod cut;
+pub(crate) mod labels;
+mod open_window;
 pub(crate) mod pprof;
 mod rank;
 pub(crate) mod split;

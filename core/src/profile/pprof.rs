@@ -12,7 +12,8 @@ use flate2::Compression;
 use flate2::bufread::GzEncoder;
 use prost::Message;
 
-use super::rank::{Content, Ranked, Row};
+use super::labels::{Content, LabelOptions};
+use super::rank::{Ranked, Row};
 use super::strings::Strings;
 use super::window::Window;
 use crate::profile_type::ProfileType;
@@ -22,12 +23,7 @@ use crate::wire::pprof::{Function, Label, Line, Location, Profile, Sample, Value
 /// What goes into profiles, and how large one may become.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EncodeOptions {
-    pub(crate) trace_ids: bool,
-    pub(crate) span_names: bool,
-    /// The name under its old name too.
-    pub(crate) legacy_labels: bool,
-    /// Tags of a sample: servers refuse a profile with more than 30 labels in one series.
-    pub(crate) max_tags: usize,
+    pub(crate) labels: LabelOptions,
     /// Servers refuse a profile of more than 16,000.
     pub(crate) max_samples: usize,
     /// Before compression. Servers refuse 4 MiB, and rate limits refuse a single profile of 2 MB for ever.
@@ -36,14 +32,7 @@ pub(crate) struct EncodeOptions {
 
 impl Default for EncodeOptions {
     fn default() -> Self {
-        Self {
-            trace_ids: true,
-            span_names: true,
-            legacy_labels: false,
-            max_tags: 30,
-            max_samples: 12_000,
-            max_bytes: 3 << 19,
-        }
+        Self { labels: LabelOptions::default(), max_samples: 12_000, max_bytes: 3 << 19 }
     }
 }
 
@@ -62,7 +51,7 @@ pub(crate) struct Encoded {
 ///
 /// Cost: about a microsecond a sample, see the measurement `encode_cost` below.
 pub(crate) fn encode(window: &Window, options: &EncodeOptions) -> Vec<Encoded> {
-    let content = Content::new(window, options);
+    let content = Content::new(window, &options.labels);
     let ranked = Ranked::new(window, &content);
     let mut encoded = Vec::new();
     for (id, profile_type) in window.profile_types.iter().enumerate() {
@@ -343,6 +332,10 @@ mod tests {
         tags(pairs).to_vec()
     }
 
+    fn with_labels(labels: LabelOptions) -> EncodeOptions {
+        EncodeOptions { labels, ..EncodeOptions::default() }
+    }
+
     fn two_samples() -> Window {
         Window {
             frames: vec![frame("leaf", "a.py", 12, 10), frame("main", "a.py", 90, 80)],
@@ -433,7 +426,7 @@ mod tests {
             samples: vec![sample(0, Some(0), 0, 1), sample(0, Some(1), 0, 2), sample(0, Some(2), 0, 4)],
             ..window()
         };
-        let options = EncodeOptions { trace_ids: false, span_names: false, ..EncodeOptions::default() };
+        let options = with_labels(LabelOptions { trace_ids: false, span_names: false, ..LabelOptions::default() });
         let stack = vec!["f :0 from 0".to_owned()];
         assert_eq!(
             said(&decode(&encode(&window, &options)[0])),
@@ -453,7 +446,7 @@ mod tests {
         };
         let stack = vec!["f :0 from 0".to_owned()];
         let labels = [("span_id", "0000000000000007"), ("span_name", "a"), ("span", "a"), ("zone", "b")];
-        let options = EncodeOptions { legacy_labels: true, ..EncodeOptions::default() };
+        let options = with_labels(LabelOptions { legacy_labels: true, ..LabelOptions::default() });
         assert_eq!(
             said(&decode(&encode(&window, &options)[0])),
             [(stack.clone(), pairs(&[("zone", "b")]), 2), (stack, pairs(&labels), 1)]
@@ -484,7 +477,7 @@ mod tests {
             samples: vec![sample(0, None, 0, 1)],
             ..window()
         };
-        let options = EncodeOptions { max_tags: 2, ..EncodeOptions::default() };
+        let options = with_labels(LabelOptions { max_tags: 2, ..LabelOptions::default() });
         assert_eq!(said(&decode(&encode(&window, &options)[0]))[0].1, pairs(&[("a", "1"), ("c", "1")]));
     }
 

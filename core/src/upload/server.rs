@@ -14,6 +14,7 @@ use crate::config::{Config, Settings, Target};
 use crate::error::Error;
 use crate::messages::Messages;
 use crate::os::clock;
+use crate::profile::labels::LabelOptions;
 use crate::profile::pprof::{EncodeOptions, encode};
 use crate::profile::window::{Window, WindowSample, WindowSpan};
 use crate::profile_type::{ProfileType, ProfileTypeId};
@@ -122,7 +123,8 @@ impl Server {
             spans: vec![WindowSpan { span_id, trace_id: [0, 0], name: span_name.into() }],
             tag_sets: vec![Arc::new([])],
         };
-        for (number, encoded) in (0..).zip(encode(&window, &EncodeOptions { trace_ids: false, ..Default::default() })) {
+        let labels = LabelOptions { trace_ids: false, ..LabelOptions::default() };
+        for (number, encoded) in (0..).zip(encode(&window, &EncodeOptions { labels, ..EncodeOptions::default() })) {
             let item = Item {
                 encoded,
                 id: retry::uuid(),
