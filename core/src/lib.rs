@@ -43,4 +43,5 @@ pub use sample::runtime::{Drain, DrainPermit, Repair, Runtime, SampleSignal};
 pub use sample::safe_load::{enable_safe_load, safe_load, safe_load_faults, safe_load_u32};
 pub use sample::threads::{add_thread_tag, describe_thread, for_each_pending_word, remove_thread_tag, thread_started};
 pub use stats::{Stats, Tally};
-pub use upload::server::{Failure, Server};
+pub use upload::outcome::Failure;
+pub use upload::probe::Server;

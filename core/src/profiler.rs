@@ -28,7 +28,7 @@ use crate::sample::runtime::{Drain, DrainPermit, Runtime};
 use crate::sample::safe_load;
 use crate::sample::threads::{self, Counts, Owner, Report, Sampling, Unsampled};
 use crate::stats::{Counters, Stats, Tally};
-use crate::upload::Uploader;
+use crate::upload::uploader::Uploader;
 
 const TICK: Duration = Duration::from_millis(100);
 const IDLE_TICK: Duration = Duration::from_secs(1);

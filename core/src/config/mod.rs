@@ -6,9 +6,9 @@
 
 mod address;
 mod environment;
-#[cfg(test)]
-mod garbage;
 mod options;
+#[cfg(test)]
+mod properties;
 mod secret;
 mod settings;
 
