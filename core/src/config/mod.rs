@@ -17,4 +17,4 @@ pub use environment::{parse_bool, parse_duration, parse_trace_id, resource_label
 pub use options::{Config, TraceIdLabel};
 pub use secret::Secret;
 pub use settings::check_tag_name;
-pub(crate) use settings::{HttpTarget, LEGACY_SPAN_NAME, Settings, Target, cut_value};
+pub(crate) use settings::{HttpTarget, Settings, Target};

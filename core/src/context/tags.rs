@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::config::cut_value;
+use crate::wire::labels::cut_value;
 
 /// Tag sets of contexts that may be alive at once; one more is counted and left out. One that was let go counts until no ring
 /// can hold a sample of it: two windows.

@@ -2,6 +2,7 @@
 
 use super::window::{Window, WindowSpan};
 use crate::config;
+use crate::wire::labels::{LEGACY_SPAN_NAME, MAX_LABELS, cut_value};
 
 /// Which labels samples carry.
 #[derive(Clone, Copy, Debug)]
@@ -10,13 +11,13 @@ pub(crate) struct LabelOptions {
     pub(crate) span_names: bool,
     /// The name under its old name too.
     pub(crate) legacy_labels: bool,
-    /// Tags of a sample: servers refuse a profile with more than 30 labels in one series.
+    /// Tags of a sample: servers refuse a profile with more than [`MAX_LABELS`] in one series.
     pub(crate) max_tags: usize,
 }
 
 impl Default for LabelOptions {
     fn default() -> Self {
-        Self { trace_ids: true, span_names: true, legacy_labels: false, max_tags: 30 }
+        Self { trace_ids: true, span_names: true, legacy_labels: false, max_tags: MAX_LABELS }
     }
 }
 
@@ -67,8 +68,8 @@ impl<'a> SpanLabels<'a> {
 fn sendable<'a>(set: &'a [(String, String)], options: &LabelOptions) -> Vec<(&'a str, &'a str)> {
     set.iter()
         .filter(|(name, value)| !value.is_empty() && config::check_tag_name("tags", name).is_ok())
-        .filter(|(name, _)| !(options.legacy_labels && name == config::LEGACY_SPAN_NAME))
-        .map(|(name, value)| (name.as_str(), config::cut_value(value)))
+        .filter(|(name, _)| !(options.legacy_labels && name == LEGACY_SPAN_NAME))
+        .map(|(name, value)| (name.as_str(), cut_value(value)))
         .take(options.max_tags)
         .collect()
 }

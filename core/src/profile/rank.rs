@@ -8,8 +8,8 @@ use std::cmp::{Ordering, Reverse};
 
 use super::labels::{Content, SpanLabels};
 use super::window::Window;
-use crate::config;
 use crate::sample::frames::Frame;
+use crate::wire::labels::{LEGACY_SPAN_NAME, SPAN_ID, SPAN_NAME, TRACE_ID};
 
 /// Places of items among the distinct ones in order.
 #[derive(Debug)]
@@ -129,10 +129,10 @@ impl<'a> Ranked<'a> {
         let span: Option<&'a SpanLabels<'a>> = row.span.checked_sub(1).map(|rank| self.spans[rank as usize]);
         let of_span = span.map(|span| {
             [
-                ("span_id", span.span_id.as_str()),
-                ("trace_id", span.trace_id.as_str()),
-                ("span_name", span.name),
-                (config::LEGACY_SPAN_NAME, span.legacy_name),
+                (SPAN_ID, span.span_id.as_str()),
+                (TRACE_ID, span.trace_id.as_str()),
+                (SPAN_NAME, span.name),
+                (LEGACY_SPAN_NAME, span.legacy_name),
             ]
         });
         let of_span = of_span.into_iter().flatten().filter(|(_, value)| !value.is_empty());

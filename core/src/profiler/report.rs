@@ -6,6 +6,7 @@ use crate::messages::Cause;
 use crate::os::background_thread;
 use crate::sample::threads::Unsampled;
 use crate::stats::{Stats, Tally};
+use crate::wire::stats_comment::StatsComment;
 
 impl Engine {
     pub(super) fn tell_unsampled(&self, unsampled: &[Unsampled]) {
@@ -48,24 +49,21 @@ impl Engine {
         }
     }
 
-    /// What travels with each window's first profile, for a viewer that shows how its profilers are: pprof's field for free
-    /// text, which other servers keep or ignore.
+    /// What travels with each window's first profile.
     pub(super) fn comment(&self) -> String {
         let stats = self.stats();
         let pairs =
             stats.tallies().map(|(name, Tally { samples, weight })| (name, serde_json::json!([samples, weight])));
         let numbers = stats.numbers().map(|(name, number)| (name, number.into()));
-        let counts: serde_json::Map<String, serde_json::Value> =
-            pairs.into_iter().chain(numbers).map(|(name, value)| (name.to_owned(), value)).collect();
-        let (package, version) = &self.config.package;
-        let said = serde_json::json!({
-            "instance": format!("{:016x}", self.instance),
-            "pid": self.config.report_pid.then(std::process::id),
-            "package": format!("{package} {version}"),
-            "last_error": stats.last_error,
-            "stats": counts,
-        });
-        format!("spanprof.stats {said}")
+        let counts = pairs.into_iter().chain(numbers).map(|(name, value)| (name.to_owned(), value)).collect();
+        let comment = StatsComment {
+            instance: self.instance,
+            pid: self.config.report_pid.then(std::process::id),
+            package: &self.config.package,
+            last_error: &stats.last_error,
+            stats: counts,
+        };
+        comment.text()
     }
 
     pub(super) fn stats(&self) -> Stats {

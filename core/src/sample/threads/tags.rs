@@ -11,6 +11,7 @@ use crate::os::thread_id::tid;
 use crate::profile_type::SampleClock;
 use crate::sample::record::RECORDS;
 use crate::sample::timer;
+use crate::wire::labels::{THREAD_ID, THREAD_NAME};
 
 /// Adds a tag to the samples of the calling thread, whatever context it is in; false = no profiler runs. Takes a lock:
 /// about 1 µs. Of two values for one name the one added last counts.
@@ -63,11 +64,11 @@ impl Registry {
         }
         let mut description = Vec::new();
         if report.id {
-            description.push(("thread_id".to_owned(), tid.to_string()));
+            description.push((THREAD_ID.to_owned(), tid.to_string()));
         }
         if report.name {
             let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
-            description.push(("thread_name".to_owned(), String::from_utf8_lossy(&name).trim_end().to_owned()));
+            description.push((THREAD_NAME.to_owned(), String::from_utf8_lossy(&name).trim_end().to_owned()));
         }
         self.tags.describe(tid, description);
         self.show_tags(tid);

@@ -19,6 +19,7 @@ use super::secrets::Secrets;
 use crate::config::{HttpTarget, Settings, without_credentials};
 use crate::messages::{Cause, Messages};
 use crate::profile::pprof::gzip;
+use crate::wire::labels::NAME;
 use crate::wire::push::{LabelPair, PushRequest, RawProfileSeries, RawSample};
 
 const PATH: &str = "/push.v1.PusherService/Push";
@@ -138,7 +139,7 @@ impl Push {
 
     fn request_body(&self, item: &Item) -> Vec<u8> {
         let mut labels = self.labels.clone();
-        labels.push(LabelPair { name: "__name__".to_owned(), value: item.encoded.profile_type.name.to_owned() });
+        labels.push(LabelPair { name: NAME.to_owned(), value: item.encoded.profile_type.name.to_owned() });
         labels.sort_unstable();
         let sample = RawSample { raw_profile: item.encoded.body.clone(), id: item.id.clone() };
         let series = RawProfileSeries { labels, samples: vec![sample] };
