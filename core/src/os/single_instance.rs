@@ -1,7 +1,8 @@
 //! Two copies of the engine in one process, such as a wheel and a gem or two versions of a wheel: the first one samples,
 //! the second says why it does not. Both would be right, and every thread would pay twice.
 //!
-//! A copy that samples has mapped a page of an empty memory file whose name has the process's id and that of its namespace; the others find the
+//! A copy that samples has mapped a page of an empty memory file whose name has the process's id and that of its namespace; the
+//! others find the
 //! name in /proc/self/maps. Nobody ever touches the page, and a forked child has none: a process may get the id of one that its
 //! parents come from.
 

@@ -1,7 +1,8 @@
 //! Stage 4: send.
 //!
 //! One thread, which sleeps unless there is something to do: no profiles, no wake-ups. Who calls the [`Uploader`](uploader::Uploader) never
-//! waits for the network, but in [`flush`](uploader::Uploader::flush) and [`stop`](uploader::Uploader::stop), and there no longer than said.
+//! waits for the network, but in [`flush`](uploader::Uploader::flush) and [`stop`](uploader::Uploader::stop), and there no
+//! longer than said.
 //!
 //! A profile is held until a round is due (`upload_interval` after the last one), then tried; a failure delays all
 //! profiles, as it is the server that failed, and one that fails goes behind the others, as it may be the profile. What

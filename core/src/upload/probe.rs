@@ -84,7 +84,8 @@ impl Server {
         server_version::too_old(answer)
     }
 
-    /// Sends one profile: `samples` samples in a span, each of a function of its own and of one period. Waits for 10 s at most a request; tries once.
+    /// Sends one profile: `samples` samples in a span, each of a function of its own and of one period. Waits for 10 s at most
+    /// a request; tries once.
     ///
     /// # Errors
     /// The server did not take it.
