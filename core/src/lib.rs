@@ -1,44 +1,97 @@
-//! Span-aware sampling: *span context → sample → profile → upload*.
+//! A sampling profiler that knows which OpenTelemetry span each sample belongs to.
+//!
+//! Every thread of the process gets a timer on its own CPU time, whose signal reads the thread's current span and its stack
+//! in the same instant: *span **context** → **sample** → **profile** → **upload***. The profiler's thread sums samples into
+//! windows of 15 s at most, encodes each as pprof, and a second thread pushes it to a Pyroscope server or writes a file.
+//!
+//! A language implements [`Runtime`]: how to walk a stack, and what its frames are called. One that has a context of its
+//! own also says where its current span is ([`SpanRecord`]); one that has none calls [`span_start`] and [`span_end`].
+//!
+//! ```
+//! use spanprof_core::{Config, Frame, FrameWriter, Profiler, Runtime, ThreadRecord, span_end, span_start, walk_frame_pointers};
+//!
+//! struct Native;
+//!
+//! // SAFETY: the walk only loads what may fail, as `needs_safe_load` asks for.
+//! unsafe impl Runtime for Native {
+//!     fn needs_safe_load(&self) -> bool {
+//!         true
+//!     }
+//!     unsafe fn walk(&self, _: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
+//!         unsafe { walk_frame_pointers(ucontext, out) };
+//!     }
+//!     fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+//!         let frame = |word: &u64| Frame { function: format!("{word:#x}").into(), ..Frame::default() };
+//!         words.iter().map(|word| Some(frame(word))).collect()
+//!     }
+//! }
+//!
+//! let config = Config { application_name: "shop".into(), server_address: "none".into(), ..Config::default() };
+//! let profiler = Profiler::start(config, &Native)?;
+//! span_start(0x1234, "GET /cart");
+//! span_end();
+//! assert!(profiler.stop(std::time::Duration::from_secs(5)));
+//! # Ok::<(), spanprof_core::Error>(())
+//! ```
 
-mod clock;
+// The ground floor: each of these stands on nothing, or on those before it.
+mod os;
+
 #[forbid(unsafe_code)]
-mod config;
-mod context;
 mod error;
-#[cfg(feature = "fuzzing")]
-#[doc(hidden)]
-pub mod fuzzing;
+#[forbid(unsafe_code)]
 mod messages;
 #[forbid(unsafe_code)]
-mod profile;
-#[forbid(unsafe_code)]
-mod profiler;
-mod sample;
+mod profile_type;
 #[forbid(unsafe_code)]
 mod stats;
-mod sync;
+#[forbid(unsafe_code)]
+pub mod wire;
+
+#[forbid(unsafe_code)]
+mod config;
+
+// The four stages, in the order in which data moves through them.
+mod context;
+
+mod sample;
+
+#[forbid(unsafe_code)]
+mod profile;
+
 #[forbid(unsafe_code)]
 mod upload;
-pub mod wire;
+
+// What starts, wires and stops them.
+#[forbid(unsafe_code)]
+mod profiler;
+
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+#[forbid(unsafe_code)]
+pub mod fuzzing;
 
 pub use config::{
     Config, Secret, TraceIdLabel, check_tag_name, parse_bool, parse_duration, parse_trace_id, resource_labels,
 };
-pub use context::fork::forked;
+pub use context::current::Context;
 pub use context::names::{is_sampled, span_ended};
 pub use context::span_record::{MAX_NAME_BYTES, SpanRecord};
 pub use context::span_slot::{SpanContext, span_end, span_start};
 pub use context::tags::TagSetId;
 pub use error::{Error, ErrorKind};
 pub use messages::{Level, Message};
-pub use profile::profile_type::{ProfileType, ProfileTypeId};
-pub use profiler::{Profiler, leave_parent_behind};
+pub use os::fork::forked;
+pub use profile_type::{ProfileType, ProfileTypeId, SampleClock};
+pub use profiler::Profiler;
+pub use profiler::process::leave_parent_behind;
 pub use sample::frame_pointer::walk_frame_pointers;
+pub use sample::frames::{Frame, FrameWriter, MAX_FRAMES};
 pub use sample::handler::{sample_deferred, sample_here};
 pub use sample::record::ThreadRecord;
-pub use sample::runtime::{Context, Drain, DrainPermit, Frame, FrameWriter, MAX_FRAMES, Repair, Runtime, SampleSignal};
+pub use sample::runtime::{Drain, DrainPermit, Repair, Runtime, SampleSignal};
 pub use sample::safe_load::{enable_safe_load, safe_load, safe_load_faults, safe_load_u32};
 pub use sample::threads::{add_thread_tag, describe_thread, for_each_pending_word, remove_thread_tag, thread_started};
-pub use sample::timer::SampleClock;
 pub use stats::{Stats, Tally};
-pub use upload::server::{Failure, Server};
+pub use upload::outcome::Failure;
+pub use upload::probe::Server;

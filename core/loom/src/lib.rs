@@ -11,8 +11,11 @@ mod cursor;
 #[path = "../../src/sample/gate.rs"]
 mod gate;
 
-mod sync {
-    pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+/// In the place of the engine's own.
+mod os {
+    pub(crate) mod atomics {
+        pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+    }
 }
 
 use cursor::Cursor;
@@ -20,6 +23,7 @@ use gate::Gate;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
+use os::atomics;
 
 /// A ring of two words, whose memory loom watches: two threads in one word at a time are an error.
 struct Ring {
@@ -32,7 +36,7 @@ unsafe impl Sync for Ring {}
 
 impl Ring {
     fn new() -> Self {
-        let cursor = Cursor { head: sync::AtomicU64::new(0), tail: sync::AtomicU64::new(0) };
+        let cursor = Cursor { head: atomics::AtomicU64::new(0), tail: atomics::AtomicU64::new(0) };
         Self { cursor, words: [UnsafeCell::new(0), UnsafeCell::new(0)] }
     }
 
@@ -86,9 +90,9 @@ unsafe impl Sync for Record {}
 fn nobody_is_inside_a_record_that_was_retired() {
     loom::model(|| {
         let gate = Gate {
-            generation: sync::AtomicU32::new(0),
-            inside: sync::AtomicU32::new(0),
-            live: sync::AtomicBool::new(false),
+            generation: atomics::AtomicU32::new(0),
+            inside: atomics::AtomicU32::new(0),
+            live: atomics::AtomicBool::new(false),
         };
         let record = Arc::new(Record { gate, ring: UnsafeCell::new(0) });
         let generation = record.gate.open();

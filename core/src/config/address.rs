@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use ureq::http::Uri;
 
-use super::Secret;
+use super::secret::Secret;
 use crate::error::Error;
 
 const FIELD: &str = "server_address";

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::address::percent_decode;
+use super::options::{Config, TraceIdLabel};
+use super::secret::Secret;
 use super::settings::{INTERVALS_ALLOWED, MAX_RATE, UPLOAD_INTERVALS, check_tag_name};
-use super::{Config, Secret, TraceIdLabel};
 use crate::error::Error;
 use crate::messages::Level;
 

@@ -10,19 +10,14 @@ use ureq::http::header::{
 use ureq::http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::address::{self, Address};
-use super::{Config, TraceIdLabel};
+use super::options::{Config, TraceIdLabel};
 use crate::error::Error;
 use crate::messages::Cause;
-use crate::sample::timer::SampleClock;
+use crate::profile_type::SampleClock;
+use crate::wire::labels::{LEGACY_SPAN_NAME, MAX_LABELS, MAX_VALUE_BYTES, PID, RESERVED, SERVICE_NAME, cut_value};
 
 /// Labels a user may add to every series; servers take 30 in all.
 const MAX_TAGS: usize = 20;
-/// The longest label value that servers take.
-const MAX_VALUE_BYTES: usize = 2_048;
-/// Names that mean something else to the server or to us; so does every name that starts with `__`.
-const RESERVED: [&str; 5] = ["service_name", "span_id", "span_name", "trace_id", "profile_id"];
-/// What Grafana's Ruby gem calls `span_name`.
-pub(crate) const LEGACY_SPAN_NAME: &str = "span";
 /// Headers without which a push is not understood.
 const OWN_HEADERS: [HeaderName; 6] =
     [CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH, TRANSFER_ENCODING, HOST, CONNECTION];
@@ -69,19 +64,26 @@ pub(crate) struct Settings {
 pub(super) const MAX_RATE: u32 = 1_000;
 pub(super) const UPLOAD_INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 pub(super) const INTERVALS_ALLOWED: &str = "1 s to 10 min";
-/// Labels that servers let a series have.
-const MAX_SERIES_LABELS: usize = 30;
 
 impl Settings {
     /// How many tags of its own a sample may have. They become labels of its series, beside those of all profiles,
     /// `__name__` and the span's name.
     pub(crate) fn room_for_tags(&self) -> usize {
         let of_span = usize::from(self.span_names) * (1 + usize::from(self.legacy_labels));
-        MAX_SERIES_LABELS.saturating_sub(self.series_labels.len() + 1 + of_span)
+        MAX_LABELS.saturating_sub(self.series_labels.len() + 1 + of_span)
     }
 }
 
 impl Config {
+    /// Says whether [`Profiler::start`](crate::Profiler::start) would take these settings, without starting anything.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) for the first field that has a value which is
+    /// not allowed.
+    pub fn check(&self) -> Result<(), Error> {
+        self.validate().map(drop)
+    }
+
     /// Checks every field.
     pub(crate) fn validate(&self) -> Result<Settings, Error> {
         let application_name = self.application_name.trim();
@@ -149,7 +151,7 @@ impl Config {
 
     /// The labels of every series: the service, the user's tags, and what describes the profiler where no tag does.
     fn series_labels(&self, application_name: &str, notices: &mut Vec<String>) -> Vec<(String, String)> {
-        let mut labels: Vec<(String, String)> = vec![("service_name".to_owned(), application_name.to_owned())];
+        let mut labels: Vec<(String, String)> = vec![(SERVICE_NAME.to_owned(), application_name.to_owned())];
         for (name, value) in self.tags.iter().rev() {
             if !labels.iter().any(|(known, _)| known == name) {
                 labels.push((name.clone(), value.clone()));
@@ -157,7 +159,7 @@ impl Config {
         }
         let pid = if self.report_pid { std::process::id().to_string() } else { String::new() };
         for (name, value) in [
-            ("pid", &pid),
+            (PID, &pid),
             ("otel.scope.name", &self.package.0),
             ("otel.scope.version", &self.package.1),
             ("process.runtime.name", &self.runtime.0),
@@ -242,11 +244,6 @@ pub fn check_tag_name(field: &str, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The start of a label's value that servers take.
-pub(crate) fn cut_value(value: &str) -> &str {
-    &value[..value.floor_char_boundary(MAX_VALUE_BYTES)]
-}
-
 /// RFC 4648, with padding.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -263,7 +260,7 @@ fn base64(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Secret;
+    use super::super::secret::Secret;
     use super::*;
 
     fn config() -> Config {

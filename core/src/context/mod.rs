@@ -1,6 +1,6 @@
 //! Stage 1: which span is this thread in?
 
-pub(crate) mod fork;
+pub(crate) mod current;
 pub(crate) mod names;
 pub(crate) mod span_record;
 pub(crate) mod span_slot;

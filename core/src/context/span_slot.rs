@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::span_record::{MAX_NAME_BYTES, SpanRecord, cut};
+use crate::os::thread_id::tid;
 
 /// Which span: a span id, and the trace it belongs to where that is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -102,12 +103,6 @@ pub(crate) fn release(tid: i32) {
     if claimed.get().claims == 0 {
         unused.push(claimed.remove().slot);
     }
-}
-
-/// The kernel's id of the calling thread.
-pub(crate) fn tid() -> i32 {
-    // SAFETY: takes nothing and cannot fail.
-    unsafe { libc::gettid() }
 }
 
 /// Makes `id` the calling thread's current span until the matching [`span_end`]; spans nest.

@@ -4,12 +4,12 @@
 //! a thread) keeps its id in the records that the handler reads. Handlers never come here.
 //!
 //! The table is one a process and outlives every profiler, as ids live in the host's objects. It is held over a fork
-//! ([`fork`](super::fork)), so the child finds it whole.
+//! ([`fork`](crate::os::fork)), so the child finds it whole.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::config::cut_value;
+use crate::wire::labels::cut_value;
 
 /// Tag sets of contexts that may be alive at once; one more is counted and left out. One that was let go counts until no ring
 /// can hold a sample of it: two windows.

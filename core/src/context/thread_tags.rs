@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::tags::TagSetId;
-use crate::config::cut_value;
+use crate::wire::labels::cut_value;
 
 /// Added tags that a thread keeps; then the oldest goes, so that code which only adds does no harm.
 const MAX_ADDED: usize = 64;

@@ -9,52 +9,27 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::cut::Cut;
-use super::profile_type::{ProfileType, ProfileTypeId};
-use crate::clock;
+use super::open_window::{Filling, Key, MAX_FRAMES, Span};
 use crate::context::tags::TagSetId;
+use crate::os::clock;
+use crate::profile_type::{ProfileType, ProfileTypeId};
+use crate::sample::frames::Frame;
 use crate::sample::ring::{Entry, Sample};
-use crate::sample::runtime::{Frame, Repair, Runtime};
+use crate::sample::runtime::{Repair, Runtime};
 use crate::sample::threads::{Drained, Unseen, Why};
 use crate::stats::{Counters, Tally};
 
 /// Reads the wall clock, nanoseconds since the epoch.
 type WallClock = fn() -> i64;
 
-/// Keys of a window; more cut it early.
-///
-/// A window is cut between two drains, not within one, so it may grow to twice its bounds before samples are dropped.
-const MAX_KEYS: usize = 100_000;
-/// Frames of a window's stacks together, 32 MiB; more cut it early, and after twice as many samples are dropped.
-const MAX_STACK_WORDS: usize = 4 << 20;
 /// Frames kept resolved from one window to the next.
-const MAX_FRAMES_CACHED: usize = 65_536;
-/// Different frames of a window; more cut it early, and after twice as many samples are dropped.
-const MAX_FRAMES: usize = 4 * MAX_FRAMES_CACHED;
-/// Span names of a window; more become "(other)".
-const MAX_NAMES: usize = 2_048;
+const MAX_FRAMES_CACHED: usize = MAX_FRAMES / 4;
 /// How long a sample may wait for [`Runtime::repair`].
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Frame words from here on are the core's own; no runtime may use them.
 const RESERVED: u64 = u64::MAX - 15;
 const NO_STACK: u64 = RESERVED;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
-    pub(super) profile_type: ProfileTypeId,
-    pub(super) stack: u32,
-    pub(super) span_id: u64,
-    pub(super) context_tags: TagSetId,
-    pub(super) thread_tags: TagSetId,
-}
-
-/// What the samples of a key come to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sum {
-    pub(super) tally: Tally,
-    /// Things they stand for.
-    pub(super) count: u64,
-}
 
 /// What a sample is in, apart from its stack.
 #[derive(Clone, Copy, Debug)]
@@ -65,12 +40,6 @@ struct Place {
     span_id: u64,
     context_tags: TagSetId,
     thread_tags: TagSetId,
-}
-
-#[derive(Clone, Debug)]
-pub(super) struct Span {
-    pub(super) trace_id: [u64; 2],
-    pub(super) name: Arc<str>,
 }
 
 /// A thread's newest sample, for "again".
@@ -90,19 +59,6 @@ struct Waiting {
     tally: Tally,
     frames: Vec<u64>,
     raw: Vec<u64>,
-}
-
-/// The window that is being filled.
-#[derive(Debug, Default)]
-pub(super) struct Filling {
-    pub(super) words: HashMap<u64, u32>,
-    /// By the numbers in `words`.
-    pub(super) frames: Vec<Option<Arc<Frame>>>,
-    pub(super) stacks: HashMap<Box<[u64]>, u32>,
-    stack_words: usize,
-    pub(super) samples: HashMap<Key, Sum>,
-    pub(super) spans: HashMap<u64, Span>,
-    names: HashMap<Arc<str>, ()>,
 }
 
 /// The sums so far, and what is needed to add to them.
@@ -328,30 +284,6 @@ impl Aggregate {
     }
 }
 
-impl Filling {
-    /// Whether one of the bounds is reached `times` over.
-    fn is_beyond(&self, times: usize) -> bool {
-        self.samples.len() >= times * MAX_KEYS
-            || self.stack_words >= times * MAX_STACK_WORDS
-            || self.frames.len() >= times * MAX_FRAMES
-    }
-
-    pub(super) fn name(&mut self, name: &str, counters: &Counters) -> Arc<str> {
-        if let Some((known, ())) = self.names.get_key_value(name) {
-            return known.clone();
-        }
-        let name = if self.names.len() < MAX_NAMES {
-            name
-        } else {
-            counters.names_cut.fetch_add(1, Ordering::Relaxed);
-            "(other)"
-        };
-        let name: Arc<str> = name.into();
-        self.names.insert(name.clone(), ());
-        name
-    }
-}
-
 fn word_of(why: Why) -> u64 {
     RESERVED
         + match why {
@@ -386,210 +318,4 @@ pub(super) fn settle(aggregate: &mut Aggregate, runtime: &dyn Runtime, counters:
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sample::ring::Measure;
-    use crate::sample::runtime::testing::{NeverReady, Numbered};
-
-    const PLACE: Sample<'static> = Sample {
-        measure: Measure { profile_type: ProfileTypeId::TIMER, count: 1, value: 10 },
-        span_id: 0,
-        context_tags: TagSetId::EMPTY,
-        thread_tags: TagSetId::EMPTY,
-        frames: &[],
-        raw: &[],
-    };
-
-    struct Fixture {
-        aggregate: Aggregate,
-        counters: Counters,
-    }
-
-    impl Fixture {
-        fn new() -> Self {
-            Self { aggregate: Aggregate::new(vec![ProfileType::process_cpu(10)]), counters: Counters::default() }
-        }
-
-        fn add(&mut self, thread: u32, entry: Entry<'_>) {
-            self.aggregate.add(Drained::Entry(thread, entry), &Numbered, &self.counters);
-        }
-
-        fn sample(&mut self, span_id: u64, frames: &[u64]) {
-            self.add(1, Entry::Sample(Sample { span_id, frames, ..PLACE }));
-        }
-
-        fn span(&mut self, span_id: u64, name: &str) {
-            self.add(1, Entry::Span { span_id, trace_id: [1, span_id], name: name.as_bytes() });
-        }
-
-        /// The window's samples as text, sorted.
-        fn cut(&mut self, final_names: &[(u64, &str)]) -> Vec<String> {
-            settle(&mut self.aggregate, &Numbered, &self.counters, false);
-            let names = final_names.iter().map(|(id, name)| (*id, Box::from(*name))).collect();
-            let window = self.aggregate.cut(names, true, &self.counters).finish(&self.counters);
-            let mut lines: Vec<String> = window
-                .samples
-                .iter()
-                .map(|sample| {
-                    let stack = &window.stacks[sample.stack as usize];
-                    let stack: Vec<&str> =
-                        stack.iter().map(|&frame| &*window.frames[frame as usize].function).collect();
-                    let span = sample.span.map(|span| &window.spans[span as usize]);
-                    let span = span.map_or("-".into(), |span| format!("{}:{}", span.span_id, span.name));
-                    format!("{} {}x{} {span}", stack.join(";"), sample.count, sample.value)
-                })
-                .collect();
-            lines.sort();
-            lines
-        }
-    }
-
-    #[test]
-    fn equal_samples_are_summed_and_again_repeats_the_threads_newest() {
-        let mut fixture = Fixture::new();
-        fixture.span(7, "GET /");
-        fixture.sample(7, &[1, 2]);
-        fixture.add(2, Entry::Sample(Sample { frames: &[3], ..PLACE }));
-        fixture.add(1, Entry::Again { value: 30 });
-        fixture.sample(0, &[1, 2]);
-        fixture.sample(0, &[]);
-        assert_eq!(fixture.cut(&[]), ["(no stack) 1x10 -", "f1;f2 1x10 -", "f1;f2 2x40 7:GET /", "f3 1x10 -"]);
-        fixture.add(2, Entry::Again { value: 5 });
-        assert_eq!(fixture.cut(&[]), ["f3 1x5 -"], "again reaches over a cut");
-    }
-
-    #[test]
-    fn the_name_at_a_spans_end_wins_over_the_one_it_was_sampled_with() {
-        let mut fixture = Fixture::new();
-        fixture.span(7, "GET");
-        fixture.sample(7, &[1]);
-        assert_eq!(fixture.cut(&[(7, "GET /cart/{id}"), (8, "never sampled")]), ["f1 1x10 7:GET /cart/{id}"]);
-        fixture.sample(7, &[1]);
-        assert_eq!(fixture.cut(&[]), ["f1 1x10 7:GET /cart/{id}"], "a sample that was late for its window");
-    }
-
-    #[test]
-    fn a_span_whose_definition_was_lost_keeps_its_id_and_is_counted() {
-        let mut fixture = Fixture::new();
-        fixture.sample(9, &[1]);
-        assert_eq!(fixture.cut(&[]), ["f1 1x10 9:"]);
-        assert_eq!(fixture.counters.snapshot().spans_lost, 1);
-    }
-
-    #[test]
-    fn names_beyond_the_bound_become_other() {
-        let mut fixture = Fixture::new();
-        for id in 1..=MAX_NAMES as u64 + 2 {
-            fixture.span(id, &format!("name {id}"));
-            fixture.sample(id, &[1]);
-        }
-        let lines = fixture.cut(&[]);
-        assert_eq!(lines.iter().filter(|line| line.ends_with(":(other)")).count(), 2);
-        assert_eq!(fixture.counters.snapshot().names_cut, 2);
-    }
-
-    #[test]
-    fn a_window_with_too_many_keys_asks_to_be_cut_and_then_counts_what_it_drops() {
-        let mut fixture = Fixture::new();
-        for id in 1..=2 * MAX_KEYS as u64 {
-            assert_eq!(fixture.aggregate.must_cut(), id > MAX_KEYS as u64);
-            fixture.sample(id, &[1]);
-        }
-        fixture.sample(2 * MAX_KEYS as u64 + 1, &[1]);
-        assert_eq!(fixture.counters.snapshot().dropped_window, Tally { samples: 1, weight: 10 });
-        assert_eq!(fixture.cut(&[]).len(), 2 * MAX_KEYS);
-    }
-
-    #[test]
-    fn deep_stacks_and_many_frames_cut_a_window_early_too() {
-        let mut fixture = Fixture::new();
-        let deep = |number: u64| (0..512).map(|at| if at == 0 { 10_000 + number } else { at }).collect::<Vec<u64>>();
-        let stacks = (MAX_STACK_WORDS / 512) as u64;
-        for number in 0..stacks {
-            assert!(!fixture.aggregate.must_cut(), "after {number} stacks");
-            fixture.sample(0, &deep(number));
-        }
-        assert!(fixture.aggregate.must_cut());
-        (stacks..2 * stacks).for_each(|number| fixture.sample(0, &deep(number)));
-        fixture.sample(0, &deep(2 * stacks));
-        assert_eq!(fixture.counters.snapshot().dropped_window, Tally { samples: 1, weight: 10 });
-
-        let mut fixture = Fixture::new();
-        for start in (0..MAX_FRAMES as u64).step_by(64) {
-            assert!(!fixture.aggregate.must_cut());
-            fixture.sample(0, &(start..start + 64).collect::<Vec<u64>>());
-        }
-        assert!(fixture.aggregate.must_cut(), "too many different frames");
-    }
-
-    #[test]
-    fn frames_are_kept_from_window_to_window_up_to_a_bound() {
-        let mut fixture = Fixture::new();
-        for word in 0..=MAX_FRAMES_CACHED as u64 {
-            fixture.aggregate.known(word, reserved(word_of(Why::Ended)));
-        }
-        fixture.cut(&[]);
-        assert!(fixture.aggregate.frames.is_empty(), "they are resolved again, so nothing is lost");
-        fixture.sample(0, &[1]);
-        assert_eq!(fixture.cut(&[]), ["f1 1x10 -"]);
-        assert_eq!(fixture.aggregate.frames.len(), 1);
-    }
-
-    #[test]
-    fn a_clock_that_is_set_cuts_the_window_and_no_duration_suffers() {
-        static NOW: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
-        let counters = Counters::default();
-        let start = clock::unix_nanos();
-        NOW.store(start, Ordering::Relaxed);
-        let mut aggregate = Aggregate::with_clock(Vec::new(), || NOW.load(Ordering::Relaxed));
-        for (jump, cuts) in [(0, false), (-500, false), (3_600_000, true), (-7_200_000, true), (100, false)] {
-            let before = NOW.load(Ordering::Relaxed);
-            NOW.store(before + jump * 1_000_000, Ordering::Relaxed);
-            assert_eq!(aggregate.must_cut(), cuts, "{jump} ms");
-            let window = aggregate.cut(HashMap::new(), true, &counters);
-            assert_eq!(window.start_unix_nanos, before, "stamped with its start");
-            assert!(window.duration < Duration::from_secs(600), "{:?}", window.duration);
-            assert!(!aggregate.must_cut(), "once a jump");
-        }
-    }
-
-    #[test]
-    fn what_waits_for_repair_goes_at_the_last_time() {
-        let mut fixture = Fixture::new();
-        let sample = Entry::Sample(Sample { raw: &[1], frames: &[1], ..PLACE });
-        fixture.aggregate.add(Drained::Entry(1, sample), &NeverReady, &fixture.counters);
-        settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, false);
-        assert!(fixture.aggregate.filling.samples.is_empty());
-        settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, true);
-        assert_eq!(fixture.cut(&[]), ["f1 1x10 -"]);
-    }
-
-    #[test]
-    fn what_repeats_a_sample_that_waits_for_repair_waits_too() {
-        let mut fixture = Fixture::new();
-        for entry in [Entry::Sample(Sample { raw: &[2], frames: &[1], ..PLACE }), Entry::Again { value: 30 }] {
-            fixture.aggregate.add(Drained::Entry(1, entry), &NeverReady, &fixture.counters);
-        }
-        assert!(fixture.aggregate.filling.samples.is_empty());
-        assert_eq!(fixture.aggregate.waiting.iter().map(|waiting| &waiting.raw[..]).collect::<Vec<_>>(), [[2], [2]]);
-        settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, true);
-        assert_eq!(fixture.cut(&[]), ["f1 2x40 -"]);
-    }
-
-    #[test]
-    fn a_frame_that_nobody_can_name_is_counted() {
-        let mut fixture = Fixture::new();
-        fixture.sample(0, &[1_000, 1]);
-        assert_eq!(fixture.cut(&[]), ["(unknown);f1 1x10 -"]);
-        assert_eq!(fixture.counters.snapshot().frames_unresolved, 1);
-    }
-
-    #[test]
-    fn what_no_handler_saw_says_why() {
-        let mut fixture = Fixture::new();
-        let unseen = Unseen { why: Why::Ended, expiries: 2, weight: 20 };
-        fixture.aggregate.add(Drained::Unseen(unseen), &Numbered, &fixture.counters);
-        assert_eq!(fixture.cut(&[]), ["(thread ended) 2x20 -"]);
-        assert_eq!(fixture.counters.unseen.get(), Tally { samples: 2, weight: 20 });
-    }
-}
+mod tests;

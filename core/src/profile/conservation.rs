@@ -8,9 +8,9 @@ use prost::Message;
 
 use super::aggregate::{Aggregate, settle};
 use super::pprof::{EncodeOptions, Encoded, encode};
-use super::profile_type::{ProfileType, ProfileTypeId};
 use super::split;
 use crate::context::tags::TagSetId;
+use crate::profile_type::{ProfileType, ProfileTypeId};
 use crate::sample::ring::{Entry, Measure, Sample};
 use crate::sample::runtime::testing::Numbered;
 use crate::sample::threads::{Drained, Unseen, Why};

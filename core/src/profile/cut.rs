@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::aggregate::{Filling, Span, Sum};
-use super::profile_type::ProfileType;
+use super::open_window::{Filling, Span, Sum};
 use super::window::{Window, WindowSample, WindowSpan};
 use crate::context::tags::{self, TagSetId};
-use crate::sample::runtime::Frame;
+use crate::profile_type::ProfileType;
+use crate::sample::frames::Frame;
 use crate::stats::{Counters, Tally};
 
 /// A window as it was swapped out; [`finish`](Cut::finish) puts it into the encoder's form, with no lock held.

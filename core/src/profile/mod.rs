@@ -4,8 +4,9 @@ pub(crate) mod aggregate;
 #[cfg(test)]
 mod conservation;
 mod cut;
+pub(crate) mod labels;
+mod open_window;
 pub(crate) mod pprof;
-pub(crate) mod profile_type;
 mod rank;
 pub(crate) mod split;
 mod strings;

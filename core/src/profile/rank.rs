@@ -6,63 +6,10 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use super::pprof::EncodeOptions;
-use super::window::{Window, WindowSpan};
-use crate::config;
-use crate::sample::runtime::Frame;
-
-/// What is said of spans and tags, in the window's own order.
-#[derive(Debug)]
-pub(super) struct Content<'a> {
-    spans: Vec<SpanLabels<'a>>,
-    tags: Vec<Vec<(&'a str, &'a str)>>,
-}
-
-impl<'a> Content<'a> {
-    pub(super) fn new(window: &'a Window, options: &EncodeOptions) -> Self {
-        Self {
-            spans: window.spans.iter().map(|span| SpanLabels::new(span, options)).collect(),
-            tags: window.tag_sets.iter().map(|set| sendable(set, options)).collect(),
-        }
-    }
-}
-
-/// A span as its labels say it, "" for a label that is not sent. Spans that differ in nothing that is sent are equal.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SpanLabels<'a> {
-    pub(super) span_id: String,
-    pub(super) trace_id: String,
-    pub(super) name: &'a str,
-    pub(super) legacy_name: &'a str,
-}
-
-impl<'a> SpanLabels<'a> {
-    fn new(span: &'a WindowSpan, options: &EncodeOptions) -> Self {
-        if span.span_id == 0 {
-            return Self { span_id: String::new(), trace_id: String::new(), name: "", legacy_name: "" };
-        }
-        let name = if options.span_names { &*span.name } else { "" };
-        let [high, low] = span.trace_id;
-        let has_trace = options.trace_ids && (high, low) != (0, 0);
-        Self {
-            span_id: format!("{:016x}", span.span_id),
-            trace_id: if has_trace { format!("{high:016x}{low:016x}") } else { String::new() },
-            name,
-            legacy_name: if options.legacy_labels { name } else { "" },
-        }
-    }
-}
-
-/// The tags that a server takes, as many as it does: one bad label would cost the whole profile, and a second `span_id` the
-/// span.
-fn sendable<'a>(set: &'a [(String, String)], options: &EncodeOptions) -> Vec<(&'a str, &'a str)> {
-    set.iter()
-        .filter(|(name, value)| !value.is_empty() && config::check_tag_name("tags", name).is_ok())
-        .filter(|(name, _)| !(options.legacy_labels && name == config::LEGACY_SPAN_NAME))
-        .map(|(name, value)| (name.as_str(), config::cut_value(value)))
-        .take(options.max_tags)
-        .collect()
-}
+use super::labels::{Content, SpanLabels};
+use super::window::Window;
+use crate::sample::frames::Frame;
+use crate::wire::labels::{LEGACY_SPAN_NAME, SPAN_ID, SPAN_NAME, TRACE_ID};
 
 /// Places of items among the distinct ones in order.
 #[derive(Debug)]
@@ -182,10 +129,10 @@ impl<'a> Ranked<'a> {
         let span: Option<&'a SpanLabels<'a>> = row.span.checked_sub(1).map(|rank| self.spans[rank as usize]);
         let of_span = span.map(|span| {
             [
-                ("span_id", span.span_id.as_str()),
-                ("trace_id", span.trace_id.as_str()),
-                ("span_name", span.name),
-                (config::LEGACY_SPAN_NAME, span.legacy_name),
+                (SPAN_ID, span.span_id.as_str()),
+                (TRACE_ID, span.trace_id.as_str()),
+                (SPAN_NAME, span.name),
+                (LEGACY_SPAN_NAME, span.legacy_name),
             ]
         });
         let of_span = of_span.into_iter().flatten().filter(|(_, value)| !value.is_empty());

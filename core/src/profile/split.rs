@@ -100,7 +100,7 @@ impl Moved<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::profile_type::ProfileType;
+    use crate::profile_type::ProfileType;
     use crate::wire::pprof::{Function, Label, Line, Location};
 
     fn profile(samples: i64) -> Encoded {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::profile_type::{ProfileType, ProfileTypeId};
-use crate::sample::runtime::Frame;
+use crate::profile_type::{ProfileType, ProfileTypeId};
+use crate::sample::frames::Frame;
 
 /// The samples of one window. Indices point into the window's own tables.
 #[derive(Debug, Default)]

@@ -1,6 +1,6 @@
 //! How far a ring is written and read: one writer, one reader. `core/loom` tries all interleavings of this very file.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::os::atomics::{AtomicU64, Ordering};
 
 /// Positions count up and never wrap. Both start as zero.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! Each frame is one word, the address of the instruction (of the call, for all but the leaf). Code without frame
 //! pointers cuts the stack short or skips a caller, it cannot crash: every load may fail.
 
-use super::runtime::FrameWriter;
+use super::frames::FrameWriter;
 use super::safe_load::safe_load;
 
 /// Frames lie at most this far apart; farther is another stack or no frame at all.

@@ -4,7 +4,7 @@
 //! closes the gate and waits until it is empty; whoever enters later finds another generation. `core/loom` tries all
 //! interleavings of this very file.
 
-use crate::sync::{AtomicBool, AtomicU32, Ordering};
+use crate::os::atomics::{AtomicBool, AtomicU32, Ordering};
 
 /// All fields start as zero.
 #[derive(Debug)]

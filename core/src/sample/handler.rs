@@ -1,7 +1,8 @@
 //! The signal handler, and the one signal that all timers send.
 //!
-//! Rules, for this file and for all it calls (`context/{span_slot,span_record,names}`, `sample/{record,ring,safe_load,
-//! frame_pointer,wake}`, a binding's `unwind.rs`): no allocation, lock, log, panic, lazy initialisation, first touch of
+//! Rules, for this file and for all it calls (`os/{clock,futex}`, `context/{span_slot,span_record,names}`, `sample/{record,
+//! gate,ring,cursor,frames,safe_load,frame_pointer}`, a binding's `unwind.rs`): no allocation, lock, log, panic, lazy
+//! initialisation, first touch of
 //! a thread-local; errno is kept. System calls and libc functions used: `__errno_location` (reads a register),
 //! `clock_gettime` (async-signal-safe by POSIX, and no system call for CLOCK_MONOTONIC), `futex` (a raw system call, when
 //! a ring is half full), `process_vm_readv` (raw, where safe_load's handlers were replaced), what the header of a
@@ -16,17 +17,19 @@ use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
+use super::frames::FrameWriter;
 use super::record::{self, ThreadRecord};
 use super::ring::{Era, Measure, Written};
-use super::runtime::{Context, FrameWriter, Runtime, SampleSignal};
+use super::runtime::{Runtime, SampleSignal};
 use super::safe_load::{self, WithoutFaults};
 use super::threads;
-use super::wake::Wake;
-use crate::clock;
+use crate::context::current::Context;
 use crate::context::names::{self, WINDOW};
 use crate::context::tags::TagSetId;
 use crate::error::{Error, ErrorKind};
-use crate::profile::profile_type::ProfileTypeId;
+use crate::os::clock;
+use crate::os::futex::Wake;
+use crate::profile_type::ProfileTypeId;
 
 /// Wakes the profiler's thread: a ring is half full, or somebody waits for a flush or a stop.
 pub(crate) static WAKE: Wake = Wake::new();

@@ -1,11 +1,10 @@
 //! Stage 2: what is the thread executing?
 
-pub(crate) mod copies;
 mod cursor;
 pub(crate) mod frame_pointer;
+pub(crate) mod frames;
 mod gate;
 pub(crate) mod handler;
-pub(crate) mod own_thread;
 pub(crate) mod record;
 pub(crate) mod ring;
 #[cfg(test)]
@@ -14,4 +13,3 @@ pub(crate) mod runtime;
 pub(crate) mod safe_load;
 pub(crate) mod threads;
 pub(crate) mod timer;
-pub(crate) mod wake;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering, c
 
 use super::gate::Gate;
 use super::ring::Ring;
-use super::runtime::Context;
+use crate::context::current::Context;
 use crate::context::span_slot::Slot;
 use crate::context::tags::TagSetId;
 use crate::stats::Tally;

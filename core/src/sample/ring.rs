@@ -14,11 +14,12 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
+use crate::context::current::Context;
 use crate::context::span_record::{MAX_NAME_BYTES, SpanRecord};
 use crate::context::tags::TagSetId;
-use crate::profile::profile_type::ProfileTypeId;
+use crate::profile_type::ProfileTypeId;
 use crate::sample::cursor::Cursor;
-use crate::sample::runtime::{Context, FrameWriter};
+use crate::sample::frames::FrameWriter;
 
 const KIND_SAMPLE: u64 = 1;
 const KIND_SPAN: u64 = 2;

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 
 use super::ring::{Entry, Era, Measure, Memory, Ring, Written};
-use super::runtime::Context;
+use crate::context::current::Context;
 use crate::context::tags::TagSetId;
-use crate::profile::profile_type::ProfileTypeId;
+use crate::profile_type::ProfileTypeId;
 
 #[derive(Clone, Debug)]
 enum Step {

@@ -5,20 +5,10 @@
 
 use std::io;
 use std::mem;
-
-use super::wake::timespec;
-use crate::clock;
 use std::time::Duration;
 
-/// What a timer counts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SampleClock {
-    /// CPU time of the thread: a thread that waits is left alone.
-    #[default]
-    Cpu,
-    /// Wall time: every thread is interrupted, also in system calls. For stress tests of a host's handler code.
-    Wall,
-}
+use crate::os::clock::{self, timespec};
+use crate::profile_type::SampleClock;
 
 /// The plan of a thread's expiries: `first`, then one each `period`, on the thread's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::retry;
+use super::random;
 use crate::profile::pprof::Encoded;
 use crate::stats::Tally;
 
@@ -27,7 +27,7 @@ pub(super) struct Item {
 impl Item {
     /// What takes a half's place in the queue.
     pub(super) fn half(&self, encoded: Encoded) -> Self {
-        Self { encoded, id: retry::uuid(), is_half: true, tries: 0, unknown: 0, unanswered: false, ..*self }
+        Self { encoded, id: random::uuid(), is_half: true, tries: 0, unknown: 0, unanswered: false, ..*self }
     }
 }
 
@@ -68,7 +68,7 @@ impl Queue {
     pub(super) fn add(&mut self, encoded: Encoded, now: Instant) -> Lost {
         let number = self.next_number;
         self.next_number += 1;
-        let id = retry::uuid();
+        let id = random::uuid();
         self.put(Item { encoded, id, number, since: now, tries: 0, unknown: 0, unanswered: false, is_half: false })
     }
 
@@ -143,7 +143,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::profile_type::ProfileType;
+    use crate::profile_type::ProfileType;
 
     fn profile(weight: u64, bytes: usize) -> Encoded {
         Encoded {

@@ -1,91 +1,23 @@
-//! The upload thread and what it shares with those who queue profiles, flush and stop.
+//! The upload thread: what it does next, and what it does with the outcome of a try.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::push::Push;
-use super::queue::{Item, Lost, Queue};
-use super::retry::{self, Blame, Outcome, Verdict};
-use super::{Limits, build_info, file};
-use crate::config::{HttpTarget, Settings, Target, TraceIdLabel};
-use crate::context::fork;
-use crate::messages::{Cause, Messages};
-use crate::profile::pprof::Encoded;
+use super::outcome::{Blame, Outcome, Verdict};
+use super::queue::{Item, Lost};
+use super::shared::{InFlight, Shared, State};
+use super::transport::Sender;
+use super::transport::push::Push;
+use super::{backoff, server_version};
+use crate::config::{HttpTarget, Target, TraceIdLabel};
+use crate::messages::Cause;
+use crate::os::fork;
 use crate::profile::split;
-use crate::stats::{Counters, Fate, Tally};
+use crate::stats::{Fate, Tally};
 
 /// A profile is tried this often again after an answer that it cannot be read.
 const UNKNOWN_RETRIES: u32 = 2;
-
-/// The way to the target.
-pub(super) enum Sender {
-    Http(Box<Push>),
-    File,
-    None,
-}
-
-impl Sender {
-    pub(super) fn new(settings: &Settings, messages: &Messages) -> Self {
-        match &settings.target {
-            Target::Http(target) => Self::Http(Box::new(Push::new(target, settings, messages))),
-            Target::File(_) => Self::File,
-            Target::None => Self::None,
-        }
-    }
-
-    fn send(&self, settings: &Settings, item: &Item, timeout: Duration) -> Outcome {
-        match (self, &settings.target) {
-            (Self::Http(push), _) => push.send(item, timeout),
-            (Self::File, Target::File(folder)) => file::write(folder, &settings.application_name, &item.encoded),
-            _ => Outcome::accepted(),
-        }
-    }
-}
-
-/// What the thread and its callers share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) settings: Arc<Settings>,
-    pub(super) counters: Arc<Counters>,
-    messages: Arc<Messages>,
-    limits: Limits,
-    trace_ids: AtomicBool,
-    state: Mutex<State>,
-    /// For the thread: there is something to do.
-    pub(super) wake: Condvar,
-    /// For those who wait: something was settled, or the thread ended.
-    pub(super) changed: Condvar,
-}
-
-#[derive(Debug)]
-pub(super) struct State {
-    pub(super) queue: Queue,
-    in_flight: Option<InFlight>,
-    /// Profiles with a number below this may go.
-    pub(super) release: u64,
-    next_round: Instant,
-    /// Failures since the server last answered otherwise.
-    failures: u32,
-    /// Our own wait after failures, which [`Uploader::flush`](super::Uploader::flush) cuts short.
-    pub(super) backed_off: Option<Instant>,
-    /// The wait that a server asked for.
-    held: Option<Instant>,
-    pub(super) stop_by: Option<Instant>,
-    /// Profiles that had been lost when [`Uploader::stop`](super::Uploader::stop) was called first.
-    pub(super) lost_before_stop: Option<u64>,
-    /// The thread takes nothing more, and everything is counted.
-    pub(super) ended: bool,
-}
-
-/// The profile that is being sent; it counts as queued.
-#[derive(Clone, Copy, Debug)]
-struct InFlight {
-    number: u64,
-    tally: Tally,
-    /// Taken after [`Uploader::stop`](super::Uploader::stop) was called: there is no further try.
-    is_last: bool,
-}
 
 /// What the thread does next.
 #[derive(Debug)]
@@ -97,103 +29,7 @@ enum Step {
     End,
 }
 
-impl State {
-    /// Whether a profile with a number below `limit` is neither uploaded nor refused nor dropped.
-    pub(super) fn has_below(&self, limit: u64) -> bool {
-        self.in_flight.is_some_and(|item| item.number < limit) || self.queue.has_below(limit)
-    }
-
-    /// How long the thread has nothing to do until then.
-    fn rests(&self, until: Instant, now: Instant) -> Option<Duration> {
-        let is_idle = !self.ended && self.stop_by.is_none() && !self.queue.has_below(self.release);
-        Some(until.saturating_duration_since(now)).filter(|left| is_idle && !left.is_zero())
-    }
-
-    /// The server answers: no reason to wait.
-    fn answered(&mut self) {
-        (self.failures, self.backed_off, self.held) = (0, None, None);
-    }
-}
-
 impl Shared {
-    pub(super) fn new(
-        settings: Arc<Settings>,
-        counters: Arc<Counters>,
-        messages: Arc<Messages>,
-        limits: Limits,
-    ) -> Self {
-        let state = State {
-            queue: Queue::new(limits.queue_bytes),
-            in_flight: None,
-            release: 0,
-            next_round: Instant::now() + settings.upload_interval,
-            failures: 0,
-            backed_off: None,
-            held: None,
-            stop_by: None,
-            lost_before_stop: None,
-            ended: false,
-        };
-        Self {
-            trace_ids: AtomicBool::new(settings.trace_id != TraceIdLabel::Never),
-            settings,
-            counters,
-            messages,
-            limits,
-            state: Mutex::new(state),
-            wake: Condvar::new(),
-            changed: Condvar::new(),
-        }
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Relaxed: a window that is encoded a moment before the answer arrives is no worse than one before the question.
-    pub(super) fn trace_ids(&self) -> bool {
-        self.trace_ids.load(Ordering::Relaxed)
-    }
-
-    /// Profiles that were refused or dropped so far.
-    pub(super) fn lost(&self) -> u64 {
-        let lost = [&self.counters.profiles_refused, &self.counters.profiles_dropped];
-        lost.map(|number| number.load(Ordering::Relaxed)).iter().sum()
-    }
-
-    /// Queues profiles.
-    pub(super) fn add(&self, profiles: Vec<Encoded>) {
-        let mut state = self.lock();
-        let now = Instant::now();
-        for profile in profiles {
-            self.counters.profiles_encoded.fetch_add(1, Ordering::Relaxed);
-            self.counters.queue(profile.tally);
-            if state.ended {
-                let mut lost = Lost::default();
-                lost.add(profile.tally, false);
-                self.lose(lost, Fate::DroppedQueue);
-            } else {
-                let dropped = state.queue.add(profile, now);
-                self.drop_for_room(dropped);
-            }
-        }
-        self.wake.notify_all();
-    }
-
-    /// Ends uploading and counts what is left as dropped. The thread may still be in a request; it will find out.
-    pub(super) fn end(&self) {
-        let mut state = self.lock();
-        state.ended = true;
-        let mut left = state.queue.take_all();
-        if let Some(in_flight) = state.in_flight.take() {
-            // The request is under way: nobody will read its answer.
-            left.add(in_flight.tally, self.asks_servers());
-        }
-        self.lose(left, Fate::DroppedQueue);
-        self.wake.notify_all();
-        self.changed.notify_all();
-    }
-
     /// Waits for the next profile that may be sent, and says how long that may take. `None`: it is time to end.
     fn next(&self) -> Option<(Item, Duration)> {
         let mut state = self.lock();
@@ -309,7 +145,7 @@ impl Shared {
 
     fn retry(&self, state: &mut State, item: Item, after: Duration, outcome: &Outcome, is_last: bool) {
         state.failures = state.failures.saturating_add(1);
-        let wait = retry::backoff(state.failures, self.limits.backoff, self.limits.max_backoff);
+        let wait = backoff::backoff(state.failures, self.limits.backoff, self.limits.max_backoff);
         state.backed_off = Some(Instant::now() + wait);
         state.held = Some(Instant::now() + after.min(self.limits.max_age));
         let cause = if is_last {
@@ -323,36 +159,6 @@ impl Shared {
             Cause::Retry
         };
         self.messages.tell(cause, &[&self.sentence(outcome)]);
-    }
-
-    fn drop_for_room(&self, dropped: Lost) {
-        if dropped != Lost::default() {
-            self.lose(dropped, Fate::DroppedQueue);
-            self.messages.tell(Cause::QueueFull, &[]);
-            self.changed.notify_all();
-        }
-    }
-
-    fn lose(&self, lost: Lost, fate: Fate) {
-        self.counters.profiles_dropped.fetch_add(lost.profiles, Ordering::Relaxed);
-        self.counters.lose(lost.all, lost.unanswered, fate);
-    }
-
-    fn asks_servers(&self) -> bool {
-        matches!(self.settings.target, Target::Http(_))
-    }
-
-    /// What happened, where, and which settings to look at.
-    fn sentence(&self, outcome: &Outcome) -> String {
-        let at = match &self.settings.target {
-            Target::Http(target) => format!("{}: ", target.base),
-            Target::File(_) | Target::None => String::new(),
-        };
-        let reason = outcome.reason.trim_end_matches('.');
-        match outcome.blame.settings() {
-            "" => format!("{at}{reason}."),
-            settings => format!("{at}{reason}. Check {settings}."),
-        }
     }
 
     /// When the server is asked for its version, unless there is something to do before, in a process that has so many that it was
@@ -371,8 +177,8 @@ impl Shared {
 
     /// Asks the server once whether it is too old for trace ids.
     fn ask_version(&self, push: &Push, target: &HttpTarget) {
-        let answer = push.get(build_info::PATH, self.limits.question);
-        if let Some(version) = answer.as_deref().and_then(build_info::too_old) {
+        let answer = push.get(server_version::PATH, self.limits.question);
+        if let Some(version) = answer.as_deref().and_then(server_version::too_old) {
             self.trace_ids.store(false, Ordering::Relaxed);
             self.messages.tell(Cause::OldServer, &[&target.base, &version]);
         }
@@ -411,9 +217,13 @@ pub(super) fn run(shared: &Shared, sender: &Sender) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::limits::Limits;
     use super::*;
     use crate::config::Config;
-    use crate::profile::profile_type::ProfileType;
+    use crate::profile::pprof::Encoded;
+    use crate::profile_type::ProfileType;
 
     const INTERVAL: Duration = Duration::from_secs(10);
 

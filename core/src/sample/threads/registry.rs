@@ -1,22 +1,23 @@
-//! All threads that have records, and what there is to give to new ones.
+//! All threads that have records, and what there is to give to new ones: how a thread gets record, ring and timer, and loses them.
 
 use std::collections::{HashMap, HashSet};
 use std::mem::ManuallyDrop;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::rings::Rings;
-use super::sampling::{Counts, Owner, Report, Sampling, Unsampled, Unseen, Why};
+use super::ring_pool::Rings;
+use super::sampling::{Owner, Sampling, Unsampled, Unseen, Why};
 use crate::context::span_slot;
 use crate::context::thread_tags::ThreadTags;
+use crate::profile_type::SampleClock;
 use crate::sample::record::{RECORDS, ThreadRecord};
-use crate::sample::timer::{self, Plan, SampleClock, Timer};
+use crate::sample::timer::{self, Plan, Timer};
 use crate::stats::Tally;
 
 /// How long retiring waits for a handler to leave. Only a stopped process (a debugger) makes it that long.
-const LEAVE_TIMEOUT: Duration = Duration::from_millis(200);
+pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// A thread that has a record.
 #[derive(Debug)]
@@ -25,21 +26,21 @@ pub(super) struct Sampled {
     plan: Plan,
     /// Expiries that were due before the timer was made.
     skipped: u64,
-    timer: Option<Timer>,
+    pub(super) timer: Option<Timer>,
     /// Its samples at the last look, and the look since which there are no others.
-    samples: u64,
-    quiet_since: u64,
+    pub(super) samples: u64,
+    pub(super) quiet_since: u64,
 }
 
 /// A quiet thread whose ring was given to another one, or one that is about to end. It gets a ring again when its next
 /// expiry is due.
 #[derive(Clone, Copy, Debug)]
-struct Parked {
-    plan: Plan,
+pub(super) struct Parked {
+    pub(super) plan: Plan,
     /// Expiries that were told.
-    told: u64,
+    pub(super) told: u64,
     /// It told that it ends. It stays in the list of threads for a while yet.
-    leaves: bool,
+    pub(super) leaves: bool,
 }
 
 /// All threads that have records, and what there is to give to new ones.
@@ -57,24 +58,27 @@ pub(crate) struct Registry {
     rings: Rings,
     pub(super) unseen: Vec<Unseen>,
     pub(super) unsampled: HashMap<i32, Unsampled>,
-    parked: HashMap<i32, Parked>,
+    pub(super) parked: HashMap<i32, Parked>,
     /// Timers that may be made until the next look for threads.
     pub(super) room: u64,
     /// Looks for threads so far, and the threads that found no ring since the last one.
-    looks: u64,
-    short_of_rings: usize,
+    pub(super) looks: u64,
+    pub(super) short_of_rings: usize,
     /// What threads did whose records are free again.
-    written: Tally,
+    pub(super) written: Tally,
     pub(super) dropped: Tally,
-    cramped: u64,
-    deferred: u64,
-    handler_ns: u64,
+    pub(super) cramped: u64,
+    pub(super) deferred: u64,
+    pub(super) handler_ns: u64,
     pub(super) random: u64,
 }
 
 /// Records ever used; those from here on are new. Changes under the registry's lock.
 static USED: AtomicU32 = AtomicU32::new(0);
 static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+
+/// Whether a profiler samples: as in the registry, to be asked without its lock.
+pub(super) static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn lock() -> MutexGuard<'static, Option<Registry>> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
@@ -98,31 +102,6 @@ impl Registry {
     /// Whether this profiler, and no other, samples.
     pub(super) fn samples_for(&self, owner: Owner) -> bool {
         self.sampling.is_some_and(|sampling| sampling.owner == owner)
-    }
-
-    pub(super) fn counts(&self) -> Counts {
-        let without_ring = self.unsampled.values().filter(|why| **why == Unsampled::Ring).count();
-        let parked = self.parked.iter().filter(|(tid, parked)| !parked.leaves && !self.unsampled.contains_key(tid));
-        let mut counts = Counts {
-            written: self.written,
-            dropped: self.dropped,
-            cramped: self.cramped,
-            deferred: self.deferred,
-            handler_ns: self.handler_ns,
-            threads: (self.by_tid.len() + parked.count()) as u64,
-            without_timer: (self.unsampled.len() - without_ring) as u64,
-            without_ring: without_ring as u64,
-        };
-        let live = self.by_tid.values().map(|thread| thread.index);
-        let retired = self.retired.iter().filter(|(_, whose)| *whose == self.owner).map(|(index, _)| *index);
-        for record in live.chain(retired).filter_map(|index| RECORDS.get(index as usize)) {
-            counts.deferred += record.deferred.load(Ordering::Relaxed);
-            counts.written += record.written();
-            counts.dropped += record.dropped();
-            counts.cramped += record.cramped.load(Ordering::Relaxed);
-            counts.handler_ns += record.handler_ns.load(Ordering::Relaxed);
-        }
-        counts
     }
 
     /// Gives a thread a record and a timer. `is_new`: it started after the profiler did, so all its CPU time counts.
@@ -242,7 +221,7 @@ impl Registry {
 
     /// Takes timer and record from a thread; returns its plan, and how many expiries of it were told. Waits `until` then for a
     /// handler to leave.
-    fn take_away(&mut self, tid: i32, until: Instant) -> Option<(Plan, u64)> {
+    pub(super) fn take_away(&mut self, tid: i32, until: Instant) -> Option<(Plan, u64)> {
         let Sampled { index, plan, skipped, timer, .. } = self.by_tid.remove(&tid)?;
         self.room = self.room.saturating_add(u64::from(timer.is_some()));
         // No signal comes after this but those that are on their way.
@@ -251,67 +230,6 @@ impl Registry {
         span_slot::release(tid);
         self.retired.push((index, self.owner));
         Some((plan, skipped + RECORDS[index as usize].expiries.load(Ordering::Relaxed)))
-    }
-
-    /// Notes which threads are quiet, and takes the rings of the quietest for those that found none. They are free when
-    /// they have been drained.
-    fn part_with_rings(&mut self) {
-        self.looks += 1;
-        for thread in self.by_tid.values_mut() {
-            let samples = RECORDS[thread.index as usize].samples();
-            if samples != thread.samples {
-                (thread.samples, thread.quiet_since) = (samples, self.looks);
-            }
-        }
-        let wanted = std::mem::take(&mut self.short_of_rings);
-        if wanted > 0 {
-            let looks = self.looks;
-            self.park(wanted, |thread| thread.quiet_since < looks);
-        }
-    }
-
-    /// Gives signals back to the user's other programs, or to the host: there are too many timers by that.
-    pub(super) fn part_with_timers(&mut self, too_many: u64) {
-        if too_many > 0 {
-            self.park(usize::try_from(too_many).unwrap_or(usize::MAX), |thread| thread.timer.is_some());
-        }
-    }
-
-    /// Takes timer and ring from this many threads of a kind, from the quietest first.
-    fn park(&mut self, wanted: usize, is_one: impl Fn(&Sampled) -> bool) {
-        let some = self.by_tid.iter().filter(|(_, thread)| is_one(thread));
-        let mut some: Vec<(u64, i32)> = some.map(|(&tid, thread)| (thread.quiet_since, tid)).collect();
-        some.sort_unstable();
-        let until = Instant::now() + LEAVE_TIMEOUT;
-        for (_, tid) in some.into_iter().take(wanted) {
-            if let Some((plan, told)) = self.take_away(tid, until) {
-                self.parked.insert(tid, Parked { plan, told, leaves: false });
-            }
-        }
-    }
-
-    /// Makes the handler see the tags of a thread.
-    pub(super) fn show_tags(&self, tid: i32) {
-        if let Some(record) = self.by_tid.get(&tid).and_then(|thread| RECORDS.get(thread.index as usize)) {
-            record.thread_tags.store(self.tags.of(tid).0, Ordering::Relaxed);
-        }
-    }
-
-    /// Describes a thread of which the runtime said nothing, as the kernel knows it.
-    fn describe(&mut self, tid: i32, report: Report) {
-        if self.tags.is_described(tid) || !self.by_tid.contains_key(&tid) {
-            return;
-        }
-        let mut description = Vec::new();
-        if report.id {
-            description.push(("thread_id".to_owned(), tid.to_string()));
-        }
-        if report.name {
-            let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
-            description.push(("thread_name".to_owned(), String::from_utf8_lossy(&name).trim_end().to_owned()));
-        }
-        self.tags.describe(tid, description);
-        self.show_tags(tid);
     }
 
     /// Gives a drained record back. One that a handler has not left yet is drained once more.
@@ -324,24 +242,7 @@ impl Registry {
         if let Some(memory) = record.ring.take() {
             self.rings.give_back(memory, self.sampling.is_some());
         }
-        if whose == self.owner {
-            self.written += record.written();
-            self.dropped += record.dropped();
-            self.cramped += record.cramped.load(Ordering::Relaxed);
-            self.deferred += record.deferred.load(Ordering::Relaxed);
-            self.handler_ns += record.handler_ns.load(Ordering::Relaxed);
-        }
-        for counter in [
-            &record.deferred,
-            &record.written_samples,
-            &record.written_weight,
-            &record.dropped_samples,
-            &record.dropped_weight,
-            &record.cramped,
-            &record.handler_ns,
-        ] {
-            counter.store(0, Ordering::Relaxed);
-        }
+        self.settle(record, whose);
         self.free.push(index);
     }
 
@@ -402,11 +303,6 @@ impl Registry {
         self.parked.clear();
         self.unsampled.clear();
         self.forget_counts();
-    }
-
-    pub(super) fn forget_counts(&mut self) {
-        (self.written, self.dropped) = (Tally::default(), Tally::default());
-        (self.cramped, self.deferred, self.handler_ns) = (0, 0, 0);
     }
 
     fn record(&mut self) -> Option<u32> {

@@ -1,6 +1,6 @@
 //! How threads are sampled, and what is told of those that are and of those that are not.
 
-use crate::sample::timer::SampleClock;
+use crate::profile_type::SampleClock;
 use crate::stats::Tally;
 
 /// A profiler's number: what one that was given up does late changes nothing of the one after it. The later the higher.

@@ -1,4 +1,5 @@
-//! What a sample's value counts. process_cpu is the first; wall, allocations, locks and exceptions take the same path.
+//! What a sample's value counts: kinds of profile, and what timers count. process_cpu is the first kind; wall, allocations,
+//! locks and exceptions take the same path.
 
 /// A kind of profile: one pprof of it is made each window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,4 +44,14 @@ impl ProfileType {
             period: period_ns,
         }
     }
+}
+
+/// What a timer counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SampleClock {
+    /// CPU time of the thread: a thread that waits is left alone.
+    #[default]
+    Cpu,
+    /// Wall time: every thread is interrupted, also in system calls. For stress tests of a host's handler code.
+    Wall,
 }

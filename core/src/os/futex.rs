@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use super::clock::timespec;
+
 /// A flag that one thread sleeps on.
 #[derive(Debug)]
 pub(crate) struct Wake(AtomicU32);
@@ -31,13 +33,5 @@ impl Wake {
         }
         // Acquire: whoever woke us did so after what we are to look at now.
         self.0.swap(0, Ordering::AcqRel);
-    }
-}
-
-/// The kernel's form of a duration.
-pub(crate) fn timespec(duration: Duration) -> libc::timespec {
-    libc::timespec {
-        tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: duration.subsec_nanos().into(),
     }
 }

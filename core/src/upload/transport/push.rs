@@ -12,13 +12,14 @@ use ureq::http::{HeaderMap, HeaderValue, Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body, Proxy, RequestBuilder, SendBody};
 
-use super::queue::Item;
-use super::retry::{self, Blame, Outcome, Verdict};
+use super::super::backoff;
+use super::super::outcome::{self, Blame, Failure, Outcome, Verdict};
+use super::super::queue::Item;
 use super::secrets::Secrets;
-use super::server::Failure;
 use crate::config::{HttpTarget, Settings, without_credentials};
 use crate::messages::{Cause, Messages};
 use crate::profile::pprof::gzip;
+use crate::wire::labels::NAME;
 use crate::wire::push::{LabelPair, PushRequest, RawProfileSeries, RawSample};
 
 const PATH: &str = "/push.v1.PusherService/Push";
@@ -32,7 +33,7 @@ const STRANGER: &str = " (after a redirect to another scheme or port, to which n
 
 /// A server, ready to be sent to.
 #[derive(Debug)]
-pub(super) struct Push {
+pub(in crate::upload) struct Push {
     agent: Agent,
     base: String,
     headers: HeaderMap,
@@ -44,7 +45,7 @@ pub(super) struct Push {
 impl Push {
     /// Reads the proxies' environment variables, so it is called on the thread that starts the profiler: other
     /// threads' reads could meet a host that changes its environment.
-    pub(super) fn new(target: &HttpTarget, settings: &Settings, messages: &Messages) -> Self {
+    pub(in crate::upload) fn new(target: &HttpTarget, settings: &Settings, messages: &Messages) -> Self {
         let proxy = proxy(&target.base, |name| std::env::var(name).ok()).unwrap_or_else(|variable| {
             messages.tell(Cause::BadProxy, &[variable, &target.base]);
             None
@@ -70,7 +71,7 @@ impl Push {
     }
 
     /// Sends a profile and says what became of it.
-    pub(super) fn send(&self, item: &Item, timeout: Duration) -> Outcome {
+    pub(in crate::upload) fn send(&self, item: &Item, timeout: Duration) -> Outcome {
         let body = self.request_body(item);
         let url = format!("{}{PATH}", self.base);
         let mut outgoing = Outgoing(&body);
@@ -98,13 +99,18 @@ impl Push {
     }
 
     /// The body of `GET {base}{path}`, if the server answers at all and with 200.
-    pub(super) fn get(&self, path: &str, timeout: Duration) -> Option<String> {
+    pub(in crate::upload) fn get(&self, path: &str, timeout: Duration) -> Option<String> {
         let (status, text) = self.ask(path, None, timeout).ok()?;
         (status == 200).then_some(text)
     }
 
     /// Status and body of what `{base}{path}` answers to GET, or to a POST of JSON.
-    pub(super) fn ask(&self, path: &str, json: Option<&str>, timeout: Duration) -> Result<(u16, String), Failure> {
+    pub(in crate::upload) fn ask(
+        &self,
+        path: &str,
+        json: Option<&str>,
+        timeout: Duration,
+    ) -> Result<(u16, String), Failure> {
         let url = format!("{}{path}", self.base);
         let answer = match json {
             None => self.prepared(self.agent.get(url), timeout, true).call(),
@@ -133,7 +139,7 @@ impl Push {
 
     fn request_body(&self, item: &Item) -> Vec<u8> {
         let mut labels = self.labels.clone();
-        labels.push(LabelPair { name: "__name__".to_owned(), value: item.encoded.profile_type.name.to_owned() });
+        labels.push(LabelPair { name: NAME.to_owned(), value: item.encoded.profile_type.name.to_owned() });
         labels.sort_unstable();
         let sample = RawSample { raw_profile: item.encoded.body.clone(), id: item.id.clone() };
         let series = RawProfileSeries { labels, samples: vec![sample] };
@@ -160,13 +166,13 @@ impl Push {
     fn outcome(&self, answer: Response<Body>, hint: &str) -> Outcome {
         let status = answer.status().as_u16();
         let header = |name| answer.headers().get(name).and_then(|value| value.to_str().ok());
-        let retry_after = header(RETRY_AFTER).and_then(|value| retry::retry_after(value, SystemTime::now()));
+        let retry_after = header(RETRY_AFTER).and_then(|value| backoff::retry_after(value, SystemTime::now()));
         let location = header(LOCATION).map(|to| format!(" to {}", without_credentials(to))).unwrap_or_default();
         let is_page = header(CONTENT_TYPE).is_some_and(|kind| kind.trim_start().starts_with("text/html"));
         // Read to the end whatever it says, as the connection cannot be used again otherwise.
         let text = text_of(answer);
         let (code, message) = said(&text, |text| self.secrets.mask(text));
-        let (verdict, blame) = retry::judge(status, &code, retry_after);
+        let (verdict, blame) = outcome::judge(status, &code, retry_after);
         if verdict == Verdict::Accepted {
             // A login page or another web server says 200 to anything, and has stored nothing.
             if is_page || text.trim_start().starts_with('<') {
@@ -227,7 +233,7 @@ fn text_of(answer: Response<Body>) -> String {
 /// Code and message of an answer: Connect sends JSON, proxies a line of text or a page that says nothing.
 ///
 /// What is secret is masked before anything is cut.
-pub(super) fn said(text: &str, mask: impl Fn(&str) -> String) -> (String, String) {
+pub(in crate::upload) fn said(text: &str, mask: impl Fn(&str) -> String) -> (String, String) {
     let (code, message) = match serde_json::from_str::<serde_json::Value>(text) {
         Ok(json) => {
             let field = |name: &str| json.get(name).and_then(|value| value.as_str()).unwrap_or_default().to_owned();

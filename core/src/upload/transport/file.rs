@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fs, process};
 
-use super::retry::{Blame, Outcome, Verdict};
+use super::super::outcome::{Blame, Outcome, Verdict};
 use crate::profile::pprof::Encoded;
 
 /// Numbers the files of this process, across profilers that were stopped and started again.
@@ -49,7 +49,7 @@ fn file_name(service: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::profile_type::ProfileType;
+    use crate::profile_type::ProfileType;
     use crate::stats::Tally;
 
     fn profile() -> Encoded {

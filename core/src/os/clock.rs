@@ -43,3 +43,11 @@ pub(crate) fn read(clock: libc::clockid_t) -> Option<u64> {
         u64::try_from(time.tv_sec).ok()?.checked_mul(1_000_000_000)?.checked_add(u64::try_from(time.tv_nsec).ok()?)?;
     done.then_some(nanos)
 }
+
+/// The kernel's form of a duration.
+pub(crate) fn timespec(duration: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::Config;
+use super::options::Config;
 
 const VARIABLES: [&str; 12] = [
     "PYROSCOPE_APPLICATION_NAME",

@@ -6,29 +6,20 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::push::Push;
+use super::limits::Limits;
+use super::outcome::{Failure, Verdict};
 use super::queue::Item;
-use super::retry::{self, Verdict};
-use super::{Limits, build_info};
-use crate::clock;
+use super::transport::push::Push;
+use super::{random, server_version};
 use crate::config::{Config, Settings, Target};
 use crate::error::Error;
 use crate::messages::Messages;
+use crate::os::clock;
+use crate::profile::labels::LabelOptions;
 use crate::profile::pprof::{EncodeOptions, encode};
-use crate::profile::profile_type::{ProfileType, ProfileTypeId};
 use crate::profile::window::{Window, WindowSample, WindowSpan};
-use crate::sample::runtime::Frame;
-
-/// Why a request did not bring what was asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// The HTTP status, `None` if no answer came.
-    pub status: Option<u16>,
-    /// Such as "HTTP 401: no org id"; never a credential.
-    pub reason: String,
-    /// The settings and environment variables to look at, "" if none.
-    pub settings: &'static str,
-}
+use crate::profile_type::{ProfileType, ProfileTypeId};
+use crate::sample::frames::Frame;
 
 /// A server that profiles can be sent to.
 #[derive(Debug)]
@@ -90,10 +81,11 @@ impl Server {
 
     /// The version that the answer to the question of profilers names, if it is too old for trace ids.
     pub fn too_old(answer: &str) -> Option<String> {
-        build_info::too_old(answer)
+        server_version::too_old(answer)
     }
 
-    /// Sends one profile: `samples` samples in a span, each of a function of its own and of one period. Waits for 10 s at most a request; tries once.
+    /// Sends one profile: `samples` samples in a span, each of a function of its own and of one period. Waits for 10 s at most
+    /// a request; tries once.
     ///
     /// # Errors
     /// The server did not take it.
@@ -122,10 +114,11 @@ impl Server {
             spans: vec![WindowSpan { span_id, trace_id: [0, 0], name: span_name.into() }],
             tag_sets: vec![Arc::new([])],
         };
-        for (number, encoded) in (0..).zip(encode(&window, &EncodeOptions { trace_ids: false, ..Default::default() })) {
+        let labels = LabelOptions { trace_ids: false, ..LabelOptions::default() };
+        for (number, encoded) in (0..).zip(encode(&window, &EncodeOptions { labels, ..EncodeOptions::default() })) {
             let item = Item {
                 encoded,
-                id: retry::uuid(),
+                id: random::uuid(),
                 number,
                 since: Instant::now(),
                 tries: 0,

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::fs::DirEntry;
 use std::io;
 
-use crate::context::span_slot::tid;
-use crate::sample::own_thread;
+use crate::os::background_thread;
+use crate::os::thread_id::tid;
 
 /// The threads that there must be: the main one and the caller.
 pub(super) fn certain() -> HashSet<i32> {
     // SAFETY: getpid takes nothing and cannot fail; it is the id of the main thread.
     let main = unsafe { libc::getpid() };
-    let own = own_thread::tids();
+    let own = background_thread::tids();
     [main, tid()].into_iter().filter(|tid| !own.contains(tid)).collect()
 }
 
@@ -19,7 +19,7 @@ pub(super) fn certain() -> HashSet<i32> {
 pub(super) fn alive() -> io::Result<HashSet<i32>> {
     let tasks: Vec<DirEntry> = std::fs::read_dir("/proc/self/task")?.collect::<io::Result<_>>()?;
     let mut alive: HashSet<i32> = tasks.iter().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
-    for own in own_thread::tids() {
+    for own in background_thread::tids() {
         alive.remove(&own);
     }
     Ok(alive)

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use std::{io, mem, ptr, thread};
 
-use crate::clock;
-use crate::context::span_slot::tid;
+use super::clock;
+use super::thread_id::tid;
 
 static ENDED_CPU_NS: AtomicU64 = AtomicU64::new(0);
 static TIDS: Mutex<Vec<i32>> = Mutex::new(Vec::new());

@@ -1,0 +1,207 @@
+//! What the samples of a window come to.
+
+use super::super::open_window::{MAX_KEYS, MAX_NAMES, MAX_STACK_WORDS};
+use super::*;
+use crate::sample::ring::Measure;
+use crate::sample::runtime::testing::{NeverReady, Numbered};
+
+const PLACE: Sample<'static> = Sample {
+    measure: Measure { profile_type: ProfileTypeId::TIMER, count: 1, value: 10 },
+    span_id: 0,
+    context_tags: TagSetId::EMPTY,
+    thread_tags: TagSetId::EMPTY,
+    frames: &[],
+    raw: &[],
+};
+
+struct Fixture {
+    aggregate: Aggregate,
+    counters: Counters,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Self { aggregate: Aggregate::new(vec![ProfileType::process_cpu(10)]), counters: Counters::default() }
+    }
+
+    fn add(&mut self, thread: u32, entry: Entry<'_>) {
+        self.aggregate.add(Drained::Entry(thread, entry), &Numbered, &self.counters);
+    }
+
+    fn sample(&mut self, span_id: u64, frames: &[u64]) {
+        self.add(1, Entry::Sample(Sample { span_id, frames, ..PLACE }));
+    }
+
+    fn span(&mut self, span_id: u64, name: &str) {
+        self.add(1, Entry::Span { span_id, trace_id: [1, span_id], name: name.as_bytes() });
+    }
+
+    /// The window's samples as text, sorted.
+    fn cut(&mut self, final_names: &[(u64, &str)]) -> Vec<String> {
+        settle(&mut self.aggregate, &Numbered, &self.counters, false);
+        let names = final_names.iter().map(|(id, name)| (*id, Box::from(*name))).collect();
+        let window = self.aggregate.cut(names, true, &self.counters).finish(&self.counters);
+        let mut lines: Vec<String> = window
+            .samples
+            .iter()
+            .map(|sample| {
+                let stack = &window.stacks[sample.stack as usize];
+                let stack: Vec<&str> = stack.iter().map(|&frame| &*window.frames[frame as usize].function).collect();
+                let span = sample.span.map(|span| &window.spans[span as usize]);
+                let span = span.map_or("-".into(), |span| format!("{}:{}", span.span_id, span.name));
+                format!("{} {}x{} {span}", stack.join(";"), sample.count, sample.value)
+            })
+            .collect();
+        lines.sort();
+        lines
+    }
+}
+
+#[test]
+fn equal_samples_are_summed_and_again_repeats_the_threads_newest() {
+    let mut fixture = Fixture::new();
+    fixture.span(7, "GET /");
+    fixture.sample(7, &[1, 2]);
+    fixture.add(2, Entry::Sample(Sample { frames: &[3], ..PLACE }));
+    fixture.add(1, Entry::Again { value: 30 });
+    fixture.sample(0, &[1, 2]);
+    fixture.sample(0, &[]);
+    assert_eq!(fixture.cut(&[]), ["(no stack) 1x10 -", "f1;f2 1x10 -", "f1;f2 2x40 7:GET /", "f3 1x10 -"]);
+    fixture.add(2, Entry::Again { value: 5 });
+    assert_eq!(fixture.cut(&[]), ["f3 1x5 -"], "again reaches over a cut");
+}
+
+#[test]
+fn the_name_at_a_spans_end_wins_over_the_one_it_was_sampled_with() {
+    let mut fixture = Fixture::new();
+    fixture.span(7, "GET");
+    fixture.sample(7, &[1]);
+    assert_eq!(fixture.cut(&[(7, "GET /cart/{id}"), (8, "never sampled")]), ["f1 1x10 7:GET /cart/{id}"]);
+    fixture.sample(7, &[1]);
+    assert_eq!(fixture.cut(&[]), ["f1 1x10 7:GET /cart/{id}"], "a sample that was late for its window");
+}
+
+#[test]
+fn a_span_whose_definition_was_lost_keeps_its_id_and_is_counted() {
+    let mut fixture = Fixture::new();
+    fixture.sample(9, &[1]);
+    assert_eq!(fixture.cut(&[]), ["f1 1x10 9:"]);
+    assert_eq!(fixture.counters.snapshot().spans_lost, 1);
+}
+
+#[test]
+fn names_beyond_the_bound_become_other() {
+    let mut fixture = Fixture::new();
+    for id in 1..=MAX_NAMES as u64 + 2 {
+        fixture.span(id, &format!("name {id}"));
+        fixture.sample(id, &[1]);
+    }
+    let lines = fixture.cut(&[]);
+    assert_eq!(lines.iter().filter(|line| line.ends_with(":(other)")).count(), 2);
+    assert_eq!(fixture.counters.snapshot().names_cut, 2);
+}
+
+#[test]
+fn a_window_with_too_many_keys_asks_to_be_cut_and_then_counts_what_it_drops() {
+    let mut fixture = Fixture::new();
+    for id in 1..=2 * MAX_KEYS as u64 {
+        assert_eq!(fixture.aggregate.must_cut(), id > MAX_KEYS as u64);
+        fixture.sample(id, &[1]);
+    }
+    fixture.sample(2 * MAX_KEYS as u64 + 1, &[1]);
+    assert_eq!(fixture.counters.snapshot().dropped_window, Tally { samples: 1, weight: 10 });
+    assert_eq!(fixture.cut(&[]).len(), 2 * MAX_KEYS);
+}
+
+#[test]
+fn deep_stacks_and_many_frames_cut_a_window_early_too() {
+    let mut fixture = Fixture::new();
+    let deep = |number: u64| (0..512).map(|at| if at == 0 { 10_000 + number } else { at }).collect::<Vec<u64>>();
+    let stacks = (MAX_STACK_WORDS / 512) as u64;
+    for number in 0..stacks {
+        assert!(!fixture.aggregate.must_cut(), "after {number} stacks");
+        fixture.sample(0, &deep(number));
+    }
+    assert!(fixture.aggregate.must_cut());
+    (stacks..2 * stacks).for_each(|number| fixture.sample(0, &deep(number)));
+    fixture.sample(0, &deep(2 * stacks));
+    assert_eq!(fixture.counters.snapshot().dropped_window, Tally { samples: 1, weight: 10 });
+
+    let mut fixture = Fixture::new();
+    for start in (0..MAX_FRAMES as u64).step_by(64) {
+        assert!(!fixture.aggregate.must_cut());
+        fixture.sample(0, &(start..start + 64).collect::<Vec<u64>>());
+    }
+    assert!(fixture.aggregate.must_cut(), "too many different frames");
+}
+
+#[test]
+fn frames_are_kept_from_window_to_window_up_to_a_bound() {
+    let mut fixture = Fixture::new();
+    for word in 0..=MAX_FRAMES_CACHED as u64 {
+        fixture.aggregate.known(word, reserved(word_of(Why::Ended)));
+    }
+    fixture.cut(&[]);
+    assert!(fixture.aggregate.frames.is_empty(), "they are resolved again, so nothing is lost");
+    fixture.sample(0, &[1]);
+    assert_eq!(fixture.cut(&[]), ["f1 1x10 -"]);
+    assert_eq!(fixture.aggregate.frames.len(), 1);
+}
+
+#[test]
+fn a_clock_that_is_set_cuts_the_window_and_no_duration_suffers() {
+    static NOW: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+    let counters = Counters::default();
+    let start = clock::unix_nanos();
+    NOW.store(start, Ordering::Relaxed);
+    let mut aggregate = Aggregate::with_clock(Vec::new(), || NOW.load(Ordering::Relaxed));
+    for (jump, cuts) in [(0, false), (-500, false), (3_600_000, true), (-7_200_000, true), (100, false)] {
+        let before = NOW.load(Ordering::Relaxed);
+        NOW.store(before + jump * 1_000_000, Ordering::Relaxed);
+        assert_eq!(aggregate.must_cut(), cuts, "{jump} ms");
+        let window = aggregate.cut(HashMap::new(), true, &counters);
+        assert_eq!(window.start_unix_nanos, before, "stamped with its start");
+        assert!(window.duration < Duration::from_secs(600), "{:?}", window.duration);
+        assert!(!aggregate.must_cut(), "once a jump");
+    }
+}
+
+#[test]
+fn what_waits_for_repair_goes_at_the_last_time() {
+    let mut fixture = Fixture::new();
+    let sample = Entry::Sample(Sample { raw: &[1], frames: &[1], ..PLACE });
+    fixture.aggregate.add(Drained::Entry(1, sample), &NeverReady, &fixture.counters);
+    settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, false);
+    assert!(fixture.aggregate.filling.samples.is_empty());
+    settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, true);
+    assert_eq!(fixture.cut(&[]), ["f1 1x10 -"]);
+}
+
+#[test]
+fn what_repeats_a_sample_that_waits_for_repair_waits_too() {
+    let mut fixture = Fixture::new();
+    for entry in [Entry::Sample(Sample { raw: &[2], frames: &[1], ..PLACE }), Entry::Again { value: 30 }] {
+        fixture.aggregate.add(Drained::Entry(1, entry), &NeverReady, &fixture.counters);
+    }
+    assert!(fixture.aggregate.filling.samples.is_empty());
+    assert_eq!(fixture.aggregate.waiting.iter().map(|waiting| &waiting.raw[..]).collect::<Vec<_>>(), [[2], [2]]);
+    settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, true);
+    assert_eq!(fixture.cut(&[]), ["f1 2x40 -"]);
+}
+
+#[test]
+fn a_frame_that_nobody_can_name_is_counted() {
+    let mut fixture = Fixture::new();
+    fixture.sample(0, &[1_000, 1]);
+    assert_eq!(fixture.cut(&[]), ["(unknown);f1 1x10 -"]);
+    assert_eq!(fixture.counters.snapshot().frames_unresolved, 1);
+}
+
+#[test]
+fn what_no_handler_saw_says_why() {
+    let mut fixture = Fixture::new();
+    let unseen = Unseen { why: Why::Ended, expiries: 2, weight: 20 };
+    fixture.aggregate.add(Drained::Unseen(unseen), &Numbered, &fixture.counters);
+    assert_eq!(fixture.cut(&[]), ["(thread ended) 2x20 -"]);
+    assert_eq!(fixture.counters.unseen.get(), Tally { samples: 2, weight: 20 });
+}

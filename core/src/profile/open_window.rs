@@ -1,0 +1,83 @@
+//! The window that is being filled: its tables, and how large they may become.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::context::tags::TagSetId;
+use crate::profile_type::ProfileTypeId;
+use crate::sample::frames::Frame;
+use crate::stats::{Counters, Tally};
+
+/// Keys of a window; more cut it early.
+///
+/// A window is cut between two drains, not within one, so it may grow to twice its bounds before samples are dropped.
+pub(super) const MAX_KEYS: usize = 100_000;
+/// Frames of a window's stacks together, 32 MiB; more cut it early, and after twice as many samples are dropped.
+pub(super) const MAX_STACK_WORDS: usize = 4 << 20;
+/// Different frames of a window; more cut it early, and after twice as many samples are dropped.
+pub(super) const MAX_FRAMES: usize = 262_144;
+/// Span names of a window; more become "(other)".
+pub(super) const MAX_NAMES: usize = 2_048;
+
+/// Samples for which all of this is equal are summed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    pub(super) profile_type: ProfileTypeId,
+    pub(super) stack: u32,
+    pub(super) span_id: u64,
+    pub(super) context_tags: TagSetId,
+    pub(super) thread_tags: TagSetId,
+}
+
+/// What the samples of a key come to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    pub(super) tally: Tally,
+    /// Things they stand for.
+    pub(super) count: u64,
+}
+
+/// What a ring said of a span.
+#[derive(Clone, Debug)]
+pub(super) struct Span {
+    pub(super) trace_id: [u64; 2],
+    pub(super) name: Arc<str>,
+}
+
+/// The window that is being filled.
+#[derive(Debug, Default)]
+pub(super) struct Filling {
+    pub(super) words: HashMap<u64, u32>,
+    /// By the numbers in `words`.
+    pub(super) frames: Vec<Option<Arc<Frame>>>,
+    pub(super) stacks: HashMap<Box<[u64]>, u32>,
+    pub(super) stack_words: usize,
+    pub(super) samples: HashMap<Key, Sum>,
+    pub(super) spans: HashMap<u64, Span>,
+    names: HashMap<Arc<str>, ()>,
+}
+
+impl Filling {
+    /// Whether one of the bounds is reached `times` over.
+    pub(super) fn is_beyond(&self, times: usize) -> bool {
+        self.samples.len() >= times * MAX_KEYS
+            || self.stack_words >= times * MAX_STACK_WORDS
+            || self.frames.len() >= times * MAX_FRAMES
+    }
+
+    pub(super) fn name(&mut self, name: &str, counters: &Counters) -> Arc<str> {
+        if let Some((known, ())) = self.names.get_key_value(name) {
+            return known.clone();
+        }
+        let name = if self.names.len() < MAX_NAMES {
+            name
+        } else {
+            counters.names_cut.fetch_add(1, Ordering::Relaxed);
+            "(other)"
+        };
+        let name: Arc<str> = name.into();
+        self.names.insert(name.clone(), ());
+        name
+    }
+}

@@ -1,0 +1,99 @@
+//! What the profiler says of itself: its counts, to the program and to the viewer, and what was lost, to the user.
+
+use super::engine::Engine;
+use crate::context::tags;
+use crate::messages::Cause;
+use crate::os::background_thread;
+use crate::sample::threads::Unsampled;
+use crate::stats::{Stats, Tally};
+use crate::wire::stats_comment::StatsComment;
+
+impl Engine {
+    pub(super) fn tell_unsampled(&self, unsampled: &[Unsampled]) {
+        let errors = unsampled.iter().filter_map(|why| match why {
+            Unsampled::Timer(error) => Some(*error),
+            Unsampled::PendingSignals | Unsampled::Ring => None,
+        });
+        let (without_timer, error) = errors.fold((0, 0), |(threads, _), error| (threads + 1, error));
+        if without_timer > 0 {
+            let error = std::io::Error::from_raw_os_error(error).to_string();
+            self.messages.tell(Cause::NoTimer, &[&without_timer.to_string(), &error]);
+        }
+        let without_signal = unsampled.iter().filter(|why| **why == Unsampled::PendingSignals).count();
+        if without_signal > 0 {
+            self.messages.tell(Cause::NoSignals, &[&without_signal.to_string()]);
+        }
+        let without_ring = unsampled.len() - without_timer - without_signal;
+        if without_ring > 0 {
+            self.messages.tell(Cause::NoRing, &[&without_ring.to_string()]);
+        }
+    }
+
+    /// Tells what was lost until now, where that grew with the last window.
+    pub(super) fn tell_losses(&self, told: &mut [u64; 6]) {
+        let counted = self.counters.snapshot();
+        let (tag_sets, thread_tags) = tags::overflowed();
+        let counts = self.counts();
+        let lost = [
+            (Cause::RingFull, counts.dropped.samples.saturating_sub(counts.cramped)),
+            (Cause::StackSmall, counts.cramped),
+            (Cause::WindowFull, counted.dropped_window.samples),
+            (Cause::NamesCut, counted.names_cut),
+            (Cause::TagSetsLost, tag_sets),
+            (Cause::ThreadTagsLost, thread_tags),
+        ];
+        for (told, (cause, number)) in told.iter_mut().zip(lost) {
+            if std::mem::replace(told, number) < number {
+                self.messages.tell(cause, &[&number.to_string()]);
+            }
+        }
+    }
+
+    /// What travels with each window's first profile.
+    pub(super) fn comment(&self) -> String {
+        let stats = self.stats();
+        let pairs =
+            stats.tallies().map(|(name, Tally { samples, weight })| (name, serde_json::json!([samples, weight])));
+        let numbers = stats.numbers().map(|(name, number)| (name, number.into()));
+        let counts = pairs.into_iter().chain(numbers).map(|(name, value)| (name.to_owned(), value)).collect();
+        let comment = StatsComment {
+            instance: self.instance,
+            pid: self.config.report_pid.then(std::process::id),
+            package: &self.config.package,
+            last_error: &stats.last_error,
+            stats: counts,
+        };
+        comment.text()
+    }
+
+    pub(super) fn stats(&self) -> Stats {
+        // What left comes first: what is taken meanwhile is pending, and nothing is subtracted that was not counted yet.
+        let left = self.counters.snapshot();
+        let unseen = self.counters.unseen.get();
+        let counts = self.counts();
+        let (tag_sets, thread_tags) = tags::overflowed();
+        let mut taken = counts.written;
+        taken += counts.dropped;
+        taken += unseen;
+        let mut settled = counts.dropped;
+        settled += left.dropped_window;
+        settled += left.encoded;
+        Stats {
+            taken,
+            dropped_ring: counts.dropped,
+            pending: Tally {
+                samples: taken.samples.saturating_sub(settled.samples),
+                weight: taken.weight.saturating_sub(settled.weight),
+            },
+            threads: counts.threads,
+            threads_unsampled: counts.without_timer + counts.without_ring,
+            threads_without_timer: counts.without_timer,
+            threads_without_ring: counts.without_ring,
+            deferred: counts.deferred,
+            handler_ns: counts.handler_ns,
+            own_cpu_ns: background_thread::cpu_ns().saturating_sub(self.own_cpu_before_ns),
+            tag_sets_lost: tag_sets + thread_tags,
+            ..left
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The profiler's thread.
+//!
+//! It ticks every 100 ms while threads burn CPU, and ever more rarely, down to once a second, while none does. A tick checks
+//! the signal, looks for new threads, drains the rings, and cuts the window when it is due.
+
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
+
+use super::engine::Engine;
+use super::process::STOP_PATIENCE;
+use crate::context::tags;
+use crate::messages::Cause;
+use crate::os::{background_thread, clock};
+use crate::sample::handler::{self, WAKE};
+use crate::sample::runtime::Drain;
+use crate::sample::safe_load;
+use crate::sample::threads::{self, Sampling};
+
+const TICK: Duration = Duration::from_millis(100);
+const IDLE_TICK: Duration = Duration::from_secs(1);
+/// Looking for threads rests for this many times the CPU time that it took, so with thousands of threads it still uses no
+/// more than 0.4 % of a core.
+const SWEEP_REST: u32 = 250;
+/// A window is no longer, since Grafana looks 30 s around a span and a profile is stamped with its window's start.
+const MAX_WINDOW: Duration = Duration::from_secs(15);
+/// CPU time in a tick below which the process counts as idle.
+const IDLE_CPU_NS: u64 = 1_000_000;
+
+/// What a tick compares with the one before.
+struct Pulse {
+    cpu_ns: u64,
+    tasks: u64,
+    swept: Instant,
+    /// CPU time that this took.
+    sweep: Duration,
+    tick: Duration,
+    /// No thread of the host's is left.
+    is_alone: bool,
+}
+
+impl Engine {
+    pub(super) fn run(&self) {
+        let mut pulse =
+            Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), sweep: Duration::ZERO, tick: TICK, is_alone: false };
+        // Sets of tags are counted since the process started.
+        let mut told = [0, 0, 0, 0, tags::overflowed().0, tags::overflowed().1];
+        let mut faults_lost = false;
+        let window = self.settings.upload_interval.min(MAX_WINDOW);
+        loop {
+            WAKE.sleep(pulse.tick);
+            let (stop, flushes, flushed) = {
+                let control = self.control();
+                (control.stop, control.flushes, control.flushed)
+            };
+            if stop {
+                self.end(&mut told);
+                return;
+            }
+            self.keep_signal();
+            // Told at the second look: some borrow the handlers for a moment, as Ruby does to compact its heap.
+            let lost = safe_load::is_replaced();
+            if std::mem::replace(&mut faults_lost, lost) && lost {
+                self.messages.tell(Cause::FaultsLost, &[]);
+            }
+            self.look_for_threads(&mut pulse);
+            if pulse.is_alone {
+                self.end_with_host(&mut told);
+                return;
+            }
+            if self.runtime.request_drain() == Drain::Now {
+                self.drain(false);
+            }
+            let due = {
+                let aggregate = self.aggregate();
+                aggregate.age() >= window || aggregate.must_cut()
+            };
+            if due || flushes > flushed {
+                self.cut(false);
+                self.tell_losses(&mut told);
+                self.control().flushed = flushes;
+                self.changed.notify_all();
+            }
+        }
+    }
+
+    fn end(&self, told: &mut [u64; 6]) {
+        threads::close(self.owner);
+        self.cut(true);
+        self.tell_losses(told);
+        let mut control = self.control();
+        control.flushed = control.flushes;
+        control.stopped = true;
+        drop(control);
+        self.changed.notify_all();
+    }
+
+    /// Sends what there is and ends our threads, as those of the host have all ended: a child that was forked by a thread and
+    /// has come to the end of that thread's function. We would keep it alive for ever.
+    fn end_with_host(&self, told: &mut [u64; 6]) {
+        self.control().stop = true;
+        self.end(told);
+        self.uploader.stop(STOP_PATIENCE);
+    }
+
+    /// A real-time signal without a handler kills the host, so timers go at once if ours was replaced.
+    fn keep_signal(&self) {
+        let mut ended = self.ended();
+        if !self.config.cpu_enabled || (ended.is_none() && handler::is_installed()) {
+            return;
+        }
+        let lost = handler::signal();
+        if ended.is_none() {
+            threads::stop(self.owner);
+        }
+        match handler::install(self.runtime.signal()) {
+            Ok(signal) => {
+                self.messages.tell(Cause::SignalLost, &[&lost.to_string(), &signal.to_string()]);
+                if ended.take().is_some() {
+                    threads::stop(self.owner);
+                }
+                threads::start_again(self.sampling(signal));
+            }
+            Err(error) if ended.is_none() => {
+                self.messages.tell(Cause::NoSignal, &[error.message()]);
+                *ended = Some(error.message().to_owned());
+                // What the host samples itself needs no timer.
+                threads::start_again(Sampling { timers: false, ..self.sampling(lost) });
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn look_for_threads(&self, pulse: &mut Pulse) {
+        let cpu_ns = clock::process_cpu_ns().saturating_sub(background_thread::cpu_ns());
+        // Each thread is a folder in it, so its link count is the number of threads and two.
+        let tasks = std::fs::metadata("/proc/self/task").map_or(0, |folder| folder.nlink());
+        let came_or_went = tasks != pulse.tasks;
+        let busy = cpu_ns.saturating_sub(pulse.cpu_ns) > IDLE_CPU_NS || came_or_went;
+        // Where threads tell of themselves, the others matter that came while as many went.
+        let soon = if self.runtime.tells_threads() { came_or_went } else { busy };
+        let rest = if soon { (pulse.sweep * SWEEP_REST).min(IDLE_TICK) } else { IDLE_TICK };
+        if pulse.swept.elapsed() >= rest {
+            let began = clock::own_thread_cpu();
+            match threads::sweep(self.owner) {
+                Ok(unsampled) => self.tell_unsampled(&unsampled),
+                Err(error) => self.messages.tell(Cause::NoThreadList, &[&error.to_string()]),
+            }
+            pulse.sweep = clock::own_thread_cpu().saturating_sub(began);
+            pulse.swept = Instant::now();
+        }
+        pulse.is_alone = !busy && tasks <= 3 + background_thread::tids().len() as u64 && threads::is_host_gone();
+        pulse.tick = if busy { TICK } else { (pulse.tick * 2).min(IDLE_TICK) };
+        (pulse.cpu_ns, pulse.tasks) = (cpu_ns, tasks);
+    }
+}

@@ -1,0 +1,76 @@
+//! A window, from the rings to the uploader.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::engine::Engine;
+use crate::context::{names, tags};
+use crate::messages::Cause;
+use crate::profile::labels::LabelOptions;
+use crate::profile::pprof::{self, EncodeOptions};
+use crate::sample::runtime::Drain;
+use crate::sample::threads;
+
+/// How long a cut waits for a host that drains under its own lock, if nobody waits for what it has.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
+
+impl Engine {
+    pub(super) fn drain(&self, is_last: bool) {
+        let words = {
+            let mut aggregate = self.aggregate();
+            threads::drain(self.owner, |drained| aggregate.add(drained, self.runtime, &self.counters));
+            aggregate.mend(self.runtime, &self.counters, is_last);
+            aggregate.take_unresolved()
+        };
+        if !words.is_empty() {
+            let resolved = self.runtime.resolve(&words);
+            self.aggregate().learn(words, resolved);
+        }
+    }
+
+    /// Ends the window: drains, swaps it out, encodes it, hands it to the uploader.
+    pub(super) fn cut(&self, is_last: bool) {
+        // One that was given up has no window to turn: it is the next one's.
+        let is_newest = threads::is_newest(self.owner);
+        let final_names = if is_newest {
+            tags::next_window();
+            names::next_window()
+        } else {
+            HashMap::new()
+        };
+        let (wanted, patience) = {
+            let mut control = self.control();
+            control.drains_wanted += 1;
+            (control.drains_wanted, control.patience.take())
+        };
+        match self.runtime.request_drain() {
+            Drain::Now => self.drain(is_last),
+            Drain::Requested => {
+                let timeout = Instant::now() + DRAIN_TIMEOUT;
+                self.wait(patience.map_or(timeout, |patience| patience.max(timeout)), |control| {
+                    control.drains_done >= wanted
+                });
+            }
+        }
+        let cut = self.aggregate().cut(final_names, self.runtime.keeps_words(), &self.counters);
+        if is_newest {
+            self.runtime.window_cut();
+        }
+        let mut window = cut.finish(&self.counters);
+        window.comment = self.comment();
+        self.counters.windows.fetch_add(1, Ordering::Relaxed);
+        let max_tags = self.settings.room_for_tags();
+        if window.tag_sets.iter().any(|set| set.len() > max_tags) {
+            self.messages.tell(Cause::TooManyLabels, &[&max_tags.to_string()]);
+        }
+        let labels = LabelOptions {
+            trace_ids: self.uploader.trace_ids(),
+            span_names: self.settings.span_names,
+            legacy_labels: self.settings.legacy_labels,
+            max_tags,
+        };
+        let options = EncodeOptions { labels, ..EncodeOptions::default() };
+        self.uploader.send(pprof::encode(&window, &options));
+    }
+}
