@@ -13,10 +13,13 @@ HEADS = ("crate", "super", "self")
 
 @dataclass
 class Module:
-    """A file, and what stands in it."""
+    """A file, or a `mod NAME { … }` within one, and what stands in it."""
 
     path: Path
     name: tuple[str, ...]
+    code: str
+    # The module that the whole file is.
+    file: tuple[str, ...]
     children: set[str] = field(default_factory=set)
     # What `use` lines call something here: name -> the path that it stands for.
     names: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -25,6 +28,8 @@ class Module:
     all_of: list[tuple[str, ...]] = field(default_factory=list)
     # Paths from the crate's root.
     paths: list[tuple[str, ...]] = field(default_factory=list)
+    # What `use` lines take from other crates.
+    outside: list[tuple[str, ...]] = field(default_factory=list)
 
 
 def without_comments_and_texts(source: str) -> str:
@@ -90,7 +95,6 @@ class Crate:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.modules: dict[tuple[str, ...], Module] = {}
-        self.code: dict[tuple[str, ...], str] = {}
         top = root / "lib.rs" if (root / "lib.rs").exists() else root / "main.rs"
         self.read(top, ())
         for module in self.modules.values():
@@ -98,21 +102,30 @@ class Crate:
 
     def read(self, path: Path, name: tuple[str, ...]) -> None:
         code = without_tests(without_comments_and_texts(path.read_text(encoding="utf-8")))
-        module = self.modules[name] = Module(path, name)
-        self.code[name] = code
+        self.add(path, name, code, name)
         below = path.parent if path.name in ("lib.rs", "main.rs", "mod.rs") else path.with_suffix("")
-        for child in re.findall(rf"\bmod\s+({NAME})\s*;", code):
+        module = self.modules[name]
+        for child in re.findall(rf"\bmod\s+({NAME})\s*;", module.code):
             for file in (below / f"{child}.rs", below / child / "mod.rs"):
                 if file.exists():
                     module.children.add(child)
                     self.read(file, (*name, child))
 
+    def add(self, path: Path, name: tuple[str, ...], code: str, file: tuple[str, ...]) -> None:
+        module = self.modules[name] = Module(path, name, code, file)
+        while found := re.search(rf"\bmod\s+({NAME})\s*(?=\{{)", module.code):
+            end = end_of_item(module.code, found.end())
+            module.children.add(found[1])
+            self.add(path, (*name, found[1]), module.code[found.end() + 1 : end - 1], file)
+            module.code = module.code[: found.start()] + module.code[end:]
+
     def read_paths(self, module: Module) -> None:
-        code = self.code[module.name]
+        code = module.code
         for public, tree in re.findall(r"\b(pub(?:\s*\([^)]*\))?\s+)?use\s+([^;]+);", code):
             for path, name in leaves(tree):
                 known = self.from_root(module, path)
                 if known is None:
+                    module.outside.append(path)
                     continue
                 module.names[name] = known
                 if not public:
@@ -163,17 +176,18 @@ class Crate:
         return None
 
     def defines(self, module: Module, name: str) -> bool:
-        return re.search(rf"\b(?:fn|struct|enum|trait|type|const|static|union|macro_rules!|mod)\s+{re.escape(name)}\b", self.code[module.name]) is not None
+        return re.search(rf"\b(?:fn|struct|enum|trait|type|const|static|union|macro_rules!|mod)\s+{re.escape(name)}\b", module.code) is not None
 
     def arrows(self) -> dict[tuple[str, ...], dict[tuple[str, ...], set[str]]]:
         """Of each module those whose files it needs, with the names it needs of them."""
-        found: dict[tuple[str, ...], dict[tuple[str, ...], set[str]]] = {name: {} for name in self.modules}
+        found: dict[tuple[str, ...], dict[tuple[str, ...], set[str]]] = {module.file: {} for module in self.modules.values()}
         for module in self.modules.values():
             for path in module.paths:
                 # A module by itself is no use of what is in its file: what is called by its name is.
                 target = None if path in self.modules else self.target(path)
-                if target is not None and target != module.name:
-                    found[module.name].setdefault(target, set()).add(path[-1])
+                target = None if target is None else self.modules[target].file
+                if target is not None and target != module.file:
+                    found[module.file].setdefault(target, set()).add(path[-1])
         return found
 
 

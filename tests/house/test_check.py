@@ -44,6 +44,11 @@ class Check(unittest.TestCase):
         self.assertEqual(self.said(files), ["circle of 2 files", "    a.rs uses b.rs: g", "    b.rs uses a.rs: f"])
         self.assertEqual(self.said({**files, "b.rs": "use crate::a; fn g() {}"}), [])
 
+    def test_a_module_within_a_file_is_of_that_file(self) -> None:
+        files = {"lib.rs": "mod a; mod b;", "a.rs": "fn f() {} mod inner { use super::f; fn g() { crate::b::h() } }", "b.rs": "fn h() {}"}
+        self.assertEqual(self.said(files), [])
+        self.assertEqual(self.said({**files, "b.rs": "use crate::a::inner::g;"}), ["circle of 2 files", "    a.rs uses b.rs: h", "    b.rs uses a.rs: g"])
+
     def test_a_file_uses_none_of_a_floor_above_its_own(self) -> None:
         files = {"lib.rs": "mod low; mod high;", "low.rs": "use crate::high::H;", "high.rs": "struct H;"}
         self.assertEqual(self.said(files, floors=[["low"], ["high"]]), ["low.rs uses high.rs, which stands above it: H"])
@@ -52,12 +57,13 @@ class Check(unittest.TestCase):
 
     def test_what_runs_in_the_handler_uses_its_own_rooms_and_does_nothing_that_may_wait(self) -> None:
         files = {"lib.rs": "mod stack; mod far;", "stack/mod.rs": "mod walk;", "stack/walk.rs": "fn f() { crate::far::g(); format!(); }", "far.rs": "fn g() {}"}
-        handler = {"rooms": ["stack"], "may_use": [], "words": ["format!"]}
+        handler = {"rooms": ["stack"], "may_use": [], "crates": ["std::ptr"]}
         self.assertEqual(
             self.said(files, handler=handler),
             ["stack/walk.rs runs in the signal handler and uses far.rs: g", "stack/walk.rs runs in the signal handler and says format!"],
         )
-        self.assertEqual(self.said({**files, "stack/walk.rs": "fn f() { crate::far::g(); }"}, handler={**handler, "may_use": ["far"]}), [])
+        files["stack/walk.rs"] = "use std::{ptr, collections::BTreeMap}; fn f() { crate::far::g(); }"
+        self.assertEqual(self.said(files, handler={**handler, "may_use": ["far"]}), ["stack/walk.rs runs in the signal handler and uses std::collections::BTreeMap"])
 
 
 if __name__ == "__main__":
