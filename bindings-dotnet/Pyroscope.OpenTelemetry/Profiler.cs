@@ -43,9 +43,15 @@ public sealed class Profiler : IDisposable
                 Engine.EndEvents();
             }
         };
-        AppDomain.CurrentDomain.ProcessExit += (_, _) => EndWith(StopTimeout);
-        // Nothing else is raised then. Those who wait for the end of a program that crashed wait no longer than they must.
-        AppDomain.CurrentDomain.UnhandledException += (_, _) => EndWith(LastWords);
+        AppDomain.CurrentDomain.ProcessExit += (_, _) =>
+        {
+            // Before the gate: who gets it afterwards starts nothing.
+            ends = true;
+            EndWithin(StopTimeout);
+        };
+        // Nothing else is raised then. Those who wait for the end of a program that crashed wait no longer than they must. One that
+        // raised it by itself (.NET 10) goes on, and may configure again.
+        AppDomain.CurrentDomain.UnhandledException += (_, _) => EndWithin(LastWords);
     }
 
     /// <summary>The one profiler.</summary>
@@ -249,10 +255,8 @@ public sealed class Profiler : IDisposable
         return all;
     }
 
-    private void EndWith(TimeSpan timeout)
+    private void EndWithin(TimeSpan timeout)
     {
-        // Before the gate: who gets it afterwards starts nothing.
-        ends = true;
         StopSilently(timeout);
         ProfilerMessages.DeliverWithin(LastWords);
     }

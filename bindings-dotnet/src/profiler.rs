@@ -1,7 +1,7 @@
 //! The one profiler of this process: start, stop, switches, statistics, status.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use spanprof_core::{Config, Error, ErrorKind, Level, Profiler, Stats};
 
@@ -67,7 +67,9 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
         return Ok(());
     }
     for feature in wanted(&config) {
-        if let Err(why) = sessions::start(feature) {
+        if let Err(why) = sessions::start(feature)
+            && !sessions::have_ended()
+        {
             messages::tell(Level::Warning, format!("{} are not profiled: {why}", name_of(feature)));
         }
     }
@@ -100,22 +102,19 @@ fn name_of(feature: Feature) -> &'static str {
 /// Stops it. True: all that it still had was delivered; so it is when none runs.
 pub(crate) fn stop(timeout: Duration) -> bool {
     let _one = lock(&CHANGE);
-    for feature in EVENTS {
-        sessions::stop(feature);
-    }
+    let deadline = Instant::now() + timeout;
+    sessions::stop(&EVENTS, timeout / 2);
     let Some(profiler) = running() else {
         return true;
     };
-    let all = profiler.stop(timeout);
+    let all = profiler.stop(deadline.saturating_duration_since(Instant::now()));
     leave(&profiler);
     all
 }
 
 /// Of one that has stopped, and none takes its place. Until then it is the one whose statistics are asked for.
 fn leave(profiler: &Profiler) {
-    for feature in EVENTS {
-        sessions::stop(feature);
-    }
+    sessions::stop(&EVENTS, RESTART_TIMEOUT);
     // What was sampled has its names by now.
     info::silence();
     *lock(&LAST) = Some(profiler.stats());
@@ -186,7 +185,7 @@ pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
             Error::new(ErrorKind::Unsupported, format!("{} cannot be profiled: {why}", name_of(feature)))
         }),
         _ => {
-            sessions::stop(feature);
+            sessions::stop(&[feature], RESTART_TIMEOUT);
             Ok(())
         }
     }

@@ -2,8 +2,10 @@
 //! [`code`](super::code) and [`declarations`](super::declarations).
 
 use std::ffi::c_void;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::mpsc::{self, SendError};
+use std::time::Duration;
+use std::{io, ptr};
 
 use crate::clr::com::{Hresult, S_OK, call};
 
@@ -82,6 +84,24 @@ pub(crate) fn on_native_thread<T: Send>(work: impl FnOnce() -> T + Send) -> Opti
         let thread = std::thread::Builder::new().name("spanprof-clr".into()).spawn_scoped(scope, work).ok()?;
         thread.join().ok()
     })
+}
+
+/// The same, for work that may wait for what the caller holds: who has no result within `limit` goes on without, and `late` gets it
+/// once it comes, on that thread. An error: there is no thread for it, and nothing was done.
+pub(crate) fn on_native_thread_within<T: Send + 'static>(
+    limit: Duration,
+    work: impl FnOnce() -> T + Send + 'static,
+    late: impl FnOnce(T) + Send + 'static,
+) -> io::Result<Option<T>> {
+    // Without room in between: what was sent was received.
+    let (sender, receiver) = mpsc::sync_channel(0);
+    let run = move || {
+        if let Err(SendError(result)) = sender.send(work()) {
+            late(result);
+        }
+    };
+    std::thread::Builder::new().name("spanprof-clr".into()).spawn(run)?;
+    Ok(receiver.recv_timeout(limit).ok())
 }
 
 impl Clr {

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::clr::info;
 use crate::interface::types::Feature;
@@ -13,6 +14,10 @@ const CONTENTION: (u64, u32) = (0x4000, 4);
 const EXCEPTIONS: (u64, u32) = (0x8000, 2);
 /// The first version with sampled allocations.
 const SAMPLED_SINCE: u32 = 10;
+
+/// How long a session may take to begin or to end. The runtime tells EventSources and listeners of it, under a lock that the caller
+/// may hold: in `OnEventSourceCreated`, and in a handler of an exception that it threw.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Sessions that run, with what they are for; none once the process [`end`]s.
 static SESSIONS: Mutex<Option<Vec<(Feature, u64)>>> = Mutex::new(Some(Vec::new()));
@@ -43,19 +48,25 @@ pub(crate) fn start(feature: Feature) -> Result<(), String> {
         Feature::Cpu => &[],
     };
     for (keywords, level) in wanted {
-        match info::on_native_thread(move || clr.start_session(*keywords, *level)) {
-            Some(Ok(session)) => sessions.push((feature, session)),
-            Some(Err(result)) => return Err(format!("the runtime refused a session: 0x{result:08x}")),
-            None => return Err("a thread could not be started".to_owned()),
+        let late = move |result: Result<u64, i32>| {
+            if let Ok(session) = result {
+                clr.stop_session(session);
+            }
+        };
+        match info::on_native_thread_within(PATIENCE, move || clr.start_session(*keywords, *level), late) {
+            Ok(Some(Ok(session))) => sessions.push((feature, session)),
+            Ok(Some(Err(result))) => return Err(format!("the runtime refused a session: 0x{result:08x}")),
+            Err(_) => return Err("a thread could not be started".to_owned()),
+            Ok(None) => return Err(format!("the runtime started no session within {} s", PATIENCE.as_secs())),
         }
     }
     Ok(())
 }
 
-/// Ends the sessions of a feature.
-pub(crate) fn stop(feature: Feature) {
+/// Ends the sessions of these features, those that take longer than `patience` a while later.
+pub(crate) fn stop(features: &[Feature], patience: Duration) {
     if let Some(sessions) = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-        stop_those(sessions, |known| known == feature);
+        stop_those(sessions, patience, |known| features.contains(&known));
     }
 }
 
@@ -63,16 +74,23 @@ pub(crate) fn stop(feature: Feature) {
 /// and to tell one of them of a session meanwhile ends the process (.NET 8: NullReferenceException).
 pub(crate) fn end() {
     if let Some(mut sessions) = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        stop_those(&mut sessions, |_| true);
+        stop_those(&mut sessions, PATIENCE, |_| true);
     }
 }
 
-fn stop_those(sessions: &mut Vec<(Feature, u64)>, which: impl Fn(Feature) -> bool) {
+/// Whether the process ends, so that no session begins any more.
+pub(crate) fn have_ended() -> bool {
+    SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+}
+
+fn stop_those(sessions: &mut Vec<(Feature, u64)>, patience: Duration, which: impl Fn(Feature) -> bool) {
     let Some(clr) = info::attached() else { return };
-    sessions.retain(|(feature, session)| {
-        let session = *session;
-        !which(*feature) || info::on_native_thread(move || clr.stop_session(session)).is_none()
-    });
+    let ending: Vec<(Feature, u64)> = sessions.extract_if(.., |(feature, _)| which(*feature)).collect();
+    let numbers: Vec<u64> = ending.iter().map(|(_, session)| *session).collect();
+    let stop = move || numbers.into_iter().for_each(|session| clr.stop_session(session));
+    if !ending.is_empty() && info::on_native_thread_within(patience, stop, drop).is_err() {
+        sessions.extend(ending);
+    }
 }
 
 /// Whether events of a feature come.

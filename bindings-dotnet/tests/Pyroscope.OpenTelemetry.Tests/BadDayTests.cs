@@ -166,6 +166,14 @@ public sealed class BadDayTests : IDisposable
     }
 
     [Fact]
+    public async Task An_exception_under_a_lock_that_the_end_of_a_session_takes_ends_the_program()
+    {
+        var worker = await Run(new() { ["WORKER_ENDS"] = "by an exception under the lock of listeners" }, crashesWith: "InvalidOperationException: expected");
+        Assert.True(worker.Running);
+        Assert.Equal("", worker.Features["exceptions"]);
+    }
+
+    [Fact]
     public async Task What_a_program_did_until_an_exception_ended_it_is_delivered()
     {
         var worker = await Run(new() { ["WORKER_ENDS"] = "by an exception" }, crashesWith: "InvalidOperationException: expected");

@@ -1,3 +1,4 @@
+using System.Diagnostics.Tracing;
 using System.Runtime.InteropServices;
 using System.Runtime.Loader;
 using System.Text.Json.Nodes;
@@ -22,6 +23,9 @@ internal static partial class Ending
                 break;
             case "and switches events on":
                 AndSwitchesEventsOn();
+                break;
+            case "by an exception under the lock of listeners":
+                ByAnExceptionUnderTheLockOfListeners();
                 break;
             case "by an exception":
                 LeaveNoCore();
@@ -64,6 +68,15 @@ internal static partial class Ending
         };
     }
 
+    private static void ByAnExceptionUnderTheLockOfListeners()
+    {
+        LeaveNoCore();
+        Settings.ExceptionProfilingEnabled = true;
+        Profiler.Instance.Configure(Settings);
+        Say();
+        using var listener = new Throwing();
+    }
+
     private static void LeaveNoCore()
     {
         const int Core = 4;
@@ -94,6 +107,12 @@ internal static partial class Ending
     {
         public ulong Soft;
         public ulong Hard;
+    }
+
+    private sealed class Throwing : EventListener
+    {
+        // Called by the constructor of what this derives from.
+        protected override void OnEventSourceCreated(EventSource eventSource) => throw new InvalidOperationException("expected");
     }
 
     private sealed class Blocking : ILogger, IDisposable

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::limits::Limits;
-use super::outcome::Outcome;
+use super::outcome::{Blame, Outcome};
 use super::queue::{Lost, Queue};
 use crate::config::{Settings, Target, TraceIdLabel};
 use crate::messages::{Cause, Messages};
@@ -149,6 +149,12 @@ impl Shared {
             left.add(in_flight.tally, self.asks_servers());
         }
         self.lose(left, Fate::DroppedQueue);
+        drop(state);
+        if left != Lost::default() {
+            let said = self.said("not all was taken within the time that a stop has", Blame::Address);
+            self.counters.set_last_error(&said);
+            self.messages.tell(Cause::LastTry, &[&said]);
+        }
         self.wake.notify_all();
         self.changed.notify_all();
     }
@@ -172,12 +178,16 @@ impl Shared {
 
     /// What happened, where, and which settings to look at.
     pub(super) fn sentence(&self, outcome: &Outcome) -> String {
+        self.said(&outcome.reason, outcome.blame)
+    }
+
+    fn said(&self, reason: &str, blame: Blame) -> String {
         let at = match &self.settings.target {
             Target::Http(target) => format!("{}: ", target.base),
             Target::File(_) | Target::None => String::new(),
         };
-        let reason = outcome.reason.trim_end_matches('.');
-        match outcome.blame.settings() {
+        let reason = reason.trim_end_matches('.');
+        match blame.settings() {
             "" => format!("{at}{reason}."),
             settings => format!("{at}{reason}. Check {settings}."),
         }

@@ -30,7 +30,8 @@ impl Secrets {
             for token in [&token, &value] {
                 if let Some(both) = decoded(token) {
                     let (user, password) = both.split_once(':').unwrap_or(("", &both));
-                    all.extend([user.to_owned(), password.to_owned()]);
+                    // A password out of a file ends with a line break, which servers trim before they repeat it.
+                    all.extend([user, password, user.trim(), password.trim()].map(str::to_owned));
                     all.push(both.clone());
                 }
                 // The other alphabet, and no padding.
@@ -124,7 +125,7 @@ fn decoded(text: &str) -> Option<String> {
         }
     }
     // What is no text, or no pair, is a token that only looks like it.
-    String::from_utf8(bytes).ok().filter(|text| text.contains(':') && !text.contains(char::is_control))
+    String::from_utf8(bytes).ok().filter(|text| text.contains(':'))
 }
 
 #[cfg(test)]
@@ -164,6 +165,22 @@ mod tests {
             }
         }
         assert_eq!(secrets.mask("no org id"), "no org id");
+    }
+
+    #[test]
+    fn line_breaks_and_tabs_hide_nothing() {
+        // carol:hun\tter2\n
+        let secrets = secrets("Basic Y2Fyb2w6aHVuCXRlcjIK");
+        for said in [
+            "bad password hun\tter2\n",
+            "bad password hun\tter2 of carol",
+            "at /?p=hun%09ter2",
+            "at /?p=hun%09ter2%0A",
+            r#"{"p": "hun\tter2\n"}"#,
+        ] {
+            let masked = secrets.mask(said);
+            assert!(masked.contains(MASK) && !masked.contains("ter2") && !masked.contains("carol"), "{said}: {masked}");
+        }
     }
 
     #[test]

@@ -334,6 +334,9 @@ fn stop_is_bounded_when_a_server_hangs() {
     assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
     let stats = running.stats();
     assert_eq!((stats.dropped_queue, stats.queued), (tally(4, 200), Tally::default()));
+    let said = format!("{}: not all was taken within the time that a stop has. Check server_address.", server.address);
+    assert_eq!(stats.last_error, said);
+    assert_eq!(running.warnings(), format!("{said} Profiles were dropped, as uploading ends.\n"));
 }
 
 #[test]
