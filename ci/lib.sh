@@ -14,6 +14,12 @@ export RUBIES="3.1 3.3 3.4"
 # say TEXT: a line of progress, with the seconds since the script began.
 say() { printf '[%3d s] %s\n' "$SECONDS" "$*"; }
 
+# not_allowed ARGUMENT: ends the script as one does that was called in a wrong way.
+not_allowed() {
+    printf '%s: %s is not allowed; %s --help says what is\n' "${0#"$ROOT/"}" "${1:-to say nothing}" "${0#"$ROOT/"}" >&2
+    exit 2
+}
+
 # fail TEXT: ends the script with a sentence.
 fail() {
     printf '%s: %s\n' "${0##*/}" "$*" >&2

@@ -9,7 +9,7 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use common::{PERIOD, Server, profile, span};
+use common::{PERIOD, Server, profile, span, spanprof};
 use prost::Message as _;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -68,7 +68,12 @@ fn a_password_is_asked_for_where_one_is_set() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("password");
     std::fs::write(&file, "s3cret\nignored").unwrap();
-    let server = Server::with(&["--basic-auth", &format!("me:{}", file.display())]);
+    let flag = format!("me:{}", file.display());
+    let server = Server::with(&["--basic-auth", &flag]);
+    let top = |flags: &[&str]| spanprof().args(["top", "--url", &server.url]).args(flags).output().unwrap();
+    let refused = String::from_utf8_lossy(&top(&[]).stderr).into_owned();
+    assert!(refused.contains("--basic-auth USER:FILE"), "{refused}");
+    assert!(top(&["--basic-auth", &flag]).status.success());
     let refused = server.get("/api/services");
     assert_eq!((refused.status, refused.headers.contains_key("www-authenticate")), (401, true));
     assert_eq!(server.get_with("/api/services", ("authorization", "Basic bWU6d3Jvbmc=")).status, 401);

@@ -99,6 +99,10 @@ pub(crate) struct Top {
     #[arg(long, value_name = "ID")]
     pub(crate) tenant: Option<String>,
 
+    /// User name, and a file whose first line is the password.
+    #[arg(long, value_name = "USER:FILE", value_parser = parse_basic_auth)]
+    pub(crate) basic_auth: Option<BasicAuth>,
+
     /// How many functions are printed.
     #[arg(long, value_name = "N", default_value_t = 30)]
     pub(crate) limit: usize,

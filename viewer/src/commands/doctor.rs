@@ -61,10 +61,8 @@ fn config(doctor: &Doctor) -> Result<Config, String> {
         config.server_address.clone_from(url);
     }
     if let Some(auth) = &doctor.basic_auth {
-        let text = std::fs::read_to_string(&auth.file)
-            .map_err(|error| format!("cannot read the password in {}: {error}", auth.file.display()))?;
         config.basic_auth_user.clone_from(&auth.user);
-        config.basic_auth_password = Secret(text.lines().next().unwrap_or_default().to_owned());
+        config.basic_auth_password = Secret(auth.password()?);
     }
     if let Some(tenant) = &doctor.tenant {
         config.tenant_id.clone_from(tenant);
@@ -174,6 +172,10 @@ fn advice(failure: &Failure) -> String {
     let change = match failure.status {
         Some(401 | 403) => CREDENTIALS.to_owned(),
         Some(404) => "check the path: it is all before /push.v1.PusherService/Push".to_owned(),
+        // A viewer with little memory says so itself.
+        Some(413) if failure.reason.contains("bytes of memory") => {
+            "start spanprof with a larger --memory, 256m at least".to_owned()
+        }
         Some(413) => "a proxy limits the size of requests: let it take 2 MiB".to_owned(),
         Some(429) => "the tenant's rate limit is reached: raise it, or try again later".to_owned(),
         Some(500..=599) if failure.settings.is_empty() => "the server is at fault: see its log".to_owned(),

@@ -3,6 +3,9 @@
 use std::io::Write as _;
 use std::time::Duration;
 
+use axum::http::StatusCode;
+use axum::http::header::AUTHORIZATION;
+
 use super::cli::Top;
 use super::terminal;
 use crate::http::tenant;
@@ -21,8 +24,14 @@ pub(crate) fn run(top: &Top) -> Result<(), String> {
     let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).timeout_global(Some(PATIENCE));
     let agent: ureq::Agent = config.build().into();
     let failed = |error: ureq::Error| format!("cannot ask {}: {error}; say by --url where spanprof listens", top.url);
-    let request = top.tenant.iter().fold(agent.get(url), |request, tenant| request.header(tenant::HEADER, tenant));
+    let mut request = top.tenant.iter().fold(agent.get(url), |request, tenant| request.header(tenant::HEADER, tenant));
+    if let Some(auth) = &top.basic_auth {
+        request = request.header(AUTHORIZATION, format!("Basic {}", auth.token()?));
+    }
     let mut response = request.call().map_err(failed)?;
+    if response.status() == StatusCode::UNAUTHORIZED {
+        return Err(format!("{} wants a user and a password: say them by --basic-auth USER:FILE", top.url));
+    }
     let body = response.body_mut().with_config().limit(MOST_BYTES).read_to_vec().map_err(failed)?;
     let answer: serde_json::Value = serde_json::from_slice(&body)
         .map_err(|error| format!("what answers at {} is no spanprof: {} {error}", top.url, response.status()))?;

@@ -5,11 +5,10 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use spanprof_core::wire::pprof::Profile;
+use spanprof_core::wire::stats_comment::PREFIX;
 
 use crate::clock;
 
-/// What such a comment begins with; JSON follows.
-const PREFIX: &str = "spanprof.stats ";
 /// Longer ones are not the engine's.
 const MOST_BYTES: usize = 16 << 10;
 /// Comments of a profile that are read.

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use crate::memory::parse_memory;
 use crate::selection::parse_duration;
 
@@ -65,6 +68,24 @@ pub(crate) struct BasicAuth {
     pub(crate) user: String,
     /// Its first line is the password.
     pub(crate) file: PathBuf,
+}
+
+impl BasicAuth {
+    /// The file's first line.
+    pub(crate) fn password(&self) -> Result<String, String> {
+        let file = self.file.display();
+        let text = std::fs::read_to_string(&self.file)
+            .map_err(|error| format!("cannot read the password of --basic-auth from {file}: {error}"))?;
+        let password = text.lines().next().filter(|password| !password.is_empty());
+        password
+            .map(str::to_owned)
+            .ok_or_else(|| format!("the first line of {file}, the password of --basic-auth, is empty"))
+    }
+
+    /// User and password, as Authorization has them behind its scheme.
+    pub(crate) fn token(&self) -> Result<String, String> {
+        Ok(STANDARD.encode(format!("{}:{}", self.user, self.password()?)))
+    }
 }
 
 /// Reads `USER:FILE`.

@@ -15,7 +15,6 @@ use axum::http::header::{
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use base64::Engine as _;
 
 use super::flags::BasicAuth;
 
@@ -34,7 +33,7 @@ impl Guard {
     /// Lets `names` pass too, and only who knows the password. The error is a sentence.
     pub(super) fn new(names: &[String], basic_auth: Option<&BasicAuth>) -> Result<Self, String> {
         let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
-        let authorization = basic_auth.map(expected).transpose()?;
+        let authorization = basic_auth.map(BasicAuth::token).transpose()?.map(Arc::from);
         Ok(Self { names, authorization })
     }
 
@@ -89,19 +88,6 @@ impl Guard {
         // Rebinding needs a name; an address in Host is where the browser really went.
         let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         address.parse::<IpAddr>().is_ok() || name == "localhost" || self.names.iter().any(|known| known == name)
-    }
-}
-
-/// User and password, as Authorization has them, with the password from its file.
-fn expected(auth: &BasicAuth) -> Result<Arc<str>, String> {
-    let file = auth.file.display();
-    let text = std::fs::read_to_string(&auth.file)
-        .map_err(|error| format!("cannot read the password of --basic-auth from {file}: {error}"))?;
-    match text.lines().next().filter(|password| !password.is_empty()) {
-        Some(password) => {
-            Ok(base64::engine::general_purpose::STANDARD.encode(format!("{}:{password}", auth.user)).into())
-        }
-        None => Err(format!("the first line of {file}, the password of --basic-auth, is empty")),
     }
 }
 
