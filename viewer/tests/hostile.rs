@@ -4,9 +4,9 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use common::{PERIOD, Server, attribute, export, gzip, now, profile, request, span};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -433,15 +433,32 @@ fn a_tenant_is_made_when_something_of_it_is_stored() {
     assert!(said.contains("another spanprof uses it") && said.lines().count() == 1, "{said}");
 }
 
+/// A server with so few files that it takes 32 connections at once, and its address.
+fn crowded() -> (Server, String) {
+    let script = format!("ulimit -n 64; exec {} \"$@\"", env!("CARGO_BIN_EXE_spanprof"));
+    let mut command = Command::new("bash");
+    command.args(["-c", &script, "bash"]);
+    let server = Server::run(command, &[]);
+    let address = server.url.rsplit('/').next().unwrap().to_owned();
+    (server, address)
+}
+
+const PLACES: usize = 32;
+
+fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    loop {
+        match stream.read(&mut [0; 1_024]) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
 #[test]
 fn connections_that_say_nothing_make_room_for_others() {
-    let script = format!(
-        "ulimit -n 64; exec {} --listen 127.0.0.1:0 --listen-otlp none --listen-grpc none",
-        env!("CARGO_BIN_EXE_spanprof")
-    );
-    let mut child = Command::new("bash").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
-    let line = BufReader::new(child.stdout.take().unwrap()).lines().next().unwrap().unwrap();
-    let address = line.rsplit('/').next().unwrap().to_owned();
+    let (_server, address) = crowded();
     let half = || {
         let mut stream = TcpStream::connect(&address).unwrap();
         stream.write_all(b"GET /ready HTTP/1.1\r\nhost: localhost\r\n").unwrap();
@@ -467,6 +484,31 @@ fn connections_that_say_nothing_make_room_for_others() {
     };
     assert!(answer.ends_with("ready"), "{answer}");
     drop(held);
-    child.kill().unwrap();
-    child.wait().unwrap();
+}
+
+#[test]
+fn requests_that_wait_for_their_client_make_room_for_others() {
+    let body_never_comes = b"POST /ingest?name=a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n".to_vec();
+    // Over HTTP/2: a window of 0 for the answer, then one question.
+    let mut answer_never_goes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0".to_vec();
+    let question = b"\x82\x86\x04\x0d/api/services\x01\x09localhost";
+    answer_never_goes.extend([0, 0, u8::try_from(question.len()).unwrap(), 1, 5, 0, 0, 0, 1]);
+    answer_never_goes.extend(question);
+    for request in [body_never_comes, answer_never_goes] {
+        let (server, address) = crowded();
+        let hold = || {
+            let mut stream = TcpStream::connect(&address).unwrap();
+            stream.write_all(&request).unwrap();
+            stream
+        };
+        let mut held: Vec<TcpStream> = (0..PLACES).map(|_| hold()).collect();
+        let answer = server.push("shop", &profile(&[(&["main:1"], &[], 1)]));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        // All places were taken, and are taken again.
+        while held.iter_mut().filter_map(|stream| is_closed(stream).then(|| *stream = hold())).count() == 0 {
+            std::thread::yield_now();
+        }
+        assert_eq!(server.get("/ready").text(), "ready");
+        assert_eq!(server.json("/api/services")["services"][0]["service"], "shop");
+    }
 }

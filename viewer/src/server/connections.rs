@@ -1,6 +1,7 @@
-//! Connections: each closed when it is silent, or when its other end does not take what it asked for; where all places are
-//! taken and at work, a newcomer is told.
+//! Connections: each closed when it is silent, or when its other end does not take what it asked for; where no place
+//! becomes free soon, a newcomer is told.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::pin;
 use std::sync::Arc;
@@ -18,8 +19,10 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tower_service::Service as _;
 
+use super::arriving::Arriving;
 use super::paced::send;
 use super::patient::{PATIENCE, Patient};
 use super::places::{BUFFER, Connections, Place, SILENT, Working};
@@ -29,6 +32,8 @@ use crate::queries;
 const WINDOW: u32 = 64 << 10;
 /// The head of a request arrives within this time.
 const HEAD: Duration = Duration::from_secs(20);
+/// Who comes when all places are taken waits for one for this time.
+const WAIT: Duration = Duration::from_secs(2);
 
 /// Serves until it is stopped, then until the last request is answered.
 pub(super) async fn serve(
@@ -39,16 +44,35 @@ pub(super) async fn serve(
 ) {
     let mut open = JoinSet::new();
     let stop = stopped.clone();
+    let serve = |stream, place| connection(stream, routes.clone(), place, stop.clone());
+    // Who waits for a place, and until when.
+    let mut waiting: VecDeque<(TcpStream, Instant)> = VecDeque::new();
     loop {
+        let until = waiting.front().map(|(_, until)| *until);
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             // An error means that the sender is gone, which is an end too.
             _ = stopped.wait_for(|stopped| *stopped) => break,
             Some(_) = open.join_next() => continue,
+            place = all.enter_later(), if until.is_some() => {
+                if let Some((stream, _)) = waiting.pop_front() {
+                    open.spawn(serve(stream, place));
+                }
+                continue;
+            }
+            () = tokio::time::sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
+                if let Some((stream, _)) = waiting.pop_front() {
+                    open.spawn(refuse(stream));
+                }
+                continue;
+            }
         };
-        match accepted.map(|(stream, _)| (stream, all.enter())) {
-            Ok((stream, Some(place))) => drop(open.spawn(connection(stream, routes.clone(), place, stop.clone()))),
-            Ok((stream, None)) => drop(open.spawn(refuse(stream))),
+        match accepted {
+            Ok((stream, _)) => match waiting.is_empty().then(|| all.enter()).flatten() {
+                Some(place) => drop(open.spawn(serve(stream, place))),
+                None if waiting.len() < all.most_waiting() => waiting.push_back((stream, Instant::now() + WAIT)),
+                None => drop(open.spawn(refuse(stream))),
+            },
             // Too many files are open, or the other end is gone already.
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
@@ -85,7 +109,7 @@ async fn connection(stream: TcpStream, routes: Router, place: Arc<Place>, mut st
         .keep_alive_interval(Some(PATIENCE))
         .keep_alive_timeout(PATIENCE);
     let service = service_fn(|request: Request<Incoming>| answer(routes.clone(), place.work(), request));
-    let mut served = pin!(builder.serve_connection(TokioIo::new(Patient::new(stream)), service));
+    let mut served = pin!(builder.serve_connection(TokioIo::new(Patient::new(stream, Arc::clone(&place))), service));
     let mut is_ending = false;
     loop {
         tokio::select! {
@@ -106,7 +130,9 @@ async fn connection(stream: TcpStream, routes: Router, place: Arc<Place>, mut st
 }
 
 async fn answer(mut routes: Router, working: Working, request: Request<Incoming>) -> Result<Response, Infallible> {
-    let answered = routes.call(request.map(Body::new));
+    // Until the answer is handed over; from then on its client is what it waits for.
+    let _ours = working.ours();
+    let answered = routes.call(request.map(|body| Body::new(Arriving::new(body, working.place()))));
     queries::keeping(answered, async |response: Result<Response, Infallible>| Ok(send(response?, working).await)).await
 }
 
@@ -114,7 +140,6 @@ async fn answer(mut routes: Router, working: Working, request: Request<Incoming>
 mod tests {
     use axum::routing::get;
     use tokio::io::AsyncReadExt as _;
-    use tokio::time::Instant;
 
     use super::*;
 

@@ -1,5 +1,6 @@
 //! The process: sockets, routes, retention, and the end by a signal.
 
+mod arriving;
 mod connections;
 pub(crate) mod flags;
 mod guard;

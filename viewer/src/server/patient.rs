@@ -1,14 +1,17 @@
-//! A socket whose other end must take what is written, and soon.
+//! A socket whose other end must take what is written, and soon; its place is told what moves.
 
 use std::future::Future as _;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
+
+use super::places::Place;
 
 /// So many bytes of an answer are taken in so much time, or nobody takes it.
 const TAKEN: usize = 16 << 10;
@@ -17,14 +20,15 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// A stream that does not wait for ever for its other end to take what is written.
 pub(super) struct Patient {
     stream: TcpStream,
+    place: Arc<Place>,
     /// Since when it waits, and what was taken since then.
     waiting: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
 impl Patient {
     /// Reads and writes this one.
-    pub(super) fn new(stream: TcpStream) -> Self {
-        Self { stream, waiting: None }
+    pub(super) fn new(stream: TcpStream, place: Arc<Place>) -> Self {
+        Self { stream, place, waiting: None }
     }
 
     fn note(
@@ -35,6 +39,7 @@ impl Patient {
     ) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(length)) => {
+                self.place.touch();
                 let taken = self.waiting.as_ref().map_or(0, |(_, taken)| *taken) + length;
                 if length == all || taken >= TAKEN {
                     self.waiting = None;
@@ -61,7 +66,12 @@ impl AsyncRead for Patient {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if buffer.filled().len() > before {
+            self.place.touch();
+        }
+        read
     }
 }
 

@@ -1,4 +1,5 @@
-//! The places of connections: only so many at once. Where all are taken, the one that was silent for longest makes room.
+//! The places of connections: only so many at once. Where all are taken, the one on which nothing moved for longest makes
+//! room, unless it waits for the server; a newcomer waits a moment for that.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,8 +17,10 @@ const LEAST: usize = 64;
 pub(super) const BUFFER: usize = 64 << 10;
 /// A connection without a request is closed after this time.
 pub(super) const SILENT: Duration = Duration::from_secs(60);
-/// And makes room for another after this one.
-const YOUNG: Duration = Duration::from_millis(500);
+/// One on which no byte moved for this time makes room for another, unless it waits for the server.
+const IDLE: Duration = Duration::from_secs(1);
+/// How often a newcomer that waits for a place looks for one.
+const GLANCE: Duration = Duration::from_millis(20);
 /// A connection on which nothing moves is closed after this time, also where HTTP/2 keeps a window closed. More than any
 /// request takes until its answer begins.
 const STILL: Duration = Duration::from_secs(120);
@@ -41,6 +44,10 @@ struct Places {
 struct State {
     /// Requests that are worked on or answered.
     requests: usize,
+    /// Those of them that wait for the server, and not for their client.
+    ours: isize,
+    /// When a byte came or went, or a request began or ended to wait for the server.
+    active: Instant,
     silent_since: Instant,
     /// When a request came, an answer was done, or a piece of one was taken.
     moved: Instant,
@@ -59,6 +66,10 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Working(Arc<Place>);
 
+/// So many more requests of a connection, or fewer, wait for the server as long as this is kept.
+#[derive(Debug)]
+pub(super) struct Ours(Arc<Place>, isize);
+
 impl Connections {
     /// `sent` are the bytes that answers may take while they are sent.
     pub(super) fn new(sent: usize) -> Arc<Self> {
@@ -76,12 +87,27 @@ impl Connections {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// None if all connections are at work.
+    /// How many may wait for a place at each door: they have files too.
+    pub(super) fn most_waiting(&self) -> usize {
+        self.most / 8
+    }
+
+    /// A place as soon as there is one.
+    pub(super) async fn enter_later(self: &Arc<Self>) -> Arc<Place> {
+        loop {
+            if let Some(place) = self.enter() {
+                break place;
+            }
+            tokio::time::sleep(GLANCE).await;
+        }
+    }
+
+    /// None if all places are taken, and bytes move on each or it waits for the server.
     pub(super) fn enter(self: &Arc<Self>) -> Option<Arc<Place>> {
         let mut places = self.places();
         if places.by_number.len() >= self.most {
-            let silent = places.by_number.iter().filter(|(_, state)| state.is_silent(YOUNG));
-            let (number, state) = silent.min_by_key(|(_, state)| state.silent_since)?;
+            let idle = places.by_number.iter().filter(|(_, state)| state.ours <= 0 && state.active.elapsed() >= IDLE);
+            let (number, state) = idle.min_by_key(|(_, state)| state.active)?;
             state.close.notify_one();
             let number = *number;
             places.by_number.remove(&number);
@@ -89,7 +115,8 @@ impl Connections {
         let (number, close) = (places.next, Arc::new(Notify::new()));
         places.next += 1;
         let now = Instant::now();
-        let state = State { requests: 0, silent_since: now, moved: now, close: Arc::clone(&close) };
+        let state =
+            State { requests: 0, ours: 0, active: now, silent_since: now, moved: now, close: Arc::clone(&close) };
         places.by_number.insert(number, state);
         Some(Arc::new(Place { all: Arc::clone(self), number, close }))
     }
@@ -119,6 +146,20 @@ impl Place {
         Working(Arc::clone(self))
     }
 
+    /// A byte came or went.
+    pub(super) fn touch(&self) {
+        if let Some(state) = self.all.places().by_number.get_mut(&self.number) {
+            state.active = Instant::now();
+        }
+    }
+
+    fn count(&self, ours: isize) {
+        if let Some(state) = self.all.places().by_number.get_mut(&self.number) {
+            state.ours += ours;
+            state.active = Instant::now();
+        }
+    }
+
     fn moves(&self) {
         if let Some(state) = self.all.places().by_number.get_mut(&self.number) {
             state.moved = Instant::now();
@@ -134,6 +175,16 @@ impl Place {
 }
 
 impl Working {
+    /// The server is what it waits for.
+    pub(super) fn ours(&self) -> Ours {
+        Ours::new(&self.0, 1)
+    }
+
+    /// The connection of the request.
+    pub(super) fn place(&self) -> Arc<Place> {
+        Arc::clone(&self.0)
+    }
+
     /// Something of its answer was taken.
     pub(super) fn moves(&self) {
         self.0.moves();
@@ -142,6 +193,24 @@ impl Working {
     /// The bytes of answers that are being sent.
     pub(super) fn sent(&self) -> &Arc<Budget> {
         self.0.all.sent()
+    }
+}
+
+impl Ours {
+    fn new(place: &Arc<Place>, requests: isize) -> Self {
+        place.count(requests);
+        Self(Arc::clone(place), requests)
+    }
+
+    /// One of the requests waits for more of its body instead.
+    pub(super) fn less(place: &Arc<Place>) -> Self {
+        Self::new(place, -1)
+    }
+}
+
+impl Drop for Ours {
+    fn drop(&mut self) {
+        self.0.count(-self.1);
     }
 }
 
@@ -166,4 +235,42 @@ fn most_files() -> Option<usize> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_keeps_the_server_waiting_makes_room_and_who_waits_for_it_does_not() {
+        let all = Connections::new(1 << 20);
+        let places: Vec<Arc<Place>> = std::iter::from_fn(|| all.enter()).collect();
+        assert_eq!(places.len(), all.most);
+        let working: Vec<Working> = places.iter().map(Place::work).collect();
+        let mut ours: Vec<Ours> = working.iter().map(Working::ours).collect();
+        tokio::time::sleep(2 * IDLE).await;
+        assert!(all.enter().is_none(), "the server works on each");
+
+        // Of those whose body does not come, the one on which something moved longest ago.
+        let _less: Vec<Ours> = places[5..].iter().map(Ours::less).collect();
+        tokio::time::sleep(IDLE / 2).await;
+        places[5].touch();
+        let start = Instant::now();
+        let newcomer = tokio::time::timeout(IDLE, all.enter_later()).await.unwrap();
+        assert!(start.elapsed() <= IDLE / 2 + GLANCE);
+        let closed = || -> Vec<usize> {
+            let places_now = all.places();
+            (0..places.len()).filter(|index| !places_now.by_number.contains_key(&places[*index].number)).collect()
+        };
+        assert_eq!(closed(), [6]);
+
+        // And one whose answer is not taken.
+        let _works = newcomer.work();
+        let _ours: Vec<Ours> = places.iter().skip(5).map(|place| Ours::new(place, 2)).collect();
+        drop(ours.drain(..1));
+        let _newcomers_own = Ours::new(&newcomer, 1);
+        assert!(all.enter().is_none(), "its answer may be on its way");
+        let _place = tokio::time::timeout(2 * IDLE, all.enter_later()).await.unwrap();
+        assert_eq!(closed(), [0, 6]);
+    }
 }

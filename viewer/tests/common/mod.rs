@@ -33,7 +33,12 @@ impl Server {
     }
 
     pub fn with(flags: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_spanprof"))
+        Self::run(spanprof(), flags)
+    }
+
+    /// The same by a command that starts the program.
+    pub fn run(mut command: Command, flags: &[&str]) -> Self {
+        let mut child = command
             .args(["--listen", "127.0.0.1:0", "--listen-otlp", "127.0.0.1:0", "--listen-grpc", "none"])
             .args(flags)
             .stdout(Stdio::piped())
