@@ -10,10 +10,10 @@ from typing import Any
 
 from modules import Crate, circles, floor_of
 
-# What allocates, locks, formats or prints.
+# What allocates, locks, formats, prints or calls the interpreter by its whole API.
 NOT_IN_HANDLERS = [
     "Mutex", "RwLock", "OnceLock", ".lock(", "Box::", "Rc::", "Arc::", "Vec::", "vec!", "HashMap", "String::", ".to_string(", ".to_owned(", "format!", "println!",
-    "eprintln!", "thread_local!",
+    "eprintln!", "thread_local!", "pyo3::", "magnus::",
 ]  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 

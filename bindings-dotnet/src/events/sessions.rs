@@ -83,6 +83,7 @@ pub(crate) fn have_ended() -> bool {
     SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).is_none()
 }
 
+/// Under the lock, so that [`end`] waits for another thread's.
 fn stop_those(sessions: &mut Vec<(Feature, u64)>, patience: Duration, which: impl Fn(Feature) -> bool) {
     let Some(clr) = info::attached() else { return };
     let ending: Vec<(Feature, u64)> = sessions.extract_if(.., |(feature, _)| which(*feature)).collect();
