@@ -69,7 +69,7 @@ fn our_signal() -> i32 {
         unsafe { libc::sigaction(*signal, std::ptr::null(), &raw mut action) };
         action.sa_sigaction != libc::SIG_DFL
     };
-    (libc::SIGRTMIN() + 6..=libc::SIGRTMAX()).find(has_handler).unwrap()
+    std::iter::once(libc::SIGURG).chain(libc::SIGRTMIN() + 6..=libc::SIGRTMAX()).find(has_handler).unwrap()
 }
 
 fn main() {

@@ -102,7 +102,8 @@ impl Engine {
         self.uploader.stop(STOP_PATIENCE);
     }
 
-    /// A real-time signal without a handler kills the host, so timers go at once if ours was replaced.
+    /// Timers go at once if our handler was replaced: another's would have our signals, and a real-time one without a handler
+    /// kills the host.
     fn keep_signal(&self) {
         let mut ended = self.ended();
         if !self.config.cpu_enabled || (ended.is_none() && handler::is_installed()) {

@@ -12,6 +12,7 @@
 //! The thread's record is found by `sival`, record number and generation: a signal that comes late, after its record
 //! was given to another thread or after the profiler stopped, finds another generation and does nothing.
 
+use std::iter;
 use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
@@ -67,9 +68,12 @@ pub(crate) fn set_runtime(runtime: &'static dyn Runtime) {
     }
 }
 
-/// The signal that timers send, installed if it is not yet: the host's, or the first real-time one from SIGRTMIN + 6 up
-/// that nobody uses. It stays installed for ever and does nothing of its own while no profiler runs. One that was taken
-/// from us is the last choice: who resets it once may do so again.
+/// The signal that timers send, installed if it is not yet: the host's, or SIGURG, or the first real-time one from
+/// SIGRTMIN + 6 up, whichever nobody uses. It stays installed for ever and does nothing of its own while no profiler runs.
+///
+/// SIGURG is the only one whose default is to be ignored: a program, or its forked child, that puts all signals back to
+/// their defaults loses samples until that is seen, where a real-time signal would end it. Who wants it for himself sets
+/// a handler, and we move on. A real-time one that was taken from us is the last choice: who resets it once may do so again.
 pub(crate) fn install(choice: SampleSignal) -> Result<i32, Error> {
     let lost = signal();
     if is_installed() {
@@ -78,8 +82,8 @@ pub(crate) fn install(choice: SampleSignal) -> Result<i32, Error> {
     if let SampleSignal::Shared(signal) = choice {
         return share(signal);
     }
-    let others = (libc::SIGRTMIN() + 6..=libc::SIGRTMAX()).filter(|signal| *signal != lost);
-    for signal in others.chain(Some(lost).filter(|lost| *lost != 0)) {
+    let real_time = (libc::SIGRTMIN() + 6..=libc::SIGRTMAX()).filter(|signal| *signal != lost);
+    for signal in iter::once(libc::SIGURG).chain(real_time).chain(Some(lost).filter(|lost| *lost != 0)) {
         if action(signal, None).is_some_and(|action| action.sa_sigaction == libc::SIG_DFL) {
             // SAFETY: a sigaction is plain bits; zero is an empty mask and no flags.
             let mut ours: libc::sigaction = unsafe { mem::zeroed() };
@@ -92,7 +96,7 @@ pub(crate) fn install(choice: SampleSignal) -> Result<i32, Error> {
             return Ok(signal);
         }
     }
-    Err(Error::new(ErrorKind::System, "no real-time signal is free (SIGRTMIN + 6 and up all have a handler)"))
+    Err(Error::new(ErrorKind::System, "no signal is free (SIGURG, and SIGRTMIN + 6 and up, all have a handler)"))
 }
 
 /// Puts our handler before the one that a signal has, with its mask and flags.

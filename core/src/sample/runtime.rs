@@ -28,7 +28,7 @@ pub enum Drain {
 /// Which signal timers send.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SampleSignal {
-    /// The first real-time signal from SIGRTMIN + 6 up that nobody uses.
+    /// SIGURG, or the first real-time signal from SIGRTMIN + 6 up, whichever nobody uses.
     #[default]
     Own,
     /// One that the host uses already: its action's mask and flags are kept, and what is not a timer's of ours goes to

@@ -19,6 +19,8 @@ pub(crate) const CASES: &[Case] = &[
     ("a_profiler_by_setitimer_beside_us", a_profiler_by_setitimer_beside_us),
     ("our_signal_is_taken_by_another_library", our_signal_is_taken_by_another_library),
     ("our_signal_is_reset_to_its_default", our_signal_is_reset_to_its_default),
+    ("our_real_time_signal_is_reset_to_its_default", our_real_time_signal_is_reset_to_its_default),
+    ("every_signal_is_reset_to_its_default", every_signal_is_reset_to_its_default),
     ("a_signal_shared_with_the_host_is_taken_and_given_back", a_signal_shared_with_the_host_is_taken_and_given_back),
     ("our_signal_is_blocked_in_a_thread", our_signal_is_blocked_in_a_thread),
     ("the_fault_handler_is_taken_by_another_library", the_fault_handler_is_taken_by_another_library),
@@ -42,16 +44,13 @@ fn set_action(signal: i32, action: usize) -> usize {
     old.sa_sigaction
 }
 
-/// The real-time signal that has a handler, which is the profiler's.
-fn our_signal() -> i32 {
-    let has_handler = |signal: &i32| {
-        // SAFETY: a sigaction is plain bits.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: nothing is changed, and `action` is valid.
-        unsafe { libc::sigaction(*signal, std::ptr::null(), &raw mut action) };
-        action.sa_sigaction != libc::SIG_DFL
-    };
-    (libc::SIGRTMIN() + 6..=libc::SIGRTMAX()).find(has_handler).unwrap()
+/// What a signal does.
+fn action(signal: i32) -> usize {
+    // SAFETY: a sigaction is plain bits.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: nothing is changed, and `action` is valid.
+    assert_eq!(unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) }, 0);
+    action.sa_sigaction
 }
 
 static THEIRS: AtomicU64 = AtomicU64::new(0);
@@ -75,29 +74,62 @@ fn a_profiler_by_setitimer_beside_us() {
     assert!(theirs > 20, "the other profiler had {theirs} signals");
 }
 
-fn lose_signal(to: usize) {
+/// The profiler samples with `ours`, which is set to `to`; then with `next`.
+fn lose_signal(ours: i32, to: usize, next: i32) {
     let folder = tempfile::tempdir().unwrap();
     let profiler = start(folder.path());
     burn(Duration::from_millis(100));
     assert!(profiler.flush(LONG));
-    let ours = our_signal();
+    let handler = action(ours);
+    assert!(![libc::SIG_DFL, libc::SIG_IGN, to].contains(&handler), "signal {ours} is not the profiler's");
     // Nothing is burnt from here to the profiler's next look, so no signal comes for whoever has it now.
     set_action(ours, to);
     assert!(profiler.flush(LONG));
     let told = said(&profiler);
-    assert!(told.contains(&format!("signal {ours}; signal {} is used now", ours + 1)), "{told}");
+    assert!(told.contains(&format!("signal {ours}; signal {next} is used now")), "{told}");
     burn(Duration::from_millis(100));
     assert_saw(&finish(&profiler), Duration::from_millis(200));
-    assert_eq!(set_action(ours, to), to, "their action was left alone");
+    assert_eq!(action(ours), if ours == next { handler } else { to }, "their action was left alone");
+    assert_eq!(action(next), handler);
 }
 
 fn our_signal_is_taken_by_another_library() {
     let handler: Handler = their_handler;
-    lose_signal(handler as usize);
+    lose_signal(libc::SIGURG, handler as usize, libc::SIGRTMIN() + 6);
 }
 
 fn our_signal_is_reset_to_its_default() {
-    lose_signal(libc::SIG_DFL);
+    lose_signal(libc::SIGURG, libc::SIG_DFL, libc::SIGURG);
+}
+
+fn our_real_time_signal_is_reset_to_its_default() {
+    let handler: Handler = their_handler;
+    set_action(libc::SIGURG, handler as usize);
+    lose_signal(libc::SIGRTMIN() + 6, libc::SIG_DFL, libc::SIGRTMIN() + 7);
+}
+
+/// What a program does that daemonizes, or a child before it executes another program: all of them, and on it goes.
+fn every_signal_is_reset_to_its_default() {
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = start(folder.path());
+    burn(Duration::from_millis(100));
+    let reset_and_burn = || {
+        for signal in (1..32).chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
+            if ![libc::SIGKILL, libc::SIGSTOP].contains(&signal) {
+                set_action(signal, libc::SIG_DFL);
+            }
+        }
+        burn(Duration::from_millis(100));
+        0
+    };
+    for _ in 0..3 {
+        assert_eq!(wait(fork(reset_and_burn)), 0);
+        reset_and_burn();
+    }
+    assert!(profiler.flush(LONG));
+    burn(Duration::from_millis(100));
+    finish(&profiler);
+    assert_ne!(action(libc::SIGURG), libc::SIG_DFL, "taken again");
 }
 
 /// A host that lets the profiler have a signal of its own, and no other.
