@@ -32,3 +32,7 @@ mod stack;
 mod symbols;
 
 pub use interface::inventory;
+
+/// No allocation of ours ends a program that lives on without memory.
+#[global_allocator]
+static ALLOCATOR: spanprof_core::Allocator = spanprof_core::Allocator;

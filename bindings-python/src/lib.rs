@@ -27,6 +27,10 @@ use crate::span::record::SpanHandle;
 use crate::span::tags::TagSet;
 use crate::span::{context_var, current, tags};
 
+/// No allocation of ours ends a program that lives on without memory.
+#[global_allocator]
+static ALLOCATOR: spanprof_core::Allocator = spanprof_core::Allocator;
+
 /// Private: what `pyroscope` and `pyroscope.otel` are made of.
 #[pyo3::pymodule(gil_used = true)]
 mod _native {

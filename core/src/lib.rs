@@ -81,6 +81,7 @@ pub use context::span_slot::{SpanContext, span_end, span_start};
 pub use context::tags::TagSetId;
 pub use error::{Error, ErrorKind};
 pub use messages::{Level, Message};
+pub use os::allocator::Allocator;
 pub use os::fork::forked;
 pub use profile_type::{ProfileType, ProfileTypeId, SampleClock};
 pub use profiler::Profiler;

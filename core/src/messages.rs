@@ -72,6 +72,7 @@ causes! {
     NoThreadList, Warning, "/proc/self/task cannot be read: {}. Threads that do not announce themselves are not sampled.";
     RingFull, Warning, "{} samples were lost, as the rings of their threads were full.";
     StackSmall, Warning, "{} samples were lost, as the alternate signal stacks of their threads have no room for one.";
+    NoMemory, Warning, "{} samples were lost, as the program had used up its memory.";
     WindowFull, Warning, "{} samples were lost, as there were too many different stacks, spans and tags.";
     NamesCut, Warning, "Spans have more than 2048 different names, so some are called (other): {} until now.";
     TooManyLabels, Warning, "A series may have 30 labels, which leaves {} for tags of blocks and threads; further ones were left out.";

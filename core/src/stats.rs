@@ -180,6 +180,8 @@ pub(crate) struct Counters {
     /// Samples of no handler: they are taken and added to the window at once.
     pub(crate) unseen: AtomicTally,
     pub(crate) dropped_window: AtomicTally,
+    /// The samples among them for which there was no memory.
+    pub(crate) without_memory: AtomicU64,
     pub(crate) encoded: AtomicTally,
     pub(crate) queued: AtomicTally,
     pub(crate) uploaded: AtomicTally,
@@ -217,6 +219,12 @@ pub(crate) enum Fate {
 }
 
 impl Counters {
+    /// Counts samples that are dropped as there is no memory.
+    pub(crate) fn drop_without_memory(&self, tally: Tally) {
+        self.without_memory.fetch_add(tally.samples, Ordering::Relaxed);
+        self.dropped_window.add(tally);
+    }
+
     /// The part of [`Stats`] that is counted here; the tallies from `encoded` on add up.
     pub(crate) fn snapshot(&self) -> Stats {
         let _moving = self.moving();

@@ -1,5 +1,6 @@
 //! What the engine asks of the operating system and every stage may need: clocks, threads, forks. Knows nothing of the rest.
 
+pub(crate) mod allocator;
 pub(crate) mod atomics;
 pub(crate) mod background_thread;
 pub(crate) mod clock;

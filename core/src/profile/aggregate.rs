@@ -133,6 +133,23 @@ impl Aggregate {
         }
     }
 
+    /// About what it takes to encode the window.
+    pub(crate) fn bytes_to_encode(&self) -> usize {
+        self.filling.bytes_to_encode()
+    }
+
+    /// Drops all samples of the window, as there is no memory.
+    pub(crate) fn let_go(&mut self, counters: &Counters) {
+        for sum in std::mem::take(&mut self.filling).samples.into_values() {
+            counters.drop_without_memory(sum.tally);
+        }
+        for waiting in std::mem::take(&mut self.waiting) {
+            counters.drop_without_memory(waiting.tally);
+        }
+        self.unresolved = Vec::new();
+        self.frames = HashMap::new();
+    }
+
     /// The frame words whose meaning is to be asked, then told to [`learn`](Self::learn).
     pub(crate) fn take_unresolved(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.unresolved)
@@ -178,7 +195,7 @@ impl Aggregate {
         match entry {
             Entry::Span { span_id, trace_id, name } => {
                 let name = self.filling.name(&String::from_utf8_lossy(name), counters);
-                self.filling.spans.insert(*span_id, Span { trace_id: *trace_id, name });
+                self.filling.add_span(*span_id, Span { trace_id: *trace_id, name });
             }
             Entry::Sample(sample) => self.add_sample(thread, sample, runtime, counters),
             Entry::Again { value } => {
@@ -242,6 +259,10 @@ impl Aggregate {
         let frames = if frames.is_empty() { &[NO_STACK] } else { frames };
         if self.filling.is_beyond(2) {
             counters.dropped_window.add(tally);
+            return;
+        }
+        if !self.filling.has_memory(frames.len()) {
+            counters.drop_without_memory(tally);
             return;
         }
         let stack = self.stack(frames);

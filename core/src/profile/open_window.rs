@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::context::tags::TagSetId;
+use crate::os::allocator;
 use crate::profile_type::ProfileTypeId;
 use crate::sample::frames::Frame;
 use crate::stats::{Counters, Tally};
@@ -64,6 +65,27 @@ impl Filling {
         self.samples.len() >= times * MAX_KEYS
             || self.stack_words >= times * MAX_STACK_WORDS
             || self.frames.len() >= times * MAX_FRAMES
+    }
+
+    /// Whether there is memory for one more key with a stack of so many frames.
+    pub(super) fn has_memory(&mut self, frames: usize) -> bool {
+        !allocator::was_short()
+            && self.samples.try_reserve(1).is_ok()
+            && self.stacks.try_reserve(1).is_ok()
+            && self.words.try_reserve(frames).is_ok()
+            && self.frames.try_reserve(frames).is_ok()
+    }
+
+    /// About what it takes to encode it: messages of samples and of frames, and their bytes.
+    pub(super) fn bytes_to_encode(&self) -> usize {
+        256 * (self.samples.len() + self.frames.len()) + 24 * self.stack_words
+    }
+
+    /// Notes a span, if there is memory for one; without it its samples have their span's id and no name.
+    pub(super) fn add_span(&mut self, span_id: u64, span: Span) {
+        if self.spans.try_reserve(1).is_ok() {
+            self.spans.insert(span_id, span);
+        }
     }
 
     pub(super) fn name(&mut self, name: &str, counters: &Counters) -> Arc<str> {

@@ -1,5 +1,7 @@
 //! What the profiler says of itself: its counts, to the program and to the viewer, and what was lost, to the user.
 
+use std::sync::atomic::Ordering;
+
 use super::engine::Engine;
 use crate::context::tags;
 use crate::messages::Cause;
@@ -30,14 +32,17 @@ impl Engine {
     }
 
     /// Tells what was lost until now, where that grew with the last window.
-    pub(super) fn tell_losses(&self, told: &mut [u64; 6]) {
+    pub(super) fn tell_losses(&self, told: &mut [u64; 7]) {
+        // Before the sum that it is part of.
+        let without_memory = self.counters.without_memory.load(Ordering::Relaxed);
         let counted = self.counters.snapshot();
         let (tag_sets, thread_tags) = tags::overflowed();
         let counts = self.counts();
         let lost = [
             (Cause::RingFull, counts.dropped.samples.saturating_sub(counts.cramped)),
             (Cause::StackSmall, counts.cramped),
-            (Cause::WindowFull, counted.dropped_window.samples),
+            (Cause::NoMemory, without_memory),
+            (Cause::WindowFull, counted.dropped_window.samples.saturating_sub(without_memory)),
             (Cause::NamesCut, counted.names_cut),
             (Cause::TagSetsLost, tag_sets),
             (Cause::ThreadTagsLost, thread_tags),

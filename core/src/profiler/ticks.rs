@@ -10,7 +10,7 @@ use super::engine::Engine;
 use super::process::STOP_PATIENCE;
 use crate::context::tags;
 use crate::messages::Cause;
-use crate::os::{background_thread, clock};
+use crate::os::{allocator, background_thread, clock};
 use crate::sample::handler::{self, WAKE};
 use crate::sample::runtime::Drain;
 use crate::sample::safe_load;
@@ -43,7 +43,7 @@ impl Engine {
         let mut pulse =
             Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), sweep: Duration::ZERO, tick: TICK, is_alone: false };
         // Sets of tags are counted since the process started.
-        let mut told = [0, 0, 0, 0, tags::overflowed().0, tags::overflowed().1];
+        let mut told = [0, 0, 0, 0, 0, tags::overflowed().0, tags::overflowed().1];
         let mut faults_lost = false;
         let window = self.settings.upload_interval.min(MAX_WINDOW);
         loop {
@@ -67,6 +67,10 @@ impl Engine {
                 self.end_with_host(&mut told);
                 return;
             }
+            // What is kept goes first, as the rest of this tick needs memory too.
+            if allocator::is_short() {
+                self.aggregate().let_go(&self.counters);
+            }
             if self.runtime.request_drain() == Drain::Now {
                 self.drain(false);
             }
@@ -83,7 +87,7 @@ impl Engine {
         }
     }
 
-    fn end(&self, told: &mut [u64; 6]) {
+    fn end(&self, told: &mut [u64; 7]) {
         threads::close(self.owner);
         self.cut(true);
         self.tell_losses(told);
@@ -96,7 +100,7 @@ impl Engine {
 
     /// Sends what there is and ends our threads, as those of the host have all ended: a child that was forked by a thread and
     /// has come to the end of that thread's function. We would keep it alive for ever.
-    fn end_with_host(&self, told: &mut [u64; 6]) {
+    fn end_with_host(&self, told: &mut [u64; 7]) {
         self.control().stop = true;
         self.end(told);
         self.uploader.stop(STOP_PATIENCE);

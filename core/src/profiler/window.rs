@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::engine::Engine;
 use crate::context::{names, tags};
 use crate::messages::Cause;
+use crate::os::allocator;
 use crate::profile::labels::LabelOptions;
 use crate::profile::pprof::{self, EncodeOptions};
 use crate::sample::runtime::Drain;
@@ -53,7 +54,13 @@ impl Engine {
                 });
             }
         }
-        let cut = self.aggregate().cut(final_names, self.runtime.keeps_words(), &self.counters);
+        let cut = {
+            let mut aggregate = self.aggregate();
+            if !allocator::has(aggregate.bytes_to_encode()) {
+                aggregate.let_go(&self.counters);
+            }
+            aggregate.cut(final_names, self.runtime.keeps_words(), &self.counters)
+        };
         if is_newest {
             self.runtime.window_cut();
         }

@@ -1,6 +1,6 @@
 //! What a kernel, a container or a disk does not grant.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ pub(crate) const CASES: &[Case] = &[
     ("the_last_pending_signals_are_the_program_s", the_last_pending_signals_are_the_program_s),
     ("no_files_are_left", no_files_are_left),
     ("little_address_space", little_address_space),
+    ("a_program_out_of_memory", a_program_out_of_memory),
     ("rings_up_to_their_bound", rings_up_to_their_bound),
     ("a_host_that_does_not_drain", a_host_that_does_not_drain),
     ("a_small_alternate_stack", a_small_alternate_stack),
@@ -185,6 +186,72 @@ unsafe impl Runtime for Rings {
     fn request_drain(&self) -> Drain {
         if self.are_read.load(Ordering::Relaxed) { Drain::Now } else { Drain::Requested }
     }
+}
+
+/// Whose every stack is a new one, so that its windows grow.
+#[derive(Debug)]
+struct EverOther;
+
+// SAFETY: the walk reads nothing.
+unsafe impl Runtime for EverOther {
+    unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let first = NEXT.fetch_add(100, Ordering::Relaxed);
+        for word in first..first + 100 {
+            out.push(word);
+        }
+    }
+
+    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+        words.iter().map(|word| Some(Frame { function: format!("f{word}").into(), ..Frame::default() })).collect()
+    }
+}
+
+/// As Python's MemoryError and Ruby's NoMemoryError let one: each malloc fails, the program waits, frees, and goes on.
+fn a_program_out_of_memory() {
+    // SAFETY: before there is a second thread. One arena, as MALLOC_ARENA_MAX=1 has it, so no other has room for us.
+    assert_eq!(unsafe { libc::mallopt(libc::M_ARENA_MAX, 1) }, 1);
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = Profiler::start(config(folder.path(), 1000), &EverOther).unwrap();
+    burn(Duration::from_millis(300));
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = status.split(' ').next().unwrap().parse().unwrap();
+    let before = limit(libc::RLIMIT_AS, pages * 4096 + (32 << 20));
+    for _ in 0..3 {
+        // A list of all the memory there is, in which each block has the address of the next.
+        let mut held: *mut libc::c_void = std::ptr::null_mut();
+        let mut size = 16 << 20;
+        while size >= 16 {
+            // SAFETY: asks for memory.
+            let block = unsafe { libc::malloc(size) };
+            if block.is_null() {
+                size /= 2;
+            } else {
+                // SAFETY: it is ours, aligned, and has room for an address.
+                unsafe { block.cast::<*mut libc::c_void>().write(held) };
+                held = block;
+            }
+        }
+        burn(Duration::from_millis(700));
+        while !held.is_null() {
+            // SAFETY: written above.
+            let next = unsafe { held.cast::<*mut libc::c_void>().read() };
+            // SAFETY: of malloc, and not used any more.
+            unsafe { libc::free(held) };
+            held = next;
+        }
+        burn(Duration::from_millis(200));
+    }
+    limit(libc::RLIMIT_AS, before);
+    assert!(profiler.flush(LONG));
+    let told = said(&profiler);
+    assert!(told.contains("samples were lost, as the program had used up its memory."), "{told}");
+    let before = profiler.stats();
+    burn(Duration::from_millis(300));
+    let stats = finish(&profiler);
+    assert!(stats.dropped_window.samples > 0, "{stats:?}");
+    assert_eq!(stats.dropped_window, before.dropped_window, "there is memory again");
+    assert!(stats.encoded.samples > before.encoded.samples, "{stats:?}");
 }
 
 fn rings_up_to_their_bound() {

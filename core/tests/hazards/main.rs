@@ -15,8 +15,12 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use spanprof_core::{Profiler, Stats};
+use spanprof_core::{Allocator, Profiler, Stats};
 use support::{Addresses, assert_adds_up, config};
+
+/// What the packages have, with a reserve for programs that are out of memory.
+#[global_allocator]
+static ALLOCATOR: Allocator = Allocator;
 
 fn main() -> ExitCode {
     // A program that another case became by exec.

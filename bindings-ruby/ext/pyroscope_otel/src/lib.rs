@@ -75,6 +75,10 @@ use crate::ractor::ractor_safely;
 use crate::span::{current, processor, tags};
 use crate::symbols::marking;
 
+/// No allocation of ours ends a program that lives on without memory.
+#[global_allocator]
+static ALLOCATOR: spanprof_core::Allocator = spanprof_core::Allocator;
+
 #[magnus::init(name = "pyroscope_otel")]
 fn init(ruby: &Ruby) -> Result<(), Error> {
     errors::silence_panics();
