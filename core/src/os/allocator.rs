@@ -215,7 +215,8 @@ mod tests {
     #[test]
     fn no_byte_is_given_to_two_threads() {
         static RESERVE: Reserve = Reserve::new();
-        static OWNERS: [AtomicUsize; POOLS * POOL_BYTES / 64] = [const { AtomicUsize::new(0) }; POOLS * POOL_BYTES / 64];
+        static OWNERS: [AtomicUsize; POOLS * POOL_BYTES / 64] =
+            [const { AtomicUsize::new(0) }; POOLS * POOL_BYTES / 64];
         let work = |own: usize| {
             for round in 0..50_000 {
                 let blocks = 1 + (round * own) % 700;
@@ -249,7 +250,7 @@ mod tests {
         let grown = unsafe { Allocator.realloc(memory, small, 5_000) };
         assert_eq!(pool_of(grown), None, "malloc has memory");
         // SAFETY: 5,000 bytes of ours, of which 100 were copied.
-        assert_eq!(unsafe { *grown.add(99) }, 7);
+        assert_eq!(unsafe { grown.wrapping_add(99).read() }, 7);
         // SAFETY: it has this layout.
         unsafe { Allocator.dealloc(grown, layout(5_000, 8)) };
         assert_eq!(RESERVE.0[0].load(Ordering::Relaxed), 0);
