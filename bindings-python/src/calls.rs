@@ -7,7 +7,8 @@
 //!
 //! So these calls may unwind (`C-unwind`), and where one does, the thread stays here for ever, as every such thread does
 //! from 3.14 on. What pyo3 calls by itself has no such guard: this module's functions take its place wherever threads that
-//! live to the end come by, which is in all that follows spans and tags.
+//! live to the end come by, which is in all that follows spans and tags. What pyo3 makes, objects of our classes (the
+//! collector looks at each) and exceptions, it makes while there are no collections: [`uncollected`].
 
 use std::ffi::c_int;
 use std::hint::black_box;
@@ -50,6 +51,46 @@ pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Puts collections back as they were.
+#[derive(Debug)]
+struct Collections {
+    were_on: bool,
+}
+
+impl Drop for Collections {
+    fn drop(&mut self) {
+        if self.were_on {
+            // SAFETY: the GIL is held, as `uncollected` asks.
+            unsafe { ffi::PyGC_Enable() };
+        }
+    }
+}
+
+/// Runs `make`, which makes objects and runs no Python code, without a collection. The GIL stays held, so nobody sees that
+/// they were off. Some nanoseconds.
+#[inline]
+pub(crate) fn uncollected<T>(_py: Python<'_>, make: impl FnOnce() -> T) -> T {
+    // SAFETY: the GIL is held.
+    let _collections = Collections { were_on: unsafe { ffi::PyGC_Disable() } != 0 };
+    make()
+}
+
+/// The exception that is set. Up to 3.11 it is made here, where C code has only named it.
+#[cold]
+pub(crate) fn raised(py: Python<'_>) -> PyErr {
+    uncollected(py, || PyErr::fetch(py))
+}
+
+/// A new reference; null: the exception that is set.
+///
+/// # Safety
+/// As [`Bound::from_owned_ptr`], or null with an exception set.
+#[inline]
+pub(crate) unsafe fn owned(py: Python<'_>, object: *mut PyObject) -> PyResult<Bound<'_, PyAny>> {
+    // SAFETY: the caller's promise.
+    unsafe { Bound::from_owned_ptr_or_opt(py, object) }.ok_or_else(|| raised(py))
+}
+
 type OneArgument = unsafe extern "C-unwind" fn(*mut PyObject) -> *mut PyObject;
 type TwoArguments = unsafe extern "C-unwind" fn(*mut PyObject, *mut PyObject) -> *mut PyObject;
 
@@ -65,7 +106,7 @@ fn call_one<'py>(function: OneArgument, object: &Bound<'py, PyAny>) -> PyResult<
     // SAFETY: an object, and the GIL is held.
     let result = guarded(|| unsafe { function(object.as_ptr()) });
     // SAFETY: a new reference, or null with an exception set.
-    unsafe { Bound::from_owned_ptr_or_err(object.py(), result) }
+    unsafe { owned(object.py(), result) }
 }
 
 /// `object.name`.
@@ -75,7 +116,7 @@ pub(crate) fn get_attr<'py>(object: &Bound<'py, PyAny>, name: &Py<PyString>) -> 
     // SAFETY: two objects, and the GIL is held.
     let value = guarded(|| unsafe { function(object.as_ptr(), name.as_ptr()) });
     // SAFETY: a new reference, or null with an exception set.
-    unsafe { Bound::from_owned_ptr_or_err(object.py(), value) }
+    unsafe { owned(object.py(), value) }
 }
 
 /// `object.name`, `None` where there is none or it cannot be had.
@@ -110,7 +151,7 @@ pub(crate) fn set_attr(object: &Bound<'_, PyAny>, name: &Py<PyString>, value: &B
     let function: Function = hidden(PyObject_SetAttr);
     // SAFETY: three objects, and the GIL is held.
     if guarded(|| unsafe { function(object.as_ptr(), name.as_ptr(), value.as_ptr()) }) < 0 {
-        return Err(PyErr::fetch(object.py()));
+        return Err(raised(object.py()));
     }
     Ok(())
 }
@@ -123,7 +164,7 @@ pub(crate) fn call<'py>(function: &Bound<'py, PyAny>, argument: &Bound<'py, PyAn
     // SAFETY: objects, ended by null, and the GIL is held.
     let result = guarded(|| unsafe { call(function.as_ptr(), argument.as_ptr(), end) });
     // SAFETY: a new reference, or null with an exception set.
-    unsafe { Bound::from_owned_ptr_or_err(function.py(), result) }
+    unsafe { owned(function.py(), result) }
 }
 
 /// `str(object)`.
@@ -142,6 +183,6 @@ pub(crate) fn dict(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     // SAFETY: the GIL is held.
     let made = guarded(|| unsafe { function() });
     // SAFETY: a new reference, or null with an exception set.
-    let made = unsafe { Bound::from_owned_ptr_or_err(py, made) }?;
+    let made = unsafe { owned(py, made) }?;
     Ok(made.cast_into::<PyDict>()?)
 }

@@ -10,9 +10,11 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pyo3::PyErr;
+use pyo3::{PyErr, Python};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use spanprof_core::{Error, ErrorKind};
+
+use crate::calls::uncollected;
 
 /// The exception for an error of the engine.
 pub(crate) fn to_python(error: &Error) -> PyErr {
@@ -60,9 +62,18 @@ pub(crate) fn nobody_is_inside() {
 pub(crate) fn guard<T>(body: impl FnOnce() -> Result<T, PyErr>) -> Result<T, PyErr> {
     let _inside = Inside::enter();
     match catch_unwind(AssertUnwindSafe(body)) {
-        Ok(result) => result,
-        Err(payload) => Err(panicked(payload.as_ref())),
+        Ok(result) => result.map_err(made),
+        Err(payload) => Err(made(panicked(payload.as_ref()))),
     }
+}
+
+/// The error with its exception, which pyo3 would else make as it raises it.
+#[cold]
+fn made(error: PyErr) -> PyErr {
+    // SAFETY: an entry point is called with the GIL held.
+    let py = unsafe { Python::assume_attached() };
+    uncollected(py, || error.value(py));
+    error
 }
 
 #[cold]

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use spanprof_core::{Level, Message};
 
+use crate::calls::uncollected;
 use crate::errors::guard;
 use crate::state::running;
 
@@ -74,7 +75,7 @@ type Told = (u8, String, Option<Py<PyAny>>);
 /// Python code passes it on, as loggers run code of the program: see `_lifecycle.py`. None if there is nothing, for which
 /// no object is made.
 #[pyfunction]
-pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Option<Vec<Told>>> {
+pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     guard(|| {
         LOOKED_AT.store(TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
         ANY_WAITING.store(false, Ordering::Relaxed);
@@ -86,7 +87,10 @@ pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Option<Vec<Told>>> {
         let trouble = trouble.map(|(text, error)| (WARNING, text, Some(error.into_value(py).into_any())));
         let messages = messages.into_iter().map(|Message { level, text }| (number_of(level), text, None));
         let told: Vec<Told> = messages.chain(trouble).collect();
-        Ok(Some(told).filter(|told| !told.is_empty()))
+        if told.is_empty() {
+            return Ok(None);
+        }
+        uncollected(py, || told.into_pyobject(py)).map(Some)
     })
 }
 

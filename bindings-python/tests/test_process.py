@@ -485,6 +485,32 @@ def test_daemon_threads_that_are_in_our_functions_at_exit_do_no_harm(python):
     )
 
 
+def test_no_collection_begins_where_an_object_of_ours_is_made(python):
+    """On 3.10 and 3.11 it would run destructors there, and a daemon thread that must not go on at exit be unwound."""
+    assert (
+        python(
+            """
+            import gc
+            import pyroscope
+            from pyroscope import _native
+
+            def are_there(phase, _):
+                if phase == "start":
+                    seen.append(any(type(thing).__name__ == "TagSet" for thing in gc.get_objects()))
+
+            seen, tags = [], {"a": "b"}
+            gc.collect()
+            gc.callbacks.append(are_there)
+            gc.set_threshold(max(gc.get_count()[0], 1))
+            _native.enter_tags(tags, 1)
+            gc.callbacks.clear()
+            print(set(seen), gc.isenabled())
+            """
+        )
+        == "{True} True\n"
+    )
+
+
 def test_a_daemon_thread_that_runs_python_code_below_a_native_function_at_exit_stays_there(python):
     python(
         """

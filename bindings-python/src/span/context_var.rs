@@ -12,7 +12,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 
-use crate::calls::guarded;
+use crate::calls::{guarded, owned, raised};
 
 unsafe extern "C-unwind" {
     fn PyContextVar_New(name: *const c_char, default: *mut PyObject) -> *mut PyObject;
@@ -51,7 +51,7 @@ impl ContextVar {
         let mut value = ptr::null_mut();
         // SAFETY: `self.0` is a ContextVar, and `value` takes a new reference or null.
         if guarded(|| unsafe { PyContextVar_Get(self.0.as_ptr(), ptr::null_mut(), &raw mut value) }) < 0 {
-            return Err(PyErr::fetch(py));
+            return Err(raised(py));
         }
         // SAFETY: a new reference, or null.
         Ok(unsafe { Bound::from_owned_ptr_or_opt(py, value) })
@@ -63,7 +63,7 @@ impl ContextVar {
         // SAFETY: `self.0` is a ContextVar; it takes its own reference to the value.
         let token = guarded(|| unsafe { PyContextVar_Set(self.0.as_ptr(), value.as_ptr()) });
         // SAFETY: a new reference, or null with an exception set.
-        unsafe { Bound::from_owned_ptr_or_err(value.py(), token) }
+        unsafe { owned(value.py(), token) }
     }
 
     /// Undoes the `set` that gave `token`.
@@ -78,7 +78,7 @@ impl ContextVar {
         }
         // SAFETY: a ContextVar and a Token.
         if guarded(|| unsafe { PyContextVar_Reset(self.0.as_ptr(), token.as_ptr()) }) < 0 {
-            return Err(PyErr::fetch(token.py()));
+            return Err(raised(token.py()));
         }
         Ok(())
     }

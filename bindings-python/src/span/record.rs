@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString, PyTuple};
 use spanprof_core::SpanRecord;
 
-use crate::calls::{find_attr, get_attr, set_attr};
+use crate::calls::{find_attr, get_attr, set_attr, uncollected};
 use crate::span::published::{EPOCH, PublishedSpan};
 use crate::strings::names;
 
@@ -93,7 +93,8 @@ pub(crate) fn begin<'py>(span: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>
         set_attr(span, &names(py).handle, &none)?;
         return Ok(none);
     }
-    let handle = Bound::new(py, SpanHandle::of(span, context)?)?.into_any();
+    let handle = SpanHandle::of(span, context)?;
+    let handle = uncollected(py, || Bound::new(py, handle))?.into_any();
     set_attr(span, &names(py).handle, &handle)?;
     Ok(handle)
 }

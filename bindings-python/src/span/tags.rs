@@ -14,6 +14,7 @@ use spanprof_core::{Level, TagSetId};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::calls::uncollected;
 use crate::errors::guard;
 use crate::messages::tell;
 use crate::span::context_var::ContextVar;
@@ -81,7 +82,7 @@ pub(crate) fn enter_tags(py: Python<'_>, tags: &Bound<'_, PyDict>, wrapper: u64)
         let outer = outer.filter(|set| set.get().depth < MAX_DEPTH);
         let depth = outer.as_ref().map_or(0, |set| set.get().depth + 1);
         let outer = Mutex::new(outer.map(Bound::unbind));
-        let set = Bound::new(py, TagSet { id, wrapper, depth, outer })?;
+        let set = uncollected(py, || Bound::new(py, TagSet { id, wrapper, depth, outer }))?;
         TAGS_USED.store(true, Ordering::Relaxed);
         variable.set(set.as_any())?;
         Ok(())
