@@ -140,6 +140,25 @@ def test_every_page_is_in_the_index():
     assert {page for page in DOCS.rglob("*.md") if page not in listed} == {DOCS / "README.md"}
 
 
+def soaked(heading: str) -> list[dict[str, int]]:
+    """The numbers of a table of RELIABILITY.md, by column."""
+    lines = [line for line in (ROOT / "RELIABILITY.md").read_text().split(f"## {heading}\n")[1].split("\n## ")[0].splitlines() if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines]
+    return [{name: int(cell) for name, cell in zip(cells[0], row, strict=True) if cell.isdigit()} for row in cells[2:]]
+
+
+def test_the_numbers_of_the_readme_are_those_that_were_counted():
+    text = " ".join((ROOT / "README.md").read_text().split())
+    wrong, millions = re.search(r"(\d+) wrong of (\d+) million samples", text).groups()
+    python = soaked("python")
+    assert sum(row["samples"] for row in python) >= int(millions) * 1_000_000
+    assert sum(row["wrong"] for row in python) == int(wrong)
+    programs, signals = re.search(r"Of ([\d,]+) programs .*? none hung and (\d+), on .NET 8, ended by a signal", text).groups()
+    exits = soaked("exits")
+    assert sum(row["processes"] for row in exits) >= int(programs.replace(",", ""))
+    assert [sum(row[name] for row in exits) for name in ("signals", "hung", "wrong")] == [int(signals), 0, 0]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_python_in_it_runs_and_warns_of_nothing(page):
     for code in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
