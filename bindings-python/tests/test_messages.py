@@ -119,3 +119,18 @@ def test_a_daemon_thread_that_logs_as_python_ends(python):
         """
     )
     assert python.stderr == ""
+
+
+def test_the_first_start_says_which_variables_ask_for_what_is_not_there_yet(python):
+    """Once each, and where the level lets it."""
+    program = """
+        import logging, pyroscope
+        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=__import__("sys").stdout)
+        for _ in range(2):
+            pyroscope.configure(application_name="x", server_address="none")
+        """
+    names = [f"PYROSCOPE_PROFILING_{kind}_ENABLED" for kind in ("WALLTIME", "LOCK")]
+    asks = {name: "true" for name in names} | {"PYROSCOPE_PROFILING_HEAP_ENABLED": "false"}
+    said = python(program, {**asks, "PYROSCOPE_LOG_LEVEL": "info"}).splitlines()
+    assert said == [f"{name}: only CPU time is profiled yet" for name in names]
+    assert python(program, asks) == ""

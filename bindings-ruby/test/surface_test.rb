@@ -56,6 +56,20 @@ class SurfaceTest < Minitest::Test
     assert_equal %([[2, "configure(oncpu: false): waiting time is not profiled yet, only CPU time", "pyroscope"]]\n), said
   end
 
+  def test_the_first_start_says_which_variables_ask_for_what_is_not_there_yet
+    said = assert_ruby(<<~'RUBY')
+      lines = []
+      logger = Object.new
+      logger.define_singleton_method(:add) { |_level, text, _name| lines << text }
+      Pyroscope.logger = logger
+      names = %w[WALLTIME LOCK].map { |kind| "PYROSCOPE_PROFILING_#{kind}_ENABLED" }
+      names.each { |name| ENV[name] = "true" }
+      2.times { Pyroscope.configure(application_name: "app", server_address: "none", log_level: "info") }
+      puts lines == names.map { |name| "#{name}: only CPU time is profiled yet" } || lines.inspect
+    RUBY
+    assert_equal "true\n", said
+  end
+
   def test_what_the_engine_says_reaches_the_logger_of_a_program_that_only_has_spans
     said = assert_ruby(<<~'RUBY')
       require "socket"

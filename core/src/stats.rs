@@ -120,7 +120,7 @@ pub struct Stats {
     pub threads_without_ring: u64,
     /// CPU time of the profiler's own threads, nanoseconds.
     pub own_cpu_ns: u64,
-    /// Time spent in signal handlers, nanoseconds, without what the kernel needs to deliver a signal.
+    /// Wall time within signal handlers, nanoseconds: without what the kernel needs to deliver a signal, with what it preempts them for.
     pub handler_ns: u64,
     /// The newest error of any stage, "" if there was none.
     pub last_error: String,

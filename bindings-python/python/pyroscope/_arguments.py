@@ -128,10 +128,8 @@ def launch(settings: Dict[str, Any], configures: bool = False, for_spans: bool =
 
     ``for_spans``: a span processor asks, which leaves all as it is where ``configure`` was called or a profiler runs by now.
     """
-    for name in _NOT_YET_VARIABLES:
-        value = os.environ.get(name, "").strip()
-        if value and _native.parse_bool(name, value):
-            _messages.inform_once("%s: only CPU time is profiled yet", name)
+    values = ((name, os.environ.get(name, "").strip()) for name in _NOT_YET_VARIABLES)
+    asked = [name for name, value in values if value and _native.parse_bool(name, value)]
     starting = _lifecycle.starting
     alone = starting.acquire(timeout=_START_PATIENCE)
     try:
@@ -142,6 +140,9 @@ def launch(settings: Dict[str, Any], configures: bool = False, for_spans: bool =
             starting.release()
         # With nothing held, as loggers run code of the program.
         _messages.deliver()
+    # Now that it is known which messages are wanted.
+    for name in asked:
+        _messages.inform_once(f"{name}: only CPU time is profiled yet")
     if running:
         _look_for_others()
     return running

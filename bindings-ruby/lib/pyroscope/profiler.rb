@@ -34,7 +34,7 @@ module Pyroscope
       # Starts the native part and remembers under which name.
       def launch(config)
         settings = config.settings
-        say_not_yet
+        asked = Environment::NOT_YET.select { |name| Environment.flag(name, false) }
         # No moment without it: what a signal's handler raises may come when the profiler has just begun.
         Lifecycle.watch
         # What other threads send (Timeout, Thread#raise) comes afterwards, so nothing runs that is not known here. Not what kills a
@@ -47,6 +47,8 @@ module Pyroscope
         end
       ensure
         Messages.keep_to(config.given?(:log_level) ? config.log_level : nil)
+        # Now that it is known which messages are wanted.
+        asked&.each { |name| Messages.inform_once(name, "#{name}: only CPU time is profiled yet") }
         Messages.deliver
       end
 
@@ -64,12 +66,6 @@ module Pyroscope
         @labels = labels | config.tags.keys.map(&:to_s)
         Rails.install if config.autoinstrument_rails
         look_for_others
-      end
-
-      def say_not_yet
-        Environment::NOT_YET.each do |name|
-          Messages.inform_once(name, "#{name}: only CPU time is profiled yet") if Environment.flag(name, false)
-        end
       end
 
       # Grafana's gem holds a module of the same name.
