@@ -72,7 +72,8 @@ mod profiler;
 pub mod fuzzing;
 
 pub use config::{
-    Config, Secret, TraceIdLabel, check_tag_name, parse_bool, parse_duration, parse_trace_id, resource_labels,
+    Config, Secret, SettingKind, SettingValue, TraceIdLabel, check_tag_name, parse_bool, parse_duration,
+    parse_trace_id, resource_labels,
 };
 pub use context::current::Context;
 pub use context::names::{is_sampled, span_ended};

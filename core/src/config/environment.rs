@@ -141,7 +141,7 @@ pub fn parse_trace_id(field: &str, value: &str) -> Result<TraceIdLabel, Error> {
 }
 
 /// The names of levels in all languages' loggers; there are messages of two.
-fn parse_log_level(field: &str, value: &str) -> Result<Option<Level>, Error> {
+pub(super) fn parse_log_level(field: &str, value: &str) -> Result<Option<Level>, Error> {
     match value.to_ascii_lowercase().as_str() {
         "trace" | "debug" | "info" => Ok(Some(Level::Info)),
         "warn" | "warning" => Ok(Some(Level::Warning)),

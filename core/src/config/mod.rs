@@ -6,6 +6,7 @@
 
 mod address;
 mod environment;
+mod fields;
 mod options;
 #[cfg(test)]
 mod properties;
@@ -14,6 +15,7 @@ mod settings;
 
 pub(crate) use address::without_credentials;
 pub use environment::{parse_bool, parse_duration, parse_trace_id, resource_labels};
+pub use fields::{SettingKind, SettingValue};
 pub use options::{Config, TraceIdLabel};
 pub use secret::Secret;
 pub use settings::check_tag_name;

@@ -64,6 +64,7 @@ pub(crate) struct Settings {
 pub(super) const MAX_RATE: u32 = 1_000;
 pub(super) const UPLOAD_INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 pub(super) const INTERVALS_ALLOWED: &str = "1 s to 10 min";
+pub(super) const RATES_ALLOWED: &str = "1 to 1000 samples a second";
 
 impl Settings {
     /// How many tags of its own a sample may have. They become labels of its series, beside those of all profiles,
