@@ -72,7 +72,7 @@ mod profiler;
 pub mod fuzzing;
 
 pub use config::{
-    Config, Secret, SettingKind, SettingValue, TraceIdLabel, check_tag_name, parse_bool, parse_duration,
+    Config, Secret, SettingKind, SettingValue, TraceIdLabel, check_tag_name, may_be_a_tag, parse_bool, parse_duration,
     parse_trace_id, resource_labels,
 };
 pub use context::current::Context;

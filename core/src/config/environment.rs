@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::address::percent_decode;
 use super::options::{Config, TraceIdLabel};
 use super::secret::Secret;
-use super::settings::{INTERVALS_ALLOWED, MAX_RATE, UPLOAD_INTERVALS, check_tag_name};
+use super::settings::{INTERVALS_ALLOWED, MAX_RATE, UPLOAD_INTERVALS};
+use super::tag_name::check_tag_name;
 use crate::error::Error;
 use crate::messages::Level;
 

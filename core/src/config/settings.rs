@@ -11,10 +11,11 @@ use ureq::http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::address::{self, Address};
 use super::options::{Config, TraceIdLabel};
+use super::tag_name::check_tag_name;
 use crate::error::Error;
 use crate::messages::Cause;
 use crate::profile_type::SampleClock;
-use crate::wire::labels::{LEGACY_SPAN_NAME, MAX_LABELS, MAX_VALUE_BYTES, PID, RESERVED, SERVICE_NAME, cut_value};
+use crate::wire::labels::{LEGACY_SPAN_NAME, MAX_LABELS, MAX_VALUE_BYTES, PID, SERVICE_NAME, cut_value};
 
 /// Labels a user may add to every series; servers take 30 in all.
 const MAX_TAGS: usize = 20;
@@ -227,22 +228,6 @@ impl Config {
         }
         Ok(headers)
     }
-}
-
-/// Whether a label may have this name; one bad name makes a server refuse the whole profile.
-///
-/// # Errors
-/// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) names `field`, the name and what is allowed.
-pub fn check_tag_name(field: &str, name: &str) -> Result<(), Error> {
-    if name.starts_with("__") || RESERVED.contains(&name) {
-        let allowed = format!("other names; {} and names that start with __ are reserved", RESERVED.join(", "));
-        return Err(Error::invalid(field, name, &allowed));
-    }
-    let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    if !starts_well || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.') {
-        return Err(Error::invalid(field, format!("{name:?}"), "names like [A-Za-z_][A-Za-z0-9_.]*"));
-    }
-    Ok(())
 }
 
 /// RFC 4648, with padding.
