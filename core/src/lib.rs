@@ -66,6 +66,10 @@ mod upload;
 #[forbid(unsafe_code)]
 mod profiler;
 
+// The one of a process, for languages.
+#[forbid(unsafe_code)]
+pub mod host;
+
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 #[forbid(unsafe_code)]

@@ -9,13 +9,13 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
+use spanprof_core::host::tell;
 use spanprof_core::{TagSetId, may_be_a_tag};
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::errors::guard;
-use crate::messages::tell;
 use crate::span::context_var::ContextVar;
 use crate::span::published::TAGS_USED;
 use crate::value::{pair, pairs};

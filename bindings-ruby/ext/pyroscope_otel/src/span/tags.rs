@@ -12,11 +12,11 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use magnus::rb_sys::{AsRawValue, FromRawValue};
 use magnus::{Error, RHash, RModule, Ruby, Value};
 use rb_sys::{ID, VALUE};
+use spanprof_core::host::tell;
 use spanprof_core::{TagSetId, may_be_a_tag};
 
 use crate::data_type::{DataType, data_type};
 use crate::errors::{guard, not_allowed, raising};
-use crate::messages::tell;
 use crate::ractor::is_main_ractor;
 use crate::span::{kept, record};
 use crate::strings::pairs;
