@@ -107,8 +107,8 @@ impl Config {
     /// starts.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when there is no such setting, or the value is not one of
-    /// its; the message begins with `name` and says what is allowed.
+    /// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) when there is no such setting, or it cannot have this value; the
+    /// message has its name, the value and what is allowed.
     pub fn set(&mut self, name: &str, value: SettingValue) -> Result<(), Error> {
         let Some(field) = self.field(name) else {
             return Err(Error::invalid("settings", name, "names of settings"));
