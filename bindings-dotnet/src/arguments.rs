@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use spanprof_core::{Config, Error, Secret, parse_bool, parse_trace_id};
+use spanprof_core::{Config, Error, SettingKind, SettingValue};
 
 use crate::events::samples;
 use crate::interface::types::{Pair, Settings};
@@ -23,46 +23,21 @@ pub(crate) fn config(settings: &Settings) -> Result<Config, Error> {
             continue;
         }
         if let Some(header) = name.strip_prefix("http_header.") {
-            headers.push((header.to_owned(), Secret(value.clone())));
+            headers.push((header.to_owned(), value.clone()));
             continue;
         }
         match name.as_str() {
-            "application_name" => config.application_name.clone_from(value),
-            "server_address" => config.server_address.clone_from(value),
-            "basic_auth_user" => config.basic_auth_user.clone_from(value),
-            "basic_auth_password" => config.basic_auth_password = Secret(value.clone()),
-            "tenant_id" => config.tenant_id.clone_from(value),
-            "sample_rate" => {
-                config.sample_rate =
-                    value.parse().map_err(|_| Error::invalid(name, value, "1 to 1000 samples a second"))?;
-            }
             "upload_interval_ms" => {
                 let ms = value.parse().map_err(|_| Error::invalid(name, value, "milliseconds, 1000 to 600000"))?;
                 config.upload_interval = Duration::from_millis(ms);
             }
-            "enabled" => config.enabled = parse_bool(name, value)?,
-            "allocation_enabled" => config.allocation_enabled = parse_bool(name, value)?,
-            "lock_enabled" => config.lock_enabled = parse_bool(name, value)?,
-            "exception_enabled" => config.exception_enabled = parse_bool(name, value)?,
-            "cpu_enabled" => config.cpu_enabled = parse_bool(name, value)?,
-            "span_names" => config.span_names = parse_bool(name, value)?,
-            "trace_id" => config.trace_id = parse_trace_id(name, value)?,
-            "report_pid" => config.report_pid = parse_bool(name, value)?,
-            "report_thread_id" => config.report_thread_id = parse_bool(name, value)?,
-            "report_thread_name" => config.report_thread_name = parse_bool(name, value)?,
-            "log_level" => {
-                // The environment's parser is the one that knows the names of levels.
-                let lookup = |known: &str| (known == "PYROSCOPE_LOG_LEVEL").then(|| value.clone());
-                config.log_level = Config::from_environment(lookup)
-                    .map_err(|_| Error::invalid(name, value, "trace, debug, info, warn, error, off"))?
-                    .log_level;
-            }
             "runtime_version" => config.runtime.1.clone_from(value),
+            _ if SettingKind::of(name).is_some() => config.set(name, SettingValue::Text(value.clone()))?,
             _ => return Err(Error::invalid("settings", name, "the names that interface/types.rs lists")),
         }
     }
     if !headers.is_empty() {
-        config.http_headers = headers;
+        config.set("http_headers", SettingValue::Pairs(headers))?;
     }
     Ok(config)
 }

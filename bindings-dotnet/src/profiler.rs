@@ -3,34 +3,24 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use spanprof_core::{Config, Error, ErrorKind, Level, Profiler, Stats};
+use spanprof_core::{Config, Error, ErrorKind, Level, Profiler, host};
 
 use crate::attach::request::attach;
 use crate::clr::info;
 use crate::events::sessions;
-use crate::interface::types::{Feature, FeatureState, Number, Settings, Statistics, Told};
+use crate::interface::types::{Feature, FeatureState, Number, Settings, Statistics};
 use crate::libraries::registry;
 use crate::runtime::CoreClr;
 use crate::symbols::code_map;
 use crate::{arguments, messages};
 
-/// What runs, and how it was set.
-#[derive(Clone)]
-struct Running {
-    profiler: Profiler,
-    config: Config,
-}
-
-/// The profiler that runs. Never locked while one starts or stops, so whoever asks for it waits for nothing.
-static PROFILER: Mutex<Option<Running>> = Mutex::new(None);
-/// Held over a start, a stop or a switch, from the look at what runs to what runs then.
+/// Held over a start, a stop or a switch, from the look at what runs to what runs then. Whoever asks what runs does not take it, so
+/// waits for nothing.
 static CHANGE: Mutex<()> = Mutex::new(());
 /// What events are made of.
 const EVENTS: [Feature; 3] = [Feature::Allocations, Feature::Locks, Feature::Exceptions];
 /// How long switching CPU time on or off may wait for the server.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(2);
-/// What the last profiler had counted when it was stopped.
-static LAST: Mutex<Option<Stats>> = Mutex::new(None);
 /// Whether methods have names, and why not.
 static NAMES: Mutex<Result<(), String>> = Mutex::new(Ok(()));
 
@@ -48,7 +38,7 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     }
     // Of two that start at once the second is told so.
     let _one = lock(&CHANGE);
-    if lock(&PROFILER).is_some() {
+    if host::running().is_some() {
         return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
     }
     config.check()?;
@@ -58,9 +48,9 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     *lock(&NAMES) = attach().and_then(|()| code_map::listen());
     code_map::tell_own_stack();
     sessions::set_runtime_version(&config.runtime.1);
-    *lock(&PROFILER) = Some(Running { profiler, config: config.clone() });
+    host::set_running(profiler);
     if let Err(why) = &*lock(&NAMES) {
-        messages::tell(
+        host::tell(
             Level::Warning,
             format!("Profiles have no names of methods, no allocations, no locks and no exceptions: {why}"),
         );
@@ -70,7 +60,7 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
         if let Err(why) = sessions::start(feature)
             && !sessions::have_ended()
         {
-            messages::tell(Level::Warning, format!("{} are not profiled: {why}", name_of(feature)));
+            host::tell(Level::Warning, format!("{} are not profiled: {why}", name_of(feature)));
         }
     }
     Ok(())
@@ -104,7 +94,7 @@ pub(crate) fn stop(timeout: Duration) -> bool {
     let _one = lock(&CHANGE);
     let deadline = Instant::now() + timeout;
     sessions::stop(&EVENTS, timeout / 2);
-    let Some(profiler) = running() else {
+    let Some(profiler) = host::running() else {
         return true;
     };
     let all = profiler.stop(deadline.saturating_duration_since(Instant::now()));
@@ -112,39 +102,32 @@ pub(crate) fn stop(timeout: Duration) -> bool {
     all
 }
 
-/// Of one that has stopped, and none takes its place. Until then it is the one whose statistics are asked for.
+/// Of one that has stopped, and none takes its place.
 fn leave(profiler: &Profiler) {
     sessions::stop(&EVENTS, RESTART_TIMEOUT);
     // What was sampled has its names by now.
     info::silence();
-    *lock(&LAST) = Some(profiler.stats());
-    *lock(&PROFILER) = None;
-    messages::keep(profiler.take_messages());
+    host::ended(profiler);
 }
 
 /// Uploads what there is. True: all of it is settled; false also when no profiler runs.
 pub(crate) fn flush(timeout: Duration) -> bool {
-    running().is_some_and(|profiler| profiler.flush(timeout))
-}
-
-/// What to tell the program.
-pub(crate) fn take_messages() -> Vec<Told> {
-    messages::take(|| running().map(|profiler| profiler.take_messages()).unwrap_or_default())
+    host::running().is_some_and(|profiler| profiler.flush(timeout))
 }
 
 /// What works.
 pub(crate) fn status() -> Vec<FeatureState> {
-    let running = lock(&PROFILER).clone();
+    let running = host::running();
     let runs = match &running {
         None => Err("no profiler runs".to_owned()),
-        Some(running) if running.profiler.is_stopping() => Err("the profiler stops".to_owned()),
+        Some(profiler) if profiler.is_stopping() => Err("the profiler stops".to_owned()),
         Some(_) => Ok(()),
     };
     let off = || Err("switched off".to_owned());
     let names = runs.clone().and_then(|()| lock(&NAMES).clone());
     let event = |feature| names.clone().and_then(|()| if sessions::is_on(feature) { Ok(()) } else { off() });
     let cpu = runs.and_then(|()| match running {
-        Some(Running { profiler, config }) if config.cpu_enabled => profiler.ended().map_or(Ok(()), Err),
+        Some(profiler) if profiler.config().cpu_enabled => profiler.ended().map_or(Ok(()), Err),
         _ => off(),
     });
     let [allocations, locks, exceptions] = EVENTS.map(event);
@@ -161,21 +144,21 @@ pub(crate) fn status() -> Vec<FeatureState> {
 /// as it was before.
 pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
     let _one = lock(&CHANGE);
-    let Some(Running { profiler, config }) = lock(&PROFILER).clone() else {
+    let Some(profiler) = host::running() else {
         return Err(Error::new(ErrorKind::Disabled, "no profiler runs"));
     };
+    let config = profiler.config();
     match feature {
         Feature::Cpu if config.cpu_enabled == on => Ok(()),
         Feature::Cpu => {
             profiler.stop(RESTART_TIMEOUT);
-            messages::keep(profiler.take_messages());
+            host::keep(profiler.take_messages());
             let run = |config: Config| {
-                let profiler = Profiler::start(config.clone(), &CoreClr)?;
-                *lock(&PROFILER) = Some(Running { profiler, config });
+                host::set_running(Profiler::start(config, &CoreClr)?);
                 Ok(())
             };
             run(Config { cpu_enabled: on, ..config.clone() }).inspect_err(|_| {
-                if run(config).is_err() {
+                if run(config.clone()).is_err() {
                     // The one that was stopped is no profiler any more.
                     leave(&profiler);
                 }
@@ -193,20 +176,13 @@ pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
 
 /// Numbers by name, the same ones whether a profiler runs or not.
 pub(crate) fn statistics() -> Statistics {
-    let stats = match running() {
-        Some(profiler) => profiler.stats(),
-        None => lock(&LAST).clone().unwrap_or_default(),
-    };
+    let stats = host::running().map_or_else(host::last, |profiler| profiler.stats());
     let tallies = stats.tallies().into_iter().flat_map(|(name, tally)| {
         [(format!("{name}_samples"), tally.samples), (format!("{name}_weight"), tally.weight)]
     });
     let numbers = tallies.chain(stats.numbers().map(|(name, number)| (name.to_owned(), number)));
     let numbers = numbers.map(|(name, number)| Number { name, number }).collect();
     Statistics { numbers, last_error: stats.last_error }
-}
-
-fn running() -> Option<Profiler> {
-    lock(&PROFILER).as_ref().map(|running| running.profiler.clone())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -221,6 +197,8 @@ fn silence_panics() {
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+
+    use spanprof_core::host::running;
 
     use super::*;
     use crate::clr::info::testing;

@@ -1,11 +1,9 @@
 //! What the program and its environment ask for, as the engine's settings.
 
-use std::time::Duration;
-
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
-use spanprof_core::{Config, Level, Secret, TraceIdLabel};
+use spanprof_core::{Config, Level, SettingKind, SettingValue};
 
 use crate::errors::{guard, to_python};
 use crate::symbols::resolver::LineMode;
@@ -63,27 +61,9 @@ pub(crate) fn apply(config: &mut Config, settings: &Bound<'_, PyDict>) -> PyResu
     for (name, value) in settings {
         let name: String = name.extract()?;
         match name.as_str() {
-            "application_name" => config.application_name = string(&name, &value)?,
-            "server_address" => config.server_address = string(&name, &value)?,
-            "basic_auth_username" => config.basic_auth_user = string(&name, &value)?,
-            "basic_auth_password" => config.basic_auth_password = Secret(string(&name, &value)?),
-            "tenant_id" => config.tenant_id = string(&name, &value)?,
-            "http_headers" => {
-                config.http_headers =
-                    dict(&name, &value)?.into_iter().map(|(name, value)| (name, Secret(value))).collect();
-            }
-            "tags" => config.tags.extend(dict(&name, &value)?),
-            "sample_rate" => config.sample_rate = number(&name, &value)?,
-            "upload_interval" => config.upload_interval = seconds(&name, &value)?,
-            "cpu_enabled" => config.cpu_enabled = value.is_truthy()?,
             "enable_logging" => config.log_level = Some(if value.is_truthy()? { Level::Info } else { Level::Warning }),
-            "report_pid" => config.report_pid = value.is_truthy()?,
-            "report_thread_id" => config.report_thread_id = value.is_truthy()?,
-            "report_thread_name" => config.report_thread_name = value.is_truthy()?,
-            "trace_id" => config.trace_id = trace_id(&name, &value)?,
             // Has told from_environment() already.
             "resource_labels" => {}
-            "span_names" => config.span_names = value.is_truthy()?,
             "line_no" => {
                 lines = match value.extract::<u32>()? {
                     1 => LineMode::First,
@@ -91,37 +71,30 @@ pub(crate) fn apply(config: &mut Config, settings: &Bound<'_, PyDict>) -> PyResu
                     _ => LineMode::LastInstruction,
                 };
             }
-            // For the stress test: rates by wall time that no CPU clock could give.
-            "wall_clock" if value.is_truthy()? => config.clock = spanprof_core::SampleClock::Wall,
-            "wall_clock" => {}
-            _ => return Err(PyTypeError::new_err(format!("configure() got an unexpected keyword argument '{name}'"))),
+            _ => {
+                let Some(kind) = SettingKind::of(&name) else {
+                    let text = format!("configure() got an unexpected keyword argument '{name}'");
+                    return Err(PyTypeError::new_err(text));
+                };
+                config.set(&name, setting(&name, kind, &value)?).map_err(|error| to_python(&error))?;
+            }
         }
     }
     Ok(lines)
 }
 
-fn trace_id(name: &str, value: &Bound<'_, PyAny>) -> PyResult<TraceIdLabel> {
-    if let Ok(value) = value.cast::<PyBool>() {
-        return Ok(if value.is_true() { TraceIdLabel::Always } else { TraceIdLabel::Never });
-    }
-    spanprof_core::parse_trace_id(name, &string(name, value)?).map_err(|error| to_python(&error))
-}
-
-/// Whole numbers that no setting allows become one that is not allowed either, so that the core can say what is.
-fn number(name: &str, value: &Bound<'_, PyAny>) -> PyResult<u32> {
-    let number: i64 = value
-        .extract()
-        .map_err(|_| PyTypeError::new_err(format!("{name} must be an int, not {}", value.get_type())))?;
-    match u32::try_from(number) {
-        Ok(number) => Ok(number),
-        Err(_) => Err(to_python(&spanprof_core::Error::invalid(name, number, "1 to 1000 samples a second"))),
-    }
-}
-
-fn seconds(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
-    let seconds: f64 = value
-        .extract()
-        .map_err(|_| PyTypeError::new_err(format!("{name} must be a number of seconds, not {}", value.get_type())))?;
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| to_python(&spanprof_core::Error::invalid(name, seconds, "1 s to 10 min")))
+/// An argument as the engine takes it; TypeError where that cannot be.
+fn setting(name: &str, kind: SettingKind, value: &Bound<'_, PyAny>) -> PyResult<SettingValue> {
+    let not = |what: &str| PyTypeError::new_err(format!("{name} must be {what}, not {}", value.get_type()));
+    Ok(match kind {
+        SettingKind::Flag => SettingValue::Flag(value.is_truthy()?),
+        SettingKind::Number => SettingValue::Number(value.extract().map_err(|_| not("an int"))?),
+        SettingKind::Time => SettingValue::Seconds(value.extract().map_err(|_| not("a number of seconds"))?),
+        SettingKind::Pairs => SettingValue::Pairs(dict(name, value)?),
+        SettingKind::TraceId => match value.cast::<PyBool>() {
+            Ok(value) => SettingValue::Flag(value.is_true()),
+            Err(_) => SettingValue::Text(string(name, value)?),
+        },
+        SettingKind::Text | SettingKind::Secret | SettingKind::Level => SettingValue::Text(string(name, value)?),
+    })
 }

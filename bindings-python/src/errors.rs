@@ -10,8 +10,8 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pyo3::{PyErr, Python};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::{PyErr, Python};
 use spanprof_core::{Error, ErrorKind};
 
 use crate::calls::uncollected;

@@ -16,7 +16,7 @@ mod runtime;
 mod selftest;
 mod span;
 mod stack;
-mod state;
+mod stopping;
 mod strings;
 mod symbols;
 mod value;

@@ -1,14 +1,14 @@
-//! What the program's logger is to be told: kept until a Python function of ours takes it, as loggers run code of the program.
+//! What the program's logger is to be told: kept until Python code takes it and passes it on, as loggers run code of the program (see
+//! `_messages.py`).
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use spanprof_core::{Level, Message};
+use spanprof_core::{Level, Message, host};
 
 use crate::calls::uncollected;
 use crate::errors::guard;
-use crate::state::running;
 
 /// Ticks of the profiler's thread between two looks for messages: a second, as it ticks every 100 ms.
 const TICKS_BETWEEN_MESSAGES: u32 = 10;
@@ -23,13 +23,10 @@ static TICKS: AtomicU32 = AtomicU32::new(0);
 static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
 /// The least level that the logger is to get, as Python numbers it.
 static LOG_LEVEL: AtomicU8 = AtomicU8::new(WARNING);
-/// Messages of this binding, which Python code takes and passes on: see `_messages.py`. Locked with the GIL held and
-/// for no more than a push or a swap, as `TROUBLE` is.
-static WAITING: Mutex<Vec<Message>> = Mutex::new(Vec::new());
-/// There are some.
-static ANY_WAITING: AtomicBool = AtomicBool::new(false);
-/// The first failure of a callback, until it is taken.
+/// The first failure of a callback, until it is taken. Locked with the GIL held and for no more than a move.
 static TROUBLE: Mutex<Option<(String, PyErr)>> = Mutex::new(None);
+/// There is one to be taken.
+static TROUBLE_WAITS: AtomicBool = AtomicBool::new(false);
 /// There was one.
 static TROUBLE_TOLD: AtomicBool = AtomicBool::new(false);
 
@@ -44,27 +41,15 @@ pub(crate) fn trouble(py: Python<'_>, what: &str, error: &PyErr) {
     if !TROUBLE_TOLD.swap(true, Ordering::Relaxed) {
         let text = format!("{what} failed, its samples may miss their span: %s");
         *TROUBLE.lock().unwrap_or_else(PoisonError::into_inner) = Some((text, error.clone_ref(py)));
-        ANY_WAITING.store(true, Ordering::Relaxed);
+        TROUBLE_WAITS.store(true, Ordering::Relaxed);
     }
-}
-
-/// Keeps a sentence until Python code asks for it.
-pub(crate) fn tell(level: Level, text: impl Into<String>) {
-    wait_for_python([Message { level, text: text.into() }]);
-}
-
-/// Keeps messages until Python code asks for them.
-pub(crate) fn wait_for_python(messages: impl IntoIterator<Item = Message>) {
-    let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
-    waiting.extend(messages);
-    ANY_WAITING.store(!waiting.is_empty(), Ordering::Relaxed);
 }
 
 /// Whether it is time for [`take_messages`]: some wait, or nobody has looked for a second. A few loads.
 #[pyfunction]
 pub(crate) fn messages_due() -> bool {
     let ticks = TICKS.load(Ordering::Relaxed).wrapping_sub(LOOKED_AT.load(Ordering::Relaxed));
-    ANY_WAITING.load(Ordering::Relaxed) || ticks >= TICKS_BETWEEN_MESSAGES
+    host::messages_wait() || TROUBLE_WAITS.load(Ordering::Relaxed) || ticks >= TICKS_BETWEEN_MESSAGES
 }
 
 /// A message for Python: level, text, and an exception to put into the text, if any.
@@ -78,11 +63,8 @@ type Told = (u8, String, Option<Py<PyAny>>);
 pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     guard(|| {
         LOOKED_AT.store(TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
-        ANY_WAITING.store(false, Ordering::Relaxed);
-        let mut messages = std::mem::take(&mut *WAITING.lock().unwrap_or_else(PoisonError::into_inner));
-        if let Some(profiler) = running() {
-            messages.extend(profiler.take_messages());
-        }
+        TROUBLE_WAITS.store(false, Ordering::Relaxed);
+        let messages = host::take_messages();
         let trouble = TROUBLE.lock().unwrap_or_else(PoisonError::into_inner).take();
         let trouble = trouble.map(|(text, error)| (WARNING, text, Some(error.into_value(py).into_any())));
         let messages = messages.into_iter().map(|Message { level, text }| (number_of(level), text, None));

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use spanprof_core::{ErrorKind, Level, Profiler, Tally};
+use spanprof_core::{ErrorKind, Profiler, Tally, host};
 
 use crate::arguments::{apply, from_environment};
 use crate::errors::{guard, nobody_is_inside, to_python};
-use crate::messages::{set_log_level, tell, wait_for_python};
-use crate::state::{Stop, current, last, running, running_or_stopping, stopping};
+use crate::messages::set_log_level;
+use crate::stopping::{Stop, running_or_stopping, stopping};
 use crate::symbols::definitions;
 use crate::{calls, fork, selftest};
 
@@ -21,8 +21,6 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a flush may take: longer ones wait no longer.
 const MAX_FLUSH: Duration = Duration::from_secs(3_600);
 
-/// It was told that this interpreter cannot be sampled.
-static REFUSAL_TOLD: AtomicBool = AtomicBool::new(false);
 /// The interpreter is about to end, so nothing starts the profiler any more: nobody would stop it in time.
 static ENDING: AtomicBool = AtomicBool::new(false);
 
@@ -42,17 +40,14 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
         let mut config = from_environment(py, settings)?;
         let lines = apply(&mut config, settings)?;
         set_log_level(config.log_level);
-        if !(config.enabled && config.cpu_enabled) {
-            tell(Level::Info, "profiling is switched off by configuration or environment");
+        if host::is_switched_off(&config) {
             return Ok(false);
         }
         config.check().map_err(|error| to_python(&error))?;
         let runtime = match selftest::runtime(py)? {
             Ok(runtime) => runtime,
             Err(why) => {
-                if !REFUSAL_TOLD.swap(true, Ordering::Relaxed) {
-                    tell(Level::Warning, format!("no profiles are taken, spans go on working: {why}"));
-                }
+                host::tell_unsupported(why);
                 return Ok(false);
             }
         };
@@ -62,7 +57,7 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
             Ok(profiler) => profiler,
             Err(error) if error.kind() == ErrorKind::InvalidConfig => return Err(to_python(&error)),
             Err(error) => {
-                tell(Level::Warning, format!("no profiles are taken, spans go on working: {error}"));
+                host::tell_not_started(error);
                 return Ok(false);
             }
         };
@@ -71,14 +66,14 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
             py.detach(|| profiler.stop(STOP_TIMEOUT));
             return Ok(too_late());
         }
-        *current() = Some(profiler);
+        host::set_running(profiler);
         Ok(true)
     })
 }
 
 /// Says that nothing starts any more.
 fn too_late() -> bool {
-    tell(Level::Warning, "no profiles are taken, spans go on working: the process is ending");
+    host::tell_not_started("the process is ending");
     false
 }
 
@@ -102,7 +97,7 @@ pub(crate) fn stop(py: Python<'_>) -> PyResult<bool> {
 }
 
 fn end(py: Python<'_>, timeout: Duration) -> bool {
-    let profiler = current().take();
+    let profiler = host::take_running();
     if spanprof_core::forked() {
         // The parent's, whose threads do not exist here: it is left behind, with locks that they may hold.
         let _parents = ManuallyDrop::new(profiler);
@@ -116,10 +111,10 @@ fn end(py: Python<'_>, timeout: Duration) -> bool {
     let stop = Arc::new(Stop::of(profiler));
     *stopping() = Some(stop.clone());
     let (all, stats) = py.detach(|| (stop.end(timeout), stop.profiler.stats()));
-    *last() = Some(stats);
+    host::set_last(Some(stats));
     // Unless another one was started and is being stopped by now.
     stopping().take_if(|under_way| Arc::ptr_eq(under_way, &stop));
-    wait_for_python(stop.profiler.take_messages());
+    host::keep(stop.profiler.take_messages());
     all
 }
 
@@ -135,7 +130,7 @@ pub(crate) fn flush(py: Python<'_>, timeout: f64) -> PyResult<Option<bool>> {
 /// Whether a profiler runs.
 #[pyfunction]
 pub(crate) fn is_running() -> bool {
-    running().is_some()
+    host::running().is_some()
 }
 
 /// What became of every sample, as a dict: of the profiler that runs, else of the last one, else zeros.
@@ -144,7 +139,7 @@ pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     guard(|| {
         let stats = match running_or_stopping() {
             Some(profiler) => py.detach(|| profiler.stats()),
-            None => last().clone().unwrap_or_default(),
+            None => host::last(),
         };
         let dict = calls::dict(py)?;
         for (name, tally) in stats.tallies() {
@@ -183,19 +178,19 @@ pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
         definitions::after_fork();
         // The one that another thread of the parent's was just stopping, never dropped: its locks may be held.
         let _stopping = ManuallyDrop::new(stopping().take());
-        let Some(parents) = current().take() else {
+        let Some(parents) = host::take_running() else {
             // It had stopped its own before the fork, or another thread was just stopping it.
-            *last() = None;
+            host::set_last(None);
             spanprof_core::leave_parent_behind();
             return Ok(false);
         };
         match parents.restart_in_child() {
             Ok(profiler) => {
-                *current() = Some(profiler);
+                host::set_running(profiler);
                 Ok(true)
             }
             Err(error) => {
-                tell(Level::Warning, format!("no profiles are taken in this forked process: {error}"));
+                host::tell_not_in_child(error);
                 Ok(false)
             }
         }

@@ -66,13 +66,18 @@ mod upload;
 #[forbid(unsafe_code)]
 mod profiler;
 
+// The one of a process, for languages.
+#[forbid(unsafe_code)]
+pub mod host;
+
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 #[forbid(unsafe_code)]
 pub mod fuzzing;
 
 pub use config::{
-    Config, Secret, TraceIdLabel, check_tag_name, parse_bool, parse_duration, parse_trace_id, resource_labels,
+    Config, Secret, SettingKind, SettingValue, TraceIdLabel, check_tag_name, may_be_a_tag, parse_bool, parse_duration,
+    parse_trace_id, resource_labels,
 };
 pub use context::current::Context;
 pub use context::names::{is_sampled, span_ended};

@@ -18,9 +18,18 @@ use spanprof_core::ErrorKind;
 
 use self::types::{Answer, Failure, Feature, Messages, Pairs, Settings, Statistics, Status};
 use crate::events::sessions;
-use crate::profiler;
 use crate::span::tags;
 use crate::symbols::code_map;
+use crate::{messages, profiler};
+
+// What `Native.g.cs` passes and is passed by value, which its generator does not compare with what the compiler makes of it.
+const _: () = assert!(size_of::<Wire<Settings>>() == 16 && size_of::<Wire<Answer>>() == 16);
+const _: () = assert!(size_of::<ffi::Result<Wire<Answer>, Failure>>() == 24);
+const _: () = assert!(align_of::<ffi::Result<Wire<Answer>, Failure>>() == 8);
+const _: () = assert!(size_of::<ffi::Result<bool, Failure>>() == 8 && size_of::<ffi::Result<u32, Failure>>() == 8);
+const _: () = assert!(size_of::<Feature>() == 1 && size_of::<Failure>() == 1);
+const _: () = assert!(Feature::Cpu as u8 == 0 && Feature::Allocations as u8 == 1);
+const _: () = assert!(Feature::Locks as u8 == 2 && Feature::Exceptions as u8 == 3 && Failure::Arguments as u8 == 0);
 
 /// Starts the profiler. Milliseconds; never waits for the server. Nothing runs after an answer other than 0.
 #[ffi]
@@ -63,7 +72,7 @@ pub fn spanprof_stats() -> ffi::Result<Wire<Statistics>, Failure> {
 /// What the program's logger is to be told since the last call.
 #[ffi]
 pub fn spanprof_take_messages() -> ffi::Result<Wire<Messages>, Failure> {
-    panic_to_result(|| ffi::Ok(Wire::from(Messages { messages: profiler::take_messages() })))
+    panic_to_result(|| ffi::Ok(Wire::from(Messages { messages: messages::take() })))
 }
 
 /// What works, and why the rest does not.

@@ -9,21 +9,17 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
-use spanprof_core::{Level, TagSetId};
+use spanprof_core::host::tell;
+use spanprof_core::{TagSetId, may_be_a_tag};
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::calls::uncollected;
 use crate::errors::guard;
-use crate::messages::tell;
 use crate::span::context_var::ContextVar;
 use crate::span::published::TAGS_USED;
 use crate::value::{pair, pairs};
-
-/// Names that were refused and told of; no more than `MAX_TOLD`. Locked with the GIL held, for a look and a push.
-static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
-const MAX_TOLD: usize = 32;
 
 /// Blocks within each other of which each knows the one around it. Who opens more has some that never end in this context.
 const MAX_DEPTH: u32 = 10_000;
@@ -75,7 +71,7 @@ pub(crate) fn variable(py: Python<'_>) -> PyResult<&ContextVar> {
 pub(crate) fn enter_tags(py: Python<'_>, tags: &Bound<'_, PyDict>, wrapper: u64) -> PyResult<()> {
     guard(|| {
         let mut tags = pairs("tag_wrapper", tags)?;
-        tags.retain(|(name, _)| may_be_a_tag("tag_wrapper", name));
+        tags.retain(|(name, _)| may_be_a_tag("tag_wrapper", name, tell));
         let variable = variable(py)?;
         let outer = current(py, variable)?;
         let id = outer.as_ref().map_or(TagSetId::EMPTY, |set| set.get().id).with(&tags);
@@ -112,7 +108,7 @@ fn current<'py>(py: Python<'py>, variable: &ContextVar) -> PyResult<Option<Bound
 pub(crate) fn add_thread_tag(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     guard(|| {
         let (name, value) = pair("add_thread_tag", key, value)?;
-        Ok(may_be_a_tag("add_thread_tag", &name) && spanprof_core::add_thread_tag(&name, &value))
+        Ok(may_be_a_tag("add_thread_tag", &name, tell) && spanprof_core::add_thread_tag(&name, &value))
     })
 }
 
@@ -135,15 +131,4 @@ pub(crate) fn describe_thread(native_id: i64, tags: &Bound<'_, PyDict>) -> PyRes
         }
         Ok(())
     })
-}
-
-/// Whether a tag may have this name; if not, that is told once.
-fn may_be_a_tag(field: &str, name: &str) -> bool {
-    let Err(error) = spanprof_core::check_tag_name(field, name) else { return true };
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    if told.len() < MAX_TOLD && !told.iter().any(|known| known == name) {
-        told.push(name.to_owned());
-        tell(Level::Warning, format!("{}; the tag is left out", error.message()));
-    }
-    false
 }

@@ -8,7 +8,8 @@ use std::time::Duration;
 use super::address::percent_decode;
 use super::options::{Config, TraceIdLabel};
 use super::secret::Secret;
-use super::settings::{INTERVALS_ALLOWED, MAX_RATE, UPLOAD_INTERVALS, check_tag_name};
+use super::settings::{INTERVALS_ALLOWED, MAX_RATE, UPLOAD_INTERVALS};
+use super::tag_name::check_tag_name;
 use crate::error::Error;
 use crate::messages::Level;
 
@@ -141,7 +142,7 @@ pub fn parse_trace_id(field: &str, value: &str) -> Result<TraceIdLabel, Error> {
 }
 
 /// The names of levels in all languages' loggers; there are messages of two.
-fn parse_log_level(field: &str, value: &str) -> Result<Option<Level>, Error> {
+pub(super) fn parse_log_level(field: &str, value: &str) -> Result<Option<Level>, Error> {
     match value.to_ascii_lowercase().as_str() {
         "trace" | "debug" | "info" => Ok(Some(Level::Info)),
         "warn" | "warning" => Ok(Some(Level::Warning)),

@@ -6,15 +6,18 @@
 
 mod address;
 mod environment;
+mod fields;
 mod options;
 #[cfg(test)]
 mod properties;
 mod secret;
 mod settings;
+mod tag_name;
 
 pub(crate) use address::without_credentials;
 pub use environment::{parse_bool, parse_duration, parse_trace_id, resource_labels};
+pub use fields::{SettingKind, SettingValue};
 pub use options::{Config, TraceIdLabel};
 pub use secret::Secret;
-pub use settings::check_tag_name;
 pub(crate) use settings::{HttpTarget, Settings, Target};
+pub use tag_name::{check_tag_name, may_be_a_tag};

@@ -11,10 +11,11 @@ use ureq::http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::address::{self, Address};
 use super::options::{Config, TraceIdLabel};
+use super::tag_name::check_tag_name;
 use crate::error::Error;
 use crate::messages::Cause;
 use crate::profile_type::SampleClock;
-use crate::wire::labels::{LEGACY_SPAN_NAME, MAX_LABELS, MAX_VALUE_BYTES, PID, RESERVED, SERVICE_NAME, cut_value};
+use crate::wire::labels::{LEGACY_SPAN_NAME, MAX_LABELS, MAX_VALUE_BYTES, PID, SERVICE_NAME, cut_value};
 
 /// Labels a user may add to every series; servers take 30 in all.
 const MAX_TAGS: usize = 20;
@@ -64,6 +65,7 @@ pub(crate) struct Settings {
 pub(super) const MAX_RATE: u32 = 1_000;
 pub(super) const UPLOAD_INTERVALS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(600);
 pub(super) const INTERVALS_ALLOWED: &str = "1 s to 10 min";
+pub(super) const RATES_ALLOWED: &str = "1 to 1000 samples a second";
 
 impl Settings {
     /// How many tags of its own a sample may have. They become labels of its series, beside those of all profiles,
@@ -226,22 +228,6 @@ impl Config {
         }
         Ok(headers)
     }
-}
-
-/// Whether a label may have this name; one bad name makes a server refuse the whole profile.
-///
-/// # Errors
-/// [`ErrorKind::InvalidConfig`](crate::ErrorKind::InvalidConfig) names `field`, the name and what is allowed.
-pub fn check_tag_name(field: &str, name: &str) -> Result<(), Error> {
-    if name.starts_with("__") || RESERVED.contains(&name) {
-        let allowed = format!("other names; {} and names that start with __ are reserved", RESERVED.join(", "));
-        return Err(Error::invalid(field, name, &allowed));
-    }
-    let starts_well = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    if !starts_well || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.') {
-        return Err(Error::invalid(field, format!("{name:?}"), "names like [A-Za-z_][A-Za-z0-9_.]*"));
-    }
-    Ok(())
 }
 
 /// RFC 4648, with padding.

@@ -5,6 +5,7 @@
 //! thread itself, and who reads is a signal handler on that same thread, so a plain store is enough: the handler
 //! sees the old pointer or the new one, never half of one.
 
+use std::mem::offset_of;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The longest span name that is kept, in bytes.
@@ -25,7 +26,11 @@ pub struct SpanRecord {
     defined_in: AtomicU32,
 }
 
-const _: () = assert!(size_of::<SpanRecord>() == 40);
+// The .NET package has the same in `Interop/Block.cs`.
+const _: () = assert!(size_of::<SpanRecord>() == 40 && align_of::<SpanRecord>() == 8);
+const _: () = assert!(offset_of!(SpanRecord, trace_id) == 0 && offset_of!(SpanRecord, span_id) == 16);
+const _: () = assert!(offset_of!(SpanRecord, name) == 24 && offset_of!(SpanRecord, name_len) == 32);
+const _: () = assert!(offset_of!(SpanRecord, defined_in) == 36);
 
 // SAFETY: the pointer is only read, and who publishes a record promises that its name lives and stays as it is.
 unsafe impl Send for SpanRecord {}

@@ -151,6 +151,11 @@ impl Profiler {
         if self.engine.is_parents() { Stats::default() } else { self.engine.stats() }
     }
 
+    /// What it was started with.
+    pub fn config(&self) -> &Config {
+        &self.engine.config
+    }
+
     /// Why timers sample no more although nobody stopped the profiler: another library took their signal, and there is no
     /// other. Events ([`sample_here`](crate::sample_here)) go on. `None` while all is well; it may come back to that. A lock.
     pub fn ended(&self) -> Option<String> {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use spanprof_core::wire::pprof::Profile;
-use spanprof_core::wire::stats_comment::PREFIX;
+use spanprof_core::wire::stats_comment::{PREFIX, VERSION};
 
 use crate::clock;
 
@@ -31,6 +31,8 @@ pub(crate) enum Stat {
 /// What a profiler said last.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 struct Said {
+    #[serde(default = "version_of_none")]
+    version: u32,
     instance: String,
     pid: Option<u32>,
     package: String,
@@ -74,12 +76,20 @@ pub(super) struct Heard {
     said: Said,
 }
 
-/// What the comments of a profile say. A comment that is not the engine's says nothing; of many the last few count.
+/// How a comment is to be read that does not say it.
+fn version_of_none() -> u32 {
+    1
+}
+
+/// What the comments of a profile say. A comment that is not the engine's, or of a version that is not known here, says nothing; of
+/// many the last few count.
 pub(super) fn said(service: &str, profile: &Profile) -> Vec<Heard> {
     let newest = profile.comment.iter().rev().take(MOST_COMMENTS).rev();
     let texts = newest.filter_map(|index| profile.string_table.get(usize::try_from(*index).ok()?));
     let said = texts.filter(|text| text.len() <= MOST_BYTES).filter_map(|text| text.strip_prefix(PREFIX));
-    said.filter_map(|json| Some(Heard { service: service.into(), said: serde_json::from_str(json).ok()? })).collect()
+    let said = said.filter_map(|json| serde_json::from_str(json).ok());
+    let known = said.filter(|said: &Said| (1..=VERSION).contains(&said.version));
+    known.map(|said| Heard { service: service.into(), said }).collect()
 }
 
 /// The profilers that were heard of.
@@ -93,7 +103,7 @@ impl Profilers {
     }
 
     fn note(&self, Heard { service, said }: Heard, now: i64) {
-        let Said { instance, pid, package, last_error, stats } = said;
+        let Said { version: _, instance, pid, package, last_error, stats } = said;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|known| !(known.service == service && known.instance == instance));
         if all.len() >= MOST_PROFILERS {
@@ -145,6 +155,35 @@ mod tests {
             profilers.of("shop").iter().map(|one| (one.count("taken"), one.count("threads"))).collect();
         assert_eq!(counts, [(3, 3), (2, 3)]);
         assert_eq!(profilers.of("shop")[0].count("no such name"), 0);
+    }
+
+    /// `comment`, as one of another version says it.
+    fn versioned(version: &str, instance: &str) -> String {
+        comment(instance, 1).replacen('{', &format!(r#"{{"version":{version},"new":[],"#), 1)
+    }
+
+    #[test]
+    fn a_comment_is_of_the_first_version_unless_it_says_otherwise_and_of_one_that_is_not_known_it_is_left_alone() {
+        let profilers = Profilers::default();
+        let newer = (VERSION + 1).to_string();
+        let other = r#"spanprof.stats {"version":99,"who":"f"}"#;
+        let texts = [
+            comment("a", 1),
+            versioned("1", "b"),
+            versioned(&VERSION.to_string(), "c"),
+            versioned(&newer, "d"),
+            versioned("0", "e"),
+            versioned("-1", "f"),
+            versioned(r#""1""#, "g"),
+            versioned("null", "h"),
+            versioned("18446744073709551616", "i"),
+            other.to_owned(),
+        ];
+        for text in &texts {
+            hear(&profilers, "shop", &[text]);
+        }
+        let known: Vec<_> = profilers.of("shop").iter().map(|one| one.instance.clone()).collect();
+        assert_eq!(known, ["a", "b", "c"]);
     }
 
     #[test]

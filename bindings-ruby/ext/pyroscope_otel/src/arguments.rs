@@ -6,7 +6,7 @@ use std::time::Duration;
 use magnus::rb_sys::AsRawValue;
 use magnus::value::ReprValue;
 use magnus::{Error, Float, RHash, RString, Ruby, Value};
-use spanprof_core::{Config, Level, SampleClock, Secret, TraceIdLabel};
+use spanprof_core::{Config, SettingKind, SettingValue};
 
 use crate::errors::{guard, invalid, not_allowed, to_ruby};
 use crate::stack::wall_clock::BY_WALL_TIME;
@@ -61,38 +61,35 @@ pub(crate) fn apply(ruby: &Ruby, config: &mut Config, options: RHash) -> Result<
 }
 
 fn set(ruby: &Ruby, config: &mut Config, name: &str, value: Value) -> Result<(), Error> {
-    match name {
-        "application_name" => config.application_name = text(ruby, name, value)?,
-        "server_address" => config.server_address = text(ruby, name, value)?,
-        "basic_auth_username" => config.basic_auth_user = text(ruby, name, value)?,
-        "basic_auth_password" => config.basic_auth_password = Secret(secret(ruby, name, value)?),
-        "tenant_id" => config.tenant_id = text(ruby, name, value)?,
-        "http_headers" => {
-            let headers = pairs(ruby, name, hash(ruby, name, value)?)?;
-            config.http_headers = headers.into_iter().map(|(name, value)| (name, Secret(value))).collect();
-        }
-        "tags" => config.tags.extend(pairs(ruby, name, hash(ruby, name, value)?)?),
-        "sample_rate" => config.sample_rate = number(ruby, name, value)?,
-        "upload_interval" => config.upload_interval = seconds(ruby, name, value)?,
-        "trace_id" => config.trace_id = trace_id(ruby, name, value)?,
-        "log_level" => config.log_level = level(ruby, name, value)?,
-        "span_names" => config.span_names = flag(ruby, name, value)?,
-        "legacy_labels" => config.legacy_labels = flag(ruby, name, value)?,
-        "report_pid" => config.report_pid = flag(ruby, name, value)?,
-        "report_thread_id" => config.report_thread_id = flag(ruby, name, value)?,
-        "report_thread_name" => config.report_thread_name = flag(ruby, name, value)?,
-        "enabled" => config.enabled = flag(ruby, name, value)?,
+    if name == "resource_labels" {
         // Has told from_environment() already.
-        "resource_labels" => {}
-        // For the stress test: rates by wall time that no CPU clock could give.
-        "wall_clock" => {
-            let by_wall_time = flag(ruby, name, value)?;
-            BY_WALL_TIME.store(by_wall_time, Ordering::Relaxed);
-            config.clock = if by_wall_time { SampleClock::Wall } else { SampleClock::Cpu };
-        }
-        _ => return Err(invalid(ruby, format!("configure: there is no option {name}"))),
+        return Ok(());
     }
-    Ok(())
+    let Some(kind) = SettingKind::of(name) else {
+        return Err(invalid(ruby, format!("configure: there is no option {name}")));
+    };
+    let value = setting(ruby, name, kind, value)?;
+    if name == "wall_clock" {
+        BY_WALL_TIME.store(value == SettingValue::Flag(true), Ordering::Relaxed);
+    }
+    config.set(name, value).map_err(|error| to_ruby(ruby, &error))
+}
+
+/// An option as the engine takes it; ArgumentError where that cannot be.
+fn setting(ruby: &Ruby, name: &str, kind: SettingKind, value: Value) -> Result<SettingValue, Error> {
+    Ok(match kind {
+        SettingKind::Text => SettingValue::Text(text(ruby, name, value)?),
+        SettingKind::Secret => SettingValue::Text(secret(ruby, name, value)?),
+        SettingKind::Flag => SettingValue::Flag(flag(ruby, name, value)?),
+        SettingKind::Number => SettingValue::Number(number(ruby, name, value)?.into()),
+        SettingKind::Time => SettingValue::Time(seconds(ruby, name, value)?),
+        SettingKind::TraceId => match word(value) {
+            Some(word) => SettingValue::Text(word),
+            None => SettingValue::Flag(flag(ruby, name, value)?),
+        },
+        SettingKind::Level => SettingValue::Text(level(ruby, name, value)?.to_owned()),
+        SettingKind::Pairs => SettingValue::Pairs(pairs(ruby, name, hash(ruby, name, value)?)?),
+    })
 }
 
 fn secret(ruby: &Ruby, name: &str, value: Value) -> Result<String, Error> {
@@ -125,18 +122,12 @@ fn seconds(ruby: &Ruby, name: &str, value: Value) -> Result<Duration, Error> {
     whole.or_else(seconds).ok_or_else(|| not_allowed(ruby, name, value, "1 to 600 (seconds)"))
 }
 
-fn trace_id(ruby: &Ruby, name: &str, value: Value) -> Result<TraceIdLabel, Error> {
-    match word(value) {
-        Some(word) => spanprof_core::parse_trace_id(name, &word).map_err(|error| to_ruby(ruby, &error)),
-        None => Ok(if flag(ruby, name, value)? { TraceIdLabel::Always } else { TraceIdLabel::Never }),
-    }
-}
-
-fn level(ruby: &Ruby, name: &str, value: Value) -> Result<Option<Level>, Error> {
+/// Names of levels in Ruby's loggers, as one of those that the engine knows.
+fn level(ruby: &Ruby, name: &str, value: Value) -> Result<&'static str, Error> {
     match word(value).unwrap_or_default().to_ascii_lowercase().as_str() {
-        "trace" | "debug" | "info" => Ok(Some(Level::Info)),
-        "warn" | "warning" => Ok(Some(Level::Warning)),
-        "error" | "off" | "silent" => Ok(None),
+        "trace" | "debug" | "info" => Ok("info"),
+        "warn" | "warning" => Ok("warn"),
+        "error" | "off" | "silent" => Ok("off"),
         _ => Err(not_allowed(ruby, name, value, "trace, debug, info, warn, error, off")),
     }
 }

@@ -60,7 +60,6 @@ mod runtime;
 mod selftest;
 mod span;
 mod stack;
-mod state;
 mod stats;
 mod strings;
 mod symbols;
@@ -105,7 +104,7 @@ fn define(ruby: &Ruby) -> Result<(), Error> {
     native.define_singleton_method("configure_spans", function!(configure_spans, -1))?;
     processor::define(native)?;
     ractor_safely(|| {
-        native.define_singleton_method("running?", function!(state::is_running, 0))?;
+        native.define_singleton_method("running?", function!(profiler::is_running, 0))?;
         native.define_singleton_method("stats", function!(stats::stats, 0))?;
         tags::define(native);
         native.define_singleton_method("messages", function!(messages::messages, 0))

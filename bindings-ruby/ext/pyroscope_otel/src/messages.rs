@@ -1,33 +1,19 @@
 //! What a logger is to be told: kept until Ruby asks, as a logger runs code of the program.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use magnus::{Error, RArray, Ruby};
-use spanprof_core::{Level, Message};
+use spanprof_core::{Level, Message, host};
 
 use crate::errors::guard;
 use crate::ractor::is_main_ractor;
-use crate::state::running;
 
 /// It is still to be told that faults do not come to us any more.
 static GUARD_IS_LOST: AtomicBool = AtomicBool::new(false);
-/// Messages of this binding, until Ruby asks. Locked with the GVL held and for no more than a few moves, so that no fork finds it locked.
-static WAITING: Mutex<Vec<Message>> = Mutex::new(Vec::new());
-
-/// Messages until Ruby asks. With the GVL held.
-pub(crate) fn waiting() -> MutexGuard<'static, Vec<Message>> {
-    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Faults do not come to us any more. For the engine's thread, which a fork may find anywhere: no lock.
 pub(crate) fn guard_is_lost() {
     GUARD_IS_LOST.store(true, Ordering::Relaxed);
-}
-
-/// Keeps a sentence until Ruby asks for it. With the GVL held.
-pub(crate) fn tell(level: Level, text: impl Into<String>) {
-    waiting().push(Message { level, text: text.into() });
 }
 
 /// What a logger is to be told since the last call.
@@ -38,15 +24,12 @@ pub(crate) fn messages(ruby: &Ruby) -> Result<RArray, Error> {
             return Ok(ruby.ary_new());
         }
         if GUARD_IS_LOST.swap(false, Ordering::Relaxed) {
-            tell(
+            host::tell(
                 Level::Warning,
                 "Another library replaced the handler of SIGSEGV or SIGBUS, so stacks are not read: samples have spans and no frames.",
             );
         }
-        let mut messages = std::mem::take(&mut *waiting());
-        if let Some(profiler) = running() {
-            messages.extend(profiler.take_messages());
-        }
+        let messages = host::take_messages();
         let told = ruby.ary_new_capa(messages.len());
         for Message { level, text } in messages {
             let level = match level {

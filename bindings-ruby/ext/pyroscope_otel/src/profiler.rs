@@ -4,29 +4,26 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use magnus::{Error, RHash, Ruby};
+use spanprof_core::host::{self, running};
 use spanprof_core::{Level, Profiler};
 
 use crate::drain::parked;
 use crate::errors::{guard, is_thread_error, to_ruby};
 use crate::events::{gc, hooks};
-use crate::messages::{tell, waiting};
 use crate::runtime::RUBY;
 use crate::span::{current, tags};
 use crate::stack::guard::install_guard;
-use crate::state::{is_running, running};
 use crate::symbols::functions;
 use crate::transition::Transition;
 use crate::value::Gvl;
 use crate::without_gvl::without_gvl;
-use crate::{arguments, drain, selftest, state};
+use crate::{arguments, drain, selftest};
 
 /// How long the stop of a profiler may take that makes way for another.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The interpreter has come to its end: nothing is started any more, and nothing put back into what it has taken down.
 static HAS_FINISHED: AtomicBool = AtomicBool::new(false);
-/// It was told that this interpreter cannot be sampled.
-static REFUSAL_TOLD: AtomicBool = AtomicBool::new(false);
 
 /// Starts the profiler with `settings` on top of the environment; a profiler that runs is stopped first.
 ///
@@ -36,22 +33,19 @@ pub(crate) fn start(ruby: &Ruby, settings: RHash) -> Result<bool, Error> {
     guard(ruby, || {
         let mut config = arguments::from_environment(ruby, settings)?;
         arguments::apply(ruby, &mut config, settings)?;
-        if !(config.enabled && config.cpu_enabled) {
-            tell(Level::Info, "profiling is switched off by configuration or environment");
+        if host::is_switched_off(&config) {
             return Ok(false);
         }
         config.check().map_err(|error| to_ruby(ruby, &error))?;
         if let Some(why) = selftest::supported(ruby)? {
-            if !REFUSAL_TOLD.swap(true, Ordering::Relaxed) {
-                tell(Level::Warning, format!("no profiles are taken, spans go on working: {why}"));
-            }
+            host::tell_unsupported(why);
             return Ok(false);
         }
         if HAS_FINISHED.load(Ordering::Relaxed) || drain::threads_end()? {
             return Ok(false);
         }
         let Some(_transition) = Transition::begin()? else {
-            tell(
+            host::tell(
                 Level::Warning,
                 "configure: profiling is being started or stopped by another call, so this one changed nothing",
             );
@@ -81,7 +75,7 @@ fn launch(
     }
     match make() {
         Ok(profiler) => {
-            *state::current() = Some(profiler);
+            host::set_running(profiler);
             if current::is_installed() && !current::follows() {
                 current::follow(true);
             }
@@ -144,9 +138,7 @@ pub(crate) fn finish(ruby: &Ruby, timeout: f64) -> Result<bool, Error> {
 
 /// Of a profiler that has stopped.
 fn take_out(profiler: &Profiler) {
-    state::current().take();
-    *state::last() = Some(profiler.stats());
-    waiting().extend(profiler.take_messages());
+    host::ended(profiler);
     unhook();
 }
 
@@ -170,6 +162,11 @@ fn wait_for(body: impl FnOnce() -> bool + Send + 'static) -> Result<bool, Error>
 
 fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::from_secs(3_600))
+}
+
+/// Whether a profiler runs.
+pub(crate) fn is_running() -> bool {
+    running().is_some()
 }
 
 /// In a forked child: a profiler of its own, where the parent had one. Returns whether one runs now.
@@ -197,7 +194,7 @@ pub(crate) fn restart_after_fork() -> Result<bool, Error> {
         Err(error) if is_thread_error(&error) => error.to_string(),
         Err(error) => return Err(error),
     };
-    tell(Level::Warning, format!("no profiles are taken in this forked process: {why}"));
+    host::tell_not_in_child(why);
     Ok(false)
 }
 
@@ -206,7 +203,7 @@ fn leave_parents() -> Option<Profiler> {
     drain::forget();
     // SAFETY: called by Ruby.
     functions::forget(unsafe { Gvl::held() });
-    waiting().clear();
-    *state::last() = None;
-    state::current().take()
+    drop(host::take_messages());
+    host::set_last(None);
+    host::take_running()
 }

@@ -1,20 +1,16 @@
 //! The Hash that `Pyroscope.stats` returns.
 
 use magnus::{Error, IntoValue, RHash, Ruby};
-use spanprof_core::Tally;
+use spanprof_core::{Tally, host};
 
 use crate::drain::rings;
 use crate::errors::guard;
 use crate::stack::unwind;
-use crate::state::{last, running};
 
 /// What became of every sample, as a Hash: of the profiler that runs, else of the last one, else zeros.
 pub(crate) fn stats(ruby: &Ruby) -> Result<RHash, Error> {
     guard(ruby, || {
-        let stats = match running() {
-            Some(profiler) => profiler.stats(),
-            None => last().clone().unwrap_or_default(),
-        };
+        let stats = host::running().map_or_else(host::last, |profiler| profiler.stats());
         let hash = ruby.hash_new();
         for (name, Tally { samples, weight }) in stats.tallies() {
             let entry = ruby.hash_new();

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use spanprof_core::DrainPermit;
+use spanprof_core::host::running;
 
-use crate::state::running;
 use crate::symbols::functions;
 use crate::value::Gvl;
 

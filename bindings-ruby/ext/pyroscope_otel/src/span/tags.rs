@@ -6,17 +6,17 @@
 //! where there can be none: in Ractors other than the main one, and in a frozen fiber.
 
 use std::ffi::c_void;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use magnus::rb_sys::{AsRawValue, FromRawValue};
 use magnus::{Error, RHash, RModule, Ruby, Value};
 use rb_sys::{ID, VALUE};
-use spanprof_core::{Level, TagSetId};
+use spanprof_core::host::tell;
+use spanprof_core::{TagSetId, may_be_a_tag};
 
 use crate::data_type::{DataType, data_type};
 use crate::errors::{guard, not_allowed, raising};
-use crate::messages::tell;
 use crate::ractor::is_main_ractor;
 use crate::span::{kept, record};
 use crate::strings::pairs;
@@ -24,9 +24,6 @@ use crate::value::{FALSE, Gvl, NIL, TRUE, id};
 
 /// Whether any tags were ever set, so that programs without tags do not pay for looking.
 static ARE_USED: AtomicBool = AtomicBool::new(false);
-/// Names that were refused and told of; no more than `MAX_TOLD`. Locked with the GVL held, for a look and a push.
-static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
-const MAX_TOLD: usize = 32;
 
 #[inline]
 pub(crate) fn are_used() -> bool {
@@ -166,7 +163,7 @@ fn enter(gvl: Gvl, tags: VALUE) -> Result<VALUE, Error> {
     let tags = unsafe { Value::from_raw(tags) };
     let Some(tags) = RHash::from_value(tags) else { return Err(not_allowed(&ruby, "tag_wrapper", tags, "a Hash")) };
     let mut tags = pairs(&ruby, "tag_wrapper", tags)?;
-    tags.retain(|(name, _)| may_be_a_tag("tag_wrapper", name));
+    tags.retain(|(name, _)| may_be_a_tag("tag_wrapper", name, tell));
     ARE_USED.store(true, Ordering::Relaxed);
     let outer = gvl.fiber_ivar(variable());
     let inner = hold(of_fiber(gvl).with(&tags), outer)?;
@@ -205,21 +202,10 @@ pub(crate) fn define(native: RModule) {
 
 /// Adds a tag to the calling thread's samples; false = no profiler runs, or the name is not allowed.
 pub(crate) fn add_to_thread(ruby: &Ruby, name: String, value: String) -> Result<bool, Error> {
-    guard(ruby, || Ok(may_be_a_tag("_add_tags", &name) && spanprof_core::add_thread_tag(&name, &value)))
+    guard(ruby, || Ok(may_be_a_tag("_add_tags", &name, tell) && spanprof_core::add_thread_tag(&name, &value)))
 }
 
 /// Takes back the last [`add_to_thread`] of the same name and value; false = no profiler runs.
 pub(crate) fn remove_from_thread(ruby: &Ruby, name: String, value: String) -> Result<bool, Error> {
     guard(ruby, || Ok(spanprof_core::remove_thread_tag(&name, &value)))
-}
-
-/// Whether a tag may have this name; if not, that is told once.
-fn may_be_a_tag(field: &str, name: &str) -> bool {
-    let Err(error) = spanprof_core::check_tag_name(field, name) else { return true };
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    if told.len() < MAX_TOLD && !told.iter().any(|known| known == name) {
-        told.push(name.to_owned());
-        tell(Level::Warning, format!("{}; the tag is left out", error.message()));
-    }
-    false
 }

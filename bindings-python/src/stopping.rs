@@ -1,32 +1,13 @@
-//! The one profiler of this process: the one that runs, the one that is being stopped, and what the last one counted.
+//! The profiler that is being stopped, for as long as that takes: whoever asks meanwhile asks this one.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use spanprof_core::{Profiler, Stats};
+use spanprof_core::{Profiler, host};
 
-/// What the last profiler had counted when it was stopped. Locked as `PROFILER` is.
-static LAST: Mutex<Option<Stats>> = Mutex::new(None);
-/// The profiler that runs. Locked with the GIL held and for no more than a clone, so that no fork finds it locked.
-static PROFILER: Mutex<Option<Profiler>> = Mutex::new(None);
-/// What a thread is just stopping, for those who ask meanwhile. Locked as `PROFILER` is.
+/// What a thread is just stopping, for those who ask meanwhile. Locked with the GIL held and for no more than a clone, so that
+/// no fork finds it locked.
 static STOPPING: Mutex<Option<Arc<Stop>>> = Mutex::new(None);
-
-pub(crate) fn current() -> MutexGuard<'static, Option<Profiler>> {
-    PROFILER.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-pub(crate) fn last() -> MutexGuard<'static, Option<Stats>> {
-    LAST.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The profiler that runs in this process: none in a forked child that has not started its own.
-pub(crate) fn running() -> Option<Profiler> {
-    if spanprof_core::forked() {
-        return None;
-    }
-    current().clone()
-}
 
 /// A stop that is under way, and whether all was delivered, once it is over. Locked without the GIL.
 #[derive(Debug)]
@@ -68,5 +49,5 @@ pub(crate) fn running_or_stopping() -> Option<Profiler> {
     if spanprof_core::forked() {
         return None;
     }
-    current().clone().or_else(|| stopping().as_ref().map(|stop| stop.profiler.clone()))
+    host::running().or_else(|| stopping().as_ref().map(|stop| stop.profiler.clone()))
 }
