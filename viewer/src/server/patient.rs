@@ -39,7 +39,7 @@ impl Patient {
     ) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(length)) => {
-                self.place.touch();
+                self.place.touch(length);
                 let taken = self.waiting.as_ref().map_or(0, |(_, taken)| *taken) + length;
                 if length == all || taken >= TAKEN {
                     self.waiting = None;
@@ -68,9 +68,7 @@ impl AsyncRead for Patient {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.place.touch();
-        }
+        self.place.touch(buffer.filled().len() - before);
         read
     }
 }
