@@ -230,9 +230,10 @@ NEVER_TAKEN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"\0\4" + byt
 NEVER_TAKEN += frame(1, 5, 1, b"\x82\x86\x04\x0d/api/services\x01\x09localhost")
 POSTED = f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n".encode()
 READY = b"GET /ready HTTP/1.1\r\nhost: localhost\r\n"
-# What connections that take places begin with, and what they send each second after that: bodies that never come, or a byte
-# a second, heads, answers that may not be sent, with and without pings or a byte of window, questions one after another.
-SLOW = [(POSTED, b""), (POSTED, b"x"), (READY + b"x: ", b"x"), (NEVER_TAKEN, b""), (b"", READY + b"\r\n")]
+HEAVY = b"GET /api/diff?since=all HTTP/1.1\r\nhost: localhost\r\n\r\n"
+# What connections that take places begin with, and what they send twice a second after that: bodies that never come, or by
+# bytes, heads, answers that may not be sent, with and without pings or a byte of window, small and large questions.
+SLOW = [(POSTED, b""), (POSTED, b"x"), (READY + b"x: ", b"x"), (NEVER_TAKEN, b""), (b"", READY + b"\r\n"), (HEAVY, HEAVY)]
 SLOW += [(NEVER_TAKEN, frame(6, 0, 0, bytes(8))), (NEVER_TAKEN, frame(8, 0, 1, b"\0\0\0\1"))]
 # How long they are there, and how long not.
 CROWDED = 8
@@ -507,7 +508,7 @@ def main():
         threads += [soak.each(soak.half_head, f"half {n}") for n in range(8)]
         threads += [soak.each(soak.slow_reader, f"reader {n}") for n in range(4)]
         places = min(arguments.memory * 5 // 4, 800)
-        threads.append(soak.each(lambda dice: soak.crowds(dice, places), "crowd", pause=1))
+        threads.append(soak.each(lambda dice: soak.crowds(dice, places), "crowd", pause=0.5))
         killed = time.monotonic()
         while time.monotonic() < soak.until:
             viewer.watch()

@@ -18,10 +18,12 @@ const LEAST: usize = 64;
 pub(super) const BUFFER: usize = 64 << 10;
 /// A connection without a request is closed after this time.
 pub(super) const SILENT: Duration = Duration::from_secs(60);
-/// One on which fewer bytes moved in this time makes room for another, unless it waits for the server. A bad line brings
-/// twice as many.
+/// One on which fewer bytes moved in this time makes room for another, unless it waits for the server; a newcomer has less
+/// time for its first ones, so that who opens many at once keeps others out for no longer. A bad line brings four times as
+/// many.
 const IDLE: Duration = Duration::from_secs(1);
-const LEAST_MOVED: usize = 8 << 10;
+const NEW: Duration = Duration::from_millis(250);
+const LEAST_MOVED: usize = 4 << 10;
 /// How often a newcomer that waits for a place looks for one.
 const GLANCE: Duration = Duration::from_millis(20);
 /// A connection on which nothing moves is closed after this time, also where HTTP/2 keeps a window closed. More than any
@@ -54,6 +56,8 @@ struct State {
     active: Instant,
     /// The bytes that came or went since then.
     bytes: usize,
+    /// How long it may take for the next of them.
+    patience: Duration,
     /// Since when it waits for the server.
     waits_since: Instant,
     silent_since: Instant,
@@ -121,8 +125,9 @@ impl Connections {
     pub(super) fn enter(self: &Arc<Self>) -> Option<Arc<Place>> {
         let mut places = self.places();
         if places.by_number.len() >= self.most {
-            let idle = places.by_number.iter().filter(|(_, state)| state.ours <= 0 && state.active.elapsed() >= IDLE);
-            let Some(number) = idle.min_by_key(|(_, state)| state.active).map(|(number, _)| *number) else {
+            let now = Instant::now();
+            let idle = places.by_number.iter().filter(|(_, state)| state.ours <= 0 && state.until() <= now);
+            let Some(number) = idle.min_by_key(|(_, state)| state.until()).map(|(number, _)| *number) else {
                 places.end_oldest();
                 return None;
             };
@@ -138,6 +143,7 @@ impl Connections {
             ours: 0,
             active: now,
             bytes: 0,
+            patience: NEW,
             waits_since: now,
             silent_since: now,
             moved: now,
@@ -169,6 +175,11 @@ impl Places {
 }
 
 impl State {
+    /// When it makes room, unless bytes move or it waits for the server.
+    fn until(&self) -> Instant {
+        self.active + self.patience
+    }
+
     fn is_silent(&self, time: Duration) -> bool {
         self.requests == 0 && self.silent_since.elapsed() >= time
     }
@@ -194,7 +205,7 @@ impl Place {
         {
             state.bytes += bytes;
             if state.bytes >= LEAST_MOVED {
-                (state.active, state.bytes) = (Instant::now(), 0);
+                (state.active, state.bytes, state.patience) = (Instant::now(), 0, IDLE);
             }
         }
     }
