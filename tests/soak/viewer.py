@@ -220,6 +220,25 @@ QUESTIONS += ["/api/flame?" + "&".join(f"attr.{n}=1" for n in range(1_200))]
 QUESTIONS += ["/tenant/evil{}/ingest", "/tenant/evil{}/api/services"]
 
 
+def frame(kind, flags, stream, payload):
+    """One of HTTP/2."""
+    return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
+
+
+# A window of 0 for answers, then a question.
+NEVER_TAKEN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"\0\4" + bytes(4))
+NEVER_TAKEN += frame(1, 5, 1, b"\x82\x86\x04\x0d/api/services\x01\x09localhost")
+POSTED = f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n".encode()
+READY = b"GET /ready HTTP/1.1\r\nhost: localhost\r\n"
+HEAVY = b"GET /api/diff?since=all HTTP/1.1\r\nhost: localhost\r\n\r\n"
+# What connections that take places begin with, and what they send twice a second after that: bodies that never come, or by
+# bytes, heads, answers that may not be sent, with and without pings or a byte of window, small and large questions.
+SLOW = [(POSTED, b""), (POSTED, b"x"), (READY + b"x: ", b"x"), (NEVER_TAKEN, b""), (b"", READY + b"\r\n"), (HEAVY, HEAVY)]
+SLOW += [(NEVER_TAKEN, frame(6, 0, 0, bytes(8))), (NEVER_TAKEN, frame(8, 0, 1, b"\0\0\0\1"))]
+# How long they are there, and how long not.
+CROWDED = 8
+
+
 class Viewer:
     """The program, which may be killed and started again."""
 
@@ -276,12 +295,23 @@ class Viewer:
         return socket.create_connection(("127.0.0.1", self.port), timeout=5)
 
 
+def is_closed(stream):
+    """Whether its other end closed it; what else came is thrown away."""
+    try:
+        while stream.recv(1 << 16):
+            pass
+        return True
+    except BlockingIOError:
+        return False
+
+
 class Soak:
     """Threads that do one thing each until the time is over."""
 
     def __init__(self, viewer, seed, seconds):
         self.viewer, self.seed, self.until = viewer, seed, time.monotonic() + seconds
         self.statuses = collections.Counter()
+        self.crowd = {}
 
     def each(self, act, name, pause=0.0):
         dice = random.Random(f"{self.seed} {name}")
@@ -323,6 +353,28 @@ class Soak:
             stream.sendall(dice.choice([b"", b"GET ", b"PRI * HTTP/2.0\r\n", b"GET / HTTP/1.1\r\nhost: localhost\r\n"]))
             time.sleep(dice.random() * 3)
 
+    def crowds(self, dice, places):
+        """More connections than there are places, of which each moves next to nothing; one that is closed comes again."""
+        is_time = int(self.until - time.monotonic()) // CROWDED % 2 == 0
+        for place in range(places):
+            stream, again = self.crowd.pop(place, (None, b""))
+            try:
+                if not is_time:
+                    raise OSError
+                if stream is None:
+                    first, again = dice.choice(SLOW)
+                    stream = self.viewer.connect()
+                    stream.settimeout(0)
+                    stream.sendall(first)
+                elif is_closed(stream):
+                    raise OSError
+                else:
+                    stream.sendall(again)
+                self.crowd[place] = stream, again
+            except OSError:
+                if stream is not None:
+                    stream.close()
+
     def slow_reader(self, dice):
         with self.viewer.connect() as stream:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -337,7 +389,7 @@ class Witness:
 
     def __init__(self, viewer, until, act, pause):
         self.viewer, self.until, self.pause = viewer, until, pause
-        self.took, self.late, self.sent, self.acknowledged, self.refused = [], [], 0, 0, 0
+        self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent = [], [], 0, 0, 0, 0
         context = multiprocessing.get_context("fork")
         self.answers, answers = context.Pipe(duplex=False)
         self.process = context.Process(target=self.run, args=(act, answers), daemon=True)
@@ -351,16 +403,21 @@ class Witness:
             time.sleep(self.pause)
             # What this process itself had to wait for a core.
             self.late.append(time.monotonic() - start - self.pause)
-        answers.send((self.took, self.late, self.sent, self.acknowledged, self.refused))
+        answers.send((self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent))
 
     def end(self):
-        self.took, self.late, self.sent, self.acknowledged, self.refused = self.answers.recv()
+        self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent = self.answers.recv()
         self.process.join()
 
     def ready(self):
         start = time.monotonic()
-        if self.viewer.ask("/ready", timeout=10)[0] == 200:
-            self.took.append(time.monotonic() - start)
+        status, _ = self.viewer.ask("/ready", timeout=10)
+        took = time.monotonic() - start
+        if status == 200:
+            self.took.append(took)
+        # One that is killed answers nothing, but at once.
+        self.refused += 1 if status not in (0, 200) else 0
+        self.silent += 1 if status == 0 and took > 5 else 0
 
     def push(self):
         path, headers, body = honest(self.sent)
@@ -375,6 +432,7 @@ class Witness:
                 self.acknowledged += 1
                 return
             self.refused += 1 if status else 0
+            self.silent += 1 if status == 0 and time.monotonic() - first > 5 else 0
             time.sleep(0.2)
         print(f"a push that means well was not taken within {time.monotonic() - start:.0f} s", file=sys.stderr)
 
@@ -425,6 +483,7 @@ def main():
     parser.add_argument("--memory", type=int, default=128, help="MiB")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kills", type=float, default=15, help="seconds between two; 0 for none")
+    parser.add_argument("--in-time", action="store_true", help="late and missing answers are wrong, on a machine of its own")
     parser.add_argument("--lose", type=int, default=0, help="instead, kill it so often while profiles are pushed")
     arguments = parser.parse_args()
     if arguments.lose:
@@ -448,6 +507,8 @@ def main():
         threads += [soak.each(soak.slow_sender, f"slow {n}") for n in range(8)]
         threads += [soak.each(soak.half_head, f"half {n}") for n in range(8)]
         threads += [soak.each(soak.slow_reader, f"reader {n}") for n in range(4)]
+        places = min(arguments.memory * 5 // 4, 800)
+        threads.append(soak.each(lambda dice: soak.crowds(dice, places), "crowd", pause=0.5))
         killed = time.monotonic()
         while time.monotonic() < soak.until:
             viewer.watch()
@@ -488,6 +549,7 @@ def main():
         "ready max": millis(probe.took, 1 - 1e-9),
         "push p99": millis(sender.took, 0.99),
         "push max": millis(sender.took, 1 - 1e-9),
+        "unready": probe.refused,
         "late max": millis(probe.late + sender.late, 1 - 1e-9),
         "honest": sender.acknowledged,
         "refused": sender.refused,
@@ -502,6 +564,15 @@ def main():
         wrong.append(f"{viewer.peak} KiB were resident")
     if viewer.deaths:
         wrong.append("it ended by itself")
+    late = row["late max"]
+    if arguments.in_time:
+        for what, most in (("ready p99", 100), ("push p99", 2_000)):
+            if row[what] > most + late:
+                wrong.append(f"{what} is {row[what]:.0f} ms, and no process waited longer than {late:.0f} ms for a core")
+        if probe.refused > 0.05 * len(probe.took):
+            wrong.append(f"/ready was refused {probe.refused} times of {probe.refused + len(probe.took)}")
+        if probe.silent + sender.silent:
+            wrong.append(f"{probe.silent} times /ready and {sender.silent} pushes that mean well had no answer")
     if not sender.acknowledged:
         wrong.append("no push that means well was taken")
     if left.get("honest", 0) > sender.sent + 20:

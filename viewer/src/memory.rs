@@ -63,7 +63,7 @@ impl Shares {
 
 /// Reads a whole number of bytes with a unit: `64m`, `2g`.
 pub(crate) fn parse_memory(text: &str) -> Result<u64, String> {
-    let allowed = || format!("{text:?} is not a size such as 128m or 2g");
+    let allowed = || format!("{text:?} is not a size such as 128m or 2g, of at least 64m");
     let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(allowed)?;
     let bytes = match unit {
         "k" | "K" => 1 << 10,

@@ -9,6 +9,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::work::{self, Gone, Haste};
 
+/// So many wait at most, as each keeps a connection's place; one more is told at once.
+const MOST_WAITING: usize = 32;
 /// How long a question may wait for others, and how long it may be worked on.
 const PATIENCE: Duration = Duration::from_secs(10);
 const LONGEST_WORK: Duration = Duration::from_secs(30);
@@ -26,7 +28,10 @@ pub(crate) async fn keeping<T, U>(answer: impl Future<Output = T>, send: impl As
 
 /// Lets a few questions of all tenants be worked on at the same time.
 #[derive(Clone, Debug)]
-pub(crate) struct Queries(Arc<Semaphore>);
+pub(crate) struct Queries {
+    at_once: Arc<Semaphore>,
+    waiting: Arc<Semaphore>,
+}
 
 /// Why a question was not worked on.
 #[derive(Debug)]
@@ -49,17 +54,21 @@ impl fmt::Display for NotRun {
 impl Queries {
     /// So many at once.
     pub(crate) fn new(at_once: usize) -> Self {
-        Self(Arc::new(Semaphore::new(at_once)))
+        Self { at_once: Arc::new(Semaphore::new(at_once)), waiting: Arc::new(Semaphore::new(MOST_WAITING)) }
     }
 
     /// Runs `work` on a thread that may wait for the store.
     pub(crate) async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, NotRun> {
         // One that asks twice holds no other up.
         let _ = KEPT.try_with(RefCell::take);
-        let permit = Arc::clone(&self.0).acquire_owned();
+        let Ok(turn) = self.waiting.try_acquire() else {
+            return Err(NotRun::Busy);
+        };
+        let permit = Arc::clone(&self.at_once).acquire_owned();
         let Ok(Ok(permit)) = tokio::time::timeout(PATIENCE, permit).await else {
             return Err(NotRun::Busy);
         };
+        drop(turn);
         let gone = Gone::default();
         let _waiting = gone.waiting();
         // The permit goes along, as the work goes on for a moment when the one who asks hangs up.
@@ -99,11 +108,29 @@ mod tests {
     #[tokio::test]
     async fn an_answer_that_is_not_sent_yet_is_one_that_is_worked_on() {
         let queries = Queries::new(1);
-        let free = || queries.0.available_permits();
+        let free = || queries.at_once.available_permits();
         let asked = async { (queries.run(|| 7).await.ok(), queries.run(|| 8).await.ok()) };
         let sent = keeping(asked, async |answer| (answer, free())).await;
         assert_eq!(sent, ((Some(7), Some(8)), 0));
         assert_eq!(free(), 1);
         assert_eq!((queries.run(|| 9).await.ok(), free()), (Some(9), 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_more_than_may_wait_is_told_at_once() {
+        let queries = Queries::new(1);
+        let permit = Arc::clone(&queries.at_once).acquire_owned().await.unwrap();
+        let ask = || {
+            let queries = queries.clone();
+            tokio::spawn(async move { queries.run(|| 7).await.ok() })
+        };
+        let waiting: Vec<_> = (0..MOST_WAITING).map(|_| ask()).collect();
+        let start = tokio::time::Instant::now();
+        tokio::task::yield_now().await;
+        assert_eq!((ask().await.unwrap(), start.elapsed()), (None, Duration::ZERO));
+        drop(permit);
+        for asked in waiting {
+            assert_eq!(asked.await.unwrap(), Some(7));
+        }
     }
 }

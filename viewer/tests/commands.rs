@@ -140,9 +140,44 @@ fn top_asks_a_running_viewer() {
     assert!(out.contains("100 % ± 0.0  cart  cart.py") && !out.contains("idle"), "{out}");
     let (out, _) = words(&top(&["--service", "shop", "--lines", "--limit", "1", "outside=1"]));
     assert!(out.contains("idle  idle.py:1\n(1 more)"), "{out}");
+    let (out, _) = words(&top(&["--service", "shop", "--span", "nowhere"]));
+    assert!(
+        out.contains("There are profiles of: shop. Try --since all, another --service, --span or --type.\n"),
+        "{out}"
+    );
     let refused = top(&["--service", "shop", "dur>fast"]);
     let (_, errors) = words(&refused);
     assert!(!refused.status.success() && errors.contains("\"dur>\" = \"fast\""), "{errors}");
     let (_, errors) = words(&spanprof().args(["top", "--url", "http://127.0.0.1:1"]).output().unwrap());
     assert!(errors.contains("cannot ask http://127.0.0.1:1") && errors.contains("--url"), "{errors}");
+}
+
+#[test]
+fn top_of_a_viewer_that_received_nothing_says_so() {
+    let server = Server::start();
+    let (out, _) = words(&spanprof().args(["top", "--url", &server.url]).output().unwrap());
+    let says = format!("No profiles were received yet; {} says how to send some.\n", server.url);
+    assert!(out.ends_with(&says), "{out}");
+}
+
+#[test]
+fn a_flag_that_is_not_understood_is_named_with_its_value_and_what_is_allowed() {
+    for (arguments, allowed) in [
+        (&["serve", "--retain", "0s"][..], "90s, 15m, 1h or 2d, of at least 1s"),
+        (&["--retain", "x"], "90s, 15m, 1h or 2d, of at least 1s"),
+        (&["--memory", "3"], "128m or 2g, of at least 64m"),
+        (&["--listen", "localhost:4040"], "an IP address with a port, such as 127.0.0.1:4040 or [::1]:4040"),
+        (&["--listen-otlp", "4318"], "[::1]:4040, or none"),
+        (&["--basic-auth", "me"], "me:/etc/spanprof-password"),
+        (&["top", "--limit", "x"], "a whole number from 1 on"),
+        (&["top", "--limit", "0"], "a whole number from 1 on"),
+        (&["top", "--url", "localhost:4040"], "an address such as http://127.0.0.1:4040"),
+    ] {
+        let (_, errors) = words(&spanprof().args(arguments).output().unwrap());
+        let [.., flag, value] = arguments else { continue };
+        assert!(
+            errors.contains(flag) && errors.contains(&format!("{value:?}")) && errors.contains(allowed),
+            "{errors}"
+        );
+    }
 }

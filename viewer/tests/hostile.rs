@@ -7,6 +7,9 @@ mod common;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed; // a flag that orders nothing
+use std::time::{Duration, Instant};
 
 use common::{PERIOD, Server, attribute, export, gzip, now, profile, request, span};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -486,15 +489,19 @@ fn connections_that_say_nothing_make_room_for_others() {
     drop(held);
 }
 
+/// Over HTTP/2: a window of 0 for the answer, then one question.
+fn answer_never_goes() -> Vec<u8> {
+    let mut bytes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0".to_vec();
+    let question = b"\x82\x86\x04\x0d/api/services\x01\x09localhost";
+    bytes.extend([0, 0, u8::try_from(question.len()).unwrap(), 1, 5, 0, 0, 0, 1]);
+    bytes.extend(question);
+    bytes
+}
+
 #[test]
 fn requests_that_wait_for_their_client_make_room_for_others() {
     let body_never_comes = b"POST /ingest?name=a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n".to_vec();
-    // Over HTTP/2: a window of 0 for the answer, then one question.
-    let mut answer_never_goes = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\0".to_vec();
-    let question = b"\x82\x86\x04\x0d/api/services\x01\x09localhost";
-    answer_never_goes.extend([0, 0, u8::try_from(question.len()).unwrap(), 1, 5, 0, 0, 0, 1]);
-    answer_never_goes.extend(question);
-    for request in [body_never_comes, answer_never_goes] {
+    for request in [body_never_comes, answer_never_goes()] {
         let (server, address) = crowded();
         let hold = || {
             let mut stream = TcpStream::connect(&address).unwrap();
@@ -510,5 +517,46 @@ fn requests_that_wait_for_their_client_make_room_for_others() {
         }
         assert_eq!(server.get("/ready").text(), "ready");
         assert_eq!(server.json("/api/services")["services"][0]["service"], "shop");
+    }
+}
+
+#[test]
+fn connections_that_move_a_byte_now_and_then_make_room_for_others() {
+    let head = b"POST /ingest?name=a HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n";
+    let ping = [&b"\0\0\x08\x06\0\0\0\0\0"[..], &[0; 8]].concat();
+    // What is sent first, and then again and again: a body, a head, pings beside an answer that may not go, questions.
+    let slow: [(&[u8], &[u8]); 4] = [
+        (head, b"x"),
+        (b"GET /ready HTTP/1.1\r\nhost: localhost\r\nx-slow: ", b"x"),
+        (&answer_never_goes(), &ping),
+        (b"", b"GET /ready HTTP/1.1\r\nhost: localhost\r\n\r\n"),
+    ];
+    for (first, again) in slow {
+        let (server, address) = crowded();
+        let hold = || {
+            let mut stream = TcpStream::connect(&address).unwrap();
+            stream.write_all(first).unwrap();
+            stream
+        };
+        let (done, start) = (AtomicBool::new(false), Instant::now());
+        let mut held: Vec<TcpStream> = (0..PLACES).map(|_| hold()).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Relaxed) && start.elapsed() < Duration::from_secs(30) {
+                    for stream in &mut held {
+                        if stream.write_all(again).is_err() || is_closed(stream) {
+                            *stream = hold();
+                        }
+                    }
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+            });
+            // All places are taken, and are taken again.
+            for _ in 0..3 {
+                let answer = server.push("shop", &profile(&[(&["main:1"], &[], 1)]));
+                assert_eq!(answer.status, 200, "{}: {}", String::from_utf8_lossy(first), answer.text());
+            }
+            done.store(true, Relaxed);
+        });
     }
 }

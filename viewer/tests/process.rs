@@ -4,8 +4,8 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::net::TcpListener;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -61,6 +61,42 @@ fn a_taken_port_for_otlp_is_said_and_lived_with() {
     let mut out = String::new();
     child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
     assert!(out.starts_with("spanprof listening on http://127.0.0.1:") && out.lines().count() == 1, "{out}");
+}
+
+#[test]
+fn tls_at_a_port_of_plain_http_is_answered_and_said_once() {
+    let mut child = spanprof()
+        .args(["--listen", "127.0.0.1:0", "--listen-otlp", "none", "--listen-grpc", "none"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let address = line.trim().rsplit('/').next().unwrap();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(address).unwrap();
+        // A hello of 512 bytes.
+        stream.write_all(&[&[0x16, 3, 1, 2, 0, 1, 0][..], &[7; 510]].concat()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(
+            answer.starts_with("HTTP/1.1 400 ") && answer.contains("write http:// instead of https://"),
+            "{answer}"
+        );
+    }
+    let url = format!("https://{address}");
+    let top = spanprof().args(["top", "--url", &url]).output().unwrap();
+    let said = String::from_utf8(top.stderr).unwrap();
+    assert!(
+        said.contains(&format!("cannot ask {url}")) && said.contains(&format!("try http://{address}, or")),
+        "{said}"
+    );
+    signal("TERM", child.id());
+    child.wait().unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("speaks TLS (https)") && said.lines().count() == 1, "{said}");
 }
 
 #[test]

@@ -124,6 +124,24 @@ fn a_service_sampled_by_root_span() {
 }
 
 #[test]
+fn a_span_of_a_service_sampled_by_each_span_leads_to_it_with_all_below_it() {
+    let server = Server::start();
+    let labels = |id| [("span_id", id), ("trace_id", TRACE)];
+    let rows: [common::Row<'_>; 2] = [(&["main:1"], &labels(ROOT), 20), (&["main:1", "render:2"], &labels(CHILD), 30)];
+    assert_eq!(server.push("shop", &profile(&rows)).status, 200);
+    let spans = vec![span(TRACE, ROOT, "", "GET /cart", 0, 600), span(TRACE, CHILD, ROOT, "render", 1, 500)];
+    assert_eq!(server.trace("shop", spans).status, 200);
+    let (alone, with) = (format!("flame?span={ROOT}"), format!("flame?span={ROOT}&below=1"));
+    let page = server.page(&format!("/{alone}"));
+    assert!(words(&page).contains("200 ms CPU, 20 samples With all spans below it"), "{}", words(&page));
+    assert!(page.contains(&format!("href=\"{}\"", with.replace('&', "&amp;"))));
+    let page = server.page(&format!("/{with}"));
+    assert!(words(&page).contains("500 ms CPU, 50 samples This span alone"), "{}", words(&page));
+    assert!(page.contains(&format!("href=\"{alone}\"")));
+    assert!(!words(&server.page(&format!("/flame?span={CHILD}"))).contains("below it"), "there is none");
+}
+
+#[test]
 fn a_span_without_samples_and_one_with_few_lead_to_their_name() {
     let server = Server::start();
     let labels = [("span_id", ROOT), ("span_name", "GET /cart")];

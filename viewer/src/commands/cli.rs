@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::memory::parse_memory;
-use crate::server::flags::{BasicAuth, Cli, parse_basic_auth};
+use crate::server::flags::{BasicAuth, Cli, parse_address, parse_basic_auth};
 
 /// Receives profiles (Pyroscope's Push) and traces (OTLP/HTTP), and shows the flame graph of a span in a browser.
 #[derive(Debug, clap::Parser)]
@@ -19,6 +19,8 @@ pub(crate) struct Program {
 /// What else it can do.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    /// Receive and show, as without a command.
+    Serve(Cli),
     /// Show profiles that lie in files: what profilers write to file:///folder, or any pprof.
     View(View),
     /// Print the hottest functions of a running spanprof's service or span name.
@@ -60,7 +62,7 @@ pub(crate) struct View {
     pub(crate) once: bool,
 
     /// Where the pages are served; port 0 takes a free one and prints it.
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0", value_parser = parse_address)]
     pub(crate) listen: SocketAddr,
 
     /// What the process may take in memory, at least 64m: 128m, 2g. The oldest profiles that have no room go.
@@ -104,14 +106,27 @@ pub(crate) struct Top {
     pub(crate) basic_auth: Option<BasicAuth>,
 
     /// How many functions are printed.
-    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(long, value_name = "N", default_value = "30", value_parser = parse_limit)]
     pub(crate) limit: usize,
 
     /// Where spanprof listens.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4040")]
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4040", value_parser = parse_url)]
     pub(crate) url: String,
 
     /// Further parameters of a selection, as in the addresses of pages: 'dur>p95', status=error, attr.user=7.
     #[arg(value_name = "PARAMETER")]
     pub(crate) parameters: Vec<String>,
+}
+
+fn parse_limit(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("{text:?} is not a whole number from 1 on, such as 30"))
+}
+
+fn parse_url(text: &str) -> Result<String, String> {
+    let host = ["http://", "https://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    match host.filter(|host| !host.is_empty() && !host.starts_with(['/', ':'])) {
+        Some(_) => Ok(text.into()),
+        None => Err(format!("{text:?} is not an address such as http://127.0.0.1:4040")),
+    }
 }

@@ -18,6 +18,7 @@ pub(crate) fn run() -> ExitCode {
     let program = cli::Program::parse();
     let done = match &program.command {
         None => server::run(&program.serve),
+        Some(cli::Command::Serve(serve)) => server::run(serve),
         Some(cli::Command::View(view)) => view::run(view),
         Some(cli::Command::Top(top)) => top::run(top),
         Some(cli::Command::Doctor(doctor)) => doctor::run(doctor),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use axum::http::header::AUTHORIZATION;
+use serde_json::Value;
 
 use super::cli::Top;
 use super::terminal;
@@ -17,13 +18,30 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Functions of all files of a large service.
 const MOST_BYTES: u64 = 256 << 20;
 
+/// Services that are named where nothing was found.
+const MOST_NAMES: usize = 10;
+
 /// Prints the table. The error is one sentence.
 pub(crate) fn run(top: &Top) -> Result<(), String> {
-    let url = link(&format!("{}/api/top", top.url.trim_end_matches('/')), &pairs(top));
+    let answer = ask(top, "api/top", &pairs(top))?;
+    let mut text = terminal::top(&answer, top.limit);
+    if answer["functions"].as_array().is_some_and(Vec::is_empty) {
+        let stored = ask(top, "api/services", &[("since".into(), "all".into())])?;
+        text.push_str(&terminal::plain(&nothing(top, &stored)));
+        text.push('\n');
+    }
+    write!(std::io::stdout().lock(), "{text}").map_err(|error| format!("cannot write: {error}"))
+}
+
+fn ask(top: &Top, path: &str, pairs: &[(String, String)]) -> Result<Value, String> {
+    let url = link(&format!("{}/{path}", top.url.trim_end_matches('/')), pairs);
     // A proxy that the environment names for the internet knows no viewer on this machine.
     let config = ureq::Agent::config_builder().http_status_as_error(false).proxy(None).timeout_global(Some(PATIENCE));
     let agent: ureq::Agent = config.build().into();
-    let failed = |error: ureq::Error| format!("cannot ask {}: {error}; say by --url where spanprof listens", top.url);
+    let failed = |error: ureq::Error| {
+        let plain = top.url.strip_prefix("https://").map(|rest| format!("try http://{rest}, or ")).unwrap_or_default();
+        format!("cannot ask {}: {error}; {plain}say by --url where spanprof listens", top.url)
+    };
     let mut request = top.tenant.iter().fold(agent.get(url), |request, tenant| request.header(tenant::HEADER, tenant));
     if let Some(auth) = &top.basic_auth {
         request = request.header(AUTHORIZATION, format!("Basic {}", auth.token()?));
@@ -33,14 +51,29 @@ pub(crate) fn run(top: &Top) -> Result<(), String> {
         return Err(format!("{} wants a user and a password: say them by --basic-auth USER:FILE", top.url));
     }
     let body = response.body_mut().with_config().limit(MOST_BYTES).read_to_vec().map_err(failed)?;
-    let answer: serde_json::Value = serde_json::from_slice(&body)
+    let answer: Value = serde_json::from_slice(&body)
         .map_err(|error| format!("what answers at {} is no spanprof: {} {error}", top.url, response.status()))?;
     // A tenant that is no name is refused before the API is asked.
-    if let Some(sentence) = answer["error"].as_str().or_else(|| answer["message"].as_str()) {
-        return Err(sentence.into());
+    match answer["error"].as_str().or_else(|| answer["message"].as_str()) {
+        Some(sentence) => Err(sentence.into()),
+        None => Ok(answer),
     }
-    write!(std::io::stdout().lock(), "{}", terminal::top(&answer, top.limit))
-        .map_err(|error| format!("cannot write: {error}"))
+}
+
+/// What to try where no sample was found; `stored` is what /api/services says of all that is stored.
+fn nothing(top: &Top, stored: &Value) -> String {
+    let rows = stored["services"].as_array().map_or(&[][..], Vec::as_slice);
+    let profiled = rows.iter().filter(|row| row["profiles"].as_i64() > Some(0));
+    let names: Vec<&str> = profiled.filter_map(|row| row["service"].as_str()).collect();
+    if names.is_empty() {
+        return format!("No profiles were received yet; {} says how to send some.", top.url);
+    }
+    let more = if names.len() > MOST_NAMES { format!(" and {} more", names.len() - MOST_NAMES) } else { String::new() };
+    let names = names[..names.len().min(MOST_NAMES)].join(", ");
+    let longer = if top.since.as_deref() == Some("all") { "" } else { "--since all, " };
+    format!(
+        "No sample was found. There are profiles of: {names}{more}. Try {longer}another --service, --span or --type."
+    )
 }
 
 fn pairs(top: &Top) -> Vec<(String, String)> {

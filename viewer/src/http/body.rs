@@ -22,12 +22,14 @@ pub(crate) const MOST_SENT: usize = 16 << 20;
 pub(crate) const MOST_UNPACKED: usize = 64 << 20;
 /// What is read and thrown away of a body that is too large, so that its sender reads the answer.
 const MOST_DRAINED: usize = 512 << 20;
+/// So many bytes at least come in so much time, or nothing does: a bad line brings twice as many.
+const LEAST: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The same where others wait for the bytes of the request.
+const LEAST_IN_HASTE: usize = 12 << 10;
+const HASTE: Duration = Duration::from_secs(1);
 /// How often a body that does not arrive is looked after.
 const GLANCE: Duration = Duration::from_millis(250);
-/// Who lets others wait for so long, or sends fewer bytes a millisecond, is slow.
-const STALLED: Duration = Duration::from_secs(1);
-const SLOWEST: usize = 32;
 /// What is unpacked at once, at first and at most.
 const PIECE: usize = 64 << 10;
 const MOST_PIECE: usize = 4 << 20;
@@ -57,22 +59,29 @@ impl Format {
     }
 }
 
-/// Reads the body as it was sent; its bytes are taken from the budget before they are kept, and beyond so many from
-/// another one.
-pub(crate) async fn read(
-    body: Body,
-    budget: &Arc<Budget>,
-    beyond: Option<(usize, &Arc<Budget>)>,
-) -> Result<(Vec<u8>, Held), Refusal> {
-    match tokio::time::timeout(PATIENCE, read_bounded(body, budget, beyond)).await {
-        Ok(done) => done,
-        Err(_) => {
-            Err(Refusal::new(Reason::Incomplete, format!("the body did not arrive within {} s", PATIENCE.as_secs())))
+/// How long a sender has let us wait for its last so many bytes.
+struct Waited {
+    least: usize,
+    bytes: usize,
+    time: Duration,
+}
+
+impl Waited {
+    fn new(least: usize) -> Self {
+        Self { least, bytes: 0, time: Duration::ZERO }
+    }
+
+    fn came(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        if self.bytes >= self.least {
+            (self.bytes, self.time) = (0, Duration::ZERO);
         }
     }
 }
 
-async fn read_bounded(
+/// Reads the body as it was sent; its bytes are taken from the budget before they are kept, and beyond so many from
+/// another one.
+pub(crate) async fn read(
     mut body: Body,
     budget: &Arc<Budget>,
     mut beyond: Option<(usize, &Arc<Budget>)>,
@@ -85,15 +94,19 @@ async fn read_bounded(
     if let Some((_, other)) = beyond.take_if(|(most, _)| said > *most) {
         held = other.hold();
     }
-    // How long the sender let us wait, in all and for what comes next.
-    let (mut waited, mut stalled) = (Duration::ZERO, Duration::ZERO);
+    let (mut waited, mut in_haste) = (Waited::new(LEAST), Waited::new(LEAST_IN_HASTE));
     loop {
         let start = Instant::now();
         let next = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
         let frame = tokio::time::timeout(GLANCE, next).await;
-        waited += start.elapsed();
-        stalled = if frame.is_ok() { Duration::ZERO } else { stalled + start.elapsed() };
-        if held.is_short() && is_slow(seen, waited, stalled) {
+        waited.time += start.elapsed();
+        in_haste.time += start.elapsed();
+        if waited.time >= PATIENCE {
+            let (least, seconds) = (LEAST >> 10, PATIENCE.as_secs());
+            let sentence = format!("the body did not arrive: less than {least} KiB of it came within {seconds} s");
+            return Err(Refusal::new(Reason::Incomplete, sentence));
+        }
+        if held.is_short() && in_haste.time >= HASTE {
             return Err(Refusal::new(Reason::Incomplete, "the body arrived too slowly while others waited"));
         }
         let Ok(frame) = frame else { continue };
@@ -108,7 +121,9 @@ async fn read_bounded(
             more.grow_later(bytes.len()).await.map_err(|no| no_room(no, "the body"))?;
             held = more;
         }
+        in_haste.came(data.len());
         if seen <= MOST_SENT {
+            waited.came(data.len());
             held.grow_later(data.len()).await.map_err(|no| no_room(no, "the body"))?;
             bytes.extend_from_slice(&data);
         } else if !bytes.is_empty() {
@@ -123,12 +138,6 @@ async fn read_bounded(
         return Err(too_large("the body", MOST_SENT));
     }
     Ok((bytes, held))
-}
-
-/// Who sends slowly may take [`PATIENCE`], but not while others wait for the bytes that he holds.
-fn is_slow(seen: usize, waited: Duration, stalled: Duration) -> bool {
-    let milliseconds = usize::try_from(waited.as_millis()).unwrap_or(usize::MAX);
-    stalled >= STALLED || (waited >= STALLED && seen / milliseconds.max(1) < SLOWEST)
 }
 
 /// Undoes Content-Encoding.
@@ -254,11 +263,57 @@ mod tests {
         let never = || Body::new(Never);
         let start = tokio::time::Instant::now();
         let refused = read(never(), &budget, None).await.unwrap_err();
-        assert_eq!((refused.status().as_u16(), start.elapsed()), (408, PATIENCE));
+        assert_eq!(refused.status(), 408);
+        assert!((PATIENCE..PATIENCE + GLANCE).contains(&start.elapsed()));
         let mut others = budget.hold();
         assert!(others.grow_now(600 << 10));
         let start = tokio::time::Instant::now();
         assert_eq!(read(never(), &budget, None).await.unwrap_err().status(), 408);
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < 2 * HASTE);
+    }
+
+    /// A body of which so many bytes come, a part each time.
+    struct Slow(usize, usize, Pin<Box<tokio::time::Sleep>>, Duration);
+
+    impl Slow {
+        fn body(bytes: usize, part: usize, pause: Duration) -> Body {
+            Body::new(Self(bytes, part, Box::pin(tokio::time::sleep(pause)), pause))
+        }
+    }
+
+    impl HttpBody for Slow {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            context: &mut Context<'_>,
+        ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
+            let Self(left, part, sleep, pause) = &mut *self;
+            if *left == 0 {
+                return Poll::Ready(None);
+            }
+            std::task::ready!(sleep.as_mut().poll(context));
+            sleep.as_mut().reset(tokio::time::Instant::now() + *pause);
+            let bytes = Bytes::from(vec![0; (*part).min(*left)]);
+            *left -= bytes.len();
+            Poll::Ready(Some(Ok(hyper::body::Frame::data(bytes))))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_bad_line_brings_a_megabyte_also_where_others_wait_and_a_byte_a_second_does_not() {
+        let budget = Budget::new(16 << 20, 16 << 20);
+        let mut others = budget.hold();
+        for is_short in [false, true] {
+            assert!(!is_short || others.grow_now(9 << 20));
+            // 20 kB/s.
+            let (bytes, _) = read(Slow::body(1 << 20, 1_400, Duration::from_millis(70)), &budget, None).await.unwrap();
+            assert_eq!(bytes.len(), 1 << 20);
+            let start = tokio::time::Instant::now();
+            let refused = read(Slow::body(1 << 20, 1, Duration::from_secs(1)), &budget, None).await.unwrap_err();
+            assert_eq!(refused.status(), 408);
+            assert!(start.elapsed() <= if is_short { 2 * HASTE } else { PATIENCE + GLANCE });
+        }
     }
 }

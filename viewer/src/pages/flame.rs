@@ -41,6 +41,7 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
         }
         @if let Some(detail) = detail { (of_span(detail)) }
         (sums(shown, &selection, &top.sums, &top.unit)?)
+        (below(&selection, detail, |selection| link("flame", &pairs(&selection))))
         (layout::kinds(&kinds, &selection, "profile", |selection| link("flame", &pairs(selection))))
         @if !single && selection.side != Side::Outside { (filter::form("flame", &selection, &look.pairs(), true)) }
         (few(shown, &selection, detail, top.sums.samples))
@@ -72,6 +73,16 @@ pub(super) fn sums(shown: &Shown, selection: &Selection, sums: &Sums, unit: &str
             @for (asked, ns) in percentiles { span.aside { " · " (asked.text()) " is " (format::time(ns)) } }
         }
     })
+}
+
+/// Of a span whose service is sampled by each span: the same with all spans below it, and back.
+fn below(selection: &Selection, detail: Option<&SpanDetail>, to: impl Fn(Selection) -> String) -> Markup {
+    let other = Selection { below: !selection.below, ..selection.clone() };
+    let has_more = detail.is_some_and(|detail| detail.has_below && detail.sampled_by == Sampling::Span);
+    html! {
+        @if selection.below { p.actions { a href=(to(other)) { "This span alone" } } }
+        @else if has_more { p.actions { a href=(to(other)) { "With all spans below it" } } }
+    }
 }
 
 /// What this selection is best compared with.

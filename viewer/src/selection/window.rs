@@ -93,7 +93,7 @@ impl Window {
 
 /// Reads a whole number with a unit: `90s`, `15m`, `1h`, `2d`.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let allowed = || format!("{text:?} is not a time such as 90s, 15m, 1h or 2d");
+    let allowed = || format!("{text:?} is not a time such as 90s, 15m, 1h or 2d, of at least 1s");
     let (number, unit) = text.split_at_checked(text.len().saturating_sub(1)).ok_or_else(allowed)?;
     let seconds = match unit {
         "s" => 1,

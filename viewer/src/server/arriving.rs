@@ -36,6 +36,7 @@ impl HttpBody for Arriving {
         let polled = Pin::new(&mut this.body).poll_frame(context);
         if polled.is_ready() {
             this.waits = None;
+            this.place.moves();
         } else if this.waits.is_none() {
             this.waits = Some(Ours::less(&this.place));
         }

@@ -116,6 +116,10 @@ async fn connection(stream: TcpStream, routes: Router, place: Arc<Place>, mut st
             // What is wrong with a connection is between it and its other end.
             _ = served.as_mut() => return,
             () = place.close.notified() => return,
+            () = place.end.notified(), if !is_ending => {
+                is_ending = true;
+                served.as_mut().graceful_shutdown();
+            }
             _ = stopped.wait_for(|stopped| *stopped), if !is_ending => {
                 is_ending = true;
                 served.as_mut().graceful_shutdown();

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -15,15 +14,15 @@ use crate::selection::parse_duration;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Cli {
     /// Where pages, API, Push and /v1/traces listen; port 0 takes a free one and prints it.
-    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:4040")]
+    #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:4040", value_parser = parse_address)]
     pub(crate) listen: SocketAddr,
 
     /// Where /v1/traces listens too, for SDKs with OTLP's default endpoint; `none` for nowhere.
-    #[arg(long, value_name = "ADDR:PORT|none", default_value = "127.0.0.1:4318")]
+    #[arg(long, value_name = "ADDR:PORT|none", default_value = "127.0.0.1:4318", value_parser = parse_optional)]
     pub(crate) listen_otlp: Optional<SocketAddr>,
 
     /// Where OTLP traces and profiles by gRPC listen; `none` for nowhere.
-    #[arg(long, value_name = "ADDR:PORT|none", default_value = "127.0.0.1:4317")]
+    #[arg(long, value_name = "ADDR:PORT|none", default_value = "127.0.0.1:4317", value_parser = parse_optional)]
     pub(crate) listen_grpc: Optional<SocketAddr>,
 
     /// Ask for this user name and the password in the file on every request but /ready.
@@ -53,12 +52,16 @@ pub(crate) struct Cli {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Optional<T>(pub(crate) Option<T>);
 
-impl<T: FromStr> FromStr for Optional<T> {
-    type Err = T::Err;
+/// Reads an address with a port.
+pub(crate) fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| format!("{text:?} is not an IP address with a port, such as 127.0.0.1:4040 or [::1]:4040"))
+}
 
-    fn from_str(text: &str) -> Result<Self, T::Err> {
-        if text == "none" { Ok(Self(None)) } else { text.parse().map(|value| Self(Some(value))) }
+fn parse_optional(text: &str) -> Result<Optional<SocketAddr>, String> {
+    if text == "none" {
+        return Ok(Optional(None));
     }
+    parse_address(text).map(|address| Optional(Some(address))).map_err(|sentence| format!("{sentence}, or none"))
 }
 
 /// A user name and a file with its password.

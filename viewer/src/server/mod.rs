@@ -9,6 +9,7 @@ mod paced;
 mod patient;
 mod places;
 mod tenants;
+mod tls;
 
 use std::fmt;
 use std::fs::{File, TryLockError};

@@ -12,6 +12,7 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 use super::places::Place;
+use super::tls;
 
 /// So many bytes of an answer are taken in so much time, or nobody takes it.
 const TAKEN: usize = 16 << 10;
@@ -21,6 +22,8 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) struct Patient {
     stream: TcpStream,
     place: Arc<Place>,
+    /// Whether its first bytes came.
+    has_begun: bool,
     /// Since when it waits, and what was taken since then.
     waiting: Option<(Pin<Box<Sleep>>, usize)>,
 }
@@ -28,7 +31,7 @@ pub(super) struct Patient {
 impl Patient {
     /// Reads and writes this one.
     pub(super) fn new(stream: TcpStream, place: Arc<Place>) -> Self {
-        Self { stream, place, waiting: None }
+        Self { stream, place, has_begun: false, waiting: None }
     }
 
     fn note(
@@ -39,7 +42,7 @@ impl Patient {
     ) -> Poll<io::Result<usize>> {
         match written {
             Poll::Ready(Ok(length)) => {
-                self.place.touch();
+                self.place.touch(length);
                 let taken = self.waiting.as_ref().map_or(0, |(_, taken)| *taken) + length;
                 if length == all || taken >= TAKEN {
                     self.waiting = None;
@@ -68,8 +71,11 @@ impl AsyncRead for Patient {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if buffer.filled().len() > before {
-            self.place.touch();
+        let bytes = &buffer.filled()[before..];
+        self.place.touch(bytes.len());
+        if !bytes.is_empty() && !std::mem::replace(&mut self.has_begun, true) && tls::begins_with(bytes) {
+            tls::refuse(&self.stream);
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         }
         read
     }

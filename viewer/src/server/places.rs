@@ -1,5 +1,6 @@
-//! The places of connections: only so many at once. Where all are taken, the one on which nothing moved for longest makes
-//! room, unless it waits for the server; a newcomer waits a moment for that.
+//! The places of connections: only so many at once. Where all are taken, the one on which next to nothing moved for
+//! longest makes room, unless it waits for the server; where bytes move on each, the oldest takes no further request. A
+//! newcomer waits a moment for that.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,8 +18,12 @@ const LEAST: usize = 64;
 pub(super) const BUFFER: usize = 64 << 10;
 /// A connection without a request is closed after this time.
 pub(super) const SILENT: Duration = Duration::from_secs(60);
-/// One on which no byte moved for this time makes room for another, unless it waits for the server.
+/// One on which fewer bytes moved in this time makes room for another, unless it waits for the server; a newcomer has less
+/// time for its first ones, so that who opens many at once keeps others out for no longer. A bad line brings four times as
+/// many.
 const IDLE: Duration = Duration::from_secs(1);
+const NEW: Duration = Duration::from_millis(250);
+const LEAST_MOVED: usize = 4 << 10;
 /// How often a newcomer that waits for a place looks for one.
 const GLANCE: Duration = Duration::from_millis(20);
 /// A connection on which nothing moves is closed after this time, also where HTTP/2 keeps a window closed. More than any
@@ -46,12 +51,23 @@ struct State {
     requests: usize,
     /// Those of them that wait for the server, and not for their client.
     ours: isize,
-    /// When a byte came or went, or a request began or ended to wait for the server.
+    /// When the last [`LEAST_MOVED`] bytes had come or gone, or the first of its requests came; later by the time that
+    /// its requests waited for the server.
     active: Instant,
+    /// The bytes that came or went since then.
+    bytes: usize,
+    /// How long it may take for the next of them.
+    patience: Duration,
+    /// Since when it waits for the server.
+    waits_since: Instant,
     silent_since: Instant,
     /// When a request came, an answer was done, or a piece of one was taken.
     moved: Instant,
     close: Arc<Notify>,
+    /// When it came.
+    since: Instant,
+    /// Tells it to take no further request, once.
+    end: Option<Arc<Notify>>,
 }
 
 /// The place of one connection.
@@ -59,7 +75,10 @@ struct State {
 pub(super) struct Place {
     all: Arc<Connections>,
     number: u64,
+    /// It makes room, now.
     pub(super) close: Arc<Notify>,
+    /// It takes no further request, so that others have its place.
+    pub(super) end: Arc<Notify>,
 }
 
 /// A request of a connection that is worked on or answered.
@@ -106,19 +125,34 @@ impl Connections {
     pub(super) fn enter(self: &Arc<Self>) -> Option<Arc<Place>> {
         let mut places = self.places();
         if places.by_number.len() >= self.most {
-            let idle = places.by_number.iter().filter(|(_, state)| state.ours <= 0 && state.active.elapsed() >= IDLE);
-            let (number, state) = idle.min_by_key(|(_, state)| state.active)?;
-            state.close.notify_one();
-            let number = *number;
-            places.by_number.remove(&number);
+            let now = Instant::now();
+            let idle = places.by_number.iter().filter(|(_, state)| state.ours <= 0 && state.until() <= now);
+            let Some(number) = idle.min_by_key(|(_, state)| state.until()).map(|(number, _)| *number) else {
+                places.end_oldest();
+                return None;
+            };
+            if let Some(state) = places.by_number.remove(&number) {
+                state.close.notify_one();
+            }
         }
-        let (number, close) = (places.next, Arc::new(Notify::new()));
+        let (number, close, end) = (places.next, Arc::new(Notify::new()), Arc::new(Notify::new()));
         places.next += 1;
         let now = Instant::now();
-        let state =
-            State { requests: 0, ours: 0, active: now, silent_since: now, moved: now, close: Arc::clone(&close) };
+        let state = State {
+            requests: 0,
+            ours: 0,
+            active: now,
+            bytes: 0,
+            patience: NEW,
+            waits_since: now,
+            silent_since: now,
+            moved: now,
+            close: Arc::clone(&close),
+            since: now,
+            end: Some(Arc::clone(&end)),
+        };
         places.by_number.insert(number, state);
-        Some(Arc::new(Place { all: Arc::clone(self), number, close }))
+        Some(Arc::new(Place { all: Arc::clone(self), number, close, end }))
     }
 }
 
@@ -130,7 +164,22 @@ impl Connections {
     }
 }
 
+impl Places {
+    /// Who asks again and again on one connection keeps it no longer than others wait for it.
+    fn end_oldest(&mut self) {
+        let oldest = self.by_number.values_mut().find(|state| state.end.is_some());
+        if let Some(end) = oldest.filter(|state| state.since.elapsed() >= IDLE).and_then(|state| state.end.take()) {
+            end.notify_one();
+        }
+    }
+}
+
 impl State {
+    /// When it makes room, unless bytes move or it waits for the server.
+    fn until(&self) -> Instant {
+        self.active + self.patience
+    }
+
     fn is_silent(&self, time: Duration) -> bool {
         self.requests == 0 && self.silent_since.elapsed() >= time
     }
@@ -140,27 +189,42 @@ impl Place {
     /// One more request.
     pub(super) fn work(self: &Arc<Self>) -> Working {
         if let Some(state) = self.all.places().by_number.get_mut(&self.number) {
-            state.requests += 1;
             state.moved = Instant::now();
+            if state.requests == 0 {
+                (state.active, state.bytes) = (state.moved, 0);
+            }
+            state.requests += 1;
         }
         Working(Arc::clone(self))
     }
 
-    /// A byte came or went.
-    pub(super) fn touch(&self) {
-        if let Some(state) = self.all.places().by_number.get_mut(&self.number) {
-            state.active = Instant::now();
+    /// Bytes came or went.
+    pub(super) fn touch(&self, bytes: usize) {
+        if bytes > 0
+            && let Some(state) = self.all.places().by_number.get_mut(&self.number)
+        {
+            state.bytes += bytes;
+            if state.bytes >= LEAST_MOVED {
+                (state.active, state.bytes, state.patience) = (Instant::now(), 0, IDLE);
+            }
         }
     }
 
     fn count(&self, ours: isize) {
         if let Some(state) = self.all.places().by_number.get_mut(&self.number) {
+            let (waited, waits) = (state.ours > 0, state.ours + ours > 0);
+            if waits && !waited {
+                state.waits_since = Instant::now();
+            } else if waited && !waits {
+                // The time that it waited is not its own.
+                state.active += state.waits_since.max(state.active).elapsed();
+            }
             state.ours += ours;
-            state.active = Instant::now();
         }
     }
 
-    fn moves(&self) {
+    /// Something that was waited for came or was taken.
+    pub(super) fn moves(&self) {
         if let Some(state) = self.all.places().by_number.get_mut(&self.number) {
             state.moved = Instant::now();
         }
@@ -254,7 +318,7 @@ mod tests {
         // Of those whose body does not come, the one on which something moved longest ago.
         let _less: Vec<Ours> = places[5..].iter().map(Ours::less).collect();
         tokio::time::sleep(IDLE / 2).await;
-        places[5].touch();
+        places[5].touch(LEAST_MOVED);
         let start = Instant::now();
         let newcomer = tokio::time::timeout(IDLE, all.enter_later()).await.unwrap();
         assert!(start.elapsed() <= IDLE / 2 + GLANCE);
@@ -272,5 +336,39 @@ mod tests {
         assert!(all.enter().is_none(), "its answer may be on its way");
         let _place = tokio::time::timeout(2 * IDLE, all.enter_later()).await.unwrap();
         assert_eq!(closed(), [0, 6]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_moves_a_byte_now_and_then_makes_room_and_a_bad_line_keeps_its_place() {
+        let all = Connections::new(1 << 20);
+        let places: Vec<Arc<Place>> = std::iter::from_fn(|| all.enter()).collect();
+        let _working: Vec<Working> = places.iter().map(Place::work).collect();
+        // The oldest has 20 kB/s.
+        for tick in 1..=40 {
+            tokio::time::sleep(Duration::from_millis(70)).await;
+            places[0].touch(1_400);
+            if tick % 10 == 0 {
+                for place in &places[1..] {
+                    place.touch(1);
+                    drop(Ours::new(place, 1));
+                }
+            }
+        }
+        let newcomers: Vec<_> = std::iter::from_fn(|| all.enter()).collect();
+        assert_eq!(newcomers.len(), all.most - 1);
+        assert!(all.places().by_number.contains_key(&places[0].number));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_again_and_again_keeps_no_place_that_others_wait_for() {
+        let all = Connections::new(1 << 20);
+        let places: Vec<Arc<Place>> = std::iter::from_fn(|| all.enter()).collect();
+        for _ in 0..10 {
+            tokio::time::sleep(IDLE / 2).await;
+            places.iter().for_each(|place| drop(place.work()));
+        }
+        assert!(all.enter().is_none());
+        let told = tokio::time::timeout(Duration::ZERO, places[0].end.notified());
+        assert!(told.await.is_ok(), "the oldest ends after its request");
     }
 }

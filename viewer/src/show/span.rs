@@ -14,6 +14,8 @@ pub(crate) struct SpanDetail {
     pub(crate) sampled_by: Sampling,
     /// The span that entered the service and has this one below it, if it is another.
     pub(crate) root: Option<SpanId>,
+    /// Whether there are spans below it.
+    pub(crate) has_below: bool,
 }
 
 impl Shown {
@@ -35,6 +37,7 @@ impl Shown {
             root = Some(next.span.span);
             at = next;
         }
-        Ok(Some(SpanDetail { stored, sampled_by, root }))
+        let has_below = spans.iter().any(|span| span.span.parent == Some(id));
+        Ok(Some(SpanDetail { stored, sampled_by, root, has_below }))
     }
 }
