@@ -2,7 +2,7 @@
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict};
+use pyo3::types::{PyBool, PyDict, PyString};
 use spanprof_core::{Config, Level, SettingKind, SettingValue};
 
 use crate::errors::{guard, to_python};
@@ -87,7 +87,11 @@ pub(crate) fn apply(config: &mut Config, settings: &Bound<'_, PyDict>) -> PyResu
 fn setting(name: &str, kind: SettingKind, value: &Bound<'_, PyAny>) -> PyResult<SettingValue> {
     let not = |what: &str| PyTypeError::new_err(format!("{name} must be {what}, not {}", value.get_type()));
     Ok(match kind {
-        SettingKind::Flag => SettingValue::Flag(value.is_truthy()?),
+        // Text is what it would be in the environment: "no" is no.
+        SettingKind::Flag => match value.cast::<PyString>() {
+            Ok(text) => SettingValue::Text(text.to_string_lossy().into_owned()),
+            Err(_) => SettingValue::Flag(value.is_truthy()?),
+        },
         SettingKind::Number => SettingValue::Number(value.extract().map_err(|_| not("an int"))?),
         SettingKind::Time => SettingValue::Seconds(value.extract().map_err(|_| not("a number of seconds"))?),
         SettingKind::Pairs => SettingValue::Pairs(dict(name, value)?),

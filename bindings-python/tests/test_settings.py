@@ -7,6 +7,7 @@ users of any language's profiler may write.
 import base64
 import http.server
 import json
+import re
 import threading
 
 import pytest
@@ -346,3 +347,21 @@ def test_the_help_names_every_argument():
 
     words = set(re.findall(r"\w+", pyroscope.configure.__doc__ or ""))
     assert set(inspect.signature(pyroscope.configure).parameters) - words == set()
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"line_no": "last"}, "line_no: 'last' is not allowed; allowed: LineNo.LastInstruction, LineNo.First, LineNo.NoLine"),
+        ({"line_no": 7}, "line_no: 7 is not allowed; allowed: LineNo.LastInstruction, LineNo.First, LineNo.NoLine"),
+        ({"cpu_enabled": "sometimes"}, "cpu_enabled: sometimes is not allowed; allowed: true, false, 1, 0, yes, no"),
+    ],
+)
+def test_arguments_of_a_choice_name_what_is_allowed(argument, message):
+    with pytest.raises(ValueError, match="^" + re.escape(message)):
+        pyroscope.configure(application_name="x", server_address="none", **argument)
+
+
+def test_text_is_yes_or_no_as_in_the_environment():
+    assert pyroscope.configure(application_name="x", server_address="none", cpu_enabled="no") is False
+    assert pyroscope.configure(application_name="x", server_address="none", cpu_enabled="yes") is True

@@ -99,6 +99,14 @@ def given_only(start: Callable[[Dict[str, Any]], bool]) -> Callable[[Callable[..
     return decorate
 
 
+def _line_no(value: Any) -> LineNo:
+    try:
+        return LineNo(value)
+    except ValueError:
+        names = ", ".join(f"LineNo.{mode.name}" for mode in LineNo)
+        raise ValueError(f"line_no: {value!r} is not allowed; allowed: {names}") from None
+
+
 def start(given: Dict[str, Any]) -> bool:
     """Starts the profiler with the arguments of ``configure`` that were passed."""
     for name, replacement in (("app_name", "application_name"), ("detect_subprocesses", None), ("log_level", None)):
@@ -115,7 +123,7 @@ def start(given: Dict[str, Any]) -> bool:
             **settings.get("http_headers", {}),
         }
     if "line_no" in settings:
-        settings["line_no"] = int(settings["line_no"])
+        settings["line_no"] = int(_line_no(settings["line_no"]))
     running = launch(settings, configures=True)
     for name, asks, text in _NOT_YET:
         if given.get(name) is asks:

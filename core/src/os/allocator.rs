@@ -38,8 +38,17 @@ pub(crate) fn is_short() -> bool {
     was_short()
 }
 
-/// Whether malloc has so many bytes, at this instant.
+/// Whether malloc has so many bytes, at this instant. Malloc itself is asked last: where it mapped and unmapped as much, it would from
+/// then on keep blocks of the program's up to that size on its heap, which it maps today.
 pub(crate) fn has(bytes: usize) -> bool {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping, which nobody knows of.
+    let mapped = unsafe { libc::mmap(ptr::null_mut(), bytes.max(1), access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+    if mapped != libc::MAP_FAILED {
+        // SAFETY: made above, not used.
+        unsafe { libc::munmap(mapped, bytes.max(1)) };
+        return true;
+    }
     // SAFETY: it only asks, and frees what it gets.
     let had = unsafe { libc::malloc(bytes) };
     // SAFETY: null or of malloc.
