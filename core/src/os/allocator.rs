@@ -43,7 +43,8 @@ pub(crate) fn is_short() -> bool {
 pub(crate) fn has(bytes: usize) -> bool {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping, which nobody knows of.
-    let mapped = unsafe { libc::mmap(ptr::null_mut(), bytes.max(1), access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
+    let mapped =
+        unsafe { libc::mmap(ptr::null_mut(), bytes.max(1), access, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1, 0) };
     if mapped != libc::MAP_FAILED {
         // SAFETY: made above, not used.
         unsafe { libc::munmap(mapped, bytes.max(1)) };
