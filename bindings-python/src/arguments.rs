@@ -76,6 +76,11 @@ pub(crate) fn apply(config: &mut Config, settings: &Bound<'_, PyDict>) -> PyResu
                     let text = format!("configure() got an unexpected keyword argument '{name}'");
                     return Err(PyTypeError::new_err(text));
                 };
+                if kind == SettingKind::Flag
+                    && value.cast::<PyString>().is_ok_and(|text| text.to_string_lossy().trim().is_empty())
+                {
+                    continue; // as in the environment
+                }
                 config.set(&name, setting(&name, kind, &value)?).map_err(|error| to_python(&error))?;
             }
         }

@@ -6,7 +6,7 @@
 //! the profiler in here ([`set_running`]) when it may be used, and takes it out, before the stop ([`take_running`], then
 //! [`set_last`]) or after it ([`ended`]).
 //!
-//! Each lock is held for a clone or a move, and no two within each other. Where programs fork, all of this is called with the
+//! Each lock is held for a clone or a move. Where programs fork, all of this is called with the
 //! interpreter's lock held, as whoever forks holds it too: so no fork finds one of them locked.
 
 use std::fmt::Display;

@@ -52,6 +52,8 @@ pub(crate) fn counted(value: i64, what: &str) -> String {
 /// A share: `38 %`, `3.8 %`, `0.4 %`.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
+    // A tie goes up, as in the page's script: the only ones that a float can be are quarters and halves.
+    let percent = if (percent * 4.0).fract() == 0.0 && percent > 0.0 { percent + 1e-9 } else { percent };
     if percent == 0.0 || percent >= 9.95 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
 }
 
@@ -120,6 +122,7 @@ mod tests {
         assert_eq!(shown, ["0", "7 ns", "1.50 µs", "42.0 ms", "999 ms", "1.00 s", "118 s", "11 min"]);
         assert_eq!([0, 999, 5_210, 1_234_567, -1_000].map(number), ["0", "999", "5,210", "1,234,567", "−1,000"]);
         assert_eq!([0.0, 0.004, 0.0995, 0.38, 1.0].map(percent), ["0 %", "0.4 %", "10 %", "38 %", "100 %"]);
+        assert_eq!([0.0625, 0.125].map(percent), ["6.3 %", "13 %"], "as toFixed");
         assert_eq!((value(1_536, "bytes"), value(3, "count")), ("1.50 KiB".into(), "3".into()));
         assert_eq!(clock_time(1_700_000_000_123_000_000), "22:13:20.123");
         assert_eq!([0.0, 0.001, 0.824, 41.04, 1600.0].map(rate), ["0", "< 0.01", "0.82", "41.0", "1600"]);

@@ -45,7 +45,7 @@ pub fn is_sampled(span_id: u64) -> bool {
 pub fn span_ended(span_id: u64, name: &str) {
     let mut names = lock();
     let names = names.get_or_insert_default();
-    if names.len() < MAX_WAITING {
+    if names.len() < MAX_WAITING && names.try_reserve(1).is_ok() {
         names.insert(span_id, cut(name).into());
     }
 }

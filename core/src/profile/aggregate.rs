@@ -140,9 +140,12 @@ impl Aggregate {
 
     /// Drops all samples of the window, as there is no memory.
     pub(crate) fn let_go(&mut self, counters: &Counters) {
-        for sum in std::mem::take(&mut self.filling).samples.into_values() {
+        let filling = std::mem::take(&mut self.filling);
+        for sum in filling.samples.into_values() {
             counters.drop_without_memory(sum.tally);
         }
+        // A ring tells a span once a window.
+        self.filling.spans = filling.spans;
         for waiting in std::mem::take(&mut self.waiting) {
             counters.drop_without_memory(waiting.tally);
         }
@@ -301,7 +304,10 @@ impl Aggregate {
         {
             *place = Some(frame.clone());
         }
-        self.frames.insert(word, frame);
+        // Without memory for more it is asked again in the next window.
+        if self.frames.try_reserve(1).is_ok() {
+            self.frames.insert(word, frame);
+        }
     }
 }
 

@@ -33,9 +33,9 @@ impl Engine {
 
     /// Tells what was lost until now, where that grew with the last window.
     pub(super) fn tell_losses(&self, told: &mut [u64; 7]) {
-        // Before the sum that it is part of.
-        let without_memory = self.counters.without_memory.load(Ordering::Relaxed);
         let counted = self.counters.snapshot();
+        // After the sum that it is part of, as it is counted before it.
+        let without_memory = self.counters.without_memory.load(Ordering::Relaxed);
         let (tag_sets, thread_tags) = tags::overflowed();
         let counts = self.counts();
         let lost = [

@@ -16,6 +16,9 @@ use crate::sample::threads;
 /// How long a cut waits for a host that drains under its own lock, if nobody waits for what it has.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
+/// Frames whose meaning is asked in one call.
+const RESOLVED_AT_ONCE: usize = 1_024;
+
 impl Engine {
     pub(super) fn drain(&self, is_last: bool) {
         let words = {
@@ -24,9 +27,10 @@ impl Engine {
             aggregate.mend(self.runtime, &self.counters, is_last);
             aggregate.take_unresolved()
         };
-        if !words.is_empty() {
-            let resolved = self.runtime.resolve(&words);
-            self.aggregate().learn(words, resolved);
+        // Some at a time, so that nothing large is asked for where the program has little memory left.
+        for words in words.chunks(RESOLVED_AT_ONCE) {
+            let resolved = self.runtime.resolve(words);
+            self.aggregate().learn(words.to_vec(), resolved);
         }
     }
 

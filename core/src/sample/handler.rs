@@ -12,7 +12,6 @@
 //! The thread's record is found by `sival`, record number and generation: a signal that comes late, after its record
 //! was given to another thread or after the profiler stopped, finds another generation and does nothing.
 
-use std::iter;
 use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
@@ -68,8 +67,8 @@ pub(crate) fn set_runtime(runtime: &'static dyn Runtime) {
     }
 }
 
-/// The signal that timers send, installed if it is not yet: the host's, or SIGURG, or the first real-time one from
-/// SIGRTMIN + 6 up, whichever nobody uses. It stays installed for ever and does nothing of its own while no profiler runs.
+/// The signal that timers send, installed if it is not yet: the host's, or SIGURG unless the host has a use for it, or the
+/// first real-time one from SIGRTMIN + 6 up, whichever nobody uses. It stays installed for ever and does nothing of its own while no profiler runs.
 ///
 /// SIGURG is the only one whose default is to be ignored: a program, or its forked child, that puts all signals back to
 /// their defaults loses samples until that is seen, where a real-time signal would end it. Who wants it for himself sets
@@ -83,7 +82,8 @@ pub(crate) fn install(choice: SampleSignal) -> Result<i32, Error> {
         return share(signal);
     }
     let real_time = (libc::SIGRTMIN() + 6..=libc::SIGRTMAX()).filter(|signal| *signal != lost);
-    for signal in iter::once(libc::SIGURG).chain(real_time).chain(Some(lost).filter(|lost| *lost != 0)) {
+    let urgent = Some(libc::SIGURG).filter(|_| choice == SampleSignal::Own);
+    for signal in urgent.into_iter().chain(real_time).chain(Some(lost).filter(|lost| *lost != 0)) {
         if action(signal, None).is_some_and(|action| action.sa_sigaction == libc::SIG_DFL) {
             // SAFETY: a sigaction is plain bits; zero is an empty mask and no flags.
             let mut ours: libc::sigaction = unsafe { mem::zeroed() };
@@ -96,7 +96,7 @@ pub(crate) fn install(choice: SampleSignal) -> Result<i32, Error> {
             return Ok(signal);
         }
     }
-    Err(Error::new(ErrorKind::System, "no signal is free (SIGURG, and SIGRTMIN + 6 and up, all have a handler)"))
+    Err(Error::new(ErrorKind::System, "no signal is free (SIGRTMIN + 6 and up all have a handler)"))
 }
 
 /// Puts our handler before the one that a signal has, with its mask and flags.

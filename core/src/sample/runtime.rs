@@ -31,6 +31,8 @@ pub enum SampleSignal {
     /// SIGURG, or the first real-time signal from SIGRTMIN + 6 up, whichever nobody uses.
     #[default]
     Own,
+    /// The first real-time signal from SIGRTMIN + 6 up that nobody uses: where programs take SIGURG for themselves.
+    RealTime,
     /// One that the host uses already: its action's mask and flags are kept, and what is not a timer's of ours goes to
     /// the action found there.
     Shared(i32),

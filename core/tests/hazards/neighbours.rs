@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use spanprof_core::{
     Config, Context, Frame, FrameWriter, ProfileType, ProfileTypeId, Profiler, Runtime, SampleSignal, ThreadRecord,
-    sample_here,
+    forked, sample_here,
 };
 
 use super::cases::{Case, skip};
@@ -123,7 +123,14 @@ fn every_signal_is_reset_to_its_default() {
         0
     };
     for _ in 0..3 {
-        assert_eq!(wait(fork(reset_and_burn)), 0);
+        let in_child = || {
+            assert!(forked());
+            let own = profiler.clone().restart_in_child().unwrap();
+            burn(Duration::from_millis(20));
+            reset_and_burn();
+            i32::from(!own.stop(LONG))
+        };
+        assert_eq!(wait(fork(in_child)), 0);
         reset_and_burn();
     }
     assert!(profiler.flush(LONG));

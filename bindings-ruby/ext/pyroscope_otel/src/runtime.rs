@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use spanprof_core::{Context, Drain, Frame, FrameWriter, Runtime, ThreadRecord};
+use spanprof_core::{Context, Drain, Frame, FrameWriter, Runtime, SampleSignal, ThreadRecord};
 
 use crate::drain;
 use crate::span::{kept, record};
@@ -16,6 +16,12 @@ pub(crate) static RUBY: Interpreter = Interpreter;
 // SAFETY: see the doc of `stack`: the listed calls, no allocation, no lock (a flag is tried), and what may be missing is read
 // behind the guard.
 unsafe impl Runtime for Interpreter {
+    /// Puma has a use for SIGURG: with `fork_worker` its cluster forks all workers anew at each one, and traps it after it has
+    /// loaded the application.
+    fn signal(&self) -> SampleSignal {
+        SampleSignal::RealTime
+    }
+
     #[inline]
     unsafe fn context(&self, _thread: &ThreadRecord, _ucontext: *const libc::ucontext_t) -> Context {
         record::own().map_or(Context::NONE, record::Slot::context)
