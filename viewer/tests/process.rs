@@ -6,7 +6,7 @@ mod common;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{PERIOD, Server, profile, span, spanprof};
@@ -43,16 +43,21 @@ fn a_taken_port_is_one_sentence_that_names_the_flag() {
     assert_eq!(said, expected);
 }
 
+/// A server on some port, and on one for OTLP.
+fn listening(otlp: &str) -> Child {
+    spanprof()
+        .args(["--listen", "127.0.0.1:0", "--listen-otlp", otlp, "--listen-grpc", "none"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
 #[test]
 fn a_taken_port_for_otlp_is_said_and_lived_with() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_spanprof"))
-        .args(["--listen", "127.0.0.1:0", "--listen-otlp", &address, "--listen-grpc", "none"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = listening(&address);
     let mut line = String::new();
     BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
     assert!(line.contains(&address) && line.contains("--listen-otlp ADDR:PORT"), "{line}");
@@ -65,12 +70,7 @@ fn a_taken_port_for_otlp_is_said_and_lived_with() {
 
 #[test]
 fn tls_at_a_port_of_plain_http_is_answered_and_said_once() {
-    let mut child = spanprof()
-        .args(["--listen", "127.0.0.1:0", "--listen-otlp", "none", "--listen-grpc", "none"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = listening("none");
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let address = line.trim().rsplit('/').next().unwrap();
