@@ -82,7 +82,8 @@ faulthandler._sigsegv()
     assert "Timeout (0:00:00.200000)!" in dumped
     assert "in here" in dumped.partition("Fatal Python error")[0]
     assert "Fatal Python error: Segmentation fault" in dumped
-    assert seen(tmp_path) >= 0.45
+    # What was flushed before the crash: all but a last tick, which a busy kernel may owe for 100 ms.
+    assert seen(tmp_path) >= 0.35
 
 
 def test_a_wakeup_fd_hears_of_the_programs_signals_alone(python, tmp_path):

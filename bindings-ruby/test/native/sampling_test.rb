@@ -24,14 +24,16 @@ class SamplingTest < NativeTest
         took = wall_ns { Spans::TRACER.in_span("collects") { churn(0.7) } }
         busy 50
       end
+      # At 1,000 a second a machine that has other work may not empty a ring in time, which is counted.
+      dropped = Native.stats[:dropped_ring][:weight]
       churning = samples.select { |sample| sample.functions.any? { |name| name.end_with?("churn") } }
       collecting = churning.select { |sample| sample.functions.first == "(garbage collection)" }
       puts JSON.generate(collecting: collecting.sum(&:weight), others: churning.map { |sample| sample.labels["span_name"] }.uniq - ["collects"],
-                         took: took, in_span: samples.select { |sample| sample.labels["span_name"] == "collects" }.sum(&:weight))
+                         took: took, dropped: dropped, in_span: samples.select { |sample| sample.labels["span_name"] == "collects" }.sum(&:weight))
     RUBY
     assert_operator result[:collecting], :>, 30_000_000
     assert_empty result[:others]
-    assert_includes 0.8..1.2, result[:in_span] / result[:took].to_f
+    assert_includes 0.8..1.2, (result[:in_span] + result[:dropped]) / result[:took].to_f, result.to_s
   end
 
   each_mode("cpu_seen_of_cpu_burnt") do |options|

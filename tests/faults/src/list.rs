@@ -92,7 +92,7 @@ pub fn faults() -> Vec<Fault> {
         fault("404 wrong path", answer(404, "", "404 page not found"), Refused, "server_address"),
         fault("405 wrong method", answer(405, "", ""), Refused, "server_address"),
         once("408 once", answer(408, "", ""), "HTTP 408"),
-        Fault { replies: vec![answer(413, "", "")], ..fault("413 once: in two halves", Reply::Ok, Uploaded, "") },
+        fault("413 once: in two halves", Reply::TooLargeOnce, Uploaded, ""),
         fault("413 for the halves too", answer(413, "", ""), Refused, "HTTP 413"),
         fault("415 wrong type", answer(415, "", ""), Refused, "server_address"),
         once("429 once", answer(429, "", &connect("resource_exhausted")), "HTTP 429"),

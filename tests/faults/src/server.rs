@@ -11,7 +11,7 @@ use httpdate::fmt_http_date;
 use prost::Message;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use spanprof_core::wire::pprof::Profile;
-use spanprof_core::wire::push::PushRequest;
+use spanprof_core::wire::push::{PushRequest, RawSample};
 
 /// How one request ends. "Kept" = the server stores the profile, whatever the client learns of it.
 #[derive(Clone, Debug)]
@@ -42,6 +42,8 @@ pub enum Reply {
     CloseAtOnce,
     /// Something that is not HTTP.
     Gibberish,
+    /// A proxy's 413 to the first profile that can be halved, one of two samples or more; all others are kept.
+    TooLargeOnce,
 }
 
 /// A request for Push, one profile of it.
@@ -72,6 +74,8 @@ pub struct Seen {
     pub authorizations: Vec<String>,
     /// CONNECT requests.
     pub connects: u64,
+    /// Whether a profile was found too large.
+    too_large: bool,
 }
 
 /// How a server listens.
@@ -187,6 +191,14 @@ fn requests(mut stream: BufReader<Box<dyn Duplex>>, script: &Script, seen: &Mute
         let mut body = vec![0; length];
         stream.read_exact(&mut body)?;
         let mut now = seen.lock().unwrap();
+        let reply = match reply {
+            Reply::TooLargeOnce if !now.too_large && samples_in(&body) > 1 => {
+                now.too_large = true;
+                Reply::Answer(413, String::new(), Vec::new())
+            }
+            Reply::TooLargeOnce => Reply::Ok,
+            reply => reply,
+        };
         now.times.push(Instant::now());
         now.authorizations.extend(header(&headers, "authorization"));
         if is_kept(&reply) {
@@ -250,6 +262,7 @@ fn answer(stream: &mut BufReader<Box<dyn Duplex>>, reply: Reply) -> io::Result<b
             return Ok(false);
         }
         Reply::Hang | Reply::Deaf => hang(),
+        Reply::TooLargeOnce => unreachable!("it is one or the other by now"),
         Reply::KeepAndClose | Reply::CloseEarly | Reply::CloseAtOnce => return Ok(false),
     }
     stream.flush()?;
@@ -265,11 +278,10 @@ fn hang() -> ! {
 
 impl Seen {
     fn keep(&mut self, path: &str, headers: &[(String, String)], body: &[u8]) {
-        let request = PushRequest::decode(unzipped(body).as_slice()).unwrap();
-        for series in request.series {
+        for series in request_in(body).series {
             let labels = series.labels.into_iter().map(|label| (label.name, label.value)).collect::<BTreeMap<_, _>>();
             for sample in series.samples {
-                let profile = Profile::decode(unzipped(&sample.raw_profile).as_slice()).unwrap();
+                let profile = profile_in(&sample);
                 let weight = profile.sample.iter().map(|sample| sample.value[0].unsigned_abs()).sum();
                 if self.kept.insert(sample.id.clone(), weight).is_some() {
                     self.duplicates += 1;
@@ -279,6 +291,19 @@ impl Seen {
             }
         }
     }
+}
+
+fn request_in(body: &[u8]) -> PushRequest {
+    PushRequest::decode(unzipped(body).as_slice()).unwrap()
+}
+
+fn profile_in(sample: &RawSample) -> Profile {
+    Profile::decode(unzipped(&sample.raw_profile).as_slice()).unwrap()
+}
+
+/// Samples of all profiles in a request.
+fn samples_in(body: &[u8]) -> usize {
+    request_in(body).series.iter().flat_map(|series| &series.samples).map(|sample| profile_in(sample).sample.len()).sum()
 }
 
 fn unzipped(bytes: &[u8]) -> Vec<u8> {
