@@ -27,6 +27,7 @@ unsafe extern "C-unwind" {
     fn PyObject_Str(object: *mut PyObject) -> *mut PyObject;
     fn PyObject_Repr(object: *mut PyObject) -> *mut PyObject;
     fn PyDict_New() -> *mut PyObject;
+    fn PyErr_NormalizeException(class: *mut *mut PyObject, value: *mut *mut PyObject, trace: *mut *mut PyObject);
 }
 
 /// Keeps the thread, where the interpreter would unwind its stack.
@@ -75,10 +76,25 @@ pub(crate) fn uncollected<T>(_py: Python<'_>, make: impl FnOnce() -> T) -> T {
     make()
 }
 
-/// The exception that is set. Up to 3.11 it is made here, where C code has only named it.
+/// The exception that is set.
 #[cold]
 pub(crate) fn raised(py: Python<'_>) -> PyErr {
+    make_raised();
     uncollected(py, || PyErr::fetch(py))
+}
+
+/// Makes the exception that is set where it is only named yet: up to 3.11, by C code, or by `PyThreadState_SetAsyncExc`. Its class
+/// may be the program's, whose `__init__` is Python code.
+fn make_raised() {
+    type Function = unsafe extern "C-unwind" fn(*mut *mut PyObject, *mut *mut PyObject, *mut *mut PyObject);
+    let normalize: Function = hidden(PyErr_NormalizeException);
+    let (mut class, mut value, mut trace) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    // SAFETY: places of ours, and the GIL is held.
+    unsafe { ffi::PyErr_Fetch(&raw mut class, &raw mut value, &raw mut trace) };
+    // SAFETY: what was fetched, which stays ours, and the GIL is held.
+    guarded(|| unsafe { normalize(&raw mut class, &raw mut value, &raw mut trace) });
+    // SAFETY: what was fetched, given back.
+    unsafe { ffi::PyErr_Restore(class, value, trace) };
 }
 
 /// A new reference; null: the exception that is set.

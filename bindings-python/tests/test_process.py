@@ -511,6 +511,41 @@ def test_no_collection_begins_where_an_object_of_ours_is_made(python):
     )
 
 
+def test_collections_stay_on_where_an_exception_of_the_programs_is_made(python):
+    """One that another thread asked for is an instance of its class, which may run any code, only where it is looked at."""
+    assert (
+        python(
+            """
+            import ctypes, gc, threading
+            import pyroscope
+            from pyroscope import _native
+            from pyroscope.otel import PyroscopeSpanProcessor
+
+            made = []
+
+            class Asked(Exception):
+                def __init__(self):
+                    made.append(gc.isenabled())
+
+            class Span:
+                @property
+                def _context(self):
+                    own = ctypes.c_ulong(threading.get_ident())
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(own, ctypes.py_object(Asked))
+                    while True:
+                        pass
+
+                _parent = None
+
+            assert pyroscope.configure(application_name="x", server_address="none")
+            PyroscopeSpanProcessor(scope="all").on_start(Span())
+            print(made, gc.isenabled())
+            """
+        )
+        == "[True] True\n"
+    )
+
+
 def test_a_daemon_thread_that_runs_python_code_below_a_native_function_at_exit_stays_there(python):
     python(
         """

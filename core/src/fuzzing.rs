@@ -48,7 +48,8 @@ pub fn halves(data: &[u8]) {
         profile.sample.iter().filter_map(|sample| sample.value.first()).map(|value| value.unsigned_abs()).sum();
     let tally = Tally { samples: 77, weight };
     let profile_type = ProfileType::process_cpu(1);
-    let whole = Encoded { profile_type, start_unix_nanos: 1, body: gzip(data), tally };
+    let Some(body) = gzip(data) else { return };
+    let whole = Encoded { profile_type, start_unix_nanos: 1, body, tally };
     let Some(halves) = split::halves(&whole) else {
         assert!(profile.sample.len() < 2);
         return;

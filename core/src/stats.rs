@@ -26,6 +26,13 @@ impl std::ops::AddAssign for Tally {
     }
 }
 
+impl Tally {
+    /// What is left of it without a part of it.
+    pub(crate) fn without(self, part: Self) -> Self {
+        Self { samples: self.samples.saturating_sub(part.samples), weight: self.weight.saturating_sub(part.weight) }
+    }
+}
+
 /// A [`Tally`] that several threads add to.
 #[derive(Debug, Default)]
 pub(crate) struct AtomicTally {

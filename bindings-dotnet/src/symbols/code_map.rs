@@ -125,10 +125,11 @@ fn note_gap() {
 
 fn tell(compiled: Compiled, most: usize) {
     let mut news = NEWS.lock().unwrap_or_else(PoisonError::into_inner);
-    if news.len() < most {
+    if news.len() < most && news.try_reserve(1).is_ok() {
         news.push(Some(compiled));
-    } else if !matches!(news.last(), Some(None)) {
-        news.push(None);
+    } else if let Some(last) = news.last_mut() {
+        // No room, or no memory: what was last goes with it.
+        *last = None;
     }
 }
 

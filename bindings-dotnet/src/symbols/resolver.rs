@@ -1,7 +1,7 @@
 //! Words for names. Addresses are turned into these as soon as samples are read, since code moves and goes away; a word
 //! means one name for ever.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use spanprof_core::Frame;
@@ -17,11 +17,13 @@ const MAX_NAMES: usize = 200_000;
 /// Native addresses whose names are remembered.
 const MAX_ADDRESSES: usize = 65_536;
 
+/// Trees, as they grow by small pieces: the reserve of a program without memory has no large ones.
 #[derive(Debug, Default)]
 struct Words {
-    by_name: HashMap<(Box<str>, Box<str>), u64>,
-    frames: Vec<Frame>,
-    native: HashMap<u64, u64>,
+    by_name: BTreeMap<(Box<str>, Box<str>), u64>,
+    /// By word.
+    frames: BTreeMap<u64, Frame>,
+    native: BTreeMap<u64, u64>,
 }
 
 static WORDS: Mutex<Option<Words>> = Mutex::new(None);
@@ -74,11 +76,7 @@ pub(crate) fn native_word(pc: u64) -> Option<u64> {
 /// What words mean.
 pub(crate) fn resolve(asked: &[u64]) -> Vec<Option<Frame>> {
     let words = lock();
-    let frame = |word: &u64| {
-        let place = usize::try_from(word.checked_sub(FIRST)?).ok()?;
-        words.as_ref()?.frames.get(place).cloned()
-    };
-    asked.iter().map(frame).collect()
+    asked.iter().map(|word| words.as_ref()?.frames.get(word).cloned()).collect()
 }
 
 /// Addresses may be those of other libraries now.
@@ -95,7 +93,7 @@ impl Words {
             return self.word_of(OTHER, "");
         }
         let word = FIRST + self.frames.len() as u64;
-        self.frames.push(Frame { function: function.into(), file: file.into(), ..Frame::default() });
+        self.frames.insert(word, Frame { function: function.into(), file: file.into(), ..Frame::default() });
         self.by_name.insert((function.into(), file.into()), word);
         word
     }

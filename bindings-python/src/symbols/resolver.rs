@@ -1,7 +1,7 @@
 //! From the words of a stack to frames for people, off the handler: what [`definitions`](crate::symbols::definitions) told,
 //! kept as long as samples may name it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
 
@@ -34,14 +34,14 @@ struct Definition {
     table: Box<[u8]>,
 }
 
-/// What was told and is still needed.
+/// What was told and is still needed. Trees, as they grow by small pieces: the reserve of a program without memory has no large ones.
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
     /// By generation (its lowest eight bits) and slot.
-    definitions: [HashMap<u32, Definition>; 2],
+    definitions: [BTreeMap<u32, Definition>; 2],
     generations: [u32; 2],
     /// File names repeat.
-    files: HashSet<Arc<str>>,
+    files: BTreeSet<Arc<str>>,
 }
 
 impl Resolver {

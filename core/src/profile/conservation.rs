@@ -86,10 +86,13 @@ impl Books {
                     self.aggregate.cut([(3, "renamed".into())].into(), true, &self.counters).finish(&self.counters);
                 let options =
                     EncodeOptions { max_samples: *max_samples, max_bytes: *max_bytes, ..EncodeOptions::default() };
+                let mut lost = window.tally();
                 for profile in encode(&window, &options) {
                     self.encoded += profile.tally;
+                    lost = lost.without(profile.tally);
                     check(&profile, *max_samples);
                 }
+                assert_eq!(lost, Tally::default(), "all of a window is in its profiles");
             }
         }
     }
@@ -151,7 +154,7 @@ proptest! {
             tally: Tally { samples: 3, weight: 10 },
         };
         drop(split::halves(&encoded(body.clone())));
-        drop(split::halves(&encoded(super::pprof::gzip(&body))));
+        drop(split::halves(&encoded(super::pprof::gzip(&body).unwrap())));
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::io::{self, Read};
+use std::io::Read;
 
 use flate2::Compression;
 use flate2::bufread::GzEncoder;
@@ -47,7 +47,8 @@ pub(crate) struct Encoded {
     pub(crate) tally: Tally,
 }
 
-/// The profiles of a window: none for a profile type without samples, several where limits demand it.
+/// The profiles of a window: none for a profile type without samples, several where limits demand it. One that there is no memory
+/// to compress is left out.
 ///
 /// Cost: about a microsecond a sample, see the measurement `encode_cost` below.
 pub(crate) fn encode(window: &Window, options: &EncodeOptions) -> Vec<Encoded> {
@@ -61,21 +62,20 @@ pub(crate) fn encode(window: &Window, options: &EncodeOptions) -> Vec<Encoded> {
             let mut piece = Piece::new(&ranked);
             let written = rows.iter().take_while(|row| piece.add(row, profile_type, options)).count();
             let comment = if encoded.is_empty() { window.comment.as_str() } else { "" };
-            encoded.push(piece.finish(profile_type, window, comment));
+            encoded.extend(piece.finish(profile_type, window, comment));
             rows = &rows[written..];
         }
     }
     encoded
 }
 
-/// Compresses at the level where time is spent best; without a time stamp, so that equal profiles stay equal.
-pub(crate) fn gzip(bytes: &[u8]) -> Vec<u8> {
-    let mut compressed = Vec::with_capacity(bytes.len() / 4);
-    read_all(GzEncoder::new(bytes, Compression::new(1)), &mut compressed).map_or_else(|_| Vec::new(), |_| compressed)
-}
-
-fn read_all(mut from: impl Read, into: &mut Vec<u8>) -> io::Result<usize> {
-    from.read_to_end(into)
+/// Compresses at the level where time is spent best; without a time stamp, so that equal profiles stay equal. `None`: there is no
+/// memory.
+pub(crate) fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut compressed = Vec::new();
+    compressed.try_reserve(bytes.len() / 4).ok()?;
+    GzEncoder::new(bytes, Compression::new(1)).read_to_end(&mut compressed).ok()?;
+    Some(compressed)
 }
 
 /// A profile that is being filled.
@@ -205,7 +205,7 @@ impl<'a> Piece<'a> {
         id
     }
 
-    fn finish(mut self, profile_type: &ProfileType, window: &Window, comment: &'a str) -> Encoded {
+    fn finish(mut self, profile_type: &ProfileType, window: &Window, comment: &'a str) -> Option<Encoded> {
         let mut value_type = |(name, unit): (&'a str, &'a str)| ValueType {
             r#type: self.strings.index(name),
             unit: self.strings.index(unit),
@@ -222,12 +222,12 @@ impl<'a> Piece<'a> {
         let mut bytes = self.samples.0;
         // As above: a Vec has room.
         let _ = self.profile.encode(&mut bytes);
-        Encoded {
+        Some(Encoded {
             profile_type: *profile_type,
             start_unix_nanos: window.start_unix_nanos,
-            body: gzip(&bytes),
+            body: gzip(&bytes)?,
             tally: self.tally,
-        }
+        })
     }
 }
 

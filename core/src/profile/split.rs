@@ -13,7 +13,7 @@ use super::pprof::{Encoded, gzip};
 use crate::stats::Tally;
 use crate::wire::pprof::{Profile, Sample, ValueType};
 
-/// The two halves of a profile, each with the tables that it needs; `None` if it has less than two samples.
+/// The two halves of a profile, each with the tables that it needs; `None` if it has less than two samples, or there is no memory.
 ///
 /// Weights are exact. How many samples were taken is not in a profile, so their number is shared out by stacks.
 pub(crate) fn halves(encoded: &Encoded) -> Option<[Encoded; 2]> {
@@ -31,12 +31,11 @@ pub(crate) fn halves(encoded: &Encoded) -> Option<[Encoded; 2]> {
         samples: encoded.tally.samples - samples,
         weight: encoded.tally.weight.saturating_sub(first_tally.weight),
     };
-    let encode = |samples: &[Sample], tally| Encoded {
-        body: gzip(&with_samples(&profile, samples).encode_to_vec()),
-        tally,
-        ..encoded.clone()
+    let encode = |samples: &[Sample], tally| {
+        let body = gzip(&with_samples(&profile, samples).encode_to_vec())?;
+        Some(Encoded { body, tally, ..*encoded })
     };
-    Some([encode(first, first_tally), encode(second, second_tally)])
+    Some([encode(first, first_tally)?, encode(second, second_tally)?])
 }
 
 /// The profile with these samples only, and only what they refer to.
@@ -134,7 +133,7 @@ mod tests {
         Encoded {
             profile_type: ProfileType::process_cpu(1),
             start_unix_nanos: 77,
-            body: gzip(&profile.encode_to_vec()),
+            body: gzip(&profile.encode_to_vec()).expect("memory"),
             tally: Tally {
                 samples: 2 * samples.unsigned_abs() + 1,
                 weight: (0..samples).map(|i| (10 + i).unsigned_abs()).sum(),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::profile_type::{ProfileType, ProfileTypeId};
 use crate::sample::frames::Frame;
+use crate::stats::Tally;
 
 /// The samples of one window. Indices point into the window's own tables.
 #[derive(Debug, Default)]
@@ -25,6 +26,17 @@ pub(crate) struct Window {
     pub(crate) comment: String,
     /// Sample labels, sorted by name; entry 0 is the empty set.
     pub(crate) tag_sets: Vec<Arc<[(String, String)]>>,
+}
+
+impl Window {
+    /// All of its samples.
+    pub(crate) fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for sample in &self.samples {
+            tally += Tally { samples: sample.samples, weight: u64::try_from(sample.value).unwrap_or(0) };
+        }
+        tally
+    }
 }
 
 /// One key of the aggregate with its sum.

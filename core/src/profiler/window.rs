@@ -82,6 +82,9 @@ impl Engine {
             max_tags,
         };
         let options = EncodeOptions { labels, ..EncodeOptions::default() };
-        self.uploader.send(pprof::encode(&window, &options));
+        let profiles = pprof::encode(&window, &options);
+        let lost = profiles.iter().fold(window.tally(), |lost, profile| lost.without(profile.tally));
+        self.counters.drop_without_memory(lost);
+        self.uploader.send(profiles);
     }
 }

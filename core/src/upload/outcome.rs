@@ -55,6 +55,12 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
+    /// Nothing was sent, as there is no memory to compress it.
+    pub(super) fn without_memory() -> Self {
+        let reason = "the program has used up its memory".to_owned();
+        Self { verdict: Verdict::Retry { after: None }, reason, ..Self::accepted() }
+    }
+
     pub(super) fn accepted() -> Self {
         Self {
             verdict: Verdict::Accepted,

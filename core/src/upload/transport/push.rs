@@ -72,7 +72,9 @@ impl Push {
 
     /// Sends a profile and says what became of it.
     pub(in crate::upload) fn send(&self, item: &Item, timeout: Duration) -> Outcome {
-        let body = self.request_body(item);
+        let Some(body) = self.request_body(item) else {
+            return Outcome::without_memory();
+        };
         let url = format!("{}{PATH}", self.base);
         let mut outgoing = Outgoing(&body);
         let mut stranger = "";
@@ -137,7 +139,8 @@ impl Push {
         request.config().timeout_global(Some(timeout)).build()
     }
 
-    fn request_body(&self, item: &Item) -> Vec<u8> {
+    /// `None`: there is no memory.
+    fn request_body(&self, item: &Item) -> Option<Vec<u8>> {
         let mut labels = self.labels.clone();
         labels.push(LabelPair { name: NAME.to_owned(), value: item.encoded.profile_type.name.to_owned() });
         labels.sort_unstable();

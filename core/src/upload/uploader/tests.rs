@@ -77,7 +77,7 @@ fn profile() -> Encoded {
     Encoded {
         profile_type: ProfileType::process_cpu(1),
         start_unix_nanos: 77,
-        body: gzip(&profile.encode_to_vec()),
+        body: gzip(&profile.encode_to_vec()).unwrap(),
         tally: tally(2, 100),
     }
 }

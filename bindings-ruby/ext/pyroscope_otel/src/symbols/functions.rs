@@ -4,7 +4,7 @@
 //! Everything here runs with the GVL held, but [`window_cut`].
 
 use std::cell::UnsafeCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,13 +19,14 @@ pub(super) struct Function {
     pub(super) first_line: u32,
 }
 
+/// Trees, as they grow by small pieces: the reserve of a program without memory has no large ones.
 #[derive(Default)]
 pub(super) struct Names {
     /// Pinned: what was drained in this window, and in the one before.
-    pub(super) current: HashMap<VALUE, Function>,
-    pub(super) previous: HashMap<VALUE, Function>,
+    pub(super) current: BTreeMap<VALUE, Function>,
+    pub(super) previous: BTreeMap<VALUE, Function>,
     /// Names repeat.
-    texts: HashSet<Arc<str>>,
+    texts: BTreeSet<Arc<str>>,
     /// [`CUTS`] when the windows were last turned.
     cuts: u32,
 }
