@@ -79,7 +79,8 @@ struct State {
 #[derive(Debug)]
 pub(super) struct Place {
     all: Arc<Connections>,
-    number: u64,
+    /// Of all connections since the start.
+    pub(super) number: u64,
     /// It makes room, now.
     pub(super) close: Arc<Notify>,
     /// It takes no further request, so that others have its place.
