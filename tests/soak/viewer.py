@@ -225,16 +225,24 @@ def frame(kind, flags, stream, payload):
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
+def asked(path, count=0):
+    """A question over HTTP/2, after so many on its connection."""
+    path = path.encode()
+    return frame(1, 5, 2 * count + 1, b"\x82\x86\x04" + bytes([len(path)]) + path + b"\x01\x09localhost")
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 # A window of 0 for answers, then a question.
-NEVER_TAKEN = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"\0\4" + bytes(4))
-NEVER_TAKEN += frame(1, 5, 1, b"\x82\x86\x04\x0d/api/services\x01\x09localhost")
+NEVER_TAKEN = PREFACE + frame(4, 0, 0, b"\0\4" + bytes(4)) + asked("/api/services")
 POSTED = f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n".encode()
 READY = b"GET /ready HTTP/1.1\r\nhost: localhost\r\n"
 HEAVY = b"GET /api/diff?since=all HTTP/1.1\r\nhost: localhost\r\n\r\n"
 # What connections that take places begin with, and what they send twice a second after that: bodies that never come, or by
-# bytes, heads, answers that may not be sent, with and without pings or a byte of window, small and large questions.
+# bytes, heads, answers that may not be sent, with and without pings or a byte of window, small and large questions, and
+# small ones of who answers no ping.
 SLOW = [(POSTED, b""), (POSTED, b"x"), (READY + b"x: ", b"x"), (NEVER_TAKEN, b""), (b"", READY + b"\r\n"), (HEAVY, HEAVY)]
 SLOW += [(NEVER_TAKEN, frame(6, 0, 0, bytes(8))), (NEVER_TAKEN, frame(8, 0, 1, b"\0\0\0\1"))]
+SLOW += [(PREFACE + frame(4, 0, 0, b""), lambda count: asked("/ready", count))]
 # How long they are there, and how long not.
 CROWDED = 8
 
@@ -279,9 +287,9 @@ class Viewer:
             self.process.wait()
             self.start()
 
-    def ask(self, path, headers=None, body=None, timeout=30.0):
-        """The status and the body; 0 if no answer came."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+    def ask(self, path, headers=None, body=None, timeout=30.0, address="127.0.0.1"):
+        """The status and the body; 0 if no answer came. It is asked from an address."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout, source_address=(address, 0))
         try:
             connection.request("GET" if body is None else "POST", path, body, headers or {})
             answer = connection.getresponse()
@@ -348,6 +356,26 @@ class Soak:
                 time.sleep(0.1)
                 stream.sendall(b"x")
 
+    def trickle(self, dice):
+        """Most of a large body at once, and the rest just above the least rate."""
+        with self.viewer.connect() as stream:
+            stream.sendall(f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 15000000\r\n\r\n".encode())
+            stream.sendall(bytes(dice.choice([1 << 20, 8 << 20, 11 << 20])))
+            for _ in range(min(100, int(10 * (self.until - time.monotonic())))):
+                time.sleep(0.1)
+                stream.sendall(bytes(1_331))
+
+    def many_questions(self, dice):
+        """As many as may wait for their turn, on two connections."""
+        with self.viewer.connect() as one, self.viewer.connect() as other:
+            for stream in (one, other):
+                questions = (asked(f"/api/diff?since={dice.choice(['all', '1h'])}", count) for count in range(20))
+                stream.sendall(PREFACE + frame(4, 0, 0, b"") + b"".join(questions))
+            for stream in (one, other):
+                stream.settimeout(2)
+                while stream.recv(1 << 16):
+                    pass
+
     def half_head(self, dice):
         with self.viewer.connect() as stream:
             stream.sendall(dice.choice([b"", b"GET ", b"PRI * HTTP/2.0\r\n", b"GET / HTTP/1.1\r\nhost: localhost\r\n"]))
@@ -357,20 +385,21 @@ class Soak:
         """More connections than there are places, of which each moves next to nothing; one that is closed comes again."""
         is_time = int(self.until - time.monotonic()) // CROWDED % 2 == 0
         for place in range(places):
-            stream, again = self.crowd.pop(place, (None, b""))
+            stream, again, count = self.crowd.pop(place, (None, b"", 0))
             try:
                 if not is_time:
                     raise OSError
                 if stream is None:
-                    first, again = dice.choice(SLOW)
+                    (first, again), count = dice.choice(SLOW), 0
                     stream = self.viewer.connect()
                     stream.settimeout(0)
                     stream.sendall(first)
                 elif is_closed(stream):
                     raise OSError
                 else:
-                    stream.sendall(again)
-                self.crowd[place] = stream, again
+                    stream.sendall(again(count) if callable(again) else again)
+                    count += 1
+                self.crowd[place] = stream, again, count
             except OSError:
                 if stream is not None:
                     stream.close()
@@ -390,6 +419,7 @@ class Witness:
     def __init__(self, viewer, until, act, pause):
         self.viewer, self.until, self.pause = viewer, until, pause
         self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent = [], [], 0, 0, 0, 0
+        self.full = 0
         context = multiprocessing.get_context("fork")
         self.answers, answers = context.Pipe(duplex=False)
         self.process = context.Process(target=self.run, args=(act, answers), daemon=True)
@@ -403,10 +433,11 @@ class Witness:
             time.sleep(self.pause)
             # What this process itself had to wait for a core.
             self.late.append(time.monotonic() - start - self.pause)
-        answers.send((self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent))
+        answers.send((self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent, self.full))
 
     def end(self):
-        self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent = self.answers.recv()
+        results = self.answers.recv()
+        self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent, self.full = results
         self.process.join()
 
     def ready(self):
@@ -418,6 +449,12 @@ class Witness:
         # One that is killed answers nothing, but at once.
         self.refused += 1 if status not in (0, 200) else 0
         self.silent += 1 if status == 0 and took > 5 else 0
+
+    def question(self):
+        # From an address that has no other question.
+        status, sentence = self.viewer.ask("/api/services", address="127.0.0.2")
+        self.acknowledged += status == 200
+        self.full += status == 503 and b"questions wait" in sentence
 
     def push(self):
         path, headers, body = honest(self.sent)
@@ -502,9 +539,12 @@ def main():
         # Before there are threads, as they are forked.
         probe = Witness(viewer, soak.until, Witness.ready, 0.05)
         sender = Witness(viewer, soak.until, Witness.push, 0.1)
+        reader = Witness(viewer, soak.until, Witness.question, 0.1)
         threads = [soak.each(soak.upload, f"upload {n}") for n in range(6)]
         threads += [soak.each(soak.question, f"question {n}") for n in range(4)]
         threads += [soak.each(soak.slow_sender, f"slow {n}") for n in range(8)]
+        threads += [soak.each(soak.trickle, f"trickle {n}") for n in range(2)]
+        threads.append(soak.each(soak.many_questions, "many questions"))
         threads += [soak.each(soak.half_head, f"half {n}") for n in range(8)]
         threads += [soak.each(soak.slow_reader, f"reader {n}") for n in range(4)]
         places = min(arguments.memory * 5 // 4, 800)
@@ -520,6 +560,7 @@ def main():
             thread.join(40)
         probe.end()
         sender.end()
+        reader.end()
         viewer.watch()
         # What the last process found, took in and forgot; the file says what is left.
         viewer.process.send_signal(signal.SIGTERM)
@@ -553,6 +594,7 @@ def main():
         "late max": millis(probe.late + sender.late, 1 - 1e-9),
         "honest": sender.acknowledged,
         "refused": sender.refused,
+        "asked": reader.acknowledged,
         "stored": left.get("honest", 0),
         "kills": viewer.starts - 2 - viewer.deaths,
         "deaths": viewer.deaths,
@@ -573,6 +615,10 @@ def main():
             wrong.append(f"/ready was refused {probe.refused} times of {probe.refused + len(probe.took)}")
         if probe.silent + sender.silent:
             wrong.append(f"{probe.silent} times /ready and {sender.silent} pushes that mean well had no answer")
+    if reader.full:
+        wrong.append(f"{reader.full} questions of one who asked one at a time were not let wait")
+    if not reader.acknowledged:
+        wrong.append("no question of one who asks one at a time was answered")
     if not sender.acknowledged:
         wrong.append("no push that means well was taken")
     if left.get("honest", 0) > sender.sent + 20:

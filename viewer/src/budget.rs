@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::sync::atomic::Ordering::Relaxed; // a number that orders nothing
+use std::sync::atomic::Ordering::Relaxed; // numbers that order nothing
 use std::time::{Duration, Instant};
 
 /// How long a request waits for others to give bytes back.
@@ -24,6 +24,8 @@ pub(crate) struct Budget {
     /// What one may.
     each: usize,
     held: AtomicUsize,
+    /// Requests that wait for bytes right now.
+    waiting: AtomicUsize,
 }
 
 /// Why there are no bytes.
@@ -47,7 +49,7 @@ impl fmt::Display for NoRoom {
 impl Budget {
     /// `most` bytes for all, `each` for one.
     pub(crate) fn new(most: usize, each: usize) -> Arc<Self> {
-        Arc::new(Self { most, each: each.min(most), held: AtomicUsize::new(0) })
+        Arc::new(Self { most, each: each.min(most), held: AtomicUsize::new(0), waiting: AtomicUsize::new(0) })
     }
 
     /// A request that holds nothing yet.
@@ -77,6 +79,22 @@ impl Budget {
     }
 }
 
+/// One more request waits for bytes as long as this is kept.
+struct Waiting(Arc<Budget>);
+
+impl Waiting {
+    fn new(budget: &Arc<Budget>) -> Self {
+        budget.waiting.fetch_add(1, Relaxed);
+        Self(Arc::clone(budget))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Relaxed);
+    }
+}
+
 /// The bytes of one request, given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -90,15 +108,26 @@ impl Held {
         self.budget.each
     }
 
-    /// Whether others wait for bytes.
+    /// Whether others may soon have to wait for bytes.
     pub(crate) fn is_short(&self) -> bool {
         self.budget.is_short()
     }
 
+    /// Whether others do wait for bytes.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.budget.waiting.load(Relaxed) > 0
+    }
+
+    /// What it holds.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Takes more bytes, for which the thread waits a moment where others have them.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), NoRoom> {
-        let start = Instant::now();
+        let (start, mut waits) = (Instant::now(), None);
         while !self.try_grow(bytes)? {
+            waits.get_or_insert_with(|| Waiting::new(&self.budget));
             if start.elapsed() >= PATIENCE_AT_WORK {
                 return Err(NoRoom::Busy);
             }
@@ -114,8 +143,9 @@ impl Held {
 
     /// The same for what runs on no thread of its own.
     pub(crate) async fn grow_later(&mut self, bytes: usize) -> Result<(), NoRoom> {
-        let start = Instant::now();
+        let (start, mut waits) = (tokio::time::Instant::now(), None);
         while !self.try_grow(bytes)? {
+            waits.get_or_insert_with(|| Waiting::new(&self.budget));
             if start.elapsed() >= PATIENCE {
                 return Err(NoRoom::Busy);
             }

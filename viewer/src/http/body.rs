@@ -25,9 +25,14 @@ const MOST_DRAINED: usize = 512 << 20;
 /// So many bytes at least come in so much time, or nothing does: a bad line brings twice as many.
 const LEAST: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The same where others wait for the bytes of the request.
+/// The same where most bytes of all requests are held.
 const LEAST_IN_HASTE: usize = 12 << 10;
 const HASTE: Duration = Duration::from_secs(1);
+/// And where somebody waits for bytes: one part in so many of those that the body holds. Who sends much at once and then
+/// little keeps others out with what is there already, so much of it must go on fast: 192 KiB/s for 12 MiB. A line of
+/// 20 kB/s still brings a megabyte.
+const PART: usize = 32;
+const HASTE_OF_PART: Duration = Duration::from_secs(2);
 /// How often a body that does not arrive is looked after.
 const GLANCE: Duration = Duration::from_millis(250);
 /// What is unpacked at once, at first and at most.
@@ -60,21 +65,17 @@ impl Format {
 }
 
 /// How long a sender has let us wait for its last so many bytes.
+#[derive(Default)]
 struct Waited {
-    least: usize,
     bytes: usize,
     time: Duration,
 }
 
 impl Waited {
-    fn new(least: usize) -> Self {
-        Self { least, bytes: 0, time: Duration::ZERO }
-    }
-
-    fn came(&mut self, bytes: usize) {
+    fn came(&mut self, bytes: usize, least: usize) {
         self.bytes += bytes;
-        if self.bytes >= self.least {
-            (self.bytes, self.time) = (0, Duration::ZERO);
+        if self.bytes >= least {
+            *self = Self::default();
         }
     }
 }
@@ -94,20 +95,24 @@ pub(crate) async fn read(
     if let Some((_, other)) = beyond.take_if(|(most, _)| said > *most) {
         held = other.hold();
     }
-    let (mut waited, mut in_haste) = (Waited::new(LEAST), Waited::new(LEAST_IN_HASTE));
+    let (mut waited, mut in_haste, mut of_part) = (Waited::default(), Waited::default(), Waited::default());
     loop {
         let start = Instant::now();
         let next = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
         let frame = tokio::time::timeout(GLANCE, next).await;
-        waited.time += start.elapsed();
-        in_haste.time += start.elapsed();
+        for waited in [&mut waited, &mut in_haste, &mut of_part] {
+            waited.time += start.elapsed();
+        }
         if waited.time >= PATIENCE {
             let (least, seconds) = (LEAST >> 10, PATIENCE.as_secs());
             let sentence = format!("the body did not arrive: less than {least} KiB of it came within {seconds} s");
             return Err(Refusal::new(Reason::Incomplete, sentence));
         }
         if held.is_short() && in_haste.time >= HASTE {
-            return Err(Refusal::new(Reason::Incomplete, "the body arrived too slowly while others waited"));
+            return Err(too_slow(LEAST_IN_HASTE, HASTE));
+        }
+        if held.is_wanted() && of_part.time >= HASTE_OF_PART {
+            return Err(too_slow(held.bytes() / PART, HASTE_OF_PART));
         }
         let Ok(frame) = frame else { continue };
         let Some(frame) = frame else { break };
@@ -121,9 +126,10 @@ pub(crate) async fn read(
             more.grow_later(bytes.len()).await.map_err(|no| no_room(no, "the body"))?;
             held = more;
         }
-        in_haste.came(data.len());
+        in_haste.came(data.len(), LEAST_IN_HASTE);
+        of_part.came(data.len(), held.bytes() / PART);
         if seen <= MOST_SENT {
-            waited.came(data.len());
+            waited.came(data.len(), LEAST);
             held.grow_later(data.len()).await.map_err(|no| no_room(no, "the body"))?;
             bytes.extend_from_slice(&data);
         } else if !bytes.is_empty() {
@@ -138,6 +144,13 @@ pub(crate) async fn read(
         return Err(too_large("the body", MOST_SENT));
     }
     Ok((bytes, held))
+}
+
+fn too_slow(least: usize, time: Duration) -> Refusal {
+    let (least, seconds) = (least >> 10, time.as_secs());
+    let sentence =
+        format!("the body arrived too slowly while others waited: less than {least} KiB of it came within {seconds} s");
+    Refusal::new(Reason::Incomplete, sentence)
 }
 
 /// Undoes Content-Encoding.
@@ -272,12 +285,22 @@ mod tests {
         assert!(start.elapsed() < 2 * HASTE);
     }
 
-    /// A body of which so many bytes come, a part each time.
-    struct Slow(usize, usize, Pin<Box<tokio::time::Sleep>>, Duration);
+    /// A body of which so many bytes are left, and come in parts; the first one may be larger.
+    struct Slow {
+        left: usize,
+        first: usize,
+        part: usize,
+        sleep: Pin<Box<tokio::time::Sleep>>,
+        pause: Duration,
+    }
 
     impl Slow {
-        fn body(bytes: usize, part: usize, pause: Duration) -> Body {
-            Body::new(Self(bytes, part, Box::pin(tokio::time::sleep(pause)), pause))
+        fn new(left: usize, part: usize, pause: Duration) -> Self {
+            Self { left, first: part, part, sleep: Box::pin(tokio::time::sleep(pause)), pause }
+        }
+
+        fn body(left: usize, part: usize, pause: Duration) -> Body {
+            Body::new(Self::new(left, part, pause))
         }
     }
 
@@ -289,13 +312,14 @@ mod tests {
             mut self: Pin<&mut Self>,
             context: &mut Context<'_>,
         ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, Infallible>>> {
-            let Self(left, part, sleep, pause) = &mut *self;
+            let Self { left, first, part, sleep, pause } = &mut *self;
             if *left == 0 {
                 return Poll::Ready(None);
             }
             std::task::ready!(sleep.as_mut().poll(context));
             sleep.as_mut().reset(tokio::time::Instant::now() + *pause);
-            let bytes = Bytes::from(vec![0; (*part).min(*left)]);
+            let next = std::mem::replace(first, *part);
+            let bytes = Bytes::from(vec![0; next.min(*left)]);
             *left -= bytes.len();
             Poll::Ready(Some(Ok(hyper::body::Frame::data(bytes))))
         }
@@ -307,6 +331,10 @@ mod tests {
         let mut others = budget.hold();
         for is_short in [false, true] {
             assert!(!is_short || others.grow_now(9 << 20));
+            let mut waits = budget.hold();
+            // There is never room for it.
+            let _wants =
+                is_short.then(|| tokio::spawn(async move { while waits.grow_later(8 << 20).await.is_err() {} }));
             // 20 kB/s.
             let (bytes, _) = read(Slow::body(1 << 20, 1_400, Duration::from_millis(70)), &budget, None).await.unwrap();
             assert_eq!(bytes.len(), 1 << 20);
@@ -315,5 +343,21 @@ mod tests {
             assert_eq!(refused.status(), 408);
             assert!(start.elapsed() <= if is_short { 2 * HASTE } else { PATIENCE + GLANCE });
         }
+    }
+    #[tokio::test(start_paused = true)]
+    async fn who_holds_much_and_trickles_makes_room_for_one_who_waits_for_it() {
+        let budget = Budget::new(16 << 20, 16 << 20);
+        // All but 4 MiB of it at once, and then 13 KiB/s.
+        let body = Slow { first: 11 << 20, ..Slow::new(15 << 20, 1_300, Duration::from_millis(98)) };
+        let reads = tokio::spawn({
+            let budget = Arc::clone(&budget);
+            async move { read(Body::new(body), &budget, None).await }
+        });
+        tokio::time::sleep(2 * PATIENCE).await;
+        assert!(!reads.is_finished(), "where nobody waits for room it is left alone");
+        assert_eq!(budget.hold().grow_later(4 << 20).await, Ok(()));
+        let refused = reads.await.unwrap().unwrap_err();
+        assert_eq!(refused.status(), 408);
+        assert!(refused.message().ends_with(" KiB of it came within 2 s"), "{}", refused.message());
     }
 }

@@ -21,7 +21,7 @@ pub(super) async fn on_pool<T: Send + 'static>(
     work: impl FnOnce(&Store) -> Result<T, QueryError> + Send + 'static,
 ) -> Result<T, QueryError> {
     queries.run(move || work(&store)).await.unwrap_or_else(|error| match error {
-        NotRun::Busy => Err(QueryError::unavailable(error.to_string())),
+        NotRun::Busy(_) => Err(QueryError::unavailable(error.to_string())),
         NotRun::Failed(reason) => Err(QueryError::failed(reason)),
     })
 }

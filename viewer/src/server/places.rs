@@ -1,6 +1,6 @@
 //! The places of connections: only so many at once. Where all are taken, the one on which next to nothing moved for
-//! longest makes room, unless it waits for the server; where bytes move on each, the oldest takes no further request. A
-//! newcomer waits a moment for that.
+//! longest makes room, unless it waits for the server; where bytes move on each, the oldest takes no further request, and
+//! makes room when it has answered those that came before. A newcomer waits a moment for that.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -24,6 +24,9 @@ pub(super) const SILENT: Duration = Duration::from_secs(60);
 const IDLE: Duration = Duration::from_secs(1);
 const NEW: Duration = Duration::from_millis(250);
 const LEAST_MOVED: usize = 4 << 10;
+/// One that was told to go is kept for no request that comes later than this after it; those that come before were on their
+/// way. Over HTTP/2 it goes when its other end answers a ping, and some answer none.
+const LEAVE: Duration = Duration::from_secs(1);
 /// How often a newcomer that waits for a place looks for one.
 const GLANCE: Duration = Duration::from_millis(20);
 /// A connection on which nothing moves is closed after this time, also where HTTP/2 keeps a window closed. More than any
@@ -47,7 +50,7 @@ struct Places {
 
 #[derive(Debug)]
 struct State {
-    /// Requests that are worked on or answered.
+    /// Requests that are worked on or answered, without those that came too late to be waited for.
     requests: usize,
     /// Those of them that wait for the server, and not for their client.
     ours: isize,
@@ -68,13 +71,16 @@ struct State {
     since: Instant,
     /// Tells it to take no further request, once.
     end: Option<Arc<Notify>>,
+    /// When it was told so.
+    told: Option<Instant>,
 }
 
 /// The place of one connection.
 #[derive(Debug)]
 pub(super) struct Place {
     all: Arc<Connections>,
-    number: u64,
+    /// Of all connections since the start.
+    pub(super) number: u64,
     /// It makes room, now.
     pub(super) close: Arc<Notify>,
     /// It takes no further request, so that others have its place.
@@ -83,7 +89,11 @@ pub(super) struct Place {
 
 /// A request of a connection that is worked on or answered.
 #[derive(Debug)]
-pub(super) struct Working(Arc<Place>);
+pub(super) struct Working {
+    place: Arc<Place>,
+    /// Whether it came long after its connection was told to go.
+    is_late: bool,
+}
 
 /// So many more requests of a connection, or fewer, wait for the server as long as this is kept.
 #[derive(Debug)]
@@ -126,8 +136,10 @@ impl Connections {
         let mut places = self.places();
         if places.by_number.len() >= self.most {
             let now = Instant::now();
+            let stays = places.by_number.iter().find(|(_, state)| state.is_late() && state.requests == 0);
             let idle = places.by_number.iter().filter(|(_, state)| state.ours <= 0 && state.until() <= now);
-            let Some(number) = idle.min_by_key(|(_, state)| state.until()).map(|(number, _)| *number) else {
+            let chosen = stays.or_else(|| idle.min_by_key(|(_, state)| state.until()));
+            let Some(number) = chosen.map(|(number, _)| *number) else {
                 places.end_oldest();
                 return None;
             };
@@ -150,6 +162,7 @@ impl Connections {
             close: Arc::clone(&close),
             since: now,
             end: Some(Arc::clone(&end)),
+            told: None,
         };
         places.by_number.insert(number, state);
         Some(Arc::new(Place { all: Arc::clone(self), number, close, end }))
@@ -168,7 +181,10 @@ impl Places {
     /// Who asks again and again on one connection keeps it no longer than others wait for it.
     fn end_oldest(&mut self) {
         let oldest = self.by_number.values_mut().find(|state| state.end.is_some());
-        if let Some(end) = oldest.filter(|state| state.since.elapsed() >= IDLE).and_then(|state| state.end.take()) {
+        if let Some(state) = oldest.filter(|state| state.since.elapsed() >= IDLE)
+            && let Some(end) = state.end.take()
+        {
+            state.told = Some(Instant::now());
             end.notify_one();
         }
     }
@@ -180,6 +196,11 @@ impl State {
         self.active + self.patience
     }
 
+    /// Whether it was told to go, and would be gone if its other end did its part.
+    fn is_late(&self) -> bool {
+        self.told.is_some_and(|told| told.elapsed() >= LEAVE)
+    }
+
     fn is_silent(&self, time: Duration) -> bool {
         self.requests == 0 && self.silent_since.elapsed() >= time
     }
@@ -188,14 +209,18 @@ impl State {
 impl Place {
     /// One more request.
     pub(super) fn work(self: &Arc<Self>) -> Working {
+        let mut is_late = false;
         if let Some(state) = self.all.places().by_number.get_mut(&self.number) {
-            state.moved = Instant::now();
-            if state.requests == 0 {
-                (state.active, state.bytes) = (state.moved, 0);
+            is_late = state.is_late();
+            if !is_late {
+                state.moved = Instant::now();
+                if state.requests == 0 {
+                    (state.active, state.bytes) = (state.moved, 0);
+                }
+                state.requests += 1;
             }
-            state.requests += 1;
         }
-        Working(Arc::clone(self))
+        Working { place: Arc::clone(self), is_late }
     }
 
     /// Bytes came or went.
@@ -241,22 +266,22 @@ impl Place {
 impl Working {
     /// The server is what it waits for.
     pub(super) fn ours(&self) -> Ours {
-        Ours::new(&self.0, 1)
+        Ours::new(&self.place, 1)
     }
 
     /// The connection of the request.
     pub(super) fn place(&self) -> Arc<Place> {
-        Arc::clone(&self.0)
+        Arc::clone(&self.place)
     }
 
     /// Something of its answer was taken.
     pub(super) fn moves(&self) {
-        self.0.moves();
+        self.place.moves();
     }
 
     /// The bytes of answers that are being sent.
     pub(super) fn sent(&self) -> &Arc<Budget> {
-        self.0.all.sent()
+        self.place.all.sent()
     }
 }
 
@@ -286,7 +311,9 @@ impl Drop for Place {
 
 impl Drop for Working {
     fn drop(&mut self) {
-        if let Some(state) = self.0.all.places().by_number.get_mut(&self.0.number) {
+        if let Some(state) = self.place.all.places().by_number.get_mut(&self.place.number)
+            && !self.is_late
+        {
             state.requests -= 1;
             state.silent_since = Instant::now();
             state.moved = state.silent_since;
@@ -370,5 +397,26 @@ mod tests {
         assert!(all.enter().is_none());
         let told = tokio::time::timeout(Duration::ZERO, places[0].end.notified());
         assert!(told.await.is_ok(), "the oldest ends after its request");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn who_was_told_to_go_and_asks_on_keeps_no_place_and_what_was_asked_before_is_answered() {
+        let all = Connections::new(1 << 20);
+        let places: Vec<Arc<Place>> = std::iter::from_fn(|| all.enter()).collect();
+        tokio::time::sleep(IDLE).await;
+        // The oldest waits for the server, all others ask again and again.
+        let asked = places[0].work();
+        let _ours = asked.ours();
+        places.iter().for_each(|place| drop(place.work()));
+        let newcomer = tokio::spawn({
+            let all = Arc::clone(&all);
+            async move { all.enter_later().await }
+        });
+        for _ in 0..30 {
+            tokio::time::sleep(IDLE / 10).await;
+            places.iter().for_each(|place| drop(place.work()));
+        }
+        assert!(newcomer.is_finished());
+        let is_there = |index: usize| all.places().by_number.contains_key(&places[index].number);
+        assert_eq!([is_there(0), is_there(1), is_there(2)], [true, false, true]);
     }
 }

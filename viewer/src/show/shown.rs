@@ -41,7 +41,7 @@ impl Shown {
         let queries = self.queries.clone();
         match queries.run(move || work(&self)).await {
             Ok(done) => done,
-            Err(error @ NotRun::Busy) => Err(ShowError::Busy(error.to_string())),
+            Err(error @ NotRun::Busy(_)) => Err(ShowError::Busy(error.to_string())),
             Err(error @ NotRun::Failed(_)) => Err(ShowError::Failed(error.to_string())),
         }
     }
