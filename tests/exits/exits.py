@@ -23,6 +23,9 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "ci"))
+
+import failures  # noqa: E402
 # What a client ends with when it has seen a child hang, or something wrong.
 HUNG = 97
 KINDS = ("signals", "hung", "wrong")
@@ -156,12 +159,12 @@ def run(options: argparse.Namespace, shape: str, expected: dict[str, Any], seed:
         backtrace = backtraces_of(left[0])
         end_session(process.pid)
         return Ended("hung", "left a process behind", backtrace)
-    core = next(filter(is_core, folder.glob("*core*")), None)
+    core = next(filter(failures.is_core, folder.glob("*core*")), None)
     if code == expected["ends"] and core is None:
         return Ended("", "")
     if code == expected.get("own") and core is None:
         return Ended(OWN, f"ended by signal {-code}, as it does without a profiler too")
-    backtrace = backtrace_of(core) if core else ""
+    backtrace = without_head(failures.backtrace(core)) if core else ""
     if code == HUNG:
         return Ended("hung", "a child hung", backtrace)
     if core is not None or (code < 0 and code != expected["ends"]) or 128 < code < 128 + 65 and code != expected["ends"]:
@@ -242,30 +245,16 @@ def end_session(session: int) -> None:
             pass
 
 
-def is_core(file: Path) -> bool:
-    """An ELF file of type 4, whatever its name."""
-    with file.open("rb") as content:
-        head = content.read(18)
-    return head[:4] == b"\x7fELF" and head[16:18] == b"\x04\x00"
-
-
-def backtrace_of(core: Path) -> str:
-    steps = f'. "{HERE.parents[1]}/ci/lib.sh"; . "$ROOT/ci/steps.sh"; print_core "$1"'
-    return captured("bash", "-c", steps, "exits", str(core))
-
-
 def backtraces_of(process: int) -> str:
     if not shutil.which("gdb"):
         return "no backtrace: gdb is not installed"
-    return captured("gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load no", "-ex", "thread apply all bt 25", "-p", str(process))
+    options = ["-iex", "set debuginfod enabled off", "-iex", "set auto-load no", "-ex", "thread apply all bt 25"]
+    return without_head(failures.gdb(*options, "-p", str(process)))
 
 
-def captured(*command: str) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=180, stdin=subprocess.DEVNULL)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return f"no backtrace: {error}"
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
+def without_head(said: str) -> str:
+    """What gdb says from the first stack on."""
+    lines = [line for line in said.splitlines() if line.strip()]
     begin = next((number for number, line in enumerate(lines) if line.startswith(("Program terminated", "Thread "))), 0)
     return "\n".join(lines[begin:])
 

@@ -1,0 +1,102 @@
+# The viewer: its program, and the steps that test it, the demo among them. Sourced by ci/lib.sh.
+# shellcheck shell=bash
+
+# build_viewer: the unoptimised build, which is ready in a third of the time; prints its path. $BUILT_WITH may say with what else it is
+# built here, as cargo builds what they share once more for another choice.
+build_viewer() {
+    local selection
+    need_rust
+    read -ra selection <<<"${BUILT_WITH:--p spanprof}"
+    (cd "$ROOT" && quietly "$TARGET/logs/viewer.log" cargo build --locked "${selection[@]}" --target-dir "$TARGET")
+    printf '%s\n' "$TARGET/debug/spanprof"
+}
+
+# start_viewer PROGRAM LOG PORT OTLP_PORT [OPTION...]: sets url and viewer_pid. If another program has the port a free one is
+# taken. OTLP_PORT may be `none`: the port of the pages takes traces too.
+start_viewer() {
+    local program=$1 log=$2 port=$3 otlp=$4
+    shift 4
+    if [ "$otlp" != none ]; then otlp=127.0.0.1:$otlp; fi
+    while :; do
+        start "$log" "$program" --listen "127.0.0.1:$port" --listen-otlp "$otlp" --listen-grpc none "$@"
+        viewer_pid=$!
+        # shellcheck disable=SC2034 # url is for the script that sources this.
+        if url=$(wait_for_line "$log" 'spanprof listening on (http://[^ ]+)' "$viewer_pid"); then return 0; fi
+        if [ "$port" = 0 ] || ! grep -q 'another program uses it' "$log"; then fail "the viewer did not start: $(cat "$log")"; fi
+        say "port $port is taken by another program, so the viewer takes a free one"
+        port=0
+    done
+}
+
+# run_viewer NAME [OPTION...]: starts one for a step; sets url and viewer_log, which is its own as two steps run at a time.
+run_viewer() {
+    viewer_log=$TARGET/logs/viewer-of-$1.log
+    shift
+    start "$viewer_log" "$(build_viewer)" --listen 127.0.0.1:0 "$@"
+    url=$(wait_for_line "$viewer_log" 'spanprof listening on (http://[^ ]+)' $!) ||
+        fail "the viewer did not start: $(cat "$viewer_log")"
+}
+
+querier() {
+    command -v go >/dev/null || skip "go is not installed"
+    (cd viewer/tests/go && timeout 120 go mod download >"$TARGET/logs/go-modules.log" 2>&1) ||
+        skip "the Go modules cannot be fetched: $(tail -n 1 "$TARGET/logs/go-modules.log")"
+    run_viewer querier --listen-otlp none --listen-grpc none
+    (cd viewer/tests/go && SPANPROF_URL=$url go test -count=1 ./...)
+}
+
+otlp_sdk() {
+    local python venv=$TARGET/venv-otlp name
+    python=$(newest_python) || skip "no Python here"
+    make_venv "$python" "$venv"
+    install_requirements "$venv" viewer/tests/otlp/requirements.txt
+    run_viewer otlp-sdk
+    if grep 'cannot listen' "$viewer_log"; then skip "another program has OTLP's default ports"; fi
+    "$venv/bin/python" viewer/tests/otlp/send.py
+    OTEL_EXPORTER_OTLP_COMPRESSION=gzip "$venv/bin/python" viewer/tests/otlp/send.py
+    for name in grpc http; do
+        "$venv/bin/python" - "$url" "$name" <<'PROGRAM'
+import json, sys, urllib.request
+url, name = sys.argv[1:]
+rows = json.load(urllib.request.urlopen(f"{url}/api/spans?service=sdk-{name}"))["spans"]
+assert [(row["name"], row["count"]) for row in rows] == [(f"by {name}", 2)], rows
+PROGRAM
+    done
+}
+
+demo() {
+    ci/demo --check --port 0
+}
+
+browser() {
+    local url shots=$TARGET/screenshots
+    have_browser
+    [ -f "$TARGET/demo/viewer.db" ] || skip "the demo left no data"
+    start "$TARGET/logs/browser-viewer.log" "$(build_viewer)" --listen 127.0.0.1:0 --listen-otlp none --listen-grpc none \
+        --data "$TARGET/demo/viewer.db"
+    url=$(wait_for_line "$TARGET/logs/browser-viewer.log" 'spanprof listening on (http://[^ ]+)' $!) ||
+        fail "the viewer did not start: $(cat "$TARGET/logs/browser-viewer.log")"
+    SERVICE=checkout SPAN='GET /cart/<int:user>' FUNCTION=read_item node viewer/tests/browser/run.mjs "$url" "$shots"
+    SERVICE=search SPAN='GET /suggest' FUNCTION=edit_distance node viewer/tests/browser/run.mjs "$url" "$shots/asyncio"
+}
+
+# have_browser: the browser and what drives it, installed if that is allowed here.
+have_browser() {
+    command -v node >/dev/null || skip "node is not installed"
+    command -v npm >/dev/null || skip "npm is not installed"
+    if [ ! -x "${CHROMIUM:-/usr/bin/chromium}" ]; then
+        apt_install chromium || skip "no ${CHROMIUM:-/usr/bin/chromium}; install chromium or set CHROMIUM"
+    fi
+    if [ ! -d viewer/tests/browser/node_modules/playwright-core ]; then
+        (cd viewer/tests/browser && quietly "$TARGET/logs/npm.log" npm ci --no-audit --no-fund)
+    fi
+}
+
+# The viewer under attack. What it answers in which time is no matter for a machine that others use: only that it lives, within
+# its memory, and that nothing is lost or stored twice.
+viewer_soak() {
+    local python viewer
+    python=$(newest_python)
+    viewer=$(build_viewer)
+    "$python" tests/soak/viewer.py "$viewer" --seconds 20
+}
