@@ -247,7 +247,7 @@ public sealed class Profiler : IDisposable
     /// <summary>The name that profiles have, as far as code or PYROSCOPE_APPLICATION_NAME say it.</summary>
     internal string? GivenName() => givenName ?? Environment.GetEnvironmentVariable("PYROSCOPE_APPLICATION_NAME");
 
-    /// <summary>Ends the profiler. True: all that it still had was delivered.</summary>
+    /// <summary>Ends the profiler. True: one ran, and all that it still had was delivered.</summary>
     internal bool Stop(TimeSpan timeout)
     {
         var all = StopSilently(timeout);
@@ -279,12 +279,12 @@ public sealed class Profiler : IDisposable
         }
     }
 
-    /// <summary>Under the gate.</summary>
+    /// <summary>Under the gate. As the other languages' stop: false where no profiler ran.</summary>
     private bool End(TimeSpan timeout)
     {
         if (!running)
         {
-            return true;
+            return false;
         }
 
         reason = "the profiler was stopped";

@@ -10,6 +10,21 @@ namespace Pyroscope;
 /// </summary>
 public sealed class ProfilerConfiguration
 {
+    /// <summary>The native library's names of settings, and the properties that set them.</summary>
+    private static readonly Dictionary<string, string> Properties = new(StringComparer.Ordinal)
+    {
+        ["application_name"] = nameof(ApplicationName),
+        ["server_address"] = nameof(ServerAddress),
+        ["basic_auth_username"] = nameof(BasicAuthUser),
+        ["basic_auth_password"] = nameof(BasicAuthPassword),
+        ["tenant_id"] = nameof(TenantId),
+        ["sample_rate"] = nameof(SampleRate),
+        ["upload_interval"] = nameof(UploadInterval),
+        ["upload_interval_ms"] = nameof(UploadInterval),
+        ["tags"] = nameof(Tags),
+        ["http_headers"] = nameof(HttpHeaders),
+    };
+
     /// <summary>
     /// The name of the service; must equal the <c>service.name</c> of its traces, or a span's profile is not found.
     /// Environment: PYROSCOPE_APPLICATION_NAME, else OTEL_SERVICE_NAME, else service.name in OTEL_RESOURCE_ATTRIBUTES.
@@ -102,7 +117,7 @@ public sealed class ProfilerConfiguration
 
         Set("application_name", ApplicationName);
         Set("server_address", ServerAddress);
-        Set("basic_auth_user", BasicAuthUser);
+        Set("basic_auth_username", BasicAuthUser);
         Set("basic_auth_password", BasicAuthPassword);
         Set("tenant_id", TenantId);
         Set("enabled", Text(ProfilingEnabled));
@@ -129,21 +144,29 @@ public sealed class ProfilerConfiguration
     internal static ArgumentException Refusal(string text)
     {
         var (name, rest) = text.Split(": ", 2) is [var head, var tail] ? (head, tail) : ("", text);
-        var property = name switch
-        {
-            "application_name" => nameof(ApplicationName),
-            "server_address" => nameof(ServerAddress),
-            "basic_auth_user" => nameof(BasicAuthUser),
-            "basic_auth_password" => nameof(BasicAuthPassword),
-            "tenant_id" => nameof(TenantId),
-            "sample_rate" => nameof(SampleRate),
-            "upload_interval" or "upload_interval_ms" => nameof(UploadInterval),
-            "tags" => nameof(Tags),
-            "http_headers" => nameof(HttpHeaders),
-            // A variable of the environment, by its own name.
-            _ => name,
-        };
+        // What is none of them is a variable of the environment, by its own name.
+        var property = Properties.GetValueOrDefault(name, name);
         return new ArgumentException(property.Length > 0 ? $"{property}: {rest}" : rest, property);
+    }
+
+    /// <summary>A message of the native library's, whose last sentence may name settings to check.</summary>
+    internal static string ByProperties(string text)
+    {
+        const string Check = ". Check ";
+        var at = text.LastIndexOf(Check, StringComparison.Ordinal);
+        if (at < 0)
+        {
+            return text;
+        }
+
+        var settings = string.Join(' ', text[(at + Check.Length)..].Split(' ').Select(ByProperty));
+        return text[..(at + Check.Length)] + settings;
+    }
+
+    private static string ByProperty(string word)
+    {
+        var name = word.TrimEnd(',', '.');
+        return Properties.GetValueOrDefault(name, name) + word[name.Length..];
     }
 
     private static IDictionary<string, string> Given(IDictionary<string, string>? pairs, string property)

@@ -42,7 +42,7 @@ internal static class Engine
     {
         using var wire = Native.spanprof_stats().AsOk();
         var statistics = wire.Unwire();
-        return new ProfilerStats(statistics.numbers.ToDictionary(number => number.name, number => number.number), statistics.last_error);
+        return new ProfilerStats(statistics.numbers.ToDictionary(number => number.name, number => number.number), ProfilerConfiguration.ByProperties(statistics.last_error));
     }
 
     internal static List<Message> TakeMessages()
@@ -51,7 +51,7 @@ internal static class Engine
         var messages = new List<Message>();
         foreach (var told in wire.Unwire().messages)
         {
-            messages.Add(new Message(told.level >= 2 ? LogLevel.Warning : LogLevel.Information, told.text));
+            messages.Add(new Message(told.level >= 2 ? LogLevel.Warning : LogLevel.Information, ProfilerConfiguration.ByProperties(told.text)));
         }
 
         return messages;

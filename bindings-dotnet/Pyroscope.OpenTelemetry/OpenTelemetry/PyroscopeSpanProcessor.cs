@@ -118,7 +118,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
 
     /// <summary>Ends the profiler if this processor started it.</summary>
     /// <param name="timeoutMilliseconds">How long that may take; -1 is 5 seconds.</param>
-    /// <returns>Whether everything was uploaded.</returns>
+    /// <returns>Whether everything was uploaded. True without a profiler.</returns>
     protected override bool OnShutdown(int timeoutMilliseconds)
     {
         if (!startedProfiler)
@@ -127,7 +127,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
         }
 
         startedProfiler = false;
-        return Profiler.Instance.Stop(timeoutMilliseconds < 0 ? TimeSpan.FromSeconds(5) : Time(timeoutMilliseconds));
+        return !Profiler.Instance.IsRunning || Profiler.Instance.Stop(timeoutMilliseconds < 0 ? TimeSpan.FromSeconds(5) : Time(timeoutMilliseconds));
     }
 
     /// <summary>Ends the labelling of samples, if no other processor goes on with it.</summary>

@@ -40,6 +40,18 @@ public sealed class ConfigurationTests : IDisposable
     }
 
     [Fact]
+    public void A_message_names_the_properties_to_check_and_leaves_what_the_server_said()
+    {
+        const string Told = "A profile was dropped. http://x: HTTP 401: no tenant_id. Check basic_auth_username, basic_auth_password, tenant_id and http_headers.";
+        const string Read = "A profile was dropped. http://x: HTTP 401: no tenant_id. Check BasicAuthUser, BasicAuthPassword, TenantId and HttpHeaders.";
+        Assert.Equal(Read, ProfilerConfiguration.ByProperties(Told));
+        Assert.Equal("HTTP 500: server_address.", ProfilerConfiguration.ByProperties("HTTP 500: server_address."));
+    }
+
+    [Fact]
+    public void A_stop_without_a_profiler_says_that_none_ran() => Assert.False(Profiler.Instance.Stop(TimeSpan.FromSeconds(5)));
+
+    [Fact]
     public void A_wrong_variable_is_refused_by_its_own_name()
     {
         Environment.SetEnvironmentVariable("PYROSCOPE_SAMPLE_RATE", "fast");

@@ -199,7 +199,7 @@ impl Config {
         }
         if !(user.is_empty() && password.is_empty()) {
             if let Some((name, _)) = user.split_once(':') {
-                return Err(Error::invalid("basic_auth_user", format!("{name}:(secret)"), "a name without a colon"));
+                return Err(Error::invalid("basic_auth_username", format!("{name}:(secret)"), "a name without a colon"));
             }
             let text = format!("Basic {}", base64(format!("{user}:{password}").as_bytes()));
             if let Ok(mut value) = HeaderValue::from_str(&text) {
@@ -398,6 +398,6 @@ mod tests {
             );
         }
         let message = refused(&Config { basic_auth_user: "me:hunter2".to_owned(), ..config() });
-        assert_eq!(message, "basic_auth_user: me:(secret) is not allowed; allowed: a name without a colon");
+        assert_eq!(message, "basic_auth_username: me:(secret) is not allowed; allowed: a name without a colon");
     }
 }

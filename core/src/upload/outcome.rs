@@ -34,7 +34,7 @@ impl Blame {
         match self {
             Self::Nothing => "",
             Self::Address => "server_address",
-            Self::Credentials => "basic_auth_user, basic_auth_password, tenant_id and http_headers",
+            Self::Credentials => "basic_auth_username, basic_auth_password, tenant_id and http_headers",
             Self::Proxy => "HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY",
             Self::Certificates => "server_address and SSL_CERT_FILE",
         }
