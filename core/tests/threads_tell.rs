@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use spanprof_core::{Frame, FrameWriter, Profiler, Runtime, ThreadRecord};
+use spanprof_core::{Frame, FrameId, FrameWriter, Profiler, Runtime, ThreadRecord};
 use support::{assert_adds_up, burn, config};
 
 /// Kernel id of the thread that was sampled last.
@@ -27,8 +27,8 @@ unsafe impl Runtime for Telling {
         out.push(1);
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        words.iter().map(|_| Some(Frame { function: Arc::from("walked"), ..Frame::default() })).collect()
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        ids.iter().map(|_| Some(Frame { function: Arc::from("walked"), ..Frame::default() })).collect()
     }
 }
 

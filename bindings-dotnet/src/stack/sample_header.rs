@@ -23,7 +23,7 @@ pub(crate) fn next_number() -> u32 {
     TOLD.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
 }
 
-/// The first raw word of a sample: which frame is the first managed one, and how many methods were told when it was taken.
+/// The first extra word of a sample: which frame is the first managed one, and how many methods were told when it was taken.
 /// Async-signal-safe.
 #[inline]
 pub(crate) fn header(first: Option<usize>, told: u32) -> u64 {

@@ -16,6 +16,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
+use spanprof_core::FrameId;
+
 use crate::clr::code::Body;
 use crate::clr::info::{self, Clr, FunctionId};
 use crate::libraries::registry;
@@ -48,7 +50,7 @@ pub(crate) struct Code {
     /// Which method this is in the order of telling; 0 was there before and stays.
     number: u32,
     /// What the method is called, once it was asked for.
-    word: Option<u64>,
+    frame: Option<FrameId>,
     may_go: bool,
     /// Whether the method's start is the range's.
     is_whole: bool,
@@ -61,7 +63,7 @@ struct Compiled {
     function: FunctionId,
     number: u32,
     /// Of a function that may go away, which cannot be asked for later.
-    word: Option<u64>,
+    frame: Option<FrameId>,
     bodies: Vec<Body>,
 }
 
@@ -70,7 +72,7 @@ struct Compiled {
 struct Replaced {
     range: Range<u64>,
     numbers: Range<u32>,
-    word: u64,
+    frame: FrameId,
 }
 
 /// What the profiler's thread is to learn, in order. `None`: methods that may go away may have gone, and others taken their
@@ -80,15 +82,15 @@ static NEWS: Mutex<Vec<Option<Compiled>>> = Mutex::new(Vec::new());
 pub(crate) fn compiled(clr: Clr, function: FunctionId) {
     // Before it is in use, and after what was in its place was dropped: no sample of that has a number as high.
     let number = sample_header::next_number();
-    let word = (!clr.stays(function)).then(|| word_of(clr, function));
-    tell(Compiled { function, number, word, bodies: clr.bodies((function, 0)) }, MAX_NEWS);
+    let frame = (!clr.stays(function)).then(|| id_of(clr, function));
+    tell(Compiled { function, number, frame, bodies: clr.bodies((function, 0)) }, MAX_NEWS);
 }
 
 /// A function was compiled at some time, and does not go away while this runs.
 fn was_compiled(clr: Clr, function: FunctionId) {
-    let (number, word) =
-        if clr.stays(function) { (0, None) } else { (sample_header::next_number(), Some(word_of(clr, function))) };
-    tell(Compiled { function, number, word, bodies: clr.bodies((function, 0)) }, MAX_RANGES);
+    let (number, frame) =
+        if clr.stays(function) { (0, None) } else { (sample_header::next_number(), Some(id_of(clr, function))) };
+    tell(Compiled { function, number, frame, bodies: clr.bodies((function, 0)) }, MAX_RANGES);
 }
 
 /// Tells of all functions that were compiled before CoreCLR told of them. Called by a finalizer: CoreCLR unloads
@@ -132,9 +134,9 @@ fn tell(compiled: Compiled, most: usize) {
     }
 }
 
-fn word_of(clr: Clr, function: FunctionId) -> u64 {
+fn id_of(clr: Clr, function: FunctionId) -> FrameId {
     let name = clr.name_of(function).map(|name| name.text());
-    resolver::word_of(name.as_deref().unwrap_or(UNKNOWN), "")
+    resolver::id_of(name.as_deref().unwrap_or(UNKNOWN), "")
 }
 
 /// All code that was met so far.
@@ -155,7 +157,7 @@ pub(crate) fn with<T>(use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
     let mut osr_changed = false;
     for told in news {
         osr_changed |= match told {
-            Some(Compiled { function, number, word, bodies }) => map.learn(function, number, word, bodies),
+            Some(Compiled { function, number, frame, bodies }) => map.learn(function, number, frame, bodies),
             None => map.drop_what_may_go(),
         };
     }
@@ -188,22 +190,22 @@ impl CodeMap {
 
     /// What the method at `pc` was called when so many methods were told, and whether this is a body that was entered
     /// by replacement.
-    pub(crate) fn word_at(&mut self, clr: Clr, pc: u64, told: u32) -> Option<(u64, bool)> {
+    pub(crate) fn id_at(&mut self, clr: Clr, pc: u64, told: u32) -> Option<(FrameId, bool)> {
         let code = self.code_at(clr, pc)?;
         if code.is_younger(told) {
-            return Some((self.word_before(pc, told), false));
+            return Some((self.id_before(pc, told), false));
         }
         let (start, is_osr) = (code.start, code.is_osr);
         let code = self.by_start.get_mut(&start)?;
-        let word = *code.word.get_or_insert_with(|| word_of(clr, code.function));
-        Some((word, is_osr))
+        let frame = *code.frame.get_or_insert_with(|| id_of(clr, code.function));
+        Some((frame, is_osr))
     }
 
     /// What was at `pc` before.
-    fn word_before(&self, pc: u64, told: u32) -> u64 {
+    fn id_before(&self, pc: u64, told: u32) -> FrameId {
         let before = self.replaced.iter().rev();
         let was_there = |gone: &&Replaced| gone.range.contains(&pc) && gone.numbers.contains(&told);
-        before.into_iter().find(was_there).map_or_else(|| resolver::word_of(UNKNOWN, ""), |gone| gone.word)
+        before.into_iter().find(was_there).map_or_else(|| resolver::id_of(UNKNOWN, ""), |gone| gone.frame)
     }
 
     fn start_of(&self, pc: u64) -> Option<u64> {
@@ -211,13 +213,13 @@ impl CodeMap {
     }
 
     /// Adds the bodies of a function, in place of what was there. True: what was entered by replacement changed.
-    fn learn(&mut self, function: FunctionId, number: u32, word: Option<u64>, bodies: Vec<Body>) -> bool {
+    fn learn(&mut self, function: FunctionId, number: u32, frame: Option<FrameId>, bodies: Vec<Body>) -> bool {
         let mut osr_changed = false;
         for (place, Range { start, end }) in bodies.into_iter().flat_map(|body| body.into_iter().enumerate()) {
             let is_known = self
                 .by_start
                 .get(&start)
-                .is_some_and(|code| code.end == end && code.function == function && !code.may_go && word.is_none());
+                .is_some_and(|code| code.end == end && code.function == function && !code.may_go && frame.is_none());
             if end <= start || is_known {
                 continue;
             }
@@ -225,9 +227,9 @@ impl CodeMap {
             if self.by_start.len() >= MAX_RANGES {
                 continue;
             }
-            let (is_whole, may_go) = (place == 0 && end - start > 1, word.is_some());
+            let (is_whole, may_go) = (place == 0 && end - start > 1, frame.is_some());
             let call_sites = Box::default();
-            let mut code = Code { start, end, is_osr: false, function, number, word, may_go, is_whole, call_sites };
+            let mut code = Code { start, end, is_osr: false, function, number, frame, may_go, is_whole, call_sites };
             if let Some(prologue) = code.prologue() {
                 code.is_osr = prologue.is_osr;
                 code.call_sites = learn_call_sites(start, end - start, &prologue);
@@ -247,12 +249,12 @@ impl CodeMap {
             if let Some(code) = self.by_start.remove(&at) {
                 code.call_sites.into_iter().for_each(call_sites::forget);
                 osr_changed |= code.is_osr;
-                if let Some(word) = code.word {
+                if let Some(frame) = code.frame {
                     if self.replaced.len() == MAX_REPLACED {
                         self.replaced.pop_front();
                     }
                     let (range, numbers) = (code.start..code.end, code.number..number);
-                    self.replaced.push_back(Replaced { range, numbers, word });
+                    self.replaced.push_back(Replaced { range, numbers, frame });
                 }
             }
         }
@@ -339,18 +341,18 @@ mod tests {
     #[test]
     fn a_sample_is_of_the_code_that_was_there_when_it_was_taken() {
         let here = a_sample_is_of_the_code_that_was_there_when_it_was_taken as *const () as u64;
-        let word = |name: &str| resolver::word_of(name, "");
-        let (first, second, third) = (word("First"), word("Second"), word("Third"));
+        let frame = |name: &str| resolver::id_of(name, "");
+        let (first, second, third) = (frame("First"), frame("Second"), frame("Third"));
         let mut map = CodeMap::default();
         map.learn(1, 4, Some(first), body(here, here + 32));
         map.learn(2, 6, Some(second), body(here + 16, here + 48));
         map.learn(3, 9, Some(third), body(here, here + 64));
         let is_younger = |told| map.by_start[&here].is_younger(told);
         assert_eq!([8, 9].map(is_younger), [true, false]);
-        let before = |at: u64, told: u32| map.word_before(here + at, told);
+        let before = |at: u64, told: u32| map.id_before(here + at, told);
         assert_eq!([4, 5].map(|told| before(31, told)), [first, first]);
         assert_eq!([6, 8].map(|told| before(31, told)), [second, second]);
-        assert_eq!([before(0, 3), before(32, 5), before(8, 7)], [word(UNKNOWN); 3], "nobody knows what was there");
+        assert_eq!([before(0, 3), before(32, 5), before(8, 7)], [frame(UNKNOWN); 3], "nobody knows what was there");
         for number in (10..).take(2 * MAX_REPLACED) {
             map.learn(1, number, Some(first), body(here, here + 64));
         }

@@ -1,13 +1,15 @@
-//! From the words of a stack to frames for people, off the handler: what [`definitions`](crate::symbols::definitions) told,
+//! From the frame ids of a stack to frames for people, off the handler: what [`definitions`](crate::symbols::definitions) told,
 //! kept as long as samples may name it.
 
 use std::collections::{HashMap, HashSet};
 use std::mem;
 use std::sync::Arc;
 
-use spanprof_core::Frame;
+use spanprof_core::{Frame, FrameId};
 
-use crate::stack::frame_id::{NATIVE_THREAD, NO_PYTHON_FRAME, NO_SLOT, SWITCHING, UNREADABLE};
+use crate::stack::frame_id::{
+    NATIVE_THREAD_SLOT, NO_PYTHON_FRAME_SLOT, SWITCHING_SLOT, TABLE_FULL_SLOT, UNREADABLE_SLOT,
+};
 use crate::stack::layout::LineTable;
 use crate::symbols::definition_ring::Told;
 use crate::symbols::lines::line_of;
@@ -81,26 +83,26 @@ impl Resolver {
         self.files.retain(|file| Arc::strong_count(file) > 1);
     }
 
-    /// What a word means, `None` while its definition is still to come.
-    pub(crate) fn resolve(&self, word: u64, lines: LineTable, mode: LineMode) -> Option<Frame> {
-        let slot = (word >> 32) & 0xFF_FFFF;
+    /// What a frame id means, `None` while its definition is still to come.
+    pub(crate) fn resolve(&self, id: FrameId, lines: LineTable, mode: LineMode) -> Option<Frame> {
+        let slot = (id >> 32) & 0xFF_FFFF;
         let named = |function: &str| Some(Frame { function: function.into(), ..Frame::default() });
         match slot {
-            NATIVE_THREAD => return named("(native thread)"),
-            NO_PYTHON_FRAME => return named("(no Python frame)"),
-            NO_SLOT => return named("(too many functions)"),
-            UNREADABLE => return named("(unreadable stack)"),
-            SWITCHING => return named("(switching stacks)"),
+            NATIVE_THREAD_SLOT => return named("(native thread)"),
+            NO_PYTHON_FRAME_SLOT => return named("(no Python frame)"),
+            TABLE_FULL_SLOT => return named("(too many functions)"),
+            UNREADABLE_SLOT => return named("(unreadable stack)"),
+            SWITCHING_SLOT => return named("(switching stacks)"),
             _ => {}
         }
-        let generation = word >> 56;
+        let generation = id >> 56;
         let half = (generation & 1) as usize;
         if u64::from(self.generations[half] & 0xFF) != generation {
             return None;
         }
         let definition = self.definitions[half].get(&(slot as u32))?;
         #[expect(clippy::cast_possible_truncation, reason = "the lower 32 bits are the instruction")]
-        let index = word as u32;
+        let index = id as u32;
         let line = match mode {
             // Before the first instruction, and where the compiler made code for no line, it is the `def` line.
             LineMode::LastInstruction => {

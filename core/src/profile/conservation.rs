@@ -64,7 +64,7 @@ impl Books {
                     context_tags: no_tags,
                     thread_tags: no_tags,
                     frames,
-                    raw: &[],
+                    extra: &[],
                 };
                 self.add(Drained::Entry(*thread, Entry::Sample(sample)), one(*value));
             }

@@ -31,8 +31,8 @@ impl Cut {
         let unknown = Arc::new(Frame { function: "(unknown)".into(), ..Frame::default() });
         let frames = self.filling.frames.iter().map(|frame| frame.clone().unwrap_or_else(|| unknown.clone())).collect();
         let mut stacks = vec![Box::default(); self.filling.stacks.len()];
-        for (words, &stack) in &self.filling.stacks {
-            stacks[stack as usize] = words.iter().map(|word| self.filling.words[word]).collect();
+        for (frames, &stack) in &self.filling.stacks {
+            stacks[stack as usize] = frames.iter().map(|frame| self.filling.numbers[frame]).collect();
         }
         let mut spans = Vec::new();
         let mut span_numbers = HashMap::new();

@@ -21,16 +21,16 @@ const RESOLVED_AT_ONCE: usize = 1_024;
 
 impl Engine {
     pub(super) fn drain(&self, is_last: bool) {
-        let words = {
+        let ids = {
             let mut aggregate = self.aggregate();
             threads::drain(self.owner, |drained| aggregate.add(drained, self.runtime, &self.counters));
             aggregate.mend(self.runtime, &self.counters, is_last);
             aggregate.take_unresolved()
         };
         // Some at a time, so that nothing large is asked for where the program has little memory left.
-        for words in words.chunks(RESOLVED_AT_ONCE) {
-            let resolved = self.runtime.resolve(words);
-            self.aggregate().learn(words.to_vec(), resolved);
+        for ids in ids.chunks(RESOLVED_AT_ONCE) {
+            let resolved = self.runtime.resolve(ids);
+            self.aggregate().learn(ids.to_vec(), resolved);
         }
     }
 
@@ -63,7 +63,7 @@ impl Engine {
             if !allocator::has(aggregate.bytes_to_encode()) {
                 aggregate.let_go(&self.counters);
             }
-            aggregate.cut(final_names, self.runtime.keeps_words(), &self.counters)
+            aggregate.cut(final_names, self.runtime.caches_frames(), &self.counters)
         };
         if is_newest {
             self.runtime.window_cut();

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use spanprof_core::{
-    Config, Drain, ErrorKind, Frame, FrameWriter, Profiler, Runtime, TagSetId, ThreadRecord, span_end, span_start,
-    thread_started, walk_frame_pointers,
+    Config, Drain, ErrorKind, Frame, FrameId, FrameWriter, Profiler, Runtime, TagSetId, ThreadRecord, span_end,
+    span_start, thread_started, walk_frame_pointers,
 };
 
 use super::cases::{Case, skip};
@@ -53,7 +53,7 @@ fn no_pending_signals_are_left() {
     assert!(profiler.flush(LONG) && wait_for_sweep(&profiler, |stats| stats.threads_without_timer > 0));
     let stats = profiler.stats();
     assert_eq!((stats.threads, stats.threads_unsampled), (0, stats.threads_without_timer), "{stats:?}");
-    let told = wait_for_words(&profiler, "pending");
+    let told = wait_for_message(&profiler, "pending");
     assert!(told.contains("left to the program. Check ulimit -i"), "{told}");
     limit(libc::RLIMIT_SIGPENDING, before);
     assert!(wait_for_sweep(&profiler, |stats| stats.threads_unsampled == 0), "it is tried again");
@@ -107,7 +107,7 @@ fn wait_for_sweep(profiler: &Profiler, done: impl Fn(&spanprof_core::Stats) -> b
 }
 
 /// What is said once it contains `words`.
-fn wait_for_words(profiler: &Profiler, words: &str) -> String {
+fn wait_for_message(profiler: &Profiler, words: &str) -> String {
     let mut told = String::new();
     for _ in 0..200 {
         told += &said(profiler);
@@ -124,7 +124,7 @@ fn no_files_are_left() {
     let before = limit(libc::RLIMIT_NOFILE, 3);
     let profiler = start(folder.path());
     burn(Duration::from_millis(100));
-    let told = wait_for_words(&profiler, "/proc/self/task");
+    let told = wait_for_message(&profiler, "/proc/self/task");
     assert!(told.contains("Too many open files"), "{told}");
     assert!(profiler.flush(LONG));
     let refused = profiler.stats().refused;
@@ -179,8 +179,8 @@ unsafe impl Runtime for Rings {
         unsafe { walk_frame_pointers(ucontext, out) }
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        words.iter().map(|_| Some(Frame::default())).collect()
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        ids.iter().map(|_| Some(Frame::default())).collect()
     }
 
     fn request_drain(&self) -> Drain {
@@ -197,13 +197,13 @@ unsafe impl Runtime for EverOther {
     unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let first = NEXT.fetch_add(100, Ordering::Relaxed);
-        for word in first..first + 100 {
-            out.push(word);
+        for id in first..first + 100 {
+            out.push(id);
         }
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        words.iter().map(|word| Some(Frame { function: format!("f{word}").into(), ..Frame::default() })).collect()
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        ids.iter().map(|id| Some(Frame { function: format!("f{id}").into(), ..Frame::default() })).collect()
     }
 }
 
@@ -277,7 +277,7 @@ fn rings_up_to_their_bound() {
         })
         .collect();
     // Four of seven have a ring.
-    wait_for_words(&profiler, "threads are not sampled, as all rings together may take 64 MiB");
+    wait_for_message(&profiler, "threads are not sampled, as all rings together may take 64 MiB");
     BUSY.store(false, Ordering::Relaxed);
     assert!(wait_for_sweep(&profiler, |stats| stats.threads == 7), "quiet threads gave their rings away");
     drop(release);
@@ -401,7 +401,7 @@ fn seccomp_without_timers() {
     let folder = tempfile::tempdir().unwrap();
     let profiler = start(folder.path());
     span_start(1, "spans go on");
-    let told = wait_for_words(&profiler, "timer_create");
+    let told = wait_for_message(&profiler, "timer_create");
     assert!(told.contains("Operation not permitted") && told.contains("seccomp"), "{told}");
     span_end();
     let stats = profiler.stats();
@@ -443,7 +443,7 @@ fn no_proc() {
         burn(Duration::from_millis(100));
     });
     thread.join().unwrap();
-    let told = wait_for_words(&profiler, "/proc/self/task");
+    let told = wait_for_message(&profiler, "/proc/self/task");
     assert!(told.contains("cannot be read"), "{told}");
     assert_saw(&finish(&profiler), Duration::from_millis(200));
 }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use spanprof_core::{
-    Config, Context, Frame, FrameWriter, ProfileType, ProfileTypeId, Profiler, Runtime, SampleSignal, ThreadRecord,
-    forked, sample_here,
+    Config, Context, Frame, FrameId, FrameWriter, ProfileType, ProfileTypeId, Profiler, Runtime, SampleSignal,
+    ThreadRecord, forked, sample_here,
 };
 
 use super::cases::{Case, skip};
@@ -151,8 +151,8 @@ unsafe impl Runtime for Sharing {
 
     unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, _: &mut FrameWriter<'_>) {}
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        vec![None; words.len()]
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        vec![None; ids.len()]
     }
 }
 

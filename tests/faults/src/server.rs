@@ -303,7 +303,12 @@ fn profile_in(sample: &RawSample) -> Profile {
 
 /// Samples of all profiles in a request.
 fn samples_in(body: &[u8]) -> usize {
-    request_in(body).series.iter().flat_map(|series| &series.samples).map(|sample| profile_in(sample).sample.len()).sum()
+    request_in(body)
+        .series
+        .iter()
+        .flat_map(|series| &series.samples)
+        .map(|sample| profile_in(sample).sample.len())
+        .sum()
 }
 
 fn unzipped(bytes: &[u8]) -> Vec<u8> {

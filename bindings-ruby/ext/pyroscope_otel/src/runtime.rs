@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use spanprof_core::{Context, Drain, Frame, FrameWriter, Runtime, SampleSignal, ThreadRecord};
+use spanprof_core::{Context, Drain, Frame, FrameId, FrameWriter, Runtime, SampleSignal, ThreadRecord};
 
 use crate::drain;
 use crate::span::{kept, record};
@@ -47,7 +47,7 @@ unsafe impl Runtime for Interpreter {
         EPOCH.load(Ordering::Relaxed)
     }
 
-    fn keeps_words(&self) -> bool {
+    fn caches_frames(&self) -> bool {
         false
     }
 
@@ -55,8 +55,8 @@ unsafe impl Runtime for Interpreter {
         functions::window_cut();
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        resolver::resolve(words)
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        resolver::resolve(ids)
     }
 
     fn request_drain(&self) -> Drain {

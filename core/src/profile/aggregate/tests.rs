@@ -1,6 +1,6 @@
 //! What the samples of a window come to.
 
-use super::super::open_window::{MAX_KEYS, MAX_NAMES, MAX_STACK_WORDS};
+use super::super::open_window::{MAX_KEYS, MAX_NAMES, MAX_STACK_FRAMES};
 use super::*;
 use crate::sample::ring::Measure;
 use crate::sample::runtime::testing::{NeverReady, Numbered};
@@ -11,7 +11,7 @@ const PLACE: Sample<'static> = Sample {
     context_tags: TagSetId::EMPTY,
     thread_tags: TagSetId::EMPTY,
     frames: &[],
-    raw: &[],
+    extra: &[],
 };
 
 struct Fixture {
@@ -117,7 +117,7 @@ fn a_window_with_too_many_keys_asks_to_be_cut_and_then_counts_what_it_drops() {
 fn deep_stacks_and_many_frames_cut_a_window_early_too() {
     let mut fixture = Fixture::new();
     let deep = |number: u64| (0..512).map(|at| if at == 0 { 10_000 + number } else { at }).collect::<Vec<u64>>();
-    let stacks = (MAX_STACK_WORDS / 512) as u64;
+    let stacks = (MAX_STACK_FRAMES / 512) as u64;
     for number in 0..stacks {
         assert!(!fixture.aggregate.must_cut(), "after {number} stacks");
         fixture.sample(0, &deep(number));
@@ -138,8 +138,8 @@ fn deep_stacks_and_many_frames_cut_a_window_early_too() {
 #[test]
 fn frames_are_kept_from_window_to_window_up_to_a_bound() {
     let mut fixture = Fixture::new();
-    for word in 0..=MAX_FRAMES_CACHED as u64 {
-        fixture.aggregate.known(word, reserved(word_of(Why::Ended)));
+    for id in 0..=MAX_FRAMES_CACHED as u64 {
+        fixture.aggregate.known(id, reserved(id_of(Why::Ended)));
     }
     fixture.cut(&[]);
     assert!(fixture.aggregate.frames.is_empty(), "they are resolved again, so nothing is lost");
@@ -169,7 +169,7 @@ fn a_clock_that_is_set_cuts_the_window_and_no_duration_suffers() {
 #[test]
 fn what_waits_for_repair_goes_at_the_last_time() {
     let mut fixture = Fixture::new();
-    let sample = Entry::Sample(Sample { raw: &[1], frames: &[1], ..PLACE });
+    let sample = Entry::Sample(Sample { extra: &[1], frames: &[1], ..PLACE });
     fixture.aggregate.add(Drained::Entry(1, sample), &NeverReady, &fixture.counters);
     settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, false);
     assert!(fixture.aggregate.filling.samples.is_empty());
@@ -180,11 +180,11 @@ fn what_waits_for_repair_goes_at_the_last_time() {
 #[test]
 fn what_repeats_a_sample_that_waits_for_repair_waits_too() {
     let mut fixture = Fixture::new();
-    for entry in [Entry::Sample(Sample { raw: &[2], frames: &[1], ..PLACE }), Entry::Again { value: 30 }] {
+    for entry in [Entry::Sample(Sample { extra: &[2], frames: &[1], ..PLACE }), Entry::Again { value: 30 }] {
         fixture.aggregate.add(Drained::Entry(1, entry), &NeverReady, &fixture.counters);
     }
     assert!(fixture.aggregate.filling.samples.is_empty());
-    assert_eq!(fixture.aggregate.waiting.iter().map(|waiting| &waiting.raw[..]).collect::<Vec<_>>(), [[2], [2]]);
+    assert_eq!(fixture.aggregate.waiting.iter().map(|waiting| &waiting.extra[..]).collect::<Vec<_>>(), [[2], [2]]);
     settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, true);
     assert_eq!(fixture.cut(&[]), ["f1 2x40 -"]);
 }

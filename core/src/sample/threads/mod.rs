@@ -19,7 +19,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use drain::for_each_pending_word;
+pub use drain::for_each_pending_frame;
 pub(crate) use drain::{Drained, drain};
 pub use local::thread_started;
 pub(crate) use local::{drop_here, own_record};
