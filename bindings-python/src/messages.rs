@@ -28,17 +28,17 @@ static TROUBLE: Mutex<Option<(String, PyErr)>> = Mutex::new(None);
 /// There is one to be taken.
 static TROUBLE_WAITS: AtomicBool = AtomicBool::new(false);
 /// There was one.
-static TROUBLE_TOLD: AtomicBool = AtomicBool::new(false);
+static FAILURE_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// A tick of the profiler's thread.
 pub(crate) fn tick() {
     TICKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Tells once that a callback failed: the program's spans must not suffer for it.
+/// Reports once that a callback failed: the program's spans must not suffer for it.
 #[cold]
 pub(crate) fn trouble(py: Python<'_>, what: &str, error: &PyErr) {
-    if !TROUBLE_TOLD.swap(true, Ordering::Relaxed) {
+    if !FAILURE_REPORTED.swap(true, Ordering::Relaxed) {
         let text = format!("{what} failed, its samples may miss their span: %s");
         *TROUBLE.lock().unwrap_or_else(PoisonError::into_inner) = Some((text, error.clone_ref(py)));
         TROUBLE_WAITS.store(true, Ordering::Relaxed);
@@ -53,7 +53,7 @@ pub(crate) fn messages_due() -> bool {
 }
 
 /// A message for Python: level, text, and an exception to put into the text, if any.
-type Told = (u8, String, Option<Py<PyAny>>);
+type MessageForPython = (u8, String, Option<Py<PyAny>>);
 
 /// What the logger is to be told since the last call.
 ///
@@ -68,11 +68,11 @@ pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>
         let trouble = TROUBLE.lock().unwrap_or_else(PoisonError::into_inner).take();
         let trouble = trouble.map(|(text, error)| (WARNING, text, Some(error.into_value(py).into_any())));
         let messages = messages.into_iter().map(|Message { level, text }| (number_of(level), text, None));
-        let told: Vec<Told> = messages.chain(trouble).collect();
-        if told.is_empty() {
+        let waiting: Vec<MessageForPython> = messages.chain(trouble).collect();
+        if waiting.is_empty() {
             return Ok(None);
         }
-        uncollected(py, || told.into_pyobject(py)).map(Some)
+        uncollected(py, || waiting.into_pyobject(py)).map(Some)
     })
 }
 

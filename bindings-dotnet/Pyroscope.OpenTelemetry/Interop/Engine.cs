@@ -49,9 +49,9 @@ internal static class Engine
     {
         using var wire = Native.spanprof_take_messages().AsOk();
         var messages = new List<Message>();
-        foreach (var told in wire.Unwire().messages)
+        foreach (var message in wire.Unwire().messages)
         {
-            messages.Add(new Message(told.level >= 2 ? LogLevel.Warning : LogLevel.Information, told.text));
+            messages.Add(new Message(message.level >= 2 ? LogLevel.Warning : LogLevel.Information, message.text));
         }
 
         return messages;

@@ -122,7 +122,7 @@ fn walk_stack(pc: u64, sp: u64, bp: u64, mut stack: Stack, out: &mut FrameWriter
         let Some(caller) = at.caller_of_native(module, is_leaf, &stack) else { break };
         at = caller;
         if at.pc < 4096 || !out.push(at.pc - 1) {
-            out.push_extra(sample_header::header(None, sample_header::told()));
+            out.push_extra(sample_header::header(None, sample_header::method_count()));
             return;
         }
         stack.low = at.sp;
@@ -130,7 +130,7 @@ fn walk_stack(pc: u64, sp: u64, bp: u64, mut stack: Stack, out: &mut FrameWriter
     }
     let first_managed = modules::module_of(at.pc).is_none().then(|| (out.frames() - 1, at.sp));
     follow_frames(at, stack, out);
-    out.push_extra(sample_header::header(first_managed.map(|(frame, _)| frame), sample_header::told()));
+    out.push_extra(sample_header::header(first_managed.map(|(frame, _)| frame), sample_header::method_count()));
     if let Some((_, sp)) = first_managed {
         let stack = Stack { low: sp, high: end };
         for word in 0..EXTRA_WORDS as u64 {

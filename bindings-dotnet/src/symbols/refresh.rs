@@ -1,4 +1,4 @@
-//! What the profiler's thread does on each of its ticks, before samples are read: it takes up what callbacks told, and looks for new
+//! What the profiler's thread does on each of its ticks, before samples are read: it takes up what callbacks reported, and looks for new
 //! code and libraries.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

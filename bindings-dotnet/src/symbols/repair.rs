@@ -43,16 +43,18 @@ fn mend(frames: &mut Vec<u64>, extra: &[u64]) {
     };
     let is_event = extra.is_empty();
     code_map::with(|map| {
-        let (mut told, mut stub) = (u32::MAX, None);
+        let (mut method_count, mut stub) = (u32::MAX, None);
         if let [header, words @ ..] = extra {
-            told = (header >> 32) as u32;
+            method_count = (header >> 32) as u32;
             let first = (header & NO_FRAME) as usize;
-            stub = insert_callers(frames, first, words, |pc, is_leaf| return_address(map, clr, (pc, told), is_leaf));
+            stub = insert_callers(frames, first, words, |pc, is_leaf| {
+                return_address(map, clr, (pc, method_count), is_leaf)
+            });
         }
         let mut replaced = None;
         // Of an event the runtime tells managed frames only.
         let native = |pc| if is_event { None } else { resolver::native_id(pc) };
-        to_ids(frames, native, |pc| match map.id_at(clr, pc, told) {
+        to_ids(frames, native, |pc| match map.id_at(clr, pc, method_count) {
             // The runtime's own walk tells a body that was entered by replacement and the one below it that it replaced.
             Some((id, _)) if is_event && replaced.take() == Some(id) => None,
             Some((id, is_osr)) => {
@@ -78,10 +80,10 @@ enum Return {
 }
 
 /// `is_leaf`: `pc` is the interrupted instruction, not within a call.
-fn return_address(map: &mut CodeMap, clr: Clr, (pc, told): (u64, u32), is_leaf: bool) -> Return {
+fn return_address(map: &mut CodeMap, clr: Clr, (pc, method_count): (u64, u32), is_leaf: bool) -> Return {
     let Some(code) = map.code_at(clr, pc) else { return Return::Nowhere };
     // Its bytes are not those that ran.
-    if code.is_younger(told) {
+    if code.is_younger(method_count) {
         return Return::Frame;
     }
     let Some(prologue) = code.prologue() else { return Return::Frame };

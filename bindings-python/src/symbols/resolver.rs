@@ -11,7 +11,7 @@ use crate::stack::frame_id::{
     NATIVE_THREAD_SLOT, NO_PYTHON_FRAME_SLOT, SWITCHING_SLOT, TABLE_FULL_SLOT, UNREADABLE_SLOT,
 };
 use crate::stack::layout::LineTable;
-use crate::symbols::definition_ring::Told;
+use crate::symbols::definition_ring::DefinitionRecord;
 use crate::symbols::lines::line_of;
 
 /// What lines frames carry: the setting `line_no`.
@@ -48,7 +48,7 @@ pub(crate) struct Resolver {
 
 impl Resolver {
     /// Remembers a definition.
-    pub(crate) fn add(&mut self, record: &Told<'_>) {
+    pub(crate) fn add(&mut self, record: &DefinitionRecord<'_>) {
         let half = (record.generation & 1) as usize;
         // A handler that was held up while the table turned twice tells of one that is gone.
         if record.generation.wrapping_sub(self.generations[half]).cast_signed() < 0 {
@@ -132,13 +132,13 @@ mod tests {
             frame.map(|frame| frame.function.to_string())
         };
         for generation in 1..=3 {
-            resolver.add(&Told::of(generation, 7, &format!("of {generation}")));
+            resolver.add(&DefinitionRecord::of(generation, 7, &format!("of {generation}")));
         }
-        resolver.add(&Told::of(1, 8, "late"));
+        resolver.add(&DefinitionRecord::of(1, 8, "late"));
         assert_eq!(name(&resolver, 1, 8), None);
         assert_eq!(name(&resolver, 2, 7).as_deref(), Some("of 2"));
         assert_eq!(name(&resolver, 3, 7).as_deref(), Some("of 3"));
-        resolver.add(&Told::of(4, 9, "of 4"));
+        resolver.add(&DefinitionRecord::of(4, 9, "of 4"));
         assert_eq!(name(&resolver, 2, 7), None, "its table is used again");
         assert_eq!(name(&resolver, 4, 9).as_deref(), Some("of 4"));
     }

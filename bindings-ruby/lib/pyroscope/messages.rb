@@ -15,7 +15,7 @@ module Pyroscope
       "warn" => Logger::WARN, "warning" => Logger::WARN, "error" => Logger::FATAL, "off" => Logger::FATAL
     }.freeze
     # Different warnings that are given at most: their texts may hold what a program made up.
-    MAX_TOLD = 100
+    MAX_REPORTED = 100
 
     MAIN_RACTOR = Ractor.current
 
@@ -81,7 +81,7 @@ module Pyroscope
       private
 
       def say_once(key, level, text)
-        return if @warned.key?(key) || @warned.size >= MAX_TOLD
+        return if @warned.key?(key) || @warned.size >= MAX_REPORTED
 
         @warned[key] = true
         log(level, text)

@@ -43,7 +43,7 @@ impl Engine {
         let mut pulse =
             Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), sweep: Duration::ZERO, tick: TICK, is_alone: false };
         // Sets of tags are counted since the process started.
-        let mut told = [0, 0, 0, 0, 0, tags::overflowed().0, tags::overflowed().1];
+        let mut reported = [0, 0, 0, 0, 0, tags::overflowed().0, tags::overflowed().1];
         let mut faults_lost = false;
         let window = self.settings.upload_interval.min(MAX_WINDOW);
         loop {
@@ -53,18 +53,18 @@ impl Engine {
                 (control.stop, control.flushes, control.flushed)
             };
             if stop {
-                self.end(&mut told);
+                self.end(&mut reported);
                 return;
             }
             self.keep_signal();
-            // Told at the second look: some borrow the handlers for a moment, as Ruby does to compact its heap.
+            // Reported at the second look: some borrow the handlers for a moment, as Ruby does to compact its heap.
             let lost = safe_load::is_replaced();
             if std::mem::replace(&mut faults_lost, lost) && lost {
-                self.messages.tell(Cause::FaultsLost, &[]);
+                self.messages.report(Cause::FaultsLost, &[]);
             }
             self.look_for_threads(&mut pulse);
             if pulse.is_alone {
-                self.end_with_host(&mut told);
+                self.end_with_host(&mut reported);
                 return;
             }
             // What is kept goes first, as the rest of this tick needs memory too.
@@ -80,17 +80,17 @@ impl Engine {
             };
             if due || flushes > flushed {
                 self.cut(false);
-                self.tell_losses(&mut told);
+                self.report_losses(&mut reported);
                 self.control().flushed = flushes;
                 self.changed.notify_all();
             }
         }
     }
 
-    fn end(&self, told: &mut [u64; 7]) {
+    fn end(&self, reported: &mut [u64; 7]) {
         threads::close(self.owner);
         self.cut(true);
-        self.tell_losses(told);
+        self.report_losses(reported);
         let mut control = self.control();
         control.flushed = control.flushes;
         control.stopped = true;
@@ -100,9 +100,9 @@ impl Engine {
 
     /// Sends what there is and ends our threads, as those of the host have all ended: a child that was forked by a thread and
     /// has come to the end of that thread's function. We would keep it alive for ever.
-    fn end_with_host(&self, told: &mut [u64; 7]) {
+    fn end_with_host(&self, reported: &mut [u64; 7]) {
         self.control().stop = true;
-        self.end(told);
+        self.end(reported);
         self.uploader.stop(STOP_PATIENCE);
     }
 
@@ -119,14 +119,14 @@ impl Engine {
         }
         match handler::install(self.runtime.signal()) {
             Ok(signal) => {
-                self.messages.tell(Cause::SignalLost, &[&lost.to_string(), &signal.to_string()]);
+                self.messages.report(Cause::SignalLost, &[&lost.to_string(), &signal.to_string()]);
                 if ended.take().is_some() {
                     threads::stop(self.owner);
                 }
                 threads::start_again(self.sampling(signal));
             }
             Err(error) if ended.is_none() => {
-                self.messages.tell(Cause::NoSignal, &[error.message()]);
+                self.messages.report(Cause::NoSignal, &[error.message()]);
                 *ended = Some(error.message().to_owned());
                 // What the host samples itself needs no timer.
                 threads::start_again(Sampling { timers: false, ..self.sampling(lost) });
@@ -141,14 +141,14 @@ impl Engine {
         let tasks = std::fs::metadata("/proc/self/task").map_or(0, |folder| folder.nlink());
         let came_or_went = tasks != pulse.tasks;
         let busy = cpu_ns.saturating_sub(pulse.cpu_ns) > IDLE_CPU_NS || came_or_went;
-        // Where threads tell of themselves, the others matter that came while as many went.
-        let soon = if self.runtime.tells_threads() { came_or_went } else { busy };
+        // Where threads announce themselves, the others matter that came while as many went.
+        let soon = if self.runtime.announces_threads() { came_or_went } else { busy };
         let rest = if soon { (pulse.sweep * SWEEP_REST).min(IDLE_TICK) } else { IDLE_TICK };
         if pulse.swept.elapsed() >= rest {
             let began = clock::own_thread_cpu();
             match threads::sweep(self.owner) {
-                Ok(unsampled) => self.tell_unsampled(&unsampled),
-                Err(error) => self.messages.tell(Cause::NoThreadList, &[&error.to_string()]),
+                Ok(unsampled) => self.report_unsampled(&unsampled),
+                Err(error) => self.messages.report(Cause::NoThreadList, &[&error.to_string()]),
             }
             pulse.sweep = clock::own_thread_cpu().saturating_sub(began);
             pulse.swept = Instant::now();

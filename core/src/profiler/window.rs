@@ -73,7 +73,7 @@ impl Engine {
         self.counters.windows.fetch_add(1, Ordering::Relaxed);
         let max_tags = self.settings.room_for_tags();
         if window.tag_sets.iter().any(|set| set.len() > max_tags) {
-            self.messages.tell(Cause::TooManyLabels, &[&max_tags.to_string()]);
+            self.messages.report(Cause::TooManyLabels, &[&max_tags.to_string()]);
         }
         let labels = LabelOptions {
             trace_ids: self.uploader.trace_ids(),

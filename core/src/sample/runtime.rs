@@ -87,9 +87,9 @@ pub unsafe trait Runtime: Send + Sync {
         false
     }
 
-    /// Whether each thread that runs the host's code tells of itself by [`thread_started`](crate::thread_started). Then the
+    /// Whether each thread that runs the host's code announces itself by [`thread_started`](crate::thread_started). Then the
     /// list of threads is read when their number has changed, and once a second, not on each tick.
-    fn tells_threads(&self) -> bool {
+    fn announces_threads(&self) -> bool {
         false
     }
 

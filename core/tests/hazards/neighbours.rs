@@ -85,8 +85,8 @@ fn lose_signal(ours: i32, to: usize, next: i32) {
     // Nothing is burnt from here to the profiler's next look, so no signal comes for whoever has it now.
     set_action(ours, to);
     assert!(profiler.flush(LONG));
-    let told = said(&profiler);
-    assert!(told.contains(&format!("signal {ours}; signal {next} is used now")), "{told}");
+    let messages = said(&profiler);
+    assert!(messages.contains(&format!("signal {ours}; signal {next} is used now")), "{messages}");
     burn(Duration::from_millis(100));
     assert_saw(&finish(&profiler), Duration::from_millis(200));
     assert_eq!(action(ours), if ours == next { handler } else { to }, "their action was left alone");

@@ -38,7 +38,7 @@ unsafe impl Runtime for Interpreter {
         unsafe { self.walk_interrupted(ucontext, out) };
     }
 
-    fn tells_threads(&self) -> bool {
+    fn announces_threads(&self) -> bool {
         // Where native threads are shared, a new one goes on with what another one began.
         !kept::is_on()
     }

@@ -102,7 +102,7 @@ pub(crate) fn is_newest(owner: Owner) -> bool {
     lock().as_ref().is_none_or(|registry| registry.owner <= owner)
 }
 
-/// Ends sampling of this profiler, if it samples: all timers are deleted, what they had not told is noted as unseen.
+/// Ends sampling of this profiler, if it samples: all timers are deleted, what they had not accounted for is noted as unseen.
 /// Rings stay to be drained.
 pub(crate) fn stop(owner: Owner) {
     if let Some(registry) = lock().as_mut().filter(|registry| registry.samples_for(owner)) {

@@ -37,8 +37,8 @@ impl Registry {
         some.sort_unstable();
         let until = Instant::now() + LEAVE_TIMEOUT;
         for (_, tid) in some.into_iter().take(wanted) {
-            if let Some((plan, told)) = self.take_away(tid, until) {
-                self.parked.insert(tid, Parked { plan, told, leaves: false });
+            if let Some((plan, accounted)) = self.take_away(tid, until) {
+                self.parked.insert(tid, Parked { plan, accounted, leaves: false });
             }
         }
     }

@@ -47,7 +47,7 @@ impl Push {
     /// threads' reads could meet a host that changes its environment.
     pub(in crate::upload) fn new(target: &HttpTarget, settings: &Settings, messages: &Messages) -> Self {
         let proxy = proxy(&target.base, |name| std::env::var(name).ok()).unwrap_or_else(|variable| {
-            messages.tell(Cause::BadProxy, &[variable, &target.base]);
+            messages.report(Cause::BadProxy, &[variable, &target.base]);
             None
         });
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();

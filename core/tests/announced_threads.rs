@@ -1,4 +1,4 @@
-//! A host whose threads tell of themselves: one that does not is found all the same, also where it came as another one went.
+//! A host whose threads announce themselves: one that does not is found all the same, also where it came as another one went.
 
 mod support;
 
@@ -14,11 +14,11 @@ use support::{assert_adds_up, burn, config};
 static SAMPLED: AtomicI32 = AtomicI32::new(0);
 
 #[derive(Debug)]
-struct Telling;
+struct Announcing;
 
 // SAFETY: `walk` makes a system call that is async-signal-safe, and pushes a constant.
-unsafe impl Runtime for Telling {
-    fn tells_threads(&self) -> bool {
+unsafe impl Runtime for Announcing {
+    fn announces_threads(&self) -> bool {
         true
     }
 
@@ -45,11 +45,11 @@ fn burn_until_found() {
 }
 
 #[test]
-fn threads_that_tell_nothing_are_found() {
+fn threads_that_announce_nothing_are_found() {
     // SAFETY: takes a number. Who waits in vain is ended.
     unsafe { libc::alarm(120) };
     let folder = tempfile::tempdir().unwrap();
-    let profiler = Profiler::start(config(folder.path(), 1_000), &Telling).unwrap();
+    let profiler = Profiler::start(config(folder.path(), 1_000), &Announcing).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             burn_until_found();
