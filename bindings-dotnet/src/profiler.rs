@@ -14,7 +14,7 @@ use crate::runtime::CoreClr;
 use crate::symbols::code_map;
 use crate::{arguments, messages};
 
-/// Held over a start, a stop or a switch, from the look at what runs to what runs then. Whoever asks what runs does not take it, so
+/// Held over a start, a stop or a switch, from the check of what runs to what runs then. Whoever asks what runs does not take it, so
 /// waits for nothing.
 static CHANGE: Mutex<()> = Mutex::new(());
 /// What events are made of.

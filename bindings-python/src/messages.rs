@@ -10,7 +10,7 @@ use spanprof_core::{Level, Message, host};
 use crate::calls::uncollected;
 use crate::errors::guard;
 
-/// Ticks of the profiler's thread between two looks for messages: a second, as it ticks every 100 ms.
+/// Ticks of the profiler's thread between two checks for messages: a second, as it ticks every 100 ms.
 const TICKS_BETWEEN_MESSAGES: u32 = 10;
 
 /// Levels of Python's `logging`, and one above all of them.
@@ -18,9 +18,9 @@ const INFO: u8 = 20;
 const WARNING: u8 = 30;
 const SILENT: u8 = 100;
 
-/// Ticks of the profiler's thread, and their number when messages were last looked for.
+/// Ticks of the profiler's thread, and their number when messages were last checked for.
 static TICKS: AtomicU32 = AtomicU32::new(0);
-static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
+static CHECKED_AT: AtomicU32 = AtomicU32::new(0);
 /// The least level that the logger is to get, as Python numbers it.
 static LOG_LEVEL: AtomicU8 = AtomicU8::new(WARNING);
 /// The first failure of a callback, until it is taken. Locked with the GIL held and for no more than a move.
@@ -45,10 +45,10 @@ pub(crate) fn trouble(py: Python<'_>, what: &str, error: &PyErr) {
     }
 }
 
-/// Whether it is time for [`take_messages`]: some wait, or nobody has looked for a second. A few loads.
+/// Whether it is time for [`take_messages`]: some wait, or nobody has checked for a second. A few loads.
 #[pyfunction]
 pub(crate) fn messages_due() -> bool {
-    let ticks = TICKS.load(Ordering::Relaxed).wrapping_sub(LOOKED_AT.load(Ordering::Relaxed));
+    let ticks = TICKS.load(Ordering::Relaxed).wrapping_sub(CHECKED_AT.load(Ordering::Relaxed));
     host::messages_wait() || TROUBLE_WAITS.load(Ordering::Relaxed) || ticks >= TICKS_BETWEEN_MESSAGES
 }
 
@@ -62,7 +62,7 @@ type MessageForPython = (u8, String, Option<Py<PyAny>>);
 #[pyfunction]
 pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     guard(|| {
-        LOOKED_AT.store(TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
+        CHECKED_AT.store(TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
         TROUBLE_WAITS.store(false, Ordering::Relaxed);
         let messages = host::take_messages();
         let trouble = TROUBLE.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -55,7 +55,7 @@ macro_rules! causes {
 }
 
 causes! {
-    LabelCut, Info, "The value of the label {} was cut at {} bytes.";
+    LabelTruncated, Info, "The value of the label {} was cut at {} bytes.";
     OldServer, Info, "{} has version {}. Samples carry no trace_id, of which servers before 2.1.0 make a series each.";
     BadProxy, Warning, "{}: the value (not shown) is no proxy's address, so requests go to {} directly.";
     Retry, Warning, "{} Profiles are kept for an hour and tried again.";
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn details_take_their_places() {
-        assert_eq!(Cause::LabelCut.text(&["zone", "9"]), "The value of the label zone was cut at 9 bytes.");
+        assert_eq!(Cause::LabelTruncated.text(&["zone", "9"]), "The value of the label zone was cut at 9 bytes.");
     }
 
     #[test]

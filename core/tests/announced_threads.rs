@@ -53,7 +53,7 @@ fn threads_that_announce_nothing_are_found() {
     thread::scope(|scope| {
         scope.spawn(|| {
             burn_until_found();
-            // Another one comes as this one goes, so that there are as many at the next look.
+            // Another one comes as this one goes, so that there are as many at the next sweep.
             scope.spawn(burn_until_found);
         });
     });

@@ -21,7 +21,7 @@ module Pyroscope
 
     @warned = {}
     @waiting = []
-    @looked_at = 0
+    @checked_at = 0
     @threshold = Logger::WARN
 
     class << self
@@ -53,9 +53,9 @@ module Pyroscope
       # The same, once a second at most. About 0.1 µs mostly.
       def deliver_due
         now = ::Process.clock_gettime(::Process::CLOCK_MONOTONIC, :second)
-        return if now == @looked_at
+        return if now == @checked_at
 
-        @looked_at = now
+        @checked_at = now
         deliver
       end
 

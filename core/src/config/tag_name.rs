@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::messages::Level;
 use crate::wire::labels::RESERVED;
 
-/// Names that were refused and reported; no more than `MAX_REPORTED`. Locked for a look and a push, as all of a binding's locks are: see
+/// Names that were refused and reported; no more than `MAX_REPORTED`. Locked for a search and a push, as all of a binding's locks are: see
 /// [`may_be_a_tag`].
 static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 const MAX_REPORTED: usize = 32;

@@ -1,14 +1,14 @@
 //! Sums samples by (profile type, stack, span, tags) for one window.
 //!
 //! Stacks, frames and span names are interned for the window and leave with it; what outlives it is bounded: the frames
-//! resolved so far, and the spans of the window before, for samples that a handler was just writing at the cut.
+//! resolved so far, and the spans of the window before, for samples that a handler was just writing at its end.
 
 use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::cut::Cut;
+use super::closed_window::ClosedWindow;
 use super::open_window::{Filling, Key, MAX_FRAMES, Span};
 use crate::context::tags::TagSetId;
 use crate::os::clock;
@@ -103,8 +103,8 @@ impl Aggregate {
         self.start.elapsed()
     }
 
-    /// Whether the window must be cut before its time: it is full, or the wall clock jumped.
-    pub(crate) fn must_cut(&self) -> bool {
+    /// Whether the window must end before its time: it is full, or the wall clock jumped.
+    pub(crate) fn must_rotate(&self) -> bool {
         let expected = self.start_unix_nanos.saturating_add_unsigned(nanos(self.age()));
         self.filling.is_beyond(1) || (self.wall_clock)().abs_diff(expected) > 1_000_000_000
     }
@@ -168,13 +168,18 @@ impl Aggregate {
         }
     }
 
-    /// Swaps the window out. `final_names` are those told since the last cut.
+    /// Swaps the window out. `final_names` are those told since the last rotation.
     /// `cache_frames`: what frame ids mean stays known for the next window.
-    pub(crate) fn cut(&mut self, final_names: HashMap<u64, Box<str>>, cache_frames: bool, counters: &Counters) -> Cut {
+    pub(crate) fn rotate(
+        &mut self,
+        final_names: HashMap<u64, Box<str>>,
+        cache_frames: bool,
+        counters: &Counters,
+    ) -> ClosedWindow {
         let mut filling = std::mem::take(&mut self.filling);
         let spans = Arc::new(std::mem::take(&mut filling.spans));
         let names = Arc::new(final_names);
-        let window = Cut {
+        let window = ClosedWindow {
             start_unix_nanos: self.start_unix_nanos,
             duration: self.age(),
             profile_types: self.profile_types.clone(),

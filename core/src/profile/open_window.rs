@@ -10,13 +10,13 @@ use crate::profile_type::ProfileTypeId;
 use crate::sample::frames::{Frame, FrameId};
 use crate::stats::{Counters, Tally};
 
-/// Keys of a window; more cut it early.
+/// Keys of a window; more end it early.
 ///
-/// A window is cut between two drains, not within one, so it may grow to twice its bounds before samples are dropped.
+/// A window is ended between two drains, not within one, so it may grow to twice its bounds before samples are dropped.
 pub(super) const MAX_KEYS: usize = 100_000;
-/// Frames of a window's stacks together, 32 MiB; more cut it early, and after twice as many samples are dropped.
+/// Frames of a window's stacks together, 32 MiB; more end it early, and after twice as many samples are dropped.
 pub(super) const MAX_STACK_FRAMES: usize = 4 << 20;
-/// Different frames of a window; more cut it early, and after twice as many samples are dropped.
+/// Different frames of a window; more end it early, and after twice as many samples are dropped.
 pub(super) const MAX_FRAMES: usize = 262_144;
 /// Span names of a window; more become "(other)".
 pub(super) const MAX_NAMES: usize = 2_048;

@@ -1,7 +1,7 @@
 //! The profiler's thread.
 //!
 //! It ticks every 100 ms while threads burn CPU, and ever more rarely, down to once a second, while none does. A tick checks
-//! the signal, looks for new threads, drains the rings, and cuts the window when it is due.
+//! the signal, looks for new threads, drains the rings, and rotates the window when it is due.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::sample::threads::{self, Sampling};
 
 const TICK: Duration = Duration::from_millis(100);
 const IDLE_TICK: Duration = Duration::from_secs(1);
-/// Looking for threads rests for this many times the CPU time that it took, so with thousands of threads it still uses no
+/// The sweep for threads rests for this many times the CPU time that it took, so with thousands of threads it still uses no
 /// more than 0.4 % of a core.
 const SWEEP_REST: u32 = 250;
 /// A window is no longer, since Grafana looks 30 s around a span and a profile is stamped with its window's start.
@@ -57,12 +57,12 @@ impl Engine {
                 return;
             }
             self.keep_signal();
-            // Reported at the second look: some borrow the handlers for a moment, as Ruby does to compact its heap.
+            // Reported at the second check: some borrow the handlers for a moment, as Ruby does to compact its heap.
             let lost = safe_load::is_replaced();
             if std::mem::replace(&mut faults_lost, lost) && lost {
                 self.messages.report(Cause::FaultsLost, &[]);
             }
-            self.look_for_threads(&mut pulse);
+            self.sweep_if_due(&mut pulse);
             if pulse.is_alone {
                 self.end_with_host(&mut reported);
                 return;
@@ -76,10 +76,10 @@ impl Engine {
             }
             let due = {
                 let aggregate = self.aggregate();
-                aggregate.age() >= window || aggregate.must_cut()
+                aggregate.age() >= window || aggregate.must_rotate()
             };
             if due || flushes > flushed {
-                self.cut(false);
+                self.rotate_window(false);
                 self.report_losses(&mut reported);
                 self.control().flushed = flushes;
                 self.changed.notify_all();
@@ -89,7 +89,7 @@ impl Engine {
 
     fn end(&self, reported: &mut [u64; 7]) {
         threads::close(self.owner);
-        self.cut(true);
+        self.rotate_window(true);
         self.report_losses(reported);
         let mut control = self.control();
         control.flushed = control.flushes;
@@ -135,7 +135,7 @@ impl Engine {
         }
     }
 
-    fn look_for_threads(&self, pulse: &mut Pulse) {
+    fn sweep_if_due(&self, pulse: &mut Pulse) {
         let cpu_ns = clock::process_cpu_ns().saturating_sub(background_thread::cpu_ns());
         // Each thread is a folder in it, so its link count is the number of threads and two.
         let tasks = std::fs::metadata("/proc/self/task").map_or(0, |folder| folder.nlink());

@@ -13,7 +13,7 @@ use crate::profile::pprof::{self, EncodeOptions};
 use crate::sample::runtime::Drain;
 use crate::sample::threads;
 
-/// How long a cut waits for a host that drains under its own lock, if nobody waits for what it has.
+/// How long a rotation waits for a host that drains under its own lock, if nobody waits for what it has.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Frames whose meaning is asked in one call.
@@ -35,7 +35,7 @@ impl Engine {
     }
 
     /// Ends the window: drains, swaps it out, encodes it, hands it to the uploader.
-    pub(super) fn cut(&self, is_last: bool) {
+    pub(super) fn rotate_window(&self, is_last: bool) {
         // One that was given up has no window to turn: it is the next one's.
         let is_newest = threads::is_newest(self.owner);
         let final_names = if is_newest {
@@ -58,17 +58,17 @@ impl Engine {
                 });
             }
         }
-        let cut = {
+        let closed = {
             let mut aggregate = self.aggregate();
             if !allocator::has(aggregate.bytes_to_encode()) {
                 aggregate.let_go(&self.counters);
             }
-            aggregate.cut(final_names, self.runtime.caches_frames(), &self.counters)
+            aggregate.rotate(final_names, self.runtime.caches_frames(), &self.counters)
         };
         if is_newest {
-            self.runtime.window_cut();
+            self.runtime.window_rotated();
         }
-        let mut window = cut.finish(&self.counters);
+        let mut window = closed.finish(&self.counters);
         window.comment = self.comment();
         self.counters.windows.fetch_add(1, Ordering::Relaxed);
         let max_tags = self.settings.room_for_tags();

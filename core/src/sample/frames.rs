@@ -14,7 +14,7 @@ pub struct FrameWriter<'ring> {
     words: &'ring mut [u64],
     frames: usize,
     extra: usize,
-    cut: bool,
+    truncated: bool,
 }
 
 impl fmt::Debug for FrameWriter<'_> {
@@ -27,7 +27,7 @@ impl<'ring> FrameWriter<'ring> {
     /// Writes into `words`, which is as long as there is room for.
     #[inline]
     pub fn new(words: &'ring mut [u64]) -> Self {
-        Self { words, frames: 0, extra: 0, cut: false }
+        Self { words, frames: 0, extra: 0, truncated: false }
     }
 
     /// Adds a frame, leaf first, before all extra words. False: there is no more room, stop walking.
@@ -43,7 +43,7 @@ impl<'ring> FrameWriter<'ring> {
                 true
             }
             None => {
-                self.cut = true;
+                self.truncated = true;
                 false
             }
         }
@@ -59,7 +59,7 @@ impl<'ring> FrameWriter<'ring> {
                 true
             }
             place => {
-                self.cut |= place.is_none();
+                self.truncated |= place.is_none();
                 false
             }
         }
@@ -73,8 +73,8 @@ impl<'ring> FrameWriter<'ring> {
 
     /// Whether a word found no room, other than by [`MAX_FRAMES`].
     #[inline]
-    pub(crate) fn is_cut(&self) -> bool {
-        self.cut
+    pub(crate) fn is_truncated(&self) -> bool {
+        self.truncated
     }
 
     /// Extra words pushed so far.

@@ -169,8 +169,8 @@ impl Ring {
                 let (header, frame_space) = sample_space.split_at_mut(SAMPLE_HEADER);
                 let mut writer = FrameWriter::new(frame_space);
                 walk(&mut writer);
-                let (frames, extra, cut) = (writer.frames(), writer.extra(), writer.is_cut());
-                if !cut {
+                let (frames, extra, truncated) = (writer.frames(), writer.extra(), writer.is_truncated());
+                if !truncated {
                     let Measure { profile_type, count, value } = measure;
                     header[0] = KIND_SAMPLE
                         | u64::from(profile_type.0) << 8
@@ -242,7 +242,7 @@ impl Ring {
     /// Only one reader at a time, and the memory stays given until it returns.
     pub(crate) unsafe fn read(&self, f: impl FnMut(Entry<'_>)) -> u64 {
         // SAFETY: by the caller's contract.
-        let (start, head) = unsafe { self.look(f) };
+        let (start, head) = unsafe { self.peek(f) };
         self.cursor.give_back(head);
         head.wrapping_sub(start)
     }
@@ -251,7 +251,7 @@ impl Ring {
     ///
     /// # Safety
     /// Nobody reads on another thread, and the memory stays given until it returns.
-    pub(crate) unsafe fn look(&self, mut f: impl FnMut(Entry<'_>)) -> (u64, u64) {
+    pub(crate) unsafe fn peek(&self, mut f: impl FnMut(Entry<'_>)) -> (u64, u64) {
         let words = self.words.load(Ordering::Acquire);
         let (start, head) = self.cursor.for_reader();
         if words.is_null() {
@@ -266,7 +266,7 @@ impl Ring {
             // SAFETY: offset < capacity.
             let start = unsafe { words.add(offset) };
             // SAFETY: words between tail and head are written, and the writer leaves them alone until tail moves; what
-            // lies behind head is mapped and not looked at.
+            // lies behind head is mapped and not read.
             let rest = unsafe { std::slice::from_raw_parts(start, rest) };
             let length = read_entry(rest, &mut f);
             at += length as u64;
@@ -441,14 +441,14 @@ mod tests {
     }
 
     #[test]
-    fn looking_leaves_entries_to_be_read() {
+    fn peeking_leaves_entries_to_be_read() {
         let ring = ring();
         write(&ring, 10, Context::NONE, &[1, 2]);
         let mut frames = Vec::new();
         for _ in 0..2 {
             // SAFETY: one thread writes and reads.
             unsafe {
-                ring.look(|entry| {
+                ring.peek(|entry| {
                     if let Entry::Sample(sample) = entry {
                         frames.extend_from_slice(sample.frames);
                     }

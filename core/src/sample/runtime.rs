@@ -103,8 +103,8 @@ pub unsafe trait Runtime: Send + Sync {
         true
     }
 
-    /// A window was cut: what was drained in the one before it is not asked for any longer. Not under the host's lock.
-    fn window_cut(&self) {}
+    /// A window was rotated: what was drained in the one before it is not asked for any longer. Not under the host's lock.
+    fn window_rotated(&self) {}
 
     /// Which signal timers send.
     fn signal(&self) -> SampleSignal {

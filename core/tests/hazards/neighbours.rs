@@ -82,7 +82,7 @@ fn lose_signal(ours: i32, to: usize, next: i32) {
     assert!(profiler.flush(LONG));
     let handler = action(ours);
     assert!(![libc::SIG_DFL, libc::SIG_IGN, to].contains(&handler), "signal {ours} is not the profiler's");
-    // Nothing is burnt from here to the profiler's next look, so no signal comes for whoever has it now.
+    // Nothing is burnt from here to the profiler's next check, so no signal comes for whoever has it now.
     set_action(ours, to);
     assert!(profiler.flush(LONG));
     let messages = said(&profiler);
@@ -221,7 +221,7 @@ fn the_fault_handler_is_taken_by_another_library() {
     assert_eq!(spanprof_core::safe_load(nothing), None);
     let handler: Handler = die;
     set_action(libc::SIGSEGV, handler as usize);
-    assert!(profiler.flush(LONG), "a look at the handlers comes with it");
+    assert!(profiler.flush(LONG), "a check of the handlers comes with it");
     assert!(!said(&profiler).contains("SIGSEGV"), "somebody may have borrowed it");
     assert!(profiler.flush(LONG) && said(&profiler).contains("SIGSEGV"));
     let word = 7_u64;

@@ -51,8 +51,8 @@ unsafe impl Runtime for Interpreter {
         false
     }
 
-    fn window_cut(&self) {
-        functions::window_cut();
+    fn window_rotated(&self) {
+        functions::window_rotated();
     }
 
     fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {

@@ -78,7 +78,7 @@ pub unsafe fn for_each_pending_frame(mut f: impl FnMut(FrameId)) {
     for record in registry::used_records() {
         // SAFETY: who reads, and who takes memory away after that, holds the caller's lock.
         unsafe {
-            record.ring.look(|entry| {
+            record.ring.peek(|entry| {
                 if let Entry::Sample(sample) = entry {
                     sample.frames.iter().copied().for_each(&mut f);
                 }

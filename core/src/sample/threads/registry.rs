@@ -27,7 +27,7 @@ pub(super) struct Sampled {
     /// Expiries that were due before the timer was made.
     skipped: u64,
     pub(super) timer: Option<Timer>,
-    /// Its samples at the last look, and the look since which there are no others.
+    /// Its samples at the last sweep, and the sweep since which there are no others.
     pub(super) samples: u64,
     pub(super) quiet_since: u64,
 }
@@ -59,10 +59,10 @@ pub(crate) struct Registry {
     pub(super) unseen: Vec<Unseen>,
     pub(super) unsampled: HashMap<i32, Unsampled>,
     pub(super) parked: HashMap<i32, Parked>,
-    /// Timers that may be made until the next look for threads.
+    /// Timers that may be made until the next sweep.
     pub(super) room: u64,
-    /// Looks for threads so far, and the threads that found no ring since the last one.
-    pub(super) looks: u64,
+    /// Sweeps so far, and the threads that found no ring since the last one.
+    pub(super) sweeps: u64,
     pub(super) short_of_rings: usize,
     /// What threads did whose records are free again.
     pub(super) written: Tally,
@@ -189,7 +189,7 @@ impl Registry {
             self.room = self.room.saturating_sub(1);
             self.note_unseen(Why::Starting, skipped.saturating_sub(accounted), plan);
         }
-        let quiet_since = self.looks;
+        let quiet_since = self.sweeps;
         self.by_tid.insert(tid, Sampled { index, plan, skipped, timer, samples: 0, quiet_since });
         Ok(())
     }

@@ -232,7 +232,7 @@ fn text_of(answer: Response<Body>) -> String {
 
 /// Code and message of an answer: Connect sends JSON, proxies a line of text or a page that says nothing.
 ///
-/// What is secret is masked before anything is cut.
+/// What is secret is masked before anything is truncated.
 pub(in crate::upload) fn said(text: &str, mask: impl Fn(&str) -> String) -> (String, String) {
     let (code, message) = match serde_json::from_str::<serde_json::Value>(text) {
         Ok(json) => {

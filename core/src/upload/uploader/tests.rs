@@ -183,8 +183,8 @@ fn a_server_that_repeats_credentials_does_not_bring_them_into_messages() {
 }
 
 #[test]
-fn a_password_that_a_server_repeats_is_masked_before_the_answer_is_cut() {
-    // At the end of what is shown, where a cut would leave half of it.
+fn a_password_that_a_server_repeats_is_masked_before_the_answer_is_truncated() {
+    // At the end of what is shown, where truncation would leave half of it.
     let server = Server::start([answer(401, &format!("{}bad password carol:hunter2-pass", "x".repeat(270)))]);
     let (basic_auth_user, basic_auth_password) = ("carol".to_owned(), Secret("hunter2-pass".to_owned()));
     let config = Config { basic_auth_user, basic_auth_password, ..config(&server.address) };

@@ -179,7 +179,7 @@ impl Slot {
         self.epoch.store(EPOCH.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// In a span from now on. The name is cut, and bytes that are no UTF-8 are replaced. Own thread only.
+    /// In a span from now on. The name is truncated, and bytes that are no UTF-8 are replaced. Own thread only.
     #[inline]
     pub(crate) fn publish(&self, ids: Ids, name: &[u8]) {
         if self
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_cut_between_characters_and_made_utf8() {
+    fn a_name_is_truncated_between_characters_and_made_utf8() {
         let mut into = [0; MAX_NAME_BYTES];
         let length = copy_name(format!("{}é", "x".repeat(255)).as_bytes(), &mut into);
         assert_eq!(length, 255);

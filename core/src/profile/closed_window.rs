@@ -12,9 +12,9 @@ use crate::profile_type::ProfileType;
 use crate::sample::frames::Frame;
 use crate::stats::{Counters, Tally};
 
-/// A window as it was swapped out; [`finish`](Cut::finish) puts it into the encoder's form, with no lock held.
+/// A window as it was swapped out; [`finish`](ClosedWindow::finish) puts it into the encoder's form, with no lock held.
 #[derive(Debug)]
-pub(crate) struct Cut {
+pub(crate) struct ClosedWindow {
     pub(super) start_unix_nanos: i64,
     pub(super) duration: Duration,
     pub(super) profile_types: Vec<ProfileType>,
@@ -26,7 +26,7 @@ pub(crate) struct Cut {
     pub(super) previous_names: Arc<HashMap<u64, Box<str>>>,
 }
 
-impl Cut {
+impl ClosedWindow {
     pub(crate) fn finish(mut self, counters: &Counters) -> Window {
         let unknown = Arc::new(Frame { function: "(unknown)".into(), ..Frame::default() });
         let frames = self.filling.frames.iter().map(|frame| frame.clone().unwrap_or_else(|| unknown.clone())).collect();
