@@ -23,12 +23,12 @@ static TICKS: AtomicU32 = AtomicU32::new(0);
 static CHECKED_AT: AtomicU32 = AtomicU32::new(0);
 /// The least level that the logger is to get, as Python numbers it.
 static LOG_LEVEL: AtomicU8 = AtomicU8::new(WARNING);
-/// The first failure of a callback, until it is taken. Locked with the GIL held and for no more than a move.
-static TROUBLE: Mutex<Option<(String, PyErr)>> = Mutex::new(None);
+/// The first error of a callback, until it is taken. Locked with the GIL held and for no more than a move.
+static CALLBACK_ERROR: Mutex<Option<(String, PyErr)>> = Mutex::new(None);
 /// There is one to be taken.
-static TROUBLE_WAITS: AtomicBool = AtomicBool::new(false);
+static CALLBACK_ERROR_WAITS: AtomicBool = AtomicBool::new(false);
 /// There was one.
-static FAILURE_REPORTED: AtomicBool = AtomicBool::new(false);
+static CALLBACK_ERROR_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// A tick of the profiler's thread.
 pub(crate) fn tick() {
@@ -37,11 +37,11 @@ pub(crate) fn tick() {
 
 /// Reports once that a callback failed: the program's spans must not suffer for it.
 #[cold]
-pub(crate) fn trouble(py: Python<'_>, what: &str, error: &PyErr) {
-    if !FAILURE_REPORTED.swap(true, Ordering::Relaxed) {
+pub(crate) fn report_callback_error(py: Python<'_>, what: &str, error: &PyErr) {
+    if !CALLBACK_ERROR_REPORTED.swap(true, Ordering::Relaxed) {
         let text = format!("{what} failed, its samples may miss their span: %s");
-        *TROUBLE.lock().unwrap_or_else(PoisonError::into_inner) = Some((text, error.clone_ref(py)));
-        TROUBLE_WAITS.store(true, Ordering::Relaxed);
+        *CALLBACK_ERROR.lock().unwrap_or_else(PoisonError::into_inner) = Some((text, error.clone_ref(py)));
+        CALLBACK_ERROR_WAITS.store(true, Ordering::Relaxed);
     }
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn trouble(py: Python<'_>, what: &str, error: &PyErr) {
 #[pyfunction]
 pub(crate) fn messages_due() -> bool {
     let ticks = TICKS.load(Ordering::Relaxed).wrapping_sub(CHECKED_AT.load(Ordering::Relaxed));
-    host::messages_wait() || TROUBLE_WAITS.load(Ordering::Relaxed) || ticks >= TICKS_BETWEEN_MESSAGES
+    host::messages_wait() || CALLBACK_ERROR_WAITS.load(Ordering::Relaxed) || ticks >= TICKS_BETWEEN_MESSAGES
 }
 
 /// A message for Python: level, text, and an exception to put into the text, if any.
@@ -63,12 +63,12 @@ type MessageForPython = (u8, String, Option<Py<PyAny>>);
 pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     guard(|| {
         CHECKED_AT.store(TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
-        TROUBLE_WAITS.store(false, Ordering::Relaxed);
+        CALLBACK_ERROR_WAITS.store(false, Ordering::Relaxed);
         let messages = host::take_messages();
-        let trouble = TROUBLE.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let trouble = trouble.map(|(text, error)| (WARNING, text, Some(error.into_value(py).into_any())));
+        let error = CALLBACK_ERROR.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let error = error.map(|(text, error)| (WARNING, text, Some(error.into_value(py).into_any())));
         let messages = messages.into_iter().map(|Message { level, text }| (number_of(level), text, None));
-        let waiting: Vec<MessageForPython> = messages.chain(trouble).collect();
+        let waiting: Vec<MessageForPython> = messages.chain(error).collect();
         if waiting.is_empty() {
             return Ok(None);
         }

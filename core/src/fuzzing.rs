@@ -8,8 +8,8 @@ use flate2::bufread::GzDecoder;
 use prost::Message as _;
 
 use crate::config::Config;
+use crate::profile::halves;
 use crate::profile::pprof::{Encoded, gzip};
-use crate::profile::split;
 use crate::profile_type::ProfileType;
 use crate::stats::Tally;
 use crate::upload;
@@ -49,7 +49,7 @@ pub fn halves(data: &[u8]) {
     let tally = Tally { samples: 77, weight };
     let profile_type = ProfileType::process_cpu(1);
     let whole = Encoded { profile_type, start_unix_nanos: 1, body: gzip(data), tally };
-    let Some(halves) = split::halves(&whole) else {
+    let Some(halves) = halves::split(&whole) else {
         assert!(profile.sample.len() < 2);
         return;
     };

@@ -80,7 +80,7 @@ pub use config::{
     parse_trace_id, resource_labels,
 };
 pub use context::current::Context;
-pub use context::names::{is_sampled, span_ended};
+pub use context::span_names::{is_sampled, span_ended};
 pub use context::span_record::{MAX_NAME_BYTES, SpanRecord};
 pub use context::span_slot::{SpanContext, span_end, span_start};
 pub use context::tags::TagSetId;

@@ -9,8 +9,8 @@
 //! the old one. Its lowest bit says that the definition went out: a handler that finds the ring taken, full, or has
 //! already defined enough leaves the bit clear, and the next sample of that code does it.
 //!
-//! When a table is three quarters full the profiler's thread turns to a fresh one (the next **generation**); ids of
-//! the last one stay resolvable until the next turn.
+//! When a table is three quarters full the profiler's thread rotates to a fresh one (the next **generation**); ids of
+//! the last one stay resolvable until the next rotation.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -28,7 +28,7 @@ const MAX_PROBES: usize = 32;
 const PER_SAMPLE: u32 = 16;
 const BYTES_PER_SAMPLE: usize = 64 * 1024;
 
-/// The seen tables and the ring. One a process, alive for ever. Mapped, turned and read by
+/// The seen tables and the ring. One a process, alive for ever. Mapped, rotated and read by
 /// [`definitions`](crate::symbols::definitions).
 #[derive(Debug)]
 pub(crate) struct Definitions {
@@ -72,7 +72,7 @@ impl Definitions {
     /// Begins a sample.
     #[inline]
     pub(crate) fn definer(&self) -> Definer {
-        // Acquire pairs with turn()'s Release: who sees the generation sees its table, empty.
+        // Acquire pairs with rotate_generations()'s Release: who sees the generation sees its table, empty.
         let generation = self.generation.load(Ordering::Acquire);
         let table = self.tables[(generation & 1) as usize].load(Ordering::Relaxed);
         Definer { table, generation, left: PER_SAMPLE, bytes_left: BYTES_PER_SAMPLE, lock: Lock::Untried }
@@ -94,7 +94,7 @@ impl Definer {
         index: u32,
         describe: impl FnOnce(&mut Record) -> bool,
     ) -> FrameId {
-        // A stale table after a turn must not take a key of this generation for one of its own.
+        // A stale table after a rotation must not take a key of this generation for one of its own.
         let key = mix(key.0, key.1 ^ (u64::from(self.generation) << 24));
         let mut slot = (key >> 48) as usize;
         let key = (key | 2) & !DEFINED;

@@ -15,7 +15,7 @@ use crate::symbols::memory_map::map_zeroed;
 use crate::symbols::resolver::{LineMode, Resolver};
 
 /// A table with more keys is left for a fresh one.
-const TURN_AT: u32 = 49_152;
+const ROTATE_AT: u32 = 49_152;
 
 /// What was read from the ring. Behind a pointer so that a forked child can leave a lock behind whose holder does not exist there.
 static RESOLVER: AtomicPtr<Mutex<Resolver>> = AtomicPtr::new(ptr::null_mut());
@@ -45,8 +45,8 @@ pub(crate) fn collect() {
         return;
     };
     DEFINITIONS.ring.drain(|record| resolver.add(record));
-    if DEFINITIONS.used.load(Ordering::Relaxed) > TURN_AT {
-        turn(&mut resolver);
+    if DEFINITIONS.used.load(Ordering::Relaxed) > ROTATE_AT {
+        rotate_generations(&mut resolver);
     }
 }
 
@@ -107,7 +107,7 @@ fn table_of(generation: u32) -> Result<*mut AtomicU64, Error> {
     Ok(table)
 }
 
-fn turn(resolver: &mut Resolver) {
+fn rotate_generations(resolver: &mut Resolver) {
     let next = DEFINITIONS.generation.load(Ordering::Relaxed).wrapping_add(1);
     let Ok(table) = table_of(next) else {
         // No memory: code that finds no place in the full table stays unknown.

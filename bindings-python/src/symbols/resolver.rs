@@ -50,7 +50,7 @@ impl Resolver {
     /// Remembers a definition.
     pub(crate) fn add(&mut self, record: &DefinitionRecord<'_>) {
         let half = (record.generation & 1) as usize;
-        // A handler that was held up while the table turned twice tells of one that is gone.
+        // A handler that was held up while the table rotated twice tells of one that is gone.
         if record.generation.wrapping_sub(self.generations[half]).cast_signed() < 0 {
             return;
         }

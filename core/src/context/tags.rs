@@ -151,7 +151,7 @@ pub(crate) fn overflowed() -> (u64, u64) {
 }
 
 /// Tells the tables that a window was rotated: what was let go before the last one may be reused.
-pub(crate) fn next_window() {
+pub(crate) fn rotate_generations() {
     if let Some(tables) = lock().as_mut() {
         for table in [&mut tables.contexts, &mut tables.threads] {
             table.window = table.window.wrapping_add(1);

@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::aggregate::{Aggregate, settle};
+use super::halves;
 use super::pprof::{EncodeOptions, Encoded, encode};
-use super::split;
 use crate::context::tags::TagSetId;
 use crate::profile_type::{ProfileType, ProfileTypeId};
 use crate::sample::ring::{Entry, Measure, Sample};
@@ -114,7 +114,7 @@ fn check(encoded: &Encoded, max_samples: usize) {
     strings.sort_unstable();
     strings.dedup();
     assert_eq!(strings.len(), profile.string_table.len(), "a string twice");
-    if let Some(halves) = split::halves(encoded) {
+    if let Some(halves) = halves::split(encoded) {
         let mut sum = Tally::default();
         for half in &halves {
             sum += half.tally;
@@ -150,8 +150,8 @@ proptest! {
             body,
             tally: Tally { samples: 3, weight: 10 },
         };
-        drop(split::halves(&encoded(body.clone())));
-        drop(split::halves(&encoded(super::pprof::gzip(&body))));
+        drop(halves::split(&encoded(body.clone())));
+        drop(halves::split(&encoded(super::pprof::gzip(&body))));
     }
 }
 

@@ -5,9 +5,9 @@ mod canonical;
 mod closed_window;
 #[cfg(test)]
 mod conservation;
+pub(crate) mod halves;
 pub(crate) mod labels;
 mod open_window;
 pub(crate) mod pprof;
-pub(crate) mod split;
 mod strings;
 pub(crate) mod window;

@@ -66,8 +66,8 @@ impl Profiler {
             Error::new(ErrorKind::AlreadyRunning, why)
         })?;
         // No ring holds a sample of what was let go until now.
-        tags::next_window();
-        tags::next_window();
+        tags::rotate_generations();
+        tags::rotate_generations();
         if runtime.needs_safe_load() {
             safe_load::enable_safe_load();
         }

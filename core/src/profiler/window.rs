@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::engine::Engine;
-use crate::context::{names, tags};
+use crate::context::{span_names, tags};
 use crate::messages::Cause;
 use crate::os::allocator;
 use crate::profile::labels::LabelOptions;
@@ -36,11 +36,11 @@ impl Engine {
 
     /// Ends the window: drains, swaps it out, encodes it, hands it to the uploader.
     pub(super) fn rotate_window(&self, is_last: bool) {
-        // One that was given up has no window to turn: it is the next one's.
+        // One that was given up has no window to rotate: it is the next one's.
         let is_newest = threads::is_newest(self.owner);
         let final_names = if is_newest {
-            tags::next_window();
-            names::next_window()
+            tags::rotate_generations();
+            span_names::rotate_generations()
         } else {
             HashMap::new()
         };

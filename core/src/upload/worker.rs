@@ -13,7 +13,7 @@ use super::{backoff, server_version};
 use crate::config::{HttpTarget, Target, TraceIdLabel};
 use crate::messages::Cause;
 use crate::os::fork;
-use crate::profile::split;
+use crate::profile::halves;
 use crate::stats::{Fate, Tally};
 
 /// A profile is tried this often again after an answer that it cannot be read.
@@ -114,7 +114,7 @@ impl Shared {
                 item.unknown += 1;
                 self.retry(&mut state, item, Duration::ZERO, outcome, is_last);
             }
-            Verdict::Halve if !item.is_half => match split::halves(&item.encoded) {
+            Verdict::Halve if !item.is_half => match halves::split(&item.encoded) {
                 Some(halves) => {
                     state.answered();
                     self.counters.profiles_encoded.fetch_add(1, Ordering::Relaxed);

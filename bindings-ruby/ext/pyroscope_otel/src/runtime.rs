@@ -6,7 +6,7 @@ use spanprof_core::{Context, Drain, Frame, FrameId, FrameWriter, Runtime, Sample
 
 use crate::drain;
 use crate::span::{kept, record};
-use crate::stack::collection::EPOCH;
+use crate::stack::collection::GC_COUNT;
 use crate::stack::unwind::Interpreter;
 use crate::symbols::{functions, resolver};
 
@@ -44,7 +44,7 @@ unsafe impl Runtime for Interpreter {
     }
 
     fn epoch(&self) -> u32 {
-        EPOCH.load(Ordering::Relaxed)
+        GC_COUNT.load(Ordering::Relaxed)
     }
 
     fn caches_frames(&self) -> bool {

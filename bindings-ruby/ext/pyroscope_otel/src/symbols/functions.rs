@@ -26,7 +26,7 @@ pub(super) struct Names {
     pub(super) previous: HashMap<VALUE, Function>,
     /// Names repeat.
     texts: HashSet<Arc<str>>,
-    /// [`ROTATIONS`] when the windows were last turned.
+    /// [`ROTATIONS`] when the generations were last rotated.
     rotations: u32,
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn window_rotated() {
 }
 
 /// Lets go of what nobody asks for any more. Before rings are read.
-pub(crate) fn turn_windows(gvl: Gvl) {
+pub(crate) fn rotate_generations(gvl: Gvl) {
     with_names(gvl, |names| {
         let rotations = ROTATIONS.load(Ordering::Relaxed);
         if rotations != names.rotations {

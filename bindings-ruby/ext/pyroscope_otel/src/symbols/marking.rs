@@ -14,7 +14,7 @@ use spanprof_core::FrameId;
 
 use crate::data_type::{DataType, data_type};
 use crate::span::record;
-use crate::stack::collection::EPOCH;
+use crate::stack::collection::GC_COUNT;
 use crate::stack::frame_id::{FIRST_OBJECT, object_of};
 use crate::symbols::functions::NAMES;
 use crate::value::NIL;
@@ -51,7 +51,7 @@ pub(crate) fn init() -> Result<(), Error> {
 
 unsafe extern "C" fn mark_rings(_: *mut c_void) {
     // What a frame id meant may be another function's from here on, unless it is marked.
-    EPOCH.fetch_add(1, Ordering::Relaxed);
+    GC_COUNT.fetch_add(1, Ordering::Relaxed);
     // SAFETY: collections run with the GVL held, and rings are drained with it alone.
     unsafe { spanprof_core::for_each_pending_frame(mark_frame) };
     let ids = RESOLVING.load(Ordering::Relaxed);

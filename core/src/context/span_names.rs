@@ -51,7 +51,7 @@ pub fn span_ended(span_id: u64, name: &str) {
 }
 
 /// The names told since the last call; a new window begins.
-pub(crate) fn next_window() -> HashMap<u64, Box<str>> {
+pub(crate) fn rotate_generations() -> HashMap<u64, Box<str>> {
     let next = WINDOW.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     for word in &SAMPLED[(next & 1) as usize] {
         word.store(0, Ordering::Relaxed);
