@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_late_does_not_take_the_place_of_what_is_newer() {
+    fn what_is_reported_late_does_not_take_the_place_of_what_is_newer() {
         let mut resolver = Resolver::default();
         let name = |resolver: &Resolver, generation: u64, slot: u64| {
             let frame = resolver.resolve((generation << 56) | (slot << 32), LineTable::Pep657, LineMode::NoLine);

@@ -163,7 +163,7 @@ fn a_server_that_asks_for_time_gets_it_even_from_flush() {
 }
 
 #[test]
-fn a_refused_profile_is_told_with_the_server_s_words_and_the_setting() {
+fn a_refused_profile_is_reported_with_the_server_s_words_and_the_setting() {
     let (stats, warnings, requests) = sent([answer(401, r#"{"code":"unauthenticated","message":"no org id"}"#)]);
     assert_eq!((stats.refused, stats.profiles_refused, requests.len()), (tally(2, 100), 1, 1));
     assert!(warnings.contains("HTTP 401: no org id") && warnings.contains("tenant_id"), "{warnings}");
