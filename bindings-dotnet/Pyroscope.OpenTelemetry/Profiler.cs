@@ -361,7 +361,7 @@ public sealed class Profiler : IDisposable
         {
             CatchUp.Soon();
             messenger = Messenger.Start();
-            OtherPackage.Look();
+            OtherPackage.Check();
         }
         else if (answer.kind != SwitchedOff)
         {

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use spanprof_core::{Level, host};
 
-use crate::interface::types::Told;
+use crate::interface::types::LogMessage;
 
 /// The least level of messages that the program is told.
 static LOG_LEVEL: Mutex<Option<Level>> = Mutex::new(Some(Level::Warning));
@@ -15,9 +15,10 @@ pub(crate) fn set_level(least: Option<Level>) {
 }
 
 /// What to tell the program since the last call.
-pub(crate) fn take() -> Vec<Told> {
+pub(crate) fn take() -> Vec<LogMessage> {
     let least = *LOG_LEVEL.lock().unwrap_or_else(PoisonError::into_inner);
     let messages = host::take_messages();
     let kept = messages.into_iter().filter(|message| least.is_some_and(|least| message.level >= least));
-    kept.map(|message| Told { level: if message.level == Level::Info { 1 } else { 2 }, text: message.text }).collect()
+    kept.map(|message| LogMessage { level: if message.level == Level::Info { 1 } else { 2 }, text: message.text })
+        .collect()
 }

@@ -14,7 +14,7 @@ use crate::runtime::CoreClr;
 use crate::symbols::code_map;
 use crate::{arguments, messages};
 
-/// Held over a start, a stop or a switch, from the look at what runs to what runs then. Whoever asks what runs does not take it, so
+/// Held over a start, a stop or a switch, from the check of what runs to what runs then. Whoever asks what runs does not take it, so
 /// waits for nothing.
 static CHANGE: Mutex<()> = Mutex::new(());
 /// What events are made of.
@@ -46,11 +46,11 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     // First of all, since it may be refused, and CoreCLR lets nobody go whom it was attached to.
     let profiler = Profiler::start(config.clone(), &CoreClr)?;
     *lock(&NAMES) = attach().and_then(|()| code_map::listen());
-    code_map::tell_own_stack();
+    code_map::note_own_stack();
     sessions::set_runtime_version(&config.runtime.1);
     host::set_running(profiler);
     if let Err(why) = &*lock(&NAMES) {
-        host::tell(
+        host::report(
             Level::Warning,
             format!("Profiles have no names of methods, no allocations, no locks and no exceptions: {why}"),
         );
@@ -60,7 +60,7 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
         if let Err(why) = sessions::start(feature)
             && !sessions::have_ended()
         {
-            host::tell(Level::Warning, format!("{} are not profiled: {why}", name_of(feature)));
+            host::report(Level::Warning, format!("{} are not profiled: {why}", name_of(feature)));
         }
     }
     Ok(())
@@ -214,12 +214,12 @@ mod tests {
     }
 
     fn masks() -> Vec<u32> {
-        std::mem::take(&mut *testing::TOLD.lock().unwrap())
+        std::mem::take(&mut *testing::MASKS.lock().unwrap())
     }
 
     /// One test, as there is one profiler and one runtime in a process.
     #[test]
-    fn the_runtime_tells_while_a_profiler_runs_and_threads_that_switch_at_once_leave_one_that_can_be_stopped() {
+    fn the_runtime_reports_while_a_profiler_runs_and_threads_that_switch_at_once_leave_one_that_can_be_stopped() {
         let refused = Profiler::start(arguments::config(&settings()).unwrap(), &CoreClr).unwrap();
         assert_eq!(start(&settings()).unwrap_err().kind(), ErrorKind::AlreadyRunning);
         assert!(info::attached().is_none(), "the engine was refused, so nothing was attached");

@@ -2,7 +2,7 @@
 //! [`record::context`] and [`stack`](crate::stack).
 
 use libc::ucontext_t;
-use spanprof_core::{Context, Drain, Frame, FrameWriter, Repair, Runtime, SampleSignal, ThreadRecord};
+use spanprof_core::{Context, Drain, Frame, FrameId, FrameWriter, Repair, Runtime, SampleSignal, ThreadRecord};
 
 use crate::span::record;
 use crate::stack::unwind;
@@ -36,12 +36,12 @@ unsafe impl Runtime for CoreClr {
         unsafe { unwind::walk(ucontext, out) }
     }
 
-    fn repair(&self, frames: &mut Vec<u64>, raw: &[u64]) -> Repair {
-        repair::repair(frames, raw)
+    fn repair(&self, frames: &mut Vec<FrameId>, extra: &[u64]) -> Repair {
+        repair::repair(frames, extra)
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        resolver::resolve(words)
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        resolver::resolve(ids)
     }
 
     fn request_drain(&self) -> Drain {

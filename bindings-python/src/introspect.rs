@@ -17,12 +17,12 @@ fn known(py: Python<'_>) -> PyResult<&'static CPython> {
 #[pyfunction]
 pub(crate) fn walk(py: Python<'_>) -> PyResult<Frames> {
     let runtime = known(py)?;
-    let mut words = [0; spanprof_core::MAX_FRAMES];
-    let mut out = FrameWriter::new(&mut words);
+    let mut ids = [0; spanprof_core::MAX_FRAMES];
+    let mut out = FrameWriter::new(&mut ids);
     // SAFETY: this thread's own state; known() has mapped the definitions and enabled safe loads where needed.
     unsafe { runtime.walk_thread(thread_state(), std::ptr::null(), &mut out) };
     let frames = out.frames();
-    Ok(frames_of(runtime, &words[..frames]))
+    Ok(frames_of(runtime, &ids[..frames]))
 }
 
 /// The span id that a sample of the calling thread would carry now, 0 outside spans.
@@ -39,15 +39,15 @@ pub(crate) fn current_span_id(py: Python<'_>) -> PyResult<u64> {
 #[pyfunction]
 pub(crate) fn time_walk(py: Python<'_>, rounds: u32) -> PyResult<f64> {
     let runtime = known(py)?;
-    let mut words = [0; spanprof_core::MAX_FRAMES];
+    let mut ids = [0; spanprof_core::MAX_FRAMES];
     let started = std::time::Instant::now();
     for _ in 0..rounds {
-        let mut out = FrameWriter::new(&mut words);
+        let mut out = FrameWriter::new(&mut ids);
         // SAFETY: this thread's own state; the definitions are mapped.
         unsafe { runtime.walk_thread(thread_state(), std::ptr::null(), &mut out) };
         // SAFETY: as above.
         std::hint::black_box(unsafe { runtime.context_of::<Plain>(thread_state()) });
-        std::hint::black_box(&mut words);
+        std::hint::black_box(&mut ids);
     }
     Ok(started.elapsed().as_secs_f64() * 1e9 / f64::from(rounds.max(1)))
 }

@@ -10,7 +10,7 @@ use spanprof_core::{Level, Message, host};
 use crate::calls::uncollected;
 use crate::errors::guard;
 
-/// Ticks of the profiler's thread between two looks for messages: a second, as it ticks every 100 ms.
+/// Ticks of the profiler's thread between two checks for messages: a second, as it ticks every 100 ms.
 const TICKS_BETWEEN_MESSAGES: u32 = 10;
 
 /// Levels of Python's `logging`, and one above all of them.
@@ -18,42 +18,42 @@ const INFO: u8 = 20;
 const WARNING: u8 = 30;
 const SILENT: u8 = 100;
 
-/// Ticks of the profiler's thread, and their number when messages were last looked for.
+/// Ticks of the profiler's thread, and their number when messages were last checked for.
 static TICKS: AtomicU32 = AtomicU32::new(0);
-static LOOKED_AT: AtomicU32 = AtomicU32::new(0);
+static CHECKED_AT: AtomicU32 = AtomicU32::new(0);
 /// The least level that the logger is to get, as Python numbers it.
 static LOG_LEVEL: AtomicU8 = AtomicU8::new(WARNING);
-/// The first failure of a callback, until it is taken. Locked with the GIL held and for no more than a move.
-static TROUBLE: Mutex<Option<(String, PyErr)>> = Mutex::new(None);
+/// The first error of a callback, until it is taken. Locked with the GIL held and for no more than a move.
+static CALLBACK_ERROR: Mutex<Option<(String, PyErr)>> = Mutex::new(None);
 /// There is one to be taken.
-static TROUBLE_WAITS: AtomicBool = AtomicBool::new(false);
+static CALLBACK_ERROR_WAITS: AtomicBool = AtomicBool::new(false);
 /// There was one.
-static TROUBLE_TOLD: AtomicBool = AtomicBool::new(false);
+static CALLBACK_ERROR_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// A tick of the profiler's thread.
 pub(crate) fn tick() {
     TICKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Tells once that a callback failed: the program's spans must not suffer for it.
+/// Reports once that a callback failed: the program's spans must not suffer for it.
 #[cold]
-pub(crate) fn trouble(py: Python<'_>, what: &str, error: &PyErr) {
-    if !TROUBLE_TOLD.swap(true, Ordering::Relaxed) {
+pub(crate) fn report_callback_error(py: Python<'_>, what: &str, error: &PyErr) {
+    if !CALLBACK_ERROR_REPORTED.swap(true, Ordering::Relaxed) {
         let text = format!("{what} failed, its samples may miss their span: %s");
-        *TROUBLE.lock().unwrap_or_else(PoisonError::into_inner) = Some((text, error.clone_ref(py)));
-        TROUBLE_WAITS.store(true, Ordering::Relaxed);
+        *CALLBACK_ERROR.lock().unwrap_or_else(PoisonError::into_inner) = Some((text, error.clone_ref(py)));
+        CALLBACK_ERROR_WAITS.store(true, Ordering::Relaxed);
     }
 }
 
-/// Whether it is time for [`take_messages`]: some wait, or nobody has looked for a second. A few loads.
+/// Whether it is time for [`take_messages`]: some wait, or nobody has checked for a second. A few loads.
 #[pyfunction]
 pub(crate) fn messages_due() -> bool {
-    let ticks = TICKS.load(Ordering::Relaxed).wrapping_sub(LOOKED_AT.load(Ordering::Relaxed));
-    host::messages_wait() || TROUBLE_WAITS.load(Ordering::Relaxed) || ticks >= TICKS_BETWEEN_MESSAGES
+    let ticks = TICKS.load(Ordering::Relaxed).wrapping_sub(CHECKED_AT.load(Ordering::Relaxed));
+    host::messages_wait() || CALLBACK_ERROR_WAITS.load(Ordering::Relaxed) || ticks >= TICKS_BETWEEN_MESSAGES
 }
 
 /// A message for Python: level, text, and an exception to put into the text, if any.
-type Told = (u8, String, Option<Py<PyAny>>);
+type MessageForPython = (u8, String, Option<Py<PyAny>>);
 
 /// What the logger is to be told since the last call.
 ///
@@ -62,17 +62,17 @@ type Told = (u8, String, Option<Py<PyAny>>);
 #[pyfunction]
 pub(crate) fn take_messages(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     guard(|| {
-        LOOKED_AT.store(TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
-        TROUBLE_WAITS.store(false, Ordering::Relaxed);
+        CHECKED_AT.store(TICKS.load(Ordering::Relaxed), Ordering::Relaxed);
+        CALLBACK_ERROR_WAITS.store(false, Ordering::Relaxed);
         let messages = host::take_messages();
-        let trouble = TROUBLE.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let trouble = trouble.map(|(text, error)| (WARNING, text, Some(error.into_value(py).into_any())));
+        let error = CALLBACK_ERROR.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let error = error.map(|(text, error)| (WARNING, text, Some(error.into_value(py).into_any())));
         let messages = messages.into_iter().map(|Message { level, text }| (number_of(level), text, None));
-        let told: Vec<Told> = messages.chain(trouble).collect();
-        if told.is_empty() {
+        let waiting: Vec<MessageForPython> = messages.chain(error).collect();
+        if waiting.is_empty() {
             return Ok(None);
         }
-        uncollected(py, || told.into_pyobject(py)).map(Some)
+        uncollected(py, || waiting.into_pyobject(py)).map(Some)
     })
 }
 

@@ -47,7 +47,7 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
         let runtime = match selftest::runtime(py)? {
             Ok(runtime) => runtime,
             Err(why) => {
-                host::tell_unsupported(why);
+                host::report_unsupported(why);
                 return Ok(false);
             }
         };
@@ -57,7 +57,7 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
             Ok(profiler) => profiler,
             Err(error) if error.kind() == ErrorKind::InvalidConfig => return Err(to_python(&error)),
             Err(error) => {
-                host::tell_not_started(error);
+                host::report_not_started(error);
                 return Ok(false);
             }
         };
@@ -73,7 +73,7 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
 
 /// Says that nothing starts any more.
 fn too_late() -> bool {
-    host::tell_not_started("the process is ending");
+    host::report_not_started("the process is ending");
     false
 }
 
@@ -157,7 +157,7 @@ pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     })
 }
 
-/// Tells that the calling thread just started, so that it is sampled from here on. 5 µs; nothing without a profiler.
+/// Announces that the calling thread just started, so that it is sampled from here on. 5 µs; nothing without a profiler.
 #[pyfunction]
 pub(crate) fn thread_started() -> PyResult<()> {
     guard(|| {
@@ -190,7 +190,7 @@ pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
                 Ok(true)
             }
             Err(error) => {
-                host::tell_not_in_child(error);
+                host::report_not_in_child(error);
                 Ok(false)
             }
         }

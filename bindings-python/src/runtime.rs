@@ -1,7 +1,7 @@
-//! CPython as the engine asks it: for the context and the stack of the interrupted thread, and for what words mean.
+//! CPython as the engine asks it: for the context and the stack of the interrupted thread, and for what frame ids mean.
 
 use libc::ucontext_t;
-use spanprof_core::{Context, Drain, Frame, FrameWriter, Runtime, ThreadRecord};
+use spanprof_core::{Context, Drain, Frame, FrameId, FrameWriter, Runtime, ThreadRecord};
 
 use crate::messages;
 use crate::stack::interpreter::CPython;
@@ -27,8 +27,8 @@ unsafe impl Runtime for CPython {
         unsafe { self.walk_now(ucontext, out) };
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        definitions::resolve(words, self.layout.code.lines)
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        definitions::resolve(ids, self.layout.code.lines)
     }
 
     fn request_drain(&self) -> Drain {

@@ -45,7 +45,7 @@ class DocumentsTest < Minitest::Test
     sources = [SOURCES, *shared].join("\n")
     messages.each { |message| message.split(/ ?… ?/).each { |part| assert_includes sources, part } }
     longest = messages.map { |message| message.split(/ ?… ?/).max_by(&:size) }
-    said = sources.scan(/(?:(?:warn|inform)_once\(\s*\S+\s|tell\(\s*Level::\w+,\s*(?:format!\()?)\s*"((?:[^"\\]|\\.)+)"/m).flatten
+    said = sources.scan(/(?:(?:warn|inform)_once\(\s*\S+\s|report\(\s*Level::\w+,\s*(?:format!\()?)\s*"((?:[^"\\]|\\.)+)"/m).flatten
     refute_empty said
     said.each { |text| assert longest.any? { |part| text.include?(part) }, text }
   end

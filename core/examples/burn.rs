@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use spanprof_core::{
-    Config, Frame, FrameWriter, Profiler, Runtime, SpanContext, ThreadRecord, span_end, span_start, thread_started,
-    walk_frame_pointers,
+    Config, Frame, FrameId, FrameWriter, Profiler, Runtime, SpanContext, ThreadRecord, span_end, span_start,
+    thread_started, walk_frame_pointers,
 };
 
 /// How compiled Rust is sampled: by frame pointers, which `.cargo/config.toml` keeps, and named by its debug information.
@@ -27,8 +27,8 @@ unsafe impl Runtime for Native {
         unsafe { walk_frame_pointers(ucontext, out) }
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        words.iter().map(|&word| Some(frame_at(word))).collect()
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        ids.iter().map(|&id| Some(frame_at(id))).collect()
     }
 }
 

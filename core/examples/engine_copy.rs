@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use spanprof_core::{Config, ErrorKind, Frame, FrameWriter, Profiler, Runtime, ThreadRecord};
+use spanprof_core::{Config, ErrorKind, Frame, FrameId, FrameWriter, Profiler, Runtime, ThreadRecord};
 
 struct NoStacks;
 
@@ -10,8 +10,8 @@ struct NoStacks;
 unsafe impl Runtime for NoStacks {
     unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, _: &mut FrameWriter<'_>) {}
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        words.iter().map(|_| None).collect()
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        ids.iter().map(|_| None).collect()
     }
 }
 

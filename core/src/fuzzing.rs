@@ -8,8 +8,8 @@ use flate2::bufread::GzDecoder;
 use prost::Message as _;
 
 use crate::config::Config;
+use crate::profile::halves;
 use crate::profile::pprof::{Encoded, gzip};
-use crate::profile::split;
 use crate::profile_type::ProfileType;
 use crate::stats::Tally;
 use crate::upload;
@@ -50,7 +50,7 @@ pub fn halves(data: &[u8]) {
     let profile_type = ProfileType::process_cpu(1);
     let Some(body) = gzip(data) else { return };
     let whole = Encoded { profile_type, start_unix_nanos: 1, body, tally };
-    let Some(halves) = split::halves(&whole) else {
+    let Some(halves) = halves::split(&whole) else {
         assert!(profile.sample.len() < 2);
         return;
     };

@@ -27,8 +27,8 @@ static LAST: Mutex<Option<Stats>> = Mutex::new(None);
 static WAITING: Mutex<Vec<Message>> = Mutex::new(Vec::new());
 /// There are some. Changed with `WAITING` locked.
 static ANY_WAITING: AtomicBool = AtomicBool::new(false);
-/// It was told that this interpreter cannot be sampled.
-static REFUSAL_TOLD: AtomicBool = AtomicBool::new(false);
+/// It was reported that this interpreter cannot be sampled.
+static REFUSAL_REPORTED: AtomicBool = AtomicBool::new(false);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -70,7 +70,7 @@ pub fn ended(profiler: &Profiler) {
 }
 
 /// Keeps a sentence until the program asks for it.
-pub fn tell(level: Level, text: impl Into<String>) {
+pub fn report(level: Level, text: impl Into<String>) {
     keep([Message { level, text: text.into() }]);
 }
 
@@ -99,28 +99,28 @@ pub fn take_messages() -> Vec<Message> {
     messages
 }
 
-/// Whether CPU time is not to be profiled; if so, that is told.
+/// Whether CPU time is not to be profiled; if so, that is reported.
 pub fn is_switched_off(config: &Config) -> bool {
     let is_off = !(config.enabled && config.cpu_enabled);
     if is_off {
-        tell(Level::Info, "profiling is switched off by configuration or environment");
+        report(Level::Info, "profiling is switched off by configuration or environment");
     }
     is_off
 }
 
-/// Tells why no profiler runs though one was asked for.
-pub fn tell_not_started(why: impl Display) {
-    tell(Level::Warning, format!("no profiles are taken, spans go on working: {why}"));
+/// Reports why no profiler runs though one was asked for.
+pub fn report_not_started(why: impl Display) {
+    report(Level::Warning, format!("no profiles are taken, spans go on working: {why}"));
 }
 
-/// Tells, once in a process, why this interpreter cannot be sampled.
-pub fn tell_unsupported(why: impl Display) {
-    if !REFUSAL_TOLD.swap(true, Ordering::Relaxed) {
-        tell_not_started(why);
+/// Reports, once in a process, why this interpreter cannot be sampled.
+pub fn report_unsupported(why: impl Display) {
+    if !REFUSAL_REPORTED.swap(true, Ordering::Relaxed) {
+        report_not_started(why);
     }
 }
 
-/// Tells why no profiler runs in a forked child whose parent has one.
-pub fn tell_not_in_child(why: impl Display) {
-    tell(Level::Warning, format!("no profiles are taken in this forked process: {why}"));
+/// Reports why no profiler runs in a forked child whose parent has one.
+pub fn report_not_in_child(why: impl Display) {
+    report(Level::Warning, format!("no profiles are taken in this forked process: {why}"));
 }

@@ -8,7 +8,7 @@
 //! own also says where its current span is ([`SpanRecord`]); one that has none calls [`span_start`] and [`span_end`].
 //!
 //! ```
-//! use spanprof_core::{Config, Frame, FrameWriter, Profiler, Runtime, ThreadRecord, span_end, span_start, walk_frame_pointers};
+//! use spanprof_core::{Config, Frame, FrameId, FrameWriter, Profiler, Runtime, ThreadRecord, span_end, span_start, walk_frame_pointers};
 //!
 //! struct Native;
 //!
@@ -20,9 +20,9 @@
 //!     unsafe fn walk(&self, _: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
 //!         unsafe { walk_frame_pointers(ucontext, out) };
 //!     }
-//!     fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-//!         let frame = |word: &u64| Frame { function: format!("{word:#x}").into(), ..Frame::default() };
-//!         words.iter().map(|word| Some(frame(word))).collect()
+//!     fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+//!         let frame = |id: &FrameId| Frame { function: format!("{id:#x}").into(), ..Frame::default() };
+//!         ids.iter().map(|id| Some(frame(id))).collect()
 //!     }
 //! }
 //!
@@ -80,7 +80,7 @@ pub use config::{
     parse_trace_id, resource_labels,
 };
 pub use context::current::Context;
-pub use context::names::{is_sampled, span_ended};
+pub use context::span_names::{is_sampled, span_ended};
 pub use context::span_record::{MAX_NAME_BYTES, SpanRecord};
 pub use context::span_slot::{SpanContext, span_end, span_start};
 pub use context::tags::TagSetId;
@@ -92,12 +92,12 @@ pub use profile_type::{ProfileType, ProfileTypeId, SampleClock};
 pub use profiler::Profiler;
 pub use profiler::process::leave_parent_behind;
 pub use sample::frame_pointer::walk_frame_pointers;
-pub use sample::frames::{Frame, FrameWriter, MAX_FRAMES};
+pub use sample::frames::{Frame, FrameId, FrameWriter, MAX_FRAMES};
 pub use sample::handler::{sample_deferred, sample_here};
 pub use sample::record::ThreadRecord;
 pub use sample::runtime::{Drain, DrainPermit, Repair, Runtime, SampleSignal};
 pub use sample::safe_load::{enable_safe_load, safe_load, safe_load_faults, safe_load_u32};
-pub use sample::threads::{add_thread_tag, describe_thread, for_each_pending_word, remove_thread_tag, thread_started};
+pub use sample::threads::{add_thread_tag, describe_thread, for_each_pending_frame, remove_thread_tag, thread_started};
 pub use stats::{Stats, Tally};
 pub use upload::outcome::Failure;
 pub use upload::probe::Server;

@@ -24,10 +24,10 @@ pub struct Message {
     pub text: String,
 }
 
-/// Declares the causes with their level and their sentence, in which `{}` stands for what is told with it.
+/// Declares the causes with their level and their sentence, in which `{}` stands for what is reported with it.
 macro_rules! causes {
     ($($name:ident, $level:ident, $text:literal;)*) => {
-        /// Why a message is given. Each is told once a minute at most.
+        /// Why a message is given. Each is reported once a minute at most.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Cause {
             $($name,)*
@@ -55,7 +55,7 @@ macro_rules! causes {
 }
 
 causes! {
-    LabelCut, Info, "The value of the label {} was cut at {} bytes.";
+    LabelTruncated, Info, "The value of the label {} was cut at {} bytes.";
     OldServer, Info, "{} has version {}. Samples carry no trace_id, of which servers before 2.1.0 make a series each.";
     BadProxy, Warning, "{}: the value (not shown) is no proxy's address, so requests go to {} directly.";
     Retry, Warning, "{} Profiles are kept for an hour and tried again.";
@@ -108,25 +108,25 @@ pub(crate) struct Messages {
 #[derive(Debug)]
 struct State {
     queue: VecDeque<Message>,
-    /// When a cause was last told.
-    told: [Option<Instant>; Cause::COUNT],
+    /// When a cause was last reported.
+    last_reported: [Option<Instant>; Cause::COUNT],
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), told: [None; Cause::COUNT] }
+        Self { queue: VecDeque::new(), last_reported: [None; Cause::COUNT] }
     }
 }
 
 impl Messages {
-    /// Tells a cause, unless that was done within the last minute.
-    pub(crate) fn tell(&self, cause: Cause, details: &[&str]) {
-        self.tell_at(cause, details, Instant::now());
+    /// Reports a cause, unless that was done within the last minute.
+    pub(crate) fn report(&self, cause: Cause, details: &[&str]) {
+        self.report_at(cause, details, Instant::now());
     }
 
-    fn tell_at(&self, cause: Cause, details: &[&str], now: Instant) {
+    fn report_at(&self, cause: Cause, details: &[&str], now: Instant) {
         let mut state = self.lock();
-        if let Some(last) = state.told.get_mut(cause as usize)
+        if let Some(last) = state.last_reported.get_mut(cause as usize)
             && last.is_none_or(|last| now.duration_since(last) >= EVERY)
         {
             *last = Some(now);
@@ -165,11 +165,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once_a_minute() {
+    fn a_cause_is_reported_once_a_minute() {
         let (messages, start) = (Messages::default(), Instant::now());
         for (seconds, reason) in [(0, "a"), (1, "b"), (59, "c"), (60, "d"), (61, "e")] {
-            messages.tell_at(Cause::Refused, &[reason], start + Duration::from_secs(seconds));
-            messages.tell_at(Cause::Old, &[], start + Duration::from_secs(seconds));
+            messages.report_at(Cause::Refused, &[reason], start + Duration::from_secs(seconds));
+            messages.report_at(Cause::Old, &[], start + Duration::from_secs(seconds));
         }
         let texts: Vec<_> = messages.take().into_iter().map(|message| message.text).collect();
         assert_eq!(
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn details_take_their_places() {
-        assert_eq!(Cause::LabelCut.text(&["zone", "9"]), "The value of the label zone was cut at 9 bytes.");
+        assert_eq!(Cause::LabelTruncated.text(&["zone", "9"]), "The value of the label zone was cut at 9 bytes.");
     }
 
     #[test]

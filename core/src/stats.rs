@@ -87,7 +87,7 @@ pub struct Stats {
     pub dropped_unanswered: Tally,
     /// Thrown away as `server_address` is `none`.
     pub discarded: Tally,
-    /// Windows that were cut and encoded.
+    /// Windows that were encoded.
     pub windows: u64,
     /// Profiles that were queued; each of them is uploaded, refused, dropped or still waits.
     pub profiles_encoded: u64,

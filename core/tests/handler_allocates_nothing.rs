@@ -13,7 +13,7 @@ use support::{Addresses, assert_adds_up, burn, config};
 
 /// The profiler's signal, once it is known.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
-/// Calls that were looked at.
+/// Calls that were checked.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 /// The kernel blocks a signal in its own handler. The profiler's own threads block all of them, SIGUSR2 too.
@@ -27,7 +27,7 @@ fn in_handler(signal: i32) -> bool {
     is_blocked(signal) && !is_blocked(libc::SIGUSR2)
 }
 
-fn look() {
+fn check() {
     let signal = SIGNAL.load(Ordering::Relaxed);
     if signal != 0 {
         CALLS.fetch_add(1, Ordering::Relaxed);
@@ -43,16 +43,16 @@ fn look() {
 
 struct Watching;
 
-// SAFETY: it is the system's allocator, with a look before.
+// SAFETY: it is the system's allocator, with a check before.
 unsafe impl GlobalAlloc for Watching {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        look();
+        check();
         // SAFETY: by the caller's contract.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        look();
+        check();
         // SAFETY: by the caller's contract.
         unsafe { System.dealloc(pointer, layout) }
     }

@@ -18,7 +18,7 @@ fn start() -> Profiler {
     Profiler::start(config, &Addresses).unwrap()
 }
 
-fn told() -> Vec<(Level, String)> {
+fn reported() -> Vec<(Level, String)> {
     host::take_messages().into_iter().map(|Message { level, text }| (level, text)).collect()
 }
 
@@ -55,8 +55,8 @@ fn one_profiler_of_a_process_from_start_to_start_and_in_a_child() {
 
     in_child(|| {
         assert!(forked() && host::running().is_none(), "the parent's does not run here");
-        host::tell(Level::Info, "kept in the child");
-        assert_eq!(told(), [(Level::Info, "kept in the child".to_owned())]);
+        host::report(Level::Info, "kept in the child");
+        assert_eq!(reported(), [(Level::Info, "kept in the child".to_owned())]);
         let parents = host::take_running().expect("the parent's, to be restarted");
         host::set_running(parents.restart_in_child().unwrap());
         assert!(!forked());
@@ -103,30 +103,30 @@ fn one_profiler_of_a_process_from_start_to_start_and_in_a_child() {
 }
 
 fn messages_are_kept_in_order_until_they_are_taken() {
-    assert!(!host::messages_wait() && told().is_empty());
-    host::tell(Level::Warning, "one");
+    assert!(!host::messages_wait() && reported().is_empty());
+    host::report(Level::Warning, "one");
     host::keep([Message { level: Level::Info, text: "two".to_owned() }]);
     assert!(host::messages_wait());
-    assert_eq!(told(), [(Level::Warning, "one".to_owned()), (Level::Info, "two".to_owned())]);
-    assert!(!host::messages_wait() && told().is_empty());
+    assert_eq!(reported(), [(Level::Warning, "one".to_owned()), (Level::Info, "two".to_owned())]);
+    assert!(!host::messages_wait() && reported().is_empty());
     host::keep([]);
     assert!(!host::messages_wait(), "nothing was kept");
 
     let on = Config::default();
-    assert!(!host::is_switched_off(&on) && told().is_empty());
+    assert!(!host::is_switched_off(&on) && reported().is_empty());
     for off in [Config { enabled: false, ..on.clone() }, Config { cpu_enabled: false, ..on }] {
         assert!(host::is_switched_off(&off));
         let text = "profiling is switched off by configuration or environment".to_owned();
-        assert_eq!(told(), [(Level::Info, text)]);
+        assert_eq!(reported(), [(Level::Info, text)]);
     }
-    host::tell_unsupported("a debug build");
-    host::tell_unsupported("a debug build");
-    host::tell_not_started("no timer");
-    host::tell_not_in_child("no thread");
+    host::report_unsupported("a debug build");
+    host::report_unsupported("a debug build");
+    host::report_not_started("no timer");
+    host::report_not_in_child("no thread");
     let warnings = [
         "no profiles are taken, spans go on working: a debug build",
         "no profiles are taken, spans go on working: no timer",
         "no profiles are taken in this forked process: no thread",
     ];
-    assert_eq!(told(), warnings.map(|text| (Level::Warning, text.to_owned())));
+    assert_eq!(reported(), warnings.map(|text| (Level::Warning, text.to_owned())));
 }

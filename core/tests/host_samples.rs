@@ -1,4 +1,4 @@
-//! A host whose stacks cannot always be walked, whose words are collected, which has a lock, a signal and events of its own.
+//! A host whose stacks cannot always be walked, whose frame ids are collected, which has a lock, a signal and events of its own.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail")]
 
@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use spanprof_core::{
-    Config, Context, Drain, DrainPermit, Frame, FrameWriter, ProfileType, ProfileTypeId, Profiler, Runtime,
-    SampleSignal, ThreadRecord, for_each_pending_word, sample_deferred, sample_here,
+    Config, Context, Drain, DrainPermit, Frame, FrameId, FrameWriter, ProfileType, ProfileTypeId, Profiler, Runtime,
+    SampleSignal, ThreadRecord, for_each_pending_frame, sample_deferred, sample_here,
 };
 use support::{Sample, assert_adds_up, burn, config, read};
 
@@ -40,7 +40,7 @@ unsafe impl Runtime for Collected {
         EPOCH.load(Ordering::Relaxed)
     }
 
-    fn keeps_words(&self) -> bool {
+    fn caches_frames(&self) -> bool {
         false
     }
 
@@ -52,9 +52,9 @@ unsafe impl Runtime for Collected {
         out.push(RUNNING);
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        RESOLVED.fetch_add(words.len(), Ordering::Relaxed);
-        words.iter().map(|word| Some(Frame { function: Arc::from(format!("f{word}")), ..Frame::default() })).collect()
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        RESOLVED.fetch_add(ids.len(), Ordering::Relaxed);
+        ids.iter().map(|id| Some(Frame { function: Arc::from(format!("f{id}")), ..Frame::default() })).collect()
     }
 
     fn request_drain(&self) -> Drain {
@@ -87,15 +87,15 @@ fn drain(profiler: &Profiler) {
 }
 
 fn pending() -> BTreeSet<u64> {
-    let mut words = BTreeSet::new();
+    let mut ids = BTreeSet::new();
     // SAFETY: only this thread drains, and it does not now.
-    unsafe { for_each_pending_word(|word| words.extend([word])) };
-    words
+    unsafe { for_each_pending_frame(|id| ids.extend([id])) };
+    ids
 }
 
 /// A walk that finds one frame.
-fn stack_of(word: u64) -> impl Fn(&mut FrameWriter<'_>) {
-    move |out| assert!(out.push(word))
+fn stack_of(id: FrameId) -> impl Fn(&mut FrameWriter<'_>) {
+    move |out| assert!(out.push(id))
 }
 
 fn memory() -> ProfileType {
@@ -155,7 +155,7 @@ fn what_a_host_defers_and_what_it_samples_itself_is_in_the_profiles() {
     assert_eq!(RESOLVED.load(Ordering::Relaxed), 3);
     burn(Duration::from_millis(20));
     assert!(draining(&profiler, || profiler.stop(Duration::from_secs(10))));
-    assert!(RESOLVED.load(Ordering::Relaxed) > 3, "words are asked for again in the next window");
+    assert!(RESOLVED.load(Ordering::Relaxed) > 3, "frame ids are asked for again in the next window");
     assert!(pending().is_empty());
     assert_adds_up(&profiler.stats());
     let samples = read(folder.path());

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use spanprof_core::{Config, Frame, FrameWriter, Profiler, Runtime, SampleClock, ThreadRecord};
+use spanprof_core::{Config, Frame, FrameId, FrameWriter, Profiler, Runtime, SampleClock, ThreadRecord};
 use support::{assert_adds_up, config, process_cpu};
 
 /// Stacks that take five times as long to read as there is between two samples.
@@ -21,8 +21,8 @@ unsafe impl Runtime for Slow {
         out.push(1);
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        words.iter().map(|_| Some(Frame { function: Arc::from("walked"), ..Frame::default() })).collect()
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        ids.iter().map(|_| Some(Frame { function: Arc::from("walked"), ..Frame::default() })).collect()
     }
 }
 

@@ -84,7 +84,7 @@ def test_the_messages_of_python_are_those_of_the_program():
         assert all(part in text for part in re.split("[ =]?…[ =]?", message)), message
     # And there are no others.
     literal = [max(re.split("[ =]?…[ =]?", message), key=len) for message in messages]
-    for sentence in re.findall(r'(?:(?:warn|inform|keep)_once\(|tell\(Level::\w+, format!\()\s*"([^"]+)"', text):
+    for sentence in re.findall(r'(?:(?:warn|inform|keep)_once\(|report\(Level::\w+, format!\()\s*"([^"]+)"', text):
         assert any(part in sentence for part in literal), sentence
 
 
@@ -92,8 +92,8 @@ def test_the_messages_of_dotnet_are_those_of_the_program():
     folder = ROOT / "bindings-dotnet"
     files = [*(folder / "src").rglob("*.rs"), *(folder / "Pyroscope.OpenTelemetry").rglob("*.cs")]
     text = "\n".join(file.read_text() for file in files)
-    said = re.findall(r'(?:ProfilerMessages\.(?:Warn|Note)\(\$?|\btell\(\s*Level::\w+,\s*format!\()\s*"([^"]+)"', text)
-    assert len(said) == len(re.findall(r"ProfilerMessages\.(?:Warn|Note)\(|\btell\(\s*Level", text)), "each is a text that is found here"
+    said = re.findall(r'(?:ProfilerMessages\.(?:Warn|Note)\(\$?|\breport\(\s*Level::\w+,\s*format!\()\s*"([^"]+)"', text)
+    assert len(said) == len(re.findall(r"ProfilerMessages\.(?:Warn|Note)\(|\breport\(\s*Level", text)), "each is a text that is found here"
     # A name in braces there is … here, and so are two in a row.
     said = {re.sub(r"\{[^{}]*\}(: \{[^{}]*\})*", "…", sentence) for sentence in said}
     assert {cells[0].strip("`") for cells in rows(MESSAGES, "From .NET")} == said

@@ -8,7 +8,7 @@ namespace Pyroscope.Context;
 
 /// <summary>
 /// The name of a span as a signal handler can read it: native memory that stays. Names of operations are few and mostly
-/// literals, so nearly every look is one comparison of references.
+/// literals, so nearly every lookup is one comparison of references.
 /// </summary>
 internal sealed unsafe class SpanName
 {

@@ -13,7 +13,7 @@ internal static class ProfilerMessages
     private const int Kept = 64;
 
     private static readonly object Gate = new();
-    private static readonly HashSet<string> Told = new(StringComparer.Ordinal);
+    private static readonly HashSet<string> Reported = new(StringComparer.Ordinal);
     private static readonly Queue<Message> Unsaid = new();
     private static readonly Queue<Message> Waiting = new();
     private static ILogger? logger;
@@ -32,7 +32,7 @@ internal static class ProfilerMessages
     {
         lock (Gate)
         {
-            if (Told.Count >= Kept || !Told.Add(text))
+            if (Reported.Count >= Kept || !Reported.Add(text))
             {
                 return false;
             }

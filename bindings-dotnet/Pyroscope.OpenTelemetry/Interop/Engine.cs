@@ -49,9 +49,10 @@ internal static class Engine
     {
         using var wire = Native.spanprof_take_messages().AsOk();
         var messages = new List<Message>();
-        foreach (var told in wire.Unwire().messages)
+        foreach (var message in wire.Unwire().messages)
         {
-            messages.Add(new Message(told.level >= 2 ? LogLevel.Warning : LogLevel.Information, ProfilerConfiguration.ByProperties(told.text)));
+            var text = ProfilerConfiguration.ByProperties(message.text);
+            messages.Add(new Message(message.level >= 2 ? LogLevel.Warning : LogLevel.Information, text));
         }
 
         return messages;

@@ -3,14 +3,14 @@ namespace Pyroscope.Interop;
 /// <summary>Whether the native library can be used in this process. Looked at once.</summary>
 internal static class NativeLibraryCheck
 {
-    private static readonly Lazy<string?> Found = new(Look);
+    private static readonly Lazy<string?> Found = new(Check);
 
     /// <summary>Why it cannot be used, or null.</summary>
     internal static string? Problem => Found.Value;
 
     internal static bool IsUsable => Found.Value is null;
 
-    private static unsafe string? Look()
+    private static unsafe string? Check()
     {
         try
         {

@@ -106,7 +106,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
 
         if (added && data.Recorded)
         {
-            TellName(data);
+            ReportFinalName(data);
         }
     }
 
@@ -145,16 +145,16 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     // On its own: compiling a method with a call that suppresses the transition loads the library, and where there is none
     // it ends in a deadlock of the runtime's, even if the call is never made.
     [MethodImpl(MethodImplOptions.NoInlining)]
-    private static unsafe void TellName(Activity span)
+    private static unsafe void ReportFinalName(Activity span)
     {
         var id = HexId.Of(span.SpanId);
         if (HotNative.IsSampled(id) != 0)
         {
-            SpanName.WithUtf8(span.DisplayName, id, &TellEnd);
+            SpanName.WithUtf8(span.DisplayName, id, &ReportEnd);
         }
     }
 
-    private static unsafe nint TellEnd(ulong id, byte* name, nuint length)
+    private static unsafe nint ReportEnd(ulong id, byte* name, nuint length)
     {
         HotNative.SpanEnded(id, name, length);
         return 0;

@@ -182,7 +182,7 @@ extern "system" fn compiled(_this: *const c_void, function: usize, result: Hresu
 }
 
 /// ThreadAssignedToOSThread, which the runtime calls on a thread of its own as its first deed: it is sampled from here on,
-/// where a look at the list of threads would find it up to 100 ms later, or no more.
+/// where a sweep of the list of threads would find it up to 100 ms later, or no more.
 extern "system" fn thread_assigned(_this: *const c_void, _managed: usize, _os: u32) -> Hresult {
     quietly(spanprof_core::thread_started);
     S_OK

@@ -52,7 +52,7 @@ pub(crate) fn attached() -> Option<Clr> {
     (!info.is_null()).then_some(Clr(info))
 }
 
-/// CoreCLR, while it tells what it compiles.
+/// CoreCLR, while it reports what it compiles.
 pub(crate) fn listening() -> Option<Clr> {
     attached().filter(|_| LISTENING.load(Ordering::Relaxed))
 }
@@ -177,15 +177,15 @@ pub(crate) mod testing {
     use super::*;
     use std::sync::Mutex;
 
-    /// The masks that CoreCLR was told.
-    pub(crate) static TOLD: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+    /// The masks that CoreCLR was given.
+    pub(crate) static MASKS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 
     extern "system" fn refuse() -> Hresult {
         i32::MIN
     }
 
     extern "system" fn take_mask(_this: *const c_void, low: u32, _high: u32) -> Hresult {
-        TOLD.lock().unwrap().push(low);
+        MASKS.lock().unwrap().push(low);
         S_OK
     }
 

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use spanprof_core::{FrameWriter, ProfileType, ProfileTypeId};
+use spanprof_core::{FrameId, FrameWriter, ProfileType, ProfileTypeId};
 
 use crate::clr::{info, method_names};
 use crate::events::payload::{self, Event, Utf16};
@@ -49,10 +49,10 @@ pub(crate) fn delivered(id: u32, version: u32, payload: &[u8]) {
         Some(Event::Exception { type_name }) => (EXCEPTION, 1, 1, Some(type_name)),
         None => return,
     };
-    let type_word = type_name.and_then(type_word);
+    let type_id = type_name.and_then(type_id);
     let walk = |out: &mut FrameWriter<'_>| {
-        if let Some(word) = type_word {
-            out.push(word);
+        if let Some(id) = type_id {
+            out.push(id);
         }
         clr.snapshot(|_, address| out.push(address - 1));
     };
@@ -62,21 +62,21 @@ pub(crate) fn delivered(id: u32, version: u32, payload: &[u8]) {
 
 const TYPES: usize = 4_096;
 
-/// Hashes of types' names and their words. Two threads may write one place: who finds a word whose hash was just
+/// Hashes of types' names and their frame ids. Two threads may write one place: who finds an id whose hash was just
 /// overwritten has the wrong type for one sample.
-static TYPE_WORDS: [[AtomicU64; 2]; TYPES] = [const { [AtomicU64::new(0), AtomicU64::new(0)] }; TYPES];
+static TYPE_IDS: [[AtomicU64; 2]; TYPES] = [const { [AtomicU64::new(0), AtomicU64::new(0)] }; TYPES];
 
-/// The word for a type's name; `None` while another thread makes one: nothing here may wait.
-fn type_word(name: Utf16<'_>) -> Option<u64> {
+/// The frame id of a type's name; `None` while another thread makes one: nothing here may wait.
+fn type_id(name: Utf16<'_>) -> Option<FrameId> {
     let hash = name.hash();
     #[expect(clippy::cast_possible_truncation, reason = "a place in the table")]
-    let [known, word] = &TYPE_WORDS[hash as usize % TYPES];
+    let [known, id] = &TYPE_IDS[hash as usize % TYPES];
     if known.load(Ordering::Acquire) == hash {
-        return Some(word.load(Ordering::Relaxed));
+        return Some(id.load(Ordering::Relaxed));
     }
-    let new = resolver::try_word_of(&method_names::of_type(&name.text()))?;
-    word.store(new, Ordering::Relaxed);
-    // Release: who sees the hash sees the word.
+    let new = resolver::try_id_of(&method_names::of_type(&name.text()))?;
+    id.store(new, Ordering::Relaxed);
+    // Release: who sees the hash sees the id.
     known.store(hash, Ordering::Release);
     Some(new)
 }

@@ -16,7 +16,7 @@ use interoptopus::wire::Wire;
 use interoptopus::{builtins_string, builtins_wire, ffi, function};
 use spanprof_core::ErrorKind;
 
-use self::types::{Answer, Failure, Feature, Messages, Pairs, Settings, Statistics, Status};
+use self::types::{Answer, Failure, Feature, MessageList, Pairs, Settings, Statistics, Status};
 use crate::events::sessions;
 use crate::span::tags;
 use crate::symbols::code_map;
@@ -71,8 +71,8 @@ pub fn spanprof_stats() -> ffi::Result<Wire<Statistics>, Failure> {
 
 /// What the program's logger is to be told since the last call.
 #[ffi]
-pub fn spanprof_take_messages() -> ffi::Result<Wire<Messages>, Failure> {
-    panic_to_result(|| ffi::Ok(Wire::from(Messages { messages: messages::take() })))
+pub fn spanprof_take_messages() -> ffi::Result<Wire<MessageList>, Failure> {
+    panic_to_result(|| ffi::Ok(Wire::from(MessageList { messages: messages::take() })))
 }
 
 /// What works, and why the rest does not.

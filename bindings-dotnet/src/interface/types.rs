@@ -68,7 +68,7 @@ pub struct Statistics {
 /// A sentence for the program's logger.
 #[ffi]
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct LogMessage {
     /// 1 information, 2 warning.
     pub level: u32,
     /// The sentence.
@@ -78,9 +78,9 @@ pub struct Told {
 /// Sentences, oldest first.
 #[ffi]
 #[derive(Clone, Debug)]
-pub struct Messages {
+pub struct MessageList {
     /// The sentences that [`log_level`](Settings) lets through.
-    pub messages: Vec<Told>,
+    pub messages: Vec<LogMessage>,
 }
 
 /// A part of the profiler.

@@ -67,7 +67,7 @@ fn lock_known() -> MutexGuard<'static, Vec<Library>> {
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a look at the mappings found.
+/// What a reading of the mappings found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Changes {
     /// Libraries came or went.
@@ -76,7 +76,7 @@ pub(crate) struct Changes {
     pub(crate) code: bool,
 }
 
-/// Looks what is mapped now. About a millisecond.
+/// Reads what is mapped now. About a millisecond.
 pub(crate) fn refresh() -> Changes {
     static CODE: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return Changes::default() };

@@ -11,7 +11,7 @@
 //! * H4: call sites in methods without a frame are known from a table.
 //! * H5: a method that on-stack replacement entered lies on top of its own earlier body; its return address is higher up.
 //!
-//! The leaf's word is its pc, that of a caller its return address minus one, which is within the call.
+//! The leaf's frame is its pc, that of a caller its return address minus one, which is within the call.
 
 use std::arch::asm;
 
@@ -23,7 +23,7 @@ use crate::stack::range_set::RangeSet;
 use crate::stack::{call_sites, modules, sample_header};
 
 /// Words of the stack that go along with a sample.
-const RAW_WORDS: usize = 64;
+const EXTRA_WORDS: usize = 64;
 /// Frames without a frame pointer in a row.
 const MAX_FRAMELESS: usize = 16;
 /// Bytes that are searched for the return address of a replaced body.
@@ -106,7 +106,7 @@ impl Stack {
     }
 }
 
-/// Pushes the stack from these registers, leaf first; raw: [`header`](sample_header::header), and the words at the rsp of the
+/// Pushes the stack from these registers, leaf first; extra: [`header`](sample_header::header), and the words at the rsp of the
 /// first managed frame.
 ///
 /// Hot: 1 to 2 µs.
@@ -122,7 +122,7 @@ fn walk_stack(pc: u64, sp: u64, bp: u64, mut stack: Stack, out: &mut FrameWriter
         let Some(caller) = at.caller_of_native(module, is_leaf, &stack) else { break };
         at = caller;
         if at.pc < 4096 || !out.push(at.pc - 1) {
-            out.push_raw(sample_header::header(None, sample_header::told()));
+            out.push_extra(sample_header::header(None, sample_header::method_count()));
             return;
         }
         stack.low = at.sp;
@@ -130,12 +130,12 @@ fn walk_stack(pc: u64, sp: u64, bp: u64, mut stack: Stack, out: &mut FrameWriter
     }
     let first_managed = modules::module_of(at.pc).is_none().then(|| (out.frames() - 1, at.sp));
     follow_frames(at, stack, out);
-    out.push_raw(sample_header::header(first_managed.map(|(frame, _)| frame), sample_header::told()));
+    out.push_extra(sample_header::header(first_managed.map(|(frame, _)| frame), sample_header::method_count()));
     if let Some((_, sp)) = first_managed {
         let stack = Stack { low: sp, high: end };
-        for word in 0..RAW_WORDS as u64 {
+        for word in 0..EXTRA_WORDS as u64 {
             let Some(word) = stack.load(sp.wrapping_add(8 * word)) else { break };
-            if !out.push_raw(word) {
+            if !out.push_extra(word) {
                 return;
             }
         }

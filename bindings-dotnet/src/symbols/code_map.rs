@@ -2,19 +2,21 @@
 //!
 //! CoreCLR answers that question too, but not safely for code that was unloaded a moment ago (the process ends), and a
 //! sample is always of a moment ago. So no address is asked about but those in images of assemblies, which stay:
-//! * What is compiled is told when it is, by a callback in which it is in use; code that takes the place of other code
+//! * What is compiled is reported when it is, by a callback in which it is in use; code that takes the place of other code
 //!   takes it here as well.
-//! * What was compiled before is told once, from CoreCLR's own list, while the one thread waits that takes code away
+//! * What was compiled before is reported once, from CoreCLR's own list, while the one thread waits that takes code away
 //!   ([`catch_up`]).
 //!
 //! Callbacks queue what they know; the map itself is the profiler's thread's. A sample is read up to a tenth of a second
-//! after it was taken, and code of a dynamic method is replaced faster. So methods are numbered as they are told, before
+//! after it was taken, and code of a dynamic method is replaced faster. So methods are numbered as they are reported, before
 //! they run for the first time; a CPU sample says how many there were, and a younger method is none of its frames. An event
 //! does not: its frames are called what is there when it is read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
+
+use spanprof_core::FrameId;
 
 use crate::clr::code::Body;
 use crate::clr::info::{self, Clr, FunctionId};
@@ -34,7 +36,7 @@ const MAX_RANGES: usize = 200_000;
 const MAX_SEARCHED: u64 = 16 << 10;
 /// Ranges that were replaced and are remembered: those of more than the last drain.
 const MAX_REPLACED: usize = 4_096;
-/// Code that nobody told of.
+/// Code that nobody reported.
 pub(crate) const UNKNOWN: &str = "(unknown method)";
 
 /// A range of a method's code.
@@ -45,10 +47,10 @@ pub(crate) struct Code {
     /// Entered by on-stack replacement.
     pub(crate) is_osr: bool,
     function: FunctionId,
-    /// Which method this is in the order of telling; 0 was there before and stays.
+    /// Which method this is in the order of reports; 0 was there before and stays.
     number: u32,
     /// What the method is called, once it was asked for.
-    word: Option<u64>,
+    frame: Option<FrameId>,
     may_go: bool,
     /// Whether the method's start is the range's.
     is_whole: bool,
@@ -61,7 +63,7 @@ struct Compiled {
     function: FunctionId,
     number: u32,
     /// Of a function that may go away, which cannot be asked for later.
-    word: Option<u64>,
+    frame: Option<FrameId>,
     bodies: Vec<Body>,
 }
 
@@ -70,28 +72,28 @@ struct Compiled {
 struct Replaced {
     range: Range<u64>,
     numbers: Range<u32>,
-    word: u64,
+    frame: FrameId,
 }
 
 /// What the profiler's thread is to learn, in order. `None`: methods that may go away may have gone, and others taken their
-/// place, while nobody told.
+/// place, while nobody reported it.
 static NEWS: Mutex<Vec<Option<Compiled>>> = Mutex::new(Vec::new());
 /// A function was compiled, on this thread, where it is in use. Some microseconds.
 pub(crate) fn compiled(clr: Clr, function: FunctionId) {
     // Before it is in use, and after what was in its place was dropped: no sample of that has a number as high.
     let number = sample_header::next_number();
-    let word = (!clr.stays(function)).then(|| word_of(clr, function));
-    tell(Compiled { function, number, word, bodies: clr.bodies((function, 0)) }, MAX_NEWS);
+    let frame = (!clr.stays(function)).then(|| id_of(clr, function));
+    report(Compiled { function, number, frame, bodies: clr.bodies((function, 0)) }, MAX_NEWS);
 }
 
 /// A function was compiled at some time, and does not go away while this runs.
 fn was_compiled(clr: Clr, function: FunctionId) {
-    let (number, word) =
-        if clr.stays(function) { (0, None) } else { (sample_header::next_number(), Some(word_of(clr, function))) };
-    tell(Compiled { function, number, word, bodies: clr.bodies((function, 0)) }, MAX_RANGES);
+    let (number, frame) =
+        if clr.stays(function) { (0, None) } else { (sample_header::next_number(), Some(id_of(clr, function))) };
+    report(Compiled { function, number, frame, bodies: clr.bodies((function, 0)) }, MAX_RANGES);
 }
 
-/// Tells of all functions that were compiled before CoreCLR told of them. Called by a finalizer: CoreCLR unloads
+/// Reports all functions that were compiled before CoreCLR reported any. Called by a finalizer: CoreCLR unloads
 /// assemblies on that one thread alone, between finalizers, so none goes away while this one waits here, and of those that
 /// are being taken down at this moment there is none. Milliseconds, once after each start.
 pub(crate) fn catch_up() {
@@ -99,8 +101,8 @@ pub(crate) fn catch_up() {
     info::on_native_thread(|| clr.compiled_functions().into_iter().for_each(|function| was_compiled(clr, function)));
 }
 
-/// Tells what the calling thread runs: Main and what it called were compiled before we were attached.
-pub(crate) fn tell_own_stack() {
+/// Reports what the calling thread runs: Main and what it called were compiled before we were attached.
+pub(crate) fn note_own_stack() {
     let Some(clr) = info::attached() else { return };
     let mut functions = Vec::new();
     clr.snapshot(|function, _| {
@@ -111,19 +113,19 @@ pub(crate) fn tell_own_stack() {
     info::on_native_thread(|| functions.into_iter().for_each(|function| was_compiled(clr, function)));
 }
 
-/// From here on CoreCLR tells what it compiles.
+/// From here on CoreCLR reports what it compiles.
 pub(crate) fn listen() -> Result<(), String> {
     // Before the first callback: what CoreCLR did until now nobody knows.
     note_gap();
     info::listen()
 }
 
-/// CoreCLR did not tell for a while.
+/// CoreCLR did not report for a while.
 fn note_gap() {
     NEWS.lock().unwrap_or_else(PoisonError::into_inner).push(None);
 }
 
-fn tell(compiled: Compiled, most: usize) {
+fn report(compiled: Compiled, most: usize) {
     let mut news = NEWS.lock().unwrap_or_else(PoisonError::into_inner);
     if news.len() < most && news.try_reserve(1).is_ok() {
         news.push(Some(compiled));
@@ -133,9 +135,9 @@ fn tell(compiled: Compiled, most: usize) {
     }
 }
 
-fn word_of(clr: Clr, function: FunctionId) -> u64 {
+fn id_of(clr: Clr, function: FunctionId) -> FrameId {
     let name = clr.name_of(function).map(|name| name.text());
-    resolver::word_of(name.as_deref().unwrap_or(UNKNOWN), "")
+    resolver::id_of(name.as_deref().unwrap_or(UNKNOWN), "")
 }
 
 /// All code that was met so far.
@@ -154,9 +156,9 @@ pub(crate) fn with<T>(use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
     // Not locked while CoreCLR is asked: its callbacks wait for this lock.
     let news = std::mem::take(&mut *NEWS.lock().unwrap_or_else(PoisonError::into_inner));
     let mut osr_changed = false;
-    for told in news {
-        osr_changed |= match told {
-            Some(Compiled { function, number, word, bodies }) => map.learn(function, number, word, bodies),
+    for compiled in news {
+        osr_changed |= match compiled {
+            Some(Compiled { function, number, frame, bodies }) => map.learn(function, number, frame, bodies),
             None => map.drop_what_may_go(),
         };
     }
@@ -166,7 +168,7 @@ pub(crate) fn with<T>(use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
     use_it(map)
 }
 
-/// Takes up what callbacks told, so that the handler knows new code.
+/// Takes up what callbacks reported, so that the handler knows new code.
 pub(crate) fn tick() {
     if info::attached().is_some() {
         with(|_| {});
@@ -178,7 +180,7 @@ impl CodeMap {
     pub(crate) fn code_at(&mut self, clr: Clr, pc: u64) -> Option<&Code> {
         if self.start_of(pc).is_none() && registry::is_image(pc) {
             let function = clr.function_at(pc)?;
-            // Where the range is not told, this address alone is known.
+            // Where the range is not known, this address alone is known.
             let body = clr.body_at(function, pc).unwrap_or_else(|| std::iter::once(pc..pc + 1).collect());
             if self.learn(function.0, 0, None, vec![body]) {
                 self.show_osr();
@@ -187,24 +189,24 @@ impl CodeMap {
         self.by_start.get(&self.start_of(pc)?)
     }
 
-    /// What the method at `pc` was called when so many methods were told, and whether this is a body that was entered
+    /// What the method at `pc` was called when so many methods were reported, and whether this is a body that was entered
     /// by replacement.
-    pub(crate) fn word_at(&mut self, clr: Clr, pc: u64, told: u32) -> Option<(u64, bool)> {
+    pub(crate) fn id_at(&mut self, clr: Clr, pc: u64, method_count: u32) -> Option<(FrameId, bool)> {
         let code = self.code_at(clr, pc)?;
-        if code.is_younger(told) {
-            return Some((self.word_before(pc, told), false));
+        if code.is_younger(method_count) {
+            return Some((self.id_before(pc, method_count), false));
         }
         let (start, is_osr) = (code.start, code.is_osr);
         let code = self.by_start.get_mut(&start)?;
-        let word = *code.word.get_or_insert_with(|| word_of(clr, code.function));
-        Some((word, is_osr))
+        let frame = *code.frame.get_or_insert_with(|| id_of(clr, code.function));
+        Some((frame, is_osr))
     }
 
     /// What was at `pc` before.
-    fn word_before(&self, pc: u64, told: u32) -> u64 {
+    fn id_before(&self, pc: u64, method_count: u32) -> FrameId {
         let before = self.replaced.iter().rev();
-        let was_there = |gone: &&Replaced| gone.range.contains(&pc) && gone.numbers.contains(&told);
-        before.into_iter().find(was_there).map_or_else(|| resolver::word_of(UNKNOWN, ""), |gone| gone.word)
+        let was_there = |gone: &&Replaced| gone.range.contains(&pc) && gone.numbers.contains(&method_count);
+        before.into_iter().find(was_there).map_or_else(|| resolver::id_of(UNKNOWN, ""), |gone| gone.frame)
     }
 
     fn start_of(&self, pc: u64) -> Option<u64> {
@@ -212,13 +214,13 @@ impl CodeMap {
     }
 
     /// Adds the bodies of a function, in place of what was there. True: what was entered by replacement changed.
-    fn learn(&mut self, function: FunctionId, number: u32, word: Option<u64>, bodies: Vec<Body>) -> bool {
+    fn learn(&mut self, function: FunctionId, number: u32, frame: Option<FrameId>, bodies: Vec<Body>) -> bool {
         let mut osr_changed = false;
         for (place, Range { start, end }) in bodies.into_iter().flat_map(|body| body.into_iter().enumerate()) {
             let is_known = self
                 .by_start
                 .get(&start)
-                .is_some_and(|code| code.end == end && code.function == function && !code.may_go && word.is_none());
+                .is_some_and(|code| code.end == end && code.function == function && !code.may_go && frame.is_none());
             if end <= start || is_known {
                 continue;
             }
@@ -226,9 +228,9 @@ impl CodeMap {
             if self.by_start.len() >= MAX_RANGES {
                 continue;
             }
-            let (is_whole, may_go) = (place == 0 && end - start > 1, word.is_some());
+            let (is_whole, may_go) = (place == 0 && end - start > 1, frame.is_some());
             let call_sites = Box::default();
-            let mut code = Code { start, end, is_osr: false, function, number, word, may_go, is_whole, call_sites };
+            let mut code = Code { start, end, is_osr: false, function, number, frame, may_go, is_whole, call_sites };
             if let Some(prologue) = code.prologue() {
                 code.is_osr = prologue.is_osr;
                 code.call_sites = learn_call_sites(start, end - start, &prologue);
@@ -248,12 +250,12 @@ impl CodeMap {
             if let Some(code) = self.by_start.remove(&at) {
                 code.call_sites.into_iter().for_each(call_sites::forget);
                 osr_changed |= code.is_osr;
-                if let Some(word) = code.word {
+                if let Some(frame) = code.frame {
                     if self.replaced.len() == MAX_REPLACED {
                         self.replaced.pop_front();
                     }
                     let (range, numbers) = (code.start..code.end, code.number..number);
-                    self.replaced.push_back(Replaced { range, numbers, word });
+                    self.replaced.push_back(Replaced { range, numbers, frame });
                 }
             }
         }
@@ -281,9 +283,9 @@ impl CodeMap {
 }
 
 impl Code {
-    /// Whether a sample is older that was taken when so many methods were told.
-    pub(crate) fn is_younger(&self, told: u32) -> bool {
-        self.number > told
+    /// Whether a sample is older that was taken when so many methods were reported.
+    pub(crate) fn is_younger(&self, method_count: u32) -> bool {
+        self.number > method_count
     }
 
     /// How the method begins, if the range is its start; from its code as it is now.
@@ -340,18 +342,18 @@ mod tests {
     #[test]
     fn a_sample_is_of_the_code_that_was_there_when_it_was_taken() {
         let here = a_sample_is_of_the_code_that_was_there_when_it_was_taken as *const () as u64;
-        let word = |name: &str| resolver::word_of(name, "");
-        let (first, second, third) = (word("First"), word("Second"), word("Third"));
+        let frame = |name: &str| resolver::id_of(name, "");
+        let (first, second, third) = (frame("First"), frame("Second"), frame("Third"));
         let mut map = CodeMap::default();
         map.learn(1, 4, Some(first), body(here, here + 32));
         map.learn(2, 6, Some(second), body(here + 16, here + 48));
         map.learn(3, 9, Some(third), body(here, here + 64));
-        let is_younger = |told| map.by_start[&here].is_younger(told);
+        let is_younger = |method_count| map.by_start[&here].is_younger(method_count);
         assert_eq!([8, 9].map(is_younger), [true, false]);
-        let before = |at: u64, told: u32| map.word_before(here + at, told);
-        assert_eq!([4, 5].map(|told| before(31, told)), [first, first]);
-        assert_eq!([6, 8].map(|told| before(31, told)), [second, second]);
-        assert_eq!([before(0, 3), before(32, 5), before(8, 7)], [word(UNKNOWN); 3], "nobody knows what was there");
+        let before = |at: u64, method_count: u32| map.id_before(here + at, method_count);
+        assert_eq!([4, 5].map(|method_count| before(31, method_count)), [first, first]);
+        assert_eq!([6, 8].map(|method_count| before(31, method_count)), [second, second]);
+        assert_eq!([before(0, 3), before(32, 5), before(8, 7)], [frame(UNKNOWN); 3], "nobody knows what was there");
         for number in (10..).take(2 * MAX_REPLACED) {
             map.learn(1, number, Some(first), body(here, here + 64));
         }

@@ -1,4 +1,4 @@
-//! What the walk in the handler could not know is mended by code bytes when a sample is read, and addresses become words.
+//! What the walk in the handler could not know is mended by code bytes when a sample is read, and addresses become frame ids.
 //!
 //! The rbp chain leaves out the caller of the first managed frame where that has no frame of its own at the instant:
 //! * D1: in a prologue the return address is behind what was pushed so far.
@@ -6,7 +6,7 @@
 //! * D3: a method without a frame has it at a fixed distance; so may its caller, and so on.
 //! * D4: a stub of the runtime pushed nothing.
 
-use spanprof_core::Repair;
+use spanprof_core::{FrameId, Repair};
 
 use crate::clr::info::{self, Clr};
 use crate::stack::modules;
@@ -21,49 +21,49 @@ const UNNAMED: &str = "(managed code)";
 
 /// First the engine asks with locks held that a fork takes; names come of CoreCLR, which may take long. Once all is
 /// read it asks again, without them.
-pub(crate) fn repair(frames: &mut Vec<u64>, raw: &[u64]) -> Repair {
+pub(crate) fn repair(frames: &mut Vec<u64>, extra: &[u64]) -> Repair {
     if frames.last() != Some(&resolver::ASKED) {
         frames.push(resolver::ASKED);
         return Repair::Later;
     }
     frames.pop();
-    mend(frames, raw);
+    mend(frames, extra);
     Repair::Ready
 }
 
-/// Mends a sample: `frames` as the walk pushed them; `raw` is the header and the stack's words at the rsp of the first
+/// Mends a sample: `frames` as the walk pushed them; `extra` is the header and the stack's words at the rsp of the first
 /// managed frame, of an event nothing.
-fn mend(frames: &mut Vec<u64>, raw: &[u64]) {
+fn mend(frames: &mut Vec<u64>, extra: &[u64]) {
     refresh::note_sample();
     let Some(clr) = info::attached() else {
-        to_words(frames, resolver::native_word, |pc| {
-            modules::is_executable(pc).then(|| resolver::word_of(UNNAMED, ""))
-        });
+        to_ids(frames, resolver::native_id, |pc| modules::is_executable(pc).then(|| resolver::id_of(UNNAMED, "")));
         // How many of them there are tells nobody anything.
         frames.dedup();
         return;
     };
-    let is_event = raw.is_empty();
+    let is_event = extra.is_empty();
     code_map::with(|map| {
-        let (mut told, mut stub) = (u32::MAX, None);
-        if let [header, words @ ..] = raw {
-            told = (header >> 32) as u32;
+        let (mut method_count, mut stub) = (u32::MAX, None);
+        if let [header, words @ ..] = extra {
+            method_count = (header >> 32) as u32;
             let first = (header & NO_FRAME) as usize;
-            stub = insert_callers(frames, first, words, |pc, is_leaf| return_address(map, clr, (pc, told), is_leaf));
+            stub = insert_callers(frames, first, words, |pc, is_leaf| {
+                return_address(map, clr, (pc, method_count), is_leaf)
+            });
         }
         let mut replaced = None;
         // Of an event the runtime tells managed frames only.
-        let native = |pc| if is_event { None } else { resolver::native_word(pc) };
-        to_words(frames, native, |pc| match map.word_at(clr, pc, told) {
+        let native = |pc| if is_event { None } else { resolver::native_id(pc) };
+        to_ids(frames, native, |pc| match map.id_at(clr, pc, method_count) {
             // The runtime's own walk tells a body that was entered by replacement and the one below it that it replaced.
-            Some((word, _)) if is_event && replaced.take() == Some(word) => None,
-            Some((word, is_osr)) => {
-                replaced = is_osr.then_some(word);
-                Some(word)
+            Some((id, _)) if is_event && replaced.take() == Some(id) => None,
+            Some((id, is_osr)) => {
+                replaced = is_osr.then_some(id);
+                Some(id)
             }
             // A word of the stack that was taken for a return address: the frame of a replaced body not known as one yet.
             None if !modules::is_executable(pc) => None,
-            None => Some(resolver::word_of(if stub == Some(pc) { STUB } else { code_map::UNKNOWN }, "")),
+            None => Some(resolver::id_of(if stub == Some(pc) { STUB } else { code_map::UNKNOWN }, "")),
         });
     });
 }
@@ -80,10 +80,10 @@ enum Return {
 }
 
 /// `is_leaf`: `pc` is the interrupted instruction, not within a call.
-fn return_address(map: &mut CodeMap, clr: Clr, (pc, told): (u64, u32), is_leaf: bool) -> Return {
+fn return_address(map: &mut CodeMap, clr: Clr, (pc, method_count): (u64, u32), is_leaf: bool) -> Return {
     let Some(code) = map.code_at(clr, pc) else { return Return::Nowhere };
     // Its bytes are not those that ran.
-    if code.is_younger(told) {
+    if code.is_younger(method_count) {
         return Return::Frame;
     }
     let Some(prologue) = code.prologue() else { return Return::Frame };
@@ -133,31 +133,31 @@ fn insert_callers(
     stub
 }
 
-/// Turns addresses into words, and leaves out what is no code. Of native frames one a function is kept, and none on the far side
+/// Turns addresses into frame ids, and leaves out what is no code. Of native frames one a function is kept, and none on the far side
 /// of all managed ones: how the runtime starts its threads is the same everywhere.
-fn to_words(frames: &mut Vec<u64>, native: impl Fn(u64) -> Option<u64>, mut managed: impl FnMut(u64) -> Option<u64>) {
-    let mut words: Vec<(u64, bool)> = Vec::with_capacity(frames.len());
+fn to_ids(frames: &mut Vec<u64>, native: impl Fn(u64) -> Option<u64>, mut managed: impl FnMut(u64) -> Option<u64>) {
+    let mut ids: Vec<(FrameId, bool)> = Vec::with_capacity(frames.len());
     for pc in frames.iter() {
-        if resolver::is_word(*pc) {
-            words.push((*pc, false));
+        if resolver::is_id(*pc) {
+            ids.push((*pc, false));
             continue;
         }
-        let (word, is_native) = match native(*pc) {
-            Some(word) => (word, true),
+        let (id, is_native) = match native(*pc) {
+            Some(id) => (id, true),
             None => match managed(*pc) {
-                Some(word) => (word, false),
+                Some(id) => (id, false),
                 None => continue,
             },
         };
-        if !is_native || words.last() != Some(&(word, true)) {
-            words.push((word, is_native));
+        if !is_native || ids.last() != Some(&(id, true)) {
+            ids.push((id, is_native));
         }
     }
-    if let Some(last) = words.iter().rposition(|(_, is_native)| !is_native) {
-        words.truncate(last + 1);
+    if let Some(last) = ids.iter().rposition(|(_, is_native)| !is_native) {
+        ids.truncate(last + 1);
     }
     frames.clear();
-    frames.extend(words.into_iter().map(|(word, _)| word));
+    frames.extend(ids.into_iter().map(|(id, _)| id));
 }
 
 #[cfg(test)]
@@ -207,12 +207,12 @@ mod tests {
     #[test]
     fn native_frames_are_kept_once_and_not_below_managed_ones() {
         let native = |pc| (pc >= 500).then_some(pc / 100);
-        let words = |frames: &[u64]| {
+        let ids = |frames: &[u64]| {
             let mut frames = frames.to_vec();
-            to_words(&mut frames, native, |pc| (pc != 3).then_some(pc + 1_000));
+            to_ids(&mut frames, native, |pc| (pc != 3).then_some(pc + 1_000));
             frames
         };
-        assert_eq!(words(&[510, 520, 610, 1, 3, 1, 710, 720, 2, 810, 910]), [5, 6, 1_001, 1_001, 7, 1_002]);
-        assert_eq!(words(&[510, 610, 620]), [5, 6]);
+        assert_eq!(ids(&[510, 520, 610, 1, 3, 1, 710, 720, 2, 810, 910]), [5, 6, 1_001, 1_001, 7, 1_002]);
+        assert_eq!(ids(&[510, 610, 620]), [5, 6]);
     }
 }

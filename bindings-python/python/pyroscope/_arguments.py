@@ -152,7 +152,7 @@ def launch(settings: Dict[str, Any], configures: bool = False, for_spans: bool =
     for name in asked:
         _messages.inform_once(f"{name}: only CPU time is profiled yet")
     if running:
-        _look_for_others()
+        _check_for_others()
     return running
 
 
@@ -176,7 +176,7 @@ def has_tag(name: str) -> bool:
     return name in _tags
 
 
-def _look_for_others() -> None:
+def _check_for_others() -> None:
     """Grafana's package holds a module of the same name: who installed it after ours has its files in ours.
 
     Its folder is looked for beside us, as importlib.metadata would take 30 ms to load.

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use pyo3::ffi::PyInterpreterState_Get;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule};
-use spanprof_core::{Frame, FrameWriter, SpanRecord};
+use spanprof_core::{Frame, FrameId, FrameWriter, SpanRecord};
 
 use crate::span::context_var::ContextVar;
 use crate::span::current;
@@ -260,12 +260,12 @@ impl Probe {
                 return None;
             }
         }
-        let mut words = [0; spanprof_core::MAX_FRAMES];
-        let mut out = FrameWriter::new(&mut words);
+        let mut ids = [0; spanprof_core::MAX_FRAMES];
+        let mut out = FrameWriter::new(&mut ids);
         // SAFETY: this thread's own state; examine() has mapped the definitions.
         unsafe { runtime.walk_from::<Probed>(thread_state(), std::ptr::null(), &mut out) };
         let frames = out.frames();
-        Some(frames_of(runtime, &words[..frames]))
+        Some(frames_of(runtime, &ids[..frames]))
     }
 
     fn span_id(&self) -> u64 {
@@ -280,13 +280,13 @@ impl Probe {
     }
 }
 
-/// What the words of a stack mean, told so far.
-pub(crate) fn frames_of(runtime: &CPython, words: &[u64]) -> Frames {
+/// What the frame ids of a stack mean, told so far.
+pub(crate) fn frames_of(runtime: &CPython, ids: &[FrameId]) -> Frames {
     let frame = |frame: Option<Frame>| {
         let frame = frame.unwrap_or_default();
         (frame.function.to_string(), frame.file.to_string(), frame.line, frame.first_line)
     };
-    definitions::resolve(words, runtime.layout.code.lines).into_iter().map(frame).collect()
+    definitions::resolve(ids, runtime.layout.code.lines).into_iter().map(frame).collect()
 }
 
 #[cfg(test)]

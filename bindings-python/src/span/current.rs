@@ -21,7 +21,7 @@ use crate::calls;
 use crate::errors::{guard, is_anyone_inside};
 use crate::messages;
 use crate::span::context_var::ContextVar;
-use crate::span::published::EPOCH;
+use crate::span::published::PROCESSOR_EPOCH;
 use crate::span::record::{SpanHandle, begin, handle_of, profile_id};
 
 /// What we must know of the OpenTelemetry that is installed.
@@ -47,7 +47,7 @@ pub(crate) fn variable(py: Python<'_>) -> PyResult<&ContextVar> {
 /// Processors at work: the runtime context is ours while there are any.
 static PROCESSORS: AtomicUsize = AtomicUsize::new(0);
 /// The epoch that the next first processor begins.
-static EPOCHS: AtomicU32 = AtomicU32::new(1);
+static NEXT_PROCESSOR_EPOCH: AtomicU32 = AtomicU32::new(1);
 /// The interpreter is about to end.
 static RETIRED: AtomicBool = AtomicBool::new(false);
 /// How long [`retire`] waits.
@@ -111,10 +111,10 @@ pub(crate) fn publish(context: &Bound<'_, PyAny>) {
 
 #[inline]
 fn publish_quietly(context: &Bound<'_, PyAny>) {
-    if EPOCH.load(Ordering::Relaxed) != 0
+    if PROCESSOR_EPOCH.load(Ordering::Relaxed) != 0
         && let Err(error) = guard(|| set_published(context))
     {
-        messages::trouble(context.py(), "following the current span", &error);
+        messages::report_callback_error(context.py(), "following the current span", &error);
     }
 }
 
@@ -209,7 +209,7 @@ pub(crate) fn follow(span_key: Py<PyAny>, non_recording: Py<PyAny>, adopt: Py<Py
         // The first one's stay.
         let _ = OPEN_TELEMETRY.set(OpenTelemetry { span_key, non_recording, adopt });
         if PROCESSORS.fetch_add(1, Ordering::Relaxed) == 0 && !is_retired() {
-            EPOCH.store(EPOCHS.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+            PROCESSOR_EPOCH.store(NEXT_PROCESSOR_EPOCH.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         }
         Ok(())
     })
@@ -220,7 +220,7 @@ pub(crate) fn follow(span_key: Py<PyAny>, non_recording: Py<PyAny>, adopt: Py<Py
 pub(crate) fn unfollow() -> bool {
     let last = PROCESSORS.fetch_sub(1, Ordering::Relaxed) == 1;
     if last {
-        EPOCH.store(0, Ordering::Relaxed);
+        PROCESSOR_EPOCH.store(0, Ordering::Relaxed);
     }
     last
 }
@@ -231,7 +231,7 @@ pub(crate) fn unfollow() -> bool {
 pub(crate) fn retire(py: Python<'_>) {
     const PAUSE: Duration = Duration::from_millis(1);
     RETIRED.store(true, Ordering::Relaxed);
-    EPOCH.store(0, Ordering::Relaxed);
+    PROCESSOR_EPOCH.store(0, Ordering::Relaxed);
     let began = Instant::now();
     while is_anyone_inside() && began.elapsed() < RETIRE_TIMEOUT {
         py.detach(|| std::thread::sleep(PAUSE));

@@ -44,7 +44,7 @@ impl SpanHooks {
         let py = span.py();
         fork::restart_if_forked(py);
         guard(|| self.started(span, parent_context)).unwrap_or_else(|error| {
-            messages::trouble(py, "starting a span", &error);
+            messages::report_callback_error(py, "starting a span", &error);
             None
         })
     }
@@ -56,7 +56,7 @@ impl SpanHooks {
         if !is_retired()
             && let Err(error) = guard(|| ended(span))
         {
-            messages::trouble(span.py(), "ending a span", &error);
+            messages::report_callback_error(span.py(), "ending a span", &error);
         }
     }
 

@@ -10,7 +10,7 @@ use pyo3::types::{PyInt, PyString, PyTuple};
 use spanprof_core::SpanRecord;
 
 use crate::calls::{find_attr, get_attr, set_attr, uncollected};
-use crate::span::published::{EPOCH, PublishedSpan};
+use crate::span::published::{PROCESSOR_EPOCH, PublishedSpan};
 use crate::strings::names;
 
 /// A span as the sampler reads it, and the string that its name is in.
@@ -40,18 +40,18 @@ impl SpanHandle {
         let span_id = low_half(&context.get_item(1)?)?;
         let name = get_attr(span, &names(py).name)?;
         let name = name.cast::<PyString>()?;
-        let epoch = EPOCH.load(Ordering::Relaxed);
+        let processor_epoch = PROCESSOR_EPOCH.load(Ordering::Relaxed);
         Ok(match name.to_str() {
             Ok(text) => {
                 // SAFETY: a str keeps its UTF-8 form, unchanged, for as long as it lives, and the handle keeps the str.
                 let record = unsafe { SpanRecord::new(trace_id, span_id, text) };
-                Self { span: PublishedSpan { record, epoch }, _name: Name::Python(name.clone().unbind()) }
+                Self { span: PublishedSpan { record, processor_epoch }, _name: Name::Python(name.clone().unbind()) }
             }
             Err(_) => {
                 let text = name.to_string_lossy().into_owned().into_boxed_str();
                 // SAFETY: the box does not move its content, and the handle keeps it.
                 let record = unsafe { SpanRecord::new(trace_id, span_id, &text) };
-                Self { span: PublishedSpan { record, epoch }, _name: Name::Mended(text) }
+                Self { span: PublishedSpan { record, processor_epoch }, _name: Name::Mended(text) }
             }
         })
     }
@@ -60,7 +60,7 @@ impl SpanHandle {
     pub(crate) fn probe(span_id: u64) -> Self {
         // SAFETY: the name is static.
         let record = unsafe { SpanRecord::new([0, span_id], span_id, "probe") };
-        let span = PublishedSpan { record, epoch: EPOCH.load(Ordering::Relaxed) };
+        let span = PublishedSpan { record, processor_epoch: PROCESSOR_EPOCH.load(Ordering::Relaxed) };
         Self { span, _name: Name::Mended(Box::from("")) }
     }
 }
@@ -76,7 +76,7 @@ pub(crate) fn handle_of<'py>(span: &Bound<'py, PyAny>) -> Result<Bound<'py, PyAn
 #[inline]
 pub(crate) fn is_of_this_epoch(value: &Bound<'_, PyAny>) -> bool {
     match value.cast::<SpanHandle>() {
-        Ok(handle) => handle.get().span.epoch == EPOCH.load(Ordering::Relaxed),
+        Ok(handle) => handle.get().span.processor_epoch == PROCESSOR_EPOCH.load(Ordering::Relaxed),
         Err(_) => true,
     }
 }

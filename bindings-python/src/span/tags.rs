@@ -3,13 +3,13 @@
 //! As with spans, coroutines, tasks and copied contexts are right by construction: whatever contextvars does with a
 //! value, the handler sees. Those of threads are kept by the engine.
 //!
-//! A name that no server takes is left out and told once: what is inside a `tag_wrapper` has to run.
+//! A name that no server takes is left out and reported once: what is inside a `tag_wrapper` has to run.
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
-use spanprof_core::host::tell;
+use spanprof_core::host::report;
 use spanprof_core::{TagSetId, may_be_a_tag};
 
 use std::sync::atomic::Ordering;
@@ -71,7 +71,7 @@ pub(crate) fn variable(py: Python<'_>) -> PyResult<&ContextVar> {
 pub(crate) fn enter_tags(py: Python<'_>, tags: &Bound<'_, PyDict>, wrapper: u64) -> PyResult<()> {
     guard(|| {
         let mut tags = pairs("tag_wrapper", tags)?;
-        tags.retain(|(name, _)| may_be_a_tag("tag_wrapper", name, tell));
+        tags.retain(|(name, _)| may_be_a_tag("tag_wrapper", name, report));
         let variable = variable(py)?;
         let outer = current(py, variable)?;
         let id = outer.as_ref().map_or(TagSetId::EMPTY, |set| set.get().id).with(&tags);
@@ -108,7 +108,7 @@ fn current<'py>(py: Python<'py>, variable: &ContextVar) -> PyResult<Option<Bound
 pub(crate) fn add_thread_tag(key: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     guard(|| {
         let (name, value) = pair("add_thread_tag", key, value)?;
-        Ok(may_be_a_tag("add_thread_tag", &name, tell) && spanprof_core::add_thread_tag(&name, &value))
+        Ok(may_be_a_tag("add_thread_tag", &name, report) && spanprof_core::add_thread_tag(&name, &value))
     })
 }
 

@@ -20,15 +20,15 @@ pub(crate) struct CodeReader<'a> {
     code_type: Object,
     /// Whether `co_version` tells code objects apart. Interpreters count each for itself, and what one of them leaves
     /// behind another may use, so in a subinterpreter it does not.
-    versions_tell: bool,
+    versions_differ: bool,
     /// The file name that was hashed last, as callers and callees are often in one file.
     last_file: (Object, u64),
 }
 
 impl<'a> CodeReader<'a> {
     #[inline]
-    pub(crate) fn new(layout: &'a Layout, code_type: Object, versions_tell: bool) -> Self {
-        Self { layout, code_type, versions_tell, last_file: (std::ptr::null(), 0) }
+    pub(crate) fn new(layout: &'a Layout, code_type: Object, versions_differ: bool) -> Self {
+        Self { layout, code_type, versions_differ, last_file: (std::ptr::null(), 0) }
     }
 
     /// Whether what a frame runs is a function of the program: a code object that is not the interpreter's own. `None`:
@@ -65,7 +65,7 @@ impl<'a> CodeReader<'a> {
         let line = unsafe { M::half(code, layout.firstlineno) }.unwrap_or(0);
         let version = match layout.version {
             // SAFETY: as above.
-            Some(offset) if self.versions_tell => unsafe { M::half(code, offset) }.unwrap_or(0),
+            Some(offset) if self.versions_differ => unsafe { M::half(code, offset) }.unwrap_or(0),
             _ => 0,
         };
         let about = (u64::from(version) << 32) | u64::from(line);

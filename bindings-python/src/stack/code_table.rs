@@ -1,22 +1,24 @@
-//! Code objects that handlers have seen, and their words: each is told once, by the handler that first sees it.
+//! Code objects that handlers have seen, and their frame ids: each is told once, by the handler that first sees it.
 //!
 //! Nothing here ever takes the GIL, so a code object can only be read where it is surely alive: in the handler of the
 //! thread that runs it. What people want to know of it (name, file, first line, location table) never changes and is
-//! copied into one process-wide ring on first sight; a stack holds small words ([`frame_id`](crate::stack::frame_id)).
+//! copied into one process-wide ring on first sight; a stack holds small ids ([`frame_id`](crate::stack::frame_id)).
 //!
 //! A slot is the code object's place in the **seen table**, fixed and open addressed, of 64-bit keys that handlers
 //! insert by compare-and-swap. A key is made of the address and of what tells a new object at the same address from
 //! the old one. Its lowest bit says that the definition went out: a handler that finds the ring taken, full, or has
 //! already defined enough leaves the bit clear, and the next sample of that code does it.
 //!
-//! When a table is three quarters full the profiler's thread turns to a fresh one (the next **generation**); words of
-//! the last one stay resolvable until the next turn.
+//! When a table is three quarters full the profiler's thread rotates to a fresh one (the next **generation**); ids of
+//! the last one stay resolvable until the next rotation.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use spanprof_core::FrameId;
+
 use crate::stack::definition_ring::{DefinitionRing, MAX_RECORD, Record};
-use crate::stack::frame_id::NO_SLOT_WORD;
+use crate::stack::frame_id::TABLE_FULL;
 
 /// Places of a seen table. A power of two; twenty times what a large program runs.
 pub(crate) const SLOTS: usize = 65_536;
@@ -26,7 +28,7 @@ const MAX_PROBES: usize = 32;
 const PER_SAMPLE: u32 = 16;
 const BYTES_PER_SAMPLE: usize = 64 * 1024;
 
-/// The seen tables and the ring. One a process, alive for ever. Mapped, turned and read by
+/// The seen tables and the ring. One a process, alive for ever. Mapped, rotated and read by
 /// [`definitions`](crate::symbols::definitions).
 #[derive(Debug)]
 pub(crate) struct Definitions {
@@ -49,7 +51,7 @@ pub(crate) static DEFINITIONS: Definitions = Definitions {
     ring: DefinitionRing::new(),
 };
 
-/// One sample's right to turn code objects into words. Handler only.
+/// One sample's right to turn code objects into frame ids. Handler only.
 #[derive(Debug)]
 pub(crate) struct Definer {
     table: *const AtomicU64,
@@ -70,7 +72,7 @@ impl Definitions {
     /// Begins a sample.
     #[inline]
     pub(crate) fn definer(&self) -> Definer {
-        // Acquire pairs with turn()'s Release: who sees the generation sees its table, empty.
+        // Acquire pairs with rotate_generations()'s Release: who sees the generation sees its table, empty.
         let generation = self.generation.load(Ordering::Acquire);
         let table = self.tables[(generation & 1) as usize].load(Ordering::Relaxed);
         Definer { table, generation, left: PER_SAMPLE, bytes_left: BYTES_PER_SAMPLE, lock: Lock::Untried }
@@ -78,7 +80,7 @@ impl Definitions {
 }
 
 impl Definer {
-    /// The word of instruction `index` of the code object that the two words of `key` tell. `describe` is called when its definition
+    /// The frame id of instruction `index` of the code object that the two words of `key` tell. `describe` is called when its definition
     /// is not out yet and there is room; it fills the record and says whether it could.
     ///
     /// Hot: one cache line, once the code object is known.
@@ -86,13 +88,13 @@ impl Definer {
     /// # Safety
     /// [`definitions::map`](crate::symbols::definitions::map) was called.
     #[inline]
-    pub(crate) unsafe fn word(
+    pub(crate) unsafe fn frame_id(
         &mut self,
         key: (u64, u64),
         index: u32,
         describe: impl FnOnce(&mut Record) -> bool,
-    ) -> u64 {
-        // A stale table after a turn must not take a key of this generation for one of its own.
+    ) -> FrameId {
+        // A stale table after a rotation must not take a key of this generation for one of its own.
         let key = mix(key.0, key.1 ^ (u64::from(self.generation) << 24));
         let mut slot = (key >> 48) as usize;
         let key = (key | 2) & !DEFINED;
@@ -101,7 +103,7 @@ impl Definer {
             let entry = unsafe { self.table.add(slot) };
             // SAFETY: map() made the table, and it is never unmapped.
             let entry = unsafe { &*entry };
-            // Acquire pairs with define()'s Release: who reads a sample of a word has its definition in the ring.
+            // Acquire pairs with define()'s Release: who reads a sample of a frame has its definition in the ring.
             let mut found = entry.load(Ordering::Acquire);
             if found == 0 {
                 found = match entry.compare_exchange(0, key, Ordering::Relaxed, Ordering::Relaxed) {
@@ -120,7 +122,7 @@ impl Definer {
             }
             slot = (slot + 1) % SLOTS;
         }
-        NO_SLOT_WORD
+        TABLE_FULL
     }
 
     #[cold]
@@ -146,7 +148,7 @@ impl Definer {
         if describe(&mut record) {
             self.left -= 1;
             self.bytes_left = self.bytes_left.saturating_sub(record.commit());
-            // Release pairs with word()'s Acquire, in this handler and in others.
+            // Release pairs with frame_id()'s Acquire, in this handler and in others.
             entry.fetch_or(DEFINED, Ordering::Release);
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use spanprof_core::{Context, SpanRecord, TagSetId};
 
-use crate::span::published::{EPOCH, EPOCH_OF_RECORD, TAGS_USED};
+use crate::span::published::{EPOCH_OF_RECORD, PROCESSOR_EPOCH, TAGS_USED};
 use crate::stack::interpreter::{CPython, Published, thread_state};
 use crate::stack::layout::OB_TYPE;
 use crate::stack::memory::{Memory, Object, Plain};
@@ -38,7 +38,7 @@ impl CPython {
         // SAFETY: it is this thread's, so it is alive.
         let context = unsafe { M::pointer(tstate, self.layout.tstate_context) }.unwrap_or(ptr::null());
         let mut found = Context::NONE;
-        let epoch = EPOCH.load(Ordering::Relaxed);
+        let epoch = PROCESSOR_EPOCH.load(Ordering::Relaxed);
         if epoch != 0 {
             // SAFETY: the context that a thread runs in is alive and no other thread's.
             let record = unsafe { self.published::<M>(context, self.span) };

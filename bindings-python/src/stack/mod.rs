@@ -3,7 +3,7 @@
 //!
 //! [`layout`] says where the interpreter keeps what is read, [`memory`] how it is read. [`context`] finds span and tags by looking
 //! variables up ([`hamt`]). [`unwind`] walks the frames: [`cframe`] finds where a walk may begin, with the help of [`registers`];
-//! [`code_object`] reads what a frame runs, [`code_table`] turns that into a word ([`frame_id`]) and tells through
+//! [`code_object`] reads what a frame runs, [`code_table`] turns that into an id ([`frame_id`]) and tells through
 //! [`definition_ring`] what it means.
 
 pub(crate) mod cframe;

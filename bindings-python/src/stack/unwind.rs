@@ -11,7 +11,7 @@ use spanprof_core::FrameWriter;
 
 use crate::stack::code_object::CodeReader;
 use crate::stack::code_table::DEFINITIONS;
-use crate::stack::frame_id::{NATIVE_THREAD_WORD, NO_PYTHON_FRAME_WORD, SWITCHING_WORD, UNREADABLE_WORD};
+use crate::stack::frame_id::{NATIVE_THREAD, NO_PYTHON_FRAME, SWITCHING, UNREADABLE};
 use crate::stack::interpreter::{CPython, thread_state};
 use crate::stack::layout::{Entry, TSTATE_INTERP};
 use crate::stack::memory::{Guarded, Memory, Object, Plain};
@@ -29,7 +29,7 @@ impl CPython {
     #[inline]
     pub(crate) unsafe fn walk_now(&self, ucontext: *const ucontext_t, out: &mut FrameWriter<'_>) {
         if self.is_finalizing() {
-            out.push(NO_PYTHON_FRAME_WORD);
+            out.push(NO_PYTHON_FRAME);
             return;
         }
         // SAFETY: as above; who starts the profiler mapped the definitions and enabled safe loads.
@@ -65,7 +65,7 @@ impl CPython {
         out: &mut FrameWriter<'_>,
     ) {
         if tstate.is_null() {
-            out.push(NATIVE_THREAD_WORD);
+            out.push(NATIVE_THREAD);
             return;
         }
         // SAFETY: the thread state is alive.
@@ -84,11 +84,11 @@ impl CPython {
             // SAFETY: frames of the thread's own chain are alive, and M can read what is not of it.
             Some(frame) => unsafe { self.push_frames::<M>(frame, interpreter == Some(self.main), out) },
             None => {
-                out.push(UNREADABLE_WORD);
+                out.push(UNREADABLE);
             }
         }
         if out.frames() == 0 {
-            out.push(NO_PYTHON_FRAME_WORD);
+            out.push(NO_PYTHON_FRAME);
         }
     }
 
@@ -107,7 +107,7 @@ impl CPython {
                 // past them, and the thread's context may be that of the next one already. On 3.12 it may also be that
                 // of a generator which was published before its caller was noted.
                 if layout.entry_is_shim && loops == 0 && out.frames() > 0 {
-                    out.push(SWITCHING_WORD);
+                    out.push(SWITCHING);
                 }
                 return;
             }
@@ -127,8 +127,8 @@ impl CPython {
                 let key = unsafe { reader.key::<M>(code) };
                 let index = self.instruction_number(code, instr);
                 // SAFETY: the caller mapped the definitions.
-                let word = unsafe { definer.word(key, index, |record| reader.describe::<M>(code, record)) };
-                if !out.push(word) {
+                let frame = unsafe { definer.frame_id(key, index, |record| reader.describe::<M>(code, record)) };
+                if !out.push(frame) {
                     return;
                 }
             }

@@ -12,7 +12,7 @@ use crate::symbols::memory_map::map_zeroed;
 
 /// A record as the consumer sees it.
 #[derive(Debug)]
-pub(crate) struct Told<'ring> {
+pub(crate) struct DefinitionRecord<'ring> {
     pub(crate) generation: u32,
     pub(crate) slot: u32,
     pub(crate) first_line: u32,
@@ -36,7 +36,7 @@ impl DefinitionRing {
     }
 
     /// Calls `each` with every record, oldest first. The one consumer.
-    pub(crate) fn drain(&self, mut each: impl FnMut(&Told<'_>)) {
+    pub(crate) fn drain(&self, mut each: impl FnMut(&DefinitionRecord<'_>)) {
         let memory = self.memory.load(Ordering::Acquire);
         if memory.is_null() {
             return;
@@ -51,7 +51,7 @@ impl DefinitionRing {
             let [bytes, slot] = unsafe { ptr::read(start.cast::<[u32; 2]>()) };
             if slot != SKIP {
                 // SAFETY: between tail and head lies a whole record, and the producer leaves it alone until the tail moves.
-                each(&unsafe { Told::read(start) });
+                each(&unsafe { DefinitionRecord::read(start) });
             }
             tail = tail.wrapping_add(u64::from(bytes));
             self.tail.store(tail, Ordering::Release);
@@ -59,7 +59,7 @@ impl DefinitionRing {
     }
 }
 
-impl<'ring> Told<'ring> {
+impl<'ring> DefinitionRecord<'ring> {
     /// # Safety
     /// A whole record must be at `start`, and stay there for `'ring`.
     unsafe fn read(start: *const u8) -> Self {
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::stack::definition_ring::MAX_RECORD;
 
-    fn tell(ring: &DefinitionRing, slot: u32, name: &[u8], kind: u8, table: &[u8]) -> bool {
+    fn define(ring: &DefinitionRing, slot: u32, name: &[u8], kind: u8, table: &[u8]) -> bool {
         let copy = |from: &[u8]| {
             let from = from.to_vec();
             move |to: *mut u8, bytes: usize| {
@@ -126,10 +126,10 @@ mod tests {
             return false;
         };
         record.set_first_line(slot);
-        let told = record.set_name(name.len() / usize::from(kind), kind, copy(name))
+        let written = record.set_name(name.len() / usize::from(kind), kind, copy(name))
             && record.set_file(4, 1, copy(b"a.py"))
             && record.set_table(table.len(), copy(table));
-        told && record.commit() > 0
+        written && record.commit() > 0
     }
 
     #[test]
@@ -140,15 +140,15 @@ mod tests {
         let mut expected = 0;
         for slot in 0..2_000 {
             let part = &table[..slot as usize * 37 % table.len()];
-            if !tell(&ring, slot, "é".as_bytes(), 2, part) {
-                ring.drain(|told| {
-                    assert_eq!(told.slot, expected);
-                    assert_eq!((told.file().as_str(), told.first_line), ("a.py", expected));
-                    assert_eq!(told.table, &table[..expected as usize * 37 % table.len()]);
+            if !define(&ring, slot, "é".as_bytes(), 2, part) {
+                ring.drain(|record| {
+                    assert_eq!(record.slot, expected);
+                    assert_eq!((record.file().as_str(), record.first_line), ("a.py", expected));
+                    assert_eq!(record.table, &table[..expected as usize * 37 % table.len()]);
                     expected += 1;
                 });
                 assert_eq!(expected, slot, "a full ring gives back all of it");
-                assert!(tell(&ring, slot, "é".as_bytes(), 2, part), "an empty ring has room");
+                assert!(define(&ring, slot, "é".as_bytes(), 2, part), "an empty ring has room");
             }
         }
         assert!(expected > 0, "the ring was full at least once");

@@ -1,4 +1,4 @@
-//! What the words of a stack mean, for the profiler's thread: reads what handlers told, and says it in turn.
+//! What the frame ids of a stack mean, for the profiler's thread: reads what handlers told, and says it in turn.
 //!
 //! Handlers fill the seen tables and the ring ([`code_table`](crate::stack::code_table)); here their memory is mapped, the ring is
 //! read into the [`resolver`](crate::symbols::resolver), and a full table is left for a fresh one.
@@ -7,7 +7,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use spanprof_core::{Error, Frame};
+use spanprof_core::{Error, Frame, FrameId};
 
 use crate::stack::code_table::{DEFINITIONS, SLOTS};
 use crate::stack::layout::LineTable;
@@ -15,7 +15,7 @@ use crate::symbols::memory_map::map_zeroed;
 use crate::symbols::resolver::{LineMode, Resolver};
 
 /// A table with more keys is left for a fresh one.
-const TURN_AT: u32 = 49_152;
+const ROTATE_AT: u32 = 49_152;
 
 /// What was read from the ring. Behind a pointer so that a forked child can leave a lock behind whose holder does not exist there.
 static RESOLVER: AtomicPtr<Mutex<Resolver>> = AtomicPtr::new(ptr::null_mut());
@@ -39,22 +39,22 @@ pub(crate) fn set_line_mode(mode: LineMode) {
     LINE_MODE.store(mode as u32, Ordering::Relaxed);
 }
 
-/// Moves what handlers told into the resolver. The profiler's thread, each tick and before it resolves words.
+/// Moves what handlers told into the resolver. The profiler's thread, each tick and before it resolves frames.
 pub(crate) fn collect() {
     let Some(mut resolver) = resolver() else {
         return;
     };
     DEFINITIONS.ring.drain(|record| resolver.add(record));
-    if DEFINITIONS.used.load(Ordering::Relaxed) > TURN_AT {
-        turn(&mut resolver);
+    if DEFINITIONS.used.load(Ordering::Relaxed) > ROTATE_AT {
+        rotate_generations(&mut resolver);
     }
 }
 
-/// Says what `words` mean, `None` for those whose definition is still to come.
+/// Says what `ids` mean, `None` for those whose definition is still to come.
 ///
-/// A definition goes out before the sample that needs it, so what is collected now tells every word of samples that were read by
+/// A definition goes out before the sample that needs it, so what is collected now tells every frame of samples that were read by
 /// now; what was collected before they were read may not.
-pub(crate) fn resolve(words: &[u64], lines: LineTable) -> Vec<Option<Frame>> {
+pub(crate) fn resolve(ids: &[FrameId], lines: LineTable) -> Vec<Option<Frame>> {
     collect();
     let mode = match LINE_MODE.load(Ordering::Relaxed) {
         1 => LineMode::First,
@@ -62,8 +62,8 @@ pub(crate) fn resolve(words: &[u64], lines: LineTable) -> Vec<Option<Frame>> {
         _ => LineMode::LastInstruction,
     };
     match resolver() {
-        Some(resolver) => words.iter().map(|&word| resolver.resolve(word, lines, mode)).collect(),
-        None => vec![None; words.len()],
+        Some(resolver) => ids.iter().map(|&id| resolver.resolve(id, lines, mode)).collect(),
+        None => vec![None; ids.len()],
     }
 }
 
@@ -107,7 +107,7 @@ fn table_of(generation: u32) -> Result<*mut AtomicU64, Error> {
     Ok(table)
 }
 
-fn turn(resolver: &mut Resolver) {
+fn rotate_generations(resolver: &mut Resolver) {
     let next = DEFINITIONS.generation.load(Ordering::Relaxed).wrapping_add(1);
     let Ok(table) = table_of(next) else {
         // No memory: code that finds no place in the full table stays unknown.

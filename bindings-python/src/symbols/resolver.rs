@@ -1,15 +1,17 @@
-//! From the words of a stack to frames for people, off the handler: what [`definitions`](crate::symbols::definitions) told,
+//! From the frame ids of a stack to frames for people, off the handler: what [`definitions`](crate::symbols::definitions) told,
 //! kept as long as samples may name it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 use std::sync::Arc;
 
-use spanprof_core::Frame;
+use spanprof_core::{Frame, FrameId};
 
-use crate::stack::frame_id::{NATIVE_THREAD, NO_PYTHON_FRAME, NO_SLOT, SWITCHING, UNREADABLE};
+use crate::stack::frame_id::{
+    NATIVE_THREAD_SLOT, NO_PYTHON_FRAME_SLOT, SWITCHING_SLOT, TABLE_FULL_SLOT, UNREADABLE_SLOT,
+};
 use crate::stack::layout::LineTable;
-use crate::symbols::definition_ring::Told;
+use crate::symbols::definition_ring::DefinitionRecord;
 use crate::symbols::lines::line_of;
 
 /// What lines frames carry: the setting `line_no`.
@@ -46,9 +48,9 @@ pub(crate) struct Resolver {
 
 impl Resolver {
     /// Remembers a definition.
-    pub(crate) fn add(&mut self, record: &Told<'_>) {
+    pub(crate) fn add(&mut self, record: &DefinitionRecord<'_>) {
         let half = (record.generation & 1) as usize;
-        // A handler that was held up while the table turned twice tells of one that is gone.
+        // A handler that was held up while the table rotated twice tells of one that is gone.
         if record.generation.wrapping_sub(self.generations[half]).cast_signed() < 0 {
             return;
         }
@@ -81,26 +83,26 @@ impl Resolver {
         self.files.retain(|file| Arc::strong_count(file) > 1);
     }
 
-    /// What a word means, `None` while its definition is still to come.
-    pub(crate) fn resolve(&self, word: u64, lines: LineTable, mode: LineMode) -> Option<Frame> {
-        let slot = (word >> 32) & 0xFF_FFFF;
+    /// What a frame id means, `None` while its definition is still to come.
+    pub(crate) fn resolve(&self, id: FrameId, lines: LineTable, mode: LineMode) -> Option<Frame> {
+        let slot = (id >> 32) & 0xFF_FFFF;
         let named = |function: &str| Some(Frame { function: function.into(), ..Frame::default() });
         match slot {
-            NATIVE_THREAD => return named("(native thread)"),
-            NO_PYTHON_FRAME => return named("(no Python frame)"),
-            NO_SLOT => return named("(too many functions)"),
-            UNREADABLE => return named("(unreadable stack)"),
-            SWITCHING => return named("(switching stacks)"),
+            NATIVE_THREAD_SLOT => return named("(native thread)"),
+            NO_PYTHON_FRAME_SLOT => return named("(no Python frame)"),
+            TABLE_FULL_SLOT => return named("(too many functions)"),
+            UNREADABLE_SLOT => return named("(unreadable stack)"),
+            SWITCHING_SLOT => return named("(switching stacks)"),
             _ => {}
         }
-        let generation = word >> 56;
+        let generation = id >> 56;
         let half = (generation & 1) as usize;
         if u64::from(self.generations[half] & 0xFF) != generation {
             return None;
         }
         let definition = self.definitions[half].get(&(slot as u32))?;
         #[expect(clippy::cast_possible_truncation, reason = "the lower 32 bits are the instruction")]
-        let index = word as u32;
+        let index = id as u32;
         let line = match mode {
             // Before the first instruction, and where the compiler made code for no line, it is the `def` line.
             LineMode::LastInstruction => {
@@ -123,20 +125,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_late_does_not_take_the_place_of_what_is_newer() {
+    fn what_is_reported_late_does_not_take_the_place_of_what_is_newer() {
         let mut resolver = Resolver::default();
         let name = |resolver: &Resolver, generation: u64, slot: u64| {
             let frame = resolver.resolve((generation << 56) | (slot << 32), LineTable::Pep657, LineMode::NoLine);
             frame.map(|frame| frame.function.to_string())
         };
         for generation in 1..=3 {
-            resolver.add(&Told::of(generation, 7, &format!("of {generation}")));
+            resolver.add(&DefinitionRecord::of(generation, 7, &format!("of {generation}")));
         }
-        resolver.add(&Told::of(1, 8, "late"));
+        resolver.add(&DefinitionRecord::of(1, 8, "late"));
         assert_eq!(name(&resolver, 1, 8), None);
         assert_eq!(name(&resolver, 2, 7).as_deref(), Some("of 2"));
         assert_eq!(name(&resolver, 3, 7).as_deref(), Some("of 3"));
-        resolver.add(&Told::of(4, 9, "of 4"));
+        resolver.add(&DefinitionRecord::of(4, 9, "of 4"));
         assert_eq!(name(&resolver, 2, 7), None, "its table is used again");
         assert_eq!(name(&resolver, 4, 9).as_deref(), Some("of 4"));
     }

@@ -15,13 +15,13 @@ module Pyroscope
       "warn" => Logger::WARN, "warning" => Logger::WARN, "error" => Logger::FATAL, "off" => Logger::FATAL
     }.freeze
     # Different warnings that are given at most: their texts may hold what a program made up.
-    MAX_TOLD = 100
+    MAX_REPORTED = 100
 
     MAIN_RACTOR = Ractor.current
 
     @warned = {}
     @waiting = []
-    @looked_at = 0
+    @checked_at = 0
     @threshold = Logger::WARN
 
     class << self
@@ -53,9 +53,9 @@ module Pyroscope
       # The same, once a second at most. About 0.1 µs mostly.
       def deliver_due
         now = ::Process.clock_gettime(::Process::CLOCK_MONOTONIC, :second)
-        return if now == @looked_at
+        return if now == @checked_at
 
-        @looked_at = now
+        @checked_at = now
         deliver
       end
 
@@ -81,7 +81,7 @@ module Pyroscope
       private
 
       def say_once(key, level, text)
-        return if @warned.key?(key) || @warned.size >= MAX_TOLD
+        return if @warned.key?(key) || @warned.size >= MAX_REPORTED
 
         @warned[key] = true
         log(level, text)

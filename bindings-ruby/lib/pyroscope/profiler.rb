@@ -65,11 +65,11 @@ module Pyroscope
         @application_name = settings.fetch(:application_name, name)
         @labels = labels | config.tags.keys.map(&:to_s)
         Rails.install if config.autoinstrument_rails
-        look_for_others
+        check_for_others
       end
 
       # Grafana's gem holds a module of the same name.
-      def look_for_others
+      def check_for_others
         return unless Gem.loaded_specs.key?("pyroscope")
 
         Messages.warn_once(

@@ -17,7 +17,7 @@ module Pyroscope
       threads threads_unsampled threads_without_timer threads_without_ring own_cpu_ns handler_ns drain_ns stacks_unreadable
     ].freeze
 
-    @told = false
+    @reported = false
     @waiting = []
 
     class << self
@@ -35,8 +35,8 @@ module Pyroscope
 
       # Tells why not, the first time, unless profiling is switched off.
       def start(settings)
-        if !@told && settings.fetch(:enabled) { Environment.flag("PYROSCOPE_PROFILING_ENABLED", true) }
-          @told = true
+        if !@reported && settings.fetch(:enabled) { Environment.flag("PYROSCOPE_PROFILING_ENABLED", true) }
+          @reported = true
           @waiting << [:warning, @why]
         end
         false

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_is_not_allowed_is_told_by_its_variable_in_one_line() {
+    fn a_label_that_is_not_allowed_is_reported_by_its_variable_in_one_line() {
         for (value, shown) in [
             ("zone:a,a-b:c", "\"a-b\""),
             (":value", "\"\""),

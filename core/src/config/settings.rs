@@ -15,7 +15,7 @@ use super::tag_name::check_tag_name;
 use crate::error::Error;
 use crate::messages::Cause;
 use crate::profile_type::SampleClock;
-use crate::wire::labels::{LEGACY_SPAN_NAME, MAX_LABELS, MAX_VALUE_BYTES, PID, SERVICE_NAME, cut_value};
+use crate::wire::labels::{LEGACY_SPAN_NAME, MAX_LABELS, MAX_VALUE_BYTES, PID, SERVICE_NAME, truncate_value};
 
 /// Labels a user may add to every series; servers take 30 in all.
 const MAX_TAGS: usize = 20;
@@ -174,8 +174,8 @@ impl Config {
         }
         for (name, value) in &mut labels {
             if value.len() > MAX_VALUE_BYTES {
-                notices.push(Cause::LabelCut.text(&[name, &MAX_VALUE_BYTES.to_string()]));
-                value.truncate(cut_value(value).len());
+                notices.push(Cause::LabelTruncated.text(&[name, &MAX_VALUE_BYTES.to_string()]));
+                value.truncate(truncate_value(value).len());
             }
         }
         labels.sort_unstable();
@@ -199,7 +199,11 @@ impl Config {
         }
         if !(user.is_empty() && password.is_empty()) {
             if let Some((name, _)) = user.split_once(':') {
-                return Err(Error::invalid("basic_auth_username", format!("{name}:(secret)"), "a name without a colon"));
+                return Err(Error::invalid(
+                    "basic_auth_username",
+                    format!("{name}:(secret)"),
+                    "a name without a colon",
+                ));
             }
             let text = format!("Basic {}", base64(format!("{user}:{password}").as_bytes()));
             if let Ok(mut value) = HeaderValue::from_str(&text) {
@@ -317,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_value_is_cut_between_characters_and_told() {
+    fn a_long_value_is_truncated_between_characters_and_reported() {
         let long = format!("{}é", "x".repeat(2047));
         let settings = Config { tags: tags(&[("a", &long)]), ..config() }.validate().unwrap();
         let value = &settings.series_labels.iter().find(|(name, _)| name == "a").unwrap().1;

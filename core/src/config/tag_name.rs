@@ -6,10 +6,10 @@ use crate::error::Error;
 use crate::messages::Level;
 use crate::wire::labels::RESERVED;
 
-/// Names that were refused and told of; no more than `MAX_TOLD`. Locked for a look and a push, as all of a binding's locks are: see
+/// Names that were refused and reported; no more than `MAX_REPORTED`. Locked for a search and a push, as all of a binding's locks are: see
 /// [`may_be_a_tag`].
-static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
-const MAX_TOLD: usize = 32;
+static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
+const MAX_REPORTED: usize = 32;
 
 /// Whether a label may have this name; one bad name makes a server refuse the whole profile.
 ///
@@ -28,15 +28,15 @@ pub fn check_tag_name(field: &str, name: &str) -> Result<(), Error> {
 }
 
 /// Whether a tag that a program sets while it runs may have this name. If not it is left out, since what is inside of its block has
-/// to run: `tell` is given one sentence for each such name, of the first 32. `field` is what the program called.
+/// to run: `report` is given one sentence for each such name, of the first 32. `field` is what the program called.
 ///
 /// Called with the interpreter's lock held, where there is one, so that no fork finds the list locked.
-pub fn may_be_a_tag(field: &str, name: &str, tell: impl FnOnce(Level, String)) -> bool {
+pub fn may_be_a_tag(field: &str, name: &str, report: impl FnOnce(Level, String)) -> bool {
     let Err(error) = check_tag_name(field, name) else { return true };
-    let mut told = TOLD.lock().unwrap_or_else(PoisonError::into_inner);
-    if told.len() < MAX_TOLD && !told.iter().any(|known| known == name) {
-        told.push(name.to_owned());
-        tell(Level::Warning, format!("{}; the tag is left out", error.message()));
+    let mut reported = REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    if reported.len() < MAX_REPORTED && !reported.iter().any(|known| known == name) {
+        reported.push(name.to_owned());
+        report(Level::Warning, format!("{}; the tag is left out", error.message()));
     }
     false
 }
@@ -45,9 +45,9 @@ pub fn may_be_a_tag(field: &str, name: &str, tell: impl FnOnce(Level, String)) -
 mod tests {
     use super::*;
 
-    /// One test, as the names that were told are those of the process.
+    /// One test, as the names that were reported are those of the process.
     #[test]
-    fn a_name_that_no_tag_may_have_is_told_once_and_no_more_than_so_many() {
+    fn a_name_that_no_tag_may_have_is_reported_once_and_no_more_than_so_many() {
         let mut sentences = Vec::new();
         let mut may_be = |name: &str| may_be_a_tag("tag_wrapper", name, |level, text| sentences.push((level, text)));
         assert!(may_be("region"));
@@ -55,10 +55,10 @@ mod tests {
             assert!(!may_be("span_id"));
             assert!(!may_be("a-b"));
         }
-        for number in 0..2 * MAX_TOLD {
+        for number in 0..2 * MAX_REPORTED {
             assert!(!may_be(&format!("{number}")));
         }
-        assert_eq!(sentences.len(), MAX_TOLD);
+        assert_eq!(sentences.len(), MAX_REPORTED);
         assert_eq!(
             sentences[1],
             (

@@ -1,7 +1,7 @@
 //! Stage 1: which span is this thread in?
 
 pub(crate) mod current;
-pub(crate) mod names;
+pub(crate) mod span_names;
 pub(crate) mod span_record;
 pub(crate) mod span_slot;
 pub(crate) mod tags;

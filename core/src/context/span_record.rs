@@ -38,17 +38,17 @@ unsafe impl Send for SpanRecord {}
 unsafe impl Sync for SpanRecord {}
 
 impl SpanRecord {
-    /// A record of a span. The name is cut at [`MAX_NAME_BYTES`], at a character's start.
+    /// A record of a span. The name is truncated at [`MAX_NAME_BYTES`], at a character's start.
     ///
     /// # Safety
     /// `name` stays valid and unchanged for as long as the record is published anywhere.
     pub unsafe fn new(trace_id: [u64; 2], span_id: u64, name: &str) -> Self {
-        let name = cut(name);
+        let name = truncate_name(name);
         Self {
             trace_id,
             span_id,
             name: name.as_ptr(),
-            #[expect(clippy::cast_possible_truncation, reason = "cut() leaves at most 256 bytes")]
+            #[expect(clippy::cast_possible_truncation, reason = "truncate_name() leaves at most 256 bytes")]
             name_len: name.len() as u32,
             defined_in: AtomicU32::new(0),
         }
@@ -84,7 +84,7 @@ impl SpanRecord {
 }
 
 /// The longest start of `name` that has at most [`MAX_NAME_BYTES`] and ends between characters.
-pub(crate) fn cut(name: &str) -> &str {
+pub(crate) fn truncate_name(name: &str) -> &str {
     &name[..name.floor_char_boundary(MAX_NAME_BYTES)]
 }
 
@@ -93,9 +93,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_name_is_cut_between_characters() {
+    fn a_long_name_is_truncated_between_characters() {
         let name = format!("{}é", "x".repeat(255));
-        assert_eq!(cut(&name), "x".repeat(255));
-        assert_eq!(cut("GET /"), "GET /");
+        assert_eq!(truncate_name(&name), "x".repeat(255));
+        assert_eq!(truncate_name("GET /"), "GET /");
     }
 }

@@ -10,7 +10,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering, compiler_fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::span_record::{MAX_NAME_BYTES, SpanRecord, cut};
+use super::span_record::{MAX_NAME_BYTES, SpanRecord, truncate_name};
 use crate::os::thread_id::tid;
 
 /// Which span: a span id, and the trace it belongs to where that is known.
@@ -107,7 +107,7 @@ pub(crate) fn release(tid: i32) {
 
 /// Makes `id` the calling thread's current span until the matching [`span_end`]; spans nest.
 ///
-/// The name is cut at 256 bytes. Never fails, works whether or not a profiler runs. Hot: about 20 ns, no lock, no
+/// The name is truncated at 256 bytes. Never fails, works whether or not a profiler runs. Hot: about 20 ns, no lock, no
 /// allocation once a thread's stack of spans has been as deep.
 pub fn span_start(id: impl Into<SpanContext>, name: &str) {
     let id = id.into();
@@ -127,7 +127,7 @@ impl Spans {
     }
 
     fn push(&mut self, id: SpanContext, name: &str) {
-        let name = cut(name);
+        let name = truncate_name(name);
         if self.entries.len() == self.depth {
             // SAFETY: the name is static.
             let record = unsafe { SpanRecord::new([0, 0], 0, "") };

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::wire::labels::cut_value;
+use crate::wire::labels::truncate_value;
 
 /// Tag sets of contexts that may be alive at once; one more is counted and left out. One that was let go counts until no ring
 /// can hold a sample of it: two windows.
@@ -66,7 +66,7 @@ impl TagSetId {
         let mut tables = lock();
         let tables = tables.get_or_insert_default();
         let is_taken = |(name, value): &(String, String)| {
-            tags.iter().any(|(taken, of)| taken == name && cut_value(of) == value.as_str())
+            tags.iter().any(|(taken, of)| taken == name && truncate_value(of) == value.as_str())
         };
         let left = tables.get(self).iter().filter(|pair| !is_taken(pair)).cloned().collect();
         tables.contexts.intern(left)
@@ -93,8 +93,8 @@ fn merge(known: &[(String, String)], tags: &[(String, String)]) -> Vec<(String, 
     let mut merged = known.to_vec();
     for (name, value) in tags {
         match merged.binary_search_by(|(known, _)| known.cmp(name)) {
-            Ok(at) => cut_value(value).clone_into(&mut merged[at].1),
-            Err(at) => merged.insert(at, (name.clone(), cut_value(value).to_owned())),
+            Ok(at) => truncate_value(value).clone_into(&mut merged[at].1),
+            Err(at) => merged.insert(at, (name.clone(), truncate_value(value).to_owned())),
         }
     }
     merged
@@ -107,7 +107,7 @@ pub(crate) type Tags = Arc<[(String, String)]>;
 struct Slot {
     tags: Tags,
     holders: u32,
-    /// The window in which the last holder let go: rings may hold samples of it until the next window is cut.
+    /// The window in which the last holder let go: rings may hold samples of it until the next window ends.
     released_in: u32,
 }
 
@@ -150,8 +150,8 @@ pub(crate) fn overflowed() -> (u64, u64) {
     lock().as_ref().map_or((0, 0), |tables| (tables.contexts.overflowed, tables.threads.overflowed))
 }
 
-/// Tells the tables that a window was cut: what was let go before the last one may be reused.
-pub(crate) fn next_window() {
+/// Tells the tables that a window was rotated: what was let go before the last one may be reused.
+pub(crate) fn rotate_generations() {
     if let Some(tables) = lock().as_mut() {
         for table in [&mut tables.contexts, &mut tables.threads] {
             table.window = table.window.wrapping_add(1);
@@ -255,7 +255,7 @@ mod tests {
             assert_eq!(*get(id), kept);
         }
         let set = TagSetId::EMPTY.with(&[tag("a", &long)]);
-        assert_eq!(set.without(&[tag("a", &long)]), TagSetId::EMPTY, "a cut value is found by the whole one");
+        assert_eq!(set.without(&[tag("a", &long)]), TagSetId::EMPTY, "a truncated value is found by the whole one");
         let most = [tag("a", &"y".repeat(2048))];
         assert_eq!(*get(TagSetId::EMPTY.with(&most)), most);
     }

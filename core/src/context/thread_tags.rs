@@ -6,7 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::tags::TagSetId;
-use crate::wire::labels::cut_value;
+use crate::wire::labels::truncate_value;
 
 /// Added tags that a thread keeps; then the oldest goes, so that code which only adds does no harm.
 const MAX_ADDED: usize = 64;
@@ -58,14 +58,14 @@ impl ThreadTags {
         if tags.added.len() == MAX_ADDED {
             tags.added.remove(0);
         }
-        tags.added.push((name.to_owned(), cut_value(value).to_owned()));
+        tags.added.push((name.to_owned(), truncate_value(value).to_owned()));
         tags.renew();
     }
 
     /// Takes back the last [`add`](Self::add) of just this pair, if there was one.
     pub(crate) fn remove(&mut self, tid: i32, name: &str, value: &str) {
         if let Some(tags) = self.by_tid.get_mut(&tid)
-            && let Some(at) = tags.added.iter().rposition(|pair| pair.0 == name && pair.1 == cut_value(value))
+            && let Some(at) = tags.added.iter().rposition(|pair| pair.0 == name && pair.1 == truncate_value(value))
         {
             tags.added.remove(at);
             tags.renew();

@@ -1,19 +1,19 @@
 //! Sums samples by (profile type, stack, span, tags) for one window.
 //!
 //! Stacks, frames and span names are interned for the window and leave with it; what outlives it is bounded: the frames
-//! resolved so far, and the spans of the window before, for samples that a handler was just writing at the cut.
+//! resolved so far, and the spans of the window before, for samples that a handler was just writing at its end.
 
 use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::cut::Cut;
+use super::closed_window::ClosedWindow;
 use super::open_window::{Filling, Key, MAX_FRAMES, Span};
 use crate::context::tags::TagSetId;
 use crate::os::clock;
 use crate::profile_type::{ProfileType, ProfileTypeId};
-use crate::sample::frames::Frame;
+use crate::sample::frames::{Frame, FrameId};
 use crate::sample::ring::{Entry, Sample};
 use crate::sample::runtime::{Repair, Runtime};
 use crate::sample::threads::{Drained, Unseen, Why};
@@ -27,7 +27,7 @@ const MAX_FRAMES_CACHED: usize = MAX_FRAMES / 4;
 /// How long a sample may wait for [`Runtime::repair`].
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Frame words from here on are the core's own; no runtime may use them.
+/// Frame ids from here on are the core's own; no runtime may use them.
 const RESERVED: u64 = u64::MAX - 15;
 const NO_STACK: u64 = RESERVED;
 
@@ -48,7 +48,7 @@ struct Newest {
     place: Place,
     frames: Vec<u64>,
     /// Of one that its runtime did not mend at once.
-    raw: Option<Vec<u64>>,
+    extra: Option<Vec<u64>>,
 }
 
 /// A sample that its runtime could not mend yet.
@@ -58,7 +58,7 @@ struct Waiting {
     place: Place,
     tally: Tally,
     frames: Vec<u64>,
-    raw: Vec<u64>,
+    extra: Vec<u64>,
 }
 
 /// The sums so far, and what is needed to add to them.
@@ -103,8 +103,8 @@ impl Aggregate {
         self.start.elapsed()
     }
 
-    /// Whether the window must be cut before its time: it is full, or the wall clock jumped.
-    pub(crate) fn must_cut(&self) -> bool {
+    /// Whether the window must end before its time: it is full, or the wall clock jumped.
+    pub(crate) fn must_rotate(&self) -> bool {
         let expected = self.start_unix_nanos.saturating_add_unsigned(nanos(self.age()));
         self.filling.is_beyond(1) || (self.wall_clock)().abs_diff(expected) > 1_000_000_000
     }
@@ -125,7 +125,7 @@ impl Aggregate {
     pub(crate) fn mend(&mut self, runtime: &dyn Runtime, counters: &Counters, is_last: bool) {
         for mut waiting in std::mem::take(&mut self.waiting) {
             let late = is_last || waiting.since.elapsed() > REPAIR_TIMEOUT;
-            if runtime.repair(&mut waiting.frames, &waiting.raw) == Repair::Ready || late {
+            if runtime.repair(&mut waiting.frames, &waiting.extra) == Repair::Ready || late {
                 self.sum(waiting.place, &waiting.frames, waiting.tally, counters);
             } else {
                 self.waiting.push(waiting);
@@ -153,28 +153,33 @@ impl Aggregate {
         self.frames = HashMap::new();
     }
 
-    /// The frame words whose meaning is to be asked, then told to [`learn`](Self::learn).
+    /// The frame ids whose meaning is to be asked, then told to [`learn`](Self::learn).
     pub(crate) fn take_unresolved(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.unresolved)
     }
 
-    /// Takes note of what words mean; those that are not known yet are asked again.
-    pub(crate) fn learn(&mut self, words: Vec<u64>, resolved: Vec<Option<Frame>>) {
-        for (word, frame) in words.into_iter().zip(resolved.into_iter().chain(std::iter::repeat(None))) {
+    /// Takes note of what frame ids mean; those that are not known yet are asked again.
+    pub(crate) fn learn(&mut self, ids: Vec<FrameId>, resolved: Vec<Option<Frame>>) {
+        for (id, frame) in ids.into_iter().zip(resolved.into_iter().chain(std::iter::repeat(None))) {
             match frame {
-                Some(frame) => self.known(word, Arc::new(frame)),
-                None => self.unresolved.push(word),
+                Some(frame) => self.known(id, Arc::new(frame)),
+                None => self.unresolved.push(id),
             }
         }
     }
 
-    /// Swaps the window out. `final_names` are those told since the last cut.
-    /// `keep_words`: what words mean stays known for the next window.
-    pub(crate) fn cut(&mut self, final_names: HashMap<u64, Box<str>>, keep_words: bool, counters: &Counters) -> Cut {
+    /// Swaps the window out. `final_names` are those told since the last rotation.
+    /// `cache_frames`: what frame ids mean stays known for the next window.
+    pub(crate) fn rotate(
+        &mut self,
+        final_names: HashMap<u64, Box<str>>,
+        cache_frames: bool,
+        counters: &Counters,
+    ) -> ClosedWindow {
         let mut filling = std::mem::take(&mut self.filling);
         let spans = Arc::new(std::mem::take(&mut filling.spans));
         let names = Arc::new(final_names);
-        let window = Cut {
+        let window = ClosedWindow {
             start_unix_nanos: self.start_unix_nanos,
             duration: self.age(),
             profile_types: self.profile_types.clone(),
@@ -188,7 +193,7 @@ impl Aggregate {
         self.start_unix_nanos = (self.wall_clock)();
         counters.frames_unresolved.fetch_add(self.unresolved.len() as u64, Ordering::Relaxed);
         self.unresolved.clear();
-        if !keep_words || self.frames.len() > MAX_FRAMES_CACHED {
+        if !cache_frames || self.frames.len() > MAX_FRAMES_CACHED {
             self.frames.clear();
         }
         window
@@ -205,8 +210,8 @@ impl Aggregate {
                 let tally = Tally { samples: 1, weight: *value };
                 match self.newest.remove(&thread) {
                     Some(newest) => {
-                        match &newest.raw {
-                            Some(raw) => self.wait(newest.place, tally, &newest.frames, raw),
+                        match &newest.extra {
+                            Some(extra) => self.wait(newest.place, tally, &newest.frames, extra),
                             None => self.sum(newest.place, &newest.frames, tally, counters),
                         }
                         self.newest.insert(thread, newest);
@@ -226,23 +231,23 @@ impl Aggregate {
             thread_tags: sample.thread_tags,
         };
         let tally = Tally { samples: 1, weight: sample.measure.value };
-        let mut newest = self.newest.remove(&thread).unwrap_or(Newest { place, frames: Vec::new(), raw: None });
+        let mut newest = self.newest.remove(&thread).unwrap_or(Newest { place, frames: Vec::new(), extra: None });
         newest.place = place;
         newest.frames.clear();
         newest.frames.extend_from_slice(sample.frames);
-        newest.raw = None;
-        if runtime.repair(&mut newest.frames, sample.raw) == Repair::Ready {
+        newest.extra = None;
+        if runtime.repair(&mut newest.frames, sample.extra) == Repair::Ready {
             self.sum(place, &newest.frames, tally, counters);
         } else {
-            newest.raw = Some(sample.raw.to_vec());
-            self.wait(place, tally, &newest.frames, sample.raw);
+            newest.extra = Some(sample.extra.to_vec());
+            self.wait(place, tally, &newest.frames, sample.extra);
         }
         self.newest.insert(thread, newest);
     }
 
-    fn wait(&mut self, place: Place, tally: Tally, frames: &[u64], raw: &[u64]) {
-        let (frames, raw) = (frames.to_vec(), raw.to_vec());
-        self.waiting.push(Waiting { since: Instant::now(), place, tally, frames, raw });
+    fn wait(&mut self, place: Place, tally: Tally, frames: &[u64], extra: &[u64]) {
+        let (frames, extra) = (frames.to_vec(), extra.to_vec());
+        self.waiting.push(Waiting { since: Instant::now(), place, tally, frames, extra });
     }
 
     fn add_unseen(&mut self, unseen: Unseen, counters: &Counters) {
@@ -255,7 +260,7 @@ impl Aggregate {
         };
         let tally = Tally { samples: unseen.expiries, weight: unseen.weight };
         counters.unseen.add(tally);
-        self.sum(place, &[word_of(unseen.why)], tally, counters);
+        self.sum(place, &[id_of(unseen.why)], tally, counters);
     }
 
     fn sum(&mut self, place: Place, frames: &[u64], tally: Tally, counters: &Counters) {
@@ -281,37 +286,37 @@ impl Aggregate {
         if let Some(&stack) = self.filling.stacks.get(frames) {
             return stack;
         }
-        for &word in frames {
+        for &id in frames {
             let next = self.filling.frames.len() as u32;
-            if let hash_map::Entry::Vacant(place) = self.filling.words.entry(word) {
+            if let hash_map::Entry::Vacant(place) = self.filling.numbers.entry(id) {
                 place.insert(next);
-                let known = if word >= RESERVED { Some(reserved(word)) } else { self.frames.get(&word).cloned() };
+                let known = if id >= RESERVED { Some(reserved(id)) } else { self.frames.get(&id).cloned() };
                 if known.is_none() {
-                    self.unresolved.push(word);
+                    self.unresolved.push(id);
                 }
                 self.filling.frames.push(known);
             }
         }
         let stack = self.filling.stacks.len() as u32;
-        self.filling.stack_words += frames.len();
+        self.filling.stack_frames += frames.len();
         self.filling.stacks.insert(frames.into(), stack);
         stack
     }
 
-    fn known(&mut self, word: u64, frame: Arc<Frame>) {
-        if let Some(&at) = self.filling.words.get(&word)
+    fn known(&mut self, id: FrameId, frame: Arc<Frame>) {
+        if let Some(&at) = self.filling.numbers.get(&id)
             && let Some(place) = self.filling.frames.get_mut(at as usize)
         {
             *place = Some(frame.clone());
         }
         // Without memory for more it is asked again in the next window.
         if self.frames.try_reserve(1).is_ok() {
-            self.frames.insert(word, frame);
+            self.frames.insert(id, frame);
         }
     }
 }
 
-fn word_of(why: Why) -> u64 {
+fn id_of(why: Why) -> u64 {
     RESERVED
         + match why {
             Why::Starting => 1,
@@ -320,8 +325,8 @@ fn word_of(why: Why) -> u64 {
         }
 }
 
-fn reserved(word: u64) -> Arc<Frame> {
-    let function = match word - RESERVED {
+fn reserved(id: FrameId) -> Arc<Frame> {
+    let function = match id - RESERVED {
         0 => "(no stack)",
         1 => "(thread starting)",
         2 => "(thread ended)",
@@ -339,9 +344,9 @@ fn nanos(duration: Duration) -> u64 {
 #[cfg(test)]
 pub(super) fn settle(aggregate: &mut Aggregate, runtime: &dyn Runtime, counters: &Counters, is_last: bool) {
     aggregate.mend(runtime, counters, is_last);
-    let words = aggregate.take_unresolved();
-    let resolved = runtime.resolve(&words);
-    aggregate.learn(words, resolved);
+    let ids = aggregate.take_unresolved();
+    let resolved = runtime.resolve(&ids);
+    aggregate.learn(ids, resolved);
 }
 
 #[cfg(test)]

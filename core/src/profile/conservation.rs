@@ -7,8 +7,8 @@ use proptest::prelude::*;
 use prost::Message;
 
 use super::aggregate::{Aggregate, settle};
+use super::halves;
 use super::pprof::{EncodeOptions, Encoded, encode};
-use super::split;
 use crate::context::tags::TagSetId;
 use crate::profile_type::{ProfileType, ProfileTypeId};
 use crate::sample::ring::{Entry, Measure, Sample};
@@ -24,7 +24,7 @@ enum Step {
     Span { span_id: u64, name: String },
     Unseen { expiries: u64 },
     Gone { thread: u32 },
-    Cut { max_samples: usize, max_bytes: usize },
+    Rotate { max_samples: usize, max_bytes: usize },
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (1..20_u64, ".{0,20}").prop_map(|(span_id, name)| Step::Span { span_id, name }),
         1 => (1..5_u64).prop_map(|expiries| Step::Unseen { expiries }),
         1 => thread.prop_map(|thread| Step::Gone { thread }),
-        1 => (1..9_usize, 100..4_000_usize).prop_map(|(max_samples, max_bytes)| Step::Cut { max_samples, max_bytes }),
+        1 => (1..9_usize, 100..4_000_usize).prop_map(|(max_samples, max_bytes)| Step::Rotate { max_samples, max_bytes }),
     ]
 }
 
@@ -64,7 +64,7 @@ impl Books {
                     context_tags: no_tags,
                     thread_tags: no_tags,
                     frames,
-                    raw: &[],
+                    extra: &[],
                 };
                 self.add(Drained::Entry(*thread, Entry::Sample(sample)), one(*value));
             }
@@ -80,10 +80,10 @@ impl Books {
                 self.add(Drained::Unseen(unseen), Tally { samples: *expiries, weight: expiries * 7 });
             }
             Step::Gone { thread } => self.add(Drained::Gone(*thread), Tally::default()),
-            Step::Cut { max_samples, max_bytes } => {
+            Step::Rotate { max_samples, max_bytes } => {
                 settle(&mut self.aggregate, &Numbered, &self.counters, false);
                 let window =
-                    self.aggregate.cut([(3, "renamed".into())].into(), true, &self.counters).finish(&self.counters);
+                    self.aggregate.rotate([(3, "renamed".into())].into(), true, &self.counters).finish(&self.counters);
                 let options =
                     EncodeOptions { max_samples: *max_samples, max_bytes: *max_bytes, ..EncodeOptions::default() };
                 let mut lost = window.tally();
@@ -117,7 +117,7 @@ fn check(encoded: &Encoded, max_samples: usize) {
     strings.sort_unstable();
     strings.dedup();
     assert_eq!(strings.len(), profile.string_table.len(), "a string twice");
-    if let Some(halves) = split::halves(encoded) {
+    if let Some(halves) = halves::split(encoded) {
         let mut sum = Tally::default();
         for half in &halves {
             sum += half.tally;
@@ -139,7 +139,7 @@ proptest! {
             encoded: Tally::default(),
         };
         steps.iter().for_each(|step| books.follow(step));
-        books.follow(&Step::Cut { max_samples: 5, max_bytes: 2_000 });
+        books.follow(&Step::Rotate { max_samples: 5, max_bytes: 2_000 });
         let mut out = books.encoded;
         out += books.counters.snapshot().dropped_window;
         prop_assert_eq!(books.added, out);
@@ -153,12 +153,12 @@ proptest! {
             body,
             tally: Tally { samples: 3, weight: 10 },
         };
-        drop(split::halves(&encoded(body.clone())));
-        drop(split::halves(&encoded(super::pprof::gzip(&body).unwrap())));
+        drop(halves::split(&encoded(body.clone())));
+        drop(halves::split(&encoded(super::pprof::gzip(&body).unwrap())));
     }
 }
 
-/// A million samples (fewer in an unoptimised build) of which no two are alike in stack, span or name: windows are cut
+/// A million samples (fewer in an unoptimised build) of which no two are alike in stack, span or name: windows are rotated
 /// early, and nothing is lost unsaid.
 #[test]
 fn a_million_different_stacks_spans_and_names() {
@@ -177,9 +177,9 @@ fn a_million_different_stacks_spans_and_names() {
         let frames = [number % 1_000, number / 1_000];
         books.follow(&Step::Sample { thread: 0, span_id: number, value: 7, frames: frames.to_vec() });
         // Rings are read every 100 ms at the latest; this is one read.
-        if number % 20_000 == 0 && (books.aggregate.must_cut() || number == samples) {
+        if number % 20_000 == 0 && (books.aggregate.must_rotate() || number == samples) {
             settle(&mut books.aggregate, &Numbered, &books.counters, false);
-            let window = books.aggregate.cut([].into(), true, &books.counters).finish(&books.counters);
+            let window = books.aggregate.rotate([].into(), true, &books.counters).finish(&books.counters);
             windows += 1;
             most = most.max(window.samples.len());
             books.encoded += Tally {

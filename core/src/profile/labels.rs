@@ -2,7 +2,7 @@
 
 use super::window::{Window, WindowSpan};
 use crate::config;
-use crate::wire::labels::{LEGACY_SPAN_NAME, MAX_LABELS, cut_value};
+use crate::wire::labels::{LEGACY_SPAN_NAME, MAX_LABELS, truncate_value};
 
 /// Which labels samples carry.
 #[derive(Clone, Copy, Debug)]
@@ -69,7 +69,7 @@ fn sendable<'a>(set: &'a [(String, String)], options: &LabelOptions) -> Vec<(&'a
     set.iter()
         .filter(|(name, value)| !value.is_empty() && config::check_tag_name("tags", name).is_ok())
         .filter(|(name, _)| !(options.legacy_labels && name == LEGACY_SPAN_NAME))
-        .map(|(name, value)| (name.as_str(), cut_value(value)))
+        .map(|(name, value)| (name.as_str(), truncate_value(value)))
         .take(options.max_tags)
         .collect()
 }

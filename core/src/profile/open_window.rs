@@ -7,16 +7,16 @@ use std::sync::atomic::Ordering;
 use crate::context::tags::TagSetId;
 use crate::os::allocator;
 use crate::profile_type::ProfileTypeId;
-use crate::sample::frames::Frame;
+use crate::sample::frames::{Frame, FrameId};
 use crate::stats::{Counters, Tally};
 
-/// Keys of a window; more cut it early.
+/// Keys of a window; more end it early.
 ///
-/// A window is cut between two drains, not within one, so it may grow to twice its bounds before samples are dropped.
+/// A window is ended between two drains, not within one, so it may grow to twice its bounds before samples are dropped.
 pub(super) const MAX_KEYS: usize = 100_000;
-/// Frames of a window's stacks together, 32 MiB; more cut it early, and after twice as many samples are dropped.
-pub(super) const MAX_STACK_WORDS: usize = 4 << 20;
-/// Different frames of a window; more cut it early, and after twice as many samples are dropped.
+/// Frames of a window's stacks together, 32 MiB; more end it early, and after twice as many samples are dropped.
+pub(super) const MAX_STACK_FRAMES: usize = 4 << 20;
+/// Different frames of a window; more end it early, and after twice as many samples are dropped.
 pub(super) const MAX_FRAMES: usize = 262_144;
 /// Span names of a window; more become "(other)".
 pub(super) const MAX_NAMES: usize = 2_048;
@@ -49,11 +49,11 @@ pub(super) struct Span {
 /// The window that is being filled.
 #[derive(Debug, Default)]
 pub(super) struct Filling {
-    pub(super) words: HashMap<u64, u32>,
-    /// By the numbers in `words`.
+    pub(super) numbers: HashMap<FrameId, u32>,
+    /// By the numbers in `numbers`.
     pub(super) frames: Vec<Option<Arc<Frame>>>,
-    pub(super) stacks: HashMap<Box<[u64]>, u32>,
-    pub(super) stack_words: usize,
+    pub(super) stacks: HashMap<Box<[FrameId]>, u32>,
+    pub(super) stack_frames: usize,
     pub(super) samples: HashMap<Key, Sum>,
     pub(super) spans: HashMap<u64, Span>,
     names: HashMap<Arc<str>, ()>,
@@ -63,7 +63,7 @@ impl Filling {
     /// Whether one of the bounds is reached `times` over.
     pub(super) fn is_beyond(&self, times: usize) -> bool {
         self.samples.len() >= times * MAX_KEYS
-            || self.stack_words >= times * MAX_STACK_WORDS
+            || self.stack_frames >= times * MAX_STACK_FRAMES
             || self.frames.len() >= times * MAX_FRAMES
     }
 
@@ -72,13 +72,13 @@ impl Filling {
         !allocator::was_short()
             && self.samples.try_reserve(1).is_ok()
             && self.stacks.try_reserve(1).is_ok()
-            && self.words.try_reserve(frames).is_ok()
+            && self.numbers.try_reserve(frames).is_ok()
             && self.frames.try_reserve(frames).is_ok()
     }
 
     /// About what it takes to encode it: messages of samples and of frames, and their bytes.
     pub(super) fn bytes_to_encode(&self) -> usize {
-        256 * (self.samples.len() + self.frames.len()) + 24 * self.stack_words
+        256 * (self.samples.len() + self.frames.len()) + 24 * self.stack_frames
     }
 
     /// Notes a span, if there is memory for one; without it its samples have their span's id and no name.

@@ -1,7 +1,7 @@
 //! Writes a window as pprof, one profile a profile type, split where a server would refuse it.
 //!
 //! Runs on the profiler's own thread, on a window that nobody else holds. The same content gives the same bytes
-//! whatever order it was collected in: everything is written in the order of [`rank`](super::rank), and a location or
+//! whatever order it was collected in: everything is written in the order of [`canonical`](super::canonical), and a location or
 //! a string gets its number when the walk first meets it.
 
 use std::collections::HashMap;
@@ -12,8 +12,8 @@ use flate2::Compression;
 use flate2::bufread::GzEncoder;
 use prost::Message;
 
+use super::canonical::{CanonicalWindow, Row};
 use super::labels::{Content, LabelOptions};
-use super::rank::{Ranked, Row};
 use super::strings::Strings;
 use super::window::Window;
 use crate::profile_type::ProfileType;
@@ -53,13 +53,13 @@ pub(crate) struct Encoded {
 /// Cost: about a microsecond a sample, see the measurement `encode_cost` below.
 pub(crate) fn encode(window: &Window, options: &EncodeOptions) -> Vec<Encoded> {
     let content = Content::new(window, &options.labels);
-    let ranked = Ranked::new(window, &content);
+    let canonical = CanonicalWindow::new(window, &content);
     let mut encoded = Vec::new();
     for (id, profile_type) in window.profile_types.iter().enumerate() {
-        let rows = ranked.rows(window, id);
+        let rows = canonical.rows(window, id);
         let mut rows = rows.as_slice();
         while !rows.is_empty() {
-            let mut piece = Piece::new(&ranked);
+            let mut piece = Piece::new(&canonical);
             let written = rows.iter().take_while(|row| piece.add(row, profile_type, options)).count();
             let comment = if encoded.is_empty() { window.comment.as_str() } else { "" };
             encoded.extend(piece.finish(profile_type, window, comment));
@@ -81,7 +81,7 @@ pub(crate) fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
 /// A profile that is being filled.
 #[derive(Debug)]
 struct Piece<'a> {
-    ranked: &'a Ranked<'a>,
+    canonical: &'a CanonicalWindow<'a>,
     strings: Strings<'a>,
     /// By frame rank; 0 = not in this profile yet.
     location_ids: Vec<u64>,
@@ -110,11 +110,11 @@ const LABEL_BYTES: usize = 32;
 const SAMPLE_TAG: u8 = 2 << 3 | 2;
 
 impl<'a> Piece<'a> {
-    fn new(ranked: &'a Ranked<'a>) -> Self {
+    fn new(canonical: &'a CanonicalWindow<'a>) -> Self {
         Self {
-            ranked,
+            canonical,
             strings: Strings::new(),
-            location_ids: vec![0; ranked.frames.len()],
+            location_ids: vec![0; canonical.frames.len()],
             function_ids: HashMap::new(),
             labels: HashMap::new(),
             profile: Profile::default(),
@@ -132,7 +132,7 @@ impl<'a> Piece<'a> {
             return false;
         }
         let mut sample = std::mem::take(&mut self.sample);
-        let stack = &self.ranked.stacks[row.stack as usize];
+        let stack = &self.canonical.stacks[row.stack as usize];
         sample.location_id.clear();
         sample.location_id.extend(stack.iter().map(|&frame| self.location(frame)));
         sample.value.clear();
@@ -161,21 +161,22 @@ impl<'a> Piece<'a> {
                     str: index(strings, table_bytes, value),
                     ..Label::default()
                 };
-                new.insert(self.ranked.labels(row).map(label).collect())
+                new.insert(self.canonical.labels(row).map(label).collect())
             }
         }
     }
 
     /// At least what adding the sample can cost.
     fn bound(&self, row: &Row) -> usize {
-        let stack = &self.ranked.stacks[row.stack as usize];
+        let stack = &self.canonical.stacks[row.stack as usize];
         let frames: usize = stack
             .iter()
             .filter(|&&rank| self.location_ids[rank as usize] == 0)
-            .map(|&rank| self.ranked.frames[rank as usize])
+            .map(|&rank| self.canonical.frames[rank as usize])
             .map(|frame| frame.function.len() + frame.file.len() + FRAME_BYTES)
             .sum();
-        let labels: usize = self.ranked.labels(row).map(|(name, value)| name.len() + value.len() + LABEL_BYTES).sum();
+        let labels: usize =
+            self.canonical.labels(row).map(|(name, value)| name.len() + value.len() + LABEL_BYTES).sum();
         frames + labels + stack.len() * 5 + 42
     }
 
@@ -184,7 +185,7 @@ impl<'a> Piece<'a> {
         if known != 0 {
             return known;
         }
-        let frame = self.ranked.frames[rank as usize];
+        let frame = self.canonical.frames[rank as usize];
         let name = index(&mut self.strings, &mut self.table_bytes, &frame.function);
         let file = index(&mut self.strings, &mut self.table_bytes, &frame.file);
         let next = self.function_ids.len() as u64 + 1;

@@ -60,6 +60,6 @@ pub(crate) struct WindowSample {
 pub(crate) struct WindowSpan {
     pub(crate) span_id: u64,
     pub(crate) trace_id: [u64; 2],
-    /// The newest name known, cut at 256 bytes.
+    /// The newest name known, truncated at 256 bytes.
     pub(crate) name: Arc<str>,
 }

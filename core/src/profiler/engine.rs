@@ -49,10 +49,10 @@ pub(super) struct Engine {
 pub(super) struct Control {
     pub(super) stop: bool,
     pub(super) stopped: bool,
-    /// Flushes asked for, and how many of them were cut and encoded.
+    /// Flushes asked for, and how many of them were encoded.
     pub(super) flushes: u64,
     pub(super) flushed: u64,
-    /// Drains that cuts asked the host for, and up to which of them rings were read since.
+    /// Drains that rotations asked the host for, and up to which of them rings were read since.
     pub(super) drains_wanted: u64,
     pub(super) drains_done: u64,
     /// How long who waits for a flush or a stop lets the host take for a drain.

@@ -66,8 +66,8 @@ impl Profiler {
             Error::new(ErrorKind::AlreadyRunning, why)
         })?;
         // No ring holds a sample of what was let go until now.
-        tags::next_window();
-        tags::next_window();
+        tags::rotate_generations();
+        tags::rotate_generations();
         if runtime.needs_safe_load() {
             safe_load::enable_safe_load();
         }
@@ -98,8 +98,8 @@ impl Profiler {
         let wanted = control.flushes;
         drop(control);
         WAKE.wake();
-        let cut = self.engine.wait(deadline, |control| control.flushed >= wanted || control.stopped);
-        cut && self.engine.uploader.flush(deadline.saturating_duration_since(Instant::now()))
+        let encoded = self.engine.wait(deadline, |control| control.flushed >= wanted || control.stopped);
+        encoded && self.engine.uploader.flush(deadline.saturating_duration_since(Instant::now()))
     }
 
     /// Ends sampling, tries once to upload what there is, and ends the profiler's threads, all within `timeout`.
@@ -121,8 +121,8 @@ impl Profiler {
         // By the caller: the profiler's thread may get no CPU, and the host goes on to free what handlers look at.
         threads::close(self.engine.owner);
         WAKE.wake();
-        let cut = self.engine.wait(deadline, |control| control.stopped);
-        let thread = if cut { self.engine.thread().take() } else { None };
+        let stopped = self.engine.wait(deadline, |control| control.stopped);
+        let thread = if stopped { self.engine.thread().take() } else { None };
         let ended = thread.is_none_or(|thread| background_thread::join_until(thread, deadline));
         let sent = self.engine.uploader.stop(deadline.saturating_duration_since(Instant::now()));
         let mut current = lock_current();
@@ -133,7 +133,7 @@ impl Profiler {
             drop(self.engine.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
             STOPPED.notify_all();
         }
-        cut && ended && sent
+        stopped && ended && sent
     }
 
     /// For a host's last hook: stops the profiler that runs, if there is one, as [`stop`](Self::stop) does, and lets none start

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::engine::Engine;
-use crate::context::{names, span_slot, tags};
+use crate::context::{span_names, span_slot, tags};
 use crate::os::{background_thread, fork};
 use crate::sample::{safe_load, threads};
 
@@ -38,7 +38,7 @@ pub(super) fn leave_behind(current: &mut Option<Arc<Engine>>) {
     threads::forget_all();
     safe_load::forget_others();
     // Of the parent's names nothing is left, and a span that was sampled there has to be defined here again.
-    drop(names::next_window());
+    drop(span_names::rotate_generations());
     fork::clear();
 }
 
@@ -59,7 +59,7 @@ pub(super) fn lock_all() -> Vec<Box<dyn Any>> {
         Box::new(threads::lock()),
         Box::new(span_slot::lock()),
         Box::new(tags::lock()),
-        Box::new(names::lock()),
+        Box::new(span_names::lock()),
         Box::new(background_thread::lock()),
     ]
 }

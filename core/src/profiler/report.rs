@@ -11,7 +11,7 @@ use crate::stats::{Stats, Tally};
 use crate::wire::stats_comment::StatsComment;
 
 impl Engine {
-    pub(super) fn tell_unsampled(&self, unsampled: &[Unsampled]) {
+    pub(super) fn report_unsampled(&self, unsampled: &[Unsampled]) {
         let errors = unsampled.iter().filter_map(|why| match why {
             Unsampled::Timer(error) => Some(*error),
             Unsampled::PendingSignals | Unsampled::Ring => None,
@@ -19,20 +19,20 @@ impl Engine {
         let (without_timer, error) = errors.fold((0, 0), |(threads, _), error| (threads + 1, error));
         if without_timer > 0 {
             let error = std::io::Error::from_raw_os_error(error).to_string();
-            self.messages.tell(Cause::NoTimer, &[&without_timer.to_string(), &error]);
+            self.messages.report(Cause::NoTimer, &[&without_timer.to_string(), &error]);
         }
         let without_signal = unsampled.iter().filter(|why| **why == Unsampled::PendingSignals).count();
         if without_signal > 0 {
-            self.messages.tell(Cause::NoSignals, &[&without_signal.to_string()]);
+            self.messages.report(Cause::NoSignals, &[&without_signal.to_string()]);
         }
         let without_ring = unsampled.len() - without_timer - without_signal;
         if without_ring > 0 {
-            self.messages.tell(Cause::NoRing, &[&without_ring.to_string()]);
+            self.messages.report(Cause::NoRing, &[&without_ring.to_string()]);
         }
     }
 
-    /// Tells what was lost until now, where that grew with the last window.
-    pub(super) fn tell_losses(&self, told: &mut [u64; 7]) {
+    /// Reports what was lost until now, where that grew with the last window.
+    pub(super) fn report_losses(&self, reported: &mut [u64; 7]) {
         let counted = self.counters.snapshot();
         // After the sum that it is part of, as it is counted before it.
         let without_memory = self.counters.without_memory.load(Ordering::Relaxed);
@@ -47,9 +47,9 @@ impl Engine {
             (Cause::TagSetsLost, tag_sets),
             (Cause::ThreadTagsLost, thread_tags),
         ];
-        for (told, (cause, number)) in told.iter_mut().zip(lost) {
-            if std::mem::replace(told, number) < number {
-                self.messages.tell(cause, &[&number.to_string()]);
+        for (reported, (cause, number)) in reported.iter_mut().zip(lost) {
+            if std::mem::replace(reported, number) < number {
+                self.messages.report(cause, &[&number.to_string()]);
             }
         }
     }

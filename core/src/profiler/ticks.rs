@@ -1,7 +1,7 @@
 //! The profiler's thread.
 //!
 //! It ticks every 100 ms while threads burn CPU, and ever more rarely, down to once a second, while none does. A tick checks
-//! the signal, looks for new threads, drains the rings, and cuts the window when it is due.
+//! the signal, looks for new threads, drains the rings, and rotates the window when it is due.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::sample::threads::{self, Sampling};
 
 const TICK: Duration = Duration::from_millis(100);
 const IDLE_TICK: Duration = Duration::from_secs(1);
-/// Looking for threads rests for this many times the CPU time that it took, so with thousands of threads it still uses no
+/// The sweep for threads rests for this many times the CPU time that it took, so with thousands of threads it still uses no
 /// more than 0.4 % of a core.
 const SWEEP_REST: u32 = 250;
 /// A window is no longer, since Grafana looks 30 s around a span and a profile is stamped with its window's start.
@@ -43,7 +43,7 @@ impl Engine {
         let mut pulse =
             Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), sweep: Duration::ZERO, tick: TICK, is_alone: false };
         // Sets of tags are counted since the process started.
-        let mut told = [0, 0, 0, 0, 0, tags::overflowed().0, tags::overflowed().1];
+        let mut reported = [0, 0, 0, 0, 0, tags::overflowed().0, tags::overflowed().1];
         let mut faults_lost = false;
         let window = self.settings.upload_interval.min(MAX_WINDOW);
         loop {
@@ -53,18 +53,18 @@ impl Engine {
                 (control.stop, control.flushes, control.flushed)
             };
             if stop {
-                self.end(&mut told);
+                self.end(&mut reported);
                 return;
             }
             self.keep_signal();
-            // Told at the second look: some borrow the handlers for a moment, as Ruby does to compact its heap.
+            // Reported at the second check: some borrow the handlers for a moment, as Ruby does to compact its heap.
             let lost = safe_load::is_replaced();
             if std::mem::replace(&mut faults_lost, lost) && lost {
-                self.messages.tell(Cause::FaultsLost, &[]);
+                self.messages.report(Cause::FaultsLost, &[]);
             }
-            self.look_for_threads(&mut pulse);
+            self.sweep_if_due(&mut pulse);
             if pulse.is_alone {
-                self.end_with_host(&mut told);
+                self.end_with_host(&mut reported);
                 return;
             }
             // What is kept goes first, as the rest of this tick needs memory too.
@@ -76,21 +76,21 @@ impl Engine {
             }
             let due = {
                 let aggregate = self.aggregate();
-                aggregate.age() >= window || aggregate.must_cut()
+                aggregate.age() >= window || aggregate.must_rotate()
             };
             if due || flushes > flushed {
-                self.cut(false);
-                self.tell_losses(&mut told);
+                self.rotate_window(false);
+                self.report_losses(&mut reported);
                 self.control().flushed = flushes;
                 self.changed.notify_all();
             }
         }
     }
 
-    fn end(&self, told: &mut [u64; 7]) {
+    fn end(&self, reported: &mut [u64; 7]) {
         threads::close(self.owner);
-        self.cut(true);
-        self.tell_losses(told);
+        self.rotate_window(true);
+        self.report_losses(reported);
         let mut control = self.control();
         control.flushed = control.flushes;
         control.stopped = true;
@@ -100,9 +100,9 @@ impl Engine {
 
     /// Sends what there is and ends our threads, as those of the host have all ended: a child that was forked by a thread and
     /// has come to the end of that thread's function. We would keep it alive for ever.
-    fn end_with_host(&self, told: &mut [u64; 7]) {
+    fn end_with_host(&self, reported: &mut [u64; 7]) {
         self.control().stop = true;
-        self.end(told);
+        self.end(reported);
         self.uploader.stop(STOP_PATIENCE);
     }
 
@@ -119,14 +119,14 @@ impl Engine {
         }
         match handler::install(self.runtime.signal()) {
             Ok(signal) => {
-                self.messages.tell(Cause::SignalLost, &[&lost.to_string(), &signal.to_string()]);
+                self.messages.report(Cause::SignalLost, &[&lost.to_string(), &signal.to_string()]);
                 if ended.take().is_some() {
                     threads::stop(self.owner);
                 }
                 threads::start_again(self.sampling(signal));
             }
             Err(error) if ended.is_none() => {
-                self.messages.tell(Cause::NoSignal, &[error.message()]);
+                self.messages.report(Cause::NoSignal, &[error.message()]);
                 *ended = Some(error.message().to_owned());
                 // What the host samples itself needs no timer.
                 threads::start_again(Sampling { timers: false, ..self.sampling(lost) });
@@ -135,20 +135,20 @@ impl Engine {
         }
     }
 
-    fn look_for_threads(&self, pulse: &mut Pulse) {
+    fn sweep_if_due(&self, pulse: &mut Pulse) {
         let cpu_ns = clock::process_cpu_ns().saturating_sub(background_thread::cpu_ns());
         // Each thread is a folder in it, so its link count is the number of threads and two.
         let tasks = std::fs::metadata("/proc/self/task").map_or(0, |folder| folder.nlink());
         let came_or_went = tasks != pulse.tasks;
         let busy = cpu_ns.saturating_sub(pulse.cpu_ns) > IDLE_CPU_NS || came_or_went;
-        // Where threads tell of themselves, the others matter that came while as many went.
-        let soon = if self.runtime.tells_threads() { came_or_went } else { busy };
+        // Where threads announce themselves, the others matter that came while as many went.
+        let soon = if self.runtime.announces_threads() { came_or_went } else { busy };
         let rest = if soon { (pulse.sweep * SWEEP_REST).min(IDLE_TICK) } else { IDLE_TICK };
         if pulse.swept.elapsed() >= rest {
             let began = clock::own_thread_cpu();
             match threads::sweep(self.owner) {
-                Ok(unsampled) => self.tell_unsampled(&unsampled),
-                Err(error) => self.messages.tell(Cause::NoThreadList, &[&error.to_string()]),
+                Ok(unsampled) => self.report_unsampled(&unsampled),
+                Err(error) => self.messages.report(Cause::NoThreadList, &[&error.to_string()]),
             }
             pulse.sweep = clock::own_thread_cpu().saturating_sub(began);
             pulse.swept = Instant::now();

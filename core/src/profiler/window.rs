@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::engine::Engine;
-use crate::context::{names, tags};
+use crate::context::{span_names, tags};
 use crate::messages::Cause;
 use crate::os::allocator;
 use crate::profile::labels::LabelOptions;
@@ -13,7 +13,7 @@ use crate::profile::pprof::{self, EncodeOptions};
 use crate::sample::runtime::Drain;
 use crate::sample::threads;
 
-/// How long a cut waits for a host that drains under its own lock, if nobody waits for what it has.
+/// How long a rotation waits for a host that drains under its own lock, if nobody waits for what it has.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// Frames whose meaning is asked in one call.
@@ -21,26 +21,26 @@ const RESOLVED_AT_ONCE: usize = 1_024;
 
 impl Engine {
     pub(super) fn drain(&self, is_last: bool) {
-        let words = {
+        let ids = {
             let mut aggregate = self.aggregate();
             threads::drain(self.owner, |drained| aggregate.add(drained, self.runtime, &self.counters));
             aggregate.mend(self.runtime, &self.counters, is_last);
             aggregate.take_unresolved()
         };
         // Some at a time, so that nothing large is asked for where the program has little memory left.
-        for words in words.chunks(RESOLVED_AT_ONCE) {
-            let resolved = self.runtime.resolve(words);
-            self.aggregate().learn(words.to_vec(), resolved);
+        for ids in ids.chunks(RESOLVED_AT_ONCE) {
+            let resolved = self.runtime.resolve(ids);
+            self.aggregate().learn(ids.to_vec(), resolved);
         }
     }
 
     /// Ends the window: drains, swaps it out, encodes it, hands it to the uploader.
-    pub(super) fn cut(&self, is_last: bool) {
-        // One that was given up has no window to turn: it is the next one's.
+    pub(super) fn rotate_window(&self, is_last: bool) {
+        // One that was given up has no window to rotate: it is the next one's.
         let is_newest = threads::is_newest(self.owner);
         let final_names = if is_newest {
-            tags::next_window();
-            names::next_window()
+            tags::rotate_generations();
+            span_names::rotate_generations()
         } else {
             HashMap::new()
         };
@@ -58,22 +58,22 @@ impl Engine {
                 });
             }
         }
-        let cut = {
+        let closed = {
             let mut aggregate = self.aggregate();
             if !allocator::has(aggregate.bytes_to_encode()) {
                 aggregate.let_go(&self.counters);
             }
-            aggregate.cut(final_names, self.runtime.keeps_words(), &self.counters)
+            aggregate.rotate(final_names, self.runtime.caches_frames(), &self.counters)
         };
         if is_newest {
-            self.runtime.window_cut();
+            self.runtime.window_rotated();
         }
-        let mut window = cut.finish(&self.counters);
+        let mut window = closed.finish(&self.counters);
         window.comment = self.comment();
         self.counters.windows.fetch_add(1, Ordering::Relaxed);
         let max_tags = self.settings.room_for_tags();
         if window.tag_sets.iter().any(|set| set.len() > max_tags) {
-            self.messages.tell(Cause::TooManyLabels, &[&max_tags.to_string()]);
+            self.messages.report(Cause::TooManyLabels, &[&max_tags.to_string()]);
         }
         let labels = LabelOptions {
             trace_ids: self.uploader.trace_ids(),

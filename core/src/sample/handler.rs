@@ -23,7 +23,7 @@ use super::runtime::{Runtime, SampleSignal};
 use super::safe_load::{self, WithoutFaults};
 use super::threads;
 use crate::context::current::Context;
-use crate::context::names::{self, WINDOW};
+use crate::context::span_names::{self, WINDOW};
 use crate::context::tags::TagSetId;
 use crate::error::{Error, ErrorKind};
 use crate::os::clock;
@@ -190,10 +190,10 @@ fn on_timer(record: &ThreadRecord, timer: &TimerSignal, context: *mut libc::c_vo
     let kept = unsafe { *errno };
     let since = clock::monotonic_ns();
     if record.enter(timer.value) {
-        let walks = record.begins(since);
+        let walks = record.begin_sample(since);
         // SAFETY: `enter` says that the record is this thread's and keeps its ring until `leave`.
         unsafe { sample(record, 1 + u64::from(timer.overrun.max(0).cast_unsigned()), context.cast(), walks, room) };
-        record.ends(since, clock::monotonic_ns());
+        record.end_sample(since, clock::monotonic_ns());
     }
     record.leave();
     // SAFETY: as above.
@@ -258,7 +258,7 @@ unsafe fn write(
             record.count_written(measure.value);
             // SAFETY: null or valid, as the caller promises.
             if let Some(span) = unsafe { inside.span.as_ref() } {
-                names::mark_sampled(span.span_id(), era.window);
+                span_names::mark_sampled(span.span_id(), era.window);
             }
             if half_full {
                 WAKE.wake();

@@ -40,12 +40,12 @@ pub struct ThreadRecord {
     /// When the newest sample's handler ended, how long it took, and how often in a row the program got less time than that.
     ended_ns: AtomicU64,
     took_ns: AtomicU64,
-    held_up: AtomicU32,
+    starved: AtomicU32,
     pub(super) ring: Ring,
 }
 
 /// So often in a row a sample may take longer than the program ran since the one before.
-const MAX_HELD_UP: u32 = 8;
+const MAX_STARVED: u32 = 8;
 
 pub(super) static RECORDS: [ThreadRecord; MAX_THREADS] = [const { ThreadRecord::unused() }; MAX_THREADS];
 
@@ -74,7 +74,7 @@ impl ThreadRecord {
             handler_ns: AtomicU64::new(0),
             ended_ns: AtomicU64::new(0),
             took_ns: AtomicU64::new(0),
-            held_up: AtomicU32::new(0),
+            starved: AtomicU32::new(0),
             ring: Ring::without_memory(),
         }
     }
@@ -176,21 +176,21 @@ impl ThreadRecord {
     /// A sample is about to be taken; whether its stack may be walked.
     ///
     /// A walk that takes longer than the time between two samples would be interrupted at the same instruction for ever: when it
-    /// ends the next signal waits already. So after [`MAX_HELD_UP`] samples in a row that took longer than the program ran
+    /// ends the next signal waits already. So after [`MAX_STARVED`] samples in a row that took longer than the program ran
     /// before them there is one without a stack. Only this thread's handler calls it.
     #[inline]
-    pub(crate) fn begins(&self, now_ns: u64) -> bool {
+    pub(crate) fn begin_sample(&self, now_ns: u64) -> bool {
         let ran = now_ns.saturating_sub(self.ended_ns.load(Ordering::Relaxed));
-        let is_held_up = ran < self.took_ns.load(Ordering::Relaxed);
-        let held_up = if is_held_up { self.held_up.load(Ordering::Relaxed) + 1 } else { 0 };
-        let walks = held_up < MAX_HELD_UP;
-        self.held_up.store(if walks { held_up } else { 0 }, Ordering::Relaxed);
+        let is_starved = ran < self.took_ns.load(Ordering::Relaxed);
+        let starved = if is_starved { self.starved.load(Ordering::Relaxed) + 1 } else { 0 };
+        let walks = starved < MAX_STARVED;
+        self.starved.store(if walks { starved } else { 0 }, Ordering::Relaxed);
         walks
     }
 
-    /// The sample that [`begins`](Self::begins) told of was taken.
+    /// The sample that [`begin_sample`](Self::begin_sample) announced was taken.
     #[inline]
-    pub(crate) fn ends(&self, since_ns: u64, now_ns: u64) {
+    pub(crate) fn end_sample(&self, since_ns: u64, now_ns: u64) {
         let took = now_ns.saturating_sub(since_ns);
         add(&self.handler_ns, took);
         self.took_ns.store(took, Ordering::Relaxed);
@@ -233,10 +233,10 @@ mod tests {
         let mut now = 1_000_000;
         let sample = |_| {
             now += between;
-            let walks = record.begins(now);
+            let walks = record.begin_sample(now);
             let since = now;
             now += if walks { took } else { 1 };
-            record.ends(since, now);
+            record.end_sample(since, now);
             walks
         };
         (0..samples).map(sample).collect()

@@ -1,7 +1,7 @@
 //! A bounded ring of words, one a thread: the handler on that thread writes, whoever drains reads.
 //!
 //! ```text
-//! sample   kind:8 profile_type:8 frames:16 raw:16 count:16 | value | span id | context tags:32 thread tags:32 | frames… | raw…
+//! sample   kind:8 profile_type:8 frames:16 extra:16 count:16 | value | span id | context tags:32 thread tags:32 | frames… | extra…
 //! span     kind:8 name bytes:16 …                      | span id | trace id high | low | name, padded to words…
 //! again    kind:8 value:56                               the newest sample once more
 //! pad      kind:8                                        nothing up to the end of the ring
@@ -93,7 +93,7 @@ pub(crate) struct Sample<'ring> {
     pub(crate) context_tags: TagSetId,
     pub(crate) thread_tags: TagSetId,
     pub(crate) frames: &'ring [u64],
-    pub(crate) raw: &'ring [u64],
+    pub(crate) extra: &'ring [u64],
 }
 
 impl Ring {
@@ -169,18 +169,18 @@ impl Ring {
                 let (header, frame_space) = sample_space.split_at_mut(SAMPLE_HEADER);
                 let mut writer = FrameWriter::new(frame_space);
                 walk(&mut writer);
-                let (frames, raw, cut) = (writer.frames(), writer.raw(), writer.is_cut());
-                if !cut {
+                let (frames, extra, truncated) = (writer.frames(), writer.extra(), writer.is_truncated());
+                if !truncated {
                     let Measure { profile_type, count, value } = measure;
                     header[0] = KIND_SAMPLE
                         | u64::from(profile_type.0) << 8
                         | (frames as u64) << 16
-                        | (raw as u64) << 32
+                        | (extra as u64) << 32
                         | u64::from(count) << 48;
                     header[1] = value;
                     header[2] = span.map_or(0, SpanRecord::span_id);
                     header[3] = u64::from(context.tags.0) | u64::from(thread_tags.0) << 32;
-                    let length = SAMPLE_HEADER + frames + raw;
+                    let length = SAMPLE_HEADER + frames + extra;
                     let same_era = self.newest_era.load(Ordering::Relaxed) == era.number();
                     if define.is_none() && same_era && value <= AGAIN_MAX {
                         // SAFETY: `newest` is a position this writer published, and nothing was written over it since.
@@ -242,7 +242,7 @@ impl Ring {
     /// Only one reader at a time, and the memory stays given until it returns.
     pub(crate) unsafe fn read(&self, f: impl FnMut(Entry<'_>)) -> u64 {
         // SAFETY: by the caller's contract.
-        let (start, head) = unsafe { self.look(f) };
+        let (start, head) = unsafe { self.peek(f) };
         self.cursor.give_back(head);
         head.wrapping_sub(start)
     }
@@ -251,7 +251,7 @@ impl Ring {
     ///
     /// # Safety
     /// Nobody reads on another thread, and the memory stays given until it returns.
-    pub(crate) unsafe fn look(&self, mut f: impl FnMut(Entry<'_>)) -> (u64, u64) {
+    pub(crate) unsafe fn peek(&self, mut f: impl FnMut(Entry<'_>)) -> (u64, u64) {
         let words = self.words.load(Ordering::Acquire);
         let (start, head) = self.cursor.for_reader();
         if words.is_null() {
@@ -266,7 +266,7 @@ impl Ring {
             // SAFETY: offset < capacity.
             let start = unsafe { words.add(offset) };
             // SAFETY: words between tail and head are written, and the writer leaves them alone until tail moves; what
-            // lies behind head is mapped and not looked at.
+            // lies behind head is mapped and not read.
             let rest = unsafe { std::slice::from_raw_parts(start, rest) };
             let length = read_entry(rest, &mut f);
             at += length as u64;
@@ -292,7 +292,7 @@ fn read_entry(words: &[u64], f: &mut impl FnMut(Entry<'_>)) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "fields of 8, 16 and 32 bits")]
     match words[0] & 0xff {
         KIND_SAMPLE => {
-            let (frames, raw) = ((words[0] >> 16 & 0xffff) as usize, (words[0] >> 32 & 0xffff) as usize);
+            let (frames, extra) = ((words[0] >> 16 & 0xffff) as usize, (words[0] >> 32 & 0xffff) as usize);
             let body = &words[SAMPLE_HEADER..];
             f(Entry::Sample(Sample {
                 measure: Measure {
@@ -304,9 +304,9 @@ fn read_entry(words: &[u64], f: &mut impl FnMut(Entry<'_>)) -> usize {
                 context_tags: TagSetId(words[3] as u32),
                 thread_tags: TagSetId((words[3] >> 32) as u32),
                 frames: &body[..frames],
-                raw: &body[frames..frames + raw],
+                extra: &body[frames..frames + extra],
             }));
-            SAMPLE_HEADER + frames + raw
+            SAMPLE_HEADER + frames + extra
         }
         KIND_SPAN => {
             let bytes = ((words[0] >> 8) as usize & 0xffff).min(MAX_NAME_BYTES);
@@ -441,14 +441,14 @@ mod tests {
     }
 
     #[test]
-    fn looking_leaves_entries_to_be_read() {
+    fn peeking_leaves_entries_to_be_read() {
         let ring = ring();
         write(&ring, 10, Context::NONE, &[1, 2]);
         let mut frames = Vec::new();
         for _ in 0..2 {
             // SAFETY: one thread writes and reads.
             unsafe {
-                ring.look(|entry| {
+                ring.peek(|entry| {
                     if let Entry::Sample(sample) = entry {
                         frames.extend_from_slice(sample.frames);
                     }

@@ -1,4 +1,4 @@
-//! The ring against a model of it: a queue that knows nothing of words.
+//! The ring against a model of it: a queue that knows nothing of positions.
 
 use proptest::prelude::*;
 
@@ -6,13 +6,14 @@ use super::ring::{Entry, Era, Measure, Memory, Ring, Written};
 use crate::context::current::Context;
 use crate::context::tags::TagSetId;
 use crate::profile_type::ProfileTypeId;
+use crate::sample::frames::FrameId;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// `frames` times the word `word`.
+    /// `frames` times the frame `frame`.
     Write {
         value: u64,
-        word: u64,
+        frame: FrameId,
         frames: usize,
     },
     Read,
@@ -21,7 +22,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (1..1_000_u64, 0..3_u64, 0..200_usize)
-            .prop_map(|(value, word, frames)| Step::Write { value, word, frames }),
+            .prop_map(|(value, frame, frames)| Step::Write { value, frame, frames }),
         1 => Just(Step::Read),
     ]
 }
@@ -53,19 +54,19 @@ proptest! {
         let (mut model, mut newest) = (Vec::new(), Vec::new());
         for step in steps {
             match step {
-                Step::Write { value, word, frames } => {
+                Step::Write { value, frame, frames } => {
                     let (measure, era) =
                         (Measure { profile_type: ProfileTypeId::TIMER, count: 1, value }, Era { window: 1, epoch: 0 });
                     // SAFETY: as above; there is no span.
                     let written = unsafe {
                         ring.write(measure, Context::NONE, TagSetId::EMPTY, era, |out| {
                             for _ in 0..frames {
-                                out.push(word);
+                                out.push(frame);
                             }
                         })
                     };
                     match written {
-                        Written::Yes { .. } => model.push((value, vec![word; frames])),
+                        Written::Yes { .. } => model.push((value, vec![frame; frames])),
                         Written::Full => prop_assert!(!model.is_empty() || frames > 100, "refused by an empty ring"),
                     }
                 }

@@ -1,16 +1,16 @@
-//! What a host language implements: how to read a thread's span, its stack, and what the words of a stack mean.
+//! What a host language implements: how to read a thread's span, its stack, and what the frame ids of a stack mean.
 //!
 //! [`context`](Runtime::context) and [`walk`](Runtime::walk) run in a signal handler on the thread that is sampled;
 //! everything else runs on the profiler's own thread.
 
-use super::frames::{Frame, FrameWriter};
+use super::frames::{Frame, FrameId, FrameWriter};
 use super::record::ThreadRecord;
 use crate::context::current::Context;
 
 /// What [`Runtime::repair`] says of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repair {
-    /// The frames are right now; the raw words are done with.
+    /// The frames are right now; the extra words are done with.
     Ready,
     /// Ask again at the next drain, for a second at most.
     Later,
@@ -87,45 +87,45 @@ pub unsafe trait Runtime: Send + Sync {
         false
     }
 
-    /// Whether each thread that runs the host's code tells of itself by [`thread_started`](crate::thread_started). Then the
+    /// Whether each thread that runs the host's code announces itself by [`thread_started`](crate::thread_started). Then the
     /// list of threads is read when their number has changed, and once a second, not on each tick.
-    fn tells_threads(&self) -> bool {
+    fn announces_threads(&self) -> bool {
         false
     }
 
-    /// A number that moves on when words may begin to mean something else: a garbage collection. Read by the handler.
+    /// A number that moves on when frame ids may begin to mean something else: a garbage collection. Read by the handler.
     fn epoch(&self) -> u32 {
         0
     }
 
-    /// Whether the engine may remember what words mean from window to window.
-    fn keeps_words(&self) -> bool {
+    /// Whether the engine may remember what frame ids mean from window to window.
+    fn caches_frames(&self) -> bool {
         true
     }
 
-    /// A window was cut: what was drained in the one before it is not asked for any longer. Not under the host's lock.
-    fn window_cut(&self) {}
+    /// A window was rotated: what was drained in the one before it is not asked for any longer. Not under the host's lock.
+    fn window_rotated(&self) {}
 
     /// Which signal timers send.
     fn signal(&self) -> SampleSignal {
         SampleSignal::Own
     }
 
-    /// Pushes the stack of the interrupted thread, leaf first. A word means one place in code until the end of the window
-    /// after the one in which it is drained. The sixteen highest words are the core's own.
+    /// Pushes the stack of the interrupted thread, leaf first. A frame id means one place in code until the end of the window
+    /// after the one in which it is drained. The sixteen highest are the core's own.
     ///
     /// # Safety
     /// Called by the handler (`ucontext` is the interrupted state), or on the thread itself with a null `ucontext`.
     unsafe fn walk(&self, thread: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>);
 
-    /// Mends the first frames of a sample by its raw words, where that cannot be done in the handler.
-    fn repair(&self, _frames: &mut Vec<u64>, _raw: &[u64]) -> Repair {
+    /// Mends the first frames of a sample by its extra words, where that cannot be done in the handler.
+    fn repair(&self, _frames: &mut Vec<FrameId>, _extra: &[u64]) -> Repair {
         Repair::Ready
     }
 
-    /// Says what `words`, not seen before in this cache's life, mean: one entry a word, `None` = not known yet, ask again.
+    /// Says what `ids`, not seen before in this cache's life, mean: one entry each, `None` = not known yet, ask again.
     /// Called with the host's lock where [`request_drain`](Self::request_drain) asks for it, and with no lock of ours.
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>>;
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>>;
 
     /// Called on each tick before rings are read. A host that can only do that under its own lock asks for it here.
     fn request_drain(&self) -> Drain {
@@ -137,7 +137,7 @@ pub unsafe trait Runtime: Send + Sync {
 pub(crate) mod testing {
     use super::*;
 
-    /// Frame word n is function "fn"; words from 1,000 on are not known yet.
+    /// Frame id n is function "fn"; ids from 1,000 on are not known yet.
     #[derive(Debug)]
     pub(crate) struct Numbered;
 
@@ -145,9 +145,9 @@ pub(crate) mod testing {
     unsafe impl Runtime for Numbered {
         unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, _: &mut FrameWriter<'_>) {}
 
-        fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-            let frame = |word: &u64| Frame { function: format!("f{word}").into(), ..Frame::default() };
-            words.iter().map(|word| (*word < 1_000).then(|| frame(word))).collect()
+        fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+            let frame = |id: &FrameId| Frame { function: format!("f{id}").into(), ..Frame::default() };
+            ids.iter().map(|id| (*id < 1_000).then(|| frame(id))).collect()
         }
     }
 
@@ -159,12 +159,12 @@ pub(crate) mod testing {
     unsafe impl Runtime for NeverReady {
         unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, _: &mut FrameWriter<'_>) {}
 
-        fn repair(&self, _: &mut Vec<u64>, _: &[u64]) -> Repair {
+        fn repair(&self, _: &mut Vec<FrameId>, _: &[u64]) -> Repair {
             Repair::Later
         }
 
-        fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-            words.iter().map(|_| None).collect()
+        fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+            ids.iter().map(|_| None).collect()
         }
     }
 }

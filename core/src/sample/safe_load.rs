@@ -6,7 +6,7 @@
 //! ours did not exist.
 //!
 //! A library that installs its own handler after us (Python's faulthandler does) would see our faults and end the process
-//! over them. So each tick of the profiler looks, and once ours is not the handler any more, loads ask the kernel
+//! over them. So each tick of the profiler checks, and once ours is not the handler any more, loads ask the kernel
 //! instead (`process_vm_readv`), at some hundred nanoseconds each. So they do while a sample is taken where a fault would end
 //! the process: on a thread that blocks it, or whose alternate stack has no room for it ([`WithoutFaults`]).
 
@@ -145,7 +145,7 @@ pub(super) fn set_sampling_signal(signal: libc::c_int) {
     SAMPLING.store(signal, Ordering::Relaxed);
 }
 
-/// Looks whether the handlers were installed and are no longer ours, and from then on does without them.
+/// Checks whether the handlers were installed and are no longer ours, and from then on does without them.
 pub(crate) fn is_replaced() -> bool {
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_fault;
     let is_ours = |signal| {

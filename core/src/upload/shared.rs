@@ -153,7 +153,7 @@ impl Shared {
         if left != Lost::default() {
             let said = self.said("not all was taken within the time that a stop has", Blame::Address);
             self.counters.set_last_error(&said);
-            self.messages.tell(Cause::LastTry, &[&said]);
+            self.messages.report(Cause::LastTry, &[&said]);
         }
         self.wake.notify_all();
         self.changed.notify_all();
@@ -162,7 +162,7 @@ impl Shared {
     pub(super) fn drop_for_room(&self, dropped: Lost) {
         if dropped != Lost::default() {
             self.lose(dropped, Fate::DroppedQueue);
-            self.messages.tell(Cause::QueueFull, &[]);
+            self.messages.report(Cause::QueueFull, &[]);
             self.changed.notify_all();
         }
     }

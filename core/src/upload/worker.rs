@@ -13,7 +13,7 @@ use super::{backoff, server_version};
 use crate::config::{HttpTarget, Target, TraceIdLabel};
 use crate::messages::Cause;
 use crate::os::fork;
-use crate::profile::split;
+use crate::profile::halves;
 use crate::stats::{Fate, Tally};
 
 /// A profile is tried this often again after an answer that it cannot be read.
@@ -52,7 +52,7 @@ impl Shared {
         let old = state.queue.take_old(now, self.limits.max_age);
         if old != Lost::default() {
             self.lose(old, Fate::DroppedOld);
-            self.messages.tell(Cause::Old, &[]);
+            self.messages.report(Cause::Old, &[]);
             self.changed.notify_all();
         }
         if state.ended {
@@ -114,7 +114,7 @@ impl Shared {
                 item.unknown += 1;
                 self.retry(&mut state, item, Duration::ZERO, outcome, is_last);
             }
-            Verdict::Halve if !item.is_half => match split::halves(&item.encoded) {
+            Verdict::Halve if !item.is_half => match halves::split(&item.encoded) {
                 Some(halves) => {
                     state.answered();
                     self.counters.profiles_encoded.fetch_add(1, Ordering::Relaxed);
@@ -140,7 +140,7 @@ impl Shared {
         why.fetch_add(1, Ordering::Relaxed);
         self.counters.profiles_refused.fetch_add(1, Ordering::Relaxed);
         self.counters.settle(tally, Fate::Refused);
-        self.messages.tell(Cause::Refused, &[&self.sentence(outcome)]);
+        self.messages.report(Cause::Refused, &[&self.sentence(outcome)]);
     }
 
     fn retry(&self, state: &mut State, item: Item, after: Duration, outcome: &Outcome, is_last: bool) {
@@ -158,7 +158,7 @@ impl Shared {
             self.drop_for_room(dropped);
             Cause::Retry
         };
-        self.messages.tell(cause, &[&self.sentence(outcome)]);
+        self.messages.report(cause, &[&self.sentence(outcome)]);
     }
 
     /// When the server is asked for its version, unless there is something to do before, in a process that has so many that it was
@@ -180,7 +180,7 @@ impl Shared {
         let answer = push.get(server_version::PATH, self.limits.question);
         if let Some(version) = answer.as_deref().and_then(server_version::too_old) {
             self.trace_ids.store(false, Ordering::Relaxed);
-            self.messages.tell(Cause::OldServer, &[&target.base, &version]);
+            self.messages.report(Cause::OldServer, &[&target.base, &version]);
         }
     }
 }

@@ -29,6 +29,6 @@ pub const MAX_LABELS: usize = 30;
 pub const MAX_VALUE_BYTES: usize = 2_048;
 
 /// The start of a label's value that servers take.
-pub fn cut_value(value: &str) -> &str {
+pub fn truncate_value(value: &str) -> &str {
     &value[..value.floor_char_boundary(MAX_VALUE_BYTES)]
 }

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use spanprof_core::{
-    Config, ErrorKind, Frame, FrameWriter, Profiler, Runtime, Stats, TagSetId, ThreadRecord, describe_thread, forked,
-    leave_parent_behind, thread_started, walk_frame_pointers,
+    Config, ErrorKind, Frame, FrameId, FrameWriter, Profiler, Runtime, Stats, TagSetId, ThreadRecord, describe_thread,
+    forked, leave_parent_behind, thread_started, walk_frame_pointers,
 };
 
 use super::cases::Case;
@@ -51,10 +51,10 @@ unsafe impl Runtime for Held {
         unsafe { walk_frame_pointers(ucontext, out) }
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
         IS_HELD.store(true, Ordering::SeqCst);
         drop(MAY_GO_ON.1.wait_while(MAY_GO_ON.0.lock().unwrap(), |go_on| !*go_on).unwrap());
-        words.iter().map(|word| Some(Frame { function: Arc::from(format!("{word:#x}")), ..Frame::default() })).collect()
+        ids.iter().map(|id| Some(Frame { function: Arc::from(format!("{id:#x}")), ..Frame::default() })).collect()
     }
 }
 

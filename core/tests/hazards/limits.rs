@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use spanprof_core::{
-    Config, Drain, ErrorKind, Frame, FrameWriter, Profiler, Runtime, TagSetId, ThreadRecord, span_end, span_start,
-    thread_started, walk_frame_pointers,
+    Config, Drain, ErrorKind, Frame, FrameId, FrameWriter, Profiler, Runtime, TagSetId, ThreadRecord, span_end,
+    span_start, thread_started, walk_frame_pointers,
 };
 
 use super::cases::{Case, skip};
@@ -53,8 +53,8 @@ fn no_pending_signals_are_left() {
     assert!(profiler.flush(LONG) && wait_for_sweep(&profiler, |stats| stats.threads_without_timer > 0));
     let stats = profiler.stats();
     assert_eq!((stats.threads, stats.threads_unsampled), (0, stats.threads_without_timer), "{stats:?}");
-    let told = wait_for_words(&profiler, "pending");
-    assert!(told.contains("left to the program. Check ulimit -i"), "{told}");
+    let messages = wait_for_message(&profiler, "pending");
+    assert!(messages.contains("left to the program. Check ulimit -i"), "{messages}");
     limit(libc::RLIMIT_SIGPENDING, before);
     assert!(wait_for_sweep(&profiler, |stats| stats.threads_unsampled == 0), "it is tried again");
     burn(Duration::from_millis(100));
@@ -107,16 +107,16 @@ fn wait_for_sweep(profiler: &Profiler, done: impl Fn(&spanprof_core::Stats) -> b
 }
 
 /// What is said once it contains `words`.
-fn wait_for_words(profiler: &Profiler, words: &str) -> String {
-    let mut told = String::new();
+fn wait_for_message(profiler: &Profiler, words: &str) -> String {
+    let mut messages = String::new();
     for _ in 0..200 {
-        told += &said(profiler);
-        if told.contains(words) {
+        messages += &said(profiler);
+        if messages.contains(words) {
             break;
         }
         burn(Duration::from_millis(20));
     }
-    told
+    messages
 }
 
 fn no_files_are_left() {
@@ -124,8 +124,8 @@ fn no_files_are_left() {
     let before = limit(libc::RLIMIT_NOFILE, 3);
     let profiler = start(folder.path());
     burn(Duration::from_millis(100));
-    let told = wait_for_words(&profiler, "/proc/self/task");
-    assert!(told.contains("Too many open files"), "{told}");
+    let messages = wait_for_message(&profiler, "/proc/self/task");
+    assert!(messages.contains("Too many open files"), "{messages}");
     assert!(profiler.flush(LONG));
     let refused = profiler.stats().refused;
     assert!(refused.weight > 0, "a file that cannot be opened is counted");
@@ -179,8 +179,8 @@ unsafe impl Runtime for Rings {
         unsafe { walk_frame_pointers(ucontext, out) }
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        words.iter().map(|_| Some(Frame::default())).collect()
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        ids.iter().map(|_| Some(Frame::default())).collect()
     }
 
     fn request_drain(&self) -> Drain {
@@ -197,13 +197,13 @@ unsafe impl Runtime for EverOther {
     unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let first = NEXT.fetch_add(100, Ordering::Relaxed);
-        for word in first..first + 100 {
-            out.push(word);
+        for id in first..first + 100 {
+            out.push(id);
         }
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        words.iter().map(|word| Some(Frame { function: format!("f{word}").into(), ..Frame::default() })).collect()
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        ids.iter().map(|id| Some(Frame { function: format!("f{id}").into(), ..Frame::default() })).collect()
     }
 }
 
@@ -244,8 +244,8 @@ fn a_program_out_of_memory() {
     }
     limit(libc::RLIMIT_AS, before);
     assert!(profiler.flush(LONG));
-    let told = said(&profiler);
-    assert!(told.contains("samples were lost, as the program had used up its memory."), "{told}");
+    let messages = said(&profiler);
+    assert!(messages.contains("samples were lost, as the program had used up its memory."), "{messages}");
     let before = profiler.stats();
     burn(Duration::from_millis(300));
     let stats = finish(&profiler);
@@ -277,7 +277,7 @@ fn rings_up_to_their_bound() {
         })
         .collect();
     // Four of seven have a ring.
-    wait_for_words(&profiler, "threads are not sampled, as all rings together may take 64 MiB");
+    wait_for_message(&profiler, "threads are not sampled, as all rings together may take 64 MiB");
     BUSY.store(false, Ordering::Relaxed);
     assert!(wait_for_sweep(&profiler, |stats| stats.threads == 7), "quiet threads gave their rings away");
     drop(release);
@@ -299,9 +299,9 @@ fn a_host_that_does_not_drain() {
     let stats = finish(&profiler);
     assert_saw(&stats, Duration::from_secs(1));
     assert!(stats.dropped_ring.weight > 100_000_000, "{stats:?}");
-    let told = said(&profiler);
+    let messages = said(&profiler);
     let lost = format!("{} samples were lost, as the rings", stats.dropped_ring.samples);
-    assert!(told.contains(&lost), "{told}");
+    assert!(messages.contains(&lost), "{messages}");
 }
 
 /// Burns on a thread with an alternate signal stack of `bytes`, with nothing below it that could be written.
@@ -349,9 +349,9 @@ fn a_small_alternate_stack() {
     burn_on_stack(small);
     let stats = finish(&profiler);
     assert!(stats.dropped_ring.weight >= 80_000_000, "{stats:?}");
-    let told = said(&profiler);
+    let messages = said(&profiler);
     let lost = format!("{} samples were lost, as the alternate signal stacks", stats.dropped_ring.samples);
-    assert!(told.contains(&lost) && !told.contains("rings"), "{told}");
+    assert!(messages.contains(&lost) && !messages.contains("rings"), "{messages}");
 
     let profiler = start(folder.path());
     burn_on_stack(least + 8192);
@@ -371,8 +371,8 @@ fn more_sets_of_tags_than_there_is_room_for() {
     held.into_iter().for_each(TagSetId::release);
     let stats = finish(&profiler);
     assert_eq!(stats.tag_sets_lost, 20_000 - 1024);
-    let told = said(&profiler);
-    assert!(told.contains("More than 1024 sets of tags") && told.contains("18976"), "{told}");
+    let messages = said(&profiler);
+    assert!(messages.contains("More than 1024 sets of tags") && messages.contains("18976"), "{messages}");
 }
 
 /// Makes system calls fail with EPERM, for this process from now on.
@@ -401,8 +401,8 @@ fn seccomp_without_timers() {
     let folder = tempfile::tempdir().unwrap();
     let profiler = start(folder.path());
     span_start(1, "spans go on");
-    let told = wait_for_words(&profiler, "timer_create");
-    assert!(told.contains("Operation not permitted") && told.contains("seccomp"), "{told}");
+    let messages = wait_for_message(&profiler, "timer_create");
+    assert!(messages.contains("Operation not permitted") && messages.contains("seccomp"), "{messages}");
     span_end();
     let stats = profiler.stats();
     assert!(stats.threads == 0 && stats.threads_without_timer > 0, "{stats:?}");
@@ -443,8 +443,8 @@ fn no_proc() {
         burn(Duration::from_millis(100));
     });
     thread.join().unwrap();
-    let told = wait_for_words(&profiler, "/proc/self/task");
-    assert!(told.contains("cannot be read"), "{told}");
+    let messages = wait_for_message(&profiler, "/proc/self/task");
+    assert!(messages.contains("cannot be read"), "{messages}");
     assert_saw(&finish(&profiler), Duration::from_millis(200));
 }
 
@@ -457,8 +457,8 @@ fn cannot_be_written(address: String, words: &str) {
     let stats = profiler.stats();
     assert_adds_up(&stats);
     assert_eq!((stats.refused, stats.profiles_refused), (stats.taken, stats.refused_address), "{stats:?}");
-    let told = said(&profiler);
-    assert!(told.contains(words) && told.contains("server_address"), "{told}");
+    let messages = said(&profiler);
+    assert!(messages.contains(words) && messages.contains("server_address"), "{messages}");
 }
 
 fn a_folder_that_cannot_be_made() {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use spanprof_core::{
-    Config, Context, Frame, FrameWriter, ProfileType, ProfileTypeId, Profiler, Runtime, SampleSignal, ThreadRecord,
-    forked, sample_here,
+    Config, Context, Frame, FrameId, FrameWriter, ProfileType, ProfileTypeId, Profiler, Runtime, SampleSignal,
+    ThreadRecord, forked, sample_here,
 };
 
 use super::cases::{Case, skip};
@@ -82,11 +82,11 @@ fn lose_signal(ours: i32, to: usize, next: i32) {
     assert!(profiler.flush(LONG));
     let handler = action(ours);
     assert!(![libc::SIG_DFL, libc::SIG_IGN, to].contains(&handler), "signal {ours} is not the profiler's");
-    // Nothing is burnt from here to the profiler's next look, so no signal comes for whoever has it now.
+    // Nothing is burnt from here to the profiler's next check, so no signal comes for whoever has it now.
     set_action(ours, to);
     assert!(profiler.flush(LONG));
-    let told = said(&profiler);
-    assert!(told.contains(&format!("signal {ours}; signal {next} is used now")), "{told}");
+    let messages = said(&profiler);
+    assert!(messages.contains(&format!("signal {ours}; signal {next} is used now")), "{messages}");
     burn(Duration::from_millis(100));
     assert_saw(&finish(&profiler), Duration::from_millis(200));
     assert_eq!(action(ours), if ours == next { handler } else { to }, "their action was left alone");
@@ -151,8 +151,8 @@ unsafe impl Runtime for Sharing {
 
     unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, _: &mut FrameWriter<'_>) {}
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        vec![None; words.len()]
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        vec![None; ids.len()]
     }
 }
 
@@ -221,7 +221,7 @@ fn the_fault_handler_is_taken_by_another_library() {
     assert_eq!(spanprof_core::safe_load(nothing), None);
     let handler: Handler = die;
     set_action(libc::SIGSEGV, handler as usize);
-    assert!(profiler.flush(LONG), "a look at the handlers comes with it");
+    assert!(profiler.flush(LONG), "a check of the handlers comes with it");
     assert!(!said(&profiler).contains("SIGSEGV"), "somebody may have borrowed it");
     assert!(profiler.flush(LONG) && said(&profiler).contains("SIGSEGV"));
     let word = 7_u64;

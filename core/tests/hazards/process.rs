@@ -500,7 +500,7 @@ fn a_thread_that_a_sweep_finds_while_it_ends_counts_once() {
         burn(Duration::from_millis(400));
     });
     is_ending.recv().unwrap();
-    // A thread that does not tell of itself has been found: so has been the one that ends.
+    // A thread that does not announce itself has been found: so has been the one that ends.
     let known = profiler.stats().threads;
     let (stop, may_stop) = channel::<()>();
     let waits = thread::spawn(move || may_stop.recv());

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pprof::protos::{self, Message};
-use spanprof_core::{Config, Frame, FrameWriter, Runtime, Stats, Tally, ThreadRecord, walk_frame_pointers};
+use spanprof_core::{Config, Frame, FrameId, FrameWriter, Runtime, Stats, Tally, ThreadRecord, walk_frame_pointers};
 
 /// Frame pointers, named by debug information.
 #[derive(Debug)]
@@ -31,14 +31,14 @@ unsafe impl Runtime for Native {
         unsafe { walk_frame_pointers(ucontext, out) }
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        let name = |word: u64| {
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        let name = |id: FrameId| {
             let mut name = None;
-            let address = std::ptr::without_provenance_mut(usize::try_from(word).unwrap());
+            let address = std::ptr::without_provenance_mut(usize::try_from(id).unwrap());
             backtrace::resolve(address, |symbol| name = symbol.name().map(|name| format!("{name:#}")));
-            name.unwrap_or_else(|| format!("{word:#x}"))
+            name.unwrap_or_else(|| format!("{id:#x}"))
         };
-        words.iter().map(|&word| Some(Frame { function: Arc::from(name(word)), ..Frame::default() })).collect()
+        ids.iter().map(|&id| Some(Frame { function: Arc::from(name(id)), ..Frame::default() })).collect()
     }
 }
 
@@ -57,8 +57,8 @@ unsafe impl Runtime for Addresses {
         unsafe { walk_frame_pointers(ucontext, out) }
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        words.iter().map(|word| Some(Frame { function: Arc::from(format!("{word:#x}")), ..Frame::default() })).collect()
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        ids.iter().map(|id| Some(Frame { function: Arc::from(format!("{id:#x}")), ..Frame::default() })).collect()
     }
 }
 

@@ -10,7 +10,7 @@ use spanprof_core::{Config, SettingKind, SettingValue};
 
 use crate::errors::{guard, invalid, not_allowed, to_ruby};
 use crate::stack::wall_clock::BY_WALL_TIME;
-use crate::strings::{for_each_pair, pairs, text, word};
+use crate::strings::{for_each_pair, pairs, symbol_or_string, text};
 use crate::value::integer;
 
 /// The configuration that the environment gives. What `options` say of one variable goes before it.
@@ -55,7 +55,7 @@ pub(crate) fn resource_labels(ruby: &Ruby, attributes: RHash) -> Result<RHash, E
 /// Puts the options that were given in code over the configuration.
 pub(crate) fn apply(ruby: &Ruby, config: &mut Config, options: RHash) -> Result<(), Error> {
     for_each_pair(ruby, options, |name, value| {
-        let name = word(name).unwrap_or_default();
+        let name = symbol_or_string(name).unwrap_or_default();
         if value.is_nil() { Ok(()) } else { set(ruby, config, &name, value) }
     })
 }
@@ -83,8 +83,8 @@ fn setting(ruby: &Ruby, name: &str, kind: SettingKind, value: Value) -> Result<S
         SettingKind::Flag => SettingValue::Flag(flag(ruby, name, value)?),
         SettingKind::Number => SettingValue::Number(number(ruby, name, value)?.into()),
         SettingKind::Time => SettingValue::Time(seconds(ruby, name, value)?),
-        SettingKind::TraceId => match word(value) {
-            Some(word) => SettingValue::Text(word),
+        SettingKind::TraceId => match symbol_or_string(value) {
+            Some(text) => SettingValue::Text(text),
             None => SettingValue::Flag(flag(ruby, name, value)?),
         },
         SettingKind::Level => SettingValue::Text(level(ruby, name, value)?.to_owned()),
@@ -124,7 +124,7 @@ fn seconds(ruby: &Ruby, name: &str, value: Value) -> Result<Duration, Error> {
 
 /// Names of levels in Ruby's loggers, as one of those that the engine knows.
 fn level(ruby: &Ruby, name: &str, value: Value) -> Result<&'static str, Error> {
-    match word(value).unwrap_or_default().to_ascii_lowercase().as_str() {
+    match symbol_or_string(value).unwrap_or_default().to_ascii_lowercase().as_str() {
         "trace" | "debug" | "info" => Ok("info"),
         "warn" | "warning" => Ok("warn"),
         "error" | "off" | "silent" => Ok("off"),

@@ -8,7 +8,7 @@ use spanprof_core::{Level, Message, host};
 use crate::errors::guard;
 use crate::ractor::is_main_ractor;
 
-/// It is still to be told that faults do not come to us any more.
+/// It is still to be reported that faults do not come to us any more.
 static GUARD_IS_LOST: AtomicBool = AtomicBool::new(false);
 
 /// Faults do not come to us any more. For the engine's thread, which a fork may find anywhere: no lock.
@@ -24,20 +24,20 @@ pub(crate) fn messages(ruby: &Ruby) -> Result<RArray, Error> {
             return Ok(ruby.ary_new());
         }
         if GUARD_IS_LOST.swap(false, Ordering::Relaxed) {
-            host::tell(
+            host::report(
                 Level::Warning,
                 "Another library replaced the handler of SIGSEGV or SIGBUS, so stacks are not read: samples have spans and no frames.",
             );
         }
         let messages = host::take_messages();
-        let told = ruby.ary_new_capa(messages.len());
+        let list = ruby.ary_new_capa(messages.len());
         for Message { level, text } in messages {
             let level = match level {
                 Level::Info => "info",
                 Level::Warning => "warning",
             };
-            told.push((ruby.to_symbol(level), text))?;
+            list.push((ruby.to_symbol(level), text))?;
         }
-        Ok(told)
+        Ok(list)
     })
 }

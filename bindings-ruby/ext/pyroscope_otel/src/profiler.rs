@@ -38,14 +38,14 @@ pub(crate) fn start(ruby: &Ruby, settings: RHash) -> Result<bool, Error> {
         }
         config.check().map_err(|error| to_ruby(ruby, &error))?;
         if let Some(why) = selftest::supported(ruby)? {
-            host::tell_unsupported(why);
+            host::report_unsupported(why);
             return Ok(false);
         }
         if HAS_FINISHED.load(Ordering::Relaxed) || drain::threads_end()? {
             return Ok(false);
         }
         let Some(_transition) = Transition::begin()? else {
-            host::tell(
+            host::report(
                 Level::Warning,
                 "configure: profiling is being started or stopped by another call, so this one changed nothing",
             );
@@ -194,7 +194,7 @@ pub(crate) fn restart_after_fork() -> Result<bool, Error> {
         Err(error) if is_thread_error(&error) => error.to_string(),
         Err(error) => return Err(error),
     };
-    host::tell_not_in_child(why);
+    host::report_not_in_child(why);
     Ok(false)
 }
 

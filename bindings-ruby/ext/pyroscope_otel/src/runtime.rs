@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use spanprof_core::{Context, Drain, Frame, FrameWriter, Runtime, SampleSignal, ThreadRecord};
+use spanprof_core::{Context, Drain, Frame, FrameId, FrameWriter, Runtime, SampleSignal, ThreadRecord};
 
 use crate::drain;
 use crate::span::{kept, record};
-use crate::stack::collection::EPOCH;
+use crate::stack::collection::GC_COUNT;
 use crate::stack::unwind::Interpreter;
 use crate::symbols::{functions, resolver};
 
@@ -38,25 +38,25 @@ unsafe impl Runtime for Interpreter {
         unsafe { self.walk_interrupted(ucontext, out) };
     }
 
-    fn tells_threads(&self) -> bool {
+    fn announces_threads(&self) -> bool {
         // Where native threads are shared, a new one goes on with what another one began.
         !kept::is_on()
     }
 
     fn epoch(&self) -> u32 {
-        EPOCH.load(Ordering::Relaxed)
+        GC_COUNT.load(Ordering::Relaxed)
     }
 
-    fn keeps_words(&self) -> bool {
+    fn caches_frames(&self) -> bool {
         false
     }
 
-    fn window_cut(&self) {
-        functions::window_cut();
+    fn window_rotated(&self) {
+        functions::window_rotated();
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        resolver::resolve(words)
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        resolver::resolve(ids)
     }
 
     fn request_drain(&self) -> Drain {

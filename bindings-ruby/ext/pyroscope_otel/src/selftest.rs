@@ -1,4 +1,4 @@
-//! Whether this Ruby can be profiled, decided by a look instead of a list of versions: a stack that is known must come back
+//! Whether this Ruby can be profiled, decided by a check instead of a list of versions: a stack that is known must come back
 //! by name and line.
 
 use std::sync::OnceLock;
@@ -26,11 +26,11 @@ pub(crate) fn supported(ruby: &Ruby) -> Result<Option<String>, Error> {
     if let Some(known) = SUPPORTED.get() {
         return Ok(known.clone());
     }
-    let verdict = guard(ruby, || look(ruby))?;
+    let verdict = guard(ruby, || check(ruby))?;
     Ok(SUPPORTED.get_or_init(|| verdict).clone())
 }
 
-fn look(ruby: &Ruby) -> Result<Option<String>, Error> {
+fn check(ruby: &Ruby) -> Result<Option<String>, Error> {
     install_guard();
     let program: Value = ruby.module_kernel().funcall("eval", (PROGRAM, ruby.qnil(), FILE, 1))?;
     let stack: Vec<(String, u32)> = program.funcall("outer", ())?;

@@ -40,7 +40,7 @@ pub(crate) fn text(ruby: &Ruby, field: &str, value: Value) -> Result<String, Err
 }
 
 /// A Symbol or a String.
-pub(crate) fn word(value: Value) -> Option<String> {
+pub(crate) fn symbol_or_string(value: Value) -> Option<String> {
     let text = match Symbol::from_value(value) {
         Some(symbol) => {
             // SAFETY: a Symbol.

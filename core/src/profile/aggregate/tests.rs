@@ -1,6 +1,6 @@
 //! What the samples of a window come to.
 
-use super::super::open_window::{MAX_KEYS, MAX_NAMES, MAX_STACK_WORDS};
+use super::super::open_window::{MAX_KEYS, MAX_NAMES, MAX_STACK_FRAMES};
 use super::*;
 use crate::sample::ring::Measure;
 use crate::sample::runtime::testing::{NeverReady, Numbered};
@@ -11,7 +11,7 @@ const PLACE: Sample<'static> = Sample {
     context_tags: TagSetId::EMPTY,
     thread_tags: TagSetId::EMPTY,
     frames: &[],
-    raw: &[],
+    extra: &[],
 };
 
 struct Fixture {
@@ -37,10 +37,10 @@ impl Fixture {
     }
 
     /// The window's samples as text, sorted.
-    fn cut(&mut self, final_names: &[(u64, &str)]) -> Vec<String> {
+    fn rotate(&mut self, final_names: &[(u64, &str)]) -> Vec<String> {
         settle(&mut self.aggregate, &Numbered, &self.counters, false);
         let names = final_names.iter().map(|(id, name)| (*id, Box::from(*name))).collect();
-        let window = self.aggregate.cut(names, true, &self.counters).finish(&self.counters);
+        let window = self.aggregate.rotate(names, true, &self.counters).finish(&self.counters);
         let mut lines: Vec<String> = window
             .samples
             .iter()
@@ -66,9 +66,9 @@ fn equal_samples_are_summed_and_again_repeats_the_threads_newest() {
     fixture.add(1, Entry::Again { value: 30 });
     fixture.sample(0, &[1, 2]);
     fixture.sample(0, &[]);
-    assert_eq!(fixture.cut(&[]), ["(no stack) 1x10 -", "f1;f2 1x10 -", "f1;f2 2x40 7:GET /", "f3 1x10 -"]);
+    assert_eq!(fixture.rotate(&[]), ["(no stack) 1x10 -", "f1;f2 1x10 -", "f1;f2 2x40 7:GET /", "f3 1x10 -"]);
     fixture.add(2, Entry::Again { value: 5 });
-    assert_eq!(fixture.cut(&[]), ["f3 1x5 -"], "again reaches over a cut");
+    assert_eq!(fixture.rotate(&[]), ["f3 1x5 -"], "again reaches over a rotation");
 }
 
 #[test]
@@ -76,16 +76,16 @@ fn the_name_at_a_spans_end_wins_over_the_one_it_was_sampled_with() {
     let mut fixture = Fixture::new();
     fixture.span(7, "GET");
     fixture.sample(7, &[1]);
-    assert_eq!(fixture.cut(&[(7, "GET /cart/{id}"), (8, "never sampled")]), ["f1 1x10 7:GET /cart/{id}"]);
+    assert_eq!(fixture.rotate(&[(7, "GET /cart/{id}"), (8, "never sampled")]), ["f1 1x10 7:GET /cart/{id}"]);
     fixture.sample(7, &[1]);
-    assert_eq!(fixture.cut(&[]), ["f1 1x10 7:GET /cart/{id}"], "a sample that was late for its window");
+    assert_eq!(fixture.rotate(&[]), ["f1 1x10 7:GET /cart/{id}"], "a sample that was late for its window");
 }
 
 #[test]
 fn a_span_whose_definition_was_lost_keeps_its_id_and_is_counted() {
     let mut fixture = Fixture::new();
     fixture.sample(9, &[1]);
-    assert_eq!(fixture.cut(&[]), ["f1 1x10 9:"]);
+    assert_eq!(fixture.rotate(&[]), ["f1 1x10 9:"]);
     assert_eq!(fixture.counters.snapshot().spans_lost, 1);
 }
 
@@ -96,104 +96,104 @@ fn names_beyond_the_bound_become_other() {
         fixture.span(id, &format!("name {id}"));
         fixture.sample(id, &[1]);
     }
-    let lines = fixture.cut(&[]);
+    let lines = fixture.rotate(&[]);
     assert_eq!(lines.iter().filter(|line| line.ends_with(":(other)")).count(), 2);
     assert_eq!(fixture.counters.snapshot().names_cut, 2);
 }
 
 #[test]
-fn a_window_with_too_many_keys_asks_to_be_cut_and_then_counts_what_it_drops() {
+fn a_window_with_too_many_keys_asks_to_be_rotated_and_then_counts_what_it_drops() {
     let mut fixture = Fixture::new();
     for id in 1..=2 * MAX_KEYS as u64 {
-        assert_eq!(fixture.aggregate.must_cut(), id > MAX_KEYS as u64);
+        assert_eq!(fixture.aggregate.must_rotate(), id > MAX_KEYS as u64);
         fixture.sample(id, &[1]);
     }
     fixture.sample(2 * MAX_KEYS as u64 + 1, &[1]);
     assert_eq!(fixture.counters.snapshot().dropped_window, Tally { samples: 1, weight: 10 });
-    assert_eq!(fixture.cut(&[]).len(), 2 * MAX_KEYS);
+    assert_eq!(fixture.rotate(&[]).len(), 2 * MAX_KEYS);
 }
 
 #[test]
-fn deep_stacks_and_many_frames_cut_a_window_early_too() {
+fn deep_stacks_and_many_frames_end_a_window_early_too() {
     let mut fixture = Fixture::new();
     let deep = |number: u64| (0..512).map(|at| if at == 0 { 10_000 + number } else { at }).collect::<Vec<u64>>();
-    let stacks = (MAX_STACK_WORDS / 512) as u64;
+    let stacks = (MAX_STACK_FRAMES / 512) as u64;
     for number in 0..stacks {
-        assert!(!fixture.aggregate.must_cut(), "after {number} stacks");
+        assert!(!fixture.aggregate.must_rotate(), "after {number} stacks");
         fixture.sample(0, &deep(number));
     }
-    assert!(fixture.aggregate.must_cut());
+    assert!(fixture.aggregate.must_rotate());
     (stacks..2 * stacks).for_each(|number| fixture.sample(0, &deep(number)));
     fixture.sample(0, &deep(2 * stacks));
     assert_eq!(fixture.counters.snapshot().dropped_window, Tally { samples: 1, weight: 10 });
 
     let mut fixture = Fixture::new();
     for start in (0..MAX_FRAMES as u64).step_by(64) {
-        assert!(!fixture.aggregate.must_cut());
+        assert!(!fixture.aggregate.must_rotate());
         fixture.sample(0, &(start..start + 64).collect::<Vec<u64>>());
     }
-    assert!(fixture.aggregate.must_cut(), "too many different frames");
+    assert!(fixture.aggregate.must_rotate(), "too many different frames");
 }
 
 #[test]
 fn frames_are_kept_from_window_to_window_up_to_a_bound() {
     let mut fixture = Fixture::new();
-    for word in 0..=MAX_FRAMES_CACHED as u64 {
-        fixture.aggregate.known(word, reserved(word_of(Why::Ended)));
+    for id in 0..=MAX_FRAMES_CACHED as u64 {
+        fixture.aggregate.known(id, reserved(id_of(Why::Ended)));
     }
-    fixture.cut(&[]);
+    fixture.rotate(&[]);
     assert!(fixture.aggregate.frames.is_empty(), "they are resolved again, so nothing is lost");
     fixture.sample(0, &[1]);
-    assert_eq!(fixture.cut(&[]), ["f1 1x10 -"]);
+    assert_eq!(fixture.rotate(&[]), ["f1 1x10 -"]);
     assert_eq!(fixture.aggregate.frames.len(), 1);
 }
 
 #[test]
-fn a_clock_that_is_set_cuts_the_window_and_no_duration_suffers() {
+fn a_clock_that_is_set_ends_the_window_and_no_duration_suffers() {
     static NOW: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
     let counters = Counters::default();
     let start = clock::unix_nanos();
     NOW.store(start, Ordering::Relaxed);
     let mut aggregate = Aggregate::with_clock(Vec::new(), || NOW.load(Ordering::Relaxed));
-    for (jump, cuts) in [(0, false), (-500, false), (3_600_000, true), (-7_200_000, true), (100, false)] {
+    for (jump, rotates) in [(0, false), (-500, false), (3_600_000, true), (-7_200_000, true), (100, false)] {
         let before = NOW.load(Ordering::Relaxed);
         NOW.store(before + jump * 1_000_000, Ordering::Relaxed);
-        assert_eq!(aggregate.must_cut(), cuts, "{jump} ms");
-        let window = aggregate.cut(HashMap::new(), true, &counters);
+        assert_eq!(aggregate.must_rotate(), rotates, "{jump} ms");
+        let window = aggregate.rotate(HashMap::new(), true, &counters);
         assert_eq!(window.start_unix_nanos, before, "stamped with its start");
         assert!(window.duration < Duration::from_secs(600), "{:?}", window.duration);
-        assert!(!aggregate.must_cut(), "once a jump");
+        assert!(!aggregate.must_rotate(), "once a jump");
     }
 }
 
 #[test]
 fn what_waits_for_repair_goes_at_the_last_time() {
     let mut fixture = Fixture::new();
-    let sample = Entry::Sample(Sample { raw: &[1], frames: &[1], ..PLACE });
+    let sample = Entry::Sample(Sample { extra: &[1], frames: &[1], ..PLACE });
     fixture.aggregate.add(Drained::Entry(1, sample), &NeverReady, &fixture.counters);
     settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, false);
     assert!(fixture.aggregate.filling.samples.is_empty());
     settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, true);
-    assert_eq!(fixture.cut(&[]), ["f1 1x10 -"]);
+    assert_eq!(fixture.rotate(&[]), ["f1 1x10 -"]);
 }
 
 #[test]
 fn what_repeats_a_sample_that_waits_for_repair_waits_too() {
     let mut fixture = Fixture::new();
-    for entry in [Entry::Sample(Sample { raw: &[2], frames: &[1], ..PLACE }), Entry::Again { value: 30 }] {
+    for entry in [Entry::Sample(Sample { extra: &[2], frames: &[1], ..PLACE }), Entry::Again { value: 30 }] {
         fixture.aggregate.add(Drained::Entry(1, entry), &NeverReady, &fixture.counters);
     }
     assert!(fixture.aggregate.filling.samples.is_empty());
-    assert_eq!(fixture.aggregate.waiting.iter().map(|waiting| &waiting.raw[..]).collect::<Vec<_>>(), [[2], [2]]);
+    assert_eq!(fixture.aggregate.waiting.iter().map(|waiting| &waiting.extra[..]).collect::<Vec<_>>(), [[2], [2]]);
     settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, true);
-    assert_eq!(fixture.cut(&[]), ["f1 2x40 -"]);
+    assert_eq!(fixture.rotate(&[]), ["f1 2x40 -"]);
 }
 
 #[test]
 fn a_frame_that_nobody_can_name_is_counted() {
     let mut fixture = Fixture::new();
     fixture.sample(0, &[1_000, 1]);
-    assert_eq!(fixture.cut(&[]), ["(unknown);f1 1x10 -"]);
+    assert_eq!(fixture.rotate(&[]), ["(unknown);f1 1x10 -"]);
     assert_eq!(fixture.counters.snapshot().frames_unresolved, 1);
 }
 
@@ -202,6 +202,6 @@ fn what_no_handler_saw_says_why() {
     let mut fixture = Fixture::new();
     let unseen = Unseen { why: Why::Ended, expiries: 2, weight: 20 };
     fixture.aggregate.add(Drained::Unseen(unseen), &Numbered, &fixture.counters);
-    assert_eq!(fixture.cut(&[]), ["(thread ended) 2x20 -"]);
+    assert_eq!(fixture.rotate(&[]), ["(thread ended) 2x20 -"]);
     assert_eq!(fixture.counters.unseen.get(), Tally { samples: 2, weight: 20 });
 }

@@ -35,7 +35,7 @@ thread_local! {
     static AT_EXIT: AtExit = const { AtExit { tid: Cell::new(0), value: Cell::new(NO_RECORD) } };
 }
 
-/// Tells that the calling thread just started, so that it is sampled from here on and gives its closing sample when it
+/// Announces that the calling thread just started, so that it is sampled from here on and gives its closing sample when it
 /// ends, however short it lives. About 5 µs; 1 ns while no profiler runs. Never from a signal handler.
 pub fn thread_started() {
     if !IS_SAMPLING.load(Ordering::Relaxed) || fork::forked() {

@@ -19,13 +19,13 @@ use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use drain::for_each_pending_word;
+pub use drain::for_each_pending_frame;
 pub(crate) use drain::{Drained, drain};
 pub use local::thread_started;
 pub(crate) use local::{drop_here, own_record};
 use pending_signals::room_for_timers;
 pub(crate) use proc::is_host_gone;
-use proc::{alive, certain};
+use proc::{list_certain, list_threads};
 pub(crate) use registry::lock;
 use registry::{IS_SAMPLING, Registry};
 pub(crate) use sampling::{Counts, Owner, Report, Sampling, Unsampled, Unseen, Why};
@@ -53,7 +53,7 @@ pub(crate) fn start(sampling: Sampling) {
 
 /// Starts sampling again, after [`stop`]; nothing happens after [`close`].
 pub(crate) fn start_again(sampling: Sampling) {
-    let alive = alive().unwrap_or_else(|_| certain());
+    let alive = list_threads().unwrap_or_else(|_| list_certain());
     let room = room_for_timers(0);
     let mut registry = lock();
     let registry = registry.get_or_insert_default();
@@ -68,14 +68,14 @@ pub(crate) fn start_again(sampling: Sampling) {
     registry.sweep(alive, false);
 }
 
-/// Looks for threads that came and went; returns why some could not be sampled, at this look and at the one before (one
+/// Looks for threads that came and went; returns why some could not be sampled, at this sweep and at the one before (one
 /// that just ends while it is given a timer is none of them). Up to 0.5 ms for a thousand threads, most of it without
 /// the registry's lock.
 ///
 /// # Errors
 /// The list of threads could not be read, so none is found; those that ended are known by their clocks.
 pub(crate) fn sweep(owner: Owner) -> io::Result<Vec<Unsampled>> {
-    let alive = alive();
+    let alive = list_threads();
     let room = room_for_timers(alive.as_ref().map_or(0, HashSet::len));
     let mut registry = lock();
     let Some(registry) = registry.as_mut().filter(|registry| registry.samples_for(owner)) else {
@@ -102,7 +102,7 @@ pub(crate) fn is_newest(owner: Owner) -> bool {
     lock().as_ref().is_none_or(|registry| registry.owner <= owner)
 }
 
-/// Ends sampling of this profiler, if it samples: all timers are deleted, what they had not told is noted as unseen.
+/// Ends sampling of this profiler, if it samples: all timers are deleted, what they had not accounted for is noted as unseen.
 /// Rings stay to be drained.
 pub(crate) fn stop(owner: Owner) {
     if let Some(registry) = lock().as_mut().filter(|registry| registry.samples_for(owner)) {

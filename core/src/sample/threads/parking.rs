@@ -9,17 +9,17 @@ impl Registry {
     /// Notes which threads are quiet, and takes the rings of the quietest for those that found none. They are free when
     /// they have been drained.
     pub(super) fn part_with_rings(&mut self) {
-        self.looks += 1;
+        self.sweeps += 1;
         for thread in self.by_tid.values_mut() {
             let samples = RECORDS[thread.index as usize].samples();
             if samples != thread.samples {
-                (thread.samples, thread.quiet_since) = (samples, self.looks);
+                (thread.samples, thread.quiet_since) = (samples, self.sweeps);
             }
         }
         let wanted = std::mem::take(&mut self.short_of_rings);
         if wanted > 0 {
-            let looks = self.looks;
-            self.park(wanted, |thread| thread.quiet_since < looks);
+            let sweeps = self.sweeps;
+            self.park(wanted, |thread| thread.quiet_since < sweeps);
         }
     }
 
@@ -37,8 +37,8 @@ impl Registry {
         some.sort_unstable();
         let until = Instant::now() + LEAVE_TIMEOUT;
         for (_, tid) in some.into_iter().take(wanted) {
-            if let Some((plan, told)) = self.take_away(tid, until) {
-                self.parked.insert(tid, Parked { plan, told, leaves: false });
+            if let Some((plan, accounted)) = self.take_away(tid, until) {
+                self.parked.insert(tid, Parked { plan, accounted, leaves: false });
             }
         }
     }

@@ -8,7 +8,7 @@ use crate::os::background_thread;
 use crate::os::thread_id::tid;
 
 /// The threads that there must be: the main one and the caller.
-pub(super) fn certain() -> HashSet<i32> {
+pub(super) fn list_certain() -> HashSet<i32> {
     // SAFETY: getpid takes nothing and cannot fail; it is the id of the main thread.
     let main = unsafe { libc::getpid() };
     let own = background_thread::tids();
@@ -16,13 +16,13 @@ pub(super) fn certain() -> HashSet<i32> {
 }
 
 /// Kernel ids of the process's threads, ours left out.
-pub(super) fn alive() -> io::Result<HashSet<i32>> {
+pub(super) fn list_threads() -> io::Result<HashSet<i32>> {
     let tasks: Vec<DirEntry> = std::fs::read_dir("/proc/self/task")?.collect::<io::Result<_>>()?;
-    let mut alive: HashSet<i32> = tasks.iter().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
+    let mut threads: HashSet<i32> = tasks.iter().filter_map(|task| task.file_name().to_str()?.parse().ok()).collect();
     for own in background_thread::tids() {
-        alive.remove(&own);
+        threads.remove(&own);
     }
-    Ok(alive)
+    Ok(threads)
 }
 
 /// Whether no thread runs but ours. The first one of a process stays on the list when it has ended before the others.
@@ -31,5 +31,5 @@ pub(crate) fn is_host_gone() -> bool {
         let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
         status.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('Z'))
     };
-    alive().is_ok_and(|alive| !alive.is_empty() && alive.iter().all(has_ended))
+    list_threads().is_ok_and(|threads| !threads.is_empty() && threads.iter().all(has_ended))
 }

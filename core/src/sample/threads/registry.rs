@@ -27,7 +27,7 @@ pub(super) struct Sampled {
     /// Expiries that were due before the timer was made.
     skipped: u64,
     pub(super) timer: Option<Timer>,
-    /// Its samples at the last look, and the look since which there are no others.
+    /// Its samples at the last sweep, and the sweep since which there are no others.
     pub(super) samples: u64,
     pub(super) quiet_since: u64,
 }
@@ -37,9 +37,9 @@ pub(super) struct Sampled {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parked {
     pub(super) plan: Plan,
-    /// Expiries that were told.
-    pub(super) told: u64,
-    /// It told that it ends. It stays in the list of threads for a while yet.
+    /// Expiries that were accounted for.
+    pub(super) accounted: u64,
+    /// It announced that it ends. It stays in the list of threads for a while yet.
     pub(super) leaves: bool,
 }
 
@@ -59,10 +59,10 @@ pub(crate) struct Registry {
     pub(super) unseen: Vec<Unseen>,
     pub(super) unsampled: HashMap<i32, Unsampled>,
     pub(super) parked: HashMap<i32, Parked>,
-    /// Timers that may be made until the next look for threads.
+    /// Timers that may be made until the next sweep.
     pub(super) room: u64,
-    /// Looks for threads so far, and the threads that found no ring since the last one.
-    pub(super) looks: u64,
+    /// Sweeps so far, and the threads that found no ring since the last one.
+    pub(super) sweeps: u64,
     pub(super) short_of_rings: usize,
     /// What threads did whose records are free again.
     pub(super) written: Tally,
@@ -112,10 +112,10 @@ impl Registry {
         }
         let Some(now) = timer::now(sampling.clock, tid) else { return };
         // A clock that went back, by more than rounding, is that of a new thread with the number of one that left.
-        if self.parked.get(&tid).is_some_and(|parked| parked.plan.due(now) + 1 < parked.told) {
+        if self.parked.get(&tid).is_some_and(|parked| parked.plan.due(now) + 1 < parked.accounted) {
             self.parked.remove(&tid);
         }
-        if self.parked.get(&tid).is_none_or(|parked| parked.plan.due(now) > parked.told) {
+        if self.parked.get(&tid).is_none_or(|parked| parked.plan.due(now) > parked.accounted) {
             self.begin_now(tid, now, is_new, sampling);
         }
     }
@@ -131,7 +131,7 @@ impl Registry {
 
     fn begin_now(&mut self, tid: i32, now: u64, is_new: bool, sampling: Sampling) {
         let begun = match self.parked.get(&tid) {
-            Some(&Parked { plan, told, .. }) => self.try_begin(tid, plan, plan.due(now), told, sampling),
+            Some(&Parked { plan, accounted, .. }) => self.try_begin(tid, plan, plan.due(now), accounted, sampling),
             None => {
                 let from_birth = is_new && sampling.timers && sampling.clock == SampleClock::Cpu;
                 let start = if from_birth { 0 } else { now };
@@ -153,13 +153,13 @@ impl Registry {
         }
     }
 
-    /// `skipped` expiries of the plan are over, of which `told` were told.
+    /// `skipped` expiries of the plan are over, of which `accounted` were accounted for.
     fn try_begin(
         &mut self,
         tid: i32,
         plan: Plan,
         skipped: u64,
-        told: u64,
+        accounted: u64,
         sampling: Sampling,
     ) -> Result<(), Unsampled> {
         if sampling.timers && self.room == 0 {
@@ -187,9 +187,9 @@ impl Registry {
         })?;
         if timer.is_some() {
             self.room = self.room.saturating_sub(1);
-            self.note_unseen(Why::Starting, skipped.saturating_sub(told), plan);
+            self.note_unseen(Why::Starting, skipped.saturating_sub(accounted), plan);
         }
-        let quiet_since = self.looks;
+        let quiet_since = self.sweeps;
         self.by_tid.insert(tid, Sampled { index, plan, skipped, timer, samples: 0, quiet_since });
         Ok(())
     }
@@ -200,15 +200,15 @@ impl Registry {
         }
     }
 
-    /// Takes a thread's timer and record away; returns what is told of it, if it can go on.
+    /// Takes a thread's timer and record away; returns what is known of it, if it can go on.
     fn end(&mut self, tid: i32, why: Why, until: Instant) -> Option<Parked> {
         self.unsampled.remove(&tid);
-        let parked = self.parked.remove(&tid).map(|Parked { plan, told, .. }| (plan, told));
-        let (plan, told) = self.take_away(tid, until).or(parked)?;
+        let parked = self.parked.remove(&tid).map(|Parked { plan, accounted, .. }| (plan, accounted));
+        let (plan, accounted) = self.take_away(tid, until).or(parked)?;
         let Some(Sampling { clock: SampleClock::Cpu, timers: true, .. }) = self.sampling else { return None };
         let due = plan.due(timer::now(SampleClock::Cpu, tid)?);
-        self.note_unseen(why, due.saturating_sub(told), plan);
-        Some(Parked { plan, told: due.max(told), leaves: true })
+        self.note_unseen(why, due.saturating_sub(accounted), plan);
+        Some(Parked { plan, accounted: due.max(accounted), leaves: true })
     }
 
     /// The thread itself is about to end. A sweep that finds it still there must not take it for one that just started:
@@ -219,7 +219,7 @@ impl Registry {
         }
     }
 
-    /// Takes timer and record from a thread; returns its plan, and how many expiries of it were told. Waits `until` then for a
+    /// Takes timer and record from a thread; returns its plan, and how many expiries of it were accounted for. Waits `until` then for a
     /// handler to leave.
     pub(super) fn take_away(&mut self, tid: i32, until: Instant) -> Option<(Plan, u64)> {
         let Sampled { index, plan, skipped, timer, .. } = self.by_tid.remove(&tid)?;

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_cannot_be_made_is_told() {
+    fn a_folder_that_cannot_be_made_is_reported() {
         let file = tempfile::NamedTempFile::new().expect("temporary file");
         let outcome = write(file.path(), "shop", &profile());
         assert_eq!((outcome.verdict, outcome.blame), (Verdict::Refused, Blame::Address));

@@ -47,7 +47,7 @@ impl Push {
     /// threads' reads could meet a host that changes its environment.
     pub(in crate::upload) fn new(target: &HttpTarget, settings: &Settings, messages: &Messages) -> Self {
         let proxy = proxy(&target.base, |name| std::env::var(name).ok()).unwrap_or_else(|variable| {
-            messages.tell(Cause::BadProxy, &[variable, &target.base]);
+            messages.report(Cause::BadProxy, &[variable, &target.base]);
             None
         });
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
@@ -235,7 +235,7 @@ fn text_of(answer: Response<Body>) -> String {
 
 /// Code and message of an answer: Connect sends JSON, proxies a line of text or a page that says nothing.
 ///
-/// What is secret is masked before anything is cut.
+/// What is secret is masked before anything is truncated.
 pub(in crate::upload) fn said(text: &str, mask: impl Fn(&str) -> String) -> (String, String) {
     let (code, message) = match serde_json::from_str::<serde_json::Value>(text) {
         Ok(json) => {

@@ -48,16 +48,16 @@ impl Secrets {
         Self(all)
     }
 
-    /// The text without them. It must not be cut before, or the rest of one would not be known any more.
+    /// The text without them. It must not be truncated before, or the rest of one would not be known any more.
     pub(super) fn mask(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for secret in &self.0 {
             if secret.len() >= SHORT {
                 text = text.replace(secret.as_str(), MASK);
-                // The answer itself may have been cut in the middle of it.
+                // The answer itself may have been truncated in the middle of it.
                 let ends = (SHORT..secret.len()).rev().filter(|end| secret.is_char_boundary(*end));
-                let cut = ends.map(|end| &secret[..end]).find(|start| text.ends_with(start));
-                if let Some(start) = cut {
+                let half = ends.map(|end| &secret[..end]).find(|start| text.ends_with(start));
+                if let Some(start) = half {
                     text.truncate(text.len() - start.len());
                     text.push_str(MASK);
                 }

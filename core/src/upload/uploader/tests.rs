@@ -163,7 +163,7 @@ fn a_server_that_asks_for_time_gets_it_even_from_flush() {
 }
 
 #[test]
-fn a_refused_profile_is_told_with_the_server_s_words_and_the_setting() {
+fn a_refused_profile_is_reported_with_the_server_s_words_and_the_setting() {
     let (stats, warnings, requests) = sent([answer(401, r#"{"code":"unauthenticated","message":"no org id"}"#)]);
     assert_eq!((stats.refused, stats.profiles_refused, requests.len()), (tally(2, 100), 1, 1));
     assert!(warnings.contains("HTTP 401: no org id") && warnings.contains("tenant_id"), "{warnings}");
@@ -183,8 +183,8 @@ fn a_server_that_repeats_credentials_does_not_bring_them_into_messages() {
 }
 
 #[test]
-fn a_password_that_a_server_repeats_is_masked_before_the_answer_is_cut() {
-    // At the end of what is shown, where a cut would leave half of it.
+fn a_password_that_a_server_repeats_is_masked_before_the_answer_is_truncated() {
+    // At the end of what is shown, where truncation would leave half of it.
     let server = Server::start([answer(401, &format!("{}bad password carol:hunter2-pass", "x".repeat(270)))]);
     let (basic_auth_user, basic_auth_password) = ("carol".to_owned(), Secret("hunter2-pass".to_owned()));
     let config = Config { basic_auth_user, basic_auth_password, ..config(&server.address) };

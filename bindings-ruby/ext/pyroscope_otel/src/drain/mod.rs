@@ -26,20 +26,20 @@ use crate::value::NIL;
 
 /// Callers of flush and stop, who wait for an answer.
 static WAITERS: AtomicU32 = AtomicU32::new(0);
-/// Faults came to us when they were last looked at.
+/// Faults came to us when that was last checked.
 static WAS_GUARDED: AtomicBool = AtomicBool::new(true);
-/// It was told that they do not.
-static GUARD_TOLD: AtomicBool = AtomicBool::new(false);
+/// It was reported that they do not.
+static GUARD_REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// Asks for a drain. Not under the GVL.
 pub(crate) fn request() {
     if guard::has_ended() {
         return;
     }
-    // Told when it is so twice in a row, as that is told once only; until then stacks are not read all the same.
-    if guard::look_at_guard() {
+    // Reported when it is so twice in a row, as that is reported once only; until then stacks are not read all the same.
+    if guard::check_guard() {
         WAS_GUARDED.store(true, Ordering::Relaxed);
-    } else if !WAS_GUARDED.swap(false, Ordering::Relaxed) && !GUARD_TOLD.swap(true, Ordering::Relaxed) {
+    } else if !WAS_GUARDED.swap(false, Ordering::Relaxed) && !GUARD_REPORTED.swap(true, Ordering::Relaxed) {
         guard_is_lost();
     }
     let is_unanswered = rings::IS_REQUESTED.swap(true, Ordering::Relaxed);

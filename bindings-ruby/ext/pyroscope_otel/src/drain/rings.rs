@@ -22,7 +22,7 @@ pub(super) fn drain() {
     if IS_REQUESTED.load(Ordering::Relaxed) && !DRAINS.swap(true, Ordering::Relaxed) {
         let _end = EndOfDrain { began_ns: thread_cpu_ns() };
         IS_REQUESTED.store(false, Ordering::Relaxed);
-        functions::turn_windows(gvl);
+        functions::rotate_generations(gvl);
         if let Some(profiler) = running() {
             // SAFETY: the GVL is held until this returns.
             profiler.drain(&unsafe { DrainPermit::new() });

@@ -95,7 +95,7 @@ pub(crate) fn install(ruby: &Ruby) -> Result<(), Error> {
 /// Whether spans are followed from here on. What slots said before does not count any more.
 pub(crate) fn follow(on: bool) {
     if API.get().is_some() && FOLLOWS.swap(on, Ordering::Relaxed) != on {
-        record::next_epoch();
+        record::next_follow_generation();
         if on {
             // SAFETY: only called by Ruby methods.
             republish(unsafe { Gvl::held() });

@@ -48,8 +48,8 @@ pub(crate) struct Slot {
     halves: [UnsafeCell<MaybeUninit<Half>>; 2],
     /// [`NONE`], or 1 + the number of the half that counts.
     current: AtomicU8,
-    /// Spans count in the epoch of their writing: what was written before hooks were removed is no longer true.
-    epoch: AtomicU32,
+    /// Spans count in the generation of their writing: what was written before hooks were removed is no longer true.
+    follow_generation: AtomicU32,
     tags: UnsafeCell<TagSetId>,
     /// Which Ruby thread it speaks for, where native threads are shared: the address of what is kept with that, 0 if nothing is.
     pub(super) kept_with: AtomicUsize,
@@ -64,11 +64,11 @@ static SLOTS: [Slot; MAX_SLOTS] = [const { Slot::unused() }; MAX_SLOTS];
 static CLAIMED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
 /// Which time of following spans this is; it begins with 1.
-static EPOCH: AtomicU32 = AtomicU32::new(0);
+static FOLLOW_GENERATION: AtomicU32 = AtomicU32::new(0);
 
 /// What slots say of spans until now no longer counts.
-pub(crate) fn next_epoch() {
-    EPOCH.fetch_add(1, Ordering::Relaxed);
+pub(crate) fn next_follow_generation() {
+    FOLLOW_GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Gives the slot back when its thread ends.
@@ -156,7 +156,7 @@ impl Slot {
         Self {
             halves: [const { UnsafeCell::new(MaybeUninit::zeroed()) }; 2],
             current: AtomicU8::new(NONE),
-            epoch: AtomicU32::new(0),
+            follow_generation: AtomicU32::new(0),
             tags: UnsafeCell::new(TagSetId::EMPTY),
             kept_with: AtomicUsize::new(0),
             context_object: AtomicU64::new(0),
@@ -176,10 +176,10 @@ impl Slot {
     #[inline]
     pub(crate) fn clear(&self) {
         self.current.store(NONE, Ordering::Relaxed);
-        self.epoch.store(EPOCH.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.follow_generation.store(FOLLOW_GENERATION.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// In a span from now on. The name is cut, and bytes that are no UTF-8 are replaced. Own thread only.
+    /// In a span from now on. The name is truncated, and bytes that are no UTF-8 are replaced. Own thread only.
     #[inline]
     pub(crate) fn publish(&self, ids: Ids, name: &[u8]) {
         if self
@@ -201,14 +201,14 @@ impl Slot {
         compiler_fence(Ordering::SeqCst);
         #[expect(clippy::cast_possible_truncation, reason = "1 or 2")]
         self.current.store(1 + next as u8, Ordering::Relaxed);
-        self.epoch.store(EPOCH.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.follow_generation.store(FOLLOW_GENERATION.load(Ordering::Relaxed), Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst);
     }
 
     /// Own thread only, or its handler.
     #[inline]
     fn current_half(&self) -> Option<&Half> {
-        if self.epoch.load(Ordering::Relaxed) != EPOCH.load(Ordering::Relaxed) {
+        if self.follow_generation.load(Ordering::Relaxed) != FOLLOW_GENERATION.load(Ordering::Relaxed) {
             return None;
         }
         let half = self.halves.get(usize::from(self.current.load(Ordering::Relaxed)).wrapping_sub(1))?;
@@ -275,7 +275,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_cut_between_characters_and_made_utf8() {
+    fn a_name_is_truncated_between_characters_and_made_utf8() {
         let mut into = [0; MAX_NAME_BYTES];
         let length = copy_name(format!("{}é", "x".repeat(255)).as_bytes(), &mut into);
         assert_eq!(length, 255);

@@ -2,7 +2,7 @@
 //! slot has a copy for the handler: an object of ours, which lets go of an interned set when the block ends, or when the
 //! collector takes it, as the fiber never came to the end of its block. Those of threads are kept by the engine.
 //!
-//! A name that no server takes is left out and told once: what is inside a `tag_wrapper` has to run. So it does without tags
+//! A name that no server takes is left out and reported once: what is inside a `tag_wrapper` has to run. So it does without tags
 //! where there can be none: in Ractors other than the main one, and in a frozen fiber.
 
 use std::ffi::c_void;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use magnus::rb_sys::{AsRawValue, FromRawValue};
 use magnus::{Error, RHash, RModule, Ruby, Value};
 use rb_sys::{ID, VALUE};
-use spanprof_core::host::tell;
+use spanprof_core::host::report;
 use spanprof_core::{TagSetId, may_be_a_tag};
 
 use crate::data_type::{DataType, data_type};
@@ -163,7 +163,7 @@ fn enter(gvl: Gvl, tags: VALUE) -> Result<VALUE, Error> {
     let tags = unsafe { Value::from_raw(tags) };
     let Some(tags) = RHash::from_value(tags) else { return Err(not_allowed(&ruby, "tag_wrapper", tags, "a Hash")) };
     let mut tags = pairs(&ruby, "tag_wrapper", tags)?;
-    tags.retain(|(name, _)| may_be_a_tag("tag_wrapper", name, tell));
+    tags.retain(|(name, _)| may_be_a_tag("tag_wrapper", name, report));
     ARE_USED.store(true, Ordering::Relaxed);
     let outer = gvl.fiber_ivar(variable());
     let inner = hold(of_fiber(gvl).with(&tags), outer)?;
@@ -202,7 +202,7 @@ pub(crate) fn define(native: RModule) {
 
 /// Adds a tag to the calling thread's samples; false = no profiler runs, or the name is not allowed.
 pub(crate) fn add_to_thread(ruby: &Ruby, name: String, value: String) -> Result<bool, Error> {
-    guard(ruby, || Ok(may_be_a_tag("_add_tags", &name, tell) && spanprof_core::add_thread_tag(&name, &value)))
+    guard(ruby, || Ok(may_be_a_tag("_add_tags", &name, report) && spanprof_core::add_thread_tag(&name, &value)))
 }
 
 /// Takes back the last [`add_to_thread`] of the same name and value; false = no profiler runs.

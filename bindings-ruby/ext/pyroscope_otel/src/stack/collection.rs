@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicU32;
 
 /// Counts collections, see [`marking`](crate::symbols::marking).
-pub(crate) static EPOCH: AtomicU32 = AtomicU32::new(0);
+pub(crate) static GC_COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// Whether one is under way, on whichever thread.
 #[inline]

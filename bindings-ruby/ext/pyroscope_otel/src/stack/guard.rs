@@ -18,7 +18,7 @@ pub(crate) fn install_guard() {
     }
     // SAFETY: called with the GVL held, so by one thread at a time.
     unsafe { pyroscope_install_guard() };
-    look_at_guard();
+    check_guard();
 }
 
 /// The interpreter ends: nothing of it is looked at any more.
@@ -32,22 +32,22 @@ pub(crate) fn has_ended() -> bool {
     HAS_ENDED.load(Ordering::Relaxed)
 }
 
-/// Looks whether faults still come to us; from then on stacks are read only if they do. Returns that.
+/// Checks whether faults still come to us; from then on stacks are read only if they do. Returns that.
 ///
-/// A collection that compacts has the handlers for itself meanwhile. That is no time to look, and stacks are not read then.
-pub(crate) fn look_at_guard() -> bool {
+/// A collection that compacts has the handlers for itself meanwhile. That is no time to check, and stacks are not read then.
+pub(crate) fn check_guard() -> bool {
     unsafe extern "C" {
         fn pyroscope_is_guarded() -> c_int;
     }
     // SAFETY: takes nothing and only asks the kernel.
-    let look = || unsafe { pyroscope_is_guarded() } != 0;
-    let mut is_guarded = look();
+    let is_ours = || unsafe { pyroscope_is_guarded() } != 0;
+    let mut is_guarded = is_ours();
     // Twice, as a collection may end, or begin, between the two questions.
     for _ in 0..2 {
         if !is_guarded && is_collecting() {
             return IS_GUARDED.load(Ordering::Relaxed);
         }
-        is_guarded = is_guarded || look();
+        is_guarded = is_guarded || is_ours();
     }
     IS_GUARDED.store(is_guarded && !has_ended(), Ordering::Relaxed);
     is_guarded

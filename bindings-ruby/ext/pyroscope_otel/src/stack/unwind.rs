@@ -9,9 +9,7 @@ use spanprof_core::{FrameWriter, MAX_FRAMES};
 
 use crate::span::kept;
 use crate::stack::collection::is_collecting;
-use crate::stack::frame_id::{
-    ADDRESS_BITS, COLLECTING_WORD, MAX_LINE, NATIVE_WORD, NO_RUBY_FRAME_WORD, UNREADABLE_WORD,
-};
+use crate::stack::frame_id::{ADDRESS_BITS, COLLECTING, MAX_LINE, NATIVE, NO_RUBY_FRAME, UNREADABLE};
 use crate::stack::guard::{IS_GUARDED, has_ended};
 use crate::stack::wall_clock::{BY_WALL_TIME, leave_alone};
 
@@ -62,11 +60,11 @@ impl Interpreter {
     #[inline]
     pub(crate) unsafe fn walk_interrupted(&self, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
         if has_ended() {
-            out.push(NO_RUBY_FRAME_WORD);
+            out.push(NO_RUBY_FRAME);
         } else if is_ruby_thread() {
             self.walk_own(out);
         } else {
-            out.push(NATIVE_WORD);
+            out.push(NATIVE);
             if BY_WALL_TIME.load(Ordering::Relaxed) && !ucontext.is_null() {
                 // SAFETY: the kernel's, which this handler returns by; nobody else refers to it.
                 leave_alone(unsafe { &mut *ucontext.cast_mut() });
@@ -76,7 +74,7 @@ impl Interpreter {
 
     /// Pushes the stack of the calling thread, which collects garbage.
     pub(crate) fn walk_collecting(&self, out: &mut FrameWriter<'_>) {
-        out.push(COLLECTING_WORD);
+        out.push(COLLECTING);
         self.walk_own(out);
     }
 
@@ -86,7 +84,7 @@ impl Interpreter {
     #[inline]
     pub(crate) fn walk_own(&self, out: &mut FrameWriter<'_>) {
         if !IS_GUARDED.load(Ordering::Relaxed) {
-            out.push(UNREADABLE_WORD);
+            out.push(UNREADABLE);
             return;
         }
         let free = SCRATCH.iter().find(|scratch| {
@@ -94,7 +92,7 @@ impl Interpreter {
             !scratch.is_taken.load(Ordering::Relaxed) && !scratch.is_taken.swap(true, Ordering::Acquire)
         });
         let Some(scratch) = free else {
-            out.push(UNREADABLE_WORD);
+            out.push(UNREADABLE);
             return;
         };
         // SAFETY: taken above, so no other reference exists.
@@ -106,7 +104,7 @@ impl Interpreter {
         let depth = unsafe { pyroscope_profile_frames(MAX_FRAMES as c_int, frames.as_mut_ptr(), lines.as_mut_ptr()) };
         match usize::try_from(depth) {
             Ok(0) => {
-                out.push(NO_RUBY_FRAME_WORD);
+                out.push(NO_RUBY_FRAME);
             }
             Ok(depth) => {
                 for (frame, line) in frames.iter().zip(lines.iter()).take(depth) {
@@ -118,7 +116,7 @@ impl Interpreter {
             }
             Err(_) => {
                 FAULTS.fetch_add(1, Ordering::Relaxed);
-                out.push(UNREADABLE_WORD);
+                out.push(UNREADABLE);
             }
         }
         scratch.is_taken.store(false, Ordering::Release);

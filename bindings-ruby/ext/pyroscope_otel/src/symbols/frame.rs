@@ -2,7 +2,7 @@
 
 use rb_sys::VALUE;
 
-use crate::stack::frame_id::FIRST_OBJECT_WORD;
+use crate::stack::frame_id::FIRST_OBJECT;
 
 unsafe extern "C" {
     fn pyroscope_flags(object: VALUE) -> VALUE;
@@ -23,7 +23,7 @@ pub(super) fn is_frame(object: VALUE) -> bool {
 
 /// Which of Ruby's internal objects this is, if it is one.
 pub(super) fn kind_of(object: VALUE) -> Option<VALUE> {
-    if object < FIRST_OBJECT_WORD << 3 {
+    if object < FIRST_OBJECT << 3 {
         return None;
     }
     // SAFETY: behind the guard; 0 if there is nothing.

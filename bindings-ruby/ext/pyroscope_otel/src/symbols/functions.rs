@@ -1,7 +1,7 @@
 //! The functions that are known by name: those of this window and of the one before. Each is pinned, see
 //! [`marking`](crate::symbols::marking).
 //!
-//! Everything here runs with the GVL held, but [`window_cut`].
+//! Everything here runs with the GVL held, but [`window_rotated`].
 
 use std::cell::UnsafeCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,8 +27,8 @@ pub(super) struct Names {
     pub(super) previous: BTreeMap<VALUE, Function>,
     /// Names repeat.
     texts: BTreeSet<Arc<str>>,
-    /// [`CUTS`] when the windows were last turned.
-    cuts: u32,
+    /// [`ROTATIONS`] when the generations were last rotated.
+    rotations: u32,
 }
 
 /// Used with the GVL held, and never across a call into Ruby that may collect garbage.
@@ -38,8 +38,8 @@ pub(super) struct Shared(pub(super) UnsafeCell<Option<Names>>);
 unsafe impl Sync for Shared {}
 
 pub(super) static NAMES: Shared = Shared(UnsafeCell::new(None));
-/// Windows that were cut.
-static CUTS: AtomicU32 = AtomicU32::new(0);
+/// Windows that ended.
+static ROTATIONS: AtomicU32 = AtomicU32::new(0);
 
 /// Does `body` with the names.
 ///
@@ -50,21 +50,21 @@ pub(super) fn with_names<T>(_: Gvl, body: impl FnOnce(&mut Names) -> T) -> T {
     body(names.get_or_insert_default())
 }
 
-/// A window was cut; the next drain lets go of what was pinned for the last but one.
-pub(crate) fn window_cut() {
-    CUTS.fetch_add(1, Ordering::Relaxed);
+/// A window was rotated; the next drain lets go of what was pinned for the last but one.
+pub(crate) fn window_rotated() {
+    ROTATIONS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// Lets go of what nobody asks for any more. Before rings are read.
-pub(crate) fn turn_windows(gvl: Gvl) {
+pub(crate) fn rotate_generations(gvl: Gvl) {
     with_names(gvl, |names| {
-        let cuts = CUTS.load(Ordering::Relaxed);
-        if cuts != names.cuts {
-            // Once a drain, however many cuts found nobody to drain: what is read now may repeat what was read last.
+        let rotations = ROTATIONS.load(Ordering::Relaxed);
+        if rotations != names.rotations {
+            // Once a drain, however many rotations found nobody to drain: what is read now may repeat what was read last.
             names.previous = std::mem::take(&mut names.current);
             names.texts.retain(|text| Arc::strong_count(text) > 1);
         }
-        names.cuts = cuts;
+        names.rotations = rotations;
     });
 }
 

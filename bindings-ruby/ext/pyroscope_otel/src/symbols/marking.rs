@@ -1,6 +1,6 @@
 //! Frames are objects of Ruby's, which are kept alive from the sample on until nobody asks any more what they are called.
 //!
-//! Two objects of ours are marked by the collector. `rings` marks each word that was sampled and is not drained yet; it has
+//! Two objects of ours are marked by the collector. `rings` marks each frame that was sampled and is not drained yet; it has
 //! no write barrier, so it is marked in minor collections too, and it counts collections. `known` pins what was drained in
 //! this window and the one before. It has a write barrier and grows old.
 
@@ -10,15 +10,16 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use magnus::Error;
 use rb_sys::VALUE;
+use spanprof_core::FrameId;
 
 use crate::data_type::{DataType, data_type};
 use crate::span::record;
-use crate::stack::collection::EPOCH;
-use crate::stack::frame_id::{FIRST_OBJECT_WORD, object_of};
+use crate::stack::collection::GC_COUNT;
+use crate::stack::frame_id::{FIRST_OBJECT, object_of};
 use crate::symbols::functions::NAMES;
 use crate::value::NIL;
 
-/// The words that [`resolve`](crate::symbols::resolver::resolve) is at, while there is a [`Resolving`]; null at other times.
+/// The frame ids that [`resolve`](crate::symbols::resolver::resolve) is at, while there is a [`Resolving`]; null at other times.
 static RESOLVING: AtomicPtr<u64> = AtomicPtr::new(ptr::null_mut());
 static RESOLVING_LENGTH: AtomicUsize = AtomicUsize::new(0);
 /// The object that pins.
@@ -49,18 +50,18 @@ pub(crate) fn init() -> Result<(), Error> {
 }
 
 unsafe extern "C" fn mark_rings(_: *mut c_void) {
-    // What a word meant may be another function's from here on, unless it is marked.
-    EPOCH.fetch_add(1, Ordering::Relaxed);
+    // What a frame id meant may be another function's from here on, unless it is marked.
+    GC_COUNT.fetch_add(1, Ordering::Relaxed);
     // SAFETY: collections run with the GVL held, and rings are drained with it alone.
-    unsafe { spanprof_core::for_each_pending_word(mark_word) };
-    let words = RESOLVING.load(Ordering::Relaxed);
-    if !words.is_null() {
-        // SAFETY: a `Resolving` borrows so many words until its drop clears the pointer; it is on a thread that waits for
+    unsafe { spanprof_core::for_each_pending_frame(mark_frame) };
+    let ids = RESOLVING.load(Ordering::Relaxed);
+    if !ids.is_null() {
+        // SAFETY: a `Resolving` borrows so many until its drop clears the pointer; it is on a thread that waits for
         // this collection, or that runs it.
-        unsafe { std::slice::from_raw_parts(words, RESOLVING_LENGTH.load(Ordering::Relaxed)) }
+        unsafe { std::slice::from_raw_parts(ids, RESOLVING_LENGTH.load(Ordering::Relaxed)) }
             .iter()
             .copied()
-            .for_each(mark_word);
+            .for_each(mark_frame);
     }
     record::for_each_object(|object| {
         // SAFETY: within marking; what is no object is left alone.
@@ -68,10 +69,10 @@ unsafe extern "C" fn mark_rings(_: *mut c_void) {
     });
 }
 
-fn mark_word(word: u64) {
-    if word & ((1 << 45) - 1) >= FIRST_OBJECT_WORD {
+fn mark_frame(id: FrameId) {
+    if id & ((1 << 45) - 1) >= FIRST_OBJECT {
         // SAFETY: within marking; `maybe` as a torn stack may hold what is no object.
-        unsafe { rb_sys::rb_gc_mark_maybe(object_of(word)) };
+        unsafe { rb_sys::rb_gc_mark_maybe(object_of(id)) };
     }
 }
 
@@ -84,14 +85,14 @@ unsafe extern "C" fn mark_known(_: *mut c_void) {
     }
 }
 
-/// Words that collections mark while it lives; a panic ends it too.
+/// Frames that collections mark while it lives; a panic ends it too.
 pub(super) struct Resolving<'a>(pub(super) &'a [u64]);
 
 impl<'a> Resolving<'a> {
-    pub(super) fn new(words: &'a [u64]) -> Self {
-        RESOLVING_LENGTH.store(words.len(), Ordering::Relaxed);
-        RESOLVING.store(words.as_ptr().cast_mut(), Ordering::Relaxed);
-        Resolving(words)
+    pub(super) fn new(ids: &'a [FrameId]) -> Self {
+        RESOLVING_LENGTH.store(ids.len(), Ordering::Relaxed);
+        RESOLVING.store(ids.as_ptr().cast_mut(), Ordering::Relaxed);
+        Resolving(ids)
     }
 }
 

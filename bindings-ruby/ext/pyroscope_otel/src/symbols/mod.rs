@@ -1,4 +1,4 @@
-//! What the words of a stack mean: after the handler, when rings are read.
+//! What the frame ids of a stack mean: after the handler, when rings are read.
 
 mod frame;
 pub(crate) mod functions;

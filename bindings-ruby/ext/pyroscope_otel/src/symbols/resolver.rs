@@ -1,11 +1,11 @@
-//! From the words of a stack to functions, files and lines. With the GVL held.
+//! From the frame ids of a stack to functions, files and lines. With the GVL held.
 //!
 //! A window has a bound; functions beyond it are called "(too many functions)".
 
 use rb_sys::VALUE;
-use spanprof_core::Frame;
+use spanprof_core::{Frame, FrameId};
 
-use crate::stack::frame_id::{COLLECTING_WORD, NATIVE_WORD, NO_RUBY_FRAME_WORD, UNREADABLE_WORD, line_of, object_of};
+use crate::stack::frame_id::{COLLECTING, NATIVE, NO_RUBY_FRAME, UNREADABLE, line_of, object_of};
 use crate::stack::unwind::Interpreter;
 use crate::symbols::frame::{IMEMO_ISEQ, is_frame, kind_of};
 use crate::symbols::functions::{Function, with_names};
@@ -15,25 +15,25 @@ use crate::value::{Gvl, NIL};
 /// Functions that are pinned in one window.
 const MAX_KNOWN: usize = 16_384;
 
-/// Says what words mean.
-pub(crate) fn resolve(words: &[u64]) -> Vec<Option<Frame>> {
+/// Says what frame ids mean.
+pub(crate) fn resolve(ids: &[FrameId]) -> Vec<Option<Frame>> {
     // SAFETY: the engine resolves within `Profiler::drain`, which is called with the GVL held.
     let gvl = unsafe { Gvl::held() };
     // They are out of their rings, and each is pinned when its name is known: asking for one may collect the others.
-    let resolving = Resolving::new(words);
-    resolving.0.iter().map(|word| Some(resolve_word(gvl, *word))).collect()
+    let resolving = Resolving::new(ids);
+    resolving.0.iter().map(|id| Some(resolve_one(gvl, *id))).collect()
 }
 
-fn resolve_word(gvl: Gvl, word: u64) -> Frame {
+fn resolve_one(gvl: Gvl, id: FrameId) -> Frame {
     let named = |name: &str| Frame { function: name.into(), ..Frame::default() };
-    match word {
-        COLLECTING_WORD => named("(garbage collection)"),
-        NATIVE_WORD => named("(native thread)"),
-        NO_RUBY_FRAME_WORD => named("(no Ruby frame)"),
-        UNREADABLE_WORD => named("(unreadable stack)"),
-        _ => match function_of(gvl, object_of(word)) {
+    match id {
+        COLLECTING => named("(garbage collection)"),
+        NATIVE => named("(native thread)"),
+        NO_RUBY_FRAME => named("(no Ruby frame)"),
+        UNREADABLE => named("(unreadable stack)"),
+        _ => match function_of(gvl, object_of(id)) {
             Some(Function { name, file, first_line }) => {
-                let line = line_of(word);
+                let line = line_of(id);
                 // The leaf's line is not known where YJIT has compiled it.
                 Frame { function: name, file, line: if line == 0 { first_line } else { line }, first_line }
             }
@@ -58,7 +58,7 @@ fn function_of(gvl: Gvl, object: VALUE) -> Option<Function> {
         None => return None,
     };
     with_names(gvl, |names| names.current.insert(object, function.clone()));
-    // SAFETY: the word is one of those that `resolve` is at, which are marked, so the object is alive and the same.
+    // SAFETY: the frame is one of those that `resolve` is at, which are marked, so the object is alive and the same.
     unsafe { write_barrier(object) };
     Some(function)
 }
@@ -101,15 +101,15 @@ fn without_addresses(label: &str) -> String {
 
 /// The names of the calling thread's frames and their lines, leaf first: for the self-test.
 pub(crate) fn own_stack(gvl: Gvl) -> Vec<(String, u32)> {
-    let mut words = [0; 64];
-    let mut out = spanprof_core::FrameWriter::new(&mut words);
+    let mut ids = [0; 64];
+    let mut out = spanprof_core::FrameWriter::new(&mut ids);
     Interpreter.walk_own(&mut out);
     let depth = out.frames();
-    let frame = |word: &u64| {
-        let frame = if is_frame(object_of(*word)) { ask(gvl, object_of(*word)) } else { None };
-        (frame.map_or_else(String::new, |frame| frame.name.to_string()), line_of(*word))
+    let frame = |id: &FrameId| {
+        let frame = if is_frame(object_of(*id)) { ask(gvl, object_of(*id)) } else { None };
+        (frame.map_or_else(String::new, |frame| frame.name.to_string()), line_of(*id))
     };
-    words.iter().take(depth).map(frame).collect()
+    ids.iter().take(depth).map(frame).collect()
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A host whose threads tell of themselves: one that does not is found all the same, also where it came as another one went.
+//! A host whose threads announce themselves: one that does not is found all the same, also where it came as another one went.
 
 mod support;
 
@@ -7,18 +7,18 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use spanprof_core::{Frame, FrameWriter, Profiler, Runtime, ThreadRecord};
+use spanprof_core::{Frame, FrameId, FrameWriter, Profiler, Runtime, ThreadRecord};
 use support::{assert_adds_up, burn, config};
 
 /// Kernel id of the thread that was sampled last.
 static SAMPLED: AtomicI32 = AtomicI32::new(0);
 
 #[derive(Debug)]
-struct Telling;
+struct Announcing;
 
 // SAFETY: `walk` makes a system call that is async-signal-safe, and pushes a constant.
-unsafe impl Runtime for Telling {
-    fn tells_threads(&self) -> bool {
+unsafe impl Runtime for Announcing {
+    fn announces_threads(&self) -> bool {
         true
     }
 
@@ -27,8 +27,8 @@ unsafe impl Runtime for Telling {
         out.push(1);
     }
 
-    fn resolve(&self, words: &[u64]) -> Vec<Option<Frame>> {
-        words.iter().map(|_| Some(Frame { function: Arc::from("walked"), ..Frame::default() })).collect()
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        ids.iter().map(|_| Some(Frame { function: Arc::from("walked"), ..Frame::default() })).collect()
     }
 }
 
@@ -45,15 +45,15 @@ fn burn_until_found() {
 }
 
 #[test]
-fn threads_that_tell_nothing_are_found() {
+fn threads_that_announce_nothing_are_found() {
     // SAFETY: takes a number. Who waits in vain is ended.
     unsafe { libc::alarm(120) };
     let folder = tempfile::tempdir().unwrap();
-    let profiler = Profiler::start(config(folder.path(), 1_000), &Telling).unwrap();
+    let profiler = Profiler::start(config(folder.path(), 1_000), &Announcing).unwrap();
     thread::scope(|scope| {
         scope.spawn(|| {
             burn_until_found();
-            // Another one comes as this one goes, so that there are as many at the next look.
+            // Another one comes as this one goes, so that there are as many at the next sweep.
             scope.spawn(burn_until_found);
         });
     });

@@ -16,7 +16,7 @@ use crate::wire::pprof::{Profile, Sample, ValueType};
 /// The two halves of a profile, each with the tables that it needs; `None` if it has less than two samples, or there is no memory.
 ///
 /// Weights are exact. How many samples were taken is not in a profile, so their number is shared out by stacks.
-pub(crate) fn halves(encoded: &Encoded) -> Option<[Encoded; 2]> {
+pub(crate) fn split(encoded: &Encoded) -> Option<[Encoded; 2]> {
     let mut bytes = Vec::new();
     GzDecoder::new(encoded.body.as_slice()).read_to_end(&mut bytes).ok()?;
     let profile = Profile::decode(bytes.as_slice()).ok()?;
@@ -167,7 +167,7 @@ mod tests {
     #[test]
     fn halves_hold_every_sample_once_and_only_their_own_strings() {
         let whole = profile(5);
-        let [first, second] = halves(&whole).expect("can be halved");
+        let [first, second] = split(&whole).expect("can be halved");
         let (mut samples, strings) = said(&first);
         assert_eq!((samples.len(), strings), (2, 4 + 2 * 2));
         samples.extend(said(&second).0);
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn one_sample_and_what_is_no_profile_cannot_be_halved() {
-        assert!(halves(&profile(1)).is_none());
-        assert!(halves(&Encoded { body: b"no gzip".to_vec(), ..profile(2) }).is_none());
+        assert!(split(&profile(1)).is_none());
+        assert!(split(&Encoded { body: b"no gzip".to_vec(), ..profile(2) }).is_none());
     }
 }

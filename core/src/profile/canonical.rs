@@ -45,7 +45,7 @@ impl Ranks {
 
 /// The window's tables in an order that content alone decides.
 #[derive(Debug)]
-pub(super) struct Ranked<'a> {
+pub(super) struct CanonicalWindow<'a> {
     pub(super) frames: Vec<&'a Frame>,
     /// Frame ranks, leaf first.
     pub(super) stacks: Vec<Vec<u32>>,
@@ -67,7 +67,7 @@ pub(super) struct Row {
     pub(super) samples: u64,
 }
 
-impl<'a> Ranked<'a> {
+impl<'a> CanonicalWindow<'a> {
     pub(super) fn new(window: &'a Window, content: &'a Content<'a>) -> Self {
         let (labels, tags) = (&content.spans, &content.tags);
         // The line says which place it is; of two opinions on where the function starts, the known one counts.

@@ -12,9 +12,9 @@ use crate::profile_type::ProfileType;
 use crate::sample::frames::Frame;
 use crate::stats::{Counters, Tally};
 
-/// A window as it was swapped out; [`finish`](Cut::finish) puts it into the encoder's form, with no lock held.
+/// A window as it was swapped out; [`finish`](ClosedWindow::finish) puts it into the encoder's form, with no lock held.
 #[derive(Debug)]
-pub(crate) struct Cut {
+pub(crate) struct ClosedWindow {
     pub(super) start_unix_nanos: i64,
     pub(super) duration: Duration,
     pub(super) profile_types: Vec<ProfileType>,
@@ -26,13 +26,13 @@ pub(crate) struct Cut {
     pub(super) previous_names: Arc<HashMap<u64, Box<str>>>,
 }
 
-impl Cut {
+impl ClosedWindow {
     pub(crate) fn finish(mut self, counters: &Counters) -> Window {
         let unknown = Arc::new(Frame { function: "(unknown)".into(), ..Frame::default() });
         let frames = self.filling.frames.iter().map(|frame| frame.clone().unwrap_or_else(|| unknown.clone())).collect();
         let mut stacks = vec![Box::default(); self.filling.stacks.len()];
-        for (words, &stack) in &self.filling.stacks {
-            stacks[stack as usize] = words.iter().map(|word| self.filling.words[word]).collect();
+        for (frames, &stack) in &self.filling.stacks {
+            stacks[stack as usize] = frames.iter().map(|frame| self.filling.numbers[frame]).collect();
         }
         let mut spans = Vec::new();
         let mut span_numbers = HashMap::new();

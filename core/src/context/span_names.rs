@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::span_record::cut;
+use super::span_record::truncate_name;
 
 /// Number of the window that samples belong to, from 1.
 pub(crate) static WINDOW: AtomicU32 = AtomicU32::new(1);
@@ -46,12 +46,12 @@ pub fn span_ended(span_id: u64, name: &str) {
     let mut names = lock();
     let names = names.get_or_insert_default();
     if names.len() < MAX_WAITING && names.try_reserve(1).is_ok() {
-        names.insert(span_id, cut(name).into());
+        names.insert(span_id, truncate_name(name).into());
     }
 }
 
 /// The names told since the last call; a new window begins.
-pub(crate) fn next_window() -> HashMap<u64, Box<str>> {
+pub(crate) fn rotate_generations() -> HashMap<u64, Box<str>> {
     let next = WINDOW.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
     for word in &SAMPLED[(next & 1) as usize] {
         word.store(0, Ordering::Relaxed);
