@@ -39,7 +39,7 @@ pub(crate) fn parse_bool(field: &str, value: &str) -> PyResult<bool> {
 pub(crate) fn from_environment(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<Config> {
     let environ = py.import("os")?.getattr("environ")?;
     let resource_labels = match settings.get_item("resource_labels")? {
-        Some(value) => Some(value.is_truthy()?.to_string()),
+        Some(value) => flag("resource_labels", &value)?.map(|labels| labels.to_string()),
         None => None,
     };
     let lookup = |name: &str| match &resource_labels {
@@ -61,7 +61,11 @@ pub(crate) fn apply(config: &mut Config, settings: &Bound<'_, PyDict>) -> PyResu
     for (name, value) in settings {
         let name: String = name.extract()?;
         match name.as_str() {
-            "enable_logging" => config.log_level = Some(if value.is_truthy()? { Level::Info } else { Level::Warning }),
+            "enable_logging" => {
+                if let Some(logs) = flag(&name, &value)? {
+                    config.log_level = Some(if logs { Level::Info } else { Level::Warning });
+                }
+            }
             // Has told from_environment() already.
             "resource_labels" => {}
             "line_no" => {
@@ -76,16 +80,25 @@ pub(crate) fn apply(config: &mut Config, settings: &Bound<'_, PyDict>) -> PyResu
                     let text = format!("configure() got an unexpected keyword argument '{name}'");
                     return Err(PyTypeError::new_err(text));
                 };
-                if kind == SettingKind::Flag
-                    && value.cast::<PyString>().is_ok_and(|text| text.to_string_lossy().trim().is_empty())
-                {
-                    continue; // as in the environment
+                if kind == SettingKind::Flag && flag(&name, &value)?.is_none() {
+                    continue;
                 }
                 config.set(&name, setting(&name, kind, &value)?).map_err(|error| to_python(&error))?;
             }
         }
     }
     Ok(lines)
+}
+
+/// Yes or no, of text what it would be in the environment: "no" is no, and blank text is as if it was not given.
+fn flag(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
+    let Ok(text) = value.cast::<PyString>() else {
+        return value.is_truthy().map(Some);
+    };
+    match text.to_string_lossy().trim() {
+        "" => Ok(None),
+        text => spanprof_core::parse_bool(name, text).map(Some).map_err(|error| to_python(&error)),
+    }
 }
 
 /// An argument as the engine takes it; TypeError where that cannot be.

@@ -124,10 +124,11 @@ def test_by_argument_and_by_variable(upload, monkeypatch, how, number):
     assert holds(sent), (sent.path, dict(sent.headers), sent.labels)
 
 
-def test_resource_labels_are_asked_for_and_an_argument_wins(upload, monkeypatch):
+@pytest.mark.parametrize("no", [False, "no", " False "])
+def test_resource_labels_are_asked_for_and_an_argument_wins(upload, monkeypatch, no):
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.version=1.2,service.namespace=team")
     monkeypatch.setenv("OTEL_PYROSCOPE_RESOURCE_LABELS", "true")
-    labels = upload({"resource_labels": False}, {}).labels
+    labels = upload({"resource_labels": no}, {}).labels
     assert "service_version" not in labels and labels["service_namespace"] == "team"
     assert upload({"tags": {"service_version": "own"}}, {}).labels["service_version"] == "own"
 
@@ -323,6 +324,17 @@ def test_the_log_level(monkeypatch, caplog, level, told):
     monkeypatch.setenv("PYROSCOPE_PROFILING_ENABLED", "false")
     assert pyroscope.configure(application_name="x", server_address="none") is False
     assert len(caplog.records) == told, caplog.text
+
+
+@pytest.mark.parametrize("logs, told", [("no", 1), (False, 1), ("", 1), ("yes", 2), (True, 2)])
+def test_text_turns_logging_on_and_off_too(monkeypatch, caplog, logs, told):
+    """What is blank is as if it was not given: warnings alone."""
+    caplog.set_level("DEBUG", "pyroscope")
+    assert pyroscope.configure(application_name="x", server_address="none", oncpu=False)
+    before = len(caplog.records)
+    monkeypatch.setenv("PYROSCOPE_PROFILING_ENABLED", "false")
+    assert pyroscope.configure(application_name="x", server_address="none", enable_logging=logs) is False
+    assert 1 + len(caplog.records) - before == told, caplog.text
 
 
 def test_the_experimental_profiler_of_theirs_is_accepted():
