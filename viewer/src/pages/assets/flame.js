@@ -18,15 +18,24 @@
   let focused = null; // the frame that the Tab key comes to
   let hottest = 1; // the largest own value of all frames, or the largest change
 
-  // Numbers, written as the pages write them.
+  // Numbers, written as the pages write them (format.rs).
   const three = (value) => (value < 9.995 ? value.toFixed(2) : value < 99.95 ? value.toFixed(1) : value.toFixed(0));
+  const whole = (value) => Math.floor(value).toLocaleString("en");
   const time = (ns) => {
-    if (ns < 1000) return ns + " ns";
+    if (ns === 0) return "0";
+    if (ns < 1e3) return ns + " ns";
     if (ns < 999500) return three(ns / 1e3) + " µs";
     if (ns < 999500000) return three(ns / 1e6) + " ms";
-    return three(ns / 1e9) + " s";
+    if (ns < 600e9) return three(ns / 1e9) + " s";
+    return ns < 36000e9 ? whole(ns / 60e9) + " min" : whole(ns / 3600e9) + " h";
   };
-  const amount = (value) => (unit === "nanoseconds" ? time(value) : value.toLocaleString("en") + " " + unit);
+  const bytes = (value) => {
+    if (value < 2 ** 10) return value + " B";
+    if (value < 2 ** 20) return three(value / 2 ** 10) + " KiB";
+    return value < 2 ** 30 ? three(value / 2 ** 20) + " MiB" : three(value / 2 ** 30) + " GiB";
+  };
+  const amounts = { nanoseconds: time, bytes, count: whole };
+  const amount = (value) => (amounts[unit] || ((other) => whole(other) + " " + unit))(value);
   const percent = (share) => {
     const value = share * 100;
     return (value === 0 || value >= 9.95 ? value.toFixed(0) : value.toFixed(1)) + " %";
