@@ -92,7 +92,7 @@ pub(super) fn bounds(start: i64, end: i64) -> Result<(i64, i64), QueryError> {
 }
 
 /// The series of a profile type that a selector selects, each with what `take` makes of its labels.
-pub(super) fn chosen<T>(
+pub(super) fn selected_series<T>(
     store: &Store,
     profile_type: &str,
     selector: &Selector,

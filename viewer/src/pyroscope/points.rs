@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::error::QueryError;
-use super::labels::{bounds, checked_profile_type, chosen};
+use super::labels::{bounds, checked_profile_type, selected_series};
 use super::messages::{LabelPair, SelectSeriesRequest, SelectSeriesResponse, Series, SeriesPoint};
 use super::selector::Selector;
 use crate::clock::MILLISECOND;
@@ -20,7 +20,7 @@ pub(super) fn select(store: &Store, request: &SelectSeriesRequest) -> Result<Sel
     let step = step_ms(request)?;
     let window = bounds(request.start.saturating_sub(step).saturating_add(1), request.end)?;
 
-    let series = chosen(store, kind, &selector, window, |labels| {
+    let series = selected_series(store, kind, &selector, window, |labels| {
         let group = group(labels, &request.group_by);
         let bytes = group.iter().map(|pair| pair.name.len() + pair.value.len()).sum();
         (group, bytes)

@@ -3,7 +3,7 @@
 use spanprof_core::wire::pprof::Profile;
 
 use super::error::QueryError;
-use super::labels::{bounds, checked_profile_type, chosen};
+use super::labels::{bounds, checked_profile_type, selected_series};
 use super::messages::{
     DiffRequest, DiffResponse, PprofProfile, SelectMergeProfileRequest, SelectMergeSpanProfileRequest,
     SelectMergeStacktracesRequest, SelectMergeStacktracesResponse, StackTraceSelector,
@@ -106,7 +106,7 @@ fn stacks(store: &Store, request: &SelectMergeStacktracesRequest) -> Result<Stac
         spans: ids(&request.span_selector, "span id", "16 hex digits", SpanId::parse)?,
         traces: ids(&request.trace_id_selector, "trace id", "32 hex digits", TraceId::parse)?,
     };
-    let series = chosen(store, kind, &selector, bounds, |_| ((), 0))?;
+    let series = selected_series(store, kind, &selector, bounds, |_| ((), 0))?;
     let series: Vec<i64> = series.into_iter().map(|(id, ())| id).collect();
     Ok(store.stacks_of_series(&series, &choice, bounds)?)
 }

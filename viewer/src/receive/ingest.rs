@@ -160,7 +160,7 @@ fn store(
 
 /// Reads a query and a body, and stores them.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(super) fn any_bytes(query: &str, body: &[u8], receiver: &Receiver) -> Result<(), Refusal> {
+pub(super) fn take_any(query: &str, body: &[u8], receiver: &Receiver) -> Result<(), Refusal> {
     let (said, allowed) = (Said::read(query)?, &mut Allowed::plenty());
     store(receiver, &said, said.decode(body, allowed)?, false, (i64::MIN, i64::MAX), None, allowed)
 }

@@ -110,7 +110,7 @@ fn decode(bytes: &[u8], format: Format, allowed: &mut Allowed) -> Result<PushReq
 
 /// Reads a request and stores it.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(super) fn any_bytes(bytes: &[u8], format: Format, receiver: &Receiver) -> Result<(), Refusal> {
+pub(super) fn take_any(bytes: &[u8], format: Format, receiver: &Receiver) -> Result<(), Refusal> {
     let allowed = &mut Allowed::plenty();
     store(receiver, decode(bytes, format, allowed)?, allowed)
 }

@@ -11,7 +11,7 @@ use rusqlite::Connection;
 use super::connection::{self, StoreError};
 use super::counts::{Counters, Forgotten, Inserted};
 use super::intern::Interned;
-use super::reading::Readers;
+use super::readers::Readers;
 use super::room::Room;
 use super::trie::Trie;
 use super::turns::Turns;

@@ -8,8 +8,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::connection::StoreError;
 use super::database::Store;
-use super::packed;
 use super::rows::Function;
+use super::stack_blob;
 use super::stacks::Stacks;
 use super::trie::Trie;
 
@@ -43,7 +43,7 @@ impl Gathered {
     /// Adds the packed stacks of a series.
     pub(super) fn add(&mut self, series: i64, stacks: &[u8]) -> rusqlite::Result<()> {
         self.series.insert(series);
-        packed::unpack(stacks, |(stack, value, count)| {
+        stack_blob::unpack(stacks, |(stack, value, count)| {
             let sum = self.stacks.entry(stack).or_default();
             *sum = (sum.0.saturating_add(value), sum.1.saturating_add(count));
         })?;

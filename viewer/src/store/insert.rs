@@ -7,11 +7,11 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::connection::{StoreError, is_full, make_place};
 use super::database::{Inner, Store};
 use super::intern::{Interned, find_or_add};
-use super::packed::{self, Entry};
+use super::profile_traces;
+use super::rollup::Changes;
 use super::rows::{Part, Profile, Sample, Span};
 use super::schema::UNNAMED_ID;
-use super::sums::Changes;
-use super::traced;
+use super::stack_blob::{self, Entry};
 use crate::clock;
 use crate::ids::{SpanId, TraceId};
 use crate::work;
@@ -125,7 +125,7 @@ fn insert_profile(connection: &Connection, interned: &mut Interned, profile: &Pr
     for (name, traces) in traces.iter().filter(|(_, traces)| !traces.is_empty()) {
         connection
             .prepare_cached("INSERT INTO profile_traces (profile, name, spans) VALUES (?1, ?2, ?3)")?
-            .execute(params![id, name, traced::pack(traces)])?;
+            .execute(params![id, name, profile_traces::pack(traces)])?;
     }
     changes.write(connection)?;
     Ok(true)
@@ -168,10 +168,10 @@ fn insert_part(
                 final_name.unwrap_or(if label == 0 { UNNAMED_ID } else { label })
             }
         };
-        packed::merge(&mut entries);
-        let (value, count) = packed::sum(&entries);
+        stack_blob::merge(&mut entries);
+        let (value, count) = stack_blob::sum(&entries);
         let span = span.map_or(0, SpanId::to_column);
-        insert.execute(params![id, span, name, value, count, packed::pack(&entries)])?;
+        insert.execute(params![id, span, name, value, count, stack_blob::pack(&entries)])?;
         changes.add(series, time, name).append(&mut entries);
     }
     Ok(())
@@ -246,14 +246,14 @@ fn rename(connection: &Connection, span: SpanId, name: i64, changes: &mut Change
     let mut rows = statement.query(params![span.to_column(), name])?;
     let mut parts: Vec<i64> = Vec::new();
     while let Some(row) = rows.next()? {
-        let trace = traced::of_profile(connection, row.get(5)?, span)?;
+        let trace = profile_traces::of_profile(connection, row.get(5)?, span)?;
         if name_of(connection, span, trace, row.get(6)?)? != Some(name) {
             continue;
         }
         parts.push(row.get(4)?);
         let (before, series, time) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let mut entries = Vec::new();
-        packed::unpack(row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?, |entry| entries.push(entry))?;
+        stack_blob::unpack(row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?, |entry| entries.push(entry))?;
         let taken = entries.iter().map(|(stack, value, count)| (*stack, -value, -count));
         changes.add(series, time, before).extend(taken);
         changes.add(series, time, name).append(&mut entries);

@@ -5,27 +5,27 @@
 //! What calls this runs on threads that may wait. Rows go in by [`insert`], come out by [`samples`] and [`spans`], and
 //! are forgotten by [`retention`].
 
-mod chosen;
 mod connection;
 mod counts;
 mod database;
-mod filter;
 mod gather;
 mod insert;
 mod intern;
 mod overview;
-mod packed;
-mod reading;
+mod profile_traces;
+mod readers;
 mod retention;
+mod rollup;
 mod room;
 mod rows;
+mod sample_query;
 mod samples;
 mod schema;
 mod series;
+mod span_predicate;
 mod spans;
+mod stack_blob;
 mod stacks;
-mod sums;
-mod traced;
 mod trie;
 mod turns;
 

@@ -9,7 +9,7 @@ use super::counts::Why;
 use super::database::{Inner, Store};
 use super::room::Member;
 use super::schema::UNNAMED_ID;
-use super::{packed, sums};
+use super::{rollup, stack_blob};
 
 /// Each step towards the ceiling drops one part in this many of what is stored.
 const STEP: i64 = 10;
@@ -24,7 +24,7 @@ impl Store {
     /// Forgets what is older than `oldest`, then what all stores together have no room for.
     pub(crate) fn retain(&self, oldest: i64) -> Result<(), StoreError> {
         let alone = self.room.forgets();
-        self.forget(sums::round_down(oldest), Why::Age)?;
+        self.forget(rollup::round_down(oldest), Why::Age)?;
         drop(alone);
         self.room.make()
     }
@@ -80,7 +80,7 @@ impl Store {
                 "DELETE FROM stack_sums WHERE (series, bucket, name) IN (
                      SELECT series, bucket, name FROM stack_sums WHERE bucket < ?1 LIMIT {SUMS_AT_ONCE})"
             ))?;
-            if delete.execute(params![sums::bucket(oldest)])? < SUMS_AT_ONCE {
+            if delete.execute(params![rollup::bucket(oldest)])? < SUMS_AT_ONCE {
                 return Ok(());
             }
         }
@@ -103,7 +103,7 @@ impl Member for Store {
         let cuts = [cut("profiles", "time")?, cut("spans", "start + duration")?];
         match cuts.into_iter().flatten().min() {
             // The sum after the one that it is in, so that at least one profile or span goes.
-            Some(oldest) => self.forget(sums::next(oldest), Why::Size),
+            Some(oldest) => self.forget(rollup::next(oldest), Why::Size),
             None => Ok(false),
         }
     }
@@ -168,7 +168,7 @@ fn forget_stacks(connection: &Connection) -> rusqlite::Result<()> {
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let stacks = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
-        packed::unpack(stacks, |(stack, ..)| {
+        stack_blob::unpack(stacks, |(stack, ..)| {
             used.insert(stack);
         })?;
     }

@@ -6,11 +6,11 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::connection::StoreError;
 use super::database::Store;
-use super::filter::Filter;
 use super::gather::{AT_ONCE, Gathered, SUM};
 use super::rows::Function;
+use super::sample_query::SampleQuery;
 use super::stacks::Stacks;
-use super::{packed, traced};
+use super::{profile_traces, stack_blob};
 use crate::ids::{SpanId, TraceId};
 use crate::selection::{CPU, Selection, Window};
 
@@ -66,7 +66,7 @@ impl Store {
     pub(crate) fn stacks(&self, selection: &Selection) -> Result<Stacks, StoreError> {
         let gathered = self.read(|connection| {
             let mut gathered = Gathered::new(self);
-            Filter::new(connection, selection)?
+            SampleQuery::new(connection, selection)?
                 .each(connection, "series.id, s.stacks", |row| gathered.add(row.get(0)?, row.get_ref(1)?.as_blob()?))?;
             Ok(gathered)
         })?;
@@ -99,8 +99,10 @@ impl Store {
                 sum.spans = row.get(1)?;
                 sum.hear(row.get(2)?, row.get(3)?);
             }
-            let cpu =
-                Filter::new(connection, &Selection { kind: CPU.into(), ..Selection::everything() }.window(window))?;
+            let cpu = SampleQuery::new(
+                connection,
+                &Selection { kind: CPU.into(), ..Selection::everything() }.window(window),
+            )?;
             cpu.each(connection, "series.service, s.name, s.value, s.count", |row| {
                 let sum = found.entry(row.get(0)?).or_default();
                 let value: i64 = row.get(2)?;
@@ -123,7 +125,7 @@ impl Store {
     pub(crate) fn cpu_by_name(&self, selection: &Selection) -> Result<Vec<NameSum>, StoreError> {
         self.read(|connection| {
             let mut sums: HashMap<i64, (i64, i64)> = HashMap::new();
-            Filter::new(connection, selection)?.each(connection, "s.name, s.value, s.count", |row| {
+            SampleQuery::new(connection, selection)?.each(connection, "s.name, s.value, s.count", |row| {
                 let sum = sums.entry(row.get(0)?).or_default();
                 *sum = (sum.0.saturating_add(row.get(1)?), sum.1.saturating_add(row.get(2)?));
                 Ok(())
@@ -138,9 +140,9 @@ impl Store {
         let most = (self.room.answer() / SUM).max(2);
         let stacks = self.read(|connection| {
             let mut stacks: ahash::HashMap<(i64, i64), i64> = ahash::HashMap::default();
-            Filter::new(connection, selection)?.each(connection, "s.name, s.stacks", |row| {
+            SampleQuery::new(connection, selection)?.each(connection, "s.name, s.stacks", |row| {
                 let name: i64 = row.get(0)?;
-                packed::unpack(row.get_ref(1)?.as_blob()?, |(stack, value, _)| {
+                stack_blob::unpack(row.get_ref(1)?.as_blob()?, |(stack, value, _)| {
                     // What has no room any more is none of the hottest by then.
                     if stacks.len() < most || stacks.contains_key(&(name, stack)) {
                         let sum = stacks.entry((name, stack)).or_default();
@@ -209,7 +211,7 @@ impl Store {
             ))?;
             let mut found = HashMap::new();
             for span in spans {
-                let others = traced::of_others(connection, *span, trace)?;
+                let others = profile_traces::of_others(connection, *span, trace)?;
                 let mut rows = statement.query(params![span.to_column()])?;
                 while let Some(row) = rows.next()? {
                     if others.contains(&row.get(2)?) {

@@ -45,9 +45,9 @@ pub(crate) fn request(data: &[u8]) {
     let formats = [Format::Protobuf, Format::Json];
     let format = formats[usize::from(which & 1)];
     let refused = match which >> 1 & 3 {
-        0 => otlp::any_bytes::<ExportTraceServiceRequest>(body, format, &RECEIVER),
-        1 => otlp::any_bytes::<ExportProfilesServiceRequest>(body, format, &RECEIVER),
-        _ => push::any_bytes(body, format, &RECEIVER),
+        0 => otlp::take_any::<ExportTraceServiceRequest>(body, format, &RECEIVER),
+        1 => otlp::take_any::<ExportProfilesServiceRequest>(body, format, &RECEIVER),
+        _ => push::take_any(body, format, &RECEIVER),
     };
     if let Err(refusal) = refused {
         check_refusal(&refusal);
@@ -59,7 +59,7 @@ pub(crate) fn ingested(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (query, body) = data.split_at(end);
     let body = body.get(1..).unwrap_or_default();
-    if let Err(refusal) = ingest::any_bytes(&String::from_utf8_lossy(query), body, &RECEIVER) {
+    if let Err(refusal) = ingest::take_any(&String::from_utf8_lossy(query), body, &RECEIVER) {
         check_refusal(&refusal);
     }
 }
