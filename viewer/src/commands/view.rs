@@ -35,7 +35,7 @@ struct Loaded {
 /// Reads the files, then serves the pages, or prints what they hold. The error is one sentence.
 pub(crate) fn run(view: &View) -> Result<(), String> {
     let shares = Shares::of(view.memory);
-    let store = Store::open(None, &shares.room())?;
+    let store = Store::open(None, &shares.limits())?;
     let loaded = load(&store, &view.paths, &shares)?;
     let names: Vec<&str> = loaded.services.iter().map(String::as_str).collect();
     say(&format!("{} of {}", counted(loaded.profiles, "profile"), terminal::plain(&names.join(", "))))?;

@@ -50,7 +50,7 @@ async fn file(
             if stacks.sums.is_empty() {
                 return Err(ShowError::NotFound(format!("There is no sample of {}.", selection.sentence())));
             }
-            size::fits(&stacks, shown.store.room().answer())?;
+            size::fits(&stacks, shown.store.limits().answer())?;
             write(&selection, &stacks)
         })
         .await;

@@ -153,7 +153,7 @@ fn each_matching(
 
 /// Looks at all series as long as there is room for the bytes that `look` keeps of them.
 fn each(store: &Store, bounds: (i64, i64), mut look: impl FnMut(StoredSeries) -> usize) -> Result<(), QueryError> {
-    let most = store.room().answer();
+    let most = store.limits().answer();
     let mut left = Some(most);
     store.each_series(bounds, |series| {
         // The answer is a copy.

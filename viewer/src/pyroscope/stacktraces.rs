@@ -137,6 +137,6 @@ fn profile(store: &Store, mut stacks: Stacks, call_site: &[String]) -> Result<Pr
         let sums = std::mem::take(&mut stacks.sums);
         stacks.sums = sums.into_iter().filter(|(stack, ..)| begins_with(&stacks.names(*stack), call_site)).collect();
     }
-    fits(&stacks, store.room().answer()).map_err(|error| QueryError::invalid(error.to_string()))?;
+    fits(&stacks, store.limits().answer()).map_err(|error| QueryError::invalid(error.to_string()))?;
     Ok(pprof::profile(&stacks))
 }

@@ -17,14 +17,14 @@ use super::receiver::Receiver;
 use crate::http::allowed::Allowed;
 use crate::http::body::Format;
 use crate::http::refusal::Refusal;
-use crate::store::{Profile, Room, Store};
+use crate::store::{Profile, StorageLimits, Store};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 
 /// What is taken is stored as well, where the least --memory has room.
 static RECEIVER: LazyLock<Receiver> = LazyLock::new(|| {
-    let room = Room::new(16 << 20);
-    let store = Store::open(None, &room).expect("a store in memory opens");
+    let limits = StorageLimits::new(16 << 20);
+    let store = Store::open(None, &limits).expect("a store in memory opens");
     let keeper = Keeper::Known(Kept { store, profilers: Arc::default(), _owner: None });
     Receiver::new(keeper, Arc::default(), Duration::MAX, &Permits::new(256 << 20))
 });

@@ -88,14 +88,14 @@ impl Shown {
                 last_upload_unix_ms: sum.last_received.map(|received| received / MILLISECOND),
             });
         }
-        let (room, stored_bytes) = (self.store.room(), self.store.bytes());
+        let (limits, stored_bytes) = (self.store.limits(), self.store.bytes());
         Ok(Services {
             services,
             refused,
             forgotten: self.store.forgotten(),
             stored_bytes,
-            others_bytes: room.used().saturating_sub(stored_bytes),
-            most_bytes: room.most(),
+            others_bytes: limits.used().saturating_sub(stored_bytes),
+            most_bytes: limits.most(),
         })
     }
 }

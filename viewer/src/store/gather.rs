@@ -36,7 +36,7 @@ pub(super) struct Gathered {
 impl Gathered {
     /// Nothing yet.
     pub(super) fn new(store: &Store) -> Self {
-        let most = (store.room.answer() / SUM).max(2);
+        let most = (store.limits.answer() / SUM).max(2);
         Self { stacks: ahash::HashMap::default(), series: BTreeSet::new(), most, rest: (0, 0) }
     }
 
@@ -90,12 +90,12 @@ impl Gathered {
         let mut sums: Vec<(i64, i64, i64)> =
             self.stacks.into_iter().map(|(stack, (value, count))| (stack, value, count)).collect();
         sums.sort_unstable_by_key(|&(stack, value, _)| (Reverse(value), stack));
-        let mut left = store.room.answer();
+        let mut left = store.limits.answer();
         let mut sums = sums.into_iter();
         while left > 0 && !sums.as_slice().is_empty() {
             store.read(|connection| {
                 let trie = &mut *store.trie();
-                trie.bound(store.room.remembered());
+                trie.bound(store.limits.remembered());
                 let enough = found.nodes.len() + AT_ONCE;
                 while left > 0
                     && found.nodes.len() < enough

@@ -64,7 +64,7 @@ impl Store {
     ) -> Result<T, StoreError> {
         let done = self.at_connection(|inner| {
             let Inner { connection, interned, .. } = &mut *inner;
-            interned.bound(self.room.remembered());
+            interned.bound(self.limits.remembered());
             let transaction = connection.transaction()?;
             let done = insert(&transaction, interned).and_then(|done| transaction.commit().map(|()| done));
             if let Err(error) = &done {
@@ -80,7 +80,7 @@ impl Store {
             Ok(done)
         })?;
         // It is stored, and what it takes must be made room for, whoever still waits.
-        self.room.make()?;
+        self.limits.enforce()?;
         Ok(done)
     }
 }
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
     use crate::selection::{Selection, Window};
     use crate::span_status::Status;
-    use crate::store::{Owner, Room};
+    use crate::store::{Owner, StorageLimits};
 
     fn span(number: u8) -> Span {
         Span {
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_each_span_is_prepared_once() {
-        let store = Store::open(None, &Room::new(u64::MAX)).unwrap();
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
         store.insert_spans(&(1..=20).map(span).collect::<Vec<_>>()).unwrap();
         let inner = store.lock();
         let statement = inner.connection.prepare_cached(MISNAMED).unwrap();
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_request_is_stored_whole_or_not_at_all() {
-        let store = Store::open(None, &Room::new(u64::MAX)).unwrap();
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
         let both = [profile("shop", "first", None), profile("shop", "second", None)];
         let second_fails = "CREATE TRIGGER broken BEFORE INSERT ON profiles WHEN (SELECT count(*) FROM profiles) = 1
                             BEGIN SELECT RAISE(ABORT, 'no'); END";
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_full_disk_heals() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(Some(&folder.path().join("spanprof.db")), &Room::new(u64::MAX)).unwrap();
+        let store = Store::open(Some(&folder.path().join("spanprof.db")), &StorageLimits::new(u64::MAX)).unwrap();
         let pages: i64 = store.lock().connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
         let limit = |pages: i64| {
             store.lock().connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
@@ -373,7 +373,7 @@ mod tests {
         ];
         // In whatever order they come.
         for spans_first in [true, false] {
-            let store = Store::open(None, &Room::new(u64::MAX)).unwrap();
+            let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
             if spans_first {
                 store.insert_spans(&spans).unwrap();
             }

@@ -137,7 +137,7 @@ impl Store {
 
     /// The function with the most own CPU of each span name.
     pub(crate) fn hottest_by_name(&self, selection: &Selection) -> Result<HashMap<Owner, (Function, i64)>, StoreError> {
-        let most = (self.room.answer() / SUM).max(2);
+        let most = (self.limits.answer() / SUM).max(2);
         let stacks = self.read(|connection| {
             let mut stacks: ahash::HashMap<(i64, i64), i64> = ahash::HashMap::default();
             SampleQuery::new(connection, selection)?.each(connection, "s.name, s.stacks", |row| {
@@ -158,7 +158,7 @@ impl Store {
         for some in stacks.chunks(AT_ONCE) {
             let leaves = self.read(|connection| {
                 let trie = &mut *self.trie();
-                trie.bound(self.room.remembered());
+                trie.bound(self.limits.remembered());
                 some.iter().map(|((_, stack), _)| trie.leaf(connection, *stack)).collect::<rusqlite::Result<Vec<_>>>()
             })?;
             for (((name, _), value), leaf) in some.iter().zip(leaves) {

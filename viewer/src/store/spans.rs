@@ -144,7 +144,7 @@ impl Store {
     /// The spans of a trace, by start; those that only samples name come last.
     pub(crate) fn trace(&self, trace: TraceId) -> Result<Vec<StoredSpan>, StoreError> {
         self.read(|connection| {
-            let mut left = self.room.answer();
+            let mut left = self.limits.answer();
             let mut spans = spans_where(connection, "s.trace = ?1", &Value::Blob(trace.to_column().into()), &mut left)?;
             for named in profile_traces::spans_of(connection, trace)? {
                 left = left.saturating_sub(SPAN);
