@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use serde::Serialize;
 
-use crate::http::request::{Asked, OfFunction, OfService, take_trace_sort, trace_id, window_alone};
+use crate::http::request::{Asked, OfFunction, OfService, take_trace_sort, time_range_alone, trace_id};
 use crate::params::Params;
 use crate::selection::{Look, Pair};
 use crate::show::{Diff, Flame, FunctionView, ShowError, Shown, SpanNames, Top, Traces};
@@ -17,7 +17,7 @@ use crate::show::{Diff, Flame, FunctionView, ShowError, Shown, SpanNames, Top, T
 /// Everything that answers in JSON.
 pub(crate) fn routes(shown: Arc<Shown>) -> Router {
     Router::new()
-        .route("/api/services", json(|shown, params| shown.services(window_alone(params)?)))
+        .route("/api/services", json(|shown, params| shown.services(time_range_alone(params)?)))
         .route("/api/spans", json(span_names))
         .route("/api/traces", json(traces))
         .route("/api/trace/{id}", get(trace))

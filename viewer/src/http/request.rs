@@ -2,19 +2,19 @@
 
 use crate::ids::TraceId;
 use crate::params::{BadParameter, Params};
-use crate::selection::{LAST_HOUR, Look, Selection, Side, Window};
+use crate::selection::{LAST_HOUR, Look, Selection, Side, TimeRange};
 use crate::store::TraceSort;
 
 /// What a list of services is about.
-pub(crate) fn take_window(params: &mut Params) -> Result<Window, BadParameter> {
-    Window::take(params, LAST_HOUR)
+pub(crate) fn take_time_range(params: &mut Params) -> Result<TimeRange, BadParameter> {
+    TimeRange::take(params, LAST_HOUR)
 }
 
 /// The same, with nothing beside it.
-pub(crate) fn window_alone(mut params: Params) -> Result<Window, BadParameter> {
-    let window = take_window(&mut params)?;
+pub(crate) fn time_range_alone(mut params: Params) -> Result<TimeRange, BadParameter> {
+    let time_range = take_time_range(&mut params)?;
     params.finish()?;
-    Ok(window)
+    Ok(time_range)
 }
 
 /// What a list of span names or traces is about: a service, and which of its spans.

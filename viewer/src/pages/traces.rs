@@ -30,12 +30,12 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
     };
     let body = html! {
         div.title {
-            h1 { (title) span.aside { "traces, " (selection.window.words()) } }
+            h1 { (title) span.aside { "traces, " (selection.time_range.words()) } }
             nav.ranges aria-label="Order" {
                 (choice(TraceSort::Wall, &[], "slowest"))
                 (choice(TraceSort::Cpu, &by_cpu, "most CPU"))
             }
-            (layout::ranges(shown, selection.window, "traces", |window| pairs(&selection.clone().window(window), also)))
+            (layout::ranges(shown, selection.time_range, "traces", |range| pairs(&selection.clone().time_range(range), also)))
         }
         (filter::form("traces", &selection, also, false))
         p.actions {

@@ -3,7 +3,7 @@
 mod bound;
 mod display;
 mod pair;
-mod window;
+mod time_range;
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::span_status::Status;
 pub(crate) use bound::Bound;
 pub(crate) use display::Look;
 pub(crate) use pair::Pair;
-pub(crate) use window::{LAST_HOUR, Window, parse_duration, since_text};
+pub(crate) use time_range::{LAST_HOUR, TimeRange, parse_duration, since_text};
 
 /// The profile type that is meant where none is said.
 pub(crate) const CPU: &str = "process_cpu";
@@ -49,7 +49,7 @@ pub(crate) struct Selection {
     /// Profile type: its name, or all five parts as Pyroscope writes them.
     pub(crate) kind: String,
     /// When.
-    pub(crate) window: Window,
+    pub(crate) time_range: TimeRange,
 }
 
 /// Where samples stand in relation to spans.
@@ -80,7 +80,7 @@ impl Selection {
             below: false,
             side: Side::Any,
             kind: CPU.into(),
-            window: LAST_HOUR,
+            time_range: LAST_HOUR,
         }
     }
 
@@ -119,8 +119,8 @@ impl Selection {
         };
         let kind = params.take("type")?.unwrap_or_else(|| CPU.into());
         // A span's samples are stamped with their profile's window, so a span or trace is looked for at any time.
-        let default = if trace.is_some() || span.is_some() { Window::Stored } else { LAST_HOUR };
-        let window = Window::take(params, default)?;
+        let default = if trace.is_some() || span.is_some() { TimeRange::Stored } else { LAST_HOUR };
+        let time_range = TimeRange::take(params, default)?;
         let selection = Self {
             service,
             name,
@@ -135,7 +135,7 @@ impl Selection {
             below,
             side,
             kind,
-            window,
+            time_range,
         };
         selection.check()?;
         Ok(selection)
@@ -184,12 +184,12 @@ impl Selection {
 
     /// The samples of one span.
     pub(crate) fn of_span(span: SpanId) -> Self {
-        Self { span: Some(span), window: Window::Stored, ..Self::everything() }
+        Self { span: Some(span), time_range: TimeRange::Stored, ..Self::everything() }
     }
 
     /// The samples of one trace.
     pub(crate) fn of_trace(trace: TraceId) -> Self {
-        Self { trace: Some(trace), window: Window::Stored, ..Self::everything() }
+        Self { trace: Some(trace), time_range: TimeRange::Stored, ..Self::everything() }
     }
 
     /// This selection, of one service.
@@ -213,13 +213,19 @@ impl Selection {
     }
 
     /// This selection, in another time range.
-    pub(crate) fn window(self, window: Window) -> Self {
-        Self { window, ..self }
+    pub(crate) fn time_range(self, time_range: TimeRange) -> Self {
+        Self { time_range, ..self }
     }
 
     /// This selection, without what it says of single spans, services and profiles.
     pub(crate) fn without_filter(self) -> Self {
-        Self { service: self.service, name: self.name, kind: self.kind, window: self.window, ..Self::everything() }
+        Self {
+            service: self.service,
+            name: self.name,
+            kind: self.kind,
+            time_range: self.time_range,
+            ..Self::everything()
+        }
     }
 
     /// Whether [`Self::without_filter`] would be another selection.
@@ -250,8 +256,8 @@ impl Selection {
         add("outside", (self.side == Side::Outside).then(|| "1".into()));
         add("type", (self.kind != CPU).then(|| self.kind.clone()));
         let single = self.trace.is_some() || self.span.is_some();
-        if self.window != if single { Window::Stored } else { LAST_HOUR } {
-            pairs.extend(self.window.query());
+        if self.time_range != if single { TimeRange::Stored } else { LAST_HOUR } {
+            pairs.extend(self.time_range.query());
         }
         pairs
     }
@@ -299,8 +305,8 @@ impl Selection {
         if self.kind != CPU {
             add(format!(", {}", self.kind));
         }
-        if self.window != Window::Stored || (self.trace.is_none() && self.span.is_none()) {
-            add(format!(", {}", self.window.words()));
+        if self.time_range != TimeRange::Stored || (self.trace.is_none() && self.span.is_none()) {
+            add(format!(", {}", self.time_range.words()));
         }
         words
     }

@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use crate::clock;
 use crate::memory::Shares;
 use crate::receive;
-use crate::selection::{LAST_HOUR, Window};
+use crate::selection::{LAST_HOUR, TimeRange};
 use crate::store::Store;
 
 use flags::{Cli, Optional};
@@ -59,8 +59,8 @@ fn lock(file: &Path) -> Result<File, String> {
     }
 }
 
-/// The same with a store that is open already; `window` is what pages show that are asked for without a time range.
-pub(crate) fn run_with(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), String> {
+/// The same with a store that is open already; `time_range` is what pages show that are asked for without one.
+pub(crate) fn run_with(cli: &Cli, store: Arc<Store>, time_range: TimeRange) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         // Each has memory of its own that the allocator keeps: those of large uploads and questions, and one for all else.
@@ -68,12 +68,12 @@ pub(crate) fn run_with(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start threads: {error}"))?;
-    let served = runtime.block_on(serve(cli, store, window));
+    let served = runtime.block_on(serve(cli, store, time_range));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
 }
 
-async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), String> {
+async fn serve(cli: &Cli, store: Arc<Store>, time_range: TimeRange) -> Result<(), String> {
     let main = bind(cli.listen).await.map_err(|error| {
         format!("cannot listen on {}: {error}; choose another address by --listen ADDR:PORT", cli.listen)
     })?;
@@ -89,7 +89,7 @@ async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), Strin
     let otlp = bind_further(cli.listen_otlp, "OTLP traces", "--listen-otlp", main.address).await;
     let grpc = bind_further(cli.listen_grpc, "OTLP by gRPC", "--listen-grpc", main.address).await;
     let setup = Setup {
-        window,
+        time_range,
         retain: cli.retain,
         address: main.address,
         otlp: otlp.as_ref().map(|bound| bound.address),

@@ -6,7 +6,7 @@ use super::error::ShowError;
 use super::shown::Shown;
 use crate::clock::{MILLISECOND, SECOND};
 use crate::http::refusal::RefusalCount;
-use crate::selection::Window;
+use crate::selection::TimeRange;
 use crate::store::{Forgotten, KindSeen, Sampling};
 
 /// Profilers of this kind send a profile at least this often, so it ends at most this long after it starts.
@@ -63,12 +63,12 @@ pub(crate) struct ServiceRow {
 }
 
 impl Shown {
-    /// All services that sent anything in the window.
-    pub(crate) fn services(&self, window: Window) -> Result<Services, ShowError> {
+    /// All services that sent anything in the time range.
+    pub(crate) fn services(&self, time_range: TimeRange) -> Result<Services, ShowError> {
         let mut services = Vec::new();
         let refused = self.refusals.counts();
-        let kinds = self.store.kinds(window)?;
-        for sum in self.store.services(window, LONGEST_PROFILE)? {
+        let kinds = self.store.kinds(time_range)?;
+        for sum in self.store.services(time_range, LONGEST_PROFILE)? {
             let heard_ns = sum.heard.map_or(0, |(first, last)| last.saturating_sub(first));
             let per_second = |count: i64| count as f64 * SECOND as f64 / heard_ns.max(SHORTEST_TIME) as f64;
             let of_it = refused.iter().filter(|count| count.service.as_ref() == Some(&sum.service));

@@ -114,7 +114,7 @@ impl Shown {
     pub(crate) fn span_names(&self, service: &str, asked: &Selection) -> Result<SpanNames, ShowError> {
         let selection = self.resolve(&asked.clone().service(service))?;
         let profile_types: Vec<KindSeen> =
-            self.store.kinds(selection.window)?.into_iter().filter(|kind| kind.service == service).collect();
+            self.store.kinds(selection.time_range)?.into_iter().filter(|kind| kind.service == service).collect();
         let mut beside = self.beside(&selection, &profile_types)?;
         let selection = selection.kind(CPU);
         let sampled_by = self.store.sampling(service)?;

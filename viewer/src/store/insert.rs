@@ -267,7 +267,7 @@ mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
-    use crate::selection::{Selection, Window};
+    use crate::selection::{Selection, TimeRange};
     use crate::span_status::Status;
     use crate::store::{Owner, StorageLimits};
 
@@ -298,7 +298,7 @@ mod tests {
     }
 
     fn everything() -> Selection {
-        Selection { kind: "process_cpu".into(), ..Selection::everything() }.window(Window::Stored)
+        Selection { kind: "process_cpu".into(), ..Selection::everything() }.time_range(TimeRange::Stored)
     }
 
     fn profile(service: &str, function: &str, span: Option<(u8, u8)>) -> Profile {

@@ -4,7 +4,7 @@ use rusqlite::params;
 
 use super::connection::StoreError;
 use super::database::Store;
-use crate::selection::Window;
+use crate::selection::TimeRange;
 
 /// A profile type that occurs.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -23,8 +23,8 @@ pub(crate) struct KindSeen {
 
 impl Store {
     /// The profile types of each service.
-    pub(crate) fn kinds(&self, window: Window) -> Result<Vec<KindSeen>, StoreError> {
-        let (from, to) = window.bounds();
+    pub(crate) fn kinds(&self, time_range: TimeRange) -> Result<Vec<KindSeen>, StoreError> {
+        let (from, to) = time_range.bounds();
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
                 "SELECT DISTINCT strings.text, kinds.text, kinds.name, kinds.main FROM series

@@ -28,7 +28,7 @@ impl SampleQuery {
 
     /// Holds for the samples of the selection.
     pub(super) fn new(connection: &Connection, selection: &Selection) -> rusqlite::Result<Self> {
-        let mut query = Self::within(selection.window.bounds());
+        let mut query = Self::within(selection.time_range.bounds());
         let kind = selection.kind.clone();
         if kind.contains(':') {
             query.and("kinds.text = ?", [kind.into()]);

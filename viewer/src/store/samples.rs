@@ -12,7 +12,7 @@ use super::sample_query::SampleQuery;
 use super::stacks::Stacks;
 use super::{profile_traces, stack_blob};
 use crate::ids::{SpanId, TraceId};
-use crate::selection::{CPU, Selection, Window};
+use crate::selection::{CPU, Selection, TimeRange};
 
 /// What a service burnt.
 #[derive(Debug, Default)]
@@ -73,12 +73,12 @@ impl Store {
         gathered.finish(self)
     }
 
-    /// Every service that sent anything in the window, most CPU first. A profile is stamped with its start;
+    /// Every service that sent anything in the time range, most CPU first. A profile is stamped with its start;
     /// `longest_profile` bounds its end.
-    pub(crate) fn services(&self, window: Window, longest_profile: i64) -> Result<Vec<ServiceSum>, StoreError> {
+    pub(crate) fn services(&self, time_range: TimeRange, longest_profile: i64) -> Result<Vec<ServiceSum>, StoreError> {
         self.read(|connection| {
             let mut found: HashMap<i64, ServiceSum> = HashMap::new();
-            let (from, to) = window.bounds();
+            let (from, to) = time_range.bounds();
             let mut statement = connection.prepare_cached(
                 "SELECT service, count(*), max(received), min(time), max(min(max(received, time), time + ?3))
                  FROM profiles WHERE time BETWEEN ?1 AND ?2 GROUP BY service",
@@ -101,7 +101,7 @@ impl Store {
             }
             let cpu = SampleQuery::new(
                 connection,
-                &Selection { kind: CPU.into(), ..Selection::everything() }.window(window),
+                &Selection { kind: CPU.into(), ..Selection::everything() }.time_range(time_range),
             )?;
             cpu.each(connection, "series.service, s.name, s.value, s.count", |row| {
                 let sum = found.entry(row.get(0)?).or_default();

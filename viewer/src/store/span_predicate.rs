@@ -5,7 +5,7 @@ use rusqlite::types::Value;
 
 use super::connection::StoreError;
 use super::database::Store;
-use crate::selection::{Bound, Selection, Side, Window};
+use crate::selection::{Bound, Selection, Side, TimeRange};
 
 /// A condition in SQL and its parameters.
 pub(super) struct Condition {
@@ -73,8 +73,8 @@ fn spans(selection: &Selection, row: &str) -> Vec<Condition> {
 /// What a selection asks of a row of spans.
 pub(super) fn spans_in_time(selection: &Selection, row: &str) -> Condition {
     let mut conditions = spans(selection, row);
-    if selection.window != Window::Stored {
-        let (from, to) = selection.window.bounds();
+    if selection.time_range != TimeRange::Stored {
+        let (from, to) = selection.time_range.bounds();
         let sql = format!("{row}.start + {row}.duration >= ? AND {row}.start <= ?");
         conditions.push(condition(sql, [from.into(), to.into()]));
     }

@@ -216,7 +216,7 @@ impl Store {
             if found.len() < most && !selection.reads_spans() && selection.name_part.is_none() {
                 let (service, name) = (selection.service.as_deref(), selection.name.as_deref());
                 let mut is_traced = connection.prepare_cached("SELECT 1 FROM spans WHERE trace = ?1")?;
-                for trace in profile_traces::traces_of(connection, service, name, selection.window.bounds())? {
+                for trace in profile_traces::traces_of(connection, service, name, selection.time_range.bounds())? {
                     if found.len() < most && !is_traced.exists(params![trace.to_column()])? {
                         found.push(TraceSum { trace, span_wall: None });
                     }
