@@ -120,9 +120,10 @@ fn print(store: Arc<Store>, services: &BTreeSet<String>) -> Result<(), String> {
         otlp: None,
         queries: Queries::new(1),
     };
-    let kinds = shown.store.kinds(TimeRange::Stored).map_err(|error| error.to_string())?;
-    for kind in kinds.iter().filter(|kind| services.contains(&kind.service)) {
-        let selection = Selection::everything().time_range(TimeRange::Stored).service(&kind.service).kind(&kind.asked);
+    let profile_types = shown.store.profile_types(TimeRange::Stored).map_err(|error| error.to_string())?;
+    for seen in profile_types.iter().filter(|seen| services.contains(&seen.service)) {
+        let selection =
+            Selection::everything().time_range(TimeRange::Stored).service(&seen.service).profile_type(&seen.asked);
         let top = shown.top(&selection, Look::default()).map_err(|error| error.to_string())?;
         let top = serde_json::to_value(&top).map_err(|error| error.to_string())?;
         say(&format!("\n{}", terminal::top(&top, FUNCTIONS)))?;

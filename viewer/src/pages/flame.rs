@@ -29,9 +29,9 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
     let detail = detail.as_ref();
     let title = title(&selection, detail);
     let service = detail.map(|detail| &*detail.stored.span.service).or(selection.service.as_deref());
-    let mut kinds = shown.store.kinds(selection.time_range)?;
+    let mut profile_types = shown.store.profile_types(selection.time_range)?;
     let mut seen = HashSet::new();
-    kinds.retain(|kind| service.is_none_or(|service| kind.service == service) && seen.insert(kind.asked.clone()));
+    profile_types.retain(|one| service.is_none_or(|service| one.service == service) && seen.insert(one.asked.clone()));
     let single = selection.span.is_some() || selection.trace.is_some();
     let pairs = |selection: &Selection| [selection.pairs(), look.pairs()].concat();
     let body = html! {
@@ -42,7 +42,7 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
         @if let Some(detail) = detail { (of_span(detail)) }
         (sums(shown, &selection, &top.sums, &top.unit)?)
         (below(&selection, detail, |selection| link("flame", &pairs(&selection))))
-        (layout::kinds(&kinds, &selection, "profile", |selection| link("flame", &pairs(selection))))
+        (layout::profile_types(&profile_types, &selection, "profile", |selection| link("flame", &pairs(selection))))
         @if !single && selection.side != Side::Outside { (filter::form("flame", &selection, &look.pairs(), true)) }
         (few(shown, &selection, detail, top.sums.samples))
         @if top.sums.samples > 0 {
@@ -69,7 +69,7 @@ pub(super) fn sums(shown: &Shown, selection: &Selection, sums: &Sums, unit: &str
     Ok(html! {
         p.sums {
             @if spans > 0 { b { (counted(spans, "span")) } ", " }
-            b { (value(sums.total, unit)) } @if selection.kind == CPU { " CPU" } ", " b { (counted(sums.samples, "sample")) }
+            b { (value(sums.total, unit)) } @if selection.profile_type == CPU { " CPU" } ", " b { (counted(sums.samples, "sample")) }
             @for (asked, ns) in percentiles { span.aside { " · " (asked.text()) " is " (format::time(ns)) } }
         }
     })
@@ -95,7 +95,7 @@ fn compare(selection: &Selection, detail: Option<&SpanDetail>) -> Markup {
     let before = base.time_range.before().map(|before| Pair { a: base.clone().time_range(before), b: base.clone() });
     let usual = detail.map(|detail| &detail.stored.span).filter(|span| !span.name.is_empty()).map(|span| Pair {
         a: Selection::everything()
-            .kind(&base.kind)
+            .profile_type(&base.profile_type)
             .service(&span.service)
             .name(&span.name)
             .time_range(TimeRange::Stored),
@@ -181,7 +181,7 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
         return html! {};
     }
     let span = detail.map(|detail| &detail.stored.span).filter(|span| !span.name.is_empty());
-    let all = Selection::everything().kind(&selection.kind).time_range(shown.time_range);
+    let all = Selection::everything().profile_type(&selection.profile_type).time_range(shown.time_range);
     let more = span.map(|span| all.service(&span.service).name(&span.name).link("flame"));
     let root = detail.filter(|detail| detail.sampled_by == Sampling::Root).and_then(|detail| detail.root);
     html! {

@@ -9,7 +9,7 @@ use crate::format;
 use crate::selection::Look;
 use crate::selection::{Selection, TimeRange, link, since_text};
 use crate::show::Shown;
-use crate::store::KindSeen;
+use crate::store::SeenProfileType;
 
 /// A page with its way back: links from the services down to this page.
 pub(super) struct Page {
@@ -96,19 +96,19 @@ pub(super) fn ranges(
 }
 
 /// Links to the same page for the profile types that there are, if there is a choice.
-pub(super) fn kinds(
-    kinds: &[KindSeen],
+pub(super) fn profile_types(
+    profile_types: &[SeenProfileType],
     selection: &Selection,
     what: &str,
     link: impl Fn(&Selection) -> String,
 ) -> Markup {
     html! {
-        @if kinds.len() > 1 || kinds.iter().any(|kind| kind.asked != selection.kind) {
+        @if profile_types.len() > 1 || profile_types.iter().any(|seen| seen.asked != selection.profile_type) {
             nav.ranges.kinds aria-label="Profile type" {
                 span.aside { (what) }
-                @for kind in kinds {
-                    @if kind.asked == selection.kind { span aria-current="true" { (kind.word) } }
-                    @else { a href=(link(&selection.clone().kind(&kind.asked))) title=(kind.asked) { (kind.word) } }
+                @for seen in profile_types {
+                    @if seen.asked == selection.profile_type { span aria-current="true" { (seen.word) } }
+                    @else { a href=(link(&selection.clone().profile_type(&seen.asked))) title=(seen.asked) { (seen.word) } }
                 }
             }
         }

@@ -63,8 +63,9 @@ fn table(services: &Services, time_range: TimeRange) -> Markup {
                             td.n { (time(row.cpu_ns)) }
                             td.n { (number(row.samples)) }
                             td.list {
-                                @for kind in &row.profile_types {
-                                    a href=(selection.clone().kind(&kind.asked).link("flame")) title={ "flame graph of " (kind.asked) } { (kind.word) } " "
+                                @for seen in &row.profile_types {
+                                    @let link = selection.clone().profile_type(&seen.asked).link("flame");
+                                    a href=(link) title={ "flame graph of " (seen.asked) } { (seen.word) } " "
                                 }
                                 @if row.profile_types.is_empty() { "none" }
                             }

@@ -14,13 +14,13 @@ const MOST_POINTS: i64 = 11_000;
 
 /// Points at start + n · step, each of what profiles that started in the step before it hold.
 pub(super) fn select(store: &Store, request: &SelectSeriesRequest) -> Result<SelectSeriesResponse, QueryError> {
-    let kind = checked_profile_type(&request.profile_type_id)?;
+    let profile_type = checked_profile_type(&request.profile_type_id)?;
     let selector = Selector::parse(&request.label_selector).map_err(QueryError::invalid)?;
     bounds(request.start, request.end)?;
     let step = step_ms(request)?;
     let between = bounds(request.start.saturating_sub(step).saturating_add(1), request.end)?;
 
-    let series = selected_series(store, kind, &selector, between, |labels| {
+    let series = selected_series(store, profile_type, &selector, between, |labels| {
         let group = group(labels, &request.group_by);
         let bytes = group.iter().map(|pair| pair.name.len() + pair.value.len()).sum();
         (group, bytes)

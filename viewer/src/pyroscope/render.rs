@@ -96,19 +96,19 @@ async fn answer(asked: Asked, work: impl FnOnce(&Store) -> Result<Value, QueryEr
 fn request(params: &mut Params, names: [&'static str; 3]) -> Result<SelectMergeStacktracesRequest, QueryError> {
     let [query, from, until] = names;
     let text = params.take(query)?.ok_or_else(|| QueryError::invalid(format!("the parameter {query:?} is missing")))?;
-    let kind_end = text.find('{').unwrap_or(text.len());
+    let type_end = text.find('{').unwrap_or(text.len());
     let mut selector = Selector::parse(&text).map_err(QueryError::invalid)?;
-    let kind = selector.take_name().ok_or_else(|| {
+    let profile_type = selector.take_name().ok_or_else(|| {
         QueryError::invalid(format!("{query:?} = {text:?}: the profile type is missing before the '{{'"))
     })?;
-    let label_selector = if kind_end == 0 { text.clone() } else { text[kind_end..].to_owned() };
+    let label_selector = if type_end == 0 { text.clone() } else { text[type_end..].to_owned() };
     let now = clock::now() / MILLISECOND;
     let start = time(from, params.take(from)?.as_deref(), now)?;
     let end = time(until, params.take(until)?.as_deref(), now)?;
     let most = params.take("maxNodes")?.or(params.take("max-nodes")?);
     Ok(SelectMergeStacktracesRequest {
-        profile_type_id: checked_profile_type(&kind)?.into(),
-        label_selector: without_name(&label_selector, &kind),
+        profile_type_id: checked_profile_type(&profile_type)?.into(),
+        label_selector: without_name(&label_selector, &profile_type),
         start,
         end,
         max_nodes: most.and_then(|most| most.parse().ok()),
@@ -117,10 +117,10 @@ fn request(params: &mut Params, names: [&'static str; 3]) -> Result<SelectMergeS
 }
 
 /// The series' own `__name__` is the first part of the profile type only.
-fn without_name(selector: &str, kind: &str) -> String {
+fn without_name(selector: &str, profile_type: &str) -> String {
     let mut text = selector.to_owned();
     for quote in ['"', '\'', '`'] {
-        let named = format!("__name__={quote}{kind}{quote}");
+        let named = format!("__name__={quote}{profile_type}{quote}");
         if let Some(at) = text.find(&named) {
             let end = at + named.len();
             let comma = text[end..].starts_with(',');

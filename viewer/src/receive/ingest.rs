@@ -215,15 +215,15 @@ impl Said {
         let weight = lines.saturating_mul(LINE).saturating_add(frames.saturating_mul(FRAME));
         allowed.take(weight.saturating_add(bytes.len()), "the profile")?;
         let text = std::str::from_utf8(bytes).map_err(|_| invalid("the folded stacks are not UTF-8"))?;
-        let ((kind, unit), (period_type, period_unit), weight) = match self.units.as_str() {
+        let ((sample_type, unit), (period_type, period_unit), weight) = match self.units.as_str() {
             "" | "samples" => (("cpu", "nanoseconds"), ("cpu", "nanoseconds"), SECOND / self.sample_rate),
             "objects" => (("alloc_objects", "count"), ("space", "bytes"), 1),
             "bytes" => (("alloc_space", "bytes"), ("space", "bytes"), 1),
             other => return Err(invalid(format!("units = {other:?}: allowed are samples, objects and bytes"))),
         };
         let mut made = Made::default();
-        let mut value_type = |kind, unit| ValueType { r#type: made.string(kind), unit: made.string(unit) };
-        let sample_type = vec![value_type(kind, unit)];
+        let mut value_type = |name, unit| ValueType { r#type: made.string(name), unit: made.string(unit) };
+        let sample_type = vec![value_type(sample_type, unit)];
         let period_type = Some(value_type(period_type, period_unit));
         for (number, line) in text.lines().enumerate() {
             if number >= MOST_LINES {

@@ -47,7 +47,7 @@ pub(crate) struct Selection {
     /// Inside or outside of spans, or both.
     pub(crate) side: Side,
     /// Profile type: its name, or all five parts as Pyroscope writes them.
-    pub(crate) kind: String,
+    pub(crate) profile_type: String,
     /// When.
     pub(crate) time_range: TimeRange,
 }
@@ -79,7 +79,7 @@ impl Selection {
             span: None,
             below: false,
             side: Side::Any,
-            kind: CPU.into(),
+            profile_type: CPU.into(),
             time_range: LAST_HOUR,
         }
     }
@@ -117,7 +117,7 @@ impl Selection {
                 return Err(BadParameter::new("outside", "", "contradicts inside; give one of them"));
             }
         };
-        let kind = params.take("type")?.unwrap_or_else(|| CPU.into());
+        let profile_type = params.take("type")?.unwrap_or_else(|| CPU.into());
         // A span's samples are stamped with their profile's window, so a span or trace is looked for at any time.
         let default = if trace.is_some() || span.is_some() { TimeRange::Stored } else { LAST_HOUR };
         let time_range = TimeRange::take(params, default)?;
@@ -134,7 +134,7 @@ impl Selection {
             span,
             below,
             side,
-            kind,
+            profile_type,
             time_range,
         };
         selection.check()?;
@@ -164,10 +164,10 @@ impl Selection {
         if reversed && let Some(least) = self.least {
             return Err(BadParameter::new("dur>", &least.text(), "is more than dur<"));
         }
-        let parts = self.kind.split(':').count();
+        let parts = self.profile_type.split(':').count();
         if parts != 1 && parts != 5 {
             let allowed = "allowed is a name such as process_cpu, or name:sample type:unit:period type:period unit";
-            return Err(BadParameter::new("type", &self.kind, allowed));
+            return Err(BadParameter::new("type", &self.profile_type, allowed));
         }
         Ok(())
     }
@@ -208,8 +208,8 @@ impl Selection {
     }
 
     /// This selection, of another profile type.
-    pub(crate) fn kind(self, kind: &str) -> Self {
-        Self { kind: kind.into(), ..self }
+    pub(crate) fn profile_type(self, profile_type: &str) -> Self {
+        Self { profile_type: profile_type.into(), ..self }
     }
 
     /// This selection, in another time range.
@@ -222,7 +222,7 @@ impl Selection {
         Self {
             service: self.service,
             name: self.name,
-            kind: self.kind,
+            profile_type: self.profile_type,
             time_range: self.time_range,
             ..Self::everything()
         }
@@ -254,7 +254,7 @@ impl Selection {
         add("below", self.below.then(|| "1".into()));
         add("inside", (self.side == Side::Inside).then(|| "1".into()));
         add("outside", (self.side == Side::Outside).then(|| "1".into()));
-        add("type", (self.kind != CPU).then(|| self.kind.clone()));
+        add("type", (self.profile_type != CPU).then(|| self.profile_type.clone()));
         let single = self.trace.is_some() || self.span.is_some();
         if self.time_range != if single { TimeRange::Stored } else { LAST_HOUR } {
             pairs.extend(self.time_range.query());
@@ -302,8 +302,8 @@ impl Selection {
         if let Some(status) = self.status {
             add(format!(", status {}", status_text(status)));
         }
-        if self.kind != CPU {
-            add(format!(", {}", self.kind));
+        if self.profile_type != CPU {
+            add(format!(", {}", self.profile_type));
         }
         if self.time_range != TimeRange::Stored || (self.trace.is_none() && self.span.is_none()) {
             add(format!(", {}", self.time_range.words()));

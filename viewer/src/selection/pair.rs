@@ -26,9 +26,9 @@ impl Pair {
             Ok(selection)
         };
         let pair = Self { a: side("a.", "b.")?, b: side("b.", "a.")? };
-        if pair.a.kind != pair.b.kind {
-            let allowed = format!("is compared with {:?}; both sides need one profile type", pair.b.kind);
-            return Err(BadParameter::new("a.type", &pair.a.kind, allowed));
+        if pair.a.profile_type != pair.b.profile_type {
+            let allowed = format!("is compared with {:?}; both sides need one profile type", pair.b.profile_type);
+            return Err(BadParameter::new("a.type", &pair.a.profile_type, allowed));
         }
         Ok(pair)
     }

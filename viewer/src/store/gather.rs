@@ -72,15 +72,15 @@ impl Gathered {
     pub(super) fn finish(self, store: &Store) -> Result<Stacks, StoreError> {
         let mut found = Stacks::default();
         store.read(|connection| {
-            let mut kind = connection.prepare_cached(
+            let mut find = connection.prepare_cached(
                 "SELECT kinds.text, series.period FROM series JOIN kinds ON kinds.id = series.kind WHERE series.id = ?1",
             )?;
             for series in &self.series {
                 let known: Option<(String, i64)> =
-                    kind.query_row(params![series], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+                    find.query_row(params![series], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
                 if let Some((text, period)) = known {
-                    if text > found.kind {
-                        found.kind = text;
+                    if text > found.profile_type {
+                        found.profile_type = text;
                     }
                     found.period = found.period.max(period);
                 }

@@ -138,17 +138,17 @@ fn insert_part(
     stacks: &[i64],
     changes: &mut Changes,
 ) -> rusqlite::Result<()> {
-    let kind = find_or_add(
+    let profile_type = find_or_add(
         connection,
         "SELECT id FROM kinds WHERE text = ?1 AND name = ?2 AND unit = ?3 AND main = ?4",
         "INSERT INTO kinds (text, name, unit, main) VALUES (?1, ?2, ?3, ?4)",
-        params![part.kind.text, part.kind.name, part.kind.unit, part.kind.main],
+        params![part.profile_type.text, part.profile_type.name, part.profile_type.unit, part.profile_type.main],
     )?;
     let series = find_or_add(
         connection,
         "SELECT id FROM series WHERE kind = ?1 AND period = ?2 AND labels = ?3 AND service = ?4 AND span_name = ?5",
         "INSERT INTO series (kind, period, labels, service, span_name) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![kind, part.period, part.labels, service, label],
+        params![profile_type, part.period, part.labels, service, label],
     )?;
     connection.prepare_cached("INSERT INTO parts (profile, series, time, value) VALUES (?1, ?2, ?3, ?4)")?.execute(
         params![profile, series, time, part.samples.iter().map(|sample| sample.value).fold(0, i64::saturating_add)],
@@ -298,7 +298,7 @@ mod tests {
     }
 
     fn everything() -> Selection {
-        Selection { kind: "process_cpu".into(), ..Selection::everything() }.time_range(TimeRange::Stored)
+        Selection { profile_type: "process_cpu".into(), ..Selection::everything() }.time_range(TimeRange::Stored)
     }
 
     fn profile(service: &str, function: &str, span: Option<(u8, u8)>) -> Profile {

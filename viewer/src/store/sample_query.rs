@@ -29,11 +29,11 @@ impl SampleQuery {
     /// Holds for the samples of the selection.
     pub(super) fn new(connection: &Connection, selection: &Selection) -> rusqlite::Result<Self> {
         let mut query = Self::within(selection.time_range.bounds());
-        let kind = selection.kind.clone();
-        if kind.contains(':') {
-            query.and("kinds.text = ?", [kind.into()]);
+        let profile_type = selection.profile_type.clone();
+        if profile_type.contains(':') {
+            query.and("kinds.text = ?", [profile_type.into()]);
         } else {
-            query.and("kinds.name = ? AND kinds.main", [kind.into()]);
+            query.and("kinds.name = ? AND kinds.main", [profile_type.into()]);
         }
         if let Some(service) = &selection.service {
             query.and("series.service = (SELECT id FROM strings WHERE text = ?)", [service.clone().into()]);

@@ -101,7 +101,7 @@ impl Store {
             }
             let cpu = SampleQuery::new(
                 connection,
-                &Selection { kind: CPU.into(), ..Selection::everything() }.time_range(time_range),
+                &Selection { profile_type: CPU.into(), ..Selection::everything() }.time_range(time_range),
             )?;
             cpu.each(connection, "series.service, s.name, s.value, s.count", |row| {
                 let sum = found.entry(row.get(0)?).or_default();

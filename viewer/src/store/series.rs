@@ -18,7 +18,7 @@ pub(crate) struct StoredSeries {
     /// Its number.
     pub(crate) id: i64,
     /// All five parts of its profile type.
-    pub(crate) kind: String,
+    pub(crate) profile_type: String,
     /// Its labels, with `__name__` and service_name.
     pub(crate) labels: BTreeMap<String, String>,
 }
@@ -62,7 +62,7 @@ impl Store {
                     return Err(interrupted());
                 }
                 let labels = labels(row.get_ref(2)?.as_str()?)?;
-                if !look(StoredSeries { id: row.get(0)?, kind: row.get(1)?, labels }) {
+                if !look(StoredSeries { id: row.get(0)?, profile_type: row.get(1)?, labels }) {
                     break;
                 }
             }

@@ -104,15 +104,15 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
                 if time < oldest { "older than what is kept (--retain)" } else { "ahead of this machine's clock" };
             return Err(Refusal::new(Reason::Time, format!("the profile starts at {time} ns, which is {side}")));
         }
-        let kinds = sample_types(head, self.tables.strings, &labels.kind)?;
+        let sample_types = sample_types(head, self.tables.strings, &labels.profile_name)?;
         let mut sums: BTreeMap<(usize, usize), Sums> = BTreeMap::new();
         let all = self.samples;
         for (stack, sample_labels, values) in all.samples() {
-            if values.len() != kinds.len() {
+            if values.len() != sample_types.len() {
                 return Err(invalid(format!(
                     "a sample has {} values, and the profile {} sample types",
                     values.len(),
-                    kinds.len()
+                    sample_types.len()
                 )));
             }
             allowed.step(1)?;
@@ -126,7 +126,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
                 continue;
             }
             for (index, value) in values.iter().enumerate().filter(|(_, value)| **value > 0) {
-                let count = kinds[index].count(*value, &values);
+                let count = sample_types[index].count(*value, &values);
                 let sum = sums.entry((index, says.series)).or_default();
                 let before = sum.samples.len() + sum.traces.len();
                 let entry = sum.samples.entry((says.span, stack)).or_default();
@@ -141,9 +141,9 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
             return Err(invalid("the profile holds no sample with a positive value"));
         }
         allowed.take(sums.len().saturating_mul(SERIES), "the profile")?;
-        let parts = sums.into_iter().map(|((kind, series), sums)| Part {
-            kind: Arc::clone(&kinds[kind].kind),
-            period: kinds[kind].period,
+        let parts = sums.into_iter().map(|((sample_type, series), sums)| Part {
+            profile_type: Arc::clone(&sample_types[sample_type].profile_type),
+            period: sample_types[sample_type].period,
             span_name: self.series[series].span_name.clone(),
             labels: Arc::clone(&self.series[series].labels),
             samples: sums
