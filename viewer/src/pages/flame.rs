@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::filter;
 use super::layout::{self, Page};
 use crate::format::{self, counted, value};
-use crate::http::request::Asked;
+use crate::http::request::StackRequest;
 use crate::params::Params;
 use crate::selection::Look;
 use crate::selection::{Bound, CPU, Pair, Selection, Side, TimeRange, link};
@@ -20,7 +20,7 @@ const MOST_FUNCTIONS: usize = 100;
 
 /// The page.
 pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
-    let Asked { selection, look } = Asked::alone(params)?;
+    let StackRequest { selection, look } = StackRequest::alone(params)?;
     let top = shown.top(&selection, look)?;
     let detail = match selection.span {
         Some(span) => shown.span(span)?,

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::filter;
 use super::layout::{self, Page};
 use crate::format::{ago, number, percent, time, value};
-use crate::http::request::OfService;
+use crate::http::request::ServiceRequest;
 use crate::params::{BadParameter, Params};
 use crate::receive::profilers::ProfilerState;
 use crate::selection::Look;
@@ -82,7 +82,7 @@ impl Sort {
 /// The page.
 pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError> {
     let sort = Sort::take(&mut params)?;
-    let OfService { service, selection } = OfService::take(&mut params)?;
+    let ServiceRequest { service, selection } = ServiceRequest::take(&mut params)?;
     params.finish()?;
     let mut names = shown.span_names(&service, &selection)?;
     let nothing = names.spans.is_empty() && names.outside.samples == 0;

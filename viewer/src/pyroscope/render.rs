@@ -5,10 +5,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::asked::{Asked, on_pool};
 use super::error::QueryError;
 use super::labels::checked_profile_type;
 use super::messages::{DiffRequest, Level, SelectMergeStacktracesRequest, SelectSeriesRequest, Series};
+use super::querier::{Querier, on_pool};
 use super::selector::Selector;
 use super::{points, stacktraces};
 use crate::clock::{self, MILLISECOND};
@@ -22,8 +22,8 @@ const SHORTEST_STEP: i64 = 15;
 const MOST_POINTS: i64 = 1_500;
 
 /// `query=process_cpu:…{service_name="shop"}&from=now-1h&until=now`: a flame graph and a timeline.
-pub(super) async fn render(State(asked): State<Asked>, RawQuery(query): RawQuery) -> Response {
-    answer(asked, move |store| {
+pub(super) async fn render(State(querier): State<Querier>, RawQuery(query): RawQuery) -> Response {
+    answer(querier, move |store| {
         let mut params = Params::parse(query.as_deref().unwrap_or(""));
         let request = request(&mut params, ["query", "from", "until"])?;
         let group_by = params.take("groupBy")?;
@@ -67,8 +67,8 @@ pub(super) async fn render(State(asked): State<Asked>, RawQuery(query): RawQuery
 }
 
 /// `leftQuery, leftFrom, leftUntil, rightQuery, rightFrom, rightUntil`: the difference of two.
-pub(super) async fn render_diff(State(asked): State<Asked>, RawQuery(query): RawQuery) -> Response {
-    answer(asked, move |store| {
+pub(super) async fn render_diff(State(querier): State<Querier>, RawQuery(query): RawQuery) -> Response {
+    answer(querier, move |store| {
         let mut params = Params::parse(query.as_deref().unwrap_or(""));
         let left = request(&mut params, ["leftQuery", "leftFrom", "leftUntil"])?;
         let right = request(&mut params, ["rightQuery", "rightFrom", "rightUntil"])?;
@@ -85,8 +85,8 @@ pub(super) async fn render_diff(State(asked): State<Asked>, RawQuery(query): Raw
     .await
 }
 
-async fn answer(asked: Asked, work: impl FnOnce(&Store) -> Result<Value, QueryError> + Send + 'static) -> Response {
-    match on_pool(asked, work).await {
+async fn answer(querier: Querier, work: impl FnOnce(&Store) -> Result<Value, QueryError> + Send + 'static) -> Response {
+    match on_pool(querier, work).await {
         Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer.to_string()).into_response(),
         Err(error) => error.into_response(),
     }

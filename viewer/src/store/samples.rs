@@ -36,7 +36,7 @@ pub(crate) struct ServiceSum {
 }
 
 impl ServiceSum {
-    fn hear(&mut self, first: i64, last: i64) {
+    fn widen(&mut self, first: i64, last: i64) {
         self.heard = Some(self.heard.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
     }
 }
@@ -87,7 +87,7 @@ impl Store {
             while let Some(row) = rows.next()? {
                 let sum = found.entry(row.get(0)?).or_default();
                 (sum.profiles, sum.last_received) = (row.get(1)?, row.get(2)?);
-                sum.hear(row.get(3)?, row.get(4)?);
+                sum.widen(row.get(3)?, row.get(4)?);
             }
             let mut statement = connection.prepare_cached(
                 "SELECT service, count(*), min(start), max(start + duration)
@@ -97,7 +97,7 @@ impl Store {
             while let Some(row) = rows.next()? {
                 let sum = found.entry(row.get(0)?).or_default();
                 sum.spans = row.get(1)?;
-                sum.hear(row.get(2)?, row.get(3)?);
+                sum.widen(row.get(2)?, row.get(3)?);
             }
             let cpu = SampleQuery::new(
                 connection,
