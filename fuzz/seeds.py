@@ -12,7 +12,7 @@ import viewer
 
 # What is larger slows the fuzzer down and has nothing in it that a smaller one has not.
 MOST = 64 << 10
-# The number in front of a request's bytes, see receive/any_bytes.rs.
+# The number in front of a request's bytes, see receive/properties.rs.
 TRACES, PROFILES, PUSH, JSON = 0, 2, 4, 1
 DOORS = {"/v1/traces": TRACES, "/v1development/profiles": PROFILES, viewer.PUSH: PUSH}
 LINES = [

@@ -9,7 +9,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get};
 use serde::Serialize;
 
-use crate::http::request::{Asked, OfFunction, OfService, take_trace_sort, trace_id, window_alone};
+use crate::http::request::{
+    FunctionRequest, ServiceRequest, StackRequest, take_trace_sort, time_range_alone, trace_id,
+};
 use crate::params::Params;
 use crate::selection::{Look, Pair};
 use crate::show::{Diff, Flame, FunctionView, ShowError, Shown, SpanNames, Top, Traces};
@@ -17,7 +19,7 @@ use crate::show::{Diff, Flame, FunctionView, ShowError, Shown, SpanNames, Top, T
 /// Everything that answers in JSON.
 pub(crate) fn routes(shown: Arc<Shown>) -> Router {
     Router::new()
-        .route("/api/services", json(|shown, params| shown.services(window_alone(params)?)))
+        .route("/api/services", json(|shown, params| shown.services(time_range_alone(params)?)))
         .route("/api/spans", json(span_names))
         .route("/api/traces", json(traces))
         .route("/api/trace/{id}", get(trace))
@@ -59,24 +61,24 @@ async fn answer<T: Serialize + Send + 'static>(
 }
 
 fn span_names(shown: &Shown, params: Params) -> Result<SpanNames, ShowError> {
-    let of = OfService::alone(params)?;
-    shown.span_names(&of.service, &of.selection)
+    let request = ServiceRequest::alone(params)?;
+    shown.span_names(&request.service, &request.selection)
 }
 
 fn flame(shown: &Shown, params: Params) -> Result<Flame, ShowError> {
-    let of = Asked::alone(params)?;
-    shown.flame(&of.selection, of.look)
+    let request = StackRequest::alone(params)?;
+    shown.flame(&request.selection, request.look)
 }
 
 fn top(shown: &Shown, params: Params) -> Result<Top, ShowError> {
-    let of = Asked::alone(params)?;
-    shown.top(&of.selection, of.look)
+    let request = StackRequest::alone(params)?;
+    shown.top(&request.selection, request.look)
 }
 
 fn traces(shown: &Shown, mut params: Params) -> Result<Traces, ShowError> {
     let sort = take_trace_sort(&mut params)?;
-    let of = OfService::alone(params)?;
-    shown.traces(&of.selection, sort)
+    let request = ServiceRequest::alone(params)?;
+    shown.traces(&request.selection, sort)
 }
 
 async fn trace(State(shown): State<Arc<Shown>>, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
@@ -88,8 +90,8 @@ async fn trace(State(shown): State<Arc<Shown>>, Path(id): Path<String>, RawQuery
 }
 
 fn function(shown: &Shown, params: Params) -> Result<FunctionView, ShowError> {
-    let of = OfFunction::alone(params)?;
-    shown.function(&of.asked.selection, of.asked.look, &of.function, of.file.as_deref())
+    let request = FunctionRequest::alone(params)?;
+    shown.function(&request.stacks.selection, request.stacks.look, &request.function, request.file.as_deref())
 }
 
 fn diff(shown: &Shown, mut params: Params) -> Result<Diff, ShowError> {

@@ -33,21 +33,21 @@ mod work;
 /// What fuzz/ calls: each takes any bytes and panics if a promise is broken. No public interface.
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing {
-    use crate::receive::any_bytes;
+    use crate::receive::properties;
 
     /// A profile, plain or gzip.
     pub fn profile(data: &[u8]) {
-        any_bytes::profile(data);
+        properties::profile(data);
     }
 
     /// A request of Push or OTLP; the first byte says which, and in which format.
     pub fn request(data: &[u8]) {
-        any_bytes::request(data);
+        properties::request(data);
     }
 
     /// A line as the query of /ingest, the rest as its body.
     pub fn ingested(data: &[u8]) {
-        any_bytes::ingested(data);
+        properties::ingested(data);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::budget::Budget;
-use crate::store::Room;
+use crate::store::StorageLimits;
 
 /// What the process takes beside what is stored, remembered, received and asked: code, threads, connections.
 const PROCESS: u64 = 24 << 20;
@@ -47,9 +47,9 @@ impl Shares {
         }
     }
 
-    /// The room of all stores.
-    pub(crate) fn room(&self) -> Arc<Room> {
-        Room::with(self.stored, self.remembered, self.answer)
+    /// The limits of all stores together.
+    pub(crate) fn limits(&self) -> Arc<StorageLimits> {
+        StorageLimits::with(self.stored, self.remembered, self.answer)
     }
 
     /// What a file takes its bytes from while nothing else is done: the shares of all that is not, and what is free of

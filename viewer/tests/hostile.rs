@@ -327,10 +327,10 @@ fn questions_are_bounded_as_uploads_are() {
         let answer = server.0.get(&format!("/pyroscope/render?query={query}"));
         (answer.status, answer.text())
     };
-    let kind = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
-    let (status, text) = select(&format!("{kind}{{a=~`.{{9999}}`}}"));
+    let profile_type = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
+    let (status, text) = select(&format!("{profile_type}{{a=~`.{{9999}}`}}"));
     assert!(status == 400 && text.contains("would take more than"), "{status} {text}");
-    let (status, text) = select(&format!("{kind}{{{}}}", "a=~`b`,".repeat(200)));
+    let (status, text) = select(&format!("{profile_type}{{{}}}", "a=~`b`,".repeat(200)));
     assert!(status == 400 && text.contains("more than 20 conditions"), "{status} {text}");
     assert_eq!(server.0.get_with("/api/diff", ("sec-fetch-site", "cross-site")).status, 403);
     let attributes: String = (0..1_200).map(|key| format!("&attr.{key}=1")).collect();

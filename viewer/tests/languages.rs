@@ -110,7 +110,7 @@ fn a_waterfall_has_the_cpu_of_each_language() {
 #[test]
 fn both_sample_types_of_a_profile_have_their_units() {
     let server = three_languages();
-    for (kind, total, unit) in [
+    for (profile_type, total, unit) in [
         ("memory", 3 << 20, "bytes"),
         ("memory:alloc_samples:count:alloc_size:bytes", 12, "count"),
         ("memory:alloc_size:bytes:alloc_size:bytes", 3 << 20, "bytes"),
@@ -118,21 +118,25 @@ fn both_sample_types_of_a_profile_have_their_units() {
         ("lock:lock_count:count:lock_time:nanoseconds", 5, "count"),
         ("exception", 6, "count"),
     ] {
-        let flame = server.json(&format!("/api/flame?span={ORDERS}&type={kind}"));
-        assert_eq!((&flame["total"], &flame["unit"]), (&json!(total), &json!(unit)), "{kind}");
-        let top = server.json(&format!("/api/top?service=orders&type={kind}"));
-        assert_eq!((&top["functions"][0]["own"], &top["unit"]), (&json!(total), &json!(unit)), "{kind}");
-        let names = server.json(&format!("/api/spans?service=orders&type={kind}"));
-        assert_eq!((&names["spans"][0]["beside"], &names["beside"]["unit"]), (&json!(total), &json!(unit)), "{kind}");
+        let flame = server.json(&format!("/api/flame?span={ORDERS}&type={profile_type}"));
+        assert_eq!((&flame["total"], &flame["unit"]), (&json!(total), &json!(unit)), "{profile_type}");
+        let top = server.json(&format!("/api/top?service=orders&type={profile_type}"));
+        assert_eq!((&top["functions"][0]["own"], &top["unit"]), (&json!(total), &json!(unit)), "{profile_type}");
+        let names = server.json(&format!("/api/spans?service=orders&type={profile_type}"));
+        assert_eq!(
+            (&names["spans"][0]["beside"], &names["beside"]["unit"]),
+            (&json!(total), &json!(unit)),
+            "{profile_type}"
+        );
         // So many of them were taken, whatever they weigh.
-        let samples = if kind.starts_with("memory") {
+        let samples = if profile_type.starts_with("memory") {
             12
-        } else if kind.starts_with("lock") {
+        } else if profile_type.starts_with("lock") {
             5
         } else {
             6
         };
-        assert_eq!(flame["samples"], samples, "{kind}");
+        assert_eq!(flame["samples"], samples, "{profile_type}");
         // What stands beside CPU does not change it.
         assert_eq!(names["spans"][0]["cpu_ns"], 11 * PERIOD);
     }
@@ -142,7 +146,7 @@ fn both_sample_types_of_a_profile_have_their_units() {
 #[test]
 fn pages_write_values_in_their_units() {
     let server = three_languages();
-    for (kind, says) in [
+    for (profile_type, says) in [
         ("memory", "3.00 MiB"),
         ("memory:alloc_samples:count:alloc_size:bytes", ">12<"),
         ("lock", "70.0 ms"),
@@ -154,14 +158,14 @@ fn pages_write_values_in_their_units() {
             "/spans?service=orders&type=",
             "/function?service=orders&function=Order.Place&type=",
         ] {
-            let page = server.page(&format!("{path}{kind}"));
-            assert!(page.contains(says), "{path}{kind} does not say {says:?}: {page}");
+            let page = server.page(&format!("{path}{profile_type}"));
+            assert!(page.contains(says), "{path}{profile_type} does not say {says:?}: {page}");
         }
     }
     let services = server.json("/api/services");
     let orders = services["services"].as_array().unwrap().iter().find(|row| row["service"] == "orders").unwrap();
     let words: Vec<_> =
-        orders["profile_types"].as_array().unwrap().iter().map(|kind| kind["word"].as_str().unwrap()).collect();
+        orders["profile_types"].as_array().unwrap().iter().map(|row| row["word"].as_str().unwrap()).collect();
     assert_eq!(words, ["cpu", "exception", "lock_time", "lock_count", "alloc_size", "alloc_samples"]);
     assert_eq!((&orders["cpu_ns"], &orders["samples"]), (&json!(11 * PERIOD), &json!(11)));
 }
@@ -176,8 +180,7 @@ fn the_query_api_has_all_types() {
         serde_json::from_slice(&answer.body).unwrap()
     };
     let types = ask("ProfileTypes", json!({ "start": "0", "end": "0" }));
-    let ids: Vec<_> =
-        types["profileTypes"].as_array().unwrap().iter().map(|kind| kind["ID"].as_str().unwrap()).collect();
+    let ids: Vec<_> = types["profileTypes"].as_array().unwrap().iter().map(|row| row["ID"].as_str().unwrap()).collect();
     assert_eq!(
         ids,
         [

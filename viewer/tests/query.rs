@@ -173,7 +173,7 @@ fn a_bare_pprof_is_sent_to_whoever_asks_without_connects_headers() {
     #[derive(Clone, PartialEq, prost::Message)]
     struct Request {
         #[prost(string, tag = "1")]
-        kind: String,
+        profile_type: String,
         #[prost(string, tag = "2")]
         selector: String,
         #[prost(int64, tag = "3")]
@@ -183,8 +183,12 @@ fn a_bare_pprof_is_sent_to_whoever_asks_without_connects_headers() {
     }
     let server = filled();
     let ms = i64::try_from(now() / 1_000_000).unwrap();
-    let question =
-        Request { kind: CPU.into(), selector: "{service_name=\"shop\"}".into(), start: ms - 60_000, end: ms + 60_000 };
+    let question = Request {
+        profile_type: CPU.into(),
+        selector: "{service_name=\"shop\"}".into(),
+        start: ms - 60_000,
+        end: ms + 60_000,
+    };
     let path = "/querier.v1.QuerierService/SelectMergeProfile";
     let answer = server.post(path, &[("content-type", "application/proto")], &question.encode_to_vec());
     assert_eq!((answer.status, answer.kind.as_str()), (200, "application/proto"));

@@ -1,4 +1,4 @@
-//! Tenants are kept apart: each sees what it sent, and shares nothing but the room.
+//! Tenants are kept apart: each sees what it sent, and shares nothing but the memory.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -87,7 +87,7 @@ pub(crate) struct Top {
 
     /// Profile type: process_cpu (where nothing is said), memory, or all five parts of one.
     #[arg(long = "type", value_name = "TYPE")]
-    pub(crate) kind: Option<String>,
+    pub(crate) profile_type: Option<String>,
 
     /// Lines of a function stand apart.
     #[arg(long)]

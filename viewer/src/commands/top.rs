@@ -83,7 +83,7 @@ fn pairs(top: &Top) -> Vec<(String, String)> {
         pair("service", &top.service),
         pair("name", &top.span),
         pair("since", &top.since),
-        pair("type", &top.kind),
+        pair("type", &top.profile_type),
         flag("lines", top.lines),
         flag("fold", top.fold),
     ]

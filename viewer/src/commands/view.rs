@@ -15,7 +15,7 @@ use crate::memory::Shares;
 use crate::queries::Queries;
 use crate::receive;
 use crate::receive::profilers::Profilers;
-use crate::selection::{Look, Selection, Window};
+use crate::selection::{Look, Selection, TimeRange};
 use crate::server;
 use crate::server::flags::{Cli, Optional};
 use crate::show::Shown;
@@ -35,7 +35,7 @@ struct Loaded {
 /// Reads the files, then serves the pages, or prints what they hold. The error is one sentence.
 pub(crate) fn run(view: &View) -> Result<(), String> {
     let shares = Shares::of(view.memory);
-    let store = Store::open(None, &shares.room())?;
+    let store = Store::open(None, &shares.limits())?;
     let loaded = load(&store, &view.paths, &shares)?;
     let names: Vec<&str> = loaded.services.iter().map(String::as_str).collect();
     say(&format!("{} of {}", counted(loaded.profiles, "profile"), terminal::plain(&names.join(", "))))?;
@@ -57,7 +57,7 @@ pub(crate) fn run(view: &View) -> Result<(), String> {
         retain: std::time::Duration::MAX,
         memory: view.memory,
     };
-    server::run_with(&cli, store, Window::Stored)
+    server::run_with(&cli, store, TimeRange::Stored)
 }
 
 fn load(store: &Store, paths: &[PathBuf], shares: &Shares) -> Result<Loaded, String> {
@@ -114,15 +114,16 @@ fn print(store: Arc<Store>, services: &BTreeSet<String>) -> Result<(), String> {
         store,
         refusals: Arc::new(Refusals::default()),
         profilers: Arc::new(Profilers::default()),
-        window: Window::Stored,
+        time_range: TimeRange::Stored,
         retain: std::time::Duration::MAX,
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         otlp: None,
         queries: Queries::new(1),
     };
-    let kinds = shown.store.kinds(Window::Stored).map_err(|error| error.to_string())?;
-    for kind in kinds.iter().filter(|kind| services.contains(&kind.service)) {
-        let selection = Selection::everything().window(Window::Stored).service(&kind.service).kind(&kind.asked);
+    let profile_types = shown.store.profile_types(TimeRange::Stored).map_err(|error| error.to_string())?;
+    for seen in profile_types.iter().filter(|seen| services.contains(&seen.service)) {
+        let selection =
+            Selection::everything().time_range(TimeRange::Stored).service(&seen.service).profile_type(&seen.asked);
         let top = shown.top(&selection, Look::default()).map_err(|error| error.to_string())?;
         let top = serde_json::to_value(&top).map_err(|error| error.to_string())?;
         say(&format!("\n{}", terminal::top(&top, FUNCTIONS)))?;

@@ -17,7 +17,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message as _;
 
-use crate::http::request::Asked;
+use crate::http::request::StackRequest;
 use crate::params::Params;
 use crate::selection::Selection;
 use crate::show::{ShowError, Shown};
@@ -45,12 +45,12 @@ async fn file(
 ) -> Response {
     let made = shown
         .on_pool(move |shown| {
-            let Asked { selection, look } = Asked::alone(Params::parse(query.as_deref().unwrap_or("")))?;
+            let StackRequest { selection, look } = StackRequest::alone(Params::parse(query.as_deref().unwrap_or("")))?;
             let stacks = shown.stacks(&selection, look)?;
             if stacks.sums.is_empty() {
                 return Err(ShowError::NotFound(format!("There is no sample of {}.", selection.sentence())));
             }
-            size::fits(&stacks, shown.store.room().answer())?;
+            size::fits(&stacks, shown.store.limits().answer())?;
             write(&selection, &stacks)
         })
         .await;

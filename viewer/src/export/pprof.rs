@@ -27,7 +27,7 @@ impl Strings {
 /// The profile; the same stacks give the same bytes.
 pub(crate) fn profile(stacks: &Stacks) -> Profile {
     let mut strings = Strings { table: vec![String::new()], numbers: HashMap::from([(String::new(), 0)]) };
-    let mut parts = stacks.kind.split(':').skip(1).map(|part| strings.number(part));
+    let mut parts = stacks.profile_type.split(':').skip(1).map(|part| strings.number(part));
     let mut value_type = || ValueType { r#type: parts.next().unwrap_or(0), unit: parts.next().unwrap_or(0) };
     let (sample_type, period_type) = (value_type(), value_type());
 

@@ -28,7 +28,7 @@ pub(super) fn draw(selection: &Selection, stacks: &Stacks) -> Result<Vec<u8>, Sh
     options.title = selection.sentence();
     options.direction = flamegraph::Direction::Inverted;
     options.hash = true;
-    if stacks.kind.split(':').nth(2) == Some("nanoseconds") {
+    if stacks.profile_type.split(':').nth(2) == Some("nanoseconds") {
         options.factor = 1e-6;
         options.count_name = "ms".into();
     }

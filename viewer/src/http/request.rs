@@ -2,28 +2,28 @@
 
 use crate::ids::TraceId;
 use crate::params::{BadParameter, Params};
-use crate::selection::{LAST_HOUR, Look, Selection, Side, Window};
+use crate::selection::{LAST_HOUR, Look, Selection, Side, TimeRange};
 use crate::store::TraceSort;
 
 /// What a list of services is about.
-pub(crate) fn take_window(params: &mut Params) -> Result<Window, BadParameter> {
-    Window::take(params, LAST_HOUR)
+pub(crate) fn take_time_range(params: &mut Params) -> Result<TimeRange, BadParameter> {
+    TimeRange::take(params, LAST_HOUR)
 }
 
 /// The same, with nothing beside it.
-pub(crate) fn window_alone(mut params: Params) -> Result<Window, BadParameter> {
-    let window = take_window(&mut params)?;
+pub(crate) fn time_range_alone(mut params: Params) -> Result<TimeRange, BadParameter> {
+    let time_range = take_time_range(&mut params)?;
     params.finish()?;
-    Ok(window)
+    Ok(time_range)
 }
 
 /// What a list of span names or traces is about: a service, and which of its spans.
-pub(crate) struct OfService {
+pub(crate) struct ServiceRequest {
     pub(crate) service: String,
     pub(crate) selection: Selection,
 }
 
-impl OfService {
+impl ServiceRequest {
     /// Takes a selection that names a service, and nothing that a list of spans cannot heed.
     pub(crate) fn take(params: &mut Params) -> Result<Self, BadParameter> {
         let selection = Selection::take(params)?;
@@ -44,21 +44,21 @@ impl OfService {
 
     /// The same, with nothing beside it.
     pub(crate) fn alone(mut params: Params) -> Result<Self, BadParameter> {
-        let of = Self::take(&mut params)?;
+        let request = Self::take(&mut params)?;
         params.finish()?;
-        Ok(of)
+        Ok(request)
     }
 }
 
 const SINGLE: [&str; 5] = ["trace", "span", "below", "inside", "outside"];
 
 /// A selection and how its stacks are shown.
-pub(crate) struct Asked {
+pub(crate) struct StackRequest {
     pub(crate) selection: Selection,
     pub(crate) look: Look,
 }
 
-impl Asked {
+impl StackRequest {
     /// Takes both.
     pub(crate) fn take(params: &mut Params) -> Result<Self, BadParameter> {
         Ok(Self { selection: Selection::take(params)?, look: Look::take(params)? })
@@ -66,27 +66,27 @@ impl Asked {
 
     /// The same, with nothing beside them.
     pub(crate) fn alone(mut params: Params) -> Result<Self, BadParameter> {
-        let asked = Self::take(&mut params)?;
+        let request = Self::take(&mut params)?;
         params.finish()?;
-        Ok(asked)
+        Ok(request)
     }
 }
 
 /// A function of a selection.
-pub(crate) struct OfFunction {
-    pub(crate) asked: Asked,
+pub(crate) struct FunctionRequest {
+    pub(crate) stacks: StackRequest,
     pub(crate) function: String,
     pub(crate) file: Option<String>,
 }
 
-impl OfFunction {
+impl FunctionRequest {
     /// Takes `function` and `file` beside a selection.
     pub(crate) fn alone(mut params: Params) -> Result<Self, BadParameter> {
         let function = params.take("function")?;
         let file = params.take("file")?;
-        let asked = Asked::alone(params)?;
+        let stacks = StackRequest::alone(params)?;
         match function {
-            Some(function) => Ok(Self { asked, function, file }),
+            Some(function) => Ok(Self { stacks, function, file }),
             None => Err(BadParameter::new("function", "", "is missing; name a function")),
         }
     }

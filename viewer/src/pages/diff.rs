@@ -7,7 +7,7 @@ use super::{filter, flame};
 use crate::format::{counted, error, percent, points};
 use crate::params::Params;
 use crate::selection::Look;
-use crate::selection::{LAST_HOUR, Pair, Selection, Window, link};
+use crate::selection::{LAST_HOUR, Pair, Selection, TimeRange, link};
 use crate::show::{Change, Diff, FEW_SAMPLES, FunctionChange, ShowError, Shown, Sums};
 
 /// More functions than anyone reads; the API has them all.
@@ -166,8 +166,8 @@ fn fields(letter: &str, selection: &Selection) -> Markup {
     let pairs = selection.pairs();
     let said = |wanted: &str| pairs.iter().find(|(name, _)| name == wanted).map_or("", |(_, value)| value.as_str());
     // A time range that is not written is the usual one, and is said here so that it can be changed.
-    let since = if selection.window == LAST_HOUR { "1h" } else { said("since") };
-    let stored = selection.window == Window::Stored && since.is_empty();
+    let since = if selection.time_range == LAST_HOUR { "1h" } else { said("since") };
+    let stored = selection.time_range == TimeRange::Stored && since.is_empty();
     html! {
         fieldset {
             legend { span.letter { (letter) } }

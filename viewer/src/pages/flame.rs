@@ -7,10 +7,10 @@ use maud::{Markup, html};
 use super::filter;
 use super::layout::{self, Page};
 use crate::format::{self, counted, value};
-use crate::http::request::Asked;
+use crate::http::request::StackRequest;
 use crate::params::Params;
 use crate::selection::Look;
-use crate::selection::{Bound, CPU, Pair, Selection, Side, Window, link};
+use crate::selection::{Bound, CPU, Pair, Selection, Side, TimeRange, link};
 use crate::show::{FEW_SAMPLES, ShowError, Shown, SpanDetail, Sums, Top};
 use crate::span_status::Status;
 use crate::store::Sampling;
@@ -20,7 +20,7 @@ const MOST_FUNCTIONS: usize = 100;
 
 /// The page.
 pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
-    let Asked { selection, look } = Asked::alone(params)?;
+    let StackRequest { selection, look } = StackRequest::alone(params)?;
     let top = shown.top(&selection, look)?;
     let detail = match selection.span {
         Some(span) => shown.span(span)?,
@@ -29,20 +29,20 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
     let detail = detail.as_ref();
     let title = title(&selection, detail);
     let service = detail.map(|detail| &*detail.stored.span.service).or(selection.service.as_deref());
-    let mut kinds = shown.store.kinds(selection.window)?;
+    let mut profile_types = shown.store.profile_types(selection.time_range)?;
     let mut seen = HashSet::new();
-    kinds.retain(|kind| service.is_none_or(|service| kind.service == service) && seen.insert(kind.asked.clone()));
+    profile_types.retain(|one| service.is_none_or(|service| one.service == service) && seen.insert(one.asked.clone()));
     let single = selection.span.is_some() || selection.trace.is_some();
     let pairs = |selection: &Selection| [selection.pairs(), look.pairs()].concat();
     let body = html! {
         div.title {
             h1 { (title) span.aside { (aside(&selection, &title)) } }
-            @if !single { (layout::ranges(shown, selection.window, "flame", |window| pairs(&selection.clone().window(window)))) }
+            @if !single { (layout::ranges(shown, selection.time_range, "flame", |range| pairs(&selection.clone().time_range(range)))) }
         }
         @if let Some(detail) = detail { (of_span(detail)) }
         (sums(shown, &selection, &top.sums, &top.unit)?)
         (below(&selection, detail, |selection| link("flame", &pairs(&selection))))
-        (layout::kinds(&kinds, &selection, "profile", |selection| link("flame", &pairs(selection))))
+        (layout::profile_types(&profile_types, &selection, "profile", |selection| link("flame", &pairs(selection))))
         @if !single && selection.side != Side::Outside { (filter::form("flame", &selection, &look.pairs(), true)) }
         (few(shown, &selection, detail, top.sums.samples))
         @if top.sums.samples > 0 {
@@ -69,7 +69,7 @@ pub(super) fn sums(shown: &Shown, selection: &Selection, sums: &Sums, unit: &str
     Ok(html! {
         p.sums {
             @if spans > 0 { b { (counted(spans, "span")) } ", " }
-            b { (value(sums.total, unit)) } @if selection.kind == CPU { " CPU" } ", " b { (counted(sums.samples, "sample")) }
+            b { (value(sums.total, unit)) } @if selection.profile_type == CPU { " CPU" } ", " b { (counted(sums.samples, "sample")) }
             @for (asked, ns) in percentiles { span.aside { " · " (asked.text()) " is " (format::time(ns)) } }
         }
     })
@@ -92,9 +92,13 @@ fn compare(selection: &Selection, detail: Option<&SpanDetail>) -> Markup {
         a: Selection { least: None, most: Some(Bound::Percentile(50)), ..base.clone() },
         b: Selection { least: Some(Bound::Percentile(95)), most: None, ..base.clone() },
     });
-    let before = base.window.before().map(|before| Pair { a: base.clone().window(before), b: base.clone() });
+    let before = base.time_range.before().map(|before| Pair { a: base.clone().time_range(before), b: base.clone() });
     let usual = detail.map(|detail| &detail.stored.span).filter(|span| !span.name.is_empty()).map(|span| Pair {
-        a: Selection::everything().kind(&base.kind).service(&span.service).name(&span.name).window(Window::Stored),
+        a: Selection::everything()
+            .profile_type(&base.profile_type)
+            .service(&span.service)
+            .name(&span.name)
+            .time_range(TimeRange::Stored),
         b: base.clone(),
     });
     let any = Pair { a: base.clone(), b: base };
@@ -131,7 +135,7 @@ fn aside(selection: &Selection, title: &str) -> String {
 pub(super) fn way(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>) -> Vec<(String, String)> {
     let mut way = Vec::new();
     let single = selection.span.is_some() || selection.trace.is_some();
-    let base = Selection::everything().window(if single { shown.window } else { selection.window });
+    let base = Selection::everything().time_range(if single { shown.time_range } else { selection.time_range });
     let span = detail.map(|detail| &detail.stored.span);
     let service = span.map(|span| &*span.service).or(selection.service.as_deref());
     let name = span.map(|span| &span.name).or(selection.name.as_ref()).filter(|name| !name.is_empty());
@@ -177,7 +181,7 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
         return html! {};
     }
     let span = detail.map(|detail| &detail.stored.span).filter(|span| !span.name.is_empty());
-    let all = Selection::everything().kind(&selection.kind).window(shown.window);
+    let all = Selection::everything().profile_type(&selection.profile_type).time_range(shown.time_range);
     let more = span.map(|span| all.service(&span.service).name(&span.name).link("flame"));
     let root = detail.filter(|detail| detail.sampled_by == Sampling::Root).and_then(|detail| detail.root);
     html! {
@@ -201,7 +205,7 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
                 (_, _, Some(more), _) => {
                     b { (counted(samples, "sample")) ":" } " " a href=(more) { "look at all spans of this name" } " instead."
                 }
-                _ if selection.window != Window::Stored => {
+                _ if selection.time_range != TimeRange::Stored => {
                     b { (counted(samples, "sample")) ":" } " shares are rough; wait for more, or take a longer time range."
                 }
                 _ => { b { (counted(samples, "sample")) ":" } " shares are rough." }

@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::flame;
 use super::layout::{self, Page};
 use crate::format::{counted, value};
-use crate::http::request::{Asked, OfFunction};
+use crate::http::request::{FunctionRequest, StackRequest};
 use crate::params::{Params, encode};
 use crate::selection::Look;
 use crate::selection::{Selection, link};
@@ -16,7 +16,7 @@ const MOST_ROWS: usize = 50;
 
 /// The page.
 pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
-    let OfFunction { asked: Asked { selection, look }, function, file } = OfFunction::alone(params)?;
+    let FunctionRequest { stacks: StackRequest { selection, look }, function, file } = FunctionRequest::alone(params)?;
     let view = shown.function(&selection, look, &function, file.as_deref())?;
     let unit = &view.unit;
     let mut pairs = [selection.pairs(), look.pairs()].concat();

@@ -7,9 +7,9 @@ use maud::{DOCTYPE, Markup, html};
 
 use crate::format;
 use crate::selection::Look;
-use crate::selection::{Selection, Window, link, since_text};
+use crate::selection::{Selection, TimeRange, link, since_text};
 use crate::show::Shown;
-use crate::store::KindSeen;
+use crate::store::SeenProfileType;
 
 /// A page with its way back: links from the services down to this page.
 pub(super) struct Page {
@@ -63,27 +63,27 @@ impl Page {
 /// Links to the same page for other time ranges, as long as data is kept that long, and a form for any other.
 pub(super) fn ranges(
     shown: &Shown,
-    window: Window,
+    time_range: TimeRange,
     path: &str,
-    pairs: impl Fn(Window) -> Vec<(String, String)>,
+    pairs: impl Fn(TimeRange) -> Vec<(String, String)>,
 ) -> Markup {
     let mut choices: Vec<Duration> = [300, 900, 3_600, 21_600, 86_400].map(Duration::from_secs).into();
     choices.retain(|choice| *choice <= shown.retain.max(Duration::from_secs(3_600)));
-    let choices = choices.into_iter().map(|choice| (Window::Since(choice), since_text(choice)));
-    let choices = choices.chain([(Window::Stored, "all".into())]);
-    let (from, to) = match window {
-        Window::Between(from, to) => (utc(from), utc(to)),
+    let choices = choices.into_iter().map(|choice| (TimeRange::Since(choice), since_text(choice)));
+    let choices = choices.chain([(TimeRange::Stored, "all".into())]);
+    let (from, to) = match time_range {
+        TimeRange::Between(from, to) => (utc(from), utc(to)),
         _ => Default::default(),
     };
     // What asks for the page without a time range, which the form then adds.
-    let others = pairs(window).into_iter().filter(|(name, _)| !["since", "from", "to"].contains(&name.as_str()));
+    let others = pairs(time_range).into_iter().filter(|(name, _)| !["since", "from", "to"].contains(&name.as_str()));
     html! {
         nav.ranges aria-label="Time range" {
             @for (choice, text) in choices {
-                @if choice == window { span aria-current="true" { (text) } } @else { a href=(link(path, &pairs(choice))) { (text) } }
+                @if choice == time_range { span aria-current="true" { (text) } } @else { a href=(link(path, &pairs(choice))) { (text) } }
             }
             details.pop {
-                summary aria-current=[matches!(window, Window::Between(..)).then_some("true")] { "from … to" }
+                summary aria-current=[matches!(time_range, TimeRange::Between(..)).then_some("true")] { "from … to" }
                 form.fields action=(path) {
                     @for (name, value) in others { input type="hidden" name=(name) value=(value); }
                     label { "from (UTC)" input name="from" value=(from) placeholder="2026-11-21T23:50:00Z" required; }
@@ -96,19 +96,19 @@ pub(super) fn ranges(
 }
 
 /// Links to the same page for the profile types that there are, if there is a choice.
-pub(super) fn kinds(
-    kinds: &[KindSeen],
+pub(super) fn profile_types(
+    profile_types: &[SeenProfileType],
     selection: &Selection,
     what: &str,
     link: impl Fn(&Selection) -> String,
 ) -> Markup {
     html! {
-        @if kinds.len() > 1 || kinds.iter().any(|kind| kind.asked != selection.kind) {
+        @if profile_types.len() > 1 || profile_types.iter().any(|seen| seen.asked != selection.profile_type) {
             nav.ranges.kinds aria-label="Profile type" {
                 span.aside { (what) }
-                @for kind in kinds {
-                    @if kind.asked == selection.kind { span aria-current="true" { (kind.word) } }
-                    @else { a href=(link(&selection.clone().kind(&kind.asked))) title=(kind.asked) { (kind.word) } }
+                @for seen in profile_types {
+                    @if seen.asked == selection.profile_type { span aria-current="true" { (seen.word) } }
+                    @else { a href=(link(&selection.clone().profile_type(&seen.asked))) title=(seen.asked) { (seen.word) } }
                 }
             }
         }

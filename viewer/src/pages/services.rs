@@ -4,44 +4,44 @@ use maud::{Markup, html};
 
 use super::layout::{self, Page};
 use crate::format::{ago, number, percent, rate, time, value};
-use crate::http::request::take_window;
+use crate::http::request::take_time_range;
 use crate::http::tenant::TenantChoice;
 use crate::params::Params;
-use crate::selection::{Selection, Window};
+use crate::selection::{Selection, TimeRange};
 use crate::show::{ServiceRow, Services, ShowError, Shown, share};
 use crate::store::Sampling;
 
 /// The page.
 pub(super) fn page(shown: &Shown, mut params: Params, choice: &TenantChoice) -> Result<Page, ShowError> {
     let is_plain = params.is_empty();
-    let window = take_window(&mut params)?;
+    let time_range = take_time_range(&mut params)?;
     params.finish()?;
-    let window = if is_plain { shown.window } else { window };
-    let services = shown.services(window)?;
+    let time_range = if is_plain { shown.time_range } else { time_range };
+    let services = shown.services(time_range)?;
     let body = html! {
         @if services.services.is_empty() && shown.store.is_empty()? { (nothing_yet(shown)) }
         @else {
             div.title {
-                h1 { "Services" span.aside { (window.words()) } }
-                (layout::ranges(shown, window, "./", |window| Selection::everything().window(window).pairs()))
+                h1 { "Services" span.aside { (time_range.words()) } }
+                (layout::ranges(shown, time_range, "./", |range| Selection::everything().time_range(range).pairs()))
             }
             @if services.services.is_empty() {
                 p.state {
                     b { "Nothing was received in this time range." } " " a href="?since=all" { "Look at all that is stored" } "."
                 }
             } @else {
-                (table(&services, window))
+                (table(&services, time_range))
                 (next_steps(shown, &services))
             }
         }
         (tenants(choice))
         (refused(&services))
-        (kept(shown, &services, window))
+        (kept(shown, &services, time_range))
     };
     Ok(layout::page("Services", &[], body))
 }
 
-fn table(services: &Services, window: Window) -> Markup {
+fn table(services: &Services, time_range: TimeRange) -> Markup {
     let most = services.services.iter().map(|row| row.cpu_cores).fold(0.0, f64::max);
     html! {
         div.scroll {
@@ -52,7 +52,7 @@ fn table(services: &Services, window: Window) -> Markup {
                 } }
                 tbody {
                     @for row in &services.services {
-                        @let selection = Selection::everything().service(&row.service).window(window);
+                        @let selection = Selection::everything().service(&row.service).time_range(time_range);
                         @let heard = format!("over the {} that were heard of it", time(row.heard_ns));
                         tr {
                             th scope="row" { a href=(selection.link("spans")) { (row.service) } }
@@ -63,13 +63,14 @@ fn table(services: &Services, window: Window) -> Markup {
                             td.n { (time(row.cpu_ns)) }
                             td.n { (number(row.samples)) }
                             td.list {
-                                @for kind in &row.profile_types {
-                                    a href=(selection.clone().kind(&kind.asked).link("flame")) title={ "flame graph of " (kind.asked) } { (kind.word) } " "
+                                @for seen in &row.profile_types {
+                                    @let link = selection.clone().profile_type(&seen.asked).link("flame");
+                                    a href=(link) title={ "flame graph of " (seen.asked) } { (seen.word) } " "
                                 }
                                 @if row.profile_types.is_empty() { "none" }
                             }
                             td.n { (row.last_upload_unix_ms.map_or_else(|| "never".into(), ago)) }
-                            td.n { @if row.refused > 0 { a href=(refused_link(window)) { (count(row.refused)) } } @else { "–" } }
+                            td.n { @if row.refused > 0 { a href=(refused_link(time_range)) { (count(row.refused)) } } @else { "–" } }
                             td { (carries(row)) }
                         }
                     }
@@ -80,8 +81,8 @@ fn table(services: &Services, window: Window) -> Markup {
 }
 
 /// The table of refusals on this very page; `#refused` alone would start at `<base>`.
-fn refused_link(window: Window) -> String {
-    format!("{}#refused", Selection::everything().window(window).link("./"))
+fn refused_link(time_range: TimeRange) -> String {
+    format!("{}#refused", Selection::everything().time_range(time_range).link("./"))
 }
 
 /// What the samples of a service are labelled with, in words.
@@ -214,7 +215,7 @@ fn count(count: u64) -> String {
 }
 
 /// How much is kept, and what was forgotten.
-fn kept(shown: &Shown, services: &Services, window: Window) -> Markup {
+fn kept(shown: &Shown, services: &Services, time_range: TimeRange) -> Markup {
     let bytes = |bytes: u64| value(i64::try_from(bytes).unwrap_or(i64::MAX), "bytes");
     let forgotten = &services.forgotten;
     let count = |count: usize| number(i64::try_from(count).unwrap_or(i64::MAX));
@@ -227,7 +228,7 @@ fn kept(shown: &Shown, services: &Services, window: Window) -> Markup {
                 " Forgotten for want of room: " (count(forgotten.profiles_by_size)) " profiles, " (count(forgotten.spans_by_size))
                 " spans; give more by --memory."
             }
-            " " a href=(crate::selection::link("api/services", &Selection::everything().window(window).pairs())) { "JSON" }
+            " " a href=(crate::selection::link("api/services", &Selection::everything().time_range(time_range).pairs())) { "JSON" }
         }
     }
 }

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use super::filter;
 use super::layout::{self, Page};
 use crate::format::{ago, number, percent, time, value};
-use crate::http::request::OfService;
+use crate::http::request::ServiceRequest;
 use crate::params::{BadParameter, Params};
 use crate::receive::profilers::ProfilerState;
 use crate::selection::Look;
@@ -82,23 +82,23 @@ impl Sort {
 /// The page.
 pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError> {
     let sort = Sort::take(&mut params)?;
-    let OfService { service, selection } = OfService::take(&mut params)?;
+    let ServiceRequest { service, selection } = ServiceRequest::take(&mut params)?;
     params.finish()?;
     let mut names = shown.span_names(&service, &selection)?;
     let nothing = names.spans.is_empty() && names.outside.samples == 0;
     if nothing && !selection.has_filter() && selection.name.is_none() {
-        let when = selection.window.words();
+        let when = selection.time_range.words();
         return Err(ShowError::NotFound(format!("Nothing was received of a service {service:?} ({when}).")));
     }
     sort.apply(&mut names.spans);
     let pairs = |selection: &Selection| [selection.pairs(), sort.pairs().into()].concat();
     let body = html! {
         div.title {
-            h1 { (service) span.aside { "span names, " (selection.window.words()) } }
-            (layout::ranges(shown, selection.window, "spans", |window| pairs(&selection.clone().window(window))))
+            h1 { (service) span.aside { "span names, " (selection.time_range.words()) } }
+            (layout::ranges(shown, selection.time_range, "spans", |range| pairs(&selection.clone().time_range(range))))
         }
         (filter::form("spans", &selection, &sort.pairs(), false))
-        (layout::kinds(&names.profile_types, &selection, "beside CPU", |selection| link("spans", &pairs(selection))))
+        (layout::profile_types(&names.profile_types, &selection, "beside CPU", |selection| link("spans", &pairs(selection))))
         @if nothing {
             p.state {
                 b { "No span is like this." } " " a href=(selection.clone().without_filter().link("spans")) { "Look without the filter" } "."

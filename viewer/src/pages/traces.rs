@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::filter;
 use super::layout::{self, Page};
 use crate::format::number;
-use crate::http::request::{OfService, take_trace_sort};
+use crate::http::request::{ServiceRequest, take_trace_sort};
 use crate::params::Params;
 use crate::selection::{Selection, link};
 use crate::show::{ShowError, Shown, TraceRow, share};
@@ -14,7 +14,7 @@ use crate::store::TraceSort;
 /// The page.
 pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError> {
     let sort = take_trace_sort(&mut params)?;
-    let OfService { service, selection } = OfService::take(&mut params)?;
+    let ServiceRequest { service, selection } = ServiceRequest::take(&mut params)?;
     params.finish()?;
     let traces = shown.traces(&selection, sort)?.traces;
     let title = selection.name.as_deref().unwrap_or(&service);
@@ -30,12 +30,12 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
     };
     let body = html! {
         div.title {
-            h1 { (title) span.aside { "traces, " (selection.window.words()) } }
+            h1 { (title) span.aside { "traces, " (selection.time_range.words()) } }
             nav.ranges aria-label="Order" {
                 (choice(TraceSort::Wall, &[], "slowest"))
                 (choice(TraceSort::Cpu, &by_cpu, "most CPU"))
             }
-            (layout::ranges(shown, selection.window, "traces", |window| pairs(&selection.clone().window(window), also)))
+            (layout::ranges(shown, selection.time_range, "traces", |range| pairs(&selection.clone().time_range(range), also)))
         }
         (filter::form("traces", &selection, also, false))
         p.actions {

@@ -19,12 +19,12 @@ type Labelled = (i64, BTreeMap<String, String>);
 
 /// `ProfileTypes`.
 pub(super) fn profile_types(store: &Store, request: &ProfileTypesRequest) -> Result<ProfileTypesResponse, QueryError> {
-    let mut kinds: BTreeSet<ProfileType> = BTreeSet::new();
+    let mut found: BTreeSet<ProfileType> = BTreeSet::new();
     store.each_series(bounds(request.start, request.end)?, |series| {
-        kinds.extend(profile_type(&series.kind));
+        found.extend(profile_type(&series.profile_type));
         true
     })?;
-    Ok(ProfileTypesResponse { profile_types: kinds.into_iter().collect() })
+    Ok(ProfileTypesResponse { profile_types: found.into_iter().collect() })
 }
 
 /// `LabelNames`. Names with a dot are left out unless the client says that it reads them.
@@ -92,7 +92,7 @@ pub(super) fn bounds(start: i64, end: i64) -> Result<(i64, i64), QueryError> {
 }
 
 /// The series of a profile type that a selector selects, each with what `take` makes of its labels.
-pub(super) fn chosen<T>(
+pub(super) fn selected_series<T>(
     store: &Store,
     profile_type: &str,
     selector: &Selector,
@@ -101,7 +101,7 @@ pub(super) fn chosen<T>(
 ) -> Result<Vec<(i64, T)>, QueryError> {
     let mut found = Vec::new();
     each(store, bounds, |series| {
-        if series.kind != profile_type {
+        if series.profile_type != profile_type {
             return 0;
         }
         let (id, labels) = with_pseudo_labels(series);
@@ -126,10 +126,10 @@ pub(super) fn checked_profile_type(text: &str) -> Result<&str, QueryError> {
     }
 }
 
-fn profile_type(kind: &str) -> Option<ProfileType> {
+fn profile_type(text: &str) -> Option<ProfileType> {
     let [name, sample_type, sample_unit, period_type, period_unit] =
-        kind.split(':').map(str::to_owned).collect::<Vec<_>>().try_into().ok()?;
-    Some(ProfileType { id: kind.into(), name, sample_type, sample_unit, period_type, period_unit })
+        text.split(':').map(str::to_owned).collect::<Vec<_>>().try_into().ok()?;
+    Some(ProfileType { id: text.into(), name, sample_type, sample_unit, period_type, period_unit })
 }
 
 /// Looks at the labels of the series that any of the selectors selects, or of all if there is none.
@@ -153,7 +153,7 @@ fn each_matching(
 
 /// Looks at all series as long as there is room for the bytes that `look` keeps of them.
 fn each(store: &Store, bounds: (i64, i64), mut look: impl FnMut(StoredSeries) -> usize) -> Result<(), QueryError> {
-    let most = store.room().answer();
+    let most = store.limits().answer();
     let mut left = Some(most);
     store.each_series(bounds, |series| {
         // The answer is a copy.
@@ -172,15 +172,15 @@ fn each(store: &Store, bounds: (i64, i64), mut look: impl FnMut(StoredSeries) ->
 /// Adds the labels that no one sent and that can be asked for.
 fn with_pseudo_labels(series: StoredSeries) -> Labelled {
     let mut labels = series.labels;
-    if let Some(kind) = profile_type(&series.kind) {
-        labels.insert("__type__".into(), kind.sample_type);
-        labels.insert("__unit__".into(), kind.sample_unit);
-        labels.insert("__period_type__".into(), kind.period_type);
-        labels.insert("__period_unit__".into(), kind.period_unit);
+    if let Some(parts) = profile_type(&series.profile_type) {
+        labels.insert("__type__".into(), parts.sample_type);
+        labels.insert("__unit__".into(), parts.sample_unit);
+        labels.insert("__period_type__".into(), parts.period_type);
+        labels.insert("__period_unit__".into(), parts.period_unit);
     }
     let service = labels.get("service_name").cloned().unwrap_or_default();
     labels.insert("__service_name__".into(), service);
-    labels.insert("__profile_type__".into(), series.kind);
+    labels.insert("__profile_type__".into(), series.profile_type);
     (series.id, labels)
 }
 

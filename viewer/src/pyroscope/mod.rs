@@ -1,12 +1,12 @@
 //! Pyroscope's query API, so that Grafana's data source, Profiles Drilldown and profilecli find here what they find at a
 //! Pyroscope server: `querier.v1.QuerierService` as Connect unary in protobuf and JSON, and the older render paths.
 
-mod asked;
 mod error;
 mod json;
 mod labels;
 mod messages;
 mod points;
+mod querier;
 mod render;
 mod selector;
 mod stacktraces;
@@ -24,8 +24,8 @@ use axum::routing::{get, post};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use asked::{Asked, on_pool};
 use error::QueryError;
+use querier::{Querier, on_pool};
 
 use crate::budget::Budget;
 use crate::http::body::{self, Format};
@@ -42,10 +42,10 @@ pub(crate) fn routes(store: Arc<Store>, queries: Queries) -> Router {
         .route("/querier.v1.QuerierService/{method}", post(call))
         .route("/pyroscope/render", get(render::render))
         .route("/pyroscope/render-diff", get(render::render_diff))
-        .with_state(Asked { store, queries })
+        .with_state(Querier { store, queries })
 }
 
-async fn call(State(asked): State<Asked>, Path(method): Path<String>, headers: HeaderMap, body: Body) -> Response {
+async fn call(State(querier): State<Querier>, Path(method): Path<String>, headers: HeaderMap, body: Body) -> Response {
     // What clients say that read names such as http.route.
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     let dots = accept.replace(' ', "").contains("allow-utf8-labelnames=true");
@@ -54,20 +54,22 @@ async fn call(State(asked): State<Asked>, Path(method): Path<String>, headers: H
         Err(error) => return error.into_response(),
     };
     let answered = match method.as_str() {
-        "ProfileTypes" => question.answer(asked, |store, request| labels::profile_types(store, &request)).await,
-        "LabelNames" => question.answer(asked, move |store, request| labels::names(store, &request, dots)).await,
-        "LabelValues" => question.answer(asked, |store, request| labels::values(store, &request)).await,
-        "Series" => question.answer(asked, move |store, request| labels::series(store, &request, dots)).await,
-        "SelectMergeStacktraces" => question.answer(asked, |store, request| stacktraces::merge(store, &request)).await,
-        "SelectMergeSpanProfile" => question.answer(asked, stacktraces::merge_spans).await,
+        "ProfileTypes" => question.answer(querier, |store, request| labels::profile_types(store, &request)).await,
+        "LabelNames" => question.answer(querier, move |store, request| labels::names(store, &request, dots)).await,
+        "LabelValues" => question.answer(querier, |store, request| labels::values(store, &request)).await,
+        "Series" => question.answer(querier, move |store, request| labels::series(store, &request, dots)).await,
+        "SelectMergeStacktraces" => {
+            question.answer(querier, |store, request| stacktraces::merge(store, &request)).await
+        }
+        "SelectMergeSpanProfile" => question.answer(querier, stacktraces::merge_spans).await,
         "SelectMergeProfile" => {
             let merge = |store: &Store, request| stacktraces::merge_profile(store, request).map(json::PlainProfile);
-            question.answer(asked, merge).await
+            question.answer(querier, merge).await
         }
-        "SelectSeries" => question.answer(asked, |store, request| points::select(store, &request)).await,
-        "Diff" => question.answer(asked, |store, request| stacktraces::diff(store, &request)).await,
+        "SelectSeries" => question.answer(querier, |store, request| points::select(store, &request)).await,
+        "Diff" => question.answer(querier, |store, request| stacktraces::diff(store, &request)).await,
         "GetProfileStats" => {
-            question.answer(asked, |store, _: messages::GetProfileStatsRequest| labels::stats(store)).await
+            question.answer(querier, |store, _: messages::GetProfileStatsRequest| labels::stats(store)).await
         }
         "SelectHeatmap" | "AnalyzeQuery" => Err(QueryError::unimplemented(format!("{method} is not answered here"))),
         _ => return (StatusCode::NOT_FOUND, format!("there is no method {method:?}\n")).into_response(),
@@ -93,14 +95,14 @@ impl Question {
     /// Decodes the request, asks on a thread that may wait, encodes the answer.
     async fn answer<Q, A>(
         self,
-        asked: Asked,
+        querier: Querier,
         ask: impl FnOnce(&Store, Q) -> Result<A, QueryError> + Send + 'static,
     ) -> Result<Response, QueryError>
     where
         Q: prost::Message + Default + DeserializeOwned + Send + 'static,
         A: Answer + Send + 'static,
     {
-        on_pool(asked, move |store| {
+        on_pool(querier, move |store| {
             let request: Q = match self.format {
                 Format::Protobuf => Q::decode(self.bytes.as_slice())
                     .map_err(|error| QueryError::invalid(format!("the request does not decode: {error}")))?,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::error::QueryError;
-use super::labels::{bounds, checked_profile_type, chosen};
+use super::labels::{bounds, checked_profile_type, selected_series};
 use super::messages::{LabelPair, SelectSeriesRequest, SelectSeriesResponse, Series, SeriesPoint};
 use super::selector::Selector;
 use crate::clock::MILLISECOND;
@@ -14,13 +14,13 @@ const MOST_POINTS: i64 = 11_000;
 
 /// Points at start + n · step, each of what profiles that started in the step before it hold.
 pub(super) fn select(store: &Store, request: &SelectSeriesRequest) -> Result<SelectSeriesResponse, QueryError> {
-    let kind = checked_profile_type(&request.profile_type_id)?;
+    let profile_type = checked_profile_type(&request.profile_type_id)?;
     let selector = Selector::parse(&request.label_selector).map_err(QueryError::invalid)?;
     bounds(request.start, request.end)?;
     let step = step_ms(request)?;
-    let window = bounds(request.start.saturating_sub(step).saturating_add(1), request.end)?;
+    let between = bounds(request.start.saturating_sub(step).saturating_add(1), request.end)?;
 
-    let series = chosen(store, kind, &selector, window, |labels| {
+    let series = selected_series(store, profile_type, &selector, between, |labels| {
         let group = group(labels, &request.group_by);
         let bytes = group.iter().map(|pair| pair.name.len() + pair.value.len()).sum();
         (group, bytes)
@@ -28,7 +28,7 @@ pub(super) fn select(store: &Store, request: &SelectSeriesRequest) -> Result<Sel
     let ids: Vec<i64> = series.iter().map(|(id, _)| *id).collect();
     let groups: HashMap<i64, Vec<LabelPair>> = series.into_iter().collect();
     let mut sums: BTreeMap<&Vec<LabelPair>, BTreeMap<i64, (f64, f64)>> = BTreeMap::new();
-    for point in store.points_of_series(&ids, window)? {
+    for point in store.points_of_series(&ids, between)? {
         let Some(labels) = groups.get(&point.series) else {
             continue;
         };

@@ -5,10 +5,10 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::asked::{Asked, on_pool};
 use super::error::QueryError;
 use super::labels::checked_profile_type;
 use super::messages::{DiffRequest, Level, SelectMergeStacktracesRequest, SelectSeriesRequest, Series};
+use super::querier::{Querier, on_pool};
 use super::selector::Selector;
 use super::{points, stacktraces};
 use crate::clock::{self, MILLISECOND};
@@ -22,8 +22,8 @@ const SHORTEST_STEP: i64 = 15;
 const MOST_POINTS: i64 = 1_500;
 
 /// `query=process_cpu:…{service_name="shop"}&from=now-1h&until=now`: a flame graph and a timeline.
-pub(super) async fn render(State(asked): State<Asked>, RawQuery(query): RawQuery) -> Response {
-    answer(asked, move |store| {
+pub(super) async fn render(State(querier): State<Querier>, RawQuery(query): RawQuery) -> Response {
+    answer(querier, move |store| {
         let mut params = Params::parse(query.as_deref().unwrap_or(""));
         let request = request(&mut params, ["query", "from", "until"])?;
         let group_by = params.take("groupBy")?;
@@ -67,8 +67,8 @@ pub(super) async fn render(State(asked): State<Asked>, RawQuery(query): RawQuery
 }
 
 /// `leftQuery, leftFrom, leftUntil, rightQuery, rightFrom, rightUntil`: the difference of two.
-pub(super) async fn render_diff(State(asked): State<Asked>, RawQuery(query): RawQuery) -> Response {
-    answer(asked, move |store| {
+pub(super) async fn render_diff(State(querier): State<Querier>, RawQuery(query): RawQuery) -> Response {
+    answer(querier, move |store| {
         let mut params = Params::parse(query.as_deref().unwrap_or(""));
         let left = request(&mut params, ["leftQuery", "leftFrom", "leftUntil"])?;
         let right = request(&mut params, ["rightQuery", "rightFrom", "rightUntil"])?;
@@ -85,8 +85,8 @@ pub(super) async fn render_diff(State(asked): State<Asked>, RawQuery(query): Raw
     .await
 }
 
-async fn answer(asked: Asked, work: impl FnOnce(&Store) -> Result<Value, QueryError> + Send + 'static) -> Response {
-    match on_pool(asked, work).await {
+async fn answer(querier: Querier, work: impl FnOnce(&Store) -> Result<Value, QueryError> + Send + 'static) -> Response {
+    match on_pool(querier, work).await {
         Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer.to_string()).into_response(),
         Err(error) => error.into_response(),
     }
@@ -96,19 +96,19 @@ async fn answer(asked: Asked, work: impl FnOnce(&Store) -> Result<Value, QueryEr
 fn request(params: &mut Params, names: [&'static str; 3]) -> Result<SelectMergeStacktracesRequest, QueryError> {
     let [query, from, until] = names;
     let text = params.take(query)?.ok_or_else(|| QueryError::invalid(format!("the parameter {query:?} is missing")))?;
-    let kind_end = text.find('{').unwrap_or(text.len());
+    let type_end = text.find('{').unwrap_or(text.len());
     let mut selector = Selector::parse(&text).map_err(QueryError::invalid)?;
-    let kind = selector.take_name().ok_or_else(|| {
+    let profile_type = selector.take_name().ok_or_else(|| {
         QueryError::invalid(format!("{query:?} = {text:?}: the profile type is missing before the '{{'"))
     })?;
-    let label_selector = if kind_end == 0 { text.clone() } else { text[kind_end..].to_owned() };
+    let label_selector = if type_end == 0 { text.clone() } else { text[type_end..].to_owned() };
     let now = clock::now() / MILLISECOND;
     let start = time(from, params.take(from)?.as_deref(), now)?;
     let end = time(until, params.take(until)?.as_deref(), now)?;
     let most = params.take("maxNodes")?.or(params.take("max-nodes")?);
     Ok(SelectMergeStacktracesRequest {
-        profile_type_id: checked_profile_type(&kind)?.into(),
-        label_selector: without_name(&label_selector, &kind),
+        profile_type_id: checked_profile_type(&profile_type)?.into(),
+        label_selector: without_name(&label_selector, &profile_type),
         start,
         end,
         max_nodes: most.and_then(|most| most.parse().ok()),
@@ -117,10 +117,10 @@ fn request(params: &mut Params, names: [&'static str; 3]) -> Result<SelectMergeS
 }
 
 /// The series' own `__name__` is the first part of the profile type only.
-fn without_name(selector: &str, kind: &str) -> String {
+fn without_name(selector: &str, profile_type: &str) -> String {
     let mut text = selector.to_owned();
     for quote in ['"', '\'', '`'] {
-        let named = format!("__name__={quote}{kind}{quote}");
+        let named = format!("__name__={quote}{profile_type}{quote}");
         if let Some(at) = text.find(&named) {
             let end = at + named.len();
             let comma = text[end..].starts_with(',');

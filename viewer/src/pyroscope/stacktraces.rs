@@ -3,7 +3,7 @@
 use spanprof_core::wire::pprof::Profile;
 
 use super::error::QueryError;
-use super::labels::{bounds, checked_profile_type, chosen};
+use super::labels::{bounds, checked_profile_type, selected_series};
 use super::messages::{
     DiffRequest, DiffResponse, PprofProfile, SelectMergeProfileRequest, SelectMergeSpanProfileRequest,
     SelectMergeStacktracesRequest, SelectMergeStacktracesResponse, StackTraceSelector,
@@ -99,14 +99,14 @@ fn stacks(store: &Store, request: &SelectMergeStacktracesRequest) -> Result<Stac
     if !request.profile_id_selector.is_empty() {
         return Err(QueryError::unimplemented("profileIdSelector: profiles have no id of their own here"));
     }
-    let kind = checked_profile_type(&request.profile_type_id)?;
+    let profile_type = checked_profile_type(&request.profile_type_id)?;
     let selector = Selector::parse(&request.label_selector).map_err(QueryError::invalid)?;
     let bounds = bounds(request.start, request.end)?;
     let choice = SpanChoice {
         spans: ids(&request.span_selector, "span id", "16 hex digits", SpanId::parse)?,
         traces: ids(&request.trace_id_selector, "trace id", "32 hex digits", TraceId::parse)?,
     };
-    let series = chosen(store, kind, &selector, bounds, |_| ((), 0))?;
+    let series = selected_series(store, profile_type, &selector, bounds, |_| ((), 0))?;
     let series: Vec<i64> = series.into_iter().map(|(id, ())| id).collect();
     Ok(store.stacks_of_series(&series, &choice, bounds)?)
 }
@@ -137,6 +137,6 @@ fn profile(store: &Store, mut stacks: Stacks, call_site: &[String]) -> Result<Pr
         let sums = std::mem::take(&mut stacks.sums);
         stacks.sums = sums.into_iter().filter(|(stack, ..)| begins_with(&stacks.names(*stack), call_site)).collect();
     }
-    fits(&stacks, store.room().answer()).map_err(|error| QueryError::invalid(error.to_string()))?;
+    fits(&stacks, store.limits().answer()).map_err(|error| QueryError::invalid(error.to_string()))?;
     Ok(pprof::profile(&stacks))
 }

@@ -13,8 +13,8 @@ use crate::store::Profile;
 /// Endings of profiles, longest first.
 const ENDINGS: [&str; 5] = [".pb.gz", ".pprof", ".prof", ".pb", ".gz"];
 
-/// What sample and period types say about the kind of a profile whose file does not say it.
-const KINDS: [(&str, &[&str]); 6] = [
+/// What sample and period types say about the name of a profile whose file does not say it.
+const PROFILE_NAMES: [(&str, &[&str]); 6] = [
     ("process_cpu", &["cpu"]),
     ("wall", &["wall"]),
     ("memory", &["space", "alloc_space", "alloc_objects", "inuse_space", "inuse_objects"]),
@@ -29,14 +29,14 @@ pub(crate) fn is_profile(path: &Path) -> bool {
     !name.starts_with('.') && ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Reads the bytes of a profile. Its service and its kind stand in the file's name, or else the name is the service and
-/// the types of its values say the kind. The error says what is wrong with the bytes.
+/// Reads the bytes of a profile. Its service and what it is a profile of stand in the file's name, or else that name is the
+/// service and the types of its values say the other. The error says what is wrong with the bytes.
 pub(crate) fn read(path: &Path, bytes: &[u8], budget: &Arc<Budget>) -> Result<Profile, String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let said = said(&name);
     let service = said.map_or_else(|| stem(&name), |(service, _)| service);
-    let read = |kind: &str| {
-        let labels = Labels::read([("__name__", kind), ("service_name", service)])?;
+    let read = |profile_name: &str| {
+        let labels = Labels::read([("__name__", profile_name), ("service_name", service)])?;
         // However old a file is, it was asked for. A time at the end of all numbers would never be forgotten.
         let mut allowed = Allowed::of_file(budget.hold());
         allowed.take(bytes.len(), "the file")?;
@@ -44,39 +44,40 @@ pub(crate) fn read(path: &Path, bytes: &[u8], budget: &Arc<Budget>) -> Result<Pr
     };
     let message = |refusal: Refusal| refusal.message().to_owned();
     match said {
-        Some((_, kind)) => read(kind).map_err(message),
+        Some((_, profile_name)) => read(profile_name).map_err(message),
         None => {
             let unnamed = read("profile").map_err(message)?;
-            match kind(&unnamed) {
+            match profile_name(&unnamed) {
                 "profile" => Ok(unnamed),
-                kind => {
+                profile_name => {
                     drop(unnamed);
-                    read(kind).map_err(message)
+                    read(profile_name).map_err(message)
                 }
             }
         }
     }
 }
 
-/// Service and kind in `service-kind-start-process-number.pb.gz`, as the profilers write it.
+/// Service and profile name in `service-name-start-process-number.pb.gz`, as the profilers write it.
 fn said(name: &str) -> Option<(&str, &str)> {
     let mut parts = name.strip_suffix(".pb.gz")?.rsplitn(5, '-');
     let numbers = [parts.next()?, parts.next()?, parts.next()?];
-    let (kind, service) = (parts.next()?, parts.next()?);
+    let (profile_name, service) = (parts.next()?, parts.next()?);
     let are_numbers =
         numbers.iter().all(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
-    (are_numbers && !kind.is_empty() && !service.is_empty()).then_some((service, kind))
+    (are_numbers && !profile_name.is_empty() && !service.is_empty()).then_some((service, profile_name))
 }
 
 fn stem(name: &str) -> &str {
     ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).filter(|stem| !stem.is_empty()).unwrap_or(name)
 }
 
-fn kind(profile: &Profile) -> &'static str {
+fn profile_name(profile: &Profile) -> &'static str {
     // name:sample type:unit:period type:period unit
-    let words: Vec<&str> = profile.parts.iter().flat_map(|part| part.kind.text.split(':').skip(1).step_by(2)).collect();
-    let known = KINDS.iter().find(|(_, types)| words.iter().any(|word| types.contains(word)));
-    known.map_or("profile", |(kind, _)| kind)
+    let words: Vec<&str> =
+        profile.parts.iter().flat_map(|part| part.profile_type.text.split(':').skip(1).step_by(2)).collect();
+    let known = PROFILE_NAMES.iter().find(|(_, types)| words.iter().any(|word| types.contains(word)));
+    known.map_or("profile", |(profile_name, _)| profile_name)
 }
 
 #[cfg(test)]
@@ -84,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_profilers_file_says_service_and_kind() {
+    fn a_profilers_file_says_service_and_profile_name() {
         assert_eq!(said("my-shop-process_cpu-1700000000-77-0.pb.gz"), Some(("my-shop", "process_cpu")));
         for name in ["cpu.pb.gz", "a-b-c-d-e.pb.gz", "shop-process_cpu-1-2-3.pprof", "-process_cpu-1-2-3.pb.gz"] {
             assert_eq!(said(name), None, "{name}");

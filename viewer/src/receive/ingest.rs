@@ -33,8 +33,9 @@ const FRAME: usize = 8 + size_of::<Location>() + size_of::<Line>() * 4 + size_of
 const MOST_LINES: usize = 200_000;
 
 /// What the query says about the body.
-struct Said {
-    query: String,
+struct IngestQuery {
+    /// All of it.
+    text: String,
     service: String,
     labels: Vec<LabelPair>,
     format: Format,
@@ -77,15 +78,15 @@ pub(super) async fn receive(
 async fn take(receiver: &Arc<Receiver>, query: String, request: Request) -> Result<(), Refusal> {
     let (head, body) = request.into_parts();
     let read = receiver.read(body).await?;
-    let said = Said::read(&query)?;
-    let service = said.service.clone();
-    let taken = take_said(receiver, said, head.headers, read).await;
+    let query = IngestQuery::read(&query)?;
+    let service = query.service.clone();
+    let taken = take_body(receiver, query, head.headers, read).await;
     taken.map_err(|refusal| refusal.of_service(&service))
 }
 
-async fn take_said(
+async fn take_body(
     receiver: &Arc<Receiver>,
-    said: Said,
+    query: IngestQuery,
     headers: HeaderMap,
     read: (Vec<u8>, Held),
 ) -> Result<(), Refusal> {
@@ -97,13 +98,13 @@ async fn take_said(
             allowed.take(bytes.len(), "the form")?;
             // Nothing is waited for, as all of it is here.
             let parts = runtime.block_on(parts(&headers, bytes))?;
-            let mark = Mark::of(&(said.service.as_str(), said.query.as_str(), &parts.profile), false);
-            let pprof = said.decode(&parts.profile, allowed)?;
+            let mark = Mark::of(&(query.service.as_str(), query.text.as_str(), &parts.profile), false);
+            let pprof = query.decode(&parts.profile, allowed)?;
             let is_mutex = parts.config.contains("mutex");
             drop(parts);
             // Without a time of its own it is of now, and may be another one that is alike.
             let mark = (pprof.time_nanos != 0).then_some(mark);
-            store(receiver, &said, pprof, is_mutex, receiver.times(), mark, allowed)
+            store(receiver, &query, pprof, is_mutex, receiver.times(), mark, allowed)
         })
         .await
 }
@@ -139,7 +140,7 @@ async fn parts(headers: &HeaderMap, bytes: Vec<u8>) -> Result<Parts, Refusal> {
 
 fn store(
     receiver: &Receiver,
-    said: &Said,
+    query: &IngestQuery,
     mut pprof: Pprof,
     is_mutex: bool,
     times: (i64, i64),
@@ -147,25 +148,25 @@ fn store(
     allowed: &mut Allowed,
 ) -> Result<(), Refusal> {
     if pprof.time_nanos == 0 {
-        pprof.time_nanos = said.start.unwrap_or(0);
+        pprof.time_nanos = query.start.unwrap_or(0);
     }
     let last = pprof.sample_type.last();
     let last = last.map_or(Ok(""), |last| string(&pprof.string_table, last.r#type, "a sample type"))?;
     let name = if is_mutex { "mutex" } else { profile_name(last) };
-    let pairs = said.labels.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
-    let labels = Labels::read(pairs.chain([("__name__", name), ("service_name", said.service.as_str())]))?;
+    let pairs = query.labels.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
+    let labels = Labels::read(pairs.chain([("__name__", name), ("service_name", query.service.as_str())]))?;
     let profile = Profile { mark, ..pprof::rows(&pprof, &labels, times, allowed)? };
     receiver.insert_profiles(&[profile])
 }
 
 /// Reads a query and a body, and stores them.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(super) fn any_bytes(query: &str, body: &[u8], receiver: &Receiver) -> Result<(), Refusal> {
-    let (said, allowed) = (Said::read(query)?, &mut Allowed::plenty());
-    store(receiver, &said, said.decode(body, allowed)?, false, (i64::MIN, i64::MAX), None, allowed)
+pub(super) fn take_any(query: &str, body: &[u8], receiver: &Receiver) -> Result<(), Refusal> {
+    let (query, allowed) = (IngestQuery::read(query)?, &mut Allowed::plenty());
+    store(receiver, &query, query.decode(body, allowed)?, false, (i64::MIN, i64::MAX), None, allowed)
 }
 
-impl Said {
+impl IngestQuery {
     /// Parameters that are not named here say nothing that is kept.
     fn read(query: &str) -> Result<Self, Refusal> {
         let mut params = Params::parse(query);
@@ -194,7 +195,7 @@ impl Said {
                 })?,
             };
         let units = take("units")?.unwrap_or_default();
-        Ok(Self { query: query.into(), service, labels, format, start, sample_rate, units })
+        Ok(Self { text: query.into(), service, labels, format, start, sample_rate, units })
     }
 
     fn decode(&self, bytes: &[u8], allowed: &mut Allowed) -> Result<Pprof, Refusal> {
@@ -215,15 +216,15 @@ impl Said {
         let weight = lines.saturating_mul(LINE).saturating_add(frames.saturating_mul(FRAME));
         allowed.take(weight.saturating_add(bytes.len()), "the profile")?;
         let text = std::str::from_utf8(bytes).map_err(|_| invalid("the folded stacks are not UTF-8"))?;
-        let ((kind, unit), (period_type, period_unit), weight) = match self.units.as_str() {
+        let ((sample_type, unit), (period_type, period_unit), weight) = match self.units.as_str() {
             "" | "samples" => (("cpu", "nanoseconds"), ("cpu", "nanoseconds"), SECOND / self.sample_rate),
             "objects" => (("alloc_objects", "count"), ("space", "bytes"), 1),
             "bytes" => (("alloc_space", "bytes"), ("space", "bytes"), 1),
             other => return Err(invalid(format!("units = {other:?}: allowed are samples, objects and bytes"))),
         };
-        let mut made = Made::default();
-        let mut value_type = |kind, unit| ValueType { r#type: made.string(kind), unit: made.string(unit) };
-        let sample_type = vec![value_type(kind, unit)];
+        let mut builder = PprofBuilder::default();
+        let mut value_type = |name, unit| ValueType { r#type: builder.string(name), unit: builder.string(unit) };
+        let sample_type = vec![value_type(sample_type, unit)];
         let period_type = Some(value_type(period_type, period_unit));
         for (number, line) in text.lines().enumerate() {
             if number >= MOST_LINES {
@@ -242,22 +243,22 @@ impl Said {
                 let cut: String = line.chars().take(80).collect();
                 counted().ok_or_else(|| invalid(format!("line {}: {cut:?} is not a;b;c 12", number + 1)))?
             };
-            made.sample(stack, count.saturating_mul(weight));
+            builder.sample(stack, count.saturating_mul(weight));
         }
-        Ok(Pprof { sample_type, period_type, period: weight, ..made.profile() })
+        Ok(Pprof { sample_type, period_type, period: weight, ..builder.profile() })
     }
 }
 
 /// A profile being made of names.
 #[derive(Default)]
-struct Made<'a> {
+struct PprofBuilder<'a> {
     strings: HashMap<&'a str, i64>,
     table: Vec<String>,
     functions: HashMap<&'a str, u64>,
     profile: Pprof,
 }
 
-impl<'a> Made<'a> {
+impl<'a> PprofBuilder<'a> {
     fn string(&mut self, text: &'a str) -> i64 {
         if self.table.is_empty() {
             self.table.push(String::new());

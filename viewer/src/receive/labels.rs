@@ -17,7 +17,7 @@ pub(super) struct Labels {
     /// All of them, service_name added where it is missing.
     pub(super) all: BTreeMap<String, String>,
     /// Label `__name__`.
-    pub(super) kind: String,
+    pub(super) profile_name: String,
     /// Label service_name.
     pub(super) service: String,
 }
@@ -35,12 +35,12 @@ impl Labels {
         check(&all)?;
         // What Pyroscope calls it; the pages show it under this name.
         let service = *all.entry("service_name").or_insert("unknown_service");
-        let kind = all.get("__name__").filter(|name| !name.is_empty()).copied();
-        let kind = kind
+        let profile_name = all.get("__name__").filter(|name| !name.is_empty()).copied();
+        let profile_name = profile_name
             .ok_or_else(|| invalid("the label __name__ is missing; it says what was measured, such as process_cpu"))?;
-        let (kind, service) = (kind.into(), service.into());
+        let (profile_name, service) = (profile_name.into(), service.into());
         let all = all.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Ok(Self { all, kind, service })
+        Ok(Self { all, profile_name, service })
     }
 
     /// The same of what was pushed.

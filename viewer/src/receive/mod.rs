@@ -1,7 +1,5 @@
 //! Bytes from the network become rows: bounded, checked, and refused in words that are counted.
 
-#[cfg(any(test, feature = "fuzzing"))]
-pub(crate) mod any_bytes;
 mod bounds;
 pub(crate) mod file;
 mod ingest;
@@ -11,6 +9,8 @@ mod otlp_profiles;
 mod otlp_traces;
 mod pprof;
 pub(crate) mod profilers;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod properties;
 mod push;
 mod receiver;
 mod sample_types;

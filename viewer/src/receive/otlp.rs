@@ -210,7 +210,7 @@ fn decode<E: Export>(bytes: &[u8], format: Format, allowed: &mut Allowed) -> Res
 
 /// Reads a request and stores what can be stored of it.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(super) fn any_bytes<E: Export>(bytes: &[u8], format: Format, receiver: &Receiver) -> Result<(), Refusal> {
+pub(super) fn take_any<E: Export>(bytes: &[u8], format: Format, receiver: &Receiver) -> Result<(), Refusal> {
     let allowed = &mut Allowed::plenty();
     decode::<E>(bytes, format, allowed)?.store(receiver, 0, allowed).map(drop)
 }

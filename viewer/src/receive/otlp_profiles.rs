@@ -81,17 +81,17 @@ impl Export for ExportProfilesServiceRequest {
         for resource in &self.resource_profiles {
             let attributes = resource.resource.as_ref().map(|resource| &resource.attributes[..]).unwrap_or_default();
             let service = service_name(attributes);
-            let mut kinds: HashMap<&str, Labels> = HashMap::default();
+            let mut labels_by_name: HashMap<&str, Labels> = HashMap::default();
             for profile in resource.scope_profiles.iter().flat_map(|scope| &scope.profiles) {
                 allowed.step(100)?;
                 let shared = Shared { strings: strings.0, dictionary: &dictionary, profile };
                 let read = shared.head().and_then(|(name, head)| {
                     let tables = tables.as_ref().map_err(Refusal::clone)?;
-                    if !kinds.contains_key(name) {
-                        kinds.insert(name, labels(attributes, &service, name)?);
+                    if !labels_by_name.contains_key(name) {
+                        labels_by_name.insert(name, labels(attributes, &service, name)?);
                     }
                     let weighted = Weighted { weight: head.1, shared };
-                    Reader::new(tables, &weighted).read(&head.0, &kinds[name], receiver.times(), allowed)
+                    Reader::new(tables, &weighted).read(&head.0, &labels_by_name[name], receiver.times(), allowed)
                 });
                 match read {
                     Ok(mut rows) => {
@@ -111,8 +111,8 @@ impl Export for ExportProfilesServiceRequest {
 }
 
 /// The labels of a series: what the resource says of itself in text, as many as are taken.
-fn labels(attributes: &[KeyValue], service: &str, kind: &str) -> Result<Labels, Refusal> {
-    let mut pairs: HashMap<&str, &str> = HashMap::from_iter([("__name__", kind), ("service_name", service)]);
+fn labels(attributes: &[KeyValue], service: &str, profile_name: &str) -> Result<Labels, Refusal> {
+    let mut pairs: HashMap<&str, &str> = HashMap::from_iter([("__name__", profile_name), ("service_name", service)]);
     for attribute in attributes.iter().filter(|attribute| attribute.key != "service.name") {
         if let Some(Value::StringValue(text)) = attribute.value.as_ref().and_then(|value| value.value.as_ref())
             && pairs.len() < MOST_LABELS

@@ -30,7 +30,7 @@ pub(crate) enum Stat {
 
 /// What a profiler said last.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-struct Said {
+struct ProfilerReport {
     #[serde(default = "version_of_none")]
     version: u32,
     instance: String,
@@ -71,9 +71,9 @@ impl ProfilerState {
 
 /// What a profiler of a service said.
 #[derive(Debug)]
-pub(super) struct Heard {
+pub(super) struct ServiceReport {
     service: String,
-    said: Said,
+    report: ProfilerReport,
 }
 
 /// How a comment is to be read that does not say it.
@@ -83,13 +83,13 @@ fn version_of_none() -> u32 {
 
 /// What the comments of a profile say. A comment that is not the engine's, or of a version that is not known here, says nothing; of
 /// many the last few count.
-pub(super) fn said(service: &str, profile: &Profile) -> Vec<Heard> {
+pub(super) fn reports(service: &str, profile: &Profile) -> Vec<ServiceReport> {
     let newest = profile.comment.iter().rev().take(MOST_COMMENTS).rev();
     let texts = newest.filter_map(|index| profile.string_table.get(usize::try_from(*index).ok()?));
-    let said = texts.filter(|text| text.len() <= MOST_BYTES).filter_map(|text| text.strip_prefix(PREFIX));
-    let said = said.filter_map(|json| serde_json::from_str(json).ok());
-    let known = said.filter(|said: &Said| (1..=VERSION).contains(&said.version));
-    known.map(|said| Heard { service: service.into(), said }).collect()
+    let texts = texts.filter(|text| text.len() <= MOST_BYTES).filter_map(|text| text.strip_prefix(PREFIX));
+    let reports = texts.filter_map(|json| serde_json::from_str(json).ok());
+    let known = reports.filter(|report: &ProfilerReport| (1..=VERSION).contains(&report.version));
+    known.map(|report| ServiceReport { service: service.into(), report }).collect()
 }
 
 /// The profilers that were heard of.
@@ -98,12 +98,12 @@ pub(crate) struct Profilers(Mutex<Vec<ProfilerState>>);
 
 impl Profilers {
     /// Takes note of what a profile's comment says.
-    pub(super) fn hear(&self, heard: Heard) {
-        self.note(heard, clock::now() / clock::MILLISECOND);
+    pub(super) fn record(&self, report: ServiceReport) {
+        self.record_at(report, clock::now() / clock::MILLISECOND);
     }
 
-    fn note(&self, Heard { service, said }: Heard, now: i64) {
-        let Said { version: _, instance, pid, package, last_error, stats } = said;
+    fn record_at(&self, ServiceReport { service, report }: ServiceReport, now: i64) {
+        let ProfilerReport { version: _, instance, pid, package, last_error, stats } = report;
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|known| !(known.service == service && known.instance == instance));
         if all.len() >= MOST_PROFILERS {
@@ -134,8 +134,8 @@ mod tests {
         Profile { string_table: strings.collect(), comment, ..Profile::default() }
     }
 
-    fn hear(profilers: &Profilers, service: &str, comments: &[&str]) {
-        said(service, &profile(comments)).into_iter().for_each(|heard| profilers.hear(heard));
+    fn record(profilers: &Profilers, service: &str, comments: &[&str]) {
+        reports(service, &profile(comments)).into_iter().for_each(|report| profilers.record(report));
     }
 
     fn comment(instance: &str, taken: u64) -> String {
@@ -148,9 +148,9 @@ mod tests {
     fn the_newest_of_each_profiler_counts() {
         let profilers = Profilers::default();
         for (instance, taken) in [("a", 1), ("b", 2), ("a", 3)] {
-            hear(&profilers, "shop", &["built by hand", &comment(instance, taken)]);
+            record(&profilers, "shop", &["built by hand", &comment(instance, taken)]);
         }
-        hear(&profilers, "other", &[&comment("c", 9)]);
+        record(&profilers, "other", &[&comment("c", 9)]);
         let counts: Vec<_> =
             profilers.of("shop").iter().map(|one| (one.count("taken"), one.count("threads"))).collect();
         assert_eq!(counts, [(3, 3), (2, 3)]);
@@ -180,7 +180,7 @@ mod tests {
             other.to_owned(),
         ];
         for text in &texts {
-            hear(&profilers, "shop", &[text]);
+            record(&profilers, "shop", &[text]);
         }
         let known: Vec<_> = profilers.of("shop").iter().map(|one| one.instance.clone()).collect();
         assert_eq!(known, ["a", "b", "c"]);
@@ -191,7 +191,7 @@ mod tests {
         let profilers = Profilers::default();
         let long = comment("a", 1) + &" ".repeat(MOST_BYTES);
         for text in ["", "spanprof.stats", "spanprof.stats {}", "spanprof.stats [", "spanprof.stats null", &long] {
-            hear(&profilers, "shop", &[text]);
+            record(&profilers, "shop", &[text]);
         }
         assert_eq!(profilers.of("shop"), []);
     }
@@ -200,7 +200,7 @@ mod tests {
     fn as_many_are_remembered_as_there_is_room_for_and_silent_ones_are_gone() {
         let profilers = Profilers::default();
         for number in 0..MOST_PROFILERS + 10 {
-            hear(&profilers, "shop", &[&comment(&number.to_string(), 1)]);
+            record(&profilers, "shop", &[&comment(&number.to_string(), 1)]);
         }
         assert_eq!(profilers.of("shop").len(), MOST_PROFILERS);
         assert!(!profilers.of("shop").iter().any(|one| one.instance == "9"));

@@ -75,13 +75,13 @@ fn store(receiver: &Receiver, request: PushRequest, allowed: &mut Allowed) -> Re
         return Err(Refusal::new(Reason::Invalid, "the request holds no profile"));
     }
     let mut profiles = Vec::new();
-    let mut heard = Vec::new();
+    let mut reports = Vec::new();
     for (number, series) in request.series.into_iter().enumerate() {
         let labels = Labels::of_pairs(&series.labels).map_err(|refusal| refusal.within(format!("series {number}")))?;
         for raw in series.samples {
             let read = pprof::decode(&raw.raw_profile, allowed).and_then(|decoded| {
                 let rows = pprof::rows(&decoded, &labels, receiver.times(), allowed)?;
-                heard.extend(profilers::said(&labels.service, &decoded));
+                reports.extend(profilers::reports(&labels.service, &decoded));
                 Ok((rows, decoded.time_nanos != 0))
             });
             allowed.give_back_decoded();
@@ -94,9 +94,9 @@ fn store(receiver: &Receiver, request: PushRequest, allowed: &mut Allowed) -> Re
         }
     }
     receiver.insert_profiles(&profiles)?;
-    if !heard.is_empty() {
+    if !reports.is_empty() {
         let profilers = receiver.kept()?.profilers;
-        heard.into_iter().for_each(|said| profilers.hear(said));
+        reports.into_iter().for_each(|report| profilers.record(report));
     }
     Ok(())
 }
@@ -110,7 +110,7 @@ fn decode(bytes: &[u8], format: Format, allowed: &mut Allowed) -> Result<PushReq
 
 /// Reads a request and stores it.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(super) fn any_bytes(bytes: &[u8], format: Format, receiver: &Receiver) -> Result<(), Refusal> {
+pub(super) fn take_any(bytes: &[u8], format: Format, receiver: &Receiver) -> Result<(), Refusal> {
     let allowed = &mut Allowed::plenty();
     store(receiver, decode(bytes, format, allowed)?, allowed)
 }

@@ -200,10 +200,10 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::store::Room;
+    use crate::store::StorageLimits;
 
     fn receiver() -> Arc<Receiver> {
-        let store = Store::open(None, &Room::new(16 << 20)).unwrap();
+        let store = Store::open(None, &StorageLimits::new(16 << 20)).unwrap();
         let keeper = Keeper::Known(Kept { store, profilers: Arc::default(), _owner: None });
         Arc::new(Receiver::new(keeper, Arc::default(), Duration::MAX, &Permits::new(16 << 20)))
     }

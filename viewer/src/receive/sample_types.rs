@@ -6,7 +6,7 @@ use spanprof_core::wire::pprof::{Profile, ValueType};
 
 use super::strings::string;
 use crate::http::refusal::{Refusal, invalid};
-use crate::store::Kind;
+use crate::store::ProfileType;
 
 /// Sample types of a profile; profilers send four.
 const MOST_TYPES: usize = 32;
@@ -16,7 +16,7 @@ const LONGEST_WORD: usize = 1_024;
 /// A sample type, and how its values are counted in samples.
 pub(super) struct SampleType {
     /// What its values mean.
-    pub(super) kind: Arc<Kind>,
+    pub(super) profile_type: Arc<ProfileType>,
     /// Value of one period, 0 if unknown.
     pub(super) period: i64,
     count: Count,
@@ -59,7 +59,11 @@ fn counts_samples(sample_type: &str) -> bool {
 }
 
 /// The sample types of a profile, in order; `strings` are what it refers to.
-pub(super) fn sample_types(pprof: &Profile, strings: &[String], kind_name: &str) -> Result<Vec<SampleType>, Refusal> {
+pub(super) fn sample_types(
+    pprof: &Profile,
+    strings: &[String],
+    profile_name: &str,
+) -> Result<Vec<SampleType>, Refusal> {
     let number = pprof.sample_type.len();
     if number > MOST_TYPES {
         return Err(invalid(format!("the profile has {number} sample types, and at most {MOST_TYPES} are taken")));
@@ -80,9 +84,9 @@ pub(super) fn sample_types(pprof: &Profile, strings: &[String], kind_name: &str)
     let main = types.iter().position(|(name, _)| *name == default).unwrap_or(types.len() - 1);
     let counter = types.iter().position(|(name, unit)| *unit == "count" && counts_samples(name));
     let counted = types.iter().enumerate().map(|(index, (name, unit))| SampleType {
-        kind: Arc::new(Kind {
-            name: kind_name.into(),
-            text: [kind_name, *name, *unit, period_type, period_unit].join(":"),
+        profile_type: Arc::new(ProfileType {
+            name: profile_name.into(),
+            text: [profile_name, *name, *unit, period_type, period_unit].join(":"),
             unit: (*unit).into(),
             main: index == main,
         }),

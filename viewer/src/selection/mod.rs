@@ -3,7 +3,7 @@
 mod bound;
 mod display;
 mod pair;
-mod window;
+mod time_range;
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::span_status::Status;
 pub(crate) use bound::Bound;
 pub(crate) use display::Look;
 pub(crate) use pair::Pair;
-pub(crate) use window::{LAST_HOUR, Window, parse_duration, since_text};
+pub(crate) use time_range::{LAST_HOUR, TimeRange, parse_duration, since_text};
 
 /// The profile type that is meant where none is said.
 pub(crate) const CPU: &str = "process_cpu";
@@ -47,9 +47,9 @@ pub(crate) struct Selection {
     /// Inside or outside of spans, or both.
     pub(crate) side: Side,
     /// Profile type: its name, or all five parts as Pyroscope writes them.
-    pub(crate) kind: String,
+    pub(crate) profile_type: String,
     /// When.
-    pub(crate) window: Window,
+    pub(crate) time_range: TimeRange,
 }
 
 /// Where samples stand in relation to spans.
@@ -79,8 +79,8 @@ impl Selection {
             span: None,
             below: false,
             side: Side::Any,
-            kind: CPU.into(),
-            window: LAST_HOUR,
+            profile_type: CPU.into(),
+            time_range: LAST_HOUR,
         }
     }
 
@@ -117,10 +117,10 @@ impl Selection {
                 return Err(BadParameter::new("outside", "", "contradicts inside; give one of them"));
             }
         };
-        let kind = params.take("type")?.unwrap_or_else(|| CPU.into());
+        let profile_type = params.take("type")?.unwrap_or_else(|| CPU.into());
         // A span's samples are stamped with their profile's window, so a span or trace is looked for at any time.
-        let default = if trace.is_some() || span.is_some() { Window::Stored } else { LAST_HOUR };
-        let window = Window::take(params, default)?;
+        let default = if trace.is_some() || span.is_some() { TimeRange::Stored } else { LAST_HOUR };
+        let time_range = TimeRange::take(params, default)?;
         let selection = Self {
             service,
             name,
@@ -134,8 +134,8 @@ impl Selection {
             span,
             below,
             side,
-            kind,
-            window,
+            profile_type,
+            time_range,
         };
         selection.check()?;
         Ok(selection)
@@ -164,10 +164,10 @@ impl Selection {
         if reversed && let Some(least) = self.least {
             return Err(BadParameter::new("dur>", &least.text(), "is more than dur<"));
         }
-        let parts = self.kind.split(':').count();
+        let parts = self.profile_type.split(':').count();
         if parts != 1 && parts != 5 {
             let allowed = "allowed is a name such as process_cpu, or name:sample type:unit:period type:period unit";
-            return Err(BadParameter::new("type", &self.kind, allowed));
+            return Err(BadParameter::new("type", &self.profile_type, allowed));
         }
         Ok(())
     }
@@ -184,12 +184,12 @@ impl Selection {
 
     /// The samples of one span.
     pub(crate) fn of_span(span: SpanId) -> Self {
-        Self { span: Some(span), window: Window::Stored, ..Self::everything() }
+        Self { span: Some(span), time_range: TimeRange::Stored, ..Self::everything() }
     }
 
     /// The samples of one trace.
     pub(crate) fn of_trace(trace: TraceId) -> Self {
-        Self { trace: Some(trace), window: Window::Stored, ..Self::everything() }
+        Self { trace: Some(trace), time_range: TimeRange::Stored, ..Self::everything() }
     }
 
     /// This selection, of one service.
@@ -208,18 +208,24 @@ impl Selection {
     }
 
     /// This selection, of another profile type.
-    pub(crate) fn kind(self, kind: &str) -> Self {
-        Self { kind: kind.into(), ..self }
+    pub(crate) fn profile_type(self, profile_type: &str) -> Self {
+        Self { profile_type: profile_type.into(), ..self }
     }
 
     /// This selection, in another time range.
-    pub(crate) fn window(self, window: Window) -> Self {
-        Self { window, ..self }
+    pub(crate) fn time_range(self, time_range: TimeRange) -> Self {
+        Self { time_range, ..self }
     }
 
     /// This selection, without what it says of single spans, services and profiles.
     pub(crate) fn without_filter(self) -> Self {
-        Self { service: self.service, name: self.name, kind: self.kind, window: self.window, ..Self::everything() }
+        Self {
+            service: self.service,
+            name: self.name,
+            profile_type: self.profile_type,
+            time_range: self.time_range,
+            ..Self::everything()
+        }
     }
 
     /// Whether [`Self::without_filter`] would be another selection.
@@ -248,10 +254,10 @@ impl Selection {
         add("below", self.below.then(|| "1".into()));
         add("inside", (self.side == Side::Inside).then(|| "1".into()));
         add("outside", (self.side == Side::Outside).then(|| "1".into()));
-        add("type", (self.kind != CPU).then(|| self.kind.clone()));
+        add("type", (self.profile_type != CPU).then(|| self.profile_type.clone()));
         let single = self.trace.is_some() || self.span.is_some();
-        if self.window != if single { Window::Stored } else { LAST_HOUR } {
-            pairs.extend(self.window.query());
+        if self.time_range != if single { TimeRange::Stored } else { LAST_HOUR } {
+            pairs.extend(self.time_range.query());
         }
         pairs
     }
@@ -296,11 +302,11 @@ impl Selection {
         if let Some(status) = self.status {
             add(format!(", status {}", status_text(status)));
         }
-        if self.kind != CPU {
-            add(format!(", {}", self.kind));
+        if self.profile_type != CPU {
+            add(format!(", {}", self.profile_type));
         }
-        if self.window != Window::Stored || (self.trace.is_none() && self.span.is_none()) {
-            add(format!(", {}", self.window.words()));
+        if self.time_range != TimeRange::Stored || (self.trace.is_none() && self.span.is_none()) {
+            add(format!(", {}", self.time_range.words()));
         }
         words
     }

@@ -26,9 +26,9 @@ impl Pair {
             Ok(selection)
         };
         let pair = Self { a: side("a.", "b.")?, b: side("b.", "a.")? };
-        if pair.a.kind != pair.b.kind {
-            let allowed = format!("is compared with {:?}; both sides need one profile type", pair.b.kind);
-            return Err(BadParameter::new("a.type", &pair.a.kind, allowed));
+        if pair.a.profile_type != pair.b.profile_type {
+            let allowed = format!("is compared with {:?}; both sides need one profile type", pair.b.profile_type);
+            return Err(BadParameter::new("a.type", &pair.a.profile_type, allowed));
         }
         Ok(pair)
     }
@@ -68,7 +68,7 @@ fn same(own: &str, common: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::selection::Window;
+    use crate::selection::TimeRange;
 
     fn parse(query: &str) -> Result<Pair, BadParameter> {
         Pair::take(Params::parse(query))
@@ -78,7 +78,10 @@ mod tests {
     fn sides_share_what_has_no_prefix() {
         let pair = parse("service=s&name=a&a.dur>p95&b.dur<p50&from=1&to=2&b.since=5m").unwrap();
         assert_eq!(pair.a.sentence().split(", ").next(), Some("a of s"));
-        assert_eq!((pair.a.window, pair.b.window), (Window::Between(1, 2), parse("since=5m").unwrap().a.window));
+        assert_eq!(
+            (pair.a.time_range, pair.b.time_range),
+            (TimeRange::Between(1, 2), parse("since=5m").unwrap().a.time_range)
+        );
         assert_eq!(parse(&super::super::query(&pair.pairs())).unwrap(), pair);
         assert_eq!(pair.swapped().swapped(), pair);
     }

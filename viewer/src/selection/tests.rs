@@ -32,7 +32,7 @@ fn what_people_and_forms_write_is_the_same_selection() {
             .unwrap();
     assert_eq!(written, sent);
     assert_eq!((written.least, written.most), (Some(Bound::Percentile(95)), None));
-    assert_eq!(written.window, Window::Between(1_700_000_000_000, 1_700_000_001_000));
+    assert_eq!(written.time_range, TimeRange::Between(1_700_000_000_000, 1_700_000_001_000));
 }
 
 #[test]
@@ -89,6 +89,6 @@ fn sentences_read_well() {
 
 #[test]
 fn the_range_before_is_as_long() {
-    assert_eq!(Window::Between(5_000, 7_000).before(), Some(Window::Between(3_000, 5_000)));
-    assert_eq!(Window::Stored.before(), None);
+    assert_eq!(TimeRange::Between(5_000, 7_000).before(), Some(TimeRange::Between(3_000, 5_000)));
+    assert_eq!(TimeRange::Stored.before(), None);
 }

@@ -26,12 +26,12 @@ use tokio::sync::watch;
 use crate::clock;
 use crate::memory::Shares;
 use crate::receive;
-use crate::selection::{LAST_HOUR, Window};
+use crate::selection::{LAST_HOUR, TimeRange};
 use crate::store::Store;
 
 use flags::{Cli, Optional};
 use places::Connections;
-use tenants::{Door, Setup, Tenants};
+use tenants::{Listener, Setup, Tenants};
 
 /// How often what is too old or too much is forgotten.
 const RETENTION_TICK: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ const LAST_REQUESTS: Duration = Duration::from_secs(5);
 pub(crate) fn run(cli: &Cli) -> Result<(), String> {
     // Before the file is opened, and until the process ends.
     let _lock = cli.data.as_deref().map(lock).transpose()?;
-    run_with(cli, Store::open(cli.data.as_deref(), &Shares::of(cli.memory).room())?, LAST_HOUR)
+    run_with(cli, Store::open(cli.data.as_deref(), &Shares::of(cli.memory).limits())?, LAST_HOUR)
 }
 
 /// Keeps other processes off the file of --data and those of the tenants beside it.
@@ -59,8 +59,8 @@ fn lock(file: &Path) -> Result<File, String> {
     }
 }
 
-/// The same with a store that is open already; `window` is what pages show that are asked for without a time range.
-pub(crate) fn run_with(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), String> {
+/// The same with a store that is open already; `time_range` is what pages show that are asked for without one.
+pub(crate) fn run_with(cli: &Cli, store: Arc<Store>, time_range: TimeRange) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         // Each has memory of its own that the allocator keeps: those of large uploads and questions, and one for all else.
@@ -68,12 +68,12 @@ pub(crate) fn run_with(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start threads: {error}"))?;
-    let served = runtime.block_on(serve(cli, store, window));
+    let served = runtime.block_on(serve(cli, store, time_range));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
 }
 
-async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), String> {
+async fn serve(cli: &Cli, store: Arc<Store>, time_range: TimeRange) -> Result<(), String> {
     let main = bind(cli.listen).await.map_err(|error| {
         format!("cannot listen on {}: {error}; choose another address by --listen ADDR:PORT", cli.listen)
     })?;
@@ -89,7 +89,7 @@ async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), Strin
     let otlp = bind_further(cli.listen_otlp, "OTLP traces", "--listen-otlp", main.address).await;
     let grpc = bind_further(cli.listen_grpc, "OTLP by gRPC", "--listen-grpc", main.address).await;
     let setup = Setup {
-        window,
+        time_range,
         retain: cli.retain,
         address: main.address,
         otlp: otlp.as_ref().map(|bound| bound.address),
@@ -98,14 +98,14 @@ async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), Strin
     };
     let all = Connections::new(setup.shares.sent);
     let tenants = Arc::new(Tenants::new(setup, store)?);
-    for (bound, door) in [(otlp, Door::Otlp), (grpc, Door::Grpc)] {
+    for (bound, listener) in [(otlp, Listener::Otlp), (grpc, Listener::Grpc)] {
         if let Some(bound) = bound {
-            let routes = guard.wrap(tenants.routes(door));
-            servers.spawn(connections::serve(bound.listener, routes, Arc::clone(&all), stopped.clone()));
+            let routes = guard.wrap(tenants.routes(listener));
+            servers.spawn(connections::serve(bound.socket, routes, Arc::clone(&all), stopped.clone()));
         }
     }
-    let routes = metrics::routes(Arc::clone(&tenants)).merge(tenants.routes(Door::Main));
-    servers.spawn(connections::serve(main.listener, guard.wrap(routes), all, stopped));
+    let routes = metrics::routes(Arc::clone(&tenants)).merge(tenants.routes(Listener::Main));
+    servers.spawn(connections::serve(main.socket, guard.wrap(routes), all, stopped));
     let retention = tokio::spawn(forget_the_old(tenants, cli.retain));
 
     let ended = tokio::select! {
@@ -126,17 +126,17 @@ async fn serve(cli: &Cli, store: Arc<Store>, window: Window) -> Result<(), Strin
 }
 
 struct Bound {
-    listener: TcpListener,
+    socket: TcpListener,
     address: SocketAddr,
 }
 
 async fn bind(address: SocketAddr) -> Result<Bound, String> {
-    let listener = TcpListener::bind(address).await.map_err(|error| match error.kind() {
+    let socket = TcpListener::bind(address).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::AddrInUse => "another program uses it".to_owned(),
         _ => error.to_string(),
     })?;
-    let address = listener.local_addr().map_err(|error| error.to_string())?;
-    Ok(Bound { listener, address })
+    let address = socket.local_addr().map_err(|error| error.to_string())?;
+    Ok(Bound { socket, address })
 }
 
 /// Binds an address beside the main one. If it is taken this is said, and no reason to end: OTLP by HTTP still comes in
@@ -161,16 +161,16 @@ async fn bind_further(address: Optional<SocketAddr>, what: &str, flag: &str, mai
 
 async fn forget_the_old(tenants: Arc<Tenants>, retain: Duration) {
     let mut tick = tokio::time::interval(RETENTION_TICK);
-    let room = tenants.room();
+    let limits = tenants.limits();
     loop {
         let is_tick = tokio::select! {
             _ = tick.tick() => true,
-            () = room.is_short() => false,
+            () = limits.exceeded() => false,
         };
-        let (tenants, room) = (Arc::clone(&tenants), Arc::clone(&room));
+        let (tenants, limits) = (Arc::clone(&tenants), Arc::clone(&limits));
         let oldest = clock::now().saturating_sub(i64::try_from(retain.as_nanos()).unwrap_or(i64::MAX));
         let forget =
-            move || if is_tick { tenants.retain(oldest) } else { room.make().map_err(|error| error.to_string()) };
+            move || if is_tick { tenants.retain(oldest) } else { limits.enforce().map_err(|error| error.to_string()) };
         let done = tokio::task::spawn_blocking(forget).await;
         if let Ok(Err(error)) = done {
             // It is tried again at the next tick.

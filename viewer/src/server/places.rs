@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::budget::Budget;
 
-/// The most connections of all doors; fewer where the process may open few files, or has little memory.
+/// The most connections of all listeners; fewer where the process may open few files, or has little memory.
 const MOST: usize = 1_000;
 const LEAST: usize = 64;
 /// What a connection may keep of what came in and was not read yet, and of what goes out.
@@ -116,7 +116,7 @@ impl Connections {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many may wait for a place at each door: they have files too.
+    /// How many may wait for a place at each listener: they have files too.
     pub(super) fn most_waiting(&self) -> usize {
         self.most / 8
     }

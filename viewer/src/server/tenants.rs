@@ -23,19 +23,19 @@ use crate::memory::Shares;
 use crate::queries::Queries;
 use crate::receive::profilers::Profilers;
 use crate::receive::{self, Keeper, Kept, Permits, Receiver};
-use crate::selection::Window;
+use crate::selection::TimeRange;
 use crate::show::Shown;
-use crate::store::{Room, Store};
+use crate::store::{StorageLimits, Store};
 use crate::{api, export, pages, pyroscope};
 
 /// Each tenant takes this much of --memory at least: tables, caches, connections.
-const LEAST_ROOM: u64 = 16 << 20;
+const LEAST_BYTES: u64 = 16 << 20;
 /// Files of tenants end so.
 const EXTENSION: &str = "db";
 
 /// What is the same for all tenants.
 pub(super) struct Setup {
-    pub(super) window: Window,
+    pub(super) time_range: TimeRange,
     pub(super) retain: Duration,
     pub(super) address: SocketAddr,
     pub(super) otlp: Option<SocketAddr>,
@@ -45,16 +45,16 @@ pub(super) struct Setup {
     pub(super) shares: Shares,
 }
 
-/// Where a request came in.
+/// Which address a request came in by.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Door {
+pub(super) enum Listener {
     Main,
     Otlp,
     Grpc,
 }
 
 /// What a tenant has of its own.
-pub(super) struct Rooms {
+pub(super) struct TenantState {
     pub(super) store: Arc<Store>,
     kept: Kept,
     pub(super) refusals: Arc<Refusals>,
@@ -68,12 +68,12 @@ pub(super) struct Tenants {
     setup: Setup,
     permits: Permits,
     queries: Queries,
-    anonymous: Arc<Rooms>,
+    anonymous: Arc<TenantState>,
     /// What those see of whom nothing was received.
-    nobody: Rooms,
+    nobody: TenantState,
     /// What was refused of whom nothing is stored. Only counted: one may not see what another was told.
     strangers: Arc<Refusals>,
-    others: Mutex<BTreeMap<Tenant, Arc<Rooms>>>,
+    others: Mutex<BTreeMap<Tenant, Arc<TenantState>>>,
 }
 
 impl Tenants {
@@ -81,30 +81,30 @@ impl Tenants {
     pub(super) fn new(setup: Setup, store: Arc<Store>) -> Result<Self, String> {
         let permits = Permits::new(setup.shares.requests);
         let queries = Queries::new(setup.shares.at_once);
-        let nobody = Rooms::new(Store::open(None, &store.room().empty())?, &setup, &permits, &queries);
-        let anonymous = Arc::new(Rooms::new(store, &setup, &permits, &queries));
+        let nobody = TenantState::new(Store::open(None, &store.limits().for_no_store())?, &setup, &permits, &queries);
+        let anonymous = Arc::new(TenantState::new(store, &setup, &permits, &queries));
         let others = Mutex::default();
         let tenants = Self { setup, permits, queries, anonymous, nobody, strangers: Arc::default(), others };
         for tenant in tenants.with_files()? {
-            let rooms = tenants.open(&tenant)?;
-            tenants.others().insert(tenant, rooms);
+            let state = tenants.open(&tenant)?;
+            tenants.others().insert(tenant, state);
         }
         Ok(tenants)
     }
 
     /// What the stores of all share.
-    pub(super) fn room(&self) -> Arc<Room> {
-        Arc::clone(self.anonymous.store.room())
+    pub(super) fn limits(&self) -> Arc<StorageLimits> {
+        Arc::clone(self.anonymous.store.limits())
     }
 
     /// What was refused, of all.
     pub(super) fn refused(&self) -> Vec<RefusalCount> {
-        let known = self.all().into_iter().flat_map(|rooms| rooms.refusals.counts());
+        let known = self.all().into_iter().flat_map(|state| state.refusals.counts());
         known.chain(self.strangers.counts()).collect()
     }
 
-    /// Every tenant's rooms.
-    pub(super) fn all(&self) -> Vec<Arc<Rooms>> {
+    /// Every tenant's state.
+    pub(super) fn all(&self) -> Vec<Arc<TenantState>> {
         let others = self.others();
         std::iter::once(&self.anonymous).chain(others.values()).map(Arc::clone).collect()
     }
@@ -112,18 +112,18 @@ impl Tenants {
     /// Forgets what is older than `oldest`, and tenants that nothing is left of.
     pub(super) fn retain(&self, oldest: i64) -> Result<(), String> {
         // One broken file is no reason to keep what is old in the others.
-        let forget = |rooms: Arc<Rooms>| rooms.store.retain(oldest).map_err(|error| error.to_string());
+        let forget = |state: Arc<TenantState>| state.store.retain(oldest).map_err(|error| error.to_string());
         let failed = self.all().into_iter().map(forget).fold(Ok(()), Result::and);
         // Their stores may be at work, which nobody who only needs the list should wait for.
-        let is_empty = |rooms: &Rooms| rooms.store.is_empty().unwrap_or(false);
-        let known: Vec<_> = self.others().iter().map(|(tenant, rooms)| (tenant.clone(), Arc::clone(rooms))).collect();
+        let is_empty = |state: &TenantState| state.store.is_empty().unwrap_or(false);
+        let known: Vec<_> = self.others().iter().map(|(tenant, state)| (tenant.clone(), Arc::clone(state))).collect();
         let empty: Vec<Tenant> =
-            known.into_iter().filter(|(_, rooms)| is_empty(rooms)).map(|(tenant, _)| tenant).collect();
+            known.into_iter().filter(|(_, state)| is_empty(state)).map(|(tenant, _)| tenant).collect();
         let mut gone = Vec::new();
         let mut others = self.others();
-        others.retain(|tenant, rooms| {
-            // Who works on a request of the tenant has the rooms too, and new ones wait for the list.
-            let unused = empty.contains(tenant) && Arc::strong_count(rooms) == 1 && is_empty(rooms);
+        others.retain(|tenant, state| {
+            // Who works on a request of the tenant has the state too, and new ones wait for the list.
+            let unused = empty.contains(tenant) && Arc::strong_count(state) == 1 && is_empty(state);
             if unused {
                 gone.push(tenant.clone());
             }
@@ -133,31 +133,31 @@ impl Tenants {
         failed.and(removed)
     }
 
-    /// The routes of one door, for all tenants.
-    pub(super) fn routes(self: &Arc<Self>, door: Door) -> Router {
+    /// The routes of one listener, for all tenants.
+    pub(super) fn routes(self: &Arc<Self>, listener: Listener) -> Router {
         Router::new()
             // It needs nothing of any tenant, so it waits for none that is being opened.
             .route("/ready", get(|| async { "ready" }))
-            .fallback(
-                move |State(tenants): State<Arc<Self>>, request| async move { tenants.dispatch(door, request).await },
-            )
+            .fallback(move |State(tenants): State<Arc<Self>>, request| async move {
+                tenants.dispatch(listener, request).await
+            })
             .with_state(Arc::clone(self))
     }
 
-    async fn dispatch(self: Arc<Self>, door: Door, mut request: Request) -> Response {
+    async fn dispatch(self: Arc<Self>, listener: Listener, mut request: Request) -> Response {
         let (said, path) = match Tenant::of(request.headers(), request.uri().path()) {
             Ok((said, path)) => (said, path.to_owned()),
-            Err(sentence) => return self.refuse(door, &request, &Refusal::new(Reason::Invalid, sentence)),
+            Err(sentence) => return self.refuse(listener, &request, &Refusal::new(Reason::Invalid, sentence)),
         };
-        if let Some(name) = path.strip_prefix(PREFIX).filter(|_| matches!(door, Door::Main)) {
+        if let Some(name) = path.strip_prefix(PREFIX).filter(|_| matches!(listener, Listener::Main)) {
             // Without its slash; links of the page would else lead beside it.
             return match Tenant::parse(name, "the address") {
                 Ok(tenant) => Redirect::permanent(&format!("{tenant}/")).into_response(),
-                Err(sentence) => self.refuse(door, &request, &Refusal::new(Reason::Invalid, sentence)),
+                Err(sentence) => self.refuse(listener, &request, &Refusal::new(Reason::Invalid, sentence)),
             };
         }
         let tenant = said.clone().unwrap_or_else(Tenant::anonymous);
-        let rooms = self.known(&tenant);
+        let state = self.known(&tenant);
         if path != request.uri().path() {
             *request.uri_mut() = with_path(request.uri(), &path);
         }
@@ -165,9 +165,9 @@ impl Tenants {
         let names = if request.headers().contains_key(HEADER) { Vec::new() } else { self.names() };
         let request_tenant = tenant.clone();
         request.extensions_mut().insert(TenantChoice { tenant, names });
-        let mut routes = match rooms.as_deref() {
-            None if receive::is_upload(&path) => self.stranger(&request_tenant, door),
-            rooms => rooms.unwrap_or(&self.nobody).by(door).clone(),
+        let mut routes = match state.as_deref() {
+            None if receive::is_upload(&path) => self.stranger(&request_tenant, listener),
+            state => state.unwrap_or(&self.nobody).by(listener).clone(),
         };
         match routes.call(request).await {
             Ok(response) => response,
@@ -175,8 +175,8 @@ impl Tenants {
         }
     }
 
-    /// The rooms of a tenant that something was received of.
-    fn known(&self, tenant: &Tenant) -> Option<Arc<Rooms>> {
+    /// The state of a tenant that something was received of.
+    fn known(&self, tenant: &Tenant) -> Option<Arc<TenantState>> {
         if *tenant == Tenant::anonymous() {
             Some(Arc::clone(&self.anonymous))
         } else {
@@ -184,46 +184,46 @@ impl Tenants {
         }
     }
 
-    /// What receives of a tenant that nothing is stored of. It has rooms from the moment on that there is something to
+    /// What receives of a tenant that nothing is stored of. It has a state from the moment on that there is something to
     /// store, so that what is refused takes no place and makes no file.
-    fn stranger(self: &Arc<Self>, tenant: &Tenant, door: Door) -> Router {
+    fn stranger(self: &Arc<Self>, tenant: &Tenant, listener: Listener) -> Router {
         let (tenants, tenant) = (Arc::clone(self), tenant.clone());
-        // With the rooms, so that nobody takes an empty store for one that is not used.
-        let make = move || tenants.add(&tenant).map(|rooms| Kept { _owner: Some(rooms.clone()), ..rooms.kept.clone() });
+        // With the state, so that nobody takes an empty store for one that is not used.
+        let make = move || tenants.add(&tenant).map(|state| Kept { _owner: Some(state.clone()), ..state.kept.clone() });
         let keeper = Keeper::Later(Box::new(make));
         let receiver = Receiver::new(keeper, Arc::clone(&self.strangers), self.setup.retain, &self.permits);
-        match door {
-            Door::Main => receive::routes(Arc::new(receiver)),
-            Door::Otlp => receive::otlp_routes(Arc::new(receiver)),
-            Door::Grpc => receive::grpc_routes(Arc::new(receiver)),
+        match listener {
+            Listener::Main => receive::routes(Arc::new(receiver)),
+            Listener::Otlp => receive::otlp_routes(Arc::new(receiver)),
+            Listener::Grpc => receive::grpc_routes(Arc::new(receiver)),
         }
     }
 
-    /// Rooms for a tenant; it may wait for its file.
-    fn add(&self, tenant: &Tenant) -> Result<Arc<Rooms>, Refusal> {
+    /// Makes the state of a tenant; it may wait for its file.
+    fn add(&self, tenant: &Tenant) -> Result<Arc<TenantState>, Refusal> {
         let mut others = self.others();
         // Another request of it may have been faster.
-        if let Some(rooms) = others.get(tenant) {
-            return Ok(Arc::clone(rooms));
+        if let Some(state) = others.get(tenant) {
+            return Ok(Arc::clone(state));
         }
-        let most = usize::try_from(self.anonymous.store.room().most() / LEAST_ROOM).unwrap_or(usize::MAX).max(1);
+        let most = usize::try_from(self.anonymous.store.limits().most() / LEAST_BYTES).unwrap_or(usize::MAX).max(1);
         if others.len() >= most {
             let sentence =
                 format!("X-Scope-OrgID: {tenant} would be one tenant more than the {most} that --memory has room for");
             return Err(Refusal::new(Reason::Tenants, sentence));
         }
-        let rooms = self.open(tenant).map_err(|sentence| Refusal::new(Reason::Store, sentence))?;
-        others.insert(tenant.clone(), Arc::clone(&rooms));
-        Ok(rooms)
+        let state = self.open(tenant).map_err(|sentence| Refusal::new(Reason::Store, sentence))?;
+        others.insert(tenant.clone(), Arc::clone(&state));
+        Ok(state)
     }
 
-    fn open(&self, tenant: &Tenant) -> Result<Arc<Rooms>, String> {
+    fn open(&self, tenant: &Tenant) -> Result<Arc<TenantState>, String> {
         let file = self.file(tenant);
         if let Some(folder) = file.as_deref().and_then(Path::parent) {
             fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         }
-        let store = Store::open(file.as_deref(), self.anonymous.store.room())?;
-        Ok(Arc::new(Rooms::new(store, &self.setup, &self.permits, &self.queries)))
+        let store = Store::open(file.as_deref(), self.anonymous.store.limits())?;
+        Ok(Arc::new(TenantState::new(store, &self.setup, &self.permits, &self.queries)))
     }
 
     /// The tenants that have files already.
@@ -270,22 +270,22 @@ impl Tenants {
     }
 
     /// Who sends nothing that is taken is told so in the words of its protocol; it is no tenant's, so nobody's count.
-    fn refuse(&self, door: Door, request: &Request<Body>, refusal: &Refusal) -> Response {
+    fn refuse(&self, listener: Listener, request: &Request<Body>, refusal: &Refusal) -> Response {
         if receive::is_upload(request.uri().path()) {
             self.anonymous.refusals.count("tenants", refusal);
         }
-        match door {
-            Door::Grpc => receive::grpc_refusal(refusal),
-            Door::Main | Door::Otlp => receive::refusal_in_json(refusal),
+        match listener {
+            Listener::Grpc => receive::grpc_refusal(refusal),
+            Listener::Main | Listener::Otlp => receive::refusal_in_json(refusal),
         }
     }
 
-    fn others(&self) -> MutexGuard<'_, BTreeMap<Tenant, Arc<Rooms>>> {
+    fn others(&self) -> MutexGuard<'_, BTreeMap<Tenant, Arc<TenantState>>> {
         self.others.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Rooms {
+impl TenantState {
     fn new(store: Arc<Store>, setup: &Setup, permits: &Permits, queries: &Queries) -> Self {
         let refusals = Arc::new(Refusals::default());
         let profilers = Arc::new(Profilers::default());
@@ -296,7 +296,7 @@ impl Rooms {
             store: Arc::clone(&store),
             refusals: Arc::clone(&refusals),
             profilers,
-            window: setup.window,
+            time_range: setup.time_range,
             retain: setup.retain,
             address: setup.address,
             otlp: setup.otlp,
@@ -314,11 +314,11 @@ impl Rooms {
         Self { store, kept, refusals, main, otlp, grpc }
     }
 
-    fn by(&self, door: Door) -> &Router {
-        match door {
-            Door::Main => &self.main,
-            Door::Otlp => &self.otlp,
-            Door::Grpc => &self.grpc,
+    fn by(&self, listener: Listener) -> &Router {
+        match listener {
+            Listener::Main => &self.main,
+            Listener::Otlp => &self.otlp,
+            Listener::Grpc => &self.grpc,
         }
     }
 }

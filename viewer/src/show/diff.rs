@@ -62,12 +62,12 @@ impl Shown {
         let a = self.stacks(&pair.a, look)?;
         let b = self.stacks(&pair.b, look)?;
         let side = |selection: &Selection, stacks: &Stacks| Side { sentence: selection.sentence(), sums: sums(stacks) };
-        let kind = if a.kind.is_empty() { &b.kind } else { &a.kind };
+        let profile_type = if a.profile_type.is_empty() { &b.profile_type } else { &a.profile_type };
         let tree = tree([&a, &b], look.lines);
         Ok(Diff {
             a: side(&pair.a, &a),
             b: side(&pair.b, &b),
-            unit: unit(kind).into(),
+            unit: unit(profile_type).into(),
             changes: changes(&a, &b, look.lines),
             functions: tree.functions,
             frames: tree.frames,

@@ -34,9 +34,9 @@ impl Shown {
         let tree = tree([&stacks], look.lines);
         Ok(Flame {
             sentence: selection.sentence(),
-            unit: unit(&stacks.kind).into(),
+            unit: unit(&stacks.profile_type).into(),
             sums: sums(&stacks),
-            profile_type: stacks.kind,
+            profile_type: stacks.profile_type,
             functions: tree.functions,
             frames: tree.frames,
         })

@@ -36,7 +36,7 @@ pub(super) fn is_runtime(function: &Function) -> bool {
 /// The same samples, with each run of such frames folded.
 pub(super) fn fold(stacks: &Stacks) -> Stacks {
     let runtime: HashMap<i64, bool> = stacks.functions.iter().map(|(id, f)| (*id, is_runtime(f))).collect();
-    let mut folded = Stacks { kind: stacks.kind.clone(), period: stacks.period, ..Stacks::default() };
+    let mut folded = Stacks { profile_type: stacks.profile_type.clone(), period: stacks.period, ..Stacks::default() };
     folded.functions =
         stacks.functions.iter().filter(|(id, _)| !runtime[*id]).map(|(id, f)| (*id, f.clone())).collect();
     folded.functions.insert(FOLDED_ID, Function { name: FOLDED.into(), file: "".into() });

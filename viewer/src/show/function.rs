@@ -139,7 +139,7 @@ impl Shown {
             function: name.into(),
             file: file.map(str::to_owned),
             sentence: selection.sentence(),
-            unit: unit(&stacks.kind).into(),
+            unit: unit(&stacks.profile_type).into(),
             samples: all.samples,
             own: part(found.own),
             total: part(found.total),

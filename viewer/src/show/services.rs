@@ -6,8 +6,8 @@ use super::error::ShowError;
 use super::shown::Shown;
 use crate::clock::{MILLISECOND, SECOND};
 use crate::http::refusal::RefusalCount;
-use crate::selection::Window;
-use crate::store::{Forgotten, KindSeen, Sampling};
+use crate::selection::TimeRange;
+use crate::store::{Forgotten, Sampling, SeenProfileType};
 
 /// Profilers of this kind send a profile at least this often, so it ends at most this long after it starts.
 const LONGEST_PROFILE: i64 = 15 * SECOND;
@@ -53,7 +53,7 @@ pub(crate) struct ServiceRow {
     /// Its profiles.
     pub(crate) profiles: i64,
     /// The profile types of them.
-    pub(crate) profile_types: Vec<KindSeen>,
+    pub(crate) profile_types: Vec<SeenProfileType>,
     /// When the last profile came, if any did.
     pub(crate) last_upload_unix_ms: Option<i64>,
     /// Which spans its samples are labelled with.
@@ -63,12 +63,12 @@ pub(crate) struct ServiceRow {
 }
 
 impl Shown {
-    /// All services that sent anything in the window.
-    pub(crate) fn services(&self, window: Window) -> Result<Services, ShowError> {
+    /// All services that sent anything in the time range.
+    pub(crate) fn services(&self, time_range: TimeRange) -> Result<Services, ShowError> {
         let mut services = Vec::new();
         let refused = self.refusals.counts();
-        let kinds = self.store.kinds(window)?;
-        for sum in self.store.services(window, LONGEST_PROFILE)? {
+        let profile_types = self.store.profile_types(time_range)?;
+        for sum in self.store.services(time_range, LONGEST_PROFILE)? {
             let heard_ns = sum.heard.map_or(0, |(first, last)| last.saturating_sub(first));
             let per_second = |count: i64| count as f64 * SECOND as f64 / heard_ns.max(SHORTEST_TIME) as f64;
             let of_it = refused.iter().filter(|count| count.service.as_ref() == Some(&sum.service));
@@ -83,19 +83,19 @@ impl Shown {
                 spans_per_second: per_second(sum.spans),
                 heard_ns,
                 profiles: sum.profiles,
-                profile_types: kinds.iter().filter(|kind| kind.service == sum.service).cloned().collect(),
+                profile_types: profile_types.iter().filter(|seen| seen.service == sum.service).cloned().collect(),
                 service: sum.service,
                 last_upload_unix_ms: sum.last_received.map(|received| received / MILLISECOND),
             });
         }
-        let (room, stored_bytes) = (self.store.room(), self.store.bytes());
+        let (limits, stored_bytes) = (self.store.limits(), self.store.bytes());
         Ok(Services {
             services,
             refused,
             forgotten: self.store.forgotten(),
             stored_bytes,
-            others_bytes: room.used().saturating_sub(stored_bytes),
-            most_bytes: room.most(),
+            others_bytes: limits.used().saturating_sub(stored_bytes),
+            most_bytes: limits.most(),
         })
     }
 }

@@ -8,7 +8,7 @@ use super::error::ShowError;
 use crate::http::refusal::Refusals;
 use crate::queries::{NotRun, Queries};
 use crate::receive::profilers::Profilers;
-use crate::selection::{Selection, Window, since_text};
+use crate::selection::{Selection, TimeRange, since_text};
 use crate::store::Store;
 
 /// What everything shown is made from.
@@ -21,7 +21,7 @@ pub(crate) struct Shown {
     /// What profilers say of themselves.
     pub(crate) profilers: Arc<Profilers>,
     /// The time range of pages that are asked for without one.
-    pub(crate) window: Window,
+    pub(crate) time_range: TimeRange,
     /// How long anything is kept.
     pub(crate) retain: Duration,
     /// Where this server listens.

@@ -9,7 +9,7 @@ use super::estimate::{percentile, share};
 use super::shown::Shown;
 use crate::receive::profilers::ProfilerState;
 use crate::selection::{CPU, Selection, Side};
-use crate::store::{KindSeen, NameSum, Owner, Sampling};
+use crate::store::{NameSum, Owner, Sampling, SeenProfileType};
 
 /// The span names of a service.
 #[derive(Debug, Serialize)]
@@ -17,7 +17,7 @@ pub(crate) struct SpanNames {
     /// The service.
     pub(crate) service: String,
     /// The profile types that it sends.
-    pub(crate) profile_types: Vec<KindSeen>,
+    pub(crate) profile_types: Vec<SeenProfileType>,
     /// What was asked for beside CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) beside: Option<Beside>,
@@ -36,7 +36,7 @@ pub(crate) struct SpanNames {
 pub(crate) struct Beside {
     /// As it was asked for.
     #[serde(rename = "type")]
-    pub(crate) kind: String,
+    pub(crate) profile_type: String,
     /// What people call it.
     pub(crate) word: String,
     /// Unit of its values.
@@ -113,10 +113,14 @@ impl Shown {
     /// The span names of a service, of the spans that the selection chooses.
     pub(crate) fn span_names(&self, service: &str, asked: &Selection) -> Result<SpanNames, ShowError> {
         let selection = self.resolve(&asked.clone().service(service))?;
-        let profile_types: Vec<KindSeen> =
-            self.store.kinds(selection.window)?.into_iter().filter(|kind| kind.service == service).collect();
+        let profile_types: Vec<SeenProfileType> = self
+            .store
+            .profile_types(selection.time_range)?
+            .into_iter()
+            .filter(|seen| seen.service == service)
+            .collect();
         let mut beside = self.beside(&selection, &profile_types)?;
-        let selection = selection.kind(CPU);
+        let selection = selection.profile_type(CPU);
         let sampled_by = self.store.sampling(service)?;
         let mut hottest = self.store.hottest_by_name(&selection)?;
         let mut outside = Outside::default();
@@ -190,17 +194,21 @@ impl Shown {
     }
 
     /// What the spans of each name hold of the selection's profile type, if that is another than CPU.
-    fn beside(&self, selection: &Selection, known: &[KindSeen]) -> Result<Option<BesideByName>, ShowError> {
-        if selection.kind == CPU {
+    fn beside(&self, selection: &Selection, known: &[SeenProfileType]) -> Result<Option<BesideByName>, ShowError> {
+        if selection.profile_type == CPU {
             return Ok(None);
         }
-        let seen = known.iter().find(|seen| seen.asked == selection.kind);
+        let seen = known.iter().find(|seen| seen.asked == selection.profile_type);
         // All five parts say it themselves, also where the name alone means the same.
-        let part = |index| selection.kind.split(':').nth(index).filter(|part| !part.is_empty());
-        let word = seen.map(|seen| seen.word.as_str()).or(part(1)).unwrap_or(&selection.kind);
+        let part = |index| selection.profile_type.split(':').nth(index).filter(|part| !part.is_empty());
+        let word = seen.map(|seen| seen.word.as_str()).or(part(1)).unwrap_or(&selection.profile_type);
         let unit = seen.map(|seen| seen.unit.as_str()).or(part(2)).unwrap_or("");
-        let mut beside =
-            Beside { kind: selection.kind.clone(), word: word.to_owned(), unit: unit.to_owned(), outside: 0 };
+        let mut beside = Beside {
+            profile_type: selection.profile_type.clone(),
+            word: word.to_owned(),
+            unit: unit.to_owned(),
+            outside: 0,
+        };
         let mut values = HashMap::new();
         for sum in self.store.cpu_by_name(selection)? {
             match sum.owner {

@@ -44,6 +44,6 @@ pub(super) fn sums(stacks: &Stacks) -> Sums {
 }
 
 /// The unit in a profile type.
-pub(super) fn unit(kind: &str) -> &str {
-    kind.split(':').nth(2).unwrap_or("nanoseconds")
+pub(super) fn unit(profile_type: &str) -> &str {
+    profile_type.split(':').nth(2).unwrap_or("nanoseconds")
 }

@@ -57,7 +57,7 @@ impl Shown {
         Ok(Top {
             sentence: selection.sentence(),
             sums: sums(&stacks),
-            unit: unit(&stacks.kind).into(),
+            unit: unit(&stacks.profile_type).into(),
             functions: functions(&stacks, look.lines),
         })
     }

@@ -11,8 +11,8 @@ use rusqlite::Connection;
 use super::connection::{self, StoreError};
 use super::counts::{Counters, Forgotten, Inserted};
 use super::intern::Interned;
-use super::reading::Readers;
-use super::room::Room;
+use super::readers::Readers;
+use super::storage_limits::StorageLimits;
 use super::trie::Trie;
 use super::turns::Turns;
 use crate::work;
@@ -29,7 +29,7 @@ pub(crate) struct Store {
     pub(super) turns: Arc<Turns>,
     trie: Mutex<Trie>,
     pub(super) inserted: Counters,
-    pub(super) room: Arc<Room>,
+    pub(super) limits: Arc<StorageLimits>,
     /// The bytes of its rows.
     used: AtomicU64,
 }
@@ -42,23 +42,23 @@ pub(super) struct Inner {
 }
 
 impl Store {
-    /// Opens the file, or a store in memory, which shares the room with others; the error is a sentence.
-    pub(crate) fn open(file: Option<&Path>, room: &Arc<Room>) -> Result<Arc<Self>, String> {
+    /// Opens the file, or a store in memory, which shares the limits with others; the error is a sentence.
+    pub(crate) fn open(file: Option<&Path>, limits: &Arc<StorageLimits>) -> Result<Arc<Self>, String> {
         let named = |reason: String| match file {
             Some(file) => format!("cannot use --data {}: {reason}", file.display()),
             None => format!("cannot make a store in memory: {reason}"),
         };
-        let store = Self::connect(file, room).and_then(|store| {
+        let store = Self::connect(file, limits).and_then(|store| {
             store.measure(&store.lock()).map_err(|error| error.to_string())?;
             Ok(Arc::new(store))
         });
         let store = store.map_err(named)?;
         let member = Arc::downgrade(&store);
-        room.add(member);
+        limits.add(member);
         Ok(store)
     }
 
-    fn connect(file: Option<&Path>, room: &Arc<Room>) -> Result<Self, String> {
+    fn connect(file: Option<&Path>, limits: &Arc<StorageLimits>) -> Result<Self, String> {
         let turns = Arc::<Turns>::default();
         let of_connection = Arc::clone(&turns);
         let connection = connection::open(file, move || of_connection.is_over())?;
@@ -69,7 +69,7 @@ impl Store {
             readers: file.map(Readers::new),
             trie: Mutex::default(),
             inserted: Counters::default(),
-            room: Arc::clone(room),
+            limits: Arc::clone(limits),
             used: AtomicU64::new(0),
         })
     }
@@ -86,9 +86,9 @@ impl Store {
         })
     }
 
-    /// The room that it shares with others.
-    pub(crate) fn room(&self) -> &Arc<Room> {
-        &self.room
+    /// The limits that it shares with others.
+    pub(crate) fn limits(&self) -> &Arc<StorageLimits> {
+        &self.limits
     }
 
     /// How much the stored rows take.
@@ -96,7 +96,7 @@ impl Store {
         self.used.load(Relaxed)
     }
 
-    /// Says what it holds to whom it shares the room with.
+    /// Says what it holds to whom it shares the limits with.
     pub(super) fn measure(&self, inner: &Inner) -> Result<(), StoreError> {
         self.used.store(connection::bytes(&inner.connection)?, Relaxed);
         Ok(())
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_takes_long_is_given_up_for_urgent_requests_and_begun_anew() {
-        let store = Store::open(None, &Room::new(u64::MAX)).unwrap();
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
         let hour = Duration::from_secs(3_600);
         let (tell, told) = mpsc::channel();
         std::thread::scope(|scope| {

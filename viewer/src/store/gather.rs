@@ -8,8 +8,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::connection::StoreError;
 use super::database::Store;
-use super::packed;
 use super::rows::Function;
+use super::stack_blob;
 use super::stacks::Stacks;
 use super::trie::Trie;
 
@@ -36,14 +36,14 @@ pub(super) struct Gathered {
 impl Gathered {
     /// Nothing yet.
     pub(super) fn new(store: &Store) -> Self {
-        let most = (store.room.answer() / SUM).max(2);
+        let most = (store.limits.answer() / SUM).max(2);
         Self { stacks: ahash::HashMap::default(), series: BTreeSet::new(), most, rest: (0, 0) }
     }
 
     /// Adds the packed stacks of a series.
     pub(super) fn add(&mut self, series: i64, stacks: &[u8]) -> rusqlite::Result<()> {
         self.series.insert(series);
-        packed::unpack(stacks, |(stack, value, count)| {
+        stack_blob::unpack(stacks, |(stack, value, count)| {
             let sum = self.stacks.entry(stack).or_default();
             *sum = (sum.0.saturating_add(value), sum.1.saturating_add(count));
         })?;
@@ -72,15 +72,15 @@ impl Gathered {
     pub(super) fn finish(self, store: &Store) -> Result<Stacks, StoreError> {
         let mut found = Stacks::default();
         store.read(|connection| {
-            let mut kind = connection.prepare_cached(
+            let mut find = connection.prepare_cached(
                 "SELECT kinds.text, series.period FROM series JOIN kinds ON kinds.id = series.kind WHERE series.id = ?1",
             )?;
             for series in &self.series {
                 let known: Option<(String, i64)> =
-                    kind.query_row(params![series], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+                    find.query_row(params![series], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
                 if let Some((text, period)) = known {
-                    if text > found.kind {
-                        found.kind = text;
+                    if text > found.profile_type {
+                        found.profile_type = text;
                     }
                     found.period = found.period.max(period);
                 }
@@ -90,12 +90,12 @@ impl Gathered {
         let mut sums: Vec<(i64, i64, i64)> =
             self.stacks.into_iter().map(|(stack, (value, count))| (stack, value, count)).collect();
         sums.sort_unstable_by_key(|&(stack, value, _)| (Reverse(value), stack));
-        let mut left = store.room.answer();
+        let mut left = store.limits.answer();
         let mut sums = sums.into_iter();
         while left > 0 && !sums.as_slice().is_empty() {
             store.read(|connection| {
                 let trie = &mut *store.trie();
-                trie.bound(store.room.remembered());
+                trie.bound(store.limits.remembered());
                 let enough = found.nodes.len() + AT_ONCE;
                 while left > 0
                     && found.nodes.len() < enough

@@ -7,11 +7,11 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::connection::{StoreError, is_full, make_place};
 use super::database::{Inner, Store};
 use super::intern::{Interned, find_or_add};
-use super::packed::{self, Entry};
+use super::profile_traces;
+use super::rollup::Changes;
 use super::rows::{Part, Profile, Sample, Span};
 use super::schema::UNNAMED_ID;
-use super::sums::Changes;
-use super::traced;
+use super::stack_blob::{self, Entry};
 use crate::clock;
 use crate::ids::{SpanId, TraceId};
 use crate::work;
@@ -64,7 +64,7 @@ impl Store {
     ) -> Result<T, StoreError> {
         let done = self.at_connection(|inner| {
             let Inner { connection, interned, .. } = &mut *inner;
-            interned.bound(self.room.remembered());
+            interned.bound(self.limits.remembered());
             let transaction = connection.transaction()?;
             let done = insert(&transaction, interned).and_then(|done| transaction.commit().map(|()| done));
             if let Err(error) = &done {
@@ -80,7 +80,7 @@ impl Store {
             Ok(done)
         })?;
         // It is stored, and what it takes must be made room for, whoever still waits.
-        self.room.make()?;
+        self.limits.enforce()?;
         Ok(done)
     }
 }
@@ -125,7 +125,7 @@ fn insert_profile(connection: &Connection, interned: &mut Interned, profile: &Pr
     for (name, traces) in traces.iter().filter(|(_, traces)| !traces.is_empty()) {
         connection
             .prepare_cached("INSERT INTO profile_traces (profile, name, spans) VALUES (?1, ?2, ?3)")?
-            .execute(params![id, name, traced::pack(traces)])?;
+            .execute(params![id, name, profile_traces::pack(traces)])?;
     }
     changes.write(connection)?;
     Ok(true)
@@ -138,17 +138,17 @@ fn insert_part(
     stacks: &[i64],
     changes: &mut Changes,
 ) -> rusqlite::Result<()> {
-    let kind = find_or_add(
+    let profile_type = find_or_add(
         connection,
         "SELECT id FROM kinds WHERE text = ?1 AND name = ?2 AND unit = ?3 AND main = ?4",
         "INSERT INTO kinds (text, name, unit, main) VALUES (?1, ?2, ?3, ?4)",
-        params![part.kind.text, part.kind.name, part.kind.unit, part.kind.main],
+        params![part.profile_type.text, part.profile_type.name, part.profile_type.unit, part.profile_type.main],
     )?;
     let series = find_or_add(
         connection,
         "SELECT id FROM series WHERE kind = ?1 AND period = ?2 AND labels = ?3 AND service = ?4 AND span_name = ?5",
         "INSERT INTO series (kind, period, labels, service, span_name) VALUES (?1, ?2, ?3, ?4, ?5)",
-        params![kind, part.period, part.labels, service, label],
+        params![profile_type, part.period, part.labels, service, label],
     )?;
     connection.prepare_cached("INSERT INTO parts (profile, series, time, value) VALUES (?1, ?2, ?3, ?4)")?.execute(
         params![profile, series, time, part.samples.iter().map(|sample| sample.value).fold(0, i64::saturating_add)],
@@ -168,10 +168,10 @@ fn insert_part(
                 final_name.unwrap_or(if label == 0 { UNNAMED_ID } else { label })
             }
         };
-        packed::merge(&mut entries);
-        let (value, count) = packed::sum(&entries);
+        stack_blob::merge(&mut entries);
+        let (value, count) = stack_blob::sum(&entries);
         let span = span.map_or(0, SpanId::to_column);
-        insert.execute(params![id, span, name, value, count, packed::pack(&entries)])?;
+        insert.execute(params![id, span, name, value, count, stack_blob::pack(&entries)])?;
         changes.add(series, time, name).append(&mut entries);
     }
     Ok(())
@@ -246,14 +246,14 @@ fn rename(connection: &Connection, span: SpanId, name: i64, changes: &mut Change
     let mut rows = statement.query(params![span.to_column(), name])?;
     let mut parts: Vec<i64> = Vec::new();
     while let Some(row) = rows.next()? {
-        let trace = traced::of_profile(connection, row.get(5)?, span)?;
+        let trace = profile_traces::of_profile(connection, row.get(5)?, span)?;
         if name_of(connection, span, trace, row.get(6)?)? != Some(name) {
             continue;
         }
         parts.push(row.get(4)?);
         let (before, series, time) = (row.get(0)?, row.get(1)?, row.get(2)?);
         let mut entries = Vec::new();
-        packed::unpack(row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?, |entry| entries.push(entry))?;
+        stack_blob::unpack(row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?, |entry| entries.push(entry))?;
         let taken = entries.iter().map(|(stack, value, count)| (*stack, -value, -count));
         changes.add(series, time, before).extend(taken);
         changes.add(series, time, name).append(&mut entries);
@@ -267,9 +267,9 @@ mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
-    use crate::selection::{Selection, Window};
+    use crate::selection::{Selection, TimeRange};
     use crate::span_status::Status;
-    use crate::store::{Owner, Room};
+    use crate::store::{Owner, StorageLimits};
 
     fn span(number: u8) -> Span {
         Span {
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_each_span_is_prepared_once() {
-        let store = Store::open(None, &Room::new(u64::MAX)).unwrap();
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
         store.insert_spans(&(1..=20).map(span).collect::<Vec<_>>()).unwrap();
         let inner = store.lock();
         let statement = inner.connection.prepare_cached(MISNAMED).unwrap();
@@ -298,7 +298,7 @@ mod tests {
     }
 
     fn everything() -> Selection {
-        Selection { kind: "process_cpu".into(), ..Selection::everything() }.window(Window::Stored)
+        Selection { profile_type: "process_cpu".into(), ..Selection::everything() }.time_range(TimeRange::Stored)
     }
 
     fn profile(service: &str, function: &str, span: Option<(u8, u8)>) -> Profile {
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_request_is_stored_whole_or_not_at_all() {
-        let store = Store::open(None, &Room::new(u64::MAX)).unwrap();
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
         let both = [profile("shop", "first", None), profile("shop", "second", None)];
         let second_fails = "CREATE TRIGGER broken BEFORE INSERT ON profiles WHEN (SELECT count(*) FROM profiles) = 1
                             BEGIN SELECT RAISE(ABORT, 'no'); END";
@@ -333,7 +333,7 @@ mod tests {
     #[test]
     fn a_full_disk_heals() {
         let folder = tempfile::tempdir().unwrap();
-        let store = Store::open(Some(&folder.path().join("spanprof.db")), &Room::new(u64::MAX)).unwrap();
+        let store = Store::open(Some(&folder.path().join("spanprof.db")), &StorageLimits::new(u64::MAX)).unwrap();
         let pages: i64 = store.lock().connection.pragma_query_value(None, "page_count", |row| row.get(0)).unwrap();
         let limit = |pages: i64| {
             store.lock().connection.query_row(&format!("PRAGMA max_page_count = {pages}"), [], |_| Ok(())).unwrap();
@@ -373,7 +373,7 @@ mod tests {
         ];
         // In whatever order they come.
         for spans_first in [true, false] {
-            let store = Store::open(None, &Room::new(u64::MAX)).unwrap();
+            let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
             if spans_first {
                 store.insert_spans(&spans).unwrap();
             }

@@ -5,37 +5,37 @@
 //! What calls this runs on threads that may wait. Rows go in by [`insert`], come out by [`samples`] and [`spans`], and
 //! are forgotten by [`retention`].
 
-mod chosen;
 mod connection;
 mod counts;
 mod database;
-mod filter;
 mod gather;
 mod insert;
 mod intern;
 mod overview;
-mod packed;
-mod reading;
+mod profile_traces;
+mod readers;
 mod retention;
-mod room;
+mod rollup;
 mod rows;
+mod sample_query;
 mod samples;
 mod schema;
 mod series;
+mod span_predicate;
 mod spans;
+mod stack_blob;
 mod stacks;
-mod sums;
-mod traced;
+mod storage_limits;
 mod trie;
 mod turns;
 
 pub(crate) use connection::StoreError;
 pub(crate) use counts::{Forgotten, Inserted};
 pub(crate) use database::Store;
-pub(crate) use overview::KindSeen;
-pub(crate) use room::Room;
-pub(crate) use rows::{Function, Kind, Mark, Part, Profile, Sample, Span, StackNode};
+pub(crate) use overview::SeenProfileType;
+pub(crate) use rows::{Function, Mark, Part, Profile, ProfileType, Sample, Span, StackNode};
 pub(crate) use samples::{NameSum, Owner};
 pub(crate) use series::{SpanChoice, StoredSeries};
 pub(crate) use spans::{Sampling, StoredSpan, TraceSort};
 pub(crate) use stacks::{StackFrame, Stacks};
+pub(crate) use storage_limits::StorageLimits;

@@ -4,11 +4,11 @@ use rusqlite::params;
 
 use super::connection::StoreError;
 use super::database::Store;
-use crate::selection::Window;
+use crate::selection::TimeRange;
 
 /// A profile type that occurs.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
-pub(crate) struct KindSeen {
+pub(crate) struct SeenProfileType {
     /// The service.
     #[serde(skip)]
     pub(crate) service: String,
@@ -23,8 +23,8 @@ pub(crate) struct KindSeen {
 
 impl Store {
     /// The profile types of each service.
-    pub(crate) fn kinds(&self, window: Window) -> Result<Vec<KindSeen>, StoreError> {
-        let (from, to) = window.bounds();
+    pub(crate) fn profile_types(&self, time_range: TimeRange) -> Result<Vec<SeenProfileType>, StoreError> {
+        let (from, to) = time_range.bounds();
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
                 "SELECT DISTINCT strings.text, kinds.text, kinds.name, kinds.main FROM series
@@ -36,7 +36,7 @@ impl Store {
                 let (text, name, main): (String, String, bool) = (row.get(1)?, row.get(2)?, row.get(3)?);
                 let unit = text.split(':').nth(2).unwrap_or("").to_owned();
                 let word = text.split(':').nth(1).filter(|word| !word.is_empty()).unwrap_or(&name).to_owned();
-                Ok(KindSeen { service: row.get(0)?, asked: if main { name } else { text }, word, unit })
+                Ok(SeenProfileType { service: row.get(0)?, asked: if main { name } else { text }, word, unit })
             })?;
             rows.collect()
         })

@@ -7,9 +7,9 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::connection::{StoreError, is_full, make_place};
 use super::counts::Why;
 use super::database::{Inner, Store};
-use super::room::Member;
 use super::schema::UNNAMED_ID;
-use super::{packed, sums};
+use super::storage_limits::Member;
+use super::{rollup, stack_blob};
 
 /// Each step towards the ceiling drops one part in this many of what is stored.
 const STEP: i64 = 10;
@@ -23,10 +23,10 @@ const SUMS_AT_ONCE: usize = 200;
 impl Store {
     /// Forgets what is older than `oldest`, then what all stores together have no room for.
     pub(crate) fn retain(&self, oldest: i64) -> Result<(), StoreError> {
-        let alone = self.room.forgets();
-        self.forget(sums::round_down(oldest), Why::Age)?;
+        let alone = self.limits.forgets();
+        self.forget(rollup::round_down(oldest), Why::Age)?;
         drop(alone);
-        self.room.make()
+        self.limits.enforce()
     }
 
     /// Drops what is older than `oldest`, the first moment of a sum. False if there is nothing.
@@ -80,7 +80,7 @@ impl Store {
                 "DELETE FROM stack_sums WHERE (series, bucket, name) IN (
                      SELECT series, bucket, name FROM stack_sums WHERE bucket < ?1 LIMIT {SUMS_AT_ONCE})"
             ))?;
-            if delete.execute(params![sums::bucket(oldest)])? < SUMS_AT_ONCE {
+            if delete.execute(params![rollup::bucket(oldest)])? < SUMS_AT_ONCE {
                 return Ok(());
             }
         }
@@ -103,7 +103,7 @@ impl Member for Store {
         let cuts = [cut("profiles", "time")?, cut("spans", "start + duration")?];
         match cuts.into_iter().flatten().min() {
             // The sum after the one that it is in, so that at least one profile or span goes.
-            Some(oldest) => self.forget(sums::next(oldest), Why::Size),
+            Some(oldest) => self.forget(rollup::next(oldest), Why::Size),
             None => Ok(false),
         }
     }
@@ -168,7 +168,7 @@ fn forget_stacks(connection: &Connection) -> rusqlite::Result<()> {
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let stacks = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
-        packed::unpack(stacks, |(stack, ..)| {
+        stack_blob::unpack(stacks, |(stack, ..)| {
             used.insert(stack);
         })?;
     }
@@ -191,8 +191,8 @@ fn forget_stacks(connection: &Connection) -> rusqlite::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::super::counts::Forgotten;
-    use super::super::room::Room;
     use super::super::rows::Profile;
+    use super::super::storage_limits::StorageLimits;
     use super::*;
     use crate::clock::SECOND;
     use crate::ids::SpanId;
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn the_old_goes_with_all_that_only_it_used() {
-        let store = Store::open(None, &Room::new(u64::MAX)).unwrap();
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
         store.insert_profile(&profile(100 * SECOND, "old")).unwrap();
         store.insert_profile(&profile(200 * SECOND, "new")).unwrap();
         assert_eq!(functions(&store), ["new", "old"]);
@@ -256,10 +256,10 @@ mod tests {
 
     #[test]
     fn the_oldest_goes_when_there_is_no_room() {
-        let all = Store::open(None, &Room::new(u64::MAX)).unwrap();
+        let all = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
         fill(&all, 0..2_000);
         let half = all.bytes() / 2;
-        let store = Store::open(None, &Room::new(half)).unwrap();
+        let store = Store::open(None, &StorageLimits::new(half)).unwrap();
         for n in 0..3_000 {
             fill(&store, n..n + 1);
             assert!(store.bytes() <= half);
@@ -271,14 +271,14 @@ mod tests {
 
     #[test]
     fn room_that_two_share_is_taken_from_the_larger() {
-        let all = Store::open(None, &Room::new(u64::MAX)).unwrap();
+        let all = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
         fill(&all, 0..2_000);
-        let room = Room::new(all.bytes());
-        let [large, small] = [0, 1].map(|_| Store::open(None, &room).unwrap());
+        let limits = StorageLimits::new(all.bytes());
+        let [large, small] = [0, 1].map(|_| Store::open(None, &limits).unwrap());
         fill(&large, 0..1_500);
         fill(&small, 0..400);
         assert_eq!(small.forgotten(), Forgotten::default());
-        assert!(large.forgotten().profiles_by_size > 0 && room.used() <= room.most());
+        assert!(large.forgotten().profiles_by_size > 0 && limits.used() <= limits.most());
         drop(large);
         fill(&small, 400..1_000);
         assert_eq!(small.forgotten(), Forgotten::default(), "what is closed takes no room");

@@ -72,7 +72,7 @@ pub(crate) struct StackNode {
 
 /// What was measured, as Pyroscope names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Kind {
+pub(crate) struct ProfileType {
     /// Label `__name__`, such as process_cpu.
     pub(crate) name: String,
     /// name:sample type:unit:period type:period unit.
@@ -87,7 +87,7 @@ pub(crate) struct Kind {
 #[derive(Debug)]
 pub(crate) struct Part {
     /// Type of the values.
-    pub(crate) kind: Arc<Kind>,
+    pub(crate) profile_type: Arc<ProfileType>,
     /// Value of one period, 0 if unknown.
     pub(crate) period: i64,
     /// Label span_name.
@@ -107,7 +107,7 @@ pub(crate) struct Sample {
     pub(crate) span: Option<SpanId>,
     /// As [`StackNode::parent`].
     pub(crate) stack: usize,
-    /// In the kind's unit.
+    /// In the profile type's unit.
     pub(crate) value: i64,
     /// In periods.
     pub(crate) count: i64,
@@ -144,14 +144,14 @@ pub(crate) struct Span {
 impl Profile {
     /// A profile of a service "shop" with one sample in one function, outside of spans: what the store's tests begin with.
     pub(super) fn of(function: &str) -> Self {
-        let kind = Kind {
+        let profile_type = ProfileType {
             name: "process_cpu".into(),
             text: "process_cpu:cpu:nanoseconds:cpu:nanoseconds".into(),
             unit: "nanoseconds".into(),
             main: true,
         };
         let part = Part {
-            kind: kind.into(),
+            profile_type: profile_type.into(),
             period: 10,
             span_name: None,
             labels: "{}".into(),

@@ -6,13 +6,13 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::connection::StoreError;
 use super::database::Store;
-use super::filter::Filter;
 use super::gather::{AT_ONCE, Gathered, SUM};
 use super::rows::Function;
+use super::sample_query::SampleQuery;
 use super::stacks::Stacks;
-use super::{packed, traced};
+use super::{profile_traces, stack_blob};
 use crate::ids::{SpanId, TraceId};
-use crate::selection::{CPU, Selection, Window};
+use crate::selection::{CPU, Selection, TimeRange};
 
 /// What a service burnt.
 #[derive(Debug, Default)]
@@ -36,7 +36,7 @@ pub(crate) struct ServiceSum {
 }
 
 impl ServiceSum {
-    fn hear(&mut self, first: i64, last: i64) {
+    fn widen(&mut self, first: i64, last: i64) {
         self.heard = Some(self.heard.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
     }
 }
@@ -66,19 +66,19 @@ impl Store {
     pub(crate) fn stacks(&self, selection: &Selection) -> Result<Stacks, StoreError> {
         let gathered = self.read(|connection| {
             let mut gathered = Gathered::new(self);
-            Filter::new(connection, selection)?
+            SampleQuery::new(connection, selection)?
                 .each(connection, "series.id, s.stacks", |row| gathered.add(row.get(0)?, row.get_ref(1)?.as_blob()?))?;
             Ok(gathered)
         })?;
         gathered.finish(self)
     }
 
-    /// Every service that sent anything in the window, most CPU first. A profile is stamped with its start;
+    /// Every service that sent anything in the time range, most CPU first. A profile is stamped with its start;
     /// `longest_profile` bounds its end.
-    pub(crate) fn services(&self, window: Window, longest_profile: i64) -> Result<Vec<ServiceSum>, StoreError> {
+    pub(crate) fn services(&self, time_range: TimeRange, longest_profile: i64) -> Result<Vec<ServiceSum>, StoreError> {
         self.read(|connection| {
             let mut found: HashMap<i64, ServiceSum> = HashMap::new();
-            let (from, to) = window.bounds();
+            let (from, to) = time_range.bounds();
             let mut statement = connection.prepare_cached(
                 "SELECT service, count(*), max(received), min(time), max(min(max(received, time), time + ?3))
                  FROM profiles WHERE time BETWEEN ?1 AND ?2 GROUP BY service",
@@ -87,7 +87,7 @@ impl Store {
             while let Some(row) = rows.next()? {
                 let sum = found.entry(row.get(0)?).or_default();
                 (sum.profiles, sum.last_received) = (row.get(1)?, row.get(2)?);
-                sum.hear(row.get(3)?, row.get(4)?);
+                sum.widen(row.get(3)?, row.get(4)?);
             }
             let mut statement = connection.prepare_cached(
                 "SELECT service, count(*), min(start), max(start + duration)
@@ -97,10 +97,12 @@ impl Store {
             while let Some(row) = rows.next()? {
                 let sum = found.entry(row.get(0)?).or_default();
                 sum.spans = row.get(1)?;
-                sum.hear(row.get(2)?, row.get(3)?);
+                sum.widen(row.get(2)?, row.get(3)?);
             }
-            let cpu =
-                Filter::new(connection, &Selection { kind: CPU.into(), ..Selection::everything() }.window(window))?;
+            let cpu = SampleQuery::new(
+                connection,
+                &Selection { profile_type: CPU.into(), ..Selection::everything() }.time_range(time_range),
+            )?;
             cpu.each(connection, "series.service, s.name, s.value, s.count", |row| {
                 let sum = found.entry(row.get(0)?).or_default();
                 let value: i64 = row.get(2)?;
@@ -123,7 +125,7 @@ impl Store {
     pub(crate) fn cpu_by_name(&self, selection: &Selection) -> Result<Vec<NameSum>, StoreError> {
         self.read(|connection| {
             let mut sums: HashMap<i64, (i64, i64)> = HashMap::new();
-            Filter::new(connection, selection)?.each(connection, "s.name, s.value, s.count", |row| {
+            SampleQuery::new(connection, selection)?.each(connection, "s.name, s.value, s.count", |row| {
                 let sum = sums.entry(row.get(0)?).or_default();
                 *sum = (sum.0.saturating_add(row.get(1)?), sum.1.saturating_add(row.get(2)?));
                 Ok(())
@@ -135,12 +137,12 @@ impl Store {
 
     /// The function with the most own CPU of each span name.
     pub(crate) fn hottest_by_name(&self, selection: &Selection) -> Result<HashMap<Owner, (Function, i64)>, StoreError> {
-        let most = (self.room.answer() / SUM).max(2);
+        let most = (self.limits.answer() / SUM).max(2);
         let stacks = self.read(|connection| {
             let mut stacks: ahash::HashMap<(i64, i64), i64> = ahash::HashMap::default();
-            Filter::new(connection, selection)?.each(connection, "s.name, s.stacks", |row| {
+            SampleQuery::new(connection, selection)?.each(connection, "s.name, s.stacks", |row| {
                 let name: i64 = row.get(0)?;
-                packed::unpack(row.get_ref(1)?.as_blob()?, |(stack, value, _)| {
+                stack_blob::unpack(row.get_ref(1)?.as_blob()?, |(stack, value, _)| {
                     // What has no room any more is none of the hottest by then.
                     if stacks.len() < most || stacks.contains_key(&(name, stack)) {
                         let sum = stacks.entry((name, stack)).or_default();
@@ -156,7 +158,7 @@ impl Store {
         for some in stacks.chunks(AT_ONCE) {
             let leaves = self.read(|connection| {
                 let trie = &mut *self.trie();
-                trie.bound(self.room.remembered());
+                trie.bound(self.limits.remembered());
                 some.iter().map(|((_, stack), _)| trie.leaf(connection, *stack)).collect::<rusqlite::Result<Vec<_>>>()
             })?;
             for (((name, _), value), leaf) in some.iter().zip(leaves) {
@@ -209,7 +211,7 @@ impl Store {
             ))?;
             let mut found = HashMap::new();
             for span in spans {
-                let others = traced::of_others(connection, *span, trace)?;
+                let others = profile_traces::of_others(connection, *span, trace)?;
                 let mut rows = statement.query(params![span.to_column()])?;
                 while let Some(row) = rows.next()? {
                     if others.contains(&row.get(2)?) {

@@ -52,7 +52,7 @@ const TABLES: &str = "
         stacks BLOB NOT NULL, PRIMARY KEY (series, bucket, name)) WITHOUT ROWID;
     CREATE INDEX stack_sums_by_time ON stack_sums (bucket);
     -- The traces of the spans that a profile's samples name with theirs, by label span_name: all that is known of a span
-    -- that no trace was received of. Packed by traced.rs: an index by trace would take more time than all else.
+    -- that no trace was received of. Packed by profile_traces.rs: an index by trace would take more time than all else.
     CREATE TABLE profile_traces (
         profile INTEGER NOT NULL, name INTEGER NOT NULL, spans BLOB NOT NULL, PRIMARY KEY (profile, name)) WITHOUT ROWID;
     -- parent 0 = none. root: 1 = entered its service from outside, 0 = not, NULL = its sender did not say.

@@ -6,8 +6,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::connection::{StoreError, interrupted};
 use super::database::Store;
-use super::filter::Filter;
 use super::gather::Gathered;
+use super::sample_query::SampleQuery;
 use super::stacks::Stacks;
 use crate::ids::{SpanId, TraceId};
 use crate::work;
@@ -18,7 +18,7 @@ pub(crate) struct StoredSeries {
     /// Its number.
     pub(crate) id: i64,
     /// All five parts of its profile type.
-    pub(crate) kind: String,
+    pub(crate) profile_type: String,
     /// Its labels, with `__name__` and service_name.
     pub(crate) labels: BTreeMap<String, String>,
 }
@@ -62,7 +62,7 @@ impl Store {
                     return Err(interrupted());
                 }
                 let labels = labels(row.get_ref(2)?.as_str()?)?;
-                if !look(StoredSeries { id: row.get(0)?, kind: row.get(1)?, labels }) {
+                if !look(StoredSeries { id: row.get(0)?, profile_type: row.get(1)?, labels }) {
                     break;
                 }
             }
@@ -79,7 +79,7 @@ impl Store {
     ) -> Result<Stacks, StoreError> {
         let gathered = self.read(|connection| {
             let mut gathered = Gathered::new(self);
-            filter(connection, series, choice, bounds)?
+            query(connection, series, choice, bounds)?
                 .each(connection, "series.id, s.stacks", |row| gathered.add(row.get(0)?, row.get_ref(1)?.as_blob()?))?;
             Ok(gathered)
         })?;
@@ -112,22 +112,22 @@ impl Store {
     }
 }
 
-fn filter(
+fn query(
     connection: &Connection,
     series: &[i64],
     choice: &SpanChoice,
     bounds: (i64, i64),
-) -> rusqlite::Result<Filter> {
-    let mut filter = Filter::within(bounds);
-    filter.and("series.id IN (SELECT value FROM json_each(?))", [json(series).into()]);
+) -> rusqlite::Result<SampleQuery> {
+    let mut query = SampleQuery::within(bounds);
+    query.and("series.id IN (SELECT value FROM json_each(?))", [json(series).into()]);
     if !choice.spans.is_empty() {
         let spans: Vec<i64> = choice.spans.iter().map(|span| span.to_column()).collect();
-        filter.and_span("s.span IN (SELECT value FROM json_each(?))", [json(&spans).into()]);
+        query.and_span("s.span IN (SELECT value FROM json_each(?))", [json(&spans).into()]);
     }
     if !choice.traces.is_empty() {
-        filter.of_traces(connection, &choice.traces)?;
+        query.of_traces(connection, &choice.traces)?;
     }
-    Ok(filter)
+    Ok(query)
 }
 
 /// A list as one parameter.

@@ -5,9 +5,9 @@ use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::connection::StoreError;
 use super::database::Store;
+use super::profile_traces;
 use super::rows::Span;
 use super::samples::text;
-use super::traced;
 use crate::ids::{SpanId, TraceId};
 use crate::selection::{CPU, Selection};
 use crate::span_status::Status;
@@ -84,10 +84,10 @@ impl Store {
     /// The wall times of a service's spans, by name.
     pub(crate) fn walls_by_name(&self, selection: &Selection) -> Result<Vec<NameWalls>, StoreError> {
         self.read(|connection| {
-            let chosen = super::chosen::spans_in_time(selection, "s");
-            let sql = format!("SELECT s.name, s.duration, s.status, s.root FROM spans s WHERE {}", chosen.sql);
+            let predicate = super::span_predicate::spans_in_time(selection, "s");
+            let sql = format!("SELECT s.name, s.duration, s.status, s.root FROM spans s WHERE {}", predicate.sql);
             let mut statement = connection.prepare_cached(&sql)?;
-            let mut rows = statement.query(params_from_iter(&chosen.values))?;
+            let mut rows = statement.query(params_from_iter(&predicate.values))?;
             let mut names = ahash::HashMap::<i64, NameWalls>::default();
             while let Some(row) = rows.next()? {
                 let walls = names.entry(row.get(0)?).or_default();
@@ -144,9 +144,9 @@ impl Store {
     /// The spans of a trace, by start; those that only samples name come last.
     pub(crate) fn trace(&self, trace: TraceId) -> Result<Vec<StoredSpan>, StoreError> {
         self.read(|connection| {
-            let mut left = self.room.answer();
+            let mut left = self.limits.answer();
             let mut spans = spans_where(connection, "s.trace = ?1", &Value::Blob(trace.to_column().into()), &mut left)?;
-            for named in traced::spans_of(connection, trace)? {
+            for named in profile_traces::spans_of(connection, trace)? {
                 left = left.saturating_sub(SPAN);
                 if left > 0 {
                     spans.extend(sampled(connection, named)?);
@@ -172,7 +172,7 @@ impl Store {
             let found = spans_where(connection, "s.span = ?1", &span.to_column().into(), &mut left)?.into_iter().next();
             match found {
                 Some(found) => Ok(Some(found)),
-                None => match traced::of_span(connection, span)? {
+                None => match profile_traces::of_span(connection, span)? {
                     Some(named) => sampled(connection, named),
                     None => Ok(None),
                 },
@@ -187,7 +187,7 @@ impl Store {
         sort: TraceSort,
         most: usize,
     ) -> Result<Vec<TraceSum>, StoreError> {
-        let chosen = super::chosen::spans_in_time(selection, "s");
+        let predicate = super::span_predicate::spans_in_time(selection, "s");
         let by = match sort {
             TraceSort::Wall => "wall DESC, trace",
             TraceSort::Cpu => "cpu DESC, wall DESC, trace",
@@ -206,9 +206,9 @@ impl Store {
                 "SELECT trace, wall, {cpu} AS cpu FROM (
                  SELECT s.trace, max(s.duration) AS wall FROM spans s WHERE {} GROUP BY s.trace) AS chosen
              ORDER BY {by} LIMIT {most}",
-                chosen.sql
+                predicate.sql
             ))?;
-            let rows = statement.query_map(params_from_iter(&chosen.values), |row| {
+            let rows = statement.query_map(params_from_iter(&predicate.values), |row| {
                 Ok(TraceSum { trace: trace_id(row, 0)?, span_wall: row.get(1)? })
             })?;
             let mut found = rows.collect::<rusqlite::Result<Vec<_>>>()?;
@@ -216,7 +216,7 @@ impl Store {
             if found.len() < most && !selection.reads_spans() && selection.name_part.is_none() {
                 let (service, name) = (selection.service.as_deref(), selection.name.as_deref());
                 let mut is_traced = connection.prepare_cached("SELECT 1 FROM spans WHERE trace = ?1")?;
-                for trace in traced::traces_of(connection, service, name, selection.window.bounds())? {
+                for trace in profile_traces::traces_of(connection, service, name, selection.time_range.bounds())? {
                     if found.len() < most && !is_traced.exists(params![trace.to_column()])? {
                         found.push(TraceSum { trace, span_wall: None });
                     }
@@ -256,7 +256,7 @@ fn spans_where(
 }
 
 /// What is known of a span from its samples; none if the span itself was received.
-fn sampled(connection: &Connection, named: traced::Named) -> rusqlite::Result<Option<StoredSpan>> {
+fn sampled(connection: &Connection, named: profile_traces::Named) -> rusqlite::Result<Option<StoredSpan>> {
     let mut received = connection.prepare_cached("SELECT 1 FROM spans WHERE span = ?1 AND trace = ?2")?;
     if received.exists(params![named.span.to_column(), named.trace.to_column()])? {
         return Ok(None);

@@ -14,7 +14,7 @@ pub(crate) struct Stacks {
     /// The functions that the trie refers to.
     pub(crate) functions: HashMap<i64, Function>,
     /// All five parts of the profile type; empty if there is no sample.
-    pub(crate) kind: String,
+    pub(crate) profile_type: String,
     /// The largest period that occurs.
     pub(crate) period: i64,
 }

@@ -43,16 +43,16 @@ pub(in crate::receive) struct Reader<'r, 'a, S: Samples<'a>> {
     paths: HashMap<S::Stack, usize>,
     /// The functions of our own frames.
     own: HashMap<&'static str, usize>,
-    said: HashMap<S::Labels, Said>,
+    origins: HashMap<S::Labels, Origin>,
     series: Vec<Series>,
     /// By what samples add to the labels of all.
     numbers: HashMap<Vec<(&'a str, &'a str)>, usize>,
     label_bytes: usize,
 }
 
-/// What the labels of a sample say.
+/// What a sample belongs to, by its labels.
 #[derive(Clone, Copy)]
-struct Said {
+struct Origin {
     span: Option<SpanId>,
     trace: Option<TraceId>,
     series: usize,
@@ -83,7 +83,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
             nodes: HashMap::new(),
             paths: HashMap::new(),
             own: HashMap::new(),
-            said: HashMap::new(),
+            origins: HashMap::new(),
             series: Vec::new(),
             numbers: HashMap::new(),
             label_bytes: 0,
@@ -104,19 +104,19 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
                 if time < oldest { "older than what is kept (--retain)" } else { "ahead of this machine's clock" };
             return Err(Refusal::new(Reason::Time, format!("the profile starts at {time} ns, which is {side}")));
         }
-        let kinds = sample_types(head, self.tables.strings, &labels.kind)?;
+        let sample_types = sample_types(head, self.tables.strings, &labels.profile_name)?;
         let mut sums: BTreeMap<(usize, usize), Sums> = BTreeMap::new();
         let all = self.samples;
         for (stack, sample_labels, values) in all.samples() {
-            if values.len() != kinds.len() {
+            if values.len() != sample_types.len() {
                 return Err(invalid(format!(
                     "a sample has {} values, and the profile {} sample types",
                     values.len(),
-                    kinds.len()
+                    sample_types.len()
                 )));
             }
             allowed.step(1)?;
-            let says = self.said(sample_labels, labels, allowed)?;
+            let origin = self.origin(sample_labels, labels, allowed)?;
             let stack = self.stack(stack, allowed)?;
             if let Some(value) = values.iter().find(|value| **value > MOST_VALUE) {
                 return Err(invalid(format!("a sample's value is {value}, and at most {MOST_VALUE} is counted")));
@@ -126,12 +126,12 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
                 continue;
             }
             for (index, value) in values.iter().enumerate().filter(|(_, value)| **value > 0) {
-                let count = kinds[index].count(*value, &values);
-                let sum = sums.entry((index, says.series)).or_default();
+                let count = sample_types[index].count(*value, &values);
+                let sum = sums.entry((index, origin.series)).or_default();
                 let before = sum.samples.len() + sum.traces.len();
-                let entry = sum.samples.entry((says.span, stack)).or_default();
+                let entry = sum.samples.entry((origin.span, stack)).or_default();
                 *entry = (entry.0.saturating_add(*value), entry.1.saturating_add(count));
-                if let (Some(span), Some(trace)) = (says.span, says.trace) {
+                if let (Some(span), Some(trace)) = (origin.span, origin.trace) {
                     sum.traces.insert(span, trace);
                 }
                 allowed.take((sum.samples.len() + sum.traces.len() - before) * ENTRY, "the profile")?;
@@ -141,9 +141,9 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
             return Err(invalid("the profile holds no sample with a positive value"));
         }
         allowed.take(sums.len().saturating_mul(SERIES), "the profile")?;
-        let parts = sums.into_iter().map(|((kind, series), sums)| Part {
-            kind: Arc::clone(&kinds[kind].kind),
-            period: kinds[kind].period,
+        let parts = sums.into_iter().map(|((sample_type, series), sums)| Part {
+            profile_type: Arc::clone(&sample_types[sample_type].profile_type),
+            period: sample_types[sample_type].period,
             span_name: self.series[series].span_name.clone(),
             labels: Arc::clone(&self.series[series].labels),
             samples: sums
@@ -216,9 +216,9 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
     }
 
     /// Reads the labels of a sample; numbers its series.
-    fn said(&mut self, key: S::Labels, labels: &Labels, allowed: &mut Allowed) -> Result<Said, Refusal> {
-        if let Some(said) = self.said.get(&key) {
-            return Ok(*said);
+    fn origin(&mut self, key: S::Labels, labels: &Labels, allowed: &mut Allowed) -> Result<Origin, Refusal> {
+        if let Some(origin) = self.origins.get(&key) {
+            return Ok(*origin);
         }
         let SampleLabels { span, trace, others } = self.samples.labels(key)?;
         allowed.step(others.len())?;
@@ -228,9 +228,9 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
             Some(known) => *known,
             None => self.add_series(others, labels, allowed)?,
         };
-        let said = Said { span, trace, series };
-        self.said.insert(key, said);
-        Ok(said)
+        let origin = Origin { span, trace, series };
+        self.origins.insert(key, origin);
+        Ok(origin)
     }
 
     fn add_series(

@@ -17,14 +17,14 @@ use super::receiver::Receiver;
 use crate::http::allowed::Allowed;
 use crate::http::body::Format;
 use crate::http::refusal::Refusal;
-use crate::store::{Profile, Room, Store};
+use crate::store::{Profile, StorageLimits, Store};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 
 /// What is taken is stored as well, where the least --memory has room.
 static RECEIVER: LazyLock<Receiver> = LazyLock::new(|| {
-    let room = Room::new(16 << 20);
-    let store = Store::open(None, &room).expect("a store in memory opens");
+    let limits = StorageLimits::new(16 << 20);
+    let store = Store::open(None, &limits).expect("a store in memory opens");
     let keeper = Keeper::Known(Kept { store, profilers: Arc::default(), _owner: None });
     Receiver::new(keeper, Arc::default(), Duration::MAX, &Permits::new(256 << 20))
 });
@@ -45,9 +45,9 @@ pub(crate) fn request(data: &[u8]) {
     let formats = [Format::Protobuf, Format::Json];
     let format = formats[usize::from(which & 1)];
     let refused = match which >> 1 & 3 {
-        0 => otlp::any_bytes::<ExportTraceServiceRequest>(body, format, &RECEIVER),
-        1 => otlp::any_bytes::<ExportProfilesServiceRequest>(body, format, &RECEIVER),
-        _ => push::any_bytes(body, format, &RECEIVER),
+        0 => otlp::take_any::<ExportTraceServiceRequest>(body, format, &RECEIVER),
+        1 => otlp::take_any::<ExportProfilesServiceRequest>(body, format, &RECEIVER),
+        _ => push::take_any(body, format, &RECEIVER),
     };
     if let Err(refusal) = refused {
         check_refusal(&refusal);
@@ -59,7 +59,7 @@ pub(crate) fn ingested(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (query, body) = data.split_at(end);
     let body = body.get(1..).unwrap_or_default();
-    if let Err(refusal) = ingest::any_bytes(&String::from_utf8_lossy(query), body, &RECEIVER) {
+    if let Err(refusal) = ingest::take_any(&String::from_utf8_lossy(query), body, &RECEIVER) {
         check_refusal(&refusal);
     }
 }

@@ -6,13 +6,13 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
 use super::connection::interrupted;
-use super::{sums, traced};
+use super::{profile_traces, rollup};
 use crate::ids::{SpanId, TraceId};
 use crate::selection::{Selection, Side};
 use crate::work;
 
 /// A condition on `s` (sums of samples), `series` and `kinds`, and a time range.
-pub(super) struct Filter {
+pub(super) struct SampleQuery {
     sql: String,
     values: Vec<Value>,
     /// Whether it asks for single spans, which the sums over all spans of a name do not know.
@@ -20,7 +20,7 @@ pub(super) struct Filter {
     bounds: (i64, i64),
 }
 
-impl Filter {
+impl SampleQuery {
     /// Holds for all samples between two times, both included.
     pub(super) fn within(bounds: (i64, i64)) -> Self {
         Self { sql: "true".into(), values: Vec::new(), by_span: false, bounds }
@@ -28,38 +28,38 @@ impl Filter {
 
     /// Holds for the samples of the selection.
     pub(super) fn new(connection: &Connection, selection: &Selection) -> rusqlite::Result<Self> {
-        let mut filter = Self::within(selection.window.bounds());
-        let kind = selection.kind.clone();
-        if kind.contains(':') {
-            filter.and("kinds.text = ?", [kind.into()]);
+        let mut query = Self::within(selection.time_range.bounds());
+        let profile_type = selection.profile_type.clone();
+        if profile_type.contains(':') {
+            query.and("kinds.text = ?", [profile_type.into()]);
         } else {
-            filter.and("kinds.name = ? AND kinds.main", [kind.into()]);
+            query.and("kinds.name = ? AND kinds.main", [profile_type.into()]);
         }
         if let Some(service) = &selection.service {
-            filter.and("series.service = (SELECT id FROM strings WHERE text = ?)", [service.clone().into()]);
+            query.and("series.service = (SELECT id FROM strings WHERE text = ?)", [service.clone().into()]);
         }
         if let Some(name) = &selection.name {
-            filter.and("s.name = (SELECT id FROM strings WHERE text = ?)", [name.clone().into()]);
+            query.and("s.name = (SELECT id FROM strings WHERE text = ?)", [name.clone().into()]);
         }
         if let Some(trace) = selection.trace {
-            filter.of_traces(connection, &[trace])?;
+            query.of_traces(connection, &[trace])?;
         }
         if let Some(span) = selection.span.filter(|_| !selection.below) {
-            filter.and_span("s.span = ?", [span.to_column().into()]);
+            query.and_span("s.span = ?", [span.to_column().into()]);
         }
         match selection.side {
             Side::Any => {}
-            Side::Inside => filter.and("s.name != 0", []),
-            Side::Outside => filter.and("s.name = 0", []),
+            Side::Inside => query.and("s.name != 0", []),
+            Side::Outside => query.and("s.name = 0", []),
         }
-        for chosen in super::chosen::samples(selection) {
-            if chosen.by_span {
-                filter.and_span(&chosen.sql, chosen.values)
+        for condition in super::span_predicate::samples(selection) {
+            if condition.by_span {
+                query.and_span(&condition.sql, condition.values)
             } else {
-                filter.and(&chosen.sql, chosen.values)
+                query.and(&condition.sql, condition.values)
             }
         }
-        Ok(filter)
+        Ok(query)
     }
 
     /// Holds for samples of spans of these traces only, whether a trace was received or samples name it.
@@ -67,7 +67,7 @@ impl Filter {
         let mut spans: BTreeSet<i64> = BTreeSet::new();
         let mut received = connection.prepare_cached("SELECT span FROM spans WHERE trace = ?1")?;
         for trace in traces {
-            spans.extend(traced::spans_of(connection, *trace)?.into_iter().map(|named| named.span.to_column()));
+            spans.extend(profile_traces::spans_of(connection, *trace)?.into_iter().map(|named| named.span.to_column()));
             for span in received.query_map(params![trace.to_column()], |row| row.get(0))? {
                 spans.insert(span?);
             }
@@ -75,7 +75,7 @@ impl Filter {
         self.and_span("s.span IN (SELECT value FROM json_each(?))", [serde_json::json!(spans).to_string().into()]);
         if let [trace] = traces {
             for span in spans.into_iter().filter_map(SpanId::from_column) {
-                let others = traced::of_others(connection, span, *trace)?;
+                let others = profile_traces::of_others(connection, span, *trace)?;
                 if !others.is_empty() {
                     let others = serde_json::json!(others).to_string().into();
                     let sql = "NOT (s.span = ? AND parts.profile IN (SELECT value FROM json_each(?)))";
@@ -126,7 +126,7 @@ impl Filter {
                           JOIN series ON series.id = parts.series JOIN kinds ON kinds.id = series.kind";
             return run(tables, self.bounds);
         }
-        let split = sums::split(self.bounds);
+        let split = rollup::split(self.bounds);
         // The few series first, then of each what is in the time range.
         let series = "kinds CROSS JOIN series ON series.kind = kinds.id CROSS JOIN";
         if let Some(buckets) = split.buckets {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::packed::{self, Entry};
+use super::stack_blob::{self, Entry};
 use crate::clock::SECOND;
 
 /// How long a sum is.
@@ -76,14 +76,14 @@ impl Changes {
         for ((series, bucket, name), mut entries) in self.0 {
             let stored: Option<Vec<u8>> = find.query_row(params![series, bucket, name], |row| row.get(0)).optional()?;
             if let Some(stored) = stored {
-                packed::unpack(&stored, |entry| entries.push(entry))?;
+                stack_blob::unpack(&stored, |entry| entries.push(entry))?;
             }
-            packed::merge(&mut entries);
+            stack_blob::merge(&mut entries);
             if entries.is_empty() {
                 drop.execute(params![series, bucket, name])?;
             } else {
-                let (value, count) = packed::sum(&entries);
-                put.execute(params![series, bucket, name, value, count, packed::pack(&entries)])?;
+                let (value, count) = stack_blob::sum(&entries);
+                put.execute(params![series, bucket, name, value, count, stack_blob::pack(&entries)])?;
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use rusqlite::types::Value;
 
 use super::connection::StoreError;
 use super::database::Store;
-use crate::selection::{Bound, Selection, Side, Window};
+use crate::selection::{Bound, Selection, Side, TimeRange};
 
 /// A condition in SQL and its parameters.
 pub(super) struct Condition {
@@ -40,57 +40,58 @@ fn json(column: &str, key: &str, value: &str) -> Condition {
 
 /// What a selection asks of a row of spans, its time range left out; percentiles are looked up before.
 fn spans(selection: &Selection, row: &str) -> Vec<Condition> {
-    let mut chosen = Vec::new();
+    let mut conditions = Vec::new();
     if let Some(service) = &selection.service {
         let sql = format!("{row}.service = (SELECT id FROM strings WHERE text = ?)");
-        chosen.push(condition(sql, [service.clone().into()]));
+        conditions.push(condition(sql, [service.clone().into()]));
     }
     if let Some(name) = &selection.name {
-        chosen.push(condition(format!("{row}.name = (SELECT id FROM strings WHERE text = ?)"), [name.clone().into()]));
+        conditions
+            .push(condition(format!("{row}.name = (SELECT id FROM strings WHERE text = ?)"), [name.clone().into()]));
     }
     if let Some(part) = &selection.name_part {
-        chosen.push(condition(format!("{row}.name IN ({NAMED_LIKE})"), [part.clone().into()]));
+        conditions.push(condition(format!("{row}.name IN ({NAMED_LIKE})"), [part.clone().into()]));
     }
     if let Some(trace) = selection.trace {
-        chosen.push(condition(format!("{row}.trace = ?"), [Value::Blob(trace.to_column().into())]));
+        conditions.push(condition(format!("{row}.trace = ?"), [Value::Blob(trace.to_column().into())]));
     }
     if let Some(span) = selection.span.filter(|_| !selection.below) {
-        chosen.push(condition(format!("{row}.span = ?"), [span.to_column().into()]));
+        conditions.push(condition(format!("{row}.span = ?"), [span.to_column().into()]));
     }
     for (bound, comparison) in [(selection.least, ">="), (selection.most, "<=")] {
         if let Some(Bound::Time(ns)) = bound {
-            chosen.push(condition(format!("{row}.duration {comparison} ?"), [ns.into()]));
+            conditions.push(condition(format!("{row}.duration {comparison} ?"), [ns.into()]));
         }
     }
     if let Some(status) = selection.status {
-        chosen.push(condition(format!("{row}.status = ?"), [status.to_column().into()]));
+        conditions.push(condition(format!("{row}.status = ?"), [status.to_column().into()]));
     }
-    chosen.extend(selection.attributes.iter().map(|(key, value)| json(&format!("{row}.attributes"), key, value)));
-    chosen
+    conditions.extend(selection.attributes.iter().map(|(key, value)| json(&format!("{row}.attributes"), key, value)));
+    conditions
 }
 
 /// What a selection asks of a row of spans.
 pub(super) fn spans_in_time(selection: &Selection, row: &str) -> Condition {
-    let mut chosen = spans(selection, row);
-    if selection.window != Window::Stored {
-        let (from, to) = selection.window.bounds();
+    let mut conditions = spans(selection, row);
+    if selection.time_range != TimeRange::Stored {
+        let (from, to) = selection.time_range.bounds();
         let sql = format!("{row}.start + {row}.duration >= ? AND {row}.start <= ?");
-        chosen.push(condition(sql, [from.into(), to.into()]));
+        conditions.push(condition(sql, [from.into(), to.into()]));
     }
-    all(chosen)
+    all(conditions)
 }
 
 /// What a selection asks of samples `s` and their `series`, beside name, trace, span, type and time.
 pub(super) fn samples(selection: &Selection) -> Vec<Condition> {
-    let mut chosen = Vec::new();
+    let mut conditions = Vec::new();
     if let Some(part) = &selection.name_part {
-        chosen.push(condition(format!("s.name IN ({NAMED_LIKE})"), [part.clone().into()]));
+        conditions.push(condition(format!("s.name IN ({NAMED_LIKE})"), [part.clone().into()]));
     }
-    chosen.extend(selection.labels.iter().map(|(key, value)| json("series.labels", key, value)));
+    conditions.extend(selection.labels.iter().map(|(key, value)| json("series.labels", key, value)));
     if selection.reads_spans() {
         let spans = all(spans(selection, "c"));
         let sql = format!("s.span IN (SELECT c.span FROM spans c WHERE {})", spans.sql);
-        chosen.push(Condition { sql, values: spans.values, by_span: true });
+        conditions.push(Condition { sql, values: spans.values, by_span: true });
     }
     if let Some(span) = selection.span.filter(|_| selection.below) {
         let sql = "s.span IN (
@@ -99,9 +100,9 @@ pub(super) fn samples(selection: &Selection) -> Vec<Condition> {
                  SELECT c.span FROM below JOIN spans c ON c.trace = (SELECT trace FROM spans WHERE span = ?) AND c.parent = below.span)
              SELECT span FROM below)";
         let values = [span.to_column().into(), span.to_column().into()];
-        chosen.push(Condition { by_span: true, ..condition(sql.into(), values) });
+        conditions.push(Condition { by_span: true, ..condition(sql.into(), values) });
     }
-    chosen
+    conditions
 }
 
 const NAMED_LIKE: &str = "SELECT id FROM strings WHERE instr(lower(text), lower(?)) > 0";
@@ -112,19 +113,19 @@ impl Store {
         if selection.side == Side::Outside {
             return Ok(0);
         }
-        let chosen = spans_in_time(selection, "c");
-        let sql = format!("SELECT count(*) FROM spans c WHERE {}", chosen.sql);
+        let predicate = spans_in_time(selection, "c");
+        let sql = format!("SELECT count(*) FROM spans c WHERE {}", predicate.sql);
         self.read(|connection| {
-            connection.prepare_cached(&sql)?.query_row(params_from_iter(&chosen.values), |row| row.get(0))
+            connection.prepare_cached(&sql)?.query_row(params_from_iter(&predicate.values), |row| row.get(0))
         })
     }
 
     /// The wall times of the spans that a selection chooses, sorted.
     pub(crate) fn walls(&self, selection: &Selection) -> Result<Vec<i64>, StoreError> {
-        let chosen = spans_in_time(selection, "c");
-        let sql = format!("SELECT c.duration FROM spans c WHERE {} ORDER BY c.duration", chosen.sql);
+        let predicate = spans_in_time(selection, "c");
+        let sql = format!("SELECT c.duration FROM spans c WHERE {} ORDER BY c.duration", predicate.sql);
         self.read(|connection| {
-            connection.prepare_cached(&sql)?.query_map(params_from_iter(&chosen.values), |row| row.get(0))?.collect()
+            connection.prepare_cached(&sql)?.query_map(params_from_iter(&predicate.values), |row| row.get(0))?.collect()
         })
     }
 }

@@ -12,7 +12,7 @@ use crate::work::{self, Haste};
 /// Urgent requests leave it to another thread to forget, as long as what is too much is at most one part in this many.
 const SLACK: u64 = 32;
 
-/// One of those that share a room.
+/// One of those that share the limits.
 pub(super) trait Member: Send + Sync {
     /// The bytes of its rows.
     fn used(&self) -> u64;
@@ -21,8 +21,8 @@ pub(super) trait Member: Send + Sync {
     fn forget_a_step(&self) -> Result<bool, StoreError>;
 }
 
-/// A bound, and the stores that it holds for.
-pub(crate) struct Room {
+/// How much all stores may hold, and the stores that it is for.
+pub(crate) struct StorageLimits {
     most_bytes: u64,
     /// What all stores may remember of their tables, for whoever inserts and again for whoever asks.
     remembered: usize,
@@ -32,23 +32,23 @@ pub(crate) struct Room {
     /// Held by who forgets, so that two do not forget twice as much as they must.
     forgets: Mutex<()>,
     /// Whether there is too much.
-    is_short: Notify,
+    exceeded: Notify,
 }
 
-impl Room {
-    /// Room for so many bytes of rows.
+impl StorageLimits {
+    /// So many bytes of rows.
     #[cfg(any(test, feature = "fuzzing"))]
     pub(crate) fn new(most_bytes: u64) -> Arc<Self> {
         Self::with(most_bytes, 16 << 20, 64 << 20)
     }
 
-    /// Room for so many bytes of rows, of what is remembered of them, and of one answer.
+    /// So many bytes of rows, of what is remembered of them, and of one answer.
     pub(crate) fn with(most_bytes: u64, remembered: usize, answer: usize) -> Arc<Self> {
-        let (stores, forgets, is_short) = (Mutex::default(), Mutex::default(), Notify::new());
-        Arc::new(Self { most_bytes, remembered, answer, stores, forgets, is_short })
+        let (stores, forgets, exceeded) = (Mutex::default(), Mutex::default(), Notify::new());
+        Arc::new(Self { most_bytes, remembered, answer, stores, forgets, exceeded })
     }
 
-    /// Has one more share it.
+    /// Has one more share them.
     pub(super) fn add(&self, store: Weak<dyn Member>) {
         self.stores.lock().unwrap_or_else(PoisonError::into_inner).push(store);
     }
@@ -69,8 +69,8 @@ impl Room {
         self.answer
     }
 
-    /// The same room for the stores of nobody, whose rows are none.
-    pub(crate) fn empty(&self) -> Arc<Self> {
+    /// The same for the store of nobody, which never holds a row.
+    pub(crate) fn for_no_store(&self) -> Arc<Self> {
         Self::with(self.most_bytes, self.remembered, self.answer)
     }
 
@@ -85,8 +85,8 @@ impl Room {
     }
 
     /// Waits until someone must forget who is in no hurry.
-    pub(crate) async fn is_short(&self) {
-        self.is_short.notified().await;
+    pub(crate) async fn exceeded(&self) {
+        self.exceeded.notified().await;
     }
 
     /// Lets one thread forget at a time. No store may be locked by the caller.
@@ -94,20 +94,20 @@ impl Room {
         self.forgets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets until all is within the bound, or has another do so. No store may be locked by the caller.
-    pub(crate) fn make(&self) -> Result<(), StoreError> {
+    /// Forgets until all is within the limits, or has another do so. No store may be locked by the caller.
+    pub(crate) fn enforce(&self) -> Result<(), StoreError> {
         let used = self.used();
         if used <= self.most_bytes {
             return Ok(());
         }
         if work::haste() == Some(Haste::Urgent) && used <= self.most_bytes + self.most_bytes / SLACK {
-            self.is_short.notify_one();
+            self.exceeded.notify_one();
             return Ok(());
         }
-        work::to_the_end(|| self.make_now())
+        work::to_the_end(|| self.enforce_now())
     }
 
-    fn make_now(&self) -> Result<(), StoreError> {
+    fn enforce_now(&self) -> Result<(), StoreError> {
         let _alone = self.forgets();
         while self.used() > self.most_bytes {
             let mut stores = self.stores();
@@ -128,8 +128,8 @@ impl Room {
     }
 }
 
-impl fmt::Debug for Room {
+impl fmt::Debug for StorageLimits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Room").finish_non_exhaustive()
+        f.debug_struct("StorageLimits").finish_non_exhaustive()
     }
 }

@@ -8,11 +8,11 @@ use crate::clock::{self, MILLISECOND};
 use crate::params::{BadParameter, Params};
 
 /// The time range where none is said.
-pub(crate) const LAST_HOUR: Window = Window::Since(Duration::from_secs(3_600));
+pub(crate) const LAST_HOUR: TimeRange = TimeRange::Since(Duration::from_secs(3_600));
 
 /// A time range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Window {
+pub(crate) enum TimeRange {
     /// Everything that is stored: what a single span or trace is looked up in.
     Stored,
     /// The time up to now.
@@ -21,7 +21,7 @@ pub(crate) enum Window {
     Between(i64, i64),
 }
 
-impl Window {
+impl TimeRange {
     /// Takes `since`, or `from` and `to`.
     pub(crate) fn take(params: &mut Params, default: Self) -> Result<Self, BadParameter> {
         let since = params.take("since")?;

@@ -8,7 +8,7 @@ use crate::store::Store;
 
 /// What questions are put to.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct Querier {
     /// What is asked.
     pub(super) store: Arc<Store>,
     /// How many ask at once.
@@ -17,7 +17,7 @@ pub(super) struct Asked {
 
 /// Asks the store on a thread that may wait.
 pub(super) async fn on_pool<T: Send + 'static>(
-    Asked { store, queries }: Asked,
+    Querier { store, queries }: Querier,
     work: impl FnOnce(&Store) -> Result<T, QueryError> + Send + 'static,
 ) -> Result<T, QueryError> {
     queries.run(move || work(&store)).await.unwrap_or_else(|error| match error {
