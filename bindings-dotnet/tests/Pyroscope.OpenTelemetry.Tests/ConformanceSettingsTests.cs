@@ -129,8 +129,7 @@ public sealed partial class ConformanceSettingsTests : IDisposable
         var configuration = new ProfilerConfiguration();
         foreach (var (name, value) in each["settings"]?.AsObject() ?? [])
         {
-            // The one name that is another here.
-            var property = typeof(ProfilerConfiguration).GetProperty(name == "basic_auth_username" ? "BasicAuthUser" : Vectors.InPascalCase(name))!;
+            var property = typeof(ProfilerConfiguration).GetProperty(SettingHere(name))!;
             property.SetValue(configuration, property.Name switch
             {
                 nameof(ProfilerConfiguration.SampleRate) => (int)value!,
@@ -168,7 +167,10 @@ public sealed partial class ConformanceSettingsTests : IDisposable
     }
 
     /// <summary>An error with the name of the property; variables have the same name in all languages.</summary>
-    private static string AsWrittenHere(string error) => SettingName().Replace(error, name => Vectors.InPascalCase(name.Value), 1);
+    private static string AsWrittenHere(string error) => SettingName().Replace(error, name => SettingHere(name.Value), 1);
+
+    /// <summary>The property of a setting, of which one has another name here.</summary>
+    private static string SettingHere(string name) => name == "basic_auth_username" ? "BasicAuthUser" : Vectors.InPascalCase(name);
 
     private static object? Property(ProfilerStats stats, string name) => typeof(ProfilerStats).GetProperty(Vectors.InPascalCase(name))!.GetValue(stats);
 
