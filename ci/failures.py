@@ -89,7 +89,10 @@ def is_core(file: Path) -> bool:
 
 def cores(since: float, folder: Path, root: Path) -> Iterator[Path]:
     """Cores that were written since a time of the file system, in a step's folder or where else the kernel may put them."""
-    pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
+    try:
+        pattern = Path("/proc/sys/kernel/core_pattern").read_text().strip()
+    except OSError:
+        return
     if pattern.startswith("|"):
         return
     places = [Path(pattern).parent] if pattern.startswith("/") else [folder, root, Path(os.environ.get("TMPDIR", "/tmp"))]

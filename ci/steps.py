@@ -7,6 +7,7 @@ import argparse
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -158,9 +159,10 @@ class Runner:
 
     def end(self) -> None:
         """Ends what runs, and all that it has started."""
-        for running in self._running:
+        ending, self._running = self._running, []
+        for running in ending:
             end_tree(running.process.pid)
-        for running in self._running:
+        for running in ending:
             running.process.wait()
 
     def say(self, text: str) -> None:
@@ -177,7 +179,8 @@ class Runner:
         self.say(f"... {step.name}")
         log = TARGET / "logs/steps" / (re.sub(r"[^a-zA-Z0-9.]", "-", step.name) + ".log")
         folder = log.with_suffix("")
-        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         environment = {**os.environ, "SECONDS_BEFORE": f"{self.seconds:.0f}", "STEP_FOLDER": str(folder)}
         with log.open("w") as output:
             command = [*self.command, *shlex.split(step.run)]
@@ -236,11 +239,15 @@ class Runner:
 def end_tree(pid: int) -> None:
     """TERM to a process and to all below it. A shell alone would first wait for the command that it runs."""
     try:
-        for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            end_tree(int(child))
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        children = []
+    for child in children:
+        end_tree(int(child))
+    try:
         os.kill(pid, signal.SIGTERM)
-    except (FileNotFoundError, ProcessLookupError):
-        pass
+    except OSError:
+        pass  # gone, or another user's
 
 
 def arguments() -> argparse.Namespace:
@@ -287,7 +294,10 @@ def main() -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop)
-    runner.run(all_steps(os.environ["PYTHONS"].split(), os.environ["RUBIES"].split(), options.quick))
+    try:
+        runner.run(all_steps(os.environ["PYTHONS"].split(), os.environ["RUBIES"].split(), options.quick))
+    finally:
+        runner.end()
     runner.print_failures()
     runner.print_table()
     sentences = missing(runner, options)

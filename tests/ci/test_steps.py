@@ -123,8 +123,7 @@ class RunnerTest(unittest.TestCase):
         def end() -> None:
             while not (runner._running and (self.folder / "waits").exists()):
                 pass
-            for running in runner._running:
-                steps.end_tree(running.process.pid)
+            steps.end_tree(runner._running[0].process.pid)
 
         ends = threading.Thread(target=end)
         ends.start()
@@ -137,6 +136,18 @@ class RunnerTest(unittest.TestCase):
         with contextlib.suppress(FileNotFoundError):
             while child.read_text().rpartition(")")[2].split()[0] != "Z":
                 pass
+
+
+    def test_what_breaks_the_runner_ends_what_runs(self) -> None:
+        runner = self.runner()
+        with contextlib.redirect_stdout(self.printed):
+            runner._begin(Step("waits", "waits"))
+        while not (self.folder / "waits").exists():
+            pass
+        process = runner._running[0].process
+        runner.end()
+        self.assertEqual([process.returncode, runner._running], [-signal.SIGTERM, []])
+        runner.end()
 
 
 class SignsTest(unittest.TestCase):

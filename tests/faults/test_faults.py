@@ -79,6 +79,7 @@ def test_all_of_it_ends_where_it_must(
     assert ended + lost == weight["taken"] and ended > 0.5 * weight["taken"], stats
     kept = weight["uploaded"] + (weight["dropped_unanswered"] if expected["keeps_unanswered"] else 0)
     assert received["weight"] == kept, (received, stats)
+    assert received["too_large"] == (fault == "413 once: in two halves")
 
     assert stats["retries"] >= expected["retries_at_least"], stats
     if expected["repeats_all"]:

@@ -127,10 +127,14 @@ fn note_gap() {
 
 fn report(compiled: Compiled, most: usize) {
     let mut news = NEWS.lock().unwrap_or_else(PoisonError::into_inner);
-    if news.len() < most && news.try_reserve(1).is_ok() {
+    let has_memory = news.try_reserve(1).is_ok();
+    if has_memory && news.len() < most {
         news.push(Some(compiled));
+    } else if matches!(news.last(), Some(None)) {
+        // Nobody told for a while already.
+    } else if has_memory {
+        news.push(None);
     } else if let Some(last) = news.last_mut() {
-        // No room, or no memory: what was last goes with it.
         *last = None;
     }
 }

@@ -16,6 +16,7 @@ use super::canonical::{CanonicalWindow, Row};
 use super::labels::{Content, LabelOptions};
 use super::strings::Strings;
 use super::window::Window;
+use crate::os::allocator;
 use crate::profile_type::ProfileType;
 use crate::stats::Tally;
 use crate::wire::pprof::{Function, Label, Line, Location, Profile, Sample, ValueType};
@@ -69,9 +70,16 @@ pub(crate) fn encode(window: &Window, options: &EncodeOptions) -> Vec<Encoded> {
     encoded
 }
 
+/// More than zlib-rs takes, in one piece; it panics where there is none.
+const COMPRESSOR_BYTES: usize = 400 << 10;
+
 /// Compresses at the level where time is spent best; without a time stamp, so that equal profiles stay equal. `None`: there is no
 /// memory.
 pub(crate) fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
+    if !allocator::has(COMPRESSOR_BYTES) {
+        // From the reserve, if it has a piece as large.
+        Vec::<u8>::new().try_reserve_exact(COMPRESSOR_BYTES).ok()?;
+    }
     let mut compressed = Vec::new();
     compressed.try_reserve(bytes.len() / 4).ok()?;
     GzEncoder::new(bytes, Compression::new(1)).read_to_end(&mut compressed).ok()?;

@@ -12,7 +12,7 @@ use super::transport::push::Push;
 use super::{backoff, server_version};
 use crate::config::{HttpTarget, Target, TraceIdLabel};
 use crate::messages::Cause;
-use crate::os::fork;
+use crate::os::{allocator, fork};
 use crate::profile::halves;
 use crate::stats::{Fate, Tally};
 
@@ -123,6 +123,8 @@ impl Shared {
                         self.drop_for_room(dropped);
                     }
                 }
+                // It may be that there was no memory for them.
+                None if allocator::was_short() => self.retry(&mut state, item, Duration::ZERO, outcome, is_last),
                 None => self.refuse(&mut state, tally, outcome),
             },
             Verdict::RetryTwice | Verdict::Halve | Verdict::Refused => self.refuse(&mut state, tally, outcome),

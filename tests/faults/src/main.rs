@@ -45,6 +45,7 @@ fn received(seen: &Seen) -> serde_json::Value {
         "weight": seen.kept.values().sum::<u64>(),
         "requests": seen.times.len(),
         "repeated": seen.duplicates,
+        "too_large": seen.too_large,
         "proxied": seen.connects,
         "seconds_between_requests": gaps.collect::<Vec<_>>(),
     })

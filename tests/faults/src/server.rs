@@ -75,7 +75,7 @@ pub struct Seen {
     /// CONNECT requests.
     pub connects: u64,
     /// Whether a profile was found too large.
-    too_large: bool,
+    pub too_large: bool,
 }
 
 /// How a server listens.

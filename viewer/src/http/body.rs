@@ -28,9 +28,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The same where most bytes of all requests are held.
 const LEAST_IN_HASTE: usize = 12 << 10;
 const HASTE: Duration = Duration::from_secs(1);
-/// And where somebody waits for bytes: one part in so many of those that the body holds. Who sends much at once and then
+/// And where somebody has waited for bytes for so long: one part in so many of those that the body holds. Who sends much at once and then
 /// little keeps others out with what is there already, so much of it must go on fast: 192 KiB/s for 12 MiB. A line of
 /// 20 kB/s still brings a megabyte.
+const WANTED: Duration = Duration::from_millis(300);
 const PART: usize = 32;
 const HASTE_OF_PART: Duration = Duration::from_secs(2);
 /// How often a body that does not arrive is looked after.
@@ -96,6 +97,7 @@ pub(crate) async fn read(
         held = other.hold();
     }
     let (mut waited, mut in_haste, mut of_part) = (Waited::default(), Waited::default(), Waited::default());
+    let mut wanted = Duration::ZERO;
     loop {
         let start = Instant::now();
         let next = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
@@ -103,6 +105,7 @@ pub(crate) async fn read(
         for waited in [&mut waited, &mut in_haste, &mut of_part] {
             waited.time += start.elapsed();
         }
+        wanted = if held.is_wanted() { wanted + start.elapsed() } else { Duration::ZERO };
         if waited.time >= PATIENCE {
             let (least, seconds) = (LEAST >> 10, PATIENCE.as_secs());
             let sentence = format!("the body did not arrive: less than {least} KiB of it came within {seconds} s");
@@ -111,7 +114,7 @@ pub(crate) async fn read(
         if held.is_short() && in_haste.time >= HASTE {
             return Err(too_slow(LEAST_IN_HASTE, HASTE));
         }
-        if held.is_wanted() && of_part.time >= HASTE_OF_PART {
+        if wanted >= WANTED && of_part.time >= HASTE_OF_PART {
             return Err(too_slow(held.bytes() / PART, HASTE_OF_PART));
         }
         let Ok(frame) = frame else { continue };

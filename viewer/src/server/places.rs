@@ -27,6 +27,8 @@ const LEAST_MOVED: usize = 4 << 10;
 /// One that was told to go is kept for no request that comes later than this after it; those that come before were on their
 /// way. Over HTTP/2 it goes when its other end answers a ping, and some answer none.
 const LEAVE: Duration = Duration::from_secs(1);
+/// Nor longer than this for the end of its last answer, which is on its way when all of it was taken: two buffers over a bad line.
+const LAST_BYTES: Duration = Duration::from_secs(30);
 /// How often a newcomer that waits for a place looks for one.
 const GLANCE: Duration = Duration::from_millis(20);
 /// A connection on which nothing moves is closed after this time, also where HTTP/2 keeps a window closed. More than any
@@ -136,7 +138,7 @@ impl Connections {
         let mut places = self.places();
         if places.by_number.len() >= self.most {
             let now = Instant::now();
-            let stays = places.by_number.iter().find(|(_, state)| state.is_late() && state.requests == 0);
+            let stays = places.by_number.iter().find(|(_, state)| state.requests == 0 && state.stays_for_nothing(now));
             let idle = places.by_number.iter().filter(|(_, state)| state.ours <= 0 && state.until() <= now);
             let chosen = stays.or_else(|| idle.min_by_key(|(_, state)| state.until()));
             let Some(number) = chosen.map(|(number, _)| *number) else {
@@ -199,6 +201,11 @@ impl State {
     /// Whether it was told to go, and would be gone if its other end did its part.
     fn is_late(&self) -> bool {
         self.told.is_some_and(|told| told.elapsed() >= LEAVE)
+    }
+
+    /// Whether it is late, and no answer from before is still on its way.
+    fn stays_for_nothing(&self, now: Instant) -> bool {
+        self.is_late() && (self.until() <= now || self.told.is_some_and(|told| told.elapsed() >= LAST_BYTES))
     }
 
     fn is_silent(&self, time: Duration) -> bool {
