@@ -58,3 +58,8 @@ def assert_adds_up(stats: dict[str, Any]) -> None:
             whole, *rest = (stats[key] if unit is None else stats[key][unit] for key in (name, *parts))
             assert whole == sum(rest), (name, unit, stats)
     assert all(stats[name]["samples"] == stats[name]["weight"] == 0 for name in STATS["nothing_after_a_stop"]), stats
+
+
+def in_any_case(text: str) -> str:
+    """To compare by: a setting has the name that its language gives it, server_address or ServerAddress."""
+    return text.replace("_", "").lower()

@@ -59,11 +59,6 @@ def run(client: str, name: str) -> tuple[Any, Any]:
     return json.loads(done.stdout), received
 
 
-def in_any_case(text: str) -> str:
-    """A setting has the name that its language gives it: server_address, ServerAddress."""
-    return text.replace("_", "").lower()
-
-
 def test_all_of_it_ends_where_it_must(
     client: str, fault: str, runs: dict[tuple[str, str], "Future[tuple[Any, Any]]"]
 ) -> None:
@@ -90,7 +85,7 @@ def test_all_of_it_ends_where_it_must(
     assert (received["proxied"] > 0) == expected["is_proxied"], received
 
     told = "\n".join(result["messages"])
-    assert in_any_case(expected["says"]) in in_any_case(f"{told}\n{stats['last_error']}")
+    assert languages.in_any_case(expected["says"]) in languages.in_any_case(f"{told}\n{stats['last_error']}")
     assert PASSWORD not in told and PASSWORD not in stats["last_error"]
     if expected["says_nothing"]:
         assert told == ""

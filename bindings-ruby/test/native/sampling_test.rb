@@ -161,7 +161,8 @@ class SamplingTest < NativeTest
     assert_equal [true, true], result[:ended]
     names = %i[parent child grandchild unhooked].flat_map { |name| [name, :"#{name} thread"] }.sort
     assert_equal [names, names], [result[:took].keys.sort, result[:seen].keys.sort]
-    names.each { |name| assert_includes SEEN, result[:seen][name] / result[:took][name].to_f, "#{name}: #{result}" }
+    # On a busy machine a child's profiler begins some milliseconds after its first span.
+    names.each { |name| assert_includes -40e6..0.2 * result[:took][name], result[:seen][name] - 0.9 * result[:took][name], "#{name}: #{result}" }
   end
 
   # Past Process._fork and Ruby's hooks: what the parent had runs in no child, and is neither waited for nor in the way.
