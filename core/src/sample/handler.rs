@@ -1,13 +1,13 @@
 //! The signal handler, and the one signal that all timers send.
 //!
-//! Rules, for this file and for all it calls (`os/{clock,futex}`, `context/{span_slot,span_record,names}`, `sample/{record,
+//! Rules, for this file and for all it calls (`os/{clock,futex}`, `context/{span_slot,span_record,span_names}`, `sample/{record,
 //! gate,ring,cursor,frames,safe_load,frame_pointer}`, a binding's `stack/`): no allocation, lock, log, panic, lazy
 //! initialisation, first touch of a thread-local; errno is kept. System calls and libc functions used: `__errno_location` (reads a register),
 //! `clock_gettime` (async-signal-safe by POSIX, and no system call for CLOCK_MONOTONIC), `futex` (a raw system call, when
 //! a ring is half full), `process_vm_readv` (raw, where safe_load's handlers were replaced), what the doc of a
 //! binding's `stack/` names.
 //!
-//! However long a walk takes, the program gets on: see [`ThreadRecord::begins`].
+//! However long a walk takes, the program gets on: see [`ThreadRecord::begin_sample`].
 //!
 //! The thread's record is found by `sival`, record number and generation: a signal that comes late, after its record
 //! was given to another thread or after the profiler stopped, finds another generation and does nothing.
