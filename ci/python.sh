@@ -207,14 +207,18 @@ python_tests() {
     run_pytest "$venv/bin/python" "$2"
 }
 
-# binding_tests VERSION: those of other people's servers on the oldest Python here, on the newest one and on the newest that all of
-# them have wheels for. What differs between Pythons in threads, forks and exits has tests without them, and tests/exits.
+# binding_tests VERSION: those of other people's servers, and of forks at each line of a start, on the oldest Python here, on the newest
+# one and on the newest that all servers have wheels for. What differs between Pythons in threads, forks and exits has other tests, and
+# tests/exits.
 binding_tests() {
     local version found=()
     for version in $PYTHONS; do if find_python "$version" >/dev/null; then found+=("$version"); fi; done
     case " ${found[0]:-} ${found[-1]:-} $(newest_version) " in
     *" $1 "*) ;;
-    *) export PYTEST_ADDOPTS="--ignore='$ROOT/bindings-python/tests/test_servers.py'" ;;
+    *)
+        local tests=$ROOT/bindings-python/tests
+        export PYTEST_ADDOPTS="--ignore='$tests/test_servers.py' --ignore='$tests/test_fork_during_start.py'"
+        ;;
     esac
     python_tests "$1" bindings-python/tests
 }

@@ -169,10 +169,11 @@ pub(crate) fn thread_started() -> PyResult<()> {
 /// In a forked child: a profiler of its own, where the parent had one. Returns whether one runs now.
 #[pyfunction]
 pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
+    // Also where the parent had not started its first one yet, but was about to.
+    nobody_is_inside();
     if ENDING.load(Ordering::Relaxed) || !spanprof_core::forked() {
         return Ok(false);
     }
-    nobody_is_inside();
     guard(|| {
         // Whatever the parent was about to do with it.
         definitions::after_fork();

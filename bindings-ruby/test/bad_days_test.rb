@@ -80,6 +80,45 @@ class BadDaysTest < Minitest::Test
     assert_operator weight(samples) { |sample| sample.labels["span_name"] == "second" }, :>, 0
   end
 
+  # The thread that starts the profiler is not in the child.
+  def test_a_child_that_is_forked_while_another_thread_starts_the_profiler
+    starts = {
+      "configure" => 'Pyroscope.configure(application_name: "app", server_address: ARGV[0])',
+      "the first span" => 'TRACER.in_span("first") { nil }',
+      "configure again" => '(@other ||= Pyroscope.configure(application_name: "old", server_address: "none")) && ' \
+                           'Pyroscope.configure(application_name: "app", server_address: ARGV[0])'
+    }
+    starts.each do |name, start|
+      samples = samples_of(<<~RUBY)
+        ENV["PYROSCOPE_SERVER_ADDRESS"] = ARGV[0]
+        TRACER = tracer(resource: { "service.name" => "app" })
+        def child = burn_until_sampled
+        ARRIVED, GO_ON, PARENT = Queue.new, Queue.new, Process.pid
+        Pyroscope::Native.singleton_class.prepend(Module.new do
+          def start(settings)
+            if Process.pid == PARENT && settings[:application_name] != "old"
+              ARRIVED << true
+              GO_ON.pop
+            end
+            super
+          end
+        end)
+        starter = Thread.new { #{start} }
+        ARRIVED.pop
+        pid = fork do
+          abort "none runs" unless Pyroscope.running?
+          TRACER.in_span("of the child") { child }
+        end
+        Process.wait(pid)
+        abort "the child ended with \#{$?}" unless $?.success?
+        GO_ON << true
+        starter.join
+        abort "the parent has none" unless Pyroscope.running?
+      RUBY
+      assert_operator weight(samples) { |sample| sample.labels["span_name"] == "of the child" }, :>, 0, name
+    end
+  end
+
   def test_a_forked_child_and_a_daemon_go_on_by_themselves
     samples = samples_of(<<~'RUBY')
       def child = burn_until_sampled

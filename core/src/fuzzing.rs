@@ -44,8 +44,8 @@ pub fn halves(data: &[u8]) {
     if profile.sample.iter().flat_map(|sample| &sample.value).any(|value| !(0..1 << 40).contains(value)) {
         return;
     }
-    let weight =
-        profile.sample.iter().filter_map(|sample| sample.value.first()).map(|value| value.unsigned_abs()).sum();
+    // Of two values, the second is what was measured.
+    let weight = profile.sample.iter().filter_map(|sample| sample.value.last()).map(|value| value.unsigned_abs()).sum();
     let tally = Tally { samples: 77, weight };
     let profile_type = ProfileType::process_cpu(1);
     let Some(body) = gzip(data) else { return };

@@ -419,7 +419,7 @@ class Witness:
     def __init__(self, viewer, until, act, pause):
         self.viewer, self.until, self.pause = viewer, until, pause
         self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent = [], [], 0, 0, 0, 0
-        self.full = 0
+        self.full, self.busy = 0, 0
         context = multiprocessing.get_context("fork")
         self.answers, answers = context.Pipe(duplex=False)
         self.process = context.Process(target=self.run, args=(act, answers), daemon=True)
@@ -433,11 +433,11 @@ class Witness:
             time.sleep(self.pause)
             # What this process itself had to wait for a core.
             self.late.append(time.monotonic() - start - self.pause)
-        answers.send((self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent, self.full))
+        answers.send((self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent, self.full, self.busy))
 
     def end(self):
         results = self.answers.recv()
-        self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent, self.full = results
+        self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent, self.full, self.busy = results
         self.process.join()
 
     def ready(self):
@@ -454,6 +454,7 @@ class Witness:
         # From an address that has no other question.
         status, sentence = self.viewer.ask("/api/services", address="127.0.0.2")
         self.acknowledged += status == 200
+        self.busy += status == 503
         self.full += status == 503 and b"questions wait" in sentence
 
     def push(self):
@@ -595,6 +596,7 @@ def main():
         "honest": sender.acknowledged,
         "refused": sender.refused,
         "asked": reader.acknowledged,
+        "busy": reader.busy,
         "stored": left.get("honest", 0),
         "kills": viewer.starts - 2 - viewer.deaths,
         "deaths": viewer.deaths,

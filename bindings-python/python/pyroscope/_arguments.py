@@ -138,14 +138,11 @@ def launch(settings: Dict[str, Any], configures: bool = False, for_spans: bool =
     """
     values = ((name, os.environ.get(name, "").strip()) for name in _NOT_YET_VARIABLES)
     asked = [name for name, value in values if value and _native.parse_bool(name, value)]
-    starting = _lifecycle.starting
-    alone = starting.acquire(timeout=_START_PATIENCE)
+    _lifecycle.make_up()
     try:
-        settled = for_spans and (configured or _native.is_running())
-        running = not settled and _launch(settings, configures)
+        with _lifecycle.Start(functools.partial(launch, settings, configures, for_spans)) as this:
+            running = _launch_alone(settings, configures, for_spans, this)
     finally:
-        if alone:
-            starting.release()
         # With nothing held, as loggers run code of the program.
         _messages.deliver()
     # Now that it is known which messages are wanted.
@@ -154,6 +151,18 @@ def launch(settings: Dict[str, Any], configures: bool = False, for_spans: bool =
     if running:
         _check_for_others()
     return running
+
+
+def _launch_alone(settings: Dict[str, Any], configures: bool, for_spans: bool, this: _lifecycle.Start) -> bool:
+    starting = _lifecycle.starting
+    alone = starting.acquire(timeout=_START_PATIENCE)
+    try:
+        this.is_first = not _native.is_running()
+        settled = for_spans and (configured or not this.is_first)
+        return not settled and _launch(settings, configures)
+    finally:
+        if alone:
+            starting.release()
 
 
 def _launch(settings: Dict[str, Any], configures: bool) -> bool:

@@ -20,7 +20,7 @@ from . import _messages, _native, _server_shutdown, _thread_labels
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
-    from typing import Any, Callable, Optional
+    from typing import Any, Callable, Dict, List, Optional
 
 _original: Optional[Callable[[threading.Thread], None]] = None
 _registered = False
@@ -32,6 +32,11 @@ over = False
 starting = threading.RLock()
 #: Seconds that the exit waits for a start that is under way, which may stop a profiler before.
 _EXIT_PATIENCE = 5.0
+#: Starts that are under way, in the order in which they began. A dict for its order alone.
+_under_way: Dict[Start, None] = {}
+#: Those that were under way in other threads when this process was forked: nobody is at them here.
+_lost: List[Start] = []
+_NOT_IN_CHILD = "no profiles are taken in this forked process: %s"
 #: This process was forked to become another program, and has done nothing yet that is worth a profiler.
 _waits = False
 #: The thread that forked it.
@@ -45,6 +50,23 @@ _FORK_AND_EXECUTE = {
 }
 
 
+class Start:
+    """A start that is under way, for as long as the block runs. A forked child in which nobody is at it does it ``again``."""
+
+    def __init__(self, again: Callable[[], object]) -> None:
+        self.thread = threading.get_ident()
+        self.again = again
+        #: No profiler ran before, so one that runs meanwhile is what this start has come to.
+        self.is_first = False
+
+    def __enter__(self) -> Start:
+        _under_way[self] = None
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        _under_way.pop(self, None)
+
+
 def started() -> None:
     """The profiler was started."""
     _hook_threads()
@@ -53,18 +75,18 @@ def started() -> None:
 
 
 def watch_exit(restore: Optional[Callable[[], None]] = None) -> None:
-    """Sees to the end of the process, and to its forks. ``restore`` is called at its end. Any number of times."""
+    """Sees to the end of the process. ``restore`` is called at its end. Any number of times."""
     global _registered, _restore
     _restore = restore or _restore
     if not _registered:
-        _registered = True
         # Before finalisation, in which the frames of daemon threads are freed under them.
         atexit.register(_at_exit)
-        os.register_at_fork(after_in_child=_after_fork)
+        _registered = True
 
 
 def stop() -> bool:
     """Stops the profiler. False: none ran, or not all was delivered."""
+    _lost.clear()
     _unhook_threads()
     _thread_labels.report(False, False)
     stopped = _native.stop()
@@ -91,15 +113,6 @@ def _at_exit() -> None:
             _native.retire()
 
 
-def _renew() -> None:
-    """In a forked child, where the one who holds it may not be."""
-    global starting
-    starting = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_renew)
-
-
 def _hook_threads() -> None:
     """Makes threads of ``threading`` tell that they begin, so that one of a millisecond is sampled too.
 
@@ -124,8 +137,9 @@ def _hook_threads() -> None:
         except Exception as error:
             _messages.keep_once("a thread could not be announced, so it is sampled a moment later: %s", error)
 
-    _original = original
     owner._set_native_id = _set_native_id
+    # Last, as a child that is forked between the two hooks again.
+    _original = original
 
 
 def _unhook_threads() -> None:
@@ -143,10 +157,35 @@ def _after_fork() -> None:
     Threads of ours would be in the way of what such a child may do with itself before, such as ``unshare``. Where it does not
     execute anything, the first span, ``configure`` or the start of a thread makes up for it.
     """
-    global _waits, _forker
+    global starting, _waits, _forker
+    # Who holds it may not exist here, nor who held messages back.
+    starting = threading.RLock()
+    _messages.hold(False)
     _forker = threading.get_ident()
+    for start in list(_under_way):
+        if start.thread != _forker:
+            del _under_way[start]
+            _lost.append(start)
     _waits = _is_in_fork(sys._getframe())
     if not _waits:
+        _restart()
+    elif _lost:
+        # By another thread's first start it may not have come to that.
+        _hook_threads()
+
+
+# Not at the first start, during which another thread may fork. And before any module of ours that looks at what was lost.
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def is_behind() -> bool:
+    """In a forked child: whether a start that another thread was at is still to be done again."""
+    return bool(_lost)
+
+
+def make_up() -> None:
+    """Before a start and before a first span, as a forked child may have waited for them with its profiler. Never raises."""
+    if _waits:
         _restart()
 
 
@@ -161,8 +200,36 @@ def _is_in_fork(frame: Any) -> bool:
 
 
 def _restart() -> None:
+    """In a forked child: a profiler of its own, where the parent had one or another thread was about to start one. Never raises."""
     global _waits
     _waits = False
-    if _native.restart_in_child():
-        _thread_labels.describe_this()
-        _server_shutdown.watch(stop)
+    # Logging's own locks may not be renewed yet, and who waits for the start of a thread may hold one.
+    _messages.hold(True)
+    try:
+        if any(start.is_first for start in _lost):
+            # As it was before that start, which is then done as a whole.
+            _native.stop()
+        if _native.restart_in_child():
+            _server_shutdown.watch(stop)
+        _do_again()
+        if _native.is_running():
+            _thread_labels.describe_this()
+    except Exception as error:
+        _messages.keep_once(_NOT_IN_CHILD, error)
+    finally:
+        _lost.clear()
+        _messages.hold(False)
+
+
+def _do_again() -> None:
+    done = set()
+    while _lost:
+        start = _lost.pop(0)
+        # The others of a thread are parts of its first one.
+        if start.thread not in done:
+            done.add(start.thread)
+            try:
+                start.again()
+            except Exception as error:  # as where the parent called it, which says so too
+                if not _native.is_running():
+                    _messages.keep_once(_NOT_IN_CHILD, error)

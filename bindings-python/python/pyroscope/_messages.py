@@ -13,13 +13,15 @@ from . import _native
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
     import logging
-    from typing import List, Optional, Set, Tuple
+    from typing import Any, List, Set, Tuple
 
 _INFO, _WARNING = 20, 30
 
 _warned: Set[str] = set()
-#: A warning that came up where nothing may be logged.
-_kept: List[Tuple[str, BaseException]] = []
+#: What came up where nothing may be logged: level, text and values.
+_kept: List[Tuple[Any, ...]] = []
+#: Nothing may be logged now, whoever asks.
+_held = False
 
 
 def logger() -> logging.Logger:
@@ -47,13 +49,25 @@ def keep_once(text: str, error: BaseException) -> None:
     """Keeps a warning for the next delivery, the first time that it is given. Runs no code of the program."""
     if text not in _warned:
         _warned.add(text)
-        _kept.append((text, error.with_traceback(None)))  # a traceback would keep the program's objects
+        _kept.append((_WARNING, text, error.with_traceback(None)))  # a traceback would keep the program's objects
+
+
+def hold(held: bool) -> None:
+    """True: from now on all is kept for the next delivery. False: no more."""
+    global _held
+    _held = held
 
 
 def deliver() -> None:
     """Passes on what the native module has to say, and what was kept here."""
-    while _kept:
-        _log(_WARNING, *_kept.pop())
+    if _held:
+        return
+    while _kept and not _held:
+        try:
+            message = _kept.pop(0)
+        except IndexError:
+            break  # another thread delivers too
+        _log(*message)
     for level, text, error in _native.take_messages() or ():
         if error is None:
             _log(level, "%s", text)
@@ -63,7 +77,7 @@ def deliver() -> None:
 
 def deliver_due() -> None:
     """The same, once a second at most, unless there is something urgent. About 50 ns mostly."""
-    if _native.messages_due():
+    if _kept or _native.messages_due():
         deliver()
 
 
@@ -75,6 +89,10 @@ def deprecated(text: str, stacklevel: int) -> None:
 
 
 def _log(level: int, text: str, *values: object) -> None:
+    if _held:
+        # A traceback would keep the program's objects.
+        _kept.append((level, text, *(v.with_traceback(None) if isinstance(v, BaseException) else v for v in values)))
+        return
     if level < _native.log_level():
         return
     try:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import sys
 
-from . import _native
+from . import _messages, _native
 
 TYPE_CHECKING = False  # typing itself takes as long to load as all of this
 if TYPE_CHECKING:
@@ -27,23 +27,47 @@ _registered = False
 
 
 def watch(stop: Callable[[], bool]) -> None:
-    """Looks for those servers among the modules that are loaded. ``stop`` ends the profiler. Any number of times."""
+    """Looks for those servers among the modules that are loaded. ``stop`` ends the profiler. Any number of times. Never raises.
+
+    Another thread may be loading one of them, and what is not there yet is looked for the next time.
+    """
+    for watch_server in _watch_uvicorn, _watch_celery, _watch_multiprocessing:
+        try:
+            watch_server(stop)
+        except Exception as error:
+            _messages.keep_once("what a server's process does last may be missing in profiles: %s", error)
+
+
+def _watch_uvicorn(_stop: Callable[[], bool]) -> None:
+    server = _loaded("uvicorn.server", "Server")
+    if server is not None:
+        _wrap(server)
+
+
+def _watch_celery(stop: Callable[[], bool]) -> None:
+    signal = _loaded("celery.signals", "worker_process_shutdown")
+    if signal is not None:
+        signal.connect(lambda **_: stop(), weak=False, dispatch_uid="pyroscope")
+
+
+def _watch_multiprocessing(stop: Callable[[], bool]) -> None:
     global _registered
-    uvicorn: Any = sys.modules.get("uvicorn.server")
-    if uvicorn is not None:
-        _wrap(uvicorn.Server)
-    celery: Any = sys.modules.get("celery.signals")
-    if celery is not None:
-        celery.worker_process_shutdown.connect(lambda **_: stop(), weak=False, dispatch_uid="pyroscope")
-    util: Any = sys.modules.get("multiprocessing.util")
-    if util is not None and not _registered:
-        _registered = True
+    after_fork = _loaded("multiprocessing.util", "register_after_fork")
+    finalize = _loaded("multiprocessing.util", "Finalize")
+    parent = _loaded("multiprocessing.process", "parent_process")
+    if not (_registered or after_fork is None or finalize is None or parent is None):
         # A child forgets the finalizers that are there when it begins, and calls then what is registered for after the
         # fork: so in a forked child, and in a spawned one whose main module has called configure().
-        util.register_after_fork(stop, lambda stop: util.Finalize(None, stop, exitpriority=0))
+        after_fork(stop, lambda stop: finalize(None, stop, exitpriority=0))
         # This is a child, and its own code calls configure() now.
-        if sys.modules["multiprocessing.process"].parent_process() is not None:
-            util.Finalize(None, stop, exitpriority=0)
+        if parent() is not None:
+            finalize(None, stop, exitpriority=0)
+        _registered = True
+
+
+def _loaded(module: str, name: str) -> Any:
+    """What a module has under this name, if it is loaded and has come so far."""
+    return getattr(sys.modules.get(module), name, None)
 
 
 def flush() -> bool:
@@ -59,10 +83,13 @@ def _wrap(server: Any) -> None:
     @functools.wraps(original)
     async def shutdown(self: Any, *args: Any, **kwargs: Any) -> None:
         await original(self, *args, **kwargs)
-        if getattr(self, "_captured_signals", ()) and _native.is_running():
-            import asyncio
+        try:
+            if getattr(self, "_captured_signals", ()) and _native.is_running():
+                import asyncio
 
-            await asyncio.get_running_loop().run_in_executor(None, flush)
+                await asyncio.get_running_loop().run_in_executor(None, flush)
+        except Exception as error:  # the server's own end goes on
+            _messages.keep_once("what a server's process does last may be missing in profiles: %s", error)
 
     shutdown._pyroscope = True  # type: ignore[attr-defined]
     server.shutdown = shutdown

@@ -77,8 +77,9 @@ def _hook_names(wanted: bool) -> None:
             if _name:
                 describe(thread)
 
-        _original, _hooked = original, original.setter(rename)
-        owner.name = _hooked
+        hooked = owner.name = original.setter(rename)
+        # Last, as a child that is forked between the two hooks again.
+        _original, _hooked = original, hooked
     elif not wanted and _original is not None and now is _hooked:
         owner.name = _original
         _original = _hooked = None

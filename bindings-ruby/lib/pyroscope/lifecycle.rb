@@ -56,6 +56,7 @@ module Pyroscope
     def self.forked
       Messages.undisturbed do
         Native.after_fork
+        Profiler.take_over
         Messages.deliver
       rescue StandardError => error
         Messages.warn_once(:fork, "no profiles are taken in this forked process: #{error.message}")

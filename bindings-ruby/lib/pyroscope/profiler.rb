@@ -7,6 +7,8 @@ module Pyroscope
     @configured = false
     @application_name = ""
     @labels = []
+    # What threads are just starting: what does it again.
+    @under_way = {}.compare_by_identity
 
     class << self
       # @return [Config, nil] of the last start
@@ -23,7 +25,7 @@ module Pyroscope
       # @param config [Config]
       # @return [Boolean] whether the profiler runs
       def configure(config)
-        running = launch(config)
+        running = launch(config) { configure(config) }
         @configured = true
         unless config.oncpu
           Messages.warn_once(:oncpu, "configure(oncpu: false): waiting time is not profiled yet, only CPU time")
@@ -31,12 +33,13 @@ module Pyroscope
         running
       end
 
-      # Starts the native part and remembers under which name.
-      def launch(config)
+      # Starts the native part and remembers under which name. The block does it again, in a child that is forked meanwhile.
+      def launch(config, &again)
         settings = config.settings
         asked = Environment::NOT_YET.select { |name| Environment.flag(name, false) }
         # No moment without it: what a signal's handler raises may come when the profiler has just begun.
         Lifecycle.watch
+        @under_way[Thread.current] = again
         # What other threads send (Timeout, Thread#raise) comes afterwards, so nothing runs that is not known here. Not what kills a
         # thread: ours begins in there with the same mask, and Ruby's end would wait for it for ever.
         Thread.handle_interrupt(Exception => :never) do
@@ -46,10 +49,18 @@ module Pyroscope
           running
         end
       ensure
+        @under_way.delete(Thread.current)
         Messages.keep_to(config.given?(:log_level) ? config.log_level : nil)
         # Now that it is known which messages are wanted.
         asked&.each { |name| Messages.inform_once(name, "#{name}: only CPU time is profiled yet") }
         Messages.deliver
+      end
+
+      # In a forked child: starts what a thread of the parent was just starting, which is not in this process.
+      def take_over
+        lost = @under_way.reject { |thread, _| thread.alive? }
+        lost.each_key { |thread| @under_way.delete(thread) }
+        lost.each_value(&:call)
       end
 
       # @param name [String] of a label

@@ -324,6 +324,30 @@ class SamplingTest < NativeTest
     end
   end
 
+  # A fault that is blocked ends the process.
+  def test_where_a_thread_blocks_faults_its_stack_is_not_read
+    result = result_of(<<~RUBY, options: ["-W0"])
+      require "fiddle"
+      Native.install_context_hooks
+      Native.configure_spans(true, false)
+      int, pointer = Fiddle::TYPE_INT, Fiddle::TYPE_VOIDP
+      mask = Fiddle::Function.new(Fiddle::Handle::DEFAULT["pthread_sigmask"], [int, pointer, pointer], int)
+      took = nil
+      samples = profiled(wall_clock: true) do
+        faults = [1 << (Signal.list["SEGV"] - 1), *[0] * 15].pack("Q*")
+        mask.call(0, faults, nil)
+        took = wall_ns { Spans::TRACER.in_span("blocked") { busy 50 } }
+        mask.call(1, faults, nil)
+        Spans::TRACER.in_span("read") { busy 50 }
+      end
+      blocked, others = samples.select { |sample| sample.labels["span_name"] }.partition { |sample| sample.labels["span_name"] == "blocked" }
+      puts JSON.generate(took: took, blocked: blocked.sum(&:weight), unread: blocked.flat_map(&:functions).uniq, read: others.flat_map(&:functions).uniq)
+    RUBY
+    assert_equal ["(unreadable stack)"], result[:unread]
+    assert_operator result[:blocked], :>, 0.8 * result[:took]
+    refute_includes result[:read], "(unreadable stack)"
+  end
+
   def test_without_its_fault_handler_no_stack_is_read_and_that_is_said
     result = result_of(<<~RUBY, options: ["-W0"])
       require "fiddle"

@@ -20,17 +20,32 @@ pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> io::Res
     let (known, is_known) = mpsc::channel();
     let blocked = BlockedSignals::new();
     let thread = thread::Builder::new().name(name.into()).stack_size(1 << 20).spawn(move || {
-        let tid = tid();
-        lock().push(tid);
+        let _listed = Listed::new();
         let _ = known.send(());
         body();
-        let mut tids = lock();
-        ENDED_CPU_NS.fetch_add(clock::thread_cpu_ns(tid).unwrap_or(0), Ordering::Relaxed);
-        tids.retain(|&other| other != tid);
     });
     drop(blocked);
     let _ = is_known.recv();
     thread
+}
+
+/// A thread is known as ours as long as this lives, also while a panic unwinds it.
+struct Listed(i32);
+
+impl Listed {
+    fn new() -> Self {
+        let tid = tid();
+        lock().push(tid);
+        Self(tid)
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        let mut tids = lock();
+        ENDED_CPU_NS.fetch_add(clock::thread_cpu_ns(self.0).unwrap_or(0), Ordering::Relaxed);
+        tids.retain(|&other| other != self.0);
+    }
 }
 
 /// Waits until the thread has ended, until `deadline` at most, and then leaves it to itself; false = it runs on.

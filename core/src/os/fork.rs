@@ -4,13 +4,12 @@
 
 use std::any::Any;
 use std::cell::UnsafeCell;
-use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 /// Forks between the first process that had the hooks and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
-static INSTALL: Once = Once::new();
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// The locks held while a fork is under way.
 struct Held(UnsafeCell<Vec<Box<dyn Any>>>);
@@ -41,11 +40,12 @@ pub(crate) fn clear() {
 
 /// Installs the hooks, once a process. `locks` takes all static locks, always in the same order.
 pub(crate) fn install(locks: Locks) {
-    INSTALL.call_once(|| {
+    // No Once: a child of a fork in its midst would wait for the end of it.
+    if !INSTALLED.swap(true, Ordering::AcqRel) {
         let _ = LOCKS.set(locks);
         // SAFETY: the three functions have the type that libc wants and live for ever.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
-    });
+    }
 }
 
 extern "C" fn before() {

@@ -50,6 +50,8 @@ impl Profiler {
             return Err(Error::new(ErrorKind::Disabled, "profiling is switched off by configuration or environment"));
         }
         let settings = Arc::new(config.validate()?);
+        // Before the lock, which a child of a fork that knew nothing of it would find taken for ever.
+        fork::install(lock_all);
         let mut current = wait_for_stopping(lock_current());
         if PROCESS_ENDS.load(Ordering::Relaxed) {
             return Err(Error::new(ErrorKind::Disabled, "the process ends, so no profiler starts"));
@@ -60,7 +62,6 @@ impl Profiler {
         if current.is_some() {
             return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
         }
-        fork::install(lock_all);
         let claim = Claim::new().ok_or_else(|| {
             let why = "another copy of the profiler's engine samples this process; remove one of the two packages";
             Error::new(ErrorKind::AlreadyRunning, why)
@@ -157,7 +158,8 @@ impl Profiler {
     }
 
     /// Why timers sample no more although nobody stopped the profiler: another library took their signal, and there is no
-    /// other. Events ([`sample_here`](crate::sample_here)) go on. `None` while all is well; it may come back to that. A lock.
+    /// other. Events ([`sample_here`](crate::sample_here)) go on, and it may come back to `None`, which is that all is well.
+    /// Or the profiler's thread panicked, in the host's runtime or by an error of ours; then nothing is sampled. A lock.
     pub fn ended(&self) -> Option<String> {
         if self.engine.is_parents() { None } else { self.engine.ended().clone() }
     }

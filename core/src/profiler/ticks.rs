@@ -3,7 +3,9 @@
 //! It ticks every 100 ms while threads burn CPU, and ever more rarely, down to once a second, while none does. A tick checks
 //! the signal, looks for new threads, drains the rings, and rotates the window when it is due.
 
+use std::any::Any;
 use std::os::unix::fs::MetadataExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::engine::Engine;
@@ -39,7 +41,14 @@ struct Pulse {
 }
 
 impl Engine {
+    /// The body of the profiler's thread. A panic, ours or of the host's runtime, ends sampling and is told as that.
     pub(super) fn run(&self) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.tick_until_stopped())) {
+            self.give_up(&text_of(panic.as_ref()));
+        }
+    }
+
+    fn tick_until_stopped(&self) {
         let mut pulse =
             Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), sweep: Duration::ZERO, tick: TICK, is_alone: false };
         // Sets of tags are counted since the process started.
@@ -93,6 +102,25 @@ impl Engine {
         self.report_losses(reported);
         let mut control = self.control();
         control.flushed = control.flushes;
+        control.stopped = true;
+        drop(control);
+        self.changed.notify_all();
+    }
+
+    /// Nobody ticks any more: timers end, what was sampled is counted as dropped, and nobody waits for this thread.
+    fn give_up(&self, panic: &str) {
+        threads::close(self.owner);
+        let why = format!("the profiler's thread met an error of its own, please report it: {panic}");
+        self.messages.report(Cause::NoSignal, &[&why]);
+        self.counters.set_last_error(&why);
+        *self.ended() = Some(why);
+        // What fails once more here stays counted as pending.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            let mut aggregate = self.aggregate();
+            threads::drain(self.owner, |drained| aggregate.add(drained, self.runtime, &self.counters));
+            aggregate.let_go(&self.counters);
+        }));
+        let mut control = self.control();
         control.stopped = true;
         drop(control);
         self.changed.notify_all();
@@ -157,4 +185,10 @@ impl Engine {
         pulse.tick = if busy { TICK } else { (pulse.tick * 2).min(IDLE_TICK) };
         (pulse.cpu_ns, pulse.tasks) = (cpu_ns, tasks);
     }
+}
+
+/// What a panic says.
+fn text_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no text").to_owned()
 }

@@ -152,7 +152,7 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut l
     match record::by_signal_value(timer.value) {
         Some(record) if timer.code == libc::SI_TIMER => {
             // SAFETY: the third argument of a handler, and an address on its stack.
-            let room = unsafe { room_below((&raw const timer).addr(), context.cast()) };
+            let room = unsafe { safe_load::room_below((&raw const timer).addr(), context.cast()) };
             on_timer(record, timer, context, room);
         }
         _ => {
@@ -164,20 +164,6 @@ extern "C" fn on_signal(signal: i32, info: *mut libc::siginfo_t, context: *mut l
                 previous(signal, info, context);
             }
         }
-    }
-}
-
-/// Bytes that are left on the stack of a handler below an address of its own: without end where it is no alternate one.
-///
-/// # Safety
-/// `context` is the third argument of the handler.
-#[inline]
-unsafe fn room_below(address: usize, context: *const libc::ucontext_t) -> usize {
-    // SAFETY: by the caller's contract.
-    let stack = unsafe { &(*context).uc_stack };
-    match address.checked_sub(stack.ss_sp.addr()) {
-        Some(room) if room < stack.ss_size => room,
-        _ => usize::MAX,
     }
 }
 

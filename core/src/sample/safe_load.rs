@@ -121,8 +121,8 @@ static NO_FAULTS: AtomicU32 = AtomicU32::new(0);
 const REPLACED: u32 = 1 << 31;
 /// The signal whose handler loads; 0 before there is one.
 static SAMPLING: AtomicI32 = AtomicI32::new(0);
-/// What the kernel puts on a stack to handle a fault, in bytes.
-static FRAME_BYTES: AtomicUsize = AtomicUsize::new(0);
+/// What the kernel puts on a stack to handle a fault, in bytes. Where it does not say, it is one of before it knew longer frames.
+static FRAME_BYTES: AtomicUsize = AtomicUsize::new(4_096);
 /// And what our handler of it needs below that.
 const FAULT_BYTES: usize = 1_024;
 static PREVIOUS_SEGV: Previous = Previous(UnsafeCell::new(MaybeUninit::uninit()));
@@ -131,17 +131,19 @@ static PREVIOUS_BUS: Previous = Previous(UnsafeCell::new(MaybeUninit::uninit()))
 /// Installs the fault handlers, once a process. They stay: they answer nothing but our own two loads.
 pub fn enable_safe_load() {
     INSTALL.call_once(|| {
-        // SAFETY: asks for a number; 0 where the kernel does not say, which is before it knew frames of more than 4 KiB.
-        let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) };
-        FRAME_BYTES.store(usize::try_from(frame).ok().filter(|frame| *frame != 0).unwrap_or(4_096), Ordering::Relaxed);
         install(libc::SIGSEGV, &PREVIOUS_SEGV);
         install(libc::SIGBUS, &PREVIOUS_BUS);
         INSTALLED.store(true, Ordering::Release);
     });
 }
 
-/// Names the signal whose handler loads.
+/// Names the signal whose handler loads, and asks the kernel what room a fault needs there.
 pub(super) fn set_sampling_signal(signal: libc::c_int) {
+    // SAFETY: asks for a number; 0 where the kernel does not say.
+    let frame = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) };
+    if let Some(frame) = usize::try_from(frame).ok().filter(|frame| *frame != 0) {
+        FRAME_BYTES.store(frame, Ordering::Relaxed);
+    }
     SAMPLING.store(signal, Ordering::Relaxed);
 }
 
@@ -169,6 +171,59 @@ pub(crate) fn forget_others() {
     NO_FAULTS.fetch_and(REPLACED, Ordering::Relaxed);
 }
 
+/// Whether a fault of the calling code would reach a handler: the interrupted thread does not block it, and its alternate stack
+/// has room for another frame of the kernel's. Otherwise it ends the process. For a runtime that takes faults of its walks by
+/// handlers of its own; a few ns, async-signal-safe.
+///
+/// # Safety
+/// `context` is the third argument of the signal handler that runs.
+#[inline]
+pub unsafe fn may_fault(context: *const libc::ucontext_t) -> bool {
+    let here = 0_u8;
+    // SAFETY: by the caller's contract.
+    let room = unsafe { room_below((&raw const here).addr(), context) };
+    // SAFETY: as above.
+    unsafe { reaches_handler(context, room) }
+}
+
+/// # Safety
+/// `context` is the third argument of a signal handler.
+#[inline]
+unsafe fn reaches_handler(context: *const libc::ucontext_t, room: usize) -> bool {
+    // SAFETY: by the caller's contract.
+    let mask = unsafe { &raw const (*context).uc_sigmask };
+    // SAFETY: the set's first word, which is what the kernel writes.
+    let blocked = unsafe { mask.cast::<u64>().read() };
+    let faults = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
+    // SAFETY: as above.
+    let stack = unsafe { &(*context).uc_stack };
+    blocked & faults == 0
+        && room >= frame_bytes(FRAME_BYTES.load(Ordering::Relaxed), context.addr(), stack) + FAULT_BYTES
+}
+
+/// What another frame of the kernel's takes: as the one with `context`, where that is the first on its alternate stack. `most` has room
+/// for registers that nearly no thread may use (AMX: 8 KiB), which is more than many alternate stacks have.
+#[inline]
+fn frame_bytes(most: usize, context: usize, stack: &libc::stack_t) -> usize {
+    let top = stack.ss_sp.addr().wrapping_add(stack.ss_size);
+    // Below the context are the signal's description and what the frame is aligned to.
+    most.min(top.saturating_sub(context).saturating_add(512))
+}
+
+/// Bytes that are left on the stack of a handler below an address of its own: without end where it is no alternate one.
+///
+/// # Safety
+/// `context` is the third argument of the handler.
+#[inline]
+pub(super) unsafe fn room_below(address: usize, context: *const libc::ucontext_t) -> usize {
+    // SAFETY: by the caller's contract.
+    let stack = unsafe { &(*context).uc_stack };
+    match address.checked_sub(stack.ss_sp.addr()) {
+        Some(room) if room < stack.ss_size => room,
+        _ => usize::MAX,
+    }
+}
+
 /// While it lives, loads of all threads ask the kernel.
 #[derive(Debug)]
 pub(super) struct WithoutFaults(());
@@ -185,11 +240,7 @@ impl WithoutFaults {
             return None;
         }
         // SAFETY: by the caller's contract.
-        let mask = unsafe { &raw const (*context).uc_sigmask };
-        // SAFETY: the set's first word, which is what the kernel writes.
-        let blocked = unsafe { mask.cast::<u64>().read() };
-        let faults = 1 << (libc::SIGSEGV - 1) | 1 << (libc::SIGBUS - 1);
-        if blocked & faults == 0 && room >= FRAME_BYTES.load(Ordering::Relaxed) + FAULT_BYTES {
+        if unsafe { reaches_handler(context, room) } {
             return None;
         }
         NO_FAULTS.fetch_add(1, Ordering::Relaxed);
@@ -332,6 +383,15 @@ unsafe fn program_counter(context: *mut libc::ucontext_t) -> *mut u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_frame_takes_what_the_first_one_did_and_never_more_than_the_kernel_says() {
+        let stack = libc::stack_t { ss_sp: ptr::without_provenance_mut(0x10_0000), ss_flags: 0, ss_size: 16_384 };
+        // A thread without AMX on a machine that has it.
+        assert_eq!(frame_bytes(11_952, 0x10_4000 - 3_200, &stack), 3_712);
+        // In a handler within another.
+        assert_eq!(frame_bytes(2_696, 0x10_0800, &stack), 2_696);
+    }
 
     #[test]
     fn a_load_of_nothing_gives_no_value() {

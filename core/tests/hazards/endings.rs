@@ -15,7 +15,7 @@ use spanprof_core::{
 use super::cases::Case;
 use super::process::{fork, wait};
 use super::support::{Addresses, burn, config};
-use super::{LONG, assert_saw, finish, start};
+use super::{LONG, assert_saw, finish, said, start};
 
 pub(crate) const CASES: &[Case] = &[
     ("a_stop_that_is_held_up_leaves_no_timer_and_the_next_profiler_alone", a_stop_that_is_held_up),
@@ -26,6 +26,7 @@ pub(crate) const CASES: &[Case] = &[
     ("the_parent_s_profiler_in_a_child", the_parent_s_profiler_in_a_child),
     ("labels_of_threads_that_have_ended", labels_of_threads_that_have_ended),
     ("a_child_whose_last_thread_ends", a_child_whose_last_thread_ends),
+    ("a_panic_of_the_host_s_runtime_ends_sampling_and_is_told", a_panic_of_the_host_s_runtime),
 ];
 
 /// As [`Addresses`], but for a name it waits until it may: the profiler's thread is held up.
@@ -241,4 +242,46 @@ fn a_child_whose_last_thread_ends() {
     finish(&profiler);
     let files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
     assert!(files.len() >= 2, "the child's last samples are there: {files:?}");
+}
+
+/// Panics when it is asked for a name.
+#[derive(Debug)]
+struct Panicking;
+
+// SAFETY: `walk` only calls `walk_frame_pointers`, which is made for the handler.
+unsafe impl Runtime for Panicking {
+    fn needs_safe_load(&self) -> bool {
+        true
+    }
+
+    unsafe fn walk(&self, _: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
+        // SAFETY: the handler passes its third argument.
+        unsafe { walk_frame_pointers(ucontext, out) }
+    }
+
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        assert!(ids.is_empty(), "no names today");
+        Vec::new()
+    }
+}
+
+fn a_panic_of_the_host_s_runtime() {
+    let folder = tempfile::tempdir().unwrap();
+    let profiler = Profiler::start(config(folder.path(), 1000), &Panicking).unwrap();
+    while profiler.ended().is_none() {
+        burn(Duration::from_millis(5));
+    }
+    assert!(profiler.ended().unwrap().ends_with("no names today"), "{:?}", profiler.ended());
+    // Who waits for that thread waits for nothing, and what it had is told as lost.
+    let since = Instant::now();
+    profiler.flush(LONG);
+    assert!(since.elapsed() < LONG);
+    assert_eq!(timers(), 0);
+    let stats = profiler.stats();
+    assert!(stats.taken.samples > 0 && stats.dropped_window == stats.taken, "{stats:?}");
+    assert!(said(&profiler).contains("Sampling by timers has ended: "));
+    assert_eq!(finish(&profiler).taken, stats.taken);
+    let next = start(folder.path());
+    burn(Duration::from_millis(50));
+    assert_saw(&finish(&next), Duration::from_millis(50));
 }

@@ -14,8 +14,10 @@ copied contexts alike. A span that is started and never made current has no samp
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
+import weakref
 from typing import Any, Optional
 
 from opentelemetry.context import Context
@@ -65,8 +67,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
         if scope not in _SCOPES:
             raise ValueError(f"scope: {scope!r} is not allowed; allowed: 'root', 'all'")
         self._start_profiling = _flag("OTEL_PYROSCOPE_START_PROFILING", True)
-        self._lock = threading.Lock()
-        self._began = False
+        self._forget_first_span()
         self._started_profiler = False
         self._hooks = _native.SpanHooks(scope == "all")
         _context.install()
@@ -74,6 +75,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
             self.on_end = self._hooks.on_end  # type: ignore[method-assign]
         if type(self)._on_ending is PyroscopeSpanProcessor._on_ending:
             self._on_ending = self._hooks._on_ending  # type: ignore[method-assign, assignment]
+        _processors[id(self)] = self
 
     def on_start(self, span: Span, parent_context: Optional[Context] = None) -> None:
         """Called by the SDK when a span starts. Never raises."""
@@ -107,19 +109,34 @@ class PyroscopeSpanProcessor(SpanProcessor):
 
     def _begin(self, span: Span) -> None:
         """The first span, whose resource says under which name its traces are filed."""
-        with self._lock:
-            if self._began:
+        _lifecycle.make_up()
+        with _lifecycle.Start(functools.partial(self._begin_again, span)):
+            # Nobody waits here: a handler of a signal may open a span too, below this very function.
+            if not self._first.acquire(blocking=False):
                 return
             self._began = True
-            # By now the server is loaded, if it was not when the profiler was started.
-            _server_shutdown.watch(_lifecycle.stop)
             # From now on the SDK calls a function that does no more than it must.
             if type(self).on_start is PyroscopeSpanProcessor.on_start:
                 self.on_start = _on_start(self._hooks)  # type: ignore[method-assign]
             try:
+                # By now the server is loaded, if it was not when the profiler was started.
+                _server_shutdown.watch(_lifecycle.stop)
                 self._meet(span.resource.attributes)
             except Exception as error:  # a span must start, whatever the environment says
                 _messages.warn_once("no profiles are taken, spans go on working: %s", error)
+
+    def _begin_again(self, span: Span) -> None:
+        """In a forked child, with a span that another thread began with."""
+        self._forget_first_span()
+        self._begin(span)
+
+    def _forget_first_span(self) -> None:
+        """The next span is the first one."""
+        #: Taken by the first span, for ever.
+        self._first = threading.Lock()
+        if type(self).on_start is PyroscopeSpanProcessor.on_start:
+            self.__dict__.pop("on_start", None)
+        self._began = False
 
     def _meet(self, resource: Any) -> None:
         name = str(resource.get("service.name") or "")
@@ -149,6 +166,20 @@ class PyroscopeSpanProcessor(SpanProcessor):
                 _arguments.application_name,
                 name,
             )
+
+
+#: All that there are, by their ids: a subclass may be such that it cannot be hashed.
+_processors: weakref.WeakValueDictionary[int, PyroscopeSpanProcessor] = weakref.WeakValueDictionary()
+
+
+def _after_fork() -> None:
+    """In a forked child that waits with its profiler: any processor's next span may be what makes up for it."""
+    if _lifecycle.is_behind():
+        for processor in list(_processors.values()):
+            processor._forget_first_span()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _on_start(hooks: _native.SpanHooks) -> Any:

@@ -142,20 +142,22 @@ module Pyroscope
         "#{@pyroscope_endpoint}?#{URI.encode_www_form(query: query, from: from, until: from + 3600)}"
       end
 
-      # The first span, whose resource says under which name its traces are filed.
+      # The first span, whose resource says under which name its traces are filed. Spans of other threads, or of a signal's handler,
+      # wait for nothing meanwhile. A child that was forked meanwhile has the lock back, and its first span does it all.
       def begin_with(span)
-        Messages.undisturbed do
-          @lock.synchronize do
-            next if @begun
+        # What comes for this thread comes afterwards: no other span does the rest.
+        Thread.handle_interrupt(Exception => :never) do
+          taken = @lock.try_lock
+          next unless taken
 
-            # What comes for this thread comes afterwards: no other span does the rest.
-            Thread.handle_interrupt(Exception => :never) do
-              @begun = true
-              meet(Resource.new(span.resource))
-            end
-          end
+          meet(Resource.new(span.resource)) unless @begun
         rescue StandardError => error
           Messages.warn_once(:resource, "no profiles are taken, spans go on working: #{error.message}")
+        ensure
+          if taken
+            @begun = true
+            @lock.unlock
+          end
         end
       end
 
@@ -163,7 +165,7 @@ module Pyroscope
         if Profiler.configured?
           resource.compare_labels if Native.running?
         elsif @start_profiling && !Native.running?
-          @started_profiler = Profiler.launch(config_for(resource))
+          @started_profiler = Profiler.launch(config_for(resource)) { meet(resource) }
         end
         resource.compare_name if Native.running?
       end

@@ -21,7 +21,7 @@ use magnus::{Error, Value};
 
 use crate::errors::quietly;
 use crate::messages::guard_is_lost;
-use crate::stack::guard;
+use crate::stack::{guard, unwind};
 use crate::value::NIL;
 
 /// Callers of flush and stop, who wait for an answer.
@@ -127,5 +127,6 @@ pub(crate) fn threads_end() -> Result<bool, Error> {
 pub(crate) fn forget() {
     parked::forget();
     rings::forget();
+    unwind::forget();
     WAITERS.store(0, Ordering::Relaxed);
 }

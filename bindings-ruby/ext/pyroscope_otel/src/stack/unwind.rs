@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rb_sys::VALUE;
-use spanprof_core::{FrameWriter, MAX_FRAMES};
+use spanprof_core::{FrameWriter, MAX_FRAMES, may_fault};
 
 use crate::span::kept;
 use crate::stack::collection::is_collecting;
@@ -62,7 +62,12 @@ impl Interpreter {
         if has_ended() {
             out.push(NO_RUBY_FRAME);
         } else if is_ruby_thread() {
-            self.walk_own(out);
+            // SAFETY: by the caller's contract.
+            if ucontext.is_null() || unsafe { may_fault(ucontext) } {
+                self.walk_own(out);
+            } else {
+                out.push(UNREADABLE);
+            }
         } else {
             out.push(NATIVE);
             if BY_WALL_TIME.load(Ordering::Relaxed) && !ucontext.is_null() {
@@ -120,6 +125,13 @@ impl Interpreter {
             }
         }
         scratch.is_taken.store(false, Ordering::Release);
+    }
+}
+
+/// In a forked child, where the walks of other threads do not go on.
+pub(crate) fn forget() {
+    for scratch in &SCRATCH {
+        scratch.is_taken.store(false, Ordering::Relaxed);
     }
 }
 
