@@ -52,15 +52,13 @@ pub(crate) fn counted(value: i64, what: &str) -> String {
 /// A share: `38 %`, `3.8 %`, `0.4 %`.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;
-    // A tie goes up, as in the page's script: the only ones that a float can be are quarters and halves.
-    let percent = if (percent * 4.0).fract() == 0.0 && percent > 0.0 { percent + 1e-9 } else { percent };
-    if percent == 0.0 || percent >= 9.95 { format!("{percent:.0} %") } else { format!("{percent:.1} %") }
+    if percent == 0.0 || percent >= 9.95 { fixed(percent, 0) + " %" } else { fixed(percent, 1) + " %" }
 }
 
 /// The error of a share, beside it: `± 1.3`.
 pub(crate) fn error(error: f64) -> String {
     let percent = error * 100.0;
-    if percent >= 9.95 { format!("± {percent:.0}") } else { format!("± {percent:.1}") }
+    if percent >= 9.95 { format!("± {}", fixed(percent, 0)) } else { format!("± {}", fixed(percent, 1)) }
 }
 
 /// How long ago a time was: `3 s ago`.
@@ -84,9 +82,7 @@ pub(crate) fn rate(value: f64) -> String {
     match value {
         0.0 => "0".into(),
         v if v < 0.005 => "< 0.01".into(),
-        v if v < 9.995 => format!("{v:.2}"),
-        v if v < 99.95 => format!("{v:.1}"),
-        v => format!("{v:.0}"),
+        v => digits(v),
     }
 }
 
@@ -96,19 +92,34 @@ pub(crate) fn points(change: f64) -> String {
     let sign = if points < 0.0 { "−" } else { "+" };
     match points.abs() {
         p if p < 0.05 => "0".into(),
-        p if p < 9.95 => format!("{sign}{p:.1}"),
-        p => format!("{sign}{p:.0}"),
+        p if p < 9.95 => format!("{sign}{}", fixed(p, 1)),
+        p => format!("{sign}{}", fixed(p, 0)),
     }
 }
 
 fn three(value: f64, unit: &str) -> String {
-    if value < 9.995 {
-        format!("{value:.2} {unit}")
-    } else if value < 99.95 {
-        format!("{value:.1} {unit}")
-    } else {
-        format!("{value:.0} {unit}")
-    }
+    format!("{} {unit}", digits(value))
+}
+
+/// Three digits, and no more than two behind the point.
+fn digits(value: f64) -> String {
+    fixed(
+        value,
+        match value {
+            v if v < 9.995 => 2,
+            v if v < 99.95 => 1,
+            _ => 0,
+        },
+    )
+}
+
+/// A number of no sign with so many digits behind the point, at most two. A tie goes up, as in `toFixed` of the page's
+/// script, whose number may stand beside this one; by itself Rust takes the even digit. The only ties that a float can be
+/// are eighths.
+fn fixed(value: f64, places: usize) -> String {
+    let is_eighth = value > 0.0 && (value * 8.0).fract() == 0.0;
+    let value = if is_eighth { value + 1e-9 } else { value };
+    format!("{value:.places$}")
 }
 
 #[cfg(test)]
@@ -123,6 +134,12 @@ mod tests {
         assert_eq!([0, 999, 5_210, 1_234_567, -1_000].map(number), ["0", "999", "5,210", "1,234,567", "−1,000"]);
         assert_eq!([0.0, 0.004, 0.0995, 0.38, 1.0].map(percent), ["0 %", "0.4 %", "10 %", "38 %", "100 %"]);
         assert_eq!([0.0625, 0.125].map(percent), ["6.3 %", "13 %"], "as toFixed");
+        assert_eq!([0.0125, -0.0125, 0.125].map(points), ["+1.3", "−1.3", "+13"], "as toFixed");
+        assert_eq!(
+            ([0.0125, 0.125].map(error), [1.125, 10.25, 100.5].map(rate)),
+            (["± 1.3", "± 13"].map(Into::into), ["1.13", "10.3", "101"].map(Into::into)),
+            "as toFixed"
+        );
         assert_eq!((value(1_536, "bytes"), value(3, "count")), ("1.50 KiB".into(), "3".into()));
         assert_eq!(clock_time(1_700_000_000_123_000_000), "22:13:20.123");
         assert_eq!([0.0, 0.001, 0.824, 41.04, 1600.0].map(rate), ["0", "< 0.01", "0.82", "41.0", "1600"]);

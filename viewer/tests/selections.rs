@@ -103,6 +103,15 @@ fn slow_spans_against_fast_ones() {
     assert_eq!(rows[..3], [("wait", 1.0, true), ("work", -1.0, true), ("cart", 0.0, false)]);
     // [parent, function, line, total of a, own of a, total of b, own of b]
     assert_eq!(diff["frames"][0], json!([0, 0, 0, 55 * PERIOD, 0, 39 * PERIOD, 0]));
+    // Each function stands once in this tree, so the graph has of its frames what the table has of its rows.
+    for (frame, compared) in diff["frames"].as_array().unwrap().iter().zip(diff["compared"].as_array().unwrap()).skip(1)
+    {
+        let name = &diff["functions"][frame[1].as_u64().unwrap() as usize]["name"];
+        let row = diff["changes"].as_array().unwrap().iter().find(|row| row["function"] == *name).unwrap();
+        let total = &row["total"];
+        assert_eq!(*compared, json!([total["change"], total["error"], total["sure"]]), "{name}");
+    }
+    assert_eq!(diff["frames"].as_array().unwrap().len(), diff["compared"].as_array().unwrap().len());
     let wrong = server.get("/api/diff?service=shop&a.dur>fast");
     assert!(wrong.status == 400 && wrong.text().contains("\\\"a.dur>\\\" = \\\"fast\\\""), "{}", wrong.text());
     let page = server.page("/diff?service=shop&name=GET%20/cart&a.dur<p50&b.dur>p95");

@@ -29,6 +29,8 @@ pub(crate) struct Diff {
     pub(crate) functions: Vec<Function>,
     /// `[parent, function, line, total of a, own of a, total of b, own of b]`, callers first.
     pub(crate) frames: Vec<Frame<2>>,
+    /// `[change, error, sure]` of the totals of each of `frames`, as in [`Change`].
+    pub(crate) compared: Vec<(f64, f64, bool)>,
 }
 
 /// One side of a diff.
@@ -64,19 +66,21 @@ impl Shown {
         let side = |selection: &Selection, stacks: &Stacks| Side { sentence: selection.sentence(), sums: sums(stacks) };
         let profile_type = if a.profile_type.is_empty() { &b.profile_type } else { &a.profile_type };
         let tree = tree([&a, &b], look.lines);
+        let all = [sums(&a), sums(&b)];
+        let compared = tree.frames.iter().map(|frame| change(frame.total, all));
         Ok(Diff {
+            compared: compared.map(|Change { change, error, sure, .. }| (change, error, sure)).collect(),
             a: side(&pair.a, &a),
             b: side(&pair.b, &b),
             unit: unit(profile_type).into(),
-            changes: changes(&a, &b, look.lines),
+            changes: changes(&a, &b, all, look.lines),
             functions: tree.functions,
             frames: tree.frames,
         })
     }
 }
 
-fn changes(a: &Stacks, b: &Stacks, by_line: bool) -> Vec<FunctionChange> {
-    let all = [sums(a), sums(b)];
+fn changes(a: &Stacks, b: &Stacks, all: [Sums; 2], by_line: bool) -> Vec<FunctionChange> {
     let compare = |a, b| change([a, b], all);
     let mut sides: HashMap<(i64, i64), [(i64, i64); 2]> = HashMap::new();
     for (side, stacks) in [a, b].into_iter().enumerate() {
@@ -126,7 +130,7 @@ mod tests {
         // Ten times the samples in b; sql goes from 50 % to 10 %, json from 45 % to 82 %, log from 5 % to 8 %.
         let a = side(vec![(2, 500, 50), (3, 450, 45), (4, 50, 5)]);
         let b = side(vec![(2, 1_000, 100), (3, 8_200, 820), (4, 800, 80)]);
-        let rows: Vec<_> = changes(&a, &b, false)
+        let rows: Vec<_> = changes(&a, &b, [sums(&a), sums(&b)], false)
             .into_iter()
             .map(|row| (row.function, (row.own.change * 100.0).round(), row.own.sure))
             .collect();

@@ -42,24 +42,12 @@
   };
   const share = (value, side) => (sides[side].total > 0 ? value / sides[side].total : 0);
   const errorOf = (part, samples) => (samples > 0 ? Math.sqrt(Math.max(0, part * (1 - part)) / samples) : 0);
-  const plusMinus = (error) => "± " + (error >= 0.0995 ? (error * 100).toFixed(0) : (error * 100).toFixed(1));
+  const plusMinus = (error) => "± " + (error * 100 >= 9.95 ? (error * 100).toFixed(0) : (error * 100).toFixed(1));
   const points = (change) => {
     const size = Math.abs(change) * 100;
     return size < 0.05 ? "0" : (change < 0 ? "−" : "+") + (size < 9.95 ? size.toFixed(1) : size.toFixed(0));
   };
   const shareOf = (weight) => (root.weight > 0 ? weight / root.weight : 0);
-
-  // As the server compares: a share of 0 or 1 is as uncertain as one sample more or less would make it.
-  const compare = (values) => {
-    const spread = [0, 1].map((side) => {
-      const samples = sides[side].equal_samples;
-      const least = samples > 0 ? 1 / (samples + 1) : 1;
-      return errorOf(Math.max(Math.min(least, 0.5), Math.min(Math.max(1 - least, 0.5), share(values[side], side))), samples);
-    });
-    const change = share(values[1], 1) - share(values[0], 0);
-    const error = Math.hypot(...spread);
-    return { change, error, sure: sides.every((side) => side.samples > 0) && Math.abs(change) > 2 * error };
-  };
 
   const isSure = (frame) => frame.compared !== undefined && frame.compared.sure;
 
@@ -67,14 +55,15 @@
   const read = (answer) => {
     const isDiff = "a" in answer;
     sides = isDiff ? [answer.a, answer.b] : [answer];
-    const frames = answer.frames.map(([parent, number, line, ...values]) => {
+    const frames = answer.frames.map(([parent, number, line, ...values], row) => {
       const { name, file } = answer.functions[number];
       const totals = values.filter((_, at) => at % 2 === 0);
       const owns = values.filter((_, at) => at % 2 === 1);
       const frame = { name, file, line, totals, owns, weight: totals[0], children: [], depth: 0, index: 0 };
       if (isDiff) {
         frame.weight = (share(totals[0], 0) + share(totals[1], 1)) / 2;
-        frame.compared = compare(totals);
+        const [change, error, sure] = answer.compared[row];
+        frame.compared = { change, error, sure };
       }
       frame.above = parent;
       return frame;
