@@ -104,9 +104,10 @@ fn slow_spans_against_fast_ones() {
     // [parent, function, line, total of a, own of a, total of b, own of b]
     assert_eq!(diff["frames"][0], json!([0, 0, 0, 55 * PERIOD, 0, 39 * PERIOD, 0]));
     // Each function stands once in this tree, so the graph has of its frames what the table has of its rows.
+    let number = |value: &serde_json::Value| usize::try_from(value.as_u64().unwrap()).unwrap();
     for (frame, compared) in diff["frames"].as_array().unwrap().iter().zip(diff["compared"].as_array().unwrap()).skip(1)
     {
-        let name = &diff["functions"][frame[1].as_u64().unwrap() as usize]["name"];
+        let name = &diff["functions"].as_array().unwrap()[number(&frame[1])]["name"];
         let row = diff["changes"].as_array().unwrap().iter().find(|row| row["function"] == *name).unwrap();
         let total = &row["total"];
         assert_eq!(*compared, json!([total["change"], total["error"], total["sure"]]), "{name}");

@@ -10,6 +10,8 @@ const MOST_STEPS: usize = 20_000_000;
 const MOST_SMALL_STEPS: usize = MOST_STEPS / 20;
 /// The largest profile that is taken, unpacked; profilers split theirs at a tenth of it.
 const MOST_PROFILE: usize = 16 << 20;
+/// What a byte of a profile takes when it is decoded and made rows of, where it is mostly samples of deep stacks.
+const OF_A_BYTE: usize = 16;
 /// Bytes that are taken from the budget at a time.
 const AT_A_TIME: usize = 64 << 10;
 /// Between two looks at the clock there are so many steps.
@@ -28,17 +30,27 @@ pub(crate) struct Allowed {
     /// The bytes of a profile, unpacked.
     most_profile: usize,
     looked: usize,
+    is_small: bool,
 }
 
 impl Allowed {
     /// What a request holds already counts too.
     pub(crate) fn new(held: Held) -> Self {
-        Self { held, spare: 0, decoded: 0, steps: 0, most_steps: MOST_STEPS, most_profile: MOST_PROFILE, looked: 0 }
+        Self {
+            held,
+            spare: 0,
+            decoded: 0,
+            steps: 0,
+            most_steps: MOST_STEPS,
+            most_profile: MOST_PROFILE,
+            looked: 0,
+            is_small: false,
+        }
     }
 
     /// The same for a small request.
     pub(crate) fn of_small(held: Held) -> Self {
-        Self { most_steps: MOST_SMALL_STEPS, ..Self::new(held) }
+        Self { most_steps: MOST_SMALL_STEPS, is_small: true, ..Self::new(held) }
     }
 
     /// The same for a file, which somebody chose: it is as large as there is memory.
@@ -73,6 +85,15 @@ impl Allowed {
     /// Gives bytes back that are free again.
     pub(crate) fn give_back(&mut self, bytes: usize) {
         self.spare += bytes;
+    }
+
+    /// Refuses a profile of so many bytes, unpacked, to a small request that would hardly have room for it: it is worked on
+    /// among the large ones, and what was done before that is done twice.
+    pub(crate) fn expect_profile(&self, bytes: usize) -> Result<(), Refusal> {
+        if self.is_small && bytes.saturating_mul(OF_A_BYTE) > self.most() {
+            return Err(no_room(NoRoom::TooLarge(self.most()), "the profile"));
+        }
+        Ok(())
     }
 
     /// Takes the bytes of a profile that is about to be decoded.

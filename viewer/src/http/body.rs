@@ -193,6 +193,19 @@ pub(crate) fn gunzip(bytes: &[u8], most: usize, what: &str, allowed: &mut Allowe
     inflate(bytes, most, what, |bytes| allowed.take(bytes, what))
 }
 
+/// Whether bytes begin as gzip does.
+pub(crate) fn is_gzip(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0x1f, 0x8b])
+}
+
+/// How many bytes `bytes` are, unpacked, if they are gzip; its end says so, and may lie.
+pub(crate) fn said_unpacked(bytes: &[u8]) -> usize {
+    match bytes.last_chunk() {
+        Some(end) if is_gzip(bytes) => usize::try_from(u32::from_le_bytes(*end)).unwrap_or(usize::MAX),
+        _ => bytes.len(),
+    }
+}
+
 fn inflate(
     bytes: &[u8],
     most: usize,

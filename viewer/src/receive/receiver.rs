@@ -197,9 +197,14 @@ fn failed(error: StoreError) -> Refusal {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
     use std::sync::mpsc;
 
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
     use super::*;
+    use crate::receive::pprof;
     use crate::store::StorageLimits;
 
     fn receiver() -> Arc<Receiver> {
@@ -239,6 +244,24 @@ mod tests {
         let read = receiver.read(Body::from("small")).await.unwrap();
         let refused = receiver.on_pool(read, |_, _, allowed| allowed.take(13 << 20, "it")).await.unwrap_err();
         assert_eq!((refused.status().as_u16(), receiver.permits.large.at_once.available_permits()), (413, AT_ONCE));
+    }
+
+    #[tokio::test]
+    async fn a_profile_that_says_it_is_large_is_not_begun_among_the_small() {
+        let receiver = receiver();
+        let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+        packed.write_all(&vec![0; 1 << 20]).unwrap();
+        let packed = packed.finish().unwrap();
+        assert!(packed.len() < SMALL_BODY);
+        let read = receiver.read(Body::from(packed)).await.unwrap();
+        let (tell, told) = mpsc::channel();
+        let work = move |_: &Receiver, bytes: Vec<u8>, allowed: &mut Allowed| {
+            let decoded = pprof::decode(&bytes, allowed).map(drop);
+            tell.send((work::haste(), decoded.as_ref().is_err_and(Refusal::is_too_large))).unwrap();
+            decoded
+        };
+        assert_eq!(receiver.on_pool(read, work).await.unwrap_err().status(), 400, "a megabyte of zeros is no profile");
+        assert_eq!(told.iter().collect::<Vec<_>>(), [(Some(Haste::Urgent), true), (Some(Haste::Patient), false)]);
     }
 
     #[tokio::test]

@@ -1,8 +1,9 @@
 //! Rows in: one transaction a profile, one a batch of spans.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use ahash::HashMap;
+use rusqlite::{CachedStatement, Connection, OptionalExtension as _, params};
 
 use super::connection::{StoreError, is_full, make_place};
 use super::database::{Inner, Store};
@@ -156,6 +157,7 @@ fn insert_part(
     let id = connection.last_insert_rowid();
 
     let of_spans: HashMap<SpanId, TraceId> = part.traces.iter().copied().collect();
+    let mut names = SpanNames::of(connection)?;
     let mut insert = connection.prepare_cached(
         "INSERT INTO span_sums (part, span, name, value, count, stacks) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?;
@@ -164,7 +166,7 @@ fn insert_part(
             None => label,
             Some(span) => {
                 // Its trace knows its name best, its label is next.
-                let final_name = name_of(connection, span, of_spans.get(&span).copied(), service)?;
+                let final_name = names.get(span, of_spans.get(&span).copied(), service)?;
                 final_name.unwrap_or(if label == 0 { UNNAMED_ID } else { label })
             }
         };
@@ -224,30 +226,44 @@ fn insert_span(
     rename(connection, span.span, name, changes)
 }
 
-/// The name that traces know of a span, which its samples say the trace of or not: that in the service of the samples, or
-/// else in the newest of others, as a profiler may call its service otherwise.
-fn name_of(
-    connection: &Connection,
-    span: SpanId,
-    trace: Option<TraceId>,
-    service: i64,
-) -> rusqlite::Result<Option<i64>> {
-    connection
-        .prepare_cached(
-            "SELECT name FROM spans WHERE span = ?1 AND (?2 IS NULL OR trace = ?2) ORDER BY service = ?3 DESC, id DESC LIMIT 1",
-        )?
-        .query_row(params![span.to_column(), trace.map(TraceId::to_column), service], |row| row.get(0))
-        .optional()
+/// The names that traces know of spans.
+struct SpanNames<'c>(CachedStatement<'c>);
+
+impl<'c> SpanNames<'c> {
+    fn of(connection: &'c Connection) -> rusqlite::Result<Self> {
+        // Asked for each span of a profile: to have SQLite order the rows, which are seldom more than one, takes as long again.
+        let find = "SELECT name, service, id FROM spans WHERE span = ?1 AND (?2 IS NULL OR trace = ?2)";
+        connection.prepare_cached(find).map(Self)
+    }
+
+    /// The name of a span, which its samples say the trace of or not: that in the service of the samples, or else in the
+    /// newest of others, as a profiler may call its service otherwise.
+    fn get(&mut self, span: SpanId, trace: Option<TraceId>, service: i64) -> rusqlite::Result<Option<i64>> {
+        let mut rows = self.0.query(params![span.to_column(), trace.map(TraceId::to_column)])?;
+        let mut best: Option<((bool, i64), i64)> = None;
+        while let Some(row) = rows.next()? {
+            let order = (row.get::<_, i64>(1)? == service, row.get(2)?);
+            if best.is_none_or(|(before, _)| order > before) {
+                best = Some((order, row.get(0)?));
+            }
+        }
+        Ok(best.map(|(_, name)| name))
+    }
 }
 
 /// Gives samples that came before their span's trace the name that the trace knows.
 fn rename(connection: &Connection, span: SpanId, name: i64, changes: &mut Changes) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(MISNAMED)?;
     let mut rows = statement.query(params![span.to_column(), name])?;
+    let mut names = None;
     let mut parts: Vec<i64> = Vec::new();
     while let Some(row) = rows.next()? {
         let trace = profile_traces::of_profile(connection, row.get(5)?, span)?;
-        if name_of(connection, span, trace, row.get(6)?)? != Some(name) {
+        let names = match &mut names {
+            Some(names) => names,
+            none => none.insert(SpanNames::of(connection)?),
+        };
+        if names.get(span, trace, row.get(6)?)? != Some(name) {
             continue;
         }
         parts.push(row.get(4)?);

@@ -1,8 +1,7 @@
 //! Sums of samples over all spans of a name: by series and ten seconds of time, with their stacks. A whole service, or
 //! all spans of a name, are read from here; only the ends of a time range are read from the samples themselves.
 
-use std::collections::HashMap;
-
+use ahash::HashMap;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::stack_blob::{self, Entry};

@@ -62,7 +62,8 @@ pub(super) fn read(raw: &[u8], labels: &Labels, times: (i64, i64), allowed: &mut
 /// Decodes a profile, plain or gzip.
 pub(super) fn decode(raw: &[u8], allowed: &mut Allowed) -> Result<Pprof, Refusal> {
     let mut unpacked = Vec::new();
-    let bytes = if raw.starts_with(&[0x1f, 0x8b]) {
+    allowed.expect_profile(body::said_unpacked(raw))?;
+    let bytes = if body::is_gzip(raw) {
         unpacked = body::gunzip(raw, allowed.most_profile(), "the profile", allowed)?;
         &unpacked
     } else {

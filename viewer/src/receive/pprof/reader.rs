@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
+use std::mem;
 use std::sync::Arc;
 
 use ahash::{HashMap, HashMapExt as _};
@@ -41,6 +42,8 @@ pub(in crate::receive) struct Reader<'r, 'a, S: Samples<'a>> {
     stacks: Vec<StackNode>,
     nodes: HashMap<StackNode, usize>,
     paths: HashMap<S::Stack, usize>,
+    /// Of the stack that is read, leaf first; kept for the next one.
+    frames: Vec<(usize, i64)>,
     /// The functions of our own frames.
     own: HashMap<&'static str, usize>,
     origins: HashMap<S::Labels, Origin>,
@@ -82,6 +85,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
             stacks: Vec::new(),
             nodes: HashMap::new(),
             paths: HashMap::new(),
+            frames: Vec::new(),
             own: HashMap::new(),
             origins: HashMap::new(),
             series: Vec::new(),
@@ -164,7 +168,8 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
             return Ok(*known);
         }
         let all = self.samples;
-        let mut frames = Vec::new();
+        let mut frames = mem::take(&mut self.frames);
+        frames.clear();
         for id in all.locations(stack)? {
             let Some(lines) = self.tables.locations.get(&id) else {
                 return Err(invalid(format!("a sample refers to location {id}, which the profile does not have")));
@@ -184,7 +189,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
             at = self.node(StackNode { parent: 0, function, line: 0 });
         }
         let before = self.stacks.len();
-        for (function, line) in frames.into_iter().rev() {
+        for &(function, line) in frames.iter().rev() {
             let function = match self.used.entry(function) {
                 Entry::Occupied(known) => *known.get(),
                 Entry::Vacant(free) => {
@@ -197,6 +202,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
         // One location may stand for a thousand lines, in each of a hundred thousand stacks.
         allowed.take((self.stacks.len() - before + 1).saturating_mul(NODE), "the profile")?;
         self.paths.insert(stack, at);
+        self.frames = frames;
         Ok(at)
     }
 
