@@ -1,5 +1,4 @@
 using System.Collections;
-using System.Runtime.InteropServices;
 using Microsoft.Extensions.Logging;
 using Pyroscope.Interop;
 using Native = Pyroscope.Interop.Interop;
@@ -25,9 +24,6 @@ internal static class Engine
             }
         }
 
-        // Else the first call of each looks it up by the linker, and waits there while another thread loads a library: Stats and Dispose for seconds.
-        Marshal.PrelinkAll(typeof(Native));
-        Marshal.PrelinkAll(typeof(HotNative));
         settings.Add(new Pair { name = "runtime_version", text = Environment.Version.ToString() });
         using var answer = Native.spanprof_start(new Settings { environment = environment, values = settings }.Wire()).AsOk();
         return answer.Unwire();

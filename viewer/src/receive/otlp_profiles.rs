@@ -91,11 +91,17 @@ impl Export for ExportProfilesServiceRequest {
                         labels_by_name.insert(name, labels(attributes, &service, name)?);
                     }
                     let weighted = Weighted { weight: head.1, shared };
-                    Reader::new(tables, &weighted).read(&head.0, &labels_by_name[name], receiver.times(), allowed)
+                    let labels = &labels_by_name[name];
+                    let mut rows = Reader::new(tables, &weighted).read(&head.0, labels, receiver.times(), allowed)?;
+                    // A Collector may send it again among others: of one with an id nothing else of the request counts.
+                    rows.mark = Some(match &profile.profile_id[..] {
+                        [] => Mark::of(&(mark, profiles.len()), false),
+                        id => Mark::of(&(&labels.all, profile.time_unix_nano, id), true),
+                    });
+                    Ok(rows)
                 });
                 match read {
-                    Ok(mut rows) => {
-                        rows.mark = Some(Mark::of(&(mark, profiles.len()), !profile.profile_id.is_empty()));
+                    Ok(rows) => {
                         profiles.push(rows);
                     }
                     // What no profile may take is no fault of this one.

@@ -122,6 +122,7 @@ impl Store {
             if done.is_ok() || !self.turns.is_given_up() || work::is_over() {
                 return done;
             }
+            work::have_patience();
         }
         work(&mut self.lock())
     }
@@ -185,6 +186,34 @@ mod tests {
             let services = work::within(hour, Haste::Urgent, Gone::default(), || store.is_empty());
             assert!(services.unwrap());
             assert_eq!(long.join().unwrap(), 2);
+        });
+    }
+
+    #[test]
+    fn what_was_urgent_and_takes_long_has_no_more_haste() {
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
+        let hour = Duration::from_secs(3_600);
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let store = &store;
+            let long = move || {
+                let mut hastes = Vec::new();
+                store.at_connection(|_| {
+                    hastes.push(work::haste());
+                    if hastes.len() == 2 {
+                        return Ok(hastes.clone());
+                    }
+                    tell.send(()).unwrap();
+                    while !store.turns.is_over() {
+                        std::thread::yield_now();
+                    }
+                    Err(interrupted().into())
+                })
+            };
+            let long = scope.spawn(move || work::within(hour, Haste::Urgent, Gone::default(), long).unwrap());
+            told.recv().unwrap();
+            work::within(hour, Haste::Urgent, Gone::default(), || store.is_empty()).unwrap();
+            assert_eq!(long.join().unwrap(), [Some(Haste::Urgent), Some(Haste::Patient)]);
         });
     }
 }

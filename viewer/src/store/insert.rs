@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use ahash::HashMap;
+use ahash::{HashMap, HashSet};
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, params};
 
-use super::connection::{StoreError, is_full, make_place};
+use super::connection::{StoreError, interrupted, is_full, make_place};
 use super::database::{Inner, Store};
 use super::intern::{Interned, find_or_add};
 use super::profile_traces;
@@ -23,6 +23,9 @@ const MISNAMED: &str = "
     FROM span_sums s JOIN parts ON parts.id = s.part JOIN profiles ON profiles.id = parts.profile
     WHERE s.span != 0 AND s.span = ?1 AND s.name != ?2";
 
+/// The number of no name.
+const NO_NAME: i64 = -1;
+
 /// The same bytes without an id are one profile within this time, in which a sender tries again.
 const SAME_BYTES: i64 = 60 * clock::SECOND;
 
@@ -37,7 +40,7 @@ impl Store {
         let (added, samples) = self.transaction(|connection, interned| {
             let (mut added, mut samples) = (0, 0);
             for profile in profiles {
-                if insert_profile(connection, interned, profile)? {
+                if insert_profile(connection, interned, profile, || self.go_on())? {
                     added += 1;
                     samples += profile.parts.iter().map(|part| part.samples.len()).sum::<usize>();
                 }
@@ -50,13 +53,27 @@ impl Store {
 
     /// Adds spans; one that is there already (a repeated export) is replaced.
     pub(crate) fn insert_spans(&self, spans: &[Span]) -> Result<(), StoreError> {
+        let spans_added = last_of_each(spans);
         self.transaction(|connection, interned| {
+            let mut new_names: HashMap<SpanId, NewName> = HashMap::default();
+            for span in &spans_added {
+                self.go_on()?;
+                let name = insert_span(connection, interned, span)?;
+                new_names.entry(span.span).and_modify(|known| known.add(name)).or_insert(NewName::One(name));
+            }
             let mut changes = Changes::default();
-            spans.iter().try_for_each(|span| insert_span(connection, interned, span, &mut changes))?;
+            for (span, name) in new_names {
+                rename(connection, span, name, &mut changes, || self.go_on())?;
+            }
             changes.write(connection)
         })?;
         self.inserted.add_spans(spans.len());
         Ok(())
+    }
+
+    /// Ends what is done at the connection where it must be given up: its time is over, or others wait.
+    fn go_on(&self) -> rusqlite::Result<()> {
+        if self.turns.is_over() { Err(interrupted()) } else { Ok(()) }
     }
 
     fn transaction<T>(
@@ -86,8 +103,38 @@ impl Store {
     }
 }
 
+/// What a request calls a span.
+#[derive(Clone, Copy)]
+enum NewName {
+    One(i64),
+    /// Different names, in traces or services of their own.
+    Many,
+}
+
+impl NewName {
+    fn add(&mut self, name: i64) {
+        if !matches!(self, Self::One(known) if *known == name) {
+            *self = Self::Many;
+        }
+    }
+}
+
+/// Of spans that are there more than once the last, which replaces the others.
+fn last_of_each(spans: &[Span]) -> Vec<&Span> {
+    let mut seen: HashSet<(SpanId, TraceId, &str)> = HashSet::default();
+    let mut last: Vec<&Span> =
+        spans.iter().rev().filter(|span| seen.insert((span.span, span.trace, &span.service))).collect();
+    last.reverse();
+    last
+}
+
 /// False if the profile is there already.
-fn insert_profile(connection: &Connection, interned: &mut Interned, profile: &Profile) -> rusqlite::Result<bool> {
+fn insert_profile(
+    connection: &Connection,
+    interned: &mut Interned,
+    profile: &Profile,
+    go_on: impl Fn() -> rusqlite::Result<()>,
+) -> rusqlite::Result<bool> {
     let now = clock::now();
     if let Some(mark) = profile.mark {
         let since = if mark.has_id { i64::MIN } else { now.saturating_sub(SAME_BYTES) };
@@ -115,6 +162,7 @@ fn insert_profile(connection: &Connection, interned: &mut Interned, profile: &Pr
     let mut changes = Changes::default();
     let mut traces: BTreeMap<i64, BTreeMap<SpanId, TraceId>> = BTreeMap::new();
     for part in &profile.parts {
+        go_on()?;
         let label = match &part.span_name {
             Some(name) => interned.string(connection, name)?,
             None => 0,
@@ -188,12 +236,8 @@ fn by_span(samples: &[Sample], stacks: &[i64]) -> BTreeMap<Option<SpanId>, Vec<E
     spans
 }
 
-fn insert_span(
-    connection: &Connection,
-    interned: &mut Interned,
-    span: &Span,
-    changes: &mut Changes,
-) -> rusqlite::Result<()> {
+/// Adds a span or replaces it; the number of its name.
+fn insert_span(connection: &Connection, interned: &mut Interned, span: &Span) -> rusqlite::Result<i64> {
     let service = interned.string(connection, &span.service)?;
     let name = interned.string(connection, &span.name)?;
     // INSERT OR REPLACE would make SQLite keep a second copy of each page that it changes, to undo that one row.
@@ -223,7 +267,7 @@ fn insert_span(
             span.profiled,
             span.attributes,
         ])?;
-    rename(connection, span.span, name, changes)
+    Ok(name)
 }
 
 /// The names that traces know of spans.
@@ -251,31 +295,45 @@ impl<'c> SpanNames<'c> {
     }
 }
 
-/// Gives samples that came before their span's trace the name that the trace knows.
-fn rename(connection: &Connection, span: SpanId, name: i64, changes: &mut Changes) -> rusqlite::Result<()> {
+/// Gives samples that came before their span's traces the name that these know: once for all spans of an id that came, as
+/// each time moves all their stacks.
+fn rename(
+    connection: &Connection,
+    span: SpanId,
+    new: NewName,
+    changes: &mut Changes,
+    go_on: impl Fn() -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(MISNAMED)?;
-    let mut rows = statement.query(params![span.to_column(), name])?;
+    let right = match new {
+        NewName::One(name) => name,
+        NewName::Many => NO_NAME,
+    };
+    let mut rows = statement.query(params![span.to_column(), right])?;
     let mut names = None;
-    let mut parts: Vec<i64> = Vec::new();
+    let mut renamed: Vec<(i64, i64)> = Vec::new();
     while let Some(row) = rows.next()? {
+        go_on()?;
         let trace = profile_traces::of_profile(connection, row.get(5)?, span)?;
         let names = match &mut names {
             Some(names) => names,
             none => none.insert(SpanNames::of(connection)?),
         };
-        if names.get(span, trace, row.get(6)?)? != Some(name) {
+        let before = row.get(0)?;
+        let Some(name) = names.get(span, trace, row.get(6)?)?.filter(|name| *name != before) else {
             continue;
-        }
-        parts.push(row.get(4)?);
-        let (before, series, time) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        };
+        renamed.push((row.get(4)?, name));
+        let (series, time) = (row.get(1)?, row.get(2)?);
         let mut entries = Vec::new();
         stack_blob::unpack(row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?, |entry| entries.push(entry))?;
         let taken = entries.iter().map(|(stack, value, count)| (*stack, -value, -count));
         changes.add(series, time, before).extend(taken);
         changes.add(series, time, name).append(&mut entries);
+        changes.write_if_many(connection)?;
     }
     let mut update = connection.prepare_cached("UPDATE span_sums SET name = ?3 WHERE part = ?1 AND span = ?2")?;
-    parts.into_iter().try_for_each(|part| update.execute(params![part, span.to_column(), name]).map(drop))
+    renamed.into_iter().try_for_each(|(part, name)| update.execute(params![part, span.to_column(), name]).map(drop))
 }
 
 #[cfg(test)]
@@ -311,6 +369,67 @@ mod tests {
         let statement = inner.connection.prepare_cached(MISNAMED).unwrap();
         assert_eq!(statement.get_status(StatementStatus::Run), 20);
         assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+    }
+
+    #[test]
+    fn samples_of_spans_that_come_again_and_again_are_renamed_once() {
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
+        store.insert_profile(&profile("shop", "work", Some((1, 9)))).unwrap();
+        // A hundred times the same one, and one of each of a hundred other traces, which these samples do not name.
+        let spans: Vec<_> = (0..200)
+            .map(|number| Span {
+                trace: TraceId::from_bytes(&[if number < 100 { 1 } else { number }; 16]).unwrap(),
+                name: format!("name {number}").into(),
+                ..span(9)
+            })
+            .collect();
+        store.insert_spans(&spans).unwrap();
+        let inner = store.lock();
+        let statement = inner.connection.prepare_cached(MISNAMED).unwrap();
+        assert_eq!(statement.get_status(StatementStatus::Run), 1);
+        drop(statement);
+        drop(inner);
+        let named: Vec<_> = store.cpu_by_name(&everything().service("shop")).unwrap();
+        assert!(matches!(&named[0].owner, Owner::Name(name) if name == "name 99"), "{:?}", named[0].owner);
+        assert_eq!(store.trace(TraceId::from_bytes(&[1; 16]).unwrap()).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn samples_without_a_trace_have_the_name_of_the_newest_span_of_their_id() {
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
+        let mut of_no_trace = profile("shop", "work", Some((1, 9)));
+        of_no_trace.parts[0].traces.clear();
+        store.insert_profile(&of_no_trace).unwrap();
+        let named = |trace: u8, name: &str| Span {
+            trace: TraceId::from_bytes(&[trace; 16]).unwrap(),
+            name: name.into(),
+            ..span(9)
+        };
+        store.insert_spans(&[named(1, "first"), named(2, "second"), named(3, "second"), named(4, "third")]).unwrap();
+        let sums = store.cpu_by_name(&everything().service("shop")).unwrap();
+        assert!(matches!(&sums[0].owner, Owner::Name(name) if name == "third"), "{:?}", sums[0].owner);
+        assert_eq!(sums.len(), 1);
+    }
+
+    #[test]
+    fn a_trace_is_found_whose_span_ids_all_stand_in_another_one_too() {
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
+        let traces = [1, 2].map(|trace| TraceId::from_bytes(&[trace; 16]).unwrap());
+        let ids: Vec<_> = (1..=1_100_u64).map(|id| SpanId::from_bytes(&id.to_be_bytes()).unwrap()).collect();
+        for trace in traces {
+            let spans: Vec<_> = ids.iter().map(|id| Span { trace, span: *id, ..span(9) }).collect();
+            store.insert_spans(&spans).unwrap();
+        }
+        let mut profile = profile("shop", "work", None);
+        profile.parts[0].samples =
+            ids.iter().map(|id| Sample { span: Some(*id), ..profile.parts[0].samples[0] }).collect();
+        profile.parts[0].traces = ids.iter().map(|id| (*id, traces[1])).collect();
+        store.insert_profile(&profile).unwrap();
+        let samples = |trace| {
+            let stacks = store.stacks(&Selection { trace: Some(trace), ..everything() }).unwrap();
+            stacks.sums.iter().map(|sum| sum.2).sum::<i64>()
+        };
+        assert_eq!(traces.map(samples), [0, 1_100]);
     }
 
     fn everything() -> Selection {

@@ -1,6 +1,8 @@
 //! Sums of samples over all spans of a name: by series and ten seconds of time, with their stacks. A whole service, or
 //! all spans of a name, are read from here; only the ends of a time range are read from the samples themselves.
 
+use std::mem;
+
 use ahash::HashMap;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -52,6 +54,9 @@ pub(super) fn split((from, to): (i64, i64)) -> Split {
     Split { buckets: Some((first, last)), ends }
 }
 
+/// Stacks that changes hold before they are written: some megabytes of them.
+const MOST_ENTRIES: usize = 100_000;
+
 /// What is to be added to sums, by series, sum and span name; taken away where it is negative.
 #[derive(Default)]
 pub(super) struct Changes(HashMap<(i64, i64, i64), Vec<Entry>>);
@@ -60,6 +65,14 @@ impl Changes {
     /// Adds stacks of a series at a time to the sum of a span name.
     pub(super) fn add(&mut self, series: i64, time: i64, name: i64) -> &mut Vec<Entry> {
         self.0.entry((series, bucket(time), name)).or_default()
+    }
+
+    /// Writes all changes where they have become many.
+    pub(super) fn write_if_many(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        if self.0.values().map(Vec::len).sum::<usize>() > MOST_ENTRIES {
+            mem::take(self).write(connection)?;
+        }
+        Ok(())
     }
 
     /// Writes all changes.
@@ -107,5 +120,23 @@ mod tests {
         );
         assert_eq!(split_of(11 * SECOND, 12 * SECOND), (None, vec![(11 * SECOND, 12 * SECOND)]));
         assert_eq!(split_of(11 * SECOND, i64::MAX).1, [(11 * SECOND, 20 * SECOND - 1)]);
+    }
+
+    #[test]
+    fn changes_are_written_when_they_have_become_many() {
+        let connection = Connection::open_in_memory().unwrap();
+        super::super::schema::prepare(&connection).unwrap();
+        let mut changes = Changes::default();
+        for round in 1..=2 {
+            changes.add(1, 0, 1).extend((0..MOST_ENTRIES / 2 + 1).map(|stack| (stack.try_into().unwrap(), 1, 1)));
+            changes.write_if_many(&connection).unwrap();
+            assert_eq!(changes.0.is_empty(), round == 2);
+        }
+        let (value, entries): (i64, Vec<u8>) = connection
+            .query_row("SELECT value, stacks FROM stack_sums", [], |row| Ok((row.get(0)?, row.get(1)?)))
+            .unwrap();
+        let mut stacks = 0;
+        stack_blob::unpack(&entries, |_| stacks += 1).unwrap();
+        assert_eq!((usize::try_from(value).unwrap(), stacks), (2 * (MOST_ENTRIES / 2 + 1), MOST_ENTRIES / 2 + 1));
     }
 }

@@ -74,13 +74,15 @@ impl SampleQuery {
         }
         self.and_span("s.span IN (SELECT value FROM json_each(?))", [serde_json::json!(spans).to_string().into()]);
         if let [trace] = traces {
+            let mut others: Vec<(i64, i64)> = Vec::new();
             for span in spans.into_iter().filter_map(SpanId::from_column) {
-                let others = profile_traces::of_others(connection, span, *trace)?;
-                if !others.is_empty() {
-                    let others = serde_json::json!(others).to_string().into();
-                    let sql = "NOT (s.span = ? AND parts.profile IN (SELECT value FROM json_each(?)))";
-                    self.and_span(sql, [span.to_column().into(), others]);
-                }
+                let profiles = profile_traces::of_others(connection, span, *trace)?;
+                others.extend(profiles.into_iter().map(|profile| (span.to_column(), profile)));
+            }
+            if !others.is_empty() {
+                // One condition for all: each of its own would be a level more of a tree that SQLite bounds.
+                let sql = "(s.span, parts.profile) NOT IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))";
+                self.and_span(sql, [serde_json::json!(others).to_string().into()]);
             }
         }
         Ok(())

@@ -10,6 +10,8 @@ use crate::work::{self, Haste};
 
 /// How long a request that is not urgent may be at the connection while urgent ones wait.
 const TURN: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 800 });
+/// The same for an urgent one: whatever came in few bytes may turn out to be much to do, and is not urgent then.
+const URGENT_TURN: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 300 });
 /// How long it waits for urgent ones, so that many of them cannot keep it out for ever.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The turns at one connection.
@@ -37,7 +39,7 @@ impl Turns {
         }
         let locked = lock();
         // What must be done whoever waits, such as forgetting, is done in steps that are short.
-        *self.until() = (haste == Some(Haste::Patient)).then(|| Instant::now() + TURN);
+        *self.until() = haste.map(|haste| Instant::now() + if haste == Haste::Urgent { URGENT_TURN } else { TURN });
         self.is_given_up.store(false, Relaxed);
         if haste == Some(Haste::Urgent) && self.urgent.fetch_sub(1, Relaxed) == 1 {
             // Whoever looked before has begun to wait by now.
