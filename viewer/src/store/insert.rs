@@ -379,7 +379,7 @@ mod tests {
         let spans: Vec<_> = (0..200)
             .map(|number| Span {
                 trace: TraceId::from_bytes(&[if number < 100 { 1 } else { number }; 16]).unwrap(),
-                name: format!("name {number}").into(),
+                name: format!("name {number}"),
                 ..span(9)
             })
             .collect();
