@@ -12,6 +12,8 @@ use crate::store::Stacks;
 fn without_numbers(folded: &str) -> String {
     folded.lines().fold(String::with_capacity(folded.len()), |mut text, line| {
         let (stack, value) = line.rsplit_once(' ').unwrap_or((line, "0"));
+        // White space at its end would be trimmed before the number is looked for.
+        let stack = stack.trim_end();
         match stack.rsplit_once(' ').filter(|(_, last)| last.parse::<f64>().is_ok()) {
             Some((start, last)) => text.extend([start, "\u{a0}", last]),
             None => text.push_str(stack),

@@ -139,10 +139,15 @@ fn each_matching(
     bounds: (i64, i64),
     mut look: impl FnMut(BTreeMap<String, String>) -> usize,
 ) -> Result<(), QueryError> {
-    let selectors = matchers.iter().map(|text| Selector::parse(text)).collect::<Result<Vec<_>, _>>();
-    let selectors = selectors.map_err(QueryError::invalid)?;
-    if selectors.iter().map(|one| one.len().max(1)).sum::<usize>() > MOST_MATCHERS {
-        return Err(QueryError::invalid(format!("the matchers have more than {MOST_MATCHERS} conditions")));
+    let (mut selectors, mut conditions) = (Vec::new(), 0);
+    for text in matchers {
+        let selector = Selector::parse(text).map_err(QueryError::invalid)?;
+        conditions += selector.len().max(1);
+        // Counted one by one, as an expression of few bytes may be large when it is compiled.
+        if conditions > MOST_MATCHERS {
+            return Err(QueryError::invalid(format!("the matchers have more than {MOST_MATCHERS} conditions")));
+        }
+        selectors.push(selector);
     }
     each(store, bounds, |series| {
         let (_, labels) = with_pseudo_labels(series);

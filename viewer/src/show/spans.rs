@@ -156,7 +156,7 @@ impl Shown {
                 wall_p50_ns: percentile(&walls.walls, 50),
                 wall_p95_ns: percentile(&walls.walls, 95),
                 wall_p99_ns: percentile(&walls.walls, 99),
-                wall_total_ns: Some(walls.walls.iter().sum()),
+                wall_total_ns: Some(walls.walls.iter().fold(0, |sum: i64, wall| sum.saturating_add(*wall))),
                 cpu_ns: found.as_ref().map(|burnt| burnt.cpu).or(labelled.then_some(0)),
                 samples: found.as_ref().map_or(0, |burnt| burnt.samples),
                 beside: beside.as_ref().map(|(_, values)| values.get(&walls.name).copied().unwrap_or(0)),

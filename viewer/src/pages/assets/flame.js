@@ -34,8 +34,8 @@
     if (value < 2 ** 20) return three(value / 2 ** 10) + " KiB";
     return value < 2 ** 30 ? three(value / 2 ** 20) + " MiB" : three(value / 2 ** 30) + " GiB";
   };
-  const amounts = { nanoseconds: time, bytes, count: whole };
-  const amount = (value) => (amounts[unit] || ((other) => whole(other) + " " + unit))(value);
+  const amounts = new Map([["nanoseconds", time], ["bytes", bytes], ["count", whole]]);
+  const amount = (value) => (amounts.get(unit) || ((other) => whole(other) + " " + unit))(value);
   const percent = (share) => {
     const value = share * 100;
     return (value === 0 || value >= 9.95 ? value.toFixed(0) : value.toFixed(1)) + " %";
