@@ -68,7 +68,8 @@ def test_a_daemon_thread_that_starts_the_first_profiler_as_python_ends(python):
         assert begun.wait(20)
         """
     )
-    assert python.stderr == ""
+    # The exit waits for the start, which comes to nothing. Whether its thread gets to say so is a race with the end.
+    assert python.stderr in ("", "no profiles are taken, spans go on working: the process is ending\n")
 
 
 def test_a_hook_over_ours_is_left_alone(recording):
