@@ -25,6 +25,8 @@ pub(super) enum Inside {
     One(&'static Message),
     /// Numbers, each of so many bytes.
     Numbers(usize),
+    /// A message of numbers alone, or many, each of so many bytes: what is in it weighs nothing beside it.
+    Flat(usize),
 }
 
 /// A message without fields that hold anything.
@@ -100,11 +102,9 @@ fn weigh(mut bytes: &[u8], message: &Message, left: &mut usize, deepest: usize) 
                     }
                     // One that comes again is decoded into the first.
                     Some(Inside::One(inner)) => weigh(field, inner, left, deepest)?,
+                    Some(Inside::Flat(size)) => take(in_list(*size, number, &mut seen))?,
                     Some(Inside::Message(inner)) => {
-                        // A list has room for four entries from its first on, then for twice as many as it had.
-                        let first = number < 64 && seen & (1 << number) == 0;
-                        seen |= if number < 64 { 1 << number } else { 0 };
-                        take(inner.size * 3 / 2 + if first { inner.size * 5 / 2 } else { 0 })?;
+                        take(in_list(inner.size, number, &mut seen))?;
                         weigh(field, inner, left, deepest)?;
                     }
                 }
@@ -119,7 +119,18 @@ fn weigh(mut bytes: &[u8], message: &Message, left: &mut usize, deepest: usize) 
     Ok(())
 }
 
+/// What a message of a list takes: it has room for four from its first on, then for twice as many as it had.
+fn in_list(size: usize, number: u64, seen: &mut u64) -> usize {
+    let first = number < 64 && *seen & (1 << number) == 0;
+    *seen |= if number < 64 { 1 << number } else { 0 };
+    size * 3 / 2 + if first { size * 5 / 2 } else { 0 }
+}
+
 fn varint(bytes: &mut &[u8]) -> Option<u64> {
+    if let Some((first @ ..0x80, rest)) = bytes.split_first() {
+        *bytes = rest;
+        return Some(u64::from(*first));
+    }
     let mut value = 0_u64;
     for shift in (0..64).step_by(7) {
         let (first, rest) = bytes.split_first()?;
@@ -139,6 +150,7 @@ mod tests {
     static LEAF: Message = flat::<[u64; 4]>();
     static FIRST: Message = Message { size: 32, fields: &[(1, Inside::Message(&LEAF)), (2, Inside::Message(&LEAF))] };
     static DEEP: Message = Message { size: 32, fields: &[(1, Inside::Message(&DEEP))] };
+    static FLAT: Message = Message { size: 32, fields: &[(1, Inside::Flat(32)), (2, Inside::Flat(32))] };
     static NUMBERS: Message = Message { size: 32, fields: &[(1, Inside::Numbers(8))] };
 
     #[test]
@@ -150,6 +162,16 @@ mod tests {
         let weight = weigh_protobuf(&many, &FIRST, "it", 1 << 30).unwrap();
         assert!((32_000_000..=64_000_000).contains(&weight), "{weight}");
         assert_eq!(weigh_json(&b"{},".repeat(1_000_000), 100, "it", 1 << 20).unwrap_err().status(), 413);
+    }
+
+    #[test]
+    fn a_message_of_numbers_weighs_the_same_unopened() {
+        let many = [0x0a, 2, 0x08, 1, 0x12, 0, 0x1a, 3, 1, 2, 3].repeat(1_000);
+        assert_eq!(
+            weigh_protobuf(&many, &FLAT, "it", 1 << 30).unwrap(),
+            weigh_protobuf(&many, &FIRST, "it", 1 << 30).unwrap()
+        );
+        assert_eq!(weigh_protobuf(&many, &FLAT, "it", 32_000).unwrap_err().status(), 413);
     }
 
     #[test]

@@ -46,7 +46,7 @@ static DICTIONARY: Message = Message {
     fields: &[
         (1, Inside::Message(&MAPPING)),
         (2, Inside::Message(&LOCATION)),
-        (3, Inside::Message(&FUNCTION)),
+        (3, Inside::Flat(size_of::<Function>())),
         (4, Inside::Message(&LINK)),
         (6, Inside::Message(&NAMED)),
         (7, Inside::Message(&STACK)),
@@ -54,9 +54,7 @@ static DICTIONARY: Message = Message {
 };
 static MAPPING: Message = Message { size: size_of::<Mapping>(), fields: &[(5, Inside::Numbers(4))] };
 static LOCATION: Message =
-    Message { size: size_of::<Location>(), fields: &[(3, Inside::Message(&LINE)), (4, Inside::Numbers(4))] };
-static LINE: Message = flat::<Line>();
-static FUNCTION: Message = flat::<Function>();
+    Message { size: size_of::<Location>(), fields: &[(3, Inside::Flat(size_of::<Line>())), (4, Inside::Numbers(4))] };
 static LINK: Message = flat::<Link>();
 static NAMED: Message = Message { size: size_of::<KeyValueAndUnit>(), fields: &[(2, Inside::One(&VALUE))] };
 static STACK: Message = Message { size: size_of::<Stack>(), fields: &[(1, Inside::Numbers(4))] };

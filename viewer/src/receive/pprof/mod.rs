@@ -18,7 +18,7 @@ use spanprof_core::wire::pprof::{
     Function as PprofFunction, Label, Line, Location, Mapping, Profile as Pprof, Sample as PprofSample, ValueType,
 };
 
-use super::bounds::{self, Inside, Message, flat};
+use super::bounds::{self, Inside, Message};
 use super::labels::Labels;
 use super::strings::string;
 use crate::http::allowed::Allowed;
@@ -34,24 +34,20 @@ pub(super) use tables::Tables;
 static PROFILE: Message = Message {
     size: size_of::<Pprof>(),
     fields: &[
-        (1, Inside::Message(&VALUE_TYPE)),
+        (1, Inside::Flat(size_of::<ValueType>())),
         (2, Inside::Message(&SAMPLE)),
-        (3, Inside::Message(&MAPPING)),
+        (3, Inside::Flat(size_of::<Mapping>())),
         (4, Inside::Message(&LOCATION)),
-        (5, Inside::Message(&FUNCTION)),
+        (5, Inside::Flat(size_of::<PprofFunction>())),
         (13, Inside::Numbers(8)),
     ],
 };
-static VALUE_TYPE: Message = flat::<ValueType>();
 static SAMPLE: Message = Message {
     size: size_of::<PprofSample>(),
-    fields: &[(1, Inside::Numbers(8)), (2, Inside::Numbers(8)), (3, Inside::Message(&LABEL))],
+    fields: &[(1, Inside::Numbers(8)), (2, Inside::Numbers(8)), (3, Inside::Flat(size_of::<Label>()))],
 };
-static LABEL: Message = flat::<Label>();
-static MAPPING: Message = flat::<Mapping>();
-static LOCATION: Message = Message { size: size_of::<Location>(), fields: &[(4, Inside::Message(&LINE))] };
-static LINE: Message = flat::<Line>();
-static FUNCTION: Message = flat::<PprofFunction>();
+static LOCATION: Message = Message { size: size_of::<Location>(), fields: &[(4, Inside::Flat(size_of::<Line>()))] };
+
 /// Decodes and checks a profile, plain or gzip, that must start within `times`.
 pub(super) fn read(raw: &[u8], labels: &Labels, times: (i64, i64), allowed: &mut Allowed) -> Result<Profile, Refusal> {
     let rows = rows(&decode(raw, allowed)?, labels, times, allowed);

@@ -26,9 +26,9 @@ const MOST_SERIES: usize = 5_000;
 const MOST_LABEL_BYTES: usize = 8 << 20;
 /// The largest value of a sample, 104 days of nanoseconds or 9 PB, so that sums of them stay numbers.
 const MOST_VALUE: i64 = 1 << 53;
-/// The two frames that the profile itself does not have.
-const NO_STACK: &str = "(no stack)";
-const BEYOND: &str = "(callers beyond 1,000 frames)";
+/// The functions of two frames that the profile itself does not have, by numbers that no function of the tables has.
+const NO_STACK: usize = usize::MAX;
+const BEYOND: usize = usize::MAX - 1;
 /// Bytes that a series takes, with what finds it.
 const SERIES: usize = 256;
 
@@ -40,12 +40,11 @@ pub(in crate::receive) struct Reader<'r, 'a, S: Samples<'a>> {
     /// Which of them those of the tables became.
     used: HashMap<usize, usize>,
     stacks: Vec<StackNode>,
+    /// By nodes whose functions are those of the tables.
     nodes: HashMap<StackNode, usize>,
     paths: HashMap<S::Stack, usize>,
     /// Of the stack that is read, leaf first; kept for the next one.
     frames: Vec<(usize, i64)>,
-    /// The functions of our own frames.
-    own: HashMap<&'static str, usize>,
     origins: HashMap<S::Labels, Origin>,
     series: Vec<Series>,
     /// By what samples add to the labels of all.
@@ -86,7 +85,6 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
             nodes: HashMap::new(),
             paths: HashMap::new(),
             frames: Vec::new(),
-            own: HashMap::new(),
             origins: HashMap::new(),
             series: Vec::new(),
             numbers: HashMap::new(),
@@ -185,19 +183,12 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
         frames.truncate(if is_cut { MOST_FRAMES - 1 } else { MOST_FRAMES });
         let mut at = 0;
         if is_cut || frames.is_empty() {
-            let function = self.own_function(if is_cut { BEYOND } else { NO_STACK });
-            at = self.node(StackNode { parent: 0, function, line: 0 });
+            let function = if is_cut { BEYOND } else { NO_STACK };
+            at = self.node(StackNode { parent: 0, function, line: 0 }, allowed)?;
         }
         let before = self.stacks.len();
         for &(function, line) in frames.iter().rev() {
-            let function = match self.used.entry(function) {
-                Entry::Occupied(known) => *known.get(),
-                Entry::Vacant(free) => {
-                    self.functions.push(self.tables.function(function, allowed)?);
-                    *free.insert(self.functions.len() - 1)
-                }
-            };
-            at = self.node(StackNode { parent: at, function, line });
+            at = self.node(StackNode { parent: at, function, line }, allowed)?;
         }
         // One location may stand for a thousand lines, in each of a hundred thousand stacks.
         allowed.take((self.stacks.len() - before + 1).saturating_mul(NODE), "the profile")?;
@@ -206,19 +197,29 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
         Ok(at)
     }
 
-    fn node(&mut self, node: StackNode) -> usize {
-        *self.nodes.entry(node).or_insert_with(|| {
-            self.stacks.push(node);
-            self.stacks.len()
-        })
+    fn node(&mut self, node: StackNode, allowed: &mut Allowed) -> Result<usize, Refusal> {
+        if let Some(known) = self.nodes.get(&node) {
+            return Ok(*known);
+        }
+        let function = self.function(node.function, allowed)?;
+        self.stacks.push(StackNode { function, ..node });
+        self.nodes.insert(node, self.stacks.len());
+        Ok(self.stacks.len())
     }
 
-    /// The number of a function that the profile itself does not have.
-    fn own_function(&mut self, name: &'static str) -> usize {
-        *self.own.entry(name).or_insert_with(|| {
-            self.functions.push(Function { name: name.into(), file: "".into() });
-            self.functions.len() - 1
-        })
+    /// The number that a function of the tables has among those of the rows.
+    fn function(&mut self, index: usize, allowed: &mut Allowed) -> Result<usize, Refusal> {
+        let free = match self.used.entry(index) {
+            Entry::Occupied(known) => return Ok(*known.get()),
+            Entry::Vacant(free) => free,
+        };
+        let own = |name: &str| Function { name: name.into(), file: "".into() };
+        self.functions.push(match index {
+            NO_STACK => own("(no stack)"),
+            BEYOND => own("(callers beyond 1,000 frames)"),
+            _ => self.tables.function(index, allowed)?,
+        });
+        Ok(*free.insert(self.functions.len() - 1))
     }
 
     /// Reads the labels of a sample; numbers its series.
