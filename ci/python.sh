@@ -199,12 +199,12 @@ run_pytest() {
     "$python" -m pytest -q -rfEs -p no:cacheprovider "${@/#/$ROOT/}"
 }
 
-# python_tests VERSION DIRECTORY
+# python_tests VERSION DIRECTORY...
 python_tests() {
     local venv
-    [ -d "$2" ] || skip "there is no $2"
     with_wheel "$1"
-    run_pytest "$venv/bin/python" "$2"
+    shift
+    run_pytest "$venv/bin/python" "$@"
 }
 
 # binding_tests VERSION: those of other people's servers, and of forks at each line of a start, on the oldest Python here, on the newest
@@ -284,7 +284,7 @@ packages() {
     local packages=$TARGET/packages
     # The wheel for arm64 takes as long to build as all of the others: releases and ci/package alone make it.
     ci/package --to "$packages" --native python
-    PACKAGES=$packages TARGET=$TARGET run_pytest "$TARGET/venv-package/bin/python" tests/package
+    PACKAGES=$packages TARGET=$TARGET run_pytest "$TARGET/venv-package/bin/python" tests/packages
 }
 
 # A service written against Grafana's packages runs with ours, and their surface is in ours. They have wheels for some

@@ -120,8 +120,8 @@ ruby_types() {
 }
 
 ruby_drop_in() {
-    with_gem 3.4 drop-in tests/ruby/drop_in/Gemfile
-    bundle exec ruby tests/ruby/drop_in/surface_test.rb --verbose
+    with_gem 3.4 drop-in tests/drop_in/ruby/Gemfile
+    bundle exec ruby tests/drop_in/ruby/surface_test.rb --verbose
 }
 
 # Each Ruby installs the gem for this platform; the newest compiles the one with the sources.
@@ -136,7 +136,7 @@ ruby_packages() {
             use_ruby "$version"
             # The sources compile for two minutes of a core, which is what CI is short of.
             if [ "$version" = 3.4 ] && [ -z "${CI:-}" ]; then export TRY_SOURCES=1; fi
-            env PACKAGES="$packages" TARGET="$TARGET" bundle exec ruby tests/ruby/package_test.rb --verbose
+            env PACKAGES="$packages" TARGET="$TARGET" bundle exec ruby tests/packages/package_test.rb --verbose
         )
     done
 }

@@ -80,7 +80,7 @@ def all_steps(pythons: Sequence[str], rubies: Sequence[str], quick: bool) -> lis
     ]
     for version in pythons:
         steps.append(Step(f"Python {version}: binding", f"binding_tests {version}", built))
-        steps.append(Step(f"Python {version}: spans, CPU time, stress", f"python_tests {version} tests/python", built))
+        steps.append(Step(f"Python {version}: spans, CPU time, stress", f"python_tests {version} tests/truth/python tests/stress/python tests/interpreters", built))
     steps += [Step(f"Ruby {version}: binding", f"ruby_tests {version}", built) for version in rubies]
     steps += [
         Step(".NET: native half", "dotnet_native", clients),

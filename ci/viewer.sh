@@ -98,5 +98,5 @@ viewer_soak() {
     local python viewer
     python=$(newest_python)
     viewer=$(build_viewer)
-    "$python" tests/soak/viewer.py "$viewer" --seconds 20
+    "$python" tests/stress/viewer.py "$viewer" --seconds 20
 }

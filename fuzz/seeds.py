@@ -1,4 +1,4 @@
-"""Writes what the viewer's fuzz targets begin with: each attack of tests/soak/viewer.py, as small as it can be drawn.
+"""Writes what the viewer's fuzz targets begin with: each attack of tests/stress/viewer.py, as small as it can be drawn.
 
 The first argument is the folder that has a folder corpus-TARGET for each target.
 """
@@ -7,7 +7,7 @@ import gzip
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "soak"))
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "stress"))
 import viewer
 
 # What is larger slows the fuzzer down and has nothing in it that a smaller one has not.

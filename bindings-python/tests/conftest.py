@@ -13,7 +13,7 @@ import pyroscope
 from pyroscope import _arguments, _messages, _native
 
 TESTS = pathlib.Path(__file__).resolve().parent
-SHARED = TESTS.parents[1] / "tests" / "python"
+SHARED = TESTS.parents[1] / "tests" / "support" / "python"
 sys.path.insert(0, str(SHARED))
 
 from pprof import samples_of  # noqa: E402

@@ -2,7 +2,7 @@
 
 require "json"
 require_relative "helper"
-require_relative "support/receiver"
+require_relative "../../tests/support/ruby/receiver"
 require "pyroscope/otel"
 
 # The vectors that all languages share (tests/conformance), for this one.

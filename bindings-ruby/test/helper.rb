@@ -6,8 +6,8 @@ require "open3"
 require "rbconfig"
 require "tmpdir"
 require "pyroscope"
-require_relative "support/profile"
-require_relative "support/programs"
+require_relative "../../tests/support/ruby/profile"
+require_relative "../../tests/support/ruby/programs"
 
 # Programs that tests run, and work for them.
 module Children

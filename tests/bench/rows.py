@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from run import BENCH, ROOT, TESTS, Cell, Failed, Row, Run, ask, run_program
+from run import BENCH, ROOT, TRUTH, Cell, Failed, Row, Run, ask, run_program
 
 import truth  # isort: skip  run.py says where it is
 import wheel  # isort: skip
@@ -56,7 +56,7 @@ def truth_of(name: str, quick: bool, timed_on: list[str]) -> Measure:
             return Cell("not here", None, {"skipped": why_not})
         samples = (SAMPLES if run.version in timed_on else SAMPLES_ELSEWHERE) // (10 if quick else 1)
         arguments = (name, "--rate", RATE, "--cpu-seconds", samples / RATE, "--samples", samples)
-        record, profiles = run_program(run.python, TESTS / "truth.py", *arguments)
+        record, profiles = run_program(run.python, TRUTH / "truth.py", *arguments)
         outcome = truth.judge(profiles, record["expected"])
         taken = record["stats"]["taken"]["samples"] if "stats" in record else outcome.samples
         told = outcome.samples - outcome.untold
@@ -92,7 +92,7 @@ def cpu_rows(quick: bool) -> list[Planned]:
 def cpu_of(kind: str, rate: int, quick: bool) -> Measure:
     def measure(run: Run) -> Cell:
         arguments = (kind, "--rate", rate, "--scale", 0.1 if quick else 1)
-        record, profiles = run_program(run.python, TESTS / "cpu_burn.py", *arguments)
+        record, profiles = run_program(run.python, TRUTH / "cpu_burn.py", *arguments)
         seen = sum(profile.total() for profile in profiles)
         # The kernel's own sum for the process, of which the profiler's threads are no part.
         ratio = seen / (record["process_ns"] - record.get("own_ns", 0))

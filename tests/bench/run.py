@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TESTS = ROOT / "tests" / "python"
+SUPPORT = ROOT / "tests" / "support" / "python"
+TRUTH = ROOT / "tests" / "truth" / "python"
 BENCH = ROOT / "tests" / "bench"
-PACKAGE = ROOT / "tests" / "package"
-sys.path[:0] = map(str, (TESTS, PACKAGE))
+PACKAGE = ROOT / "tests" / "packages"
+sys.path[:0] = map(str, (SUPPORT, TRUTH, PACKAGE))
 
 import pprof  # noqa: E402
 import receiver  # noqa: E402
@@ -79,7 +80,7 @@ class Run:
 def environment() -> dict[str, str]:
     """Ours, without settings of profilers and OpenTelemetry."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYROSCOPE_", "OTEL_"))}
-    return {**kept, "PYTHONPATH": str(TESTS)}
+    return {**kept, "PYTHONPATH": os.pathsep.join(map(str, (SUPPORT, TRUTH)))}
 
 
 def run_program(python: Path, script: Path, *arguments: object) -> tuple[dict, list[pprof.Profile]]:
@@ -103,7 +104,7 @@ def run_program(python: Path, script: Path, *arguments: object) -> tuple[dict, l
 def ask(python: Path, program: str) -> str:
     """What a few lines of Python print."""
     done = subprocess.run(
-        [python, "-c", program], cwd=TESTS, env=environment(), capture_output=True, text=True, timeout=TIMEOUT, check=False
+        [python, "-c", program], cwd=SUPPORT, env=environment(), capture_output=True, text=True, timeout=TIMEOUT, check=False
     )
     if done.returncode != 0:
         raise Failed(f"{program!r} ended with {done.returncode}: {done.stderr[-1000:]}")

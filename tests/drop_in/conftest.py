@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "python"))
+sys.path.insert(0, str(HERE.parent / "support" / "python"))
 
 
 def run(python: str, *arguments: str, env: dict[str, str] | None = None) -> str:

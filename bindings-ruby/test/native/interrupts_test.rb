@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "native_helper"
+require_relative "../../../tests/truth/ruby/native_helper"
 
 # Threads that are ended or interrupted while they are in a method of ours.
 class InterruptsTest < NativeTest

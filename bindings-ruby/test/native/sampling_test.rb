@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-require_relative "native_helper"
+require_relative "../../../tests/truth/ruby/native_helper"
 
 # Samples where it is hard: garbage collection, native code without the GVL, code that is gone, forks, stops.
 class SamplingTest < NativeTest

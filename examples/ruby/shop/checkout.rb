@@ -6,7 +6,7 @@ require "sinatra/base"
 require_relative "catalogue"
 
 # `checkout`: Sinatra on Puma, with two worker processes forked after the profiler was started, five threads each.
-# Each endpoint makes one method hot; tests/ruby/demo_test.rb says which.
+# Each endpoint makes one method hot; tests/demo/demo_test.rb says which.
 class Checkout < Sinatra::Base
   CART_SIZE = 40
   ITEMS = Catalogue.items

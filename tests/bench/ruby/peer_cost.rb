@@ -7,7 +7,7 @@
 # CPU time of the process without that of the thread that burns, as a share of a core. Where a profiler works in the thread
 # that it samples, that is not in it.
 require_relative "program"
-require_relative "../../../bindings-ruby/test/support/receiver"
+require_relative "../../support/ruby/receiver"
 
 name = ARGV.fetch(0)
 options = Program.options(rate: 100, seconds: 10.0)

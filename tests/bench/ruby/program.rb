@@ -4,7 +4,7 @@
 # prints one line of JSON.
 require "json"
 require "tmpdir"
-require_relative "../../../bindings-ruby/test/support/profile"
+require_relative "../../support/ruby/profile"
 
 # What is measured is the gem, not the environment of whoever measures.
 ENV.delete_if { |name, _value| name.start_with?("PYROSCOPE_", "OTEL_") }

@@ -3,7 +3,7 @@
 # The rows of the table: which program measures them, and when they are within their bound.
 require_relative "run"
 require_relative "truth_rows"
-require_relative "../../../bindings-ruby/test/support/receiver"
+require_relative "../../support/ruby/receiver"
 
 # A row to fill: how, and whether nothing else may run meanwhile.
 Planned = Struct.new(:row, :alone, :measure)

@@ -1,13 +1,7 @@
-"""The interpreter under test publishes no frame that a handler could not read yet: see ../interpreters/scan.py."""
-
-import sys
-from pathlib import Path
+"""The interpreter under test publishes no frame that a handler could not read yet: see scan.py."""
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "interpreters"))
-
-import scan  # noqa: E402
+import scan
 
 
 def test_the_entry_frame_is_written_before_it_is_published() -> None:

@@ -14,10 +14,14 @@ nothing but the program's own coroutines is nearer to the leaf.
 """
 
 import os.path
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
-import pprof
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support" / "python"))
+
+import pprof  # noqa: E402
 
 TRUTH, EDGE, AWAIT, STEP = "truth_", "edge_", "await_", "step_"
 #: A frame that the profiler could not name: it may be one that tells, so those around it do not.

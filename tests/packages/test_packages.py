@@ -1,6 +1,6 @@
 """The packages as a user gets them: each wheel is what its tag says, installs into an empty environment and profiles a span.
 
-    PACKAGES=dist TARGET=target python -m pytest tests/package        after `ci/package python`; ci/test does it
+    PACKAGES=dist TARGET=target python -m pytest tests/packages        after `ci/package python`; ci/test does it
 
 The wheel for 64-bit ARM is run by qemu-user. That says nothing of real timers and signals, so what is asserted there is what does
 not depend on them: loading, the self-test, the walk of a stack and the span that the sampler's code reads, errors, the
@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "python"))
+sys.path.insert(0, str(HERE.parent / "support" / "python"))
 
 import arm64  # noqa: E402
 import pprof  # noqa: E402

@@ -6,9 +6,9 @@
 import os
 from pathlib import Path
 
+import children
 import pytest
 import soak
-from test_truth import assert_adds_up
 
 SECONDS = float(os.environ.get("STRESS_SECONDS", "10"))
 # A dozen threads whose clocks go on while they wait: at twice the rate a machine with other work has time for handlers alone.
@@ -22,4 +22,4 @@ def test_hostile_program_lives_and_its_stacks_and_spans_are_its_own(jit: bool, t
     print(f"{outcome.samples} samples, {outcome.unreadable} unreadable, {outcome.faults} faults")
     assert not outcome.mistakes()
     assert outcome.samples >= 1_000 * seconds
-    assert_adds_up(outcome.stats)
+    children.assert_adds_up(outcome.stats)

@@ -4,17 +4,17 @@ require "minitest/autorun"
 require "json"
 require "open3"
 require "rbconfig"
-require_relative "../support/profile"
-require_relative "../support/programs"
+require_relative "../../support/ruby/profile"
+require_relative "../../support/ruby/programs"
 
 # Native tests run programs of their own: a crash fails a test and not the run.
 class NativeTest < Minitest::Test
-  LIB = File.expand_path("../../lib", __dir__)
+  LIB = File.expand_path("../../../bindings-ruby/lib", __dir__)
 
-  # Runs a program of this folder, or code after `require "spans"`; it must succeed and say nothing on the standard error.
+  # Runs the program of a file, or code after `require "spans"`; it must succeed and say nothing on the standard error.
   def run_program(program, *arguments, options: [], environment: {})
     program = ["-r", File.join(__dir__, "spans.rb"), "-e", program] unless program.end_with?(".rb")
-    program = [File.join(__dir__, program)] if program.is_a?(String)
+    program = [program] if program.is_a?(String)
     command = [RbConfig.ruby, *options, "-I", LIB, *program, *arguments]
     output, errors, status = Open3.capture3({ **PROGRAMS, **environment }, *command)
     assert status.success?, "#{command.last(3)}: #{status}\n#{output}#{errors}"

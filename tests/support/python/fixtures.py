@@ -1,7 +1,4 @@
-"""Tests of the installed wheel, from outside: run with the interpreter that has it (ci/test does).
-
-    python -m pytest tests/python          STRESS_SECONDS=15: how long the stress test runs
-"""
+"""What tests of the installed wheel begin and end with."""
 
 from collections.abc import Iterator
 

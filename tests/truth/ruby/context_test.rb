@@ -6,7 +6,7 @@ require_relative "native_helper"
 # carries another span than the one whose method runs.
 class ContextTest < NativeTest
   def assert_scenarios(options, **environment)
-    result = result_of("scenarios.rb", options: options, environment: environment.transform_keys(&:to_s))
+    result = result_of(File.join(__dir__, "scenarios.rb"), options: options, environment: environment.transform_keys(&:to_s))
     puts "#{RUBY_VERSION}: left out: #{result[:left_out].join}" if result[:left_out].any?
     assert_empty result[:texts]
     assert_equal [0, 0], result.values_at(:wrong_checks, :wrong)

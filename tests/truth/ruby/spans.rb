@@ -8,7 +8,7 @@ require "opentelemetry/sdk"
 require "json"
 require "tmpdir"
 require "fileutils"
-require_relative "../support/profile"
+require_relative "../../support/ruby/profile"
 
 OpenTelemetry.logger = Logger.new(File::NULL)
 Native = Pyroscope::Native

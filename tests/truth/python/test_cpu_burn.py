@@ -10,16 +10,15 @@ import children
 import cpu_burn
 import pprof
 import pytest
-from test_truth import assert_adds_up
 
 
 @pytest.mark.parametrize("kind", cpu_burn.KINDS)
 def test_what_is_seen_is_what_was_burnt(kind: str, tmp_path: Path) -> None:
     records, folder = tmp_path / "records.json", tmp_path / "profiles"
     arguments = (kind, "--rate", "1000", "--scale", "0.1", "--server", folder.as_uri(), "--records", records)
-    children.succeeded(children.run(children.HERE / "cpu_burn.py", *arguments))
+    children.succeeded(children.run(cpu_burn.__file__, *arguments))
     record = json.loads(records.read_text())
-    assert_adds_up(record["stats"])
+    children.assert_adds_up(record["stats"])
     seen = sum(profile.total() for profile in pprof.read_folder(folder))
     burnt = record["process_ns"] - record["own_ns"]
     assert 0.9 < seen / burnt < 1.1, f"{seen / burnt:.3f} of {burnt} ns"

@@ -2,14 +2,14 @@
 
 # The gems as a user gets them: each installs into an empty GEM_HOME and profiles a span there.
 #
-#   PACKAGES=dist TARGET=target ruby tests/ruby/package_test.rb        after `ci/package ruby`; ci/test does it
+#   PACKAGES=dist TARGET=target ruby tests/packages/package_test.rb        after `ci/package ruby`; ci/test does it
 require "minitest/autorun"
 require "open3"
 require "rbconfig"
 require "rubygems/package"
 require "tmpdir"
 
-require_relative "../../bindings-ruby/test/support/profile"
+require_relative "../support/ruby/profile"
 
 class PackageTest < Minitest::Test
   PACKAGES = File.expand_path(ENV.fetch("PACKAGES"))

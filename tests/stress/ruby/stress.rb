@@ -3,7 +3,7 @@
 # stress.rb SECONDS [RATE [wall]]: does all of stress_work.rb in three threads while it is profiled, within spans; prints as JSON
 # what the profile holds, and what in it cannot be: names of no method, and calls that nobody makes. By wall time a thread is
 # interrupted RATE times a second, whatever the kernel's tick.
-require_relative "spans"
+require_relative "../../truth/ruby/spans"
 require_relative "stress_work"
 
 SECONDS = Float(ARGV.fetch(0))

@@ -12,10 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import children
-import pprof
-import stress_calls
-import truth_judge
+TESTS = Path(__file__).resolve().parents[2]
+sys.path[:0] = map(str, (TESTS / "support" / "python", TESTS / "truth" / "python"))
+
+import children  # noqa: E402
+import pprof  # noqa: E402
+import stress_calls  # noqa: E402
+import truth_judge  # noqa: E402
 
 # Each kind of work must be seen, or nothing was tested. A thread of C alone may be gone before it is found.
 KINDS = "inner_generator dive fall inner_step swim_deep set_many compare __init__ short_thread in_inner in_tags"
@@ -57,7 +60,7 @@ def run(seconds: float, folder: Path, rate: int = 5000, jit: bool = False) -> Ou
     records, profiles = folder / "records.json", folder / "profiles"
     arguments = ("--seconds", str(seconds), "--rate", str(rate), "--server", profiles.as_uri(), "--records", records)
     ended = children.run(
-        children.HERE / "stress.py",
+        Path(__file__).with_name("stress.py"),
         *arguments,
         environment={"PYTHON_JIT": "1" if jit else "0"},
         timeout=seconds * 3 + 240,

@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
-# Runs bindings-ruby/test/native/stress.rb in a process of its own and prints what came of it.
+# Runs stress.rb in a process of its own and prints what came of it.
 #
 #   ruby soak.rb SECONDS RATE [OPTION OF RUBY]     a row of the table of `ci/soak ruby`; ends with code 1 if anything was wrong
 require "json"
 require "open3"
 require "rbconfig"
 
-gem_folder = File.expand_path("../../bindings-ruby", __dir__)
+gem_folder = File.expand_path("../../../bindings-ruby", __dir__)
 seconds, rate, *options = ARGV
 output, errors, status = Open3.capture3(
-  RbConfig.ruby, *options, "-I", File.join(gem_folder, "lib"), File.join(gem_folder, "test/native/stress.rb"), seconds, rate, "wall"
+  RbConfig.ruby, *options, "-I", File.join(gem_folder, "lib"), File.join(__dir__, "stress.rb"), seconds, rate, "wall"
 )
 result = status.success? ? JSON.parse(output, symbolize_names: true) : {}
 odd = result.values_at(:odd_names, :odd_calls, :odd_spans).compact.flatten(1)
