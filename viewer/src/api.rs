@@ -14,7 +14,7 @@ use crate::http::request::{
 };
 use crate::params::Params;
 use crate::selection::{Look, Pair};
-use crate::show::{Diff, Flame, FunctionView, ShowError, Shown, SpanNames, Top, Traces};
+use crate::show::{Diff, Flame, FunctionView, ShowError, Shown, SpanNames, Top, Traces, Written};
 
 /// Everything that answers in JSON.
 pub(crate) fn routes(shown: Arc<Shown>) -> Router {
@@ -48,7 +48,9 @@ async fn answer<T: Serialize + Send + 'static>(
     let done = shown
         .on_pool(move |shown| {
             let value = work(shown)?;
-            serde_json::to_string(&value).map_err(|error| ShowError::Failed(format!("cannot write JSON: {error}")))
+            let mut written = Written::default();
+            let done = serde_json::to_writer(&mut written, &value);
+            written.finish(done, |error| ShowError::Failed(format!("cannot write JSON: {error}")))
         })
         .await;
     let json = [(CONTENT_TYPE, "application/json")];

@@ -4,7 +4,7 @@ use inferno::flamegraph;
 
 use super::folded::folded;
 use crate::selection::Selection;
-use crate::show::ShowError;
+use crate::show::{ShowError, Written};
 use crate::store::Stacks;
 
 /// Folded stacks for drawing, where a second number behind a stack would make it a comparison: a number at the end of a name
@@ -34,8 +34,7 @@ pub(super) fn draw(selection: &Selection, stacks: &Stacks) -> Result<Vec<u8>, Sh
         options.factor = 1e-6;
         options.count_name = "ms".into();
     }
-    let mut svg = Vec::new();
-    flamegraph::from_lines(&mut options, folded.lines(), &mut svg)
-        .map_err(|error| ShowError::Failed(format!("cannot draw: {error}")))?;
-    Ok(svg)
+    let mut svg = Written::default();
+    let drawn = flamegraph::from_lines(&mut options, folded.lines(), &mut svg);
+    svg.finish(drawn, |error| ShowError::Failed(format!("cannot draw: {error}")))
 }

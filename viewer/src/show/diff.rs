@@ -65,7 +65,7 @@ impl Shown {
         let b = self.stacks(&pair.b, look)?;
         let side = |selection: &Selection, stacks: &Stacks| Side { sentence: selection.sentence(), sums: sums(stacks) };
         let profile_type = if a.profile_type.is_empty() { &b.profile_type } else { &a.profile_type };
-        let tree = tree([&a, &b], look.lines);
+        let tree = tree([&a, &b], look.lines)?;
         let all = [sums(&a), sums(&b)];
         let compared = tree.frames.iter().map(|frame| change(frame.total, all));
         Ok(Diff {
@@ -73,18 +73,18 @@ impl Shown {
             a: side(&pair.a, &a),
             b: side(&pair.b, &b),
             unit: unit(profile_type).into(),
-            changes: changes(&a, &b, all, look.lines),
+            changes: changes(&a, &b, all, look.lines)?,
             functions: tree.functions,
             frames: tree.frames,
         })
     }
 }
 
-fn changes(a: &Stacks, b: &Stacks, all: [Sums; 2], by_line: bool) -> Vec<FunctionChange> {
+fn changes(a: &Stacks, b: &Stacks, all: [Sums; 2], by_line: bool) -> Result<Vec<FunctionChange>, ShowError> {
     let compare = |a, b| change([a, b], all);
     let mut sides: HashMap<(i64, i64), [(i64, i64); 2]> = HashMap::new();
     for (side, stacks) in [a, b].into_iter().enumerate() {
-        for (key, weight) in weights(stacks, by_line) {
+        for (key, weight) in weights(stacks, by_line)? {
             sides.entry(key).or_default()[side] = weight;
         }
     }
@@ -106,7 +106,7 @@ fn changes(a: &Stacks, b: &Stacks, all: [Sums; 2], by_line: bool) -> Vec<Functio
             .then_with(|| b.total.change.abs().total_cmp(&a.total.change.abs()))
             .then_with(|| (&a.function, &a.file, a.line).cmp(&(&b.function, &b.file, b.line)))
     });
-    changes
+    Ok(changes)
 }
 
 #[cfg(test)]
@@ -131,6 +131,7 @@ mod tests {
         let a = side(vec![(2, 500, 50), (3, 450, 45), (4, 50, 5)]);
         let b = side(vec![(2, 1_000, 100), (3, 8_200, 820), (4, 800, 80)]);
         let rows: Vec<_> = changes(&a, &b, [sums(&a), sums(&b)], false)
+            .unwrap()
             .into_iter()
             .map(|row| (row.function, (row.own.change * 100.0).round(), row.own.sure))
             .collect();

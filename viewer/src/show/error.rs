@@ -23,6 +23,11 @@ pub(crate) enum ShowError {
 }
 
 impl ShowError {
+    /// The time of the request was over before its work was; the store says it in the same words.
+    pub(crate) fn over() -> Self {
+        StoreError::over().into()
+    }
+
     /// Its HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
         match self {

@@ -31,7 +31,7 @@ impl Shown {
     /// The flame graph of a selection.
     pub(crate) fn flame(&self, selection: &Selection, look: Look) -> Result<Flame, ShowError> {
         let stacks = self.stacks(selection, look)?;
-        let tree = tree([&stacks], look.lines);
+        let tree = tree([&stacks], look.lines)?;
         Ok(Flame {
             sentence: selection.sentence(),
             unit: unit(&stacks.profile_type).into(),

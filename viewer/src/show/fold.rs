@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::error::ShowError;
+use super::steps::Steps;
 use crate::store::{Function, StackFrame, Stacks};
 
 /// What the frame is called.
@@ -34,7 +36,7 @@ pub(super) fn is_runtime(function: &Function) -> bool {
 }
 
 /// The same samples, with each run of such frames folded.
-pub(super) fn fold(stacks: &Stacks) -> Stacks {
+pub(super) fn fold(stacks: &Stacks) -> Result<Stacks, ShowError> {
     let runtime: HashMap<i64, bool> = stacks.functions.iter().map(|(id, f)| (*id, is_runtime(f))).collect();
     let mut folded = Stacks { profile_type: stacks.profile_type.clone(), period: stacks.period, ..Stacks::default() };
     folded.functions =
@@ -45,11 +47,13 @@ pub(super) fn fold(stacks: &Stacks) -> Stacks {
     let mut places: HashMap<i64, i64> = HashMap::from([(0, 0)]);
     let mut numbers: HashMap<(i64, i64, i64), i64> = HashMap::new();
     let mut sums: HashMap<i64, (i64, i64)> = HashMap::new();
+    let mut steps = Steps::default();
     for &(stack, value, count) in &stacks.sums {
         let path: Vec<_> = stacks.frames(stack).take_while(|frame| !places.contains_key(&frame.stack)).collect();
         let known = path.last().map_or(stack, |frame| frame.caller);
         let mut place = places.get(&known).copied().unwrap_or(0);
         for StackFrame { stack, function, line, .. } in path.into_iter().rev() {
+            steps.step()?;
             let is_runtime = runtime.get(&function).copied().unwrap_or(false);
             let already = is_runtime && folded.nodes.get(&place).is_some_and(|(_, caller, _)| *caller == FOLDED_ID);
             if !already {
@@ -60,17 +64,21 @@ pub(super) fn fold(stacks: &Stacks) -> Stacks {
             }
             places.insert(stack, place);
         }
+        steps.step()?;
         let sum = sums.entry(place).or_default();
         *sum = (sum.0.saturating_add(value), sum.1.saturating_add(count));
     }
     folded.sums = sums.into_iter().map(|(stack, (value, count))| (stack, value, count)).collect();
     folded.sums.sort_unstable();
-    folded
+    Ok(folded)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::work::{self, Gone, Haste};
 
     fn function(name: &str, file: &str) -> Function {
         Function { name: name.into(), file: file.into() }
@@ -91,7 +99,7 @@ mod tests {
             sums: vec![(5, 30, 3), (4, 10, 1), (3, 20, 2), (2, 5, 1)],
             ..Stacks::default()
         };
-        let folded = fold(&stacks);
+        let folded = fold(&stacks).unwrap();
         let names = |mut at: i64| {
             let mut names = Vec::new();
             while let Some((parent, function, _)) = folded.nodes.get(&at) {
@@ -125,5 +133,17 @@ mod tests {
         {
             assert!(!is_runtime(&function(name, file)), "{name} {file}");
         }
+    }
+
+    #[test]
+    fn it_ends_with_the_time_of_its_request() {
+        let stacks = Stacks {
+            nodes: HashMap::from([(1, (0, 1, 1))]),
+            functions: HashMap::from([(1, Function { name: "f".into(), file: "".into() })]),
+            sums: vec![(1, 1, 1); 10_000],
+            ..Stacks::default()
+        };
+        let over = work::within(Duration::ZERO, Haste::Patient, Gone::default(), || fold(&stacks));
+        assert!(matches!(over, Err(ShowError::Busy(_))));
     }
 }

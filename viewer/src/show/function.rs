@@ -8,6 +8,7 @@ use super::error::ShowError;
 use super::estimate::share;
 use super::shown::Shown;
 use super::stacks::{sums, unit};
+use super::steps::Steps;
 use crate::selection::Look;
 use crate::selection::Selection;
 use crate::store::{StackFrame, Stacks};
@@ -103,7 +104,7 @@ impl Shown {
             let sentence = selection.sentence();
             return Err(ShowError::NotFound(format!("There is no sample of a function {name:?} in {sentence}.")));
         }
-        let found = find(&stacks, &wanted);
+        let found = find(&stacks, &wanted)?;
         let all = sums(&stacks);
         let part = |value| {
             let share = share(value, all.total);
@@ -151,8 +152,8 @@ impl Shown {
 }
 
 /// Each sample counts once for the function, once for each of its callers and callees, however often they recur in it.
-fn find(stacks: &Stacks, wanted: &HashSet<i64>) -> Found {
-    let mut found = Found::default();
+fn find(stacks: &Stacks, wanted: &HashSet<i64>) -> Result<Found, ShowError> {
+    let (mut found, mut steps) = (Found::default(), Steps::default());
     let (mut callers, mut callees, mut lines) = (HashSet::new(), HashSet::new(), HashSet::new());
     for &(stack, value, _) in &stacks.sums {
         callers.clear();
@@ -160,6 +161,7 @@ fn find(stacks: &Stacks, wanted: &HashSet<i64>) -> Found {
         lines.clear();
         let (mut frames, mut callee) = (stacks.frames(stack).peekable(), None);
         while let Some(StackFrame { function, line, .. }) = frames.next() {
+            steps.step()?;
             if wanted.contains(&function) {
                 lines.insert((function, line));
                 if callee.is_none() {
@@ -180,7 +182,7 @@ fn find(stacks: &Stacks, wanted: &HashSet<i64>) -> Found {
         callees.iter().for_each(|callee| add(found.callees.entry(*callee).or_default(), value));
         lines.iter().for_each(|line| add(&mut found.lines.entry(*line).or_default().1, value));
     }
-    found
+    Ok(found)
 }
 
 /// Values are anyone's to send; a sum of them stays a number.
@@ -190,7 +192,10 @@ fn add(sum: &mut i64, value: i64) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::work::{self, Gone, Haste};
 
     #[test]
     fn a_recursive_function_has_the_callers_of_its_outermost_and_the_callees_of_each_call() {
@@ -208,10 +213,18 @@ mod tests {
             sums: vec![(4, 10, 1), (2, 20, 2), (7, 40, 4), (5, 80, 8)],
             ..Stacks::default()
         };
-        let found = find(&stacks, &HashSet::from([7]));
+        let found = find(&stacks, &HashSet::from([7])).unwrap();
         assert_eq!((found.own, found.total), (20, 70));
         assert_eq!(found.callers, HashMap::from([(1, 30), (2, 40)]));
         assert_eq!(found.callees, HashMap::from([(8, 50)]));
         assert_eq!(found.lines, HashMap::from([((7, 2), (20, 30)), ((7, 3), (0, 10)), ((7, 4), (0, 40))]));
+    }
+
+    #[test]
+    fn it_ends_with_the_time_of_its_request() {
+        let stacks =
+            Stacks { nodes: HashMap::from([(1, (0, 1, 1))]), sums: vec![(1, 1, 1); 10_000], ..Stacks::default() };
+        let over = work::within(Duration::ZERO, Haste::Patient, Gone::default(), || find(&stacks, &HashSet::from([1])));
+        assert!(matches!(over, Err(ShowError::Busy(_))));
     }
 }

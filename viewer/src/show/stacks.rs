@@ -14,7 +14,7 @@ impl Shown {
         if stacks.sums.is_empty() {
             self.check_known(selection)?;
         }
-        Ok(if look.fold { fold(&stacks) } else { stacks })
+        if look.fold { fold(&stacks) } else { Ok(stacks) }
     }
 
     /// The selection with percentiles looked up among the spans that the rest of it chooses.

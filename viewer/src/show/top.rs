@@ -9,6 +9,7 @@ use super::estimate::Sums;
 use super::estimate::share;
 use super::shown::Shown;
 use super::stacks::{sums, unit};
+use super::steps::Steps;
 use crate::selection::Look;
 use crate::selection::Selection;
 use crate::store::{Function, StackFrame, Stacks};
@@ -58,18 +59,19 @@ impl Shown {
             sentence: selection.sentence(),
             sums: sums(&stacks),
             unit: unit(&stacks.profile_type).into(),
-            functions: functions(&stacks, look.lines),
+            functions: functions(&stacks, look.lines)?,
         })
     }
 }
 
 /// Own and total value of each function, or of each line of it.
-pub(super) fn weights(stacks: &Stacks, by_line: bool) -> HashMap<(i64, i64), (i64, i64)> {
+pub(super) fn weights(stacks: &Stacks, by_line: bool) -> Result<HashMap<(i64, i64), (i64, i64)>, ShowError> {
     let mut sums: HashMap<(i64, i64), (i64, i64)> = HashMap::new();
-    let mut seen = HashSet::new();
+    let (mut seen, mut steps) = (HashSet::new(), Steps::default());
     for &(stack, value, _) in &stacks.sums {
         seen.clear();
         for frame in stacks.frames(stack) {
+            steps.step()?;
             let StackFrame { function, line, .. } = frame;
             let key = (function, if by_line { line } else { 0 });
             let (own, total) = sums.entry(key).or_default();
@@ -82,12 +84,12 @@ pub(super) fn weights(stacks: &Stacks, by_line: bool) -> HashMap<(i64, i64), (i6
             }
         }
     }
-    sums
+    Ok(sums)
 }
 
-fn functions(stacks: &Stacks, by_line: bool) -> Vec<TopFunction> {
+fn functions(stacks: &Stacks, by_line: bool) -> Result<Vec<TopFunction>, ShowError> {
     let all = sums(stacks);
-    let named = weights(stacks, by_line).into_iter().filter_map(|((id, line), (own, total))| {
+    let named = weights(stacks, by_line)?.into_iter().filter_map(|((id, line), (own, total))| {
         let Function { name, file } = stacks.functions.get(&id)?;
         let (share, total_share) = (share(own, all.total), share(total, all.total));
         Some(TopFunction {
@@ -108,12 +110,15 @@ fn functions(stacks: &Stacks, by_line: bool) -> Vec<TopFunction> {
             .cmp(&(a.own, a.total))
             .then_with(|| (&a.function, &a.file, a.line).cmp(&(&b.function, &b.file, b.line)))
     });
-    functions
+    Ok(functions)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::work::{self, Gone, Haste};
 
     fn stacks() -> Stacks {
         Stacks {
@@ -129,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_recursive_function_counts_once_a_sample() {
-        let top = functions(&stacks(), false);
+        let top = functions(&stacks(), false).unwrap();
         let rows: Vec<_> = top.iter().map(|row| (row.function.as_str(), row.own, row.total, row.line)).collect();
         assert_eq!(rows, [("walk", 30, 40, None), ("leaf", 10, 10, None)]);
         assert!((top[0].share - 0.75).abs() < 1e-9 && (top[0].error - 0.2165).abs() < 1e-4);
@@ -138,8 +143,20 @@ mod tests {
 
     #[test]
     fn lines_stand_apart_where_it_is_asked_for() {
-        let top = functions(&stacks(), true);
+        let top = functions(&stacks(), true).unwrap();
         let rows: Vec<_> = top.iter().map(|row| (row.function.as_str(), row.line, row.own, row.total)).collect();
         assert_eq!(rows, [("walk", Some(5), 30, 40), ("leaf", Some(1), 10, 10), ("walk", Some(1), 0, 40)]);
+    }
+
+    #[test]
+    fn it_ends_with_the_time_of_its_request() {
+        let stacks = Stacks {
+            nodes: HashMap::from([(1, (0, 1, 1))]),
+            functions: HashMap::from([(1, Function { name: "f".into(), file: "".into() })]),
+            sums: vec![(1, 1, 1); 10_000],
+            ..Stacks::default()
+        };
+        let over = work::within(Duration::ZERO, Haste::Patient, Gone::default(), || functions(&stacks, false));
+        assert!(matches!(over, Err(ShowError::Busy(_))));
     }
 }

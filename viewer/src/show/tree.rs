@@ -4,6 +4,8 @@ use std::collections::HashMap;
 
 use serde::ser::{Serialize, SerializeTuple, Serializer};
 
+use super::error::ShowError;
+use super::steps::Steps;
 use crate::store::{Function, StackFrame, Stacks};
 
 /// A tree of functions, or of lines of them, in rows: parents before what they called. The first row is the total.
@@ -52,46 +54,70 @@ struct Node<const N: usize> {
     function: i64,
     own: [i64; N],
     total: [i64; N],
-    lines: Vec<(i64, i64)>,
+    /// The heaviest of its lines.
+    line: i64,
     children: Vec<usize>,
 }
 
 impl<const N: usize> Node<N> {
     fn new(parent: usize, function: i64) -> Self {
-        Self { parent, function, own: [0; N], total: [0; N], lines: Vec::new(), children: Vec::new() }
-    }
-
-    fn line(&self) -> i64 {
-        self.lines.iter().max_by_key(|(line, value)| (*value, -line)).map_or(0, |(line, _)| *line)
+        Self { parent, function, own: [0; N], total: [0; N], line: 0, children: Vec::new() }
     }
 }
 
+/// A stack of one side: where it stands in the tree, and the value of all stacks that go on from it.
+struct Met {
+    /// Which was met before it; the empty stack is its own.
+    caller: usize,
+    place: usize,
+    line: i64,
+    value: i64,
+}
+
 /// Merges the stacks of all sides, which must come from the same store.
-pub(super) fn tree<const N: usize>(sides: [&Stacks; N], by_line: bool) -> Tree<N> {
+pub(super) fn tree<const N: usize>(sides: [&Stacks; N], by_line: bool) -> Result<Tree<N>, ShowError> {
     let mut nodes = vec![Node::new(0, 0)];
     let mut merged: HashMap<(usize, i64, i64), usize> = HashMap::new();
+    let mut lines = Vec::new();
+    let mut steps = Steps::default();
     for (side, stacks) in sides.iter().enumerate() {
-        // Which node a stack of this side became; the empty stack is the root.
-        let mut places: HashMap<i64, usize> = HashMap::from([(0, 0)]);
+        // Each stack of this side after its caller; the empty stack is the root.
+        let mut met = Vec::with_capacity(stacks.nodes.len() + 1);
+        met.push(Met { caller: 0, place: 0, line: 0, value: 0 });
+        let mut numbers: HashMap<i64, usize> = HashMap::from([(0, 0)]);
         for &(stack, value, _) in &stacks.sums {
-            let path: Vec<_> = stacks.frames(stack).take_while(|frame| !places.contains_key(&frame.stack)).collect();
+            let path: Vec<_> = stacks.frames(stack).take_while(|frame| !numbers.contains_key(&frame.stack)).collect();
             let known = path.last().map_or(stack, |frame| frame.caller);
-            let mut place = places.get(&known).copied().unwrap_or(0);
+            let mut at = numbers.get(&known).copied().unwrap_or(0);
             for StackFrame { stack, function, line, .. } in path.into_iter().rev() {
-                place = *merged.entry((place, function, if by_line { line } else { 0 })).or_insert_with(|| {
-                    nodes.push(Node::new(place, function));
+                steps.step()?;
+                let caller = met[at].place;
+                let place = *merged.entry((caller, function, if by_line { line } else { 0 })).or_insert_with(|| {
+                    nodes.push(Node::new(caller, function));
                     let new = nodes.len() - 1;
-                    nodes[place].children.push(new);
+                    nodes[caller].children.push(new);
                     new
                 });
-                places.insert(stack, place);
+                met.push(Met { caller: at, place, line, value: 0 });
+                at = met.len() - 1;
+                numbers.insert(stack, at);
             }
-            let own = &mut nodes[place].own[side];
+            steps.step()?;
+            let own = &mut nodes[met[at].place].own[side];
             *own = own.saturating_add(value);
-            weigh_lines(&mut nodes, &places, stacks, (stack, value));
+            met[at].value = met[at].value.saturating_add(value);
+        }
+        lines.reserve_exact(met.len());
+        for index in (1..met.len()).rev() {
+            steps.step()?;
+            let Met { caller, place, line, value } = met[index];
+            met[caller].value = met[caller].value.saturating_add(value);
+            lines.push((place, line, value));
         }
     }
+    name_lines(&mut nodes, lines, &mut steps)?;
     for index in (0..nodes.len()).rev() {
+        steps.step()?;
         let node = &mut nodes[index];
         let all: [i64; N] = std::array::from_fn(|side| node.own[side].saturating_add(node.total[side]));
         node.total = all;
@@ -100,28 +126,32 @@ pub(super) fn tree<const N: usize>(sides: [&Stacks; N], by_line: bool) -> Tree<N
             nodes[parent].total.iter_mut().zip(all).for_each(|(sum, value)| *sum = sum.saturating_add(value));
         }
     }
-    rows(&nodes, &sides)
+    rows(&nodes, &sides, &mut steps)
 }
 
-/// Adds a stack's value to the line of each of its frames.
-fn weigh_lines<const N: usize>(
+/// Gives each node the line with the most, the first of equal ones. `lines` are places, lines and values in any order; a
+/// node may have as many of them as there are stacks.
+fn name_lines<const N: usize>(
     nodes: &mut [Node<N>],
-    places: &HashMap<i64, usize>,
-    stacks: &Stacks,
-    (stack, value): (i64, i64),
-) {
-    for StackFrame { stack, line, .. } in stacks.frames(stack) {
-        if let Some(node) = places.get(&stack).and_then(|place| nodes.get_mut(*place)) {
-            match node.lines.iter_mut().find(|(known, _)| *known == line) {
-                Some((_, sum)) => *sum = sum.saturating_add(value),
-                None => node.lines.push((line, value)),
-            }
+    mut lines: Vec<(usize, i64, i64)>,
+    steps: &mut Steps,
+) -> Result<(), ShowError> {
+    lines.sort_unstable_by_key(|(place, line, _)| (*place, *line));
+    let mut heaviest = (0, 0);
+    for same in lines.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)) {
+        steps.step()?;
+        let (place, line, _) = same[0];
+        let value = same.iter().fold(0_i64, |sum, (_, _, value)| sum.saturating_add(*value));
+        if heaviest.0 != place || value > heaviest.1 {
+            heaviest = (place, value);
+            nodes[place].line = line;
         }
     }
+    Ok(())
 }
 
 /// Writes the nodes as rows: depth first, what a function called by name.
-fn rows<const N: usize>(nodes: &[Node<N>], sides: &[&Stacks; N]) -> Tree<N> {
+fn rows<const N: usize>(nodes: &[Node<N>], sides: &[&Stacks; N], steps: &mut Steps) -> Result<Tree<N>, ShowError> {
     let unknown = Function { name: "".into(), file: "".into() };
     let find = |id: i64| sides.iter().find_map(|stacks| stacks.functions.get(&id)).unwrap_or(&unknown);
     let mut functions = vec![Function { name: "total".into(), file: "".into() }];
@@ -129,6 +159,7 @@ fn rows<const N: usize>(nodes: &[Node<N>], sides: &[&Stacks; N]) -> Tree<N> {
     let mut frames = Vec::with_capacity(nodes.len());
     let mut todo = vec![(0, 0)];
     while let Some((index, parent)) = todo.pop() {
+        steps.step()?;
         let node = &nodes[index];
         let function = if index == 0 {
             0
@@ -139,20 +170,23 @@ fn rows<const N: usize>(nodes: &[Node<N>], sides: &[&Stacks; N]) -> Tree<N> {
             })
         };
         let row = frames.len();
-        frames.push(Frame { parent, function, line: node.line(), total: node.total, own: node.own });
+        frames.push(Frame { parent, function, line: node.line, total: node.total, own: node.own });
         let mut called = node.children.clone();
         called.sort_by_cached_key(|child| {
             let function = find(nodes[*child].function);
-            (&*function.name, &*function.file, nodes[*child].line())
+            (&*function.name, &*function.file, nodes[*child].line)
         });
         todo.extend(called.into_iter().rev().map(|child| (child, row)));
     }
-    Tree { functions, frames }
+    Ok(Tree { functions, frames })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::work::{self, Gone, Haste};
 
     fn stacks() -> Stacks {
         let function = |name: &str| Function { name: name.into(), file: "f.py".into() };
@@ -176,7 +210,7 @@ mod tests {
     #[test]
     fn lines_of_a_function_merge_and_the_heaviest_is_named() {
         let rows = ["0<total:0 [0]/[38]", "0<main:2 [3]/[38]", "1<a:6 [30]/[35]", "2<main:9 [5]/[5]"];
-        assert_eq!(text(&tree([&stacks()], false)), rows);
+        assert_eq!(text(&tree([&stacks()], false).unwrap()), rows);
     }
 
     #[test]
@@ -189,7 +223,7 @@ mod tests {
             "3<a:6 [20]/[25]",
             "4<main:9 [5]/[5]",
         ];
-        assert_eq!(text(&tree([&stacks()], true)), rows);
+        assert_eq!(text(&tree([&stacks()], true).unwrap()), rows);
     }
 
     #[test]
@@ -197,7 +231,7 @@ mod tests {
         let other = Stacks { sums: vec![(5, 7, 1)], ..stacks() };
         let rows =
             ["0<total:0 [0, 0]/[38, 7]", "0<main:2 [3, 0]/[38, 7]", "1<a:6 [30, 0]/[35, 7]", "2<main:9 [5, 7]/[5, 7]"];
-        assert_eq!(text(&tree([&stacks(), &other], false)), rows);
+        assert_eq!(text(&tree([&stacks(), &other], false).unwrap()), rows);
     }
 
     #[test]
@@ -209,9 +243,40 @@ mod tests {
             sums: vec![(depth, 1, 1)],
             ..Stacks::default()
         };
-        let tree = tree([&deep], true);
+        let tree = tree([&deep], true).unwrap();
         assert_eq!(tree.frames.len(), 5_001);
         let json = serde_json::to_string(&tree.frames).unwrap();
         assert!(json.starts_with("[[0,0,0,1,0],[0,1,1,1,0],[1,1,2,1,0]") && json.ends_with("[4999,1,5000,1,1]]"));
+    }
+
+    /// `many` stacks of one frame, each of another line of one function; the last but one has the most.
+    fn lines_of_one(many: i64) -> Stacks {
+        Stacks {
+            nodes: (1..=many).map(|n| (n, (0, 1, n))).collect(),
+            functions: HashMap::from([(1, Function { name: "f".into(), file: "".into() })]),
+            sums: (1..=many).map(|n| (n, if n == many - 1 { 3 } else { 2 }, 1)).collect(),
+            ..Stacks::default()
+        }
+    }
+
+    #[test]
+    fn a_function_may_have_as_many_lines_as_there_are_stacks() {
+        // Looked for one by one among those before it, each of them would be some ten billion steps.
+        let many = 200_000;
+        let tree = tree([&lines_of_one(many)], false).unwrap();
+        assert_eq!(text(&tree)[1..], [format!("0<f:{} [{}]/[{}]", many - 1, 2 * many + 1, 2 * many + 1)]);
+    }
+
+    #[test]
+    fn of_equal_lines_the_first_is_named() {
+        let stacks = Stacks { sums: vec![(1, 10, 1), (3, 10, 1)], ..stacks() };
+        assert_eq!(text(&tree([&stacks], false).unwrap())[1], "0<main:1 [20]/[20]");
+    }
+
+    #[test]
+    fn it_ends_with_the_time_of_its_request() {
+        let stacks = lines_of_one(10_000);
+        let over = work::within(Duration::ZERO, Haste::Patient, Gone::default(), || tree([&stacks], true));
+        assert!(matches!(over, Err(ShowError::Busy(_))));
     }
 }

@@ -20,6 +20,11 @@ const STEPS_BETWEEN: i32 = 20_000;
 pub(crate) struct StoreError(pub(super) rusqlite::Error);
 
 impl StoreError {
+    /// What ends work outside of SQLite whose time is over.
+    pub(crate) fn over() -> Self {
+        Self(interrupted())
+    }
+
     /// Whether it was the time of the request that ended it.
     pub(crate) fn is_over(&self) -> bool {
         self.0.sqlite_error_code() == Some(ErrorCode::OperationInterrupted)

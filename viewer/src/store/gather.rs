@@ -6,12 +6,13 @@ use std::collections::hash_map::Entry;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::connection::StoreError;
+use super::connection::{StoreError, interrupted};
 use super::database::Store;
 use super::rows::Function;
 use super::stack_blob;
 use super::stacks::Stacks;
 use super::trie::Trie;
+use crate::work;
 
 /// What the stacks are called that had no place in an answer; the smallest of it.
 const REST: &str = "(too small to be shown)";
@@ -21,7 +22,7 @@ const REST_ID: i64 = -2;
 pub(super) const SUM: usize = 64;
 const NODE: usize = 400;
 const FUNCTION: usize = 200;
-/// Nodes that are looked up while others wait for the store.
+/// Nodes, or stacks whose nodes are known, that are looked up while others wait for the store, and until the clock is.
 pub(super) const AT_ONCE: usize = 2_000;
 
 /// Stacks of many rows, added up.
@@ -97,8 +98,13 @@ impl Gathered {
                 let trie = &mut *store.trie();
                 trie.bound(store.limits.remembered());
                 let enough = found.nodes.len() + AT_ONCE;
+                let least = sums.len().saturating_sub(AT_ONCE);
+                if work::is_over() {
+                    return Err(interrupted());
+                }
                 while left > 0
                     && found.nodes.len() < enough
+                    && sums.len() > least
                     && let Some(sum) = sums.as_slice().first().copied()
                 {
                     if resolve(connection, trie, &mut found, sum.0, &mut left)? {
@@ -145,4 +151,28 @@ fn resolve(
     }
     found.nodes.extend(path);
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::rows::Profile;
+    use super::super::storage_limits::StorageLimits;
+    use super::*;
+    use crate::work::{Gone, Haste};
+
+    #[test]
+    fn naming_stacks_ends_with_the_time_of_its_request() {
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
+        store.insert_profile(&Profile::of("main")).unwrap();
+        let gather = || {
+            let mut gathered = Gathered::new(&store);
+            gathered.add(1, &stack_blob::pack(&[(1, 10, 1)])).unwrap();
+            gathered.finish(&store)
+        };
+        assert_eq!(gather().unwrap().sums, [(1, 10, 1)]);
+        let over = work::within(Duration::ZERO, Haste::Patient, Gone::default(), gather);
+        assert!(over.unwrap_err().is_over());
+    }
 }
