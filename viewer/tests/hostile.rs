@@ -339,6 +339,29 @@ fn questions_are_bounded_as_uploads_are() {
 }
 
 #[test]
+fn names_that_have_no_room_are_one_row() {
+    let server = Small::start();
+    // Each as long as may be, of a character that takes six in a page and three in a link.
+    for round in 0..11 {
+        let named = |number: usize| Span {
+            name: format!("{number}{}", "\"".repeat(4_000)),
+            ..span(&format!("{:032x}", number + 1), &format!("{:016x}", number + 1), "", "", 0, 1)
+        };
+        assert_eq!(server.0.trace("churn", (round * 400..(round + 1) * 400).map(named).collect()).status, 200);
+    }
+    let sum = |rows: &serde_json::Value| -> i64 {
+        rows.as_array().unwrap().iter().map(|row| row["count"].as_i64().unwrap()).sum()
+    };
+    let names = server.0.json("/api/spans?service=churn");
+    assert_eq!(names["rest"]["name"], "(too small to be shown)");
+    assert_eq!(sum(&names["spans"]) + names["rest"]["count"].as_i64().unwrap(), 4_400);
+    for page in ["/spans?service=churn", "/spans?service=churn&sort=name&type=memory"] {
+        assert!(server.0.page(page).contains("(too small to be shown)"));
+    }
+    server.check("long names");
+}
+
+#[test]
 fn nobody_speaks_for_another() {
     let server = Server::start();
     // A sample that names another service does not become that one's.

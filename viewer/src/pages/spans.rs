@@ -85,7 +85,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
     let ServiceRequest { service, selection } = ServiceRequest::take(&mut params)?;
     params.finish()?;
     let mut names = shown.span_names(&service, &selection)?;
-    let nothing = names.spans.is_empty() && names.outside.samples == 0;
+    let nothing = names.spans.is_empty() && names.rest.is_none() && names.outside.samples == 0;
     if nothing && !selection.has_filter() && selection.name.is_none() {
         let when = selection.time_range.words();
         return Err(ShowError::NotFound(format!("Nothing was received of a service {service:?} ({when}).")));
@@ -184,7 +184,8 @@ fn note(names: &SpanNames) -> Markup {
 }
 
 fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
-    let all = names.spans.iter().filter_map(|name| name.cpu_ns).sum::<i64>() + names.outside.cpu_ns;
+    let of_spans = names.spans.iter().chain(&names.rest).filter_map(|name| name.cpu_ns);
+    let all = of_spans.fold(names.outside.cpu_ns, i64::saturating_add);
     // A filter chooses spans, so nothing outside of them.
     let outside = (!selection.reads_spans() && selection.name_part.is_none() && selection.name.is_none())
         .then(|| selection.clone().side(Side::Outside));
@@ -202,7 +203,8 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
                     th { "hottest function" } th {}
                 } }
                 tbody {
-                    @for name in &names.spans { (row(name, names.beside.as_ref(), &selection.clone().name(&name.name), all)) }
+                    @for name in &names.spans { (row(name, names.beside.as_ref(), Some(&selection.clone().name(&name.name)), all)) }
+                    @if let Some(rest) = &names.rest { (row(rest, names.beside.as_ref(), None, all)) }
                     @if let Some(outside) = outside {
                         tr.outside {
                             th scope="row" { a href=(outside.link("flame")) { "(outside spans)" } }
@@ -231,11 +233,15 @@ fn sort_link(selection: &Selection, sort: Sort, key: &str) -> String {
     link("spans", &pairs)
 }
 
-fn row(name: &SpanName, beside: Option<&Beside>, selection: &Selection, all: i64) -> Markup {
+/// A row with its links; what had no room has none.
+fn row(name: &SpanName, beside: Option<&Beside>, selection: Option<&Selection>, all: i64) -> Markup {
     let count = (name.count > 0).then_some(name.count);
     html! {
         tr {
-            th scope="row" title=(name.name) { a href=(selection.link("traces")) { (name.name) } }
+            @match selection {
+                Some(selection) => { th scope="row" title=(name.name) { a href=(selection.link("traces")) { (name.name) } } }
+                None => { th scope="row" title="the names with the least CPU and the fewest spans; --memory bounds how many are shown" { (name.name) } }
+            }
             td.n { (layout::known(count, number)) }
             td.n { @if name.errors > 0 { (percent(share(name.errors, name.count))) } }
             td.n { (layout::time(name.wall_p50_ns)) }
@@ -255,7 +261,11 @@ fn row(name: &SpanName, beside: Option<&Beside>, selection: &Selection, all: i64
                     span.error { (percent(hottest.share)) } " " code title={ (hottest.function) "\n" (hottest.file) } { (hottest.function) }
                 }
             }
-            td.go { @if name.samples > 0 || name.beside.is_some_and(|sum| sum > 0) { a.flame href=(selection.link("flame")) { "flame" } } }
+            td.go {
+                @if let Some(selection) = selection.filter(|_| name.samples > 0 || name.beside.is_some_and(|sum| sum > 0)) {
+                    a.flame href=(selection.link("flame")) { "flame" }
+                }
+            }
         }
     }
 }

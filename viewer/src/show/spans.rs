@@ -1,15 +1,17 @@
 //! The span names of a service: how many, how long, what they burnt.
 
-use std::collections::HashMap;
-
 use serde::Serialize;
 
 use super::error::ShowError;
 use super::estimate::{percentile, share};
 use super::shown::Shown;
+use crate::params::encode;
 use crate::receive::profilers::ProfilerState;
-use crate::selection::{CPU, Selection, Side};
-use crate::store::{NameSum, Owner, Sampling, SeenProfileType};
+use crate::selection::{CPU, Selection};
+use crate::store::{Function, NameSum, Named, REST, Sampling, SeenProfileType};
+
+/// Bytes of a row with its page, beside what anyone named.
+const ROW: usize = 2_560;
 
 /// The span names of a service.
 #[derive(Debug, Serialize)]
@@ -23,6 +25,9 @@ pub(crate) struct SpanNames {
     pub(crate) beside: Option<Beside>,
     /// Most CPU first.
     pub(crate) spans: Vec<SpanName>,
+    /// The smallest together, where not all have room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rest: Option<SpanName>,
     /// What was burnt outside of spans.
     pub(crate) outside: Outside,
     /// Which spans the service's samples are labelled with.
@@ -119,115 +124,100 @@ impl Shown {
             .into_iter()
             .filter(|seen| seen.service == service)
             .collect();
-        let mut beside = self.beside(&selection, &profile_types)?;
+        let mut beside = beside(&selection, &profile_types);
+        let of_beside = beside.is_some().then(|| selection.clone());
         let selection = selection.profile_type(CPU);
         let sampled_by = self.store.sampling(service)?;
-        let mut hottest = self.store.hottest_by_name(&selection)?;
-        let mut outside = Outside::default();
-        let mut burnt: HashMap<String, Burnt> = HashMap::new();
-        for NameSum { owner, cpu, samples } in self.store.cpu_by_name(&selection)? {
-            let hottest = hottest.remove(&owner).map(|(function, own_ns)| Hottest {
-                function: function.name.to_string(),
-                file: function.file.to_string(),
-                own_ns,
-                share: share(own_ns, cpu),
-            });
-            match owner {
-                Owner::Outside => outside = Outside { cpu_ns: cpu, samples },
-                Owner::Name(name) => {
-                    burnt.insert(name, Burnt { cpu, samples, hottest });
-                }
-            }
+        let links = 2 * selection.link("traces").len();
+        let sums = self
+            .store
+            .span_names(&selection, of_beside.as_ref(), |name, function| row_bytes(name, function) + 2 * links)?;
+        if let Some(beside) = &mut beside {
+            beside.outside = sums.outside.beside;
         }
-        let mut spans = Vec::new();
-        // Spans have no side; what is outside of them has no wall time.
-        let walls = if selection.side == Side::Outside { Vec::new() } else { self.store.walls_by_name(&selection)? };
-        for walls in walls {
-            let found = burnt.remove(&walls.name);
-            // A name that no sample can be labelled with has an unknown CPU, and not none.
-            let labelled = match sampled_by {
-                Sampling::Span => true,
-                Sampling::Root => walls.entries,
-                Sampling::None => false,
-            };
-            spans.push(SpanName {
-                count: i64::try_from(walls.walls.len()).unwrap_or(i64::MAX),
-                errors: walls.errors,
-                wall_p50_ns: percentile(&walls.walls, 50),
-                wall_p95_ns: percentile(&walls.walls, 95),
-                wall_p99_ns: percentile(&walls.walls, 99),
-                wall_total_ns: Some(walls.walls.iter().fold(0, |sum: i64, wall| sum.saturating_add(*wall))),
-                cpu_ns: found.as_ref().map(|burnt| burnt.cpu).or(labelled.then_some(0)),
-                samples: found.as_ref().map_or(0, |burnt| burnt.samples),
-                beside: beside.as_ref().map(|(_, values)| values.get(&walls.name).copied().unwrap_or(0)),
-                sampled_by,
-                hottest: found.and_then(|burnt| burnt.hottest),
-                name: walls.name,
-            });
-        }
-        // The rest is known from profiles only.
-        spans.extend(burnt.into_iter().map(|(name, burnt)| SpanName {
-            beside: beside.as_ref().map(|(_, values)| values.get(&name).copied().unwrap_or(0)),
-            name,
-            count: 0,
-            errors: 0,
-            wall_p50_ns: None,
-            wall_p95_ns: None,
-            wall_p99_ns: None,
-            wall_total_ns: None,
-            cpu_ns: Some(burnt.cpu),
-            samples: burnt.samples,
-            sampled_by,
-            hottest: burnt.hottest,
-        }));
+        let has_beside = beside.is_some();
+        let row = |Named { name, sum, hottest }| span_name(name, &sum, hottest, (sampled_by, has_beside));
+        let mut spans: Vec<SpanName> = sums.names.into_iter().map(row).collect();
         spans.sort_by(|a, b| b.cpu_ns.cmp(&a.cpu_ns).then_with(|| a.name.cmp(&b.name)));
-        let beside = beside.take().map(|(beside, _)| beside);
+        let rest = sums.rest.map(|sum| row(Named { name: REST.into(), sum, hottest: None }));
+        let (cpu_ns, samples) = sums.outside.cpu.unwrap_or_default();
         Ok(SpanNames {
             service: service.into(),
             profile_types,
             beside,
             spans,
-            outside,
+            rest,
+            outside: Outside { cpu_ns, samples },
             sampled_by,
             profilers: self.profilers.of(service),
         })
     }
+}
 
-    /// What the spans of each name hold of the selection's profile type, if that is another than CPU.
-    fn beside(&self, selection: &Selection, known: &[SeenProfileType]) -> Result<Option<BesideByName>, ShowError> {
-        if selection.profile_type == CPU {
-            return Ok(None);
-        }
-        let seen = known.iter().find(|seen| seen.asked == selection.profile_type);
-        // All five parts say it themselves, also where the name alone means the same.
-        let part = |index| selection.profile_type.split(':').nth(index).filter(|part| !part.is_empty());
-        let word = seen.map(|seen| seen.word.as_str()).or(part(1)).unwrap_or(&selection.profile_type);
-        let unit = seen.map(|seen| seen.unit.as_str()).or(part(2)).unwrap_or("");
-        let mut beside = Beside {
-            profile_type: selection.profile_type.clone(),
-            word: word.to_owned(),
-            unit: unit.to_owned(),
-            outside: 0,
-        };
-        let mut values = HashMap::new();
-        for sum in self.store.cpu_by_name(selection)? {
-            match sum.owner {
-                Owner::Outside => beside.outside = sum.cpu,
-                Owner::Name(name) => {
-                    values.insert(name, sum.cpu);
-                }
-            }
-        }
-        Ok(Some((beside, values)))
+/// The selection's profile type, if that is another than CPU.
+fn beside(selection: &Selection, known: &[SeenProfileType]) -> Option<Beside> {
+    if selection.profile_type == CPU {
+        return None;
+    }
+    let seen = known.iter().find(|seen| seen.asked == selection.profile_type);
+    // All five parts say it themselves, also where the name alone means the same.
+    let part = |index| selection.profile_type.split(':').nth(index).filter(|part| !part.is_empty());
+    let word = seen.map(|seen| seen.word.as_str()).or(part(1)).unwrap_or(&selection.profile_type);
+    let unit = seen.map(|seen| seen.unit.as_str()).or(part(2)).unwrap_or("");
+    Some(Beside { profile_type: selection.profile_type.clone(), word: word.into(), unit: unit.into(), outside: 0 })
+}
+
+/// The spans of a name, of a service that labels such spans.
+fn span_name(
+    name: String,
+    sum: &NameSum,
+    hottest: Option<(Function, i64)>,
+    (sampled_by, has_beside): (Sampling, bool),
+) -> SpanName {
+    // A name that no sample can be labelled with has an unknown CPU, and not none.
+    let labelled = match sampled_by {
+        Sampling::Span => true,
+        Sampling::Root => sum.entries,
+        Sampling::None => false,
+    };
+    let cpu_ns = sum.cpu.map(|(cpu, _)| cpu);
+    let wall_total = sum.walls.iter().fold(0, |sum: i64, wall| sum.saturating_add(*wall));
+    SpanName {
+        name,
+        count: i64::try_from(sum.walls.len()).unwrap_or(i64::MAX),
+        errors: sum.errors,
+        wall_p50_ns: percentile(&sum.walls, 50),
+        wall_p95_ns: percentile(&sum.walls, 95),
+        wall_p99_ns: percentile(&sum.walls, 99),
+        wall_total_ns: (!sum.walls.is_empty()).then_some(wall_total),
+        cpu_ns: cpu_ns.or(labelled.then_some(0)),
+        samples: sum.cpu.map_or(0, |(_, samples)| samples),
+        beside: has_beside.then_some(sum.beside),
+        sampled_by,
+        hottest: hottest.map(|(function, own_ns)| Hottest {
+            function: function.name.to_string(),
+            file: function.file.to_string(),
+            own_ns,
+            share: share(own_ns, cpu_ns.unwrap_or(0)),
+        }),
     }
 }
 
-/// A profile type beside CPU, and its value by span name.
-type BesideByName = (Beside, HashMap<String, i64>);
+/// Bytes that a row takes while its page is made, in which the row stands twice for a moment: beside itself its name as
+/// text, as a title and in two links, and its function as text and as a title.
+fn row_bytes(name: &str, function: Option<&Function>) -> usize {
+    let text = |text: &str| -> usize { text.bytes().map(escaped).sum() };
+    let of_name = 2 * text(name) + 2 * encode(name).len();
+    let of_function = function.map_or(0, |function| 2 * text(&function.name) + text(&function.file));
+    ROW + name.len() + 2 * (of_name + of_function)
+}
 
-/// What the spans of a name burnt.
-struct Burnt {
-    cpu: i64,
-    samples: i64,
-    hottest: Option<Hottest>,
+/// Bytes of a byte in HTML; JSON is shorter, as it has no links.
+fn escaped(byte: u8) -> usize {
+    match byte {
+        b'"' => 6,
+        b'&' => 5,
+        b'<' | b'>' => 4,
+        _ => 1,
+    }
 }

@@ -64,9 +64,12 @@ impl Shown {
     }
 }
 
+/// Own and total value by function and line.
+type Weights = HashMap<(i64, i64), (i64, i64)>;
+
 /// Own and total value of each function, or of each line of it.
-pub(super) fn weights(stacks: &Stacks, by_line: bool) -> Result<HashMap<(i64, i64), (i64, i64)>, ShowError> {
-    let mut sums: HashMap<(i64, i64), (i64, i64)> = HashMap::new();
+pub(super) fn weights(stacks: &Stacks, by_line: bool) -> Result<Weights, ShowError> {
+    let mut sums = Weights::new();
     let (mut seen, mut steps) = (HashSet::new(), Steps::default());
     for &(stack, value, _) in &stacks.sums {
         seen.clear();

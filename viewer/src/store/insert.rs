@@ -343,7 +343,7 @@ mod tests {
     use super::*;
     use crate::selection::{Selection, TimeRange};
     use crate::span_status::Status;
-    use crate::store::{Owner, StorageLimits};
+    use crate::store::StorageLimits;
 
     fn span(number: u8) -> Span {
         Span {
@@ -359,6 +359,16 @@ mod tests {
             profiled: true,
             attributes: "{}".into(),
         }
+    }
+
+    /// The names whose spans burnt anything, with their CPU.
+    fn names(store: &Store, service: &str) -> Vec<(String, i64)> {
+        let sums = store.span_names(&everything().service(service), None, |_, _| 1).unwrap();
+        assert!(sums.rest.is_none() && sums.outside.cpu.is_none());
+        let mut names: Vec<_> =
+            sums.names.into_iter().filter_map(|named| Some((named.name, named.sum.cpu?.0))).collect();
+        names.sort();
+        names
     }
 
     #[test]
@@ -389,8 +399,7 @@ mod tests {
         assert_eq!(statement.get_status(StatementStatus::Run), 1);
         drop(statement);
         drop(inner);
-        let named: Vec<_> = store.cpu_by_name(&everything().service("shop")).unwrap();
-        assert!(matches!(&named[0].owner, Owner::Name(name) if name == "name 99"), "{:?}", named[0].owner);
+        assert_eq!(names(&store, "shop")[0].0, "name 99");
         assert_eq!(store.trace(TraceId::from_bytes(&[1; 16]).unwrap()).unwrap().len(), 1);
     }
 
@@ -406,9 +415,7 @@ mod tests {
             ..span(9)
         };
         store.insert_spans(&[named(1, "first"), named(2, "second"), named(3, "second"), named(4, "third")]).unwrap();
-        let sums = store.cpu_by_name(&everything().service("shop")).unwrap();
-        assert!(matches!(&sums[0].owner, Owner::Name(name) if name == "third"), "{:?}", sums[0].owner);
-        assert_eq!(sums.len(), 1);
+        assert_eq!(names(&store, "shop"), [("third".to_owned(), 10)]);
     }
 
     #[test]
@@ -516,20 +523,7 @@ mod tests {
             if !spans_first {
                 store.insert_spans(&spans).unwrap();
             }
-            let of = |service: &str| {
-                let selection = everything().service(service);
-                let mut names: Vec<_> = store
-                    .cpu_by_name(&selection)
-                    .unwrap()
-                    .into_iter()
-                    .map(|sum| match sum.owner {
-                        Owner::Name(name) => (name, sum.cpu),
-                        Owner::Outside => (String::new(), sum.cpu),
-                    })
-                    .collect();
-                names.sort();
-                names
-            };
+            let of = |service| names(&store, service);
             let row = |name: &str| (name.to_owned(), 10);
             assert_eq!(of("shop"), [row("GET /cart"), row("GET /pay")]);
             assert_eq!(of("search"), [row("GET /find")]);

@@ -1,16 +1,15 @@
-//! Samples out: the stacks of a selection, and sums by service and by span name.
+//! Samples out: the stacks of a selection, and sums by service and of single spans.
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, params};
 
 use super::connection::StoreError;
 use super::database::Store;
-use super::gather::{AT_ONCE, Gathered, SUM};
-use super::rows::Function;
+use super::gather::Gathered;
+use super::profile_traces;
 use super::sample_query::SampleQuery;
 use super::stacks::Stacks;
-use super::{profile_traces, stack_blob};
 use crate::ids::{SpanId, TraceId};
 use crate::selection::{CPU, Selection, TimeRange};
 
@@ -39,26 +38,6 @@ impl ServiceSum {
     fn widen(&mut self, first: i64, last: i64) {
         self.heard = Some(self.heard.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
     }
-}
-
-/// Whom samples belong to.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Owner {
-    /// Spans of a name.
-    Name(String),
-    /// No span.
-    Outside,
-}
-
-/// What the spans of a name burnt.
-#[derive(Debug)]
-pub(crate) struct NameSum {
-    /// The spans.
-    pub(crate) owner: Owner,
-    /// CPU.
-    pub(crate) cpu: i64,
-    /// Samples of CPU.
-    pub(crate) samples: i64,
 }
 
 impl Store {
@@ -121,76 +100,6 @@ impl Store {
         })
     }
 
-    /// What spans burnt, by name, and what was burnt outside of them.
-    pub(crate) fn cpu_by_name(&self, selection: &Selection) -> Result<Vec<NameSum>, StoreError> {
-        self.read(|connection| {
-            let mut sums: HashMap<i64, (i64, i64)> = HashMap::new();
-            SampleQuery::new(connection, selection)?.each(connection, "s.name, s.value, s.count", |row| {
-                let sum = sums.entry(row.get(0)?).or_default();
-                *sum = (sum.0.saturating_add(row.get(1)?), sum.1.saturating_add(row.get(2)?));
-                Ok(())
-            })?;
-            let named = |(name, (cpu, samples))| Ok(NameSum { owner: owner(connection, name)?, cpu, samples });
-            sums.into_iter().map(named).collect()
-        })
-    }
-
-    /// The function with the most own CPU of each span name.
-    pub(crate) fn hottest_by_name(&self, selection: &Selection) -> Result<HashMap<Owner, (Function, i64)>, StoreError> {
-        let most = (self.limits.answer() / SUM).max(2);
-        let stacks = self.read(|connection| {
-            let mut stacks: ahash::HashMap<(i64, i64), i64> = ahash::HashMap::default();
-            SampleQuery::new(connection, selection)?.each(connection, "s.name, s.stacks", |row| {
-                let name: i64 = row.get(0)?;
-                stack_blob::unpack(row.get_ref(1)?.as_blob()?, |(stack, value, _)| {
-                    // What has no room any more is none of the hottest by then.
-                    if stacks.len() < most || stacks.contains_key(&(name, stack)) {
-                        let sum = stacks.entry((name, stack)).or_default();
-                        *sum = sum.saturating_add(value);
-                    }
-                })
-            })?;
-            Ok(stacks)
-        })?;
-        let mut functions: HashMap<i64, ahash::HashMap<i64, i64>> = HashMap::new();
-        let stacks: Vec<_> = stacks.into_iter().collect();
-        // The store is free for others in between.
-        for some in stacks.chunks(AT_ONCE) {
-            let leaves = self.read(|connection| {
-                let trie = &mut *self.trie();
-                trie.bound(self.limits.remembered());
-                some.iter().map(|((_, stack), _)| trie.leaf(connection, *stack)).collect::<rusqlite::Result<Vec<_>>>()
-            })?;
-            for (((name, _), value), leaf) in some.iter().zip(leaves) {
-                let sum = functions.entry(*name).or_default().entry(leaf).or_default();
-                *sum = sum.saturating_add(*value);
-            }
-        }
-        // Of equal ones the first that was stored, so that answers repeat.
-        let most_of = |functions: ahash::HashMap<i64, i64>| functions.into_iter().max_by_key(|(id, sum)| (*sum, -id));
-        let hottest: Vec<_> = functions
-            .into_iter()
-            .filter_map(|(name, functions)| Some((name, most_of(functions).filter(|(function, _)| *function != 0)?)))
-            .collect();
-        let mut found = HashMap::new();
-        for some in hottest.chunks(AT_ONCE) {
-            let named = self.read(|connection| {
-                let trie = &mut *self.trie();
-                let mut named = Vec::with_capacity(some.len());
-                for (name, (function, value)) in some {
-                    if let Some(function) = trie.function(connection, *function)?
-                        && let Some(owner) = owner(connection, *name).optional()?
-                    {
-                        named.push((owner, (function, *value)));
-                    }
-                }
-                Ok(named)
-            })?;
-            found.extend(named);
-        }
-        Ok(found)
-    }
-
     /// Whether any sample of any type is labelled with the span.
     pub(crate) fn is_sampled(&self, span: SpanId) -> Result<bool, StoreError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM span_sums WHERE span != 0 AND span = ?1)";
@@ -224,10 +133,6 @@ impl Store {
             Ok(found)
         })
     }
-}
-
-fn owner(connection: &Connection, name: i64) -> rusqlite::Result<Owner> {
-    Ok(if name == 0 { Owner::Outside } else { Owner::Name(text(connection, name)?) })
 }
 
 /// A string by its number.

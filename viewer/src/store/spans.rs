@@ -1,4 +1,4 @@
-//! Spans out: their wall times by name, the traces of a name, one trace.
+//! Spans out: the traces of a name, one trace, one span.
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
@@ -21,23 +21,8 @@ const LOOKED_AT: i64 = 10_000;
 const SPAN: usize = 512;
 
 /// A child span: its sender says so, or its parent is a span of the same service.
-const IS_CHILD: &str = "coalesce(s.root = 0, s.parent != 0 AND EXISTS (
+pub(super) const IS_CHILD: &str = "coalesce(s.root = 0, s.parent != 0 AND EXISTS (
     SELECT 1 FROM spans p WHERE p.trace = s.trace AND p.span = s.parent AND p.service = s.service))";
-
-/// The wall times of the spans of a name.
-#[derive(Debug, Default)]
-pub(crate) struct NameWalls {
-    /// The name.
-    pub(crate) name: String,
-    /// Sorted.
-    pub(crate) walls: Vec<i64>,
-    /// How many ended with an error.
-    pub(crate) errors: i64,
-    /// Whether any of them entered the service from outside.
-    pub(crate) entries: bool,
-    /// Whether of some of them the sender did not say.
-    unsaid: bool,
-}
 
 /// Which of a service's spans its samples are labelled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -81,37 +66,6 @@ pub(crate) struct TraceSum {
 }
 
 impl Store {
-    /// The wall times of a service's spans, by name.
-    pub(crate) fn walls_by_name(&self, selection: &Selection) -> Result<Vec<NameWalls>, StoreError> {
-        self.read(|connection| {
-            let predicate = super::span_predicate::spans_in_time(selection, "s");
-            let sql = format!("SELECT s.name, s.duration, s.status, s.root FROM spans s WHERE {}", predicate.sql);
-            let mut statement = connection.prepare_cached(&sql)?;
-            let mut rows = statement.query(params_from_iter(&predicate.values))?;
-            let mut names = ahash::HashMap::<i64, NameWalls>::default();
-            while let Some(row) = rows.next()? {
-                let walls = names.entry(row.get(0)?).or_default();
-                walls.walls.push(row.get(1)?);
-                walls.errors += i64::from(row.get::<_, i64>(2)? == Status::Error.to_column());
-                match row.get::<_, Option<bool>>(3)? {
-                    Some(root) => walls.entries |= root,
-                    None => walls.unsaid = true,
-                }
-            }
-            let mut found = Vec::with_capacity(names.len());
-            for (name, mut walls) in names {
-                walls.walls.sort_unstable();
-                if walls.unsaid && !walls.entries {
-                    walls.entries = is_entry(connection, selection.service.as_deref(), name)?;
-                }
-                walls.name = text(connection, name)?;
-                found.push(walls);
-            }
-            found.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-            Ok(found)
-        })
-    }
-
     /// Which spans of the service its samples are labelled with.
     pub(crate) fn sampling(&self, service: &str) -> Result<Sampling, StoreError> {
         self.read(|connection| {
@@ -275,14 +229,6 @@ fn sampled(connection: &Connection, named: profile_traces::Named) -> rusqlite::R
         attributes: "{}".into(),
     };
     Ok(Some(StoredSpan { span, child: false, traced: false }))
-}
-
-/// Whether a span of the name, whose senders do not say, entered the service from outside.
-fn is_entry(connection: &Connection, service: Option<&str>, name: i64) -> rusqlite::Result<bool> {
-    let sql = format!(
-        "SELECT EXISTS (SELECT 1 FROM spans s WHERE s.service = (SELECT id FROM strings WHERE text = ?1) AND s.name = ?2 AND NOT {IS_CHILD})"
-    );
-    connection.prepare_cached(&sql)?.query_row(params![service, name], |row| row.get(0))
 }
 
 fn trace_id(row: &Row<'_>, column: usize) -> rusqlite::Result<TraceId> {
