@@ -120,13 +120,15 @@ fn print(store: Arc<Store>, services: &BTreeSet<String>) -> Result<(), String> {
         otlp: None,
         queries: Queries::new(1),
     };
-    let profile_types = shown.store.profile_types(TimeRange::Stored).map_err(|error| error.to_string())?;
-    for seen in profile_types.iter().filter(|seen| services.contains(&seen.service)) {
-        let selection =
-            Selection::everything().time_range(TimeRange::Stored).service(&seen.service).profile_type(&seen.asked);
-        let top = shown.top(&selection, Look::default()).map_err(|error| error.to_string())?;
-        let top = serde_json::to_value(&top).map_err(|error| error.to_string())?;
-        say(&format!("\n{}", terminal::top(&top, FUNCTIONS)))?;
+    for service in services {
+        let seen = shown.store.profile_types(Some(service), TimeRange::Stored).map_err(|error| error.to_string())?;
+        for seen in seen.types {
+            let selection =
+                Selection::everything().time_range(TimeRange::Stored).service(service).profile_type(&seen.asked);
+            let top = shown.top(&selection, Look::default()).map_err(|error| error.to_string())?;
+            let top = serde_json::to_value(&top).map_err(|error| error.to_string())?;
+            say(&format!("\n{}", terminal::top(&top, FUNCTIONS)))?;
+        }
     }
     Ok(())
 }

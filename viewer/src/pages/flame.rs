@@ -1,7 +1,5 @@
 //! `/flame`: the flame graph of a selection and its functions as a table.
 
-use std::collections::HashSet;
-
 use maud::{Markup, html};
 
 use super::filter;
@@ -29,9 +27,7 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
     let detail = detail.as_ref();
     let title = title(&selection, detail);
     let service = detail.map(|detail| &*detail.stored.span.service).or(selection.service.as_deref());
-    let mut profile_types = shown.store.profile_types(selection.time_range)?;
-    let mut seen = HashSet::new();
-    profile_types.retain(|one| service.is_none_or(|service| one.service == service) && seen.insert(one.asked.clone()));
+    let profile_types = shown.store.profile_types(service, selection.time_range)?;
     let single = selection.span.is_some() || selection.trace.is_some();
     let pairs = |selection: &Selection| [selection.pairs(), look.pairs()].concat();
     let body = html! {
@@ -42,7 +38,7 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
         @if let Some(detail) = detail { (of_span(detail)) }
         (sums(shown, &selection, &top.sums, &top.unit)?)
         (below(&selection, detail, |selection| link("flame", &pairs(&selection))))
-        (layout::profile_types(&profile_types, &selection, "profile", |selection| link("flame", &pairs(selection))))
+        (layout::profile_types((&profile_types.types, profile_types.more), &selection, "profile", |selection| link("flame", &pairs(selection))))
         @if !single && selection.side != Side::Outside { (filter::form("flame", &selection, &look.pairs(), true)) }
         (few(shown, &selection, detail, top.sums.samples))
         @if top.sums.samples > 0 {

@@ -97,7 +97,7 @@ pub(super) fn ranges(
 
 /// Links to the same page for the profile types that there are, if there is a choice.
 pub(super) fn profile_types(
-    profile_types: &[SeenProfileType],
+    (profile_types, more): (&[SeenProfileType], usize),
     selection: &Selection,
     what: &str,
     link: impl Fn(&Selection) -> String,
@@ -110,6 +110,7 @@ pub(super) fn profile_types(
                     @if seen.asked == selection.profile_type { span aria-current="true" { (seen.word) } }
                     @else { a href=(link(&selection.clone().profile_type(&seen.asked))) title=(seen.asked) { (seen.word) } }
                 }
+                @if more > 0 { span.aside { "and " (format::counted(i64::try_from(more).unwrap_or(i64::MAX), "other")) } }
             }
         }
     }

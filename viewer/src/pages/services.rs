@@ -42,7 +42,7 @@ pub(super) fn page(shown: &Shown, mut params: Params, choice: &TenantChoice) -> 
 }
 
 fn table(services: &Services, time_range: TimeRange) -> Markup {
-    let most = services.services.iter().map(|row| row.cpu_cores).fold(0.0, f64::max);
+    let most = services.services.iter().chain(&services.rest).map(|row| row.cpu_cores).fold(0.0, f64::max);
     html! {
         div.scroll {
             table {
@@ -51,31 +51,39 @@ fn table(services: &Services, time_range: TimeRange) -> Markup {
                     th { "profiles" } th.n { "last upload" } th.n { "refused" } th { "samples carry" }
                 } }
                 tbody {
-                    @for row in &services.services {
-                        @let selection = Selection::everything().service(&row.service).time_range(time_range);
-                        @let heard = format!("over the {} that were heard of it", time(row.heard_ns));
-                        tr {
-                            th scope="row" { a href=(selection.link("spans")) { (row.service) } }
-                            td.n title=(heard) { (rate(row.spans_per_second)) }
-                            td.n title=(heard) { (rate(row.cpu_cores)) }
-                            td.bar { (layout::bar(if most > 0.0 { row.cpu_cores / most } else { 0.0 })) }
-                            td.n { (percent(share(row.cpu_in_spans_ns, row.cpu_ns))) }
-                            td.n { (time(row.cpu_ns)) }
-                            td.n { (number(row.samples)) }
-                            td.list {
-                                @for seen in &row.profile_types {
-                                    @let link = selection.clone().profile_type(&seen.asked).link("flame");
-                                    a href=(link) title={ "flame graph of " (seen.asked) } { (seen.word) } " "
-                                }
-                                @if row.profile_types.is_empty() { "none" }
-                            }
-                            td.n { (row.last_upload_unix_ms.map_or_else(|| "never".into(), ago)) }
-                            td.n { @if row.refused > 0 { a href=(refused_link(time_range)) { (count(row.refused)) } } @else { "–" } }
-                            td { (carries(row)) }
-                        }
-                    }
+                    @for service in &services.services { (row(service, true, most, time_range)) }
+                    @if let Some(rest) = &services.rest { (row(rest, false, most, time_range)) }
                 }
             }
+        }
+    }
+}
+
+/// A row with its links; what had no room has none.
+fn row(row: &ServiceRow, has_room: bool, most: f64, time_range: TimeRange) -> Markup {
+    let selection = Selection::everything().service(&row.service).time_range(time_range);
+    let heard = format!("over the {} that were heard of it", time(row.heard_ns));
+    html! {
+        tr {
+            @if has_room { th scope="row" { a href=(selection.link("spans")) { (row.service) } } }
+            @else { th scope="row" title="the services with the least CPU and the fewest spans; --memory bounds how many are shown" { (row.service) } }
+            td.n title=(heard) { (rate(row.spans_per_second)) }
+            td.n title=(heard) { (rate(row.cpu_cores)) }
+            td.bar { (layout::bar(if most > 0.0 { row.cpu_cores / most } else { 0.0 })) }
+            td.n { (percent(share(row.cpu_in_spans_ns, row.cpu_ns))) }
+            td.n { (time(row.cpu_ns)) }
+            td.n { (number(row.samples)) }
+            td.list {
+                @for seen in &row.profile_types {
+                    @let link = selection.clone().profile_type(&seen.asked).link("flame");
+                    a href=(link) title={ "flame graph of " (seen.asked) } { (seen.word) } " "
+                }
+                @if row.more_profile_types > 0 { "and " (row.more_profile_types) " more" }
+                @else if has_room && row.profile_types.is_empty() { "none" }
+            }
+            td.n { (row.last_upload_unix_ms.map_or_else(|| "never".into(), ago)) }
+            td.n { @if row.refused > 0 { a href=(refused_link(time_range)) { (count(row.refused)) } } @else { "–" } }
+            td { @if has_room { (carries(row)) } @else { "–" } }
         }
     }
 }

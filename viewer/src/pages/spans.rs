@@ -98,7 +98,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
             (layout::ranges(shown, selection.time_range, "spans", |range| pairs(&selection.clone().time_range(range))))
         }
         (filter::form("spans", &selection, &sort.pairs(), false))
-        (layout::profile_types(&names.profile_types, &selection, "beside CPU", |selection| link("spans", &pairs(selection))))
+        (layout::profile_types((&names.profile_types, names.more_profile_types), &selection, "beside CPU", |selection| link("spans", &pairs(selection))))
         @if nothing {
             p.state {
                 b { "No span is like this." } " " a href=(selection.clone().without_filter().link("spans")) { "Look without the filter" } "."

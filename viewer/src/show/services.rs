@@ -1,13 +1,20 @@
 //! The services, and what was refused.
 
+use std::collections::HashMap;
+
 use serde::Serialize;
 
 use super::error::ShowError;
+use super::row_bytes::{ROW, in_html, twice};
 use super::shown::Shown;
 use crate::clock::{MILLISECOND, SECOND};
 use crate::http::refusal::RefusalCount;
+use crate::params::encode;
 use crate::selection::TimeRange;
-use crate::store::{Forgotten, Sampling, SeenProfileType};
+use crate::store::{Forgotten, REST, Sampling, SeenProfileType, Service};
+
+/// Bytes of a profile type in a row, beside what anyone named.
+const TYPE: usize = 512;
 
 /// Profilers of this kind send a profile at least this often, so it ends at most this long after it starts.
 const LONGEST_PROFILE: i64 = 15 * SECOND;
@@ -19,6 +26,9 @@ const SHORTEST_TIME: i64 = SECOND;
 pub(crate) struct Services {
     /// Most CPU first.
     pub(crate) services: Vec<ServiceRow>,
+    /// The smallest together, where not all have room.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) rest: Option<ServiceRow>,
     /// What was not taken since the start.
     pub(crate) refused: Vec<RefusalCount>,
     /// What was forgotten since the start.
@@ -54,6 +64,9 @@ pub(crate) struct ServiceRow {
     pub(crate) profiles: i64,
     /// The profile types of them.
     pub(crate) profile_types: Vec<SeenProfileType>,
+    /// How many others there are.
+    #[serde(skip_serializing_if = "is_none")]
+    pub(crate) more_profile_types: usize,
     /// When the last profile came, if any did.
     pub(crate) last_upload_unix_ms: Option<i64>,
     /// Which spans its samples are labelled with.
@@ -65,32 +78,25 @@ pub(crate) struct ServiceRow {
 impl Shown {
     /// All services that sent anything in the time range.
     pub(crate) fn services(&self, time_range: TimeRange) -> Result<Services, ShowError> {
-        let mut services = Vec::new();
         let refused = self.refusals.counts();
-        let profile_types = self.store.profile_types(time_range)?;
-        for sum in self.store.services(time_range, LONGEST_PROFILE)? {
-            let heard_ns = sum.heard.map_or(0, |(first, last)| last.saturating_sub(first));
-            let per_second = |count: i64| count as f64 * SECOND as f64 / heard_ns.max(SHORTEST_TIME) as f64;
-            let of_it = refused.iter().filter(|count| count.service.as_ref() == Some(&sum.service));
-            services.push(ServiceRow {
-                refused: of_it.map(|count| count.count).sum(),
-                sampled_by: self.store.sampling(&sum.service)?,
-                cpu_ns: sum.cpu,
-                cpu_in_spans_ns: sum.cpu_in_spans,
-                cpu_cores: per_second(sum.cpu) / SECOND as f64,
-                samples: sum.samples,
-                spans: sum.spans,
-                spans_per_second: per_second(sum.spans),
-                heard_ns,
-                profiles: sum.profiles,
-                profile_types: profile_types.iter().filter(|seen| seen.service == sum.service).cloned().collect(),
-                service: sum.service,
-                last_upload_unix_ms: sum.last_received.map(|received| received / MILLISECOND),
-            });
+        let mut refused_of: HashMap<&str, u64> = HashMap::new();
+        for count in &refused {
+            *refused_of.entry(count.service.as_deref().unwrap_or_default()).or_default() += count.count;
         }
+        let sums = self.store.services(time_range, LONGEST_PROFILE, row_bytes)?;
+        let row = |service: Service| {
+            let refused = refused_of.get(service.name.as_str()).copied().unwrap_or(0);
+            service_row(service, refused)
+        };
+        let services = sums.services.into_iter().map(row).collect();
+        let rest = sums.rest.map(|sum| {
+            let (profile_types, sampled_by) = Default::default();
+            service_row(Service { name: REST.into(), sum, profile_types, sampled_by }, 0)
+        });
         let (limits, stored_bytes) = (self.store.limits(), self.store.bytes());
         Ok(Services {
             services,
+            rest,
             refused,
             forgotten: self.store.forgotten(),
             stored_bytes,
@@ -98,4 +104,41 @@ impl Shown {
             most_bytes: limits.most(),
         })
     }
+}
+
+fn service_row(service: Service, refused: u64) -> ServiceRow {
+    let Service { name, sum, profile_types, sampled_by } = service;
+    let heard_ns = sum.heard.map_or(0, |(first, last)| last.saturating_sub(first));
+    let per_second = |count: i64| count as f64 * SECOND as f64 / heard_ns.max(SHORTEST_TIME) as f64;
+    ServiceRow {
+        refused,
+        sampled_by,
+        cpu_ns: sum.cpu,
+        cpu_in_spans_ns: sum.cpu_in_spans,
+        cpu_cores: per_second(sum.cpu) / SECOND as f64,
+        samples: sum.samples,
+        spans: sum.spans,
+        spans_per_second: per_second(sum.spans),
+        heard_ns,
+        profiles: sum.profiles,
+        profile_types: profile_types.types,
+        more_profile_types: profile_types.more,
+        service: name,
+        last_upload_unix_ms: sum.last_received.map(|received| received / MILLISECOND),
+    }
+}
+
+/// Bytes that a row takes while its page is made, with a link to each of its profile types.
+fn row_bytes(name: &str, profile_types: &[SeenProfileType]) -> usize {
+    let link = encode(name).len();
+    let of_types = profile_types.iter().map(|seen| {
+        let texts = seen.asked.len() + seen.word.len() + seen.unit.len();
+        TYPE + texts + twice(link + encode(&seen.asked).len() + in_html(&seen.asked) + in_html(&seen.word))
+    });
+    ROW + name.len() + twice(link + in_html(name)) + of_types.sum::<usize>()
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+pub(super) fn is_none(count: &usize) -> bool {
+    *count == 0
 }

@@ -4,14 +4,13 @@ use serde::Serialize;
 
 use super::error::ShowError;
 use super::estimate::{percentile, share};
+use super::row_bytes::{ROW, in_html, twice};
+use super::services::is_none;
 use super::shown::Shown;
 use crate::params::encode;
 use crate::receive::profilers::ProfilerState;
 use crate::selection::{CPU, Selection};
 use crate::store::{Function, NameSum, Named, REST, Sampling, SeenProfileType};
-
-/// Bytes of a row with its page, beside what anyone named.
-const ROW: usize = 2_560;
 
 /// The span names of a service.
 #[derive(Debug, Serialize)]
@@ -20,6 +19,9 @@ pub(crate) struct SpanNames {
     pub(crate) service: String,
     /// The profile types that it sends.
     pub(crate) profile_types: Vec<SeenProfileType>,
+    /// How many others there are.
+    #[serde(skip_serializing_if = "is_none")]
+    pub(crate) more_profile_types: usize,
     /// What was asked for beside CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) beside: Option<Beside>,
@@ -118,13 +120,8 @@ impl Shown {
     /// The span names of a service, of the spans that the selection chooses.
     pub(crate) fn span_names(&self, service: &str, asked: &Selection) -> Result<SpanNames, ShowError> {
         let selection = self.resolve(&asked.clone().service(service))?;
-        let profile_types: Vec<SeenProfileType> = self
-            .store
-            .profile_types(selection.time_range)?
-            .into_iter()
-            .filter(|seen| seen.service == service)
-            .collect();
-        let mut beside = beside(&selection, &profile_types);
+        let profile_types = self.store.profile_types(Some(service), selection.time_range)?;
+        let mut beside = beside(&selection, &profile_types.types);
         let of_beside = beside.is_some().then(|| selection.clone());
         let selection = selection.profile_type(CPU);
         let sampled_by = self.store.sampling(service)?;
@@ -143,7 +140,8 @@ impl Shown {
         let (cpu_ns, samples) = sums.outside.cpu.unwrap_or_default();
         Ok(SpanNames {
             service: service.into(),
-            profile_types,
+            profile_types: profile_types.types,
+            more_profile_types: profile_types.more,
             beside,
             spans,
             rest,
@@ -203,21 +201,9 @@ fn span_name(
     }
 }
 
-/// Bytes that a row takes while its page is made, in which the row stands twice for a moment: beside itself its name as
-/// text, as a title and in two links, and its function as text and as a title.
+/// Bytes that a row takes while its page is made: beside itself its name as text, as a title and in two links, and its
+/// function as text and as a title.
 fn row_bytes(name: &str, function: Option<&Function>) -> usize {
-    let text = |text: &str| -> usize { text.bytes().map(escaped).sum() };
-    let of_name = 2 * text(name) + 2 * encode(name).len();
-    let of_function = function.map_or(0, |function| 2 * text(&function.name) + text(&function.file));
-    ROW + name.len() + 2 * (of_name + of_function)
-}
-
-/// Bytes of a byte in HTML; JSON is shorter, as it has no links.
-fn escaped(byte: u8) -> usize {
-    match byte {
-        b'"' => 6,
-        b'&' => 5,
-        b'<' | b'>' => 4,
-        _ => 1,
-    }
+    let of_function = function.map_or(0, |function| 2 * in_html(&function.name) + in_html(&function.file));
+    ROW + name.len() + twice(2 * in_html(name) + 2 * encode(name).len() + of_function)
 }

@@ -1,6 +1,6 @@
 //! One trace: its spans as a tree, and what each burnt itself and with all below it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
@@ -72,11 +72,10 @@ impl Shown {
         if stored.is_empty() {
             return Err(ShowError::NotFound(format!("There is no trace {trace} here; traces are {}.", self.kept())));
         }
-        for span in &stored {
-            if !sampling.contains_key(&*span.span.service) {
-                sampling.insert(span.span.service.to_string(), self.store.sampling(&span.span.service)?);
-            }
-        }
+        let services: BTreeSet<&str> =
+            stored.iter().map(|span| &*span.span.service).filter(|service| !sampling.contains_key(*service)).collect();
+        let found = self.store.sampling_of(services.iter().copied())?;
+        sampling.extend(services.into_iter().map(ToOwned::to_owned).zip(found));
         let received = stored.iter().filter(|span| span.traced).count();
         let ids: Vec<SpanId> = stored.iter().map(|span| span.span.span).collect();
         let cpu = self.store.cpu_of_spans(trace, &ids)?;

@@ -1,17 +1,17 @@
-//! What there is to choose from: profile types, and when each service was heard of.
+//! What there is to choose from: the profile types that occur.
 
-use rusqlite::params;
+use rusqlite::{Row, params};
 
 use super::connection::StoreError;
 use super::database::Store;
-use crate::selection::TimeRange;
+use crate::selection::{CPU, TimeRange};
+
+/// Profile types of a service that are shown, or of all.
+const MOST_TYPES: usize = 64;
 
 /// A profile type that occurs.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct SeenProfileType {
-    /// The service.
-    #[serde(skip)]
-    pub(crate) service: String,
     /// What asks for it: its name, or all five parts where the name means another.
     #[serde(rename = "type")]
     pub(crate) asked: String,
@@ -21,24 +21,69 @@ pub(crate) struct SeenProfileType {
     pub(crate) unit: String,
 }
 
+impl SeenProfileType {
+    /// Of the columns text, name and main of a kind.
+    pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let (text, name, main): (String, String, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        let unit = text.split(':').nth(2).unwrap_or("").to_owned();
+        let word = text.split(':').nth(1).filter(|word| !word.is_empty()).unwrap_or(&name).to_owned();
+        Ok(Self { asked: if main { name } else { text }, word, unit })
+    }
+
+    /// CPU first, and of a name first what the name alone means.
+    fn order(&self) -> (bool, &str, bool) {
+        let name = self.asked.split(':').next().unwrap_or("");
+        (name != CPU, name, self.asked.len() > name.len())
+    }
+}
+
+/// The profile types that occur, as many as may be shown.
+#[derive(Debug, Default)]
+pub(crate) struct SeenProfileTypes {
+    /// CPU first.
+    pub(crate) types: Vec<SeenProfileType>,
+    /// How many others there are.
+    pub(crate) more: usize,
+}
+
+impl SeenProfileTypes {
+    pub(super) fn has_room(&self) -> bool {
+        self.types.len() < MOST_TYPES
+    }
+
+    pub(super) fn sort(&mut self) {
+        self.types.sort_by(|a, b| a.order().cmp(&b.order()).then_with(|| a.asked.cmp(&b.asked)));
+        self.types.dedup_by(|a, b| a.asked == b.asked);
+    }
+}
+
 impl Store {
-    /// The profile types of each service.
-    pub(crate) fn profile_types(&self, time_range: TimeRange) -> Result<Vec<SeenProfileType>, StoreError> {
+    /// The profile types of a service, or of all.
+    pub(crate) fn profile_types(
+        &self,
+        service: Option<&str>,
+        time_range: TimeRange,
+    ) -> Result<SeenProfileTypes, StoreError> {
         let (from, to) = time_range.bounds();
         self.read(|connection| {
+            // Not sorted by SQLite, which would hold all texts.
             let mut statement = connection.prepare_cached(
-                "SELECT DISTINCT strings.text, kinds.text, kinds.name, kinds.main FROM series
-             JOIN kinds ON kinds.id = series.kind JOIN strings ON strings.id = series.service
-             WHERE EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id AND parts.time BETWEEN ?1 AND ?2)
-             ORDER BY strings.text, kinds.name != 'process_cpu', kinds.name, NOT kinds.main, kinds.text",
+                "SELECT text, name, main FROM kinds WHERE EXISTS (
+                     SELECT 1 FROM series WHERE series.kind = kinds.id
+                     AND (?3 IS NULL OR series.service = (SELECT id FROM strings WHERE text = ?3))
+                     AND EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id AND parts.time BETWEEN ?1 AND ?2))",
             )?;
-            let rows = statement.query_map(params![from, to], |row| {
-                let (text, name, main): (String, String, bool) = (row.get(1)?, row.get(2)?, row.get(3)?);
-                let unit = text.split(':').nth(2).unwrap_or("").to_owned();
-                let word = text.split(':').nth(1).filter(|word| !word.is_empty()).unwrap_or(&name).to_owned();
-                Ok(SeenProfileType { service: row.get(0)?, asked: if main { name } else { text }, word, unit })
-            })?;
-            rows.collect()
+            let mut rows = statement.query(params![from, to, service])?;
+            let mut found = SeenProfileTypes::default();
+            while let Some(row) = rows.next()? {
+                if found.has_room() {
+                    found.types.push(SeenProfileType::of_row(row)?);
+                } else {
+                    found.more += 1;
+                }
+            }
+            found.sort();
+            Ok(found)
         })
     }
 

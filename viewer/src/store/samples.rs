@@ -1,4 +1,4 @@
-//! Samples out: the stacks of a selection, and sums by service and of single spans.
+//! Samples out: the stacks of a selection, and sums of single spans.
 
 use std::collections::HashMap;
 
@@ -11,34 +11,7 @@ use super::profile_traces;
 use super::sample_query::SampleQuery;
 use super::stacks::Stacks;
 use crate::ids::{SpanId, TraceId};
-use crate::selection::{CPU, Selection, TimeRange};
-
-/// What a service burnt.
-#[derive(Debug, Default)]
-pub(crate) struct ServiceSum {
-    /// Its name.
-    pub(crate) service: String,
-    /// CPU.
-    pub(crate) cpu: i64,
-    /// CPU in spans.
-    pub(crate) cpu_in_spans: i64,
-    /// Samples of CPU.
-    pub(crate) samples: i64,
-    /// Spans received.
-    pub(crate) spans: i64,
-    /// Profiles received.
-    pub(crate) profiles: i64,
-    /// When the last of them came.
-    pub(crate) last_received: Option<i64>,
-    /// The first and the last time that it was heard of, by profiles or spans.
-    pub(crate) heard: Option<(i64, i64)>,
-}
-
-impl ServiceSum {
-    fn widen(&mut self, first: i64, last: i64) {
-        self.heard = Some(self.heard.map_or((first, last), |(a, b)| (a.min(first), b.max(last))));
-    }
-}
+use crate::selection::{CPU, Selection};
 
 impl Store {
     /// The samples of a selection, by stack.
@@ -50,54 +23,6 @@ impl Store {
             Ok(gathered)
         })?;
         gathered.finish(self)
-    }
-
-    /// Every service that sent anything in the time range, most CPU first. A profile is stamped with its start;
-    /// `longest_profile` bounds its end.
-    pub(crate) fn services(&self, time_range: TimeRange, longest_profile: i64) -> Result<Vec<ServiceSum>, StoreError> {
-        self.read(|connection| {
-            let mut found: HashMap<i64, ServiceSum> = HashMap::new();
-            let (from, to) = time_range.bounds();
-            let mut statement = connection.prepare_cached(
-                "SELECT service, count(*), max(received), min(time), max(min(max(received, time), time + ?3))
-                 FROM profiles WHERE time BETWEEN ?1 AND ?2 GROUP BY service",
-            )?;
-            let mut rows = statement.query(params![from, to, longest_profile])?;
-            while let Some(row) = rows.next()? {
-                let sum = found.entry(row.get(0)?).or_default();
-                (sum.profiles, sum.last_received) = (row.get(1)?, row.get(2)?);
-                sum.widen(row.get(3)?, row.get(4)?);
-            }
-            let mut statement = connection.prepare_cached(
-                "SELECT service, count(*), min(start), max(start + duration)
-                 FROM spans WHERE start + duration >= ?1 AND start <= ?2 GROUP BY service",
-            )?;
-            let mut rows = statement.query(params![from, to])?;
-            while let Some(row) = rows.next()? {
-                let sum = found.entry(row.get(0)?).or_default();
-                sum.spans = row.get(1)?;
-                sum.widen(row.get(2)?, row.get(3)?);
-            }
-            let cpu = SampleQuery::new(
-                connection,
-                &Selection { profile_type: CPU.into(), ..Selection::everything() }.time_range(time_range),
-            )?;
-            cpu.each(connection, "series.service, s.name, s.value, s.count", |row| {
-                let sum = found.entry(row.get(0)?).or_default();
-                let value: i64 = row.get(2)?;
-                let in_spans = if row.get::<_, i64>(1)? == 0 { 0 } else { value };
-                sum.cpu = sum.cpu.saturating_add(value);
-                sum.cpu_in_spans = sum.cpu_in_spans.saturating_add(in_spans);
-                sum.samples = sum.samples.saturating_add(row.get(3)?);
-                Ok(())
-            })?;
-            let mut services = Vec::with_capacity(found.len());
-            for (service, sum) in found {
-                services.push(ServiceSum { service: text(connection, service)?, ..sum });
-            }
-            services.sort_by(|a, b| b.cpu.cmp(&a.cpu).then_with(|| a.service.cmp(&b.service)));
-            Ok(services)
-        })
     }
 
     /// Whether any sample of any type is labelled with the span.

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, params, params_from_iter};
 use super::connection::{StoreError, interrupted};
 use super::database::Store;
 use super::gather::{AT_ONCE, SUM};
+use super::largest::{Largest, Sum};
 use super::rows::Function;
 use super::sample_query::SampleQuery;
 use super::spans::IS_CHILD;
@@ -41,6 +42,14 @@ impl NameSum {
         let sum = self.cpu.get_or_insert_default();
         *sum = (sum.0.saturating_add(cpu), sum.1.saturating_add(samples));
     }
+}
+
+impl Sum for NameSum {
+    type Weight = (i64, usize, i64);
+
+    fn weight(&self) -> Self::Weight {
+        (self.cpu.map_or(0, |sum| sum.0), self.walls.len(), self.beside)
+    }
 
     fn add(&mut self, other: Self) {
         self.walls.extend(other.walls);
@@ -51,11 +60,6 @@ impl NameSum {
         if let Some((cpu, samples)) = other.cpu {
             self.burn(cpu, samples);
         }
-    }
-
-    /// What the largest have most of.
-    fn weight(&self) -> (i64, usize, i64) {
-        (self.cpu.map_or(0, |sum| sum.0), self.walls.len(), self.beside)
     }
 }
 
@@ -82,56 +86,14 @@ pub(crate) struct NameSums {
 }
 
 /// Names by their numbers, while they are added up.
-struct Gathered {
-    names: HashMap<i64, NameSum>,
-    most: usize,
-    /// Whether there is no room for any other.
-    is_chosen: bool,
-    rest: Option<NameSum>,
+struct Gathered<'a> {
+    names: &'a mut Largest<NameSum>,
     outside: NameSum,
 }
 
-impl Gathered {
+impl Gathered<'_> {
     fn of(&mut self, name: i64) -> &mut NameSum {
-        if name == 0 {
-            return &mut self.outside;
-        }
-        if !self.names.contains_key(&name) {
-            if self.is_chosen {
-                return self.rest.get_or_insert_default();
-            }
-            if self.names.len() >= self.most {
-                self.leave_out_the_smallest();
-            }
-        }
-        self.names.entry(name).or_default()
-    }
-
-    fn leave_out_the_smallest(&mut self) {
-        let mut weights: Vec<_> = self.names.iter().map(|(name, sum)| (sum.weight(), Reverse(*name))).collect();
-        let middle = weights.len() / 2;
-        let bound = *weights.select_nth_unstable(middle).1;
-        let rest = self.rest.get_or_insert_default();
-        for (_, sum) in self.names.extract_if(|name, sum| (sum.weight(), Reverse(*name)) < bound) {
-            rest.add(sum);
-        }
-    }
-
-    fn read(
-        connection: &Connection,
-        (selection, beside): (&Selection, Option<&Selection>),
-        most: usize,
-    ) -> rusqlite::Result<Self> {
-        let (names, outside) = (HashMap::default(), NameSum::default());
-        let mut found = Self { names, most, is_chosen: false, rest: None, outside };
-        found.add_up(connection, selection, beside)?;
-        if found.rest.is_some() {
-            // One that was left out may have come again, so all are read anew for those that there is room for.
-            let names = found.names.into_keys().map(|name| (name, NameSum::default())).collect();
-            found = Self { names, most, is_chosen: true, rest: None, outside: NameSum::default() };
-            found.add_up(connection, selection, beside)?;
-        }
-        Ok(found)
+        if name == 0 { &mut self.outside } else { self.names.of(name) }
     }
 
     fn add_up(
@@ -177,7 +139,7 @@ impl Gathered {
 
     /// Asks of which names, whose senders do not say, any span entered the service from outside.
     fn find_entries(&mut self, connection: &Connection, service: Option<&str>) -> rusqlite::Result<()> {
-        let mut left = self.names.values().filter(|sum| sum.unsaid && !sum.entries).count();
+        let mut left = self.names.sums.values().filter(|sum| sum.unsaid && !sum.entries).count();
         let mut statement = connection.prepare_cached(&format!(
             "SELECT s.name FROM spans s WHERE s.service = (SELECT id FROM strings WHERE text = ?1) AND NOT {IS_CHILD}"
         ))?;
@@ -185,7 +147,7 @@ impl Gathered {
         while left > 0
             && let Some(row) = rows.next()?
         {
-            if let Some(sum) = self.names.get_mut(&row.get(0)?).filter(|sum| sum.unsaid && !sum.entries) {
+            if let Some(sum) = self.names.sums.get_mut(&row.get(0)?).filter(|sum| sum.unsaid && !sum.entries) {
                 sum.entries = true;
                 left -= 1;
             }
@@ -204,11 +166,18 @@ impl Store {
         weigh: impl Fn(&str, Option<&Function>) -> usize,
     ) -> Result<NameSums, StoreError> {
         let answer = self.limits.answer();
-        let Gathered { names, rest, outside, .. } =
-            self.read(|connection| Gathered::read(connection, (selection, beside), (answer / NAME).max(2)))?;
-        let hottest = self.hottest(selection, &names)?;
-        let mut names: Vec<_> = names.into_iter().collect();
-        names.sort_unstable_by_key(|(name, sum)| (Reverse(sum.weight()), *name));
+        let (names, outside) = self.read(|connection| {
+            let mut outside = NameSum::default();
+            let names = Largest::read(answer / NAME, |names| {
+                let mut gathered = Gathered { names, outside: NameSum::default() };
+                gathered.add_up(connection, selection, beside)?;
+                outside = gathered.outside;
+                Ok(())
+            })?;
+            Ok((names, outside))
+        })?;
+        let hottest = self.hottest(selection, &names.sums)?;
+        let (names, rest) = names.sorted();
         let mut names = names.into_iter();
         let mut found = NameSums { names: Vec::new(), rest, outside };
         let mut left = answer / 4 * 3;

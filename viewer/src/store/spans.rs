@@ -12,29 +12,12 @@ use crate::ids::{SpanId, TraceId};
 use crate::selection::{CPU, Selection};
 use crate::span_status::Status;
 
-/// Whether a service labels all its spans is judged by this many of its newest child spans.
-const JUDGED: i64 = 2_000;
-/// And they are looked for among this many of its newest spans.
-const LOOKED_AT: i64 = 10_000;
-
 /// Bytes that a span of a trace takes in an answer beside its texts.
 const SPAN: usize = 512;
 
 /// A child span: its sender says so, or its parent is a span of the same service.
 pub(super) const IS_CHILD: &str = "coalesce(s.root = 0, s.parent != 0 AND EXISTS (
     SELECT 1 FROM spans p WHERE p.trace = s.trace AND p.span = s.parent AND p.service = s.service))";
-
-/// Which of a service's spans its samples are labelled with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Sampling {
-    /// Each span, the innermost.
-    Span,
-    /// Only those that entered the service from outside; their children's CPU is in theirs.
-    Root,
-    /// None, as no profile holds a span of the service.
-    None,
-}
 
 /// A span as it is stored.
 #[derive(Clone, Debug)]
@@ -66,35 +49,6 @@ pub(crate) struct TraceSum {
 }
 
 impl Store {
-    /// Which spans of the service its samples are labelled with.
-    pub(crate) fn sampling(&self, service: &str) -> Result<Sampling, StoreError> {
-        self.read(|connection| {
-            let in_spans: bool = connection
-                .prepare_cached(&format!(
-                    "SELECT EXISTS (
-                         SELECT 1 FROM kinds CROSS JOIN series ON series.kind = kinds.id
-                         CROSS JOIN parts ON parts.series = series.id CROSS JOIN span_sums ON span_sums.part = parts.id
-                         WHERE kinds.name = '{CPU}' AND series.service = (SELECT id FROM strings WHERE text = ?1)
-                           AND span_sums.span != 0)"
-                ))?
-                .query_row(params![service], |row| row.get(0))?;
-            if !in_spans {
-                return Ok(Sampling::None);
-            }
-            let (children, labelled): (i64, i64) = connection
-                .prepare_cached(&format!(
-                    "SELECT count(*), coalesce(sum(profiled OR EXISTS (
-                         SELECT 1 FROM span_sums WHERE span_sums.span != 0 AND span_sums.span = child.span)), 0)
-                     FROM (SELECT s.span, s.profiled FROM (
-                             SELECT trace, span, root, parent, service, profiled FROM spans
-                             WHERE service = (SELECT id FROM strings WHERE text = ?1) ORDER BY start DESC LIMIT {LOOKED_AT}) AS s
-                         WHERE {IS_CHILD} LIMIT {JUDGED}) AS child"
-                ))?
-                .query_row(params![service], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            Ok(if children > 0 && labelled == 0 { Sampling::Root } else { Sampling::Span })
-        })
-    }
-
     /// The spans of a trace, by start; those that only samples name come last.
     pub(crate) fn trace(&self, trace: TraceId) -> Result<Vec<StoredSpan>, StoreError> {
         self.read(|connection| {
