@@ -7,7 +7,7 @@ use super::messages::{
     GetProfileStatsResponse, LabelNamesRequest, LabelPair, LabelValuesRequest, Labels, NamesResponse, ProfileType,
     ProfileTypesRequest, ProfileTypesResponse, SeriesRequest, SeriesResponse,
 };
-use super::selector::{MOST_MATCHERS, Selector};
+use super::selector::Selector;
 use crate::clock::MILLISECOND;
 use crate::store::{Store, StoredSeries};
 
@@ -139,16 +139,7 @@ fn each_matching(
     bounds: (i64, i64),
     mut look: impl FnMut(BTreeMap<String, String>) -> usize,
 ) -> Result<(), QueryError> {
-    let (mut selectors, mut conditions) = (Vec::new(), 0);
-    for text in matchers {
-        let selector = Selector::parse(text).map_err(QueryError::invalid)?;
-        conditions += selector.len().max(1);
-        // Counted one by one, as an expression of few bytes may be large when it is compiled.
-        if conditions > MOST_MATCHERS {
-            return Err(QueryError::invalid(format!("the matchers have more than {MOST_MATCHERS} conditions")));
-        }
-        selectors.push(selector);
-    }
+    let selectors = Selector::parse_all(matchers).map_err(QueryError::invalid)?;
     each(store, bounds, |series| {
         let (_, labels) = with_pseudo_labels(series);
         let is_selected = selectors.is_empty() || selectors.iter().any(|one| one.selects(&labels));

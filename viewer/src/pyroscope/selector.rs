@@ -9,7 +9,7 @@ use regex::{Regex, RegexBuilder};
 /// The most bytes of a selector.
 const LONGEST: usize = 64 << 10;
 /// The most conditions of all selectors of a question, and the bytes of all their regular expressions, compiled.
-pub(super) const MOST_MATCHERS: usize = 20;
+const MOST_MATCHERS: usize = 20;
 const COMPILED: usize = 1 << 20;
 
 /// Conditions that all hold for the label sets that are selected. A label that is missing has the empty value.
@@ -33,12 +33,33 @@ enum Test {
 impl Selector {
     /// Reads a selector; an empty text selects everything. The error is a sentence.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
+        Self::parse_within(text, MOST_MATCHERS, COMPILED / expressions(text).max(1))
+    }
+
+    /// Reads the selectors of one question, which together have the conditions and the bytes that one alone may have.
+    pub(super) fn parse_all(texts: &[String]) -> Result<Vec<Self>, String> {
+        let too_many = || format!("the matchers have more than {MOST_MATCHERS} conditions");
+        // Each counts as one at least, and an expression of few bytes may be large when it is compiled.
+        if texts.len() > MOST_MATCHERS {
+            return Err(too_many());
+        }
+        let compiled = COMPILED / texts.iter().map(|text| expressions(text)).sum::<usize>().max(1);
+        let mut left = MOST_MATCHERS;
+        let mut selectors = Vec::with_capacity(texts.len());
+        for text in texts {
+            let selector = Self::parse_within(text, left, compiled)?;
+            left = left.checked_sub(selector.0.len().max(1)).ok_or_else(too_many)?;
+            selectors.push(selector);
+        }
+        Ok(selectors)
+    }
+
+    /// Reads one that has at most so many conditions, each expression of so many bytes, compiled.
+    fn parse_within(text: &str, most: usize, compiled: usize) -> Result<Self, String> {
         if text.len() > LONGEST {
             return Err(format!("the label selector is longer than {LONGEST} bytes"));
         }
-        // At most so many: those in a text count too.
-        let expressions = text.matches("=~").count() + text.matches("!~").count();
-        let mut parser = Parser { rest: text.chars().peekable(), compiled: COMPILED / expressions.max(1) };
+        let mut parser = Parser { rest: text.chars().peekable(), most, compiled };
         parser.selector().map_err(|reason| {
             let start: String = text.chars().take(200).collect();
             format!("the label selector {start:?}: {reason}")
@@ -58,11 +79,6 @@ impl Selector {
         })
     }
 
-    /// How many conditions it has.
-    pub(super) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// Takes out what `__name__` must be, as the render paths write the profile type.
     pub(super) fn take_name(&mut self) -> Option<String> {
         let index =
@@ -74,8 +90,15 @@ impl Selector {
     }
 }
 
+/// How many regular expressions a text has at most: what looks like one within a value counts too.
+fn expressions(text: &str) -> usize {
+    text.matches("=~").count() + text.matches("!~").count()
+}
+
 struct Parser<'a> {
     rest: Peekable<Chars<'a>>,
+    /// Conditions that are left to it.
+    most: usize,
     /// Bytes that each regular expression may take, compiled.
     compiled: usize,
 }
@@ -104,7 +127,7 @@ impl Parser<'_> {
                 Some(_) => {}
                 None => return Err("the closing '}' is missing".into()),
             }
-            if matchers.len() == MOST_MATCHERS {
+            if matchers.len() >= self.most {
                 return Err(format!("there are more than {MOST_MATCHERS} conditions"));
             }
             matchers.push(self.matcher()?);
@@ -268,5 +291,28 @@ mod tests {
             assert!(Selector::parse(bad).unwrap_err().contains(says), "{bad}");
         }
         assert!(Selector::parse(&"a".repeat(LONGEST + 1)).is_err());
+    }
+
+    #[test]
+    fn selectors_of_a_question_are_counted_before_they_are_compiled_and_share_what_they_may_take() {
+        let all = |text: &str, number: usize| {
+            Selector::parse_all(&vec![text.to_owned(); number]).map(|all| all.len()).unwrap_err()
+        };
+        // Too large each, which nobody looks at.
+        let large = "{a=~\".{9999}\"}";
+        assert!(all(large, 1).contains("would take more than 1048576 bytes"), "{}", all(large, 1));
+        assert_eq!(all(large, 21), "the matchers have more than 20 conditions");
+        // Nor at what comes after the twentieth condition.
+        let nineteen = format!("{{{}}}", "b=\"c\",".repeat(19));
+        let texts = [&nineteen, "{d=\"e\"}", large].map(str::to_owned);
+        let refused = Selector::parse_all(&texts).unwrap_err();
+        assert!(refused.contains("there are more than 20 conditions"), "{refused}");
+        let named = [&nineteen, "{d=\"e\"}", "name"].map(str::to_owned);
+        assert_eq!(Selector::parse_all(&named).unwrap_err(), "the matchers have more than 20 conditions");
+        // One alone has room, and twenty have no more together.
+        let one = "{a=~\".{900}\"}".to_owned();
+        assert_eq!(Selector::parse_all(&[one.clone()]).unwrap().len(), 1);
+        assert!(all(&one, 20).contains("would take more than 52428 bytes"), "{}", all(&one, 20));
+        assert_eq!(Selector::parse_all(&vec!["{a=~\"b.*|c\"}".to_owned(); 20]).unwrap().len(), 20);
     }
 }
