@@ -19,6 +19,8 @@ pub(crate) struct Shares {
     pub(crate) remembered: usize,
     /// Of all requests that are received.
     pub(crate) requests: usize,
+    /// Of the bodies of all questions, while they are read, wait and are worked on.
+    pub(crate) questions: usize,
     /// Of an answer while it is made.
     pub(crate) answer: usize,
     /// How many are made at once.
@@ -32,15 +34,16 @@ impl Shares {
     pub(crate) fn of(memory: u64) -> Self {
         let part = |parts: u64, least: u64, most: u64| (memory / parts).clamp(least << 20, most << 20);
         let (remembered, requests) = (part(16, 4, 16), part(8, 12, 256));
-        let (answers, sent) = (part(8, 6, 256), part(16, 4, 64));
+        let (questions, answers, sent) = (part(32, 2, 16), part(8, 6, 256), part(16, 4, 64));
         let at_once = if memory < 256 << 20 { 1 } else { 2 };
-        let taken = PROCESS + 2 * remembered + requests + answers + sent;
+        let taken = PROCESS + 2 * remembered + requests + questions + answers + sent;
         let bytes = |share: u64| usize::try_from(share).unwrap_or(usize::MAX);
         Self {
             // SQLite keeps some 200 bytes beside each page of 4 KiB.
             stored: memory.saturating_sub(taken) / 16 * 15,
             remembered: bytes(remembered),
             requests: bytes(requests),
+            questions: bytes(questions),
             answer: bytes(answers) / at_once,
             at_once,
             sent: bytes(sent),
@@ -56,7 +59,7 @@ impl Shares {
     /// what may be stored.
     pub(crate) fn of_file(&self, stored: u64) -> Arc<Budget> {
         let free = usize::try_from(self.stored.saturating_sub(stored)).unwrap_or(usize::MAX);
-        let bytes = (self.requests + self.answer * self.at_once + self.sent).saturating_add(free);
+        let bytes = (self.requests + self.questions + self.answer * self.at_once + self.sent).saturating_add(free);
         Budget::new(bytes, bytes)
     }
 }
@@ -96,8 +99,8 @@ mod tests {
             assert!(parse_memory(little).unwrap_err().contains("the least is 64m"), "{little}");
         }
         for memory in [64, 128, 512, 4_096, 65_536] {
-            let Shares { stored, remembered, requests, answer, at_once, sent } = Shares::of(memory << 20);
-            let taken = 2 * remembered + requests + answer * at_once + sent;
+            let Shares { stored, remembered, requests, questions, answer, at_once, sent } = Shares::of(memory << 20);
+            let taken = 2 * remembered + requests + questions + answer * at_once + sent;
             assert!(stored > 7 << 20 && stored + PROCESS + taken as u64 <= memory << 20, "{memory}");
         }
     }

@@ -170,10 +170,16 @@ pub(crate) fn unpack(bytes: Vec<u8>, headers: &HeaderMap, allowed: &mut Allowed)
 }
 
 /// The same of a question, which has at most `most` bytes.
-pub(crate) fn unpack_short(bytes: Vec<u8>, headers: &HeaderMap, most: usize) -> Result<Vec<u8>, Refusal> {
+pub(crate) fn unpack_short(
+    bytes: Vec<u8>,
+    headers: &HeaderMap,
+    most: usize,
+    held: &mut Held,
+) -> Result<Vec<u8>, Refusal> {
+    let take = |bytes| held.grow(bytes).map_err(|no| no_room(no, "the body, unpacked,"));
     let bytes = match encoding(headers).as_deref() {
         None | Some("" | "identity") => bytes,
-        Some("gzip") => inflate(&bytes, most, "the body", |_| Ok(()))?,
+        Some("gzip") => inflate(&bytes, most, "the body", take)?,
         Some(other) => return Err(not_unpacked(other)),
     };
     if bytes.len() > most { Err(too_large("the body", most)) } else { Ok(bytes) }
@@ -235,7 +241,8 @@ fn inflate(
 
 /// Refuses what is larger than `most` bytes.
 pub(crate) fn too_large(what: &str, most: usize) -> Refusal {
-    Refusal::new(Reason::TooLarge, format!("{what} is larger than {} MiB", most >> 20))
+    let (most, unit) = if most < 1 << 20 { (most >> 10, "KiB") } else { (most >> 20, "MiB") };
+    Refusal::new(Reason::TooLarge, format!("{what} is larger than {most} {unit}"))
 }
 
 #[cfg(test)]

@@ -27,17 +27,26 @@ use serde::de::DeserializeOwned;
 use error::QueryError;
 use querier::{Querier, on_pool};
 
-use crate::budget::Budget;
+use crate::budget::{Budget, Held};
 use crate::http::body::{self, Format};
 use crate::queries::Queries;
 use crate::store::Store;
 
 const PROTOBUF: &[&str] = &["application/proto", "application/protobuf", "application/x-protobuf"];
 /// The largest question; those of Grafana have less than a thousand bytes.
-const LONGEST: usize = 1 << 20;
+const LONGEST: usize = 256 << 10;
+/// The most values of one in JSON, each of which may take some 600 bytes when it is read.
+const MOST_VALUES: usize = 10_000;
+
+/// What the bodies of all questions take their bytes from: each as it was sent, and unpacked.
+pub(crate) fn bodies(bytes: usize) -> Arc<Budget> {
+    Budget::new(bytes, 2 * LONGEST + 1)
+}
 
 /// The service's methods and the render paths.
-pub(crate) fn routes(store: Arc<Store>, queries: Queries) -> Router {
+pub(crate) fn routes(store: Arc<Store>, queries: Queries, bodies: &Arc<Budget>) -> Router {
+    let bodies = Arc::clone(bodies);
+    let call = move |querier, method, headers, body| async move { call(querier, method, headers, body, &bodies).await };
     Router::new()
         .route("/querier.v1.QuerierService/{method}", post(call))
         .route("/pyroscope/render", get(render::render))
@@ -45,11 +54,17 @@ pub(crate) fn routes(store: Arc<Store>, queries: Queries) -> Router {
         .with_state(Querier { store, queries })
 }
 
-async fn call(State(querier): State<Querier>, Path(method): Path<String>, headers: HeaderMap, body: Body) -> Response {
+async fn call(
+    State(querier): State<Querier>,
+    Path(method): Path<String>,
+    headers: HeaderMap,
+    body: Body,
+    bodies: &Arc<Budget>,
+) -> Response {
     // What clients say that read names such as http.route.
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     let dots = accept.replace(' ', "").contains("allow-utf8-labelnames=true");
-    let question = match Question::read(&headers, body).await {
+    let question = match Question::read(headers, body, bodies).await {
         Ok(question) => question,
         Err(error) => return error.into_response(),
     };
@@ -80,21 +95,22 @@ async fn call(State(querier): State<Querier>, Path(method): Path<String>, header
 /// A request that was read, and the format that it is answered in.
 struct Question {
     format: Format,
+    headers: HeaderMap,
     bytes: Vec<u8>,
+    held: Held,
 }
 
 impl Question {
-    async fn read(headers: &HeaderMap, body: Body) -> Result<Self, QueryError> {
-        // Its own bytes are few, and need not wait for those of uploads.
-        let (bytes, _held) = body::read(body, &Budget::new(LONGEST, LONGEST), None).await?;
-        let format = Format::of(headers, PROTOBUF)?;
-        let bytes = body::unpack_short(bytes, headers, LONGEST)?;
-        Ok(Self { format, bytes })
+    async fn read(headers: HeaderMap, body: Body, bodies: &Arc<Budget>) -> Result<Self, QueryError> {
+        // Not those of uploads, so that neither keeps the other out.
+        let (bytes, held) = body::read(body, bodies, None).await?;
+        let format = Format::of(&headers, PROTOBUF)?;
+        Ok(Self { format, headers, bytes, held })
     }
 
     /// Decodes the request, asks on a thread that may wait, encodes the answer.
     async fn answer<Q, A>(
-        self,
+        mut self,
         querier: Querier,
         ask: impl FnOnce(&Store, Q) -> Result<A, QueryError> + Send + 'static,
     ) -> Result<Response, QueryError>
@@ -103,10 +119,11 @@ impl Question {
         A: Answer + Send + 'static,
     {
         on_pool(querier, move |store| {
+            let bytes = body::unpack_short(self.bytes, &self.headers, LONGEST, &mut self.held)?;
             let request: Q = match self.format {
-                Format::Protobuf => Q::decode(self.bytes.as_slice())
+                Format::Protobuf => Q::decode(bytes.as_slice())
                     .map_err(|error| QueryError::invalid(format!("the request does not decode: {error}")))?,
-                Format::Json => decode_json(&self.bytes)?,
+                Format::Json => decode_json(&bytes)?,
             };
             let answer = ask(store, request)?;
             Ok(match self.format {
@@ -149,6 +166,9 @@ fn decode_json<Q: DeserializeOwned + Default>(bytes: &[u8]) -> Result<Q, QueryEr
         return Ok(Q::default());
     }
     let invalid = |error: serde_json::Error| QueryError::invalid(format!("the request is not understood: {error}"));
+    if bytes.iter().filter(|byte| b",:[{".contains(byte)).count() > MOST_VALUES {
+        return Err(QueryError::invalid(format!("the request has more than {MOST_VALUES} values")));
+    }
     let mut value: serde_json::Value = serde_json::from_slice(bytes).map_err(invalid)?;
     json::without_nulls(&mut value);
     serde_json::from_value(value).map_err(invalid)

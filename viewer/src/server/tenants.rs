@@ -17,6 +17,7 @@ use axum::response::{IntoResponse as _, Redirect, Response};
 use axum::routing::get;
 use tower_service::Service as _;
 
+use crate::budget::Budget;
 use crate::http::refusal::{Reason, Refusal, RefusalCount, Refusals};
 use crate::http::tenant::{HEADER, PREFIX, Tenant, TenantChoice};
 use crate::memory::Shares;
@@ -68,6 +69,8 @@ pub(super) struct Tenants {
     setup: Setup,
     permits: Permits,
     queries: Queries,
+    /// What the bodies of questions take their bytes from.
+    bodies: Arc<Budget>,
     anonymous: Arc<TenantState>,
     /// What those see of whom nothing was received.
     nobody: TenantState,
@@ -81,10 +84,12 @@ impl Tenants {
     pub(super) fn new(setup: Setup, store: Arc<Store>) -> Result<Self, String> {
         let permits = Permits::new(setup.shares.requests);
         let queries = Queries::new(setup.shares.at_once);
-        let nobody = TenantState::new(Store::open(None, &store.limits().for_no_store())?, &setup, &permits, &queries);
-        let anonymous = Arc::new(TenantState::new(store, &setup, &permits, &queries));
+        let bodies = pyroscope::bodies(setup.shares.questions);
+        let nobody =
+            TenantState::new(Store::open(None, &store.limits().for_no_store())?, &setup, &permits, &queries, &bodies);
+        let anonymous = Arc::new(TenantState::new(store, &setup, &permits, &queries, &bodies));
         let others = Mutex::default();
-        let tenants = Self { setup, permits, queries, anonymous, nobody, strangers: Arc::default(), others };
+        let tenants = Self { setup, permits, queries, bodies, anonymous, nobody, strangers: Arc::default(), others };
         for tenant in tenants.with_files()? {
             let state = tenants.open(&tenant)?;
             tenants.others().insert(tenant, state);
@@ -223,7 +228,7 @@ impl Tenants {
             fs::create_dir_all(folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         }
         let store = Store::open(file.as_deref(), self.anonymous.store.limits())?;
-        Ok(Arc::new(TenantState::new(store, &self.setup, &self.permits, &self.queries)))
+        Ok(Arc::new(TenantState::new(store, &self.setup, &self.permits, &self.queries, &self.bodies)))
     }
 
     /// The tenants that have files already.
@@ -286,7 +291,7 @@ impl Tenants {
 }
 
 impl TenantState {
-    fn new(store: Arc<Store>, setup: &Setup, permits: &Permits, queries: &Queries) -> Self {
+    fn new(store: Arc<Store>, setup: &Setup, permits: &Permits, queries: &Queries, bodies: &Arc<Budget>) -> Self {
         let refusals = Arc::new(Refusals::default());
         let profilers = Arc::new(Profilers::default());
         let kept = Kept { store: Arc::clone(&store), profilers: Arc::clone(&profilers), _owner: None };
@@ -305,7 +310,7 @@ impl TenantState {
         let ready = || get(|| async { "ready" });
         let main = Router::new()
             .merge(receive::routes(Arc::clone(&receiver)))
-            .merge(pyroscope::routes(Arc::clone(&store), queries.clone()))
+            .merge(pyroscope::routes(Arc::clone(&store), queries.clone(), bodies))
             .merge(api::routes(Arc::clone(&shown)))
             .merge(export::routes(Arc::clone(&shown)))
             .merge(pages::routes(shown));
