@@ -77,3 +77,43 @@ fn a_question_is_short_and_has_few_values() {
     let (status, text) = ask(&[JSON], many.as_bytes());
     assert!(status == 400 && text.contains("more than 10000 values"), "{status} {text}");
 }
+
+#[test]
+fn points_of_many_groups_are_refused_before_they_are_made() {
+    let server = Server::with(&["--memory", "128m"]);
+    // Each label value is a group, of which the timeline has as many samples as any.
+    for round in 0..4 {
+        let values: Vec<String> = (0..1_250).map(|value| format!("{round}_{value}")).collect();
+        let labels: Vec<[(&str, &str); 1]> = values.iter().map(|value| [("user", value.as_str())]).collect();
+        let rows: Vec<common::Row<'_>> = labels.iter().map(|label| (&["main:1"][..], &label[..], 1)).collect();
+        assert_eq!(server.push("crowd", &profile(&rows)).status, 200);
+    }
+    let query = "query=process_cpu:cpu:nanoseconds:cpu:nanoseconds%7Bservice_name%3D%22crowd%22%7D&until=now";
+    let render = |from: &str| server.get(&format!("/pyroscope/render?{query}&groupBy=user&from={from}"));
+    // Half of what an answer may take.
+    let too_large = "the answer would take more than 8388608 bytes";
+    let answer = render("now-7d");
+    assert!(answer.status == 400 && answer.text().contains(too_large), "{} {}", answer.status, answer.text());
+    let answer = render("now-5m");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let rendered: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(rendered["groups"].as_object().unwrap().len(), 5_000);
+    assert_eq!(rendered["groups"]["3_7"]["samples"].as_array().unwrap().len(), 21);
+
+    // Over time as well: each profile is a point of each of its groups.
+    for _ in 0..13 {
+        let values: Vec<String> = (0..5_000).map(|value| format!("{}_{}", value / 1_250, value % 1_250)).collect();
+        let labels: Vec<[(&str, &str); 1]> = values.iter().map(|value| [("user", value.as_str())]).collect();
+        let rows: Vec<common::Row<'_>> = labels.iter().map(|label| (&["main:1"][..], &label[..], 1)).collect();
+        assert_eq!(server.push("crowd", &profile(&rows)).status, 200);
+    }
+    let now = common::now() / 1_000_000;
+    let question = serde_json::json!({
+        "profileTypeID": "process_cpu:cpu:nanoseconds:cpu:nanoseconds", "groupBy": ["user"], "step": 0.01,
+        "start": (now - 100_000).to_string(), "end": now.to_string(),
+    });
+    let answer = server.post("/querier.v1.QuerierService/SelectSeries", &[JSON], question.to_string().as_bytes());
+    assert!(answer.status == 400 && answer.text().contains(too_large), "{} {}", answer.status, answer.text().len());
+    let peak = peak_kib(&server);
+    assert!(peak <= 128 << 10, "{peak} KiB");
+}

@@ -159,10 +159,13 @@ fn each(store: &Store, bounds: (i64, i64), mut look: impl FnMut(StoredSeries) ->
     })?;
     match left {
         Some(_) => Ok(()),
-        None => Err(QueryError::invalid(format!(
-            "the answer would take more than {most} bytes; ask for less time, or name a service"
-        ))),
+        None => Err(too_large(most)),
     }
+}
+
+/// Refuses an answer that there is no room for.
+pub(super) fn too_large(most: usize) -> QueryError {
+    QueryError::invalid(format!("the answer would take more than {most} bytes; ask for less time, or name a service"))
 }
 
 /// Adds the labels that no one sent and that can be asked for.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::error::QueryError;
-use super::labels::{bounds, checked_profile_type, selected_series};
+use super::labels::{bounds, checked_profile_type, selected_series, too_large};
 use super::messages::{LabelPair, SelectSeriesRequest, SelectSeriesResponse, Series, SeriesPoint};
 use super::selector::Selector;
 use crate::clock::MILLISECOND;
@@ -11,6 +11,8 @@ use crate::store::Store;
 
 /// The most points of a series; more than any screen has.
 const MOST_POINTS: i64 = 11_000;
+/// What a point takes: as a sum, in the answer, and as text.
+const OF_POINT: usize = 128;
 
 /// Points at start + n · step, each of what profiles that started in the step before it hold.
 pub(super) fn select(store: &Store, request: &SelectSeriesRequest) -> Result<SelectSeriesResponse, QueryError> {
@@ -28,14 +30,23 @@ pub(super) fn select(store: &Store, request: &SelectSeriesRequest) -> Result<Sel
     let ids: Vec<i64> = series.iter().map(|(id, _)| *id).collect();
     let groups: HashMap<i64, Vec<LabelPair>> = series.into_iter().collect();
     let mut sums: BTreeMap<&Vec<LabelPair>, BTreeMap<i64, (f64, f64)>> = BTreeMap::new();
-    for point in store.points_of_series(&ids, between)? {
+    let most = most_bytes(store);
+    let (mut points, most_points) = (0, most / OF_POINT);
+    store.each_point_of_series(&ids, between, |point| {
         let Some(labels) = groups.get(&point.series) else {
-            continue;
+            return true;
         };
         let since = (point.time.div_euclid(MILLISECOND) - request.start).max(0);
         let at = request.start + (since + step - 1) / step * step;
-        let sum = sums.entry(labels).or_default().entry(at).or_default();
+        let sum = sums.entry(labels).or_default().entry(at).or_insert_with(|| {
+            points += 1;
+            (0.0, 0.0)
+        });
         *sum = (sum.0 + point.value as f64, sum.1 + 1.0);
+        points <= most_points
+    })?;
+    if points > most_points {
+        return Err(too_large(most));
     }
     let average = request.aggregation == Some(1);
     let mut answer: Vec<Series> = sums
@@ -58,6 +69,11 @@ pub(super) fn select(store: &Store, request: &SelectSeriesRequest) -> Result<Sel
         answer.truncate(most);
     }
     Ok(SelectSeriesResponse { series: answer })
+}
+
+/// What the points of an answer may take: the other half is for its labels, and for the flame graph beside it.
+pub(super) fn most_bytes(store: &Store) -> usize {
+    store.limits().answer() / 2
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest integer, and the bounds are checked")]

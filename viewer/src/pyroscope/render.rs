@@ -1,13 +1,17 @@
 //! `/pyroscope/render` and `/pyroscope/render-diff`: the older query paths, in JSON.
 
+use std::collections::BTreeMap;
+use std::num::FpCategory;
+
 use axum::extract::{RawQuery, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde::ser::{Error as _, SerializeSeq as _};
+use serde::{Serialize, Serializer};
 
 use super::error::QueryError;
-use super::labels::checked_profile_type;
-use super::messages::{DiffRequest, Level, SelectMergeStacktracesRequest, SelectSeriesRequest, Series};
+use super::labels::{checked_profile_type, too_large};
+use super::messages::{DiffRequest, Level, SelectMergeStacktracesRequest, SelectSeriesRequest, Series, SeriesPoint};
 use super::querier::{Querier, on_pool};
 use super::selector::Selector;
 use super::{points, stacktraces};
@@ -15,6 +19,7 @@ use crate::clock::{self, MILLISECOND};
 use crate::params::Params;
 use crate::selection::parse_duration;
 use crate::store::Store;
+use crate::work;
 
 /// Points of a timeline are at least this far apart, in seconds.
 const SHORTEST_STEP: i64 = 15;
@@ -50,18 +55,23 @@ pub(super) async fn render(State(querier): State<Querier>, RawQuery(query): RawQ
             },
         )?
         .series;
-        let graph = stacktraces::merge(store, &request)?.flamegraph.unwrap_or_default();
-        let timeline = |series: Option<&Series>| timeline(series, &request, step);
-        let mut answer = flamebearer("single", &request, &graph.names, &graph.levels, graph.total, graph.max_self);
-        answer["timeline"] = timeline(series.first().filter(|_| series.len() == 1));
-        if group_by.is_some() {
-            let groups = series.iter().map(|series| {
-                let value = series.labels.first().map_or("*", |label| label.value.as_str());
-                (value.to_owned(), timeline(Some(series)))
-            });
-            answer["groups"] = Value::Object(groups.collect());
+        let timelines = Timelines { start: request.start / 1_000, end: request.end / 1_000, step };
+        let most = points::most_bytes(store);
+        if group_by.is_some() && timelines.bytes(&series) > most {
+            return Err(too_large(most));
         }
-        Ok(answer)
+        let graph = stacktraces::merge(store, &request)?.flamegraph.unwrap_or_default();
+        let groups = group_by.map(|_| {
+            let name = |series: &Series| series.labels.first().map_or("*", |label| label.value.as_str()).to_owned();
+            series.iter().map(|series| (name(series), timelines.of(Some(series)))).collect::<BTreeMap<_, _>>()
+        });
+        write(&Answer {
+            flamebearer: Flamebearer::new(&graph.names, &graph.levels, graph.total, graph.max_self),
+            metadata: Metadata::new("single", &request.profile_type_id),
+            timeline: Some(timelines.of(series.first().filter(|_| series.len() == 1))),
+            groups,
+            ..Answer::default()
+        })
     })
     .await
 }
@@ -77,19 +87,29 @@ pub(super) async fn render_diff(State(querier): State<Querier>, RawQuery(query):
         }
         let both = DiffRequest { left: Some(left.clone()), right: Some(right) };
         let graph = stacktraces::diff(store, &both)?.flamegraph.unwrap_or_default();
-        let mut answer = flamebearer("double", &left, &graph.names, &graph.levels, graph.total, graph.max_self);
-        answer["leftTicks"] = graph.left_ticks.into();
-        answer["rightTicks"] = graph.right_ticks.into();
-        Ok(answer)
+        write(&Answer {
+            flamebearer: Flamebearer::new(&graph.names, &graph.levels, graph.total, graph.max_self),
+            metadata: Metadata::new("double", &left.profile_type_id),
+            left_ticks: Some(graph.left_ticks),
+            right_ticks: Some(graph.right_ticks),
+            ..Answer::default()
+        })
     })
     .await
 }
 
-async fn answer(querier: Querier, work: impl FnOnce(&Store) -> Result<Value, QueryError> + Send + 'static) -> Response {
+async fn answer(
+    querier: Querier,
+    work: impl FnOnce(&Store) -> Result<String, QueryError> + Send + 'static,
+) -> Response {
     match on_pool(querier, work).await {
-        Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer.to_string()).into_response(),
+        Ok(answer) => ([(CONTENT_TYPE, "application/json")], answer).into_response(),
         Err(error) => error.into_response(),
     }
+}
+
+fn write(answer: &Answer<'_>) -> Result<String, QueryError> {
+    serde_json::to_string(answer).map_err(QueryError::failed)
 }
 
 /// What is asked for. Parameters that are not known are left alone, as Grafana adds its own.
@@ -146,46 +166,129 @@ fn time(name: &str, text: Option<&str>, now: i64) -> Result<i64, QueryError> {
     Ok(if number.abs() < 100_000_000_000 { number * 1_000 } else { number })
 }
 
-fn flamebearer(
-    format: &str,
-    request: &SelectMergeStacktracesRequest,
-    names: &[String],
-    levels: &[Level],
-    total: i64,
-    max_self: i64,
-) -> Value {
-    let unit = request.profile_type_id.split(':').nth(2).unwrap_or("");
-    let (units, rate) = match unit {
-        "nanoseconds" => ("samples", 1_000_000_000),
-        "bytes" => ("bytes", 100),
-        _ => ("objects", 100),
-    };
-    json!({
-        "version": 1,
-        "flamebearer": {
-            "names": names,
-            "levels": levels.iter().map(|level| &level.values).collect::<Vec<_>>(),
-            "numTicks": total,
-            "maxSelf": max_self,
-        },
-        "metadata": {
-            "format": format, "spyName": "", "sampleRate": rate, "units": units,
-            "name": request.profile_type_id.split(':').nth(1).unwrap_or(""),
-        },
-        "timeline": null,
-        "groups": null,
-        "heatmap": null,
-    })
+/// What both answer, written as it is, since a tree of JSON values takes many times as much.
+#[derive(Default, Serialize)]
+struct Answer<'a> {
+    version: Version,
+    flamebearer: Flamebearer<'a>,
+    metadata: Metadata<'a>,
+    timeline: Option<Timeline<'a>>,
+    groups: Option<BTreeMap<String, Timeline<'a>>>,
+    heatmap: (),
+    #[serde(rename = "leftTicks", skip_serializing_if = "Option::is_none")]
+    left_ticks: Option<i64>,
+    #[serde(rename = "rightTicks", skip_serializing_if = "Option::is_none")]
+    right_ticks: Option<i64>,
 }
 
-fn timeline(series: Option<&Series>, request: &SelectMergeStacktracesRequest, step: i64) -> Value {
-    let points = (request.end - request.start) / 1_000 / step + 1;
-    let mut samples = vec![0.0; usize::try_from(points).unwrap_or(0)];
-    for point in series.map(|series| series.points.as_slice()).unwrap_or_default() {
-        let index = usize::try_from((point.timestamp - request.start) / 1_000 / step).unwrap_or(0);
-        if let Some(sample) = samples.get_mut(index) {
-            *sample += point.value;
-        }
+#[derive(Serialize)]
+struct Version(u8);
+
+impl Default for Version {
+    fn default() -> Self {
+        Self(1)
     }
-    json!({ "startTime": request.start / 1_000, "samples": samples, "durationDelta": step, "watermarks": null })
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Flamebearer<'a> {
+    names: &'a [String],
+    levels: Vec<&'a [i64]>,
+    num_ticks: i64,
+    max_self: i64,
+}
+
+impl<'a> Flamebearer<'a> {
+    fn new(names: &'a [String], levels: &'a [Level], num_ticks: i64, max_self: i64) -> Self {
+        Self { names, levels: levels.iter().map(|level| level.values.as_slice()).collect(), num_ticks, max_self }
+    }
+}
+
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata<'a> {
+    format: &'static str,
+    spy_name: &'static str,
+    sample_rate: u32,
+    units: &'static str,
+    name: &'a str,
+}
+
+impl<'a> Metadata<'a> {
+    fn new(format: &'static str, profile_type: &'a str) -> Self {
+        let (units, sample_rate) = match profile_type.split(':').nth(2).unwrap_or("") {
+            "nanoseconds" => ("samples", 1_000_000_000),
+            "bytes" => ("bytes", 100),
+            _ => ("objects", 100),
+        };
+        Self { format, spy_name: "", sample_rate, units, name: profile_type.split(':').nth(1).unwrap_or("") }
+    }
+}
+
+/// The time of all timelines of an answer, in seconds.
+#[derive(Clone, Copy)]
+struct Timelines {
+    start: i64,
+    end: i64,
+    step: i64,
+}
+
+/// A number for each step.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Timeline<'a> {
+    start_time: i64,
+    samples: Samples<'a>,
+    duration_delta: i64,
+    watermarks: (),
+}
+
+struct Samples<'a> {
+    time: Timelines,
+    points: &'a [SeriesPoint],
+}
+
+impl Timelines {
+    fn samples(self) -> usize {
+        usize::try_from((self.end - self.start) / self.step + 1).unwrap_or(0)
+    }
+
+    /// What the timelines of groups take as text at most: each sample that is none, each that is one, and what is around.
+    fn bytes(self, groups: &[Series]) -> usize {
+        let points: usize = groups.iter().map(|series| series.points.len()).sum();
+        let beside = |series: &Series| series.labels.first().map_or(0, |label| 6 * label.value.len()) + 128;
+        groups.iter().map(beside).sum::<usize>() + groups.len() * self.samples() * 2 + points * 24
+    }
+
+    fn of(self, series: Option<&Series>) -> Timeline<'_> {
+        let points = series.map_or(&[][..], |series| &series.points);
+        let samples = Samples { time: self, points };
+        Timeline { start_time: self.start, samples, duration_delta: self.step, watermarks: () }
+    }
+}
+
+impl Serialize for Samples<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if work::is_over() {
+            return Err(S::Error::custom("it took too long"));
+        }
+        let Self { time: Timelines { start, step, .. }, points } = *self;
+        let mut samples = vec![0.0; self.time.samples()];
+        for point in points {
+            let index = usize::try_from((point.timestamp / 1_000 - start) / step).unwrap_or(0);
+            if let Some(sample) = samples.get_mut(index) {
+                *sample += point.value;
+            }
+        }
+        let mut written = serializer.serialize_seq(Some(samples.len()))?;
+        for sample in samples {
+            // Most are none, in two bytes each.
+            match sample.classify() {
+                FpCategory::Zero => written.serialize_element(&0)?,
+                _ => written.serialize_element(&sample)?,
+            }
+        }
+        written.end()
+    }
 }

@@ -86,17 +86,28 @@ impl Store {
         gathered.finish(self)
     }
 
-    /// What the profiles of series hold between two times, both included.
-    pub(crate) fn points_of_series(&self, series: &[i64], (from, to): (i64, i64)) -> Result<Vec<Point>, StoreError> {
+    /// Looks at what the profiles of series hold between two times, both included, until it has seen enough.
+    pub(crate) fn each_point_of_series(
+        &self,
+        series: &[i64],
+        (from, to): (i64, i64),
+        mut look: impl FnMut(Point) -> bool,
+    ) -> Result<(), StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(
                 "SELECT parts.series, parts.time, parts.value FROM json_each(?1) AS chosen
                  CROSS JOIN parts ON parts.series = chosen.value AND parts.time BETWEEN ?2 AND ?3",
             )?;
-            let rows = statement.query_map(params![json(series), from, to], |row| {
-                Ok(Point { series: row.get(0)?, time: row.get(1)?, value: row.get(2)? })
-            })?;
-            rows.collect()
+            let mut rows = statement.query(params![json(series), from, to])?;
+            while let Some(row) = rows.next()? {
+                if work::is_over() {
+                    return Err(interrupted());
+                }
+                if !look(Point { series: row.get(0)?, time: row.get(1)?, value: row.get(2)? }) {
+                    break;
+                }
+            }
+            Ok(())
         })
     }
 
