@@ -115,11 +115,19 @@ fn digits(value: f64) -> String {
 
 /// A number of no sign with so many digits behind the point, at most two. A tie goes up, as in `toFixed` of the page's
 /// script, whose number may stand beside this one; by itself Rust takes the even digit. The only ties that a float can be
-/// are eighths.
+/// are eighths, which are rounded as whole numbers.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, of no sign and below 2^70")]
 fn fixed(value: f64, places: usize) -> String {
-    let is_eighth = value > 0.0 && (value * 8.0).fract() == 0.0;
-    let value = if is_eighth { value + 1e-9 } else { value };
-    format!("{value:.places$}")
+    let eighths = value * 8.0;
+    if !(0.0..1e21).contains(&eighths) || eighths.fract() != 0.0 {
+        return format!("{value:.places$}");
+    }
+    let parts = 10_u128.pow(u32::try_from(places).unwrap_or(0));
+    let rounded = (eighths as u128 * parts + 4) / 8;
+    match places {
+        0 => rounded.to_string(),
+        _ => format!("{}.{:0places$}", rounded / parts, rounded % parts),
+    }
 }
 
 #[cfg(test)]
@@ -145,5 +153,30 @@ mod tests {
         assert_eq!([0.0, 0.001, 0.824, 41.04, 1600.0].map(rate), ["0", "< 0.01", "0.82", "41.0", "1600"]);
         assert_eq!([0.0004, 0.372, -0.042, -0.4].map(points), ["0", "+37", "−4.2", "−40"]);
         assert_eq!((counted(1, "sample"), counted(2, "sample")), ("1 sample".into(), "2 samples".into()));
+    }
+    #[test]
+    fn ties_go_up_however_large_the_number() {
+        // What node's toFixed says.
+        let pairs: [(f64, usize, &str); 16] = [
+            (0.0, 2, "0.00"),
+            (0.125, 2, "0.13"),
+            (1.005, 2, "1.00"),
+            (0.045, 2, "0.04"),
+            (8.345, 2, "8.35"),
+            (2.5, 0, "3"),
+            (10.25, 1, "10.3"),
+            (99.949_999_999_999_99, 1, "99.9"),
+            (16_777_216.5, 0, "16777217"),
+            (17_000_000.25, 1, "17000000.3"),
+            (33_554_432.125, 2, "33554432.13"),
+            (1_717_986_918.5, 0, "1717986919"),
+            (137_438_953_472.5, 0, "137438953473"),
+            (369_709_670_543_670.6, 2, "369709670543670.63"),
+            (2_251_799_813_685_248.5, 0, "2251799813685249"),
+            (9_223_372_036_854_775_807.0, 0, "9223372036854775808"),
+        ];
+        for (value, places, text) in pairs {
+            assert_eq!(fixed(value, places), text, "{value} to {places}");
+        }
     }
 }
