@@ -5,6 +5,7 @@
 mod common;
 
 use common::{PERIOD, Server, export, failed, gzip, profile, request, span, with_attribute};
+use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message as _;
 use serde_json::{Value, json};
 
@@ -266,4 +267,19 @@ fn probes_are_answered() {
     let info = server.json("/api/v1/status/buildinfo");
     assert_eq!((&info["status"], &info["data"]["application"]), (&json!("success"), &json!("spanprof")));
     assert_eq!(info["data"]["version"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn sums_of_wall_time_end_where_numbers_do() {
+    let server = Server::start();
+    let long = |number: u64| Span {
+        start_time_unix_nano: 1,
+        ..span(&format!("{number:032x}"), &format!("{number:016x}"), "", "GET /", 0, 1)
+    };
+    // Each since 1970: six of them are more than an integer holds.
+    assert_eq!(server.trace("shop", (1..=6).map(long).collect()).status, 200);
+    let names = server.json("/api/spans?service=shop&since=all");
+    assert_eq!(names["spans"][0]["wall_total_ns"], i64::MAX);
+    assert_eq!(names["spans"][0]["count"], 6);
+    assert!(server.page("/spans?service=shop&since=all").contains("GET /"));
 }

@@ -38,3 +38,27 @@ pub(super) fn draw(selection: &Selection, stacks: &Stacks) -> Result<Vec<u8>, Sh
     let drawn = flamegraph::from_lines(&mut options, folded.lines(), &mut svg);
     svg.finish(drawn, |error| ShowError::Failed(format!("cannot draw: {error}")))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::store::Function;
+
+    #[test]
+    fn a_number_at_the_end_of_a_name_is_no_value() {
+        let text = without_numbers("main;port 80 3\nmain;port 80  5\nmain;port 80\t 6\nmain;a b 1\n");
+        assert_eq!(text, "main;port\u{a0}80 3\nmain;port\u{a0}80 5\nmain;port\u{a0}80 6\nmain;a b 1\n");
+        let stacks = Stacks {
+            nodes: HashMap::from([(1, (0, 1, 1))]),
+            functions: HashMap::from([(1, Function { name: "port 80 ".into(), file: "".into() })]),
+            sums: vec![(1, 7, 7)],
+            profile_type: "memory:objects:count::".into(),
+            ..Stacks::default()
+        };
+        let svg = String::from_utf8(draw(&Selection::everything(), &stacks).unwrap()).unwrap();
+        let titles: Vec<_> = svg.split("<title>").skip(1).map(|rest| rest.split_once('<').unwrap().0).collect();
+        assert_eq!(titles, ["all (7 samples, 100%)", "port\u{a0}80 (7 samples, 100.00%)"]);
+    }
+}
