@@ -432,6 +432,22 @@ fn what_is_sent_again_counts_once() {
 }
 
 #[test]
+fn a_profile_with_an_id_counts_once_in_whatever_batch_it_comes_again() {
+    let server = Server::start();
+    let with_id = |id: u8| otlp::Profile { profile_id: vec![id; 16], ..otlp_profile(1) };
+    let (first, second, third) = (with_id(1), with_id(2), with_id(3));
+    let batches =
+        [vec![first.clone()], vec![second.clone(), first.clone()], vec![third, second.clone(), first], vec![second]];
+    for batch in batches {
+        let batch = otlp_request(dictionary(2), batch).encode_to_vec();
+        assert_eq!(server.post("/v1development/profiles", &[OTLP], &batch).status, 200);
+    }
+    assert_eq!(server.json("/api/services")["services"][0]["profiles"], 3);
+    let metrics = server.get("/metrics").text();
+    assert!(metrics.contains("\nspanprof_profiles_repeated_total 4\n"), "{metrics}");
+}
+
+#[test]
 fn a_tenant_is_made_when_something_of_it_is_stored() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("spanprof.db");

@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(Selector::parse_all(&named).unwrap_err(), "the matchers have more than 20 conditions");
         // One alone has room, and twenty have no more together.
         let one = "{a=~\".{900}\"}".to_owned();
-        assert_eq!(Selector::parse_all(&[one.clone()]).unwrap().len(), 1);
+        assert_eq!(Selector::parse_all(std::slice::from_ref(&one)).unwrap().len(), 1);
         assert!(all(&one, 20).contains("would take more than 52428 bytes"), "{}", all(&one, 20));
         assert_eq!(Selector::parse_all(&vec!["{a=~\"b.*|c\"}".to_owned(); 20]).unwrap().len(), 20);
     }
