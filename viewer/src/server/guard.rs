@@ -9,7 +9,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::header::{
-    AUTHORIZATION, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERRER_POLICY,
+    AUTHORIZATION, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, ORIGIN, REFERER, REFERRER_POLICY,
     WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{Method, StatusCode, Uri};
@@ -17,6 +17,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 
 use super::flags::BasicAuth;
+use crate::http::tenant::PREFIX;
 
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
                       form-action 'self'; base-uri 'self'; frame-ancestors 'none'";
@@ -66,6 +67,12 @@ impl Guard {
         if says("sec-fetch-site") == b"cross-site" && !leads {
             return Some("a page of another site may not use this server".into());
         }
+        // By HTTP to an address that is not loopback browsers do not say whose page asks, but most say which.
+        let whose = headers.get(REFERER).map_or(&b""[..], HeaderValue::as_bytes).to_ascii_lowercase();
+        if !headers.contains_key("sec-fetch-site") && is_data(uri.path()) && !whose.is_empty() && !is_of(&whose, &host)
+        {
+            return Some("a page of another site may not use this server".into());
+        }
         let origin = headers.get(ORIGIN)?.to_str().unwrap_or("").to_ascii_lowercase();
         let same = ["http://", "https://"].iter().any(|scheme| origin.strip_prefix(scheme) == Some(&host));
         (!same).then(|| format!("a page of {origin:?} may not use this server"))
@@ -89,6 +96,21 @@ impl Guard {
         let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
         address.parse::<IpAddr>().is_ok() || name == "localhost" || self.names.iter().any(|known| known == name)
     }
+}
+
+/// Whether a path answers programs, and is no page that others may link to.
+fn is_data(path: &str) -> bool {
+    let of_tenant = path.strip_prefix(PREFIX).and_then(|rest| rest.split_once('/'));
+    let path = of_tenant.map_or(path.trim_start_matches('/'), |(_, path)| path);
+    let first = path.split('/').next().unwrap_or("");
+    ["api", "pyroscope", "folded", "profile.pb.gz", "flame.svg", "metrics"].contains(&first)
+}
+
+/// Whether an address is one of this host.
+fn is_of(address: &[u8], host: &str) -> bool {
+    let rest = [&b"http://"[..], b"https://"].into_iter().find_map(|scheme| address.strip_prefix(scheme));
+    rest.and_then(|rest| rest.strip_prefix(host.as_bytes()))
+        .is_some_and(|rest| matches!(rest.first(), None | Some(b'/')))
 }
 
 /// Compares in a time that does not tell how much is right.
@@ -173,6 +195,30 @@ mod tests {
         assert!(refused(Method::GET, ["cross-site", "no-cors", "image"]));
         assert!(refused(Method::GET, ["cross-site", "navigate", "iframe"]));
         assert!(refused(Method::POST, ["cross-site", "navigate", "document"]));
+    }
+
+    #[test]
+    fn where_a_browser_does_not_say_whose_page_asks_its_referer_does() {
+        let refused = |path: &'static str, referer: &str, site: Option<&str>| {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, HeaderValue::from_static("10.0.0.7:4040"));
+            headers.insert(REFERER, referer.parse().unwrap());
+            headers.extend(site.map(|site| (HeaderName::from_static("sec-fetch-site"), site.parse().unwrap())));
+            Guard::new(&[], None).unwrap().refuse(&Method::GET, &headers, &Uri::from_static(path)).is_some()
+        };
+        let data =
+            ["/api/flame?service=a", "/tenant/blue/api/top", "/pyroscope/render", "/flame.svg", "/profile.pb.gz"];
+        for path in data {
+            for foreign in ["http://evil.example/", "http://10.0.0.7:40400/", "http://10.0.0.7:4040.evil.example/", "x"]
+            {
+                assert!(refused(path, foreign, None), "{path} {foreign}");
+            }
+            assert!(!refused(path, "http://10.0.0.7:4040/spans", None) && !refused(path, "HTTP://10.0.0.7:4040", None));
+            assert!(!refused(path, "http://other.example/", Some("same-origin")), "what a browser says holds");
+        }
+        for page in ["/", "/flame?service=a", "/tenant/blue/spans"] {
+            assert!(!refused(page, "http://evil.example/", None), "a page may be linked to");
+        }
     }
 
     #[test]
