@@ -33,7 +33,7 @@ impl Shares {
     /// Divides --memory.
     pub(crate) fn of(memory: u64) -> Self {
         let part = |parts: u64, least: u64, most: u64| (memory / parts).clamp(least << 20, most << 20);
-        let (remembered, requests) = (part(16, 4, 16), part(8, 12, 256));
+        let (remembered, requests) = (part(16, 4, 16), part(8, 10, 256));
         let (questions, answers, sent) = (part(32, 2, 16), part(8, 6, 256), part(16, 4, 64));
         let at_once = if memory < 256 << 20 { 1 } else { 2 };
         let taken = PROCESS + 2 * remembered + requests + questions + answers + sent;
