@@ -13,10 +13,12 @@ import pyroscope
 from pyroscope import _arguments, _messages, _native
 
 TESTS = pathlib.Path(__file__).resolve().parent
-SHARED = TESTS.parents[1] / "tests" / "support" / "python"
-sys.path.insert(0, str(SHARED))
+sys.path.insert(0, str(TESTS.parents[1] / "tests" / "support" / "python"))
 
+from children import PATHS  # noqa: E402
 from pprof import samples_of  # noqa: E402
+
+sys.path[:0] = map(str, PATHS)
 
 
 def burn(seconds: float) -> None:
@@ -93,7 +95,7 @@ def python(tmp_path):
         import os
 
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYROSCOPE_", "OTEL_"))}
-        environment["PYTHONPATH"] = f"{TESTS}{os.pathsep}{SHARED}"
+        environment["PYTHONPATH"] = os.pathsep.join(map(str, (TESTS, *PATHS)))
         environment.update(env or {})
         done = subprocess.run(
             [sys.executable, "-c", textwrap.dedent(program), *map(str, args)],

@@ -11,7 +11,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import SHARED, TESTS
+from conftest import PATHS, TESTS
 from receiver import Receiver
 
 WORKERS = 2
@@ -42,7 +42,7 @@ class Served:
 
     def start(self, *command: object) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYROSCOPE_", "OTEL_"))}
-        path = os.pathsep.join(map(str, (TESTS / "served", TESTS, SHARED)))
+        path = os.pathsep.join(map(str, (TESTS / "served", TESTS, *PATHS)))
         environment |= {"PYTHONPATH": path, "REPORTS": str(self.reports), "DONE": str(self.done)}
         environment |= {"PYROSCOPE_SERVER_ADDRESS": self.receiver.url}
         self.log = (self.folder / "log").open("w+")
