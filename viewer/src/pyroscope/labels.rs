@@ -19,8 +19,7 @@ type Labelled = (i64, BTreeMap<String, String>);
 
 /// `ProfileTypes`.
 pub(super) fn profile_types(store: &Store, request: &ProfileTypesRequest) -> Result<ProfileTypesResponse, QueryError> {
-    let mut found: BTreeSet<ProfileType> = BTreeSet::new();
-    store.each_series(bounds(request.start, request.end)?, |series| {
+    let found = store.each_series(bounds(request.start, request.end)?, BTreeSet::new, |found, series| {
         found.extend(profile_type(&series.profile_type));
         true
     })?;
@@ -29,8 +28,8 @@ pub(super) fn profile_types(store: &Store, request: &ProfileTypesRequest) -> Res
 
 /// `LabelNames`. Names with a dot are left out unless the client says that it reads them.
 pub(super) fn names(store: &Store, request: &LabelNamesRequest, dots: bool) -> Result<NamesResponse, QueryError> {
-    let mut names = BTreeSet::new();
-    each_matching(store, &request.matchers, bounds(request.start, request.end)?, |labels| {
+    let bounds = bounds(request.start, request.end)?;
+    let names = each_matching(store, &request.matchers, bounds, |names: &mut BTreeSet<_>, labels| {
         let wanted = labels.into_keys().filter(|name| dots || is_plain(name));
         wanted
             .map(|name| (name.len() + BESIDE, name))
@@ -45,8 +44,8 @@ pub(super) fn values(store: &Store, request: &LabelValuesRequest) -> Result<Name
     if request.name.is_empty() {
         return Err(QueryError::invalid("name is missing; it says which label's values are asked for"));
     }
-    let mut values = BTreeSet::new();
-    each_matching(store, &request.matchers, bounds(request.start, request.end)?, |mut labels| {
+    let bounds = bounds(request.start, request.end)?;
+    let values = each_matching(store, &request.matchers, bounds, |values: &mut BTreeSet<_>, mut labels| {
         let value = labels.remove(&request.name).filter(|value| !value.is_empty());
         let bytes = value.as_ref().map_or(0, |value| value.len() + BESIDE);
         if value.is_some_and(|value| values.insert(value)) { bytes } else { 0 }
@@ -56,8 +55,8 @@ pub(super) fn values(store: &Store, request: &LabelValuesRequest) -> Result<Name
 
 /// `Series`.
 pub(super) fn series(store: &Store, request: &SeriesRequest, dots: bool) -> Result<SeriesResponse, QueryError> {
-    let mut sets = BTreeSet::new();
-    each_matching(store, &request.matchers, bounds(request.start, request.end)?, |labels| {
+    let bounds = bounds(request.start, request.end)?;
+    let sets = each_matching(store, &request.matchers, bounds, |sets: &mut BTreeSet<_>, labels| {
         let asked = |name: &String| {
             if request.label_names.is_empty() { dots || is_plain(name) } else { request.label_names.contains(name) }
         };
@@ -99,8 +98,7 @@ pub(super) fn selected_series<T>(
     bounds: (i64, i64),
     mut take: impl FnMut(BTreeMap<String, String>) -> (T, usize),
 ) -> Result<Vec<(i64, T)>, QueryError> {
-    let mut found = Vec::new();
-    each(store, bounds, |series| {
+    each(store, bounds, |found: &mut Vec<_>, series| {
         if series.profile_type != profile_type {
             return 0;
         }
@@ -111,8 +109,7 @@ pub(super) fn selected_series<T>(
         let (taken, bytes) = take(labels);
         found.push((id, taken));
         bytes + BESIDE
-    })?;
-    Ok(found)
+    })
 }
 
 /// Checks that a profile type has its five parts; a sixth, as older clients add it, is cut.
@@ -133,32 +130,39 @@ fn profile_type(text: &str) -> Option<ProfileType> {
 }
 
 /// Looks at the labels of the series that any of the selectors selects, or of all if there is none.
-fn each_matching(
+fn each_matching<S: Default>(
     store: &Store,
     matchers: &[String],
     bounds: (i64, i64),
-    mut look: impl FnMut(BTreeMap<String, String>) -> usize,
-) -> Result<(), QueryError> {
+    mut look: impl FnMut(&mut S, BTreeMap<String, String>) -> usize,
+) -> Result<S, QueryError> {
     let selectors = Selector::parse_all(matchers).map_err(QueryError::invalid)?;
-    each(store, bounds, |series| {
+    each(store, bounds, |found, series| {
         let (_, labels) = with_pseudo_labels(series);
         let is_selected = selectors.is_empty() || selectors.iter().any(|one| one.selects(&labels));
-        if is_selected { look(labels) } else { 0 }
+        if is_selected { look(found, labels) } else { 0 }
     })
 }
 
 /// Looks at all series as long as there is room for the bytes that `look` keeps of them.
-fn each(store: &Store, bounds: (i64, i64), mut look: impl FnMut(StoredSeries) -> usize) -> Result<(), QueryError> {
+fn each<S: Default>(
+    store: &Store,
+    bounds: (i64, i64),
+    mut look: impl FnMut(&mut S, StoredSeries) -> usize,
+) -> Result<S, QueryError> {
     let most = store.limits().answer();
-    let mut left = Some(most);
-    store.each_series(bounds, |series| {
-        // The answer is a copy.
-        let kept = look(series).saturating_mul(2);
-        left = left.and_then(|left| left.checked_sub(kept));
-        left.is_some()
-    })?;
+    let (found, left) = store.each_series(
+        bounds,
+        || (S::default(), Some(most)),
+        |(found, left), series| {
+            // The answer is a copy.
+            let kept = look(found, series).saturating_mul(2);
+            *left = left.and_then(|left| left.checked_sub(kept));
+            left.is_some()
+        },
+    )?;
     match left {
-        Some(_) => Ok(()),
+        Some(_) => Ok(found),
         None => Err(too_large(most)),
     }
 }

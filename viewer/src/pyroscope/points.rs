@@ -29,21 +29,21 @@ pub(super) fn select(store: &Store, request: &SelectSeriesRequest) -> Result<Sel
     })?;
     let ids: Vec<i64> = series.iter().map(|(id, _)| *id).collect();
     let groups: HashMap<i64, Vec<LabelPair>> = series.into_iter().collect();
-    let mut sums: BTreeMap<&Vec<LabelPair>, BTreeMap<i64, (f64, f64)>> = BTreeMap::new();
     let most = most_bytes(store);
-    let (mut points, most_points) = (0, most / OF_POINT);
-    store.each_point_of_series(&ids, between, |point| {
+    let most_points = most / OF_POINT;
+    let none = || (BTreeMap::<&Vec<LabelPair>, BTreeMap<i64, (f64, f64)>>::new(), 0);
+    let (sums, points) = store.each_point_of_series(&ids, between, none, |(sums, points), point| {
         let Some(labels) = groups.get(&point.series) else {
             return true;
         };
         let since = (point.time.div_euclid(MILLISECOND) - request.start).max(0);
         let at = request.start + (since + step - 1) / step * step;
         let sum = sums.entry(labels).or_default().entry(at).or_insert_with(|| {
-            points += 1;
+            *points += 1;
             (0.0, 0.0)
         });
         *sum = (sum.0 + point.value as f64, sum.1 + 1.0);
-        points <= most_points
+        *points <= most_points
     })?;
     if points > most_points {
         return Err(too_large(most));

@@ -44,13 +44,16 @@ pub(crate) struct SpanChoice {
 }
 
 impl Store {
-    /// Looks at all series with a profile between two times, both included, until it has seen enough.
-    pub(crate) fn each_series(
+    /// Looks at all series with a profile between two times, both included, until it has seen enough. What it makes of them
+    /// it adds to what `begin` returns, once more where it has to give way and is begun anew.
+    pub(crate) fn each_series<S>(
         &self,
         (from, to): (i64, i64),
-        mut look: impl FnMut(StoredSeries) -> bool,
-    ) -> Result<(), StoreError> {
+        mut begin: impl FnMut() -> S,
+        mut look: impl FnMut(&mut S, StoredSeries) -> bool,
+    ) -> Result<S, StoreError> {
         self.read(|connection| {
+            let mut found = begin();
             let mut statement = connection.prepare_cached(
                 "SELECT series.id, kinds.text, series.labels FROM series JOIN kinds ON kinds.id = series.kind
                  WHERE EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id AND parts.time BETWEEN ?1 AND ?2)
@@ -62,11 +65,11 @@ impl Store {
                     return Err(interrupted());
                 }
                 let labels = labels(row.get_ref(2)?.as_str()?)?;
-                if !look(StoredSeries { id: row.get(0)?, profile_type: row.get(1)?, labels }) {
+                if !look(&mut found, StoredSeries { id: row.get(0)?, profile_type: row.get(1)?, labels }) {
                     break;
                 }
             }
-            Ok(())
+            Ok(found)
         })
     }
 
@@ -86,14 +89,16 @@ impl Store {
         gathered.finish(self)
     }
 
-    /// Looks at what the profiles of series hold between two times, both included, until it has seen enough.
-    pub(crate) fn each_point_of_series(
+    /// Looks at what the profiles of series hold between two times, both included, in the same way.
+    pub(crate) fn each_point_of_series<S>(
         &self,
         series: &[i64],
         (from, to): (i64, i64),
-        mut look: impl FnMut(Point) -> bool,
-    ) -> Result<(), StoreError> {
+        mut begin: impl FnMut() -> S,
+        mut look: impl FnMut(&mut S, Point) -> bool,
+    ) -> Result<S, StoreError> {
         self.read(|connection| {
+            let mut found = begin();
             let mut statement = connection.prepare_cached(
                 "SELECT parts.series, parts.time, parts.value FROM json_each(?1) AS chosen
                  CROSS JOIN parts ON parts.series = chosen.value AND parts.time BETWEEN ?2 AND ?3",
@@ -103,11 +108,11 @@ impl Store {
                 if work::is_over() {
                     return Err(interrupted());
                 }
-                if !look(Point { series: row.get(0)?, time: row.get(1)?, value: row.get(2)? }) {
+                if !look(&mut found, Point { series: row.get(0)?, time: row.get(1)?, value: row.get(2)? }) {
                     break;
                 }
             }
-            Ok(())
+            Ok(found)
         })
     }
 
@@ -149,4 +154,67 @@ fn json(numbers: &[i64]) -> String {
 fn labels(text: &str) -> rusqlite::Result<BTreeMap<String, String>> {
     let broken = |error| rusqlite::Error::FromSqlConversionFailure(2, rusqlite::types::Type::Text, Box::new(error));
     serde_json::from_str(text).map_err(broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::super::rows::Profile;
+    use super::super::storage_limits::StorageLimits;
+    use super::*;
+    use crate::work::{Gone, Haste};
+
+    #[test]
+    fn what_gives_way_and_is_begun_anew_counts_once() {
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
+        // More than SQLite goes through between two looks at whose turn it is.
+        for n in 0..2_000 {
+            let mut profile = Profile::of("main");
+            profile.parts[0].labels = format!("{{\"n\":\"{n}\"}}").into();
+            store.insert_profile(&profile).unwrap();
+        }
+        let (all, hour) = ((i64::MIN, i64::MAX), Duration::from_secs(3_600));
+        let (tell, told) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let store = &store;
+            let ask = move || {
+                let mut tries = 0;
+                let found = store.each_series(
+                    all,
+                    || {
+                        tries += 1;
+                        if tries == 1 {
+                            tell.send(()).unwrap();
+                            while !store.turns.is_over() {
+                                std::thread::yield_now();
+                            }
+                        }
+                        Vec::new()
+                    },
+                    |found, series| {
+                        found.push(series.id);
+                        true
+                    },
+                );
+                (found.unwrap(), tries)
+            };
+            let asked = scope.spawn(move || work::within(hour, Haste::Patient, Gone::default(), ask));
+            told.recv().unwrap();
+            work::within(hour, Haste::Urgent, Gone::default(), || store.is_empty()).unwrap();
+            let (series, tries) = asked.join().unwrap();
+            assert_eq!((series.len(), tries), (2_000, 2));
+            let points = store.each_point_of_series(
+                &series,
+                all,
+                || 0,
+                |points, _| {
+                    *points += 1;
+                    true
+                },
+            );
+            assert_eq!(points.unwrap(), 2_000);
+        });
+    }
 }
