@@ -1,6 +1,7 @@
 //! Rows in: one transaction a profile, one a batch of spans.
 
 use std::collections::BTreeMap;
+use std::iter;
 
 use ahash::{HashMap, HashSet};
 use rusqlite::{CachedStatement, Connection, OptionalExtension as _, params};
@@ -63,7 +64,7 @@ impl Store {
             }
             let mut changes = Changes::default();
             for (span, name) in new_names {
-                rename(connection, span, name, &mut changes, || self.go_on())?;
+                rename(connection, interned, (span, name), &mut changes, || self.go_on())?;
             }
             changes.write(connection)
         })?;
@@ -167,7 +168,7 @@ fn insert_profile(
             Some(name) => interned.string(connection, name)?,
             None => 0,
         };
-        insert_part(connection, (id, service, profile.time), (part, label), &stacks, &mut changes)?;
+        insert_part(connection, interned, (id, service, profile.time), (part, label), &stacks, &mut changes)?;
         // Each type of a profile names the same spans.
         traces.entry(label).or_default().extend(part.traces.iter().copied());
     }
@@ -182,6 +183,7 @@ fn insert_profile(
 
 fn insert_part(
     connection: &Connection,
+    interned: &mut Interned,
     (profile, service, time): (i64, i64, i64),
     (part, label): (&Part, i64),
     stacks: &[i64],
@@ -215,6 +217,7 @@ fn insert_part(
             Some(span) => {
                 // Its trace knows its name best, its label is next.
                 let final_name = names.get(span, of_spans.get(&span).copied(), service)?;
+                final_name.iter().for_each(|name| interned.refer(*name, iter::empty()));
                 final_name.unwrap_or(if label == 0 { UNNAMED_ID } else { label })
             }
         };
@@ -299,8 +302,8 @@ impl<'c> SpanNames<'c> {
 /// each time moves all their stacks.
 fn rename(
     connection: &Connection,
-    span: SpanId,
-    new: NewName,
+    interned: &mut Interned,
+    (span, new): (SpanId, NewName),
     changes: &mut Changes,
     go_on: impl Fn() -> rusqlite::Result<()>,
 ) -> rusqlite::Result<()> {
@@ -327,6 +330,7 @@ fn rename(
         let (series, time) = (row.get(1)?, row.get(2)?);
         let mut entries = Vec::new();
         stack_blob::unpack(row.get_ref(3)?.as_blob().map_err(rusqlite::Error::from)?, |entry| entries.push(entry))?;
+        interned.refer(name, entries.iter().map(|(stack, ..)| *stack));
         let taken = entries.iter().map(|(stack, value, count)| (*stack, -value, -count));
         changes.add(series, time, before).extend(taken);
         changes.add(series, time, name).append(&mut entries);

@@ -8,6 +8,28 @@ use super::rows::Function;
 /// Bytes of an entry beside its text: the keys and numbers, and the room that maps keep free.
 const ENTRY: usize = 80;
 
+/// Numbers, 64 of which take the place of one where they stand close together.
+#[derive(Debug, Default)]
+pub(super) struct Numbers(HashMap<i64, u64>);
+
+impl Numbers {
+    pub(super) fn add(&mut self, number: i64) {
+        *self.0.entry(number >> 6).or_default() |= 1 << (number & 63);
+    }
+
+    pub(super) fn has(&self, number: i64) -> bool {
+        self.0.get(&(number >> 6)).is_some_and(|bits| bits >> (number & 63) & 1 != 0)
+    }
+}
+
+/// Names that are in use.
+#[derive(Debug, Default)]
+pub(super) struct Noted {
+    pub(super) strings: Numbers,
+    pub(super) functions: Numbers,
+    pub(super) stacks: Numbers,
+}
+
 /// What is known without asking SQLite. It must be dropped when a transaction that added to it is not committed.
 #[derive(Default)]
 pub(super) struct Interned {
@@ -17,12 +39,39 @@ pub(super) struct Interned {
     bytes: usize,
     /// Beyond so many bytes it is dropped and filled anew from the tables.
     most: usize,
+    /// What was asked for since names began to be forgotten; none where they are not.
+    noted: Option<Noted>,
 }
 
 impl Interned {
     /// Forgets everything, as numbers may no longer be in the tables.
     pub(super) fn clear(&mut self) {
-        *self = Self { most: self.most, ..Self::default() };
+        *self = Self { most: self.most, noted: self.noted.take(), ..Self::default() };
+    }
+
+    /// Takes note of each name that is asked for or referred to from now on.
+    pub(super) fn take_note(&mut self) {
+        // Who finds a number here is not seen to ask for it.
+        self.clear();
+        self.noted = Some(Noted::default());
+    }
+
+    /// Takes no note any more.
+    pub(super) fn take_no_note(&mut self) {
+        self.noted = None;
+    }
+
+    /// What it took note of.
+    pub(super) fn noted(&mut self) -> &mut Noted {
+        self.noted.get_or_insert_default()
+    }
+
+    /// What is referred to by a number that comes from another row.
+    pub(super) fn refer(&mut self, string: i64, stacks: impl Iterator<Item = i64>) {
+        if let Some(noted) = &mut self.noted {
+            noted.strings.add(string);
+            stacks.for_each(|stack| noted.stacks.add(stack));
+        }
     }
 
     /// Bounds it from now on.
@@ -49,6 +98,7 @@ impl Interned {
             "INSERT INTO strings (text) VALUES (?1)",
             params![text],
         )?;
+        self.noted.iter_mut().for_each(|noted| noted.strings.add(id));
         self.grow(text.len());
         self.strings.insert(text.into(), id);
         Ok(id)
@@ -66,6 +116,7 @@ impl Interned {
             "INSERT INTO functions (name, file) VALUES (?1, ?2)",
             params![key.0, key.1],
         )?;
+        self.noted.iter_mut().for_each(|noted| noted.functions.add(id));
         self.grow(0);
         self.functions.insert(key, id);
         Ok(id)
@@ -89,6 +140,7 @@ impl Interned {
             "INSERT INTO stacks (parent, function, line) VALUES (?1, ?2, ?3)",
             params![parent, function, line],
         )?;
+        self.noted.iter_mut().for_each(|noted| noted.stacks.add(id));
         self.grow(0);
         self.stacks.insert(key, id);
         Ok(id)

@@ -30,6 +30,7 @@ mod spans;
 mod stack_blob;
 mod stacks;
 mod storage_limits;
+mod sweep;
 mod trie;
 mod turns;
 

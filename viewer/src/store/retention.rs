@@ -1,15 +1,12 @@
 //! Forgetting: by age, then by size, oldest first, counted.
 
-use std::collections::HashSet;
-
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::connection::{StoreError, is_full, make_place};
 use super::counts::Why;
-use super::database::{Inner, Store};
-use super::schema::UNNAMED_ID;
+use super::database::Store;
+use super::rollup;
 use super::storage_limits::Member;
-use super::{rollup, stack_blob};
 
 /// Each step towards the ceiling drops one part in this many of what is stored.
 const STEP: i64 = 10;
@@ -20,32 +17,47 @@ const SPANS_AT_ONCE: usize = 500;
 /// And sums.
 const SUMS_AT_ONCE: usize = 200;
 
+/// The oldest times that stay.
+#[derive(Clone, Copy)]
+struct Before {
+    /// Of the ends of spans.
+    spans: i64,
+    /// Of the starts of profiles: the first moment of a sum.
+    profiles: i64,
+}
+
+impl Before {
+    fn both(time: i64) -> Self {
+        Self { spans: time, profiles: time }
+    }
+}
+
 impl Store {
     /// Forgets what is older than `oldest`, then what all stores together have no room for.
     pub(crate) fn retain(&self, oldest: i64) -> Result<(), StoreError> {
         let alone = self.limits.forgets();
-        self.forget(rollup::round_down(oldest), Why::Age)?;
+        self.forget(Before::both(rollup::round_down(oldest)), Why::Age)?;
         drop(alone);
         self.limits.enforce()
     }
 
-    /// Drops what is older than `oldest`, the first moment of a sum. False if there is nothing.
-    fn forget(&self, oldest: i64, why: Why) -> Result<bool, StoreError> {
-        match self.forget_before(oldest, why) {
+    /// Drops what is older. False if there is nothing.
+    fn forget(&self, before: Before, why: Why) -> Result<bool, StoreError> {
+        match self.forget_before(before, why) {
             Err(error) if is_full(&error.0) => {
                 make_place(&self.lock().connection)?;
-                self.forget_before(oldest, why)
+                self.forget_before(before, why)
             }
             done => done,
         }
     }
 
     /// In steps, between which the store is free for others.
-    fn forget_before(&self, oldest: i64, why: Why) -> Result<bool, StoreError> {
+    fn forget_before(&self, before: Before, why: Why) -> Result<bool, StoreError> {
         let (mut profiles, mut spans) = (0, 0);
         loop {
             let mut inner = self.lock();
-            let gone = forget_spans(&inner.connection, oldest)?;
+            let gone = forget_spans(&inner.connection, before.spans)?;
             inner.forgotten.add(why, 0, gone);
             spans += gone;
             if gone < SPANS_AT_ONCE {
@@ -53,10 +65,10 @@ impl Store {
             }
         }
         // First, so that what a kill leaves behind is profiles, which the next time finds.
-        self.forget_sums(oldest)?;
+        self.forget_sums(before.profiles)?;
         loop {
             let mut inner = self.lock();
-            if !forget_profile(&mut inner.connection, oldest)? {
+            if !forget_profile(&mut inner.connection, before.profiles)? {
                 break;
             }
             inner.forgotten.add(why, 1, 0);
@@ -66,10 +78,9 @@ impl Store {
             return Ok(false);
         }
         // Those of profiles that came meanwhile and went at once.
-        self.forget_sums(oldest)?;
-        let mut inner = self.lock();
-        forget_names(&mut inner, profiles > 0)?;
-        self.measure(&inner)?;
+        self.forget_sums(before.profiles)?;
+        self.forget_names(profiles > 0)?;
+        self.measure(&self.lock())?;
         Ok(true)
     }
 
@@ -102,32 +113,14 @@ impl Member for Store {
         };
         let cuts = [cut("profiles", "time")?, cut("spans", "start + duration")?];
         match cuts.into_iter().flatten().min() {
-            // The sum after the one that it is in, so that at least one profile or span goes.
-            Some(oldest) => self.forget(rollup::next(oldest), Why::Size),
+            // At least one profile or span goes. Spans are in no sum, and many may end within one.
+            Some(last) => {
+                let before = Before { spans: last.saturating_add(1), profiles: rollup::next(last) };
+                self.forget(before, Why::Size)
+            }
             None => Ok(false),
         }
     }
-}
-
-/// Drops names that nothing refers to any more.
-fn forget_names(inner: &mut Inner, of_profiles: bool) -> rusqlite::Result<()> {
-    let transaction = inner.connection.transaction()?;
-    if of_profiles {
-        transaction.execute("DELETE FROM series WHERE id NOT IN (SELECT series FROM parts)", [])?;
-        forget_stacks(&transaction)?;
-        transaction.execute("DELETE FROM functions WHERE id NOT IN (SELECT function FROM stacks)", [])?;
-    }
-    transaction.execute(
-        "DELETE FROM strings WHERE id != ?1 AND id NOT IN (
-             SELECT name FROM functions UNION SELECT file FROM functions
-             UNION SELECT service FROM series UNION SELECT span_name FROM series
-             UNION SELECT service FROM profiles UNION SELECT name FROM stack_sums
-             UNION SELECT service FROM spans UNION SELECT name FROM spans)",
-        params![UNNAMED_ID],
-    )?;
-    transaction.commit()?;
-    inner.interned.clear();
-    Ok(())
 }
 
 /// Drops a profile that started before `oldest`, for the same reason in a transaction of its own. False if there is none.
@@ -161,42 +154,16 @@ fn forget_spans(connection: &Connection, oldest: i64) -> rusqlite::Result<usize>
     delete.execute(params![oldest])
 }
 
-/// Drops what no sample's stack goes through.
-fn forget_stacks(connection: &Connection) -> rusqlite::Result<()> {
-    let mut used = HashSet::new();
-    let mut statement = connection.prepare_cached("SELECT stacks FROM stack_sums")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let stacks = row.get_ref(0)?.as_blob().map_err(rusqlite::Error::from)?;
-        stack_blob::unpack(stacks, |(stack, ..)| {
-            used.insert(stack);
-        })?;
-    }
-    let mut unused = Vec::new();
-    // What was called comes before its caller.
-    let mut statement = connection.prepare_cached("SELECT id, parent FROM stacks ORDER BY id DESC")?;
-    let mut rows = statement.query([])?;
-    while let Some(row) = rows.next()? {
-        let (id, parent): (i64, i64) = (row.get(0)?, row.get(1)?);
-        if used.contains(&id) {
-            used.insert(parent);
-        } else {
-            unused.push(id);
-        }
-    }
-    let mut delete = connection.prepare_cached("DELETE FROM stacks WHERE id = ?1")?;
-    unused.into_iter().try_for_each(|id| delete.execute(params![id]).map(drop))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::counts::Forgotten;
-    use super::super::rows::Profile;
+    use super::super::rows::{Profile, Span};
     use super::super::storage_limits::StorageLimits;
     use super::*;
     use crate::clock::SECOND;
-    use crate::ids::SpanId;
+    use crate::ids::{SpanId, TraceId};
     use crate::selection::Selection;
+    use crate::span_status::Status;
 
     fn profile(time: i64, function: &str) -> Profile {
         let mut profile = Profile { time, ..Profile::of(function) };
@@ -267,6 +234,33 @@ mod tests {
         let left = functions(&store);
         assert!(left.contains(&"function number 2999".into()) && !left.contains(&"function number 0".into()));
         assert_eq!(store.forgotten().profiles_by_size, 3_000 - left.len());
+    }
+
+    #[test]
+    fn of_spans_that_end_within_one_sum_the_oldest_go() {
+        let span = |number: u16| Span {
+            trace: TraceId::from_bytes(&[1; 16]).unwrap(),
+            span: SpanId::from_bytes(&(u64::from(number) + 1).to_be_bytes()).unwrap(),
+            parent: None,
+            service: "shop".into(),
+            name: format!("{number}{}", "x".repeat(500)),
+            start: SECOND + i64::from(number),
+            duration: 1,
+            status: Status::Unset,
+            root: None,
+            profiled: true,
+            attributes: "{}".into(),
+        };
+        let all = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
+        all.insert_spans(&(0..2_000).map(span).collect::<Vec<_>>()).unwrap();
+        let store = Store::open(None, &StorageLimits::new(all.bytes() / 2)).unwrap();
+        for number in 0..2_000 {
+            store.insert_spans(&[span(number)]).unwrap();
+        }
+        let forgotten = store.forgotten().spans_by_size;
+        assert!((900..1_500).contains(&forgotten), "{forgotten}");
+        let there = |number| store.span(span(number).span).unwrap().is_some();
+        assert!(there(1_999) && !there(0));
     }
 
     #[test]
