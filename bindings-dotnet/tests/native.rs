@@ -92,22 +92,31 @@ fn events_have_span_amount_and_stack() {
             #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
             those.map(|sample| sample.values[value] as f64).sum()
         };
-        let near = |what: &str, seen: f64, by: f64| {
+        // Where there is other work the ring of a thread overflows; what it drops is counted, each for so much.
+        let dropped = run.numbers("stat ").get("dropped_ring_samples").copied().unwrap_or(0.0);
+        let near = |what: &str, seen: f64, by: f64, each: f64| {
             let expected = truth[what];
-            assert!((seen / expected - 1.0).abs() <= by, "{framework}: {what}: {seen} of {expected}");
+            let by = by + dropped * each / expected;
+            assert!(
+                (seen / expected - 1.0).abs() <= by,
+                "{framework}: {what}: {seen} of {expected}, {dropped} dropped"
+            );
         };
+        let bytes_each = 102_400.0;
         if framework == "net10.0" {
-            near("small_bytes", sum("memory", 1, 11, "Events.Small"), 0.12);
-            near("large_bytes", sum("memory", 1, 11, "Events.Large"), 0.12);
+            near("small_bytes", sum("memory", 1, 11, "Events.Small"), 0.12, bytes_each);
+            near("large_bytes", sum("memory", 1, 11, "Events.Large"), 0.12, bytes_each);
         } else {
             // AllocationTick names the object at which a limit is passed, so large ones are told for small ones.
-            let both = sum("memory", 1, 11, "Events.Run") / (truth["small_bytes"] + truth["large_bytes"]);
-            assert!((0.7..1.1).contains(&both), "{framework}: {both} of all bytes");
+            let all = truth["small_bytes"] + truth["large_bytes"];
+            let both = sum("memory", 1, 11, "Events.Run") / all;
+            let least = 0.7 - dropped * bytes_each / all;
+            assert!((least..1.1).contains(&both), "{framework}: {both} of all bytes, {dropped} dropped");
         }
-        near("waits", sum("lock", 0, 12, "Events.Wait"), 0.05);
-        near("waited_ns", sum("lock", 1, 12, "Events.Wait"), 0.10);
-        near("throws", sum("exception", 0, 13, "Events.Throw"), 0.0);
-        near("throws", sum("exception", 0, 13, "System.FormatException"), 0.0);
+        near("waits", sum("lock", 0, 12, "Events.Wait"), 0.05, 1.0);
+        near("waited_ns", sum("lock", 1, 12, "Events.Wait"), 0.10, truth["waited_ns"] / truth["waits"]);
+        near("throws", sum("exception", 0, 13, "Events.Throw"), 0.0, 1.0);
+        near("throws", sum("exception", 0, 13, "System.FormatException"), 0.0, 1.0);
     });
 }
 
