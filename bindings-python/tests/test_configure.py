@@ -7,6 +7,7 @@ import select
 import socket
 import sys
 import threading
+import time
 import types
 import warnings
 
@@ -132,12 +133,15 @@ def test_a_default_is_no_argument(tmp_path, monkeypatch):
 
 def test_a_profile_as_go_tools_expect_it(tmp_path):
     pyroscope.configure(application_name="x", server_address=f"file://{tmp_path}", sample_rate=250)
+    began = time.thread_time_ns()
     burn(0.2)
+    burnt = time.thread_time_ns() - began
     pyroscope.shutdown()
     profiles = read_folder(tmp_path)
     assert profiles[0].sample_types == [("cpu", "nanoseconds")] and profiles[0].period_type == ("cpu", "nanoseconds")
+    # In nanoseconds, not in samples or microseconds; how exact it is, tests/truth asks with more to see.
     cpu = sum(sample.values[0] for sample in samples_of(tmp_path) if "burn" in sample.names)
-    assert 0.1e9 < cpu < 0.3e9
+    assert 4_000_000 <= cpu < 1.5 * burnt
 
 
 @pytest.mark.parametrize("name", ["PYROSCOPE_PROFILING_ENABLED", "PYROSCOPE_PROFILING_CPU_ENABLED"])
