@@ -110,6 +110,16 @@ fn fill(server: &Server) {
             ],
         );
     }
+    for (service, unit) in [("of a constructor", "constructor"), ("of a prototype", "__proto__"), ("of bytes", "bytes")]
+    {
+        let mut profile = profile(&[(&["main:1", "worker:20"], &[], 7), (&["main:1"], &[], 1)]);
+        for text in &mut profile.string_table {
+            if text == "nanoseconds" {
+                *text = unit.into();
+            }
+        }
+        assert_eq!(server.push(service, &profile).status, 200);
+    }
     assert_eq!(server.trace("checkout", checkout_spans).status, 200);
     assert_eq!(server.trace("search", search_spans).status, 200);
 }

@@ -136,13 +136,12 @@ try {
   assert(Math.abs(merged / flame.total - share) <= 0.01, `${wanted}: the graph shows ${merged / flame.total} own, the API has ${share}`);
   assert.equal(flame.total, row.cpu_ns, "the graph and the table of span names differ");
 
-  await numbersAgree(flame, ([own, ownShare, total, totalShare], lines) => {
-    // Tables go on to minutes and hours, titles of frames do not.
-    if (/ (min|h)$/.test(total.text)) return;
+  const sumsAgree = ([own, ownShare, total, totalShare], lines) => {
     assert(lines.includes(`total ${total.text}, ${totalShare.text}`), `a row has ${total.text}, ${totalShare.text}; its frame: ${lines}`);
     if (ownShare.text === "") return;
     assert(lines.includes(`own ${own.text}, ${ownShare.text}`), `a row has ${own.text}, ${ownShare.text}; its frame: ${lines}`);
-  });
+  };
+  await numbersAgree(flame, sumsAgree);
 
   // Search: the share of samples with a match in their stack.
   const names = (row) => Object.values(flame.functions[row[1]]).join("\n").toLowerCase();
@@ -210,6 +209,14 @@ try {
   await page.locator("section[aria-label=Callers] a.function").first().click();
   await page.locator("h1", { hasText: caller }).waitFor();
   assert((await page.locator("section[aria-label=Callees] a.function", { hasText: wanted }).count()) > 0, "a caller does not have its callee");
+
+  // Whatever unit a client sends, rows and frames say it; also one that every object of a script has by this name.
+  for (const { service: other } of services) {
+    await page.goto(`${base}/flame?service=${encode(other)}`);
+    await graphIsReady();
+    const { frames, functions } = await api(`/api/flame?service=${encode(other)}`);
+    await numbersAgree({ frames, functions }, sumsAgree);
+  }
 
   // Folding merges frames, lines part them; both stand in the address.
   await page.goto(`${base}/flame?service=${encode(service)}`);

@@ -169,11 +169,8 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
         let mut frames = mem::take(&mut self.frames);
         frames.clear();
         for id in all.locations(stack)? {
-            let Some(lines) = self.tables.locations.get(&id) else {
-                return Err(invalid(format!("a sample refers to location {id}, which the profile does not have")));
-            };
             let room = MOST_FRAMES + 1 - frames.len();
-            frames.extend(self.tables.frames[lines.clone()].iter().take(room));
+            frames.extend(self.tables.frames(id)?.iter().take(room));
             if frames.len() > MOST_FRAMES {
                 break;
             }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::Arc;
 
-use ahash::{HashMap, HashMapExt as _};
+use ahash::HashMap;
 use spanprof_core::wire::pprof::{Function as PprofFunction, Location};
 
 use crate::http::allowed::Allowed;
@@ -21,10 +21,41 @@ pub(in crate::receive) struct Tables<'a> {
     pub(in crate::receive) strings: &'a [String],
     functions: Vec<Named>,
     /// Function and line, innermost first, of all locations one after the other.
-    pub(super) frames: Vec<(usize, i64)>,
-    pub(super) locations: HashMap<u64, Range<usize>>,
-    /// The strings that rows were made of, cut.
-    texts: RefCell<HashMap<i64, Arc<str>>>,
+    frames: Vec<(usize, i64)>,
+    locations: Ids,
+    /// Which of the frames are those of each location.
+    ranges: Vec<Range<usize>>,
+    /// The strings that rows were made of, cut, at their own places.
+    texts: RefCell<Vec<Option<Arc<str>>>>,
+}
+
+/// The ids of entries, and at which place each entry is. Nearly all clients count from 1 on: then the id says the place.
+#[derive(Default)]
+struct Ids {
+    /// The entries whose ids say their places: the first ones.
+    counted: usize,
+    others: HashMap<u64, usize>,
+}
+
+impl Ids {
+    /// Takes the id of the next entry. Ids are not 0, and none comes twice.
+    fn add(&mut self, id: u64, of: &str) -> Result<(), Refusal> {
+        let place = self.counted + self.others.len();
+        if self.others.is_empty() && id == place as u64 + 1 {
+            self.counted += 1;
+            return Ok(());
+        }
+        if id == 0 || self.place(id).is_some() {
+            return Err(invalid(format!("the profile has {of} id {id} twice, or it is 0")));
+        }
+        self.others.insert(id, place);
+        Ok(())
+    }
+
+    fn place(&self, id: u64) -> Option<usize> {
+        let counted = usize::try_from(id).ok().and_then(|id| id.checked_sub(1)).filter(|place| *place < self.counted);
+        counted.or_else(|| self.others.get(&id).copied())
+    }
 }
 
 /// A function: its name, or the address that it is called by, and its file.
@@ -49,14 +80,18 @@ impl<'a> Tables<'a> {
         let lines: usize = locations.iter().map(|location| location.line.len().max(1)).sum();
         let entries = functions.len().saturating_add(locations.len()).saturating_mul(2).saturating_add(lines);
         allowed.take(entries.saturating_mul(32), "the profile")?;
+        // A profile without any string may refer to the empty one.
+        let texts = vec![None; strings.len().max(1)];
+        allowed.take(size_of_val(&*texts), "the profile")?;
         let mut tables = Self {
             strings,
             functions: Vec::with_capacity(functions.len()),
             frames: Vec::with_capacity(lines),
-            locations: HashMap::with_capacity(locations.len()),
-            texts: RefCell::default(),
+            locations: Ids::default(),
+            ranges: Vec::with_capacity(locations.len()),
+            texts: texts.into(),
         };
-        let mut numbers = HashMap::with_capacity(functions.len());
+        let mut ids = Ids::default();
         for function in functions {
             let mut name = function.name;
             if string(strings, name, "a function's name")?.is_empty() {
@@ -64,18 +99,14 @@ impl<'a> Tables<'a> {
                 string(strings, name, "a function's system name")?;
             }
             string(strings, function.filename, "a function's file")?;
-            if function.id == 0 || numbers.insert(function.id, tables.functions.len()).is_some() {
-                return Err(invalid(format!("the profile has function id {} twice, or it is 0", function.id)));
-            }
+            ids.add(function.id, "function")?;
             tables.functions.push(Named { name, address: 0, file: function.filename });
         }
         for location in locations {
             let first = tables.frames.len();
-            tables.add_frames(location, mappings, &numbers)?;
-            let frames = first..tables.frames.len();
-            if location.id == 0 || tables.locations.insert(location.id, frames).is_some() {
-                return Err(invalid(format!("the profile has location id {} twice, or it is 0", location.id)));
-            }
+            tables.add_frames(location, mappings, &ids)?;
+            tables.locations.add(location.id, "location")?;
+            tables.ranges.push(first..tables.frames.len());
         }
         Ok(tables)
     }
@@ -84,16 +115,16 @@ impl<'a> Tables<'a> {
         &mut self,
         location: &Location,
         mappings: &HashMap<u64, i64>,
-        numbers: &HashMap<u64, usize>,
+        functions: &Ids,
     ) -> Result<(), Refusal> {
         for line in &location.line {
-            let Some(function) = numbers.get(&line.function_id) else {
+            let Some(function) = functions.place(line.function_id) else {
                 return Err(invalid(format!(
                     "location {} refers to function {}, which the profile does not have",
                     location.id, line.function_id
                 )));
             };
-            self.frames.push((*function, line.line.max(0)));
+            self.frames.push((function, line.line.max(0)));
         }
         if location.line.is_empty() {
             if location.address == 0 {
@@ -105,6 +136,14 @@ impl<'a> Tables<'a> {
             self.functions.push(Named { name: 0, address: location.address, file });
         }
         Ok(())
+    }
+
+    /// Function and line of the frames of a location, innermost first.
+    pub(super) fn frames(&self, location: u64) -> Result<&[(usize, i64)], Refusal> {
+        match self.locations.place(location) {
+            Some(place) => Ok(&self.frames[self.ranges[place].clone()]),
+            None => Err(invalid(format!("a sample refers to location {location}, which the profile does not have"))),
+        }
     }
 
     /// A function as it is stored.
@@ -121,14 +160,41 @@ impl<'a> Tables<'a> {
 
     /// A string that was checked to be there, kept once.
     fn text(&self, index: i64, allowed: &mut Allowed) -> Result<Arc<str>, Refusal> {
+        let text = string(self.strings, index, "a name")?;
         let mut texts = self.texts.borrow_mut();
-        if let Some(text) = texts.get(&index) {
-            return Ok(Arc::clone(text));
+        let place = usize::try_from(index).ok().and_then(|index| texts.get_mut(index));
+        if let Some(Some(known)) = &place {
+            return Ok(Arc::clone(known));
         }
-        let text = cut(string(self.strings, index, "a name")?, LONGEST_TEXT);
+        let text = cut(text, LONGEST_TEXT);
         allowed.take(text.len() + ENTRY, "the profile")?;
         let text: Arc<str> = text.into();
-        texts.insert(index, Arc::clone(&text));
+        if let Some(place) = place {
+            *place = Some(Arc::clone(&text));
+        }
         Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_says_the_place_whether_it_is_counted_or_not() {
+        for given in [&[1, 2, 3][..], &[1, 2, 9, 3, u64::MAX], &[7, 1, 2, 5], &[2, 1]] {
+            let mut ids = Ids::default();
+            for id in given {
+                ids.add(*id, "function").unwrap();
+            }
+            for (place, id) in given.iter().enumerate() {
+                assert_eq!(ids.place(*id), Some(place), "{id} of {given:?}");
+                assert_eq!(ids.place(0), None);
+                let refused = ids.add(*id, "function").unwrap_err();
+                assert_eq!(refused.message(), format!("the profile has function id {id} twice, or it is 0"));
+            }
+            assert_eq!(ids.place(100), None);
+            assert!(ids.add(0, "function").is_err());
+        }
     }
 }
