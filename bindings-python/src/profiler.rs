@@ -66,7 +66,10 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
             py.detach(|| profiler.stop(STOP_TIMEOUT));
             return Ok(too_late());
         }
-        host::set_running(profiler);
+        host::set_running(profiler.clone());
+        if profiler.config().wall_time && !selftest::measures_waits(py)? {
+            profiler.measure_no_waits("a wait of a millisecond was not seen as one");
+        }
         Ok(true)
     })
 }

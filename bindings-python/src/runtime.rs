@@ -4,6 +4,7 @@ use libc::ucontext_t;
 use spanprof_core::{Context, Drain, Frame, FrameId, FrameWriter, Runtime, ThreadRecord};
 
 use crate::messages;
+use crate::stack::gil::is_gil;
 use crate::stack::interpreter::CPython;
 use crate::stack::layout::Entry;
 use crate::symbols::definitions;
@@ -19,6 +20,15 @@ unsafe impl Runtime for CPython {
     unsafe fn context(&self, _thread: &ThreadRecord, _ucontext: *const ucontext_t) -> Context {
         // SAFETY: the caller's promise.
         unsafe { self.context_now() }
+    }
+
+    fn measures_waits(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn is_interpreter_lock(&self, lock: u64, caller: usize) -> bool {
+        is_gil(&self.runtime, lock, caller)
     }
 
     #[inline]

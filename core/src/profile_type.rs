@@ -35,6 +35,22 @@ impl ProfileType {
         }
     }
 
+    /// All time of spans, in nanoseconds, by what it went to: CPU time by its samples, and waits as they were measured. `period_ns`
+    /// is that of CPU time, the coarser of the two.
+    pub(crate) fn wall_time(period_ns: i64) -> Self {
+        Self {
+            name: "wall",
+            sample_types: &[("wait_count", "count"), ("wall", "nanoseconds")],
+            period_type: ("wall", "nanoseconds"),
+            period: period_ns,
+        }
+    }
+
+    /// Whether it is that of all time of spans.
+    pub(crate) fn is_wall_time(&self) -> bool {
+        self.name == "wall" && self.sample_types.len() > 1
+    }
+
     /// Wall-clock nanoseconds, sampled every `period_ns`.
     pub(crate) fn wall(period_ns: i64) -> Self {
         Self {

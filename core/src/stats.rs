@@ -41,6 +41,15 @@ pub(crate) struct AtomicTally {
 }
 
 impl AtomicTally {
+    pub(crate) const fn new() -> Self {
+        Self { samples: AtomicU64::new(0), weight: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn clear(&self) {
+        self.samples.store(0, Ordering::Relaxed);
+        self.weight.store(0, Ordering::Relaxed);
+    }
+
     pub(crate) fn add(&self, tally: Tally) {
         self.samples.fetch_add(tally.samples, Ordering::Relaxed);
         self.weight.fetch_add(tally.weight, Ordering::Relaxed);
@@ -63,7 +72,8 @@ impl AtomicTally {
 pub struct Stats {
     /// Taken by signal handlers and closing samples.
     pub taken: Tally,
-    /// Lost because a thread's ring was full, there was no memory for one, or its alternate signal stack had no room for a sample.
+    /// Lost because a thread's ring was full, there was no memory for one, or its alternate signal stack had no room for a sample;
+    /// waits of threads that were not known yet.
     pub dropped_ring: Tally,
     /// Timer expiries that found no moment to sample (a garbage collection): later samples of their threads stand for them.
     pub deferred: u64,

@@ -84,6 +84,7 @@ def configure(
     span_names: Optional[bool] = None,
     trace_id: Optional[Union[bool, str]] = None,
     resource_labels: Optional[bool] = None,
+    wall_time: Optional[bool] = None,
 ) -> bool:
     """Starts profiling this process and the processes it forks.
 
@@ -124,6 +125,10 @@ def configure(
         True: ``service.version``, ``deployment.environment.name`` and ``host.name`` of ``OTEL_RESOURCE_ATTRIBUTES``
         become labels (``service_version``, ``deployment_environment``, ``host_name``). ``OTEL_PYROSCOPE_RESOURCE_LABELS``,
         which also makes a span processor that starts the profiler take them from the spans' resource. Else False.
+    wall_time
+        True: one more profile, ``wall``, has all time of spans by what it went to (label ``state``): CPU time, waits for
+        files and sockets, locks, the GIL, sleeps, child processes, names. Waits are measured by the threads that wait: some
+        50 ns each call that could wait. ``PYROSCOPE_PROFILING_WALLTIME_ENABLED``, else False.
     auth_token
         Deprecated, for ``http_headers={"Authorization": "Bearer …"}``.
     cpu_enabled

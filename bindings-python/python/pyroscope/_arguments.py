@@ -52,12 +52,13 @@ _ENGINE = frozenset(
         "span_names",
         "trace_id",
         "resource_labels",
+        "wall_time",
     )
 )
 
 #: What is not there yet, by the value that asks for it.
 _NOT_YET = (
-    ("oncpu", False, "waiting time is not profiled yet, only CPU time"),
+    ("oncpu", False, "CPU time is always profiled; wall_time=True adds waiting time"),
     ("native", True, "frames of native code are not shown yet"),
     ("mem_enabled", True, "memory is not profiled yet"),
 )
@@ -65,7 +66,7 @@ _NOT_YET = (
 #: Variables that ask for other kinds of profiles. They are often set for programs in all languages, so no warning.
 _NOT_YET_VARIABLES = tuple(
     f"PYROSCOPE_PROFILING_{kind}_ENABLED"
-    for kind in ("WALLTIME", "ALLOCATION", "LOCK", "CONTENTION", "EXCEPTION", "HEAP")
+    for kind in ("ALLOCATION", "LOCK", "CONTENTION", "EXCEPTION", "HEAP")
 )
 
 #: Seconds that a thread waits for another one that starts a profiler, which may stop one before: each 5 s at most.

@@ -1,8 +1,9 @@
 //! What is asked of the interpreter before anything of it is read: its version and build, the sizes of its types, the nodes of its
 //! contexts, and how it says that it ends.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::mem::transmute;
+use std::ops::Range;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice};
@@ -105,6 +106,26 @@ pub(super) fn finalizing() -> Option<Finalizing> {
         // SAFETY: CPython declares both as `int (void)`.
         (!found.is_null()).then(|| unsafe { transmute::<*mut c_void, Finalizing>(found) })
     })
+}
+
+/// Where the static data of the interpreter are, with its locks among them; empty where the symbol does not tell its size.
+pub(super) fn runtime() -> Range<u64> {
+    unsafe extern "C" {
+        fn dladdr1(address: *const c_void, info: *mut libc::Dl_info, extra: *mut *mut c_void, flags: c_int) -> c_int;
+    }
+    const RTLD_DL_SYMENT: c_int = 1;
+    // SAFETY: a C string, looked up among what the process has loaded.
+    let start = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"_PyRuntime".as_ptr()) };
+    // SAFETY: plain bits.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    let mut symbol = std::ptr::null_mut::<c_void>();
+    // SAFETY: both are valid to write to.
+    let found = !start.is_null() && unsafe { dladdr1(start, &raw mut info, &raw mut symbol, RTLD_DL_SYMENT) } != 0;
+    // SAFETY: null, or an entry of the symbol table of a module that stays.
+    match unsafe { symbol.cast::<libc::Elf64_Sym>().as_ref() } {
+        Some(symbol) if found && info.dli_saddr == start => start.addr() as u64..start.addr() as u64 + symbol.st_size,
+        _ => 0..0,
+    }
 }
 
 #[cfg(test)]

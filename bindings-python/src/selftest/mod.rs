@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use pyo3::ffi::PyInterpreterState_Get;
 use pyo3::prelude::*;
-use pyo3::types::{PyList, PyModule};
+use pyo3::types::{PyList, PyModule, PyTuple};
 use spanprof_core::{Frame, FrameId, FrameWriter, SpanRecord};
 
 use crate::span::context_var::ContextVar;
@@ -83,6 +83,14 @@ pub(crate) fn runtime(py: Python<'_>) -> PyResult<Result<&'static CPython, Strin
     }
 }
 
+/// Whether a wait of a millisecond that Python makes is measured: one for no signal, as nobody replaces that function by Python code.
+pub(crate) fn measures_waits(py: Python<'_>) -> PyResult<bool> {
+    let wait = py.import("_signal")?.getattr("sigtimedwait")?;
+    let before = spanprof_core::waited_ns();
+    wait.call1((PyTuple::empty(py), 0.001))?;
+    Ok(spanprof_core::waited_ns() - before >= 900_000)
+}
+
 fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, String>> {
     let differs = |what: &str| {
         let version = Python::version_str().split_whitespace().next().unwrap_or_default();
@@ -114,6 +122,7 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
             offset: offset(set.as_ptr().cast_const().cast(), (&raw const set.get().id).cast()),
         },
         finalizing: interpreter::finalizing(),
+        runtime: interpreter::runtime(),
     };
     // SAFETY: the GIL is held, so nobody unmaps what this thread uses.
     if unsafe { Probed::pointer(thread_state(), TSTATE_INTERP) } != Some(runtime.main) {

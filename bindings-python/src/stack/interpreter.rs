@@ -13,6 +13,7 @@
 //! span of the call into the subinterpreter.
 
 use std::ffi::{c_int, c_void};
+use std::ops::Range;
 
 use crate::stack::hamt::{Key, NodeTypes};
 use crate::stack::layout::Layout;
@@ -49,6 +50,8 @@ pub(crate) struct CPython {
     pub(crate) tags: Published,
     /// Says whether the interpreter ends.
     pub(crate) finalizing: Option<Finalizing>,
+    /// Where its static data are, empty if that is not known.
+    pub(crate) runtime: Range<u64>,
 }
 
 // SAFETY: addresses of objects that are never freed, and numbers.

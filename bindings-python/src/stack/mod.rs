@@ -4,7 +4,7 @@
 //! [`layout`] says where the interpreter keeps what is read, [`memory`] how it is read. [`context`] finds span and tags by looking
 //! variables up ([`hamt`]). [`unwind`] walks the frames: [`cframe`] finds where a walk may begin, with the help of [`registers`];
 //! [`code_object`] reads what a frame runs, [`code_table`] turns that into an id ([`frame_id`]) and tells through
-//! [`definition_ring`] what it means.
+//! [`definition_ring`] what it means. [`gil`] tells waits for the interpreter's lock from others.
 
 pub(crate) mod cframe;
 pub(crate) mod code_object;
@@ -12,6 +12,7 @@ pub(crate) mod code_table;
 pub(crate) mod context;
 pub(crate) mod definition_ring;
 pub(crate) mod frame_id;
+pub(crate) mod gil;
 pub(crate) mod hamt;
 pub(crate) mod interpreter;
 pub(crate) mod layout;

@@ -93,6 +93,7 @@ impl Config {
         for (name, setting) in [
             ("PYROSCOPE_PROFILING_ENABLED", &mut config.enabled),
             ("PYROSCOPE_PROFILING_CPU_ENABLED", &mut config.cpu_enabled),
+            ("PYROSCOPE_PROFILING_WALLTIME_ENABLED", &mut config.wall_time),
             ("PYROSCOPE_PROFILING_ALLOCATION_ENABLED", &mut config.allocation_enabled),
             ("PYROSCOPE_PROFILING_LOCK_ENABLED", &mut lock),
             ("PYROSCOPE_PROFILING_CONTENTION_ENABLED", &mut contention),

@@ -163,6 +163,7 @@ impl Config {
             "log_level" => Field::Level(&mut self.log_level),
             "enabled" => Field::Flag(&mut self.enabled),
             "cpu_enabled" => Field::Flag(&mut self.cpu_enabled),
+            "wall_time" => Field::Flag(&mut self.wall_time),
             "allocation_enabled" => Field::Flag(&mut self.allocation_enabled),
             "lock_enabled" => Field::Flag(&mut self.lock_enabled),
             "exception_enabled" => Field::Flag(&mut self.exception_enabled),
@@ -219,6 +220,7 @@ mod tests {
         Config {
             enabled: false,
             cpu_enabled: false,
+            wall_time: true,
             allocation_enabled: true,
             lock_enabled: true,
             exception_enabled: true,
@@ -249,6 +251,7 @@ mod tests {
         let config = set(&[
             ("enabled", no.clone()),
             ("cpu_enabled", no.clone()),
+            ("wall_time", yes.clone()),
             ("allocation_enabled", yes.clone()),
             ("lock_enabled", yes.clone()),
             ("exception_enabled", yes.clone()),

@@ -27,6 +27,8 @@ pub struct Config {
     pub enabled: bool,
     /// Whether CPU time is profiled.
     pub cpu_enabled: bool,
+    /// Whether all time of spans is profiled: what they waited for too.
+    pub wall_time: bool,
     /// Kinds of profile beyond the timer's, whose samples the host takes itself ([`sample_here`](crate::sample_here)).
     pub profile_types: Vec<ProfileType>,
     /// Whether allocations are profiled, by a host that can.
@@ -83,6 +85,7 @@ impl Default for Config {
         Self {
             enabled: true,
             cpu_enabled: true,
+            wall_time: false,
             profile_types: Vec::new(),
             allocation_enabled: false,
             lock_enabled: false,
@@ -117,6 +120,7 @@ impl fmt::Debug for Config {
         f.debug_struct("Config")
             .field("enabled", &self.enabled)
             .field("cpu_enabled", &self.cpu_enabled)
+            .field("wall_time", &self.wall_time)
             .field("profile_types", &self.profile_types)
             .field("allocation_enabled", &self.allocation_enabled)
             .field("lock_enabled", &self.lock_enabled)

@@ -49,6 +49,8 @@ pub(crate) struct Settings {
     pub(crate) clock: SampleClock,
     /// CPU nanoseconds between two samples.
     pub(crate) period_ns: i64,
+    /// Whether all time of spans is profiled: never beside timers of wall time.
+    pub(crate) wall_time: bool,
     pub(crate) upload_interval: Duration,
     pub(crate) trace_id: TraceIdLabel,
     pub(crate) span_names: bool,
@@ -69,10 +71,10 @@ pub(super) const RATES_ALLOWED: &str = "1 to 1000 samples a second";
 
 impl Settings {
     /// How many tags of its own a sample may have. They become labels of its series, beside those of all profiles,
-    /// `__name__` and the span's name.
+    /// `__name__`, the span's name and the state of wall time.
     pub(crate) fn room_for_tags(&self) -> usize {
         let of_span = usize::from(self.span_names) * (1 + usize::from(self.legacy_labels));
-        MAX_LABELS.saturating_sub(self.series_labels.len() + 1 + of_span)
+        MAX_LABELS.saturating_sub(self.series_labels.len() + 1 + of_span + usize::from(self.wall_time))
     }
 }
 
@@ -122,6 +124,7 @@ impl Config {
             application_name: application_name.to_owned(),
             target,
             clock: self.clock,
+            wall_time: self.wall_time && self.clock == SampleClock::Cpu,
             period_ns: 1_000_000_000 / i64::from(self.sample_rate),
             upload_interval: self.upload_interval,
             trace_id: self.trace_id,

@@ -17,6 +17,7 @@ use crate::sample::frames::{Frame, FrameId};
 use crate::sample::ring::{Entry, Sample};
 use crate::sample::runtime::{Repair, Runtime};
 use crate::sample::threads::{Drained, Unseen, Why};
+use crate::sample::waits;
 use crate::stats::{Counters, Tally};
 
 /// Reads the wall clock, nanoseconds since the epoch.
@@ -27,7 +28,8 @@ const MAX_FRAMES_CACHED: usize = MAX_FRAMES / 4;
 /// How long a sample may wait for [`Runtime::repair`].
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Frame ids from here on are the core's own; no runtime may use them.
+/// Frame ids from here on say why there is no stack. Those from [`waits::FIRST_FRAME`] on are the core's own; no runtime may use
+/// them.
 const RESERVED: u64 = u64::MAX - 15;
 const NO_STACK: u64 = RESERVED;
 
@@ -290,7 +292,7 @@ impl Aggregate {
             let next = self.filling.frames.len() as u32;
             if let hash_map::Entry::Vacant(place) = self.filling.numbers.entry(id) {
                 place.insert(next);
-                let known = if id >= RESERVED { Some(reserved(id)) } else { self.frames.get(&id).cloned() };
+                let known = if id >= waits::FIRST_FRAME { Some(reserved(id)) } else { self.frames.get(&id).cloned() };
                 if known.is_none() {
                     self.unresolved.push(id);
                 }
@@ -326,12 +328,12 @@ fn id_of(why: Why) -> u64 {
 }
 
 fn reserved(id: FrameId) -> Arc<Frame> {
-    let function = match id - RESERVED {
-        0 => "(no stack)",
-        1 => "(thread starting)",
-        2 => "(thread ended)",
-        3 => "(profiler stopped)",
-        _ => "(unknown)",
+    let function = match id.checked_sub(RESERVED) {
+        Some(0) => "(no stack)",
+        Some(1) => "(thread starting)",
+        Some(2) => "(thread ended)",
+        Some(3) => "(profiler stopped)",
+        _ => waits::frame_of(id).map_or("(unknown)", |(function, _)| function),
     };
     Arc::new(Frame { function: function.into(), ..Frame::default() })
 }

@@ -7,9 +7,11 @@
 use std::cmp::{Ordering, Reverse};
 
 use super::labels::{Content, SpanLabels};
-use super::window::Window;
+use super::window::{Window, WindowSample};
+use crate::profile_type::ProfileTypeId;
 use crate::sample::frames::Frame;
-use crate::wire::labels::{LEGACY_SPAN_NAME, SPAN_ID, SPAN_NAME, TRACE_ID};
+use crate::wait_state::State;
+use crate::wire::labels::{LEGACY_SPAN_NAME, SPAN_ID, SPAN_NAME, STATE, TRACE_ID};
 
 /// Places of items among the distinct ones in order.
 #[derive(Debug)]
@@ -62,6 +64,8 @@ pub(super) struct Row {
     pub(super) stack: u32,
     pub(super) span: u32,
     pub(super) tags: u32,
+    /// Of wall time: what it went to.
+    pub(super) state: Option<State>,
     pub(super) value: i64,
     pub(super) count: i64,
     pub(super) samples: u64,
@@ -96,24 +100,30 @@ impl<'a> CanonicalWindow<'a> {
         }
     }
 
-    /// The samples of one profile type in order, those with equal content summed.
+    /// The samples of one profile type in order, those with equal content summed. In that of wall time are, besides waits, the
+    /// samples of CPU time in spans, which are no samples of its own.
     pub(super) fn rows(&self, window: &Window, profile_type: usize) -> Vec<Row> {
-        let mut rows: Vec<Row> = window
-            .samples
-            .iter()
-            .filter(|sample| usize::from(sample.profile_type.0) == profile_type)
-            .map(|sample| Row {
+        let is_wall_time = window.profile_types[profile_type].is_wall_time();
+        let row = |sample: &WindowSample| {
+            let row = Row {
                 stack: self.stack_ranks.of(sample.stack),
                 span: self.span_place(sample.span),
                 tags: self.tag_ranks.of(sample.tags),
+                state: None,
                 value: sample.value,
                 count: sample.count,
                 samples: sample.samples,
-            })
-            .collect();
+            };
+            if usize::from(sample.profile_type.0) == profile_type {
+                return Some(Row { state: sample.state.filter(|_| is_wall_time), ..row });
+            }
+            let is_cpu_time = is_wall_time && sample.profile_type == ProfileTypeId::TIMER && row.span != 0;
+            is_cpu_time.then_some(Row { state: Some(State::Cpu), count: 0, samples: 0, ..row })
+        };
+        let mut rows: Vec<Row> = window.samples.iter().filter_map(row).collect();
         rows.sort_unstable();
         rows.dedup_by(|next, kept| {
-            let same = (next.stack, next.span, next.tags) == (kept.stack, kept.span, kept.tags);
+            let same = (next.stack, next.span, next.tags, next.state) == (kept.stack, kept.span, kept.tags, kept.state);
             if same {
                 kept.value = kept.value.saturating_add(next.value);
                 kept.count = kept.count.saturating_add(next.count);
@@ -124,7 +134,7 @@ impl<'a> CanonicalWindow<'a> {
         rows
     }
 
-    /// The labels of a sample: those of its span, then its tags by name.
+    /// The labels of a sample: those of its span, then its tags by name, then its state.
     pub(super) fn labels(&self, row: &Row) -> impl Iterator<Item = (&'a str, &'a str)> {
         let span: Option<&'a SpanLabels<'a>> = row.span.checked_sub(1).map(|rank| self.spans[rank as usize]);
         let of_span = span.map(|span| {
@@ -136,7 +146,10 @@ impl<'a> CanonicalWindow<'a> {
             ]
         });
         let of_span = of_span.into_iter().flatten().filter(|(_, value)| !value.is_empty());
-        of_span.chain(self.tags[row.tags as usize].iter().copied())
+        let tags = self.tags[row.tags as usize].iter().copied();
+        let state = row.state.map(|state| (STATE, state.label()));
+        // Of two labels with one name servers would take either.
+        of_span.chain(tags.filter(move |(name, _)| state.is_none() || *name != STATE)).chain(state)
     }
 
     fn span_place(&self, span: Option<u32>) -> u32 {

@@ -19,6 +19,7 @@ use super::window::Window;
 use crate::os::allocator;
 use crate::profile_type::ProfileType;
 use crate::stats::Tally;
+use crate::wait_state::State;
 use crate::wire::pprof::{Function, Label, Line, Location, Profile, Sample, ValueType};
 
 /// What goes into profiles, and how large one may become.
@@ -95,8 +96,8 @@ struct Piece<'a> {
     location_ids: Vec<u64>,
     /// By indices of name and file, and first line.
     function_ids: HashMap<(i64, i64, u32), u64>,
-    /// By place of the span and rank of the tags: most samples share theirs with others.
-    labels: HashMap<(u32, u32), Vec<Label>>,
+    /// By place of the span, rank of the tags and state: most samples share theirs with others.
+    labels: HashMap<(u32, u32, Option<State>), Vec<Label>>,
     /// All but the samples.
     profile: Profile,
     /// The samples as they are encoded, and how many.
@@ -155,12 +156,14 @@ impl<'a> Piece<'a> {
         let _ = sample.encode_length_delimited(&mut self.samples.0);
         self.samples.1 += 1;
         self.sample = sample;
-        self.tally += Tally { samples: row.samples, weight: u64::try_from(row.value).unwrap_or(0) };
+        if row.state != Some(State::Cpu) {
+            self.tally += Tally { samples: row.samples, weight: u64::try_from(row.value).unwrap_or(0) };
+        }
         true
     }
 
     fn labels(&mut self, row: &Row) -> &[Label] {
-        match self.labels.entry((row.span, row.tags)) {
+        match self.labels.entry((row.span, row.tags, row.state)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let (strings, table_bytes) = (&mut self.strings, &mut self.table_bytes);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::profile_type::{ProfileType, ProfileTypeId};
 use crate::sample::frames::Frame;
 use crate::stats::Tally;
+use crate::wait_state::State;
 
 /// The samples of one window. Indices point into the window's own tables.
 #[derive(Debug, Default)]
@@ -44,6 +45,8 @@ impl Window {
 pub(crate) struct WindowSample {
     pub(crate) profile_type: ProfileTypeId,
     pub(crate) stack: u32,
+    /// What the time went to, of a wait.
+    pub(crate) state: Option<State>,
     /// Index into `spans`; `None` outside spans.
     pub(crate) span: Option<u32>,
     pub(crate) tags: u32,

@@ -7,13 +7,14 @@ use std::time::Instant;
 
 use crate::config::{Config, Settings};
 use crate::error::Error;
-use crate::messages::Messages;
+use crate::messages::{Cause, Messages};
 use crate::os::single_instance::Claim;
 use crate::os::{background_thread, fork};
 use crate::profile::aggregate::Aggregate;
-use crate::profile_type::{ProfileType, SampleClock};
+use crate::profile_type::{ProfileType, ProfileTypeId, SampleClock};
 use crate::sample::runtime::Runtime;
 use crate::sample::threads::{self, Counts, Owner, Report, Sampling};
+use crate::sample::waits;
 use crate::stats::Counters;
 use crate::upload::uploader::Uploader;
 
@@ -25,6 +26,8 @@ pub(super) struct Engine {
     pub(super) counters: Arc<Counters>,
     pub(super) messages: Arc<Messages>,
     pub(super) aggregate: Mutex<Aggregate>,
+    /// The profile type of all time of spans, if there is one.
+    pub(super) wall: Option<ProfileTypeId>,
     pub(super) uploader: Uploader,
     /// A random number: which profiler it is.
     pub(super) instance: u64,
@@ -75,9 +78,14 @@ impl Engine {
             SampleClock::Cpu => ProfileType::process_cpu(settings.period_ns),
             SampleClock::Wall => ProfileType::wall(settings.period_ns),
         };
-        let profile_types = std::iter::once(by_timer).chain(config.profile_types.iter().copied()).collect();
+        let mut profile_types: Vec<_> = std::iter::once(by_timer).chain(config.profile_types.iter().copied()).collect();
+        let wall = settings.wall_time.then(|| {
+            profile_types.push(ProfileType::wall_time(settings.period_ns));
+            ProfileTypeId(u8::try_from(profile_types.len() - 1).unwrap_or(u8::MAX))
+        });
         Ok(Self {
             aggregate: Mutex::new(Aggregate::new(profile_types)),
+            wall,
             uploader: Uploader::start(settings.clone(), counters.clone(), messages.clone())?,
             config,
             settings,
@@ -107,6 +115,23 @@ impl Engine {
             ring_bytes: self.runtime.ring_bytes(),
             report: Report { id: self.settings.report_thread_id, name: self.settings.report_thread_name },
         }
+    }
+
+    /// Measures waits, if that was asked for and can be.
+    pub(super) fn measure_waits(&self) {
+        let Some(wall) = self.wall else { return };
+        if !self.runtime.measures_waits() {
+            self.messages.report(Cause::NoWaits, &["that is not possible in this language yet"]);
+        } else if waits::start(self.owner, wall) == 0 {
+            waits::stop(self.owner);
+            self.messages.report(Cause::NoWaits, &["no call of libc can be seen in this process"]);
+        }
+    }
+
+    /// Ends sampling for good: no timer runs, and no wait is measured.
+    pub(super) fn close(&self) {
+        threads::close(self.owner);
+        waits::stop(self.owner);
     }
 
     /// What its threads count, or had counted when it stopped.

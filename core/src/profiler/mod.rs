@@ -16,12 +16,12 @@ use self::process::{PROCESS_ENDS, STOPPED, leave_behind, lock_all, lock_current,
 use crate::config::Config;
 use crate::context::tags;
 use crate::error::{Error, ErrorKind};
-use crate::messages::Message;
+use crate::messages::{Cause, Message};
 use crate::os::single_instance::Claim;
 use crate::os::{background_thread, fork};
 use crate::sample::handler::{self, WAKE};
 use crate::sample::runtime::{DrainPermit, Runtime};
-use crate::sample::{safe_load, threads};
+use crate::sample::{safe_load, threads, waits};
 use crate::stats::Stats;
 
 /// Who waits for a flush or a stop waits no longer, as there is no instant of any time.
@@ -81,6 +81,7 @@ impl Profiler {
         })?;
         *engine.thread() = Some(thread);
         threads::start(engine.sampling(signal));
+        engine.measure_waits();
         *current = Some(engine.clone());
         Ok(Self { engine })
     }
@@ -120,7 +121,7 @@ impl Profiler {
         control.patience = control.patience.max(Some(Instant::now() + timeout / 2));
         drop(control);
         // By the caller: the profiler's thread may get no CPU, and the host goes on to free what handlers look at.
-        threads::close(self.engine.owner);
+        self.engine.close();
         WAKE.wake();
         let stopped = self.engine.wait(deadline, |control| control.stopped);
         let thread = if stopped { self.engine.thread().take() } else { None };
@@ -150,6 +151,14 @@ impl Profiler {
     /// profiler in a forked child.
     pub fn stats(&self) -> Stats {
         if self.engine.is_parents() { Stats::default() } else { self.engine.stats() }
+    }
+
+    /// Measures no waits any more, as a host found that they are not what they should be; `why` is told to the user.
+    pub fn measure_no_waits(&self, why: &str) {
+        if !self.engine.is_parents() {
+            waits::stop(self.engine.owner);
+            self.engine.messages.report(Cause::NoWaits, &[why]);
+        }
     }
 
     /// What it was started with.

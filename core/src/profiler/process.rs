@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::engine::Engine;
 use crate::context::{span_names, span_slot, tags};
 use crate::os::{background_thread, fork};
-use crate::sample::{safe_load, threads};
+use crate::sample::{safe_load, threads, waits};
 
 /// The one that runs.
 static CURRENT: Mutex<Option<Arc<Engine>>> = Mutex::new(None);
@@ -36,6 +36,7 @@ pub(super) fn leave_behind(current: &mut Option<Arc<Engine>>) {
     let _ = std::mem::ManuallyDrop::new(current.take());
     background_thread::forget();
     threads::forget_all();
+    waits::forget();
     safe_load::forget_others();
     // Of the parent's names nothing is left, and a span that was sampled there has to be defined here again.
     drop(span_names::rotate_generations());
@@ -61,6 +62,7 @@ pub(super) fn lock_all() -> Vec<Box<dyn Any>> {
         Box::new(tags::lock()),
         Box::new(span_names::lock()),
         Box::new(background_thread::lock()),
+        Box::new(waits::lock()),
     ]
 }
 

@@ -32,14 +32,15 @@ impl Engine {
     }
 
     /// Reports what was lost until now, where that grew with the last window.
-    pub(super) fn report_losses(&self, reported: &mut [u64; 7]) {
+    pub(super) fn report_losses(&self, reported: &mut [u64; 8]) {
         let counted = self.counters.snapshot();
         // After the sum that it is part of, as it is counted before it.
         let without_memory = self.counters.without_memory.load(Ordering::Relaxed);
         let (tag_sets, thread_tags) = tags::overflowed();
         let counts = self.counts();
         let lost = [
-            (Cause::RingFull, counts.dropped.samples.saturating_sub(counts.cramped)),
+            (Cause::RingFull, counts.dropped.samples.saturating_sub(counts.cramped + counts.waits_dropped)),
+            (Cause::WaitsLost, counts.waits_dropped),
             (Cause::StackSmall, counts.cramped),
             (Cause::NoMemory, without_memory),
             (Cause::WindowFull, counted.dropped_window.samples.saturating_sub(without_memory)),

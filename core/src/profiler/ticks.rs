@@ -17,6 +17,7 @@ use crate::sample::handler::{self, WAKE};
 use crate::sample::runtime::Drain;
 use crate::sample::safe_load;
 use crate::sample::threads::{self, Sampling};
+use crate::sample::waits;
 
 const TICK: Duration = Duration::from_millis(100);
 const IDLE_TICK: Duration = Duration::from_secs(1);
@@ -52,7 +53,7 @@ impl Engine {
         let mut pulse =
             Pulse { cpu_ns: 0, tasks: 0, swept: Instant::now(), sweep: Duration::ZERO, tick: TICK, is_alone: false };
         // Sets of tags are counted since the process started.
-        let mut reported = [0, 0, 0, 0, 0, tags::overflowed().0, tags::overflowed().1];
+        let mut reported = [0, 0, 0, 0, 0, 0, tags::overflowed().0, tags::overflowed().1];
         let mut faults_lost = false;
         let window = self.settings.upload_interval.min(MAX_WINDOW);
         loop {
@@ -71,6 +72,7 @@ impl Engine {
             if std::mem::replace(&mut faults_lost, lost) && lost {
                 self.messages.report(Cause::FaultsLost, &[]);
             }
+            waits::tick(self.owner);
             self.sweep_if_due(&mut pulse);
             if pulse.is_alone {
                 self.end_with_host(&mut reported);
@@ -96,8 +98,8 @@ impl Engine {
         }
     }
 
-    fn end(&self, reported: &mut [u64; 7]) {
-        threads::close(self.owner);
+    fn end(&self, reported: &mut [u64; 8]) {
+        self.close();
         self.rotate_window(true);
         self.report_losses(reported);
         let mut control = self.control();
@@ -109,7 +111,7 @@ impl Engine {
 
     /// Nobody ticks any more: timers end, what was sampled is counted as dropped, and nobody waits for this thread.
     fn give_up(&self, panic: &str) {
-        threads::close(self.owner);
+        self.close();
         let why = format!("the profiler's thread met an error of its own, please report it: {panic}");
         self.messages.report(Cause::NoSignal, &[&why]);
         self.counters.set_last_error(&why);
@@ -128,7 +130,7 @@ impl Engine {
 
     /// Sends what there is and ends our threads, as those of the host have all ended: a child that was forked by a thread and
     /// has come to the end of that thread's function. We would keep it alive for ever.
-    fn end_with_host(&self, reported: &mut [u64; 7]) {
+    fn end_with_host(&self, reported: &mut [u64; 8]) {
         self.control().stop = true;
         self.end(reported);
         self.uploader.stop(STOP_PATIENCE);

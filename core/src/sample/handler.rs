@@ -16,7 +16,7 @@ use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
-use super::frames::FrameWriter;
+use super::frames::{FrameId, FrameWriter};
 use super::record::{self, ThreadRecord};
 use super::ring::{Era, Measure, Written};
 use super::runtime::{Runtime, SampleSignal};
@@ -278,6 +278,58 @@ pub unsafe fn sample_here(
     let measure = |_: &ThreadRecord| Some(Measure { profile_type, count, value });
     // SAFETY: as the caller promises.
     unsafe { write_here(measure, context, walk) }.unwrap_or_else(|| threads::drop_here(value))
+}
+
+/// A wait of the calling thread that is to become a sample.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    pub(super) profile_type: ProfileTypeId,
+    /// How many waits, and how many nanoseconds, it stands for.
+    pub(super) count: u16,
+    pub(super) weight: u64,
+    /// What the stack begins with: the call.
+    pub(super) leaf: FrameId,
+}
+
+/// Takes a sample of a wait, if the thread is in a span. False: it is in none, or the sample was dropped, and counted.
+///
+/// # Safety
+/// On the record's own thread, which `value` names.
+pub(super) unsafe fn sample_wait(record: &ThreadRecord, value: u64, wait: Wait) -> bool {
+    let runtime = RUNTIME.load(Ordering::Acquire);
+    // SAFETY: not null, so it was leaked by `set_runtime`.
+    let Some(runtime) = (unsafe { runtime.as_ref() }) else { return false };
+    if record.is_entered() {
+        // A handler of the program's waited, which came while a sample was taken.
+        threads::drop_wait(wait.weight);
+        return false;
+    }
+    let mut written = false;
+    if record.enter(value) {
+        record.set_busy(true);
+        // SAFETY: the caller's promise.
+        let inside = unsafe { runtime.context(record, ptr::null()) };
+        if !inside.span.is_null() {
+            let Wait { profile_type, count, weight, leaf } = wait;
+            let walk = |out: &mut FrameWriter<'_>| {
+                out.push(leaf);
+                // SAFETY: on the thread itself, as above.
+                unsafe { runtime.walk(record, ptr::null(), out) };
+            };
+            // SAFETY: entered, and busy keeps this thread's handler out.
+            written = unsafe { write(record, *runtime, Measure { profile_type, count, value: weight }, inside, walk) };
+        }
+        record.set_busy(false);
+    }
+    record.leave();
+    written
+}
+
+/// Whether a wait was for the interpreter's lock, as its runtime says.
+#[inline]
+pub(super) fn is_interpreter_lock(lock: u64, caller: usize) -> bool {
+    // SAFETY: null or leaked by `set_runtime`.
+    unsafe { RUNTIME.load(Ordering::Acquire).as_ref() }.is_some_and(|runtime| runtime.is_interpreter_lock(lock, caller))
 }
 
 /// Takes a sample of the calling thread with the CPU time that its handlers deferred

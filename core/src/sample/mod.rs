@@ -13,3 +13,4 @@ pub(crate) mod runtime;
 pub(crate) mod safe_load;
 pub(crate) mod threads;
 pub(crate) mod timer;
+pub(crate) mod waits;

@@ -121,7 +121,23 @@ impl ThreadRecord {
     #[inline]
     pub(crate) fn count_expiries(&self, expiries: u64) -> u64 {
         add(&self.expiries, expiries);
-        expiries * self.period_ns.load(Ordering::Relaxed)
+        expiries * self.period_ns()
+    }
+
+    /// Where its expiries are counted.
+    pub(super) fn expiries(&self) -> *const AtomicU64 {
+        &raw const self.expiries
+    }
+
+    /// What an expiry weighs.
+    pub(super) fn period_ns(&self) -> u64 {
+        self.period_ns.load(Ordering::Relaxed)
+    }
+
+    /// Whether a sample is being taken, of this thread or by one before it: who comes in between must not write.
+    #[inline]
+    pub(super) fn is_entered(&self) -> bool {
+        self.gate.inside.load(Ordering::Relaxed) != 0
     }
 
     /// Puts expiries off. Only this thread's handler does.

@@ -73,7 +73,7 @@ pub unsafe trait Runtime: Send + Sync {
     /// The span and tags of the interrupted thread. Default: the core's slot, see [`span_start`](crate::span_start).
     ///
     /// # Safety
-    /// Called by the handler only, on the thread of `thread`.
+    /// Called by the handler, on the thread of `thread`; of a wait with a null `ucontext`.
     unsafe fn context(&self, thread: &ThreadRecord, _ucontext: *const libc::ucontext_t) -> Context {
         thread.slot_context()
     }
@@ -111,8 +111,21 @@ pub unsafe trait Runtime: Send + Sync {
         SampleSignal::Own
     }
 
+    /// Whether waits can be measured: `context` and `walk` can be called with a null `ucontext`, on a thread that is in a call
+    /// of libc, whatever it holds.
+    fn measures_waits(&self) -> bool {
+        false
+    }
+
+    /// Whether a wait was for the lock of the interpreter: where the lock is that was waited for, and who called.
+    ///
+    /// Obeys the rules of the handler.
+    fn is_interpreter_lock(&self, _lock: u64, _caller: usize) -> bool {
+        false
+    }
+
     /// Pushes the stack of the interrupted thread, leaf first. A frame id means one place in code until the end of the window
-    /// after the one in which it is drained. The sixteen highest are the core's own.
+    /// after the one in which it is drained. The 4,096 highest are the core's own.
     ///
     /// # Safety
     /// Called by the handler (`ucontext` is the interrupted state), or on the thread itself with a null `ucontext`.

@@ -95,6 +95,7 @@ impl Server {
             Arc::new(Frame { function, file: "spanprof".into(), line: 1, first_line: 1 })
         };
         let sample = |stack| WindowSample {
+            state: None,
             profile_type: ProfileTypeId::TIMER,
             stack,
             span: Some(0),

@@ -12,6 +12,8 @@ pub const SPAN_NAME: &str = "span_name";
 pub const LEGACY_SPAN_NAME: &str = "span";
 /// The trace of that span.
 pub const TRACE_ID: &str = "trace_id";
+/// What a thread did with its time: one of wall time.
+pub const STATE: &str = "state";
 /// What older servers call [`SPAN_ID`].
 pub const PROFILE_ID: &str = "profile_id";
 /// The process, of a series.

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use super::local::DROPPED_WAITS;
 use super::registry::Registry;
 use super::sampling::{Counts, Owner, Unsampled};
 use crate::sample::record::{RECORDS, ThreadRecord};
@@ -17,10 +18,14 @@ impl Registry {
             cramped: self.cramped,
             deferred: self.deferred,
             handler_ns: self.handler_ns,
+            waits_dropped: 0,
             threads: (self.by_tid.len() + parked.count()) as u64,
             without_timer: (self.unsampled.len() - without_ring) as u64,
             without_ring: without_ring as u64,
         };
+        let waits = DROPPED_WAITS.get();
+        counts.waits_dropped = waits.samples;
+        counts.dropped += waits;
         let live = self.by_tid.values().map(|thread| thread.index);
         let retired = self.retired.iter().filter(|(_, whose)| *whose == self.owner).map(|(index, _)| *index);
         for record in live.chain(retired).filter_map(|index| RECORDS.get(index as usize)) {
@@ -58,5 +63,6 @@ impl Registry {
     pub(super) fn forget_counts(&mut self) {
         (self.written, self.dropped) = (Tally::default(), Tally::default());
         (self.cramped, self.deferred, self.handler_ns) = (0, 0, 0);
+        DROPPED_WAITS.clear();
     }
 }

@@ -3,11 +3,11 @@
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
-use super::registry::{IS_SAMPLING, lock};
+use super::registry::{IS_SAMPLING, lock, try_lock};
 use crate::os::fork;
 use crate::os::thread_id::tid;
 use crate::sample::record::{RECORDS, ThreadRecord, by_signal_value};
-use crate::stats::Tally;
+use crate::stats::{AtomicTally, Tally};
 
 struct AtExit {
     tid: Cell<i32>,
@@ -74,6 +74,25 @@ pub(crate) fn drop_here(value: u64) -> bool {
         registry.dropped += Tally { samples: 1, weight: value };
     }
     false
+}
+
+/// Waits that became no sample: their threads had no record, or took a sample just then. Counted without a lock, as they may come
+/// from anywhere.
+pub(super) static DROPPED_WAITS: AtomicTally = AtomicTally::new();
+
+/// Counts such a wait.
+pub(crate) fn drop_wait(weight: u64) {
+    DROPPED_WAITS.add(Tally { samples: 1, weight });
+}
+
+/// The record of a thread and the value to enter it with, without waiting and without making one.
+pub(crate) fn find_record(thread: i32) -> Option<(&'static ThreadRecord, u64)> {
+    if !IS_SAMPLING.load(Ordering::Relaxed) || fork::forked() {
+        return None;
+    }
+    let index = try_lock()?.as_ref()?.by_tid.get(&thread)?.index;
+    let record = &RECORDS[index as usize];
+    Some((record, u64::from(record.gate.generation.load(Ordering::Relaxed)) << 32 | u64::from(index)))
 }
 
 /// In the child after fork: the calling thread is there under another number; returns the parent's.

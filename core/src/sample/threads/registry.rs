@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::mem::ManuallyDrop;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::ring_pool::Rings;
@@ -82,6 +82,15 @@ pub(super) static IS_SAMPLING: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn lock() -> MutexGuard<'static, Option<Registry>> {
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The registry, if nobody has it at the moment.
+pub(super) fn try_lock() -> Option<MutexGuard<'static, Option<Registry>>> {
+    match REGISTRY.try_lock() {
+        Ok(registry) => Some(registry),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// The records that threads have or had.

@@ -63,6 +63,8 @@ pub(crate) struct Counts {
     pub(crate) dropped: Tally,
     /// Of those dropped: for which an alternate signal stack had no room.
     pub(crate) cramped: u64,
+    /// Of those dropped: waits whose threads had no record, or took a sample just then.
+    pub(crate) waits_dropped: u64,
     pub(crate) deferred: u64,
     pub(crate) handler_ns: u64,
     pub(crate) threads: u64,

@@ -1,0 +1,116 @@
+//! What a thread knows of its own waits: how long it waited so far, and when a wait becomes a sample.
+
+use std::sync::atomic::AtomicU64;
+
+/// A thread's block, in initial-exec thread-local storage; all zeros in a new thread. As `calls.c` has it.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Block {
+    /// Nanoseconds waited so far.
+    pub(super) total_ns: u64,
+    /// Where the thread's timer expiries are counted, null while its record is not known.
+    pub(super) expiries: *const AtomicU64,
+    /// The mutex at whose unlocking the wait that is kept becomes a sample; null: there is none.
+    pub(super) pending_mutex: *const (),
+    /// That wait: which call it was, what is taken for it, and how long it was.
+    pub(super) pending_function: u64,
+    pub(super) pending_weight: u64,
+    pub(super) pending_ns: u64,
+    /// What the thread's record is entered with, its bits inverted: 0 = not known.
+    record: u64,
+    /// CPU time within calls that is still to be taken off.
+    debt_ns: u64,
+    /// How much may still be waited before the next sample, in means; 0 = not drawn yet.
+    budget: f64,
+    random: u64,
+    /// The thread that this is: another one runs here in a child of vfork.
+    pub(super) thread: i32,
+    /// It takes the sample of a wait, within which no other is taken.
+    pub(super) is_busy: u32,
+    _reserved: u64,
+}
+
+const _: () = assert!(size_of::<Block>() == 12 * 8);
+
+impl Block {
+    pub(super) fn record(&self) -> u64 {
+        !self.record
+    }
+
+    pub(super) fn set_record(&mut self, value: u64, thread: i32, expiries: *const AtomicU64) {
+        (self.record, self.thread, self.expiries) = (!value, thread, expiries);
+    }
+
+    /// CPU time that a call burnt is in the profile as CPU time: what its expiries weigh is taken off, so each call has the right
+    /// expectation. What would be below nothing is a debt of the thread's next waits.
+    pub(super) fn without_cpu(&mut self, took_ns: u64, cpu_ns: u64) -> u64 {
+        let debt = self.debt_ns.saturating_add(cpu_ns);
+        let paid = debt.min(took_ns);
+        self.debt_ns = debt - paid;
+        took_ns - paid
+    }
+
+    /// The nanoseconds that a wait of `took_ns` stands for if it becomes a sample, and `None` if it does not: it does with probability
+    /// 1 − e^(−took/mean), and stands for took / that, so sums are unbiased, and exact for waits that are long beside the mean.
+    #[expect(clippy::cast_precision_loss, reason = "a wait of 104 days loses a nanosecond")]
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative; too much becomes the most")]
+    pub(super) fn weight_of(&mut self, took_ns: u64, mean_ns: f64, seed: u64) -> Option<u64> {
+        if self.budget <= 0.0 {
+            self.budget = self.exponential(seed);
+        }
+        let took = took_ns as f64;
+        self.budget -= took / mean_ns;
+        if self.budget > 0.0 {
+            return None;
+        }
+        self.budget = self.exponential(seed);
+        Some((took / -(-took / mean_ns).exp_m1() + 0.5) as u64)
+    }
+
+    /// A number that is distributed as the times between events of a rate of 1. xorshift64: no more is asked of it.
+    #[expect(clippy::cast_precision_loss, reason = "53 bits")]
+    fn exponential(&mut self, seed: u64) -> f64 {
+        if self.random == 0 {
+            self.random = (seed ^ std::ptr::from_ref(self).addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        }
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        -(((self.random >> 11) + 1) as f64 / 9_007_199_254_740_993.0).ln()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block() -> Block {
+        // SAFETY: as in a new thread: numbers and null.
+        unsafe { std::mem::zeroed() }
+    }
+
+    #[test]
+    fn what_waits_stand_for_adds_up_to_what_they_took() {
+        for (took_ns, waits, tolerance) in [(3_000, 2_000_000, 0.02), (400_000, 200_000, 0.01), (30_000_000, 1_000, 1e-6)] {
+            let mut block = block();
+            let weights: Vec<u64> = (0..waits).filter_map(|_| block.weight_of(took_ns, 1e6, 7)).collect();
+            #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+            let ratio = weights.iter().sum::<u64>() as f64 / (took_ns * waits) as f64;
+            assert!((ratio - 1.0).abs() < tolerance, "{took_ns} ns: {ratio}");
+        }
+    }
+
+    #[test]
+    fn a_thread_whose_record_is_not_known_has_the_value_of_none() {
+        assert_eq!(block().record(), u64::MAX);
+    }
+
+    #[test]
+    fn cpu_time_within_calls_is_taken_off_in_all() {
+        let mut block = block();
+        assert_eq!(block.without_cpu(100, 0), 100);
+        assert_eq!(block.without_cpu(100, 250), 0);
+        assert_eq!(block.without_cpu(100, 0), 0);
+        assert_eq!(block.without_cpu(100, 0), 50);
+    }
+}

@@ -1,0 +1,451 @@
+//! The modules of the process, and the slots in them by which they call libc.
+//!
+//! A slot is written only if it holds the function's own address, or, outside of what is read-only after relocation, an address in
+//! its own module: the stub that leads to ld.so until the function is called. What else is there stays: another library's wrapper,
+//! or an offset that ld.so has not relocated yet, which is looked at again. Read-only slots are written through /proc/self/mem, so
+//! no page changes its protection under ld.so. Our own module, libc, ld.so and the vdso are left alone, and we are never unloaded.
+
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fs::{File, OpenOptions};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info};
+
+use super::wrappers::{self, Address, OnUnlock, OnWait};
+
+/// An entry of a module's dynamic section.
+#[repr(C)]
+struct Dynamic {
+    tag: i64,
+    value: usize,
+}
+
+/// A relocation: what ld.so writes where.
+#[repr(C)]
+struct Relocation {
+    offset: usize,
+    info: u64,
+    addend: i64,
+}
+
+const DT_NULL: i64 = 0;
+const DT_PLTRELSZ: i64 = 2;
+const DT_STRTAB: i64 = 5;
+const DT_SYMTAB: i64 = 6;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
+const DT_JMPREL: i64 = 23;
+const DT_BIND_NOW: i64 = 24;
+const DT_FLAGS: i64 = 30;
+const DT_FLAGS_1: i64 = 0x6fff_fffb;
+const DF_BIND_NOW: usize = 8;
+const DF_1_NOW: usize = 1;
+const R_X86_64_64: u32 = 1;
+const R_X86_64_GLOB_DAT: u32 = 6;
+const R_X86_64_JUMP_SLOT: u32 = 7;
+
+/// Modules that are remembered as looked through; more are looked through again each time.
+const MAX_MODULES: usize = 4_096;
+
+/// What is known of the process's modules.
+pub(crate) struct Modules {
+    /// Functions by name, with aliases.
+    functions: HashMap<&'static CStr, usize>,
+    real: Vec<Address>,
+    /// An address in each module that is left alone.
+    left_alone: Vec<usize>,
+    /// The bases of modules that were looked through, as long as none was unloaded.
+    seen: Vec<usize>,
+    /// ld.so's counts of modules opened and closed, when it was asked last.
+    opened: u64,
+    closed: u64,
+    /// Slots were found that ld.so had not relocated yet.
+    unfinished: bool,
+    /// To look so many times more, as ld.so may have had slots in hand.
+    again: u32,
+    slots: usize,
+    memory: Option<File>,
+}
+
+// SAFETY: addresses of code, which are only compared and copied.
+unsafe impl Send for Modules {}
+
+static MODULES: Mutex<Option<Modules>> = Mutex::new(None);
+/// Whether slots are to have our wrappers.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// Functions that have another name in other modules, which is the same function for files of 64 bits.
+const ALIASES: [(&CStr, &CStr); 12] = [
+    (c"pread", c"pread64"),
+    (c"pwrite", c"pwrite64"),
+    (c"preadv", c"preadv64"),
+    (c"pwritev", c"pwritev64"),
+    (c"sendfile", c"sendfile64"),
+    (c"open", c"open64"),
+    (c"fcntl", c"fcntl64"),
+    (c"lockf", c"lockf64"),
+    (c"__read", c"read"),
+    (c"__write", c"write"),
+    (c"__poll", c"poll"),
+    (c"__connect", c"connect"),
+];
+
+/// Puts wrappers into all slots, and from now on into those of modules that come. Returns how many slots have one.
+pub(super) fn install(shortest_ns: u64, on_wait: OnWait, on_unlock: OnUnlock) -> usize {
+    let mut modules = lock();
+    if modules.is_none() {
+        *modules = Modules::find();
+        let Some(found) = modules.as_ref() else { return 0 };
+        wrappers::prepare(&found.real, shortest_ns, on_wait, on_unlock, on_module);
+    }
+    let Some(modules) = modules.as_mut() else { return 0 };
+    INSTALLED.store(true, Ordering::Relaxed);
+    wrappers::switch(true);
+    modules.forget_seen();
+    modules.look(true);
+    modules.slots
+}
+
+/// Puts what was there back into all slots that still have a wrapper.
+pub(super) fn uninstall() {
+    wrappers::switch(false);
+    INSTALLED.store(false, Ordering::Relaxed);
+    if let Some(modules) = lock().as_mut() {
+        modules.forget_seen();
+        modules.look(true);
+    }
+}
+
+/// In a forked child: wrappers only call, wherever they are. Who looked for modules is not here, and may have held the lock.
+pub(super) fn forget() {
+    wrappers::switch(false);
+    INSTALLED.store(false, Ordering::Relaxed);
+}
+
+/// Looks for modules that came since, on a tick of the profiler's thread.
+pub(super) fn look_again() {
+    if let Some(mut modules) = try_lock()
+        && let Some(modules) = modules.as_mut()
+    {
+        let all = modules.again > 0;
+        modules.again = modules.again.saturating_sub(1);
+        modules.look(all);
+    }
+}
+
+/// A module was opened: somebody asks for one of its functions. Called by the wrapper of `dlsym`, so it waits for nobody.
+extern "C" fn on_module() {
+    if let Some(mut modules) = try_lock()
+        && let Some(modules) = modules.as_mut()
+    {
+        modules.look(false);
+    }
+}
+
+/// The name of a function that has a wrapper.
+pub(super) fn name(function: usize) -> Option<&'static str> {
+    wrappers::name(function)?.to_str().ok()
+}
+
+/// The lock of all this, for a fork: taken by who looks for modules.
+pub(crate) fn lock() -> MutexGuard<'static, Option<Modules>> {
+    MODULES.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn try_lock() -> Option<MutexGuard<'static, Option<Modules>>> {
+    match MODULES.try_lock() {
+        Ok(modules) => Some(modules),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
+}
+
+impl Modules {
+    /// Where libc's functions are. `None`: not all are found that a wrapper calls before it waits.
+    fn find() -> Option<Self> {
+        let (wrapped, all) = wrappers::counts();
+        let executable = executable();
+        let mut real = Vec::with_capacity(all);
+        let mut functions = HashMap::with_capacity(2 * all);
+        for function in 0..all {
+            let name = wrappers::name(function)?;
+            let address = address_of(name, &executable);
+            if function < wrapped && !address.is_null() {
+                functions.insert(name, function);
+            }
+            real.push(address);
+        }
+        if real[wrapped..].iter().any(|address| address.is_null()) {
+            return None;
+        }
+        for (alias, name) in ALIASES {
+            if let Some(&function) = functions.get(name) {
+                functions.insert(alias, function);
+            }
+        }
+        let on_module: extern "C" fn() = on_module;
+        // SAFETY: getauxval may be called at any time.
+        let (loader, vdso) = unsafe { (libc::getauxval(libc::AT_BASE), libc::getauxval(libc::AT_SYSINFO_EHDR)) };
+        let in_libc = [c"read", c"pthread_mutex_lock"].map(|name| address_of(name, &executable).addr());
+        let left_alone = [on_module as usize, loader as usize, vdso as usize].into_iter().chain(in_libc).collect();
+        let seen = Vec::with_capacity(MAX_MODULES);
+        Some(Self {
+            functions,
+            real,
+            left_alone,
+            seen,
+            opened: 0,
+            closed: 0,
+            unfinished: false,
+            again: 0,
+            slots: 0,
+            memory: None,
+        })
+    }
+
+    fn forget_seen(&mut self) {
+        self.seen.clear();
+        self.slots = 0;
+    }
+
+    /// Looks through the modules that were not looked through yet; `all`: also where ld.so says that none came.
+    fn look(&mut self, all: bool) {
+        let mut look = Look { modules: self, all, is_first: true };
+        // SAFETY: the callback takes what is passed on here, and ld.so holds its list for as long as it runs.
+        unsafe { libc::dl_iterate_phdr(Some(on_phdr), (&raw mut look).cast()) };
+        self.memory = None;
+    }
+
+    /// Looks through a module. False: not all of its slots could be judged yet.
+    fn look_through(&mut self, module: &Module) -> bool {
+        let mut is_finished = true;
+        for (table, count) in module.tables {
+            for number in 0..count {
+                // SAFETY: the module says that its table has so many.
+                let relocation = unsafe { &*table.add(number) };
+                let kind = (relocation.info & 0xffff_ffff) as u32;
+                let is_slot = matches!(kind, R_X86_64_JUMP_SLOT | R_X86_64_GLOB_DAT)
+                    || (kind == R_X86_64_64 && relocation.addend == 0);
+                if !is_slot {
+                    continue;
+                }
+                // SAFETY: relocations name symbols of the module's table.
+                let symbol = unsafe { &*module.symbols.add((relocation.info >> 32) as usize) };
+                if symbol.st_shndx != 0 {
+                    continue;
+                }
+                // SAFETY: symbols name strings of the module's table.
+                let name = unsafe { CStr::from_ptr(module.strings.add(symbol.st_name as usize)) };
+                if let Some(&function) = self.functions.get(name) {
+                    is_finished &= self.set(module, module.base + relocation.offset, kind, function);
+                }
+            }
+        }
+        is_finished
+    }
+
+    /// Gives a slot its wrapper, or takes it away. False: ld.so has not relocated it yet.
+    fn set(&mut self, module: &Module, slot: usize, kind: u32, function: usize) -> bool {
+        let Some(wrapper) = wrappers::wrapper(function).map(|wrapper| wrapper.addr()) else { return true };
+        let real = self.real[function].addr();
+        let place = ptr::with_exposed_provenance::<AtomicUsize>(slot);
+        // SAFETY: a slot of a module that is loaded; aligned, as relocations of a word are.
+        let value = unsafe { (*place).load(Ordering::Acquire) };
+        let is_read_only = module.read_only.contains(&slot);
+        if !INSTALLED.load(Ordering::Relaxed) {
+            if value == wrapper {
+                self.write(slot, real, is_read_only);
+            }
+            return true;
+        }
+        if value == wrapper {
+            self.slots += 1;
+            return true;
+        }
+        if module.base != 0 && value < module.range.end - module.range.start {
+            return false;
+        }
+        let is_stub = kind == R_X86_64_JUMP_SLOT && !module.binds_now && !is_read_only && module.range.contains(&value);
+        if (value == real || is_stub) && self.write(slot, wrapper, is_read_only) {
+            self.slots += 1;
+        }
+        true
+    }
+
+    fn write(&mut self, slot: usize, value: usize, is_read_only: bool) -> bool {
+        let place = ptr::with_exposed_provenance::<AtomicUsize>(slot);
+        if !is_read_only {
+            // SAFETY: as in `set`; ld.so writes such slots at any time, and either is right.
+            unsafe { (*place).store(value, Ordering::Release) };
+            return true;
+        }
+        if self.memory.is_none() {
+            self.memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").ok();
+        }
+        self.memory.as_ref().is_some_and(|memory| memory.write_all_at(&value.to_ne_bytes(), slot as u64).is_ok())
+    }
+}
+
+/// One look through the list of modules.
+struct Look<'a> {
+    modules: &'a mut Modules,
+    all: bool,
+    is_first: bool,
+}
+
+/// Called by ld.so for each module. Not 0: enough.
+unsafe extern "C" fn on_phdr(info: *mut dl_phdr_info, _: usize, look: *mut c_void) -> c_int {
+    // SAFETY: what `look` passed, whose borrow lasts.
+    let look = unsafe { &mut *look.cast::<Look<'_>>() };
+    // SAFETY: valid for the call.
+    let info = unsafe { &*info };
+    let modules = &mut *look.modules;
+    if std::mem::take(&mut look.is_first) {
+        let is_same = info.dlpi_adds == modules.opened && info.dlpi_subs == modules.closed;
+        if is_same && !look.all && !modules.unfinished {
+            return 1;
+        }
+        if info.dlpi_subs != modules.closed {
+            // Another module may be where one was.
+            modules.seen.clear();
+        }
+        if !is_same {
+            modules.again = 2;
+        }
+        (modules.opened, modules.closed, modules.unfinished) = (info.dlpi_adds, info.dlpi_subs, false);
+    }
+    let base = info.dlpi_addr as usize;
+    if modules.seen.contains(&base) {
+        return 0;
+    }
+    // SAFETY: the module is loaded as long as ld.so calls us for it.
+    let is_finished = match unsafe { Module::read(info) } {
+        Some(module) if !modules.left_alone.iter().any(|address| module.range.contains(address)) => {
+            modules.look_through(&module)
+        }
+        _ => true,
+    };
+    modules.unfinished |= !is_finished;
+    if is_finished && modules.seen.len() < MAX_MODULES {
+        modules.seen.push(base);
+    }
+    0
+}
+
+/// What a module says of itself.
+struct Module {
+    base: usize,
+    range: Range<usize>,
+    /// Read-only once it is relocated.
+    read_only: Range<usize>,
+    tables: [(*const Relocation, usize); 2],
+    symbols: *const Elf64_Sym,
+    strings: *const c_char,
+    binds_now: bool,
+}
+
+impl Module {
+    /// # Safety
+    /// `info` is that of a loaded module.
+    unsafe fn read(info: &dl_phdr_info) -> Option<Self> {
+        let base = info.dlpi_addr as usize;
+        let (mut range, mut read_only, mut dynamic) = (usize::MAX..0, 0..0, ptr::null::<Dynamic>());
+        for number in 0..info.dlpi_phnum {
+            // SAFETY: there are so many.
+            let header: &Elf64_Phdr = unsafe { &*info.dlpi_phdr.add(usize::from(number)) };
+            let start = base.wrapping_add(header.p_vaddr as usize);
+            let end = start.wrapping_add(header.p_memsz as usize);
+            match header.p_type {
+                libc::PT_LOAD => range = range.start.min(start)..range.end.max(end),
+                libc::PT_DYNAMIC => dynamic = ptr::with_exposed_provenance(start),
+                libc::PT_GNU_RELRO => read_only = start..end,
+                _ => {}
+            }
+        }
+        if dynamic.is_null() {
+            return None;
+        }
+        let mut module = Self {
+            base,
+            range,
+            read_only,
+            tables: [(ptr::null(), 0); 2],
+            symbols: ptr::null(),
+            strings: ptr::null(),
+            binds_now: false,
+        };
+        loop {
+            // SAFETY: the section ends with DT_NULL.
+            let Dynamic { tag, value } = *unsafe { &*dynamic };
+            // glibc has made these addresses absolute.
+            let address = if value < base { value.wrapping_add(base) } else { value };
+            match tag {
+                DT_NULL => break,
+                DT_JMPREL => module.tables[0].0 = ptr::with_exposed_provenance(address),
+                DT_PLTRELSZ => module.tables[0].1 = value / size_of::<Relocation>(),
+                DT_RELA => module.tables[1].0 = ptr::with_exposed_provenance(address),
+                DT_RELASZ => module.tables[1].1 = value / size_of::<Relocation>(),
+                DT_SYMTAB => module.symbols = ptr::with_exposed_provenance(address),
+                DT_STRTAB => module.strings = ptr::with_exposed_provenance(address),
+                DT_BIND_NOW => module.binds_now = true,
+                DT_FLAGS => module.binds_now |= value & DF_BIND_NOW != 0,
+                DT_FLAGS_1 => module.binds_now |= value & DF_1_NOW != 0,
+                _ => {}
+            }
+            // SAFETY: as above.
+            dynamic = unsafe { dynamic.add(1) };
+        }
+        for (table, count) in &mut module.tables {
+            if table.is_null() {
+                *count = 0;
+            }
+        }
+        (!module.symbols.is_null() && !module.strings.is_null()).then_some(module)
+    }
+}
+
+/// The range of the program's executable.
+fn executable() -> Range<usize> {
+    unsafe extern "C" fn first(info: *mut dl_phdr_info, _: usize, range: *mut c_void) -> c_int {
+        // SAFETY: valid for the call; the first module is the executable.
+        if let Some(module) = unsafe { Module::read(&*info) } {
+            // SAFETY: what is passed below.
+            unsafe { *range.cast() = module.range };
+        }
+        1
+    }
+    let mut range = 0..0;
+    // SAFETY: as for `Modules::look`.
+    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut range).cast()) };
+    range
+}
+
+/// The address of a function of libc as modules see it, null if there is none. In an executable that is not position-independent a
+/// function may have the address of that executable's own stub, which leads back to the slot that we change: then libc is asked.
+fn address_of(name: &CStr, executable: &Range<usize>) -> Address {
+    // SAFETY: a string; any module may be asked at any time.
+    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    if !executable.contains(&address.addr()) {
+        return address;
+    }
+    for library in [c"libpthread.so.0", c"libc.so.6"] {
+        // SAFETY: a string; what is not loaded is not loaded by this.
+        let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
+        if handle.is_null() {
+            continue;
+        }
+        // SAFETY: a handle that is open.
+        let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
+        // SAFETY: as above; libc stays.
+        unsafe { libc::dlclose(handle) };
+        if !address.is_null() && !executable.contains(&address.addr()) {
+            return address;
+        }
+    }
+    ptr::null()
+}

@@ -1,0 +1,57 @@
+//! What a span's time went to: the label `state` of wall-time samples.
+
+/// What a thread did with its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+pub(crate) enum State {
+    /// It ran.
+    Cpu,
+    /// It waited for a file, a socket or a pipe.
+    Io,
+    /// It waited for another thread: a mutex, a condition, a semaphore, a thread's end.
+    Lock,
+    /// It waited for the lock of the interpreter.
+    InterpreterLock,
+    /// It slept, or waited for a signal.
+    Sleep,
+    /// It waited for a child process.
+    Child,
+    /// It waited for the name of a host or a user.
+    Name,
+}
+
+impl State {
+    const ALL: [Self; 7] =
+        [Self::Cpu, Self::Io, Self::Lock, Self::InterpreterLock, Self::Sleep, Self::Child, Self::Name];
+
+    /// The state of this number.
+    pub(crate) fn of(number: u32) -> Option<Self> {
+        Self::ALL.get(number as usize).copied()
+    }
+
+    /// The label's value.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Io => "io",
+            Self::Lock => "lock",
+            Self::InterpreterLock => "gil",
+            Self::Sleep => "sleep",
+            Self::Child => "child",
+            Self::Name => "name",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_have_the_numbers_by_which_calls_name_them() {
+        for (number, state) in (0..).zip(State::ALL) {
+            assert_eq!((state as u32, State::of(number)), (number, Some(state)));
+        }
+        assert_eq!(State::of(7), None);
+    }
+}
