@@ -15,7 +15,7 @@ pub struct ProfileType {
     pub period: i64,
 }
 
-/// A profile type's index in the profiler that it was registered with.
+/// A profile type's index in the profiler that it was registered with, of 16 at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ProfileTypeId(pub u8);
 

@@ -1,10 +1,11 @@
 //! What a span's time went to: the label `state` of wall-time samples.
 
 /// What a thread did with its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u32)]
-pub(crate) enum State {
+pub enum State {
     /// It ran.
+    #[default]
     Cpu,
     /// It waited for a file, a socket or a pipe.
     Io,
@@ -18,11 +19,24 @@ pub(crate) enum State {
     Child,
     /// It waited for the name of a host or a user.
     Name,
+    /// A flow of the program's, not a thread: it was suspended until something came.
+    Await,
+    /// As before, but what it waited for had come: its thread did other things.
+    Busy,
 }
 
 impl State {
-    const ALL: [Self; 7] =
-        [Self::Cpu, Self::Io, Self::Lock, Self::InterpreterLock, Self::Sleep, Self::Child, Self::Name];
+    const ALL: [Self; 9] = [
+        Self::Cpu,
+        Self::Io,
+        Self::Lock,
+        Self::InterpreterLock,
+        Self::Sleep,
+        Self::Child,
+        Self::Name,
+        Self::Await,
+        Self::Busy,
+    ];
 
     /// The state of this number.
     pub(crate) fn of(number: u32) -> Option<Self> {
@@ -39,6 +53,8 @@ impl State {
             Self::Sleep => "sleep",
             Self::Child => "child",
             Self::Name => "name",
+            Self::Await => "await",
+            Self::Busy => "busy",
         }
     }
 }
@@ -52,6 +68,6 @@ mod tests {
         for (number, state) in (0..).zip(State::ALL) {
             assert_eq!((state as u32, State::of(number)), (number, Some(state)));
         }
-        assert_eq!(State::of(7), None);
+        assert_eq!(State::of(9), None);
     }
 }

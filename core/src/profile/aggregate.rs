@@ -19,6 +19,7 @@ use crate::sample::runtime::{Repair, Runtime};
 use crate::sample::threads::{Drained, Unseen, Why};
 use crate::sample::waits;
 use crate::stats::{Counters, Tally};
+use crate::wait_state::State;
 
 /// Reads the wall clock, nanoseconds since the epoch.
 type WallClock = fn() -> i64;
@@ -37,6 +38,7 @@ const NO_STACK: u64 = RESERVED;
 #[derive(Clone, Copy, Debug)]
 struct Place {
     profile_type: ProfileTypeId,
+    state: State,
     /// Things that each sample stands for.
     count: u16,
     span_id: u64,
@@ -227,6 +229,7 @@ impl Aggregate {
     fn add_sample(&mut self, thread: u32, sample: &Sample<'_>, runtime: &dyn Runtime, counters: &Counters) {
         let place = Place {
             profile_type: sample.measure.profile_type,
+            state: sample.measure.state,
             count: sample.measure.count,
             span_id: sample.span_id,
             context_tags: sample.context_tags,
@@ -255,6 +258,7 @@ impl Aggregate {
     fn add_unseen(&mut self, unseen: Unseen, counters: &Counters) {
         let place = Place {
             profile_type: ProfileTypeId::TIMER,
+            state: State::Cpu,
             count: 1,
             span_id: 0,
             context_tags: TagSetId::EMPTY,
@@ -276,9 +280,12 @@ impl Aggregate {
             return;
         }
         let stack = self.stack(frames);
-        let Place { profile_type, count, span_id, context_tags, thread_tags } = place;
-        let sum =
-            self.filling.samples.entry(Key { profile_type, stack, span_id, context_tags, thread_tags }).or_default();
+        let Place { profile_type, state, count, span_id, context_tags, thread_tags } = place;
+        let sum = self
+            .filling
+            .samples
+            .entry(Key { profile_type, state, stack, span_id, context_tags, thread_tags })
+            .or_default();
         sum.tally += tally;
         sum.count = sum.count.saturating_add(u64::from(count) * tally.samples);
     }
@@ -333,7 +340,7 @@ fn reserved(id: FrameId) -> Arc<Frame> {
         Some(1) => "(thread starting)",
         Some(2) => "(thread ended)",
         Some(3) => "(profiler stopped)",
-        _ => waits::frame_of(id).map_or("(unknown)", |(function, _)| function),
+        _ => waits::function_of(id).unwrap_or("(unknown)"),
     };
     Arc::new(Frame { function: function.into(), ..Frame::default() })
 }

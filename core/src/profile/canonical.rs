@@ -109,16 +109,16 @@ impl<'a> CanonicalWindow<'a> {
                 stack: self.stack_ranks.of(sample.stack),
                 span: self.span_place(sample.span),
                 tags: self.tag_ranks.of(sample.tags),
-                state: None,
+                state: is_wall_time.then_some(sample.state),
                 value: sample.value,
                 count: sample.count,
                 samples: sample.samples,
             };
             if usize::from(sample.profile_type.0) == profile_type {
-                return Some(Row { state: sample.state.filter(|_| is_wall_time), ..row });
+                return Some(row);
             }
             let is_cpu_time = is_wall_time && sample.profile_type == ProfileTypeId::TIMER && row.span != 0;
-            is_cpu_time.then_some(Row { state: Some(State::Cpu), count: 0, samples: 0, ..row })
+            is_cpu_time.then_some(Row { count: 0, samples: 0, ..row })
         };
         let mut rows: Vec<Row> = window.samples.iter().filter_map(row).collect();
         rows.sort_unstable();

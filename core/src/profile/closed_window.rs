@@ -10,7 +10,6 @@ use super::window::{Window, WindowSample, WindowSpan};
 use crate::context::tags::{self, TagSetId};
 use crate::profile_type::ProfileType;
 use crate::sample::frames::Frame;
-use crate::sample::waits;
 use crate::stats::{Counters, Tally};
 
 /// A window as it was swapped out; [`finish`](ClosedWindow::finish) puts it into the encoder's form, with no lock held.
@@ -32,9 +31,7 @@ impl ClosedWindow {
         let unknown = Arc::new(Frame { function: "(unknown)".into(), ..Frame::default() });
         let frames = self.filling.frames.iter().map(|frame| frame.clone().unwrap_or_else(|| unknown.clone())).collect();
         let mut stacks = vec![Box::default(); self.filling.stacks.len()];
-        let mut states = vec![None; stacks.len()];
         for (frames, &stack) in &self.filling.stacks {
-            states[stack as usize] = frames.first().and_then(|&leaf| waits::frame_of(leaf)).map(|(_, state)| state);
             stacks[stack as usize] = frames.iter().map(|frame| self.filling.numbers[frame]).collect();
         }
         let mut spans = Vec::new();
@@ -56,7 +53,7 @@ impl ClosedWindow {
             samples.push(WindowSample {
                 profile_type: key.profile_type,
                 stack: key.stack,
-                state: states[key.stack as usize],
+                state: key.state,
                 span,
                 tags,
                 value,

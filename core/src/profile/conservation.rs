@@ -15,6 +15,7 @@ use crate::sample::ring::{Entry, Measure, Sample};
 use crate::sample::runtime::testing::Numbered;
 use crate::sample::threads::{Drained, Unseen, Why};
 use crate::stats::{Counters, Tally};
+use crate::wait_state::State;
 use crate::wire::pprof::Profile;
 
 #[derive(Clone, Debug)]
@@ -59,7 +60,7 @@ impl Books {
         match step {
             Step::Sample { thread, span_id, value, frames } => {
                 let sample = Sample {
-                    measure: Measure { profile_type: ProfileTypeId::TIMER, count: 1, value: *value },
+                    measure: Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value: *value },
                     span_id: *span_id,
                     context_tags: no_tags,
                     thread_tags: no_tags,

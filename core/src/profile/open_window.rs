@@ -9,6 +9,7 @@ use crate::os::allocator;
 use crate::profile_type::ProfileTypeId;
 use crate::sample::frames::{Frame, FrameId};
 use crate::stats::{Counters, Tally};
+use crate::wait_state::State;
 
 /// Keys of a window; more end it early.
 ///
@@ -25,6 +26,7 @@ pub(super) const MAX_NAMES: usize = 2_048;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     pub(super) profile_type: ProfileTypeId,
+    pub(super) state: State,
     pub(super) stack: u32,
     pub(super) span_id: u64,
     pub(super) context_tags: TagSetId,

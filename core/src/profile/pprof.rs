@@ -156,7 +156,8 @@ impl<'a> Piece<'a> {
         let _ = sample.encode_length_delimited(&mut self.samples.0);
         self.samples.1 += 1;
         self.sample = sample;
-        if row.state != Some(State::Cpu) {
+        // CPU time among wall time is counted where it was sampled.
+        if row.samples > 0 {
             self.tally += Tally { samples: row.samples, weight: u64::try_from(row.value).unwrap_or(0) };
         }
         true

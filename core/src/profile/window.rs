@@ -45,8 +45,8 @@ impl Window {
 pub(crate) struct WindowSample {
     pub(crate) profile_type: ProfileTypeId,
     pub(crate) stack: u32,
-    /// What the time went to, of a wait.
-    pub(crate) state: Option<State>,
+    /// Of wall time: what it went to.
+    pub(crate) state: State,
     /// Index into `spans`; `None` outside spans.
     pub(crate) span: Option<u32>,
     pub(crate) tags: u32,

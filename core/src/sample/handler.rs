@@ -29,6 +29,7 @@ use crate::error::{Error, ErrorKind};
 use crate::os::clock;
 use crate::os::futex::Wake;
 use crate::profile_type::ProfileTypeId;
+use crate::wait_state::State;
 
 /// Wakes the profiler's thread: a ring is half full, or somebody waits for a flush or a stop.
 pub(crate) static WAKE: Wake = Wake::new();
@@ -219,7 +220,15 @@ unsafe fn sample(record: &ThreadRecord, expiries: u64, context: *const libc::uco
         }
     };
     // SAFETY: this thread's ring, and the handler does not interrupt itself: its signal is masked meanwhile.
-    unsafe { write(record, runtime, Measure { profile_type: ProfileTypeId::TIMER, count: 1, value }, inside, walk) };
+    unsafe {
+        write(
+            record,
+            runtime,
+            Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value },
+            inside,
+            walk,
+        )
+    };
 }
 
 /// Writes a sample into a thread's ring and counts it; false = there was no room.
@@ -275,7 +284,23 @@ pub unsafe fn sample_here(
     context: Context,
     walk: impl Fn(&mut FrameWriter<'_>),
 ) -> bool {
-    let measure = |_: &ThreadRecord| Some(Measure { profile_type, count, value });
+    // SAFETY: as the caller promises.
+    unsafe { sample_state_here(profile_type, State::Cpu, value, count, context, walk) }
+}
+
+/// As [`sample_here`], of wall time that went to `state`.
+///
+/// # Safety
+/// As for [`sample_here`].
+pub(super) unsafe fn sample_state_here(
+    profile_type: ProfileTypeId,
+    state: State,
+    value: u64,
+    count: u16,
+    context: Context,
+    walk: impl Fn(&mut FrameWriter<'_>),
+) -> bool {
+    let measure = |_: &ThreadRecord| Some(Measure { profile_type, state, count, value });
     // SAFETY: as the caller promises.
     unsafe { write_here(measure, context, walk) }.unwrap_or_else(|| threads::drop_here(value))
 }
@@ -284,6 +309,7 @@ pub unsafe fn sample_here(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait {
     pub(super) profile_type: ProfileTypeId,
+    pub(super) state: State,
     /// How many waits, and how many nanoseconds, it stands for.
     pub(super) count: u16,
     pub(super) weight: u64,
@@ -310,14 +336,15 @@ pub(super) unsafe fn sample_wait(record: &ThreadRecord, value: u64, wait: Wait) 
         // SAFETY: the caller's promise.
         let inside = unsafe { runtime.context(record, ptr::null()) };
         if !inside.span.is_null() {
-            let Wait { profile_type, count, weight, leaf } = wait;
+            let Wait { profile_type, state, count, weight, leaf } = wait;
             let walk = |out: &mut FrameWriter<'_>| {
                 out.push(leaf);
                 // SAFETY: on the thread itself, as above.
                 unsafe { runtime.walk(record, ptr::null(), out) };
             };
             // SAFETY: entered, and busy keeps this thread's handler out.
-            written = unsafe { write(record, *runtime, Measure { profile_type, count, value: weight }, inside, walk) };
+            written =
+                unsafe { write(record, *runtime, Measure { profile_type, state, count, value: weight }, inside, walk) };
         }
         record.set_busy(false);
     }
@@ -341,7 +368,7 @@ pub unsafe fn sample_deferred(context: Context, walk: impl Fn(&mut FrameWriter<'
     let measure = |record: &ThreadRecord| {
         let expiries = record.take_deferred();
         let value = record.count_expiries(expiries);
-        (expiries > 0).then_some(Measure { profile_type: ProfileTypeId::TIMER, count: 1, value })
+        (expiries > 0).then_some(Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value })
     };
     // SAFETY: as the caller promises.
     unsafe { write_here(measure, context, walk) }.unwrap_or(false)

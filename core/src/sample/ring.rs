@@ -1,7 +1,7 @@
 //! A bounded ring of words, one a thread: the handler on that thread writes, whoever drains reads.
 //!
 //! ```text
-//! sample   kind:8 profile_type:8 frames:16 extra:16 count:16 | value | span id | context tags:32 thread tags:32 | frames… | extra…
+//! sample   kind:8 profile_type:4 state:4 frames:16 extra:16 count:16 | value | span id | context tags:32 thread tags:32 | frames… | extra…
 //! span     kind:8 name bytes:16 …                      | span id | trace id high | low | name, padded to words…
 //! again    kind:8 value:56                               the newest sample once more
 //! pad      kind:8                                        nothing up to the end of the ring
@@ -20,6 +20,7 @@ use crate::context::tags::TagSetId;
 use crate::profile_type::ProfileTypeId;
 use crate::sample::cursor::Cursor;
 use crate::sample::frames::FrameWriter;
+use crate::wait_state::State;
 
 const KIND_SAMPLE: u64 = 1;
 const KIND_SPAN: u64 = 2;
@@ -49,6 +50,8 @@ pub(crate) struct Ring {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Measure {
     pub(crate) profile_type: ProfileTypeId,
+    /// Of wall time: what it went to.
+    pub(crate) state: State,
     /// How many things it stands for, for a profile type with two sample types.
     pub(crate) count: u16,
     pub(crate) value: u64,
@@ -171,9 +174,10 @@ impl Ring {
                 walk(&mut writer);
                 let (frames, extra, truncated) = (writer.frames(), writer.extra(), writer.is_truncated());
                 if !truncated {
-                    let Measure { profile_type, count, value } = measure;
+                    let Measure { profile_type, state, count, value } = measure;
                     header[0] = KIND_SAMPLE
                         | u64::from(profile_type.0) << 8
+                        | u64::from(state as u32) << 12
                         | (frames as u64) << 16
                         | (extra as u64) << 32
                         | u64::from(count) << 48;
@@ -296,7 +300,8 @@ fn read_entry(words: &[u64], f: &mut impl FnMut(Entry<'_>)) -> usize {
             let body = &words[SAMPLE_HEADER..];
             f(Entry::Sample(Sample {
                 measure: Measure {
-                    profile_type: ProfileTypeId((words[0] >> 8) as u8),
+                    profile_type: ProfileTypeId((words[0] >> 8 & 15) as u8),
+                    state: State::of((words[0] >> 12 & 15) as u32).unwrap_or_default(),
                     count: (words[0] >> 48) as u16,
                     value: words[1],
                 },
@@ -373,7 +378,7 @@ mod tests {
     }
 
     fn write_in(ring: &Ring, value: u64, context: Context, frames: &[u64], era: Era) -> Written {
-        let measure = Measure { profile_type: ProfileTypeId::TIMER, count: 1, value };
+        let measure = Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value };
         // SAFETY: one thread writes and reads, and the spans outlive the call.
         unsafe {
             ring.write(measure, context, TagSetId(7), era, |out| {

@@ -7,6 +7,7 @@ use crate::context::current::Context;
 use crate::context::tags::TagSetId;
 use crate::profile_type::ProfileTypeId;
 use crate::sample::frames::FrameId;
+use crate::wait_state::State;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -56,7 +57,7 @@ proptest! {
             match step {
                 Step::Write { value, frame, frames } => {
                     let (measure, era) =
-                        (Measure { profile_type: ProfileTypeId::TIMER, count: 1, value }, Era { window: 1, epoch: 0 });
+                        (Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value }, Era { window: 1, epoch: 0 });
                     // SAFETY: as above; there is no span.
                     let written = unsafe {
                         ring.write(measure, Context::NONE, TagSetId::EMPTY, era, |out| {

@@ -20,6 +20,7 @@ use crate::profile::pprof::{EncodeOptions, encode};
 use crate::profile::window::{Window, WindowSample, WindowSpan};
 use crate::profile_type::{ProfileType, ProfileTypeId};
 use crate::sample::frames::Frame;
+use crate::wait_state::State;
 
 /// A server that profiles can be sent to.
 #[derive(Debug)]
@@ -95,7 +96,7 @@ impl Server {
             Arc::new(Frame { function, file: "spanprof".into(), line: 1, first_line: 1 })
         };
         let sample = |stack| WindowSample {
-            state: None,
+            state: State::Cpu,
             profile_type: ProfileTypeId::TIMER,
             stack,
             span: Some(0),

@@ -6,7 +6,7 @@ use crate::sample::ring::Measure;
 use crate::sample::runtime::testing::{NeverReady, Numbered};
 
 const PLACE: Sample<'static> = Sample {
-    measure: Measure { profile_type: ProfileTypeId::TIMER, count: 1, value: 10 },
+    measure: Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value: 10 },
     span_id: 0,
     context_tags: TagSetId::EMPTY,
     thread_tags: TagSetId::EMPTY,

@@ -35,7 +35,16 @@ fn span(span_id: u64, trace_id: [u64; 2], name: &str) -> WindowSpan {
 }
 
 fn sample(stack: u32, span: Option<u32>, tags: u32, value: i64) -> WindowSample {
-    WindowSample { profile_type: ProfileTypeId::TIMER, stack, state: None, span, tags, value, count: 1, samples: 1 }
+    WindowSample {
+        profile_type: ProfileTypeId::TIMER,
+        state: State::Cpu,
+        stack,
+        span,
+        tags,
+        value,
+        count: 1,
+        samples: 1,
+    }
 }
 
 fn tags(pairs: &[(&str, &str)]) -> Arc<[(String, String)]> {

@@ -12,8 +12,7 @@ pub(super) struct Block {
     pub(super) expiries: *const AtomicU64,
     /// The mutex at whose unlocking the wait that is kept becomes a sample; null: there is none.
     pub(super) pending_mutex: *const (),
-    /// That wait: which call it was, what is taken for it, and how long it was.
-    pub(super) pending_function: u64,
+    /// That wait: what it stands for, and how long it was.
     pub(super) pending_weight: u64,
     pub(super) pending_ns: u64,
     /// What the thread's record is entered with, its bits inverted: 0 = not known.
@@ -27,10 +26,9 @@ pub(super) struct Block {
     pub(super) thread: i32,
     /// It takes the sample of a wait, within which no other is taken.
     pub(super) is_busy: u32,
-    _reserved: u64,
 }
 
-const _: () = assert!(size_of::<Block>() == 12 * 8);
+const _: () = assert!(size_of::<Block>() == 10 * 8);
 
 impl Block {
     pub(super) fn record(&self) -> u64 {
@@ -53,7 +51,11 @@ impl Block {
     /// The nanoseconds that a wait of `took_ns` stands for if it becomes a sample, and `None` if it does not: it does with probability
     /// 1 − e^(−took/mean), and stands for took / that, so sums are unbiased, and exact for waits that are long beside the mean.
     #[expect(clippy::cast_precision_loss, reason = "a wait of 104 days loses a nanosecond")]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative; too much becomes the most")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "not negative; too much becomes the most"
+    )]
     pub(super) fn weight_of(&mut self, took_ns: u64, mean_ns: f64, seed: u64) -> Option<u64> {
         if self.budget <= 0.0 {
             self.budget = self.exponential(seed);
@@ -91,7 +93,9 @@ mod tests {
 
     #[test]
     fn what_waits_stand_for_adds_up_to_what_they_took() {
-        for (took_ns, waits, tolerance) in [(3_000, 2_000_000, 0.02), (400_000, 200_000, 0.01), (30_000_000, 1_000, 1e-6)] {
+        for (took_ns, waits, tolerance) in
+            [(3_000, 2_000_000, 0.02), (400_000, 200_000, 0.01), (30_000_000, 1_000, 1e-6)]
+        {
             let mut block = block();
             let weights: Vec<u64> = (0..waits).filter_map(|_| block.weight_of(took_ns, 1e6, 7)).collect();
             #[expect(clippy::cast_precision_loss, reason = "small numbers")]

@@ -18,9 +18,10 @@ pub(crate) use self::modules::lock;
 use super::handler::{self, WAKE, Wait};
 use super::record::{self, ThreadRecord};
 use super::threads::{self, Owner};
+use crate::context::current::Context;
 use crate::os::{clock, thread_id};
 use crate::profile_type::ProfileTypeId;
-use crate::sample::frames::FrameId;
+use crate::sample::frames::{FrameId, FrameWriter};
 use crate::wait_state::State;
 
 /// Calls that took less are none: nobody was switched out for them.
@@ -57,20 +58,41 @@ struct Call {
     caller: *const (),
 }
 
-/// Frame ids of calls that waited: the highest but the core's other ones. `function` is a number among the wrapped functions.
+/// Frame ids of calls that waited: the highest but the core's other ones. The first is the wait for the interpreter's lock, the
+/// others are numbers of functions.
 pub(crate) const FIRST_FRAME: FrameId = u64::MAX - 4_095;
-const STATES: u64 = 16;
+const INTERPRETER_LOCK: FrameId = FIRST_FRAME;
 
-fn frame_id(function: u64, state: State) -> FrameId {
-    FIRST_FRAME + function * STATES + u64::from(state as u32)
+/// The function that a frame id of a wait means.
+pub(crate) fn function_of(id: FrameId) -> Option<&'static str> {
+    match id.checked_sub(FIRST_FRAME)? {
+        0 => Some("(waits for the GIL)"),
+        function => modules::name(usize::try_from(function - 1).ok()?),
+    }
 }
 
-/// What a frame id of a wait means: what the thread was called in, and what that is.
-pub(crate) fn frame_of(id: FrameId) -> Option<(&'static str, State)> {
-    let number = id.checked_sub(FIRST_FRAME)?;
-    let state = State::of(u32::try_from(number % STATES).ok()?)?;
-    let function = modules::name(usize::try_from(number / STATES).ok()?)?;
-    Some((if state == State::InterpreterLock { "(waits for the GIL)" } else { function }, state))
+/// Takes a sample of a flow of the calling thread (a coroutine, a fiber, a task) that just goes on: the time in which it was suspended,
+/// or ready and not run yet. As [`sample_here`](crate::sample_here) otherwise, and false where waits are not measured.
+///
+/// # Safety
+/// As for [`sample_here`](crate::sample_here).
+pub unsafe fn sample_flow(
+    state: State,
+    weight_ns: u64,
+    count: u16,
+    context: Context,
+    walk: impl Fn(&mut FrameWriter<'_>),
+) -> bool {
+    if OWNER.load(Ordering::Acquire) == 0 {
+        return false;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { handler::sample_state_here(profile_type(), state, weight_ns, count, context, walk) }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "an identifier of eight bits was stored")]
+fn profile_type() -> ProfileTypeId {
+    ProfileTypeId(PROFILE_TYPE.load(Ordering::Relaxed) as u8)
 }
 
 /// Measures waits from now on, for a profiler whose samples of them have this type. Tells how many slots call us; 0: this
@@ -154,11 +176,12 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
             block.pending_ns += took_ns;
         } else {
             (block.pending_mutex, block.pending_weight, block.pending_ns) = (call.mutex, weight, took_ns);
-            block.pending_function = u64::from(call.function);
         }
         return;
     }
-    sample(block, frame_id(u64::from(call.function), state), weight, took_ns);
+    let leaf =
+        if state == State::InterpreterLock { INTERPRETER_LOCK } else { FIRST_FRAME + 1 + u64::from(call.function) };
+    sample(block, state, leaf, weight, took_ns);
 }
 
 /// The mutex at which a wait was kept is unlocked.
@@ -166,11 +189,10 @@ extern "C" fn on_unlock(block: *mut Block) {
     // SAFETY: as in `on_wait`.
     let block = unsafe { &mut *block };
     block.pending_mutex = std::ptr::null();
-    let leaf = frame_id(block.pending_function, State::InterpreterLock);
-    sample(block, leaf, block.pending_weight, block.pending_ns);
+    sample(block, State::InterpreterLock, INTERPRETER_LOCK, block.pending_weight, block.pending_ns);
 }
 
-fn sample(block: &mut Block, leaf: FrameId, weight: u64, took_ns: u64) {
+fn sample(block: &mut Block, state: State, leaf: FrameId, weight: u64, took_ns: u64) {
     block.is_busy = 1;
     let thread = thread_id::tid();
     let known = known_record(block, thread).or_else(|| {
@@ -178,13 +200,12 @@ fn sample(block: &mut Block, leaf: FrameId, weight: u64, took_ns: u64) {
         block.set_record(value, thread, record.expiries());
         Some((record, value))
     });
-    #[expect(clippy::cast_possible_truncation, reason = "an identifier of eight bits was stored")]
-    let profile_type = ProfileTypeId(PROFILE_TYPE.load(Ordering::Relaxed) as u8);
+    let profile_type = profile_type();
     let count = u16::try_from((weight + took_ns / 2) / took_ns.max(1)).unwrap_or(u16::MAX).max(1);
     match known {
         Some((record, value)) => {
             // SAFETY: on the record's thread, outside of its handler and of any walk.
-            if unsafe { handler::sample_wait(record, value, Wait { profile_type, count, weight, leaf }) } {
+            if unsafe { handler::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf }) } {
                 SAMPLED.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -208,4 +229,3 @@ fn period_ns(block: &Block) -> u64 {
     let value = block.record();
     record::by_signal_value(value).filter(|record| record.is_for(value)).map_or(0, ThreadRecord::period_ns)
 }
-

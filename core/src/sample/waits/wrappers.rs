@@ -69,7 +69,13 @@ pub(super) fn wrapper(function: usize) -> Option<Address> {
 
 /// Tells the wrappers where libc's functions are, once a process, before any slot has one of them.
 #[cfg(target_arch = "x86_64")]
-pub(super) fn prepare(functions: &[Address], shortest_ns: u64, on_wait: OnWait, on_unlock: OnUnlock, on_module: OnModule) {
+pub(super) fn prepare(
+    functions: &[Address],
+    shortest_ns: u64,
+    on_wait: OnWait,
+    on_unlock: OnUnlock,
+    on_module: OnModule,
+) {
     assert_eq!(functions.len(), counts().1);
     // SAFETY: as many as it reads.
     unsafe { native::spanprof_waits_prepare(functions.as_ptr(), shortest_ns, on_wait, on_unlock, on_module) };
