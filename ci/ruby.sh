@@ -75,10 +75,11 @@ build_ruby() {
         flock 5
         # Somebody else may have compiled another one since.
         if [ "$(cat "$stamp" 2>/dev/null)" = "$settings" ] && [ -f "$library" ] && [ ! "$library" -nt "$stamp" ] &&
-            [ -z "$(find "$ROOT"/{Cargo.toml,Cargo.lock,core/Cargo.toml,core/src,bindings-ruby/ext} -newer "$stamp" -print -quit)" ]; then
+            [ -z "$(find "$ROOT"/{Cargo.toml,Cargo.lock,core/Cargo.toml,core/build.rs,core/src,bindings-ruby/ext} -newer "$stamp" -print -quit)" ]; then
             exit 0
         fi
         cd "$ROOT/bindings-ruby" || exit
+        mkdir -p "$(dirname "$stamp")"
         quietly "$TARGET/logs/ruby-$1-build.log" env "${environment[@]}" ruby -S rake compile 5>&-
         printf '%s\n' "$settings" >"$stamp"
     ) 5>"$TARGET/ruby-build.lock"

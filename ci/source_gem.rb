@@ -32,7 +32,7 @@ def lay_out(gem)
   FileUtils.mkdir_p(File.join(gem, "core"))
   FileUtils.cp_r(Dir[File.join(ROOT, "bindings-ruby", "{lib,sig,ext,README.md,LICENSE,pyroscope-otel.gemspec}")], gem)
   FileUtils.rm_rf(Dir[File.join(gem, "lib/pyroscope_otel/[0-9]*")])
-  FileUtils.cp_r(File.join(ROOT, "core/src"), File.join(gem, "core"))
+  FileUtils.cp_r([File.join(ROOT, "core/src"), File.join(ROOT, "core/build.rs")], File.join(gem, "core"))
   %w[core/Cargo.toml ext/pyroscope_otel/Cargo.toml].each do |file|
     from = File.join(ROOT, file.start_with?("ext") ? "bindings-ruby" : "", file)
     File.write(File.join(gem, file), for_users(File.read(from)))

@@ -352,6 +352,17 @@ pub(super) unsafe fn sample_wait(record: &ThreadRecord, value: u64, wait: Wait) 
     written
 }
 
+/// Whether the calling thread is in a span, as its runtime says.
+///
+/// # Safety
+/// As for [`sample_wait`]; `record` is the thread's own or nobody's.
+pub(super) unsafe fn is_in_span(record: &ThreadRecord) -> bool {
+    // SAFETY: null or leaked by `set_runtime`.
+    let runtime = unsafe { RUNTIME.load(Ordering::Acquire).as_ref() };
+    // SAFETY: the caller's promise.
+    runtime.is_some_and(|runtime| !unsafe { runtime.context(record, ptr::null()) }.span.is_null())
+}
+
 /// Whether a wait was for the interpreter's lock, as its runtime says.
 #[inline]
 pub(super) fn is_interpreter_lock(lock: u64, caller: usize) -> bool {

@@ -49,6 +49,12 @@ const MAX_STARVED: u32 = 8;
 
 pub(super) static RECORDS: [ThreadRecord; MAX_THREADS] = [const { ThreadRecord::unused() }; MAX_THREADS];
 
+/// A record of no thread, for one that has none yet: without span of the core's own, and without ring.
+pub(super) fn nobody() -> &'static ThreadRecord {
+    static NOBODY: ThreadRecord = ThreadRecord::unused();
+    &NOBODY
+}
+
 /// The record that a timer's signal value names.
 #[inline]
 pub(crate) fn by_signal_value(value: u64) -> Option<&'static ThreadRecord> {

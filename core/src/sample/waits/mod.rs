@@ -210,10 +210,12 @@ fn sample(block: &mut Block, state: State, leaf: FrameId, weight: u64, took_ns: 
             }
         }
         // A thread that is not found yet, or a child of vfork, which is another process in our memory.
-        None => {
+        // SAFETY: the calling thread is asked about itself.
+        None if unsafe { handler::is_in_span(record::nobody()) } => {
             threads::drop_wait(weight);
             WAKE.wake();
         }
+        None => {}
     }
     block.is_busy = 0;
 }

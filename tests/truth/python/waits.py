@@ -1,0 +1,229 @@
+"""A program that waits in each known way, a span a way, and notes how long: to be compared with what its profiles show.
+
+    python waits.py --times 10 --server file:///folder --records records.json
+"""
+
+import argparse
+import fcntl
+import json
+import os
+import queue
+import select
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyroscope
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from pyroscope.otel import PyroscopeSpanProcessor
+
+#: What each wait takes at least, in seconds.
+LEAST = 0.03
+
+folder = tempfile.TemporaryDirectory()
+
+
+def later(action: Callable[[], object]) -> None:
+    """Does something in another thread, once the calling one has waited."""
+    threading.Timer(LEAST, action).start()
+
+
+def with_pair(wait: Callable[[socket.socket], object]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        later(lambda: theirs.send(b"x"))
+        wait(ours)
+
+
+def sleep() -> None:
+    time.sleep(LEAST)
+
+
+def receive() -> None:
+    with_pair(lambda ours: ours.recv(1))
+
+
+def wait_by_select() -> None:
+    with_pair(lambda ours: select.select([ours], [], []))
+
+
+def wait_by_poll() -> None:
+    def wait(ours: socket.socket) -> None:
+        poll = select.poll()
+        poll.register(ours, select.POLLIN)
+        poll.poll()
+
+    with_pair(wait)
+
+
+def wait_by_epoll() -> None:
+    def wait(ours: socket.socket) -> None:
+        with select.epoll() as poll:
+            poll.register(ours, select.EPOLLIN)
+            poll.poll()
+
+    with_pair(wait)
+
+
+def accept() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        later(lambda: socket.create_connection(address).close())
+        server.accept()[0].close()
+
+
+def read_pipe() -> None:
+    reader, writer = os.pipe()
+    later(lambda: os.write(writer, b"x"))
+    os.read(reader, 1)
+    os.close(reader)
+    os.close(writer)
+
+
+def write_full_pipe() -> None:
+    reader, writer = os.pipe()
+    size = fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ)
+    os.write(writer, bytes(size))
+    later(lambda: os.read(reader, size))
+    os.write(writer, b"x")
+    os.close(reader)
+    os.close(writer)
+
+
+def lock_file() -> None:
+    path = os.path.join(folder.name, "lock")
+    with open(path, "w") as theirs, open(path, "w") as ours:
+        fcntl.flock(theirs, fcntl.LOCK_EX)
+        later(lambda: fcntl.flock(theirs, fcntl.LOCK_UN))
+        fcntl.flock(ours, fcntl.LOCK_EX)
+
+
+def lock() -> None:
+    held = threading.Lock()
+    held.acquire()
+    later(held.release)
+    held.acquire()
+
+
+def wait_for_event() -> None:
+    event = threading.Event()
+    later(event.set)
+    event.wait()
+
+
+def get_from_queue() -> None:
+    items: queue.Queue[int] = queue.Queue()
+    later(lambda: items.put(1))
+    items.get()
+
+
+def join_thread() -> None:
+    thread = threading.Thread(target=time.sleep, args=(LEAST,))
+    thread.start()
+    thread.join()
+
+
+def wait_for_signal() -> None:
+    signal.sigtimedwait([], LEAST)
+
+
+def wait_for_child() -> None:
+    subprocess.Popen(["sleep", str(LEAST)]).wait()
+
+
+def run_system() -> None:
+    os.system(f"sleep {LEAST}")
+
+
+def wait_for_database() -> None:
+    """SQLite sleeps by itself, with the GIL released, as long as another connection writes."""
+    path = os.path.join(folder.name, "database")
+    theirs = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    ours = sqlite3.connect(path, timeout=LEAST)
+    theirs.execute("BEGIN EXCLUSIVE")
+    try:
+        ours.execute("CREATE TABLE t (a)")
+    except sqlite3.OperationalError:
+        pass
+    theirs.execute("ROLLBACK")
+    theirs.close()
+    ours.close()
+
+
+def wait_for_gil() -> None:
+    """Four others burn: of each five switch intervals this thread has one."""
+    end = time.perf_counter() + LEAST
+    while time.perf_counter() < end:
+        sum(range(200))
+
+
+#: By way: the function, and the state that it is in.
+WAYS: dict[Callable[[], None], str] = {
+    sleep: "sleep",
+    receive: "io",
+    wait_by_select: "io",
+    wait_by_poll: "io",
+    wait_by_epoll: "io",
+    accept: "io",
+    read_pipe: "io",
+    write_full_pipe: "io",
+    lock_file: "lock",
+    lock: "lock",
+    wait_for_event: "lock",
+    get_from_queue: "lock",
+    join_thread: "lock",
+    wait_for_signal: "sleep",
+    wait_for_child: "child",
+    run_system: "child",
+    wait_for_database: "sleep",
+    wait_for_gil: "gil",
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--times", type=int, required=True)
+    parser.add_argument("--server", required=True)
+    parser.add_argument("--records", type=Path, required=True)
+    options = parser.parse_args()
+    pyroscope.configure(application_name="waits", server_address=options.server, wall_time=True)
+    provider = TracerProvider(resource=Resource({"service.name": "waits"}), shutdown_on_exit=False)
+    provider.add_span_processor(PyroscopeSpanProcessor(scope="all"))
+    tracer = provider.get_tracer("waits")
+
+    taken: dict[str, tuple[int, int]] = {}
+
+    def burn(is_over: threading.Event) -> None:
+        while not is_over.is_set():
+            sum(range(200))
+
+    for way in WAYS:
+        is_over = threading.Event()
+        others = [threading.Thread(target=burn, args=(is_over,)) for _ in range(4 if way is wait_for_gil else 0)]
+        for thread in others:
+            thread.start()
+        wall, cpu = 0, 0
+        for _ in range(options.times):
+            with tracer.start_as_current_span(way.__name__):
+                began, began_cpu = time.perf_counter_ns(), time.thread_time_ns()
+                way()
+                wall += time.perf_counter_ns() - began
+                cpu += time.thread_time_ns() - began_cpu
+        is_over.set()
+        for thread in others:
+            thread.join()
+        taken[way.__name__] = (wall, cpu)
+    pyroscope.shutdown()
+    options.records.write_text(json.dumps({"taken": taken, "stats": pyroscope.stats()}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+// What C code does that a wrapper around libc's functions must bear. Each function returns 0, or the number of the check that failed.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHECK(condition) do { if (!(condition)) return __LINE__; } while (0)
+
+static int sleeps(int milliseconds) { return poll(NULL, 0, milliseconds); }
+
+// A pointer that a table has, relocated when the module is loaded.
+int (*const volatile through_table)(struct pollfd *, nfds_t, int) = poll;
+int waits_through_a_table(void) { return through_table(NULL, 0, 20) == 0 ? 0 : __LINE__; }
+
+int errno_is_kept(void)
+{
+    char byte;
+    int pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    struct timeval limit = {0, 20000};
+    CHECK(setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+    errno = 0;
+    CHECK(recv(pair[0], &byte, 1, 0) == -1 && errno == EAGAIN);
+    CHECK(recv(pair[0], &byte, 1, MSG_DONTWAIT) == -1 && errno == EAGAIN);
+    CHECK(read(-1, &byte, 1) == -1 && errno == EBADF);
+    errno = ENOENT;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    CHECK(pthread_mutex_lock(&mutex) == 0 && errno == ENOENT && pthread_mutex_unlock(&mutex) == 0 && errno == ENOENT);
+    close(pair[0]), close(pair[1]);
+    return 0;
+}
+
+static sigjmp_buf back;
+static void jumps(int signal) { (void)signal, siglongjmp(back, 1); }
+static void waits(int signal) { (void)signal, sleeps(10); }
+static void nothing(int signal) { (void)signal; }
+
+static int with_alarm(void (*handler)(int), int flags)
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = flags}, before;
+    CHECK(sigaction(SIGALRM, &action, &before) == 0);
+    struct itimerval timer = {.it_value = {0, 20000}};
+    CHECK(setitimer(ITIMER_REAL, &timer, NULL) == 0);
+    int line = 0;
+    if (handler == jumps) {
+        if (sigsetjmp(back, 1) == 0) sleeps(2000), line = __LINE__;
+    } else {
+        struct timespec time = {2, 0};
+        if (handler == nothing && !(nanosleep(&time, NULL) == -1 && errno == EINTR)) line = __LINE__;
+        if (handler == waits && !(sleeps(2000) == -1 && errno == EINTR)) line = __LINE__;
+    }
+    sigaction(SIGALRM, &before, NULL);
+    return line;
+}
+
+int jumps_out(void)
+{
+    for (int i = 0; i < 3; i++) {
+        int line = with_alarm(jumps, 0);
+        if (line) return line;
+    }
+    return 0;
+}
+int is_interrupted(void) { return with_alarm(nothing, 0); }
+int waits_in_a_handler(void) { return with_alarm(waits, 0); }
+
+static void *forever(void *pair)
+{
+    char byte;
+    recv(*(int *)pair, &byte, 1, 0);
+    return NULL;
+}
+int is_cancelled(void)
+{
+    int pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+    for (int i = 0; i < 20; i++) {
+        pthread_t thread;
+        void *result;
+        CHECK(pthread_create(&thread, NULL, forever, pair) == 0);
+        if (i % 2) sleeps(2);
+        CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+    }
+    close(pair[0]), close(pair[1]);
+    return 0;
+}
+
+int vforks(void)
+{
+    for (int i = 0; i < 20; i++) {
+        pid_t child = vfork();
+        if (child == 0) {
+            sleeps(5);
+            _exit(7);
+        }
+        int status;
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 7);
+    }
+    return 0;
+}
+
+static pthread_mutex_t shared = PTHREAD_MUTEX_INITIALIZER;
+static long counted;
+static void *counts(void *end)
+{
+    for (long i = 0; i < *(long *)end; i++) {
+        pthread_mutex_lock(&shared);
+        counted++;
+        pthread_mutex_unlock(&shared);
+    }
+    return NULL;
+}
+int many_short_waits(void)
+{
+    long each = 200000;
+    pthread_t threads[4];
+    counted = 0;
+    for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, counts, &each) == 0);
+    for (int i = 0; i < 4; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    return counted == 4 * each ? 0 : __LINE__;
+}
+
+int by_system_call(void)
+{
+    int word = 0;
+    struct timespec time = {0, 20000000};
+    errno = 0;
+    CHECK(syscall(SYS_futex, &word, 0 /* FUTEX_WAIT */, 0, &time, NULL, 0) == -1 && errno == ETIMEDOUT);
+    CHECK(syscall(SYS_getpid) == getpid());
+    return 0;
+}
