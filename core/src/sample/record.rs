@@ -130,9 +130,9 @@ impl ThreadRecord {
         expiries * self.period_ns()
     }
 
-    /// Where its expiries are counted.
-    pub(super) fn expiries(&self) -> *const AtomicU64 {
-        &raw const self.expiries
+    /// Where its expiries are counted, and the time of its handlers.
+    pub(super) fn counters(&self) -> [*const AtomicU64; 2] {
+        [&raw const self.expiries, &raw const self.handler_ns]
     }
 
     /// What an expiry weighs.

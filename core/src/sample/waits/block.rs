@@ -8,8 +8,9 @@ use std::sync::atomic::AtomicU64;
 pub(super) struct Block {
     /// Nanoseconds waited so far.
     pub(super) total_ns: u64,
-    /// Where the thread's timer expiries are counted, null while its record is not known.
+    /// Where the thread's timer expiries, and the nanoseconds of their handlers, are counted; null while its record is not known.
     pub(super) expiries: *const AtomicU64,
+    handled: *const AtomicU64,
     /// The mutex at whose unlocking the wait that is kept becomes a sample; null: there is none.
     pub(super) pending_mutex: *const (),
     /// That wait: what it stands for, and how long it was.
@@ -28,15 +29,20 @@ pub(super) struct Block {
     pub(super) is_busy: u32,
 }
 
-const _: () = assert!(size_of::<Block>() == 10 * 8);
+const _: () = assert!(size_of::<Block>() == 11 * 8);
 
 impl Block {
     pub(super) fn record(&self) -> u64 {
         !self.record
     }
 
-    pub(super) fn set_record(&mut self, value: u64, thread: i32, expiries: *const AtomicU64) {
-        (self.record, self.thread, self.expiries) = (!value, thread, expiries);
+    pub(super) fn set_record(&mut self, value: u64, thread: i32, [expiries, handled]: [*const AtomicU64; 2]) {
+        (self.record, self.thread, self.handled, self.expiries) = (!value, thread, handled, expiries);
+    }
+
+    /// What was not taken off is forgotten.
+    pub(super) fn forget_debt(&mut self) {
+        self.debt_ns = 0;
     }
 
     /// CPU time that a call burnt is in the profile as CPU time: what its expiries weigh is taken off, so each call has the right

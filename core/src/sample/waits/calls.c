@@ -25,15 +25,15 @@ enum state { CPU, IO, LOCK, INTERPRETER_LOCK, SLEEP, CHILD, NAME };
 // `Block` in block.rs: what a thread knows of its waits.
 struct block {
     uint64_t total;
-    const volatile uint64_t *expiries;
+    const volatile uint64_t *expiries, *handled;
     const void *pending_mutex;
-    uint64_t rest[7];
+    uint64_t rest[8];
 };
 
 // `Call` in mod.rs: one that took long enough to be a wait.
 struct call {
     uint32_t function, state;
-    uint64_t took, expiries, argument;
+    uint64_t took, expiries, handled, argument;
     const void *mutex, *caller;
 };
 
@@ -163,12 +163,12 @@ static __attribute__((cold, noinline)) void report(const struct call *call)
 #define MEASURED(name, type, state, argument, mutex, expression) \
     uint64_t before = own.total; \
     const volatile uint64_t *counter = own.expiries; \
-    uint64_t expiries = counter ? *counter : 0, start = now(); \
+    uint64_t expiries = counter ? *counter : 0, handled = counter ? *own.handled : 0, start = now(); \
     type result = expression; \
     uint64_t took = now() - start, inner = own.total - before; \
     if (unlikely(took >= shortest) && took > inner) { \
-        report(&(struct call){ID_##name, state, took - inner, counter ? *counter - expiries : 0, (uint64_t)(argument), mutex, \
-                              __builtin_return_address(0)}); \
+        report(&(struct call){ID_##name, state, took - inner, counter ? *counter - expiries : 0, \
+                              counter ? *own.handled - handled : 0, (uint64_t)(argument), mutex, __builtin_return_address(0)}); \
     } \
     return result;
 

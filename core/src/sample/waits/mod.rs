@@ -26,6 +26,8 @@ use crate::wait_state::State;
 
 /// Calls that took less are none: nobody was switched out for them.
 const SHORTEST_NS: u64 = 2_000;
+/// What it takes to deliver a signal, beside its handler.
+const DELIVERY_NS: u64 = 2_000;
 /// The mean of the exponential distribution that decides which waits become samples: a thread that waits has this often a
 /// sample, and each wait that is long beside it is one.
 const LEAST_MEAN_NS: u64 = 1_000_000;
@@ -49,8 +51,9 @@ struct Call {
     function: u32,
     state: u32,
     took_ns: u64,
-    /// Expiries of the thread's CPU timer meanwhile.
+    /// Expiries of the thread's CPU timer meanwhile, and how long their handlers took.
     expiries: u64,
+    handled_ns: u64,
     /// What was waited for: a lock's address.
     argument: u64,
     /// The mutex that is held now because of it, or null.
@@ -103,6 +106,10 @@ pub(crate) fn start(owner: Owner, profile_type: ProfileTypeId) -> usize {
     SAMPLED.store(0, Ordering::Relaxed);
     STEERED_NS.store(clock::monotonic_ns(), Ordering::Relaxed);
     OWNER.store(owner, Ordering::Release);
+    if let Some(block) = wrappers::own_block() {
+        // SAFETY: the calling thread's own block.
+        unsafe { (*block).forget_debt() };
+    }
     modules::install(SHORTEST_NS, on_wait, on_unlock)
 }
 
@@ -155,8 +162,18 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     if state == State::Lock && handler::is_interpreter_lock(call.argument, call.caller.addr()) {
         state = State::InterpreterLock;
     }
-    let cpu_ns = if call.expiries == 0 { 0 } else { call.expiries * period_ns(block) };
-    let took_ns = block.without_cpu(call.took_ns, cpu_ns);
+    let mut took_ns = call.took_ns;
+    if call.expiries > 0 {
+        // A call that was as long as this because of the handler is none that counts, nor is its CPU time.
+        let handled_ns = call.handled_ns.saturating_add(call.expiries.saturating_mul(DELIVERY_NS));
+        took_ns = took_ns.saturating_sub(handled_ns);
+        if took_ns < SHORTEST_NS {
+            return;
+        }
+        took_ns = block.without_cpu(took_ns, call.expiries.saturating_mul(period_ns(block)));
+    } else {
+        took_ns = block.without_cpu(took_ns, 0);
+    }
     if took_ns == 0 {
         return;
     }
@@ -197,7 +214,7 @@ fn sample(block: &mut Block, state: State, leaf: FrameId, weight: u64, took_ns: 
     let thread = thread_id::tid();
     let known = known_record(block, thread).or_else(|| {
         let (record, value) = threads::find_record(thread)?;
-        block.set_record(value, thread, record.expiries());
+        block.set_record(value, thread, record.counters());
         Some((record, value))
     });
     let profile_type = profile_type();
