@@ -129,7 +129,7 @@ def test_the_first_start_says_which_variables_ask_for_what_is_not_there_yet(pyth
         for _ in range(2):
             pyroscope.configure(application_name="x", server_address="none")
         """
-    names = [f"PYROSCOPE_PROFILING_{kind}_ENABLED" for kind in ("WALLTIME", "LOCK")]
+    names = [f"PYROSCOPE_PROFILING_{kind}_ENABLED" for kind in ("ALLOCATION", "LOCK")]
     asks = {name: "true" for name in names} | {"PYROSCOPE_PROFILING_HEAP_ENABLED": "false"}
     said = python(program, {**asks, "PYROSCOPE_LOG_LEVEL": "info"}).splitlines()
     assert said == [f"{name}: only CPU time is profiled yet" for name in names]

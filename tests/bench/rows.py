@@ -198,10 +198,61 @@ def span_rows(quick: bool) -> list[Planned]:
     return [of("root", "that gets the attribute", 2.5), of("child", "that gets none", 1.0)]
 
 
-def cost_cell(record: dict, limit_us: float, sign: str = "") -> Cell:
+def time_rows(quick: bool) -> list[Planned]:
+    """Where the time of spans goes: how much of it is found, and what that costs each call."""
+    records: dict[Path, dict] = {}
+
+    def cost(kind: str, what: str, limit_us: float) -> Planned:
+        def measure(run: Run) -> Cell:
+            # One run has all.
+            if run.python not in records:
+                records[run.python], _ = run_program(run.python, BENCH / "wait_cost.py", "--seconds", 2 if quick else 20)
+            return cost_cell(records[run.python][kind], limit_us, sign="+", digits=3)
+
+        return Planned(Row(f"waits measured: {what}", f"<= +{limit_us} µs"), measure)
+
+    def known_waits(run: Run) -> Cell:
+        record, samples = run_waits(run, 2 if quick else 10)
+        seen = {
+            way: sum(weight for span, state, _, weight in samples if (span, state) == (way, state_of)) / record["taken"][way][0]
+            for way, state_of in record["states"].items()
+            if state_of != "gil"
+        }
+        worst = min(seen.values())
+        text = f"{worst:.3f}-{max(seen.values()):.3f} of {len(seen)} ways"
+        return Cell(text, worst >= 0.97 and max(seen.values()) <= 1.03, seen)
+
+    def closure(run: Run) -> Cell:
+        record, profiles = run_program(run.python, BENCH / "closure.py", "--seconds", 2 if quick else 20, kind="wall")
+        found = sum(profile.total() for profile in profiles)
+        share, with_delay = found / record["wall_ns"], (found + record["delay_ns"]) / record["wall_ns"]
+        text = f"{share:.3f} of wall; {with_delay:.3f} with all time in the run queue"
+        return Cell(text, share <= 1.03 and with_delay >= 0.97, {**record, "found_ns": found})
+
+    return [
+        Planned(Row("waits: seen of known ones, by way", "0.97-1.03"), known_waits, everywhere=True),
+        Planned(Row("waits + CPU time of spans of four threads", "<= 1.03, with the run queue >= 0.97"), closure),
+        cost("could", "a call that could wait", 0.06),
+        cost("cannot", "a call that cannot", 0.005),
+        cost("mutex", "a mutex that is free, lock and unlock", 0.008),
+        cost("python", "a call of socket.send or recv", 0.08),
+    ]
+
+
+def run_waits(run: Run, times: int) -> tuple[dict, list[tuple[str, str, list[str], int]]]:
+    record, profiles = run_program(run.python, TRUTH / "waits.py", "--times", times, kind="wall")
+    samples = [
+        (sample.labels["span_name"], sample.labels["state"], sample.names, profile.weight(sample))
+        for profile in profiles
+        for sample in profile.samples
+    ]
+    return record, samples
+
+
+def cost_cell(record: dict, limit_us: float, sign: str = "", digits: int = 2) -> Cell:
     """A cost with its interval of 95 %, the control, and for a sample how much of it is the signal's delivery alone."""
     us = {name: record[f"{name}_ns" if name != "ns" else "ns"] / 1000 for name in ("ns", "low", "high", "control")}
-    text = f"{us['ns']:{sign}.2f} µs ({us['low']:.2f}-{us['high']:.2f}; A/A {us['control']:+.2f}"
+    text = f"{us['ns']:{sign}.{digits}f} µs ({us['low']:.{digits}f}-{us['high']:.{digits}f}; A/A {us['control']:+.{digits}f}"
     text += f"; delivery {record['delivery_ns'] / 1000:.2f})" if "delivery_ns" in record else ")"
     return Cell(text, us["ns"] <= limit_us, record)
 

@@ -83,8 +83,10 @@ def environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join(map(str, (SUPPORT, TRUTH)))}
 
 
-def run_program(python: Path, script: Path, *arguments: object) -> tuple[dict, list[pprof.Profile]]:
-    """Runs a program, and returns what it recorded and the CPU profiles that it uploaded."""
+def run_program(
+    python: Path, script: Path, *arguments: object, kind: str = "process_cpu"
+) -> tuple[dict, list[pprof.Profile]]:
+    """Runs a program, and returns what it recorded and the profiles of this kind that it uploaded."""
     with tempfile.TemporaryDirectory() as folder, receiver.Receiver() as server:
         records = Path(folder, "records.json")
         command = [python, script, *arguments, "--server", server.url, "--records", records]
@@ -98,7 +100,7 @@ def run_program(python: Path, script: Path, *arguments: object) -> tuple[dict, l
             raise Failed(f"{script.name} {arguments} ended with {done.returncode}: {done.stderr[-2000:]}")
         if server.errors:
             raise Failed(f"{script.name} {arguments} uploaded what cannot be read: {server.errors[0]}")
-        return json.loads(records.read_text()), server.profiles()
+        return json.loads(records.read_text()), server.profiles(kind)
 
 
 def ask(python: Path, program: str) -> str:

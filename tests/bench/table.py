@@ -37,6 +37,7 @@ def planned(options: argparse.Namespace) -> list[all_rows.Planned]:
         "overhead": lambda: all_rows.overhead_rows(quick),
         "encode": all_rows.encode_rows,
         "span": lambda: all_rows.span_rows(quick),
+        "time": lambda: all_rows.time_rows(quick),
         "memory": lambda: all_rows.memory_rows(quick),
         "import": lambda: all_rows.import_rows(quick),
         "wheel": lambda: all_rows.wheel_rows(options.wheel),

@@ -79,7 +79,7 @@ impl Engine {
             SampleClock::Wall => ProfileType::wall(settings.period_ns),
         };
         let mut profile_types: Vec<_> = std::iter::once(by_timer).chain(config.profile_types.iter().copied()).collect();
-        let wall = settings.wall_time.then(|| {
+        let wall = (settings.wall_time && runtime.measures_waits()).then(|| {
             profile_types.push(ProfileType::wall_time(settings.period_ns));
             ProfileTypeId(u8::try_from(profile_types.len() - 1).unwrap_or(u8::MAX))
         });
@@ -120,9 +120,7 @@ impl Engine {
     /// Measures waits, if that was asked for and can be.
     pub(super) fn measure_waits(&self) {
         let Some(wall) = self.wall else { return };
-        if !self.runtime.measures_waits() {
-            self.messages.report(Cause::NoWaits, &["that is not possible in this language yet"]);
-        } else if waits::start(self.owner, wall) == 0 {
+        if waits::start(self.owner, wall) == 0 {
             waits::stop(self.owner);
             self.messages.report(Cause::NoWaits, &["no call of libc can be seen in this process"]);
         }

@@ -58,9 +58,9 @@ class Receiver:
         with self._changed:
             return self._changed.wait_for(condition, timeout)
 
-    def profiles(self) -> list[pprof.Profile]:
-        """CPU profiles; other kinds are not what these tests are about."""
-        return [series.profile for series in self.series if series.labels.get("__name__") == "process_cpu"]
+    def profiles(self, kind: str = "process_cpu") -> list[pprof.Profile]:
+        """Profiles of one kind."""
+        return [series.profile for series in self.series if series.labels.get("__name__") == kind]
 
     def take(self, body: bytes) -> None:
         """Takes one PushRequest."""

@@ -222,7 +222,8 @@ def main() -> None:
             thread.join()
         taken[way.__name__] = (wall, cpu)
     pyroscope.shutdown()
-    options.records.write_text(json.dumps({"taken": taken, "stats": pyroscope.stats()}))
+    stats = pyroscope.stats()
+    options.records.write_text(json.dumps({"taken": taken, "states": {way.__name__: WAYS[way] for way in WAYS}, "stats": stats}))
 
 
 if __name__ == "__main__":

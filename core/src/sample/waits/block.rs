@@ -1,4 +1,4 @@
-//! What a thread knows of its own waits: how long it waited so far, and when a wait becomes a sample.
+//! What a thread knows of its own waits: how long it waited so far, and when a wait becomes a sample; what a wrapper says of one.
 
 use std::sync::atomic::AtomicU64;
 
@@ -30,6 +30,23 @@ pub(super) struct Block {
 }
 
 const _: () = assert!(size_of::<Block>() == 11 * 8);
+
+/// A call that took long enough to be a wait. As `calls.c` has it.
+#[derive(Debug)]
+#[repr(C)]
+pub(super) struct Call {
+    pub(super) function: u32,
+    pub(super) state: u32,
+    pub(super) took_ns: u64,
+    /// Expiries of the thread's CPU timer meanwhile, and how long their handlers took.
+    pub(super) expiries: u64,
+    pub(super) handled_ns: u64,
+    /// What was waited for: a lock's address.
+    pub(super) argument: u64,
+    /// The mutex that is held now because of it, or null.
+    pub(super) mutex: *const (),
+    pub(super) caller: *const (),
+}
 
 impl Block {
     pub(super) fn record(&self) -> u64 {

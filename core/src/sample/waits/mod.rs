@@ -13,7 +13,7 @@ mod wrappers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use self::block::Block;
+use self::block::{Block, Call};
 pub(crate) use self::modules::lock;
 use super::handler::{self, WAKE, Wait};
 use super::record::{self, ThreadRecord};
@@ -43,23 +43,6 @@ static PROFILE_TYPE: AtomicU64 = AtomicU64::new(0);
 /// Samples since the mean was steered, and when that was.
 static SAMPLED: AtomicU64 = AtomicU64::new(0);
 static STEERED_NS: AtomicU64 = AtomicU64::new(0);
-
-/// A call that took long enough to be a wait. As `calls.c` has it.
-#[derive(Debug)]
-#[repr(C)]
-struct Call {
-    function: u32,
-    state: u32,
-    took_ns: u64,
-    /// Expiries of the thread's CPU timer meanwhile, and how long their handlers took.
-    expiries: u64,
-    handled_ns: u64,
-    /// What was waited for: a lock's address.
-    argument: u64,
-    /// The mutex that is held now because of it, or null.
-    mutex: *const (),
-    caller: *const (),
-}
 
 /// Frame ids of calls that waited: the highest but the core's other ones. The first is the wait for the interpreter's lock, the
 /// others are numbers of functions.
@@ -222,9 +205,9 @@ fn sample(block: &mut Block, state: State, leaf: FrameId, weight: u64, took_ns: 
     match known {
         Some((record, value)) => {
             // SAFETY: on the record's thread, outside of its handler and of any walk.
-            if unsafe { handler::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf }) } {
-                SAMPLED.fetch_add(1, Ordering::Relaxed);
-            }
+            let sampled =
+                unsafe { handler::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf }) };
+            SAMPLED.fetch_add(u64::from(sampled), Ordering::Relaxed);
         }
         // A thread that is not found yet, or a child of vfork, which is another process in our memory.
         // SAFETY: the calling thread is asked about itself.

@@ -10,11 +10,11 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs::{File, OpenOptions};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::{ptr, slice};
 
-use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info};
+use libc::{Elf64_Sym, dl_phdr_info};
 
 use super::wrappers::{self, Address, OnUnlock, OnWait};
 
@@ -190,9 +190,9 @@ impl Modules {
         }
         let on_module: extern "C" fn() = on_module;
         // SAFETY: getauxval may be called at any time.
-        let (loader, vdso) = unsafe { (libc::getauxval(libc::AT_BASE), libc::getauxval(libc::AT_SYSINFO_EHDR)) };
+        let of_kernel = [libc::AT_BASE, libc::AT_SYSINFO_EHDR].map(|kind| word(unsafe { libc::getauxval(kind) }));
         let in_libc = [c"read", c"pthread_mutex_lock"].map(|name| address_of(name, &executable).addr());
-        let left_alone = [on_module as usize, loader as usize, vdso as usize].into_iter().chain(in_libc).collect();
+        let left_alone = [on_module as usize].into_iter().chain(of_kernel).chain(in_libc).collect();
         let seen = Vec::with_capacity(MAX_MODULES);
         Some(Self {
             functions,
@@ -225,9 +225,11 @@ impl Modules {
     fn look_through(&mut self, module: &Module) -> bool {
         let mut is_finished = true;
         for (table, count) in module.tables {
-            for number in 0..count {
-                // SAFETY: the module says that its table has so many.
-                let relocation = unsafe { &*table.add(number) };
+            if table.is_null() {
+                continue;
+            }
+            // SAFETY: the module says that its table has so many.
+            for relocation in unsafe { slice::from_raw_parts(table, count) } {
                 let kind = (relocation.info & 0xffff_ffff) as u32;
                 let is_slot = matches!(kind, R_X86_64_JUMP_SLOT | R_X86_64_GLOB_DAT)
                     || (kind == R_X86_64_64 && relocation.addend == 0);
@@ -235,12 +237,13 @@ impl Modules {
                     continue;
                 }
                 // SAFETY: relocations name symbols of the module's table.
-                let symbol = unsafe { &*module.symbols.add((relocation.info >> 32) as usize) };
+                let symbol = unsafe { module.symbols.wrapping_add(word(relocation.info >> 32)).read() };
                 if symbol.st_shndx != 0 {
                     continue;
                 }
+                let name = module.strings.wrapping_add(symbol.st_name as usize);
                 // SAFETY: symbols name strings of the module's table.
-                let name = unsafe { CStr::from_ptr(module.strings.add(symbol.st_name as usize)) };
+                let name = unsafe { CStr::from_ptr(name) };
                 if let Some(&function) = self.functions.get(name) {
                     is_finished &= self.set(module, module.base + relocation.offset, kind, function);
                 }
@@ -319,7 +322,7 @@ unsafe extern "C" fn on_phdr(info: *mut dl_phdr_info, _: usize, look: *mut c_voi
         }
         (modules.opened, modules.closed, modules.unfinished) = (info.dlpi_adds, info.dlpi_subs, false);
     }
-    let base = info.dlpi_addr as usize;
+    let base = word(info.dlpi_addr);
     if modules.seen.contains(&base) {
         return 0;
     }
@@ -353,15 +356,14 @@ impl Module {
     /// # Safety
     /// `info` is that of a loaded module.
     unsafe fn read(info: &dl_phdr_info) -> Option<Self> {
-        let base = info.dlpi_addr as usize;
-        let (mut range, mut read_only, mut dynamic) = (usize::MAX..0, 0..0, ptr::null::<Dynamic>());
-        for number in 0..info.dlpi_phnum {
-            // SAFETY: there are so many.
-            let header: &Elf64_Phdr = unsafe { &*info.dlpi_phdr.add(usize::from(number)) };
-            let start = base.wrapping_add(header.p_vaddr as usize);
-            let end = start.wrapping_add(header.p_memsz as usize);
+        let base = word(info.dlpi_addr);
+        let (mut first, mut last, mut read_only, mut dynamic) = (usize::MAX, 0, 0..0, ptr::null::<Dynamic>());
+        // SAFETY: there are so many.
+        for header in unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) } {
+            let start = base.wrapping_add(word(header.p_vaddr));
+            let end = start.wrapping_add(word(header.p_memsz));
             match header.p_type {
-                libc::PT_LOAD => range = range.start.min(start)..range.end.max(end),
+                libc::PT_LOAD => (first, last) = (first.min(start), last.max(end)),
                 libc::PT_DYNAMIC => dynamic = ptr::with_exposed_provenance(start),
                 libc::PT_GNU_RELRO => read_only = start..end,
                 _ => {}
@@ -372,7 +374,7 @@ impl Module {
         }
         let mut module = Self {
             base,
-            range,
+            range: first..last,
             read_only,
             tables: [(ptr::null(), 0); 2],
             symbols: ptr::null(),
@@ -381,7 +383,7 @@ impl Module {
         };
         loop {
             // SAFETY: the section ends with DT_NULL.
-            let Dynamic { tag, value } = *unsafe { &*dynamic };
+            let Dynamic { tag, value } = unsafe { dynamic.read() };
             // glibc has made these addresses absolute.
             let address = if value < base { value.wrapping_add(base) } else { value };
             match tag {
@@ -400,20 +402,22 @@ impl Module {
             // SAFETY: as above.
             dynamic = unsafe { dynamic.add(1) };
         }
-        for (table, count) in &mut module.tables {
-            if table.is_null() {
-                *count = 0;
-            }
-        }
         (!module.symbols.is_null() && !module.strings.is_null()).then_some(module)
     }
+}
+
+/// An address or a number of the tables of a module, which are of the process's own word size.
+fn word(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(0)
 }
 
 /// The range of the program's executable.
 fn executable() -> Range<usize> {
     unsafe extern "C" fn first(info: *mut dl_phdr_info, _: usize, range: *mut c_void) -> c_int {
-        // SAFETY: valid for the call; the first module is the executable.
-        if let Some(module) = unsafe { Module::read(&*info) } {
+        // SAFETY: valid for the call.
+        let info = unsafe { &*info };
+        // SAFETY: the first module is the executable, which stays.
+        if let Some(module) = unsafe { Module::read(info) } {
             // SAFETY: what is passed below.
             unsafe { *range.cast() = module.range };
         }

@@ -2,8 +2,7 @@
 
 use std::ffi::{CStr, c_void};
 
-use super::Call;
-use super::block::Block;
+use super::block::{Block, Call};
 
 /// An address of code.
 pub(super) type Address = *const c_void;
@@ -51,8 +50,9 @@ pub(super) fn name(function: usize) -> Option<&'static CStr> {
     if function >= counts().1 {
         return None;
     }
+    let names = (&raw const native::spanprof_waits_names).cast::<*const std::ffi::c_char>();
     // SAFETY: there are so many.
-    let name = unsafe { *(&raw const native::spanprof_waits_names).cast::<*const std::ffi::c_char>().add(function) };
+    let name = unsafe { names.wrapping_add(function).read() };
     // SAFETY: a string literal.
     Some(unsafe { CStr::from_ptr(name) })
 }
@@ -63,8 +63,9 @@ pub(super) fn wrapper(function: usize) -> Option<Address> {
     if function >= counts().0 {
         return None;
     }
+    let wrappers = (&raw const native::spanprof_waits_wrappers).cast::<Address>();
     // SAFETY: there are so many.
-    Some(unsafe { *(&raw const native::spanprof_waits_wrappers).cast::<Address>().add(function) })
+    Some(unsafe { wrappers.wrapping_add(function).read() })
 }
 
 /// Tells the wrappers where libc's functions are, once a process, before any slot has one of them.
