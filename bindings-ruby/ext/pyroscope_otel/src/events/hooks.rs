@@ -75,6 +75,7 @@ fn forget_own() {
     if let Some(slot) = record::own_or_claim() {
         slot.clear();
         slot.set_tags(TagSetId::EMPTY);
+        slot.forget_thread();
         kept::keep(slot);
     }
 }

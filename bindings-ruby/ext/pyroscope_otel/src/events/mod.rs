@@ -3,4 +3,6 @@
 pub(crate) mod gc;
 pub(crate) mod hooks;
 #[cfg(ruby_gte_3_3)]
+pub(crate) mod ready;
+#[cfg(ruby_gte_3_3)]
 mod shared_threads;

@@ -53,6 +53,10 @@ pub(crate) struct Slot {
     tags: UnsafeCell<TagSetId>,
     /// Which Ruby thread it speaks for, where native threads are shared: the address of what is kept with that, 0 if nothing is.
     pub(super) kept_with: AtomicUsize,
+    /// When its thread was woken by another one that waited last, by CLOCK_MONOTONIC.
+    ready_ns: AtomicU64,
+    /// The Ruby thread that is known to have this slot, see [`ready`](crate::events::ready).
+    ready_thread: AtomicU64,
     /// The OpenTelemetry Context that was published last, where fibers inherit it; marked, see [`for_each_object`].
     context_object: AtomicU64,
 }
@@ -115,6 +119,7 @@ fn claim() -> Option<&'static Slot> {
                     slot.set_tags(TagSetId::EMPTY);
                     slot.kept_with.store(0, Ordering::Relaxed);
                     slot.context_object.store(0, Ordering::Relaxed);
+                    slot.forget_thread();
                     compiler_fence(Ordering::SeqCst);
                     // SAFETY: any pointer may be stored; only the calling thread reads it.
                     unsafe { pyroscope_set_slot(ptr::from_ref(slot).cast_mut().cast()) };
@@ -159,6 +164,8 @@ impl Slot {
             follow_generation: AtomicU32::new(0),
             tags: UnsafeCell::new(TagSetId::EMPTY),
             kept_with: AtomicUsize::new(0),
+            ready_ns: AtomicU64::new(0),
+            ready_thread: AtomicU64::new(0),
             context_object: AtomicU64::new(0),
         }
     }
@@ -170,6 +177,28 @@ impl Slot {
 
     pub(crate) fn set_context_object(&self, context: u64) {
         self.context_object.store(context, Ordering::Relaxed);
+    }
+
+    /// When the thread was woken last. The mutex of Ruby's scheduler orders who says it and who asks.
+    pub(crate) fn ready_ns(&self) -> u64 {
+        self.ready_ns.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_ready_ns(&self, now_ns: u64) {
+        self.ready_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// Whether this Ruby thread is not known to have the slot; from now on it is. Own thread only.
+    pub(crate) fn is_new_to(&self, thread: u64) -> bool {
+        self.ready_thread.load(Ordering::Relaxed) != thread && {
+            self.ready_thread.store(thread, Ordering::Relaxed);
+            true
+        }
+    }
+
+    /// Its Ruby thread ends, or another one begins.
+    pub(crate) fn forget_thread(&self) {
+        self.ready_thread.store(0, Ordering::Relaxed);
     }
 
     /// Outside every span from now on.
