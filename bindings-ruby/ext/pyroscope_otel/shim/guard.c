@@ -63,20 +63,16 @@ VALUE pyroscope_thread_current(void) { RETURN_GUARDED(VALUE, rb_thread_current()
 // The method that runs here, as Ruby numbers names; 0: none does.
 uintptr_t pyroscope_frame_method(void) { RETURN_GUARDED(uintptr_t, rb_frame_this_func(), 0); }
 
-// What a data object is of, as RTypedData of ruby.h has it; 0: it is none.
+// Whether the receiver of that method is a data object of this type, which stands in this word of such objects.
 enum { T_DATA = 0x0c, TYPE_MASK = 0x1f };
-static VALUE type_of(const volatile VALUE *object) {
+static int has_type(const volatile VALUE *object, int word, VALUE type) {
     // Numbers, symbols, nil, true and false are no addresses.
-    if (((VALUE)object & 7) != 0 || (VALUE)object < 0x1000) {
-        return 0;
-    }
-    return (object[0] & TYPE_MASK) == T_DATA ? object[2] : 0;
+    int is_address = ((VALUE)object & 7) == 0 && (VALUE)object > 0x1000;
+    return is_address && (object[0] & TYPE_MASK) == T_DATA && object[word] == type;
 }
-
-VALUE pyroscope_type_of(VALUE object) { RETURN_GUARDED(VALUE, type_of((VALUE *)object), 0); }
-
-// Whether the receiver of that method is of this type.
-int pyroscope_is_of_type(VALUE type) { RETURN_GUARDED(int, type_of((VALUE *)rb_current_receiver()) == type, 0); }
+int pyroscope_receiver_has_type(int word, VALUE type) {
+    RETURN_GUARDED(int, has_type((VALUE *)rb_current_receiver(), word, type), 0);
+}
 
 static void on_fault(int signal_number, siginfo_t *info, void *context) {
     sigjmp_buf *to = guard;

@@ -46,6 +46,7 @@
 #![expect(missing_docs, reason = "the one public function is made by the macro of magnus")]
 
 mod arguments;
+mod clock;
 mod data_type;
 mod drain;
 mod errors;

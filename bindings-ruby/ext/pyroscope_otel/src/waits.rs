@@ -10,6 +10,7 @@ use std::time::Duration;
 use spanprof_core::Profiler;
 
 use crate::drain::bell;
+use crate::events::fiber_waits;
 #[cfg(ruby_gte_3_3)]
 use crate::events::ready;
 use crate::span::kept;
@@ -25,13 +26,15 @@ pub(crate) fn begin(profiler: &Profiler) {
         return;
     }
     method::learn();
-    if let Err(why) = prepare() {
-        profiler.measure_no_waits(why);
+    match prepare() {
+        Ok(()) => fiber_waits::measure(true),
+        Err(why) => profiler.measure_no_waits(why),
     }
 }
 
 /// Takes out of the interpreter what [`begin`] put there.
 pub(crate) fn end() {
+    fiber_waits::measure(false);
     #[cfg(ruby_gte_3_3)]
     ready::ignore();
 }

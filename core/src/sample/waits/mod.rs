@@ -94,6 +94,18 @@ pub unsafe fn sample_flow(
     unsafe { handler::sample_state_here(profile_type(), state, weight_ns, count, context, walk) }
 }
 
+/// What a suspension of a flow of the calling thread stands for, and how many, if it becomes a sample: as waits of threads do.
+pub fn flow_weight(took_ns: u64) -> Option<(u64, u16)> {
+    if OWNER.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    // SAFETY: the calling thread's own block.
+    let block = unsafe { &mut *wrappers::own_block()? };
+    let weight = block.weight_of(took_ns, mean_ns(), clock::monotonic_ns())?;
+    SAMPLED.fetch_add(1, Ordering::Relaxed);
+    Some((weight, count_of(weight, took_ns)))
+}
+
 #[expect(clippy::cast_possible_truncation, reason = "an identifier of eight bits was stored")]
 fn profile_type() -> ProfileTypeId {
     ProfileTypeId(PROFILE_TYPE.load(Ordering::Relaxed) as u8)

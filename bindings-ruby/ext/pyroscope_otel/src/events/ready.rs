@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use magnus::Error;
 use rb_sys::{rb_event_flag_t, rb_internal_thread_event_data_t, rb_internal_thread_event_hook_t};
 
+use crate::clock::monotonic_ns;
 use crate::errors::quietly;
 use crate::span::record::{self, Slot};
 use crate::value::NIL;
@@ -69,11 +70,4 @@ unsafe extern "C" fn on_event(event: rb_event_flag_t, data: *const rb_internal_t
             unsafe { (*slot).set_ready_ns(monotonic_ns()) };
         }
     });
-}
-
-fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid place.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }

@@ -10,6 +10,7 @@ pub(crate) const COLLECTING: FrameId = 1;
 pub(crate) const NATIVE: FrameId = 2;
 pub(crate) const NO_RUBY_FRAME: FrameId = 3;
 pub(crate) const UNREADABLE: FrameId = 4;
+pub(crate) const FIBER_WAITS: FrameId = 5;
 /// The first one that does.
 pub(crate) const FIRST_OBJECT: FrameId = 512;
 

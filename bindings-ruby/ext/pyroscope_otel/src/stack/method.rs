@@ -14,8 +14,7 @@ use crate::value::id;
 
 unsafe extern "C" {
     fn pyroscope_frame_method() -> ID;
-    fn pyroscope_is_of_type(type_of: VALUE) -> c_int;
-    fn pyroscope_type_of(object: VALUE) -> VALUE;
+    fn pyroscope_receiver_has_type(word: c_int, data_type: VALUE) -> c_int;
 }
 
 /// Methods that wait, by what for. They are asked where the interpreter waited for a condition, and, but for `select`, where it
@@ -48,8 +47,9 @@ struct Known {
     methods: Vec<(ID, State)>,
     sleep: ID,
     select: ID,
-    /// What all of the class Mutex are of.
+    /// What each Mutex is of, and in which of its words that stands.
     mutex_type: VALUE,
+    type_word: c_int,
     /// Where the interpreter's code is.
     interpreter: Range<usize>,
 }
@@ -62,13 +62,18 @@ pub(crate) fn learn() {
         let of = |(state, names): (State, &'static [&str])| names.iter().map(move |name| (id(name), state));
         // SAFETY: called with the GVL held; it lives as long as it stands here.
         let mutex = unsafe { rb_sys::rb_mutex_new() };
-        // SAFETY: as above.
-        let mutex_type = unsafe { pyroscope_type_of(mutex) };
+        // SAFETY: a data object.
+        let mutex_type = unsafe { rb_sys::macros::RTYPEDDATA_TYPE(mutex) }.addr() as VALUE;
+        let words = std::ptr::with_exposed_provenance::<VALUE>(mutex as usize);
+        // SAFETY: objects have five words at least.
+        let is_there = |word: &c_int| unsafe { *words.offset(*word as isize) } == mutex_type;
+        let type_word = (2..5).find(is_there).unwrap_or_default();
         Known {
             methods: METHODS.into_iter().flat_map(of).collect(),
             sleep: id("sleep"),
             select: id("select"),
             mutex_type,
+            type_word,
             interpreter: interpreter(),
         }
     });
@@ -84,7 +89,7 @@ pub(crate) fn state(state: State, caller: usize) -> State {
     // SAFETY: reads behind the guard.
     let method = unsafe { pyroscope_frame_method() };
     // SAFETY: as above. `Mutex#sleep` waits for a signal of a ConditionVariable.
-    if method == known.sleep && unsafe { pyroscope_is_of_type(known.mutex_type) } != 0 {
+    if method == known.sleep && unsafe { pyroscope_receiver_has_type(known.type_word, known.mutex_type) } != 0 {
         return State::Lock;
     }
     if method == known.select && state != State::Lock {

@@ -91,6 +91,15 @@ impl Interpreter {
         self.walk_own(out);
     }
 
+    /// How many frames the calling thread has, `limit` at most, which is small.
+    pub(crate) fn depth(&self, limit: u8) -> usize {
+        let (mut frames, mut lines) = ([0; 8], [0; 8]);
+        let limit = c_int::from(limit.min(8));
+        // SAFETY: both have room for so many.
+        let depth = unsafe { pyroscope_profile_frames(limit, frames.as_mut_ptr(), lines.as_mut_ptr()) };
+        usize::try_from(depth).unwrap_or(0)
+    }
+
     /// Pushes the Ruby stack of the calling thread, leaf first.
     ///
     /// Hot: 60 frames in about 0.3 µs.
