@@ -53,7 +53,7 @@ class SurfaceTest < Minitest::Test
       Pyroscope.configure(application_name: "app", server_address: "none", oncpu: false)
       puts lines.inspect
     RUBY
-    assert_equal %([[2, "configure(oncpu: false): waiting time is not profiled yet, only CPU time", "pyroscope"]]\n), said
+    assert_equal %([[2, "configure(oncpu: false): CPU time is always profiled; wall_time: true adds waiting time", "pyroscope"]]\n), said
   end
 
   def test_the_first_start_says_which_variables_ask_for_what_is_not_there_yet
@@ -62,7 +62,7 @@ class SurfaceTest < Minitest::Test
       logger = Object.new
       logger.define_singleton_method(:add) { |_level, text, _name| lines << text }
       Pyroscope.logger = logger
-      names = %w[WALLTIME LOCK].map { |kind| "PYROSCOPE_PROFILING_#{kind}_ENABLED" }
+      names = %w[ALLOCATION LOCK].map { |kind| "PYROSCOPE_PROFILING_#{kind}_ENABLED" }
       names.each { |name| ENV[name] = "true" }
       2.times { Pyroscope.configure(application_name: "app", server_address: "none", log_level: "info") }
       puts lines == names.map { |name| "#{name}: only CPU time is profiled yet" } || lines.inspect

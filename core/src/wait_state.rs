@@ -11,8 +11,8 @@ pub enum State {
     Io,
     /// It waited for another thread: a mutex, a condition, a semaphore, a thread's end.
     Lock,
-    /// It waited for the lock of the interpreter.
-    InterpreterLock,
+    /// It waited for the interpreter's lock, as Python calls it.
+    Gil,
     /// It slept, or waited for a signal.
     Sleep,
     /// It waited for a child process.
@@ -23,19 +23,22 @@ pub enum State {
     Await,
     /// As before, but what it waited for had come: its thread did other things.
     Busy,
+    /// It waited for the interpreter's lock, as Ruby calls it.
+    Gvl,
 }
 
 impl State {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Cpu,
         Self::Io,
         Self::Lock,
-        Self::InterpreterLock,
+        Self::Gil,
         Self::Sleep,
         Self::Child,
         Self::Name,
         Self::Await,
         Self::Busy,
+        Self::Gvl,
     ];
 
     /// The state of this number.
@@ -49,12 +52,13 @@ impl State {
             Self::Cpu => "cpu",
             Self::Io => "io",
             Self::Lock => "lock",
-            Self::InterpreterLock => "gil",
+            Self::Gil => "gil",
             Self::Sleep => "sleep",
             Self::Child => "child",
             Self::Name => "name",
             Self::Await => "await",
             Self::Busy => "busy",
+            Self::Gvl => "gvl",
         }
     }
 }
@@ -68,6 +72,6 @@ mod tests {
         for (number, state) in (0..).zip(State::ALL) {
             assert_eq!((state as u32, State::of(number)), (number, Some(state)));
         }
-        assert_eq!(State::of(9), None);
+        assert_eq!(State::of(10), None);
     }
 }

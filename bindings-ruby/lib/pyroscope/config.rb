@@ -55,6 +55,7 @@ module Pyroscope
       legacy_labels: Option.new(false, FLAG, true),
       trace_id: Option.new("auto", TRACE_ID, true),
       resource_labels: Option.new(false, FLAG, true),
+      wall_time: Option.new(false, FLAG, true),
       enabled: Option.new(true, FLAG, true)
     }.freeze
 

@@ -7,7 +7,7 @@ module Pyroscope
     FALSE = %w[false 0 no].freeze
 
     # Variables that ask for other kinds of profiles. They are often set for programs in all languages, so no warning.
-    NOT_YET = %w[WALLTIME ALLOCATION LOCK CONTENTION EXCEPTION HEAP].map { |kind| "PYROSCOPE_PROFILING_#{kind}_ENABLED" }.freeze
+    NOT_YET = %w[ALLOCATION LOCK CONTENTION EXCEPTION HEAP].map { |kind| "PYROSCOPE_PROFILING_#{kind}_ENABLED" }.freeze
 
     # A boolean of the environment.
     #

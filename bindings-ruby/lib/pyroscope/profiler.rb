@@ -28,7 +28,7 @@ module Pyroscope
         running = launch(config) { configure(config) }
         @configured = true
         unless config.oncpu
-          Messages.warn_once(:oncpu, "configure(oncpu: false): waiting time is not profiled yet, only CPU time")
+          Messages.warn_once(:oncpu, "configure(oncpu: false): CPU time is always profiled; wall_time: true adds waiting time")
         end
         running
       end

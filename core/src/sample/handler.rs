@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 use super::frames::{FrameId, FrameWriter};
 use super::record::{self, ThreadRecord};
 use super::ring::{Era, Measure, Written};
-use super::runtime::{Runtime, SampleSignal};
+use super::runtime::{LockWait, Runtime, SampleSignal};
 use super::safe_load::{self, WithoutFaults};
 use super::threads;
 use crate::context::current::Context;
@@ -315,41 +315,61 @@ pub(super) struct Wait {
     pub(super) weight: u64,
     /// What the stack begins with: the call.
     pub(super) leaf: FrameId,
+    /// Who called, 0 if the state is certain.
+    pub(super) caller: usize,
 }
 
-/// Takes a sample of a wait, if the thread is in a span. False: it is in none, or the sample was dropped, and counted.
+/// What became of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sampled {
+    Yes,
+    /// The thread is in no span, or the sample was dropped, and counted.
+    No,
+    /// The stack cannot be read before this mutex is unlocked, which may be null.
+    Later(*const ()),
+}
+
+/// Takes a sample of a wait, if the thread is in a span.
 ///
 /// # Safety
 /// On the record's own thread, which `value` names.
-pub(super) unsafe fn sample_wait(record: &ThreadRecord, value: u64, wait: Wait) -> bool {
+pub(super) unsafe fn sample_wait(record: &ThreadRecord, value: u64, wait: Wait) -> Sampled {
     let runtime = RUNTIME.load(Ordering::Acquire);
     // SAFETY: not null, so it was leaked by `set_runtime`.
-    let Some(runtime) = (unsafe { runtime.as_ref() }) else { return false };
+    let Some(runtime) = (unsafe { runtime.as_ref() }) else { return Sampled::No };
     if record.is_entered() {
         // A handler of the program's waited, which came while a sample was taken.
         threads::drop_wait(wait.weight);
-        return false;
+        return Sampled::No;
     }
-    let mut written = false;
+    let mut sampled = Sampled::No;
     if record.enter(value) {
         record.set_busy(true);
         // SAFETY: the caller's promise.
         let inside = unsafe { runtime.context(record, ptr::null()) };
-        if !inside.span.is_null() {
-            let Wait { profile_type, state, count, weight, leaf } = wait;
+        // SAFETY: on the thread itself, as above.
+        if inside.span.is_null() {
+            // Nobody asks.
+        } else if unsafe { runtime.defers(record) } {
+            sampled = Sampled::Later(runtime.interpreter_mutex());
+        } else {
+            let Wait { profile_type, state, count, weight, leaf, caller } = wait;
+            let state = if caller == 0 { state } else { runtime.wait_state(state, caller) };
             let walk = |out: &mut FrameWriter<'_>| {
                 out.push(leaf);
                 // SAFETY: on the thread itself, as above.
                 unsafe { runtime.walk(record, ptr::null(), out) };
             };
+            let measure = Measure { profile_type, state, count, value: weight };
             // SAFETY: entered, and busy keeps this thread's handler out.
-            written =
-                unsafe { write(record, *runtime, Measure { profile_type, state, count, value: weight }, inside, walk) };
+            if unsafe { write(record, *runtime, measure, inside, walk) } {
+                sampled = Sampled::Yes;
+            }
         }
         record.set_busy(false);
     }
     record.leave();
-    written
+    sampled
 }
 
 /// Whether the calling thread is in a span, as its runtime says.
@@ -363,11 +383,12 @@ pub(super) unsafe fn is_in_span(record: &ThreadRecord) -> bool {
     runtime.is_some_and(|runtime| !unsafe { runtime.context(record, ptr::null()) }.span.is_null())
 }
 
-/// Whether a wait was for the interpreter's lock, as its runtime says.
+/// How much of a wait was for the interpreter's lock, at its end, and what that is called, as its runtime says.
 #[inline]
-pub(super) fn is_interpreter_lock(lock: u64, caller: usize) -> bool {
+pub(super) fn interpreter_lock(wait: &LockWait) -> (u64, State) {
     // SAFETY: null or leaked by `set_runtime`.
-    unsafe { RUNTIME.load(Ordering::Acquire).as_ref() }.is_some_and(|runtime| runtime.is_interpreter_lock(lock, caller))
+    let runtime = unsafe { RUNTIME.load(Ordering::Acquire).as_ref() };
+    runtime.map_or((0, State::Gil), |runtime| (runtime.interpreter_lock_ns(wait), runtime.interpreter_lock()))
 }
 
 /// Takes a sample of the calling thread with the CPU time that its handlers deferred

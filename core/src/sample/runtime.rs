@@ -6,6 +6,7 @@
 use super::frames::{Frame, FrameId, FrameWriter};
 use super::record::ThreadRecord;
 use crate::context::current::Context;
+use crate::wait_state::State;
 
 /// What [`Runtime::repair`] says of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,21 @@ pub enum SampleSignal {
     /// One that the host uses already: its action's mask and flags are kept, and what is not a timer's of ours goes to
     /// the action found there.
     Shared(i32),
+}
+
+/// A wait for a lock or a condition that is over.
+#[derive(Clone, Copy, Debug)]
+pub struct LockWait {
+    /// What was waited for.
+    pub lock: u64,
+    /// The mutex that is held now because of it, or 0.
+    pub mutex: usize,
+    /// Who called.
+    pub caller: usize,
+    /// How long it took.
+    pub took_ns: u64,
+    /// When it was over, by CLOCK_MONOTONIC.
+    pub ended_ns: u64,
 }
 
 /// Proof that the host's lock is held, without which rings may not be read: see [`Runtime::request_drain`].
@@ -82,7 +98,7 @@ pub unsafe trait Runtime: Send + Sync {
     /// what the sample stands for goes to the thread's next one, or to [`sample_deferred`](crate::sample_deferred).
     ///
     /// # Safety
-    /// Called by the handler only, on the thread of `thread`.
+    /// Called by the handler, or on the thread itself when a wait is over.
     unsafe fn defers(&self, _thread: &ThreadRecord) -> bool {
         false
     }
@@ -122,6 +138,28 @@ pub unsafe trait Runtime: Send + Sync {
     /// Obeys the rules of the handler.
     fn is_interpreter_lock(&self, _lock: u64, _caller: usize) -> bool {
         false
+    }
+
+    /// How much of a wait, at its end, was for the interpreter's lock: what it took at most. The rules are those of
+    /// [`is_interpreter_lock`](Self::is_interpreter_lock), which the default asks.
+    fn interpreter_lock_ns(&self, wait: &LockWait) -> u64 {
+        if self.is_interpreter_lock(wait.lock, wait.caller) { wait.took_ns } else { 0 }
+    }
+
+    /// What waits for the interpreter's lock are called.
+    fn interpreter_lock(&self) -> State {
+        State::Gil
+    }
+
+    /// The mutex that a thread unlocks when it has got the interpreter's lock again, and before it runs any code of the program:
+    /// until then a wait is kept at whose end the runtime [`defers`](Self::defers). Null: not known, and the wait is dropped.
+    fn interpreter_mutex(&self) -> *const () {
+        std::ptr::null()
+    }
+
+    /// What a wait of a thread in a span was, where the runtime knows better than the call. The rules are the handler's.
+    fn wait_state(&self, state: State, _caller: usize) -> State {
+        state
     }
 
     /// Pushes the stack of the interrupted thread, leaf first. A frame id means one place in code until the end of the window

@@ -17,6 +17,8 @@
 typedef uintptr_t VALUE;
 int rb_profile_frames(int start, int limit, VALUE *frames, int *lines);
 VALUE rb_thread_current(void);
+VALUE rb_current_receiver(void);
+uintptr_t rb_frame_this_func(void);
 
 // Where a fault of this thread goes to; NULL: not to us.
 static __thread sigjmp_buf *volatile guard;
@@ -57,6 +59,20 @@ VALUE pyroscope_flags(VALUE object) { RETURN_GUARDED(VALUE, *(volatile VALUE *)o
 
 // The Ruby thread that runs here; 0: none does.
 VALUE pyroscope_thread_current(void) { RETURN_GUARDED(VALUE, rb_thread_current(), 0); }
+
+// The method that runs here, as Ruby numbers names; 0: none does.
+uintptr_t pyroscope_frame_method(void) { RETURN_GUARDED(uintptr_t, rb_frame_this_func(), 0); }
+
+// Whether the receiver of that method is a data object of this type, which stands in this word of such objects.
+enum { T_DATA = 0x0c, TYPE_MASK = 0x1f };
+static int has_type(const volatile VALUE *object, int word, VALUE type) {
+    // Numbers, symbols, nil, true and false are no addresses.
+    int is_address = ((VALUE)object & 7) == 0 && (VALUE)object > 0x1000;
+    return is_address && (object[0] & TYPE_MASK) == T_DATA && object[word] == type;
+}
+int pyroscope_receiver_has_type(int word, VALUE type) {
+    RETURN_GUARDED(int, has_type((VALUE *)rb_current_receiver(), word, type), 0);
+}
 
 static void on_fault(int signal_number, siginfo_t *info, void *context) {
     sigjmp_buf *to = guard;

@@ -41,11 +41,12 @@
 //! Options of `start`: application_name, server_address, basic_auth_username, basic_auth_password, tenant_id (String);
 //! http_headers, tags (Hash of Strings); sample_rate (Integer); upload_interval (seconds); trace_id ("auto", true, false);
 //! log_level (trace, debug, info, warn, error, off); span_names, legacy_labels, report_pid, report_thread_id,
-//! report_thread_name, enabled, resource_labels (true, false). An absent key or nil: as the environment says, else the default.
+//! report_thread_name, enabled, resource_labels, wall_time (true, false). An absent key or nil: as the environment says, else the default.
 
 #![expect(missing_docs, reason = "the one public function is made by the macro of magnus")]
 
 mod arguments;
+mod clock;
 mod data_type;
 mod drain;
 mod errors;
@@ -65,6 +66,7 @@ mod strings;
 mod symbols;
 mod transition;
 mod value;
+mod waits;
 mod without_gvl;
 
 use magnus::{Error, Module, Object, Ruby, Value, function};

@@ -17,7 +17,7 @@ use crate::symbols::functions;
 use crate::transition::Transition;
 use crate::value::Gvl;
 use crate::without_gvl::without_gvl;
-use crate::{arguments, drain, selftest};
+use crate::{arguments, drain, selftest, waits};
 
 /// How long the stop of a profiler may take that makes way for another.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ fn launch(
     }
     match make() {
         Ok(profiler) => {
-            host::set_running(profiler);
+            host::set_running(profiler.clone());
             if current::is_installed() && !current::follows() {
                 current::follow(true);
             }
@@ -83,6 +83,7 @@ fn launch(
             let gvl = unsafe { Gvl::held() };
             tags::republish(gvl);
             spanprof_core::thread_started();
+            waits::begin(&profiler);
             Ok(Ok(()))
         }
         Err(error) => {
@@ -95,6 +96,7 @@ fn launch(
 /// Takes all that is ours out of the interpreter.
 fn unhook() {
     parked::unpark();
+    waits::end();
     hooks::remove();
     // No interrupt is dropped with it, as none is taken in there; it raises only if there are no hooks.
     drop(gc::watch_gc(false));

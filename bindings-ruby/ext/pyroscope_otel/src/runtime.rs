@@ -2,12 +2,15 @@
 
 use std::sync::atomic::Ordering;
 
-use spanprof_core::{Context, Drain, Frame, FrameId, FrameWriter, Runtime, SampleSignal, ThreadRecord};
+use spanprof_core::{
+    Context, Drain, Frame, FrameId, FrameWriter, LockWait, Runtime, SampleSignal, State, ThreadRecord,
+};
 
 use crate::drain;
 use crate::span::{kept, record};
 use crate::stack::collection::GC_COUNT;
 use crate::stack::unwind::Interpreter;
+use crate::stack::{gvl, method};
 use crate::symbols::{functions, resolver};
 
 /// The one there is.
@@ -36,6 +39,27 @@ unsafe impl Runtime for Interpreter {
     unsafe fn walk(&self, _thread: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
         // SAFETY: as the engine promises.
         unsafe { self.walk_interrupted(ucontext, out) };
+    }
+
+    fn measures_waits(&self) -> bool {
+        true
+    }
+
+    #[inline]
+    fn interpreter_lock_ns(&self, wait: &LockWait) -> u64 {
+        gvl::waited_ns(wait)
+    }
+
+    fn interpreter_lock(&self) -> State {
+        State::Gvl
+    }
+
+    fn interpreter_mutex(&self) -> *const () {
+        gvl::mutex()
+    }
+
+    fn wait_state(&self, state: State, caller: usize) -> State {
+        if self.is_walked_here() { method::state(state, caller) } else { state }
     }
 
     fn announces_threads(&self) -> bool {

@@ -2,6 +2,24 @@
 
 use std::sync::atomic::AtomicU64;
 
+/// A wait that is to become a sample.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(super) struct Kept {
+    /// What the stack begins with, and the state, as numbers.
+    pub(super) leaf: u32,
+    pub(super) state: u32,
+    /// What it stands for, and how long it was; 0: there is none.
+    pub(super) weight: u64,
+    pub(super) took_ns: u64,
+    /// Who called, 0 if the state is certain.
+    pub(super) caller: usize,
+}
+
+impl Kept {
+    const NONE: Self = Self { leaf: 0, state: 0, weight: 0, took_ns: 0, caller: 0 };
+}
+
 /// A thread's block, in initial-exec thread-local storage; all zeros in a new thread. As `calls.c` has it.
 #[derive(Debug)]
 #[repr(C)]
@@ -11,11 +29,10 @@ pub(super) struct Block {
     /// Where the thread's timer expiries, and the nanoseconds of their handlers, are counted; null while its record is not known.
     pub(super) expiries: *const AtomicU64,
     handled: *const AtomicU64,
-    /// The mutex at whose unlocking the wait that is kept becomes a sample; null: there is none.
-    pub(super) pending_mutex: *const (),
-    /// That wait: what it stands for, and how long it was.
-    pub(super) pending_weight: u64,
-    pub(super) pending_ns: u64,
+    /// The mutex at whose unlocking the waits that are kept become samples; null: none are kept.
+    kept_until: *const (),
+    /// Those: one for the interpreter's lock, and the one before it.
+    kept: [Kept; 2],
     /// What the thread's record is entered with, its bits inverted: 0 = not known.
     record: u64,
     /// CPU time within calls that is still to be taken off.
@@ -29,7 +46,7 @@ pub(super) struct Block {
     pub(super) is_busy: u32,
 }
 
-const _: () = assert!(size_of::<Block>() == 11 * 8);
+const _: () = assert!(size_of::<Block>() == 17 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]
@@ -60,6 +77,35 @@ impl Block {
     /// What was not taken off is forgotten.
     pub(super) fn forget_debt(&mut self) {
         self.debt_ns = 0;
+    }
+
+    /// Keeps a wait until `mutex` is unlocked. A second one of the same call goes on with the first: a wait for the interpreter's lock
+    /// goes on in pieces without an unlocking in between. Returns the weight of what there is no room for.
+    pub(super) fn keep(&mut self, mutex: *const (), wait: Kept) -> u64 {
+        let mut lost = 0;
+        if self.kept_until != mutex {
+            lost = self.take_kept().iter().map(|kept| kept.weight).sum();
+            self.kept_until = mutex;
+        }
+        let same = |kept: &&mut Kept| kept.weight == 0 || (kept.leaf, kept.state) == (wait.leaf, wait.state);
+        match self.kept.iter_mut().find(same) {
+            Some(kept) => {
+                *kept = Kept { weight: kept.weight + wait.weight, took_ns: kept.took_ns + wait.took_ns, ..wait }
+            }
+            None => lost += wait.weight,
+        }
+        lost
+    }
+
+    /// What is kept, which it is no longer.
+    pub(super) fn take_kept(&mut self) -> [Kept; 2] {
+        self.kept_until = std::ptr::null();
+        std::mem::replace(&mut self.kept, [Kept::NONE; 2])
+    }
+
+    /// Whether waits are kept.
+    pub(super) fn keeps(&self) -> bool {
+        !self.kept_until.is_null()
     }
 
     /// CPU time that a call burnt is in the profile as CPU time: what its expiries weigh is taken off, so each call has the right
@@ -130,6 +176,24 @@ mod tests {
     #[test]
     fn a_thread_whose_record_is_not_known_has_the_value_of_none() {
         assert_eq!(block().record(), u64::MAX);
+    }
+
+    #[test]
+    fn waits_are_kept_until_one_mutex_is_unlocked() {
+        let mutexes = [1_u64, 2];
+        let [first, second] = [&raw const mutexes[0], &raw const mutexes[1]].map(<*const u64>::cast::<()>);
+        let wait = |leaf, weight| Kept { leaf, state: 3, weight, took_ns: weight, caller: 0 };
+        let mut block = block();
+        assert!(!block.keeps());
+        assert_eq!(
+            [block.keep(first, wait(1, 10)), block.keep(first, wait(2, 5)), block.keep(first, wait(1, 3))],
+            [0; 3]
+        );
+        assert_eq!(block.keep(first, wait(7, 4)), 4);
+        assert!(block.keeps());
+        assert_eq!(block.take_kept().map(|kept| (kept.leaf, kept.weight, kept.took_ns)), [(1, 13, 13), (2, 5, 5)]);
+        assert_eq!((block.keeps(), block.keep(first, wait(1, 10)), block.keep(second, wait(1, 2))), (false, 0, 10));
+        assert_eq!(block.take_kept().map(|kept| kept.weight), [2, 0]);
     }
 
     #[test]

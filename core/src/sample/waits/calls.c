@@ -20,14 +20,14 @@
 #include <time.h>
 
 // `State` in wait_state.rs, in its order.
-enum state { CPU, IO, LOCK, INTERPRETER_LOCK, SLEEP, CHILD, NAME };
+enum state { CPU, IO, LOCK, GIL, SLEEP, CHILD, NAME };
 
 // `Block` in block.rs: what a thread knows of its waits.
 struct block {
     uint64_t total;
     const volatile uint64_t *expiries, *handled;
-    const void *pending_mutex;
-    uint64_t rest[8];
+    const void *kept_until;
+    uint64_t rest[13];
 };
 
 // `Call` in mod.rs: one that took long enough to be a wait.
@@ -231,11 +231,11 @@ static long wrapped_syscall(long n, long a, long b, long c, long d, long e, long
 }
 
 // A wait for the interpreter's lock ends with that lock's mutex held, which others want: its sample is taken when this thread
-// unlocks it, which it does before it runs any code of the program.
+// unlocks it, which it does before it runs any code of the program. So is that of a wait at whose end the stack could not be read.
 static int wrapped_pthread_mutex_unlock(void *mutex)
 {
     int result = CALL(pthread_mutex_unlock, int, (void *a), (mutex));
-    if (unlikely(own.pending_mutex == mutex) && mutex) {
+    if (unlikely(own.kept_until == mutex) && mutex) {
         int kept = errno;
         unlocked(&own);
         errno = kept;

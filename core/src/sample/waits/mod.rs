@@ -13,10 +13,11 @@ mod wrappers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use self::block::{Block, Call};
+use self::block::{Block, Call, Kept};
 pub(crate) use self::modules::lock;
-use super::handler::{self, WAKE, Wait};
+use super::handler::{self, Sampled, WAKE, Wait};
 use super::record::{self, ThreadRecord};
+use super::runtime::LockWait;
 use super::threads::{self, Owner};
 use crate::context::current::Context;
 use crate::os::{clock, thread_id};
@@ -44,16 +45,19 @@ static PROFILE_TYPE: AtomicU64 = AtomicU64::new(0);
 static SAMPLED: AtomicU64 = AtomicU64::new(0);
 static STEERED_NS: AtomicU64 = AtomicU64::new(0);
 
-/// Frame ids of calls that waited: the highest but the core's other ones. The first is the wait for the interpreter's lock, the
-/// others are numbers of functions.
+/// Frame ids of calls that waited: the highest but the core's other ones. The first are waits for an interpreter's lock, the others
+/// are numbers of functions.
 pub(crate) const FIRST_FRAME: FrameId = u64::MAX - 4_095;
-const INTERPRETER_LOCK: FrameId = FIRST_FRAME;
+const GIL: u32 = 0;
+const GVL: u32 = 1;
+const FIRST_FUNCTION: u32 = 2;
 
 /// The function that a frame id of a wait means.
 pub(crate) fn function_of(id: FrameId) -> Option<&'static str> {
-    match id.checked_sub(FIRST_FRAME)? {
-        0 => Some("(waits for the GIL)"),
-        function => modules::name(usize::try_from(function - 1).ok()?),
+    match u32::try_from(id.checked_sub(FIRST_FRAME)?).ok()? {
+        GIL => Some("(waits for the GIL)"),
+        GVL => Some("(waits for the GVL)"),
+        function => modules::name((function - FIRST_FUNCTION) as usize),
     }
 }
 
@@ -74,6 +78,18 @@ pub unsafe fn sample_flow(
     }
     // SAFETY: the caller's promise.
     unsafe { handler::sample_state_here(profile_type(), state, weight_ns, count, context, walk) }
+}
+
+/// What a suspension of a flow of the calling thread stands for, and how many, if it becomes a sample: as waits of threads do.
+pub fn flow_weight(took_ns: u64) -> Option<(u64, u16)> {
+    if OWNER.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    // SAFETY: the calling thread's own block.
+    let block = unsafe { &mut *wrappers::own_block()? };
+    let weight = block.weight_of(took_ns, mean_ns(), clock::monotonic_ns())?;
+    SAMPLED.fetch_add(1, Ordering::Relaxed);
+    Some((weight, count_of(weight, took_ns)))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an identifier of eight bits was stored")]
@@ -141,10 +157,7 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     let block = unsafe { &mut *block };
     // SAFETY: valid while this runs.
     let call = unsafe { &*call };
-    let Some(mut state) = State::of(call.state) else { return };
-    if state == State::Lock && handler::is_interpreter_lock(call.argument, call.caller.addr()) {
-        state = State::InterpreterLock;
-    }
+    let Some(state) = State::of(call.state) else { return };
     let mut took_ns = call.took_ns;
     if call.expiries > 0 {
         // A call that was as long as this because of the handler is none that counts, nor is its CPU time.
@@ -161,38 +174,87 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
         return;
     }
     block.total_ns += took_ns;
-    #[expect(clippy::cast_precision_loss, reason = "a second at most")]
-    let mean = MEAN_NS.load(Ordering::Relaxed) as f64;
-    let Some(weight) = block.weight_of(took_ns, mean, clock::monotonic_ns()) else { return };
+    let ended_ns = clock::monotonic_ns();
+    let (mut lock_ns, mut lock_state) = (0, state);
+    if state == State::Lock {
+        let (lock, mutex, caller) = (call.argument, call.mutex.addr(), call.caller.addr());
+        (lock_ns, lock_state) = handler::interpreter_lock(&LockWait { lock, mutex, caller, took_ns, ended_ns });
+    }
+    let lock_ns = lock_ns.min(took_ns);
+    let before_ns = took_ns - lock_ns;
+    if let Some(weight) = chosen(block, before_ns, ended_ns) {
+        let (leaf, caller) = (FIRST_FUNCTION + call.function, call.caller.addr());
+        sample(block, Kept { leaf, state: state as u32, weight, took_ns: before_ns, caller });
+    }
+    if let Some(weight) = chosen(block, lock_ns, ended_ns) {
+        let leaf = if lock_state == State::Gvl { GVL } else { GIL };
+        let wait = Kept { leaf, state: lock_state as u32, weight, took_ns: lock_ns, caller: 0 };
+        if call.mutex.is_null() {
+            sample(block, wait);
+        } else {
+            keep(block, call.mutex, wait);
+        }
+    }
+}
+
+/// What a wait stands for, if it becomes a sample.
+fn chosen(block: &mut Block, took_ns: u64, now_ns: u64) -> Option<u64> {
+    if took_ns == 0 {
+        return None;
+    }
+    let weight = block.weight_of(took_ns, mean_ns(), now_ns)?;
     if block.is_busy != 0 {
         // In a signal handler that came while we were at it: who is interrupted holds the ring.
         threads::drop_wait(weight);
-        return;
+        return None;
     }
-    if state == State::InterpreterLock && !call.mutex.is_null() {
-        // A wait for the interpreter's lock goes on in pieces without an unlocking in between: one wait, in one place.
-        if block.pending_mutex == call.mutex {
-            block.pending_weight += weight;
-            block.pending_ns += took_ns;
-        } else {
-            (block.pending_mutex, block.pending_weight, block.pending_ns) = (call.mutex, weight, took_ns);
-        }
-        return;
-    }
-    let leaf =
-        if state == State::InterpreterLock { INTERPRETER_LOCK } else { FIRST_FRAME + 1 + u64::from(call.function) };
-    sample(block, state, leaf, weight, took_ns);
+    Some(weight)
 }
 
-/// The mutex at which a wait was kept is unlocked.
+#[expect(clippy::cast_precision_loss, reason = "a second at most")]
+fn mean_ns() -> f64 {
+    MEAN_NS.load(Ordering::Relaxed) as f64
+}
+
+fn keep(block: &mut Block, mutex: *const (), wait: Kept) {
+    let lost = if mutex.is_null() { wait.weight } else { block.keep(mutex, wait) };
+    if lost > 0 {
+        threads::drop_wait(lost);
+    }
+}
+
+/// The mutex until whose unlocking waits were kept is unlocked.
 extern "C" fn on_unlock(block: *mut Block) {
     // SAFETY: as in `on_wait`.
-    let block = unsafe { &mut *block };
-    block.pending_mutex = std::ptr::null();
-    sample(block, State::InterpreterLock, INTERPRETER_LOCK, block.pending_weight, block.pending_ns);
+    sample_kept(unsafe { &mut *block });
 }
 
-fn sample(block: &mut Block, state: State, leaf: FrameId, weight: u64, took_ns: u64) {
+fn sample_kept(block: &mut Block) {
+    for wait in block.take_kept() {
+        if wait.weight > 0 {
+            sample(block, wait);
+        }
+    }
+}
+
+/// Takes the samples of waits of the calling thread that were kept as its stack could not be read
+/// ([`Runtime::defers`](crate::Runtime::defers)): now it can. Nothing, mostly, which costs 2 ns.
+///
+/// # Safety
+/// As for [`sample_here`](crate::sample_here).
+pub unsafe fn sample_kept_waits() {
+    // SAFETY: the calling thread's own block.
+    if let Some(block) = wrappers::own_block().map(|block| unsafe { &mut *block })
+        && block.keeps()
+        && block.is_busy == 0
+    {
+        sample_kept(block);
+    }
+}
+
+fn sample(block: &mut Block, kept: Kept) {
+    let Kept { leaf, state, weight, took_ns, caller } = kept;
+    let (leaf, state) = (FIRST_FRAME + u64::from(leaf), State::of(state).unwrap_or_default());
     block.is_busy = 1;
     let thread = thread_id::tid();
     let known = known_record(block, thread).or_else(|| {
@@ -201,13 +263,19 @@ fn sample(block: &mut Block, state: State, leaf: FrameId, weight: u64, took_ns: 
         Some((record, value))
     });
     let profile_type = profile_type();
-    let count = u16::try_from((weight + took_ns / 2) / took_ns.max(1)).unwrap_or(u16::MAX).max(1);
+    let count = count_of(weight, took_ns);
     match known {
         Some((record, value)) => {
             // SAFETY: on the record's thread, outside of its handler and of any walk.
-            let sampled =
-                unsafe { handler::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf }) };
-            SAMPLED.fetch_add(u64::from(sampled), Ordering::Relaxed);
+            match unsafe {
+                handler::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf, caller })
+            } {
+                Sampled::Yes => {
+                    SAMPLED.fetch_add(1, Ordering::Relaxed);
+                }
+                Sampled::Later(mutex) => keep(block, mutex, kept),
+                Sampled::No => {}
+            }
         }
         // A thread that is not found yet, or a child of vfork, which is another process in our memory.
         // SAFETY: the calling thread is asked about itself.
@@ -218,6 +286,11 @@ fn sample(block: &mut Block, state: State, leaf: FrameId, weight: u64, took_ns: 
         None => {}
     }
     block.is_busy = 0;
+}
+
+/// How many waits a sample stands for.
+fn count_of(weight: u64, took_ns: u64) -> u16 {
+    u16::try_from((weight + took_ns / 2) / took_ns.max(1)).unwrap_or(u16::MAX).max(1)
 }
 
 fn known_record(block: &Block, thread: i32) -> Option<(&'static ThreadRecord, u64)> {

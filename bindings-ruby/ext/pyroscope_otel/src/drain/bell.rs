@@ -33,7 +33,7 @@ pub(super) unsafe extern "C" fn wake(_: *mut c_void) {
     ring();
 }
 
-pub(super) fn ring() {
+pub(crate) fn ring() {
     // Pairs with the loads of `heard` and `sleep`.
     BELL.fetch_add(1, Ordering::Release);
     futex(libc::FUTEX_WAKE, i32::MAX.unsigned_abs());

@@ -5,7 +5,7 @@
 //! asking for a job may race, at each request, the engine's thread wakes a Ruby thread of ours that is parked outside
 //! the GVL. That it may be killed by a program (`Thread.list.each(&:kill)`) is seen and mended.
 
-mod bell;
+pub(crate) mod bell;
 #[cfg(ruby_gte_3_3)]
 mod job;
 pub(crate) mod parked;
@@ -21,7 +21,7 @@ use magnus::{Error, Value};
 
 use crate::errors::quietly;
 use crate::messages::guard_is_lost;
-use crate::stack::{guard, unwind};
+use crate::stack::{guard, gvl, unwind};
 use crate::value::NIL;
 
 /// Callers of flush and stop, who wait for an answer.
@@ -128,5 +128,6 @@ pub(crate) fn forget() {
     parked::forget();
     rings::forget();
     unwind::forget();
+    gvl::forget();
     WAITERS.store(0, Ordering::Relaxed);
 }

@@ -12,6 +12,7 @@ use rb_sys::VALUE;
 use crate::drain::bell;
 use crate::drain::rings::drain;
 use crate::errors::{is_thread_error, quietly};
+use crate::stack::gvl;
 use crate::value::NIL;
 
 /// Which parked thread is the one; others end.
@@ -114,22 +115,28 @@ unsafe extern "C" fn stay(generation: VALUE) -> VALUE {
     let mut heard = bell::heard();
     while GENERATION.load(Ordering::Relaxed) == number(generation) {
         // The first time too: a bell that rang before this thread ran is not heard any more.
+        gvl::is_back();
         quietly(drain);
         // SAFETY: both functions stay and call nothing of Ruby's; the number outlives the call. Nothing with a destructor
         // lives here, as a kill jumps.
         unsafe {
-            rb_sys::rb_thread_call_without_gvl(
-                Some(bell::sleep),
-                (&raw mut heard).cast(),
-                Some(bell::wake),
-                ptr::null_mut(),
-            )
+            rb_sys::rb_thread_call_without_gvl(Some(sleep), (&raw mut heard).cast(), Some(bell::wake), ptr::null_mut())
         };
     }
     NIL
 }
 
+/// As the bell's; then this thread takes the GVL back, and waits for nothing else.
+unsafe extern "C" fn sleep(heard: *mut c_void) -> *mut c_void {
+    gvl::leave();
+    // SAFETY: as the caller's.
+    let result = unsafe { bell::sleep(heard) };
+    gvl::come_back();
+    result
+}
+
 unsafe extern "C" fn left(generation: VALUE) -> VALUE {
+    gvl::is_back();
     if GENERATION.load(Ordering::Relaxed) == number(generation) {
         IS_PARKED.store(false, Ordering::Relaxed);
     }

@@ -11,6 +11,7 @@ use spanprof_core::Context;
 
 use crate::errors::quietly;
 use crate::span::record;
+use crate::stack::collection;
 use crate::stack::unwind::Interpreter;
 use crate::value::NIL;
 
@@ -56,6 +57,8 @@ unsafe extern "C" fn on_gc_exit(_: VALUE, _: *mut c_void) {
         let inside = record::own().map_or(Context::NONE, record::Slot::context);
         // SAFETY: no signal handler, and no walk: the interpreter's own code runs. The span lies in this thread's slot, which
         // only this thread changes.
-        unsafe { spanprof_core::sample_deferred(inside, |out| Interpreter.walk_collecting(out)) }
+        unsafe { spanprof_core::sample_deferred(inside, |out| Interpreter.walk_collecting(out)) };
+        // SAFETY: as above.
+        collection::ending_here(|| unsafe { spanprof_core::sample_kept_waits() });
     });
 }

@@ -7,6 +7,7 @@ use rb_sys::{ID, VALUE, rb_event_flag_t};
 use spanprof_core::TagSetId;
 
 use crate::errors::quietly;
+use crate::events::fiber_waits;
 #[cfg(ruby_gte_3_3)]
 use crate::events::shared_threads;
 use crate::span::{current, kept, record, tags};
@@ -53,6 +54,7 @@ unsafe extern "C" fn on_fiber_switch(_: rb_event_flag_t, _: VALUE, _: VALUE, _: 
         let gvl = unsafe { Gvl::held() };
         current::fiber_switched(gvl);
         tags::republish(gvl);
+        fiber_waits::switched();
     });
 }
 
@@ -75,6 +77,7 @@ fn forget_own() {
     if let Some(slot) = record::own_or_claim() {
         slot.clear();
         slot.set_tags(TagSetId::EMPTY);
+        slot.forget_thread();
         kept::keep(slot);
     }
 }

@@ -53,6 +53,16 @@ pub(crate) struct Slot {
     tags: UnsafeCell<TagSetId>,
     /// Which Ruby thread it speaks for, where native threads are shared: the address of what is kept with that, 0 if nothing is.
     pub(super) kept_with: AtomicUsize,
+    /// When its thread, which waited, was woken by another one last, by CLOCK_MONOTONIC.
+    #[cfg(ruby_gte_3_3)]
+    ready_ns: AtomicU64,
+    /// The Ruby thread that is known to have this slot, see [`ready`](crate::events::ready).
+    #[cfg(ruby_gte_3_3)]
+    ready_thread: AtomicU64,
+    /// The Fiber that runs, 0 if it is not known; marked, see [`for_each_object`].
+    fiber: AtomicU64,
+    /// Where the data lie of the fiber in which the thread began, 0 if it is not known.
+    first_fiber: AtomicUsize,
     /// The OpenTelemetry Context that was published last, where fibers inherit it; marked, see [`for_each_object`].
     context_object: AtomicU64,
 }
@@ -115,6 +125,7 @@ fn claim() -> Option<&'static Slot> {
                     slot.set_tags(TagSetId::EMPTY);
                     slot.kept_with.store(0, Ordering::Relaxed);
                     slot.context_object.store(0, Ordering::Relaxed);
+                    slot.forget_thread();
                     compiler_fence(Ordering::SeqCst);
                     // SAFETY: any pointer may be stored; only the calling thread reads it.
                     unsafe { pyroscope_set_slot(ptr::from_ref(slot).cast_mut().cast()) };
@@ -139,16 +150,23 @@ fn release() {
     }
 }
 
-/// Ruby objects that slots hold. With the GVL held, as they are written.
-pub(crate) fn for_each_object(mut f: impl FnMut(u64)) {
+/// Slots that threads have. With the GVL held, as what is asked of them is written.
+pub(crate) fn for_each_slot(mut f: impl FnMut(&'static Slot)) {
     for (at, word) in CLAIMED.iter().enumerate() {
         let taken = word.load(Ordering::Acquire);
         for bit in (0..64).filter(|bit| taken & 1 << bit != 0) {
-            if let Some(object) = SLOTS.get(at * 64 + bit).map(Slot::context_object).filter(|object| *object != 0) {
-                f(object);
+            if let Some(slot) = SLOTS.get(at * 64 + bit) {
+                f(slot);
             }
         }
     }
+}
+
+/// Ruby objects that slots hold.
+pub(crate) fn for_each_object(mut f: impl FnMut(u64)) {
+    for_each_slot(|slot| {
+        [slot.context_object(), slot.fiber()].into_iter().filter(|object| *object != 0).for_each(&mut f)
+    });
 }
 
 impl Slot {
@@ -159,6 +177,12 @@ impl Slot {
             follow_generation: AtomicU32::new(0),
             tags: UnsafeCell::new(TagSetId::EMPTY),
             kept_with: AtomicUsize::new(0),
+            #[cfg(ruby_gte_3_3)]
+            ready_ns: AtomicU64::new(0),
+            #[cfg(ruby_gte_3_3)]
+            ready_thread: AtomicU64::new(0),
+            fiber: AtomicU64::new(0),
+            first_fiber: AtomicUsize::new(0),
             context_object: AtomicU64::new(0),
         }
     }
@@ -170,6 +194,56 @@ impl Slot {
 
     pub(crate) fn set_context_object(&self, context: u64) {
         self.context_object.store(context, Ordering::Relaxed);
+    }
+
+    /// When the thread was woken last. The mutex of Ruby's scheduler orders who says it and who asks.
+    #[cfg(ruby_gte_3_3)]
+    pub(crate) fn ready_ns(&self) -> u64 {
+        self.ready_ns.load(Ordering::Relaxed)
+    }
+
+    #[cfg(ruby_gte_3_3)]
+    pub(crate) fn set_ready_ns(&self, now_ns: u64) {
+        self.ready_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// Whether this Ruby thread is not known to have the slot; from now on it is. Own thread only.
+    #[cfg(ruby_gte_3_3)]
+    pub(crate) fn is_new_to(&self, thread: u64) -> bool {
+        self.ready_thread.load(Ordering::Relaxed) != thread && {
+            self.ready_thread.store(thread, Ordering::Relaxed);
+            true
+        }
+    }
+
+    /// The fiber that runs, if it is known; 0, which is Ruby's `false`: it is not.
+    pub(crate) fn fiber(&self) -> u64 {
+        self.fiber.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_fiber(&self, fiber: u64) {
+        self.fiber.store(fiber, Ordering::Relaxed);
+    }
+
+    pub(crate) fn first_fiber(&self) -> usize {
+        self.first_fiber.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_first_fiber(&self, data: usize) {
+        self.first_fiber.store(data, Ordering::Relaxed);
+    }
+
+    /// What is known of fibers is no longer true.
+    pub(crate) fn forget_fibers(&self) {
+        self.set_fiber(0);
+        self.set_first_fiber(0);
+    }
+
+    /// Its Ruby thread ends, or another one begins.
+    pub(crate) fn forget_thread(&self) {
+        #[cfg(ruby_gte_3_3)]
+        self.ready_thread.store(0, Ordering::Relaxed);
+        self.forget_fibers();
     }
 
     /// Outside every span from now on.

@@ -10,6 +10,7 @@ pub(crate) const COLLECTING: FrameId = 1;
 pub(crate) const NATIVE: FrameId = 2;
 pub(crate) const NO_RUBY_FRAME: FrameId = 3;
 pub(crate) const UNREADABLE: FrameId = 4;
+pub(crate) const FIBER_WAITS: FrameId = 5;
 /// The first one that does.
 pub(crate) const FIRST_OBJECT: FrameId = 512;
 
@@ -37,6 +38,6 @@ mod tests {
         let object: VALUE = 0x7fff_ffff_fff8;
         let id = object >> 3 | MAX_LINE << ADDRESS_BITS;
         assert_eq!((object_of(id), u64::from(line_of(id))), (object, MAX_LINE));
-        assert!(id < u64::MAX - 16, "the engine's own ids");
+        assert!(id < u64::MAX - 4_095, "the engine's own ids");
     }
 }

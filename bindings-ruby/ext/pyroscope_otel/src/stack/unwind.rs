@@ -8,7 +8,7 @@ use rb_sys::VALUE;
 use spanprof_core::{FrameWriter, MAX_FRAMES, may_fault};
 
 use crate::span::kept;
-use crate::stack::collection::is_collecting;
+use crate::stack::collection::{is_collecting, is_ending_here};
 use crate::stack::frame_id::{ADDRESS_BITS, COLLECTING, MAX_LINE, NATIVE, NO_RUBY_FRAME, UNREADABLE};
 use crate::stack::guard::{IS_GUARDED, has_ended};
 use crate::stack::wall_clock::{BY_WALL_TIME, leave_alone};
@@ -50,7 +50,15 @@ impl Interpreter {
         // Its own collection, which ends with `walk_collecting`, or another thread's while this one burns without the GVL:
         // then its stack stands still, and its next sample has it. Or the interpreter is just putting another Ruby thread on
         // this native one, whose slot does not speak for it yet.
-        !has_ended() && is_ruby_thread() && (is_collecting() || kept::is_switching(running_thread))
+        !has_ended()
+            && is_ruby_thread()
+            && ((is_collecting() && !is_ending_here()) || kept::is_switching(running_thread))
+    }
+
+    /// Whether the calling thread is one of Ruby's, while there is Ruby.
+    #[inline]
+    pub(crate) fn is_walked_here(&self) -> bool {
+        !has_ended() && is_ruby_thread()
     }
 
     /// Pushes the stack of the thread that was interrupted.
@@ -81,6 +89,15 @@ impl Interpreter {
     pub(crate) fn walk_collecting(&self, out: &mut FrameWriter<'_>) {
         out.push(COLLECTING);
         self.walk_own(out);
+    }
+
+    /// How many frames the calling thread has, `limit` at most, which is small.
+    pub(crate) fn depth(&self, limit: u8) -> usize {
+        let (mut frames, mut lines) = ([0; 8], [0; 8]);
+        let limit = c_int::from(limit.min(8));
+        // SAFETY: both have room for so many.
+        let depth = unsafe { pyroscope_profile_frames(limit, frames.as_mut_ptr(), lines.as_mut_ptr()) };
+        usize::try_from(depth).unwrap_or(0)
     }
 
     /// Pushes the Ruby stack of the calling thread, leaf first.

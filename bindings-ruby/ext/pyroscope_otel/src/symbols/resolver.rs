@@ -5,7 +5,7 @@
 use rb_sys::VALUE;
 use spanprof_core::{Frame, FrameId};
 
-use crate::stack::frame_id::{COLLECTING, NATIVE, NO_RUBY_FRAME, UNREADABLE, line_of, object_of};
+use crate::stack::frame_id::{COLLECTING, FIBER_WAITS, NATIVE, NO_RUBY_FRAME, UNREADABLE, line_of, object_of};
 use crate::stack::unwind::Interpreter;
 use crate::symbols::frame::{IMEMO_ISEQ, is_frame, kind_of};
 use crate::symbols::functions::{Function, with_names};
@@ -31,6 +31,7 @@ fn resolve_one(gvl: Gvl, id: FrameId) -> Frame {
         NATIVE => named("(native thread)"),
         NO_RUBY_FRAME => named("(no Ruby frame)"),
         UNREADABLE => named("(unreadable stack)"),
+        FIBER_WAITS => named("(fiber waits)"),
         _ => match function_of(gvl, object_of(id)) {
             Some(Function { name, file, first_line }) => {
                 let line = line_of(id);

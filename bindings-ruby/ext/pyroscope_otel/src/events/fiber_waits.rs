@@ -1,0 +1,162 @@
+//! How long a fiber was suspended: noted when it is left, and a sample when it goes on. Its stack is whole then, and its span current.
+//!
+//! A fiber that comes straight back from the one that it resumed (an Enumerator's) did not wait: that one worked for it. Where the
+//! other is a loop that resumes many, it did: the thread's first fiber, in which schedulers run, or one that was seen to resume
+//! several.
+//!
+//! Called with the GVL held, in the main Ractor, and only while waits are measured.
+
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rb_sys::VALUE;
+use spanprof_core::{FrameWriter, State};
+
+use crate::clock::monotonic_ns;
+use crate::span::current;
+use crate::span::record::{self, Slot};
+use crate::stack::frame_id::FIBER_WAITS;
+use crate::stack::unwind::Interpreter;
+use crate::value::{FALSE, NIL};
+
+/// A few places for each value of a hash: what finds none is not noted, and takes that of the fiber that was left first.
+const WAYS: usize = 4;
+const SETS: usize = 4_096;
+
+/// A fiber that was left, by where its data lie, as objects move.
+#[derive(Clone, Copy)]
+struct Left {
+    fiber: usize,
+    /// The fiber that it was left for last.
+    to: usize,
+    /// When that was; 0: it runs.
+    since_ns: u64,
+    /// It was left for several.
+    is_loop: bool,
+}
+
+const NOBODY: Left = Left { fiber: 0, to: 0, since_ns: 0, is_loop: false };
+
+struct Table(UnsafeCell<[[Left; WAYS]; SETS]>);
+
+// SAFETY: used with the GVL held.
+unsafe impl Sync for Table {}
+
+static TABLE: Table = Table(UnsafeCell::new([[NOBODY; WAYS]; SETS]));
+static IS_ON: AtomicBool = AtomicBool::new(false);
+
+/// Notes from here on how long fibers are suspended, or no more.
+pub(crate) fn measure(on: bool) {
+    if IS_ON.swap(on, Ordering::Relaxed) || on {
+        // SAFETY: the GVL is held, and no reference outlives a call.
+        unsafe { TABLE.0.get().write([[NOBODY; WAYS]; SETS]) };
+        record::for_each_slot(Slot::forget_fibers);
+    }
+}
+
+/// A fiber was switched to; its span is in the slot.
+pub(crate) fn switched() {
+    if !IS_ON.load(Ordering::Relaxed) {
+        return;
+    }
+    let Some(slot) = record::own_or_claim() else { return };
+    // SAFETY: called by Ruby.
+    let fiber = unsafe { rb_sys::rb_fiber_current() };
+    let previous = slot.fiber();
+    if fiber == previous {
+        return;
+    }
+    slot.set_fiber(fiber);
+    let (own, now_ns) = (data_of(fiber), monotonic_ns());
+    let mut comes_from = 0;
+    let mut from_loop = false;
+    if previous != FALSE {
+        comes_from = data_of(previous);
+        // SAFETY: a Fiber, which the slot kept alive.
+        if unsafe { rb_sys::rb_fiber_alive_p(previous) } == FALSE {
+            forget(comes_from);
+        } else {
+            from_loop = leave(comes_from, own, now_ns);
+        }
+    }
+    match go_on(own) {
+        Some(left) => {
+            from_loop |= comes_from == slot.first_fiber() && is_for_others();
+            if left.to != comes_from || from_loop {
+                sample(slot, now_ns.saturating_sub(left.since_ns));
+            }
+        }
+        // It was not made just now and was not seen before: the fiber in which the thread began.
+        None if slot.first_fiber() == 0 && !is_fresh() => slot.set_first_fiber(own),
+        None => {}
+    }
+}
+
+/// Whether a thread's first fiber that goes on does so for others than the one that is resumed next: not where fibers have the span of
+/// the one that made them, and nothing schedules them.
+fn is_for_others() -> bool {
+    // SAFETY: called by Ruby; it reads a word.
+    !current::INHERITS.load(Ordering::Relaxed) || unsafe { rb_sys::rb_fiber_scheduler_get() } != NIL
+}
+
+fn sample(slot: &Slot, took_ns: u64) {
+    let inside = slot.context();
+    if inside.span.is_null() {
+        return;
+    }
+    let Some((weight, count)) = spanprof_core::flow_weight(took_ns) else { return };
+    // One that died while it was suspended, without being seen, left a note for the next one at its place.
+    if is_fresh() {
+        return;
+    }
+    let walk = |out: &mut FrameWriter<'_>| {
+        out.push(FIBER_WAITS);
+        Interpreter.walk_own(out);
+    };
+    // SAFETY: no signal handler, and no walk: the interpreter's own code runs. The span lies in this thread's slot, which only this
+    // thread changes.
+    unsafe { spanprof_core::sample_flow(State::Await, weight, count, inside, walk) };
+}
+
+/// Whether the fiber that runs has only begun.
+fn is_fresh() -> bool {
+    Interpreter.depth(2) < 2
+}
+
+/// Where the data of a Fiber lie.
+fn data_of(fiber: VALUE) -> usize {
+    // SAFETY: a Fiber, which is alive and a data object.
+    unsafe { rb_sys::macros::RTYPEDDATA_GET_DATA(fiber) }.addr()
+}
+
+#[expect(clippy::mut_from_ref, reason = "with the GVL held, and within one function each")]
+fn set_of(fiber: usize) -> &'static mut [Left; WAYS] {
+    let set = (fiber >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (usize::BITS - SETS.trailing_zeros());
+    // SAFETY: the GVL is held, and no other reference lives in the functions that ask for this.
+    unsafe { &mut (*TABLE.0.get())[set] }
+}
+
+/// Notes that a fiber was left for another one. Returns whether it is a loop.
+fn leave(fiber: usize, to: usize, now_ns: u64) -> bool {
+    let set = set_of(fiber);
+    let known = set.iter().position(|left| left.fiber == fiber);
+    let at = known.or_else(|| (0..WAYS).min_by_key(|at| (set[*at].fiber != 0, set[*at].since_ns)));
+    let Some(left) = at.and_then(|at| set.get_mut(at)) else { return false };
+    let is_loop = known.is_some() && (left.is_loop || left.to != to);
+    *left = Left { fiber, to, since_ns: now_ns, is_loop };
+    is_loop
+}
+
+/// Notes that a fiber goes on. Returns what was noted when it was left.
+fn go_on(fiber: usize) -> Option<Left> {
+    let left = set_of(fiber).iter_mut().find(|left| left.fiber == fiber && left.since_ns != 0)?;
+    let noted = *left;
+    left.since_ns = 0;
+    Some(noted)
+}
+
+fn forget(fiber: usize) {
+    if let Some(left) = set_of(fiber).iter_mut().find(|left| left.fiber == fiber) {
+        *left = NOBODY;
+    }
+}
