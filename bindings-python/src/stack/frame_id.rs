@@ -14,6 +14,9 @@ pub(crate) const NO_PYTHON_FRAME_SLOT: u64 = 0xFF_FFFE;
 pub(crate) const TABLE_FULL_SLOT: u64 = 0xFF_FFFD;
 pub(crate) const UNREADABLE_SLOT: u64 = 0xFF_FFFC;
 pub(crate) const SWITCHING_SLOT: u64 = 0xFF_FFFB;
+pub(crate) const AWAIT_SLOT: u64 = 0xFF_FFFA;
+pub(crate) const AWAIT_FUTURE_SLOT: u64 = 0xFF_FFF9;
+pub(crate) const AWAIT_TASK_SLOT: u64 = 0xFF_FFF8;
 
 /// Of a thread that never ran Python.
 pub(crate) const NATIVE_THREAD: FrameId = NATIVE_THREAD_SLOT << 32;
@@ -26,3 +29,7 @@ pub(crate) const UNREADABLE: FrameId = UNREADABLE_SLOT << 32;
 pub(crate) const SWITCHING: FrameId = SWITCHING_SLOT << 32;
 /// Of code that found no place in the seen table.
 pub(crate) const TABLE_FULL: FrameId = TABLE_FULL_SLOT << 32;
+/// The leaf of a chain of awaits: what the innermost coroutine waits for.
+pub(crate) const AWAIT: FrameId = AWAIT_SLOT << 32;
+pub(crate) const AWAIT_FUTURE: FrameId = AWAIT_FUTURE_SLOT << 32;
+pub(crate) const AWAIT_TASK: FrameId = AWAIT_TASK_SLOT << 32;
