@@ -9,7 +9,7 @@ use pyo3::ffi::{self, PyObject};
 use spanprof_core::{FrameId, FrameWriter};
 
 use crate::awaits::known::Known;
-use crate::awaits::layout::{AWAITED, FrameAt};
+use crate::awaits::layout::{AWAITED, FLOAT_VALUE, FrameAt};
 use crate::stack::code_object::CodeReader;
 use crate::stack::code_table::{DEFINITIONS, Definer};
 use crate::stack::frame_id::{AWAIT, AWAIT_FUTURE, AWAIT_TASK};
@@ -32,6 +32,8 @@ pub(super) struct Chain {
     frames: usize,
     /// What the innermost one waits for.
     pub(super) leaf: FrameId,
+    /// When the innermost one was due, by CLOCK_MONOTONIC, where that is known: it slept.
+    pub(super) due: Option<u64>,
 }
 
 impl Chain {
@@ -53,13 +55,8 @@ impl Chain {
     /// # Safety
     /// `root` must be a coroutine that is suspended, and the GIL of the main interpreter be held.
     pub(super) unsafe fn of(root: Object, known: &Known, runtime: &CPython) -> Self {
-        let mut chain = Self { ids: [0; MAX_FRAMES], frames: 0, leaf: AWAIT };
-        let mut walk = Walk {
-            known,
-            runtime,
-            definer: DEFINITIONS.definer(),
-            reader: CodeReader::new(runtime.layout, runtime.code_type, true),
-        };
+        let mut chain = Self { ids: [0; MAX_FRAMES], frames: 0, leaf: AWAIT, due: None };
+        let mut walk = Walk::new(known, runtime);
         let mut link = Link { object: root, is_owned: false };
         for _ in 0..MAX_LINKS {
             // SAFETY: the chain holds what is in it.
@@ -67,6 +64,8 @@ impl Chain {
             let next = if let Some((_, get)) = known.frames.iter().find(|(frame, _)| *frame == class) {
                 // SAFETY: an object of one of the three types.
                 chain.push(unsafe { walk.frame_of(link.object, true) });
+                // SAFETY: as above.
+                chain.due = unsafe { walk.due_of(link.object) };
                 // SAFETY: the getter of its type, and the GIL is held.
                 unsafe { Link::owned(get(link.object, ptr::null_mut())) }
             } else if known.holders.contains(&class) {
@@ -88,6 +87,16 @@ impl Chain {
         }
         chain
     }
+}
+
+/// The frame of one coroutine alone.
+///
+/// # Safety
+/// As for [`Chain::of`], of one that may be over.
+#[cold]
+pub(super) unsafe fn frame_alone(coroutine: Object, known: &Known, runtime: &CPython) -> FrameId {
+    // SAFETY: the caller's promise.
+    unsafe { Walk::new(known, runtime).frame_of(coroutine, false) }
 }
 
 /// An object of a chain, and whether a reference to it is ours.
@@ -147,7 +156,12 @@ struct Walk<'a> {
     reader: CodeReader<'a>,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
+    fn new(known: &'a Known, runtime: &'a CPython) -> Self {
+        let reader = CodeReader::new(runtime.layout, runtime.code_type, true);
+        Self { known, runtime, definer: DEFINITIONS.definer(), reader }
+    }
+
     /// The frame of a coroutine, a generator or an asynchronous one, with the instruction that it is at, if that is wanted and it is
     /// suspended.
     ///
@@ -168,6 +182,18 @@ impl Walk<'_> {
     /// # Safety
     /// As for [`frame_of`](Self::frame_of).
     unsafe fn instruction_of(&self, object: Object, code: Object) -> u32 {
+        // SAFETY: the caller's promise.
+        let Some(frame) = (unsafe { self.frame_at(object) }) else { return NO_INSTRUCTION };
+        // SAFETY: a frame that is not over has it.
+        let instr = unsafe { Plain::word(frame, self.runtime.layout.frame.instr) }.unwrap_or(0);
+        self.runtime.instruction_number(code, instr)
+    }
+
+    /// The frame, if it is not over.
+    ///
+    /// # Safety
+    /// As for [`frame_of`](Self::frame_of).
+    unsafe fn frame_at(&self, object: Object) -> Option<Object> {
         let frame = match self.known.layout.frame {
             // SAFETY: a field.
             FrameAt::Pointer(at) => unsafe { Plain::pointer(object, at) }.unwrap_or(ptr::null()),
@@ -177,12 +203,37 @@ impl Walk<'_> {
                 if state < executing { object.wrapping_add(frame) } else { ptr::null() }
             }
         };
-        if frame.is_null() {
-            return NO_INSTRUCTION;
+        (!frame.is_null()).then_some(frame)
+    }
+
+    /// When the timer of `asyncio.sleep` was due.
+    ///
+    /// # Safety
+    /// As for [`frame_of`](Self::frame_of).
+    unsafe fn due_of(&self, object: Object) -> Option<u64> {
+        let sleep = self.known.sleep?;
+        // SAFETY: the caller's promise.
+        if unsafe { self.runtime.code_at(object, self.known.layout.code) } != sleep.code {
+            return None;
         }
-        // SAFETY: a frame that is not over has it.
-        let instr = unsafe { Plain::word(frame, self.runtime.layout.frame.instr) }.unwrap_or(0);
-        self.runtime.instruction_number(code, instr)
+        // SAFETY: as above.
+        let frame = unsafe { self.frame_at(object) }?;
+        // SAFETY: this code has a variable of that number, which the frame owns.
+        let timer = unsafe { self.runtime.code_at(frame, self.known.layout.locals + 8 * sleep.variable) };
+        // SAFETY: null, or an object that is alive.
+        if timer.is_null() || unsafe { class_of(timer) } != sleep.timer {
+            return None;
+        }
+        // SAFETY: a slot of its class.
+        let when = unsafe { Plain::pointer(timer, sleep.when) }?;
+        // SAFETY: as above.
+        if when.is_null() || unsafe { class_of(when) } != sleep.float {
+            return None;
+        }
+        // SAFETY: a float has its value there.
+        let seconds = f64::from_bits(unsafe { Plain::word(when, FLOAT_VALUE) }?);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what is out of range is no time of this clock")]
+        Some((seconds * 1e9) as u64)
     }
 
     /// The leaf for a future; the coroutine of a task stands above it.

@@ -31,6 +31,20 @@ pub(crate) struct Known {
     pub(super) task: Object,
     /// `Task.get_coro`.
     pub(super) coroutine_of_task: Option<NoArguments>,
+    pub(super) sleep: Option<Sleep>,
+}
+
+/// `asyncio.sleep`, by whose timer it is known when a coroutine was due.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sleep {
+    /// Its code object.
+    pub(crate) code: Object,
+    /// Which of its variables holds the timer.
+    pub(crate) variable: usize,
+    /// `asyncio.TimerHandle`, where such an object has its time, and the class of that.
+    pub(crate) timer: Object,
+    pub(crate) when: usize,
+    pub(crate) float: Object,
 }
 
 // SAFETY: addresses of objects that are never freed, and of code.
@@ -42,7 +56,7 @@ impl Known {
     /// The types in the order of coroutine, generator, asynchronous generator, then four holders, then what is awaited of a
     /// future, and `Task`, both null without `_asyncio`.
     /// `None`: they have not the functions that are called.
-    pub(crate) fn of(layout: CoroutineLayout, types: [Object; 8], task: Object) -> Option<Self> {
+    pub(crate) fn of(layout: CoroutineLayout, types: [Object; 8], task: Object, sleep: Option<Sleep>) -> Option<Self> {
         let [coroutine, generator, asynchronous, asend, athrow, wrapper, anext, future_iter] = types;
         let coroutine_of_task = method(task, c"get_coro").filter(|get| get.flags & 0xFF == NO_ARGUMENTS);
         // SAFETY: a method with these flags is such a function.
@@ -59,6 +73,7 @@ impl Known {
             future_iter,
             task,
             coroutine_of_task: coroutine_of_task.map(function),
+            sleep,
         })
     }
 }

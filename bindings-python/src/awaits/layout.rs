@@ -9,6 +9,8 @@ pub(crate) struct CoroutineLayout {
     /// Where its code object is, for as long as it lives: `gi_code`, from 3.12 on that of its frame.
     pub(crate) code: usize,
     pub(crate) frame: FrameAt,
+    /// Where the frame's variables begin. Their lowest bits are a tag from 3.14.
+    pub(crate) locals: usize,
     /// Four bytes that belong to nobody, between `gi_frame_state` and the frame.
     pub(crate) padding: Option<usize>,
     /// Whether a coroutine that another one awaits is not called, but continued by the interpreter's loop.
@@ -24,12 +26,13 @@ pub(crate) enum FrameAt {
 }
 
 const V3_10: CoroutineLayout =
-    CoroutineLayout { size: 96, code: 24, frame: FrameAt::Pointer(16), padding: None, is_continued: false };
+    CoroutineLayout { size: 96, code: 24, frame: FrameAt::Pointer(16), locals: 352, padding: None, is_continued: false };
 
 const V3_11: CoroutineLayout = CoroutineLayout {
     size: 152,
     code: 16,
     frame: FrameAt::Inside { frame: 80, state: 75, executing: 0 },
+    locals: 72,
     padding: Some(76),
     is_continued: false,
 };
@@ -38,11 +41,12 @@ const V3_12: CoroutineLayout = CoroutineLayout {
     size: 144,
     code: 72,
     frame: FrameAt::Inside { frame: 72, state: 67, executing: 0 },
+    locals: 72,
     padding: Some(68),
     is_continued: true,
 };
 
-const V3_14: CoroutineLayout = CoroutineLayout { size: 152, ..V3_12 };
+const V3_14: CoroutineLayout = CoroutineLayout { size: 152, locals: 80, ..V3_12 };
 
 const V3_15: CoroutineLayout =
     CoroutineLayout { frame: FrameAt::Inside { frame: 72, state: 67, executing: 4 }, ..V3_14 };
@@ -73,6 +77,11 @@ pub(crate) const ML_FLAGS: usize = 16;
 /// `PyGetSetDef`: its size, and where the getter is. The name comes first.
 pub(crate) const GETSET_SIZE: usize = 40;
 pub(crate) const GETSET_GET: usize = 8;
+/// `PyMemberDescrObject.d_member`, and `PyMemberDef.offset`.
+pub(crate) const D_MEMBER: usize = 40;
+pub(crate) const MEMBER_OFFSET: usize = 16;
+/// `PyFloatObject.ob_fval`.
+pub(crate) const FLOAT_VALUE: usize = 16;
 /// What awaitables of the interpreter and of `_asyncio` wait for, in each that has one: `ags_gen`, `agt_gen`, `cw_coroutine`,
 /// `wrapped`, `future`.
 pub(crate) const AWAITED: usize = 16;

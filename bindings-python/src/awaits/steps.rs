@@ -15,11 +15,13 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use pyo3::ffi;
 use spanprof_core::{FrameWriter, State, sample_flow};
 
-use crate::awaits::chain::Chain;
+use crate::awaits::chain::{Chain, frame_alone};
 use crate::awaits::known::Known;
 use crate::awaits::rate::Rate;
 use crate::awaits::slots::Slots;
-use crate::awaits::thread::{Seen, Thread};
+use crate::awaits::thread::{LONG_NS, Seen, Thread};
+use crate::span::published::FLOW_OF_RECORD;
+use crate::stack::frame_id::{CONCURRENT, LOOP_BUSY};
 use crate::stack::interpreter::CPython;
 use crate::stack::layout::TSTATE_INTERP;
 use crate::stack::memory::{Memory, Object, Plain};
@@ -117,6 +119,7 @@ pub(super) struct Step {
     /// Its flow, and the one that the thread was in.
     flow: u64,
     outer_flow: u64,
+    entered_at: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -137,7 +140,11 @@ const OTHER: Step = Step {
     slot: 0,
     flow: 0,
     outer_flow: 0,
+    entered_at: 0,
 };
+
+/// A timer is due no earlier before the suspension that waits for it; a loop may have a clock of its own.
+const TIMER_BEFORE_NS: u64 = 100_000_000;
 
 #[inline(always)]
 fn now() -> u64 {
@@ -178,26 +185,30 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
     let shared = unsafe { shared() };
     let outer_flow = thread.flow().get();
     thread.inside = true;
+    let now = now();
+    if !was_inside {
+        thread.look_at_poll();
+    }
     // SAFETY: the caller's promise, and as above.
     let step = match unsafe { shared.slots.resume(coroutine) } {
         Some(met) => {
             let kind = if was_inside { Kind::Driven } else { Kind::Flow };
-            let step = Step { thread: own, kind, was_inside, generation, slot: met.slot, flow: met.flow, outer_flow };
+            let step = Step { thread: own, kind, was_inside, generation, slot: met.slot, flow: met.flow, outer_flow, entered_at: now };
             if kind == Kind::Flow && met.since != 0 {
                 thread.flow().set(met.flow);
-                let now = now();
                 let took = now.saturating_sub(met.since);
                 thread.remaining.ns = thread.remaining.ns.saturating_sub_unsigned(took);
                 if thread.remaining.ns <= 0 {
                     // SAFETY: it is suspended, and the GIL is held.
-                    unsafe { consider(thread, shared, coroutine, took, now) };
+                    unsafe { consider(thread, shared, coroutine, (met.since, now), met.flow) };
                 }
             }
             step
         }
         None => {
             shared.last_flow += 1;
-            Step { thread: own, kind: Kind::Flow, was_inside, generation, slot: 0, flow: shared.last_flow, outer_flow }
+            let flow = shared.last_flow;
+            Step { thread: own, kind: Kind::Flow, was_inside, generation, slot: 0, flow, outer_flow, entered_at: now }
         }
     };
     if step.kind == Kind::Flow {
@@ -226,12 +237,31 @@ pub(super) unsafe fn leave(coroutine: Object, step: Step, is_suspended: bool) {
     }
     // SAFETY: the GIL is held, and it is the main interpreter's.
     let shared = unsafe { shared() };
+    let now = now();
     if !is_suspended {
         // SAFETY: the caller's promise, and as above.
         unsafe { shared.slots.forget(coroutine) };
     } else if step.kind == Kind::Flow {
         // SAFETY: as above.
-        unsafe { shared.slots.suspend(step.slot, coroutine, now(), step.flow) };
+        unsafe { shared.slots.suspend(step.slot, coroutine, now, step.flow) };
+    }
+    if !step.was_inside {
+        thread.left_at = now;
+        let ran = now.saturating_sub(step.entered_at);
+        if ran > thread.longest_ns && ran > LONG_NS {
+            // SAFETY: as above.
+            unsafe { note_longest(thread, shared, coroutine, ran) };
+        }
+    }
+}
+
+/// # Safety
+/// As for [`enter`], and the GIL of the main interpreter is held.
+#[cold]
+unsafe fn note_longest(thread: &mut Thread, shared: &Shared, coroutine: Object, ran: u64) {
+    if let Some((known, runtime)) = shared.of {
+        // SAFETY: the caller's promise.
+        (thread.longest, thread.longest_ns) = (unsafe { frame_alone(coroutine, known, runtime) }, ran);
     }
 }
 
@@ -253,8 +283,15 @@ pub(super) unsafe fn destroy(coroutine: Object) {
 /// A coroutine that is suspended, and the GIL of the main interpreter is held.
 #[cold]
 #[inline(never)]
-unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutine: Object, took: u64, now: u64) {
+unsafe fn consider(
+    thread: &mut Thread,
+    shared: &mut Shared,
+    coroutine: Object,
+    (since, now): (u64, u64),
+    flow: u64,
+) {
     let Some((known, runtime)) = shared.of else { return };
+    let took = now - since;
     // SAFETY: null or the self-test's, which waits for this.
     if let Some(seen) = unsafe { thread.seen.as_mut() } {
         thread.remaining.ns = 0;
@@ -282,13 +319,45 @@ unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutine: Object, 
     shared.rate.count(now);
     // SAFETY: the caller's promise.
     let chain = unsafe { Chain::of(coroutine, known, runtime) };
-    let count = u16::try_from((weight + took / 2) / took.max(1)).unwrap_or(u16::MAX).max(1);
-    let walk = |out: &mut FrameWriter<'_>| {
-        out.push(chain.leaf);
-        chain.push_to(out);
-        // SAFETY: the calling thread's own; who starts the profiler mapped the definitions and enabled safe loads.
-        unsafe { runtime.walk_thread(tstate, ptr::null(), out) };
+    let is_own = {
+        let flow_of_span = context.span.cast::<u8>().wrapping_add(FLOW_OF_RECORD).cast::<u64>();
+        // SAFETY: a span that is current is in a handle of ours, which the context keeps alive, and is written with the GIL held.
+        unsafe { ptr::read(flow_of_span) == flow }
     };
-    // SAFETY: in no handler and no walk; the context keeps its span.
-    unsafe { sample_flow(State::Await, weight, count, context, walk) };
+    let ready_at = ready_at(thread, &chain, since, now);
+    #[expect(clippy::cast_possible_truncation, reason = "a part of the weight")]
+    let busy = (u128::from(weight) * u128::from(now - ready_at) / u128::from(took.max(1))) as u64;
+    let culprit = (now - ready_at >= LONG_NS && thread.longest_ns > 0).then_some(thread.longest);
+    let count = u16::try_from((weight + took / 2) / took.max(1)).unwrap_or(u16::MAX).max(1);
+    for (state, weight) in [(State::Await, weight - busy), (State::Busy, busy)] {
+        if weight == 0 {
+            continue;
+        }
+        let walk = |out: &mut FrameWriter<'_>| {
+            if state == State::Busy {
+                out.push(LOOP_BUSY);
+                if let Some(culprit) = culprit {
+                    out.push(culprit);
+                }
+            } else {
+                out.push(chain.leaf);
+            }
+            chain.push_to(out);
+            // SAFETY: the calling thread's own; who starts the profiler mapped the definitions and enabled safe loads.
+            unsafe { runtime.walk_thread(tstate, ptr::null(), out) };
+            if !is_own {
+                out.push(CONCURRENT);
+            }
+        };
+        // SAFETY: in no handler and no walk; the context keeps its span.
+        unsafe { sample_flow(state, weight, count, context, walk) };
+    }
+}
+
+/// From when on a coroutine could have gone on that was suspended from `since` to `now`: when its timer was due, else since when the
+/// loop runs other things without a break. The kernel does not say when bytes came to a socket, so that is the earliest there may be.
+fn ready_at(thread: &Thread, chain: &Chain, since: u64, now: u64) -> u64 {
+    let due = chain.due.filter(|due| *due >= since.saturating_sub(TIMER_BEFORE_NS));
+    let ready = due.or(Some(thread.busy_since).filter(|busy| *busy != 0)).unwrap_or(now);
+    ready.clamp(since, now)
 }

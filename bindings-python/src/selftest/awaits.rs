@@ -12,8 +12,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyModule;
 
-use crate::awaits::known::Known;
-use crate::awaits::layout::{AWAITED, CoroutineLayout, FrameAt, coroutine_of};
+use crate::awaits::known::{Known, Sleep};
+use crate::awaits::layout::{AWAITED, CoroutineLayout, D_MEMBER, FLOAT_VALUE, FrameAt, MEMBER_OFFSET, coroutine_of};
 use crate::awaits::{self, Seen};
 use crate::selftest::frames_of;
 use crate::stack::interpreter::CPython;
@@ -33,9 +33,10 @@ class Pause:
         yield
 
 try:
+    import asyncio
     from _asyncio import Future, Task
 except ImportError:
-    Future = Task = None
+    asyncio = Future = Task = None
 
 class Following:
     def __init__(self, it):
@@ -64,6 +65,15 @@ def learn():
         future = Future(loop=Loop())
         known += [(iter(future), future)]
     return known, Task
+
+async def wait(timer):
+    await Pause()
+
+def timers():
+    if asyncio is None:
+        return None
+    timer, code = asyncio.TimerHandle(1.5, None, (), Loop()), asyncio.sleep.__code__
+    return code, code.co_varnames.index("h"), timer, asyncio.TimerHandle._when, timer.when(), wait(timer)
 
 running = []
 
@@ -151,7 +161,41 @@ fn known(module: &Bound<'_, PyModule>) -> PyResult<Option<&'static Known>> {
         *class = object.get_type().into_ptr().cast_const().cast();
     }
     let task = task.map_or(ptr::null(), |task| task.into_ptr().cast_const().cast());
-    Ok(Known::of(layout, types, task).map(|known| KNOWN.get_or_init(|| known)))
+    let sleep = sleep(module, layout).ok().flatten();
+    Ok(Known::of(layout, types, task, sleep).map(|known| KNOWN.get_or_init(|| known)))
+}
+
+/// `asyncio.sleep`, if timers are as they are known.
+fn sleep(module: &Bound<'_, PyModule>, layout: CoroutineLayout) -> PyResult<Option<Sleep>> {
+    type Timers<'py> =
+        (Bound<'py, PyAny>, usize, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>, Bound<'py, PyAny>);
+    let Some((code, variable, timer, slot, when, wait)) =
+        module.getattr("timers")?.call0()?.extract::<Option<Timers<'_>>>()?
+    else {
+        return Ok(None);
+    };
+    // SAFETY: the GIL is held, so nobody unmaps objects, and Probed asks.
+    let word = |object: Object, offset| unsafe { Probed::word(object, offset) };
+    let member = word(address_of(&slot), D_MEMBER).unwrap_or(0) as Object;
+    let offset = word(member, MEMBER_OFFSET).and_then(|offset| usize::try_from(offset).ok()).unwrap_or(0);
+    let frame = match layout.frame {
+        FrameAt::Pointer(at) => word(address_of(&wait), at).unwrap_or(0) as Object,
+        FrameAt::Inside { frame, .. } => address_of(&wait).wrapping_add(frame),
+    };
+    let argument = word(frame, layout.locals).map(|word| (word & !7) as Object);
+    let value = word(address_of(&when), FLOAT_VALUE).map(f64::from_bits);
+    let is_known = argument == Some(address_of(&timer))
+        && word(address_of(&timer), offset) == Some(address_of(&when).addr() as u64)
+        && value == Some(1.5);
+    wait.call_method0("close")?;
+    let class = |object: &Bound<'_, PyAny>| -> Object { object.get_type().into_ptr().cast_const().cast() };
+    Ok(is_known.then(|| Sleep {
+        code: code.into_ptr().cast_const().cast(),
+        variable,
+        timer: class(&timer),
+        when: offset,
+        float: class(&when),
+    }))
 }
 
 /// Whether code and frame of a coroutine are where the layout says, by loads that cannot fault.

@@ -12,3 +12,9 @@ thread_local! {
 pub(crate) fn own() -> *const Cell<u64> {
     FLOW.with(std::ptr::from_ref)
 }
+
+/// The number of the calling thread's flow.
+#[inline]
+pub(crate) fn current() -> u64 {
+    FLOW.with(Cell::get)
+}

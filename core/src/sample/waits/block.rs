@@ -26,9 +26,11 @@ pub(super) struct Block {
     pub(super) thread: i32,
     /// It takes the sample of a wait, within which no other is taken.
     pub(super) is_busy: u32,
+    /// When the last wait for several things at once began, and when it ended: the thread's event loop had nothing to do.
+    pub(super) polled: [u64; 2],
 }
 
-const _: () = assert!(size_of::<Block>() == 10 * 8);
+const _: () = assert!(size_of::<Block>() == 12 * 8);
 
 impl Block {
     pub(super) fn record(&self) -> u64 {

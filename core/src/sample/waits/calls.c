@@ -27,7 +27,7 @@ struct block {
     uint64_t total;
     const volatile uint64_t *expiries;
     const void *pending_mutex;
-    uint64_t rest[7];
+    uint64_t rest[9];
 };
 
 // `Call` in mod.rs: one that took long enough to be a wait.

@@ -145,6 +145,19 @@ pub fn waited_ns() -> u64 {
     wrappers::own_block().map_or(0, |block| unsafe { (*block).total_ns })
 }
 
+/// Where it is noted for the calling thread when its last wait in `poll`, `select` or `epoll_wait` began and when it ended, by
+/// CLOCK_MONOTONIC; zeros before the first. There as long as the thread is; null where no waits can be measured.
+pub fn own_poll() -> *const [u64; 2] {
+    // SAFETY: a field of the calling thread's own block.
+    wrappers::own_block().map_or(std::ptr::null(), |block| unsafe { &raw const (*block).polled })
+}
+
+/// Whether a function waits for several things at once.
+fn is_poll(function: u32) -> bool {
+    let name = usize::try_from(function).ok().and_then(modules::name);
+    matches!(name, Some("epoll_wait" | "epoll_pwait" | "epoll_pwait2" | "poll" | "ppoll" | "select" | "pselect"))
+}
+
 /// A call that took its time has returned.
 extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     // SAFETY: this thread's own block; a signal's handler that also waits comes and goes within.
@@ -155,6 +168,10 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     if state == State::Lock && handler::is_interpreter_lock(call.argument, call.caller.addr()) {
         state = State::InterpreterLock;
     }
+    let now = clock::monotonic_ns();
+    if is_poll(call.function) {
+        block.polled = [now.saturating_sub(call.took_ns), now];
+    }
     let cpu_ns = if call.expiries == 0 { 0 } else { call.expiries * period_ns(block) };
     let took_ns = block.without_cpu(call.took_ns, cpu_ns);
     if took_ns == 0 {
@@ -163,7 +180,7 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     block.total_ns += took_ns;
     #[expect(clippy::cast_precision_loss, reason = "a second at most")]
     let mean = MEAN_NS.load(Ordering::Relaxed) as f64;
-    let Some(weight) = block.weight_of(took_ns, mean, clock::monotonic_ns()) else { return };
+    let Some(weight) = block.weight_of(took_ns, mean, now) else { return };
     if block.is_busy != 0 {
         // In a signal handler that came while we were at it: who is interrupted holds the ring.
         threads::drop_wait(weight);
