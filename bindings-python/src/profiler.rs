@@ -14,7 +14,7 @@ use crate::errors::{guard, nobody_is_inside, to_python};
 use crate::messages::set_log_level;
 use crate::stopping::{Stop, running_or_stopping, stopping};
 use crate::symbols::definitions;
-use crate::{calls, fork, selftest};
+use crate::{awaits, calls, fork, selftest};
 
 /// How long a stop may take, all in all.
 const STOP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -67,8 +67,12 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
             return Ok(too_late());
         }
         host::set_running(profiler.clone());
-        if profiler.config().wall_time && !selftest::measures_waits(py)? {
-            profiler.measure_no_waits("a wait of a millisecond was not seen as one");
+        if profiler.config().wall_time {
+            if !selftest::measures_waits(py)? {
+                profiler.measure_no_waits("a wait of a millisecond was not seen as one");
+            } else if let Err(why) = selftest::awaits::start(py, runtime) {
+                profiler.measure_no_awaits(&why);
+            }
         }
         Ok(true)
     })
@@ -111,6 +115,7 @@ fn end(py: Python<'_>, timeout: Duration) -> bool {
         let under_way = stopping().clone();
         return under_way.is_some_and(|stop| py.detach(|| stop.wait(timeout)));
     };
+    awaits::stop();
     let stop = Arc::new(Stop::of(profiler));
     *stopping() = Some(stop.clone());
     let (all, stats) = py.detach(|| (stop.end(timeout), stop.profiler.stats()));

@@ -73,6 +73,7 @@ causes! {
     RingFull, Warning, "{} samples were lost, as the rings of their threads were full.";
     WaitsLost, Warning, "{} waits were lost, as their threads were not known yet or took a sample just then.";
     NoWaits, Warning, "Waits are not measured: {}.";
+    NoAwaits, Warning, "The time that is awaited is not measured: {}.";
     StackSmall, Warning, "{} samples were lost, as the alternate signal stacks of their threads have no room for one.";
     NoMemory, Warning, "{} samples were lost, as the program had used up its memory.";
     WindowFull, Warning, "{} samples were lost, as there were too many different stacks, spans and tags.";

@@ -5,6 +5,7 @@
 //! current one. If anything differs, nothing is sampled: no profile is better than a wrong one, and a wrong offset is a
 //! crash. Until then every load asks the kernel first ([`Probed`]), so that a wrong offset is none here.
 
+pub(crate) mod awaits;
 mod interpreter;
 
 use std::sync::OnceLock;

@@ -129,6 +129,9 @@ fn set_published(context: &Bound<'_, PyAny>) -> PyResult<()> {
         None => wanted.is_none(),
     };
     if !same {
+        if let Ok(handle) = wanted.cast::<SpanHandle>() {
+            handle.get().note_flow();
+        }
         ours.set(&wanted)?;
     }
     Ok(())

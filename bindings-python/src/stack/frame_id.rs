@@ -14,6 +14,11 @@ pub(crate) const NO_PYTHON_FRAME_SLOT: u64 = 0xFF_FFFE;
 pub(crate) const TABLE_FULL_SLOT: u64 = 0xFF_FFFD;
 pub(crate) const UNREADABLE_SLOT: u64 = 0xFF_FFFC;
 pub(crate) const SWITCHING_SLOT: u64 = 0xFF_FFFB;
+pub(crate) const AWAIT_SLOT: u64 = 0xFF_FFFA;
+pub(crate) const AWAIT_FUTURE_SLOT: u64 = 0xFF_FFF9;
+pub(crate) const AWAIT_TASK_SLOT: u64 = 0xFF_FFF8;
+pub(crate) const LOOP_BUSY_SLOT: u64 = 0xFF_FFF7;
+pub(crate) const CONCURRENT_SLOT: u64 = 0xFF_FFF6;
 
 /// Of a thread that never ran Python.
 pub(crate) const NATIVE_THREAD: FrameId = NATIVE_THREAD_SLOT << 32;
@@ -26,3 +31,11 @@ pub(crate) const UNREADABLE: FrameId = UNREADABLE_SLOT << 32;
 pub(crate) const SWITCHING: FrameId = SWITCHING_SLOT << 32;
 /// Of code that found no place in the seen table.
 pub(crate) const TABLE_FULL: FrameId = TABLE_FULL_SLOT << 32;
+/// The leaf of a chain of awaits: what the innermost coroutine waits for.
+pub(crate) const AWAIT: FrameId = AWAIT_SLOT << 32;
+pub(crate) const AWAIT_FUTURE: FrameId = AWAIT_FUTURE_SLOT << 32;
+pub(crate) const AWAIT_TASK: FrameId = AWAIT_TASK_SLOT << 32;
+/// The leaf of a coroutine that could have gone on, but its thread did other things.
+pub(crate) const LOOP_BUSY: FrameId = LOOP_BUSY_SLOT << 32;
+/// The root of what is no part of the flow in which its span is current, so that the time of both adds up to more than its own.
+pub(crate) const CONCURRENT: FrameId = CONCURRENT_SLOT << 32;

@@ -136,10 +136,20 @@ impl CPython {
         }
     }
 
+    /// The code object that the word at `object + offset` names.
+    ///
+    /// # Safety
+    /// The word must be mapped and name one.
+    pub(crate) unsafe fn code_at(&self, object: Object, offset: usize) -> Object {
+        // SAFETY: the caller's promise.
+        let word = unsafe { Plain::word(object, offset) }.unwrap_or(0);
+        (word & !TAG) as Object
+    }
+
     /// The number of an instruction of `code`, in code units; u32::MAX before the first.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "no function has 2³² instructions; -1 before the first")]
-    fn instruction_number(&self, code: Object, instr: u64) -> u32 {
+    pub(crate) fn instruction_number(&self, code: Object, instr: u64) -> u32 {
         if self.layout.frame.instr_is_number {
             return instr as u32;
         }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use spanprof_core::{Frame, FrameId};
 
 use crate::stack::frame_id::{
-    NATIVE_THREAD_SLOT, NO_PYTHON_FRAME_SLOT, SWITCHING_SLOT, TABLE_FULL_SLOT, UNREADABLE_SLOT,
+    AWAIT_FUTURE_SLOT, AWAIT_SLOT, AWAIT_TASK_SLOT, CONCURRENT_SLOT, LOOP_BUSY_SLOT, NATIVE_THREAD_SLOT,
+    NO_PYTHON_FRAME_SLOT, SWITCHING_SLOT, TABLE_FULL_SLOT, UNREADABLE_SLOT,
 };
 use crate::stack::layout::LineTable;
 use crate::symbols::definition_ring::DefinitionRecord;
@@ -93,6 +94,11 @@ impl Resolver {
             TABLE_FULL_SLOT => return named("(too many functions)"),
             UNREADABLE_SLOT => return named("(unreadable stack)"),
             SWITCHING_SLOT => return named("(switching stacks)"),
+            AWAIT_SLOT => return named("(await)"),
+            AWAIT_FUTURE_SLOT => return named("(await Future)"),
+            AWAIT_TASK_SLOT => return named("(await Task)"),
+            LOOP_BUSY_SLOT => return named("(event loop busy)"),
+            CONCURRENT_SLOT => return named("(concurrent task)"),
             _ => {}
         }
         let generation = id >> 56;

@@ -161,6 +161,13 @@ impl Profiler {
         }
     }
 
+    /// Tells the user `why` a host takes no samples of flows that are suspended.
+    pub fn measure_no_awaits(&self, why: &str) {
+        if !self.engine.is_parents() {
+            self.engine.messages.report(Cause::NoAwaits, &[why]);
+        }
+    }
+
     /// What it was started with.
     pub fn config(&self) -> &Config {
         &self.engine.config

@@ -44,9 +44,11 @@ pub(super) struct Block {
     pub(super) thread: i32,
     /// It takes the sample of a wait, within which no other is taken.
     pub(super) is_busy: u32,
+    /// When the last wait for several things at once began, and when it ended: the thread's event loop had nothing to do.
+    pub(super) polled: [u64; 2],
 }
 
-const _: () = assert!(size_of::<Block>() == 17 * 8);
+const _: () = assert!(size_of::<Block>() == 19 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]

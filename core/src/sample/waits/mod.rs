@@ -151,6 +151,19 @@ pub fn waited_ns() -> u64 {
     wrappers::own_block().map_or(0, |block| unsafe { (*block).total_ns })
 }
 
+/// Where it is noted for the calling thread when its last wait in `poll`, `select` or `epoll_wait` began and when it ended, by
+/// CLOCK_MONOTONIC; zeros before the first. There as long as the thread is; null where no waits can be measured.
+pub fn own_poll() -> *const [u64; 2] {
+    // SAFETY: a field of the calling thread's own block.
+    wrappers::own_block().map_or(std::ptr::null(), |block| unsafe { &raw const (*block).polled })
+}
+
+/// Whether a function waits for several things at once.
+fn is_poll(function: u32) -> bool {
+    let name = usize::try_from(function).ok().and_then(modules::name);
+    matches!(name, Some("epoll_wait" | "epoll_pwait" | "epoll_pwait2" | "poll" | "ppoll" | "select" | "pselect"))
+}
+
 /// A call that took its time has returned.
 extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     // SAFETY: this thread's own block; a signal's handler that also waits comes and goes within.
@@ -158,6 +171,10 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     // SAFETY: valid while this runs.
     let call = unsafe { &*call };
     let Some(state) = State::of(call.state) else { return };
+    let ended_ns = clock::monotonic_ns();
+    if is_poll(call.function) {
+        block.polled = [ended_ns.saturating_sub(call.took_ns), ended_ns];
+    }
     let mut took_ns = call.took_ns;
     if call.expiries > 0 {
         // A call that was as long as this because of the handler is none that counts, nor is its CPU time.
@@ -174,7 +191,6 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
         return;
     }
     block.total_ns += took_ns;
-    let ended_ns = clock::monotonic_ns();
     let (mut lock_ns, mut lock_state) = (0, state);
     if state == State::Lock {
         let (lock, mutex, caller) = (call.argument, call.mutex.addr(), call.caller.addr());
