@@ -109,7 +109,7 @@ fn profiles_that_say_no_state_change_nothing() {
     // As those of Node and Java.
     assert_eq!(server.push_as("wall", "shop", &wall(&[(&["main:1", "epoll:2"], &labels, "", 0, 90)])).status, 200);
     let after = server.page("/spans?service=shop");
-    let types = |page: &str| words(page).replace("beside CPU cpu wall wait_count ", "");
+    let types = |page: &str| words(page).replace("beside CPU cpu wall ", "");
     assert_eq!(types(&after), types(&before));
     assert!(!words(&server.page("/flame?service=shop")).contains("Where the time went"));
     let trace = server.json(&format!("/api/trace/{TRACE}"));
