@@ -11,7 +11,6 @@ use crate::selection::Look;
 use crate::selection::{Bound, CPU, Pair, Selection, Side, StateChoice, TimeRange, WALL, link};
 use crate::show::{FEW_SAMPLES, ShowError, Shown, SpanDetail, Sums, Top};
 use crate::span_status::Status;
-use crate::states::{Part, StateTimes, TimeSpent};
 use crate::store::Sampling;
 
 /// More functions than anyone reads; the API has them all.
@@ -325,19 +324,15 @@ fn table(top: &Top, selection: &Selection, look: Look) -> Markup {
         section.functions aria-label="Functions" {
             div.scroll {
                 table {
-                    thead { tr {
-                        th { "function" } th.n { "own" } th.n { "share" } th.n { "total" } th.n { "share" }
-                        @if top.states.is_some() { th title="in which most of its own time was spent" { "state" } }
-                    } }
+                    thead { tr { th { "function" } th.n { "own" } th.n { "share" } th.n { "total" } th.n { "share" } } }
                     tbody {
                         @for row in top.functions.iter().take(MOST_FUNCTIONS) {
                             tr data-function=(row.function) data-file=(row.file) {
                                 (function(selection, look, &row.function, &row.file, row.line))
-                                td.n { (value(row.own, &top.unit)) }
+                                td.n { (states::dot(&row.states, &top.unit)) (value(row.own, &top.unit)) }
                                 td.n { @if row.own > 0 { (layout::share(row.share, row.error)) } }
                                 td.n { (value(row.total, &top.unit)) }
                                 td.n { (layout::share(row.total_share, row.total_error)) }
-                                @if top.states.is_some() { td { (state(&row.states, &top.unit)) } }
                             }
                         }
                     }
@@ -347,13 +342,5 @@ fn table(top: &Top, selection: &Selection, look: Look) -> Markup {
                 p.aside { "The first " (MOST_FUNCTIONS) " of " (top.functions.len()) " functions." }
             }
         }
-    }
-}
-
-/// The state with the most time, and all of them as its title.
-fn state(times: &StateTimes, unit: &str) -> Markup {
-    let spent = TimeSpent::of(None, times.clone(), 0);
-    html! {
-        @if let Some(largest) = times.largest() { span title=(spent.sentence(unit, "\n")) { (states::named(Part::In(largest))) } }
     }
 }

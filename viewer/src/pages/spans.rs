@@ -11,7 +11,7 @@ use crate::http::request::ServiceRequest;
 use crate::params::{BadParameter, Params};
 use crate::receive::profilers::ProfilerState;
 use crate::selection::Look;
-use crate::selection::{Selection, Side, StateChoice, link};
+use crate::selection::{Selection, Side, StateChoice, WALL, link};
 use crate::show::{Beside, Outside, ShowError, Shown, SpanName, SpanNames, share};
 use crate::states::{State, StateTimes, TimeSpent};
 use crate::store::Sampling;
@@ -19,22 +19,23 @@ use crate::store::Sampling;
 /// What the table can be sorted by: parameter and header.
 const COLUMNS: [(&str, &str); 12] = [
     ("name", "name"),
+    (WAITS, "where it went"),
+    (WALL_TOTAL, "wall total"),
     ("count", "count"),
     ("err", "err"),
     ("p50", "wall p50"),
     ("p95", "p95"),
     ("p99", "p99"),
-    (WALL_TOTAL, "wall total"),
-    (WAITS, "where it went"),
     ("cpu", "CPU total"),
     ("cpu_span", "CPU/span"),
-    ("cpu_wall", "CPU/wall"),
+    (CPU_PER_WALL, "CPU/wall"),
     ("samples", "samples"),
 ];
 
-/// The columns that are there only where states are known.
+/// The columns that are there only where states are known, and the one that they say more than.
 const WALL_TOTAL: &str = "wall";
 const WAITS: &str = "waits";
+const CPU_PER_WALL: &str = "cpu_wall";
 /// What a state is called that the table is sorted by, before its name.
 const OF_STATE: &str = "in.";
 
@@ -112,7 +113,7 @@ impl Sort {
                 Key::Column(WALL_TOTAL) => a.wall().cmp(&b.wall()),
                 Key::Column(WAITS) => by_states(&StateTimes::waits),
                 Key::Column("cpu_span") => a.cpu_per_span().cmp(&b.cpu_per_span()),
-                Key::Column("cpu_wall") => a.cpu_per_wall().partial_cmp(&b.cpu_per_wall()).unwrap_or(Ordering::Equal),
+                Key::Column(CPU_PER_WALL) => a.cpu_per_wall().partial_cmp(&b.cpu_per_wall()).unwrap_or(Ordering::Equal),
                 Key::Column("samples") => a.samples.cmp(&b.samples),
                 Key::Column(_) => a.cpu_ns.cmp(&b.cpu_ns),
             };
@@ -255,7 +256,8 @@ fn waits(names: &SpanNames) -> Markup {
 
 fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
     let has_states = names.states.is_some();
-    let columns = COLUMNS.iter().filter(|(key, _)| has_states || ![WALL_TOTAL, WAITS].contains(key));
+    let left_out: &[&str] = if has_states { &[CPU_PER_WALL] } else { &[WAITS, WALL_TOTAL] };
+    let columns = COLUMNS.iter().filter(|(key, _)| !left_out.contains(key));
     let of_spans = names.spans.iter().chain(&names.rest).filter_map(|name| name.cpu_ns);
     let all = of_spans.fold(names.outside.cpu_ns, i64::saturating_add);
     // A filter chooses spans, so nothing outside of them.
@@ -270,7 +272,6 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
                         th.n[!["name", WAITS].contains(column)] aria-sort=[(key == sort.key).then_some(if sort.ascending { "ascending" } else { "descending" })] {
                             a href=(sort_link(selection, sort, key)) title=[(*column == WAITS).then_some("sorted by all waits")] { (header) }
                         }
-                        @if *column == WAITS { th { "mostly" } }
                         @if *column == "cpu" && !has_states { th {} }
                     }
                     @if let Some(beside) = &names.beside { th.n { (beside.word) } }
@@ -283,11 +284,11 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
                         @let Outside { cpu_ns, samples, time: spent } = &names.outside;
                         tr.outside {
                             th scope="row" { a href=(outside.link("flame")) { "(outside spans)" } }
-                            td {} td {} td {} td {} td {}
                             @if has_states { (spent_cells(spent.as_ref().map(TimeSpent::wall), spent.as_ref())) }
+                            td {} td {} td {} td {} td {}
                             td.n { (time(*cpu_ns)) }
                             @if !has_states { td.bar { (layout::bar(share(*cpu_ns, all))) } }
-                            td {} td {}
+                            td {} @if !has_states { td {} }
                             td.n { (number(*samples)) }
                             @if let Some(beside) = &names.beside { td.n { (value(beside.outside, &beside.unit)) } }
                             td {} td.go { a.flame href=(outside.link("flame")) { "flame" } }
@@ -299,12 +300,16 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
     }
 }
 
-/// How long, a bar of where it went, and in which state most of it.
+/// A bar of where it went with the largest part below it, and how long it was.
 fn spent_cells(wall: Option<i64>, spent: Option<&TimeSpent>) -> Markup {
     html! {
+        td.bar {
+            @match spent {
+                Some(spent) => { (states::bar(spent, "nanoseconds")) span.mostly { (states::mostly(spent)) } }
+                None => (layout::known(None, number)),
+            }
+        }
         td.n { (layout::time(wall)) }
-        td.bar { @if let Some(spent) = spent { (states::bar(spent, "nanoseconds")) } }
-        td { @match spent { Some(spent) => (states::mostly(spent)), None => (layout::known(None, number)) } }
     }
 }
 
@@ -319,6 +324,14 @@ fn sort_link(selection: &Selection, sort: Sort, key: Key) -> String {
 /// A row with its links; what had no room has none.
 fn row(name: &SpanName, names: &SpanNames, selection: Option<&Selection>, all: i64) -> Markup {
     let (beside, has_states): (Option<&Beside>, bool) = (names.beside.as_ref(), names.states.is_some());
+    // What burnt nothing may have waited.
+    let flame = match selection {
+        Some(selection) if name.samples > 0 || name.beside.is_some_and(|sum| sum > 0) => Some(selection.clone()),
+        Some(selection) if name.time.as_ref().is_some_and(|time| !time.states.is_empty()) => {
+            Some(selection.clone().profile_type(WALL))
+        }
+        _ => None,
+    };
     let slow = selection.filter(|_| name.time.is_some() && name.count > 1).and_then(flame::slow_waits);
     let count = (name.count > 0).then_some(name.count);
     html! {
@@ -327,19 +340,21 @@ fn row(name: &SpanName, names: &SpanNames, selection: Option<&Selection>, all: i
                 Some(selection) => { th scope="row" title=(name.name) { a href=(selection.link("traces")) { (name.name) } } }
                 None => { th scope="row" title="the names with the least CPU and the fewest spans; --memory bounds how many are shown" { (name.name) } }
             }
+            @if has_states { (spent_cells(name.wall(), name.time.as_ref())) }
             td.n { (layout::known(count, number)) }
             td.n { @if name.errors > 0 { (percent(share(name.errors, name.count))) } }
             td.n { (layout::time(name.wall_p50_ns)) }
             td.n { (layout::time(name.wall_p95_ns)) }
             td.n { (layout::time(name.wall_p99_ns)) }
-            @if has_states { (spent_cells(name.wall(), name.time.as_ref())) }
             td.n { (layout::time(name.cpu_ns)) }
             @if !has_states { td.bar { (layout::bar(share(name.cpu_ns.unwrap_or(0), all))) } }
             td.n {
                 (layout::time(name.cpu_per_span()))
                 @if let Some(cpu) = name.cpu_per_span().filter(|cpu| *cpu > 0) { " " span.error { "± " (time(error(cpu, name.samples))) } }
             }
-            td.n { @match name.cpu_per_wall() { Some(ratio) => (percent(ratio)), None => (layout::known(None, number)) } }
+            @if !has_states {
+                td.n { @match name.cpu_per_wall() { Some(ratio) => (percent(ratio)), None => (layout::known(None, number)) } }
+            }
             td.n { (number(name.samples)) }
             @if let (Some(beside), Some(sum)) = (beside, name.beside) { td.n { (value(sum, &beside.unit)) } }
             td.short {
@@ -348,9 +363,7 @@ fn row(name: &SpanName, names: &SpanNames, selection: Option<&Selection>, all: i
                 }
             }
             td.go {
-                @if let Some(selection) = selection.filter(|_| name.samples > 0 || name.beside.is_some_and(|sum| sum > 0)) {
-                    a.flame href=(selection.link("flame")) { "flame" }
-                }
+                @if let Some(flame) = flame { a.flame href=(flame.link("flame")) { "flame" } }
                 @if let Some(slow) = slow { " " a href=(slow) title=(flame::SLOW_WAITS) { "slow" } }
             }
         }

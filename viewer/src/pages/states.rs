@@ -31,7 +31,7 @@ pub(super) fn mostly(spent: &TimeSpent) -> Markup {
     html! {
         @if let Some((part, ns)) = largest { (part.word()) " " (percent(spent.share(ns))) }
         @if let Some(over) = spent.over() {
-            span.error title="threads or tasks ran at once, or spans of which no trace was received" { ", all " (percent(over)) }
+            span title="threads or tasks ran at once, or spans of which no trace was received" { ", all " (percent(over)) }
         }
     }
 }
@@ -39,6 +39,16 @@ pub(super) fn mostly(spent: &TimeSpent) -> Markup {
 /// A colour and its word.
 pub(super) fn named(part: Part) -> Markup {
     html! { i class={ "swatch " (class(part)) } {} span.word { (part.word()) } }
+}
+
+/// The state with the most time as its colour, all of them as what is said of it.
+pub(super) fn dot(times: &StateTimes, unit: &str) -> Markup {
+    let spent = TimeSpent::of(None, times.clone(), 0);
+    html! {
+        @if let Some(largest) = times.largest() {
+            i class={ "swatch " (class(Part::In(largest))) } role="img" aria-label=(spent.sentence(unit, "; ")) title=(spent.sentence(unit, "\n")) {}
+        }
+    }
 }
 
 /// What colours mean, of parts that occur.

@@ -77,6 +77,7 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Page, ShowError> {
         }
         @if by_cpu || !says_states {
             p.aside {
+                @if says_states { "Of services that say no states: " }
                 span.legend-wall {} " wall time  " span.legend-cpu {} " part of it that the span itself was on a CPU, wherever in it that was"
             }
         }
