@@ -27,6 +27,7 @@ mod selection;
 mod server;
 mod show;
 mod span_status;
+mod states;
 mod store;
 mod work;
 

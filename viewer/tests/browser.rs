@@ -7,7 +7,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Server, failed, profile, span, with_attribute};
+use common::{Server, failed, profile, span, wall as wall_profile, with_attribute};
 
 /// Sixty requests in two services, with deep stacks, an error now and then, and work outside of spans.
 fn fill(server: &Server) {
@@ -101,6 +101,7 @@ fn fill(server: &Server) {
                 (&["<module>:3", "serve:90", "poll:14"], Vec::new(), 2),
             ],
         );
+        push_wall(server, &label, request, (n, wall));
         push(
             server,
             "search",
@@ -122,6 +123,43 @@ fn fill(server: &Server) {
     }
     assert_eq!(server.trace("checkout", checkout_spans).status, 200);
     assert_eq!(server.trace("search", search_spans).status, 200);
+}
+
+/// All time of the spans of a request; the slow ones wait for a lock.
+fn push_wall(
+    server: &Server,
+    label: &impl Fn(u64, &str) -> Vec<(String, String)>,
+    request: &str,
+    (n, wall): (u64, u64),
+) {
+    let labels = [label(1, request), label(2, "load_cart"), label(4, "render")];
+    let labels: Vec<Vec<(&str, &str)>> =
+        labels.iter().map(|labels| labels.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect()).collect();
+    let ms = |part: u64| wall_i(wall / part);
+    let lock = if wall > 200 { ms(4) } else { 1 };
+    let rows: [common::WallRow<'_>; 8] = [
+        (&["<module>:3", "serve:88", "handle:41", "dispatch:19", "view:12", "validate:7"], &labels[0], "cpu", 0, 10),
+        (
+            &["<module>:3", "serve:88", "handle:41", "dispatch:19", "view:12", "(waits for the GIL):0"],
+            &labels[0],
+            "gil",
+            40,
+            2,
+        ),
+        (
+            &["<module>:3", "serve:88", "handle:41", "view:13", "load_cart:30", "query:9", "recv:1"],
+            &labels[1],
+            "io",
+            2,
+            ms(5),
+        ),
+        (&["<module>:3", "serve:88", "handle:41", "view:13", "load_cart:31", "price:9"], &labels[1], "cpu", 0, 20),
+        (&["<module>:3", "serve:88", "render:50", "template:77", "escape:5"], &labels[2], "cpu", 0, ms(8)),
+        (&["<module>:3", "serve:88", "render:51", "acquire:8", "pthread_cond_wait:1"], &labels[2], "lock", 1, lock),
+        (&["<module>:3", "serve:88", "render:52", "backoff:8", "nanosleep:1"], &labels[2], "sleep", 1, wall_i(n % 7)),
+        (&["<module>:3", "serve:88", "render:53", "write_log:8", "fsync:1"], &labels[2], "io", 1, 3),
+    ];
+    assert_eq!(server.push_as("wall", "checkout", &wall_profile(&rows)).status, 200);
 }
 
 fn wall_i(n: u64) -> i64 {

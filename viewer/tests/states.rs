@@ -2,30 +2,11 @@
 
 mod common;
 
-use common::{PERIOD, Server, failed, profile, span, with_attribute};
+use common::{PERIOD, Server, failed, profile, span, with_attribute, words};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const ROOT: &str = "00f067aa0ba902b7";
 const CHILD: &str = "00f067aa0ba902b8";
-
-/// The words of a page: tags out, entities back, white space as one blank.
-fn words(page: &str) -> String {
-    let mut text = String::new();
-    let mut inside = false;
-    for c in page.chars() {
-        match c {
-            '<' => inside = true,
-            '>' => {
-                inside = false;
-                text.push(' ');
-            }
-            c if !inside => text.push(c),
-            _ => {}
-        }
-    }
-    let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&");
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
 
 fn assert_says(server: &Server, path: &str, sentences: &[&str]) {
     let text = words(&server.page(path));

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::format::{counted, error, percent, value};
+use crate::states::State;
 
 /// A text without characters that move a terminal's cursor, set its title or turn its direction: names are anyone's.
 pub(crate) fn plain(text: &str) -> String {
@@ -14,7 +15,13 @@ pub(crate) fn plain(text: &str) -> String {
     text.chars().map(|c| if moves(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
-/// The answer of /api/top as text: a sentence, then its first `most` functions.
+/// The states of an object of nanoseconds by state, in order.
+fn states(object: &Value) -> Vec<(State, i64)> {
+    let of = |state: State| Some((state, object[state.label()].as_i64()?));
+    State::ALL.into_iter().filter_map(of).collect()
+}
+
+/// The answer of /api/top as text: a sentence, where its time went if that is known, then its first `most` functions.
 pub(crate) fn top(answer: &Value, most: usize) -> String {
     let text = |row: &Value, key: &str| plain(row[key].as_str().unwrap_or_default());
     let unit = text(answer, "unit");
@@ -30,11 +37,22 @@ pub(crate) fn top(answer: &Value, most: usize) -> String {
     let samples = answer["samples"].as_i64().unwrap_or(0);
     let mut out =
         format!("{}: {}, {}\n", text(answer, "sentence"), number(answer, "total"), counted(samples, "sample"));
+    let total = answer["total"].as_i64().unwrap_or(0);
+    for (state, own) in states(&answer["states"]) {
+        let part = if total > 0 { own as f64 / total as f64 } else { 0.0 };
+        out.push_str(&format!("  {:<14}{:>10}{:>8}\n", state.word(), value(own, &unit), percent(part)));
+    }
     let functions = answer["functions"].as_array().map_or(&[][..], Vec::as_slice);
     if functions.is_empty() {
         return out;
     }
-    let mut rows = vec![["own", "share", "total", "share", "function"].map(str::to_owned)];
+    let has_states = answer["states"].is_object();
+    // The state in which most of a function's own time went.
+    let mostly = |row: &Value| {
+        let largest = states(&row["states"]).into_iter().rev().max_by_key(|(_, own)| *own);
+        largest.map_or_else(String::new, |(state, _)| state.word().to_owned())
+    };
+    let mut rows = vec![["own", "share", "total", "share", "state", "function"].map(str::to_owned)];
     rows.extend(functions.iter().take(most).map(|row| {
         let file = text(row, "file");
         let place = match row["line"].as_i64().filter(|line| *line > 0) {
@@ -46,16 +64,20 @@ pub(crate) fn top(answer: &Value, most: usize) -> String {
             share(row, "share", "error"),
             number(row, "total"),
             share(row, "total_share", "total_error"),
+            mostly(row),
             format!("{}  {place}", text(row, "function")).trim_end().to_owned(),
         ]
     }));
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths = [0, 1, 2, 3].map(width);
+    let (widths, of_states) = ([0, 1, 2, 3].map(width), width(4));
     for row in &rows {
         for (cell, width) in row.iter().zip(widths) {
             out.push_str(&format!("{cell:>width$}  "));
         }
-        out.push_str(&row[4]);
+        if has_states {
+            out.push_str(&format!("{:<of_states$}  ", row[4]));
+        }
+        out.push_str(&row[5]);
         out.push('\n');
     }
     if functions.len() > most {
@@ -96,5 +118,25 @@ GET /cart of checkout, last hour: 400 ms, 40 samples
 (1 more)
 ";
         assert_eq!(top(&answer, 2), expected);
+    }
+    #[test]
+    fn states_are_lines_and_a_column_where_they_are_known() {
+        let row = |name: &str, own: i64, states: serde_json::Value| {
+            serde_json::json!({ "function": name, "own": own, "total": own, "share": own as f64 / 100e6, "error": 0.0,
+                "total_share": own as f64 / 100e6, "total_error": 0.0, "states": states })
+        };
+        let answer = serde_json::json!({ "sentence": "everything of shop, wall, last hour", "unit": "nanoseconds",
+            "total": 100_000_000, "samples": 10, "states": { "cpu": 30_000_000, "io": 70_000_000 },
+            "functions": [row("recv", 70_000_000, serde_json::json!({ "cpu": 1, "io": 69_999_999 })),
+                row("main", 30_000_000, serde_json::json!({ "cpu": 30_000_000 }))] });
+        let expected = "\
+everything of shop, wall, last hour: 100 ms, 10 samples
+  CPU              30.0 ms    30 %
+  I/O              70.0 ms    70 %
+    own       share    total       share  state  function
+70.0 ms  70 % ± 0.0  70.0 ms  70 % ± 0.0  I/O    recv
+30.0 ms  30 % ± 0.0  30.0 ms  30 % ± 0.0  CPU    main
+";
+        assert_eq!(top(&answer, 9), expected);
     }
 }

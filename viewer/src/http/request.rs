@@ -2,7 +2,7 @@
 
 use crate::ids::TraceId;
 use crate::params::{BadParameter, Params};
-use crate::selection::{LAST_HOUR, Look, Selection, Side, TimeRange};
+use crate::selection::{LAST_HOUR, Look, Selection, Side, StateChoice, TimeRange};
 use crate::store::TraceSort;
 
 /// What a list of services is about.
@@ -31,7 +31,8 @@ impl ServiceRequest {
             let name = format!("label.{key}");
             return Err(BadParameter::new(&name, value, "belongs to profiles; choose spans by attr.KEY=VALUE"));
         }
-        if selection.side != Side::Any || selection.trace.is_some() || selection.span.is_some() {
+        let is_of_samples = selection.side != Side::Any || selection.state != StateChoice::All;
+        if is_of_samples || selection.trace.is_some() || selection.span.is_some() {
             let given = selection.pairs().into_iter().find(|(name, _)| SINGLE.contains(&name.as_str()));
             let (name, value) = given.unwrap_or_default();
             return Err(BadParameter::new(&name, &value, "is known to flame graphs, and not to lists of spans"));
@@ -50,7 +51,7 @@ impl ServiceRequest {
     }
 }
 
-const SINGLE: [&str; 5] = ["trace", "span", "below", "inside", "outside"];
+const SINGLE: [&str; 6] = ["trace", "span", "below", "inside", "outside", "state"];
 
 /// A selection and how its stacks are shown.
 pub(crate) struct StackRequest {

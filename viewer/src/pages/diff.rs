@@ -3,12 +3,13 @@
 use maud::{Markup, html};
 
 use super::layout::{self, Page};
-use super::{filter, flame};
+use super::{filter, flame, states};
 use crate::format::{counted, error, percent, points};
 use crate::params::Params;
 use crate::selection::Look;
-use crate::selection::{LAST_HOUR, Pair, Selection, TimeRange, link};
-use crate::show::{Change, Diff, FEW_SAMPLES, FunctionChange, ShowError, Shown, Sums};
+use crate::selection::{LAST_HOUR, Pair, Selection, StateChoice, TimeRange, link};
+use crate::show::{Change, Diff, DiffSide, FEW_SAMPLES, FunctionChange, ShowError, Shown};
+use crate::states::{Part, TimeSpent};
 
 /// More functions than anyone reads; the API has them all.
 const MOST_FUNCTIONS: usize = 100;
@@ -31,10 +32,11 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
         html! {
             div.title { h1 { "Compare" span.aside { "what has another share of b than of a" } } }
             div.sides {
-                (side(shown, "a", &pair.a, &diff.a.sums, &diff.unit)?)
-                (side(shown, "b", &pair.b, &diff.b.sums, &diff.unit)?)
+                (side(shown, "a", &pair.a, &diff.a, &diff.unit)?)
+                (side(shown, "b", &pair.b, &diff.b, &diff.unit)?)
             }
             (form(&pair, look, false))
+            (of_states(&pair, look, &diff))
             (few(&diff))
             @if diff.a.sums.samples + diff.b.sums.samples > 0 {
                 (tools(&pair, look))
@@ -48,14 +50,46 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
     Ok(layout::page("Compare", &way, body))
 }
 
-fn side(shown: &Shown, letter: &str, selection: &Selection, sums: &Sums, unit: &str) -> Result<Markup, ShowError> {
+fn side(shown: &Shown, letter: &str, selection: &Selection, of: &DiffSide, unit: &str) -> Result<Markup, ShowError> {
     Ok(html! {
         section.side {
             h2 { span.letter { (letter) } " " a href=(selection.link("flame")) { (selection.sentence()) } }
-            (flame::sums(shown, selection, sums, unit)?)
+            (flame::sums(shown, selection, &of.sums, unit)?)
+            @if let Some(times) = &of.states { (states::bar(&TimeSpent::of(None, times.clone(), 0), unit)) }
             (layout::downloads(selection, Look::default(), &selection.link("api/top")))
         }
     })
+}
+
+/// Which states have another share of b than of a, and switches between them.
+fn of_states(pair: &Pair, look: Look, diff: &Diff) -> Markup {
+    let chosen = (pair.a.state == pair.b.state).then_some(pair.a.state);
+    let with = |state: StateChoice| {
+        let pair = Pair { a: pair.a.clone().state(state), b: pair.b.clone().state(state) };
+        link("diff", &[pair.pairs(), look.pairs()].concat())
+    };
+    html! {
+        @if !diff.states.is_empty() || chosen != Some(StateChoice::All) {
+            div.states { (states::switch(chosen, with)) }
+        }
+        @if !diff.states.is_empty() {
+            section.of-states aria-label="States" {
+                table {
+                    thead { tr { th { "state" } th.n { "a" } th.n { "b" } th.n { "change" } } }
+                    tbody {
+                        @for row in &diff.states {
+                            tr {
+                                th scope="row" title=(row.state.meaning()) { a href=(with(StateChoice::One(row.state))) { (states::named(Part::In(row.state))) } }
+                                td.n { (percent(row.change.a)) }
+                                td.n { (percent(row.change.b)) }
+                                (change(row.change, true))
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 fn few(diff: &Diff) -> Markup {

@@ -2,19 +2,22 @@
 
 use maud::{Markup, html};
 
-use super::filter;
 use super::layout::{self, Page};
+use super::{filter, states};
 use crate::format::{self, counted, value};
 use crate::http::request::StackRequest;
 use crate::params::Params;
 use crate::selection::Look;
-use crate::selection::{Bound, CPU, Pair, Selection, Side, TimeRange, link};
+use crate::selection::{Bound, CPU, Pair, Selection, Side, StateChoice, TimeRange, WALL, link};
 use crate::show::{FEW_SAMPLES, ShowError, Shown, SpanDetail, Sums, Top};
 use crate::span_status::Status;
 use crate::store::Sampling;
 
 /// More functions than anyone reads; the API has them all.
 const MOST_FUNCTIONS: usize = 100;
+
+/// What the comparison of slow spans with fast ones answers.
+pub(super) const SLOW_WAITS: &str = "What do slow ones wait for that fast ones do not?";
 
 /// The page.
 pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
@@ -29,6 +32,7 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
     let service = detail.map(|detail| &*detail.stored.span.service).or(selection.service.as_deref());
     let profile_types = shown.store.profile_types(service, selection.time_range)?;
     let single = selection.span.is_some() || selection.trace.is_some();
+    let says_states = shown.store.has_states(service, selection.time_range)?;
     let pairs = |selection: &Selection| [selection.pairs(), look.pairs()].concat();
     let body = html! {
         div.title {
@@ -38,17 +42,23 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
         @if let Some(detail) = detail { (of_span(detail)) }
         (sums(shown, &selection, &top.sums, &top.unit)?)
         (below(&selection, detail, |selection| link("flame", &pairs(&selection))))
+        @if says_states && selection.profile_type == CPU && selection.side != Side::Outside {
+            p.actions {
+                a href=(link("flame", &pairs(&selection.clone().profile_type(WALL)))) title="all their time, waits too, by state" { "Where the time went" }
+            }
+        }
         (layout::profile_types((&profile_types.types, profile_types.more), &selection, "profile", |selection| link("flame", &pairs(selection))))
         @if !single && selection.side != Side::Outside { (filter::form("flame", &selection, &look.pairs(), true)) }
+        (of_states(&selection, &top, |state| link("flame", &pairs(&selection.clone().state(state)))))
         (few(shown, &selection, detail, top.sums.samples))
         @if top.sums.samples > 0 {
             (tools(&selection, look))
             div.split {
-                (graph(&link("api/flame", &pairs(&selection)), &top.unit, &link("flame.svg", &pairs(&selection))))
+                (graph(&link("api/flame", &pairs(&selection)), &top.unit, &link("flame.svg", &pairs(&selection)), top.states.is_some()))
                 (table(&top, &selection, look))
             }
         }
-        (compare(&selection, detail))
+        (compare(&selection, detail, says_states))
     };
     Ok(layout::page(&title, &way(shown, &selection, detail), body))
 }
@@ -81,25 +91,55 @@ fn below(selection: &Selection, detail: Option<&SpanDetail>, to: impl Fn(Selecti
     }
 }
 
-/// What this selection is best compared with.
-fn compare(selection: &Selection, detail: Option<&SpanDetail>) -> Markup {
-    let base = selection.clone();
-    let slow = (base.name.is_some() && !base.has_percentile() && base.span.is_none()).then(|| Pair {
+/// Of a selection of states, or one that could be: the states, and switches between them.
+fn of_states(selection: &Selection, top: &Top, to: impl Fn(StateChoice) -> String) -> Markup {
+    let times = top.states.as_ref();
+    html! {
+        @if times.is_some() || selection.state != StateChoice::All {
+            div.states {
+                (states::switch(Some(selection.state), &to))
+                @if let Some(times) = times {
+                    (states::legend_of(times, &top.unit, |choice| choice == selection.state, &to))
+                }
+            }
+        }
+    }
+}
+
+/// The fast spans of a name, and its slow ones; none where there are bounds already.
+fn slow_against_fast(base: &Selection) -> Option<Pair> {
+    (base.name.is_some() && !base.has_percentile() && base.span.is_none()).then(|| Pair {
         a: Selection { least: None, most: Some(Bound::Percentile(50)), ..base.clone() },
         b: Selection { least: Some(Bound::Percentile(95)), most: None, ..base.clone() },
-    });
+    })
+}
+
+/// A link to what the slow spans of a name wait for that its fast ones do not.
+pub(super) fn slow_waits(selection: &Selection) -> Option<String> {
+    slow_against_fast(&selection.clone().profile_type(WALL)).map(|pair| pair.link("diff"))
+}
+
+/// What this selection is best compared with.
+fn compare(selection: &Selection, detail: Option<&SpanDetail>, says_states: bool) -> Markup {
+    let base = selection.clone();
+    let waits = if says_states { slow_waits(selection) } else { None };
+    // Of all time it is the same comparison.
+    let slow =
+        slow_against_fast(&base).filter(|_| waits.is_none() || !base.is_wall() || base.state != StateChoice::All);
     let before = base.time_range.before().map(|before| Pair { a: base.clone().time_range(before), b: base.clone() });
     let usual = detail.map(|detail| &detail.stored.span).filter(|span| !span.name.is_empty()).map(|span| Pair {
         a: Selection::everything()
             .profile_type(&base.profile_type)
             .service(&span.service)
             .name(&span.name)
+            .state(base.state)
             .time_range(TimeRange::Stored),
         b: base.clone(),
     });
     let any = Pair { a: base.clone(), b: base };
     html! {
         p.actions {
+            @if let Some(link) = waits { a href=(link) { (SLOW_WAITS) } }
             @if let Some(pair) = slow { a href=(pair.link("diff")) { "Compare its fast spans (up to p50) with its slow ones (from p95)" } }
             @if let Some(pair) = usual { a href=(pair.link("diff")) { "Compare with all spans of this name" } }
             @if let Some(pair) = before { a href=(pair.link("diff")) { "Compare with the time before" } }
@@ -191,6 +231,9 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
                     b { "No profile holds a span of this service." }
                     " Start the profiler there with its span processor, under the same service name."
                 }
+                (0, None, Some(more), _) if selection.is_wall() => {
+                    b { "No time of this span was measured." } " " a href=(more) { "Look at all spans of this name" } " instead."
+                }
                 (0, None, Some(more), _) => {
                     b { "No sample was taken in this span." } " It was on a CPU for less than a sample's period: "
                     a href=(more) { "look at all spans of this name" } " instead."
@@ -237,7 +280,7 @@ pub(super) fn looks(look: Look, with: impl Fn(Look) -> String) -> Markup {
 }
 
 /// The place that the script draws into.
-pub(super) fn graph(source: &str, unit: &str, svg: &str) -> Markup {
+fn graph(source: &str, unit: &str, svg: &str, has_states: bool) -> Markup {
     html! {
         section.graph aria-label="Flame graph" {
             nav #crumbs aria-label="Zoom" {}
@@ -247,7 +290,12 @@ pub(super) fn graph(source: &str, unit: &str, svg: &str) -> Markup {
                 }
             }
             p #hovered.script aria-live="off" {}
-            p.aside.script { "Width: share of all samples. Colour: the stronger, the more of it the function burns itself. Click or Enter zooms, Escape goes back, arrow keys walk." }
+            p.aside.script {
+                "Width: share of all samples. "
+                @if has_states { "Colours: in which states a function and all that it called were, as parts of its width and in no order of time. " }
+                @else { "Colour: the stronger, the more of it the function burns itself. " }
+                "Click or Enter zooms, Escape goes back, arrow keys walk."
+            }
         }
     }
 }
@@ -281,7 +329,7 @@ fn table(top: &Top, selection: &Selection, look: Look) -> Markup {
                         @for row in top.functions.iter().take(MOST_FUNCTIONS) {
                             tr data-function=(row.function) data-file=(row.file) {
                                 (function(selection, look, &row.function, &row.file, row.line))
-                                td.n { (value(row.own, &top.unit)) }
+                                td.n { (states::dot(&row.states, &top.unit)) (value(row.own, &top.unit)) }
                                 td.n { @if row.own > 0 { (layout::share(row.share, row.error)) } }
                                 td.n { (value(row.total, &top.unit)) }
                                 td.n { (layout::share(row.total_share, row.total_error)) }

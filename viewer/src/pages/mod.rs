@@ -10,6 +10,7 @@ mod function;
 mod layout;
 mod services;
 mod spans;
+mod states;
 mod trace;
 mod traces;
 

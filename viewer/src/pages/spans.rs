@@ -4,20 +4,23 @@ use std::cmp::Ordering;
 
 use maud::{Markup, html};
 
-use super::filter;
 use super::layout::{self, Page};
+use super::{filter, flame, states};
 use crate::format::{ago, number, percent, time, value};
 use crate::http::request::ServiceRequest;
 use crate::params::{BadParameter, Params};
 use crate::receive::profilers::ProfilerState;
 use crate::selection::Look;
-use crate::selection::{Selection, Side, link};
-use crate::show::{Beside, ShowError, Shown, SpanName, SpanNames, share};
+use crate::selection::{Selection, Side, StateChoice, WALL, link};
+use crate::show::{Beside, Outside, ShowError, Shown, SpanName, SpanNames, share};
+use crate::states::{State, StateTimes, TimeSpent};
 use crate::store::Sampling;
 
-/// What the table can be sorted by: parameter, header, whether it is a number.
-const COLUMNS: [(&str, &str); 10] = [
+/// What the table can be sorted by: parameter and header.
+const COLUMNS: [(&str, &str); 12] = [
     ("name", "name"),
+    (WAITS, "where it went"),
+    (WALL_TOTAL, "wall total"),
     ("count", "count"),
     ("err", "err"),
     ("p50", "wall p50"),
@@ -25,53 +28,94 @@ const COLUMNS: [(&str, &str); 10] = [
     ("p99", "p99"),
     ("cpu", "CPU total"),
     ("cpu_span", "CPU/span"),
-    ("cpu_wall", "CPU/wall"),
+    (CPU_PER_WALL, "CPU/wall"),
     ("samples", "samples"),
 ];
+
+/// The columns that are there only where states are known, and the one that they say more than.
+const WALL_TOTAL: &str = "wall";
+const WAITS: &str = "waits";
+const CPU_PER_WALL: &str = "cpu_wall";
+/// What a state is called that the table is sorted by, before its name.
+const OF_STATE: &str = "in.";
+
+/// What the table is sorted by.
+#[derive(Clone, Copy, PartialEq)]
+enum Key {
+    Column(&'static str),
+    State(State),
+}
+
+impl Key {
+    fn parse(text: &str) -> Option<Self> {
+        match text.strip_prefix(OF_STATE) {
+            Some(state) => State::parse(state).map(Self::State),
+            None => COLUMNS.iter().find(|(known, _)| *known == text).map(|(known, _)| Self::Column(known)),
+        }
+    }
+
+    fn text(self) -> String {
+        match self {
+            Self::Column(column) => column.into(),
+            Self::State(state) => format!("{OF_STATE}{}", state.label()),
+        }
+    }
+}
 
 /// How the table is sorted.
 #[derive(Clone, Copy)]
 struct Sort {
-    column: &'static str,
+    key: Key,
     ascending: bool,
 }
 
 impl Sort {
     fn take(params: &mut Params) -> Result<Self, BadParameter> {
-        let column = params.take("sort")?.unwrap_or_else(|| "cpu".into());
-        let Some((column, _)) = COLUMNS.iter().find(|(known, _)| *known == column) else {
+        let text = params.take("sort")?.unwrap_or_else(|| "cpu".into());
+        let Some(key) = Key::parse(&text) else {
             let allowed: Vec<&str> = COLUMNS.iter().map(|(known, _)| *known).collect();
-            return Err(BadParameter::new("sort", &column, format!("allowed are {}", allowed.join(", "))));
+            let allowed = format!("allowed are {}, and {OF_STATE}STATE, such as {OF_STATE}lock", allowed.join(", "));
+            return Err(BadParameter::new("sort", &text, allowed));
         };
         let ascending = match params.take("order")?.as_deref() {
-            None => *column == "name",
+            None => key == Key::Column("name"),
             Some("asc") => true,
             Some("desc") => false,
             Some(other) => {
                 return Err(BadParameter::new("order", other, "allowed are asc and desc"));
             }
         };
-        Ok(Self { column, ascending })
+        Ok(Self { key, ascending })
+    }
+
+    fn is_by(self, choice: StateChoice) -> bool {
+        matches!((self.key, choice), (Key::State(by), StateChoice::One(state)) if by == state)
     }
 
     fn pairs(self) -> [(String, String); 2] {
         let order = if self.ascending { "asc" } else { "desc" };
-        [("sort".into(), self.column.into()), ("order".into(), order.into())]
+        [("sort".into(), self.key.text()), ("order".into(), order.into())]
     }
 
     fn apply(self, spans: &mut [SpanName]) {
+        let in_states =
+            |name: &SpanName, sum: &dyn Fn(&StateTimes) -> i64| name.time.as_ref().map(|time| sum(&time.states));
         spans.sort_by(|a, b| {
-            let order = match self.column {
-                "name" => a.name.cmp(&b.name),
-                "count" => a.count.cmp(&b.count),
-                "err" => share(a.errors, a.count).total_cmp(&share(b.errors, b.count)),
-                "p50" => a.wall_p50_ns.cmp(&b.wall_p50_ns),
-                "p95" => a.wall_p95_ns.cmp(&b.wall_p95_ns),
-                "p99" => a.wall_p99_ns.cmp(&b.wall_p99_ns),
-                "cpu_span" => a.cpu_per_span().cmp(&b.cpu_per_span()),
-                "cpu_wall" => a.cpu_per_wall().partial_cmp(&b.cpu_per_wall()).unwrap_or(Ordering::Equal),
-                "samples" => a.samples.cmp(&b.samples),
-                _ => a.cpu_ns.cmp(&b.cpu_ns),
+            let by_states = |sum: &dyn Fn(&StateTimes) -> i64| in_states(a, sum).cmp(&in_states(b, sum));
+            let order = match self.key {
+                Key::State(state) => by_states(&|times| times.of(state)),
+                Key::Column("name") => a.name.cmp(&b.name),
+                Key::Column("count") => a.count.cmp(&b.count),
+                Key::Column("err") => share(a.errors, a.count).total_cmp(&share(b.errors, b.count)),
+                Key::Column("p50") => a.wall_p50_ns.cmp(&b.wall_p50_ns),
+                Key::Column("p95") => a.wall_p95_ns.cmp(&b.wall_p95_ns),
+                Key::Column("p99") => a.wall_p99_ns.cmp(&b.wall_p99_ns),
+                Key::Column(WALL_TOTAL) => a.wall().cmp(&b.wall()),
+                Key::Column(WAITS) => by_states(&StateTimes::waits),
+                Key::Column("cpu_span") => a.cpu_per_span().cmp(&b.cpu_per_span()),
+                Key::Column(CPU_PER_WALL) => a.cpu_per_wall().partial_cmp(&b.cpu_per_wall()).unwrap_or(Ordering::Equal),
+                Key::Column("samples") => a.samples.cmp(&b.samples),
+                Key::Column(_) => a.cpu_ns.cmp(&b.cpu_ns),
             };
             let order = if self.ascending { order } else { order.reverse() };
             order.then_with(|| a.name.cmp(&b.name))
@@ -85,7 +129,8 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
     let ServiceRequest { service, selection } = ServiceRequest::take(&mut params)?;
     params.finish()?;
     let mut names = shown.span_names(&service, &selection)?;
-    let nothing = names.spans.is_empty() && names.rest.is_none() && names.outside.samples == 0;
+    let nothing =
+        names.spans.is_empty() && names.rest.is_none() && names.outside.samples == 0 && names.states.is_none();
     if nothing && !selection.has_filter() && selection.name.is_none() {
         let when = selection.time_range.words();
         return Err(ShowError::NotFound(format!("Nothing was received of a service {service:?} ({when}).")));
@@ -105,7 +150,14 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
             }
         } @else {
             @if !selection.has_filter() { (note(&names)) }
+            @if let Some(states) = &names.states {
+                (states::legend_of(states, "nanoseconds", |choice| sort.is_by(choice), |choice| match choice {
+                    StateChoice::One(state) => sort_link(&selection, sort, Key::State(state)),
+                    _ => sort_link(&selection, sort, Key::Column(WAITS)),
+                }))
+            }
             (table(&names, &selection, sort))
+            (waits(&names))
         }
         (profilers(&names.profilers))
         p.actions {
@@ -166,7 +218,8 @@ fn profilers(profilers: &[ProfilerState]) -> Markup {
 
 fn note(names: &SpanNames) -> Markup {
     let traced = names.spans.iter().any(|name| name.count > 0);
-    let sampled = names.outside.samples > 0 || names.spans.iter().any(|name| name.samples > 0);
+    let sampled =
+        names.states.is_some() || names.outside.samples > 0 || names.spans.iter().any(|name| name.samples > 0);
     html! {
         @if names.sampled_by == Sampling::Root {
             p.state {
@@ -177,13 +230,34 @@ fn note(names: &SpanNames) -> Markup {
             p.state { b { "Traces but no profiles." } " CPU is unknown until the profiler is started in this service, under the same service name." }
         } @else if !traced {
             p.state { b { "Profiles but no traces." } " Names come from the profiles; counts and wall times are unknown until the service sends its traces." }
-        } @else if names.sampled_by == Sampling::None {
+        } @else if names.sampled_by == Sampling::None && names.states.is_none() {
             p.state { b { "No sample carries a span." } " Add the profiler's span processor to the tracer provider of this service." }
         }
     }
 }
 
+/// What the bars mean; where there are none, how to get them.
+fn waits(names: &SpanNames) -> Markup {
+    let is_sampled = names.sampled_by != Sampling::None && names.spans.iter().any(|name| name.samples > 0);
+    html! {
+        @if names.states.is_some() {
+            p.aside {
+                "A bar is the wall time of all spans of a name, and its parts are shares of it. What is grey was not measured: "
+                "no sample and no wait accounts for it, or child spans ran, which have it in their own states."
+            }
+        } @else if is_sampled {
+            p.aside {
+                "What these spans wait for is not measured. " code { "wall_time=True" } " in Python's " code { "pyroscope.configure" } ", or "
+                code { "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true" } " in the service's environment, shows where their time goes."
+            }
+        }
+    }
+}
+
 fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
+    let has_states = names.states.is_some();
+    let left_out: &[&str] = if has_states { &[CPU_PER_WALL] } else { &[WAITS, WALL_TOTAL] };
+    let columns = COLUMNS.iter().filter(|(key, _)| !left_out.contains(key));
     let of_spans = names.spans.iter().chain(&names.rest).filter_map(|name| name.cpu_ns);
     let all = of_spans.fold(names.outside.cpu_ns, i64::saturating_add);
     // A filter chooses spans, so nothing outside of them.
@@ -193,26 +267,29 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
         div.scroll {
             table {
                 thead { tr {
-                    @for (key, header) in COLUMNS {
-                        th.n[key != "name"] aria-sort=[(key == sort.column).then_some(if sort.ascending { "ascending" } else { "descending" })] {
-                            a href=(sort_link(selection, sort, key)) { (header) }
+                    @for (column, header) in columns {
+                        @let key = Key::Column(column);
+                        th.n[!["name", WAITS].contains(column)] aria-sort=[(key == sort.key).then_some(if sort.ascending { "ascending" } else { "descending" })] {
+                            a href=(sort_link(selection, sort, key)) title=[(*column == WAITS).then_some("sorted by all waits")] { (header) }
                         }
-                        @if key == "cpu" { th {} }
+                        @if *column == "cpu" && !has_states { th {} }
                     }
                     @if let Some(beside) = &names.beside { th.n { (beside.word) } }
                     th { "hottest function" } th {}
                 } }
                 tbody {
-                    @for name in &names.spans { (row(name, names.beside.as_ref(), Some(&selection.clone().name(&name.name)), all)) }
-                    @if let Some(rest) = &names.rest { (row(rest, names.beside.as_ref(), None, all)) }
+                    @for name in &names.spans { (row(name, names, Some(&selection.clone().name(&name.name)), all)) }
+                    @if let Some(rest) = &names.rest { (row(rest, names, None, all)) }
                     @if let Some(outside) = outside {
+                        @let Outside { cpu_ns, samples, time: spent } = &names.outside;
                         tr.outside {
                             th scope="row" { a href=(outside.link("flame")) { "(outside spans)" } }
+                            @if has_states { (spent_cells(spent.as_ref().map(TimeSpent::wall), spent.as_ref())) }
                             td {} td {} td {} td {} td {}
-                            td.n { (time(names.outside.cpu_ns)) }
-                            td.bar { (layout::bar(share(names.outside.cpu_ns, all))) }
-                            td {} td {}
-                            td.n { (number(names.outside.samples)) }
+                            td.n { (time(*cpu_ns)) }
+                            @if !has_states { td.bar { (layout::bar(share(*cpu_ns, all))) } }
+                            td {} @if !has_states { td {} }
+                            td.n { (number(*samples)) }
                             @if let Some(beside) = &names.beside { td.n { (value(beside.outside, &beside.unit)) } }
                             td {} td.go { a.flame href=(outside.link("flame")) { "flame" } }
                         }
@@ -223,18 +300,39 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
     }
 }
 
-fn sort_link(selection: &Selection, sort: Sort, key: &str) -> String {
-    let again = key == sort.column;
+/// A bar of where it went with the largest part below it, and how long it was.
+fn spent_cells(wall: Option<i64>, spent: Option<&TimeSpent>) -> Markup {
+    html! {
+        td.bar {
+            @match spent {
+                Some(spent) => { (states::bar(spent, "nanoseconds")) span.mostly { (states::mostly(spent)) } }
+                None => (layout::known(None, number)),
+            }
+        }
+        td.n { (layout::time(wall)) }
+    }
+}
+
+fn sort_link(selection: &Selection, sort: Sort, key: Key) -> String {
+    let again = key == sort.key;
     // A first click sorts names upwards and numbers downwards, a second one turns it round.
-    let ascending = if again { !sort.ascending } else { key == "name" };
-    let order = if ascending { "asc" } else { "desc" };
-    let mut pairs = selection.pairs();
-    pairs.extend([("sort".into(), key.into()), ("order".into(), order.into())]);
+    let ascending = if again { !sort.ascending } else { key == Key::Column("name") };
+    let pairs = [selection.pairs(), Sort { key, ascending }.pairs().into()].concat();
     link("spans", &pairs)
 }
 
 /// A row with its links; what had no room has none.
-fn row(name: &SpanName, beside: Option<&Beside>, selection: Option<&Selection>, all: i64) -> Markup {
+fn row(name: &SpanName, names: &SpanNames, selection: Option<&Selection>, all: i64) -> Markup {
+    let (beside, has_states): (Option<&Beside>, bool) = (names.beside.as_ref(), names.states.is_some());
+    // What burnt nothing may have waited.
+    let flame = match selection {
+        Some(selection) if name.samples > 0 || name.beside.is_some_and(|sum| sum > 0) => Some(selection.clone()),
+        Some(selection) if name.time.as_ref().is_some_and(|time| !time.states.is_empty()) => {
+            Some(selection.clone().profile_type(WALL))
+        }
+        _ => None,
+    };
+    let slow = selection.filter(|_| name.time.is_some() && name.count > 1).and_then(flame::slow_waits);
     let count = (name.count > 0).then_some(name.count);
     html! {
         tr {
@@ -242,18 +340,21 @@ fn row(name: &SpanName, beside: Option<&Beside>, selection: Option<&Selection>, 
                 Some(selection) => { th scope="row" title=(name.name) { a href=(selection.link("traces")) { (name.name) } } }
                 None => { th scope="row" title="the names with the least CPU and the fewest spans; --memory bounds how many are shown" { (name.name) } }
             }
+            @if has_states { (spent_cells(name.wall(), name.time.as_ref())) }
             td.n { (layout::known(count, number)) }
             td.n { @if name.errors > 0 { (percent(share(name.errors, name.count))) } }
             td.n { (layout::time(name.wall_p50_ns)) }
             td.n { (layout::time(name.wall_p95_ns)) }
             td.n { (layout::time(name.wall_p99_ns)) }
             td.n { (layout::time(name.cpu_ns)) }
-            td.bar { (layout::bar(share(name.cpu_ns.unwrap_or(0), all))) }
+            @if !has_states { td.bar { (layout::bar(share(name.cpu_ns.unwrap_or(0), all))) } }
             td.n {
                 (layout::time(name.cpu_per_span()))
                 @if let Some(cpu) = name.cpu_per_span().filter(|cpu| *cpu > 0) { " " span.error { "± " (time(error(cpu, name.samples))) } }
             }
-            td.n { @match name.cpu_per_wall() { Some(ratio) => (percent(ratio)), None => (layout::known(None, number)) } }
+            @if !has_states {
+                td.n { @match name.cpu_per_wall() { Some(ratio) => (percent(ratio)), None => (layout::known(None, number)) } }
+            }
             td.n { (number(name.samples)) }
             @if let (Some(beside), Some(sum)) = (beside, name.beside) { td.n { (value(sum, &beside.unit)) } }
             td.short {
@@ -262,9 +363,8 @@ fn row(name: &SpanName, beside: Option<&Beside>, selection: Option<&Selection>, 
                 }
             }
             td.go {
-                @if let Some(selection) = selection.filter(|_| name.samples > 0 || name.beside.is_some_and(|sum| sum > 0)) {
-                    a.flame href=(selection.link("flame")) { "flame" }
-                }
+                @if let Some(flame) = flame { a.flame href=(flame.link("flame")) { "flame" } }
+                @if let Some(slow) = slow { " " a href=(slow) title=(flame::SLOW_WAITS) { "slow" } }
             }
         }
     }

@@ -1,14 +1,18 @@
 //! `/trace/{id}`: a trace as a waterfall, CPU beside wall time.
 
+use std::collections::BTreeSet;
+
 use maud::{Markup, html};
 
 use super::layout::{self, Page};
+use super::states;
 use crate::format::{counted, number, time};
 use crate::ids::TraceId;
 use crate::selection::Look;
-use crate::selection::Selection;
+use crate::selection::{Selection, WALL};
 use crate::show::{ShowError, Shown, Trace, TraceSpan, share};
 use crate::span_status::Status;
+use crate::states::Part;
 use crate::store::Sampling;
 
 /// More spans than anyone reads; the API has them all.
@@ -26,6 +30,14 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Page, ShowError> {
     let title = first.map_or("Trace", |span| span.name.as_str());
     let by_root = trace.spans.iter().any(|span| span.sampled_by == Sampling::Root && span.own_cpu_ns.is_none());
     let unprofiled = trace.spans.iter().find(|span| span.sampled_by == Sampling::None);
+    let parts: BTreeSet<Part> = trace
+        .spans
+        .iter()
+        .filter_map(|span| span.time.as_ref())
+        .flat_map(|time| time.parts().map(|(part, _)| part))
+        .collect();
+    let says_states = !parts.is_empty();
+    let by_cpu = trace.spans.iter().any(|span| span.time.is_none() && span.own_cpu_ns.is_some());
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let body = html! {
         div.title {
@@ -38,6 +50,9 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Page, ShowError> {
         }
         p.actions {
             a href=(Selection::of_trace(trace.trace).link("flame")) { "Flame graph of the whole trace" }
+            @if says_states {
+                a href=(Selection::of_trace(trace.trace).profile_type(WALL).link("flame")) title="all its time, waits too, by state" { "Where the time went" }
+            }
             (layout::downloads(&Selection::of_trace(trace.trace), Look::default(), &format!("api/trace/{}", trace.trace)))
         }
         @if trace.left_out > 0 {
@@ -53,8 +68,18 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Page, ShowError> {
             p.state { b { "No profiles of " (span.service) "." } " Its CPU is unknown until the profiler is started there, under the same service name." }
         }
         (waterfall(&trace))
-        p.aside {
-            span.legend-wall {} " wall time  " span.legend-cpu {} " part of it that the span itself was on a CPU, wherever in it that was"
+        @if says_states {
+            (states::legend(parts))
+            p.aside {
+                "The parts of a bar are shares of the span's own time, in the order of this list and not in that in which they were. "
+                "What is grey is in no state of the span itself."
+            }
+        }
+        @if by_cpu || !says_states {
+            p.aside {
+                @if says_states { "Of services that say no states: " }
+                span.legend-wall {} " wall time  " span.legend-cpu {} " part of it that the span itself was on a CPU, wherever in it that was"
+            }
         }
     };
     let mut way = Vec::new();
@@ -127,10 +152,22 @@ fn bar(trace: &Trace, span: &TraceSpan) -> Markup {
     let (left, width) = (percent(start - first), percent(wall.max(all / 300)));
     // Threads can burn more CPU than there is wall time.
     let cpu = span.own_cpu_ns.unwrap_or(0).min(wall);
+    let instants = format!("from {} for {}", time(start - first), time(wall));
     html! {
-        svg.span role="img" aria-label={ "from " (time(start - first)) " for " (time(wall)) } {
-            rect.wall x=(left) width=(width) height="100%" {}
-            rect.cpu x=(left) width=(percent(cpu)) height="100%" {}
+        @match &span.time {
+            Some(spent) => {
+                svg.span role="img" {
+                    title { (instants) "\n" (spent.sentence("nanoseconds", "\n")) }
+                    rect.wall x=(left) width=(width) height="100%" {}
+                    (states::segments(spent, share(start - first, all.max(1)), share(wall, all.max(1))))
+                }
+            }
+            None => {
+                svg.span role="img" aria-label=(instants) {
+                    rect.wall x=(left) width=(width) height="100%" {}
+                    rect.cpu x=(left) width=(percent(cpu)) height="100%" {}
+                }
+            }
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
-use super::filter;
 use super::layout::{self, Page};
+use super::{filter, flame};
 use crate::format::number;
 use crate::http::request::{ServiceRequest, take_trace_sort};
 use crate::params::Params;
@@ -20,6 +20,10 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
     let title = selection.name.as_deref().unwrap_or(&service);
     let by_cpu = [("sort".to_owned(), "cpu".to_owned())];
     let also = if sort == TraceSort::Cpu { &by_cpu[..] } else { &[] };
+    let slow = match flame::slow_waits(&selection).filter(|_| traces.len() > 1) {
+        Some(link) => shown.store.has_states(Some(&service), selection.time_range)?.then_some(link),
+        None => None,
+    };
     let traced = traces.iter().any(|trace| trace.wall_ns.is_some());
     let pairs = |selection: &Selection, also: &[(String, String)]| [selection.pairs(), also.to_vec()].concat();
     let choice = |this: TraceSort, also: &[(String, String)], words: &str| {
@@ -40,6 +44,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
         (filter::form("traces", &selection, also, false))
         p.actions {
             a href=(selection.link("flame")) { @if selection.name.is_some() { "Flame graph of all these spans" } @else { "Flame graph of the service" } }
+            @if let Some(slow) = slow { a href=(slow) { (flame::SLOW_WAITS) } }
             a href=(link("api/traces", &pairs(&selection, also))) { "JSON" }
         }
         @if traces.is_empty() {

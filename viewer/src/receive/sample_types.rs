@@ -27,6 +27,9 @@ enum Count {
     Value(usize),
     /// The value is a multiple of the period.
     Periods(i64),
+    /// The same of samples of a CPU. Another value says how many waits it stands for: a long wait is one, and a short one that
+    /// stands for many of its kind counts by periods.
+    Waits(usize, i64),
     /// Nothing says it, so a row is one.
     One,
 }
@@ -34,9 +37,12 @@ enum Count {
 impl SampleType {
     /// How many samples a value stands for, among the values of its sample.
     pub(super) fn count(&self, value: i64, values: &[i64]) -> i64 {
+        let periods = |period: i64| (value.saturating_add(period / 2) / period).max(1);
         match self.count {
             Count::Value(index) => values[index].max(1),
-            Count::Periods(period) => (value.saturating_add(period / 2) / period).max(1),
+            Count::Periods(period) => periods(period),
+            Count::Waits(index, period) if values[index] > 0 => values[index].min(periods(period)),
+            Count::Waits(_, period) => periods(period),
             Count::One => 1,
         }
     }
@@ -83,6 +89,7 @@ pub(super) fn sample_types(
     // pprof's convention: the last sample type is the one to show where none is named.
     let main = types.iter().position(|(name, _)| *name == default).unwrap_or(types.len() - 1);
     let counter = types.iter().position(|(name, unit)| *unit == "count" && counts_samples(name));
+    let waits = types.iter().position(|(name, unit)| (*name, *unit) == ("wait_count", "count"));
     let counted = types.iter().enumerate().map(|(index, (name, unit))| SampleType {
         profile_type: Arc::new(ProfileType {
             name: profile_name.into(),
@@ -93,9 +100,35 @@ pub(super) fn sample_types(
         period: if *unit == period_unit { pprof.period.max(0) } else { 0 },
         count: match counter {
             Some(counter) => Count::Value(counter),
-            None if *unit == period_unit && pprof.period > 0 => Count::Periods(pprof.period),
+            None if *unit == period_unit && pprof.period > 0 => match waits {
+                Some(waits) => Count::Waits(waits, pprof.period),
+                None => Count::Periods(pprof.period),
+            },
             None => Count::One,
         },
     });
     Ok(counted.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_wait_is_one_sample_and_so_is_a_short_one_that_stands_for_many() {
+        let strings = ["", "wait_count", "count", "wall", "nanoseconds"].map(String::from);
+        let period = 10_000_000;
+        let pprof = Profile {
+            sample_type: vec![ValueType { r#type: 1, unit: 2 }, ValueType { r#type: 3, unit: 4 }],
+            period_type: Some(ValueType { r#type: 3, unit: 4 }),
+            period,
+            ..Profile::default()
+        };
+        let types = sample_types(&pprof, &strings, "wall").unwrap();
+        assert!(types[1].profile_type.main && types[1].profile_type.text == "wall:wall:nanoseconds:wall:nanoseconds");
+        let count = |waits, value| types[1].count(value, &[waits, value]);
+        // Of CPU seven samples; of waits one of two seconds, one that stands for 5,000 of 2 µs, three of 20 ms.
+        let counts = [count(0, 7 * period), count(1, 200 * period), count(5_000, period), count(3, 6 * period)];
+        assert_eq!(counts, [7, 1, 1, 3]);
+    }
 }

@@ -3,6 +3,7 @@
 mod bound;
 mod display;
 mod pair;
+mod state_choice;
 mod time_range;
 
 use std::collections::BTreeMap;
@@ -14,10 +15,13 @@ use crate::span_status::Status;
 pub(crate) use bound::Bound;
 pub(crate) use display::Look;
 pub(crate) use pair::Pair;
+pub(crate) use state_choice::StateChoice;
 pub(crate) use time_range::{LAST_HOUR, TimeRange, parse_duration, since_text};
 
 /// The profile type that is meant where none is said.
 pub(crate) const CPU: &str = "process_cpu";
+/// The name of the profile types that hold all time, waits too, whose samples may say their state.
+pub(crate) const WALL: &str = "wall";
 
 /// A set of samples, and of the spans they belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +52,8 @@ pub(crate) struct Selection {
     pub(crate) side: Side,
     /// Profile type: its name, or all five parts as Pyroscope writes them.
     pub(crate) profile_type: String,
+    /// Only samples in these states; of [`WALL`] alone.
+    pub(crate) state: StateChoice,
     /// When.
     pub(crate) time_range: TimeRange,
 }
@@ -80,6 +86,7 @@ impl Selection {
             below: false,
             side: Side::Any,
             profile_type: CPU.into(),
+            state: StateChoice::All,
             time_range: LAST_HOUR,
         }
     }
@@ -118,6 +125,7 @@ impl Selection {
             }
         };
         let profile_type = params.take("type")?.unwrap_or_else(|| CPU.into());
+        let state = params.take("state")?.map(|text| StateChoice::parse(&text)).transpose()?.unwrap_or_default();
         // A span's samples are stamped with their profile's window, so a span or trace is looked for at any time.
         let default = if trace.is_some() || span.is_some() { TimeRange::Stored } else { LAST_HOUR };
         let time_range = TimeRange::take(params, default)?;
@@ -135,6 +143,7 @@ impl Selection {
             below,
             side,
             profile_type,
+            state,
             time_range,
         };
         selection.check()?;
@@ -169,12 +178,24 @@ impl Selection {
             let allowed = "allowed is a name such as process_cpu, or name:sample type:unit:period type:period unit";
             return Err(BadParameter::new("type", &self.profile_type, allowed));
         }
+        if self.state != StateChoice::All && !self.is_wall() {
+            return Err(BadParameter::new(
+                "state",
+                self.state.text(),
+                "needs type=wall, whose samples say their state",
+            ));
+        }
         Ok(())
     }
 
     /// Whether it depends on what only traces say of spans, and not their samples.
     pub(crate) fn reads_spans(&self) -> bool {
         !self.attributes.is_empty() || self.least.is_some() || self.most.is_some() || self.status.is_some()
+    }
+
+    /// Whether it is of a profile type whose samples may say their state.
+    pub(crate) fn is_wall(&self) -> bool {
+        self.profile_type.split(':').next() == Some(WALL)
     }
 
     /// Whether a bound must still be looked up.
@@ -207,9 +228,14 @@ impl Selection {
         Self { side, ..self }
     }
 
-    /// This selection, of another profile type.
+    /// This selection, of another profile type, and of all states of that.
     pub(crate) fn profile_type(self, profile_type: &str) -> Self {
-        Self { profile_type: profile_type.into(), ..self }
+        Self { profile_type: profile_type.into(), state: StateChoice::All, ..self }
+    }
+
+    /// This selection, of other states.
+    pub(crate) fn state(self, state: StateChoice) -> Self {
+        Self { state, ..self }
     }
 
     /// This selection, in another time range.
@@ -255,6 +281,7 @@ impl Selection {
         add("inside", (self.side == Side::Inside).then(|| "1".into()));
         add("outside", (self.side == Side::Outside).then(|| "1".into()));
         add("type", (self.profile_type != CPU).then(|| self.profile_type.clone()));
+        add("state", (self.state != StateChoice::All).then(|| self.state.text().into()));
         let single = self.trace.is_some() || self.span.is_some();
         if self.time_range != if single { TimeRange::Stored } else { LAST_HOUR } {
             pairs.extend(self.time_range.query());
@@ -304,6 +331,9 @@ impl Selection {
         }
         if self.profile_type != CPU {
             add(format!(", {}", self.profile_type));
+        }
+        if self.state != StateChoice::All {
+            add(format!(", state {}", self.state.text()));
         }
         if self.time_range != TimeRange::Stored || (self.trace.is_none() && self.span.is_none()) {
             add(format!(", {}", self.time_range.words()));

@@ -18,6 +18,8 @@ fn a_query_string_survives() {
         "span=00f067aa0ba902b7&below=1&since=5m",
         "service=a%26b&outside=1&since=15m",
         "type=memory&from=1000&to=2000",
+        "service=a&type=wall&state=waits",
+        "type=wall:wall:nanoseconds:wall:nanoseconds&state=io",
         "service=a&since=all",
     ] {
         assert_eq!(super::query(&parse(query).unwrap().pairs()), query);
@@ -53,6 +55,8 @@ fn a_bad_parameter_is_named_with_its_value() {
         ("inside=yes", "takes no value"),
         ("below=1", "needs span"),
         ("type=a:b", "\"type\""),
+        ("state=waits", "\"state\" = \"waits\": needs type=wall"),
+        ("type=wall&state=idle", "\"state\" = \"idle\": allowed are all, waits, and one of cpu, lock, gil"),
         ("dur>fast", "\"dur>\" = \"fast\": allowed is a time such as"),
         ("dur>2s&dur<1s", "\"dur>\" = \"2s\": is more than dur<"),
         ("dur>p95&dur<p50", "\"dur>\" = \"p95\": is more than dur<"),
@@ -82,6 +86,8 @@ fn sentences_read_well() {
             "a, 1ms to 20ms, 2023-11-14 22:13:20 to 2023-11-14 22:14:20 UTC",
         ),
         ("service=s&since=all", "everything of s, all that is stored"),
+        ("service=s&type=wall&state=waits", "everything of s, wall, state waits, last hour"),
+        ("service=s&type=wall&state=all", "everything of s, wall, last hour"),
     ] {
         assert_eq!(parse(query).unwrap().sentence(), sentence);
     }
@@ -91,4 +97,15 @@ fn sentences_read_well() {
 fn the_range_before_is_as_long() {
     assert_eq!(TimeRange::Between(5_000, 7_000).before(), Some(TimeRange::Between(3_000, 5_000)));
     assert_eq!(TimeRange::Stored.before(), None);
+}
+
+#[test]
+fn another_profile_type_has_all_its_states() {
+    let waits = parse("type=wall&state=waits").unwrap();
+    assert_eq!(waits.clone().profile_type(CPU), Selection::everything());
+    assert!(waits.is_wall() && !Selection::everything().is_wall());
+    assert!(
+        parse("type=wall:wait_count:count:wall:nanoseconds").unwrap().is_wall()
+            && !parse("type=wallet").unwrap().is_wall()
+    );
 }

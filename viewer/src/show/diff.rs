@@ -7,11 +7,12 @@ use serde::Serialize;
 use super::error::ShowError;
 use super::estimate::{Change, Sums, change};
 use super::shown::Shown;
-use super::stacks::{sums, unit};
+use super::stacks::{state_times, states, sums, unit};
 use super::top::weights;
 use super::tree::{Frame, tree};
 use crate::selection::Look;
 use crate::selection::{Pair, Selection};
+use crate::states::{State, StateTimes};
 use crate::store::{Function, Stacks};
 
 /// Two selections.
@@ -23,6 +24,9 @@ pub(crate) struct Diff {
     pub(crate) b: Side,
     /// Unit of all values.
     pub(crate) unit: String,
+    /// Shares of the states that any side has, in their order.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) states: Vec<StateChange>,
     /// Functions, largest change of their own share first, those within their error last.
     pub(crate) changes: Vec<FunctionChange>,
     /// What `frames` refers to.
@@ -40,6 +44,18 @@ pub(crate) struct Side {
     pub(crate) sentence: String,
     #[serde(flatten)]
     pub(crate) sums: Sums,
+    /// The value in each state; none where no sample says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) states: Option<StateTimes>,
+}
+
+/// A state on both sides.
+#[derive(Debug, Serialize)]
+pub(crate) struct StateChange {
+    /// Which.
+    pub(crate) state: State,
+    #[serde(flatten)]
+    pub(crate) change: Change,
 }
 
 /// A function on both sides.
@@ -63,7 +79,11 @@ impl Shown {
     pub(crate) fn diff(&self, pair: &Pair, look: Look) -> Result<Diff, ShowError> {
         let a = self.stacks(&pair.a, look)?;
         let b = self.stacks(&pair.b, look)?;
-        let side = |selection: &Selection, stacks: &Stacks| Side { sentence: selection.sentence(), sums: sums(stacks) };
+        let side = |selection: &Selection, stacks: &Stacks| Side {
+            sentence: selection.sentence(),
+            sums: sums(stacks),
+            states: states(stacks),
+        };
         let profile_type = if a.profile_type.is_empty() { &b.profile_type } else { &a.profile_type };
         let tree = tree([&a, &b], look.lines)?;
         let all = [sums(&a), sums(&b)];
@@ -73,11 +93,22 @@ impl Shown {
             a: side(&pair.a, &a),
             b: side(&pair.b, &b),
             unit: unit(profile_type).into(),
+            states: state_changes([state_times(&a), state_times(&b)], all),
             changes: changes(&a, &b, all, look.lines)?,
             functions: tree.functions,
             frames: tree.frames,
         })
     }
+}
+
+/// How the shares of states differ, where any sample says its state.
+fn state_changes(sides: [StateTimes; 2], all: [Sums; 2]) -> Vec<StateChange> {
+    if !sides.iter().any(StateTimes::is_told) {
+        return Vec::new();
+    }
+    let seen = State::ALL.into_iter().map(|state| (state, [0, 1].map(|side| sides[side].of(state))));
+    let seen = seen.filter(|(_, values)| *values != [0, 0]);
+    seen.map(|(state, values)| StateChange { state, change: change(values, all) }).collect()
 }
 
 fn changes(a: &Stacks, b: &Stacks, all: [Sums; 2], by_line: bool) -> Result<Vec<FunctionChange>, ShowError> {
@@ -140,5 +171,26 @@ mod tests {
             rows,
             [row("sql", -40.0, true), row("json", 37.0, true), row("log", 3.0, false), row("main", 0.0, false)]
         );
+    }
+    #[test]
+    fn states_are_compared_where_any_side_tells_them() {
+        let times = |times: &[(State, i64)]| {
+            let mut all = StateTimes::default();
+            times.iter().for_each(|(state, ns)| all.add(*state, *ns));
+            all
+        };
+        let all = [100, 1_000].map(|total| Sums { total, samples: 100, equal_samples: 100.0 });
+        let (cpu, untold) = (times(&[(State::Cpu, 60), (State::Io, 40)]), times(&[(State::NotTold, 1_000)]));
+        let mixed = times(&[(State::Io, 100), (State::Lock, 900)]);
+        let changes = |a: &StateTimes, b: &StateTimes| -> Vec<_> {
+            let changes = state_changes([a.clone(), b.clone()], all);
+            changes.into_iter().map(|row| (row.state, (row.change.change * 100.0).round(), row.change.sure)).collect()
+        };
+        assert_eq!(
+            changes(&cpu, &mixed),
+            [(State::Cpu, -60.0, true), (State::Lock, 90.0, true), (State::Io, -30.0, true)]
+        );
+        assert_eq!(changes(&cpu, &untold).last(), Some(&(State::NotTold, 100.0, true)));
+        assert_eq!(changes(&untold, &untold), []);
     }
 }

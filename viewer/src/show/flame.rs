@@ -5,9 +5,10 @@ use serde::Serialize;
 use super::error::ShowError;
 use super::estimate::Sums;
 use super::shown::Shown;
-use super::stacks::{sums, unit};
+use super::stacks::{states, sums, unit};
 use super::tree::{Frame, tree};
 use crate::selection::{Look, Selection};
+use crate::states::StateTimes;
 use crate::store::Function;
 
 /// A flame graph.
@@ -21,18 +22,27 @@ pub(crate) struct Flame {
     pub(crate) unit: String,
     #[serde(flatten)]
     pub(crate) sums: Sums,
+    /// The value in each state; none where no sample says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) states: Option<StateTimes>,
     /// What `frames` refers to.
     pub(crate) functions: Vec<Function>,
     /// `[parent, function, line, total, own]`, callers before what they called; the first is the total.
     pub(crate) frames: Vec<Frame<1>>,
+    /// The total of each of `frames` in each state, where any sample says it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) states_of_frames: Vec<StateTimes>,
 }
 
 impl Shown {
     /// The flame graph of a selection.
     pub(crate) fn flame(&self, selection: &Selection, look: Look) -> Result<Flame, ShowError> {
         let stacks = self.stacks(selection, look)?;
+        let states = states(&stacks);
         let tree = tree([&stacks], look.lines)?;
         Ok(Flame {
+            states_of_frames: if states.is_some() { tree.states } else { Vec::new() },
+            states,
             sentence: selection.sentence(),
             unit: unit(&stacks.profile_type).into(),
             sums: sums(&stacks),

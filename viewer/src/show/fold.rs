@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::error::ShowError;
 use super::steps::Steps;
+use crate::states::State;
 use crate::store::{Function, StackFrame, Stacks};
 
 /// What the frame is called.
@@ -68,6 +69,16 @@ pub(super) fn fold(stacks: &Stacks) -> Result<Stacks, ShowError> {
         let sum = sums.entry(place).or_default();
         *sum = (sum.0.saturating_add(value), sum.1.saturating_add(count));
     }
+    let mut states: HashMap<(i64, State), i64> = HashMap::new();
+    for &(stack, state, value) in &stacks.states {
+        steps.step()?;
+        if let Some(place) = places.get(&stack) {
+            let sum = states.entry((*place, state)).or_default();
+            *sum = sum.saturating_add(value);
+        }
+    }
+    folded.states = states.into_iter().map(|((stack, state), value)| (stack, state, value)).collect();
+    folded.states.sort_unstable();
     folded.sums = sums.into_iter().map(|(stack, (value, count))| (stack, value, count)).collect();
     folded.sums.sort_unstable();
     Ok(folded)
@@ -97,6 +108,7 @@ mod tests {
                 (14, function("encode", "/usr/lib/python3.13/json/encoder.py")),
             ]),
             sums: vec![(5, 30, 3), (4, 10, 1), (3, 20, 2), (2, 5, 1)],
+            states: vec![(5, State::Io, 20), (5, State::Cpu, 10), (4, State::Io, 10), (3, State::Cpu, 20)],
             ..Stacks::default()
         };
         let folded = fold(&stacks).unwrap();
@@ -112,6 +124,10 @@ mod tests {
             folded.sums.iter().map(|(stack, value, count)| (names(*stack), *value, *count)).collect();
         rows.sort();
         let inner = format!("{FOLDED} < cart < {FOLDED}");
+        let states: Vec<_> =
+            folded.states.iter().map(|(stack, state, value)| (names(*stack), *state, *value)).collect();
+        let middle = (format!("cart < {FOLDED}"), State::Cpu, 20);
+        assert_eq!(states, [middle, (inner.clone(), State::Cpu, 10), (inner.clone(), State::Io, 30)]);
         assert_eq!(rows, [(FOLDED.into(), 5, 1), (inner, 40, 4), (format!("cart < {FOLDED}"), 20, 2)]);
     }
 

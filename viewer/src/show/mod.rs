@@ -18,7 +18,7 @@ mod trace;
 mod traces;
 mod tree;
 
-pub(crate) use diff::{Diff, FunctionChange};
+pub(crate) use diff::{Diff, FunctionChange, Side as DiffSide};
 pub(crate) use error::ShowError;
 pub(crate) use estimate::{Change, FEW_SAMPLES, Sums, share};
 pub(crate) use flame::Flame;
@@ -26,7 +26,7 @@ pub(crate) use function::{FunctionView, Neighbour, Part};
 pub(crate) use services::{ServiceRow, Services};
 pub(crate) use shown::Shown;
 pub(crate) use span::SpanDetail;
-pub(crate) use spans::{Beside, SpanName, SpanNames};
+pub(crate) use spans::{Beside, Outside, SpanName, SpanNames};
 pub(crate) use steps::Written;
 pub(crate) use top::Top;
 pub(crate) use trace::{Trace, TraceSpan};

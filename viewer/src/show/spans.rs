@@ -9,8 +9,9 @@ use super::services::is_none;
 use super::shown::Shown;
 use crate::params::encode;
 use crate::receive::profilers::ProfilerState;
-use crate::selection::{CPU, Selection};
-use crate::store::{Function, NameSum, Named, REST, Sampling, SeenProfileType};
+use crate::selection::{CPU, Selection, WALL};
+use crate::states::{StateTimes, TimeSpent};
+use crate::store::{Function, NameSum, Named, OfStates, REST, Sampling, SeenProfileType};
 
 /// The span names of a service.
 #[derive(Debug, Serialize)]
@@ -25,6 +26,9 @@ pub(crate) struct SpanNames {
     /// What was asked for beside CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) beside: Option<Beside>,
+    /// Where the time of all of them went, and what is outside of spans; none where no sample says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) states: Option<StateTimes>,
     /// Most CPU first.
     pub(crate) spans: Vec<SpanName>,
     /// The smallest together, where not all have room.
@@ -53,12 +57,15 @@ pub(crate) struct Beside {
 }
 
 /// What was burnt outside of spans.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Outside {
     /// CPU.
     pub(crate) cpu_ns: i64,
     /// Samples of CPU.
     pub(crate) samples: i64,
+    /// Where time went there, if that is measured.
+    #[serde(flatten)]
+    pub(crate) time: Option<TimeSpent>,
 }
 
 /// The spans of one name.
@@ -85,6 +92,9 @@ pub(crate) struct SpanName {
     /// Their value of the profile type that was asked for beside CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) beside: Option<i64>,
+    /// Where their time went; none if no sample says it, or can.
+    #[serde(flatten)]
+    pub(crate) time: Option<TimeSpent>,
     /// Which spans the service's samples are labelled with.
     pub(crate) sampled_by: Sampling,
     /// The function with the most own CPU.
@@ -110,6 +120,11 @@ impl SpanName {
         self.cpu_ns.filter(|_| self.count > 0).map(|cpu| cpu / self.count)
     }
 
+    /// Their wall time; without traces that in all states.
+    pub(crate) fn wall(&self) -> Option<i64> {
+        self.wall_total_ns.or(self.time.as_ref().map(TimeSpent::wall))
+    }
+
     /// CPU for each second of wall time.
     pub(crate) fn cpu_per_wall(&self) -> Option<f64> {
         self.wall_total_ns.filter(|wall| *wall > 0).and_then(|wall| self.cpu_ns.map(|cpu| share(cpu, wall)))
@@ -125,27 +140,38 @@ impl Shown {
         let of_beside = beside.is_some().then(|| selection.clone());
         let selection = selection.profile_type(CPU);
         let sampled_by = self.store.sampling(service)?;
-        let links = 2 * selection.link("traces").len();
-        let sums = self
-            .store
-            .span_names(&selection, of_beside.as_ref(), |name, function| row_bytes(name, function) + 2 * links)?;
+        let of_states = self.store.has_states(Some(service), selection.time_range)?.then(|| OfStates {
+            selection: selection.clone().profile_type(WALL),
+            by_span: sampled_by == Sampling::Span,
+        });
+        let has_states = of_states.is_some();
+        let links = (if has_states { 4 } else { 2 }) * selection.link("traces").len();
+        let weigh = |name: &str, function: Option<&Function>| row_bytes(name, function, has_states) + 2 * links;
+        let sums = self.store.span_names(&selection, of_beside.as_ref(), of_states.as_ref(), weigh)?;
         if let Some(beside) = &mut beside {
             beside.outside = sums.outside.beside;
         }
         let has_beside = beside.is_some();
-        let row = |Named { name, sum, hottest }| span_name(name, &sum, hottest, (sampled_by, has_beside));
+        let mut states = StateTimes::default();
+        let all = sums.names.iter().map(|named| &named.sum).chain(&sums.rest).chain([&sums.outside]);
+        all.for_each(|sum| states.merge(&sum.states));
+        let has_states = states.is_told();
+        let row = |Named { name, sum, hottest }| span_name(name, sum, hottest, (sampled_by, has_beside, has_states));
         let mut spans: Vec<SpanName> = sums.names.into_iter().map(row).collect();
         spans.sort_by(|a, b| b.cpu_ns.cmp(&a.cpu_ns).then_with(|| a.name.cmp(&b.name)));
         let rest = sums.rest.map(|sum| row(Named { name: REST.into(), sum, hottest: None }));
         let (cpu_ns, samples) = sums.outside.cpu.unwrap_or_default();
+        let outside = sums.outside.states;
+        let time = (has_states && !outside.is_empty()).then(|| TimeSpent::of(None, outside, 0));
         Ok(SpanNames {
             service: service.into(),
             profile_types: profile_types.types,
             more_profile_types: profile_types.more,
             beside,
+            states: has_states.then_some(states),
             spans,
             rest,
-            outside: Outside { cpu_ns, samples },
+            outside: Outside { cpu_ns, samples, time },
             sampled_by,
             profilers: self.profilers.of(service),
         })
@@ -168,9 +194,9 @@ fn beside(selection: &Selection, known: &[SeenProfileType]) -> Option<Beside> {
 /// The spans of a name, of a service that labels such spans.
 fn span_name(
     name: String,
-    sum: &NameSum,
+    sum: NameSum,
     hottest: Option<(Function, i64)>,
-    (sampled_by, has_beside): (Sampling, bool),
+    (sampled_by, has_beside, has_states): (Sampling, bool, bool),
 ) -> SpanName {
     // A name that no sample can be labelled with has an unknown CPU, and not none.
     let labelled = match sampled_by {
@@ -180,6 +206,9 @@ fn span_name(
     };
     let cpu_ns = sum.cpu.map(|(cpu, _)| cpu);
     let wall_total = sum.walls.iter().fold(0, |sum: i64, wall| sum.saturating_add(*wall));
+    let wall_total = (!sum.walls.is_empty()).then_some(wall_total);
+    // Nor does anything say where the time of such a name went.
+    let is_known = has_states && (labelled || !sum.states.is_empty());
     SpanName {
         name,
         count: i64::try_from(sum.walls.len()).unwrap_or(i64::MAX),
@@ -187,10 +216,11 @@ fn span_name(
         wall_p50_ns: percentile(&sum.walls, 50),
         wall_p95_ns: percentile(&sum.walls, 95),
         wall_p99_ns: percentile(&sum.walls, 99),
-        wall_total_ns: (!sum.walls.is_empty()).then_some(wall_total),
+        wall_total_ns: wall_total,
         cpu_ns: cpu_ns.or(labelled.then_some(0)),
         samples: sum.cpu.map_or(0, |(_, samples)| samples),
         beside: has_beside.then_some(sum.beside),
+        time: is_known.then(|| TimeSpent::of(wall_total, sum.states, sum.child_spans)),
         sampled_by,
         hottest: hottest.map(|(function, own_ns)| Hottest {
             function: function.name.to_string(),
@@ -201,9 +231,13 @@ fn span_name(
     }
 }
 
+/// Bytes of a bar with all states, and of what says them in words.
+const BAR: usize = 2_560;
+
 /// Bytes that a row takes while its page is made: beside itself its name as text, as a title and in two links, and its
-/// function as text and as a title.
-fn row_bytes(name: &str, function: Option<&Function>) -> usize {
+/// function as text and as a title. Where states are known, a bar and two more links.
+fn row_bytes(name: &str, function: Option<&Function>, has_states: bool) -> usize {
     let of_function = function.map_or(0, |function| 2 * in_html(&function.name) + in_html(&function.file));
-    ROW + name.len() + twice(2 * in_html(name) + 2 * encode(name).len() + of_function)
+    let (links, bar) = if has_states { (4, BAR) } else { (2, 0) };
+    ROW + name.len() + twice(2 * in_html(name) + links * encode(name).len() + of_function + bar)
 }

@@ -5,6 +5,7 @@ use super::estimate::{Sums, percentile};
 use super::fold::fold;
 use super::shown::Shown;
 use crate::selection::{Bound, Look, Selection};
+use crate::states::StateTimes;
 use crate::store::Stacks;
 
 impl Shown {
@@ -41,6 +42,18 @@ impl Shown {
 /// What all samples add up to.
 pub(super) fn sums(stacks: &Stacks) -> Sums {
     Sums::of(stacks.sums.iter().map(|&(_, value, count)| (value, count)))
+}
+
+/// The value in each state.
+pub(super) fn state_times(stacks: &Stacks) -> StateTimes {
+    let mut times = StateTimes::default();
+    stacks.states.iter().for_each(|&(_, state, value)| times.add(state, value));
+    times
+}
+
+/// The same where any sample says its state.
+pub(super) fn states(stacks: &Stacks) -> Option<StateTimes> {
+    Some(state_times(stacks)).filter(StateTimes::is_told)
 }
 
 /// The unit in a profile type.

@@ -8,10 +8,11 @@ use super::error::ShowError;
 use super::estimate::Sums;
 use super::estimate::share;
 use super::shown::Shown;
-use super::stacks::{sums, unit};
+use super::stacks::{states, sums, unit};
 use super::steps::Steps;
 use crate::selection::Look;
 use crate::selection::Selection;
+use crate::states::StateTimes;
 use crate::store::{Function, StackFrame, Stacks};
 
 /// The functions of a selection.
@@ -21,6 +22,9 @@ pub(crate) struct Top {
     pub(crate) sentence: String,
     #[serde(flatten)]
     pub(crate) sums: Sums,
+    /// The value in each state; none where no sample says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) states: Option<StateTimes>,
     /// Unit of all values.
     pub(crate) unit: String,
     /// Most own first.
@@ -41,6 +45,9 @@ pub(crate) struct TopFunction {
     pub(crate) own: i64,
     /// Value of samples that have it anywhere.
     pub(crate) total: i64,
+    /// `own` in each state, where any sample says it.
+    #[serde(skip_serializing_if = "StateTimes::is_empty")]
+    pub(crate) states: StateTimes,
     /// `own` of all.
     pub(crate) share: f64,
     /// Standard error of that share.
@@ -58,6 +65,7 @@ impl Shown {
         Ok(Top {
             sentence: selection.sentence(),
             sums: sums(&stacks),
+            states: states(&stacks),
             unit: unit(&stacks.profile_type).into(),
             functions: functions(&stacks, look.lines)?,
         })
@@ -90,8 +98,25 @@ pub(super) fn weights(stacks: &Stacks, by_line: bool) -> Result<Weights, ShowErr
     Ok(sums)
 }
 
+/// The states of what each function burnt or waited itself, where any sample says it.
+fn own_states(stacks: &Stacks, by_line: bool) -> Result<HashMap<(i64, i64), StateTimes>, ShowError> {
+    let (mut found, mut steps) = (HashMap::new(), Steps::default());
+    if states(stacks).is_none() {
+        return Ok(found);
+    }
+    for &(stack, state, value) in &stacks.states {
+        steps.step()?;
+        if let Some(StackFrame { function, line, .. }) = stacks.frames(stack).next() {
+            let times: &mut StateTimes = found.entry((function, if by_line { line } else { 0 })).or_default();
+            times.add(state, value);
+        }
+    }
+    Ok(found)
+}
+
 fn functions(stacks: &Stacks, by_line: bool) -> Result<Vec<TopFunction>, ShowError> {
     let all = sums(stacks);
+    let mut own_states = own_states(stacks, by_line)?;
     let named = weights(stacks, by_line)?.into_iter().filter_map(|((id, line), (own, total))| {
         let Function { name, file } = stacks.functions.get(&id)?;
         let (share, total_share) = (share(own, all.total), share(total, all.total));
@@ -101,6 +126,7 @@ fn functions(stacks: &Stacks, by_line: bool) -> Result<Vec<TopFunction>, ShowErr
             line: by_line.then_some(line),
             own,
             total,
+            states: own_states.remove(&(id, line)).unwrap_or_default(),
             share,
             error: all.error(share),
             total_share,
@@ -149,6 +175,21 @@ mod tests {
         let top = functions(&stacks(), true).unwrap();
         let rows: Vec<_> = top.iter().map(|row| (row.function.as_str(), row.line, row.own, row.total)).collect();
         assert_eq!(rows, [("walk", Some(5), 30, 40), ("leaf", Some(1), 10, 10), ("walk", Some(1), 0, 40)]);
+    }
+
+    #[test]
+    fn a_function_has_the_states_of_what_ends_in_it() {
+        use crate::states::State::{Cpu, Io, NotTold};
+        let of_states = Stacks { states: vec![(2, Cpu, 10), (2, Io, 20), (3, NotTold, 10)], ..stacks() };
+        let states = |top: Vec<TopFunction>| -> Vec<_> {
+            top.into_iter().map(|row| (row.line, row.states.iter().collect::<Vec<_>>())).collect()
+        };
+        let (walk, leaf) = (vec![(Cpu, 10), (Io, 20)], vec![(NotTold, 10)]);
+        assert_eq!(states(functions(&of_states, false).unwrap()), [(None, walk.clone()), (None, leaf.clone())]);
+        assert_eq!(states(functions(&of_states, true).unwrap()), [(Some(5), walk), (Some(1), leaf), (Some(1), vec![])]);
+        // Where none is told there is nothing to say.
+        let untold = Stacks { states: vec![(3, NotTold, 10)], ..stacks() };
+        assert_eq!(states(functions(&untold, false).unwrap()), [(None, vec![]), (None, vec![])]);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! One trace: its spans as a tree, and what each burnt itself and with all below it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 
 use super::error::ShowError;
 use super::shown::Shown;
+use super::steps::Steps;
 use crate::ids::{SpanId, TraceId};
 use crate::span_status::Status;
+use crate::states::{StateTimes, TimeSpent};
 use crate::store::{Sampling, StoredSpan};
 
 /// A trace.
@@ -48,6 +50,9 @@ pub(crate) struct TraceSpan {
     pub(crate) inclusive_cpu_ns: Option<i64>,
     /// Its own samples.
     pub(crate) samples: i64,
+    /// Where its time went; none if no sample of the trace's services says it, or can.
+    #[serde(flatten)]
+    pub(crate) time: Option<TimeSpent>,
     /// How it ended.
     pub(crate) status: Status,
     /// How many of its ancestors were received.
@@ -78,29 +83,43 @@ impl Shown {
         sampling.extend(services.into_iter().map(ToOwned::to_owned).zip(found));
         let received = stored.iter().filter(|span| span.traced).count();
         let ids: Vec<SpanId> = stored.iter().map(|span| span.span.span).collect();
-        let cpu = self.store.cpu_of_spans(trace, &ids)?;
+        let sums = self.store.sums_of_spans(trace, &ids)?;
+        // A service says states in all its spans or in none.
+        let says_states: HashSet<&str> = stored
+            .iter()
+            .filter(|span| sums.get(&span.span.span).is_some_and(|sum| sum.states.is_told()))
+            .map(|span| &*span.span.service)
+            .collect();
+        let child_spans = if says_states.is_empty() { Vec::new() } else { time_of_child_spans(&stored)? };
 
         let order = depth_first(&stored);
         let mut spans: Vec<TraceSpan> = Vec::with_capacity(order.len());
         for &(index, depth) in &order {
             let StoredSpan { span, child, traced } = &stored[index];
             let sampled_by = sampling.get(&*span.service).copied().unwrap_or(Sampling::None);
-            let burnt = cpu.get(&span.span);
+            let sum = sums.get(&span.span);
+            let burnt = sum.and_then(|sum| sum.cpu);
+            let states = sum.map_or_else(StateTimes::default, |sum| sum.states.clone());
             let labelled = match sampled_by {
                 Sampling::Span => true,
                 Sampling::Root => !child,
                 Sampling::None => false,
             };
+            // What its child spans took is theirs only where their samples carry them.
+            let of_children = if sampled_by == Sampling::Span { child_spans.get(index).copied() } else { None };
+            let is_known = says_states.contains(&*span.service) && (labelled || !states.is_empty());
+            let wall = traced.then_some(span.duration);
             spans.push(TraceSpan {
                 span: span.span,
                 parent: span.parent,
                 service: span.service.to_string(),
                 name: span.name.clone(),
                 start_unix_ns: traced.then_some(span.start),
-                wall_ns: traced.then_some(span.duration),
-                own_cpu_ns: burnt.map(|(cpu, _)| *cpu).or(labelled.then_some(0)),
+                wall_ns: wall,
+                own_cpu_ns: burnt.map(|(cpu, _)| cpu).or(labelled.then_some(0)),
                 inclusive_cpu_ns: None,
-                samples: burnt.map_or(0, |(_, samples)| *samples),
+                samples: burnt.map_or(0, |(_, samples)| samples),
+                time: is_known.then(|| TimeSpent::of(wall, states, of_children.unwrap_or(0))),
                 status: span.status,
                 depth,
                 sampled_by,
@@ -148,6 +167,35 @@ fn depth_first(stored: &[StoredSpan]) -> Vec<(usize, usize)> {
     order
 }
 
+/// In how much of the time of each span a child span of the same service ran, or several. Spans are in order of their start.
+fn time_of_child_spans(stored: &[StoredSpan]) -> Result<Vec<i64>, ShowError> {
+    let mut steps = Steps::default();
+    let mut index: HashMap<SpanId, usize> = HashMap::with_capacity(stored.len());
+    for (at, span) in stored.iter().enumerate().filter(|(_, span)| span.traced) {
+        steps.step()?;
+        index.insert(span.span.span, at);
+    }
+    let mut sums = vec![0_i64; stored.len()];
+    // Until when the children that were seen go on.
+    let mut seen = vec![i64::MIN; stored.len()];
+    for StoredSpan { span, traced, .. } in stored {
+        steps.step()?;
+        let parent = span.parent.filter(|_| *traced).and_then(|parent| index.get(&parent).copied());
+        let Some(at) = parent else { continue };
+        let above = &stored[at].span;
+        if above.service != span.service || above.span == span.span {
+            continue;
+        }
+        let start = span.start.max(above.start).max(seen[at]);
+        let end = span.start.saturating_add(span.duration).min(above.start.saturating_add(above.duration));
+        if end > start {
+            sums[at] = sums[at].saturating_add(end.saturating_sub(start));
+            seen[at] = end;
+        }
+    }
+    Ok(sums)
+}
+
 /// Own CPU plus that of all descendants, which stand behind their ancestor and deeper.
 fn add_up(spans: &mut [TraceSpan]) {
     let mut below: Vec<i64> = Vec::new();
@@ -162,8 +210,11 @@ fn add_up(spans: &mut [TraceSpan]) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::store::Span;
+    use crate::work::{self, Gone, Haste};
 
     fn stored(links: &[(u64, u64)]) -> Vec<StoredSpan> {
         let id = |n: u64| SpanId::from_bytes(&n.to_be_bytes());
@@ -217,6 +268,7 @@ mod tests {
             own_cpu_ns: own,
             inclusive_cpu_ns: None,
             samples: 0,
+            time: None,
             status: Status::Unset,
             depth,
             sampled_by: Sampling::Span,
@@ -226,5 +278,30 @@ mod tests {
         add_up(&mut spans);
         let inclusive: Vec<_> = spans.iter().map(|span| span.inclusive_cpu_ns).collect();
         assert_eq!(inclusive, [Some(145), Some(100), Some(2), None, Some(5), Some(1)]);
+    }
+    #[test]
+    fn child_spans_that_run_at_once_count_once_and_only_within_their_parent() {
+        let mut spans = stored(&[(1, 0), (2, 1), (3, 1), (4, 1), (5, 2), (6, 1), (7, 7)]);
+        // Of 100 from 10 on: 10 to 30 (begun before it), 20 to 50, within that, below the first, and what outlives it.
+        let times = [(10, 100), (5, 25), (20, 30), (25, 5), (6, 4), (100, 50), (0, 9)];
+        for (span, (start, duration)) in spans.iter_mut().zip(times) {
+            (span.span.start, span.span.duration) = (start, duration);
+        }
+        spans.sort_by_key(|span| span.span.start);
+        let found = time_of_child_spans(&spans).unwrap();
+        let of = |name: &str| found[spans.iter().position(|span| span.span.name == name).unwrap()];
+        assert_eq!([of("1"), of("2"), of("3"), of("7")], [20 + 20 + 10, 4, 0, 0]);
+        // What another service does meanwhile is a wait here.
+        spans.iter_mut().filter(|span| span.span.name == "3").for_each(|span| span.span.service = "t".into());
+        let found = time_of_child_spans(&spans).unwrap();
+        assert_eq!(found[spans.iter().position(|span| span.span.name == "1").unwrap()], 20 + 10);
+    }
+
+    #[test]
+    fn looking_for_child_spans_ends_with_the_time_of_its_request() {
+        let links: Vec<_> = (1..=10_000).map(|n| (n, n - 1)).collect();
+        let spans = stored(&links);
+        let over = work::within(Duration::ZERO, Haste::Patient, Gone::default(), || time_of_child_spans(&spans));
+        assert!(matches!(over, Err(ShowError::Busy(_))), "{over:?}");
     }
 }

@@ -1,11 +1,13 @@
 //! Stacks of one or more selections, merged into a tree of functions.
 
 use std::collections::HashMap;
+use std::mem;
 
 use serde::ser::{Serialize, SerializeTuple, Serializer};
 
 use super::error::ShowError;
 use super::steps::Steps;
+use crate::states::StateTimes;
 use crate::store::{Function, StackFrame, Stacks};
 
 /// A tree of functions, or of lines of them, in rows: parents before what they called. The first row is the total.
@@ -15,6 +17,8 @@ pub(crate) struct Tree<const N: usize> {
     pub(crate) functions: Vec<Function>,
     /// The rows.
     pub(crate) frames: Vec<Frame<N>>,
+    /// The total of each row by state; none of two selections, whose colours say what changed.
+    pub(crate) states: Vec<StateTimes>,
 }
 
 /// A function (or a line of it) under its callers, with values of N selections.
@@ -56,12 +60,15 @@ struct Node<const N: usize> {
     total: [i64; N],
     /// The heaviest of its lines.
     line: i64,
+    /// Own values by state; when all are added up the total.
+    states: StateTimes,
     children: Vec<usize>,
 }
 
 impl<const N: usize> Node<N> {
     fn new(parent: usize, function: i64) -> Self {
-        Self { parent, function, own: [0; N], total: [0; N], line: 0, children: Vec::new() }
+        let (states, children) = Default::default();
+        Self { parent, function, own: [0; N], total: [0; N], line: 0, states, children }
     }
 }
 
@@ -107,6 +114,12 @@ pub(super) fn tree<const N: usize>(sides: [&Stacks; N], by_line: bool) -> Result
             *own = own.saturating_add(value);
             met[at].value = met[at].value.saturating_add(value);
         }
+        for &(stack, state, value) in stacks.states.iter().filter(|_| N == 1) {
+            steps.step()?;
+            if let Some(at) = numbers.get(&stack) {
+                nodes[met[*at].place].states.add(state, value);
+            }
+        }
         lines.reserve_exact(met.len());
         for index in (1..met.len()).rev() {
             steps.step()?;
@@ -124,9 +137,12 @@ pub(super) fn tree<const N: usize>(sides: [&Stacks; N], by_line: bool) -> Result
         if index > 0 {
             let parent = node.parent;
             nodes[parent].total.iter_mut().zip(all).for_each(|(sum, value)| *sum = sum.saturating_add(value));
+            let states = mem::take(&mut nodes[index].states);
+            nodes[parent].states.merge(&states);
+            nodes[index].states = states;
         }
     }
-    rows(&nodes, &sides, &mut steps)
+    rows(nodes, &sides, &mut steps)
 }
 
 /// Gives each node the line with the most, the first of equal ones. `lines` are places, lines and values in any order; a
@@ -151,15 +167,25 @@ fn name_lines<const N: usize>(
 }
 
 /// Writes the nodes as rows: depth first, what a function called by name.
-fn rows<const N: usize>(nodes: &[Node<N>], sides: &[&Stacks; N], steps: &mut Steps) -> Result<Tree<N>, ShowError> {
+fn rows<const N: usize>(
+    mut nodes: Vec<Node<N>>,
+    sides: &[&Stacks; N],
+    steps: &mut Steps,
+) -> Result<Tree<N>, ShowError> {
     let unknown = Function { name: "".into(), file: "".into() };
     let find = |id: i64| sides.iter().find_map(|stacks| stacks.functions.get(&id)).unwrap_or(&unknown);
     let mut functions = vec![Function { name: "total".into(), file: "".into() }];
     let mut numbers: HashMap<i64, usize> = HashMap::new();
     let mut frames = Vec::with_capacity(nodes.len());
+    let mut states = Vec::with_capacity(if N == 1 { nodes.len() } else { 0 });
     let mut todo = vec![(0, 0)];
     while let Some((index, parent)) = todo.pop() {
         steps.step()?;
+        let node = &mut nodes[index];
+        if N == 1 {
+            states.push(mem::take(&mut node.states));
+        }
+        let mut called = mem::take(&mut node.children);
         let node = &nodes[index];
         let function = if index == 0 {
             0
@@ -171,14 +197,13 @@ fn rows<const N: usize>(nodes: &[Node<N>], sides: &[&Stacks; N], steps: &mut Ste
         };
         let row = frames.len();
         frames.push(Frame { parent, function, line: node.line, total: node.total, own: node.own });
-        let mut called = node.children.clone();
         called.sort_by_cached_key(|child| {
             let function = find(nodes[*child].function);
             (&*function.name, &*function.file, nodes[*child].line)
         });
         todo.extend(called.into_iter().rev().map(|child| (child, row)));
     }
-    Ok(Tree { functions, frames })
+    Ok(Tree { functions, frames, states })
 }
 
 #[cfg(test)]
@@ -232,6 +257,21 @@ mod tests {
         let rows =
             ["0<total:0 [0, 0]/[38, 7]", "0<main:2 [3, 0]/[38, 7]", "1<a:6 [30, 0]/[35, 7]", "2<main:9 [5, 7]/[5, 7]"];
         assert_eq!(text(&tree([&stacks(), &other], false).unwrap()), rows);
+    }
+
+    #[test]
+    fn each_row_has_its_states_and_those_below_it() {
+        use crate::states::State::{Cpu, Io, Lock};
+        let of_states =
+            Stacks { states: vec![(1, Cpu, 3), (2, Cpu, 10), (4, Io, 15), (4, Lock, 5), (5, Io, 5)], ..stacks() };
+        let tree = tree([&of_states], false).unwrap();
+        let rows: Vec<_> = tree.states.iter().map(|states| states.iter().collect::<Vec<_>>()).collect();
+        let all = vec![(Cpu, 13), (Lock, 5), (Io, 20)];
+        assert_eq!(rows, [all.clone(), all, vec![(Cpu, 10), (Lock, 5), (Io, 20)], vec![(Io, 5)]]);
+        for (frame, states) in tree.frames.iter().zip(&tree.states) {
+            assert_eq!(states.sum(), frame.total[0]);
+        }
+        assert!(super::tree([&of_states, &of_states], false).unwrap().states.is_empty());
     }
 
     #[test]

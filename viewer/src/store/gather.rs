@@ -12,15 +12,20 @@ use super::rows::Function;
 use super::stack_blob;
 use super::stacks::Stacks;
 use super::trie::Trie;
+use crate::selection::Selection;
+use crate::states::{State, StateTimes};
 use crate::work;
 
 /// What the stacks or names are called that had no place in an answer; the smallest of it.
 pub(crate) const REST: &str = "(too small to be shown)";
 /// Its number, as a stack and as a function; the store's are positive, and show's own is −1.
 const REST_ID: i64 = -2;
-/// Bytes that a stack takes while it is added up, and that a node and a function take in an answer.
+/// Bytes that a stack takes while it is added up, and the same in a state; and that a node and a function take in an answer, and
+/// the states of a node.
 pub(super) const SUM: usize = 64;
+const STATE_SUM: usize = 96;
 const NODE: usize = 400;
+const NODE_STATES: usize = 400;
 const FUNCTION: usize = 200;
 /// Nodes, or stacks whose nodes are known, that are looked up while others wait for the store, and until the clock is.
 pub(super) const AT_ONCE: usize = 2_000;
@@ -28,27 +33,45 @@ pub(super) const AT_ONCE: usize = 2_000;
 /// Stacks of many rows, added up.
 pub(super) struct Gathered {
     stacks: ahash::HashMap<i64, (i64, i64)>,
+    /// Their values by state, where that is asked for.
+    states: Option<ahash::HashMap<(i64, State), i64>>,
     series: BTreeSet<i64>,
     most: usize,
     /// Of the stacks that were left out.
     rest: (i64, i64),
+    rest_states: StateTimes,
 }
 
 impl Gathered {
     /// Nothing yet.
     pub(super) fn new(store: &Store) -> Self {
         let most = (store.limits.answer() / SUM).max(2);
-        Self { stacks: ahash::HashMap::default(), series: BTreeSet::new(), most, rest: (0, 0) }
+        let (stacks, series) = Default::default();
+        Self { stacks, states: None, series, most, rest: (0, 0), rest_states: StateTimes::default() }
     }
 
-    /// Adds the packed stacks of a series.
-    pub(super) fn add(&mut self, series: i64, stacks: &[u8]) -> rusqlite::Result<()> {
+    /// Nothing yet, of a selection whose samples may say their state.
+    pub(super) fn of(store: &Store, selection: &Selection) -> Self {
+        if !selection.is_wall() {
+            return Self::new(store);
+        }
+        let most = (store.limits.answer() / (SUM + STATE_SUM)).max(2 * State::ALL.len());
+        Self { states: Some(Default::default()), most, ..Self::new(store) }
+    }
+
+    /// Adds the packed stacks of a series, whose label says their state.
+    pub(super) fn add(&mut self, series: i64, label: Option<&str>, stacks: &[u8]) -> rusqlite::Result<()> {
         self.series.insert(series);
+        let state = State::of_label(label);
         stack_blob::unpack(stacks, |(stack, value, count)| {
             let sum = self.stacks.entry(stack).or_default();
             *sum = (sum.0.saturating_add(value), sum.1.saturating_add(count));
+            if let Some(states) = &mut self.states {
+                let sum = states.entry((stack, state)).or_default();
+                *sum = sum.saturating_add(value);
+            }
         })?;
-        if self.stacks.len() > self.most {
+        if self.stacks.len() > self.most || self.states.as_ref().is_some_and(|states| states.len() > self.most) {
             self.leave_out_the_smallest();
         }
         Ok(())
@@ -67,6 +90,11 @@ impl Gathered {
             }
             stays
         });
+        if let Some(states) = &mut self.states {
+            for ((_, state), value) in states.extract_if(|(stack, _), _| !self.stacks.contains_key(stack)) {
+                self.rest_states.add(state, value);
+            }
+        }
     }
 
     /// Names them, the largest first, as long as there is room; the store is free for others in between.
@@ -93,6 +121,7 @@ impl Gathered {
         sums.sort_unstable_by_key(|&(stack, value, _)| (Reverse(value), stack));
         let mut left = store.limits.answer();
         let mut sums = sums.into_iter();
+        let of_states = if self.states.is_some() { NODE_STATES } else { 0 };
         while left > 0 && !sums.as_slice().is_empty() {
             store.read(|connection| {
                 let trie = &mut *store.trie();
@@ -107,7 +136,7 @@ impl Gathered {
                     && sums.len() > least
                     && let Some(sum) = sums.as_slice().first().copied()
                 {
-                    if resolve(connection, trie, &mut found, sum.0, &mut left)? {
+                    if resolve(connection, trie, &mut found, sum.0, NODE + of_states, &mut left)? {
                         found.sums.push(sum);
                     }
                     sums.next();
@@ -123,6 +152,16 @@ impl Gathered {
             found.sums.push((REST_ID, rest.0, rest.1));
         }
         found.sums.sort_unstable();
+        let mut rest_states = self.rest_states;
+        for ((stack, state), value) in self.states.into_iter().flatten() {
+            if found.sums.binary_search_by_key(&stack, |sum| sum.0).is_ok() {
+                found.states.push((stack, state, value));
+            } else {
+                rest_states.add(state, value);
+            }
+        }
+        found.states.extend(rest_states.iter().map(|(state, value)| (REST_ID, state, value)));
+        found.states.sort_unstable();
         Ok(found)
     }
 }
@@ -134,6 +173,7 @@ fn resolve(
     trie: &mut Trie,
     found: &mut Stacks,
     stack: i64,
+    of_node: usize,
     left: &mut usize,
 ) -> rusqlite::Result<bool> {
     let (mut at, mut path) = (stack, Vec::new());
@@ -146,7 +186,7 @@ fn resolve(
             free.insert(function);
         }
         path.push((at, node));
-        *left = left.saturating_sub(NODE);
+        *left = left.saturating_sub(of_node);
         at = node.0;
     }
     found.nodes.extend(path);
@@ -168,11 +208,40 @@ mod tests {
         store.insert_profile(&Profile::of("main")).unwrap();
         let gather = || {
             let mut gathered = Gathered::new(&store);
-            gathered.add(1, &stack_blob::pack(&[(1, 10, 1)])).unwrap();
+            gathered.add(1, None, &stack_blob::pack(&[(1, 10, 1)])).unwrap();
             gathered.finish(&store)
         };
         assert_eq!(gather().unwrap().sums, [(1, 10, 1)]);
         let over = work::within(Duration::ZERO, Haste::Patient, Gone::default(), gather);
         assert!(over.unwrap_err().is_over());
+    }
+    #[test]
+    fn states_add_up_to_the_stacks_also_where_not_all_have_room() {
+        // Rooms for all stacks, and for none but a few.
+        for (answer, kept) in [(1 << 20, 300), (16 << 10, 20)] {
+            let store = Store::open(None, &StorageLimits::with(u64::MAX, 1 << 20, answer)).unwrap();
+            for number in 0..300 {
+                store.insert_profile(&Profile::of(&format!("f{number}"))).unwrap();
+            }
+            let wall = Selection::everything().profile_type("wall");
+            let mut gathered = Gathered::of(&store, &wall);
+            let stacks: Vec<_> = (1..=300).map(|stack| (stack, 10 * stack, 1)).collect();
+            for (series, label) in [(1, Some("io")), (1, Some("cpu")), (1, None)] {
+                for some in stacks.chunks(7) {
+                    gathered.add(series, label, &stack_blob::pack(some)).unwrap();
+                }
+            }
+            let found = gathered.finish(&store).unwrap();
+            assert!(found.sums.len() <= kept + 1 && found.sums.len() > kept / 10, "{}", found.sums.len());
+            let all: i64 = 10 * 300 * 301 / 2;
+            assert_eq!(found.sums.iter().map(|sum| sum.1).sum::<i64>(), 3 * all);
+            for state in [State::Io, State::Cpu, State::NotTold] {
+                assert_eq!(found.states.iter().filter(|row| row.1 == state).map(|row| row.2).sum::<i64>(), all);
+            }
+            for (stack, value, _) in found.sums {
+                let of_states: i64 = found.states.iter().filter(|row| row.0 == stack).map(|row| row.2).sum();
+                assert_eq!(of_states, value, "{stack}");
+            }
+        }
     }
 }

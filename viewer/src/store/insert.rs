@@ -367,7 +367,7 @@ mod tests {
 
     /// The names whose spans burnt anything, with their CPU.
     fn names(store: &Store, service: &str) -> Vec<(String, i64)> {
-        let sums = store.span_names(&everything().service(service), None, |_, _| 1).unwrap();
+        let sums = store.span_names(&everything().service(service), None, None, |_, _| 1).unwrap();
         assert!(sums.rest.is_none() && sums.outside.cpu.is_none());
         let mut names: Vec<_> =
             sums.names.into_iter().filter_map(|named| Some((named.name, named.sum.cpu?.0))).collect();
@@ -535,7 +535,7 @@ mod tests {
             for trace in 1..=4 {
                 let trace = TraceId::from_bytes(&[trace; 16]).unwrap();
                 let id = SpanId::from_bytes(&[9; 8]).unwrap();
-                assert_eq!(store.cpu_of_spans(trace, &[id]).unwrap(), [(id, (10, 1))].into());
+                assert_eq!(store.sums_of_spans(trace, &[id]).unwrap()[&id].cpu, Some((10, 1)));
                 assert_eq!(store.trace(trace).unwrap().len(), 1);
                 let selection = Selection { trace: Some(trace), ..everything() };
                 assert_eq!(store.stacks(&selection).unwrap().sums.len(), 1);

@@ -43,7 +43,7 @@ pub(crate) use rows::{Function, Mark, Part, Profile, ProfileType, Sample, Span, 
 pub(crate) use sampling::Sampling;
 pub(crate) use series::{SpanChoice, StoredSeries};
 pub(crate) use services::Service;
-pub(crate) use span_names::{NameSum, Named};
+pub(crate) use span_names::{NameSum, Named, OfStates};
 pub(crate) use spans::{StoredSpan, TraceSort};
 pub(crate) use stacks::{StackFrame, Stacks};
 pub(crate) use storage_limits::StorageLimits;

@@ -9,17 +9,23 @@ use super::database::Store;
 use super::gather::Gathered;
 use super::profile_traces;
 use super::sample_query::SampleQuery;
+use super::span_predicate::STATE;
 use super::stacks::Stacks;
 use crate::ids::{SpanId, TraceId};
-use crate::selection::{CPU, Selection};
+use crate::selection::{CPU, Selection, TimeRange, WALL};
+use crate::states::{State, StateTimes};
 
 impl Store {
     /// The samples of a selection, by stack.
     pub(crate) fn stacks(&self, selection: &Selection) -> Result<Stacks, StoreError> {
         let gathered = self.read(|connection| {
-            let mut gathered = Gathered::new(self);
-            SampleQuery::new(connection, selection)?
-                .each(connection, "series.id, s.stacks", |row| gathered.add(row.get(0)?, row.get_ref(1)?.as_blob()?))?;
+            let mut gathered = Gathered::of(self, selection);
+            let state = if selection.is_wall() { STATE } else { "NULL" };
+            SampleQuery::new(connection, selection)?.each(
+                connection,
+                &format!("series.id, {state}, s.stacks"),
+                |row| gathered.add(row.get(0)?, row.get_ref(1)?.as_str_or_null()?, row.get_ref(2)?.as_blob()?),
+            )?;
             Ok(gathered)
         })?;
         gathered.finish(self)
@@ -31,19 +37,20 @@ impl Store {
         self.read(|connection| connection.prepare_cached(sql)?.query_row(params![span.to_column()], |row| row.get(0)))
     }
 
-    /// What each of the spans of a trace burnt itself: value and samples of CPU. Spans without samples are left out.
-    pub(crate) fn cpu_of_spans(
+    /// What each of the spans of a trace burnt itself, and where its time went. Spans without samples are left out.
+    pub(crate) fn sums_of_spans(
         &self,
         trace: TraceId,
         spans: &[SpanId],
-    ) -> Result<HashMap<SpanId, (i64, i64)>, StoreError> {
+    ) -> Result<HashMap<SpanId, SpanSum>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(&format!(
-                "SELECT s.value, s.count, parts.profile FROM span_sums s JOIN parts ON parts.id = s.part
+                "SELECT s.value, s.count, parts.profile, kinds.name = '{CPU}', {STATE}
+                 FROM span_sums s JOIN parts ON parts.id = s.part
                  JOIN series ON series.id = parts.series JOIN kinds ON kinds.id = series.kind
-                 WHERE s.span != 0 AND s.span = ?1 AND kinds.name = '{CPU}' AND kinds.main"
+                 WHERE s.span != 0 AND s.span = ?1 AND kinds.name IN ('{CPU}', '{WALL}') AND kinds.main"
             ))?;
-            let mut found = HashMap::new();
+            let mut found: HashMap<SpanId, SpanSum> = HashMap::new();
             for span in spans {
                 let others = profile_traces::of_others(connection, *span, trace)?;
                 let mut rows = statement.query(params![span.to_column()])?;
@@ -51,13 +58,40 @@ impl Store {
                     if others.contains(&row.get(2)?) {
                         continue;
                     }
-                    let sum: &mut (i64, i64) = found.entry(*span).or_default();
-                    *sum = (sum.0.saturating_add(row.get(0)?), sum.1.saturating_add(row.get(1)?));
+                    let (value, count): (i64, i64) = (row.get(0)?, row.get(1)?);
+                    let sum = found.entry(*span).or_default();
+                    if row.get(3)? {
+                        let (cpu, samples) = sum.cpu.unwrap_or_default();
+                        sum.cpu = Some((cpu.saturating_add(value), samples.saturating_add(count)));
+                    } else {
+                        sum.states.add(State::of_label(row.get_ref(4)?.as_str_or_null()?), value);
+                    }
                 }
             }
             Ok(found)
         })
     }
+
+    /// Whether any profile of a service, or of all, says the states of its samples.
+    pub(crate) fn has_states(&self, service: Option<&str>, time_range: TimeRange) -> Result<bool, StoreError> {
+        let (from, to) = time_range.bounds();
+        let sql = format!(
+            "SELECT EXISTS (SELECT 1 FROM kinds CROSS JOIN series ON series.kind = kinds.id
+                 WHERE kinds.name = '{WALL}' AND kinds.main AND {STATE} IS NOT NULL
+                 AND (?3 IS NULL OR series.service = (SELECT id FROM strings WHERE text = ?3))
+                 AND EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id AND parts.time BETWEEN ?1 AND ?2))"
+        );
+        self.read(|connection| connection.prepare_cached(&sql)?.query_row(params![from, to, service], |row| row.get(0)))
+    }
+}
+
+/// What a span burnt itself, and where its time went.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SpanSum {
+    /// CPU and samples of it; none if no sample of CPU is labelled with it.
+    pub(crate) cpu: Option<(i64, i64)>,
+    /// What its samples of all time say.
+    pub(crate) states: StateTimes,
 }
 
 /// A string by its number.

@@ -82,8 +82,9 @@ impl Store {
     ) -> Result<Stacks, StoreError> {
         let gathered = self.read(|connection| {
             let mut gathered = Gathered::new(self);
-            query(connection, series, choice, bounds)?
-                .each(connection, "series.id, s.stacks", |row| gathered.add(row.get(0)?, row.get_ref(1)?.as_blob()?))?;
+            query(connection, series, choice, bounds)?.each(connection, "series.id, s.stacks", |row| {
+                gathered.add(row.get(0)?, None, row.get_ref(1)?.as_blob()?)
+            })?;
             Ok(gathered)
         })?;
         gathered.finish(self)

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use ahash::HashMap;
+use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension as _, params, params_from_iter};
 
 use super::connection::{StoreError, interrupted};
@@ -11,10 +12,12 @@ use super::gather::{AT_ONCE, SUM};
 use super::largest::{Largest, Sum};
 use super::rows::Function;
 use super::sample_query::SampleQuery;
+use super::span_predicate::{self, STATE};
 use super::spans::IS_CHILD;
-use super::{span_predicate, stack_blob};
+use super::stack_blob;
 use crate::selection::{Selection, Side};
 use crate::span_status::Status;
+use crate::states::{State, StateTimes};
 use crate::work;
 
 /// As many names are added up as an answer has room for at this many bytes each; so they take a fourth of it.
@@ -35,6 +38,19 @@ pub(crate) struct NameSum {
     pub(crate) cpu: Option<(i64, i64)>,
     /// Value of what was asked for beside CPU.
     pub(crate) beside: i64,
+    /// What samples of all time say.
+    pub(crate) states: StateTimes,
+    /// How long child spans of the same service took together, each as long as its parent at most.
+    pub(crate) child_spans: i64,
+}
+
+/// The samples of all time, which say in which state it went by.
+#[derive(Debug)]
+pub(crate) struct OfStates {
+    /// Those of the same spans.
+    pub(crate) selection: Selection,
+    /// Whether child spans have samples of their own.
+    pub(crate) by_span: bool,
 }
 
 impl NameSum {
@@ -57,6 +73,8 @@ impl Sum for NameSum {
         self.entries |= other.entries;
         self.unsaid |= other.unsaid;
         self.beside = self.beside.saturating_add(other.beside);
+        self.states.merge(&other.states);
+        self.child_spans = self.child_spans.saturating_add(other.child_spans);
         if let Some((cpu, samples)) = other.cpu {
             self.burn(cpu, samples);
         }
@@ -101,6 +119,7 @@ impl Gathered<'_> {
         connection: &Connection,
         selection: &Selection,
         beside: Option<&Selection>,
+        states: Option<&OfStates>,
     ) -> rusqlite::Result<()> {
         SampleQuery::new(connection, selection)?.each(connection, "s.name, s.value, s.count", |row| {
             self.of(row.get(0)?).burn(row.get(1)?, row.get(2)?);
@@ -116,6 +135,37 @@ impl Gathered<'_> {
                 sum.beside = sum.beside.saturating_add(row.get(1)?);
                 Ok(())
             })?;
+        }
+        if let Some(OfStates { selection, by_span }) = states {
+            let columns = format!("s.name, s.value, {STATE}");
+            SampleQuery::new(connection, selection)?.each(connection, &columns, |row| {
+                let state = State::of_label(row.get_ref(2)?.as_str_or_null()?);
+                self.of(row.get(0)?).states.add(state, row.get(1)?);
+                Ok(())
+            })?;
+            if *by_span {
+                self.read_child_spans(connection, selection)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How long the child spans of each name's spans took. The parent of each span of the service is looked up: to look for the
+    /// children of each would go through all spans of its trace.
+    fn read_child_spans(&mut self, connection: &Connection, selection: &Selection) -> rusqlite::Result<()> {
+        let predicate = span_predicate::spans_in_time(selection, "s");
+        let sql = format!(
+            "SELECT s.name, min(c.duration, s.duration) FROM spans c CROSS JOIN spans s
+                 ON s.span = c.parent AND s.trace = c.trace AND s.service = c.service
+             WHERE c.service = (SELECT id FROM strings WHERE text = ?) AND c.parent != 0 AND c.start <= ? AND {}",
+            predicate.sql
+        );
+        let mut statement = connection.prepare_cached(&sql)?;
+        let own: [Value; 2] = [selection.service.clone().into(), selection.time_range.bounds().1.into()];
+        let mut rows = statement.query(params_from_iter(own.iter().chain(&predicate.values)))?;
+        while let Some(row) = rows.next()? {
+            let sum = self.of(row.get(0)?);
+            sum.child_spans = sum.child_spans.saturating_add(row.get(1)?);
         }
         Ok(())
     }
@@ -157,12 +207,13 @@ impl Gathered<'_> {
 }
 
 impl Store {
-    /// What the spans of each name took and burnt, of a selection of CPU and the same of another profile type. `weigh` says
-    /// how many bytes of an answer a name takes with its function.
+    /// What the spans of each name took and burnt, of a selection of CPU, the same of another profile type, and of all time.
+    /// `weigh` says how many bytes of an answer a name takes with its function.
     pub(crate) fn span_names(
         &self,
         selection: &Selection,
         beside: Option<&Selection>,
+        states: Option<&OfStates>,
         weigh: impl Fn(&str, Option<&Function>) -> usize,
     ) -> Result<NameSums, StoreError> {
         let answer = self.limits.answer();
@@ -170,7 +221,7 @@ impl Store {
             let mut outside = NameSum::default();
             let names = Largest::read(answer / NAME, |names| {
                 let mut gathered = Gathered { names, outside: NameSum::default() };
-                gathered.add_up(connection, selection, beside)?;
+                gathered.add_up(connection, selection, beside, states)?;
                 outside = gathered.outside;
                 Ok(())
             })?;
@@ -333,7 +384,7 @@ mod tests {
         // Room for 16 names while they are added up, and for all of them, for three, or for one.
         for (answer, row, least) in [(1 << 20, 1, 100), (16 << 10, 1, 8), (16 << 10, 4_000, 3), (16 << 10, 9_000, 1)] {
             let (store, selection) = store_of(100, answer);
-            let found = store.span_names(&selection, Some(&selection), |_, _| row).unwrap();
+            let found = store.span_names(&selection, Some(&selection), None, |_, _| row).unwrap();
             let shown: Vec<_> = found.names.iter().map(|named| named.name.clone()).collect();
             let expected: Vec<_> = (1..=100).rev().map(|number| format!("name {number}")).take(shown.len()).collect();
             assert!(shown.len() >= least && shown.len() <= least.max(16), "{shown:?}");
@@ -355,7 +406,7 @@ mod tests {
     fn it_ends_with_the_time_of_its_request() {
         let (store, selection) = store_of(2, 1 << 20);
         let over = work::within(Duration::ZERO, Haste::Patient, Gone::default(), || {
-            store.span_names(&selection, None, |_, _| 1)
+            store.span_names(&selection, None, None, |_, _| 1)
         });
         assert!(over.unwrap_err().is_over());
     }

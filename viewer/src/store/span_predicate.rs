@@ -5,7 +5,8 @@ use rusqlite::types::Value;
 
 use super::connection::StoreError;
 use super::database::Store;
-use crate::selection::{Bound, Selection, Side, TimeRange};
+use crate::selection::{Bound, Selection, Side, StateChoice, TimeRange};
+use crate::states::State;
 
 /// A condition in SQL and its parameters.
 pub(super) struct Condition {
@@ -36,6 +37,26 @@ fn json(column: &str, key: &str, value: &str) -> Condition {
     let text = "CASE type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' ELSE CAST(value AS TEXT) END";
     let sql = format!("EXISTS (SELECT 1 FROM json_each({column}) WHERE key = ? AND {text} = ?)");
     condition(sql, [key.to_owned().into(), value.to_owned().into()])
+}
+
+/// The label of a series that says the state of its samples.
+pub(super) const STATE: &str = "series.labels ->> '$.state'";
+
+/// A series is of the chosen states, as [`State::of_label`] reads its label.
+fn in_state(choice: StateChoice) -> Option<Condition> {
+    let label = |state: State| Value::from(state.label().to_owned());
+    Some(match choice {
+        StateChoice::All => return None,
+        StateChoice::Waits => condition(format!("{STATE} != ?"), [label(State::Cpu)]),
+        StateChoice::One(State::NotTold) => condition(format!("{STATE} IS NULL"), []),
+        StateChoice::One(State::Other) => {
+            let named = State::ALL.into_iter().filter(|state| !matches!(state, State::Other | State::NotTold));
+            let values: Vec<Value> = named.map(label).collect();
+            let sql = format!("{STATE} NOT IN ({})", vec!["?"; values.len()].join(", "));
+            Condition { sql, values, by_span: false }
+        }
+        StateChoice::One(state) => condition(format!("{STATE} = ?"), [label(state)]),
+    })
 }
 
 /// What a selection asks of a row of spans, its time range left out; percentiles are looked up before.
@@ -88,6 +109,7 @@ pub(super) fn samples(selection: &Selection) -> Vec<Condition> {
         conditions.push(condition(format!("s.name IN ({NAMED_LIKE})"), [part.clone().into()]));
     }
     conditions.extend(selection.labels.iter().map(|(key, value)| json("series.labels", key, value)));
+    conditions.extend(in_state(selection.state));
     if selection.reads_spans() {
         let spans = all(spans(selection, "c"));
         let sql = format!("s.span IN (SELECT c.span FROM spans c WHERE {})", spans.sql);

@@ -12,8 +12,8 @@ use crate::ids::{SpanId, TraceId};
 use crate::selection::{CPU, Selection};
 use crate::span_status::Status;
 
-/// Bytes that a span of a trace takes in an answer beside its texts.
-const SPAN: usize = 512;
+/// Bytes that a span of a trace takes in an answer beside its texts: 14 states may take half of it.
+const SPAN: usize = 1_024;
 
 /// A child span: its sender says so, or its parent is a span of the same service.
 pub(super) const IS_CHILD: &str = "coalesce(s.root = 0, s.parent != 0 AND EXISTS (

@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 
 use super::rows::Function;
+use crate::states::State;
 
 /// The samples of a selection, by stack.
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
     /// Each stack with its value and its number of samples.
     pub(crate) sums: Vec<(i64, i64, i64)>,
+    /// What the values of stacks are made of, by state: stack, state, value. Only of profile types whose samples may say it.
+    pub(crate) states: Vec<(i64, State, i64)>,
     /// The trie that the stacks are numbers of: parent (0 = empty stack), function, line.
     pub(crate) nodes: HashMap<i64, (i64, i64, i64)>,
     /// The functions that the trie refers to.

@@ -251,7 +251,7 @@ try {
 
   // Slow spans against fast ones.
   await page.goto(`${base}/flame?${query}`);
-  await page.getByRole("link", { name: /slow ones/ }).click();
+  await page.getByRole("link", { name: /with its slow ones/ }).click();
   await page.waitForURL(/\/diff\?/);
   await graphIsReady();
   const diff = await api("/api/diff" + new URL(page.url()).search);
@@ -279,6 +279,50 @@ try {
   await page.waitForURL((url) => url.href !== diffPage);
   await graphIsReady();
 
+  // Where the time went, where samples say it: bars, frames and tables have the states that the API has.
+  let timePage = null;
+  let waitsPage = null;
+  const timed = (await api(`/api/spans?service=${encode(service)}`)).spans.find((one) => one.name === span);
+  if (timed.states) {
+    await page.goto(`${base}/spans?service=${encode(service)}&sort=waits`);
+    assert.equal(await page.locator("thead th[aria-sort]").innerText().then((text) => text.trim().split(/\s/)[0]), "where");
+    const bar = page.locator("tbody tr").filter({ has: page.getByRole("rowheader", { name: span, exact: true }) }).locator("svg.spent");
+    const drawn = await bar.locator("rect").evaluateAll((all) => all.map((one) => [one.getAttribute("class"), parseFloat(one.getAttribute("width")), getComputedStyle(one).fill]));
+    const spent = Object.values(timed.states).reduce((sum, value) => sum + value, 0);
+    const whole = Math.max(spent, timed.wall_total_ns ?? 0);
+    for (const [state, value] of Object.entries(timed.states)) {
+      const [, wide] = drawn.find(([name]) => name === `in-${state}`);
+      assert(Math.abs(wide - (100 * value) / whole) < 0.01, `the bar of ${span} has ${wide} % in ${state}`);
+    }
+    assert(Math.abs(drawn.reduce((sum, [, wide]) => sum + wide, 0) - 100) < 0.1, `the bar of ${span} is not full: ${JSON.stringify(drawn)}`);
+    assert.equal(new Set(drawn.map(([, , fill]) => fill)).size, drawn.length, `two parts of a bar have one colour: ${JSON.stringify(drawn)}`);
+    await shot("14-where-it-went");
+    await page.goto(`${base}/flame?${query}`);
+    await page.getByRole("link", { name: "Where the time went" }).click();
+    await page.waitForURL(/type=wall/);
+    await graphIsReady();
+    timePage = page.url().slice(base.length);
+    const time = await api("/api/flame" + new URL(page.url()).search);
+    assert.deepEqual(Object.keys(time.states), await page.locator("[data-state]").evaluateAll((all) => all.map((one) => one.dataset.state)));
+    const painted = await page.locator(".frame:not(.rest)").evaluateAll((all) => all.map((one) => [one.title, getComputedStyle(one).backgroundImage]));
+    for (const [title, image] of painted) assert(/linear-gradient/.test(image) && / of it$/.test(title), `a frame has no state: ${title} ${image}`);
+    await numbersAgree(time, sumsAgree);
+    await shot("15-flame-of-time");
+    await page.getByRole("link", { name: "waits", exact: true }).click();
+    await page.waitForURL(/state=waits/);
+    await graphIsReady();
+    const waits = await api("/api/flame" + new URL(page.url()).search);
+    assert(!("cpu" in waits.states) && waits.total === time.total - (time.states.cpu ?? 0) - (time.states.not_told ?? 0), "waits have CPU");
+    await shot("16-flame-of-waits");
+    await page.getByRole("link", { name: "What do slow ones wait for that fast ones do not?" }).click();
+    await page.waitForURL(/\/diff\?.*type=wall/);
+    await graphIsReady();
+    waitsPage = page.url().slice(base.length);
+    const compared = await api("/api/diff" + new URL(page.url()).search);
+    assert.equal(await page.locator(".of-states tbody tr").count(), compared.states.length);
+    await shot("17-slow-waits");
+  }
+
   // The box takes ids; what is not there is said in words.
   await page.fill("header input", trace.trace);
   await page.keyboard.press("Enter");
@@ -298,6 +342,7 @@ try {
     flame: `/flame?${query}`,
     function: functionPage.slice(base.length),
     diff: diffPage.slice(base.length),
+    ...(timePage ? { "flame-of-time": timePage, "slow-waits": waitsPage } : {}),
   };
   for (const [name, options] of [
     ["dark", { colorScheme: "dark" }],
@@ -307,7 +352,7 @@ try {
     const other = await open(options);
     for (const [kind, path] of Object.entries(pages)) {
       await other.goto(base + path);
-      const drawn = ["flame", "diff"].includes(kind);
+      const drawn = ["flame", "diff", "flame-of-time", "slow-waits"].includes(kind);
       if (drawn && name === "no-script") assert.match(await other.locator("main").innerText(), /drawn by a script/);
       else if (drawn) await other.locator("#graph[data-ready]").waitFor();
       assert((await other.locator("tbody tr").count()) > 0, `${name}: the page ${path} has no rows`);

@@ -102,7 +102,12 @@ impl Server {
 
     /// Pushes a profile as the profiler does: protobuf, packed.
     pub fn push(&self, service: &str, profile: &Profile) -> Answer {
-        let body = request(&[("__name__", "process_cpu"), ("service_name", service)], gzip(&profile.encode_to_vec()));
+        self.push_as("process_cpu", service, profile)
+    }
+
+    /// The same of another profile type.
+    pub fn push_as(&self, name: &str, service: &str, profile: &Profile) -> Answer {
+        let body = request(&[("__name__", name), ("service_name", service)], gzip(&profile.encode_to_vec()));
         let headers = [("content-type", "application/proto"), ("content-encoding", "gzip")];
         self.post("/push.v1.PusherService/Push", &headers, &gzip(&body))
     }
@@ -230,6 +235,52 @@ pub fn profile(rows: &[Row<'_>]) -> Profile {
     }
     profile.string_table = strings;
     profile
+}
+
+/// Samples for [`wall`]: stack, labels, state, how many waits they stand for, and how many milliseconds.
+pub type WallRow<'a> = (&'a [&'a str], &'a [(&'a str, &'a str)], &'a str, i64, i64);
+
+/// A profile of all time, waits too, as our profilers send it. Without a state as others do.
+pub fn wall(rows: &[WallRow<'_>]) -> Profile {
+    let labelled: Vec<Vec<(&str, &str)>> = rows
+        .iter()
+        .map(|(_, labels, state, ..)| {
+            labels.iter().copied().chain([("state", *state)]).filter(|pair| !pair.1.is_empty()).collect()
+        })
+        .collect();
+    let plain: Vec<Row<'_>> = rows.iter().zip(&labelled).map(|(row, labels)| (row.0, labels.as_slice(), 0)).collect();
+    let mut profile = profile(&plain);
+    let mut string = |text: &str| {
+        profile.string_table.push(text.into());
+        i64::try_from(profile.string_table.len()).unwrap() - 1
+    };
+    let time = ValueType { r#type: string("wall"), unit: string("nanoseconds") };
+    let waits = ValueType { r#type: string("wait_count"), unit: string("count") };
+    profile.sample_type = vec![waits, time];
+    profile.period_type = Some(time);
+    for (sample, (.., waits, ms)) in profile.sample.iter_mut().zip(rows) {
+        sample.value = vec![*waits, ms * 1_000_000];
+    }
+    profile
+}
+
+/// The words of a page: tags out, entities back, white space as one blank.
+pub fn words(page: &str) -> String {
+    let mut text = String::new();
+    let mut inside = false;
+    for c in page.chars() {
+        match c {
+            '<' => inside = true,
+            '>' => {
+                inside = false;
+                text.push(' ');
+            }
+            c if !inside => text.push(c),
+            _ => {}
+        }
+    }
+    let text = text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&");
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// A span that started a second ago, `start_ms` after that, `wall_ms` long.

@@ -10,6 +10,8 @@
   const flip = document.getElementById("flip");
   const hovered = document.getElementById("hovered");
   const unit = graph.dataset.unit;
+  // What states of time are called, where the page has them.
+  const words = new Map([...document.querySelectorAll("[data-state]")].map((one) => [one.dataset.state, one.querySelector(".word").textContent]));
   const ROW = 20; // pixels, frame and gap
   const NARROWEST = 2; // pixels; what is narrower is not drawn
   let sides = []; // total value and numbers of samples of the selection, or of both
@@ -65,6 +67,7 @@
         const [change, error, sure] = answer.compared[row];
         frame.compared = { change, error, sure };
       }
+      if (answer.states_of_frames) frame.states = Object.entries(answer.states_of_frames[row]);
       frame.above = parent;
       return frame;
     });
@@ -84,6 +87,17 @@
     return isSure(frame) ? Math.round(15 + (65 * Math.abs(frame.compared.change)) / hottest) : 0;
   };
 
+  // The states of a frame as parts of its width.
+  const colours = (frame) => {
+    let at = 0;
+    const parts = frame.states.map(([state, value]) => {
+      const start = at;
+      at += frame.totals[0] > 0 ? (100 * value) / frame.totals[0] : 0;
+      return `var(--frame-${state}) ${start}% ${at}%`;
+    });
+    return `linear-gradient(to right, ${parts.join(", ")})`;
+  };
+
   const sentence = (what, values, side) => {
     const part = share(values[side], side);
     return what + amount(values[side]) + ", " + percent(part) + " " + plusMinus(errorOf(part, sides[side].equal_samples));
@@ -96,6 +110,9 @@
       lines.push("change " + points(frame.compared.change) + " " + plusMinus(frame.compared.error) + (isSure(frame) ? "" : ", which may be chance"));
     } else {
       lines.push(sentence("total ", frame.totals, 0), sentence("own ", frame.owns, 0));
+    }
+    for (const [state, value] of frame.states || []) {
+      lines.push(`${words.get(state) || state} ${amount(value)}, ${percent(frame.totals[0] > 0 ? value / frame.totals[0] : 0)} of it`);
     }
     return lines.join("\n");
   };
@@ -131,6 +148,10 @@
       element.style.left = left * 100 + "%";
       element.style.width = share * 100 + "%";
       element.style.setProperty("--heat", String(heat(frame)));
+      if (frame.states && frame.states.length > 0 && frame !== root) {
+        element.classList.add("stated");
+        element.style.backgroundImage = colours(frame);
+      }
       element.frame = frame;
       frame.element = element;
       drawn.push(frame);

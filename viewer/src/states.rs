@@ -1,0 +1,372 @@
+//! Where the time of spans goes: the states that the samples of profiles of type `wall` are labelled with, their words and
+//! their order, and the formula that the pages, the API and the commands share:
+//!
+//! > wall time = time in each state + time that its child spans account for + what nothing explains, never less than 0
+//!
+//! Where threads or tasks ran at once the states add up to more than the wall time; that is said by [`TimeSpent::over`].
+
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
+
+use crate::format;
+
+/// What a span did while its time went by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum State {
+    Cpu,
+    Lock,
+    Gil,
+    Gvl,
+    Io,
+    Sleep,
+    Await,
+    Busy,
+    Child,
+    Name,
+    Runtime,
+    Gc,
+    Other,
+    /// The sample has no such label, as those of other profilers of this type.
+    NotTold,
+}
+
+impl State {
+    /// All of them, in the order in which they stand in a bar.
+    pub(crate) const ALL: [Self; 14] = [
+        Self::Cpu,
+        Self::Lock,
+        Self::Gil,
+        Self::Gvl,
+        Self::Io,
+        Self::Sleep,
+        Self::Await,
+        Self::Busy,
+        Self::Child,
+        Self::Name,
+        Self::Runtime,
+        Self::Gc,
+        Self::Other,
+        Self::NotTold,
+    ];
+
+    /// The value of the label `state`, and its name in the API and in the classes of a page.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Lock => "lock",
+            Self::Gil => "gil",
+            Self::Gvl => "gvl",
+            Self::Io => "io",
+            Self::Sleep => "sleep",
+            Self::Await => "await",
+            Self::Busy => "busy",
+            Self::Child => "child",
+            Self::Name => "name",
+            Self::Runtime => "runtime",
+            Self::Gc => "gc",
+            Self::Other => "other",
+            Self::NotTold => "not_told",
+        }
+    }
+
+    /// What people call it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Cpu => "CPU",
+            Self::Lock => "lock",
+            Self::Gil => "GIL",
+            Self::Gvl => "GVL",
+            Self::Io => "I/O",
+            Self::Sleep => "sleep",
+            Self::Await => "await",
+            Self::Busy => "loop busy",
+            Self::Child => "child process",
+            Self::Name => "name look-up",
+            Self::Runtime => "runtime",
+            Self::Gc => "GC",
+            Self::Other => "other",
+            Self::NotTold => "(not told)",
+        }
+    }
+
+    /// What it means, in a few words.
+    pub(crate) fn meaning(self) -> &'static str {
+        match self {
+            Self::Cpu => "on a CPU",
+            Self::Lock => "waited for a lock",
+            Self::Gil => "waited for Python's interpreter lock",
+            Self::Gvl => "waited for Ruby's interpreter lock",
+            Self::Io => "waited for a file, a socket or a disk",
+            Self::Sleep => "slept, as the program told it to",
+            Self::Await => "a coroutine was suspended until what it awaits was there",
+            Self::Busy => "ready to run, but the event loop or all CPUs were busy",
+            Self::Child => "waited for a child process",
+            Self::Name => "waited for a name to be looked up (DNS)",
+            Self::Runtime => "waited for the runtime's own work",
+            Self::Gc => "garbage collection",
+            Self::Other => "waited for something else",
+            Self::NotTold => "the profiler does not say what was done in this time",
+        }
+    }
+
+    /// By the label's value; one that a newer profiler may send is some other state.
+    pub(crate) fn of_label(label: Option<&str>) -> Self {
+        label.map_or(Self::NotTold, |label| Self::parse(label).unwrap_or(Self::Other))
+    }
+
+    /// By its name in the API.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.label() == text)
+    }
+}
+
+impl Serialize for State {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.label())
+    }
+}
+
+/// Nanoseconds by state, in the order of states; none is 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StateTimes(Vec<(State, i64)>);
+
+impl StateTimes {
+    /// Adds time in a state.
+    pub(crate) fn add(&mut self, state: State, ns: i64) {
+        if ns == 0 {
+            return;
+        }
+        match self.0.binary_search_by_key(&state, |(known, _)| *known) {
+            Ok(at) => self.0[at].1 = self.0[at].1.saturating_add(ns),
+            Err(at) => self.0.insert(at, (state, ns)),
+        }
+    }
+
+    /// Adds all of another one.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        other.iter().for_each(|(state, ns)| self.add(state, ns));
+    }
+
+    /// States with their times.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (State, i64)> {
+        self.0.iter().copied()
+    }
+
+    /// The time in one of them.
+    pub(crate) fn of(&self, state: State) -> i64 {
+        self.iter().find(|(known, _)| *known == state).map_or(0, |(_, ns)| ns)
+    }
+
+    /// The time in all of them.
+    pub(crate) fn sum(&self) -> i64 {
+        self.iter().fold(0, |sum: i64, (_, ns)| sum.saturating_add(ns))
+    }
+
+    /// The time in which it was known to be on no CPU.
+    pub(crate) fn waits(&self) -> i64 {
+        let waits = self.iter().filter(|(state, _)| !matches!(state, State::Cpu | State::NotTold));
+        waits.fold(0, |sum: i64, (_, ns)| sum.saturating_add(ns))
+    }
+
+    /// The state with the most time, the first of equal ones.
+    pub(crate) fn largest(&self) -> Option<State> {
+        self.0.iter().rev().max_by_key(|(_, ns)| *ns).map(|(state, _)| *state)
+    }
+
+    /// Whether any sample says its state.
+    pub(crate) fn is_told(&self) -> bool {
+        self.iter().any(|(state, _)| state != State::NotTold)
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// An object of nanoseconds by state.
+impl Serialize for StateTimes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut object = serializer.serialize_map(Some(self.0.len()))?;
+        for (state, ns) in self.iter() {
+            object.serialize_entry(&state, &ns)?;
+        }
+        object.end()
+    }
+}
+
+/// A wall time, explained as far as it is known.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct TimeSpent {
+    #[serde(skip)]
+    wall: i64,
+    /// What its own samples say.
+    pub(crate) states: StateTimes,
+    /// The part of the rest that its child spans account for, whose samples carry their own span.
+    #[serde(rename = "in_child_spans_ns")]
+    pub(crate) in_child_spans: i64,
+    /// What nothing explains.
+    #[serde(rename = "unexplained_ns")]
+    pub(crate) unexplained: i64,
+}
+
+/// A part of a wall time; in the order in which they stand in a bar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    /// Time in a state.
+    In(State),
+    /// Time that child spans account for.
+    ChildSpans,
+    /// Time that nothing explains.
+    Unexplained,
+}
+
+impl Part {
+    /// What people call it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::In(state) => state.word(),
+            Self::ChildSpans => "(in child spans)",
+            Self::Unexplained => "(unexplained)",
+        }
+    }
+
+    /// What it means.
+    pub(crate) fn meaning(self) -> &'static str {
+        match self {
+            Self::In(state) => state.meaning(),
+            Self::ChildSpans => "child spans of the same service ran, which have this time in their own states",
+            Self::Unexplained => "no sample and no wait that was measured accounts for it",
+        }
+    }
+
+    /// Its name in the classes of a page.
+    pub(crate) fn class(self) -> &'static str {
+        match self {
+            Self::In(state) => state.label(),
+            Self::ChildSpans => "child-spans",
+            Self::Unexplained => "unexplained",
+        }
+    }
+}
+
+/// A piece of a bar, in parts of its width.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Segment {
+    pub(crate) part: Part,
+    pub(crate) start: f64,
+    pub(crate) width: f64,
+}
+
+impl TimeSpent {
+    /// Of a wall time, if that is known; of the time in states; and of the time that child spans took whose samples are not
+    /// among these.
+    pub(crate) fn of(wall: Option<i64>, states: StateTimes, children: i64) -> Self {
+        let sum = states.sum();
+        let rest = wall.map_or(0, |wall| wall.saturating_sub(sum).max(0));
+        let in_child_spans = rest.min(children.max(0));
+        Self { wall: wall.unwrap_or(sum), states, in_child_spans, unexplained: rest - in_child_spans }
+    }
+
+    /// The wall time; without traces the time in all states.
+    pub(crate) fn wall(&self) -> i64 {
+        self.wall
+    }
+
+    /// All parts that have any time.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (Part, i64)> {
+        let rest = [(Part::ChildSpans, self.in_child_spans), (Part::Unexplained, self.unexplained)];
+        self.states.iter().map(|(state, ns)| (Part::In(state), ns)).chain(rest).filter(|(_, ns)| *ns > 0)
+    }
+
+    /// What part of the wall time a time is.
+    pub(crate) fn share(&self, ns: i64) -> f64 {
+        if self.wall > 0 { ns as f64 / self.wall as f64 } else { 0.0 }
+    }
+
+    /// What part of the wall time all states are together, where that is more than all of it.
+    pub(crate) fn over(&self) -> Option<f64> {
+        let sum = self.states.sum();
+        // Within a thousandth it is the wall time, measured twice.
+        (sum.saturating_sub(self.wall) > self.wall / 1_000).then(|| self.share(sum))
+    }
+
+    /// The pieces of a bar that is as wide as the wall time, or as all states where these are more.
+    pub(crate) fn segments(&self) -> impl Iterator<Item = Segment> {
+        let all = self.wall.max(self.states.sum()).max(1) as f64;
+        let mut start = 0.0;
+        self.parts().map(move |(part, ns)| {
+            let segment = Segment { part, start, width: ns as f64 / all };
+            start += segment.width;
+            segment
+        })
+    }
+
+    /// All parts in words, each with `between` before the next: `CPU 30.0 ms, 38 %`.
+    pub(crate) fn sentence(&self, unit: &str, between: &str) -> String {
+        let words = |(part, ns): (Part, i64)| {
+            format!("{} {}, {}", part.word(), format::value(ns, unit), format::percent(self.share(ns)))
+        };
+        let over = self.over().map(|over| format!("together {} of the wall time", format::percent(over)));
+        self.parts().map(words).chain(over).collect::<Vec<_>>().join(between)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(times: &[(State, i64)]) -> StateTimes {
+        let mut sum = StateTimes::default();
+        times.iter().for_each(|(state, ns)| sum.add(*state, *ns));
+        sum
+    }
+
+    #[test]
+    fn each_state_has_a_label_of_its_own_that_parses_to_it() {
+        for (at, state) in State::ALL.into_iter().enumerate() {
+            assert_eq!((state as usize, State::parse(state.label())), (at, Some(state)));
+        }
+        assert_eq!([Some("io"), Some("quantum"), None].map(State::of_label), [State::Io, State::Other, State::NotTold]);
+    }
+
+    #[test]
+    fn times_are_in_order_and_an_object_in_json() {
+        let mut sum = times(&[(State::Io, 20), (State::Cpu, 30), (State::Io, 5), (State::Lock, 0)]);
+        assert_eq!(serde_json::to_string(&sum).unwrap(), r#"{"cpu":30,"io":25}"#);
+        sum.merge(&times(&[(State::Cpu, i64::MAX), (State::NotTold, 1)]));
+        assert_eq!((sum.of(State::Cpu), sum.sum(), sum.waits()), (i64::MAX, i64::MAX, 25));
+        assert_eq!(
+            (sum.largest(), times(&[(State::Io, 3), (State::Gc, 3)]).largest()),
+            (Some(State::Cpu), Some(State::Io))
+        );
+        assert!(sum.is_told() && !times(&[(State::NotTold, 7)]).is_told() && !StateTimes::default().is_told());
+    }
+
+    #[test]
+    fn wall_time_is_the_sum_of_its_parts() {
+        let spent = TimeSpent::of(Some(100), times(&[(State::Cpu, 30), (State::Lock, 40)]), 10);
+        let parts: Vec<_> = spent.parts().collect();
+        let expected =
+            [(Part::In(State::Cpu), 30), (Part::In(State::Lock), 40), (Part::ChildSpans, 10), (Part::Unexplained, 20)];
+        assert_eq!(parts, expected);
+        assert_eq!(parts.iter().map(|(_, ns)| ns).sum::<i64>(), spent.wall());
+        assert!((spent.segments().map(|segment| segment.width).sum::<f64>() - 1.0).abs() < 1e-9);
+        // Child spans that ran at once account for no more than there is.
+        assert_eq!(TimeSpent::of(Some(100), times(&[(State::Cpu, 30)]), 500).unexplained, 0);
+        // Without traces all that is known is the states.
+        let untraced = TimeSpent::of(None, times(&[(State::Cpu, 30)]), 9);
+        assert_eq!((untraced.wall(), untraced.in_child_spans, untraced.unexplained, untraced.over()), (30, 0, 0, None));
+    }
+
+    #[test]
+    fn states_beyond_the_wall_time_are_said_and_not_hidden() {
+        let spent = TimeSpent::of(Some(100), times(&[(State::Cpu, 90), (State::Io, 60)]), 5);
+        assert_eq!((spent.in_child_spans, spent.unexplained, spent.over()), (0, 0, Some(1.5)));
+        assert_eq!(
+            spent.sentence("nanoseconds", "; "),
+            "CPU 90 ns, 90 %; I/O 60 ns, 60 %; together 150 % of the wall time"
+        );
+        assert!((spent.segments().map(|segment| segment.width).sum::<f64>() - 1.0).abs() < 1e-9);
+        assert_eq!(TimeSpent::of(Some(0), StateTimes::default(), 0).sentence("nanoseconds", "; "), "");
+    }
+}

@@ -1,0 +1,365 @@
+//! Where the time of spans goes: profiles of type `wall`, whose samples say their state, on each page and in each answer.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use common::{Server, profile, span, spanprof, wall, with_attribute, words};
+use serde_json::json;
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const ROOT: &str = "00f067aa0ba902b7";
+const CHILD: &str = "00f067aa0ba902b8";
+const MS: i64 = 1_000_000;
+
+type Labels = [(&'static str, &'static str); 3];
+
+fn of(span: &'static str, name: &'static str) -> Labels {
+    [("span_id", span), ("trace_id", TRACE), ("span_name", name)]
+}
+
+/// A request of 100 ms that was 30 on a CPU and 20 in a lock, and whose query took 40, of which the server took 38. Its samples
+/// carry their own span.
+fn fill(server: &Server) {
+    let (root, child) = (of(ROOT, "GET /cart"), of(CHILD, "SELECT"));
+    assert_eq!(server.push("shop", &profile(&[(&["main:1", "cart:2"], &root, 3)])).status, 200);
+    let rows: [common::WallRow<'_>; 4] = [
+        (&["main:1", "cart:2"], &root, "cpu", 0, 30),
+        (&["main:1", "cart:3", "acquire:9"], &root, "lock", 1, 20),
+        (&["main:1", "cart:4", "query:1", "recv:1"], &child, "io", 1, 30),
+        (&["main:1", "cart:4", "query:1", "poll:1"], &child, "io", 4, 8),
+    ];
+    assert_eq!(server.push_as("wall", "shop", &wall(&rows)).status, 200);
+    let spans = vec![span(TRACE, ROOT, "", "GET /cart", 0, 100), span(TRACE, CHILD, ROOT, "SELECT", 10, 40)];
+    assert_eq!(server.trace("shop", spans).status, 200);
+}
+
+#[test]
+fn span_names_say_where_their_time_went() {
+    let server = Server::start();
+    fill(&server);
+    let answer = server.json("/api/spans?service=shop");
+    assert_eq!(answer["states"], json!({ "cpu": 30 * MS, "lock": 20 * MS, "io": 38 * MS }));
+    let row = |name: &str| answer["spans"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap();
+    let (cart, query) = (row("GET /cart"), row("SELECT"));
+    assert_eq!(cart["states"], json!({ "cpu": 30 * MS, "lock": 20 * MS }));
+    assert_eq!((&cart["in_child_spans_ns"], &cart["unexplained_ns"]), (&json!(40 * MS), &json!(10 * MS)));
+    assert_eq!(query["states"], json!({ "io": 38 * MS }));
+    assert_eq!((&query["in_child_spans_ns"], &query["unexplained_ns"]), (&json!(0), &json!(2 * MS)));
+
+    // Read aloud, or without a script: the numbers are text.
+    let page = server.page("/spans?service=shop");
+    let text = words(&page);
+    for says in [
+        "name where it went wall total count err wall p50 p95 p99 CPU total CPU/span samples",
+        "CPU 30.0 ms 34 % lock 20.0 ms 23 % I/O 38.0 ms 43 %",
+        "GET /cart CPU 30.0 ms, 30 % lock 20.0 ms, 20 % (in child spans) 40.0 ms, 40 % (unexplained) 10.0 ms, 10 % \
+         (in child spans) 40 % 100 ms 1 100 ms 100 ms 100 ms 30.0 ms",
+        "SELECT I/O 38.0 ms, 95 % (unexplained) 2.00 ms, 5.0 % I/O 95 % 40.0 ms 1 40.0 ms 40.0 ms 40.0 ms 0 0 0 flame",
+        "A bar is the wall time of all spans of a name",
+    ] {
+        assert!(text.contains(says), "{says:?}: {text}");
+    }
+    assert!(page.contains("<rect class=\"in-lock\" x=\"30.000%\" width=\"20.000%\""), "{page}");
+    assert!(!text.contains("What these spans wait for is not measured"));
+    // What burnt no CPU leads to what it waited for.
+    assert!(page.contains("class=\"flame\" href=\"flame?service=shop&amp;name=SELECT&amp;type=wall\""), "{page}");
+}
+
+#[test]
+fn span_names_are_sorted_by_wall_time_by_waits_and_by_each_state() {
+    let server = Server::start();
+    fill(&server);
+    let first = |sort: &str| {
+        let page = server.page(&format!("/spans?service=shop&sort={sort}"));
+        let rows = words(page.split("<tbody>").nth(1).unwrap());
+        if rows.starts_with("GET /cart ") { "GET /cart" } else { "SELECT" }
+    };
+    for (sort, expected) in [
+        ("wall", "GET /cart"),
+        ("wall&order=asc", "SELECT"),
+        ("waits", "SELECT"),
+        ("in.io", "SELECT"),
+        ("in.lock", "GET /cart"),
+        ("in.lock&order=asc", "SELECT"),
+        // What nobody has.
+        ("in.gc", "GET /cart"),
+    ] {
+        assert_eq!(first(sort), expected, "{sort}");
+    }
+    let page = server.page("/spans?service=shop&sort=in.io");
+    assert!(page.contains("sort=in.io&amp;order=asc") && page.contains("sort=waits&amp;order=desc"), "{page}");
+    let refused = server.get("/spans?service=shop&sort=in.colour");
+    assert!(
+        refused.status == 400 && words(&refused.text()).contains("and in.STATE, such as in.lock"),
+        "{}",
+        refused.text()
+    );
+}
+
+#[test]
+fn profiles_that_say_no_state_change_nothing() {
+    let server = Server::start();
+    let labels = of(ROOT, "GET /cart");
+    assert_eq!(server.push("shop", &profile(&[(&["main:1"], &labels, 20)])).status, 200);
+    assert_eq!(server.trace("shop", vec![span(TRACE, ROOT, "", "GET /cart", 0, 600)]).status, 200);
+    let before = server.page("/spans?service=shop");
+    assert!(
+        words(&before)
+            .contains("What these spans wait for is not measured. wall_time=True in Python's pyroscope.configure")
+    );
+    // As those of Node and Java.
+    assert_eq!(server.push_as("wall", "shop", &wall(&[(&["main:1", "epoll:2"], &labels, "", 0, 90)])).status, 200);
+    let after = server.page("/spans?service=shop");
+    let types = |page: &str| words(page).replace("beside CPU cpu wall ", "");
+    assert_eq!(types(&after), types(&before));
+    assert!(!words(&server.page("/flame?service=shop")).contains("Where the time went"));
+    let trace = server.json(&format!("/api/trace/{TRACE}"));
+    assert!(trace["spans"][0].get("states").is_none() && trace["spans"][0].get("unexplained_ns").is_none(), "{trace}");
+    let flame = server.json("/api/flame?service=shop&type=wall");
+    assert_eq!((&flame["total"], flame.get("states"), flame.get("states_of_frames")), (&json!(90 * MS), None, None));
+    let page = words(&server.page("/flame?service=shop&type=wall"));
+    assert!(page.contains("Colour: the stronger, the more") && !page.contains("(not told)"), "{page}");
+    // With some that do, it is a state of its own.
+    assert_eq!(server.push_as("wall", "shop", &wall(&[(&["main:1", "read:3"], &labels, "io", 1, 10)])).status, 200);
+    let flame = server.json("/api/flame?service=shop&type=wall");
+    assert_eq!(flame["states"], json!({ "io": 10 * MS, "not_told": 90 * MS }));
+    assert!(words(&server.page("/flame?service=shop&type=wall")).contains("I/O 10.0 ms 10 % (not told) 90.0 ms 90 %"));
+    assert_eq!(server.json("/api/flame?service=shop&type=wall&state=not_told")["total"], 90 * MS);
+    assert_eq!(server.json("/api/flame?service=shop&type=wall&state=waits")["total"], 10 * MS);
+}
+
+#[test]
+fn a_state_that_is_not_known_here_is_some_other() {
+    let server = Server::start();
+    let labels = of(ROOT, "GET /cart");
+    let rows: [common::WallRow<'_>; 3] = [
+        (&["main:1"], &labels, "quantum", 1, 5),
+        (&["main:1"], &labels, "other", 1, 7),
+        (&["main:1"], &labels, "cpu", 0, 9),
+    ];
+    assert_eq!(server.push_as("wall", "shop", &wall(&rows)).status, 200);
+    assert_eq!(server.json("/api/spans?service=shop")["states"], json!({ "cpu": 9 * MS, "other": 12 * MS }));
+    assert_eq!(server.json("/api/flame?service=shop&type=wall&state=other")["total"], 12 * MS);
+    assert_eq!(server.json("/api/flame?service=shop&type=wall&state=waits")["total"], 12 * MS);
+}
+
+#[test]
+fn a_trace_is_coloured_by_state() {
+    let server = Server::start();
+    fill(&server);
+    // Its server is another service, which measures nothing.
+    let remote = span(TRACE, "00f067aa0ba902b9", CHILD, "query", 15, 30);
+    assert_eq!(server.trace("database", vec![remote]).status, 200);
+    let answer = server.json(&format!("/api/trace/{TRACE}"));
+    let spans = answer["spans"].as_array().unwrap();
+    assert_eq!(spans[0]["states"], json!({ "cpu": 30 * MS, "lock": 20 * MS }));
+    assert_eq!((&spans[0]["in_child_spans_ns"], &spans[0]["unexplained_ns"]), (&json!(40 * MS), &json!(10 * MS)));
+    // What a server in another service did is a wait here, and none of its child spans'.
+    assert_eq!((&spans[1]["in_child_spans_ns"], &spans[1]["unexplained_ns"]), (&json!(0), &json!(2 * MS)));
+    assert!(spans[2].get("states").is_none());
+    let page = server.page(&format!("/trace/{TRACE}"));
+    let text = words(&page);
+    for says in [
+        "from 10.0 ms for 40.0 ms I/O 38.0 ms, 95 % (unexplained) 2.00 ms, 5.0 %",
+        "CPU lock I/O (in child spans) (unexplained)",
+        "The parts of a bar are shares of the span's own time",
+        "Where the time went",
+    ] {
+        assert!(text.contains(says), "{says:?}: {text}");
+    }
+    // From 10 on 38 of 100 ms; when a span starts is taken from the clock.
+    let io = page.split("<rect class=\"in-io\" x=\"10.0").nth(1).unwrap();
+    assert!(io.contains("width=\"38.000%\"") && io.find("width").unwrap() < 10, "{io}");
+}
+
+#[test]
+fn of_a_service_sampled_by_root_span_the_root_has_all_and_its_children_are_unknown() {
+    let server = Server::start();
+    let root = of(ROOT, "GET /cart");
+    assert_eq!(server.push("shop", &profile(&[(&["main:1"], &root, 3)])).status, 200);
+    let rows: [common::WallRow<'_>; 2] =
+        [(&["main:1"], &root, "cpu", 0, 30), (&["main:1", "recv:1"], &root, "io", 1, 50)];
+    assert_eq!(server.push_as("wall", "shop", &wall(&rows)).status, 200);
+    let root = with_attribute(span(TRACE, ROOT, "", "GET /cart", 0, 100), "pyroscope.profile.id", ROOT);
+    assert_eq!(server.trace("shop", vec![root, span(TRACE, CHILD, ROOT, "SELECT", 10, 60)]).status, 200);
+    for path in [format!("/api/trace/{TRACE}"), "/api/spans?service=shop".into()] {
+        let answer = server.json(&path);
+        let (root, child) = (&answer["spans"][0], &answer["spans"][1]);
+        assert_eq!(root["states"], json!({ "cpu": 30 * MS, "io": 50 * MS }));
+        assert_eq!((&root["in_child_spans_ns"], &root["unexplained_ns"]), (&json!(0), &json!(20 * MS)));
+        assert!(child.get("states").is_none() && child.get("unexplained_ns").is_none(), "{child}");
+    }
+}
+
+#[test]
+fn threads_that_ran_at_once_are_more_than_the_wall_time_and_it_is_said() {
+    let server = Server::start();
+    let labels = of(ROOT, "GET /cart");
+    let rows: [common::WallRow<'_>; 2] = [(&["main:1"], &labels, "cpu", 0, 60), (&["pool:1"], &labels, "lock", 2, 90)];
+    assert_eq!(server.push_as("wall", "shop", &wall(&rows)).status, 200);
+    assert_eq!(server.trace("shop", vec![span(TRACE, ROOT, "", "GET /cart", 0, 100)]).status, 200);
+    assert_eq!(server.json(&format!("/api/trace/{TRACE}"))["spans"][0]["unexplained_ns"], 0);
+    for path in [format!("/trace/{TRACE}"), "/spans?service=shop".into()] {
+        let page = server.page(&path);
+        let says = "CPU 60.0 ms, 60 % lock 90.0 ms, 90 % together 150 % of the wall time";
+        assert!(words(&page).contains(says), "{}", words(&page));
+    }
+    assert!(words(&server.page("/spans?service=shop")).contains("lock 90 % , all 150 %"));
+}
+
+#[test]
+fn without_traces_the_wall_time_is_what_was_measured() {
+    let server = Server::start();
+    let labels = of(ROOT, "GET /cart");
+    let rows: [common::WallRow<'_>; 2] = [(&["main:1"], &labels, "sleep", 1, 70), (&["idle:1"], &[], "io", 1, 500)];
+    assert_eq!(server.push_as("wall", "shop", &wall(&rows)).status, 200);
+    let row = &server.json("/api/spans?service=shop")["spans"][0];
+    assert_eq!(
+        (&row["states"], &row["wall_total_ns"], &row["unexplained_ns"]),
+        (&json!({ "sleep": 70 * MS }), &json!(null), &json!(0))
+    );
+    let text = words(&server.page("/spans?service=shop"));
+    assert!(text.contains("GET /cart sleep 70.0 ms, 100 % sleep 100 % 70.0 ms – – – –"), "{text}");
+    assert!(text.contains("(outside spans) I/O 500 ms, 100 % I/O 100 % 500 ms"), "{text}");
+}
+
+#[test]
+fn a_flame_graph_of_time_has_its_states_and_is_switched_between_them() {
+    let server = Server::start();
+    fill(&server);
+    let flame = server.json("/api/flame?service=shop&type=wall");
+    assert_eq!(flame["profile_type"], "wall:wall:nanoseconds:wall:nanoseconds");
+    assert_eq!(flame["states"], json!({ "cpu": 30 * MS, "lock": 20 * MS, "io": 38 * MS }));
+    let (frames, states) = (flame["frames"].as_array().unwrap(), flame["states_of_frames"].as_array().unwrap());
+    assert_eq!((frames.len(), states.len()), (7, 7));
+    for (frame, states) in frames.iter().zip(states) {
+        let sum: i64 = states.as_object().unwrap().values().map(|value| value.as_i64().unwrap()).sum();
+        assert_eq!(frame[3], sum);
+    }
+    // A long wait is one sample, and one that stands for four short ones is as many as it has periods.
+    assert_eq!(flame["samples"], 3 + 1 + 1 + 1);
+    for (choice, total, folded) in [
+        ("cpu", 30, "main;cart 30000000\n"),
+        ("waits", 58, "main;cart;acquire 20000000\nmain;cart;query;poll 8000000\nmain;cart;query;recv 30000000\n"),
+        ("lock", 20, "main;cart;acquire 20000000\n"),
+    ] {
+        let query = format!("service=shop&type=wall&state={choice}");
+        assert_eq!(server.json(&format!("/api/flame?{query}"))["total"], total * MS);
+        assert_eq!(server.get(&format!("/folded?{query}")).text(), folded);
+        assert_eq!(server.get(&format!("/flame.svg?{query}")).status, 200);
+        let page = server.page(&format!("/flame?{query}"));
+        assert!(page.contains("href=\"flame?service=shop&amp;type=wall\"") && page.contains(">both<"), "{page}");
+    }
+    let page = server.page("/flame?service=shop&type=wall");
+    let text = words(&page);
+    assert!(text.contains("CPU waits both CPU 30.0 ms 34 % lock 20.0 ms 23 % I/O 38.0 ms 43 %"), "{text}");
+    assert!(text.contains("recv recv.py 30.0 ms 34 % ±") && text.contains("Colours: in which states"), "{text}");
+    assert!(
+        page.contains("data-state=\"lock\"")
+            && page.contains("href=\"flame?service=shop&amp;type=wall&amp;state=waits\"")
+    );
+    // Nothing is in that state, and the way back is there.
+    let none = server.page("/flame?service=shop&type=wall&state=gc");
+    assert!(words(&none).contains("0 samples") && none.contains(">both<"), "{none}");
+    // From CPU there is a way to it, of the same spans.
+    let cpu = server.page("/flame?service=shop&name=GET%20/cart");
+    assert!(
+        cpu.contains("href=\"flame?service=shop&amp;name=GET%20/cart&amp;type=wall\" title=\"all their time"),
+        "{cpu}"
+    );
+    assert!(words(&cpu).contains("Colour: the stronger"));
+    let folded = server.json("/api/flame?service=shop&type=wall&fold=1");
+    assert_eq!(folded["states"], flame["states"]);
+}
+
+#[test]
+fn a_state_needs_samples_that_say_it() {
+    let server = Server::start();
+    for (path, says) in [
+        ("/flame?state=waits", "\"state\" = \"waits\": needs type=wall"),
+        ("/api/flame?type=wall&state=idle", "allowed are all, waits, and one of cpu"),
+        ("/diff?a.name=x&type=wall&b.state=idle", "\"b.state\" = \"idle\""),
+        (
+            "/spans?service=a&type=wall&state=waits",
+            "\"state\" = \"waits\": is known to flame graphs, and not to lists of spans",
+        ),
+    ] {
+        let answer = server.get(path);
+        assert_eq!(answer.status, 400, "{path}");
+        let text = words(&answer.text()).replace('\\', "");
+        assert!(text.contains(says), "{path}: {text}");
+    }
+}
+
+#[test]
+fn slow_spans_are_compared_with_fast_ones_by_what_they_wait_for() {
+    let server = Server::start();
+    let mut spans = Vec::new();
+    for n in 0..20_u64 {
+        let (id, trace) = (format!("00f067aa0ba9{n:04x}"), format!("4bf92f3577b34da6a3ce929d0e0e{:04x}", n + 1));
+        // The two slowest wait for a lock.
+        let lock = if n >= 18 { 900 } else { 0 };
+        spans.push(span(&trace, &id, "", "GET /cart", 0, 100 + n + lock));
+        let labels = [("span_id", id.as_str()), ("trace_id", trace.as_str()), ("span_name", "GET /cart")];
+        let mut rows: Vec<common::WallRow<'_>> =
+            vec![(&["main:1"], &labels, "cpu", 0, 60), (&["main:1", "recv:1"], &labels, "io", 9, 40)];
+        if lock > 0 {
+            rows.push((&["main:1", "acquire:1"], &labels, "lock", 60, 900));
+        }
+        assert_eq!(server.push_as("wall", "shop", &wall(&rows)).status, 200);
+    }
+    assert_eq!(server.trace("shop", spans).status, 200);
+    let link = "diff?service=shop&amp;name=GET%20/cart&amp;type=wall&amp;a.dur%3C=p50&amp;b.dur%3E=p95";
+    for (path, words) in [
+        ("/spans?service=shop", ">slow<"),
+        ("/traces?service=shop&name=GET%20/cart", ">What do slow ones wait for that fast ones do not?<"),
+        ("/flame?service=shop&name=GET%20/cart", ">What do slow ones wait for that fast ones do not?<"),
+        ("/flame?service=shop&name=GET%20/cart&type=wall", ">What do slow ones wait for that fast ones do not?<"),
+    ] {
+        let page = server.page(path);
+        assert!(page.contains(&format!("href=\"{link}\"")) && page.contains(words), "{path}: {page}");
+    }
+    let query = link.replace("&amp;", "&");
+    let diff = server.json(&format!("/api/{query}"));
+    assert_eq!(diff["a"]["states"], json!({ "cpu": 600 * MS, "io": 400 * MS }));
+    assert_eq!(diff["b"]["states"], json!({ "cpu": 120 * MS, "lock": 1_800 * MS, "io": 80 * MS }));
+    let lock = diff["states"].as_array().unwrap().iter().find(|row| row["state"] == "lock").unwrap();
+    assert!(lock["change"].as_f64().unwrap() > 0.89 && lock["sure"] == true, "{lock}");
+    let text = words(&server.page(&format!("/{query}")));
+    assert!(text.contains("state a b change CPU 60 % 6.0 % −54"), "{text}");
+    assert!(text.contains("lock 0 % 90 % +90"), "{text}");
+    // The switch holds for both sides.
+    let page = server.page(&format!("/{query}"));
+    assert!(
+        page.contains("diff?service=shop&amp;name=GET%20/cart&amp;type=wall&amp;state=waits&amp;a.dur%3C=p50"),
+        "{page}"
+    );
+    let waits = server.json(&format!("/api/{query}&state=waits"));
+    assert_eq!((&waits["a"]["total"], &waits["b"]["total"]), (&json!(400 * MS), &json!(1_880 * MS)));
+}
+
+#[test]
+fn top_prints_states() {
+    let server = Server::start();
+    fill(&server);
+    let top = |more: &[&str]| {
+        let done = spanprof().args(["top", "--url", &server.url, "--type", "wall"]).args(more).output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let text = top(&["--service", "shop"]);
+    for line in
+        ["  CPU              30.0 ms    34 %\n", "  lock             20.0 ms    23 %\n", "  I/O    recv  recv.py\n"]
+    {
+        assert!(text.contains(line), "{line:?}: {text}");
+    }
+    let waits = top(&["--service", "shop", "state=waits"]);
+    assert!(
+        waits.starts_with("everything of shop, wall, state waits, last hour: 58.0 ms") && !waits.contains("CPU"),
+        "{waits}"
+    );
+    let answer = server.json("/api/top?service=shop&type=wall");
+    let recv = answer["functions"].as_array().unwrap().iter().find(|row| row["function"] == "recv").unwrap();
+    assert_eq!((&recv["states"], &answer["states"]["io"]), (&json!({ "io": 30 * MS }), &json!(38 * MS)));
+    assert!(server.json("/api/top?service=shop").get("states").is_none());
+}
