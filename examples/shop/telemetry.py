@@ -19,6 +19,7 @@ def start(service: str) -> trace.Tracer:
     pyroscope.configure(
         application_name=service,
         server_address=os.environ.get("PYROSCOPE_SERVER_ADDRESS", "http://127.0.0.1:4040"),
+        wall_time=True,
     )
     provider.add_span_processor(PyroscopeSpanProcessor(scope="all"))
     trace.set_tracer_provider(provider)
