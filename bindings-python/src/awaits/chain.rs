@@ -232,7 +232,11 @@ impl<'a> Walk<'a> {
         }
         // SAFETY: a float has its value there.
         let seconds = f64::from_bits(unsafe { Plain::word(when, FLOAT_VALUE) }?);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "what is out of range is no time of this clock")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "what is out of range is no time of this clock"
+        )]
         Some((seconds * 1e9) as u64)
     }
 

@@ -106,10 +106,10 @@ fn places(known: &Known) -> Option<[Object; 5]> {
     let send = method(class, c"send").filter(|send| send.flags == ONE)?;
     let throw = method(class, c"throw").filter(|throw| throw.flags == TUPLE || throw.flags == FAST)?;
     let close = method(class, c"close").filter(|close| close.flags == NONE)?;
-    let places =
-        [methods.wrapping_add(AM_SEND), send.place, throw.place, close.place, class.wrapping_add(TP_FINALIZE)];
+    let places = [methods.wrapping_add(AM_SEND), send.place, throw.place, close.place, class.wrapping_add(TP_FINALIZE)];
     // SAFETY: as above.
-    let is_function = |place: &Object| unsafe { Probed::pointer(*place, 0) }.is_some_and(|function| !function.is_null());
+    let is_function =
+        |place: &Object| unsafe { Probed::pointer(*place, 0) }.is_some_and(|function| !function.is_null());
     places.iter().all(is_function).then_some(places)
 }
 

@@ -3,7 +3,9 @@
 use std::ffi::{CStr, c_void};
 use std::mem::transmute;
 
-use crate::awaits::layout::{CoroutineLayout, GETSET_GET, GETSET_SIZE, METHOD_SIZE, ML_FLAGS, ML_METH, TP_GETSET, TP_METHODS};
+use crate::awaits::layout::{
+    CoroutineLayout, GETSET_GET, GETSET_SIZE, METHOD_SIZE, ML_FLAGS, ML_METH, TP_GETSET, TP_METHODS,
+};
 use crate::stack::memory::{Memory, Object, Probed};
 
 /// `getter`: an object and a closure, which none of these has.

@@ -25,8 +25,14 @@ pub(crate) enum FrameAt {
     Inside { frame: usize, state: usize, executing: i8 },
 }
 
-const V3_10: CoroutineLayout =
-    CoroutineLayout { size: 96, code: 24, frame: FrameAt::Pointer(16), locals: 352, padding: None, is_continued: false };
+const V3_10: CoroutineLayout = CoroutineLayout {
+    size: 96,
+    code: 24,
+    frame: FrameAt::Pointer(16),
+    locals: 352,
+    padding: None,
+    is_continued: false,
+};
 
 const V3_11: CoroutineLayout = CoroutineLayout {
     size: 152,

@@ -67,7 +67,11 @@ impl Remaining {
     /// The nanoseconds that a suspension stands for, which left nothing remaining. `None`: it is no sample after all, as nothing was
     /// drawn yet.
     #[expect(clippy::cast_precision_loss, reason = "a suspension of 104 days loses a nanosecond")]
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative; too much becomes the most")]
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "not negative; too much becomes the most"
+    )]
     pub(super) fn weight_of(&mut self, took_ns: u64, mean_ns: f64, seed: u64) -> Option<u64> {
         if self.random == 0 {
             self.random = (seed ^ std::ptr::from_ref(self).addr() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
@@ -98,7 +102,9 @@ mod tests {
 
     #[test]
     fn what_suspensions_stand_for_adds_up_to_what_they_took() {
-        for (took_ns, number, tolerance) in [(3_000, 2_000_000, 0.02), (400_000, 200_000, 0.01), (30_000_000, 1_000, 1e-6)] {
+        for (took_ns, number, tolerance) in
+            [(3_000, 2_000_000, 0.02), (400_000, 200_000, 0.01), (30_000_000, 1_000, 1e-6)]
+        {
             let mut remaining = Remaining::new();
             let mut sum = 0;
             for _ in 0..number {

@@ -193,7 +193,16 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
     let step = match unsafe { shared.slots.resume(coroutine) } {
         Some(met) => {
             let kind = if was_inside { Kind::Driven } else { Kind::Flow };
-            let step = Step { thread: own, kind, was_inside, generation, slot: met.slot, flow: met.flow, outer_flow, entered_at: now };
+            let step = Step {
+                thread: own,
+                kind,
+                was_inside,
+                generation,
+                slot: met.slot,
+                flow: met.flow,
+                outer_flow,
+                entered_at: now,
+            };
             if kind == Kind::Flow && met.since != 0 {
                 thread.flow().set(met.flow);
                 let took = now.saturating_sub(met.since);
@@ -283,13 +292,7 @@ pub(super) unsafe fn destroy(coroutine: Object) {
 /// A coroutine that is suspended, and the GIL of the main interpreter is held.
 #[cold]
 #[inline(never)]
-unsafe fn consider(
-    thread: &mut Thread,
-    shared: &mut Shared,
-    coroutine: Object,
-    (since, now): (u64, u64),
-    flow: u64,
-) {
+unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutine: Object, (since, now): (u64, u64), flow: u64) {
     let Some((known, runtime)) = shared.of else { return };
     let took = now - since;
     // SAFETY: null or the self-test's, which waits for this.

@@ -202,7 +202,8 @@ fn sleep(module: &Bound<'_, PyModule>, layout: CoroutineLayout) -> PyResult<Opti
 fn holds_its_code(coroutine: &Bound<'_, PyAny>, layout: CoroutineLayout) -> PyResult<bool> {
     // SAFETY: the GIL is held, so nobody unmaps the object.
     let word = |offset| unsafe { Probed::word(address_of(coroutine), offset) };
-    let is_at = |offset, object: &Bound<'_, PyAny>| word(offset).is_some_and(|word| word & !7 == object.as_ptr().addr() as u64);
+    let is_at =
+        |offset, object: &Bound<'_, PyAny>| word(offset).is_some_and(|word| word & !7 == object.as_ptr().addr() as u64);
     let has_frame = match layout.frame {
         FrameAt::Pointer(offset) => is_at(offset, &coroutine.getattr("cr_frame")?),
         FrameAt::Inside { frame, state, .. } => word(frame).is_some() && word(state & !7).is_some(),
