@@ -191,6 +191,7 @@ pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
             // It had stopped its own before the fork, or another thread was just stopping it.
             host::set_last(None);
             spanprof_core::leave_parent_behind();
+            awaits::stop();
             return Ok(false);
         };
         match parents.restart_in_child() {
@@ -199,6 +200,7 @@ pub(crate) fn restart_in_child(_py: Python<'_>) -> PyResult<bool> {
                 Ok(true)
             }
             Err(error) => {
+                awaits::stop();
                 host::report_not_in_child(error);
                 Ok(false)
             }

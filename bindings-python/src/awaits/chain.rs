@@ -67,10 +67,14 @@ impl Chain {
                 // SAFETY: as above.
                 chain.due = unsafe { walk.due_of(link.object) };
                 // SAFETY: the getter of its type, and the GIL is held.
-                unsafe { Link::owned(get(link.object, ptr::null_mut())) }
+                let awaited = unsafe { get(link.object, ptr::null_mut()) };
+                // SAFETY: what a getter returns.
+                unsafe { Link::owned(awaited) }
             } else if known.holders.contains(&class) {
                 // SAFETY: these have what they wait for there, or null.
-                unsafe { Link::borrowed(Plain::pointer(link.object, AWAITED).unwrap_or(ptr::null())) }
+                let awaited = unsafe { Plain::pointer(link.object, AWAITED) }.unwrap_or(ptr::null());
+                // SAFETY: which holds it.
+                unsafe { Link::borrowed(awaited) }
             } else {
                 if class == known.future_iter {
                     // SAFETY: as above.
@@ -257,8 +261,9 @@ impl<'a> Walk<'a> {
         }
         if let Some(get) = self.known.coroutine_of_task {
             // SAFETY: a method of its class without arguments, in C.
-            let coroutine = unsafe { Link::owned(get(future, ptr::null_mut())) };
-            if let Some(coroutine) = coroutine {
+            let coroutine = unsafe { get(future, ptr::null_mut()) };
+            // SAFETY: what a method returns.
+            if let Some(coroutine) = unsafe { Link::owned(coroutine) } {
                 // SAFETY: an object that is alive.
                 let class = unsafe { class_of(coroutine.object) };
                 if self.known.frames.iter().any(|(frame, _)| *frame == class) {

@@ -52,47 +52,46 @@ impl Rate {
     }
 }
 
-/// How much a thread's flows may still be suspended until its next sample.
+/// How many ticks a thread's flows may still be suspended until its next sample.
 #[derive(Debug)]
 pub(super) struct Remaining {
-    pub(super) ns: i64,
+    pub(super) ticks: i64,
     random: u64,
 }
 
 impl Remaining {
     pub(super) const fn new() -> Self {
-        Self { ns: 0, random: 0 }
+        Self { ticks: 0, random: 0 }
     }
 
-    /// The nanoseconds that a suspension stands for, which left nothing remaining. `None`: it is no sample after all, as nothing was
-    /// drawn yet.
+    /// The ticks that a suspension stands for, which left nothing remaining. `None`: it is no sample after all, as nothing was drawn yet.
     #[expect(clippy::cast_precision_loss, reason = "a suspension of 104 days loses a nanosecond")]
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
         reason = "not negative; too much becomes the most"
     )]
-    pub(super) fn weight_of(&mut self, took_ns: u64, mean_ns: f64, seed: u64) -> Option<u64> {
+    pub(super) fn weight_of(&mut self, took: u64, mean: f64, seed: u64) -> Option<u64> {
         if self.random == 0 {
             self.random = (seed ^ std::ptr::from_ref(self).addr() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-            self.ns = self.ns.saturating_add(self.exponential(mean_ns));
-            if self.ns > 0 {
+            self.ticks = self.ticks.saturating_add(self.exponential(mean));
+            if self.ticks > 0 {
                 return None;
             }
         }
-        self.ns = self.exponential(mean_ns);
-        let took = took_ns as f64;
-        Some((took / -(-took / mean_ns).exp_m1() + 0.5) as u64)
+        self.ticks = self.exponential(mean);
+        let took = took as f64;
+        Some((took / -(-took / mean).exp_m1() + 0.5) as u64)
     }
 
     /// xorshift64: no more is asked of it.
     #[expect(clippy::cast_precision_loss, reason = "53 bits")]
     #[expect(clippy::cast_possible_truncation, reason = "too much becomes the most")]
-    fn exponential(&mut self, mean_ns: f64) -> i64 {
+    fn exponential(&mut self, mean: f64) -> i64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        (-(((self.random >> 11) + 1) as f64 / 9_007_199_254_740_993.0).ln() * mean_ns) as i64
+        (-(((self.random >> 11) + 1) as f64 / 9_007_199_254_740_993.0).ln() * mean) as i64
     }
 }
 
@@ -102,20 +101,19 @@ mod tests {
 
     #[test]
     fn what_suspensions_stand_for_adds_up_to_what_they_took() {
-        for (took_ns, number, tolerance) in
-            [(3_000, 2_000_000, 0.02), (400_000, 200_000, 0.01), (30_000_000, 1_000, 1e-6)]
+        for (took, number, tolerance) in [(3_000, 2_000_000, 0.02), (400_000, 200_000, 0.01), (30_000_000, 1_000, 1e-6)]
         {
             let mut remaining = Remaining::new();
             let mut sum = 0;
             for _ in 0..number {
-                remaining.ns -= took_ns;
-                if remaining.ns <= 0 {
-                    sum += remaining.weight_of(took_ns.cast_unsigned(), 1e6, 7).unwrap_or(0);
+                remaining.ticks -= took;
+                if remaining.ticks <= 0 {
+                    sum += remaining.weight_of(took.cast_unsigned(), 1e6, 7).unwrap_or(0);
                 }
             }
             #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-            let ratio = sum as f64 / (took_ns * number) as f64;
-            assert!((ratio - 1.0).abs() < tolerance, "{took_ns} ns: {ratio}");
+            let ratio = sum as f64 / (took * number) as f64;
+            assert!((ratio - 1.0).abs() < tolerance, "{took}: {ratio}");
         }
     }
 
@@ -123,8 +121,8 @@ mod tests {
     fn a_herd_makes_no_more_than_some_hundred_samples() {
         let (mut rate, mut remaining, mut samples) = (Rate::new(0), Remaining::new(), 0);
         for _ in 0..100_000 {
-            remaining.ns -= 1_000_000_000;
-            if remaining.ns <= 0 && remaining.weight_of(1_000_000_000, rate.mean_ns, 7).is_some() {
+            remaining.ticks -= 1_000_000_000;
+            if remaining.ticks <= 0 && remaining.weight_of(1_000_000_000, rate.mean_ns, 7).is_some() {
                 rate.count(1);
                 samples += 1;
             }

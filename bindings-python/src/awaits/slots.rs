@@ -149,10 +149,9 @@ impl Slots {
         self.free = slot;
     }
 
-    /// Whether a coroutine has a slot.
-    pub(super) unsafe fn has(&self, coroutine: Object) -> bool {
-        // SAFETY: the caller's promise.
-        unsafe { self.find(coroutine) != 0 }
+    /// Whether a coroutine at this address has a slot, by looking through all, as there may be none any more.
+    pub(super) fn has(&self, coroutine: Object) -> bool {
+        self.slots.iter().any(|slot| slot.coroutine == coroutine)
     }
 }
 

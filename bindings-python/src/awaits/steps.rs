@@ -16,10 +16,11 @@ use pyo3::ffi;
 use spanprof_core::{FrameWriter, State, sample_flow};
 
 use crate::awaits::chain::{Chain, frame_alone};
+use crate::awaits::clock::{Clock, monotonic_ns, ticks};
 use crate::awaits::known::Known;
 use crate::awaits::rate::Rate;
 use crate::awaits::slots::Slots;
-use crate::awaits::thread::{LONG_NS, Seen, Thread};
+use crate::awaits::thread::{Seen, Thread};
 use crate::span::published::FLOW_OF_RECORD;
 use crate::stack::frame_id::{CONCURRENT, LOOP_BUSY};
 use crate::stack::interpreter::CPython;
@@ -35,6 +36,7 @@ static IS_CONTINUED: AtomicBool = AtomicBool::new(false);
 /// What all threads share, each while it holds the GIL of the main interpreter.
 struct Shared {
     slots: Slots,
+    clock: Clock,
     rate: Rate,
     /// The number of the flow that was met last.
     last_flow: u64,
@@ -49,6 +51,7 @@ unsafe impl Sync for UnderGil {}
 
 static SHARED: UnderGil = UnderGil(UnsafeCell::new(Shared {
     slots: Slots::new(),
+    clock: Clock::new(),
     rate: Rate::new(0),
     last_flow: 0,
     last_generation: 0,
@@ -59,8 +62,9 @@ static SHARED: UnderGil = UnderGil(UnsafeCell::new(Shared {
 /// The GIL of the main interpreter is held, and no other reference from here is in use.
 #[inline(always)]
 unsafe fn shared<'a>() -> &'a mut Shared {
+    let shared = SHARED.0.get();
     // SAFETY: the caller's promise.
-    unsafe { &mut *SHARED.0.get() }
+    unsafe { &mut *shared }
 }
 
 /// Begins to measure. The GIL is held.
@@ -68,7 +72,8 @@ pub(super) fn begin(known: &'static Known, runtime: &'static CPython) {
     // SAFETY: the GIL is held, by a thread of the main interpreter, as this module is imported by no other.
     let shared = unsafe { shared() };
     shared.slots.clear(known.layout.padding);
-    shared.rate = Rate::new(now());
+    shared.clock = Clock::start();
+    shared.rate = Rate::new(monotonic_ns());
     shared.of = Some((known, runtime));
     shared.last_generation = shared.last_generation.wrapping_add(1).max(1);
     MAIN.store(runtime.main.cast_mut(), Ordering::Relaxed);
@@ -85,8 +90,8 @@ pub(super) fn end() {
 
 /// Whether a coroutine is noted as suspended, or was before. The GIL is held.
 pub(super) fn is_known(coroutine: Object) -> bool {
-    // SAFETY: as above; of what is no coroutine any more only an address is compared.
-    unsafe { shared().slots.has(coroutine) }
+    // SAFETY: as above.
+    unsafe { shared() }.slots.has(coroutine)
 }
 
 /// Lets all suspensions that end on this thread meanwhile be told instead of sampled. The GIL is held.
@@ -96,13 +101,13 @@ pub(super) fn watch<T>(during: impl FnOnce() -> T) -> (T, Vec<Seen>) {
     // SAFETY: this thread's own.
     let outer = unsafe { &mut *thread };
     let was_inside = std::mem::replace(&mut outer.inside, false);
-    let remaining = std::mem::replace(&mut outer.remaining.ns, 0);
+    let remaining = std::mem::replace(&mut outer.remaining.ticks, 0);
     outer.seen = &raw mut seen;
     let result = during();
     // SAFETY: as above.
     let outer = unsafe { &mut *thread };
     outer.seen = ptr::null_mut();
-    outer.remaining.ns = remaining;
+    outer.remaining.ticks = remaining;
     outer.inside = was_inside;
     (result, seen)
 }
@@ -143,16 +148,10 @@ const OTHER: Step = Step {
     entered_at: 0,
 };
 
+/// A step that is long enough to be named as what kept the loop busy.
+const LONG_NS: u64 = 1_000_000;
 /// A timer is due no earlier before the suspension that waits for it; a loop may have a clock of its own.
 const TIMER_BEFORE_NS: u64 = 100_000_000;
-
-#[inline(always)]
-fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place of ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
-}
 
 /// Whether the thread runs another interpreter, under whose own GIL nothing of ours may be touched.
 #[inline(always)]
@@ -185,9 +184,9 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
     let shared = unsafe { shared() };
     let outer_flow = thread.flow().get();
     thread.inside = true;
-    let now = now();
+    let now = ticks();
     if !was_inside {
-        thread.look_at_poll();
+        thread.look_at_poll(&shared.clock);
     }
     // SAFETY: the caller's promise, and as above.
     let step = match unsafe { shared.slots.resume(coroutine) } {
@@ -206,8 +205,8 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
             if kind == Kind::Flow && met.since != 0 {
                 thread.flow().set(met.flow);
                 let took = now.saturating_sub(met.since);
-                thread.remaining.ns = thread.remaining.ns.saturating_sub_unsigned(took);
-                if thread.remaining.ns <= 0 {
+                thread.remaining.ticks = thread.remaining.ticks.saturating_sub_unsigned(took);
+                if thread.remaining.ticks <= 0 {
                     // SAFETY: it is suspended, and the GIL is held.
                     unsafe { consider(thread, shared, coroutine, (met.since, now), met.flow) };
                 }
@@ -246,7 +245,7 @@ pub(super) unsafe fn leave(coroutine: Object, step: Step, is_suspended: bool) {
     }
     // SAFETY: the GIL is held, and it is the main interpreter's.
     let shared = unsafe { shared() };
-    let now = now();
+    let now = ticks();
     if !is_suspended {
         // SAFETY: the caller's promise, and as above.
         unsafe { shared.slots.forget(coroutine) };
@@ -257,7 +256,7 @@ pub(super) unsafe fn leave(coroutine: Object, step: Step, is_suspended: bool) {
     if !step.was_inside {
         thread.left_at = now;
         let ran = now.saturating_sub(step.entered_at);
-        if ran > thread.longest_ns && ran > LONG_NS {
+        if ran > thread.longest_ticks {
             // SAFETY: as above.
             unsafe { note_longest(thread, shared, coroutine, ran) };
         }
@@ -268,10 +267,17 @@ pub(super) unsafe fn leave(coroutine: Object, step: Step, is_suspended: bool) {
 /// As for [`enter`], and the GIL of the main interpreter is held.
 #[cold]
 unsafe fn note_longest(thread: &mut Thread, shared: &Shared, coroutine: Object, ran: u64) {
-    if let Some((known, runtime)) = shared.of {
-        // SAFETY: the caller's promise.
-        (thread.longest, thread.longest_ns) = (unsafe { frame_alone(coroutine, known, runtime) }, ran);
+    let Some((known, runtime)) = shared.of else { return };
+    if shared.clock.ns(ran) < LONG_NS {
+        // It is the first of this stretch.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a small positive number")]
+        let long = shared.clock.in_ticks(LONG_NS as f64) as u64;
+        thread.longest_ticks = long.max(ran);
+        return;
     }
+    // SAFETY: the caller's promise.
+    thread.longest = Some(unsafe { frame_alone(coroutine, known, runtime) });
+    thread.longest_ticks = ran;
 }
 
 /// A coroutine is about to be destroyed, maybe while it was suspended: in which span nobody knows.
@@ -282,7 +288,9 @@ unsafe fn note_longest(thread: &mut Thread, shared: &Shared, coroutine: Object, 
 pub(super) unsafe fn destroy(coroutine: Object) {
     if GENERATION.load(Ordering::Relaxed) != 0 && !is_foreign() {
         // SAFETY: the GIL is held, and it is the main interpreter's.
-        unsafe { shared().slots.forget(coroutine) };
+        let shared = unsafe { shared() };
+        // SAFETY: the caller's promise, and as above.
+        unsafe { shared.slots.forget(coroutine) };
     }
 }
 
@@ -294,10 +302,10 @@ pub(super) unsafe fn destroy(coroutine: Object) {
 #[inline(never)]
 unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutine: Object, (since, now): (u64, u64), flow: u64) {
     let Some((known, runtime)) = shared.of else { return };
-    let took = now - since;
+    let took = now.saturating_sub(since);
     // SAFETY: null or the self-test's, which waits for this.
     if let Some(seen) = unsafe { thread.seen.as_mut() } {
-        thread.remaining.ns = 0;
+        thread.remaining.ticks = 0;
         // SAFETY: the caller's promise.
         let chain = unsafe { Chain::of(coroutine, known, runtime) };
         let mut ids = [0; spanprof_core::MAX_FRAMES];
@@ -305,10 +313,11 @@ unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutine: Object, 
         out.push(chain.leaf);
         chain.push_to(&mut out);
         let frames = out.frames();
-        seen.push(Seen { took_ns: took, frames: ids[..frames].to_vec() });
+        seen.push(Seen { took_ns: shared.clock.ns(took), frames: ids[..frames].to_vec() });
         return;
     }
-    let Some(weight) = thread.remaining.weight_of(took, shared.rate.mean_ns, now) else { return };
+    let mean = shared.clock.in_ticks(shared.rate.mean_ns);
+    let Some(weight) = thread.remaining.weight_of(took, mean, now) else { return };
     if runtime.is_finalizing() {
         return;
     }
@@ -319,6 +328,8 @@ unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutine: Object, 
     if context.span.is_null() {
         return;
     }
+    shared.clock.compare(now);
+    let (took, weight, now) = (shared.clock.ns(took), shared.clock.ns(weight), shared.clock.at(now));
     shared.rate.count(now);
     // SAFETY: the caller's promise.
     let chain = unsafe { Chain::of(coroutine, known, runtime) };
@@ -327,10 +338,10 @@ unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutine: Object, 
         // SAFETY: a span that is current is in a handle of ours, which the context keeps alive, and is written with the GIL held.
         unsafe { ptr::read(flow_of_span) == flow }
     };
-    let ready_at = ready_at(thread, &chain, since, now);
+    let ready_at = ready_at(thread, &chain, now - took, now);
     #[expect(clippy::cast_possible_truncation, reason = "a part of the weight")]
     let busy = (u128::from(weight) * u128::from(now - ready_at) / u128::from(took.max(1))) as u64;
-    let culprit = (now - ready_at >= LONG_NS && thread.longest_ns > 0).then_some(thread.longest);
+    let culprit = thread.longest.filter(|_| now - ready_at >= LONG_NS);
     let count = u16::try_from((weight + took / 2) / took.max(1)).unwrap_or(u16::MAX).max(1);
     for (state, weight) in [(State::Await, weight - busy), (State::Busy, busy)] {
         if weight == 0 {

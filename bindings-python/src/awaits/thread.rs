@@ -5,6 +5,7 @@ use std::ptr;
 
 use spanprof_core::FrameId;
 
+use crate::awaits::clock::Clock;
 use crate::awaits::rate::Remaining;
 use crate::span::flow;
 
@@ -13,8 +14,6 @@ use crate::span::flow;
 const BREAK_NS: u64 = 100_000;
 const SHORTEST_BREAK_NS: u64 = 5_000;
 const BUSY_PART: u64 = 20;
-/// A step that is long enough to be named as what kept the loop busy.
-pub(super) const LONG_NS: u64 = 1_000_000;
 
 /// A suspension, as the self-test is told of it.
 #[derive(Debug)]
@@ -33,10 +32,11 @@ pub(super) struct Thread {
     pub(super) remaining: Remaining,
     /// Since when the thread's event loop runs things without a break; 0: that is not known.
     pub(super) busy_since: u64,
-    /// The coroutine that ran longest since then, and how long: [`LONG_NS`] at least, else 0.
-    pub(super) longest: FrameId,
-    pub(super) longest_ns: u64,
-    /// When the last step was over.
+    /// The coroutine that ran longest since then, if one ran as long as would be named.
+    pub(super) longest: Option<FrameId>,
+    /// How many ticks one must run to be it.
+    pub(super) longest_ticks: u64,
+    /// The tick at which the last step was over.
     pub(super) left_at: u64,
     /// Where the core notes when the thread's last wait for several things began and ended, and the one that was seen last.
     poll: *const [u64; 2],
@@ -52,8 +52,8 @@ thread_local! {
             flow: ptr::null(),
             remaining: Remaining::new(),
             busy_since: 0,
-            longest: 0,
-            longest_ns: 0,
+            longest: None,
+            longest_ticks: 0,
             left_at: 0,
             poll: ptr::null(),
             polled_at: 0,
@@ -71,7 +71,7 @@ impl Thread {
 
     /// A step begins that lies in no other one: whether the loop waited since the last one.
     #[inline(always)]
-    pub(super) fn look_at_poll(&mut self) {
+    pub(super) fn look_at_poll(&mut self, clock: &Clock) {
         if self.poll.is_null() {
             self.poll = spanprof_core::own_poll();
         }
@@ -79,7 +79,7 @@ impl Thread {
         if let Some(&[began, ended]) = unsafe { self.poll.as_ref() }
             && ended != self.polled_at
         {
-            self.polled(began, ended);
+            self.polled(began, ended, clock);
         }
     }
 
@@ -87,12 +87,14 @@ impl Thread {
     ///
     /// With twenty sockets that are ready the call takes 13 to 50 µs, without any wait.
     #[cold]
-    fn polled(&mut self, began: u64, ended: u64) {
+    fn polled(&mut self, began: u64, ended: u64, clock: &Clock) {
         self.polled_at = ended;
         let (waited, busy) = (ended - began, began.saturating_sub(self.busy_since));
         let is_break = waited > SHORTEST_BREAK_NS && (waited > BREAK_NS || waited > busy / BUSY_PART);
-        if began >= self.left_at && (is_break || self.busy_since == 0) {
-            (self.busy_since, self.longest_ns) = (ended, 0);
+        // The step's end is known by another clock, to some microseconds.
+        let is_between_steps = began + waited / 2 > clock.at(self.left_at);
+        if is_between_steps && (is_break || self.busy_since == 0) {
+            (self.busy_since, self.longest, self.longest_ticks) = (ended, None, 0);
         }
     }
 

@@ -1,0 +1,439 @@
+"""What coroutines await has its time, its chain down to the innermost awaited thing, its span, and is told from a busy event loop.
+
+The truth is what the program's own clock says around each await. Waits are long beside the mean by which they become samples, so each
+is there with its whole time.
+"""
+
+import asyncio
+import collections
+import os
+import sys
+import textwrap
+import threading
+import time
+import types
+
+import pytest
+from children import run, succeeded
+from conftest import Recording
+from opentelemetry.sdk.trace import TracerProvider
+from pprof import read_folder
+
+import pyroscope
+from pyroscope.otel import PyroscopeSpanProcessor
+
+FUTURE, TASK, BUSY, CONCURRENT = "(await Future)", "(await Task)", "(event loop busy)", "(concurrent task)"
+
+
+class Awaits:
+    """A profiler that measures awaits, and what it measured."""
+
+    def __init__(self, folder):
+        self.recording = Recording(folder)
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(PyroscopeSpanProcessor("all"))
+        self.tracer = self.provider.get_tracer("test")
+        self.start()
+
+    def start(self):
+        assert self.recording.start(wall_time=True)
+
+    def span(self, name):
+        return self.tracer.start_as_current_span(name)
+
+    def chains(self):
+        """Stops; milliseconds by span and chain, the outermost coroutine first, without the loop's own functions."""
+        pyroscope.stop()
+        found = collections.Counter()
+        for profile in read_folder(self.recording.folder):
+            for sample in profile.samples:
+                if sample.labels.get("state") in ("await", "busy"):
+                    names = [name.rpartition(".")[2] for name in sample.names]
+                    chain = names[: names.index("_run")] if "_run" in names else names
+                    mark = [CONCURRENT] if names[-1] == CONCURRENT else []
+                    key = sample.labels.get("span_name"), tuple(mark + [name for name in chain[::-1] if name != CONCURRENT])
+                    found[key] += profile.weight(sample) / 1e6
+        return found
+
+    def close(self):
+        pyroscope.stop()
+        self.provider.shutdown()
+
+
+@pytest.fixture
+def awaits(tmp_path):
+    made = Awaits(tmp_path)
+    yield made
+    made.close()
+
+
+class Truth:
+    """Milliseconds that the program itself saw."""
+
+    def __init__(self):
+        self.ms = collections.Counter()
+
+    async def of(self, name, awaitable):
+        before = time.perf_counter()
+        try:
+            return await awaitable
+        finally:
+            self.ms[name] += (time.perf_counter() - before) * 1e3
+
+
+def assert_near(found, truth, what):
+    """The program's own clock is read a little outside of the suspension."""
+    assert truth * 0.97 - 2 < found < truth * 1.03 + 1, f"{what}: {found} of {truth} ms"
+
+
+def time_of(chains, span, *functions, state=None):
+    """Time of a span in chains that contain these functions in this order, awaited or busy."""
+
+    def has(chain):
+        names = iter(chain)
+        return all(function in names for function in functions) and (state is None or chain[-1] == state)
+
+    return sum(ms for (name, chain), ms in chains.items() if name == span and has(chain))
+
+
+async def leaf(seconds):
+    await asyncio.sleep(seconds)
+
+
+async def service(seconds):
+    await leaf(seconds)
+
+
+def test_a_chain_reaches_from_the_task_to_what_is_awaited(awaits):
+    truth = Truth()
+
+    async def handler():
+        with awaits.span("request"):
+            await truth.of("service", service(0.03))
+
+    asyncio.run(handler())
+    chains = awaits.chains()
+    assert {chain[:-1] for span, chain in chains if span == "request"} == {("handler", "of", "service", "leaf", "sleep")}
+    assert_near(time_of(chains, "request"), truth.ms["service"], "all")
+    assert time_of(chains, "request", state=FUTURE) > 20
+
+
+def test_ways_in_which_an_await_ends(awaits):
+    """By a result, an exception, cancellation, a timeout; a trampoline's inside is no flow of its own."""
+    truth = Truth()
+
+    async def cancelled():
+        with awaits.span("cancelled"):
+            await truth.of("cancelled", leaf(10))
+
+    async def fails():
+        future = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_later(0.02, future.set_exception, ValueError())
+        with awaits.span("fails"), pytest.raises(ValueError):
+            await truth.of("fails", future)
+
+    async def late():
+        with awaits.span("late"), pytest.raises(asyncio.TimeoutError):
+            await truth.of("late", asyncio.wait_for(leaf(10), 0.02))
+
+    async def generator():
+        for _ in range(2):
+            await leaf(0.01)
+            yield
+
+    async def generates():
+        with awaits.span("generates"):
+            started = time.perf_counter()
+            async for _ in generator():
+                pass
+            truth.ms["generates"] += (time.perf_counter() - started) * 1e3
+
+    @types.coroutine
+    def trampoline(coroutine):
+        while True:
+            try:
+                awaited = coroutine.send(None)
+            except StopIteration:
+                return
+            yield awaited
+
+    async def bounces():
+        with awaits.span("bounces"):
+            await truth.of("bounces", trampoline(leaf(0.02)))
+
+    async def python_task():
+        with awaits.span("python_task"):
+            await truth.of("python_task", leaf(0.02))
+
+    async def main():
+        task = asyncio.create_task(cancelled())
+        await asyncio.sleep(0.03)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await fails()
+        await late()
+        await generates()
+        await bounces()
+        await asyncio.tasks._PyTask(python_task(), loop=asyncio.get_running_loop())
+
+    asyncio.run(main())
+    chains = awaits.chains()
+    for name in ("cancelled", "fails", "generates", "bounces", "python_task"):
+        assert_near(time_of(chains, name), truth.ms[name], name)
+    # The timeout's inside may be a task of its own, which ends with it.
+    own = sum(ms for (span, chain), ms in chains.items() if span == "late" and chain[0] != CONCURRENT)
+    assert_near(own, truth.ms["late"], "late")
+    assert time_of(chains, "generates", "generates", "generator", "leaf", "sleep") > 15
+    assert not any(chain[0] == "leaf" for span, chain in chains if span == "bounces")
+    assert time_of(chains, "fails", "fails", "of", FUTURE) > 15
+
+
+def test_only_a_spans_own_flow_adds_up_to_its_time(awaits):
+    truth = Truth()
+
+    async def child(seconds):
+        await asyncio.sleep(seconds)
+
+    async def main():
+        with awaits.span("request"):
+            await truth.of("gather", asyncio.gather(child(0.02), child(0.03), child(0.01)))
+            task = asyncio.create_task(child(0.02))
+            await truth.of("task", task)
+
+    asyncio.run(main())
+    chains = awaits.chains()
+    own = {chain: ms for (span, chain), ms in chains.items() if span == "request" and chain[0] != CONCURRENT}
+    assert_near(sum(own.values()), truth.ms["gather"] + truth.ms["task"], "own flow")
+    assert all(chain[0] == "main" for chain in own)
+    # A task that is awaited has its coroutine above it.
+    assert sum(ms for chain, ms in own.items() if chain[-2:] == ("child", TASK)) > 15
+    others = sum(ms for (span, chain), ms in chains.items() if span == "request" and chain[0] == CONCURRENT)
+    assert others > 75
+    assert all("child" in chain for (span, chain) in chains if chain[0] == CONCURRENT)
+
+
+def test_a_busy_loop_is_told_from_what_is_awaited(awaits):
+    """A timer that is due while another coroutine keeps the loop: awaited until then, busy from then on, and by whom."""
+    truth = Truth()
+
+    async def hog():
+        end = time.perf_counter() + 0.08
+        while time.perf_counter() < end:
+            pass
+
+    async def main():
+        with awaits.span("request"):
+            task = asyncio.create_task(leaf(0.04))
+            sleeper = asyncio.create_task(truth.of("slept", leaf(0.04)))
+            await asyncio.sleep(0.005)
+            await asyncio.create_task(hog())
+            await asyncio.gather(task, sleeper)
+
+    asyncio.run(main())
+    chains = awaits.chains()
+    awaited = time_of(chains, "request", "of", "leaf", state=FUTURE)
+    busy = time_of(chains, "request", "of", "leaf", state=BUSY)
+    assert_near(awaited, 40, "awaited")
+    assert_near(awaited + busy, truth.ms["slept"], "both")
+    assert busy > 30
+    assert time_of(chains, "request", "of", "leaf", "sleep", "hog", BUSY) == busy
+
+
+def test_loops_in_several_threads(awaits):
+    def loop(number):
+        async def body():
+            with awaits.span(f"loop {number}"):
+                await leaf(0.01 * number)
+
+        asyncio.run(body())
+
+    threads = [threading.Thread(target=loop, args=(number,)) for number in range(2, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    chains = awaits.chains()
+    for number in range(2, 6):
+        assert 10 * number - 1 < time_of(chains, f"loop {number}", "body", "leaf") < 10 * number + 300
+
+
+def test_outside_of_spans_nothing_is_recorded(awaits):
+    asyncio.run(leaf(0.02))
+    assert not awaits.chains()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
+def test_an_eager_tasks_first_step_is_within_another_ones(awaits):
+    async def child():
+        await leaf(0.02)
+
+    async def main():
+        asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
+        with awaits.span("request"):
+            await asyncio.create_task(child())
+
+    asyncio.run(main())
+    chains = awaits.chains()
+    assert 19 < time_of(chains, "request", CONCURRENT, "child", "leaf") < 300
+    own = sum(ms for (span, chain), ms in chains.items() if span == "request" and chain[0] == "main")
+    assert 19 < own < 300
+
+
+def test_tasks_that_are_suspended_over_a_stop_and_a_start(awaits):
+    """What was suspended before a start is not seen: nobody noted when."""
+
+    async def main():
+        with awaits.span("request"):
+            task = asyncio.create_task(service(0.03))
+            await asyncio.sleep(0.005)
+            pyroscope.stop()
+            await asyncio.sleep(0.005)
+            awaits.start()
+            await asyncio.sleep(0.005)
+            await task
+            await leaf(0.02)
+
+    asyncio.run(main())
+    chains = awaits.chains()
+    assert time_of(chains, "request", "service") == 0
+    assert 19 < time_of(chains, "request", "main", "leaf") < 300
+
+
+def test_nothing_of_it_can_be_seen_from_python(awaits):
+    coroutine = leaf(0)
+    assert repr(type(coroutine).send) == "<method 'send' of 'coroutine' objects>"
+    with pytest.raises(TypeError, match="descriptor 'send'"):
+        type(coroutine).send(1, 2)
+    with pytest.raises(TypeError, match="just-started"):
+        coroutine.send(1)
+    coroutine.close()
+    with pytest.raises(RuntimeError, match="cannot reuse already awaited coroutine"):
+        coroutine.send(None)
+    with pytest.raises(TypeError):
+        coroutine.throw()
+
+
+def test_a_fork_leaves_suspended_coroutines_whole(awaits, tmp_path):
+    """The child goes on with those of its parent, in a profiler of its own."""
+
+    class Pause:
+        def __await__(self):
+            yield
+
+    async def first():
+        await Pause()
+
+    async def second():
+        await Pause()
+
+    async def flow():
+        with awaits.span("request"):
+            await first()
+            await second()
+
+    coroutine = flow()
+    coroutine.send(None)
+    child = os.fork()
+    if child == 0:
+        try:
+            time.sleep(0.02)
+            coroutine.send(None)
+            time.sleep(0.02)
+            coroutine.close()
+            pyroscope.stop()
+        finally:
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    time.sleep(0.02)
+    coroutine.close()
+    chains = awaits.chains()
+    # Of both processes, and of the child alone.
+    assert 78 < time_of(chains, "request", "flow", "first") < 800
+    assert 19 < time_of(chains, "request", "flow", "second") < 300
+
+
+PROBE_FAILS = """
+    import sys, types
+    class Odd:
+        def __init__(self, *, loop): raise ValueError("odd")
+    sys.modules["_asyncio"] = types.SimpleNamespace(Future=Odd, Task=Odd)
+    import logging, pyroscope
+    logging.basicConfig(format="%(message)s")
+    assert pyroscope.configure(application_name="t", server_address="file://{folder}", wall_time=True)
+    pyroscope.shutdown()
+"""
+
+DAEMONS = """
+    import asyncio, threading, time, pyroscope
+    from opentelemetry.sdk.trace import TracerProvider
+    from pyroscope.otel import PyroscopeSpanProcessor
+    provider = TracerProvider()
+    provider.add_span_processor(PyroscopeSpanProcessor())
+    pyroscope.configure(application_name="t", server_address="file://{folder}", wall_time=True)
+    started = []
+    async def busy():
+        with provider.get_tracer("t").start_as_current_span("busy"):
+            started.append(1)
+            while True:
+                await asyncio.sleep(0)
+                sum(range(200))
+    for _ in range(3):
+        threading.Thread(target=lambda: asyncio.run(busy()), daemon=True).start()
+    while len(started) < 3:
+        time.sleep(0.001)
+"""
+
+SUBINTERPRETERS = """
+    import asyncio, threading, pyroscope
+    try:
+        import _interpreters as interpreters
+    except ImportError:
+        import _xxsubinterpreters as interpreters
+    code = '''if True:
+        class Pause:
+            def __await__(self):
+                for _ in range(100): yield
+        async def flow(): await Pause()
+        for _ in range(200):
+            one = flow()
+            try:
+                while True: one.send(None)
+            except StopIteration: pass
+            other = flow(); other.send(None); del other
+    '''
+    pyroscope.configure(application_name="t", server_address="file://{folder}", wall_time=True)
+    def work():
+        made = interpreters.create()
+        (interpreters.exec if hasattr(interpreters, "exec") else interpreters.run_string)(made, code)
+        interpreters.destroy(made)
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads: thread.start()
+    async def main():
+        await asyncio.gather(*[asyncio.sleep(0) for _ in range(2000)])
+    asyncio.run(main())
+    for thread in threads: thread.join()
+    pyroscope.shutdown()
+    print("whole")
+"""
+
+
+def child_of(program, folder):
+    return run("-c", textwrap.dedent(program).replace("{folder}", str(folder)))
+
+
+def test_where_a_probe_is_not_seen_no_awaits_are_measured_and_one_line_says_so(tmp_path):
+    ended = child_of(PROBE_FAILS, tmp_path)
+    succeeded(ended)
+    (line,) = [line for line in ended.stderr.splitlines() if "awaited" in line]
+    assert line.startswith("The time that is awaited is not measured: the self-test raised ")
+
+
+def test_daemon_threads_that_end_within_a_step(tmp_path):
+    """Until 3.13 the interpreter unwinds their stacks, through the functions that stand in its places."""
+    for _ in range(5):
+        succeeded(child_of(DAEMONS, tmp_path))
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="they share the GIL before 3.12")
+def test_subinterpreters_with_a_gil_of_their_own_are_passed_by(tmp_path):
+    assert succeeded(child_of(SUBINTERPRETERS, tmp_path)).split() == ["whole"]
