@@ -1,0 +1,207 @@
+# frozen_string_literal: true
+
+# Waits of known kinds, each in a span and a method of its own: prints what each took by its own clock, and what the profile has of it.
+
+require "fileutils"
+require "io/wait"
+require "json"
+require "monitor"
+require "pyroscope-otel"
+require "socket"
+require "timeout"
+require "tmpdir"
+require "zlib"
+require_relative "../../support/ruby/profile"
+
+# How often each is waited for, and how long at least.
+TIMES = 5
+SECONDS = 0.03
+
+def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
+def cpu = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
+
+# Does it in another thread when the calling one waits.
+def later(&block)
+  Thread.new do
+    sleep(SECONDS)
+    block.call
+  end
+end
+
+def spin(seconds)
+  done = now + seconds
+  nil while now < done
+end
+
+# Methods are named after the state that their spans are in.
+module Waits
+  FOLDER = Dir.mktmpdir
+  DATA = Random.new(1).bytes(1_000_000)
+  CHILDREN = Queue.new
+
+  class << self
+    def sleep_for_a_time = sleep(SECONDS)
+
+    def sleep_until_woken
+      thread = Thread.current
+      later { thread.wakeup }
+      sleep
+    end
+
+    def sleep_until_timeout
+      Timeout.timeout(SECONDS) { sleep }
+    rescue Timeout::Error
+      nil
+    end
+
+    def io_read
+      reader, writer = IO.pipe
+      later { writer << "x" }
+      reader.read(1)
+    end
+
+    def io_write_to_a_full_pipe
+      reader, writer = IO.pipe
+      later { reader.read(70_000) }
+      writer.write("x" * 70_000)
+    end
+
+    def io_recv
+      ours, theirs = UNIXSocket.pair
+      later { theirs << "x" }
+      ours.recv(1)
+    end
+
+    def io_accept
+      server = TCPServer.new("127.0.0.1", 0)
+      later { TCPSocket.new("127.0.0.1", server.addr[1]) }
+      server.accept
+    end
+
+    def io_select
+      reader, writer = IO.pipe
+      later { writer << "x" }
+      IO.select([reader])
+    end
+
+    def io_wait_readable
+      reader, _writer = IO.pipe
+      reader.wait_readable(SECONDS)
+    end
+
+    def lock_mutex
+      mutex = Mutex.new
+      locked = Queue.new
+      Thread.new do
+        mutex.synchronize do
+          locked << 1
+          sleep(SECONDS)
+        end
+      end
+      locked.pop
+      mutex.synchronize { nil }
+    end
+
+    def lock_condition
+      mutex = Mutex.new
+      condition = ConditionVariable.new
+      later { mutex.synchronize { condition.signal } }
+      mutex.synchronize { condition.wait(mutex) }
+    end
+
+    def lock_condition_for_a_time
+      mutex = Mutex.new
+      mutex.synchronize { ConditionVariable.new.wait(mutex, SECONDS) }
+    end
+
+    def lock_monitor
+      monitor = Monitor.new
+      condition = monitor.new_cond
+      later { monitor.synchronize { condition.signal } }
+      monitor.synchronize { condition.wait }
+    end
+
+    def lock_queue
+      queue = Queue.new
+      later { queue << 1 }
+      queue.pop
+    end
+
+    def lock_join = Thread.new { sleep(SECONDS) }.join
+
+    def lock_file
+      first, second = Array.new(2) { File.open(File.join(FOLDER, "locked"), "w") }
+      first.flock(File::LOCK_EX)
+      later { first.close }
+      second.flock(File::LOCK_EX)
+      second.close
+    end
+
+    def child_system = system("sleep #{SECONDS}")
+
+    def child_wait = Process.wait(CHILDREN.pop)
+
+    # The other thread does not let the GVL go in so short a time.
+    def gvl_after_a_sleep
+      thread = Thread.new { spin(SECONDS) }
+      sleep(0.0001) while thread.alive?
+    end
+
+    # Woken while another thread burns: a wait for a lock, and then for the GVL.
+    def gvl_after_a_wake_up
+      queue = Queue.new
+      thread = Thread.new do
+        sleep(0.01)
+        queue << 1
+        spin(SECONDS)
+      end
+      queue.pop
+      thread.join
+    end
+
+    # In a fiber of its own, which goes on later.
+    def await_yield = Fiber.yield
+
+    # What it works for the fiber that asks is no wait of that one.
+    def cpu_of_an_enumerator
+      numbers = Enumerator.new { |yielder| loop { yielder << spin(0.01) } }
+      3.times { numbers.next }
+    end
+
+    # CPU time without the GVL is no wait.
+    def cpu_without_gvl = Zlib.deflate(DATA)
+  end
+end
+
+ways = Waits.singleton_methods(false).map(&:to_s)
+OpenTelemetry.logger = Logger.new(File::NULL)
+Pyroscope.configure(application_name: "app", server_address: "file://#{Waits::FOLDER}", wall_time: true)
+provider = OpenTelemetry::SDK::Trace::TracerProvider.new
+provider.add_span_processor(Pyroscope::Otel::SpanProcessor.new(scope: :all))
+tracer = provider.tracer("test")
+taken = ways.to_h { |way| [way, [0.0, 0.0]] }
+TIMES.times do
+  ways.each do |way|
+    Waits::CHILDREN << spawn("sleep #{SECONDS}") if way == "child_wait"
+    fiber = Fiber.new do
+      tracer.in_span(way) do
+        before = [now, cpu]
+        Waits.public_send(way)
+        taken[way] = taken[way].zip([now, cpu], before).map { |sum, after, start| sum + after - start }
+      end
+    end
+    fiber.resume
+    next unless fiber.alive?
+
+    sleep(SECONDS)
+    fiber.resume
+  end
+end
+Pyroscope.stop
+samples = Profile.of_folder(Waits::FOLDER).select { |sample| sample.values.size == 2 && sample.labels["state"] != "cpu" }
+FileUtils.remove_entry(Waits::FOLDER)
+seen = samples.map do |sample|
+  names = sample.functions.map { |name| name[/\w+\z|`\z|\A\(.*\)\z/] || name }
+  { span: sample.labels["span_name"], state: sample.labels["state"], leaf: names[0], method: names[1], within: names & ways, seconds: sample.weight / 1e9 }
+end
+puts JSON.generate(taken:, seen:)

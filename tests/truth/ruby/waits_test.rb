@@ -1,0 +1,50 @@
+# frozen_string_literal: true
+
+require_relative "native_helper"
+
+# What a span waited for is seen: how long, in which state, below which method, and in no other span.
+#
+# What a wait took at most its program knows by its own clock, what it took at least by what it waited for. In between is what Ruby
+# does before and after, on a machine that others use too.
+class WaitsTest < NativeTest
+  PROGRAM = File.join(__dir__, "waits.rb")
+  LEAST = 5 * 0.03
+  # The innermost method, or how the leaf says what it was.
+  INNERMOST = {
+    "sleep_for_a_time" => "sleep", "sleep_until_woken" => "sleep", "sleep_until_timeout" => "sleep", "io_read" => "read",
+    "io_write_to_a_full_pipe" => "write", "io_recv" => "recv", "io_accept" => "accept", "io_select" => "select",
+    "io_wait_readable" => "wait_readable", "lock_mutex" => "synchronize", "lock_condition" => "sleep",
+    "lock_condition_for_a_time" => "sleep", "lock_monitor" => "sleep", "lock_queue" => "pop", "lock_join" => "join",
+    "lock_file" => "flock", "child_system" => "system", "child_wait" => "wait", "gvl_after_a_sleep" => "sleep",
+    "await_yield" => "yield"
+  }.freeze
+
+  each_mode("a_wait_is_seen_as_long_as_it_was") do |options|
+    result = result_of(PROGRAM, options: options)
+    taken = result[:taken].transform_keys(&:to_s)
+    result[:seen].each do |sample|
+      # OpenTelemetry's own code too waits for the GVL where others burn.
+      assert_equal [sample[:span]], sample[:within] unless sample[:within].empty? && sample[:state] == "gvl"
+    end
+    taken.each { |way, (wall, cpu)| assert_way(way, wall, cpu, result[:seen].select { |sample| sample[:span] == way }) }
+  end
+
+  def assert_way(way, wall, cpu, samples)
+    sums = samples.group_by { |sample| sample[:state] }.transform_values { |of_state| of_state.sum { |sample| sample[:seconds] } }
+    said = "#{way}: #{sums} of #{wall} s, of which #{cpu} s of CPU"
+    state = way[/\A[a-z]+/]
+    if state == "cpu"
+      assert_operator sums.values.sum, :<, 0.1 * wall, said
+      return
+    end
+    # The other thread begins to burn before this one wants the GVL.
+    assert_operator sums.fetch(state, 0), :>, (state == "gvl" ? 0.8 : 0.95) * LEAST, said
+    assert_operator sums.fetch(state), :<, 1.03 * wall, said
+    # To begin a thread or a process is a wait too, and who waited waits for the GVL afterwards.
+    assert_operator sums.except(state, "gvl").values.sum, :<, state == "gvl" ? wall : 0.25 * wall, said
+    longest = samples.select { |sample| sample[:state] == state }.max_by { |sample| sample[:seconds] }
+    assert_equal INNERMOST.fetch(way, longest[:method]), longest[:method], said
+    leaf = { "gvl" => "(waits for the GVL)", "await" => "(fiber waits)" }[state]
+    assert_equal leaf, longest[:leaf] if leaf
+  end
+end
