@@ -1,7 +1,5 @@
 //! Where the time of spans goes: profiles of type `wall`, whose samples say their state, on each page and in each answer.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 mod common;
 
 use common::{Server, profile, span, spanprof, wall, with_attribute, words};
