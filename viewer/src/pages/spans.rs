@@ -245,7 +245,7 @@ fn waits(names: &SpanNames) -> Markup {
                 "A bar is the wall time of all spans of a name, and its parts are shares of it. What is grey was not measured: "
                 "no sample and no wait accounts for it, or child spans ran, which have it in their own states."
             }
-        } @else if is_sampled {
+        } @else if is_sampled && !names.says_states {
             p.aside {
                 "What these spans wait for is not measured. " code { "wall_time=True" } " in Python's " code { "pyroscope.configure" } ", or "
                 code { "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true" } " in the service's environment, shows where their time goes."
