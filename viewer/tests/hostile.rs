@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed; // a flag that orders nothing
 use std::time::{Duration, Instant};
 
-use common::{PERIOD, Server, attribute, export, gzip, now, profile, request, span};
+use common::{PERIOD, Server, attribute, export, gzip, now, profile, request, span, wall};
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::profiles::v1development as otlp;
@@ -359,6 +359,70 @@ fn names_that_have_no_room_are_one_row() {
         assert!(server.0.page(page).contains("(too small to be shown)"));
     }
     server.check("long names");
+}
+
+const STATES: [&str; 14] =
+    ["cpu", "lock", "gil", "gvl", "io", "sleep", "await", "busy", "child", "name", "runtime", "gc", "quantum", ""];
+
+#[test]
+fn stacks_in_all_states_take_no_more_than_an_answer_may() {
+    let server = Small::start();
+    for round in 0..3 {
+        let names: Vec<Vec<String>> = (0..150)
+            .map(|stack| (0..20).map(|frame| format!("{round}_{stack}_{frame}_{}:1", "n".repeat(400))).collect())
+            .collect();
+        let stacks: Vec<Vec<&str>> = names.iter().map(|names| names.iter().map(String::as_str).collect()).collect();
+        let rows: Vec<common::WallRow<'_>> =
+            stacks.iter().flat_map(|stack| STATES.map(|state| (&stack[..], &[][..], state, 1, 10))).collect();
+        assert_eq!(server.0.push_as("wall", "churn", &wall(&rows)).status, 200);
+    }
+    let asked = ["/api/flame", "/api/top", "/api/diff", "/folded", "/flame"];
+    std::thread::scope(|scope| {
+        for path in asked.iter().cycle().take(10) {
+            let server = &server;
+            scope.spawn(move || {
+                let answer = server.0.get(&format!("{path}?service=churn&type=wall"));
+                let is_too_large = answer.status == 422 && answer.text().contains("choose less");
+                let is_fine = [200, 503].contains(&answer.status) || is_too_large;
+                assert!(is_fine, "{path} {}: {}", answer.status, answer.text());
+            });
+        }
+    });
+    let flame = server.0.json("/api/flame?service=churn&type=wall");
+    assert_eq!(flame["total"], 450 * 14 * PERIOD);
+    // The states of what was left out are those of one frame.
+    let states: Vec<i64> = flame["states"].as_object().unwrap().values().map(|value| value.as_i64().unwrap()).collect();
+    assert_eq!(states, [450 * PERIOD; 14]);
+    assert_eq!(flame["frames"].as_array().unwrap().len(), flame["states_of_frames"].as_array().unwrap().len());
+    server.check("stacks in all states");
+}
+
+#[test]
+fn names_with_all_states_that_have_no_room_are_one_row() {
+    let server = Small::start();
+    for round in 0..2 {
+        let id = |number: usize| (format!("{:032x}", number + 1), format!("{:016x}", number + 1));
+        let numbers = round * 250..(round + 1) * 250;
+        let named = |number: usize| {
+            let (trace, id) = id(number);
+            Span { name: format!("{number}{}", "\"".repeat(4_000)), ..span(&trace, &id, "", "", 0, 1_000) }
+        };
+        assert_eq!(server.0.trace("churn", numbers.clone().map(named).collect()).status, 200);
+        let ids: Vec<String> = numbers.map(|number| id(number).1).collect();
+        let labels: Vec<[(&str, &str); 1]> = ids.iter().map(|id| [("span_id", id.as_str())]).collect();
+        let rows: Vec<common::WallRow<'_>> =
+            labels.iter().flat_map(|labels| STATES.map(|state| (&["main:1"][..], &labels[..], state, 1, 10))).collect();
+        assert_eq!(server.0.push_as("wall", "churn", &wall(&rows)).status, 200);
+    }
+    let names = server.0.json("/api/spans?service=churn");
+    assert_eq!(names["rest"]["name"], "(too small to be shown)");
+    let rows = names["spans"].as_array().unwrap().iter().chain([&names["rest"]]);
+    let io: i64 = rows.map(|row| row["states"]["io"].as_i64().unwrap()).sum();
+    assert_eq!((io, names["states"]["io"].as_i64().unwrap()), (500 * PERIOD, 500 * PERIOD));
+    for page in ["/spans?service=churn", "/spans?service=churn&sort=in.io&type=wall"] {
+        assert!(server.0.page(page).contains("(too small to be shown)"));
+    }
+    server.check("long names with all states");
 }
 
 #[test]

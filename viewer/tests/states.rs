@@ -168,7 +168,7 @@ fn a_bad_parameter_is_a_400_that_names_it() {
         ("/flame?span=xyz", "parameter \"span\" = \"xyz\": allowed are 16 hex digits"),
         ("/api/flame?sevice=shop", "parameter \\\"sevice\\\" = \\\"shop\\\": is not known here; allowed are service"),
         ("/spans", "parameter \"service\" = \"\": is missing"),
-        ("/spans?service=a&sort=colour", "allowed are name, count, err"),
+        ("/spans?service=a&sort=colour", "allowed are name, waits, wall, count, err"),
         ("/api/traces?service=a&sort=best", "allowed are wall and cpu"),
         ("/api/services?since=1y", "a time such as 90s, 15m, 1h or 2d"),
         ("/trace/123", "allowed are 32 hex digits"),

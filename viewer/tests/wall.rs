@@ -1,7 +1,5 @@
 //! Where the time of spans goes: profiles of type `wall`, whose samples say their state, on each page and in each answer.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 mod common;
 
 use common::{Server, profile, span, spanprof, wall, with_attribute, words};
@@ -62,6 +60,9 @@ fn span_names_say_where_their_time_went() {
     }
     assert!(page.contains("<rect class=\"in-lock\" x=\"30.000%\" width=\"20.000%\""), "{page}");
     assert!(!text.contains("What these spans wait for is not measured"));
+    // A filter that leaves none of it takes the columns away, and is no reason to say that nothing is measured.
+    let none = words(&server.page("/spans?service=shop&name~=cart&dur%3C=1ms"));
+    assert!(!none.contains("where it went") && !none.contains("is not measured"), "{none}");
     // What burnt no CPU leads to what it waited for.
     assert!(page.contains("class=\"flame\" href=\"flame?service=shop&amp;name=SELECT&amp;type=wall\""), "{page}");
 }
@@ -163,7 +164,7 @@ fn a_trace_is_coloured_by_state() {
     for says in [
         "from 10.0 ms for 40.0 ms I/O 38.0 ms, 95 % (unexplained) 2.00 ms, 5.0 %",
         "CPU lock I/O (in child spans) (unexplained)",
-        "The parts of a bar are shares of the span's own time",
+        "The parts of a bar are shares of the span's wall time",
         "Where the time went",
     ] {
         assert!(text.contains(says), "{says:?}: {text}");

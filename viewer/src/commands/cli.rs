@@ -85,7 +85,7 @@ pub(crate) struct Top {
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
 
-    /// Profile type: process_cpu (where nothing is said), memory, or all five parts of one.
+    /// Profile type: process_cpu (where nothing is said), wall (all time, by state), memory, or all five parts of one.
     #[arg(long = "type", value_name = "TYPE")]
     pub(crate) profile_type: Option<String>,
 
@@ -113,7 +113,7 @@ pub(crate) struct Top {
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4040", value_parser = parse_url)]
     pub(crate) url: String,
 
-    /// Further parameters of a selection, as in the addresses of pages: 'dur>p95', status=error, attr.user=7.
+    /// Further parameters of a selection, as in the addresses of pages: 'dur>p95', status=error, attr.user=7, state=waits.
     #[arg(value_name = "PARAMETER")]
     pub(crate) parameters: Vec<String>,
 }

@@ -245,7 +245,7 @@ fn waits(names: &SpanNames) -> Markup {
                 "A bar is the wall time of all spans of a name, and its parts are shares of it. What is grey was not measured: "
                 "no sample and no wait accounts for it, or child spans ran, which have it in their own states."
             }
-        } @else if is_sampled {
+        } @else if is_sampled && !names.says_states {
             p.aside {
                 "What these spans wait for is not measured. " code { "wall_time=True" } " in Python's " code { "pyroscope.configure" } ", or "
                 code { "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true" } " in the service's environment, shows where their time goes."
@@ -303,7 +303,7 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
 /// A bar of where it went with the largest part below it, and how long it was.
 fn spent_cells(wall: Option<i64>, spent: Option<&TimeSpent>) -> Markup {
     html! {
-        td.bar {
+        td.bar.went {
             @match spent {
                 Some(spent) => { (states::bar(spent, "nanoseconds")) span.mostly { (states::mostly(spent)) } }
                 None => (layout::known(None, number)),
@@ -324,15 +324,14 @@ fn sort_link(selection: &Selection, sort: Sort, key: Key) -> String {
 /// A row with its links; what had no room has none.
 fn row(name: &SpanName, names: &SpanNames, selection: Option<&Selection>, all: i64) -> Markup {
     let (beside, has_states): (Option<&Beside>, bool) = (names.beside.as_ref(), names.states.is_some());
+    let has_time = name.time.as_ref().is_some_and(|time| !time.states.is_empty());
     // What burnt nothing may have waited.
     let flame = match selection {
         Some(selection) if name.samples > 0 || name.beside.is_some_and(|sum| sum > 0) => Some(selection.clone()),
-        Some(selection) if name.time.as_ref().is_some_and(|time| !time.states.is_empty()) => {
-            Some(selection.clone().profile_type(WALL))
-        }
+        Some(selection) if has_time => Some(selection.clone().profile_type(WALL)),
         _ => None,
     };
-    let slow = selection.filter(|_| name.time.is_some() && name.count > 1).and_then(flame::slow_waits);
+    let slow = selection.filter(|_| has_time && name.count > 1).and_then(flame::slow_waits);
     let count = (name.count > 0).then_some(name.count);
     html! {
         tr {

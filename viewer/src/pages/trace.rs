@@ -71,7 +71,7 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Page, ShowError> {
         @if says_states {
             (states::legend(parts))
             p.aside {
-                "The parts of a bar are shares of the span's own time, in the order of this list and not in that in which they were. "
+                "The parts of a bar are shares of the span's wall time, in the order of this list and not in that in which they were. "
                 "What is grey is in no state of the span itself."
             }
         }

@@ -29,6 +29,9 @@ pub(crate) struct SpanNames {
     /// Where the time of all of them went, and what is outside of spans; none where no sample says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) states: Option<StateTimes>,
+    /// Whether the service says any, if not of these spans.
+    #[serde(skip)]
+    pub(crate) says_states: bool,
     /// Most CPU first.
     pub(crate) spans: Vec<SpanName>,
     /// The smallest together, where not all have room.
@@ -169,6 +172,7 @@ impl Shown {
             more_profile_types: profile_types.more,
             beside,
             states: has_states.then_some(states),
+            says_states: of_states.is_some(),
             spans,
             rest,
             outside: Outside { cpu_ns, samples, time },

@@ -45,7 +45,7 @@ impl Store {
     ) -> Result<HashMap<SpanId, SpanSum>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(&format!(
-                "SELECT s.value, s.count, parts.profile, kinds.name = '{CPU}', {STATE}
+                "SELECT s.value, s.count, parts.profile, kinds.name = '{CPU}', iif(kinds.name = '{WALL}', {STATE}, NULL)
                  FROM span_sums s JOIN parts ON parts.id = s.part
                  JOIN series ON series.id = parts.series JOIN kinds ON kinds.id = series.kind
                  WHERE s.span != 0 AND s.span = ?1 AND kinds.name IN ('{CPU}', '{WALL}') AND kinds.main"
