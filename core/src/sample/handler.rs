@@ -16,10 +16,10 @@ use std::mem;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicUsize, Ordering};
 
-use super::frames::{FrameId, FrameWriter};
+use super::frames::FrameWriter;
 use super::record::{self, ThreadRecord};
 use super::ring::{Era, Measure, Written};
-use super::runtime::{LockWait, Runtime, SampleSignal};
+use super::runtime::{Runtime, SampleSignal};
 use super::safe_load::{self, WithoutFaults};
 use super::threads;
 use crate::context::current::Context;
@@ -66,6 +66,13 @@ pub(crate) fn set_runtime(runtime: &'static dyn Runtime) {
     if !is_known {
         RUNTIME.store(Box::leak(Box::new(runtime)), Ordering::Release);
     }
+}
+
+/// The runtime that is asked, once a profiler has started.
+#[inline]
+pub(super) fn runtime() -> Option<&'static dyn Runtime> {
+    // SAFETY: null or leaked by `set_runtime`.
+    unsafe { RUNTIME.load(Ordering::Acquire).as_ref() }.copied()
 }
 
 /// The signal that timers send, installed if it is not yet: the host's, or SIGURG unless the host has a use for it, or the
@@ -193,12 +200,7 @@ fn on_timer(record: &ThreadRecord, timer: &TimerSignal, context: *mut libc::c_vo
 /// In the handler, between `enter` and `leave` of this thread's own record.
 #[inline]
 unsafe fn sample(record: &ThreadRecord, expiries: u64, context: *const libc::ucontext_t, walks: bool, room: usize) {
-    let runtime = RUNTIME.load(Ordering::Acquire);
-    if runtime.is_null() {
-        return;
-    }
-    // SAFETY: not null, so it was leaked by `set_runtime`.
-    let runtime = unsafe { *runtime };
+    let Some(runtime) = runtime() else { return };
     // SAFETY: we are in the handler, on the record's thread.
     if record.is_busy() || unsafe { runtime.defers(record) } {
         record.defer(expiries);
@@ -237,7 +239,7 @@ unsafe fn sample(record: &ThreadRecord, expiries: u64, context: *const libc::uco
 /// On the record's thread, between `enter` and `leave`, and by one writer at a time: the handler, or somebody who made
 /// the record busy. The span of `inside` is null or valid.
 #[inline]
-unsafe fn write(
+pub(super) unsafe fn write(
     record: &ThreadRecord,
     runtime: &dyn Runtime,
     measure: Measure,
@@ -305,92 +307,6 @@ pub(super) unsafe fn sample_state_here(
     unsafe { write_here(measure, context, walk) }.unwrap_or_else(|| threads::drop_here(value))
 }
 
-/// A wait of the calling thread that is to become a sample.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Wait {
-    pub(super) profile_type: ProfileTypeId,
-    pub(super) state: State,
-    /// How many waits, and how many nanoseconds, it stands for.
-    pub(super) count: u16,
-    pub(super) weight: u64,
-    /// What the stack begins with: the call.
-    pub(super) leaf: FrameId,
-    /// Who called, 0 if the state is certain.
-    pub(super) caller: usize,
-}
-
-/// What became of a wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sampled {
-    Yes,
-    /// The thread is in no span, or the sample was dropped, and counted.
-    No,
-    /// The stack cannot be read before this mutex is unlocked, which may be null.
-    Later(*const ()),
-}
-
-/// Takes a sample of a wait, if the thread is in a span.
-///
-/// # Safety
-/// On the record's own thread, which `value` names.
-pub(super) unsafe fn sample_wait(record: &ThreadRecord, value: u64, wait: Wait) -> Sampled {
-    let runtime = RUNTIME.load(Ordering::Acquire);
-    // SAFETY: not null, so it was leaked by `set_runtime`.
-    let Some(runtime) = (unsafe { runtime.as_ref() }) else { return Sampled::No };
-    if record.is_entered() {
-        // A handler of the program's waited, which came while a sample was taken.
-        threads::drop_wait(wait.weight);
-        return Sampled::No;
-    }
-    let mut sampled = Sampled::No;
-    if record.enter(value) {
-        record.set_busy(true);
-        // SAFETY: the caller's promise.
-        let inside = unsafe { runtime.context(record, ptr::null()) };
-        // SAFETY: on the thread itself, as above.
-        if inside.span.is_null() {
-            // Nobody asks.
-        } else if unsafe { runtime.defers(record) } {
-            sampled = Sampled::Later(runtime.interpreter_mutex());
-        } else {
-            let Wait { profile_type, state, count, weight, leaf, caller } = wait;
-            let state = if caller == 0 { state } else { runtime.wait_state(state, caller) };
-            let walk = |out: &mut FrameWriter<'_>| {
-                out.push(leaf);
-                // SAFETY: on the thread itself, as above.
-                unsafe { runtime.walk(record, ptr::null(), out) };
-            };
-            let measure = Measure { profile_type, state, count, value: weight };
-            // SAFETY: entered, and busy keeps this thread's handler out.
-            if unsafe { write(record, *runtime, measure, inside, walk) } {
-                sampled = Sampled::Yes;
-            }
-        }
-        record.set_busy(false);
-    }
-    record.leave();
-    sampled
-}
-
-/// Whether the calling thread is in a span, as its runtime says.
-///
-/// # Safety
-/// As for [`sample_wait`]; `record` is the thread's own or nobody's.
-pub(super) unsafe fn is_in_span(record: &ThreadRecord) -> bool {
-    // SAFETY: null or leaked by `set_runtime`.
-    let runtime = unsafe { RUNTIME.load(Ordering::Acquire).as_ref() };
-    // SAFETY: the caller's promise.
-    runtime.is_some_and(|runtime| !unsafe { runtime.context(record, ptr::null()) }.span.is_null())
-}
-
-/// How much of a wait was for the interpreter's lock, at its end, and what that is called, as its runtime says.
-#[inline]
-pub(super) fn interpreter_lock(wait: &LockWait) -> (u64, State) {
-    // SAFETY: null or leaked by `set_runtime`.
-    let runtime = unsafe { RUNTIME.load(Ordering::Acquire).as_ref() };
-    runtime.map_or((0, State::Gil), |runtime| (runtime.interpreter_lock_ns(wait), runtime.interpreter_lock()))
-}
-
 /// Takes a sample of the calling thread with the CPU time that its handlers deferred
 /// ([`Runtime::defers`](crate::Runtime::defers)); nothing if there is none, which costs about 5 ns. False as above.
 ///
@@ -415,9 +331,7 @@ unsafe fn write_here(
     context: Context,
     walk: impl Fn(&mut FrameWriter<'_>),
 ) -> Option<bool> {
-    let runtime = RUNTIME.load(Ordering::Acquire);
-    // SAFETY: not null, so it was leaked by `set_runtime`.
-    let runtime = unsafe { *runtime.as_ref()? };
+    let runtime = runtime()?;
     let (record, value) = threads::own_record()?;
     let mut written = None;
     if record.enter(value) {

@@ -8,14 +8,17 @@
 //! allocator's held. So it obeys the rules of `sample/handler.rs`: no allocation, no lock (one is tried), no panic.
 
 mod block;
+mod elf;
 mod modules;
+mod taking;
 mod wrappers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::block::{Block, Call, Kept};
 pub(crate) use self::modules::lock;
-use super::handler::{self, Sampled, WAKE, Wait};
+use self::taking::{Sampled, Wait};
+use super::handler::{self, WAKE};
 use super::record::{self, ThreadRecord};
 use super::runtime::LockWait;
 use super::threads::{self, Owner};
@@ -194,7 +197,7 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     let (mut lock_ns, mut lock_state) = (0, state);
     if state == State::Lock {
         let (lock, mutex, caller) = (call.argument, call.mutex.addr(), call.caller.addr());
-        (lock_ns, lock_state) = handler::interpreter_lock(&LockWait { lock, mutex, caller, took_ns, ended_ns });
+        (lock_ns, lock_state) = taking::interpreter_lock(&LockWait { lock, mutex, caller, took_ns, ended_ns });
     }
     let lock_ns = lock_ns.min(took_ns);
     let before_ns = took_ns - lock_ns;
@@ -284,7 +287,7 @@ fn sample(block: &mut Block, kept: Kept) {
         Some((record, value)) => {
             // SAFETY: on the record's thread, outside of its handler and of any walk.
             match unsafe {
-                handler::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf, caller })
+                taking::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf, caller })
             } {
                 Sampled::Yes => {
                     SAMPLED.fetch_add(1, Ordering::Relaxed);
@@ -295,7 +298,7 @@ fn sample(block: &mut Block, kept: Kept) {
         }
         // A thread that is not found yet, or a child of vfork, which is another process in our memory.
         // SAFETY: the calling thread is asked about itself.
-        None if unsafe { handler::is_in_span(record::nobody()) } => {
+        None if unsafe { taking::is_in_span(record::nobody()) } => {
             threads::drop_wait(weight);
             WAKE.wake();
         }

@@ -1,0 +1,93 @@
+//! A wait that becomes a sample: taken by the thread that waited, within the call that just returned.
+
+use std::ptr;
+
+use crate::profile_type::ProfileTypeId;
+use crate::sample::frames::{FrameId, FrameWriter};
+use crate::sample::handler;
+use crate::sample::record::ThreadRecord;
+use crate::sample::ring::Measure;
+use crate::sample::runtime::LockWait;
+use crate::sample::threads;
+use crate::wait_state::State;
+
+/// A wait of the calling thread that is to become a sample.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    pub(super) profile_type: ProfileTypeId,
+    pub(super) state: State,
+    /// How many waits, and how many nanoseconds, it stands for.
+    pub(super) count: u16,
+    pub(super) weight: u64,
+    /// What the stack begins with: the call.
+    pub(super) leaf: FrameId,
+    /// Who called, 0 if the state is certain.
+    pub(super) caller: usize,
+}
+
+/// What became of a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sampled {
+    Yes,
+    /// The thread is in no span, or the sample was dropped, and counted.
+    No,
+    /// The stack cannot be read before this mutex is unlocked, which may be null.
+    Later(*const ()),
+}
+
+/// Takes a sample of a wait, if the thread is in a span.
+///
+/// # Safety
+/// On the record's own thread, which `value` names.
+pub(super) unsafe fn sample_wait(record: &ThreadRecord, value: u64, wait: Wait) -> Sampled {
+    let Some(runtime) = handler::runtime() else { return Sampled::No };
+    if record.is_entered() {
+        // A handler of the program's waited, which came while a sample was taken.
+        threads::drop_wait(wait.weight);
+        return Sampled::No;
+    }
+    let mut sampled = Sampled::No;
+    if record.enter(value) {
+        record.set_busy(true);
+        // SAFETY: the caller's promise.
+        let inside = unsafe { runtime.context(record, ptr::null()) };
+        // SAFETY: on the thread itself, as above.
+        if inside.span.is_null() {
+            // Nobody asks.
+        } else if unsafe { runtime.defers(record) } {
+            sampled = Sampled::Later(runtime.interpreter_mutex());
+        } else {
+            let Wait { profile_type, state, count, weight, leaf, caller } = wait;
+            let state = if caller == 0 { state } else { runtime.wait_state(state, caller) };
+            let walk = |out: &mut FrameWriter<'_>| {
+                out.push(leaf);
+                // SAFETY: on the thread itself, as above.
+                unsafe { runtime.walk(record, ptr::null(), out) };
+            };
+            let measure = Measure { profile_type, state, count, value: weight };
+            // SAFETY: entered, and busy keeps this thread's handler out.
+            if unsafe { handler::write(record, runtime, measure, inside, walk) } {
+                sampled = Sampled::Yes;
+            }
+        }
+        record.set_busy(false);
+    }
+    record.leave();
+    sampled
+}
+
+/// Whether the calling thread is in a span, as its runtime says.
+///
+/// # Safety
+/// As for [`sample_wait`]; `record` is the thread's own or nobody's.
+pub(super) unsafe fn is_in_span(record: &ThreadRecord) -> bool {
+    // SAFETY: the caller's promise.
+    handler::runtime().is_some_and(|runtime| !unsafe { runtime.context(record, ptr::null()) }.span.is_null())
+}
+
+/// How much of a wait was for the interpreter's lock, at its end, and what that is called, as its runtime says.
+#[inline]
+pub(super) fn interpreter_lock(wait: &LockWait) -> (u64, State) {
+    handler::runtime()
+        .map_or((0, State::Gil), |runtime| (runtime.interpreter_lock_ns(wait), runtime.interpreter_lock()))
+}
