@@ -12,6 +12,7 @@ use spanprof_core::{ErrorKind, Profiler, Tally, host};
 use crate::arguments::{apply, from_environment};
 use crate::errors::{guard, nobody_is_inside, to_python};
 use crate::messages::set_log_level;
+use crate::runtime::MEASURES_WALL_TIME;
 use crate::stopping::{Stop, running_or_stopping, stopping};
 use crate::symbols::definitions;
 use crate::{awaits, calls, fork, selftest};
@@ -53,6 +54,7 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
         };
         end(py, STOP_TIMEOUT);
         definitions::set_line_mode(lines);
+        MEASURES_WALL_TIME.store(config.wall_time, Ordering::Relaxed);
         let profiler = match py.detach(|| Profiler::start(config, runtime)) {
             Ok(profiler) => profiler,
             Err(error) if error.kind() == ErrorKind::InvalidConfig => return Err(to_python(&error)),

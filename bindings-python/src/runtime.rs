@@ -1,5 +1,7 @@
 //! CPython as the engine asks it: for the context and the stack of the interrupted thread, and for what frame ids mean.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use libc::ucontext_t;
 use spanprof_core::{Context, Drain, Frame, FrameId, FrameWriter, Runtime, ThreadRecord};
 
@@ -9,9 +11,20 @@ use crate::stack::interpreter::CPython;
 use crate::stack::layout::Entry;
 use crate::symbols::definitions;
 
+/// What a thread's ring holds, and what it does where awaits become samples too: those of some hundred tasks that go on at once.
+const RING: usize = 16 * 1024;
+const RING_WITH_WALL_TIME: usize = 64 * 1024;
+
+/// Whether the profiler that is started next measures wall time.
+pub(crate) static MEASURES_WALL_TIME: AtomicBool = AtomicBool::new(false);
+
 // SAFETY: `context` and `walk` are stack/, which lists what it calls: no allocation, no lock (a flag is tried once), every load of
 // memory that the running thread keeps alive or that is guarded.
 unsafe impl Runtime for CPython {
+    fn ring_bytes(&self) -> usize {
+        if MEASURES_WALL_TIME.load(Ordering::Relaxed) { RING_WITH_WALL_TIME } else { RING }
+    }
+
     fn needs_safe_load(&self) -> bool {
         matches!(self.layout.entry, Entry::CFrame { .. })
     }

@@ -150,6 +150,8 @@ const OTHER: Step = Step {
 
 /// A step that is long enough to be named as what kept the loop busy.
 const LONG_NS: u64 = 1_000_000;
+/// The least time that a coroutine is told to be ready for.
+const SHORTEST_BUSY_NS: u64 = 50_000;
 /// A timer is due no earlier before the suspension that waits for it; a loop may have a clock of its own.
 const TIMER_BEFORE_NS: u64 = 100_000_000;
 
@@ -339,6 +341,8 @@ unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutine: Object, 
         unsafe { ptr::read(flow_of_span) == flow }
     };
     let ready_at = ready_at(thread, &chain, now - took, now);
+    // What is shorter is the loop's own work, and not worth a sample.
+    let ready_at = if now - ready_at < SHORTEST_BUSY_NS { now } else { ready_at };
     #[expect(clippy::cast_possible_truncation, reason = "a part of the weight")]
     let busy = (u128::from(weight) * u128::from(now - ready_at) / u128::from(took.max(1))) as u64;
     let culprit = thread.longest.filter(|_| now - ready_at >= LONG_NS);
