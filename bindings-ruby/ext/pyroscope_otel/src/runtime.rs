@@ -47,7 +47,7 @@ unsafe impl Runtime for Interpreter {
 
     #[inline]
     fn interpreter_lock_ns(&self, wait: &LockWait) -> u64 {
-        gvl::waited_ns(wait)
+        gvl::waited_ns(wait, record::own().map_or(0, record::Slot::ready_ns))
     }
 
     fn interpreter_lock(&self) -> State {

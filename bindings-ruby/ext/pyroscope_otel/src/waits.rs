@@ -1,12 +1,14 @@
 //! Waits of threads, which the engine measures where they call libc: what that needs in the interpreter, and whether it can be.
 
-use std::ffi::{c_ulong, c_void};
+use std::ffi::{c_int, c_ulong, c_void};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::Duration;
 
+use rb_sys::VALUE;
 use spanprof_core::Profiler;
 
 use crate::drain::bell;
@@ -16,7 +18,10 @@ use crate::events::ready;
 use crate::span::kept;
 use crate::stack::wall_clock::BY_WALL_TIME;
 use crate::stack::{gvl, method};
+use crate::value::id;
 
+/// How often it is tried to see one.
+const TRIES: u32 = 5;
 /// How many milliseconds are waited for a thread of ours to let the GVL go, and to come for it.
 const PATIENCE: u32 = 20;
 
@@ -25,11 +30,57 @@ pub(crate) fn begin(profiler: &Profiler) {
     if !profiler.config().wall_time || BY_WALL_TIME.load(Ordering::Relaxed) {
         return;
     }
-    method::learn();
+    learn_methods();
     match prepare() {
         Ok(()) => fiber_waits::measure(true),
         Err(why) => profiler.measure_no_waits(why),
     }
+}
+
+/// Tells what is read of the method in which a thread waited.
+fn learn_methods() {
+    // SAFETY: called with the GVL held; it lives as long as it stands here.
+    let mutex = unsafe { rb_sys::rb_mutex_new() };
+    // SAFETY: a data object.
+    let mutex_type = unsafe { rb_sys::macros::RTYPEDDATA_TYPE(mutex) }.expose_provenance() as VALUE;
+    #[expect(clippy::cast_possible_truncation, reason = "an address")]
+    let words = ptr::with_exposed_provenance::<[VALUE; 5]>(mutex as usize);
+    // SAFETY: objects have five words at least.
+    let words = unsafe { *words };
+    let word = (2..5).find(|word| words[*word] == mutex_type).and_then(|word| c_int::try_from(word).ok());
+    method::learn(id, (mutex_type, word.unwrap_or_default()), &interpreter());
+}
+
+/// The range of the module that the interpreter is in.
+fn interpreter() -> Range<usize> {
+    unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, range: *mut c_void) -> c_int {
+        // SAFETY: valid for the call.
+        let info = unsafe { &*info };
+        // SAFETY: what is passed below, which begins with an address in the module that is looked for.
+        let range = unsafe { &mut *range.cast::<Range<usize>>() };
+        let address = |value: u64| usize::try_from(value).unwrap_or(0);
+        let (mut start, mut end) = (usize::MAX, 0);
+        for number in 0..usize::from(info.dlpi_phnum) {
+            // SAFETY: there are so many.
+            let header = unsafe { info.dlpi_phdr.add(number) };
+            // SAFETY: as above.
+            let header = unsafe { &*header };
+            if header.p_type == libc::PT_LOAD {
+                let first = address(info.dlpi_addr) + address(header.p_vaddr);
+                (start, end) = (start.min(first), end.max(first + address(header.p_memsz)));
+            }
+        }
+        let is_it = start <= range.start && range.start < end;
+        if is_it {
+            *range = start..end;
+        }
+        c_int::from(is_it)
+    }
+    let inside = rb_sys::rb_profile_frames as *const () as usize;
+    let mut range = inside..inside;
+    // SAFETY: the callback takes what is passed on here.
+    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut range).cast()) };
+    range
 }
 
 /// Takes out of the interpreter what [`begin`] put there.
@@ -45,9 +96,8 @@ fn prepare() -> Result<(), &'static str> {
     }
     #[cfg(ruby_gte_3_3)]
     ready::watch().map_err(|_| "Ractors are there already, so Ruby does not tell when its threads are woken")?;
-    let before = spanprof_core::waited_ns();
-    wait_a_millisecond();
-    if spanprof_core::waited_ns() - before < 900_000 {
+    // Ruby says until when it waits before it does, and may be kept from the processor in between.
+    if !(0..TRIES).any(|_| wait_a_millisecond() >= 900_000) {
         return Err("a wait of a millisecond was not seen as one");
     }
     if gvl::is_unknown() {
@@ -82,8 +132,8 @@ fn learn_gvl() {
     }
 }
 
-/// Ruby waits for what nobody signals. It keeps the GVL, so none of the program's code runs.
-fn wait_a_millisecond() {
+/// Ruby waits for what nobody signals. It keeps the GVL, so none of the program's code runs. Returns for how many nanoseconds that was seen.
+fn wait_a_millisecond() -> u64 {
     type Condition = MaybeUninit<libc::pthread_cond_t>;
     type Mutex = MaybeUninit<libc::pthread_mutex_t>;
     unsafe extern "C" {
@@ -103,12 +153,15 @@ fn wait_a_millisecond() {
     unsafe { rb_native_mutex_initialize(mutex) };
     // SAFETY: initialized above, as all that follow need.
     unsafe { rb_native_mutex_lock(mutex) };
+    let before = spanprof_core::waited_ns();
     // SAFETY: locked by this thread.
     unsafe { rb_native_cond_timedwait(condition, mutex, 1) };
+    let seen = spanprof_core::waited_ns() - before;
     // SAFETY: as above.
     unsafe { rb_native_mutex_unlock(mutex) };
     // SAFETY: nobody else knows of it.
     unsafe { rb_native_mutex_destroy(mutex) };
     // SAFETY: as above.
     unsafe { rb_native_cond_destroy(condition) };
+    seen
 }

@@ -51,12 +51,11 @@ pub(super) unsafe fn sample_wait(record: &ThreadRecord, value: u64, wait: Wait) 
         record.set_busy(true);
         // SAFETY: the caller's promise.
         let inside = unsafe { runtime.context(record, ptr::null()) };
+        let is_in_span = !inside.span.is_null();
         // SAFETY: on the thread itself, as above.
-        if inside.span.is_null() {
-            // Nobody asks.
-        } else if unsafe { runtime.defers(record) } {
+        if is_in_span && unsafe { runtime.defers(record) } {
             sampled = Sampled::Later(runtime.interpreter_mutex());
-        } else {
+        } else if is_in_span {
             let Wait { profile_type, state, count, weight, leaf, caller } = wait;
             let state = if caller == 0 { state } else { runtime.wait_state(state, caller) };
             let walk = |out: &mut FrameWriter<'_>| {

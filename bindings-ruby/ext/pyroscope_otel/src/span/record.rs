@@ -53,8 +53,7 @@ pub(crate) struct Slot {
     tags: UnsafeCell<TagSetId>,
     /// Which Ruby thread it speaks for, where native threads are shared: the address of what is kept with that, 0 if nothing is.
     pub(super) kept_with: AtomicUsize,
-    /// When its thread, which waited, was woken by another one last, by CLOCK_MONOTONIC.
-    #[cfg(ruby_gte_3_3)]
+    /// When its thread, which waited, was woken by another one last, by CLOCK_MONOTONIC; 0 before Ruby 3.3.
     ready_ns: AtomicU64,
     /// The Ruby thread that is known to have this slot, see [`ready`](crate::events::ready).
     #[cfg(ruby_gte_3_3)]
@@ -177,7 +176,6 @@ impl Slot {
             follow_generation: AtomicU32::new(0),
             tags: UnsafeCell::new(TagSetId::EMPTY),
             kept_with: AtomicUsize::new(0),
-            #[cfg(ruby_gte_3_3)]
             ready_ns: AtomicU64::new(0),
             #[cfg(ruby_gte_3_3)]
             ready_thread: AtomicU64::new(0),
@@ -197,7 +195,6 @@ impl Slot {
     }
 
     /// When the thread was woken last. The mutex of Ruby's scheduler orders who says it and who asks.
-    #[cfg(ruby_gte_3_3)]
     pub(crate) fn ready_ns(&self) -> u64 {
         self.ready_ns.load(Ordering::Relaxed)
     }

@@ -9,8 +9,6 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use spanprof_core::LockWait;
 
-#[cfg(ruby_gte_3_3)]
-use crate::span::record;
 use crate::stack::collection::own_thread;
 
 /// The mutex; null: not known yet.
@@ -62,25 +60,15 @@ pub(crate) fn is_away() -> bool {
     IS_AWAY.load(Ordering::Acquire)
 }
 
-/// How much of a wait, at its end, was for the GVL. For who waited, within the call.
-pub(crate) fn waited_ns(wait: &LockWait) -> u64 {
+/// How much of a wait, at its end, was for the GVL. For who waited, within the call; `ready_ns`: when it was woken by another thread
+/// last, 0 if all of such a wait is for the GVL.
+pub(crate) fn waited_ns(wait: &LockWait, ready_ns: u64) -> u64 {
     if wait.mutex == 0 {
         return 0;
     }
     if is_unknown() && wait.lock != wait.mutex as u64 && COMES_BACK.load(Ordering::Relaxed) == own_thread() {
         MUTEX.store(ptr::without_provenance_mut(wait.mutex), Ordering::Relaxed);
     }
-    if mutex().addr() == wait.mutex { since_ready(wait) } else { 0 }
-}
-
-/// The part of it after its thread was woken, which is all of it where the thread came for the GVL by itself.
-#[cfg(ruby_gte_3_3)]
-fn since_ready(wait: &LockWait) -> u64 {
-    let ready_ns = record::own().map_or(0, record::Slot::ready_ns);
-    wait.ended_ns.saturating_sub(ready_ns).min(wait.took_ns)
-}
-
-#[cfg(not(ruby_gte_3_3))]
-fn since_ready(wait: &LockWait) -> u64 {
-    wait.took_ns
+    // A thread that was not woken meanwhile came for the GVL by itself.
+    if mutex().addr() == wait.mutex { wait.ended_ns.saturating_sub(ready_ns).min(wait.took_ns) } else { 0 }
 }
