@@ -6,6 +6,7 @@ is there with its whole time.
 
 import asyncio
 import collections
+import ctypes
 import os
 import sys
 import textwrap
@@ -23,6 +24,9 @@ import pyroscope
 from pyroscope.otel import PyroscopeSpanProcessor
 
 FUTURE, TASK, BUSY, CONCURRENT = "(await Future)", "(await Task)", "(event loop busy)", "(concurrent task)"
+
+# In CPython's types: where the functions of asynchronous objects are, and which of them continues a coroutine.
+TP_AS_ASYNC, AM_SEND = 80, 24
 
 
 class Awaits:
@@ -311,6 +315,44 @@ def test_nothing_of_it_can_be_seen_from_python(awaits):
         coroutine.send(None)
     with pytest.raises(TypeError):
         coroutine.throw()
+
+
+def test_who_puts_himself_before_us_stays_there(tmp_path):
+    """The interpreter's pointer is given back where it is still ours; else our function stays behind the other one and passes on."""
+    address = ctypes.c_void_p.from_address(id(types.CoroutineType) + TP_AS_ASYNC).value + AM_SEND
+    place = ctypes.c_void_p.from_address(address)
+    before = place.value
+    awaits = Awaits(tmp_path)
+    ours = place.value
+    assert ours != before
+    function = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
+    calls = []
+
+    def passes_on(*arguments):
+        calls.append(1)
+        return function(ours)(*arguments)
+
+    theirs = function(passes_on)
+    place.value = ctypes.cast(theirs, ctypes.c_void_p).value
+    try:
+
+        async def main(name):
+            with awaits.span(name):
+                await leaf(0.01)
+
+        asyncio.run(main("first"))
+        pyroscope.stop()
+        asyncio.run(main("between"))
+        awaits.start()
+        asyncio.run(main("second"))
+    finally:
+        place.value = ours
+    asyncio.run(main("third"))
+    awaits.close()
+    assert place.value == before
+    assert calls
+    found = {span for span, _ in awaits.chains()}
+    assert found == {"first", "second", "third"}
 
 
 def test_a_fork_leaves_suspended_coroutines_whole(awaits, tmp_path):
