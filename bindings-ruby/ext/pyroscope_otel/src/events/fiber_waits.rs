@@ -129,7 +129,6 @@ fn data_of(fiber: VALUE) -> usize {
     unsafe { rb_sys::macros::RTYPEDDATA_GET_DATA(fiber) }.addr()
 }
 
-#[expect(clippy::mut_from_ref, reason = "with the GVL held, and within one function each")]
 fn set_of(fiber: usize) -> &'static mut [Left; WAYS] {
     let set = (fiber >> 4).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (usize::BITS - SETS.trailing_zeros());
     // SAFETY: the GVL is held, and no other reference lives in the functions that ask for this.

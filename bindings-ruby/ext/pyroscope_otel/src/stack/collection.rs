@@ -29,6 +29,7 @@ pub(super) fn is_ending_here() -> bool {
 }
 
 /// The calling thread, as libc numbers it.
+#[expect(clippy::cast_possible_truncation, reason = "an address")]
 #[inline]
 pub(super) fn own_thread() -> usize {
     // SAFETY: reads a register.
