@@ -50,6 +50,10 @@ impl Push {
             messages.report(Cause::BadProxy, &[variable, &target.base]);
             None
         });
+        Self::through(proxy, target, settings)
+    }
+
+    fn through(proxy: Option<Proxy>, target: &HttpTarget, settings: &Settings) -> Self {
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
         let config = Agent::config_builder()
             .http_status_as_error(false)
@@ -326,7 +330,87 @@ fn excluded(host: &str, no_proxy: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
     use super::*;
+    use crate::config::{Config, Target};
+
+    /// Longer than any test takes.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// What a test's server is reached through where `ALL_PROXY` has this value.
+    fn push(server: &str, all_proxy: &str) -> Push {
+        let config = Config {
+            application_name: "shop".to_owned(),
+            server_address: server.to_owned(),
+            ..Config::default()
+        };
+        let settings = config.validate().expect("settings");
+        let Target::Http(target) = &settings.target else { panic!("{:?}", settings.target) };
+        let variable = |name: &str| (name == "ALL_PROXY").then(|| all_proxy.to_owned());
+        Push::through(proxy(&target.base, variable).expect("a proxy"), target, &settings)
+    }
+
+    /// A SOCKS proxy of one connection: takes it, says yes, and answers one request itself, with what it was asked to connect to.
+    fn serve_socks(stream: &TcpStream) -> io::Result<()> {
+        let (mut reader, mut writer) = (BufReader::new(stream), stream);
+        let mut bytes = |count: usize| {
+            let mut bytes = vec![0; count];
+            reader.read_exact(&mut bytes).map(|()| bytes)
+        };
+        let target = match bytes(2)?[..] {
+            [5, methods] => {
+                bytes(methods.into())?;
+                writer.write_all(&[5, 0])?;
+                let target = match bytes(4)?[3] {
+                    3 => {
+                        let length = bytes(1)?[0];
+                        String::from_utf8_lossy(&bytes(length.into())?).into_owned()
+                    }
+                    _ => format!("{:?}", bytes(4)?),
+                };
+                bytes(2)?;
+                writer.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])?;
+                target
+            }
+            _ => {
+                bytes(2)?;
+                let target = format!("{:?}", bytes(4)?);
+                bytes(1)?;
+                writer.write_all(&[0, 90, 0, 0, 0, 0, 0, 0])?;
+                target
+            }
+        };
+        // The headers end with an empty line.
+        for line in reader.by_ref().lines() {
+            if line?.is_empty() {
+                break;
+            }
+        }
+        write!(writer, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{target}", target.len())
+    }
+
+    #[test]
+    fn a_proxy_of_socks_is_connected_through() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+        let at = listener.local_addr().expect("address");
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A client that goes away fails its test itself.
+                drop(serve_socks(&stream));
+            }
+        });
+        for (proxy, server, asked_for) in [
+            ("socks5", "http://192.0.2.1:4040", "[192, 0, 2, 1]"),
+            ("socks5h", "http://pyroscope.invalid:4040", "pyroscope.invalid"),
+            ("socks4", "http://192.0.2.1:4040", "[192, 0, 2, 1]"),
+        ] {
+            let answer = push(server, &format!("{proxy}://{at}")).get("/ready", LONG);
+            assert_eq!(answer.as_deref(), Some(asked_for), "{proxy}");
+        }
+    }
 
     #[test]
     fn the_server_s_own_words_are_found() {
