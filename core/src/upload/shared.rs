@@ -45,6 +45,8 @@ pub(super) struct State {
     pub(super) lost_before_stop: Option<u64>,
     /// The thread takes nothing more, and everything is counted.
     pub(super) ended: bool,
+    /// It ended by a panic, and not as somebody stopped it.
+    pub(super) gave_up: bool,
 }
 
 /// The profile that is being sent; it counts as queued.
@@ -92,6 +94,7 @@ impl Shared {
             stop_by: None,
             lost_before_stop: None,
             ended: false,
+            gave_up: false,
         };
         Self {
             trace_ids: AtomicBool::new(settings.trace_id != TraceIdLabel::Never),
@@ -141,15 +144,7 @@ impl Shared {
 
     /// Ends uploading and counts what is left as dropped. The thread may still be in a request; it will find out.
     pub(super) fn end(&self) {
-        let mut state = self.lock();
-        state.ended = true;
-        let mut left = state.queue.take_all();
-        if let Some(in_flight) = state.in_flight.take() {
-            // The request is under way: nobody will read its answer.
-            left.add(in_flight.tally, self.asks_servers());
-        }
-        self.lose(left, Fate::DroppedQueue);
-        drop(state);
+        let left = self.drop_all(&mut self.lock());
         if left != Lost::default() {
             let said = self.said("not all was taken within the time that a stop has", Blame::Address);
             self.counters.set_last_error(&said);
@@ -157,6 +152,29 @@ impl Shared {
         }
         self.wake.notify_all();
         self.changed.notify_all();
+    }
+
+    /// The same where the thread has panicked: nothing is uploaded any more, and whoever asks is told so.
+    pub(super) fn give_up(&self, panic: &str) {
+        let mut state = self.lock();
+        state.gave_up = true;
+        self.drop_all(&mut state);
+        drop(state);
+        self.changed.notify_all();
+        let why = format!("the upload thread met an error of its own, please report it: {panic}");
+        self.counters.set_last_error(&why);
+        self.messages.report(Cause::NoUploads, &[&why]);
+    }
+
+    fn drop_all(&self, state: &mut State) -> Lost {
+        state.ended = true;
+        let mut left = state.queue.take_all();
+        if let Some(in_flight) = state.in_flight.take() {
+            // The request is under way: nobody will read its answer.
+            left.add(in_flight.tally, self.asks_servers());
+        }
+        self.lose(left, Fate::DroppedQueue);
+        left
     }
 
     pub(super) fn drop_for_room(&self, dropped: Lost) {
@@ -172,7 +190,7 @@ impl Shared {
         self.counters.lose(lost.all, lost.unanswered, fate);
     }
 
-    fn asks_servers(&self) -> bool {
+    pub(super) fn asks_servers(&self) -> bool {
         matches!(self.settings.target, Target::Http(_))
     }
 
