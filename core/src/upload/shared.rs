@@ -41,7 +41,7 @@ pub(super) struct State {
     /// The wait that a server asked for.
     pub(super) held: Option<Instant>,
     pub(super) stop_by: Option<Instant>,
-    /// Profiles that had been lost when [`Uploader::stop`](super::uploader::Uploader::stop) was called first.
+    /// What had been [`lost`](Shared::lost) when a stop began.
     pub(super) lost_before_stop: Option<u64>,
     /// The thread takes nothing more, and everything is counted.
     pub(super) ended: bool,
@@ -117,10 +117,11 @@ impl Shared {
         self.trace_ids.load(Ordering::Relaxed)
     }
 
-    /// Profiles that were refused or dropped so far.
+    /// Profiles that were refused or dropped so far, and samples that got into none.
     pub(super) fn lost(&self) -> u64 {
         let lost = [&self.counters.profiles_refused, &self.counters.profiles_dropped];
-        lost.map(|number| number.load(Ordering::Relaxed)).iter().sum()
+        let profiles: u64 = lost.map(|number| number.load(Ordering::Relaxed)).iter().sum();
+        profiles + self.counters.dropped_window.get().samples
     }
 
     /// Queues profiles.

@@ -113,9 +113,16 @@ impl Uploader {
         !state.gave_up
     }
 
+    /// What is lost from here on is lost by the stop that begins: also by the last rotation, which comes before
+    /// [`stop`](Self::stop). Again: nothing happens.
+    pub(crate) fn begin_stop(&self) {
+        let lost = self.shared.lost();
+        self.shared.lock().lost_before_stop.get_or_insert(lost);
+    }
+
     /// Tries once more to send what is queued, then ends the thread. After `timeout` at the latest, whatever a server
     /// does, everything that was not sent is dropped and counted. False: the thread had not ended by then or ended by a panic,
-    /// or a profile was refused or dropped since the first call. Who comes while another caller stops it waits for that too.
+    /// or something was refused or dropped since [`begin_stop`](Self::begin_stop) or the first call. Who comes while another caller stops it waits for that too.
     pub(crate) fn stop(&self, timeout: Duration) -> bool {
         if !self.sends {
             return true;

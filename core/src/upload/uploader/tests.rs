@@ -333,6 +333,20 @@ fn what_was_lost_before_a_stop_is_no_matter_of_it() {
 }
 
 #[test]
+fn what_the_last_rotation_loses_is_a_matter_of_the_stop() {
+    for (queue_bytes, without_memory) in [(profile().body.len(), 0), (1 << 20, 1)] {
+        let server = Server::start([]);
+        let running = Running::start(&config(&server.address), Limits { queue_bytes, ..impatient() });
+        running.uploader.begin_stop();
+        running.counters.drop_without_memory(tally(without_memory, without_memory));
+        running.uploader.send(if without_memory > 0 { vec![profile()] } else { vec![profile(), profile()] });
+        assert!(!running.uploader.stop(LONG), "{queue_bytes} bytes");
+        running.uploader.begin_stop();
+        assert!(!running.uploader.stop(LONG), "a second time says the same");
+    }
+}
+
+#[test]
 fn stop_is_bounded_when_a_server_hangs() {
     let (_release, hang) = channel();
     let server = Server::start([Answer::Hang(hang)]);
