@@ -3,13 +3,14 @@
 use pyo3::prelude::*;
 use spanprof_core::{FrameWriter, SpanRecord};
 
-use crate::selftest::{Frames, frames_of, runtime};
+use crate::selftest::{Frames, Refusal, frames_of, runtime};
 use crate::stack::interpreter::{CPython, thread_state};
 use crate::stack::memory::Plain;
 
 /// The runtime, or a RuntimeError that says why there is none.
 fn known(py: Python<'_>) -> PyResult<&'static CPython> {
-    runtime(py)?.map_err(pyo3::exceptions::PyRuntimeError::new_err)
+    runtime(py)?
+        .map_err(|(Refusal::ForGood(why) | Refusal::ForNow(why))| pyo3::exceptions::PyRuntimeError::new_err(why))
 }
 
 /// The calling thread's stack as the sampler sees it, leaf first: (function, file, line, first line).

@@ -13,6 +13,7 @@ use crate::arguments::{apply, from_environment};
 use crate::errors::{guard, nobody_is_inside, to_python};
 use crate::messages::set_log_level;
 use crate::runtime::MEASURES_WALL_TIME;
+use crate::selftest::Refusal;
 use crate::stopping::{Stop, running_or_stopping, stopping};
 use crate::symbols::definitions;
 use crate::{awaits, calls, fork, selftest};
@@ -48,7 +49,10 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
         let runtime = match selftest::runtime(py)? {
             Ok(runtime) => runtime,
             Err(why) => {
-                host::report_unsupported(why);
+                match why {
+                    Refusal::ForGood(why) => host::report_unsupported(why),
+                    Refusal::ForNow(why) => host::report_not_started(why),
+                }
                 return Ok(false);
             }
         };

@@ -1,5 +1,6 @@
 """An interpreter that is not what the tables say is not sampled: one warning says why, and spans go on working."""
 
+import json
 import sys
 
 import pytest
@@ -79,3 +80,28 @@ def test_a_patch_release_that_nobody_has_seen_is_used(python):
         assert pyroscope.configure(application_name="test", server_address="none")
         """
     )
+
+
+def test_a_shortage_of_memory_at_the_first_start_is_no_property_of_the_interpreter(python):
+    told = python(
+        """
+        import json, logging, resource
+        import pyroscope, pyroscope._arguments
+
+        told = []
+        logger = logging.getLogger("pyroscope")
+        logger.handlers, logger.propagate = [logging.Handler()], False
+        logger.handlers[0].emit = lambda record: told.append(record.getMessage())
+
+        settings = {"application_name": "test", "server_address": "none"}
+        pages = int(open("/proc/self/statm").read().split()[0])
+        resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 900 * 1024, -1))
+        refused = pyroscope.configure(**settings)
+        resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+        assert not refused
+        assert pyroscope.configure(**settings), told
+        print(json.dumps(told))
+        """
+    )
+    (text,) = json.loads(told)
+    assert text.startswith("no profiles are taken, spans go on working: mapping "), text

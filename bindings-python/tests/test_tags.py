@@ -10,7 +10,7 @@ import pytest
 from conftest import burn
 
 import pyroscope
-from pyroscope import tag_wrapper
+from pyroscope import _messages, tag_wrapper
 
 
 def named(name: str):
@@ -35,6 +35,24 @@ def test_a_block_that_began_before_the_profiler(recording):
     samples = recording.samples()
     assert tags_in(samples, "inside", "step") == {("early",)}
     assert tags_in(samples, "outside", "step") == {(None,)}
+
+
+def test_what_is_raised_while_a_message_is_passed_on_at_the_entry_leaves_no_tags(recording, monkeypatch):
+    """A logger that takes its time, and a signal's handler that raises meanwhile: a deadline, KeyboardInterrupt."""
+
+    class Stop(BaseException):
+        pass
+
+    def raises():
+        raise Stop
+
+    recording.start_dense()
+    with monkeypatch.context() as patch:
+        patch.setattr(_messages, "deliver_due", raises)
+        with pytest.raises(Stop):
+            tag_wrapper({"step": "never"}).__enter__()
+    named("afterwards")()
+    assert tags_in(recording.samples(), "afterwards", "step") == {(None,)}
 
 
 def test_nested_identical_and_equal_names(recording):

@@ -63,6 +63,7 @@ causes! {
     Refused, Warning, "A profile was dropped. {}";
     Old, Warning, "Profiles were dropped as they could not be sent for an hour.";
     QueueFull, Warning, "The queue of profiles is full, so the oldest were dropped.";
+    NoUploads, Warning, "Uploading has ended: {}.";
     SignalLost, Warning, "Another library replaced the profiler's handler of signal {}; signal {} is used now.";
     NoSignal, Warning, "Sampling by timers has ended: {}.";
     FaultsLost, Warning, "Another library replaced the handler of SIGSEGV or SIGBUS, so stacks are read in a slower way.";

@@ -211,8 +211,9 @@ class tag_wrapper:
         self._number = next(tag_wrapper._numbers)
 
     def __enter__(self) -> None:
-        _native.enter_tags(self._tags, self._number)
+        # First: what the program's logger raises, or a signal's handler while it logs, must not leave tags without an end.
         _messages.deliver_due()
+        _native.enter_tags(self._tags, self._number)
 
     def __exit__(self, *_raised: object) -> None:
         _native.leave_tags(self._number)

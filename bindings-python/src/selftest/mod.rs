@@ -65,22 +65,32 @@ def nest(walk, getframe):
 /// The interpreter that this process runs, once it is known to be what we take it for.
 static CPYTHON: OnceLock<CPython> = OnceLock::new();
 
-/// The interpreter as the sampler sees it, or a sentence that says why it cannot be sampled. Asked once.
-pub(crate) fn runtime(py: Python<'_>) -> PyResult<Result<&'static CPython, String>> {
+/// Why nothing is sampled.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Refusal {
+    /// The interpreter is not known.
+    ForGood(String),
+    /// There is no memory just now.
+    ForNow(String),
+}
+
+/// The interpreter as the sampler sees it, or a sentence that says why it cannot be sampled: asked once, unless that may pass.
+pub(crate) fn runtime(py: Python<'_>) -> PyResult<Result<&'static CPython, Refusal>> {
     static REFUSED: pyo3::sync::PyOnceLock<String> = pyo3::sync::PyOnceLock::new();
     if let Some(why) = REFUSED.get(py) {
-        return Ok(Err(why.clone()));
+        return Ok(Err(Refusal::ForGood(why.clone())));
     }
     if let Some(known) = CPYTHON.get() {
         return Ok(Ok(known));
     }
     let examined = match interpreter::layout(py)? {
         Ok(layout) => examine(py, layout)?,
-        Err(why) => Err(why),
+        Err(why) => Err(Refusal::ForGood(why)),
     };
     match examined {
         Ok(runtime) => Ok(Ok(CPYTHON.get_or_init(|| runtime))),
-        Err(why) => Ok(Err(REFUSED.get_or_init(py, || why).clone())),
+        Err(Refusal::ForGood(why)) => Ok(Err(Refusal::ForGood(REFUSED.get_or_init(py, || why).clone()))),
+        Err(for_now) => Ok(Err(for_now)),
     }
 }
 
@@ -92,16 +102,16 @@ pub(crate) fn measures_waits(py: Python<'_>) -> PyResult<bool> {
     Ok(spanprof_core::waited_ns() - before >= 900_000)
 }
 
-fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, String>> {
+fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, Refusal>> {
     let differs = |what: &str| {
         let version = Python::version_str().split_whitespace().next().unwrap_or_default();
-        Ok(Err(format!("CPython {version} differs from what is known of it: {what}")))
+        Ok(Err(Refusal::ForGood(format!("CPython {version} differs from what is known of it: {what}"))))
     };
     let Some(nodes) = interpreter::node_types(py)? else {
         return differs("the nodes of contexts are not told apart");
     };
     if let Err(error) = definitions::map() {
-        return Ok(Err(error.message().to_owned()));
+        return Ok(Err(Refusal::ForNow(error.message().to_owned())));
     }
     let handle = Bound::new(py, SpanHandle::probe(1))?;
     let set = Bound::new(py, TagSet::new(spanprof_core::TagSetId::EMPTY))?;
@@ -307,7 +317,10 @@ mod tests {
     fn refusal(py: Python<'_>, layout: Layout) -> Option<String> {
         // What was told under another layout must not help this one.
         definitions::after_fork();
-        examine(py, Box::leak(Box::new(layout))).unwrap().err()
+        examine(py, Box::leak(Box::new(layout))).unwrap().err().map(|refusal| match refusal {
+            Refusal::ForGood(why) => why,
+            Refusal::ForNow(why) => panic!("{why}"),
+        })
     }
 
     type Field = (&'static str, fn(&mut Layout) -> Option<&mut usize>);

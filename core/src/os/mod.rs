@@ -6,5 +6,6 @@ pub(crate) mod background_thread;
 pub(crate) mod clock;
 pub(crate) mod fork;
 pub(crate) mod futex;
+pub(crate) mod panics;
 pub(crate) mod single_instance;
 pub(crate) mod thread_id;

@@ -116,6 +116,7 @@ impl Profiler {
         }
         let timeout = timeout.min(LONGEST);
         let deadline = Instant::now() + timeout;
+        self.engine.uploader.begin_stop();
         let mut control = self.engine.control();
         control.stop = true;
         control.patience = control.patience.max(Some(Instant::now() + timeout / 2));

@@ -3,16 +3,14 @@
 //! It ticks every 100 ms while threads burn CPU, and ever more rarely, down to once a second, while none does. A tick checks
 //! the signal, looks for new threads, drains the rings, and rotates the window when it is due.
 
-use std::any::Any;
 use std::os::unix::fs::MetadataExt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use super::engine::Engine;
 use super::process::STOP_PATIENCE;
 use crate::context::tags;
 use crate::messages::Cause;
-use crate::os::{allocator, background_thread, clock};
+use crate::os::{allocator, background_thread, clock, panics};
 use crate::sample::handler::{self, WAKE};
 use crate::sample::runtime::Drain;
 use crate::sample::safe_load;
@@ -44,8 +42,8 @@ struct Pulse {
 impl Engine {
     /// The body of the profiler's thread. A panic, ours or of the host's runtime, ends sampling and is told as that.
     pub(super) fn run(&self) {
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.tick_until_stopped())) {
-            self.give_up(&text_of(panic.as_ref()));
+        if let Err(panic) = panics::caught(|| self.tick_until_stopped()) {
+            self.give_up(&panic);
         }
     }
 
@@ -117,11 +115,11 @@ impl Engine {
         self.counters.set_last_error(&why);
         *self.ended() = Some(why);
         // What fails once more here stays counted as pending.
-        let _ = catch_unwind(AssertUnwindSafe(|| {
+        let _ = panics::caught(|| {
             let mut aggregate = self.aggregate();
             threads::drain(self.owner, |drained| aggregate.add(drained, self.runtime, &self.counters));
             aggregate.let_go(&self.counters);
-        }));
+        });
         let mut control = self.control();
         control.stopped = true;
         drop(control);
@@ -187,10 +185,4 @@ impl Engine {
         pulse.tick = if busy { TICK } else { (pulse.tick * 2).min(IDLE_TICK) };
         (pulse.cpu_ns, pulse.tasks) = (cpu_ns, tasks);
     }
-}
-
-/// What a panic says.
-fn text_of(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no text").to_owned()
 }

@@ -61,6 +61,12 @@ impl Outcome {
         Self { verdict: Verdict::Retry { after: None }, reason, ..Self::accepted() }
     }
 
+    /// The try ended in a panic, and nobody knows whether it had arrived by then.
+    pub(super) fn panicked(panic: &str, unanswered: bool) -> Self {
+        let reason = format!("the upload met an error of its own: {panic}");
+        Self { verdict: Verdict::Retry { after: None }, reason, unanswered, ..Self::accepted() }
+    }
+
     pub(super) fn accepted() -> Self {
         Self {
             verdict: Verdict::Accepted,

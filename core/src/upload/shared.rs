@@ -41,10 +41,12 @@ pub(super) struct State {
     /// The wait that a server asked for.
     pub(super) held: Option<Instant>,
     pub(super) stop_by: Option<Instant>,
-    /// Profiles that had been lost when [`Uploader::stop`](super::uploader::Uploader::stop) was called first.
+    /// What had been [`lost`](Shared::lost) when a stop began.
     pub(super) lost_before_stop: Option<u64>,
     /// The thread takes nothing more, and everything is counted.
     pub(super) ended: bool,
+    /// It ended by a panic, and not as somebody stopped it.
+    pub(super) gave_up: bool,
 }
 
 /// The profile that is being sent; it counts as queued.
@@ -92,6 +94,7 @@ impl Shared {
             stop_by: None,
             lost_before_stop: None,
             ended: false,
+            gave_up: false,
         };
         Self {
             trace_ids: AtomicBool::new(settings.trace_id != TraceIdLabel::Never),
@@ -114,10 +117,11 @@ impl Shared {
         self.trace_ids.load(Ordering::Relaxed)
     }
 
-    /// Profiles that were refused or dropped so far.
+    /// Profiles that were refused or dropped so far, and samples that got into none.
     pub(super) fn lost(&self) -> u64 {
         let lost = [&self.counters.profiles_refused, &self.counters.profiles_dropped];
-        lost.map(|number| number.load(Ordering::Relaxed)).iter().sum()
+        let profiles: u64 = lost.map(|number| number.load(Ordering::Relaxed)).iter().sum();
+        profiles + self.counters.dropped_window.get().samples
     }
 
     /// Queues profiles.
@@ -141,15 +145,7 @@ impl Shared {
 
     /// Ends uploading and counts what is left as dropped. The thread may still be in a request; it will find out.
     pub(super) fn end(&self) {
-        let mut state = self.lock();
-        state.ended = true;
-        let mut left = state.queue.take_all();
-        if let Some(in_flight) = state.in_flight.take() {
-            // The request is under way: nobody will read its answer.
-            left.add(in_flight.tally, self.asks_servers());
-        }
-        self.lose(left, Fate::DroppedQueue);
-        drop(state);
+        let left = self.drop_all(&mut self.lock());
         if left != Lost::default() {
             let said = self.said("not all was taken within the time that a stop has", Blame::Address);
             self.counters.set_last_error(&said);
@@ -157,6 +153,29 @@ impl Shared {
         }
         self.wake.notify_all();
         self.changed.notify_all();
+    }
+
+    /// The same where the thread has panicked: nothing is uploaded any more, and whoever asks is told so.
+    pub(super) fn give_up(&self, panic: &str) {
+        let mut state = self.lock();
+        state.gave_up = true;
+        self.drop_all(&mut state);
+        drop(state);
+        self.changed.notify_all();
+        let why = format!("the upload thread met an error of its own, please report it: {panic}");
+        self.counters.set_last_error(&why);
+        self.messages.report(Cause::NoUploads, &[&why]);
+    }
+
+    fn drop_all(&self, state: &mut State) -> Lost {
+        state.ended = true;
+        let mut left = state.queue.take_all();
+        if let Some(in_flight) = state.in_flight.take() {
+            // The request is under way: nobody will read its answer.
+            left.add(in_flight.tally, self.asks_servers());
+        }
+        self.lose(left, Fate::DroppedQueue);
+        left
     }
 
     pub(super) fn drop_for_room(&self, dropped: Lost) {
@@ -172,7 +191,7 @@ impl Shared {
         self.counters.lose(lost.all, lost.unanswered, fate);
     }
 
-    fn asks_servers(&self) -> bool {
+    pub(super) fn asks_servers(&self) -> bool {
         matches!(self.settings.target, Target::Http(_))
     }
 

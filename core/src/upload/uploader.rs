@@ -50,6 +50,16 @@ impl Uploader {
             messages.info(notice.as_str());
         }
         let sender = Sender::new(&settings, &messages);
+        Self::start_to(sender, settings, counters, messages, limits)
+    }
+
+    fn start_to(
+        sender: Sender,
+        settings: Arc<Settings>,
+        counters: Arc<Counters>,
+        messages: Arc<Messages>,
+        limits: Limits,
+    ) -> Result<Self, Error> {
         let sends = !matches!(settings.target, Target::None);
         let shared = Arc::new(Shared::new(settings, counters, messages, limits));
         let thread =
@@ -81,7 +91,8 @@ impl Uploader {
         self.shared.trace_ids()
     }
 
-    /// Sends now what is queued, and waits until all of it is uploaded, refused or dropped. False: not within `timeout`.
+    /// Sends now what is queued, and waits until all of it is uploaded, refused or dropped. False: not within `timeout`, or
+    /// uploading has ended by a panic.
     pub(crate) fn flush(&self, timeout: Duration) -> bool {
         if !self.sends {
             return true;
@@ -99,12 +110,19 @@ impl Uploader {
             }
             state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        true
+        !state.gave_up
+    }
+
+    /// What is lost from here on is lost by the stop that begins: also by the last rotation, which comes before
+    /// [`stop`](Self::stop). Again: nothing happens.
+    pub(crate) fn begin_stop(&self) {
+        let lost = self.shared.lost();
+        self.shared.lock().lost_before_stop.get_or_insert(lost);
     }
 
     /// Tries once more to send what is queued, then ends the thread. After `timeout` at the latest, whatever a server
-    /// does, everything that was not sent is dropped and counted. False: the thread had not ended by then, or a profile was
-    /// refused or dropped since the first call. Who comes while another caller stops it waits for that too.
+    /// does, everything that was not sent is dropped and counted. False: the thread had not ended by then or ended by a panic,
+    /// or something was refused or dropped since [`begin_stop`](Self::begin_stop) or the first call. Who comes while another caller stops it waits for that too.
     pub(crate) fn stop(&self, timeout: Duration) -> bool {
         if !self.sends {
             return true;
@@ -124,7 +142,7 @@ impl Uploader {
             }
             state = self.shared.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
-        let is_delivered = state.ended && self.shared.lost() == lost_before;
+        let is_delivered = state.ended && !state.gave_up && self.shared.lost() == lost_before;
         let in_time = state.ended;
         drop(state);
         let Some(thread) = thread else { return is_delivered };

@@ -12,7 +12,7 @@ use super::transport::push::Push;
 use super::{backoff, server_version};
 use crate::config::{HttpTarget, Target, TraceIdLabel};
 use crate::messages::Cause;
-use crate::os::{allocator, fork};
+use crate::os::{allocator, fork, panics};
 use crate::profile::halves;
 use crate::stats::{Fate, Tally};
 
@@ -187,7 +187,7 @@ impl Shared {
     }
 }
 
-/// Counts what is left and lets waiters go however the thread ends.
+/// Counts what is left and lets waiters go however the thread ends, also where telling of a panic panics.
 struct End<'a>(&'a Shared);
 
 impl Drop for End<'_> {
@@ -196,14 +196,21 @@ impl Drop for End<'_> {
     }
 }
 
-/// The upload thread.
+/// The upload thread. A panic outside of a request ends uploading and is told as that.
 pub(super) fn run(shared: &Shared, sender: &Sender) {
     let _end = End(shared);
+    if let Err(panic) = panics::caught(|| upload_until_stopped(shared, sender)) {
+        shared.give_up(&panic);
+    }
+}
+
+fn upload_until_stopped(shared: &Shared, sender: &Sender) {
     if let (Sender::Http(push), Target::Http(target), TraceIdLabel::Auto) =
         (sender, &shared.settings.target, shared.settings.trace_id)
     {
         shared.rest(shared.first_question(fork::generation(), Instant::now()));
-        shared.ask_version(push, target);
+        // Where that panics the server counts as one that did not say.
+        let _ = panics::caught(|| shared.ask_version(push, target));
     }
     while let Some((item, timeout)) = shared.next() {
         if item.tries > 0 {
@@ -212,7 +219,9 @@ pub(super) fn run(shared: &Shared, sender: &Sender) {
         if item.unanswered {
             shared.counters.retries_unanswered.fetch_add(1, Ordering::Relaxed);
         }
-        let outcome = sender.send(&shared.settings, &item, timeout);
+        // A request may need a thread, to look an address up, and panics where there is none for want of memory or by a limit.
+        let sent = panics::caught(|| sender.send(&shared.settings, &item, timeout));
+        let outcome = sent.unwrap_or_else(|panic| Outcome::panicked(&panic, shared.asks_servers()));
         shared.settle(item, &outcome);
     }
 }

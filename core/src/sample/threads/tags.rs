@@ -1,5 +1,6 @@
 //! Tags of threads, as programs and runtimes say them, and as handlers see them.
 
+use std::io;
 use std::sync::atomic::Ordering;
 
 use super::local::thread_started;
@@ -62,15 +63,45 @@ impl Registry {
         if self.tags.is_described(tid) || !self.by_tid.contains_key(&tid) {
             return;
         }
-        let mut description = Vec::new();
-        if report.id {
-            description.push((THREAD_ID.to_owned(), tid.to_string()));
-        }
-        if report.name {
-            let name = std::fs::read(format!("/proc/self/task/{tid}/comm")).unwrap_or_default();
-            description.push((THREAD_NAME.to_owned(), String::from_utf8_lossy(&name).trim_end().to_owned()));
-        }
+        let comm = |tid| std::fs::read(format!("/proc/self/task/{tid}/comm"));
+        // The next sweep tries again: of a process without a descriptor left no thread would ever have a name.
+        let Ok(description) = description(tid, report, comm) else { return };
         self.tags.describe(tid, description);
         self.show_tags(tid);
+    }
+}
+
+/// What describes a thread as the kernel knows it; the error is why its name could not be read.
+fn description(
+    tid: i32,
+    report: Report,
+    comm: impl Fn(i32) -> io::Result<Vec<u8>>,
+) -> io::Result<Vec<(String, String)>> {
+    let mut description = Vec::new();
+    if report.id {
+        description.push((THREAD_ID.to_owned(), tid.to_string()));
+    }
+    if report.name {
+        let name = comm(tid)?;
+        description.push((THREAD_NAME.to_owned(), String::from_utf8_lossy(&name).trim_end().to_owned()));
+    }
+    Ok(description)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_whose_name_cannot_be_read_is_not_described_as_one_without_a_name() {
+        let report = Report { id: true, name: true };
+        let no_descriptor = |_| Err(io::Error::from_raw_os_error(libc::EMFILE));
+        assert!(description(7, report, no_descriptor).is_err());
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let described = description(7, report, |_| Ok(b"worker\n".to_vec())).expect("a name");
+        assert_eq!(described, [pair("thread_id", "7"), pair("thread_name", "worker")]);
+        // Where only the id is asked for nothing is read.
+        let described = description(7, Report { id: true, name: false }, no_descriptor).expect("an id");
+        assert_eq!(described, [pair("thread_id", "7")]);
     }
 }

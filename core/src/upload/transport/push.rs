@@ -10,7 +10,7 @@ use prost::Message;
 use ureq::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use ureq::http::{HeaderMap, HeaderValue, Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
-use ureq::{Agent, Body, Proxy, RequestBuilder, SendBody};
+use ureq::{Agent, Body, Proxy, RequestBuilder, SendBody, Timeout};
 
 use super::super::backoff;
 use super::super::outcome::{self, Blame, Failure, Outcome, Verdict};
@@ -38,6 +38,7 @@ pub(in crate::upload) struct Push {
     base: String,
     headers: HeaderMap,
     secrets: Secrets,
+    has_proxy: bool,
     /// Labels of the series but `__name__`.
     labels: Vec<LabelPair>,
 }
@@ -50,7 +51,12 @@ impl Push {
             messages.report(Cause::BadProxy, &[variable, &target.base]);
             None
         });
+        Self::through(proxy, target, settings)
+    }
+
+    fn through(proxy: Option<Proxy>, target: &HttpTarget, settings: &Settings) -> Self {
         let tls = TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build();
+        let has_proxy = proxy.is_some();
         let config = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
@@ -66,6 +72,7 @@ impl Push {
             base: target.base.clone(),
             headers: target.headers.clone(),
             secrets: Secrets::of(&target.headers),
+            has_proxy,
             labels: settings.series_labels.iter().map(label).collect(),
         }
     }
@@ -93,7 +100,7 @@ impl Push {
             Err(error) => Outcome {
                 verdict: Verdict::Retry { after: None },
                 reason: plain(&self.secrets.mask(&error.to_string())),
-                blame: blame(&error),
+                blame: self.blame(&error, outgoing.0.len() < body.len()),
                 status: None,
                 unanswered: outgoing.0.is_empty(),
             },
@@ -123,7 +130,7 @@ impl Push {
         let answer = answer.map_err(|error| Failure {
             status: None,
             reason: plain(&self.secrets.mask(&error.to_string())),
-            settings: blame(&error).settings(),
+            settings: self.blame(&error, !is_of_connecting(&error)).settings(),
         })?;
         let status = answer.status();
         let text = text_of(answer);
@@ -165,6 +172,17 @@ impl Push {
         self.prepared(request, timeout, is_ours).send(SendBody::from_reader(body))
     }
 
+    /// What to look at after a request that brought no answer. Who was not reached, where nothing was sent, is the proxy.
+    fn blame(&self, error: &ureq::Error, was_sent: bool) -> Blame {
+        use ureq::Error::{ConnectProxyFailed, ConnectionFailed, HostNotFound, Io, Timeout};
+        match error {
+            ConnectProxyFailed(_) => Blame::Proxy,
+            error if is_certificate(error) => Blame::Certificates,
+            Io(_) | HostNotFound | ConnectionFailed | Timeout(_) if self.has_proxy && !was_sent => Blame::Proxy,
+            _ => Blame::Address,
+        }
+    }
+
     /// `hint` says more of a refusal.
     fn outcome(&self, answer: Response<Body>, hint: &str) -> Outcome {
         let status = answer.status().as_u16();
@@ -202,12 +220,16 @@ impl Push {
     }
 }
 
-/// What to look at after a request that brought no answer.
-fn blame(error: &ureq::Error) -> Blame {
+/// Whether an error says by itself that nothing was sent yet: of a request without a body nothing else does.
+fn is_of_connecting(error: &ureq::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
     match error {
-        ureq::Error::ConnectProxyFailed(_) => Blame::Proxy,
-        error if is_certificate(error) => Blame::Certificates,
-        _ => Blame::Address,
+        ureq::Error::Io(error) => {
+            !matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+        }
+        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => true,
+        ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect) => true,
+        _ => false,
     }
 }
 
@@ -326,7 +348,135 @@ fn excluded(host: &str, no_proxy: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+    use std::thread;
+    use std::time::Instant;
+
+    use super::super::super::queue::Queue;
     use super::*;
+    use crate::config::{Config, Target};
+    use crate::profile::pprof::Encoded;
+    use crate::profile_type::ProfileType;
+    use crate::stats::Tally;
+
+    /// Longer than any test takes.
+    const LONG: Duration = Duration::from_secs(30);
+
+    /// What a test's server is reached through where `ALL_PROXY` has this value.
+    fn push(server: &str, all_proxy: &str) -> Push {
+        let config =
+            Config { application_name: "shop".to_owned(), server_address: server.to_owned(), ..Config::default() };
+        let settings = config.validate().expect("settings");
+        let Target::Http(target) = &settings.target else { panic!("{:?}", settings.target) };
+        let variable = |name: &str| (name == "ALL_PROXY").then(|| all_proxy.to_owned());
+        Push::through(proxy(&target.base, variable).expect("a proxy"), target, &settings)
+    }
+
+    /// What a SOCKS proxy does first. Returns what it was asked to connect to.
+    fn connect_by_socks(stream: &TcpStream) -> io::Result<String> {
+        let (mut from, mut to) = (stream, stream);
+        let mut bytes = |count: usize| {
+            let mut bytes = vec![0; count];
+            from.read_exact(&mut bytes).map(|()| bytes)
+        };
+        let [version, methods] = bytes(2)?[..] else { return Err(io::ErrorKind::InvalidData.into()) };
+        if version == 5 {
+            bytes(methods.into())?;
+            to.write_all(&[5, 0])?;
+            let target = match bytes(4)?[3] {
+                3 => {
+                    let length = bytes(1)?[0];
+                    String::from_utf8_lossy(&bytes(length.into())?).into_owned()
+                }
+                _ => format!("{:?}", bytes(4)?),
+            };
+            bytes(2)?;
+            to.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])?;
+            return Ok(target);
+        }
+        // The port, the address, an empty user.
+        bytes(2)?;
+        let target = format!("{:?}", bytes(4)?);
+        bytes(1)?;
+        to.write_all(&[0, 90, 0, 0, 0, 0, 0, 0])?;
+        Ok(target)
+    }
+
+    /// Reads the headers of a request.
+    fn read_request(stream: &TcpStream) -> io::Result<()> {
+        let mut lines = BufReader::new(stream).lines();
+        while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
+        Ok(())
+    }
+
+    /// The address of a proxy that does this with each connection.
+    fn proxy_that(serve: impl Fn(&TcpStream) -> io::Result<()> + Send + 'static) -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("port");
+        let address = listener.local_addr().expect("address");
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                // A client that goes away fails its test itself.
+                drop(serve(&stream));
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn a_proxy_of_socks_is_connected_through() {
+        let at = proxy_that(|mut stream| {
+            let target = connect_by_socks(stream)?;
+            read_request(stream)?;
+            write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{target}", target.len())
+        });
+        for (proxy, server, asked_for) in [
+            ("socks5", "http://192.0.2.1:4040", "[192, 0, 2, 1]"),
+            ("socks5h", "http://pyroscope.invalid:4040", "pyroscope.invalid"),
+            ("socks4", "http://192.0.2.1:4040", "[192, 0, 2, 1]"),
+        ] {
+            let answer = push(server, &format!("{proxy}://{at}")).get("/ready", LONG);
+            assert_eq!(answer.as_deref(), Some(asked_for), "{proxy}");
+        }
+    }
+
+    fn item() -> Item {
+        let encoded = Encoded {
+            profile_type: ProfileType::process_cpu(1),
+            start_unix_nanos: 0,
+            body: b"profile".to_vec(),
+            tally: Tally::default(),
+        };
+        let mut queue = Queue::new(1 << 20);
+        queue.add(encoded, Instant::now());
+        queue.take(u64::MAX).expect("the profile")
+    }
+
+    #[test]
+    fn a_proxy_that_cannot_be_reached_is_to_blame_and_not_the_server() {
+        let port = || TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("port");
+        for proxy in ["http", "socks5h"] {
+            let push = push("http://pyroscope.invalid:4040", &format!("{proxy}://{}", port()));
+            assert_eq!(push.send(&item(), LONG).blame, Blame::Proxy, "{proxy}");
+            let failure = push.ask("/ready", None, LONG).expect_err("no answer");
+            assert_eq!(failure.settings, Blame::Proxy.settings(), "{proxy}: {}", failure.reason);
+            for error in [ureq::Error::HostNotFound, ureq::Error::Timeout(Timeout::Connect)] {
+                assert_eq!(push.blame(&error, !is_of_connecting(&error)), Blame::Proxy, "{error}");
+            }
+        }
+        let direct = push(&format!("http://{}", port()), "");
+        assert_eq!(direct.send(&item(), LONG).blame, Blame::Address);
+    }
+
+    #[test]
+    fn a_connection_that_ends_after_the_request_was_sent_is_no_fault_of_the_proxy_s() {
+        let at = proxy_that(|stream| connect_by_socks(stream).and_then(|_| read_request(stream)));
+        let push = push("http://pyroscope.invalid:4040", &format!("socks5h://{at}"));
+        let outcome = push.send(&item(), LONG);
+        assert_eq!((outcome.blame, outcome.unanswered), (Blame::Address, true), "{}", outcome.reason);
+        let failure = push.ask("/ready", None, LONG).expect_err("no answer");
+        assert_eq!(failure.settings, Blame::Address.settings(), "{}", failure.reason);
+    }
 
     #[test]
     fn the_server_s_own_words_are_found() {

@@ -1,8 +1,10 @@
 //! The upload thread and a server: what is sent, kept, tried again and counted.
 
 use std::fs;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 
+use super::super::outcome::Outcome;
 use super::super::test_server::{Answer, Request, Server, answer};
 use super::*;
 use crate::config::{Config, Secret, TraceIdLabel};
@@ -33,6 +35,15 @@ struct Running {
 }
 
 impl Running {
+    /// One that does this with each profile.
+    fn sending(outcome: impl Fn() -> Outcome + Send + 'static, limits: Limits) -> Self {
+        let settings = Arc::new(config("http://127.0.0.1:9").validate().expect("settings"));
+        let (counters, messages) = (Arc::<Counters>::default(), Arc::<Messages>::default());
+        let sender = Sender::Test(Box::new(outcome));
+        let uploader = Uploader::start_to(sender, settings, Arc::clone(&counters), Arc::clone(&messages), limits);
+        Self { uploader: uploader.expect("uploader"), counters, messages }
+    }
+
     fn start(config: &Config, limits: Limits) -> Self {
         let settings = Arc::new(config.validate().expect("settings"));
         let (counters, messages) = (Arc::<Counters>::default(), Arc::<Messages>::default());
@@ -322,6 +333,20 @@ fn what_was_lost_before_a_stop_is_no_matter_of_it() {
 }
 
 #[test]
+fn what_the_last_rotation_loses_is_a_matter_of_the_stop() {
+    for (queue_bytes, without_memory) in [(profile().body.len(), 0), (1 << 20, 1)] {
+        let server = Server::start([]);
+        let running = Running::start(&config(&server.address), Limits { queue_bytes, ..impatient() });
+        running.uploader.begin_stop();
+        running.counters.drop_without_memory(tally(without_memory, without_memory));
+        running.uploader.send(if without_memory > 0 { vec![profile()] } else { vec![profile(), profile()] });
+        assert!(!running.uploader.stop(LONG), "{queue_bytes} bytes");
+        running.uploader.begin_stop();
+        assert!(!running.uploader.stop(LONG), "a second time says the same");
+    }
+}
+
+#[test]
 fn stop_is_bounded_when_a_server_hangs() {
     let (_release, hang) = channel();
     let server = Server::start([Answer::Hang(hang)]);
@@ -422,4 +447,54 @@ fn what_is_sent_after_the_end_is_counted_as_dropped() {
     running.uploader.send(vec![profile()]);
     assert!(running.uploader.flush(LONG));
     assert_eq!(running.stats().dropped_queue, tally(2, 100));
+}
+
+#[test]
+fn a_request_that_panics_is_tried_again_and_told() {
+    let tries = AtomicU32::new(0);
+    let once = move || match tries.fetch_add(1, Ordering::Relaxed) {
+        0 => panic!("failed to spawn thread"),
+        _ => Outcome::accepted(),
+    };
+    let running = Running::sending(once, impatient());
+    running.uploader.send(vec![profile()]);
+    assert!(running.uploader.flush(LONG));
+    let stats = running.stats();
+    assert_eq!((stats.uploaded, stats.retries), (tally(2, 100), 1));
+    let said = "http://127.0.0.1:9: the upload met an error of its own: failed to spawn thread.";
+    assert_eq!(running.warnings(), format!("{said} Profiles are kept for an hour and tried again.\n"));
+    running.uploader.send(vec![profile()]);
+    assert!(running.uploader.stop(LONG));
+    assert_eq!((running.stats().uploaded, running.stats().last_error), (tally(4, 200), said.to_owned()));
+}
+
+#[test]
+fn requests_that_always_panic_keep_the_profile_and_let_no_flush_or_stop_say_yes() {
+    let running = Running::sending(|| panic!("no thread"), Limits::default());
+    running.uploader.send(vec![profile()]);
+    assert!(!running.uploader.flush(Duration::from_millis(50)));
+    assert_eq!(running.stats().queued, tally(2, 100));
+    assert!(!running.uploader.stop(LONG));
+    assert_eq!(running.stats().dropped_queue, tally(2, 100));
+}
+
+#[test]
+fn an_upload_thread_that_panics_outside_of_a_request_says_so_and_no_flush_or_stop_says_yes() {
+    // No instant is that late.
+    let running = Running::start(&config("http://127.0.0.1:9"), Limits { max_age: Duration::MAX, ..impatient() });
+    running.uploader.send(vec![profile()]);
+    let mut state = running.uploader.shared.lock();
+    while !state.ended {
+        let waited = running.uploader.shared.changed.wait_timeout(state, LONG);
+        state = waited.unwrap_or_else(PoisonError::into_inner).0;
+    }
+    drop(state);
+    assert!(!running.uploader.flush(LONG));
+    running.uploader.send(vec![profile()]);
+    assert!(!running.uploader.flush(LONG));
+    assert!(!running.uploader.stop(LONG));
+    assert_eq!(running.stats().dropped_queue, tally(4, 200));
+    let warnings = running.warnings();
+    assert!(warnings.starts_with("Uploading has ended: the upload thread met an error of its own"), "{warnings}");
+    assert_eq!(warnings.lines().count(), 1, "{warnings}");
 }
