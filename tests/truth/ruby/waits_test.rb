@@ -37,9 +37,8 @@ class WaitsTest < NativeTest
       assert_operator sums.values.sum, :<, 0.1 * wall, said
       return
     end
-    # The other thread begins to burn before this one wants the GVL, and the child before it is waited for.
-    began = state == "gvl" || way == "child_wait"
-    assert_operator sums.fetch(state, 0), :>, (began ? 0.8 : 0.95) * LEAST, said
+    # What is waited for (another thread's sleep, a child) begins before the wait does, on a busy machine well before.
+    assert_operator sums.fetch(state, 0), :>, 0.8 * LEAST, said
     assert_operator sums.fetch(state), :<, 1.03 * wall, said
     # To begin a thread or a process is a wait too, and who waited waits for the GVL afterwards.
     assert_operator sums.except(state, "gvl").values.sum, :<, state == "gvl" ? wall : 0.25 * wall, said
