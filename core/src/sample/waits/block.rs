@@ -48,6 +48,9 @@ pub(super) struct Block {
     pub(super) polled: [u64; 2],
 }
 
+/// A wait from here on pays no debts of others.
+const LONG_NS: u64 = 1_000_000;
+
 const _: () = assert!(size_of::<Block>() == 19 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
@@ -111,11 +114,13 @@ impl Block {
     }
 
     /// CPU time that a call burnt is in the profile as CPU time: what its expiries weigh is taken off, so each call has the right
-    /// expectation. What would be below nothing is a debt of the thread's next waits.
+    /// expectation. What would be below nothing is a debt of the thread's next short waits: those who incur it are short calls that
+    /// burn CPU time, so these pay it, and a long wait stays what it was.
     pub(super) fn without_cpu(&mut self, took_ns: u64, cpu_ns: u64) -> u64 {
-        let debt = self.debt_ns.saturating_add(cpu_ns);
+        let before = if took_ns < LONG_NS { std::mem::take(&mut self.debt_ns) } else { 0 };
+        let debt = before.saturating_add(cpu_ns);
         let paid = debt.min(took_ns);
-        self.debt_ns = debt - paid;
+        self.debt_ns = self.debt_ns.saturating_add(debt - paid);
         took_ns - paid
     }
 
@@ -203,6 +208,8 @@ mod tests {
         let mut block = block();
         assert_eq!(block.without_cpu(100, 0), 100);
         assert_eq!(block.without_cpu(100, 250), 0);
+        assert_eq!(block.without_cpu(LONG_NS, 0), LONG_NS);
+        assert_eq!(block.without_cpu(LONG_NS, 10), LONG_NS - 10);
         assert_eq!(block.without_cpu(100, 0), 0);
         assert_eq!(block.without_cpu(100, 0), 50);
     }
