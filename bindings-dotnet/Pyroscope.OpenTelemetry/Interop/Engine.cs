@@ -77,5 +77,7 @@ internal static class Engine
 
     internal static void ReleaseTags(uint set) => Native.spanprof_tag_release(set);
 
-    private static ulong Milliseconds(TimeSpan time) => (ulong)Math.Max(0, time.TotalMilliseconds);
+    /// <summary>Without end is an hour, as for the span processor.</summary>
+    private static ulong Milliseconds(TimeSpan time) =>
+        (ulong)Math.Max(0, (time == Timeout.InfiniteTimeSpan ? TimeSpan.FromHours(1) : time).TotalMilliseconds);
 }

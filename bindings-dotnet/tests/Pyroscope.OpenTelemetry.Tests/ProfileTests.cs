@@ -120,6 +120,15 @@ public sealed class ProfileTests
     }
 
     [Fact]
+    public void A_flush_without_end_waits_until_all_is_settled()
+    {
+        using var run = new ProfiledRun();
+        ThreadTime.Burn(100);
+        Assert.True(Profiler.Instance.Flush(Timeout.InfiniteTimeSpan));
+        Assert.True(Profiler.Instance.Stats.Uploaded.Samples > 0);
+    }
+
+    [Fact]
     public void Statistics_add_up_and_reach_the_files()
     {
         using var run = new ProfiledRun();
