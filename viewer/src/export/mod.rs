@@ -72,7 +72,7 @@ async fn profile(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> 
     let headers =
         [(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, "attachment; filename=\"profile.pb.gz\"")];
     let packed = |_: &Selection, stacks: &Stacks, most| {
-        size::fits(stacks, most)?;
+        size::fits_as_numbers(stacks, most)?;
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder
             .write_all(&pprof::profile(stacks).encode_to_vec())

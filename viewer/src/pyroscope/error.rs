@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::http::refusal::Refusal;
 use crate::params::BadParameter;
+use crate::show::ShowError;
 use crate::store::StoreError;
 
 /// Why a query is not answered.
@@ -53,6 +54,17 @@ impl fmt::Display for QueryError {
 impl From<StoreError> for QueryError {
     fn from(error: StoreError) -> Self {
         Self::unavailable(error.to_string())
+    }
+}
+
+impl From<ShowError> for QueryError {
+    fn from(error: ShowError) -> Self {
+        let sentence = error.to_string();
+        match error {
+            ShowError::Busy(_) => Self::unavailable(sentence),
+            ShowError::Failed(_) => Self::failed(sentence),
+            ShowError::Bad(_) | ShowError::NotFound(_) | ShowError::TooLarge(_) => Self::invalid(sentence),
+        }
     }
 }
 

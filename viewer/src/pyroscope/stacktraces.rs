@@ -11,7 +11,7 @@ use super::messages::{
 use super::selector::Selector;
 use super::tree::{Tree, begins_with};
 use crate::export::pprof;
-use crate::export::size::fits;
+use crate::export::size::fits_as_numbers;
 use crate::ids::{SpanId, TraceId};
 use crate::store::{SpanChoice, Stacks, Store};
 
@@ -137,6 +137,6 @@ fn profile(store: &Store, mut stacks: Stacks, call_site: &[String]) -> Result<Pr
         let sums = std::mem::take(&mut stacks.sums);
         stacks.sums = sums.into_iter().filter(|(stack, ..)| begins_with(&stacks.names(*stack), call_site)).collect();
     }
-    fits(&stacks, store.limits().answer()).map_err(|error| QueryError::invalid(error.to_string()))?;
+    fits_as_numbers(&stacks, store.limits().answer())?;
     Ok(pprof::profile(&stacks))
 }
