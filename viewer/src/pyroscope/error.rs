@@ -53,7 +53,7 @@ impl fmt::Display for QueryError {
 
 impl From<StoreError> for QueryError {
     fn from(error: StoreError) -> Self {
-        Self::unavailable(error.to_string())
+        if error.is_too_large() { Self::invalid(error.to_string()) } else { Self::unavailable(error.to_string()) }
     }
 }
 
