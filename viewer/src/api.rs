@@ -48,7 +48,7 @@ async fn answer<T: Serialize + Send + 'static>(
     let done = shown
         .on_pool(move |shown| {
             let value = work(shown)?;
-            let mut written = Written::default();
+            let mut written = Written::new(shown.store.limits().answer());
             let done = serde_json::to_writer(&mut written, &value);
             written.finish(done, |error| ShowError::Failed(format!("cannot write JSON: {error}")))
         })

@@ -110,6 +110,10 @@ fn series_are_label_sets() {
         { "labels": [label("service_name", "shop")] },
     ]);
     assert_eq!(series["labelsSet"], expected);
+    let names: Vec<String> = (0..1_001).map(|name| name.to_string()).collect();
+    assert_eq!(ask(&server, "Series", in_time(json!({ "labelNames": names[1..] })))["labelsSet"], json!([]));
+    let (status, refused) = ask_with(&server, "Series", &[], &in_time(json!({ "labelNames": names })));
+    assert_eq!((status, &refused["message"]), (400, &json!("labelNames has more than 1000 names")));
 }
 
 #[test]

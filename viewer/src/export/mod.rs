@@ -36,12 +36,12 @@ pub(crate) fn routes(shown: Arc<Shown>) -> Router {
         .with_state(shown)
 }
 
-/// Makes a file of a selection on the pool, and answers it with these headers.
+/// Makes a file of a selection, of at most so many bytes, on the pool, and answers it with these headers.
 async fn file(
     shown: Arc<Shown>,
     query: Option<String>,
     headers: impl IntoResponseParts,
-    write: impl FnOnce(&Selection, &Stacks) -> Result<Vec<u8>, ShowError> + Send + 'static,
+    write: impl FnOnce(&Selection, &Stacks, usize) -> Result<Vec<u8>, ShowError> + Send + 'static,
 ) -> Response {
     let made = shown
         .on_pool(move |shown| {
@@ -50,8 +50,7 @@ async fn file(
             if stacks.sums.is_empty() {
                 return Err(ShowError::NotFound(format!("There is no sample of {}.", selection.sentence())));
             }
-            size::fits(&stacks, shown.store.limits().answer())?;
-            write(&selection, &stacks)
+            write(&selection, &stacks, shown.store.limits().answer())
         })
         .await;
     match made {
@@ -62,13 +61,18 @@ async fn file(
 
 async fn drawn(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
     let headers = [(CONTENT_TYPE, "image/svg+xml"), (CONTENT_SECURITY_POLICY, SVG_POLICY)];
-    file(shown, query, headers, svg::draw).await
+    let drawn = |selection: &Selection, stacks: &Stacks, most| {
+        size::fits(stacks, most)?;
+        svg::draw(selection, stacks, most)
+    };
+    file(shown, query, headers, drawn).await
 }
 
 async fn profile(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
     let headers =
         [(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, "attachment; filename=\"profile.pb.gz\"")];
-    let packed = |_: &Selection, stacks: &Stacks| {
+    let packed = |_: &Selection, stacks: &Stacks, most| {
+        size::fits_as_numbers(stacks, most)?;
         let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
         encoder
             .write_all(&pprof::profile(stacks).encode_to_vec())
@@ -80,5 +84,9 @@ async fn profile(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> 
 
 async fn folded_stacks(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
     let headers = [(CONTENT_TYPE, "text/plain; charset=utf-8")];
-    file(shown, query, headers, |_, stacks| Ok(folded::folded(stacks).into_bytes())).await
+    let folded = |_: &Selection, stacks: &Stacks, most| {
+        size::fits(stacks, most)?;
+        Ok(folded::folded(stacks).into_bytes())
+    };
+    file(shown, query, headers, folded).await
 }

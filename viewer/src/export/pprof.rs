@@ -7,26 +7,26 @@ use spanprof_core::wire::pprof::{Function, Line, Location, Profile, Sample, Valu
 use crate::store::{StackFrame, Stacks};
 
 /// The strings of a profile, each once.
-struct Strings {
+struct Strings<'a> {
     table: Vec<String>,
-    numbers: HashMap<String, i64>,
+    numbers: HashMap<&'a str, i64>,
 }
 
-impl Strings {
-    fn number(&mut self, text: &str) -> i64 {
+impl<'a> Strings<'a> {
+    fn number(&mut self, text: &'a str) -> i64 {
         if let Some(number) = self.numbers.get(text) {
             return *number;
         }
         let number = i64::try_from(self.table.len()).unwrap_or(0);
         self.table.push(text.into());
-        self.numbers.insert(text.into(), number);
+        self.numbers.insert(text, number);
         number
     }
 }
 
 /// The profile; the same stacks give the same bytes.
 pub(crate) fn profile(stacks: &Stacks) -> Profile {
-    let mut strings = Strings { table: vec![String::new()], numbers: HashMap::from([(String::new(), 0)]) };
+    let mut strings = Strings { table: vec![String::new()], numbers: HashMap::from([("", 0)]) };
     let mut parts = stacks.profile_type.split(':').skip(1).map(|part| strings.number(part));
     let mut value_type = || ValueType { r#type: parts.next().unwrap_or(0), unit: parts.next().unwrap_or(0) };
     let (sample_type, period_type) = (value_type(), value_type());

@@ -23,8 +23,8 @@ fn without_numbers(folded: &str) -> String {
     })
 }
 
-/// Draws them.
-pub(super) fn draw(selection: &Selection, stacks: &Stacks) -> Result<Vec<u8>, ShowError> {
+/// Draws them in at most so many bytes.
+pub(super) fn draw(selection: &Selection, stacks: &Stacks, most: usize) -> Result<Vec<u8>, ShowError> {
     let folded = without_numbers(&folded(stacks));
     let mut options = flamegraph::Options::default();
     options.title = selection.sentence();
@@ -34,7 +34,7 @@ pub(super) fn draw(selection: &Selection, stacks: &Stacks) -> Result<Vec<u8>, Sh
         options.factor = 1e-6;
         options.count_name = "ms".into();
     }
-    let mut svg = Written::default();
+    let mut svg = Written::new(most);
     let drawn = flamegraph::from_lines(&mut options, folded.lines(), &mut svg);
     svg.finish(drawn, |error| ShowError::Failed(format!("cannot draw: {error}")))
 }
@@ -57,7 +57,7 @@ mod tests {
             profile_type: "memory:objects:count::".into(),
             ..Stacks::default()
         };
-        let svg = String::from_utf8(draw(&Selection::everything(), &stacks).unwrap()).unwrap();
+        let svg = String::from_utf8(draw(&Selection::everything(), &stacks, 1 << 20).unwrap()).unwrap();
         let titles: Vec<_> = svg.split("<title>").skip(1).map(|rest| rest.split_once('<').unwrap().0).collect();
         assert_eq!(titles, ["all (7 samples, 100%)", "port\u{a0}80 (7 samples, 100.00%)"]);
     }

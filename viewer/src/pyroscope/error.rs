@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 
 use crate::http::refusal::Refusal;
 use crate::params::BadParameter;
+use crate::show::ShowError;
 use crate::store::StoreError;
 
 /// Why a query is not answered.
@@ -52,7 +53,18 @@ impl fmt::Display for QueryError {
 
 impl From<StoreError> for QueryError {
     fn from(error: StoreError) -> Self {
-        Self::unavailable(error.to_string())
+        if error.is_too_large() { Self::invalid(error.to_string()) } else { Self::unavailable(error.to_string()) }
+    }
+}
+
+impl From<ShowError> for QueryError {
+    fn from(error: ShowError) -> Self {
+        let sentence = error.to_string();
+        match error {
+            ShowError::Busy(_) => Self::unavailable(sentence),
+            ShowError::Failed(_) => Self::failed(sentence),
+            ShowError::Bad(_) | ShowError::NotFound(_) | ShowError::TooLarge(_) => Self::invalid(sentence),
+        }
     }
 }
 

@@ -1,10 +1,13 @@
 //! Protobuf's JSON where serde's differs: 64-bit integers are written as strings and read as either, enumerations are
 //! names or numbers, bytes are base64.
 
+use std::fmt::Display;
+
 use base64::Engine as _;
-use serde::{Deserialize, Deserializer, Serializer};
-use serde_json::{Value, json};
-use spanprof_core::wire::pprof::{Label, Line, Profile, ValueType};
+use serde::ser::SerializeMap as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+use spanprof_core::wire::pprof::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
 
 /// `int64`.
 pub(super) mod int64 {
@@ -71,40 +74,110 @@ pub(super) fn base64<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok
 
 /// `google.v1.Profile`.
 pub(super) fn profile<S: Serializer>(profile: &Option<Profile>, serializer: S) -> Result<S::Ok, S::Error> {
-    serde::Serialize::serialize(&profile.as_ref().map(profile_value), serializer)
+    profile.as_ref().map(InJson).serialize(serializer)
 }
 
-/// A profile in JSON.
-pub(super) fn profile_value(profile: &Profile) -> Value {
-    let text = |number: i64| number.to_string();
-    let kind = |kind: &ValueType| json!({ "type": text(kind.r#type), "unit": text(kind.unit) });
-    let line = |line: &Line| json!({ "functionId": line.function_id.to_string(), "line": text(line.line) });
-    let label = |label: &Label| json!({ "key": text(label.key), "str": text(label.str), "num": text(label.num), "numUnit": text(label.num_unit) });
-    json!({
-        "sampleType": profile.sample_type.iter().map(kind).collect::<Vec<_>>(),
-        "sample": profile.sample.iter().map(|sample| json!({
-            "locationId": sample.location_id.iter().map(u64::to_string).collect::<Vec<_>>(),
-            "value": sample.value.iter().map(i64::to_string).collect::<Vec<_>>(),
-            "label": sample.label.iter().map(label).collect::<Vec<_>>(),
-        })).collect::<Vec<_>>(),
-        "mapping": profile.mapping.iter().map(|mapping| json!({
-            "id": mapping.id.to_string(), "filename": text(mapping.filename), "hasFunctions": mapping.has_functions,
-        })).collect::<Vec<_>>(),
-        "location": profile.location.iter().map(|location| json!({
-            "id": location.id.to_string(), "mappingId": location.mapping_id.to_string(),
-            "address": location.address.to_string(), "line": location.line.iter().map(line).collect::<Vec<_>>(),
-        })).collect::<Vec<_>>(),
-        "function": profile.function.iter().map(|function| json!({
-            "id": function.id.to_string(), "name": text(function.name), "systemName": text(function.system_name),
-            "filename": text(function.filename), "startLine": text(function.start_line),
-        })).collect::<Vec<_>>(),
-        "stringTable": profile.string_table,
-        "timeNanos": text(profile.time_nanos),
-        "durationNanos": text(profile.duration_nanos),
-        "periodType": profile.period_type.as_ref().map(kind),
-        "period": text(profile.period),
-        "defaultSampleType": text(profile.default_sample_type),
-    })
+/// A message of pprof's, written as it is: a tree of JSON values would take many times what the text does.
+pub(super) struct InJson<'a, M>(pub(super) &'a M);
+
+/// Many of them.
+struct Each<'a, M>(&'a [M]);
+
+/// 64-bit integers, and one.
+struct Texts<'a, N>(&'a [N]);
+struct Text<N>(N);
+
+impl<'a, M> Serialize for Each<'a, M>
+where
+    InJson<'a, M>: Serialize,
+{
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(InJson))
+    }
+}
+
+impl<N: Display> Serialize for Texts<'_, N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(Text))
+    }
+}
+
+impl<N: Display> Serialize for Text<N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&self.0)
+    }
+}
+
+/// Writes members by name.
+macro_rules! members {
+    ($message:ident: $type:ty, $($name:literal: $value:expr,)*) => {
+        impl Serialize for InJson<'_, $type> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let $message = self.0;
+                let mut members = serializer.serialize_map(None)?;
+                $(members.serialize_entry($name, &$value)?;)*
+                members.end()
+            }
+        }
+    };
+}
+
+members! { profile: Profile,
+    "defaultSampleType": Text(profile.default_sample_type),
+    "durationNanos": Text(profile.duration_nanos),
+    "function": Each(&profile.function),
+    "location": Each(&profile.location),
+    "mapping": Each(&profile.mapping),
+    "period": Text(profile.period),
+    "periodType": profile.period_type.as_ref().map(InJson),
+    "sample": Each(&profile.sample),
+    "sampleType": Each(&profile.sample_type),
+    "stringTable": profile.string_table,
+    "timeNanos": Text(profile.time_nanos),
+}
+
+members! { value: ValueType,
+    "type": Text(value.r#type),
+    "unit": Text(value.unit),
+}
+
+members! { sample: Sample,
+    "label": Each(&sample.label),
+    "locationId": Texts(&sample.location_id),
+    "value": Texts(&sample.value),
+}
+
+members! { label: Label,
+    "key": Text(label.key),
+    "num": Text(label.num),
+    "numUnit": Text(label.num_unit),
+    "str": Text(label.str),
+}
+
+members! { mapping: Mapping,
+    "filename": Text(mapping.filename),
+    "hasFunctions": mapping.has_functions,
+    "id": Text(mapping.id),
+}
+
+members! { location: Location,
+    "address": Text(location.address),
+    "id": Text(location.id),
+    "line": Each(&location.line),
+    "mappingId": Text(location.mapping_id),
+}
+
+members! { line: Line,
+    "functionId": Text(line.function_id),
+    "line": Text(line.line),
+}
+
+members! { function: Function,
+    "filename": Text(function.filename),
+    "id": Text(function.id),
+    "name": Text(function.name),
+    "startLine": Text(function.start_line),
+    "systemName": Text(function.system_name),
 }
 
 fn integer<E: serde::de::Error>(value: &Value) -> Result<i64, E> {
@@ -133,3 +206,50 @@ pub(super) fn without_nulls(value: &mut Value) {
 
 /// A profile that is the whole answer.
 pub(super) struct PlainProfile(pub(super) Profile);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_profile_is_written_with_its_numbers_as_texts() {
+        let profile = Profile {
+            sample_type: vec![ValueType { r#type: 1, unit: 2 }],
+            period_type: Some(ValueType { r#type: 1, unit: 2 }),
+            sample: vec![Sample {
+                location_id: vec![1, u64::MAX],
+                value: vec![i64::MIN],
+                label: vec![Label { key: 1, str: 2, num: 3, num_unit: 4 }],
+            }],
+            mapping: vec![Mapping { id: 1, filename: 2, has_functions: true, ..Mapping::default() }],
+            location: vec![Location {
+                id: 1,
+                mapping_id: 2,
+                address: 3,
+                line: vec![Line { function_id: 1, line: 7, column: 0 }],
+                ..Location::default()
+            }],
+            function: vec![Function { id: 1, name: 2, system_name: 3, filename: 4, start_line: 5 }],
+            string_table: vec![String::new(), "cpu\"".into()],
+            time_nanos: 1,
+            duration_nanos: 2,
+            period: 3,
+            default_sample_type: 4,
+            ..Profile::default()
+        };
+        let kind = serde_json::json!({ "type": "1", "unit": "2" });
+        let expected = serde_json::json!({
+            "sampleType": [kind], "periodType": kind, "period": "3", "defaultSampleType": "4",
+            "sample": [{
+                "locationId": ["1", "18446744073709551615"], "value": ["-9223372036854775808"],
+                "label": [{ "key": "1", "str": "2", "num": "3", "numUnit": "4" }],
+            }],
+            "mapping": [{ "id": "1", "filename": "2", "hasFunctions": true }],
+            "location": [{ "id": "1", "mappingId": "2", "address": "3", "line": [{ "functionId": "1", "line": "7" }] }],
+            "function": [{ "id": "1", "name": "2", "systemName": "3", "filename": "4", "startLine": "5" }],
+            "stringTable": ["", "cpu\""], "timeNanos": "1", "durationNanos": "2",
+        });
+        // The same bytes as the tree of values has.
+        assert_eq!(serde_json::to_string(&InJson(&profile)).unwrap(), expected.to_string());
+    }
+}

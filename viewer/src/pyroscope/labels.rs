@@ -1,6 +1,6 @@
 //! What there is: profile types, labels and their values, series.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::error::QueryError;
 use super::messages::{
@@ -11,6 +11,8 @@ use super::selector::Selector;
 use crate::clock::MILLISECOND;
 use crate::store::{Store, StoredSeries};
 
+/// The most names of labels in one question.
+const MOST_NAMES: usize = 1_000;
 /// Bytes that a string takes beside its own.
 const BESIDE: usize = 48;
 
@@ -55,10 +57,14 @@ pub(super) fn values(store: &Store, request: &LabelValuesRequest) -> Result<Name
 
 /// `Series`.
 pub(super) fn series(store: &Store, request: &SeriesRequest, dots: bool) -> Result<SeriesResponse, QueryError> {
+    if request.label_names.len() > MOST_NAMES {
+        return Err(QueryError::invalid(format!("labelNames has more than {MOST_NAMES} names")));
+    }
+    let wanted: HashSet<&str> = request.label_names.iter().map(String::as_str).collect();
     let bounds = bounds(request.start, request.end)?;
     let sets = each_matching(store, &request.matchers, bounds, |sets: &mut BTreeSet<_>, labels| {
         let asked = |name: &String| {
-            if request.label_names.is_empty() { dots || is_plain(name) } else { request.label_names.contains(name) }
+            if wanted.is_empty() { dots || is_plain(name) } else { wanted.contains(name.as_str()) }
         };
         let labels: Vec<LabelPair> =
             labels.into_iter().filter(|(name, _)| asked(name)).map(|(name, value)| LabelPair { name, value }).collect();

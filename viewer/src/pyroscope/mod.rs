@@ -157,7 +157,7 @@ impl Answer for json::PlainProfile {
     }
 
     fn json(&self) -> Result<String, QueryError> {
-        serde_json::to_string(&json::profile_value(&self.0)).map_err(QueryError::failed)
+        serde_json::to_string(&json::InJson(&self.0)).map_err(QueryError::failed)
     }
 }
 

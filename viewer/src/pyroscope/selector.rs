@@ -11,6 +11,10 @@ const LONGEST: usize = 64 << 10;
 /// The most conditions of all selectors of a question, and the bytes of all their regular expressions, compiled.
 const MOST_MATCHERS: usize = 20;
 const COMPILED: usize = 1 << 20;
+/// The most bytes of a regular expression, and of all of a question: each may be thousands when it is parsed, which is before it
+/// is known what it takes, compiled.
+const LONGEST_EXPRESSION: usize = 2 << 10;
+const EXPRESSIONS: usize = 4 << 10;
 
 /// Conditions that all hold for the label sets that are selected. A label that is missing has the empty value.
 #[derive(Debug)]
@@ -33,7 +37,7 @@ enum Test {
 impl Selector {
     /// Reads a selector; an empty text selects everything. The error is a sentence.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        Self::parse_within(text, MOST_MATCHERS, COMPILED / expressions(text).max(1))
+        Self::parse_within(text, MOST_MATCHERS, COMPILED / expressions(text).max(1), &mut { EXPRESSIONS })
     }
 
     /// Reads the selectors of one question, which together have the conditions and the bytes that one alone may have.
@@ -44,22 +48,23 @@ impl Selector {
             return Err(too_many());
         }
         let compiled = COMPILED / texts.iter().map(|text| expressions(text)).sum::<usize>().max(1);
-        let mut left = MOST_MATCHERS;
+        let (mut left, mut bytes) = (MOST_MATCHERS, EXPRESSIONS);
         let mut selectors = Vec::with_capacity(texts.len());
         for text in texts {
-            let selector = Self::parse_within(text, left, compiled)?;
+            let selector = Self::parse_within(text, left, compiled, &mut bytes)?;
             left = left.checked_sub(selector.0.len().max(1)).ok_or_else(too_many)?;
             selectors.push(selector);
         }
         Ok(selectors)
     }
 
-    /// Reads one that has at most so many conditions, each expression of so many bytes, compiled.
-    fn parse_within(text: &str, most: usize, compiled: usize) -> Result<Self, String> {
+    /// Reads one that has at most so many conditions, each expression of so many bytes, compiled; `bytes` are left to the texts of
+    /// expressions.
+    fn parse_within(text: &str, most: usize, compiled: usize, bytes: &mut usize) -> Result<Self, String> {
         if text.len() > LONGEST {
             return Err(format!("the label selector is longer than {LONGEST} bytes"));
         }
-        let mut parser = Parser { rest: text.chars().peekable(), most, compiled };
+        let mut parser = Parser { rest: text.chars().peekable(), most, compiled, bytes };
         parser.selector().map_err(|reason| {
             let start: String = text.chars().take(200).collect();
             format!("the label selector {start:?}: {reason}")
@@ -101,6 +106,8 @@ struct Parser<'a> {
     most: usize,
     /// Bytes that each regular expression may take, compiled.
     compiled: usize,
+    /// Bytes that are left to the texts of regular expressions.
+    bytes: &'a mut usize,
 }
 
 impl Parser<'_> {
@@ -165,6 +172,14 @@ impl Parser<'_> {
         self.space();
         let value = self.quoted()?;
         let compiled = self.compiled;
+        if operator.contains('~') {
+            if value.len() > LONGEST_EXPRESSION {
+                return Err(format!("a regular expression has more than {LONGEST_EXPRESSION} bytes"));
+            }
+            *self.bytes = self.bytes.checked_sub(value.len()).ok_or_else(|| {
+                format!("the regular expressions of the question have more than {EXPRESSIONS} bytes together")
+            })?;
+        }
         let regex = || {
             let mut regex = RegexBuilder::new(&format!("^(?s:{value})$"));
             regex.size_limit(compiled).dfa_size_limit(compiled).nest_limit(50);
@@ -291,6 +306,27 @@ mod tests {
             assert!(Selector::parse(bad).unwrap_err().contains(says), "{bad}");
         }
         assert!(Selector::parse(&"a".repeat(LONGEST + 1)).is_err());
+    }
+
+    #[test]
+    fn an_expression_is_bounded_before_it_is_parsed() {
+        // As a tree, each of its letters takes some six kilobytes.
+        let of = |bytes: usize| format!("{{a=~`{}`}}", r"\w".repeat(bytes / 2));
+        let refused = Selector::parse(&of(LONGEST_EXPRESSION + 2)).unwrap_err();
+        assert!(refused.ends_with("a regular expression has more than 2048 bytes"), "{refused}");
+        assert!(Selector::parse(&of(LONGEST_EXPRESSION)).unwrap_err().contains("would take more than"));
+        // No values are bounded so.
+        assert!(Selector::parse(&format!("{{a=`{}`}}", "x".repeat(60_000))).is_ok());
+        let [half, rest] = [2_000, 97].map(|length| format!("{{a!~`{}`}}", "x".repeat(length)));
+        let together = "the regular expressions of the question have more than 4096 bytes together";
+        let all = |texts: &[&String]| {
+            let texts: Vec<String> = texts.iter().map(|text| (*text).clone()).collect();
+            Selector::parse_all(&texts).map(|all| all.len())
+        };
+        assert_eq!(all(&[&half, &half]), Ok(2));
+        assert!(all(&[&half, &half, &rest]).unwrap_err().ends_with(together));
+        let one = format!("{{a=~`{0}`,b=~`{0}`,c=~`{1}`}}", "x".repeat(2_000), "x".repeat(97));
+        assert!(Selector::parse(&one).unwrap_err().ends_with(together));
     }
 
     #[test]

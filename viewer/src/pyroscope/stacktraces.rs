@@ -11,8 +11,9 @@ use super::messages::{
 use super::selector::Selector;
 use super::tree::{Tree, begins_with};
 use crate::export::pprof;
-use crate::export::size::fits;
+use crate::export::size::fits_as_numbers;
 use crate::ids::{SpanId, TraceId};
+use crate::show::Steps;
 use crate::store::{SpanChoice, Stacks, Store};
 
 /// Bars of a flame graph if the client does not say how many; the same as Pyroscope's.
@@ -33,13 +34,13 @@ pub(super) fn merge(
         4 => answer.pprof = Some(PprofProfile { profile: Some(profile(store, stacks, &site)?) }),
         format => {
             let mut tree = Tree::default();
-            tree.add(&stacks, 0, &site);
-            tree.cut(most_nodes(request.max_nodes));
+            tree.add(&stacks, 0, &site)?;
+            tree.cut(most_nodes(request.max_nodes))?;
             if format == 2 {
-                answer.tree = tree.bytes();
+                answer.tree = tree.bytes(store.limits().answer())?;
             } else {
                 // A format that is not known here asks for what is answered by default.
-                answer.flamegraph = Some(tree.flame_graph());
+                answer.flamegraph = Some(tree.flame_graph()?);
             }
         }
     }
@@ -89,10 +90,10 @@ pub(super) fn diff(store: &Store, request: &DiffRequest) -> Result<DiffResponse,
     let sides = [stacks(store, left)?, stacks(store, right)?];
     let mut tree = Tree::default();
     for (side, (stacks, request)) in sides.iter().zip([left, right]).enumerate() {
-        tree.add(stacks, side, &call_site(request.stack_trace_selector.as_ref()));
+        tree.add(stacks, side, &call_site(request.stack_trace_selector.as_ref()))?;
     }
-    tree.cut(most_nodes(left.max_nodes.max(right.max_nodes)));
-    Ok(DiffResponse { flamegraph: Some(tree.flame_graph_diff()) })
+    tree.cut(most_nodes(left.max_nodes.max(right.max_nodes)))?;
+    Ok(DiffResponse { flamegraph: Some(tree.flame_graph_diff()?) })
 }
 
 fn stacks(store: &Store, request: &SelectMergeStacktracesRequest) -> Result<Stacks, QueryError> {
@@ -134,9 +135,15 @@ fn most_nodes(asked: Option<i64>) -> usize {
 
 fn profile(store: &Store, mut stacks: Stacks, call_site: &[String]) -> Result<Profile, QueryError> {
     if !call_site.is_empty() {
-        let sums = std::mem::take(&mut stacks.sums);
-        stacks.sums = sums.into_iter().filter(|(stack, ..)| begins_with(&stacks.names(*stack), call_site)).collect();
+        let mut steps = Steps::default();
+        let mut chosen = Vec::new();
+        for sum in std::mem::take(&mut stacks.sums) {
+            if begins_with(&stacks, sum.0, call_site, &mut steps)? {
+                chosen.push(sum);
+            }
+        }
+        stacks.sums = chosen;
     }
-    fits(&stacks, store.limits().answer()).map_err(|error| QueryError::invalid(error.to_string()))?;
+    fits_as_numbers(&stacks, store.limits().answer())?;
     Ok(pprof::profile(&stacks))
 }

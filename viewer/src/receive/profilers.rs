@@ -1,19 +1,33 @@
 //! What profilers say of themselves: the engine's `stats()`, which come as a comment of each window's first profile.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::fmt;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed; // a number that orders nothing
+use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use spanprof_core::wire::pprof::Profile;
 use spanprof_core::wire::stats_comment::{PREFIX, VERSION};
 
+use super::strings::cut;
 use crate::clock;
 
 /// Longer ones are not the engine's.
 const MOST_BYTES: usize = 16 << 10;
 /// Comments of a profile that are read.
 const MOST_COMMENTS: usize = 4;
-/// Profilers that are remembered; of more, those that were not heard of for longest are forgotten.
+/// Counts of a comment, and bytes of what is in it; one that has more is not the engine's, which has some forty short ones.
+const MOST_COUNTS: usize = 64;
+const LONGEST: usize = 100;
+/// Bytes that are kept of an error.
+const LONGEST_ERROR: usize = 500;
+/// Bytes of a count, with its place in a map, and of a report beside its counts and texts.
+const COUNT: usize = 80;
+const REPORT: usize = 320;
+/// Profilers that are remembered, of all tenants; of more, the one of the tenant with the most that was not heard of for longest
+/// is forgotten.
 const MOST_PROFILERS: usize = 500;
 /// Nothing was heard of one for so long: its process has ended.
 const SILENT: i64 = 15 * 60 * 1_000;
@@ -33,16 +47,21 @@ pub(crate) enum Stat {
 struct ProfilerReport {
     #[serde(default = "version_of_none")]
     version: u32,
+    #[serde(deserialize_with = "short")]
     instance: String,
     pid: Option<u32>,
+    #[serde(deserialize_with = "short")]
     package: String,
     last_error: String,
+    #[serde(deserialize_with = "counts")]
     stats: BTreeMap<String, Stat>,
 }
 
 /// A profiler, as it was heard of last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct ProfilerState {
+    #[serde(skip)]
+    tenant: u64,
     #[serde(skip)]
     service: String,
     /// A random number of the profiler's own.
@@ -76,6 +95,50 @@ pub(super) struct ServiceReport {
     report: ProfilerReport,
 }
 
+impl ServiceReport {
+    /// Which profiler it is.
+    pub(super) fn of(&self) -> (String, String) {
+        (self.service.clone(), self.report.instance.clone())
+    }
+
+    /// What it takes in memory, with the name of its profiler beside it.
+    pub(super) fn bytes(&self) -> usize {
+        let Self { service, report } = self;
+        let texts = 2 * (service.len() + report.instance.len()) + report.package.len() + report.last_error.len();
+        REPORT + texts + report.stats.keys().map(|name| COUNT + name.len()).sum::<usize>()
+    }
+}
+
+/// A text that is no longer than those of the engine.
+fn short<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    if text.len() > LONGEST { Err(D::Error::custom("it is too long")) } else { Ok(text) }
+}
+
+/// As many counts as the engine may have, counted while they are read.
+fn counts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Stat>, D::Error> {
+    struct Counts;
+    impl<'de> Visitor<'de> for Counts {
+        type Value = BTreeMap<String, Stat>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {MOST_COUNTS} counts by name")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut counts = BTreeMap::new();
+            while let Some(name) = map.next_key::<String>()? {
+                if counts.len() == MOST_COUNTS || name.len() > LONGEST {
+                    return Err(A::Error::custom("there are more counts than the engine has, or longer names"));
+                }
+                counts.insert(name, map.next_value()?);
+            }
+            Ok(counts)
+        }
+    }
+    deserializer.deserialize_map(Counts)
+}
+
 /// How a comment is to be read that does not say it.
 fn version_of_none() -> u32 {
     1
@@ -89,14 +152,35 @@ pub(super) fn reports(service: &str, profile: &Profile) -> Vec<ServiceReport> {
     let texts = texts.filter(|text| text.len() <= MOST_BYTES).filter_map(|text| text.strip_prefix(PREFIX));
     let reports = texts.filter_map(|json| serde_json::from_str(json).ok());
     let known = reports.filter(|report: &ProfilerReport| (1..=VERSION).contains(&report.version));
-    known.map(|report| ServiceReport { service: service.into(), report }).collect()
+    known
+        .map(|mut report| {
+            report.last_error = cut(&report.last_error, LONGEST_ERROR).into();
+            ServiceReport { service: service.into(), report }
+        })
+        .collect()
 }
 
-/// The profilers that were heard of.
+/// The profilers of a tenant that were heard of.
 #[derive(Debug, Default)]
-pub(crate) struct Profilers(Mutex<Vec<ProfilerState>>);
+pub(crate) struct Profilers {
+    tenant: u64,
+    all: Arc<AllProfilers>,
+}
+
+/// Those of all tenants.
+#[derive(Debug, Default)]
+struct AllProfilers {
+    /// The newest at the end.
+    heard: Mutex<Vec<ProfilerState>>,
+    tenants: AtomicU64,
+}
 
 impl Profilers {
+    /// Those of another tenant, which share the room.
+    pub(crate) fn of_another(&self) -> Self {
+        Self { tenant: self.all.tenants.fetch_add(1, Relaxed) + 1, all: Arc::clone(&self.all) }
+    }
+
     /// Takes note of what a profile's comment says.
     pub(super) fn record(&self, report: ServiceReport) {
         self.record_at(report, clock::now() / clock::MILLISECOND);
@@ -104,23 +188,36 @@ impl Profilers {
 
     fn record_at(&self, ServiceReport { service, report }: ServiceReport, now: i64) {
         let ProfilerReport { version: _, instance, pid, package, last_error, stats } = report;
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|known| !(known.service == service && known.instance == instance));
+        let (tenant, mut all) = (self.tenant, self.all.heard.lock().unwrap_or_else(PoisonError::into_inner));
+        let is_it =
+            |known: &ProfilerState| (known.tenant, &known.service, &known.instance) == (tenant, &service, &instance);
+        all.retain(|known| known.last_unix_ms >= now - SILENT && !is_it(known));
         if all.len() >= MOST_PROFILERS {
-            // The newest are at the end.
-            all.remove(0);
+            forget_one(&mut all);
         }
-        all.push(ProfilerState { service, instance, pid, package, last_error, stats, last_unix_ms: now });
+        all.push(ProfilerState { tenant, service, instance, pid, package, last_error, stats, last_unix_ms: now });
     }
 
     /// Those of a service that still run, by process.
     pub(crate) fn of(&self, service: &str) -> Vec<ProfilerState> {
         let since = clock::now() / clock::MILLISECOND - SILENT;
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut of_it: Vec<ProfilerState> =
-            all.iter().filter(|one| one.service == service && one.last_unix_ms >= since).cloned().collect();
+        let mut all = self.all.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|known| known.last_unix_ms >= since);
+        let of_it = all.iter().filter(|one| one.tenant == self.tenant && one.service == service);
+        let mut of_it: Vec<ProfilerState> = of_it.cloned().collect();
+        drop(all);
         of_it.sort_by(|a, b| (a.pid, &a.instance).cmp(&(b.pid, &b.instance)));
         of_it
+    }
+}
+
+/// Makes room for one: nobody is forgotten because another tenant has many.
+fn forget_one(all: &mut Vec<ProfilerState>) {
+    let mut numbers: BTreeMap<u64, usize> = BTreeMap::new();
+    all.iter().for_each(|one| *numbers.entry(one.tenant).or_default() += 1);
+    let largest = numbers.into_iter().max_by_key(|(_, number)| *number).map(|(tenant, _)| tenant);
+    if let Some(first) = all.iter().position(|one| Some(one.tenant) == largest) {
+        all.remove(first);
     }
 }
 
@@ -204,7 +301,45 @@ mod tests {
         }
         assert_eq!(profilers.of("shop").len(), MOST_PROFILERS);
         assert!(!profilers.of("shop").iter().any(|one| one.instance == "9"));
-        profilers.0.lock().unwrap().iter_mut().for_each(|one| one.last_unix_ms -= SILENT + 1_000);
+        profilers.all.heard.lock().unwrap().iter_mut().for_each(|one| one.last_unix_ms -= SILENT + 1_000);
+        record(&profilers, "other", &[&comment("a", 1)]);
+        assert_eq!(profilers.all.heard.lock().unwrap().len(), 1, "what is silent takes no room");
         assert_eq!(profilers.of("shop"), []);
+    }
+
+    #[test]
+    fn all_tenants_share_the_room_and_none_sees_or_displaces_those_of_another() {
+        let one = Profilers::default();
+        let [few, many] = [one.of_another(), one.of_another()];
+        for number in 0..10 {
+            record(&few, "shop", &[&comment(&number.to_string(), 1)]);
+        }
+        for number in 0..2 * MOST_PROFILERS {
+            record(&many, "shop", &[&comment(&number.to_string(), 1)]);
+        }
+        let known = [&one, &few, &many].map(|profilers| profilers.of("shop").len());
+        assert_eq!(known, [0, 10, MOST_PROFILERS - 10]);
+    }
+
+    #[test]
+    fn a_comment_that_would_take_much_memory_is_not_the_engines() {
+        let said = |instance: &str, package: &str, error: &str, names: &[String]| {
+            let stats: BTreeMap<&String, u64> = names.iter().map(|name| (name, 1)).collect();
+            let said = serde_json::json!({
+                "instance": instance, "package": package, "last_error": error, "stats": stats,
+            });
+            let found = reports("shop", &profile(&[&format!("{PREFIX}{said}")]));
+            found.into_iter().next().map(|report| report.report)
+        };
+        let names = |number: usize, length: usize| -> Vec<String> {
+            (0..number).map(|name| format!("{name:0length$}")).collect()
+        };
+        let long = "x".repeat(LONGEST + 1);
+        let known = said(&long[1..], &long[1..], &"e".repeat(5_000), &names(MOST_COUNTS, LONGEST)).unwrap();
+        assert_eq!((known.stats.len(), known.last_error.len()), (MOST_COUNTS, LONGEST_ERROR));
+        assert_eq!(said("a", "p", "", &names(MOST_COUNTS + 1, 1)), None);
+        assert_eq!(said("a", "p", "", &names(1, LONGEST + 1)), None);
+        assert_eq!(said(&long, "p", "", &[]), None);
+        assert_eq!(said("a", &long, "", &[]), None);
     }
 }

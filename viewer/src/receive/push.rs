@@ -1,5 +1,6 @@
 //! Pyroscope's `push.v1.PusherService/Push`: Connect unary, in protobuf or JSON.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -75,13 +76,19 @@ fn store(receiver: &Receiver, request: PushRequest, allowed: &mut Allowed) -> Re
         return Err(Refusal::new(Reason::Invalid, "the request holds no profile"));
     }
     let mut profiles = Vec::new();
-    let mut reports = Vec::new();
+    // The last of each profiler, as it said before what is no longer so.
+    let mut reports = BTreeMap::new();
     for (number, series) in request.series.into_iter().enumerate() {
         let labels = Labels::of_pairs(&series.labels).map_err(|refusal| refusal.within(format!("series {number}")))?;
         for raw in series.samples {
             let read = pprof::decode(&raw.raw_profile, allowed).and_then(|decoded| {
                 let rows = pprof::rows(&decoded, &labels, receiver.times(), allowed)?;
-                reports.extend(profilers::reports(&labels.service, &decoded));
+                for report in profilers::reports(&labels.service, &decoded) {
+                    allowed.take(report.bytes(), "the profilers' statistics")?;
+                    if let Some(before) = reports.insert(report.of(), report) {
+                        allowed.give_back(before.bytes());
+                    }
+                }
                 Ok((rows, decoded.time_nanos != 0))
             });
             allowed.give_back_decoded();
@@ -96,7 +103,7 @@ fn store(receiver: &Receiver, request: PushRequest, allowed: &mut Allowed) -> Re
     receiver.insert_profiles(&profiles)?;
     if !reports.is_empty() {
         let profilers = receiver.kept()?.profilers;
-        reports.into_iter().for_each(|report| profilers.record(report));
+        reports.into_values().for_each(|report| profilers.record(report));
     }
     Ok(())
 }
@@ -181,7 +188,15 @@ fn decode_base64(text: &str) -> Result<Vec<u8>, base64::DecodeError> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use spanprof_core::wire::pprof::{Location, Profile, Sample, ValueType};
+
     use super::*;
+    use crate::budget::Budget;
+    use crate::receive::profilers::Profilers;
+    use crate::receive::{Keeper, Kept, Permits};
+    use crate::store::{StorageLimits, Store};
 
     #[test]
     fn json_takes_both_spellings_and_both_alphabets() {
@@ -203,5 +218,43 @@ mod tests {
                 .contains("rawProfile")
         );
         assert_eq!(decode_protobuf(b"hello", &mut Allowed::plenty()).unwrap_err().status(), 400);
+    }
+
+    #[test]
+    fn what_profilers_say_is_taken_from_the_requests_memory_and_counts_once_for_each() {
+        let store = Store::open(None, &StorageLimits::new(64 << 20)).unwrap();
+        let profilers = Arc::<Profilers>::default();
+        let keeper = Keeper::Known(Kept { store, profilers: Arc::clone(&profilers), _owner: None });
+        let receiver = Receiver::new(keeper, Arc::default(), Duration::MAX, &Permits::new(16 << 20));
+        // Each with many counts.
+        let stats: Vec<String> = (0..60).map(|number| format!("\"count {number}\":1")).collect();
+        let sample = |instance: usize| {
+            let said =
+                format!(r#"{{"instance":"{instance}","package":"p","last_error":"","stats":{{{}}}}}"#, stats.join(","));
+            let strings = ["", "cpu", "nanoseconds", &format!("spanprof.stats {said}")].map(String::from);
+            let profile = Profile {
+                sample_type: vec![ValueType { r#type: 1, unit: 2 }],
+                string_table: strings.into(),
+                comment: vec![3],
+                location: vec![Location { id: 1, address: 1, ..Location::default() }],
+                sample: vec![Sample { location_id: vec![1], value: vec![1], label: vec![] }],
+                ..Profile::default()
+            };
+            RawSample { raw_profile: profile.encode_to_vec(), id: String::new() }
+        };
+        let pair = |name: &str, value: &str| LabelPair { name: name.into(), value: value.into() };
+        let labels = vec![pair("__name__", "process_cpu"), pair("service_name", "shop")];
+        let take = |instances: &[usize]| {
+            let samples = instances.iter().map(|instance| sample(*instance)).collect();
+            let request = PushRequest { series: vec![RawProfileSeries { labels: labels.clone(), samples }] };
+            super::store(&receiver, request, &mut Allowed::new(Budget::new(1 << 20, 1 << 20).hold()))
+        };
+        take(&[7; 400]).unwrap();
+        assert_eq!(profilers.of("shop").len(), 1);
+        let many: Vec<usize> = (0..400).collect();
+        assert_eq!(take(&many).unwrap_err().status(), 413);
+        assert_eq!(profilers.of("shop").len(), 1, "nothing is kept of a refused request");
+        take(&many[..50]).unwrap();
+        assert_eq!(profilers.of("shop").len(), 50);
     }
 }

@@ -10,8 +10,8 @@ use crate::store::ProfileType;
 
 /// Sample types of a profile; profilers send four.
 const MOST_TYPES: usize = 32;
-/// The longest name of one, and of a unit.
-const LONGEST_WORD: usize = 1_024;
+/// The longest profile type: its name, and names and units of sample type and period. Each is kept as a whole.
+const LONGEST_TYPE: usize = 1_024;
 
 /// A sample type, and how its values are counted in samples.
 pub(super) struct SampleType {
@@ -75,7 +75,7 @@ pub(super) fn sample_types(
         return Err(invalid(format!("the profile has {number} sample types, and at most {MOST_TYPES} are taken")));
     }
     let word = |index, what| match string(strings, index, what)? {
-        word if word.len() > LONGEST_WORD => Err(invalid(format!("{what} has more than {LONGEST_WORD} bytes"))),
+        word if word.len() > LONGEST_TYPE => Err(invalid(format!("{what} has more than {LONGEST_TYPE} bytes"))),
         word => Ok(word),
     };
     let text =
@@ -85,6 +85,10 @@ pub(super) fn sample_types(
         return Err(invalid("the profile has no sample type"));
     }
     let (period_type, period_unit) = pprof.period_type.as_ref().map_or(Ok(("", "")), text)?;
+    let longest = types.iter().map(|(name, unit)| name.len() + unit.len()).max().unwrap_or(0);
+    if profile_name.len() + longest + period_type.len() + period_unit.len() + 4 > LONGEST_TYPE {
+        return Err(invalid(format!("the five parts of a profile type have more than {LONGEST_TYPE} bytes together")));
+    }
     let default = word(pprof.default_sample_type, "the default sample type")?;
     // pprof's convention: the last sample type is the one to show where none is named.
     let main = types.iter().position(|(name, _)| *name == default).unwrap_or(types.len() - 1);
@@ -113,6 +117,24 @@ pub(super) fn sample_types(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_profile_type_is_bounded_as_a_whole() {
+        let types = |words: usize, name: usize| {
+            let strings = ["".into(), "t".repeat(words), "u".repeat(words)];
+            let pprof = Profile {
+                sample_type: vec![ValueType { r#type: 1, unit: 2 }; 2],
+                period_type: Some(ValueType { r#type: 1, unit: 2 }),
+                ..Profile::default()
+            };
+            let read = sample_types(&pprof, &strings, &"n".repeat(name));
+            read.map(|types| types[0].profile_type.text.len()).map_err(|refusal| refusal.message().to_owned())
+        };
+        assert_eq!(types(200, 220), Ok(1_024));
+        let refused = "the five parts of a profile type have more than 1024 bytes together";
+        assert_eq!(types(200, 221).unwrap_err(), refused);
+        assert_eq!(types(1_025, 1).unwrap_err(), "a sample type has more than 1024 bytes");
+    }
 
     #[test]
     fn a_long_wait_is_one_sample_and_so_is_a_short_one_that_stands_for_many() {

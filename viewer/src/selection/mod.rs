@@ -23,6 +23,10 @@ pub(crate) const CPU: &str = "process_cpu";
 /// The name of the profile types that hold all time, waits too, whose samples may say their state.
 pub(crate) const WALL: &str = "wall";
 
+/// The most bytes of a selection's parameters, which stand in each link of a page, percent-encoded: of a service, a span name and a
+/// profile type as long as they may be, and some more.
+const MOST_BYTES: usize = 8 << 10;
+
 /// A set of samples, and of the spans they belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selection {
@@ -184,6 +188,15 @@ impl Selection {
                 self.state.text(),
                 "needs type=wall, whose samples say their state",
             ));
+        }
+        let pairs = self.pairs();
+        let bytes: usize = pairs.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+        if bytes > MOST_BYTES
+            && let Some((name, value)) = pairs.iter().max_by_key(|(_, value)| value.len())
+        {
+            let allowed =
+                format!("is one of a selection of {bytes} bytes; allowed are {MOST_BYTES} for all its parameters");
+            return Err(BadParameter::new(name, value, allowed));
         }
         Ok(())
     }

@@ -109,3 +109,15 @@ fn another_profile_type_has_all_its_states() {
             && !parse("type=wallet").unwrap().is_wall()
     );
 }
+
+#[test]
+fn a_selection_is_no_longer_than_links_may_be() {
+    // The longest name of a span, of a service and of a profile type are together.
+    let words = [4_096, 2_048, 1_024 - 7].map(|length| "x".repeat(length));
+    let longest = format!("name={}&service={}&type=a:b:c:d:{}", words[0], words[1], words[2]);
+    parse(&longest).unwrap();
+    let labels: Vec<String> = (0..5).map(|n| format!("label.{n}={}", &words[1][..1_640])).collect();
+    let refused = parse(&labels.join("&")).unwrap_err().to_string();
+    assert!(refused.contains("label.") && refused.contains("allowed are 8192 for all its parameters"), "{refused}");
+    assert!(parse(&labels[1..].join("&")).is_ok());
+}

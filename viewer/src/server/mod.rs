@@ -26,6 +26,7 @@ use tokio::sync::watch;
 use crate::clock;
 use crate::memory::Shares;
 use crate::receive;
+use crate::receive::profilers::Profilers;
 use crate::selection::{LAST_HOUR, TimeRange};
 use crate::store::Store;
 
@@ -95,6 +96,7 @@ async fn serve(cli: &Cli, store: Arc<Store>, time_range: TimeRange) -> Result<()
         otlp: otlp.as_ref().map(|bound| bound.address),
         data: cli.data.clone(),
         shares: Shares::of(cli.memory),
+        profilers: Profilers::default(),
     };
     let all = Connections::new(setup.shares.sent);
     let tenants = Arc::new(Tenants::new(setup, store)?);

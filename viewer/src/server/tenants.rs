@@ -44,6 +44,8 @@ pub(super) struct Setup {
     pub(super) data: Option<PathBuf>,
     /// What --memory is divided into.
     pub(super) shares: Shares,
+    /// Those of each tenant share the room of these.
+    pub(super) profilers: Profilers,
 }
 
 /// Which address a request came in by.
@@ -293,7 +295,7 @@ impl Tenants {
 impl TenantState {
     fn new(store: Arc<Store>, setup: &Setup, permits: &Permits, queries: &Queries, bodies: &Arc<Budget>) -> Self {
         let refusals = Arc::new(Refusals::default());
-        let profilers = Arc::new(Profilers::default());
+        let profilers = Arc::new(setup.profilers.of_another());
         let kept = Kept { store: Arc::clone(&store), profilers: Arc::clone(&profilers), _owner: None };
         let keeper = Keeper::Known(kept.clone());
         let receiver = Arc::new(Receiver::new(keeper, Arc::clone(&refusals), setup.retain, permits));

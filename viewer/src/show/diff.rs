@@ -1,6 +1,7 @@
 //! Two selections, compared by shares: what they burnt in all may differ by any factor.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -13,7 +14,7 @@ use super::tree::{Frame, tree};
 use crate::selection::Look;
 use crate::selection::{Pair, Selection};
 use crate::states::{State, StateTimes};
-use crate::store::{Function, Stacks};
+use crate::store::{Function, Stacks, shared_text};
 
 /// Two selections.
 #[derive(Debug, Serialize)]
@@ -62,9 +63,11 @@ pub(crate) struct StateChange {
 #[derive(Debug, Serialize)]
 pub(crate) struct FunctionChange {
     /// Its name.
-    pub(crate) function: String,
+    #[serde(serialize_with = "shared_text")]
+    pub(crate) function: Arc<str>,
     /// Its file.
-    pub(crate) file: String,
+    #[serde(serialize_with = "shared_text")]
+    pub(crate) file: Arc<str>,
     /// Its line, if lines stand apart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) line: Option<i64>,
@@ -122,8 +125,8 @@ fn changes(a: &Stacks, b: &Stacks, all: [Sums; 2], by_line: bool) -> Result<Vec<
     let named = sides.into_iter().filter_map(|((id, line), [in_a, in_b])| {
         let function = a.functions.get(&id).or_else(|| b.functions.get(&id))?;
         Some(FunctionChange {
-            function: function.name.to_string(),
-            file: function.file.to_string(),
+            function: Arc::clone(&function.name),
+            file: Arc::clone(&function.file),
             line: by_line.then_some(line),
             own: compare(in_a.0, in_b.0),
             total: compare(in_a.1, in_b.1),
@@ -166,7 +169,7 @@ mod tests {
             .into_iter()
             .map(|row| (row.function, (row.own.change * 100.0).round(), row.own.sure))
             .collect();
-        let row = |name: &str, change: f64, sure| (name.to_owned(), change, sure);
+        let row = |name: &str, change: f64, sure| (name.into(), change, sure);
         assert_eq!(
             rows,
             [row("sql", -40.0, true), row("json", 37.0, true), row("log", 3.0, false), row("main", 0.0, false)]

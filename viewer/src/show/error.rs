@@ -59,6 +59,10 @@ impl From<BadParameter> for ShowError {
 
 impl From<StoreError> for ShowError {
     fn from(error: StoreError) -> Self {
-        if error.is_over() { Self::Busy(error.to_string()) } else { Self::Failed(error.to_string()) }
+        match error.to_string() {
+            sentence if error.is_over() => Self::Busy(sentence),
+            sentence if error.is_too_large() => Self::TooLarge(sentence),
+            sentence => Self::Failed(sentence),
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! One function of a selection: who calls it, what it calls, which of its lines burn.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -11,7 +12,7 @@ use super::stacks::{sums, unit};
 use super::steps::Steps;
 use crate::selection::Look;
 use crate::selection::Selection;
-use crate::store::{StackFrame, Stacks};
+use crate::store::{StackFrame, Stacks, shared_text};
 
 /// A function with its neighbours.
 #[derive(Debug, Serialize)]
@@ -53,9 +54,11 @@ pub(crate) struct Part {
 #[derive(Debug, Serialize)]
 pub(crate) struct Neighbour {
     /// Its name.
-    pub(crate) function: String,
+    #[serde(serialize_with = "shared_text")]
+    pub(crate) function: Arc<str>,
     /// Its file.
-    pub(crate) file: String,
+    #[serde(serialize_with = "shared_text")]
+    pub(crate) file: Arc<str>,
     /// What it is part of.
     #[serde(flatten)]
     pub(crate) part: Part,
@@ -65,7 +68,8 @@ pub(crate) struct Neighbour {
 #[derive(Debug, Serialize)]
 pub(crate) struct HotLine {
     /// Its file.
-    pub(crate) file: String,
+    #[serde(serialize_with = "shared_text")]
+    pub(crate) file: Arc<str>,
     /// Its number, 0 if unknown.
     pub(crate) line: i64,
     /// Value of samples that end in it.
@@ -114,8 +118,8 @@ impl Shown {
             let named = values.into_iter().filter_map(|(id, value)| {
                 let function = stacks.functions.get(&id)?;
                 Some(Neighbour {
-                    function: function.name.to_string(),
-                    file: function.file.to_string(),
+                    function: Arc::clone(&function.name),
+                    file: Arc::clone(&function.file),
                     part: part(value),
                 })
             });
@@ -129,7 +133,7 @@ impl Shown {
             .lines
             .into_iter()
             .map(|((function, line), (own, total))| HotLine {
-                file: stacks.functions.get(&function).map(|function| function.file.to_string()).unwrap_or_default(),
+                file: stacks.functions.get(&function).map_or_else(|| "".into(), |function| Arc::clone(&function.file)),
                 line,
                 own: part(own),
                 total: part(total),

@@ -27,7 +27,7 @@ pub(crate) use services::{ServiceRow, Services};
 pub(crate) use shown::Shown;
 pub(crate) use span::SpanDetail;
 pub(crate) use spans::{Beside, Outside, SpanName, SpanNames};
-pub(crate) use steps::Written;
+pub(crate) use steps::{Steps, Written};
 pub(crate) use top::Top;
 pub(crate) use trace::{Trace, TraceSpan};
 pub(crate) use traces::{TraceRow, Traces};

@@ -29,15 +29,22 @@ impl Steps {
     }
 }
 
-/// Text that is written by someone else's loop, which ends with an error where the time of the request is over.
-#[derive(Debug, Default)]
+/// Text that is written by someone else's loop, which ends with an error where the time of the request is over, or where it has
+/// more bytes than an answer may have.
+#[derive(Debug)]
 pub(crate) struct Written {
     bytes: Vec<u8>,
+    most: usize,
     steps: Steps,
-    is_over: bool,
+    ended: Option<ShowError>,
 }
 
 impl Written {
+    /// Nothing yet, of at most so many bytes.
+    pub(crate) fn new(most: usize) -> Self {
+        Self { bytes: Vec::new(), most, steps: Steps::default(), ended: None }
+    }
+
     /// What was written, if `done` says that all of it was.
     pub(crate) fn finish<E>(
         self,
@@ -46,8 +53,7 @@ impl Written {
     ) -> Result<Vec<u8>, ShowError> {
         match done {
             Ok(()) => Ok(self.bytes),
-            Err(_) if self.is_over => Err(ShowError::over()),
-            Err(error) => Err(failed(error)),
+            Err(error) => Err(self.ended.unwrap_or_else(|| failed(error))),
         }
     }
 }
@@ -58,9 +64,16 @@ impl Write for Written {
     }
 
     fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.is_over = self.is_over || self.steps.is_last();
-        if self.is_over {
-            return Err(io::Error::other("the time of the request is over"));
+        if self.ended.is_none() && self.steps.is_last() {
+            self.ended = Some(ShowError::over());
+        }
+        if self.ended.is_none() && bytes.len() > self.most - self.bytes.len() {
+            let most = self.most;
+            self.ended =
+                Some(ShowError::TooLarge(format!("The answer would have more than {most} bytes; choose less.")));
+        }
+        if self.ended.is_some() {
+            return Err(io::Error::other("it is ended"));
         }
         self.bytes.extend_from_slice(bytes);
         Ok(())
@@ -80,13 +93,18 @@ mod tests {
 
     #[test]
     fn what_is_written_ends_with_the_time_of_its_request() {
-        let write = || {
-            let mut written = Written::default();
+        let write = |most: usize| {
+            let mut written = Written::new(most);
             let done = serde_json::to_writer(&mut written, &vec![0; 10_000]);
             written.finish(done, |error| ShowError::Failed(error.to_string()))
         };
-        let over = work::within(Duration::ZERO, Haste::Patient, Gone::default(), write);
+        let over = work::within(Duration::ZERO, Haste::Patient, Gone::default(), || write(1 << 20));
         assert!(matches!(over, Err(ShowError::Busy(_))), "{over:?}");
-        assert_eq!(write().unwrap().len(), 20_001);
+        assert_eq!(write(20_001).unwrap().len(), 20_001);
+        let too_large = write(20_000);
+        assert!(
+            matches!(&too_large, Err(ShowError::TooLarge(say)) if say.contains("more than 20000 bytes")),
+            "{too_large:?}"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! The functions of a selection, most own value first.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -13,7 +14,7 @@ use super::steps::Steps;
 use crate::selection::Look;
 use crate::selection::Selection;
 use crate::states::StateTimes;
-use crate::store::{Function, StackFrame, Stacks};
+use crate::store::{Function, StackFrame, Stacks, shared_text};
 
 /// The functions of a selection.
 #[derive(Debug, Serialize)]
@@ -35,9 +36,11 @@ pub(crate) struct Top {
 #[derive(Debug, Serialize)]
 pub(crate) struct TopFunction {
     /// Its name.
-    pub(crate) function: String,
+    #[serde(serialize_with = "shared_text")]
+    pub(crate) function: Arc<str>,
     /// Its file.
-    pub(crate) file: String,
+    #[serde(serialize_with = "shared_text")]
+    pub(crate) file: Arc<str>,
     /// Its line, if lines stand apart.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) line: Option<i64>,
@@ -121,8 +124,8 @@ fn functions(stacks: &Stacks, by_line: bool) -> Result<Vec<TopFunction>, ShowErr
         let Function { name, file } = stacks.functions.get(&id)?;
         let (share, total_share) = (share(own, all.total), share(total, all.total));
         Some(TopFunction {
-            function: name.to_string(),
-            file: file.to_string(),
+            function: Arc::clone(name),
+            file: Arc::clone(file),
             line: by_line.then_some(line),
             own,
             total,
@@ -164,7 +167,7 @@ mod tests {
     #[test]
     fn a_recursive_function_counts_once_a_sample() {
         let top = functions(&stacks(), false).unwrap();
-        let rows: Vec<_> = top.iter().map(|row| (row.function.as_str(), row.own, row.total, row.line)).collect();
+        let rows: Vec<_> = top.iter().map(|row| (&*row.function, row.own, row.total, row.line)).collect();
         assert_eq!(rows, [("walk", 30, 40, None), ("leaf", 10, 10, None)]);
         assert!((top[0].share - 0.75).abs() < 1e-9 && (top[0].error - 0.2165).abs() < 1e-4);
         assert!((top[0].total_share - 1.0).abs() < 1e-9 && top[0].total_error == 0.0);
@@ -173,8 +176,10 @@ mod tests {
     #[test]
     fn lines_stand_apart_where_it_is_asked_for() {
         let top = functions(&stacks(), true).unwrap();
-        let rows: Vec<_> = top.iter().map(|row| (row.function.as_str(), row.line, row.own, row.total)).collect();
+        let rows: Vec<_> = top.iter().map(|row| (&*row.function, row.line, row.own, row.total)).collect();
         assert_eq!(rows, [("walk", Some(5), 30, 40), ("leaf", Some(1), 10, 10), ("walk", Some(1), 0, 40)]);
+        assert!(Arc::ptr_eq(&top[0].function, &top[2].function), "a name stands once, however many lines it has");
+        assert!(Arc::ptr_eq(&top[0].file, &top[2].file));
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub(crate) struct Trace {
     pub(crate) wall_ns: Option<i64>,
     /// CPU of all its spans; none if no profile can hold any of them.
     pub(crate) cpu_ns: Option<i64>,
-    /// Spans that have no room in an answer, the latest to start.
+    /// Spans that have no room in an answer, the latest to start, and of those that only samples name as many at least.
     pub(crate) left_out: usize,
     /// Parents before children, siblings by start.
     pub(crate) spans: Vec<TraceSpan>,
@@ -73,7 +73,7 @@ impl Shown {
         trace: TraceId,
         sampling: &mut HashMap<String, Sampling>,
     ) -> Result<Trace, ShowError> {
-        let stored = self.store.trace(trace)?;
+        let (stored, more) = self.store.trace_within(trace)?;
         if stored.is_empty() {
             return Err(ShowError::NotFound(format!("There is no trace {trace} here; traces are {}.", self.kept())));
         }
@@ -134,7 +134,7 @@ impl Shown {
             start_unix_ns: start,
             wall_ns: start.zip(end).map(|(start, end)| end.saturating_sub(start)),
             cpu_ns: (!known.is_empty()).then(|| known.into_iter().fold(0, i64::saturating_add)),
-            left_out: self.store.count_of_trace(trace)?.saturating_sub(received),
+            left_out: self.store.count_of_trace(trace)?.saturating_sub(received) + more,
             spans,
         })
     }

@@ -29,6 +29,17 @@ impl StoreError {
     pub(crate) fn is_over(&self) -> bool {
         self.0.sqlite_error_code() == Some(ErrorCode::OperationInterrupted)
     }
+
+    /// Whether it was about more than is looked at.
+    pub(crate) fn is_too_large(&self) -> bool {
+        self.0.sqlite_error_code() == Some(ErrorCode::TooBig)
+    }
+}
+
+/// What ends a question about more spans of traces than are looked for.
+pub(super) fn too_many_spans(most: usize) -> rusqlite::Error {
+    let sentence = format!("the selection has more than {most} spans of traces; choose a span");
+    rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_TOOBIG), Some(sentence))
 }
 
 /// What ends work whose time is over, as SQLite says it.
@@ -40,6 +51,9 @@ impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_over() {
             return f.write_str("the request took too long and was ended");
+        }
+        if self.is_too_large() {
+            return self.0.fmt(f);
         }
         write!(f, "the store failed: {}", self.0)
     }

@@ -111,6 +111,13 @@ impl Store {
         Ok(readers.read(ask)?)
     }
 
+    /// Ends a reading that must give way, or whose time is over: for loops that take long between two steps of SQLite.
+    pub(super) fn go_on_reading(&self) -> rusqlite::Result<()> {
+        // Readers of a file are in nobody's way.
+        let is_over = if self.readers.is_some() { work::is_over() } else { self.turns.is_over() };
+        if is_over { Err(connection::interrupted()) } else { Ok(()) }
+    }
+
     /// Does `work` at the connection that writes, and anew where it was given up for urgent requests.
     pub(super) fn at_connection<T>(
         &self,

@@ -39,7 +39,7 @@ pub(crate) use counts::{Forgotten, Inserted};
 pub(crate) use database::Store;
 pub(crate) use gather::REST;
 pub(crate) use overview::SeenProfileType;
-pub(crate) use rows::{Function, Mark, Part, Profile, ProfileType, Sample, Span, StackNode};
+pub(crate) use rows::{Function, Mark, Part, Profile, ProfileType, Sample, Span, StackNode, shared_text};
 pub(crate) use sampling::Sampling;
 pub(crate) use series::{SpanChoice, StoredSeries};
 pub(crate) use services::Service;

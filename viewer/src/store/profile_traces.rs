@@ -9,6 +9,8 @@ use rusqlite::{Connection, params};
 use crate::ids::{SpanId, TraceId};
 
 const RECORD: usize = 24;
+/// So many spans that have no room are counted for each that has.
+const COUNTED: usize = 16;
 
 /// A span whose samples name its trace.
 #[derive(Clone, Copy, Debug)]
@@ -70,9 +72,36 @@ pub(super) fn of_others(connection: &Connection, span: SpanId, trace: TraceId) -
     Ok(found)
 }
 
-/// The spans of a trace that samples name, each once.
-pub(super) fn spans_of(connection: &Connection, trace: TraceId) -> rusqlite::Result<Vec<Named>> {
+/// The spans of a trace that samples name and that were not received, each once, as far as there is room; and how many more there
+/// are, at least.
+pub(super) fn spans_of(connection: &Connection, trace: TraceId, most: usize) -> rusqlite::Result<(Vec<Named>, usize)> {
     let mut found: BTreeMap<SpanId, Named> = BTreeMap::new();
+    let mut more: BTreeSet<SpanId> = BTreeSet::new();
+    let mut received = connection.prepare_cached("SELECT 1 FROM spans WHERE span = ?1 AND trace = ?2")?;
+    each_record(connection, trace, |span, service, name| {
+        if let Some(known) = found.get_mut(&span) {
+            known.name = known.name.max(name);
+        } else if more.len() < (most + 1).saturating_mul(COUNTED)
+            && !more.contains(&span)
+            && !received.exists(params![span.to_column(), trace.to_column()])?
+        {
+            if found.len() < most {
+                found.insert(span, Named { trace, span, service, name });
+            } else {
+                more.insert(span);
+            }
+        }
+        Ok(())
+    })?;
+    Ok((found.into_values().collect(), more.len()))
+}
+
+/// Looks at each span of a trace that samples name, with service and name, as often as they do.
+pub(super) fn each_record(
+    connection: &Connection,
+    trace: TraceId,
+    mut each: impl FnMut(SpanId, i64, i64) -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
     let mut statement = connection.prepare_cached(
         "SELECT t.spans, profiles.service, t.name FROM profile_traces t JOIN profiles ON profiles.id = t.profile",
     )?;
@@ -81,15 +110,12 @@ pub(super) fn spans_of(connection: &Connection, trace: TraceId) -> rusqlite::Res
     while let Some(row) = rows.next()? {
         let (records, _) = row.get_ref(0)?.as_blob()?.as_chunks::<RECORD>();
         for record in records.iter().filter(|record| record[8..] == wanted) {
-            let Some(span) = SpanId::from_bytes(&record[..8]) else {
-                continue;
-            };
-            let named = Named { trace, span, service: row.get(1)?, name: row.get(2)? };
-            let known = found.entry(span).or_insert(named);
-            known.name = known.name.max(named.name);
+            if let Some(span) = SpanId::from_bytes(&record[..8]) {
+                each(span, row.get(1)?, row.get(2)?)?;
+            }
         }
     }
-    Ok(found.into_values().collect())
+    Ok(())
 }
 
 /// The trace of a span that its samples name.

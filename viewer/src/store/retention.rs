@@ -43,58 +43,52 @@ impl Store {
 
     /// Drops what is older. False if there is nothing.
     fn forget(&self, before: Before, why: Why) -> Result<bool, StoreError> {
-        match self.forget_before(before, why) {
+        match self.forget_before(before, why, || {}) {
             Err(error) if is_full(&error.0) => {
                 make_place(&self.lock().connection)?;
-                self.forget_before(before, why)
+                self.forget_before(before, why, || {})
             }
             done => done,
         }
     }
 
-    /// In steps, between which the store is free for others.
-    fn forget_before(&self, before: Before, why: Why) -> Result<bool, StoreError> {
+    /// In steps, between which the store is free for others; `between` is called there.
+    fn forget_before(&self, before: Before, why: Why, mut between: impl FnMut()) -> Result<bool, StoreError> {
         let (mut profiles, mut spans) = (0, 0);
         loop {
             let mut inner = self.lock();
             let gone = forget_spans(&inner.connection, before.spans)?;
             inner.forgotten.add(why, 0, gone);
             spans += gone;
+            drop(inner);
+            between();
             if gone < SPANS_AT_ONCE {
                 break;
             }
         }
         // First, so that what a kill leaves behind is profiles, which the next time finds.
-        self.forget_sums(before.profiles)?;
+        while forget_sums(&self.lock().connection, before.profiles)? {
+            between();
+        }
+        between();
         loop {
             let mut inner = self.lock();
-            if !forget_profile(&mut inner.connection, before.profiles)? {
+            if forget_profile(&mut inner.connection, before.profiles)? {
+                inner.forgotten.add(why, 1, 0);
+                profiles += 1;
+            } else if !forget_sums(&inner.connection, before.profiles)? {
+                // Those were of profiles that came meanwhile and went at once. While there is a profile, it has its sums.
                 break;
             }
-            inner.forgotten.add(why, 1, 0);
-            profiles += 1;
+            drop(inner);
+            between();
         }
         if profiles + spans == 0 {
             return Ok(false);
         }
-        // Those of profiles that came meanwhile and went at once.
-        self.forget_sums(before.profiles)?;
         self.forget_names(profiles > 0)?;
         self.measure(&self.lock())?;
         Ok(true)
-    }
-
-    fn forget_sums(&self, oldest: i64) -> Result<(), StoreError> {
-        loop {
-            let inner = self.lock();
-            let mut delete = inner.connection.prepare_cached(&format!(
-                "DELETE FROM stack_sums WHERE (series, bucket, name) IN (
-                     SELECT series, bucket, name FROM stack_sums WHERE bucket < ?1 LIMIT {SUMS_AT_ONCE})"
-            ))?;
-            if delete.execute(params![rollup::bucket(oldest)])? < SUMS_AT_ONCE {
-                return Ok(());
-            }
-        }
     }
 }
 
@@ -143,6 +137,15 @@ fn forget_profile(connection: &mut Connection, oldest: i64) -> rusqlite::Result<
     }
     transaction.commit()?;
     Ok(true)
+}
+
+/// Drops some of the sums that end before `oldest`. False if these were the last.
+fn forget_sums(connection: &Connection, oldest: i64) -> rusqlite::Result<bool> {
+    let mut delete = connection.prepare_cached(&format!(
+        "DELETE FROM stack_sums WHERE (series, bucket, name) IN (
+             SELECT series, bucket, name FROM stack_sums WHERE bucket < ?1 LIMIT {SUMS_AT_ONCE})"
+    ))?;
+    Ok(delete.execute(params![rollup::bucket(oldest)])? == SUMS_AT_ONCE)
 }
 
 /// Drops some of the spans that ended before `oldest`.
@@ -276,5 +279,33 @@ mod tests {
         drop(large);
         fill(&small, 400..1_000);
         assert_eq!(small.forgotten(), Forgotten::default(), "what is closed takes no room");
+    }
+
+    #[test]
+    fn a_profile_that_comes_while_the_old_goes_has_its_sums_or_goes_too() {
+        let values = |store: &Store| {
+            let value = |table: &str| -> i64 {
+                let sql = format!("SELECT coalesce(sum(value), 0) FROM {table}");
+                store.lock().connection.query_row(&sql, [], |row| row.get(0)).unwrap()
+            };
+            ["span_sums", "stack_sums"].map(value)
+        };
+        let steps = std::cell::Cell::new(0);
+        for at in 0..20 {
+            let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
+            fill(&store, 10..15);
+            fill(&store, 200..201);
+            steps.set(0);
+            let come = || {
+                steps.set(steps.get() + 1);
+                if steps.get() == at {
+                    fill(&store, 20..21);
+                }
+            };
+            store.forget_before(Before::both(100 * SECOND), Why::Age, come).unwrap();
+            let [samples, sums] = values(&store);
+            assert!(samples == sums && samples >= 10, "step {at}: {samples} of samples, {sums} of sums");
+        }
+        assert!(steps.get() > 5, "{}", steps.get());
     }
 }

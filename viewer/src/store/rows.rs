@@ -48,14 +48,15 @@ impl Mark {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub(crate) struct Function {
     /// Name for people.
-    #[serde(serialize_with = "text")]
+    #[serde(serialize_with = "shared_text")]
     pub(crate) name: Arc<str>,
     /// Source file, may be empty.
-    #[serde(serialize_with = "text")]
+    #[serde(serialize_with = "shared_text")]
     pub(crate) file: Arc<str>,
 }
 
-fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+/// A text that many rows share.
+pub(crate) fn shared_text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(text)
 }
 

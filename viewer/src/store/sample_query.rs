@@ -5,11 +5,14 @@ use std::collections::BTreeSet;
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
 
-use super::connection::interrupted;
+use super::connection::{interrupted, too_many_spans};
 use super::{profile_traces, rollup};
 use crate::ids::{SpanId, TraceId};
 use crate::selection::{Selection, Side};
 use crate::work;
+
+/// The most spans of the traces that samples are chosen by, each of which takes some hundred bytes.
+pub(super) const MOST_SPANS: usize = if cfg!(test) { 2_000 } else { 100_000 };
 
 /// A condition on `s` (sums of samples), `series` and `kinds`, and a time range.
 pub(super) struct SampleQuery {
@@ -67,12 +70,17 @@ impl SampleQuery {
         let mut spans: BTreeSet<i64> = BTreeSet::new();
         let mut received = connection.prepare_cached("SELECT span FROM spans WHERE trace = ?1")?;
         for trace in traces {
-            spans.extend(profile_traces::spans_of(connection, *trace)?.into_iter().map(|named| named.span.to_column()));
+            let mut add = |span| {
+                spans.insert(span);
+                if spans.len() > MOST_SPANS { Err(too_many_spans(MOST_SPANS)) } else { Ok(()) }
+            };
+            profile_traces::each_record(connection, *trace, |span, _, _| add(span.to_column()))?;
             for span in received.query_map(params![trace.to_column()], |row| row.get(0))? {
-                spans.insert(span?);
+                add(span?)?;
             }
         }
-        self.and_span("s.span IN (SELECT value FROM json_each(?))", [serde_json::json!(spans).to_string().into()]);
+        let list = format!("[{}]", spans.iter().map(i64::to_string).collect::<Vec<_>>().join(","));
+        self.and_span("s.span IN (SELECT value FROM json_each(?))", [list.into()]);
         if let [trace] = traces {
             let mut others: Vec<(i64, i64)> = Vec::new();
             for span in spans.into_iter().filter_map(SpanId::from_column) {

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::connection::{StoreError, interrupted};
+use super::connection::StoreError;
 use super::database::Store;
 use super::gather::Gathered;
 use super::sample_query::SampleQuery;
 use super::stacks::Stacks;
 use crate::ids::{SpanId, TraceId};
-use crate::work;
 
 /// A series: a label set of one profile type.
 #[derive(Debug)]
@@ -61,9 +60,7 @@ impl Store {
             )?;
             let mut rows = statement.query(params![from, to])?;
             while let Some(row) = rows.next()? {
-                if work::is_over() {
-                    return Err(interrupted());
-                }
+                self.go_on_reading()?;
                 let labels = labels(row.get_ref(2)?.as_str()?)?;
                 if !look(&mut found, StoredSeries { id: row.get(0)?, profile_type: row.get(1)?, labels }) {
                     break;
@@ -106,9 +103,7 @@ impl Store {
             )?;
             let mut rows = statement.query(params![json(series), from, to])?;
             while let Some(row) = rows.next()? {
-                if work::is_over() {
-                    return Err(interrupted());
-                }
+                self.go_on_reading()?;
                 if !look(&mut found, Point { series: row.get(0)?, time: row.get(1)?, value: row.get(2)? }) {
                     break;
                 }
@@ -165,7 +160,7 @@ mod tests {
     use super::super::rows::Profile;
     use super::super::storage_limits::StorageLimits;
     use super::*;
-    use crate::work::{Gone, Haste};
+    use crate::work::{self, Gone, Haste};
 
     #[test]
     fn what_gives_way_and_is_begun_anew_counts_once() {
@@ -217,5 +212,47 @@ mod tests {
             );
             assert_eq!(points.unwrap(), 2_000);
         });
+    }
+
+    #[test]
+    fn who_takes_long_over_a_row_gives_way_at_the_next() {
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
+        // Fewer than SQLite goes through before it looks at whose turn it is.
+        for n in 0..3 {
+            let mut profile = Profile::of("main");
+            profile.parts[0].labels = format!("{{\"n\":\"{n}\"}}").into();
+            store.insert_profile(&profile).unwrap();
+        }
+        let (all, hour) = ((i64::MIN, i64::MAX), Duration::from_secs(3_600));
+        for of_points in [false, true] {
+            let (tell, told) = mpsc::channel();
+            std::thread::scope(|scope| {
+                let store = &store;
+                let ask = move || {
+                    let (mut is_first, mut tries) = (true, 0);
+                    // The first look takes until somebody waits, as one by a regular expression may.
+                    let mut look = || {
+                        if std::mem::take(&mut is_first) {
+                            tell.send(()).unwrap();
+                            while !store.turns.is_over() {
+                                std::thread::yield_now();
+                            }
+                        }
+                        true
+                    };
+                    let begin = || tries += 1;
+                    if of_points {
+                        store.each_point_of_series(&[1, 2, 3], all, begin, |(), _| look()).unwrap();
+                    } else {
+                        store.each_series(all, begin, |(), _| look()).unwrap();
+                    }
+                    tries
+                };
+                let asked = scope.spawn(move || work::within(hour, Haste::Patient, Gone::default(), ask));
+                told.recv().unwrap();
+                work::within(hour, Haste::Urgent, Gone::default(), || store.is_empty()).unwrap();
+                assert_eq!(asked.join().unwrap(), 2, "it was begun anew");
+            });
+        }
     }
 }

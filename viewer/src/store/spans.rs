@@ -51,16 +51,25 @@ pub(crate) struct TraceSum {
 impl Store {
     /// The spans of a trace, by start; those that only samples name come last.
     pub(crate) fn trace(&self, trace: TraceId) -> Result<Vec<StoredSpan>, StoreError> {
+        Ok(self.trace_within(trace)?.0)
+    }
+
+    /// The same, and how many spans more only samples name, which have no room.
+    pub(crate) fn trace_within(&self, trace: TraceId) -> Result<(Vec<StoredSpan>, usize), StoreError> {
         self.read(|connection| {
             let mut left = self.limits.answer();
             let mut spans = spans_where(connection, "s.trace = ?1", &Value::Blob(trace.to_column().into()), &mut left)?;
-            for named in profile_traces::spans_of(connection, trace)? {
-                left = left.saturating_sub(SPAN);
+            let (named, mut more) = profile_traces::spans_of(connection, trace, left / SPAN)?;
+            for named in named {
+                let Some(span) = sampled(connection, named)? else { continue };
+                left = left.saturating_sub(SPAN + 3 * (span.span.name.len() + span.span.service.len()));
                 if left > 0 {
-                    spans.extend(sampled(connection, named)?);
+                    spans.push(span);
+                } else {
+                    more += 1;
                 }
             }
-            Ok(spans)
+            Ok((spans, more))
         })
     }
 
@@ -210,4 +219,49 @@ fn stored_span(row: &Row<'_>) -> rusqlite::Result<StoredSpan> {
         attributes: row.get(10)?,
     };
     Ok(StoredSpan { span, child: row.get(11)?, traced: true })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rows::{Profile, Sample};
+    use super::super::storage_limits::StorageLimits;
+    use super::*;
+
+    fn ids(number: u64) -> (SpanId, TraceId) {
+        (SpanId::from_bytes(&number.to_be_bytes()).unwrap(), TraceId::from_bytes(&[7; 16]).unwrap())
+    }
+
+    /// A store with a trace of so many spans that samples name by a name of some bytes.
+    fn store(spans: u64, name: usize, answer: usize) -> std::sync::Arc<Store> {
+        let store = Store::open(None, &StorageLimits::with(u64::MAX, 1 << 20, answer)).unwrap();
+        let mut profile = Profile::of("main");
+        let part = &mut profile.parts[0];
+        part.span_name = Some("n".repeat(name).into());
+        part.samples = (1..=spans).map(|n| Sample { span: Some(ids(n).0), ..part.samples[0] }).collect();
+        part.traces = (1..=spans).map(ids).collect();
+        // Twice, as a span burns in several profiles.
+        store.insert_profile(&profile).unwrap();
+        store.insert_profile(&Profile { time: profile.time + 1, ..profile }).unwrap();
+        store
+    }
+
+    #[test]
+    fn spans_that_samples_name_and_that_have_no_room_are_counted() {
+        for (spans, name, room) in [(50, 10, 50), (1_000, 10, 96), (1_000, 3_000, 10)] {
+            let store = store(spans, name, 100 << 10);
+            let (found, more) = store.trace_within(ids(1).1).unwrap();
+            let gathered = profile_traces::spans_of(&store.lock().connection, ids(1).1, 10).unwrap();
+            assert_eq!((gathered.0.len(), gathered.1), (10, usize::try_from(spans.min(10 + 11 * 16) - 10).unwrap()));
+            assert!((found.len(), more) == (room, usize::try_from(spans).unwrap() - room), "{} {more}", found.len());
+        }
+    }
+
+    #[test]
+    fn a_selection_of_more_spans_of_a_trace_than_are_looked_for_is_refused() {
+        let most = u64::try_from(super::super::sample_query::MOST_SPANS).unwrap();
+        let of_trace = Selection::of_trace(ids(1).1);
+        assert_eq!(store(100, 1, 100 << 10).stacks(&of_trace).unwrap().sums.len(), 1);
+        let refused = store(most + 1, 1, 100 << 10).stacks(&of_trace).unwrap_err();
+        assert!(refused.is_too_large() && refused.to_string().contains("more than 2000 spans of traces"), "{refused}");
+    }
 }

@@ -44,6 +44,7 @@ impl<B: FnMut()> Sweep<'_, B> {
     fn run(mut self, of_profiles: bool) -> Result<(), StoreError> {
         if of_profiles {
             self.forget_series()?;
+            self.forget_kinds()?;
             self.look_at_sums(true)?;
             self.forget_stacks()?;
             self.forget_functions()?;
@@ -84,6 +85,19 @@ impl<B: FnMut()> Sweep<'_, B> {
             let Some(to) = to else { return Ok(None) };
             let sql = "DELETE FROM series WHERE id > ?1 AND id <= ?2
                        AND NOT EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id)";
+            connection.prepare_cached(sql)?.execute(params![from, to])?;
+            Ok(Some(to))
+        })
+    }
+
+    /// The same of profile types, which have no series: who inserts asks for a type and refers to it in one transaction.
+    fn forget_kinds(&mut self) -> Result<(), StoreError> {
+        self.in_steps(0_i64, |connection, _, _, from| {
+            let sql = format!("SELECT max(id) FROM (SELECT id FROM kinds WHERE id > ?1 ORDER BY id LIMIT {DROPPED})");
+            let to: Option<i64> = connection.prepare_cached(&sql)?.query_row(params![from], |row| row.get(0))?;
+            let Some(to) = to else { return Ok(None) };
+            let sql = "DELETE FROM kinds WHERE id > ?1 AND id <= ?2
+                       AND NOT EXISTS (SELECT 1 FROM series WHERE series.kind = kinds.id)";
             connection.prepare_cached(sql)?.execute(params![from, to])?;
             Ok(Some(to))
         })
@@ -229,6 +243,8 @@ mod tests {
         for (number, function) in (1..).zip(functions) {
             let mut profile = Profile { time, ..Profile::of(function) };
             profile.service = format!("service of {function}").into();
+            let of_it = Arc::make_mut(&mut profile.parts[0].profile_type);
+            of_it.text = format!("process_cpu:{function}:nanoseconds:cpu:nanoseconds");
             // Through functions of others, and with a caller that all have.
             profile.functions.push(Function { name: "main".into(), file: "main.py".into() });
             profile.stacks =
@@ -274,6 +290,7 @@ mod tests {
             ("stacks", "parent", "stacks"),
             ("stacks", "function", "functions"),
             ("parts", "series", "series"),
+            ("series", "kind", "kinds"),
         ] {
             let sql = format!(
                 "SELECT count(*) FROM {table} WHERE {column} != 0 AND {column} NOT IN (SELECT id FROM {names})"
@@ -354,8 +371,8 @@ mod tests {
                 store.lock().connection.query_row(&sql, [], |row| row.get::<_, i64>(0)).unwrap()
             };
             // Of strings the unnamed span, and of each profile its function, label and service; of all main and two files.
-            let left = ["stacks", "functions", "series", "strings"].map(count);
-            assert_eq!(left, if of_profiles { [3, 3, 2, 10] } else { [8, 8, 7, 25] });
+            let left = ["stacks", "functions", "series", "kinds", "strings"].map(count);
+            assert_eq!(left, if of_profiles { [3, 3, 2, 2, 10] } else { [8, 8, 7, 7, 25] });
             assert_eq!(dangling(&store), [""; 0]);
         }
     }
