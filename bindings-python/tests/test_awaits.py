@@ -299,7 +299,8 @@ def test_tasks_that_are_suspended_over_a_stop_and_a_start(awaits):
 
     asyncio.run(main())
     chains = awaits.chains()
-    assert time_of(chains, "request", "service") == 0
+    # Where it kept the loop busy it is named alone.
+    assert time_of(chains, "request", "service", "leaf") == 0
     assert 19 < time_of(chains, "request", "main", "leaf") < 300
 
 
