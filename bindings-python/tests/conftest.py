@@ -24,11 +24,12 @@ sys.path[:0] = map(str, PATHS)
 def burn(seconds: float) -> None:
     """Burns this thread's CPU time, and while a profiler runs some more until there was a sample.
 
-    A kernel that has much to do looks at a thread's timer every 20 to 100 ms of its CPU time only.
+    A kernel that has much to do looks at a thread's timer every 20 to 100 ms of its CPU time only, and
+    more rarely where much else runs.
     """
     enough = kept() + 1
     end = time.thread_time() + seconds
-    latest = end + 0.3
+    latest = end + 2
     x = 0
     while time.thread_time() < end or (kept() < enough and time.thread_time() < latest):
         for i in range(200):

@@ -317,6 +317,10 @@ def test_the_last_window_is_uploaded_at_exit(python, tmp_path):
     assert shares(tmp_path) == [["parent"]]
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 11),
+    reason="CPython 3.10 itself crashes where daemon threads wait for the GIL of an interpreter that was freed (take_gil)",
+)
 def test_daemon_threads_at_exit_do_no_harm(python, tmp_path):
     for _ in range(5):
         python(

@@ -86,7 +86,7 @@ public sealed class ProfileTests
             await Task.Yield();
             BurnAlone();
         });
-        for (var time = 0; time < 20; time++)
+        for (var time = 0; time < 100; time++)
         {
             BurnInOuter();
         }
@@ -163,7 +163,7 @@ public sealed class ProfileTests
     private static void BurnInInner() => ThreadTime.Burn(10);
 
     [MethodImpl(MethodImplOptions.NoInlining)]
-    private static void BurnAlone() => ThreadTime.Burn(200);
+    private static void BurnAlone() => ThreadTime.Burn(1_000);
 
     // Optimized at once, so that there is no second compilation that is told.
     [MethodImpl(MethodImplOptions.NoInlining | MethodImplOptions.AggressiveOptimization)]
