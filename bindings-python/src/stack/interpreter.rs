@@ -1,11 +1,18 @@
 //! The interpreter, as the handler knows it: where its objects are, and what it may be asked.
 //!
-//! **Functions called in the handler:** `PyGILState_GetThisThreadState`. It reads a thread-specific value
-//! (`pthread_getspecific`, which only loads) and compares a static; it names the thread state that *this* thread runs,
-//! is null before one exists and after it is deleted, and so is right in subinterpreters, in threads of C code and
-//! while the GIL is released. There are no lists of threads to keep. And `Py_IsFinalizing` (`_Py_IsFinalizing` before
-//! 3.13), an atomic load: an interpreter that ends frees the states of threads that go on in C code, and theirs is still
-//! the one that is named. No timer should be armed then; where one is, the handler does not look at the interpreter.
+//! **Functions called in the handler:** `PyGILState_GetThisThreadState`. It names the thread state that *this* thread
+//! runs, is null before one exists and after it is deleted, and so is right in subinterpreters, in threads of C code and
+//! while the GIL is released. There are no lists of threads to keep. Up to 3.14 it reads a thread-specific value
+//! (`pthread_getspecific`, which only loads) and compares a static. In 3.15 it reads a thread-local variable of the
+//! interpreter's: only a load where the object that has it (the executable, or a libpython that it is linked with) was
+//! there when the process started, as its variables then have their place in each thread from its birth. Where
+//! libpython3.15.so came by dlopen (mod_wsgi, uWSGI's plugin) a thread's first touch may have the C library allocate,
+//! which a handler must not do: the touch may be ours in a thread that Python has not run in. docs/python/limits.md
+//! says so.
+//!
+//! And `Py_IsFinalizing` (`_Py_IsFinalizing` before 3.13), an atomic load: an interpreter that ends frees the states of
+//! threads that go on in C code, and theirs is still the one that is named. No timer should be armed then; where one is,
+//! the handler does not look at the interpreter.
 //!
 //! **Subinterpreters.** In 3.12 and later a thread in a subinterpreter runs a thread state of that interpreter: its
 //! samples have the stack there, and no span, since our variables belong to the main interpreter (this module refuses to
