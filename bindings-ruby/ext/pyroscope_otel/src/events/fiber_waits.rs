@@ -79,7 +79,7 @@ pub(crate) fn switched() {
             from_loop = leave(comes_from, own, now_ns);
         }
     }
-    match go_on(own) {
+    match go_on(own).filter(|left| !is_of_another(own, *left, comes_from)) {
         Some(left) => {
             from_loop |= comes_from == slot.first_fiber() && is_for_others();
             if left.to != comes_from || from_loop {
@@ -90,6 +90,16 @@ pub(crate) fn switched() {
         None if slot.first_fiber() == 0 && !is_fresh() => slot.set_first_fiber(own),
         None => {}
     }
+}
+
+/// Whether a note is of a fiber that died while it was suspended, unseen, at whose place another one begins: taken for that one's, it
+/// would make a loop of it. Who goes on as it was left comes from the one that it was left for.
+fn is_of_another(fiber: usize, left: Left, comes_from: usize) -> bool {
+    let is_of_another = left.to != comes_from && is_fresh();
+    if is_of_another {
+        forget(fiber);
+    }
+    is_of_another
 }
 
 /// Whether a thread's first fiber that goes on does so for others than the one that is resumed next: not where fibers have the span of
