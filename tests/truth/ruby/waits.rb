@@ -168,6 +168,15 @@ module Waits
       3.times { numbers.next }
     end
 
+    # Their fibers are left suspended and collected, and others begin at their places.
+    def cpu_of_enumerators_that_are_left
+      GC.start
+      5.times do
+        numbers = Enumerator.new { |yielder| loop { yielder << spin(0.002) } }
+        3.times { numbers.next }
+      end
+    end
+
     # CPU time without the GVL is no wait.
     def cpu_without_gvl = Zlib.deflate(DATA)
   end
