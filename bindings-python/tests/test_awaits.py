@@ -314,6 +314,23 @@ def test_tasks_that_are_suspended_over_a_stop_and_a_start(awaits):
     assert 19 < time_of(chains, "request", "main", "leaf") < 300
 
 
+def test_profilers_without_in_between(awaits, capfd):
+    """The next one that measures awaits does, and says nothing of it."""
+    pyroscope.stop()
+    for _ in range(2):
+        assert awaits.recording.start(wall_time=False)
+        pyroscope.stop()
+    awaits.start()
+
+    async def flow():
+        with awaits.span("request"):
+            await asyncio.sleep(0.02)
+
+    asyncio.run(flow())
+    assert time_of(awaits.chains(), "request", "flow") > 19
+    assert capfd.readouterr() == ("", "")
+
+
 def test_nothing_of_it_can_be_seen_from_python(awaits):
     coroutine = leaf(0)
     assert repr(type(coroutine).send) == "<method 'send' of 'coroutine' objects>"

@@ -33,7 +33,7 @@ const FAST: u32 = 0x80;
 
 /// A pointer of the interpreter's to a function.
 struct Hook {
-    /// Where it is, null before it was ever looked for.
+    /// Where it is while ours was put there, else null.
     place: AtomicPtr<AtomicPtr<c_void>>,
     /// The function that was there before ours.
     original: AtomicPtr<c_void>,
@@ -74,7 +74,7 @@ impl Hook {
 
     fn uninstall(&self, ours: *mut c_void) {
         // SAFETY: null, or a pointer that `install` was promised to be there for ever.
-        let Some(pointer) = (unsafe { self.place.load(Ordering::Relaxed).as_ref() }) else { return };
+        let Some(pointer) = (unsafe { self.place.swap(ptr::null_mut(), Ordering::Relaxed).as_ref() }) else { return };
         let taken = pointer.compare_exchange(ours, self.original(), Ordering::AcqRel, Ordering::Relaxed);
         self.stays.store(taken.is_err(), Ordering::Relaxed);
     }
