@@ -163,24 +163,31 @@ def overhead_rows(quick: bool) -> list[Planned]:
     def measure(run: Run) -> Cell:
         pairs = ("--pairs", 6, "--requests", 80, "--sample-seconds", 1) if quick else ()
         record, _ = run_program(run.python, BENCH / "overhead.py", *pairs)
-        over, control = record["pairs"], record["control"]
-        text = f"{over['mean']:+.2f} % ({over['low']:+.2f} to {over['high']:+.2f}; A/A {control['mean']:+.2f})"
-        # The difference to the control, whose own uncertainty counts too.
-        half = math.hypot(over["high"] - over["mean"], control["high"] - control["mean"])
-        low, high = (over["mean"] - control["mean"] + bound for bound in (-half, half))
-        good, by_samples = high <= 1, None
+        by_samples, counted = None, ""
         if "sample" in record:
             seconds = record["cpu_ns"] / 1e9
             by_samples = (record["samples"] * record["sample"]["ns"] + record["own_ns"]) / seconds / 1e7
             each = f"{record['samples'] / seconds:.0f}/s x {record['sample']['ns'] / 1000:.1f} µs"
-        if low <= 0:
-            text += ", not separable"
-            good = good or (by_samples is not None and by_samples <= 1)
-        if "sample" in record:
-            text += f"; {each} + own threads = {by_samples:.2f} %"
-        return Cell(text, good, {**record, "over_control": [low, high], "by_samples_percent": by_samples})
+            counted = f"{each} + own threads = {by_samples:.2f} %"
+        return share_cell(record, by_samples, counted)
 
     return [Planned(Row("CPU time a request: 8 threads x 55 frames, 100 Hz", "<= +1 % over A/A, or not separable"), measure, measure)]
+
+
+def share_cell(record: dict, counted_percent: float | None, counted: str) -> Cell:
+    """What pairs of slices say of a share of CPU time, against their control, and beside it what was counted of the same."""
+    over, control = record["pairs"], record["control"]
+    text = f"{over['mean']:+.2f} % ({over['low']:+.2f} to {over['high']:+.2f}; A/A {control['mean']:+.2f})"
+    # The difference to the control, whose own uncertainty counts too.
+    half = math.hypot(over["high"] - over["mean"], control["high"] - control["mean"])
+    low, high = (over["mean"] - control["mean"] + bound for bound in (-half, half))
+    good = high <= 1
+    if low <= 0:
+        text += ", not separable"
+        good = good or (counted_percent is not None and counted_percent <= 1)
+    if counted:
+        text += f"; {counted}"
+    return Cell(text, good, {**record, "over_control": [low, high], "by_samples_percent": counted_percent})
 
 
 def span_rows(quick: bool) -> list[Planned]:
@@ -229,6 +236,17 @@ def time_rows(quick: bool) -> list[Planned]:
         text = f"{share:.3f} of wall; {with_delay:.3f} with all time in the run queue"
         return Cell(text, share <= 1.03 and with_delay >= 0.97, {**record, "found_ns": found})
 
+    def service(kind: str, what: str) -> Planned:
+        def measure(run: Run) -> Cell:
+            pairs = ("--pairs", 6, "--requests", 80) if quick else ()
+            record, _ = run_program(run.python, BENCH / "web_cost.py", kind, *pairs)
+            # By what the profiler's own threads did more, and the samples of waits took.
+            own = record["on_own_ns"] / record["on_cpu_ns"] - record["off_own_ns"] / record["off_cpu_ns"]
+            samples = (record["on_samples"] - record["off_samples"]) / (record["on_wall_ns"] / 1e9)
+            return share_cell(record, None, f"{samples:.0f} samples/s more, own threads {own * 100:+.2f} %")
+
+        return Planned(Row(f"CPU time a request, wall_time on over off: {what}", "<= +1 % over A/A"), measure)
+
     return [
         Planned(Row("waits: seen of known ones, by way", "0.97-1.03"), known_waits, everywhere=True),
         Planned(Row("waits + CPU time of spans of four threads", "<= 1.03, with the run queue >= 0.97"), closure),
@@ -236,6 +254,8 @@ def time_rows(quick: bool) -> list[Planned]:
         cost("cannot", "a call that cannot", 0.005),
         cost("mutex", "a mutex that is free, lock and unlock", 0.008),
         cost("python", "a call of socket.send or recv", 0.08),
+        service("threads", "8 threads"),
+        service("asyncio", "8 tasks"),
     ]
 
 

@@ -7,7 +7,7 @@
 
 /// Samples a second that are aimed at, of the process. Each takes about a microsecond, and twice 200 bytes of its thread's ring where a
 /// part of it was ready.
-const SAMPLES_A_SECOND: f64 = 1_000.0;
+const SAMPLES_A_SECOND: f64 = 250.0;
 const LEAST_MEAN_NS: f64 = 100_000.0;
 const FIRST_MEAN_NS: f64 = 1_000_000.0;
 /// How often M is steered, and by how much at most.
