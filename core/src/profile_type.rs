@@ -46,6 +46,11 @@ impl ProfileType {
         }
     }
 
+    /// Whether it is that of CPU time by timer.
+    pub(crate) fn is_cpu_time(&self) -> bool {
+        self.name == "process_cpu"
+    }
+
     /// Whether it is that of all time of spans.
     pub(crate) fn is_wall_time(&self) -> bool {
         self.name == "wall" && self.sample_types.len() > 1

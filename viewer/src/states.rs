@@ -20,6 +20,7 @@ pub(crate) enum State {
     Sleep,
     Await,
     Busy,
+    RunQueue,
     Child,
     Name,
     Runtime,
@@ -31,7 +32,7 @@ pub(crate) enum State {
 
 impl State {
     /// All of them, in the order in which they stand in a bar.
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Cpu,
         Self::Lock,
         Self::Gil,
@@ -40,6 +41,7 @@ impl State {
         Self::Sleep,
         Self::Await,
         Self::Busy,
+        Self::RunQueue,
         Self::Child,
         Self::Name,
         Self::Runtime,
@@ -59,6 +61,7 @@ impl State {
             Self::Sleep => "sleep",
             Self::Await => "await",
             Self::Busy => "busy",
+            Self::RunQueue => "run_queue",
             Self::Child => "child",
             Self::Name => "name",
             Self::Runtime => "runtime",
@@ -79,6 +82,7 @@ impl State {
             Self::Sleep => "sleep",
             Self::Await => "await",
             Self::Busy => "loop busy",
+            Self::RunQueue => "run queue",
             Self::Child => "child process",
             Self::Name => "name look-up",
             Self::Runtime => "runtime",
@@ -98,7 +102,8 @@ impl State {
             Self::Io => "waited for a file, a socket or a disk",
             Self::Sleep => "slept, as the program told it to",
             Self::Await => "a coroutine was suspended until what it awaits was there",
-            Self::Busy => "ready to run, but the event loop or all CPUs were busy",
+            Self::Busy => "ready to run, but the event loop was busy with others",
+            Self::RunQueue => "ready to run, but no CPU was free, or the container had used up its share",
             Self::Child => "waited for a child process",
             Self::Name => "waited for a name to be looked up (DNS)",
             Self::Runtime => "waited for the runtime's own work",

@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use super::closed_window::ClosedWindow;
 use super::open_window::{Filling, Key, MAX_FRAMES, Span};
+use super::ready::Round;
 use crate::context::tags::TagSetId;
 use crate::os::clock;
 use crate::profile_type::{ProfileType, ProfileTypeId};
 use crate::sample::frames::{Frame, FrameId};
 use crate::sample::ring::{Entry, Sample};
 use crate::sample::runtime::{Repair, Runtime};
-use crate::sample::threads::{Drained, Unseen, Why};
+use crate::sample::threads::{Drained, RunQueues, Unseen, Why};
 use crate::sample::waits;
 use crate::stats::{Counters, Tally};
 use crate::wait_state::State;
@@ -79,6 +80,10 @@ pub(crate) struct Aggregate {
     unresolved: Vec<u64>,
     newest: HashMap<u32, Newest>,
     waiting: Vec<Waiting>,
+    /// The profile type of all time of spans, if CPU samples are to have their share of it.
+    wall_time: Option<ProfileTypeId>,
+    run_queues: RunQueues,
+    round: Round,
 }
 
 impl Aggregate {
@@ -87,8 +92,13 @@ impl Aggregate {
     }
 
     fn with_clock(profile_types: Vec<ProfileType>, wall_clock: WallClock) -> Self {
+        let of_wall_time = profile_types.iter().position(ProfileType::is_wall_time);
+        let wall_time = of_wall_time.filter(|_| profile_types[0].is_cpu_time()).and_then(|at| u8::try_from(at).ok());
         Self {
             profile_types,
+            wall_time: wall_time.map(ProfileTypeId),
+            run_queues: RunQueues::default(),
+            round: Round::default(),
             wall_clock,
             filling: Filling::default(),
             start_unix_nanos: wall_clock(),
@@ -117,8 +127,10 @@ impl Aggregate {
     pub(crate) fn add(&mut self, drained: Drained<'_>, runtime: &dyn Runtime, counters: &Counters) {
         match drained {
             Drained::Entry(thread, entry) => self.add_entry(thread, &entry, runtime, counters),
+            Drained::Read(thread, tid) => self.end_round(thread, tid),
             Drained::Gone(thread) => {
                 self.newest.remove(&thread);
+                self.run_queues.forget(thread);
             }
             Drained::Unseen(unseen) => self.add_unseen(unseen, counters),
         }
@@ -130,7 +142,7 @@ impl Aggregate {
         for mut waiting in std::mem::take(&mut self.waiting) {
             let late = is_last || waiting.since.elapsed() > REPAIR_TIMEOUT;
             if runtime.repair(&mut waiting.frames, &waiting.extra) == Repair::Ready || late {
-                self.sum(waiting.place, &waiting.frames, waiting.tally, counters);
+                let _ = self.sum(waiting.place, &waiting.frames, waiting.tally, counters);
             } else {
                 self.waiting.push(waiting);
             }
@@ -145,7 +157,7 @@ impl Aggregate {
     /// Drops all samples of the window, as there is no memory.
     pub(crate) fn let_go(&mut self, counters: &Counters) {
         let filling = std::mem::take(&mut self.filling);
-        for sum in filling.samples.into_values() {
+        for sum in filling.samples.into_values().filter(|sum| !sum.is_derived()) {
             counters.drop_without_memory(sum.tally);
         }
         // A ring tells a span once a window.
@@ -216,7 +228,7 @@ impl Aggregate {
                     Some(newest) => {
                         match &newest.extra {
                             Some(extra) => self.wait(newest.place, tally, &newest.frames, extra),
-                            None => self.sum(newest.place, &newest.frames, tally, counters),
+                            None => self.sum_of_thread(newest.place, &newest.frames, tally, counters),
                         }
                         self.newest.insert(thread, newest);
                     }
@@ -242,7 +254,7 @@ impl Aggregate {
         newest.frames.extend_from_slice(sample.frames);
         newest.extra = None;
         if runtime.repair(&mut newest.frames, sample.extra) == Repair::Ready {
-            self.sum(place, &newest.frames, tally, counters);
+            self.sum_of_thread(place, &newest.frames, tally, counters);
         } else {
             newest.extra = Some(sample.extra.to_vec());
             self.wait(place, tally, &newest.frames, sample.extra);
@@ -266,28 +278,50 @@ impl Aggregate {
         };
         let tally = Tally { samples: unseen.expiries, weight: unseen.weight };
         counters.unseen.add(tally);
-        self.sum(place, &[id_of(unseen.why)], tally, counters);
+        let _ = self.sum(place, &[id_of(unseen.why)], tally, counters);
     }
 
-    fn sum(&mut self, place: Place, frames: &[u64], tally: Tally, counters: &Counters) {
+    /// As [`sum`](Self::sum), of a sample that was just read from its thread's ring.
+    fn sum_of_thread(&mut self, place: Place, frames: &[u64], tally: Tally, counters: &Counters) {
+        let key = self.sum(place, frames, tally, counters);
+        if let Some(key) = key.filter(|key| self.wall_time.is_some() && key.profile_type == ProfileTypeId::TIMER) {
+            self.round.add(key, tally.weight);
+        }
+    }
+
+    /// What a thread stood in the queue for since its CPU samples before these is theirs.
+    fn end_round(&mut self, thread: u32, tid: Option<i32>) {
+        let ready_ns = match tid {
+            Some(tid) if !self.round.is_empty() => self.run_queues.ready_ns(thread, tid),
+            _ => 0,
+        };
+        self.share_ready(ready_ns);
+    }
+
+    fn share_ready(&mut self, ready_ns: u64) {
+        if let Some(profile_type) = self.wall_time {
+            self.round.share(ready_ns, profile_type, &mut self.filling);
+        }
+        self.round.clear();
+    }
+
+    fn sum(&mut self, place: Place, frames: &[u64], tally: Tally, counters: &Counters) -> Option<Key> {
         let frames = if frames.is_empty() { &[NO_STACK] } else { frames };
         if self.filling.is_beyond(2) {
             counters.dropped_window.add(tally);
-            return;
+            return None;
         }
         if !self.filling.has_memory(frames.len()) {
             counters.drop_without_memory(tally);
-            return;
+            return None;
         }
         let stack = self.stack(frames);
         let Place { profile_type, state, count, span_id, context_tags, thread_tags } = place;
-        let sum = self
-            .filling
-            .samples
-            .entry(Key { profile_type, state, stack, span_id, context_tags, thread_tags })
-            .or_default();
+        let key = Key { profile_type, state, stack, span_id, context_tags, thread_tags };
+        let sum = self.filling.samples.entry(key).or_default();
         sum.tally += tally;
         sum.count = sum.count.saturating_add(u64::from(count) * tally.samples);
+        Some(key)
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "bounded by the keys of a window times the frames of a stack")]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::open_window::{Filling, Span, Sum};
+use super::open_window::{Filling, Span};
+use super::ready::ReadyStacks;
 use super::window::{Window, WindowSample, WindowSpan};
 use crate::context::tags::{self, TagSetId};
 use crate::profile_type::ProfileType;
@@ -29,7 +30,8 @@ pub(crate) struct ClosedWindow {
 impl ClosedWindow {
     pub(crate) fn finish(mut self, counters: &Counters) -> Window {
         let unknown = Arc::new(Frame { function: "(unknown)".into(), ..Frame::default() });
-        let frames = self.filling.frames.iter().map(|frame| frame.clone().unwrap_or_else(|| unknown.clone())).collect();
+        let mut frames: Vec<_> =
+            self.filling.frames.iter().map(|frame| frame.clone().unwrap_or_else(|| unknown.clone())).collect();
         let mut stacks = vec![Box::default(); self.filling.stacks.len()];
         for (frames, &stack) in &self.filling.stacks {
             stacks[stack as usize] = frames.iter().map(|frame| self.filling.numbers[frame]).collect();
@@ -40,7 +42,10 @@ impl ClosedWindow {
         let mut tag_numbers = HashMap::from([((TagSetId::EMPTY, TagSetId::EMPTY), 0)]);
         let keys = std::mem::take(&mut self.filling.samples);
         let mut samples = Vec::with_capacity(keys.len());
-        for (key, Sum { tally, count }) in keys {
+        let mut ready_stacks = ReadyStacks::default();
+        for (key, sum) in keys {
+            let (tally, count) = (sum.tally, sum.count);
+            let stack = if sum.is_derived() { ready_stacks.of(key.stack, &mut stacks, &mut frames) } else { key.stack };
             let span = (key.span_id != 0).then(|| {
                 *span_numbers
                     .entry(key.span_id)
@@ -52,7 +57,7 @@ impl ClosedWindow {
             let value = i64::try_from(tally.weight).unwrap_or(i64::MAX);
             samples.push(WindowSample {
                 profile_type: key.profile_type,
-                stack: key.stack,
+                stack,
                 state: key.state,
                 span,
                 tags,

@@ -9,5 +9,6 @@ pub(crate) mod halves;
 pub(crate) mod labels;
 mod open_window;
 pub(crate) mod pprof;
+mod ready;
 mod strings;
 pub(crate) mod window;

@@ -41,6 +41,13 @@ pub(super) struct Sum {
     pub(super) count: u64,
 }
 
+impl Sum {
+    /// Whether it follows from samples that are counted elsewhere.
+    pub(super) fn is_derived(&self) -> bool {
+        self.tally.samples == 0
+    }
+}
+
 /// What a ring said of a span.
 #[derive(Clone, Debug)]
 pub(super) struct Span {

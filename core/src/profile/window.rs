@@ -33,7 +33,8 @@ impl Window {
     /// All of its samples.
     pub(crate) fn tally(&self) -> Tally {
         let mut tally = Tally::default();
-        for sample in &self.samples {
+        // What is derived from samples is counted with them.
+        for sample in self.samples.iter().filter(|sample| sample.samples > 0) {
             tally += Tally { samples: sample.samples, weight: u64::try_from(sample.value).unwrap_or(0) };
         }
         tally

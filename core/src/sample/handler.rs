@@ -1,7 +1,7 @@
 //! The signal handler, and the one signal that all timers send.
 //!
 //! Rules, for this file and for all it calls (`os/{clock,futex}`, `context/{span_slot,span_record,span_names}`, `sample/{record,
-//! gate,ring,cursor,frames,safe_load,frame_pointer}`, a binding's `stack/`): no allocation, lock, log, panic, lazy
+//! gate,ring,cursor,frames,safe_load,frame_pointer,waits/wrappers}`, a binding's `stack/`): no allocation, lock, log, panic, lazy
 //! initialisation, first touch of a thread-local; errno is kept. System calls and libc functions used: `__errno_location` (reads a register),
 //! `clock_gettime` (async-signal-safe by POSIX, and no system call for CLOCK_MONOTONIC), `futex` (a raw system call, when
 //! a ring is half full), `process_vm_readv` (raw, where safe_load's handlers were replaced), what the doc of a
@@ -22,6 +22,7 @@ use super::ring::{Era, Measure, Written};
 use super::runtime::{Runtime, SampleSignal};
 use super::safe_load::{self, WithoutFaults};
 use super::threads;
+use super::waits::wrappers::waited_ns;
 use crate::context::current::Context;
 use crate::context::span_names::{self, WINDOW};
 use crate::context::tags::TagSetId;
@@ -186,7 +187,9 @@ fn on_timer(record: &ThreadRecord, timer: &TimerSignal, context: *mut libc::c_vo
     if record.enter(timer.value) {
         let walks = record.begin_sample(since);
         // SAFETY: `enter` says that the record is this thread's and keeps its ring until `leave`.
-        unsafe { sample(record, 1 + u64::from(timer.overrun.max(0).cast_unsigned()), context.cast(), walks, room) };
+        unsafe {
+            sample(record, since, 1 + u64::from(timer.overrun.max(0).cast_unsigned()), context.cast(), walks, room)
+        };
         record.end_sample(since, clock::monotonic_ns());
     }
     record.leave();
@@ -199,7 +202,14 @@ fn on_timer(record: &ThreadRecord, timer: &TimerSignal, context: *mut libc::c_vo
 /// # Safety
 /// In the handler, between `enter` and `leave` of this thread's own record.
 #[inline]
-unsafe fn sample(record: &ThreadRecord, expiries: u64, context: *const libc::ucontext_t, walks: bool, room: usize) {
+unsafe fn sample(
+    record: &ThreadRecord,
+    now_ns: u64,
+    expiries: u64,
+    context: *const libc::ucontext_t,
+    walks: bool,
+    room: usize,
+) {
     let Some(runtime) = runtime() else { return };
     // SAFETY: we are in the handler, on the record's thread.
     if record.is_busy() || unsafe { runtime.defers(record) } {
@@ -207,6 +217,7 @@ unsafe fn sample(record: &ThreadRecord, expiries: u64, context: *const libc::uco
         return;
     }
     let value = record.count_expiries(expiries + record.take_deferred());
+    record.note_ready(now_ns, waited_ns());
     if room < SAMPLE_BYTES {
         record.count_cramped(value);
         return;

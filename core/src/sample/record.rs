@@ -25,6 +25,9 @@ pub struct ThreadRecord {
     pub(super) slot: AtomicPtr<Slot>,
     pub(super) period_ns: AtomicU64,
     pub(super) expiries: AtomicU64,
+    /// Nanoseconds by the clock, from some instant, less those that it waited and that its expiries weigh: it grows by what it had no
+    /// processor for. As of its newest expiry.
+    ready_ns: AtomicU64,
     /// Expiries that found no moment to sample, and how many of them later samples took up.
     pub(super) deferred: AtomicU64,
     pub(super) taken_up: AtomicU64,
@@ -69,6 +72,7 @@ impl ThreadRecord {
             slot: AtomicPtr::new(ptr::null_mut()),
             period_ns: AtomicU64::new(0),
             expiries: AtomicU64::new(0),
+            ready_ns: AtomicU64::new(0),
             deferred: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
             busy: AtomicBool::new(false),
@@ -128,6 +132,23 @@ impl ThreadRecord {
     pub(crate) fn count_expiries(&self, expiries: u64) -> u64 {
         add(&self.expiries, expiries);
         expiries * self.period_ns()
+    }
+
+    /// Notes when the expiries that were just counted came, and how long the thread had waited by then. Only its own handler does.
+    #[inline]
+    pub(crate) fn note_ready(&self, now_ns: u64, waited_ns: u64) {
+        let ran = self.expiries.load(Ordering::Relaxed).wrapping_mul(self.period_ns());
+        self.ready_ns.store(now_ns.wrapping_sub(waited_ns).wrapping_sub(ran), Ordering::Relaxed);
+    }
+
+    /// When its newest sample was taken.
+    pub(super) fn sampled_ns(&self) -> u64 {
+        self.ended_ns.load(Ordering::Relaxed)
+    }
+
+    /// What grows by the time that it had no processor for, and the use of this record that it is of.
+    pub(super) fn ready(&self) -> (u64, u32) {
+        (self.ready_ns.load(Ordering::Relaxed), self.gate.generation.load(Ordering::Relaxed))
     }
 
     /// Where its expiries are counted, and the time of its handlers.

@@ -205,3 +205,25 @@ fn what_no_handler_saw_says_why() {
     assert_eq!(fixture.rotate(&[]), ["(thread ended) 2x20 -"]);
     assert_eq!(fixture.counters.unseen.get(), Tally { samples: 2, weight: 20 });
 }
+
+#[test]
+fn what_a_thread_stood_in_the_run_queue_for_is_shared_among_its_samples_in_spans() {
+    let types = vec![ProfileType::process_cpu(10), ProfileType::wall_time(10)];
+    let mut fixture = Fixture { aggregate: Aggregate::new(types), counters: Counters::default() };
+    fixture.span(7, "GET /");
+    fixture.sample(7, &[1, 2]);
+    fixture.sample(7, &[1, 2]);
+    fixture.sample(7, &[3, 2]);
+    fixture.sample(0, &[4]);
+    fixture.aggregate.share_ready(80);
+    let cpu = ["f1;f2 2x20 7:GET /", "f3;f2 1x10 7:GET /", "f4 1x10 -"];
+    let ready = ["(waits for a CPU);f1;f2 0x40 7:GET /", "(waits for a CPU);f3;f2 0x20 7:GET /"];
+    assert_eq!(fixture.rotate(&[]), [&ready[..], &cpu[..]].concat());
+    // Each round stands alone, and what is derived is not counted as lost.
+    fixture.sample(7, &[1]);
+    fixture.aggregate.share_ready(0);
+    fixture.sample(7, &[1]);
+    fixture.aggregate.share_ready(5);
+    fixture.aggregate.let_go(&fixture.counters);
+    assert_eq!(fixture.counters.dropped_window.get(), Tally { samples: 2, weight: 20 });
+}

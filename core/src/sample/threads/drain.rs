@@ -18,6 +18,8 @@ static FIRST_DRAIN: Mutex<()> = Mutex::new(());
 pub(crate) enum Drained<'a> {
     /// An entry of one thread's ring, with a number that is the thread's own as long as it lives.
     Entry(u32, Entry<'a>),
+    /// All entries of a thread's ring were passed on. Its kernel id, unless it has ended.
+    Read(u32, Option<i32>),
     /// A thread's record is free; its number may be another's next.
     Gone(u32),
     Unseen(Unseen),
@@ -44,22 +46,23 @@ pub(crate) fn drain(owner: Owner, mut f: impl FnMut(Drained<'_>)) {
     let (live, retired, unseen) = {
         let mut registry = lock();
         let Some(registry) = registry.as_mut().filter(|registry| registry.owner == owner) else { return };
-        let live: Vec<u32> = registry.by_tid.values().map(|thread| thread.index).collect();
+        let live: Vec<_> = registry.by_tid.iter().map(|(tid, thread)| (thread.index, Some(*tid))).collect();
         // They stay on their list until they are free, so that they are counted meanwhile. It only grows at its end.
         (live, registry.retired.clone(), std::mem::take(&mut registry.unseen))
     };
     // What a profiler before this one left behind is nobody's any more.
-    let own = retired.iter().filter(|(_, whose)| *whose == owner).map(|(index, _)| index);
-    for &index in live.iter().chain(own.clone()) {
+    let own = retired.iter().filter(|(_, whose)| *whose == owner).map(|(index, _)| *index);
+    for (index, tid) in live.into_iter().chain(own.clone().map(|index| (index, None))) {
         if let Some(record) = RECORDS.get(index as usize) {
             // SAFETY: DRAIN makes us the only reader, and the record keeps its ring until `free` below.
             unsafe { record.ring.read(|entry| f(Drained::Entry(index, entry))) };
+            f(Drained::Read(index, tid));
         }
     }
     for unseen in unseen {
         f(Drained::Unseen(unseen));
     }
-    for &index in own {
+    for index in own {
         f(Drained::Gone(index));
     }
     if let Some(registry) = lock().as_mut() {

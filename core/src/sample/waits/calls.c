@@ -20,7 +20,7 @@
 #include <time.h>
 
 // `State` in wait_state.rs, in its order.
-enum state { CPU, IO, LOCK, GIL, SLEEP, CHILD, NAME };
+enum state { CPU, IO, LOCK, GIL, SLEEP, CHILD, NAME, AWAIT, BUSY, GVL, RUN_QUEUE };
 
 // `Block` in block.rs: what a thread knows of its waits.
 struct block {
@@ -98,7 +98,7 @@ static void (*module_opened)(void);
     X(usleep, int, (useconds_t a), (a), SLEEP, 0, 1) \
     X(sleep, unsigned, (unsigned a), (a), SLEEP, 0, 1) \
     X(pause, int, (void), (), SLEEP, 0, 1) \
-    X(sched_yield, int, (void), (), LOCK, 0, 1) \
+    X(sched_yield, int, (void), (), RUN_QUEUE, 0, 1) \
     X(sigwait, int, (const void *a, void *b), (a, b), SLEEP, 0, 1) \
     X(sigwaitinfo, int, (const void *a, void *b), (a, b), SLEEP, 0, 1) \
     X(sigtimedwait, int, (const void *a, void *b, const void *c), (a, b, c), SLEEP, 0, 1) \

@@ -11,7 +11,7 @@ mod block;
 mod elf;
 mod modules;
 mod taking;
-mod wrappers;
+pub(crate) mod wrappers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -149,12 +149,6 @@ pub(crate) fn tick(owner: Owner) {
         _ => mean,
     };
     MEAN_NS.store(next.clamp(LEAST_MEAN_NS, MOST_MEAN_NS), Ordering::Relaxed);
-}
-
-/// Nanoseconds that the calling thread waited so far, in calls that were measured.
-pub fn waited_ns() -> u64 {
-    // SAFETY: the calling thread's own block, which nobody else writes.
-    wrappers::own_block().map_or(0, |block| unsafe { (*block).total_ns })
 }
 
 /// Where it is noted for the calling thread when its last wait in `poll`, `select` or `epoll_wait` began and when it ended, by

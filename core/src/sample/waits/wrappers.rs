@@ -88,6 +88,13 @@ pub(super) fn switch(on: bool) {
     native::spanprof_waits_switch(i32::from(on));
 }
 
+/// Nanoseconds that the calling thread waited so far, in calls that were measured. Reads a thread-local that takes no first touch.
+#[inline]
+pub fn waited_ns() -> u64 {
+    // SAFETY: the calling thread's own block, which nobody else writes.
+    own_block().map_or(0, |block| unsafe { (*block).total_ns })
+}
+
 /// The calling thread's block.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn own_block() -> Option<*mut Block> {

@@ -1,0 +1,76 @@
+//! What a thread stood in the run queue for, as rows of wall time: shared among the CPU samples of the time in which it did.
+//!
+//! These rows are derived, as those of CPU time in that profile are: no sample is counted for them, and none is lost with them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::open_window::{Filling, Key};
+use crate::profile_type::ProfileTypeId;
+use crate::sample::frames::Frame;
+use crate::stats::Tally;
+use crate::wait_state::State;
+
+/// What these rows' stacks begin with.
+const LEAF: &str = "(waits for a CPU)";
+
+/// The CPU samples of one thread that were read at one drain.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    in_spans: Vec<(Key, u64)>,
+    /// Of all of them.
+    weight: u64,
+}
+
+impl Round {
+    pub(super) fn add(&mut self, key: Key, weight: u64) {
+        self.weight = self.weight.saturating_add(weight);
+        if key.span_id != 0 && self.in_spans.try_reserve(1).is_ok() {
+            self.in_spans.push((key, weight));
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.weight == 0
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.in_spans.clear();
+        self.weight = 0;
+    }
+
+    /// Each sample in a span gets what its weight is of all; the share of those outside of spans is nobody's.
+    pub(super) fn share(&self, ready_ns: u64, profile_type: ProfileTypeId, filling: &mut Filling) {
+        if ready_ns == 0 || filling.is_beyond(2) || filling.samples.try_reserve(self.in_spans.len()).is_err() {
+            return;
+        }
+        for &(key, weight) in &self.in_spans {
+            let share = u128::from(ready_ns) * u128::from(weight) / u128::from(self.weight.max(1));
+            let key = Key { profile_type, state: State::RunQueue, ..key };
+            filling.samples.entry(key).or_default().tally +=
+                Tally { samples: 0, weight: u64::try_from(share).unwrap_or(u64::MAX) };
+        }
+    }
+}
+
+/// The stacks of such rows: those of their samples, below a frame that says what it was.
+#[derive(Debug, Default)]
+pub(super) struct ReadyStacks {
+    by_stack: HashMap<u32, u32>,
+    leaf: Option<u32>,
+}
+
+impl ReadyStacks {
+    #[expect(clippy::cast_possible_truncation, reason = "bounded by the keys of a window")]
+    pub(super) fn of(&mut self, stack: u32, stacks: &mut Vec<Box<[u32]>>, frames: &mut Vec<Arc<Frame>>) -> u32 {
+        let leaf = *self.leaf.get_or_insert_with(|| {
+            frames.push(Arc::new(Frame { function: LEAF.into(), ..Frame::default() }));
+            frames.len() as u32 - 1
+        });
+        *self.by_stack.entry(stack).or_insert_with(|| {
+            let below = stacks[stack as usize].iter().copied();
+            stacks.push(std::iter::once(leaf).chain(below).collect());
+            stacks.len() as u32 - 1
+        })
+    }
+}

@@ -1,0 +1,25 @@
+"""Time in which a span's thread was ready and another process had the processor is seen as that, and as nothing else."""
+
+import json
+from collections import Counter
+
+import children
+import pprof
+import run_queue
+
+
+def test_a_processor_that_is_shared(tmp_path):
+    records, profiles = tmp_path / "records.json", tmp_path / "profiles"
+    children.succeeded(children.run(run_queue.__file__, "--server", profiles.as_uri(), "--records", records))
+    seen: Counter[str] = Counter()
+    for profile in pprof.read_folder(profiles):
+        for sample in profile.samples:
+            if sample.labels.get("span_name") == "request" and "state" in sample.labels:
+                seen[sample.labels["state"]] += profile.weight(sample)
+                assert (sample.names[0] == "(waits for a CPU)") == (sample.labels["state"] == "run_queue")
+    taken = json.loads(records.read_text())
+    said = f"{dict(seen)} of {taken}"
+    # About half of the time that it burns. In the kernel's number are also the ends of its sleeps, as in those.
+    assert taken["queued"] > 0.3 * taken["cpu"], f"the other process had nothing: {said}"
+    assert 0.7 * taken["queued"] < seen["run_queue"] < 1.05 * taken["queued"], said
+    assert 0.93 * taken["wall"] < sum(seen.values()) < 1.05 * taken["wall"], said
