@@ -23,14 +23,16 @@ class WaitsTest < NativeTest
     result = result_of(PROGRAM, options: options)
     taken = result[:taken].transform_keys(&:to_s)
     result[:seen].each do |sample|
-      # OpenTelemetry's own code too waits for the GVL where others burn.
-      assert_equal [sample[:span]], sample[:within] unless sample[:within].empty? && sample[:state] == "gvl"
+      # OpenTelemetry's own code too waits for the GVL, or for a CPU, where others burn.
+      assert_equal [sample[:span]], sample[:within] unless sample[:within].empty? && %w[gvl run_queue].include?(sample[:state])
     end
     taken.each { |way, (wall, cpu)| assert_way(way, wall, cpu, result[:seen].select { |sample| sample[:span] == way }) }
   end
 
   def assert_way(way, wall, cpu, samples)
     sums = samples.group_by { |sample| sample[:state] }.transform_values { |of_state| of_state.sum { |sample| sample[:seconds] } }
+    # What a busy machine adds anywhere.
+    sums.delete("run_queue")
     said = "#{way}: #{sums} of #{wall} s, of which #{cpu} s of CPU"
     state = way[/\A[a-z]+/]
     if state == "cpu"
