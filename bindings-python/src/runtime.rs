@@ -6,6 +6,7 @@ use libc::ucontext_t;
 use spanprof_core::{Context, Drain, Frame, FrameId, FrameWriter, Runtime, ThreadRecord};
 
 use crate::messages;
+use crate::stack::frame_id::COLLECTING;
 use crate::stack::gil::is_gil;
 use crate::stack::interpreter::CPython;
 use crate::stack::layout::Entry;
@@ -35,6 +36,12 @@ unsafe impl Runtime for CPython {
         unsafe { self.context_now() }
     }
 
+    #[inline]
+    unsafe fn is_collecting(&self, _thread: &ThreadRecord) -> bool {
+        // SAFETY: the caller's promise, and the interpreter does not end.
+        !self.is_finalizing() && unsafe { self.is_collecting_now() }
+    }
+
     fn measures_waits(&self) -> bool {
         true
     }
@@ -45,7 +52,11 @@ unsafe impl Runtime for CPython {
     }
 
     #[inline]
-    unsafe fn walk(&self, _thread: &ThreadRecord, ucontext: *const ucontext_t, out: &mut FrameWriter<'_>) {
+    unsafe fn walk(&self, thread: &ThreadRecord, ucontext: *const ucontext_t, out: &mut FrameWriter<'_>) {
+        // SAFETY: the caller's promise.
+        if !ucontext.is_null() && unsafe { self.is_collecting(thread) } {
+            out.push(COLLECTING);
+        }
         // SAFETY: the caller's promise; who starts the profiler mapped the definitions and enabled safe loads.
         unsafe { self.walk_now(ucontext, out) };
     }

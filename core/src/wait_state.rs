@@ -27,10 +27,12 @@ pub enum State {
     Gvl,
     /// It was ready to run, and other threads had the processors, or the container had used up its share.
     RunQueue,
+    /// It ran the garbage collector.
+    Gc,
 }
 
 impl State {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Cpu,
         Self::Io,
         Self::Lock,
@@ -42,6 +44,7 @@ impl State {
         Self::Busy,
         Self::Gvl,
         Self::RunQueue,
+        Self::Gc,
     ];
 
     /// The state of this number.
@@ -63,6 +66,7 @@ impl State {
             Self::Busy => "busy",
             Self::Gvl => "gvl",
             Self::RunQueue => "run_queue",
+            Self::Gc => "gc",
         }
     }
 }
@@ -76,6 +80,6 @@ mod tests {
         for (number, state) in (0..).zip(State::ALL) {
             assert_eq!((state as u32, State::of(number)), (number, Some(state)));
         }
-        assert_eq!(State::of(11), None);
+        assert_eq!(State::of(12), None);
     }
 }

@@ -8,6 +8,7 @@ use std::ops::Range;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice};
 
+use crate::stack::collection::Current;
 use crate::stack::hamt::NodeTypes;
 use crate::stack::interpreter::Finalizing;
 use crate::stack::layout::{BYTES_DATA, CONTEXT_VARS, HAMT_ROOT, LAYOUTS, Layout, OB_TYPE, VAR_HASH};
@@ -105,6 +106,17 @@ pub(super) fn finalizing() -> Option<Finalizing> {
         let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
         // SAFETY: CPython declares both as `int (void)`.
         (!found.is_null()).then(|| unsafe { transmute::<*mut c_void, Finalizing>(found) })
+    })
+}
+
+/// `PyThreadState_GetUnchecked`, by the name that it has here. It is no part of the stable ABI, so it may be missing.
+pub(super) fn current() -> Option<Current> {
+    const NAMES: [&CStr; 2] = [c"PyThreadState_GetUnchecked", c"_PyThreadState_UncheckedGet"];
+    NAMES.iter().find_map(|name| {
+        // SAFETY: a C string, looked up among what the process has loaded.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        // SAFETY: CPython declares both as `PyThreadState *(void)`.
+        (!found.is_null()).then(|| unsafe { transmute::<*mut c_void, Current>(found) })
     })
 }
 

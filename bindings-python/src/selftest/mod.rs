@@ -6,6 +6,7 @@
 //! crash. Until then every load asks the kernel first ([`Probed`]), so that a wrong offset is none here.
 
 pub(crate) mod awaits;
+mod collection;
 mod interpreter;
 
 use std::sync::OnceLock;
@@ -116,7 +117,7 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
     let handle = Bound::new(py, SpanHandle::probe(1))?;
     let set = Bound::new(py, TagSet::new(spanprof_core::TagSetId::EMPTY))?;
     let offset = |object: Object, data: Object| data.addr().wrapping_sub(object.addr());
-    let runtime = CPython {
+    let mut runtime = CPython {
         layout,
         code_type: py.import("types")?.getattr("CodeType")?.as_ptr().cast_const().cast(),
         // SAFETY: the GIL is held.
@@ -133,6 +134,7 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
             offset: offset(set.as_ptr().cast_const().cast(), (&raw const set.get().id).cast()),
         },
         finalizing: interpreter::finalizing(),
+        collecting: None,
         runtime: interpreter::runtime(),
     };
     // SAFETY: the GIL is held, so nobody unmaps what this thread uses.
@@ -157,6 +159,7 @@ fn examine(py: Python<'_>, layout: &'static Layout) -> PyResult<Result<CPython, 
     if walked != expected {
         return differs(&format!("a known stack was read as {walked:?}"));
     }
+    runtime.collecting = collection::learn(py, runtime.main)?;
     if matches!(layout.entry, Entry::CFrame { .. }) {
         // The walk of these versions reads what may not be mapped. The handlers are chained and answer only for it.
         spanprof_core::enable_safe_load();

@@ -22,6 +22,7 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
+use crate::stack::collection::Collecting;
 use crate::stack::hamt::{Key, NodeTypes};
 use crate::stack::layout::Layout;
 use crate::stack::memory::Object;
@@ -57,6 +58,8 @@ pub(crate) struct CPython {
     pub(crate) tags: Published,
     /// Says whether the interpreter ends.
     pub(crate) finalizing: Option<Finalizing>,
+    /// How it is seen that it collects garbage, where that is known.
+    pub(crate) collecting: Option<Collecting>,
     /// Where its static data are, empty if that is not known.
     pub(crate) runtime: Range<u64>,
 }

@@ -1,14 +1,16 @@
-//! What runs in the signal handler: span, tags and stack of the interrupted thread. Nothing here knows Python's C API but the two
-//! functions that [`interpreter`] lists.
+//! What runs in the signal handler: span, tags and stack of the interrupted thread. Nothing here knows Python's C API but the
+//! functions that [`interpreter`] and [`collection`] list.
 //!
 //! [`layout`] says where the interpreter keeps what is read, [`memory`] how it is read. [`context`] finds span and tags by looking
 //! variables up ([`hamt`]). [`unwind`] walks the frames: [`cframe`] finds where a walk may begin, with the help of [`registers`];
 //! [`code_object`] reads what a frame runs, [`code_table`] turns that into an id ([`frame_id`]) and tells through
-//! [`definition_ring`] what it means. [`gil`] tells waits for the interpreter's lock from others.
+//! [`definition_ring`] what it means. [`gil`] tells waits for the interpreter's lock from others, [`collection`]
+//! whether garbage is collected.
 
 pub(crate) mod cframe;
 pub(crate) mod code_object;
 pub(crate) mod code_table;
+pub(crate) mod collection;
 pub(crate) mod context;
 pub(crate) mod definition_ring;
 pub(crate) mod frame_id;

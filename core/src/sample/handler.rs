@@ -232,16 +232,11 @@ unsafe fn sample(
             unsafe { runtime.walk(record, context, out) };
         }
     };
+    // SAFETY: as above.
+    let state = if unsafe { runtime.is_collecting(record) } { State::Gc } else { State::Cpu };
+    let measure = Measure { profile_type: ProfileTypeId::TIMER, state, count: 1, value };
     // SAFETY: this thread's ring, and the handler does not interrupt itself: its signal is masked meanwhile.
-    unsafe {
-        write(
-            record,
-            runtime,
-            Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value },
-            inside,
-            walk,
-        )
-    };
+    unsafe { write(record, runtime, measure, inside, walk) };
 }
 
 /// Writes a sample into a thread's ring and counts it; false = there was no room.
@@ -318,7 +313,7 @@ pub(super) unsafe fn sample_state_here(
     unsafe { write_here(measure, context, walk) }.unwrap_or_else(|| threads::drop_here(value))
 }
 
-/// Takes a sample of the calling thread with the CPU time that its handlers deferred
+/// Takes a sample of the calling thread with the CPU time that its handlers deferred during a garbage collection
 /// ([`Runtime::defers`](crate::Runtime::defers)); nothing if there is none, which costs about 5 ns. False as above.
 ///
 /// # Safety
@@ -327,7 +322,7 @@ pub unsafe fn sample_deferred(context: Context, walk: impl Fn(&mut FrameWriter<'
     let measure = |record: &ThreadRecord| {
         let expiries = record.take_deferred();
         let value = record.count_expiries(expiries);
-        (expiries > 0).then_some(Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value })
+        (expiries > 0).then_some(Measure { profile_type: ProfileTypeId::TIMER, state: State::Gc, count: 1, value })
     };
     // SAFETY: as the caller promises.
     unsafe { write_here(measure, context, walk) }.unwrap_or(false)

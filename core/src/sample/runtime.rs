@@ -103,6 +103,14 @@ pub unsafe trait Runtime: Send + Sync {
         false
     }
 
+    /// Whether the interrupted thread runs the host's garbage collector.
+    ///
+    /// # Safety
+    /// Called by the handler, on the thread of `thread`.
+    unsafe fn is_collecting(&self, _thread: &ThreadRecord) -> bool {
+        false
+    }
+
     /// Whether each thread that runs the host's code announces itself by [`thread_started`](crate::thread_started). Then the
     /// list of threads is read when their number has changed, and once a second, not on each tick.
     fn announces_threads(&self) -> bool {

@@ -1,0 +1,46 @@
+//! Whether the interrupted thread runs the garbage collector.
+//!
+//! The interpreter has a flag for it (`gcstate->collecting`), whose place is learnt before the first start
+//! ([`selftest`](crate::selftest)). It is one for all threads of an interpreter, so it counts for the one that holds the GIL.
+//!
+//! **Function called in the handler**, only while the flag is set: `PyThreadState_GetUnchecked` (`_PyThreadState_UncheckedGet`
+//! before 3.13), which loads the thread state that holds the GIL, from 3.12 on that of the calling thread by a thread-local: one that
+//! Python has set in each thread that has a state, so this is no first touch.
+
+use std::ffi::c_void;
+
+use crate::stack::interpreter::{CPython, thread_state};
+use crate::stack::layout::TSTATE_INTERP;
+use crate::stack::memory::{Memory, Plain};
+
+/// `PyThreadState_GetUnchecked`: the thread state with which the calling thread holds the GIL, or whichever holds it.
+pub(crate) type Current = unsafe extern "C" fn() -> *const c_void;
+
+/// How it is seen that an interpreter collects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Collecting {
+    /// Where in an interpreter the flag is, a 32-bit number.
+    pub(crate) flag: usize,
+    pub(crate) current: Current,
+}
+
+impl CPython {
+    /// Whether the calling thread is collecting. Handler.
+    ///
+    /// # Safety
+    /// Called on the sampled thread, while the interpreter does not end.
+    #[inline]
+    pub(crate) unsafe fn is_collecting_now(&self) -> bool {
+        let Some(collecting) = &self.collecting else { return false };
+        let tstate = thread_state();
+        if tstate.is_null() {
+            return false;
+        }
+        // SAFETY: the calling thread's own state, which is alive, and so is its interpreter.
+        let flag = unsafe {
+            Plain::pointer(tstate, TSTATE_INTERP).and_then(|interpreter| Plain::half(interpreter, collecting.flag))
+        };
+        // SAFETY: callable at any time, from any thread, without the GIL.
+        flag == Some(1) && unsafe { (collecting.current)() }.cast() == tstate
+    }
+}
