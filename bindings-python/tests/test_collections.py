@@ -99,4 +99,4 @@ def test_another_thread_that_runs_without_the_gil_collects_nothing(recording):
     del kept
     cpu, _ = seconds(recording)
     assert cpu[None, True, "collect"] > 0.02, "nothing was collected meanwhile"
-    assert not [key for key in cpu if key[1] and key[2] == "digest"]
+    assert not [key for key in cpu if key[1] and key[2].endswith("digest")]

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyTuple};
 
 use crate::selftest::interpreter;
-use crate::stack::collection::Collecting;
+use crate::stack::interpreter::Collecting;
 use crate::stack::memory::{Memory, Object, PAGE, Plain, Probed};
 
 /// How much of an interpreter is looked at. In 3.10 to 3.15 it is in its first 8 KiB.

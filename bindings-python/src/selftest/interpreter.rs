@@ -8,9 +8,8 @@ use std::ops::Range;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PySlice};
 
-use crate::stack::collection::Current;
 use crate::stack::hamt::NodeTypes;
-use crate::stack::interpreter::Finalizing;
+use crate::stack::interpreter::{Current, Finalizing};
 use crate::stack::layout::{BYTES_DATA, CONTEXT_VARS, HAMT_ROOT, LAYOUTS, Layout, OB_TYPE, VAR_HASH};
 use crate::stack::memory::{Memory, Object, Probed};
 

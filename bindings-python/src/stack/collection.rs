@@ -7,22 +7,9 @@
 //! before 3.13), which loads the thread state that holds the GIL, from 3.12 on that of the calling thread by a thread-local: one that
 //! Python has set in each thread that has a state, so this is no first touch.
 
-use std::ffi::c_void;
-
 use crate::stack::interpreter::{CPython, thread_state};
 use crate::stack::layout::TSTATE_INTERP;
 use crate::stack::memory::{Memory, Plain};
-
-/// `PyThreadState_GetUnchecked`: the thread state with which the calling thread holds the GIL, or whichever holds it.
-pub(crate) type Current = unsafe extern "C" fn() -> *const c_void;
-
-/// How it is seen that an interpreter collects.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Collecting {
-    /// Where in an interpreter the flag is, a 32-bit number.
-    pub(crate) flag: usize,
-    pub(crate) current: Current,
-}
 
 impl CPython {
     /// Whether the calling thread is collecting. Handler.

@@ -10,6 +10,8 @@
 //! which a handler must not do: the touch may be ours in a thread that Python has not run in. docs/python/limits.md
 //! says so.
 //!
+//! `PyThreadState_GetUnchecked`, of which [`collection`](crate::stack::collection) says when.
+//!
 //! And `Py_IsFinalizing` (`_Py_IsFinalizing` before 3.13), an atomic load: an interpreter that ends frees the states of
 //! threads that go on in C code, and theirs is still the one that is named. No timer should be armed then; where one is,
 //! the handler does not look at the interpreter.
@@ -22,7 +24,6 @@
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
 
-use crate::stack::collection::Collecting;
 use crate::stack::hamt::{Key, NodeTypes};
 use crate::stack::layout::Layout;
 use crate::stack::memory::Object;
@@ -71,6 +72,17 @@ unsafe impl Sync for CPython {}
 
 /// `Py_IsFinalizing`: not 0 from the moment on in which the interpreter begins to end.
 pub(crate) type Finalizing = unsafe extern "C" fn() -> c_int;
+
+/// `PyThreadState_GetUnchecked`: the thread state with which the calling thread holds the GIL, or whichever holds it.
+pub(crate) type Current = unsafe extern "C" fn() -> *const c_void;
+
+/// How it is seen that an interpreter collects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Collecting {
+    /// Where in an interpreter the flag is, a 32-bit number.
+    pub(crate) flag: usize,
+    pub(crate) current: Current,
+}
 
 /// The thread state that this thread runs, null without one.
 #[inline]
