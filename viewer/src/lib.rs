@@ -20,6 +20,7 @@ mod ids;
 mod memory;
 mod pages;
 mod params;
+mod profile_types;
 mod pyroscope;
 mod queries;
 mod receive;

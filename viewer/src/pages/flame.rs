@@ -75,10 +75,21 @@ pub(super) fn sums(shown: &Shown, selection: &Selection, sums: &Sums, unit: &str
     Ok(html! {
         p.sums {
             @if spans > 0 { b { (counted(spans, "span")) } ", " }
-            b { (value(sums.total, unit)) } @if selection.profile_type == CPU { " CPU" } ", " b { (counted(sums.samples, "sample")) }
+            b { (value(sums.total, unit)) } (added(selection, sums)) ", " b { (counted(sums.samples, "sample")) }
             @for (asked, ns) in percentiles { span.aside { " · " (asked.text()) " is " (format::time(ns)) } }
         }
     })
+}
+
+/// Whether values are sums or averages.
+fn added(selection: &Selection, sums: &Sums) -> Markup {
+    html! {
+        @match sums.averaged_over {
+            Some(profiles) => { " on average of " (counted(profiles, "profile")) }
+            None if selection.profile_type == CPU => { " CPU" }
+            None => { " in total" }
+        }
+    }
 }
 
 /// Of a span whose service is sampled by each span: the same with all spans below it, and back.

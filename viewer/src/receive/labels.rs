@@ -11,6 +11,9 @@ pub(super) const MOST_LABELS: usize = 30;
 const LONGEST_NAME: usize = 1_024;
 const LONGEST_VALUE: usize = 2_048;
 
+/// The label that says which profiler sent it.
+pub(crate) const SPY: &str = "pyroscope_spy";
+
 /// The labels of a pushed series.
 #[derive(Debug)]
 pub(super) struct Labels {

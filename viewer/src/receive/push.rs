@@ -100,7 +100,7 @@ fn store(receiver: &Receiver, request: PushRequest, allowed: &mut Allowed) -> Re
             profiles.push(rows);
         }
     }
-    receiver.insert_profiles(&profiles)?;
+    receiver.insert_profiles(profiles)?;
     if !reports.is_empty() {
         let profilers = receiver.kept()?.profilers;
         reports.into_values().for_each(|report| profilers.record(report));

@@ -167,12 +167,13 @@ impl Receiver {
         })
     }
 
-    /// Stores the profiles of a request, all of them or none.
-    pub(super) fn insert_profiles(&self, profiles: &[Profile]) -> Result<(), Refusal> {
+    /// Stores the profiles of a request, all of them or none. Those without samples say that nothing happened, and are none.
+    pub(super) fn insert_profiles(&self, mut profiles: Vec<Profile>) -> Result<(), Refusal> {
+        profiles.retain(|profile| !profile.parts.is_empty());
         if profiles.is_empty() {
             return Ok(());
         }
-        self.kept()?.store.insert_profiles(profiles).map_err(failed)
+        self.kept()?.store.insert_profiles(&profiles).map_err(failed)
     }
 
     /// Stores the spans of a request, all of them or none.

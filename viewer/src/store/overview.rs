@@ -4,6 +4,7 @@ use rusqlite::{Row, params};
 
 use super::connection::StoreError;
 use super::database::Store;
+use crate::profile_types;
 use crate::selection::{CPU, TimeRange};
 
 /// Profile types of a service that are shown, or of all.
@@ -15,25 +16,35 @@ pub(crate) struct SeenProfileType {
     /// What asks for it: its name, or all five parts where the name means another.
     #[serde(rename = "type")]
     pub(crate) asked: String,
-    /// What people call it: `cpu`, `alloc_space`.
+    /// What people call it: `cpu`, `alloc_space`, `block delay`.
     pub(crate) word: String,
     /// Unit of its values.
     pub(crate) unit: String,
+    /// Whether its values are averaged over time, and not added.
+    #[serde(rename = "averaged")]
+    pub(crate) is_snapshot: bool,
+    /// Whether its name may mean it.
+    #[serde(skip)]
+    main: bool,
 }
 
 impl SeenProfileType {
-    /// Of the columns text, name and main of a kind.
+    /// Of the columns text and main of a kind.
     pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let (text, name, main): (String, String, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let unit = text.split(':').nth(2).unwrap_or("").to_owned();
-        let word = text.split(':').nth(1).filter(|word| !word.is_empty()).unwrap_or(&name).to_owned();
-        Ok(Self { asked: if main { name } else { text }, word, unit })
+        let text: String = row.get(0)?;
+        Ok(Self {
+            word: profile_types::word(&text),
+            unit: profile_types::unit(&text).into(),
+            is_snapshot: profile_types::is_snapshot(&text),
+            main: row.get(1)?,
+            asked: text,
+        })
     }
 
     /// CPU first, and of a name first what the name alone means.
-    fn order(&self) -> (bool, &str, bool) {
-        let name = self.asked.split(':').next().unwrap_or("");
-        (name != CPU, name, self.asked.len() > name.len())
+    fn order(&self) -> (bool, &str, bool, (bool, bool, &str)) {
+        let (name, sample_type, unit) = profile_types::parts(&self.asked);
+        (name != CPU, name, !self.main, profile_types::order(name, sample_type, unit))
     }
 }
 
@@ -51,8 +62,20 @@ impl SeenProfileTypes {
         self.types.len() < MOST_TYPES
     }
 
+    /// Puts them in order. The first of a name is what the name alone means, whatever its period is.
     pub(super) fn sort(&mut self) {
         self.types.sort_by(|a, b| a.order().cmp(&b.order()).then_with(|| a.asked.cmp(&b.asked)));
+        let mut meant = (String::new(), String::new());
+        for seen in self.types.iter_mut().filter(|seen| seen.main) {
+            let (name, sample_type, unit) = profile_types::parts(&seen.asked);
+            let (name, said) = (name.to_owned(), format!("{sample_type}:{unit}"));
+            if name != meant.0 {
+                meant = (name.clone(), said.clone());
+            }
+            if said == meant.1 {
+                seen.asked = name;
+            }
+        }
         self.types.dedup_by(|a, b| a.asked == b.asked);
     }
 }
@@ -68,7 +91,7 @@ impl Store {
         self.read(|connection| {
             // Not sorted by SQLite, which would hold all texts.
             let mut statement = connection.prepare_cached(
-                "SELECT text, name, main FROM kinds WHERE EXISTS (
+                "SELECT text, main FROM kinds WHERE EXISTS (
                      SELECT 1 FROM series WHERE series.kind = kinds.id
                      AND (?3 IS NULL OR series.service = (SELECT id FROM strings WHERE text = ?3))
                      AND EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id AND parts.time BETWEEN ?1 AND ?2))",
