@@ -106,6 +106,35 @@ fn profiles_of_pyroscope_go_are_what_go_tool_pprof_says() {
 }
 
 #[test]
+fn profiles_of_pyroscope_s_node_client_are_what_go_tool_pprof_says() {
+    let types = [
+        ("samples", "wall:samples:count:wall:nanoseconds"),
+        ("wall", "wall:wall:nanoseconds:wall:nanoseconds"),
+        ("cpu", "wall:cpu:nanoseconds:wall:nanoseconds"),
+        ("inuse_objects", "memory:inuse_objects:count:inuse_space:bytes"),
+        ("inuse_space", "memory:inuse_space:bytes:inuse_space:bytes"),
+    ];
+    let seen = assert_same("node", &types);
+    assert_eq!(seen, types.iter().map(|(_, kind)| (*kind).to_owned()).collect());
+    // CPU time is CPU time, whatever profile it comes in, and its spans are spans.
+    let (server, uploads) = (server(), sums("node"));
+    for upload in uploads.keys() {
+        assert_eq!(send(&server, "node", upload).status, 200);
+    }
+    let sum = |kind: &str| -> i64 { uploads.values().filter_map(|types| types.get(kind)).map(|sums| sums.total).sum() };
+    let service = server.json("/api/services?since=all")["services"][0].clone();
+    assert_eq!((&service["cpu_ns"], &service["sampled_by"]), (&sum("cpu").into(), &"span".into()));
+    assert_eq!(server.json("/api/flame?since=all&type=wall")["total"], sum("wall"));
+    let asked: Vec<_> =
+        service["profile_types"].as_array().unwrap().iter().map(|seen| seen["type"].as_str().unwrap()).collect();
+    assert_eq!(asked[..3], ["process_cpu", "memory", "memory:inuse_objects:count:inuse_space:bytes"]);
+    let folded = server.json("/api/top?since=all&fold=1");
+    let functions = folded["functions"].as_array().unwrap().iter().map(|row| row["function"].as_str().unwrap());
+    let own: Vec<_> = functions.filter(|name| !name.starts_with("./shop.mjs:")).collect();
+    assert_eq!(own, ["(runtime and libraries)"]);
+}
+
+#[test]
 fn all_that_a_go_service_sends_is_told_apart_by_name() {
     let server = server();
     let uploads = sums("go");
@@ -147,6 +176,10 @@ fn all_that_a_go_service_sends_is_told_apart_by_name() {
         assert_eq!(flame["unit"], row["unit"]);
         assert!(flame["total"].as_i64().unwrap() > 0, "{row}");
     }
+    let folded = server.json("/api/top?since=all&fold=1");
+    let functions = folded["functions"].as_array().unwrap().iter().map(|row| row["function"].as_str().unwrap());
+    let own: BTreeSet<_> = functions.map(|name| name.split('.').next().unwrap()).collect();
+    assert_eq!(own, ["(runtime and libraries)", "main"].into());
     let labels = br#"{"name":"pyroscope_spy"}"#;
     let spy = server.post("/querier.v1.QuerierService/LabelValues", &[("content-type", "application/json")], labels);
     assert_eq!(spy.text(), r#"{"names":["gospy"]}"#);

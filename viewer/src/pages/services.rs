@@ -96,7 +96,7 @@ fn refused_link(time_range: TimeRange) -> String {
 /// What the samples of a service are labelled with, in words.
 fn carries(row: &ServiceRow) -> &'static str {
     match row.sampled_by {
-        Sampling::Span => "their own span",
+        Sampling::Span | Sampling::Wall => "their own span",
         Sampling::Root => "the root span",
         Sampling::None if row.profiles == 0 => "–",
         Sampling::None => "no span",

@@ -6,7 +6,7 @@ use spanprof_core::wire::pprof::{Profile, ValueType};
 
 use super::strings::string;
 use crate::http::refusal::{Refusal, invalid};
-use crate::profile_types::{CPU, is_measure};
+use crate::profile_types::{CPU, WALL, is_measure};
 use crate::store::ProfileType;
 
 /// Sample types of a profile; profilers send four.
@@ -152,12 +152,14 @@ pub(super) fn sample_types(
             types.iter().position(counted).filter(|_| types[objects].0.ends_with("objects"))
         };
         let counter = if *unit == "count" { Some(index) } else { counter_of(&types, name) };
+        // Node's profiles of wall time hold CPU time too.
+        let is_cpu = profile_name == WALL && (*name, *unit) == ("cpu", "nanoseconds");
         SampleType {
             profile_type: Arc::new(ProfileType {
-                name: profile_name.into(),
+                name: if is_cpu { CPU } else { profile_name }.into(),
                 text: [profile_name, *name, *unit, period_type, period_unit].join(":"),
                 unit: (*unit).into(),
-                main: index == main,
+                main: index == main || is_cpu,
             }),
             period,
             count: match (counter, counter.and_then(partner), drawn_by, waits) {

@@ -63,7 +63,7 @@ const NAMESPACES: [&str; 3] = ["System.", "Microsoft.", "Interop."];
 /// The same of C++ and Rust, in whatever file.
 const NATIVE: [&str; 8] = ["std::", "__gnu_cxx::", "core::", "alloc::", "<std::", "<core::", "<alloc::", "__rust_"];
 /// Functions by their whole name: those that start programs and threads, and what V8 says beside functions.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 11] = [
     "_start",
     "__libc_start_main",
     "__libc_start_call_main",
@@ -72,6 +72,9 @@ const NAMES: [&str; 8] = [
     "__clone3",
     "(garbage collector)",
     "(program)",
+    "Garbage Collection",
+    "Node.js",
+    "Non JS threads activity",
 ];
 /// The first elements of the paths of Go's own packages. Those of all others are hosts, or a module that was never published.
 const GO_PACKAGES: [&str; 51] = [
@@ -190,6 +193,7 @@ pub(super) fn is_runtime(function: &Function) -> bool {
         || is_library(file)
         || is_of_go(name, file)
         || is_of_java(name, file)
+        || is_of_node(name, file)
 }
 
 /// `libc.so.6`, `libpython3.13.so.1.0`, `libm-2.36.so`.
@@ -222,6 +226,11 @@ fn is_of_java(name: &str, file: &str) -> bool {
     CLASSES.iter().any(|class| begins(class))
 }
 
+/// `:update:0`, as Grafana's client writes what has no file, and what V8 says beside functions.
+fn is_of_node(name: &str, file: &str) -> bool {
+    file.is_empty() && ((name.starts_with(':') && name.ends_with(":0")) || name.starts_with("node:"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,6 +252,9 @@ mod tests {
             ("listOnTimeout", "node:internal/timers"),
             ("handle", "/app/node_modules/express/lib/router.js"),
             ("(garbage collector)", ""),
+            (":Garbage Collection:0", ""),
+            (":digest:0", ""),
+            ("node:internal/crypto/hash:digest:150", "node:internal/crypto/hash"),
             // As Go's compiler writes paths, and with -trimpath.
             ("runtime.mcall", "/usr/local/go/src/runtime/asm_amd64.s"),
             ("net/http.(*conn).serve", "/opt/hostedtoolcache/go/1.26.0/x64/src/net/http/server.go"),
@@ -288,6 +300,7 @@ mod tests {
             ("javascript", ""),
             ("reactor.run", "/srv/shop/reactor.py"),
             ("handle", "/app/server.js"),
+            ("./shop.mjs:burn:25", "/srv/shop/shop.mjs"),
             ("(idle)", ""),
             ("shop::cart::sum", "/srv/shop/src/cart.rs"),
             ("sum", "/opt/shop/libcart.so"),

@@ -206,7 +206,7 @@ fn span_name(
     let labelled = match sampled_by {
         Sampling::Span => true,
         Sampling::Root => sum.entries,
-        Sampling::None => false,
+        Sampling::Wall | Sampling::None => false,
     };
     let cpu_ns = sum.cpu.map(|(cpu, _)| cpu);
     let wall_total = sum.walls.iter().fold(0, |sum: i64, wall| sum.saturating_add(*wall));

@@ -23,28 +23,29 @@ pub(crate) struct SeenProfileType {
     /// Whether its values are averaged over time, and not added.
     #[serde(rename = "averaged")]
     pub(crate) is_snapshot: bool,
-    /// Whether its name may mean it.
+    /// The name that may mean it, if any does.
     #[serde(skip)]
-    main: bool,
+    name: Option<String>,
 }
 
 impl SeenProfileType {
-    /// Of the columns text and main of a kind.
+    /// Of the columns text, name and main of a kind.
     pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Self> {
         let text: String = row.get(0)?;
         Ok(Self {
             word: profile_types::word(&text),
             unit: profile_types::unit(&text).into(),
             is_snapshot: profile_types::is_snapshot(&text),
-            main: row.get(1)?,
+            name: if row.get(2)? { Some(row.get(1)?) } else { None },
             asked: text,
         })
     }
 
     /// CPU first, and of a name first what the name alone means.
     fn order(&self) -> (bool, &str, bool, (bool, bool, &str)) {
-        let (name, sample_type, unit) = profile_types::parts(&self.asked);
-        (name != CPU, name, !self.main, profile_types::order(name, sample_type, unit))
+        let (said, sample_type, unit) = profile_types::parts(&self.asked);
+        let name = self.name.as_deref().unwrap_or(said);
+        (name != CPU, name, self.name.is_none(), profile_types::order(name, sample_type, unit))
     }
 }
 
@@ -65,15 +66,16 @@ impl SeenProfileTypes {
     /// Puts them in order. The first of a name is what the name alone means, whatever its period is.
     pub(super) fn sort(&mut self) {
         self.types.sort_by(|a, b| a.order().cmp(&b.order()).then_with(|| a.asked.cmp(&b.asked)));
-        let mut meant = (String::new(), String::new());
-        for seen in self.types.iter_mut().filter(|seen| seen.main) {
-            let (name, sample_type, unit) = profile_types::parts(&seen.asked);
-            let (name, said) = (name.to_owned(), format!("{sample_type}:{unit}"));
-            if name != meant.0 {
-                meant = (name.clone(), said.clone());
+        let mut meant: Option<(String, String)> = None;
+        for seen in &mut self.types {
+            let Some(name) = &seen.name else { continue };
+            let (_, sample_type, unit) = profile_types::parts(&seen.asked);
+            let what = (name.clone(), format!("{sample_type}:{unit}"));
+            if meant.as_ref().is_none_or(|meant| meant.0 != *name) {
+                meant = Some(what.clone());
             }
-            if said == meant.1 {
-                seen.asked = name;
+            if meant.as_ref() == Some(&what) {
+                seen.asked = what.0;
             }
         }
         self.types.dedup_by(|a, b| a.asked == b.asked);
@@ -91,7 +93,7 @@ impl Store {
         self.read(|connection| {
             // Not sorted by SQLite, which would hold all texts.
             let mut statement = connection.prepare_cached(
-                "SELECT text, main FROM kinds WHERE EXISTS (
+                "SELECT text, name, main FROM kinds WHERE EXISTS (
                      SELECT 1 FROM series WHERE series.kind = kinds.id
                      AND (?3 IS NULL OR series.service = (SELECT id FROM strings WHERE text = ?3))
                      AND EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id AND parts.time BETWEEN ?1 AND ?2))",

@@ -53,8 +53,8 @@ fn meant(connection: &Connection, selection: &Selection) -> rusqlite::Result<Mea
     let rows = rows.collect::<rusqlite::Result<Vec<(String, i64)>>>()?;
     let mut kinds: BTreeMap<_, (&str, Vec<i64>)> = BTreeMap::new();
     for (text, id) in &rows {
-        let (name, sample_type, unit) = profile_types::parts(text);
-        let order = (profile_types::order(name, sample_type, unit), unit);
+        let (_, sample_type, unit) = profile_types::parts(text);
+        let order = (profile_types::order(&selection.profile_type, sample_type, unit), unit);
         kinds.entry(order).or_insert((text, Vec::new())).1.push(*id);
     }
     let is_one = kinds.len() < 2;

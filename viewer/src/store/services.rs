@@ -212,7 +212,7 @@ impl Kinds {
         if let Some(known) = self.known.get(&kind) {
             return Ok(known.clone());
         }
-        let mut find = connection.prepare_cached("SELECT text, main FROM kinds WHERE id = ?1")?;
+        let mut find = connection.prepare_cached("SELECT text, name, main FROM kinds WHERE id = ?1")?;
         let found = find.query_row(params![kind], SeenProfileType::of_row)?;
         self.bytes += KIND + found.asked.len() + found.word.len() + found.unit.len();
         if self.bytes <= most {
