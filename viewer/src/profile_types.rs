@@ -6,7 +6,7 @@ pub(crate) const CPU: &str = "process_cpu";
 pub(crate) const WALL: &str = "wall";
 
 /// Units of what is measured; others count how often.
-const MEASURES: [&str; 2] = ["nanoseconds", "bytes"];
+const MEASURES: [&str; 5] = ["nanoseconds", "microseconds", "milliseconds", "seconds", "bytes"];
 
 /// What people call it: `cpu`, `alloc_space`, `block delay`.
 pub(crate) fn word(text: &str) -> String {

@@ -8,8 +8,12 @@ mod common;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use common::{Answer, Server};
+use common::{Answer, Server, now};
+use prost::Message as _;
 use serde::Deserialize;
+use spanprof_core::wire::pprof::{Function, Label, Line, Location, Profile as Pprof, Sample, ValueType};
+
+const SPAN: &str = "00f067aa0ba902b7";
 
 /// Of a sample type, what pprof says.
 #[derive(Deserialize)]
@@ -132,6 +136,80 @@ fn profiles_of_pyroscope_s_node_client_are_what_go_tool_pprof_says() {
     let functions = folded["functions"].as_array().unwrap().iter().map(|row| row["function"].as_str().unwrap());
     let own: Vec<_> = functions.filter(|name| !name.starts_with("./shop.mjs:")).collect();
     assert_eq!(own, ["(runtime and libraries)"]);
+}
+
+/// A profile as pyroscope-dotnet 1.4.0 builds it, by what its sources say: its package is for another registry than the tests have.
+/// The values of one sample in `Shop.Cart.Sum()`, in the order in which it registers its sample types.
+fn of_dotnet(types: &[(&str, &str, i64)]) -> Vec<u8> {
+    let mut strings =
+        vec![String::new(), "cpu".into(), "nanoseconds".into(), "Shop.dll".into(), "Shop.Cart.Sum()".into()];
+    let mut string = |text: &str| {
+        strings.push(text.into());
+        i64::try_from(strings.len()).unwrap() - 1
+    };
+    let sample_type =
+        types.iter().map(|(name, unit, _)| ValueType { r#type: string(name), unit: string(unit) }).collect();
+    let value = types.iter().map(|(.., value)| *value).collect();
+    let label = vec![Label { key: string("span_id"), str: string(SPAN), ..Label::default() }];
+    Pprof {
+        sample_type,
+        period_type: Some(ValueType { r#type: 1, unit: 2 }),
+        period: 1,
+        function: vec![Function { id: 1, name: 4, filename: 3, ..Function::default() }],
+        location: vec![Location {
+            id: 1,
+            line: vec![Line { function_id: 1, ..Line::default() }],
+            ..Location::default()
+        }],
+        sample: vec![Sample { location_id: vec![1], value, label }],
+        string_table: strings,
+        ..Pprof::default()
+    }
+    .encode_to_vec()
+}
+
+#[test]
+fn profiles_of_grafana_s_dotnet_package_have_their_time_and_size_as_main_value() {
+    let server = Server::start();
+    let (from, until) = (now() - 10_000_000_000, now());
+    let path = format!(
+        "/ingest?name=dotnet-shop%7Bregion%3Deu%7D&from={from}&until={until}&spyName=dotnetspy&spyVersion=1.4.0"
+    );
+    // Each group of sample types is a profile of its own.
+    let groups: [&[(&str, &str, i64)]; 5] = [
+        &[("cpu", "nanoseconds", 641_000_000), ("cpu_samples", "count", 65)],
+        &[("alloc_samples", "count", 12), ("alloc_size", "bytes", 1_228_800)],
+        &[("lock_count", "count", 7), ("lock_time", "nanoseconds", 90_000)],
+        &[("exception", "count", 3)],
+        &[("inuse_objects", "count", 40), ("inuse_space", "bytes", 4_096_000)],
+    ];
+    for types in groups {
+        let head = b"--x\r\nContent-Disposition: form-data; name=\"profile\"; filename=\"profile.pprof\"\r\n\r\n";
+        let body = [&head[..], &of_dotnet(types), b"\r\n--x--\r\n"].concat();
+        let answer = server.post(&path, &[("content-type", "multipart/form-data; boundary=x")], &body);
+        assert_eq!(answer.status, 200, "{types:?}: {}", answer.text());
+    }
+    for (asked, kind, total, samples) in [
+        ("process_cpu", "process_cpu:cpu:nanoseconds:cpu:nanoseconds", 641_000_000, 65),
+        ("memory", "memory:alloc_size:bytes:cpu:nanoseconds", 1_228_800, 12),
+        ("memory:inuse_space:bytes:cpu:nanoseconds", "memory:inuse_space:bytes:cpu:nanoseconds", 4_096_000, 40),
+        ("lock_time", "lock_time:lock_time:nanoseconds:cpu:nanoseconds", 90_000, 7),
+        ("exception", "exception:exception:count:cpu:nanoseconds", 3, 3),
+    ] {
+        let flame = server.json(&format!("/api/flame?type={asked}&span={SPAN}"));
+        let said = (&flame["profile_type"], &flame["total"], &flame["samples"]);
+        assert_eq!(said, (&kind.into(), &total.into(), &samples.into()), "{asked}");
+    }
+}
+
+#[test]
+fn an_old_dotnet_profile_numbers_no_function() {
+    let server = Server::start();
+    let mut old = Pprof::decode(of_dotnet(&[("cpu", "nanoseconds", 5)]).as_slice()).unwrap();
+    old.function[0].id = 0;
+    old.location[0].line[0].function_id = 1;
+    assert_eq!(server.post("/ingest?name=shop&spyName=dotnetspy&format=pprof", &[], &old.encode_to_vec()).status, 200);
+    assert_eq!(server.get("/folded?service=shop").text(), "Shop.Cart.Sum() 5\n");
 }
 
 #[test]

@@ -180,6 +180,7 @@ fn store(
     if pprof.time_nanos < LEAST_TIME {
         pprof.time_nanos = query.start.unwrap_or(0);
     }
+    name_functions(&mut pprof);
     let strings = &pprof.string_table;
     let word = |of: &ValueType| string(strings, of.r#type, "a sample type");
     let types = pprof.sample_type.iter().map(word).collect::<Result<Vec<_>, _>>()?;
@@ -188,6 +189,14 @@ fn store(
     let labels = Labels::read(pairs.chain([("__name__", name), ("service_name", query.service.as_str())]))?;
     let profile = Profile { mark, ..pprof::rows(&pprof, &labels, times, allowed)? };
     receiver.insert_profiles(vec![profile])
+}
+
+/// Old .NET profilers number no function, and write the one of each location at its place.
+fn name_functions(pprof: &mut Pprof) {
+    let Pprof { function, location, .. } = pprof;
+    if function.len() == location.len() && function.iter().all(|function| function.id == 0) {
+        function.iter_mut().zip(location).for_each(|(function, location)| function.id = location.id);
+    }
 }
 
 /// Reads a query and a body, and stores them.
