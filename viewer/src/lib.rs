@@ -25,6 +25,7 @@ mod pyroscope;
 mod queries;
 mod receive;
 mod selection;
+mod sender;
 mod server;
 mod show;
 mod span_status;

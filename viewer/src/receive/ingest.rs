@@ -23,7 +23,7 @@ use crate::budget::Held;
 use crate::clock::{self, SECOND};
 use crate::http::allowed::Allowed;
 use crate::http::body;
-use crate::http::refusal::{Reason, Refusal, invalid};
+use crate::http::refusal::{PROFILES, Reason, Refusal, invalid};
 use crate::params::Params;
 use crate::store::{Mark, Profile};
 
@@ -86,7 +86,7 @@ pub(super) async fn receive(
     match take(&receiver, query.unwrap_or_default(), request).await {
         Ok(()) => StatusCode::OK.into_response(),
         Err(refusal) => {
-            receiver.refusals.count("profiles", &refusal);
+            receiver.refusals.count(PROFILES, &refusal);
             (refusal.status(), refusal.message().to_owned()).into_response()
         }
     }
@@ -188,7 +188,8 @@ fn store(
     let pairs = query.labels.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
     let labels = Labels::read(pairs.chain([("__name__", name), ("service_name", query.service.as_str())]))?;
     let profile = Profile { mark, ..pprof::rows(&pprof, &labels, times, allowed)? };
-    receiver.insert_profiles(vec![profile])
+    receiver.insert_profiles(vec![profile])?;
+    receiver.note_sender(&labels.service, labels.sender(), true)
 }
 
 /// Old .NET profilers number no function, and write the one of each location at its place.

@@ -20,6 +20,7 @@ use crate::clock;
 use crate::http::allowed::{self, Allowed};
 use crate::http::body;
 use crate::http::refusal::{Reason, Refusal, Refusals};
+use crate::sender::Sender;
 use crate::store::{Profile, Span, Store, StoreError};
 use crate::work::{self, Gone, Haste};
 
@@ -174,6 +175,19 @@ impl Receiver {
             return Ok(());
         }
         self.kept()?.store.insert_profiles(&profiles).map_err(failed)
+    }
+
+    /// Takes note of what a service is sent with.
+    pub(super) fn note_sender(
+        &self,
+        service: &str,
+        sender: Option<Sender>,
+        is_of_profiles: bool,
+    ) -> Result<(), Refusal> {
+        if let Some(sender) = sender {
+            self.kept()?.profilers.note_sender(service, sender, is_of_profiles);
+        }
+        Ok(())
     }
 
     /// Stores the spans of a request, all of them or none.
