@@ -104,6 +104,8 @@ def all_steps(pythons: Sequence[str], rubies: Sequence[str], quick: bool) -> lis
     return steps + [
         Step("OpenTelemetry SDK to 4317 and 4318", "otlp_sdk", built),
         Step("Grafana's generated client (Go)", "querier", built),
+        Step("Grafana's profiler for Go", "client_go", built),
+        Step("Grafana's profiler for Node", "client_node", built),
         Step("how programs end: Python", "exits python", clients),
         Step("how programs end: Ruby", "exits ruby", clients),
         Step("how programs end: .NET", "exits dotnet", clients),

@@ -45,6 +45,40 @@ querier() {
     (cd viewer/tests/go && SPANPROF_URL=$url go test -count=1 ./...)
 }
 
+# client NAME COMMAND...: runs a client of somebody else's against a viewer, and compares what this shows with `go tool pprof` of what was
+# sent.
+client() {
+    local name=$1 folder=$TARGET/clients/$1 recorder viewer_url
+    shift
+    run_viewer "client-$name" --listen-otlp none --listen-grpc none
+    viewer_url=$url
+    rm -rf "$folder"
+    start "$TARGET/logs/client-$name.log" python3 tests/clients/record.py "$folder" "$viewer_url"
+    recorder=$(wait_for_line "$TARGET/logs/client-$name.log" 'recording on (http://[^ ]+)' $!) ||
+        fail "the recorder did not start: $(cat "$TARGET/logs/client-$name.log")"
+    SPANPROF_URL=$recorder timeout 60 "$@" >"$folder/said.json"
+    if grep -v '^recording on' "$TARGET/logs/client-$name.log"; then fail "not all that the client sent was taken"; fi
+    python3 tests/clients/numbers.py "$folder"
+    python3 tests/clients/check.py "$viewer_url" "$folder" "$folder/said.json"
+}
+
+client_go() {
+    command -v go >/dev/null || skip "go is not installed"
+    (cd tests/clients/go && timeout 120 go mod download >"$TARGET/logs/go-client-modules.log" 2>&1) ||
+        skip "the Go modules cannot be fetched: $(tail -n 1 "$TARGET/logs/go-client-modules.log")"
+    (cd tests/clients/go && quietly "$TARGET/logs/go-client.log" go build -trimpath -o "$TARGET/clients/go-shop" .)
+    client go "$TARGET/clients/go-shop" -for 2s
+}
+
+client_node() {
+    command -v go >/dev/null || skip "go is not installed, whose pprof says what was sent"
+    command -v node >/dev/null || skip "node is not installed"
+    command -v npm >/dev/null || skip "npm is not installed"
+    (cd tests/clients/node && timeout 120 npm ci --no-audit --no-fund >"$TARGET/logs/node-client-npm.log" 2>&1) ||
+        skip "the packages cannot be fetched: $(tail -n 1 "$TARGET/logs/node-client-npm.log")"
+    client node node tests/clients/node/shop.mjs
+}
+
 otlp_sdk() {
     local python venv=$TARGET/venv-otlp name
     python=$(newest_python) || skip "no Python here"

@@ -94,7 +94,7 @@ fn ingest_refuses_in_words() {
         ("name=shop", vec![], b"main;work x", 400, "line 1: \"main;work x\" is not a;b;c 12"),
         ("name=shop", vec![], b"\xff\xfe 1", 400, "not UTF-8"),
         ("name=shop&units=bananas", vec![], b"a 1", 400, "allowed are samples, objects and bytes"),
-        ("name=shop&sampleRate=0", vec![], b"a 1", 400, "sampleRate = \"0\""),
+        ("name=shop&sampleRate=often", vec![], b"a 1", 400, "sampleRate = \"often\""),
         ("name=shop&from=yesterday", vec![], b"a 1", 400, "Unix seconds"),
         ("name=shop&from=1", vec![], b"a 1", 400, "older than what is kept"),
         ("name=shop&format=pprof", vec![], b"garbage", 400, "the profile is no protobuf"),

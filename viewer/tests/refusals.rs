@@ -178,7 +178,7 @@ fn each_service_is_told_what_of_it_was_refused() {
     for (service, profile, times) in [("shop", good(), 1), ("shop", old, 2), ("bank", good(), 1)] {
         (0..times).for_each(|_| drop(server.push(service, &profile)));
     }
-    assert_eq!(server.post("/ingest?name=bank&format=jfr", &[], b"x").status, 415);
+    assert_eq!(server.post("/ingest?name=bank&format=trie", &[], b"x").status, 415);
     let late = Span { start_time_unix_nano: 5, end_time_unix_nano: 6, ..span(TRACE, ROOT, "", "late", 0, 1) };
     assert_eq!(server.trace("shop", vec![late]).status, 200);
     let answer = server.json("/api/services");
@@ -188,7 +188,7 @@ fn each_service_is_told_what_of_it_was_refused() {
         .iter()
         .map(|row| (row["service"].as_str().unwrap(), row["refused"].as_u64().unwrap()))
         .collect();
-    assert_eq!(rows, [("bank", 0), ("shop", 3)]);
+    assert_eq!(rows, [("bank", 1), ("shop", 3)]);
     let why: Vec<_> = answer["refused"]
         .as_array()
         .unwrap()
@@ -206,7 +206,7 @@ fn each_service_is_told_what_of_it_was_refused() {
         why,
         [
             ("profiles", Some("shop"), "time", 2),
-            ("profiles", None, "content_type", 1),
+            ("profiles", Some("bank"), "content_type", 1),
             ("traces", Some("shop"), "time", 1)
         ]
     );

@@ -190,7 +190,8 @@ fn a_span_with_all_below_it() {
 fn services_say_what_they_send_and_how_much() {
     let server = carts();
     let shop = server.json("/api/services")["services"][0].clone();
-    assert_eq!(shop["profile_types"], json!([{ "type": "process_cpu", "word": "cpu", "unit": "nanoseconds" }]));
+    let cpu = json!({ "type": "process_cpu", "word": "cpu", "unit": "nanoseconds", "averaged": false });
+    assert_eq!(shop["profile_types"], json!([cpu]));
     let heard = shop["heard_ns"].as_i64().unwrap().max(1_000_000_000) as f64 / 1e9;
     assert!((shop["spans_per_second"].as_f64().unwrap() - 20.0 / heard).abs() < 1e-6);
     assert!((shop["cpu_cores"].as_f64().unwrap() - 2.1 / heard).abs() < 1e-6);

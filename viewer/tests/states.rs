@@ -43,7 +43,7 @@ fn spans_without_profiles() {
     assert_says(
         &server,
         &format!("/trace/{TRACE}"),
-        &["No profiles of shop.", "600 ms wall, – CPU in 1 service, 1 span", "error"],
+        &["No profile holds a span of shop.", "600 ms wall, – CPU in 1 service, 1 span", "error"],
     );
     assert_says(&server, &format!("/flame?span={ROOT}"), &["No profile holds a span of this service.", "0 samples"]);
 }

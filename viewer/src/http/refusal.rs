@@ -131,6 +131,9 @@ pub(crate) fn invalid(message: impl Into<String>) -> Refusal {
     Refusal::new(Reason::Invalid, message)
 }
 
+/// What a refusal of profiles is counted as.
+pub(crate) const PROFILES: &str = "profiles";
+
 /// How often something was refused, and what was said the last time.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(crate) struct RefusalCount {
@@ -185,6 +188,13 @@ impl Refusals {
         counts[index].count += number;
         counts[index].message = refusal.message.chars().take(LONGEST_MESSAGE).collect();
         counts[index].last_unix_ms = clock::now() / clock::MILLISECOND;
+    }
+
+    /// How many profiles of a service.
+    pub(crate) fn profiles_of(&self, service: &str) -> u64 {
+        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_it = counts.iter().filter(|count| count.what == PROFILES && count.service.as_deref() == Some(service));
+        of_it.map(|count| count.count).sum()
     }
 
     /// All counts, in the order they first came up in.

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::layout::{self, Page};
-use super::{filter, states};
+use super::{advice, filter, states};
 use crate::format::{self, counted, value};
 use crate::http::request::StackRequest;
 use crate::params::Params;
@@ -75,10 +75,21 @@ pub(super) fn sums(shown: &Shown, selection: &Selection, sums: &Sums, unit: &str
     Ok(html! {
         p.sums {
             @if spans > 0 { b { (counted(spans, "span")) } ", " }
-            b { (value(sums.total, unit)) } @if selection.profile_type == CPU { " CPU" } ", " b { (counted(sums.samples, "sample")) }
+            b { (value(sums.total, unit)) } (added(selection, sums)) ", " b { (counted(sums.samples, "sample")) }
             @for (asked, ns) in percentiles { span.aside { " · " (asked.text()) " is " (format::time(ns)) } }
         }
     })
+}
+
+/// Whether values are sums or averages.
+fn added(selection: &Selection, sums: &Sums) -> Markup {
+    html! {
+        @match sums.averaged_over {
+            Some(profiles) => { " on average of " (counted(profiles, "profile")) }
+            None if selection.profile_type == CPU => { " CPU" }
+            None => { " in total" }
+        }
+    }
 }
 
 /// Of a span whose service is sampled by each span: the same with all spans below it, and back.
@@ -216,6 +227,8 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
     if samples >= FEW_SAMPLES {
         return html! {};
     }
+    let service = detail.map_or("", |detail| &detail.stored.span.service);
+    let (sender, refused) = (shown.profilers.sender(service), shown.refusals.profiles_of(service));
     let span = detail.map(|detail| &detail.stored.span).filter(|span| !span.name.is_empty());
     let all = Selection::everything().profile_type(&selection.profile_type).time_range(shown.time_range);
     let more = span.map(|span| all.service(&span.service).name(&span.name).link("flame"));
@@ -227,9 +240,12 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
                     b { "Sampled by root span." } " What this span burnt is counted in the span that entered its service: "
                     a href=(Selection::of_span(root).link("flame")) { "look at that one" } "."
                 }
+                (0, None, _, Some(Sampling::None)) if refused > 0 => {
+                    b { "No profile of this service could be taken." } " " a href="./#refused" { "What its sender was told" } "."
+                }
                 (0, None, _, Some(Sampling::None)) => {
-                    b { "No profile holds a span of this service." }
-                    " Start the profiler there with its span processor, under the same service name."
+                    b { "No profile holds a span of this service." } " " (advice::label_spans(sender))
+                    " It must have the same name in profiles and in traces."
                 }
                 (0, None, Some(more), _) if selection.is_wall() => {
                     b { "No time of this span was measured." } " " a href=(more) { "Look at all spans of this name" } " instead."

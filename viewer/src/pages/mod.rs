@@ -1,5 +1,6 @@
 //! The pages: HTML on the server, readable without JavaScript; only the flame graph itself is drawn by a script.
 
+mod advice;
 mod answer;
 mod assets;
 mod diff;

@@ -1,13 +1,17 @@
 //! `/`: the services; before there are any, how to start one.
 
+use std::collections::BTreeMap;
+
 use maud::{Markup, html};
 
+use super::advice::{self, otlp_url, url};
 use super::layout::{self, Page};
 use crate::format::{ago, number, percent, rate, time, value};
 use crate::http::request::take_time_range;
 use crate::http::tenant::TenantChoice;
 use crate::params::Params;
 use crate::selection::{Selection, TimeRange};
+use crate::sender::Sender;
 use crate::show::{ServiceRow, Services, ShowError, Shown, share};
 use crate::store::Sampling;
 
@@ -19,7 +23,7 @@ pub(super) fn page(shown: &Shown, mut params: Params, choice: &TenantChoice) -> 
     let time_range = if is_plain { shown.time_range } else { time_range };
     let services = shown.services(time_range)?;
     let body = html! {
-        @if services.services.is_empty() && shown.store.is_empty()? { (nothing_yet(shown)) }
+        @if services.services.is_empty() && shown.store.is_empty()? { (nothing_yet(shown, !services.refused.is_empty(), time_range)) }
         @else {
             div.title {
                 h1 { "Services" span.aside { (time_range.words()) } }
@@ -31,7 +35,7 @@ pub(super) fn page(shown: &Shown, mut params: Params, choice: &TenantChoice) -> 
                 }
             } @else {
                 (table(&services, time_range))
-                (next_steps(shown, &services))
+                (next_steps(shown, &services, time_range))
             }
         }
         (tenants(choice))
@@ -96,51 +100,63 @@ fn refused_link(time_range: TimeRange) -> String {
 /// What the samples of a service are labelled with, in words.
 fn carries(row: &ServiceRow) -> &'static str {
     match row.sampled_by {
-        Sampling::Span => "their own span",
+        Sampling::Span | Sampling::Wall => "their own span",
         Sampling::Root => "the root span",
         Sampling::None if row.profiles == 0 => "–",
         Sampling::None => "no span",
     }
 }
 
-/// What is missing, with the one thing to do about it.
-fn next_steps(shown: &Shown, services: &Services) -> Markup {
-    let names = |wanted: fn(&&ServiceRow) -> bool| -> Option<String> {
+/// What is missing, with the one thing to do about it: a sentence for all services that are sent with the same.
+fn next_steps(shown: &Shown, services: &Services, time_range: TimeRange) -> Markup {
+    let groups = |wanted: fn(&&ServiceRow) -> bool| {
+        let mut groups: BTreeMap<Option<Sender>, Vec<&str>> = BTreeMap::new();
+        for row in services.services.iter().filter(wanted) {
+            groups.entry(row.sender).or_default().push(&row.service);
+        }
+        groups.into_iter().map(|(sender, names)| (sender, names[..names.len().min(5)].join(", ")))
+    };
+    let all = |wanted: fn(&&ServiceRow) -> bool| {
         let names: Vec<&str> =
             services.services.iter().filter(wanted).map(|row| row.service.as_str()).take(5).collect();
         (!names.is_empty()).then(|| names.join(", "))
     };
     html! {
-        @if let Some(names) = names(|row| row.profiles == 0) {
+        @if let Some(names) = all(|row| row.profiles == 0 && row.refused_profiles > 0) {
             p.state {
-                "Traces but no profiles yet: " b { (names) } ". Start the profiler there with its server address "
-                code { (url(shown)) } " and the same service name as its traces."
+                "Traces, and no profile that could be taken: " b { (names) } ". What they were told stands "
+                a href=(refused_link(time_range)) { "below" } "."
             }
         }
-        @if let Some(names) = names(|row| row.spans == 0) {
+        @for (sender, names) in groups(|row| row.profiles == 0 && row.refused_profiles == 0) {
+            p.state { "Traces but no profiles yet: " b { (names) } ". Start the profiler there" (advice::start(shown, sender)) }
+        }
+        @if let Some(names) = all(|row| row.spans == 0) {
             p.state {
                 "Profiles but no traces yet: " b { (names) } ". Span names come from the profiles, and wall times are unknown until traces come: set "
                 code { "OTEL_EXPORTER_OTLP_ENDPOINT=" (otlp_url(shown)) } "."
             }
         }
-        @if let Some(names) = names(|row| row.profiles > 0 && row.spans > 0 && row.sampled_by == Sampling::None) {
-            p.state {
-                "Traces and profiles, but no sample carries a span: " b { (names) } ". Add the profiler's span processor to the tracer provider."
-            }
+        @for (sender, names) in groups(|row| row.profiles > 0 && row.spans > 0 && row.sampled_by == Sampling::None) {
+            p.state { "Traces and profiles, but no sample carries a span: " b { (names) } ". " (advice::label_spans(sender)) }
         }
-        @if let Some(names) = names(|row| row.sampled_by == Sampling::Root) {
+        @for (sender, names) in groups(|row| row.sampled_by == Sampling::Root) {
             p.state {
-                "Sampled by root span: " b { (names) } ". CPU of child spans is counted in their root span; set "
-                code { "OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false" } " there to see each span's own."
+                "Sampled by root span: " b { (names) } ". CPU of child spans is counted in their root span; to see each span's own, "
+                (advice::each_span(sender)) "."
             }
         }
     }
 }
 
-fn nothing_yet(shown: &Shown) -> Markup {
+fn nothing_yet(shown: &Shown, is_refused: bool, time_range: TimeRange) -> Markup {
     html! {
         h1 { "Nothing received yet" }
-        p.state { "No profile and no trace is stored. Start a program like this, and reload." }
+        @if is_refused {
+            p.state { b { "What came could not be taken." } " What its senders were told stands " a href=(refused_link(time_range)) { "below" } "." }
+        } @else {
+            p.state { "No profile and no trace is stored. Start a program like this, and reload." }
+        }
         h2 { "Python" }
         pre { "pip install pyroscope-otel opentelemetry-sdk opentelemetry-exporter-otlp-proto-http" }
         pre {
@@ -245,21 +261,4 @@ fn kept(shown: &Shown, services: &Services, time_range: TimeRange) -> Markup {
 fn environment(shown: &Shown) -> String {
     let (url, otlp) = (url(shown), otlp_url(shown));
     format!("OTEL_SERVICE_NAME=my-service PYROSCOPE_SERVER_ADDRESS={url} OTEL_EXPORTER_OTLP_ENDPOINT={otlp}")
-}
-
-fn url(shown: &Shown) -> String {
-    reachable(shown.address)
-}
-
-/// Where traces are best sent.
-fn otlp_url(shown: &Shown) -> String {
-    reachable(shown.otlp.unwrap_or(shown.address))
-}
-
-/// An address that listens everywhere is reached from here by loopback.
-fn reachable(mut address: std::net::SocketAddr) -> String {
-    if address.ip().is_unspecified() {
-        address.set_ip(std::net::IpAddr::from([127, 0, 0, 1]));
-    }
-    format!("http://{address}")
 }

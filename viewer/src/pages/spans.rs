@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use maud::{Markup, html};
 
 use super::layout::{self, Page};
-use super::{filter, flame, states};
+use super::{advice, filter, flame, states};
 use crate::format::{ago, number, percent, time, value};
 use crate::http::request::ServiceRequest;
 use crate::params::{BadParameter, Params};
@@ -223,15 +223,17 @@ fn note(names: &SpanNames) -> Markup {
     html! {
         @if names.sampled_by == Sampling::Root {
             p.state {
-                b { "Sampled by root span." } " Samples carry the span that entered the service; what its children burnt is counted in it, and theirs is unknown. Set "
-                code { "OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false" } " in the service to see each span's own."
+                b { "Sampled by root span." } " Samples carry the span that entered the service; what its children burnt is counted in it, and theirs is unknown. To see each span's own, "
+                (advice::each_span(names.sender)) "."
             }
+        } @else if !sampled && names.refused_profiles > 0 {
+            p.state { b { "No profile of this service could be taken." } " " a href="./#refused" { "What its sender was told" } "." }
         } @else if !sampled {
             p.state { b { "Traces but no profiles." } " CPU is unknown until the profiler is started in this service, under the same service name." }
         } @else if !traced {
             p.state { b { "Profiles but no traces." } " Names come from the profiles; counts and wall times are unknown until the service sends its traces." }
         } @else if names.sampled_by == Sampling::None && names.states.is_none() {
-            p.state { b { "No sample carries a span." } " Add the profiler's span processor to the tracer provider of this service." }
+            p.state { b { "No sample carries a span." } " " (advice::label_spans(names.sender)) }
         }
     }
 }
@@ -246,10 +248,7 @@ fn waits(names: &SpanNames) -> Markup {
                 "no sample and no wait accounts for it, or child spans ran, which have it in their own states."
             }
         } @else if is_sampled && !names.says_states {
-            p.aside {
-                "What these spans wait for is not measured. " code { "wall_time=True" } " in Python's " code { "pyroscope.configure" } ", or "
-                code { "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true" } " in the service's environment, shows where their time goes."
-            }
+            p.aside { (advice::measure_waits(names.sender)) }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use maud::{Markup, html};
 
 use super::layout::{self, Page};
-use super::states;
+use super::{advice, states};
 use crate::format::{counted, number, time};
 use crate::ids::TraceId;
 use crate::selection::Look;
@@ -65,7 +65,14 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Page, ShowError> {
             p.state { b { "Sampled by root span." } " What these services' child spans burnt is counted in the span that entered the service." }
         }
         @if let Some(span) = unprofiled {
-            p.state { b { "No profiles of " (span.service) "." } " Its CPU is unknown until the profiler is started there, under the same service name." }
+            p.state {
+                @if shown.refusals.profiles_of(&span.service) > 0 {
+                    b { "No profile of " (span.service) " could be taken." } " " a href="./#refused" { "What its sender was told" } "."
+                } @else {
+                    b { "No profile holds a span of " (span.service) "." } " Its CPU is unknown until its profiler runs, under the same service name, and labels spans: "
+                    (advice::label_spans(shown.profilers.sender(&span.service)))
+                }
+            }
         }
         (waterfall(&trace))
         @if says_states {

@@ -43,19 +43,20 @@ pub(crate) fn read(path: &Path, bytes: &[u8], budget: &Arc<Budget>) -> Result<Pr
         pprof::read(bytes, &labels, (i64::MIN / 2, i64::MAX / 2), &mut allowed)
     };
     let message = |refusal: Refusal| refusal.message().to_owned();
-    match said {
-        Some((_, profile_name)) => read(profile_name).map_err(message),
+    let profile = match said {
+        Some((_, profile_name)) => read(profile_name).map_err(message)?,
         None => {
             let unnamed = read("profile").map_err(message)?;
             match profile_name(&unnamed) {
-                "profile" => Ok(unnamed),
+                "profile" => unnamed,
                 profile_name => {
                     drop(unnamed);
-                    read(profile_name).map_err(message)
+                    read(profile_name).map_err(message)?
                 }
             }
         }
-    }
+    };
+    if profile.parts.is_empty() { Err("the profile holds no sample".into()) } else { Ok(profile) }
 }
 
 /// Service and profile name in `service-name-start-process-number.pb.gz`, as the profilers write it.

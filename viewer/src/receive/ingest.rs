@@ -1,7 +1,7 @@
-//! `/ingest`, which the older Java and Go clients and scripts send to: `name=app{k=v}&format=…`, and a profile as pprof (in
-//! a form or as the body) or as folded stacks.
+//! `/ingest`, which Grafana's clients for Go, Java, Node and .NET and scripts send to: `name=app{k=v}&format=…`, and a profile
+//! as pprof (in a form or as the body) or as folded stacks.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -9,20 +9,21 @@ use axum::extract::{FromRequest as _, Multipart, RawQuery, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use spanprof_core::wire::pprof::{Function, Line, Location, Profile as Pprof, Sample, ValueType};
 use spanprof_core::wire::push::LabelPair;
 use tokio::runtime::Handle;
 
-use super::labels::Labels;
+use super::labels::{Labels, SPY};
 use super::pprof;
 use super::receiver::Receiver;
-use super::sample_types::profile_name;
+use super::sample_types::metric_name;
 use super::strings::string;
 use crate::budget::Held;
 use crate::clock::{self, SECOND};
 use crate::http::allowed::Allowed;
 use crate::http::body;
-use crate::http::refusal::{Reason, Refusal, invalid};
+use crate::http::refusal::{PROFILES, Reason, Refusal, invalid};
 use crate::params::Params;
 use crate::store::{Mark, Profile};
 
@@ -32,15 +33,22 @@ const FRAME: usize = 8 + size_of::<Location>() + size_of::<Line>() * 4 + size_of
 /// Lines of folded stacks in one request.
 const MOST_LINES: usize = 200_000;
 
+/// A time before this one was written in another unit than nanoseconds, as old clients do.
+const LEAST_TIME: i64 = 365 * 86_400 * SECOND;
+/// Samples a second where the sender does not say it.
+const SAMPLE_RATE: &str = "100";
+
 /// What the query says about the body.
 struct IngestQuery {
     /// All of it.
     text: String,
     service: String,
     labels: Vec<LabelPair>,
-    format: Format,
+    /// None: the body says it.
+    format: Option<Format>,
     start: Option<i64>,
-    sample_rate: i64,
+    /// Of folded stacks alone; a pprof says its period itself.
+    sample_rate: String,
     units: String,
 }
 
@@ -57,7 +65,16 @@ enum Format {
 #[derive(Default)]
 struct Parts {
     profile: Vec<u8>,
-    config: String,
+    /// By sample type, how its sender calls it.
+    names: BTreeMap<String, String>,
+    is_form: bool,
+}
+
+/// What a form says of a sample type beside its profile.
+#[derive(Deserialize)]
+struct SampleTypeConfig {
+    #[serde(rename = "display-name", alias = "display_name")]
+    display_name: Option<String>,
 }
 
 /// Takes a profile.
@@ -69,7 +86,7 @@ pub(super) async fn receive(
     match take(&receiver, query.unwrap_or_default(), request).await {
         Ok(()) => StatusCode::OK.into_response(),
         Err(refusal) => {
-            receiver.refusals.count("profiles", &refusal);
+            receiver.refusals.count(PROFILES, &refusal);
             (refusal.status(), refusal.message().to_owned()).into_response()
         }
     }
@@ -78,9 +95,13 @@ pub(super) async fn receive(
 async fn take(receiver: &Arc<Receiver>, query: String, request: Request) -> Result<(), Refusal> {
     let (head, body) = request.into_parts();
     let read = receiver.read(body).await?;
-    let query = IngestQuery::read(&query)?;
-    let service = query.service.clone();
-    let taken = take_body(receiver, query, head.headers, read).await;
+    let mut params = Params::parse(&query);
+    let (service, labels) = IngestQuery::key(&mut params)?;
+    let query = IngestQuery::read(&query, params, service.clone(), labels);
+    let taken = match query {
+        Ok(query) => take_body(receiver, query, head.headers, read).await,
+        Err(refusal) => Err(refusal),
+    };
     taken.map_err(|refusal| refusal.of_service(&service))
 }
 
@@ -99,12 +120,16 @@ async fn take_body(
             // Nothing is waited for, as all of it is here.
             let parts = runtime.block_on(parts(&headers, bytes))?;
             let mark = Mark::of(&(query.service.as_str(), query.text.as_str(), &parts.profile), false);
-            let pprof = query.decode(&parts.profile, allowed)?;
-            let is_mutex = parts.config.contains("mutex");
-            drop(parts);
+            if parts.profile.is_empty() {
+                // What some clients send where nothing happened.
+                return Ok(());
+            }
+            let Parts { profile, names, is_form } = parts;
+            let pprof = query.decode(&profile, is_form, allowed)?;
+            drop(profile);
             // Without a time of its own it is of now, and may be another one that is alike.
             let mark = (pprof.time_nanos != 0).then_some(mark);
-            store(receiver, &query, pprof, is_mutex, receiver.times(), mark, allowed)
+            store(receiver, &query, pprof, &names, receiver.times(), mark, allowed)
         })
         .await
 }
@@ -120,7 +145,7 @@ async fn parts(headers: &HeaderMap, bytes: Vec<u8>) -> Result<Parts, Refusal> {
     // The body was bounded when it was read.
     axum::extract::DefaultBodyLimit::disable().apply(&mut request);
     let mut form = Multipart::from_request(request, &()).await.map_err(|error| broken(&error))?;
-    let mut parts = Parts::default();
+    let mut parts = Parts { is_form: true, ..Parts::default() };
     let mut found = false;
     while let Some(field) = form.next_field().await.map_err(|error| broken(&error))? {
         let name = field.name().unwrap_or("").to_owned();
@@ -130,7 +155,12 @@ async fn parts(headers: &HeaderMap, bytes: Vec<u8>) -> Result<Parts, Refusal> {
                 parts.profile = bytes.to_vec();
                 found = true;
             }
-            "sample_type_config" => parts.config = String::from_utf8_lossy(&bytes).into_owned(),
+            "sample_type_config" => {
+                let config: HashMap<String, SampleTypeConfig> = serde_json::from_slice(&bytes)
+                    .map_err(|error| invalid(format!("the form's sample_type_config: {error}")))?;
+                let names = config.into_iter().filter_map(|(name, config)| Some((name, config.display_name?)));
+                parts.names = names.filter(|(_, shown)| !shown.is_empty()).collect();
+            }
             // An older client's profile of before; the one of now stands for itself.
             _ => {}
         }
@@ -142,43 +172,61 @@ fn store(
     receiver: &Receiver,
     query: &IngestQuery,
     mut pprof: Pprof,
-    is_mutex: bool,
+    names: &BTreeMap<String, String>,
     times: (i64, i64),
     mark: Option<Mark>,
     allowed: &mut Allowed,
 ) -> Result<(), Refusal> {
-    if pprof.time_nanos == 0 {
+    if pprof.time_nanos < LEAST_TIME {
         pprof.time_nanos = query.start.unwrap_or(0);
     }
-    let last = pprof.sample_type.last();
-    let last = last.map_or(Ok(""), |last| string(&pprof.string_table, last.r#type, "a sample type"))?;
-    let name = if is_mutex { "mutex" } else { profile_name(last) };
+    name_functions(&mut pprof);
+    let strings = &pprof.string_table;
+    let word = |of: &ValueType| string(strings, of.r#type, "a sample type");
+    let types = pprof.sample_type.iter().map(word).collect::<Result<Vec<_>, _>>()?;
+    let name = metric_name(&types, |name| names.get(name).map(String::as_str));
     let pairs = query.labels.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
     let labels = Labels::read(pairs.chain([("__name__", name), ("service_name", query.service.as_str())]))?;
     let profile = Profile { mark, ..pprof::rows(&pprof, &labels, times, allowed)? };
-    receiver.insert_profiles(&[profile])
+    receiver.insert_profiles(vec![profile])?;
+    receiver.note_sender(&labels.service, labels.sender(), true)
+}
+
+/// Old .NET profilers number no function, and write the one of each location at its place.
+fn name_functions(pprof: &mut Pprof) {
+    let Pprof { function, location, .. } = pprof;
+    if function.len() == location.len() && function.iter().all(|function| function.id == 0) {
+        function.iter_mut().zip(location).for_each(|(function, location)| function.id = location.id);
+    }
 }
 
 /// Reads a query and a body, and stores them.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn take_any(query: &str, body: &[u8], receiver: &Receiver) -> Result<(), Refusal> {
-    let (query, allowed) = (IngestQuery::read(query)?, &mut Allowed::plenty());
-    store(receiver, &query, query.decode(body, allowed)?, false, (i64::MIN, i64::MAX), None, allowed)
+    let mut params = Params::parse(query);
+    let (service, labels) = IngestQuery::key(&mut params)?;
+    let (query, allowed) = (IngestQuery::read(query, params, service, labels)?, &mut Allowed::plenty());
+    let pprof = query.decode(body, false, allowed)?;
+    store(receiver, &query, pprof, &BTreeMap::new(), (i64::MIN, i64::MAX), None, allowed)
 }
 
 impl IngestQuery {
-    /// Parameters that are not named here say nothing that is kept.
-    fn read(query: &str) -> Result<Self, Refusal> {
-        let mut params = Params::parse(query);
-        let mut take = |name| params.take(name).map_err(|bad| invalid(bad.to_string()));
-        let name = take("name")?.filter(|name| !name.is_empty());
+    /// Whose profile it is, and its labels.
+    fn key(params: &mut Params) -> Result<(String, Vec<LabelPair>), Refusal> {
+        let name = params.take("name").map_err(|bad| invalid(bad.to_string()))?.filter(|name| !name.is_empty());
         let name =
             name.ok_or_else(|| invalid("the parameter \"name\" is missing: allowed is app or app{label=value}"))?;
-        let (service, labels) = key(&name)?;
+        key(&name)
+    }
+
+    /// Parameters that are not named here say nothing that is kept.
+    fn read(query: &str, mut params: Params, service: String, mut labels: Vec<LabelPair>) -> Result<Self, Refusal> {
+        let mut take = |name| params.take(name).map_err(|bad| invalid(bad.to_string()));
         let format = match take("format")?.as_deref() {
-            Some("pprof") => Format::Pprof,
-            None | Some("" | "folded" | "groups" | "collapsed") => Format::Folded,
-            Some("lines") => Format::Lines,
+            Some("pprof") => Some(Format::Pprof),
+            None | Some("") => None,
+            Some("folded" | "groups" | "collapsed") => Some(Format::Folded),
+            Some("lines") => Some(Format::Lines),
             Some(other) => {
                 return Err(Refusal::new(
                     Reason::ContentType,
@@ -187,26 +235,33 @@ impl IngestQuery {
             }
         };
         let start = take("from")?.filter(|from| !from.is_empty()).map(|from| unix(&from)).transpose()?;
-        let sample_rate =
-            match take("sampleRate")?.filter(|rate| !rate.is_empty()) {
-                None => 100,
-                Some(rate) => rate.parse().ok().filter(|rate| (1..=SECOND).contains(rate)).ok_or_else(|| {
-                    invalid(format!("sampleRate = {rate:?}: allowed are samples a second, 1 and more"))
-                })?,
-            };
+        let sample_rate = take("sampleRate")?.unwrap_or_default();
         let units = take("units")?.unwrap_or_default();
+        // Under Pyroscope's name; it says whose advice fits.
+        if let Some(spy) = take("spyName")?.filter(|spy| !spy.is_empty()) {
+            labels.push(LabelPair { name: SPY.into(), value: spy });
+        }
         Ok(Self { text: query.into(), service, labels, format, start, sample_rate, units })
     }
 
-    fn decode(&self, bytes: &[u8], allowed: &mut Allowed) -> Result<Pprof, Refusal> {
-        match self.format {
+    fn decode(&self, bytes: &[u8], is_form: bool, allowed: &mut Allowed) -> Result<Pprof, Refusal> {
+        let told = || if is_form || looks_like_pprof(bytes) { Format::Pprof } else { Format::Folded };
+        match self.format.unwrap_or_else(told) {
             Format::Pprof => pprof::decode(bytes, allowed),
-            Format::Folded | Format::Lines => self.folded(bytes, allowed),
+            format @ (Format::Folded | Format::Lines) => self.folded(bytes, format == Format::Lines, allowed),
         }
     }
 
+    /// Samples a second of folded stacks. Clients that send none say 0.
+    fn sample_rate(&self) -> Result<i64, Refusal> {
+        let rate = if ["", "0"].contains(&&*self.sample_rate) { SAMPLE_RATE } else { &self.sample_rate };
+        rate.parse().ok().filter(|rate| (1..=SECOND).contains(rate)).ok_or_else(|| {
+            invalid(format!("sampleRate = {rate:?}: allowed are samples a second, or 0 for {SAMPLE_RATE}"))
+        })
+    }
+
     /// Folded stacks as a profile.
-    fn folded(&self, bytes: &[u8], allowed: &mut Allowed) -> Result<Pprof, Refusal> {
+    fn folded(&self, bytes: &[u8], is_lines: bool, allowed: &mut Allowed) -> Result<Pprof, Refusal> {
         // A name of one letter becomes a string, a function and a location with a line.
         let (lines, frames) = bytes.iter().fold((1_usize, 1_usize), |(lines, frames), byte| match byte {
             b'\n' => (lines + 1, frames + 1),
@@ -217,7 +272,7 @@ impl IngestQuery {
         allowed.take(weight.saturating_add(bytes.len()), "the profile")?;
         let text = std::str::from_utf8(bytes).map_err(|_| invalid("the folded stacks are not UTF-8"))?;
         let ((sample_type, unit), (period_type, period_unit), weight) = match self.units.as_str() {
-            "" | "samples" => (("cpu", "nanoseconds"), ("cpu", "nanoseconds"), SECOND / self.sample_rate),
+            "" | "samples" => (("cpu", "nanoseconds"), ("cpu", "nanoseconds"), SECOND / self.sample_rate()?),
             "objects" => (("alloc_objects", "count"), ("space", "bytes"), 1),
             "bytes" => (("alloc_space", "bytes"), ("space", "bytes"), 1),
             other => return Err(invalid(format!("units = {other:?}: allowed are samples, objects and bytes"))),
@@ -237,7 +292,7 @@ impl IngestQuery {
                 let (stack, count) = line.trim_end().rsplit_once([' ', '\t'])?;
                 Some((stack, count.parse::<i64>().ok().filter(|count| *count >= 0)?))
             };
-            let (stack, count) = if self.format == Format::Lines {
+            let (stack, count) = if is_lines {
                 (line, 1)
             } else {
                 let cut: String = line.chars().take(80).collect();
@@ -296,6 +351,11 @@ impl<'a> PprofBuilder<'a> {
     }
 }
 
+/// Whether bytes without a format are a pprof: packed, or beginning with a sample type. No text begins like that.
+fn looks_like_pprof(bytes: &[u8]) -> bool {
+    body::is_gzip(bytes) || matches!(bytes, [0x0a, ..0x09, ..])
+}
+
 /// `app{label=value,other=value}`.
 fn key(name: &str) -> Result<(String, Vec<LabelPair>), Refusal> {
     let Some((service, rest)) = name.split_once('{') else {
@@ -307,7 +367,10 @@ fn key(name: &str) -> Result<(String, Vec<LabelPair>), Refusal> {
     for pair in inside.split(',').filter(|pair| !pair.trim().is_empty()) {
         let (name, value) = pair.split_once('=').ok_or_else(bad)?;
         let value = value.trim().trim_matches('"');
-        labels.push(LabelPair { name: name.trim().into(), value: value.into() });
+        // Those are the client's own, such as the number of its session, and none that Pyroscope keeps.
+        if !name.trim().starts_with("__") {
+            labels.push(LabelPair { name: name.trim().into(), value: value.into() });
+        }
     }
     if service.is_empty() { Err(bad()) } else { Ok((service.into(), labels)) }
 }

@@ -5,11 +5,17 @@ use std::collections::BTreeMap;
 use spanprof_core::wire::push::LabelPair;
 
 use crate::http::refusal::{Refusal, invalid};
+use crate::sender::Sender;
 
 /// Labels of a series, and the longest of their names and values, as in Pyroscope.
 pub(super) const MOST_LABELS: usize = 30;
 const LONGEST_NAME: usize = 1_024;
 const LONGEST_VALUE: usize = 2_048;
+
+/// The label that says which profiler sent it.
+pub(super) const SPY: &str = "pyroscope_spy";
+/// The attribute of a resource that says of which language its SDK is.
+pub(super) const LANGUAGE: &str = "telemetry.sdk.language";
 
 /// The labels of a pushed series.
 #[derive(Debug)]
@@ -41,6 +47,12 @@ impl Labels {
         let (profile_name, service) = (profile_name.into(), service.into());
         let all = all.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
         Ok(Self { all, profile_name, service })
+    }
+
+    /// What the profiles are sent with, as far as that is said.
+    pub(super) fn sender(&self) -> Option<Sender> {
+        let spy = self.all.get(SPY).and_then(|spy| Sender::of_spy(spy));
+        spy.or_else(|| self.all.get(LANGUAGE).and_then(|language| Sender::of_language(language)))
     }
 
     /// The same of what was pushed.

@@ -14,6 +14,7 @@ pub(crate) mod properties;
 mod push;
 mod receiver;
 mod sample_types;
+mod senders;
 mod strings;
 mod threads;
 

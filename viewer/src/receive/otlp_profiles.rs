@@ -108,7 +108,7 @@ impl Export for ExportProfilesServiceRequest {
                 }
             }
         }
-        receiver.insert_profiles(&profiles)?;
+        receiver.insert_profiles(profiles)?;
         rejected.tell(receiver, Self::SIGNAL);
         Ok(rejected)
     }

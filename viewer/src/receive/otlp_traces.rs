@@ -1,5 +1,6 @@
 //! OTLP traces: spans become rows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -12,12 +13,14 @@ use opentelemetry_proto::tonic::trace::v1::span::{Event, Link};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as OtlpSpan, Status as OtlpStatus};
 
 use super::bounds::{Inside, Message, flat};
+use super::labels::LANGUAGE;
 use super::otlp::{Export, Rejected};
 use super::receiver::Receiver;
 use super::strings::cut;
 use crate::http::allowed::Allowed;
 use crate::http::refusal::{Reason, Refusal};
 use crate::ids::{SpanId, TraceId};
+use crate::sender::Sender;
 use crate::span_status::Status;
 use crate::store::Span;
 
@@ -80,9 +83,13 @@ impl Export for ExportTraceServiceRequest {
         let times = receiver.times();
         let mut spans = Vec::new();
         let mut rejected = Rejected::default();
+        let mut senders: BTreeMap<Arc<str>, Sender> = BTreeMap::new();
         for resource in self.resource_spans {
             let attributes = resource.resource.map(|resource| resource.attributes).unwrap_or_default();
             let service = service_name(&attributes);
+            if let Some(sender) = language(&attributes).and_then(Sender::of_language) {
+                senders.insert(Arc::clone(&service), sender);
+            }
             for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
                 allowed.step(10)?;
                 match row(span, &service, times) {
@@ -95,6 +102,9 @@ impl Export for ExportTraceServiceRequest {
             }
         }
         receiver.insert_spans(&spans)?;
+        for (service, sender) in senders {
+            receiver.note_sender(&service, Some(sender), false)?;
+        }
         rejected.tell(receiver, Self::SIGNAL);
         Ok(rejected)
     }
@@ -106,6 +116,15 @@ pub(super) fn service_name(attributes: &[KeyValue]) -> Arc<str> {
     match found.and_then(|attribute| attribute.value.as_ref()).and_then(|value| value.value.as_ref()) {
         Some(Value::StringValue(name)) if !name.is_empty() => cut(name, LONGEST_SERVICE).into(),
         _ => "unknown_service".into(),
+    }
+}
+
+/// Attribute telemetry.sdk.language of a resource.
+fn language(attributes: &[KeyValue]) -> Option<&str> {
+    let found = attributes.iter().find(|attribute| attribute.key == LANGUAGE)?;
+    match found.value.as_ref()?.value.as_ref()? {
+        Value::StringValue(language) => Some(language),
+        _ => None,
     }
 }
 

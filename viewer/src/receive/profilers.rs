@@ -11,8 +11,10 @@ use serde::{Deserialize, Deserializer, Serialize};
 use spanprof_core::wire::pprof::Profile;
 use spanprof_core::wire::stats_comment::{PREFIX, VERSION};
 
+use super::senders::Senders;
 use super::strings::cut;
 use crate::clock;
+use crate::sender::Sender;
 
 /// Longer ones are not the engine's.
 const MOST_BYTES: usize = 16 << 10;
@@ -172,6 +174,7 @@ pub(crate) struct Profilers {
 struct AllProfilers {
     /// The newest at the end.
     heard: Mutex<Vec<ProfilerState>>,
+    senders: Senders,
     tenants: AtomicU64,
 }
 
@@ -196,6 +199,16 @@ impl Profilers {
             forget_one(&mut all);
         }
         all.push(ProfilerState { tenant, service, instance, pid, package, last_error, stats, last_unix_ms: now });
+    }
+
+    /// Takes note of what a service's profiles, or else its traces, were sent with.
+    pub(super) fn note_sender(&self, service: &str, sender: Sender, is_of_profiles: bool) {
+        self.all.senders.note(self.tenant, service, sender, is_of_profiles);
+    }
+
+    /// What a service is sent with, as far as it says so.
+    pub(crate) fn sender(&self, service: &str) -> Option<Sender> {
+        self.all.senders.of(self.tenant, service)
     }
 
     /// Those of a service that still run, by process.

@@ -22,7 +22,7 @@ use super::profilers;
 use super::receiver::Receiver;
 use crate::http::allowed::Allowed;
 use crate::http::body::{self, Format};
-use crate::http::refusal::{Reason, Refusal};
+use crate::http::refusal::{PROFILES, Reason, Refusal};
 use crate::store::Mark;
 
 const PROTOBUF: &[&str] = &["application/proto", "application/protobuf", "application/x-protobuf"];
@@ -43,7 +43,7 @@ pub(super) async fn receive(State(receiver): State<Arc<Receiver>>, headers: Head
         Ok(Format::Protobuf) => ([(CONTENT_TYPE, "application/proto")], Body::empty()).into_response(),
         Ok(Format::Json) => ([(CONTENT_TYPE, "application/json")], "{}").into_response(),
         Err(refusal) => {
-            receiver.refusals.count("profiles", &refusal);
+            receiver.refusals.count(PROFILES, &refusal);
             refusal_in_json(&refusal)
         }
     }
@@ -78,6 +78,7 @@ fn store(receiver: &Receiver, request: PushRequest, allowed: &mut Allowed) -> Re
     let mut profiles = Vec::new();
     // The last of each profiler, as it said before what is no longer so.
     let mut reports = BTreeMap::new();
+    let mut senders = BTreeMap::new();
     for (number, series) in request.series.into_iter().enumerate() {
         let labels = Labels::of_pairs(&series.labels).map_err(|refusal| refusal.within(format!("series {number}")))?;
         for raw in series.samples {
@@ -99,8 +100,14 @@ fn store(receiver: &Receiver, request: PushRequest, allowed: &mut Allowed) -> Re
             rows.mark = is_told_apart.then(mark);
             profiles.push(rows);
         }
+        if let Some(sender) = labels.sender() {
+            senders.insert(labels.service, sender);
+        }
     }
-    receiver.insert_profiles(&profiles)?;
+    receiver.insert_profiles(profiles)?;
+    for (service, sender) in senders {
+        receiver.note_sender(&service, Some(sender), true)?;
+    }
     if !reports.is_empty() {
         let profilers = receiver.kept()?.profilers;
         reports.into_values().for_each(|report| profilers.record(report));

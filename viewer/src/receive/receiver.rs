@@ -20,6 +20,7 @@ use crate::clock;
 use crate::http::allowed::{self, Allowed};
 use crate::http::body;
 use crate::http::refusal::{Reason, Refusal, Refusals};
+use crate::sender::Sender;
 use crate::store::{Profile, Span, Store, StoreError};
 use crate::work::{self, Gone, Haste};
 
@@ -167,12 +168,26 @@ impl Receiver {
         })
     }
 
-    /// Stores the profiles of a request, all of them or none.
-    pub(super) fn insert_profiles(&self, profiles: &[Profile]) -> Result<(), Refusal> {
+    /// Stores the profiles of a request, all of them or none. Those without samples say that nothing happened, and are none.
+    pub(super) fn insert_profiles(&self, mut profiles: Vec<Profile>) -> Result<(), Refusal> {
+        profiles.retain(|profile| !profile.parts.is_empty());
         if profiles.is_empty() {
             return Ok(());
         }
-        self.kept()?.store.insert_profiles(profiles).map_err(failed)
+        self.kept()?.store.insert_profiles(&profiles).map_err(failed)
+    }
+
+    /// Takes note of what a service is sent with.
+    pub(super) fn note_sender(
+        &self,
+        service: &str,
+        sender: Option<Sender>,
+        is_of_profiles: bool,
+    ) -> Result<(), Refusal> {
+        if let Some(sender) = sender {
+            self.kept()?.profilers.note_sender(service, sender, is_of_profiles);
+        }
+        Ok(())
     }
 
     /// Stores the spans of a request, all of them or none.

@@ -6,6 +6,7 @@ use spanprof_core::wire::pprof::{Profile, ValueType};
 
 use super::strings::string;
 use crate::http::refusal::{Refusal, invalid};
+use crate::profile_types::{CPU, WALL, is_measure};
 use crate::store::ProfileType;
 
 /// Sample types of a profile; profilers send four.
@@ -23,8 +24,11 @@ pub(super) struct SampleType {
 }
 
 enum Count {
-    /// Another value of the sample says it.
+    /// Another value of the sample says it, or the value itself.
     Value(usize),
+    /// Of an allocation that is sampled by its bytes: of so many objects with so many bytes, each of the size that both say, those
+    /// that were drawn. Both values stand for all of them.
+    Drawn { objects: usize, bytes: usize, period: i64 },
     /// The value is a multiple of the period.
     Periods(i64),
     /// The same of samples of a CPU. Another value says how many waits it stands for: a long wait is one, and a short one that
@@ -40,6 +44,7 @@ impl SampleType {
         let periods = |period: i64| (value.saturating_add(period / 2) / period).max(1);
         match self.count {
             Count::Value(index) => values[index].max(1),
+            Count::Drawn { objects, bytes, period } => drawn(values[objects], values[bytes], period),
             Count::Periods(period) => periods(period),
             Count::Waits(index, period) if values[index] > 0 => values[index].min(periods(period)),
             Count::Waits(_, period) => periods(period),
@@ -48,20 +53,65 @@ impl SampleType {
     }
 }
 
-/// What Pyroscope calls profiles of a sample type, where their sender does not say it.
-pub(super) fn profile_name(sample_type: &str) -> &str {
-    match sample_type {
-        "cpu" | "samples" => "process_cpu",
-        "goroutine" | "goroutines" => "goroutines",
-        "contentions" | "delay" => "block",
-        heap if heap.starts_with("alloc_") || heap.starts_with("inuse_") => "memory",
-        other => other,
-    }
+/// Of so many objects with so many bytes the number that was sampled, each with probability 1 − e^(−size / period).
+#[expect(clippy::cast_possible_truncation, reason = "it is at most the number of objects")]
+fn drawn(objects: i64, bytes: i64, period: i64) -> i64 {
+    let size = bytes as f64 / objects.max(1) as f64;
+    let drawn = objects as f64 * -(-size / period as f64).exp_m1();
+    (drawn.round() as i64).max(1)
 }
 
-/// Whether a sample type beside another says how many samples that stands for: Go's and .NET's names for it.
-fn counts_samples(sample_type: &str) -> bool {
-    matches!(sample_type, "samples" | "alloc_samples" | "lock_count")
+/// What Pyroscope calls profiles of a sample type, where their sender does not say it.
+pub(super) fn profile_name(sample_type: &str) -> &str {
+    metric_name(&[sample_type], |_| None)
+}
+
+/// What Pyroscope calls a profile by its sample types; `shown` is how its sender calls one of them.
+pub(super) fn metric_name<'a>(sample_types: &[&'a str], shown: impl Fn(&str) -> Option<&'a str>) -> &'a str {
+    if sample_types.contains(&"wall") {
+        return "wall";
+    }
+    let metric = |word: &str| match word {
+        "samples" | "itimer" => Some("process_cpu"),
+        "space" | "objects" => Some("memory"),
+        // Go's block and mutex profiles have these names both; where nothing tells them apart, Pyroscope takes them for this.
+        "contentions" | "delay" => Some("mutex"),
+        "goroutine" => Some("goroutines"),
+        word if word.contains("cpu") => Some("process_cpu"),
+        word if word.contains("alloc_") || word.contains("inuse_") => Some("memory"),
+        word if word.contains("mutex_") => Some("mutex"),
+        word if word.contains("block_") => Some("block"),
+        word if word.contains("goroutines") => Some("goroutines"),
+        _ => None,
+    };
+    let called = |name: &&'a str| shown(name).unwrap_or(name);
+    let known = sample_types.iter().find_map(|name| metric(called(name)));
+    known.or(sample_types.last().map(called)).unwrap_or("")
+}
+
+/// The sample type beside another that says how many samples that stands for.
+fn counter_of(types: &[(&str, &str)], name: &str) -> Option<usize> {
+    let find = |wanted: &str| types.iter().position(|(name, unit)| *unit == "count" && *name == wanted);
+    let measure = name.rsplit_once('_').filter(|(_, what)| ["size", "space", "time", "duration"].contains(what));
+    let what = measure.map_or(name, |(what, _)| what);
+    let others = ["samples", "count", "objects"].into_iter().find_map(|counted| find(&format!("{what}_{counted}")));
+    let others = others.or_else(|| {
+        find(match name {
+            "space" => "objects",
+            "delay" => "contentions",
+            _ => "samples",
+        })
+    });
+    others.or_else(|| find("sample"))
+}
+
+/// Which of the sample types the name of the profile alone means: the one of its own name, the one that the profile says, or
+/// the last one that is a time or a size. Counters stand before what they count in some profiles and after it in others.
+fn main_type(types: &[(&str, &str)], profile_name: &str, default: &str) -> usize {
+    let find = |wanted: &str| types.iter().position(|(name, _)| *name == wanted);
+    let own = find(if profile_name == CPU { "cpu" } else { profile_name });
+    let own = own.or_else(|| find(default).filter(|_| !default.is_empty()));
+    own.or_else(|| types.iter().rposition(|(_, unit)| is_measure(unit))).unwrap_or(types.len() - 1)
 }
 
 /// The sample types of a profile, in order; `strings` are what it refers to.
@@ -90,26 +140,36 @@ pub(super) fn sample_types(
         return Err(invalid(format!("the five parts of a profile type have more than {LONGEST_TYPE} bytes together")));
     }
     let default = word(pprof.default_sample_type, "the default sample type")?;
-    // pprof's convention: the last sample type is the one to show where none is named.
-    let main = types.iter().position(|(name, _)| *name == default).unwrap_or(types.len() - 1);
-    let counter = types.iter().position(|(name, unit)| *unit == "count" && counts_samples(name));
+    let main = main_type(&types, profile_name, default);
     let waits = types.iter().position(|(name, unit)| (*name, *unit) == ("wait_count", "count"));
-    let counted = types.iter().enumerate().map(|(index, (name, unit))| SampleType {
-        profile_type: Arc::new(ProfileType {
-            name: profile_name.into(),
-            text: [profile_name, *name, *unit, period_type, period_unit].join(":"),
-            unit: (*unit).into(),
-            main: index == main,
-        }),
-        period: if *unit == period_unit { pprof.period.max(0) } else { 0 },
-        count: match counter {
-            Some(counter) => Count::Value(counter),
-            None if *unit == period_unit && pprof.period > 0 => match waits {
-                Some(waits) => Count::Waits(waits, pprof.period),
-                None => Count::Periods(pprof.period),
+    // Of nanoseconds or bytes, one is what senders write that have no period.
+    let least = |unit: &str| if is_measure(unit) { 2 } else { 1 };
+    let drawn_by = (period_unit == "bytes" && pprof.period >= least(period_unit)).then_some(pprof.period);
+    let counted = types.iter().enumerate().map(|(index, (name, unit))| {
+        let period = if *unit == period_unit && pprof.period >= least(unit) { pprof.period } else { 0 };
+        let partner = |objects: usize| {
+            let counted = |(name, unit): &(&str, &str)| *unit == "bytes" && counter_of(&types, name) == Some(objects);
+            types.iter().position(counted).filter(|_| types[objects].0.ends_with("objects"))
+        };
+        let counter = if *unit == "count" { Some(index) } else { counter_of(&types, name) };
+        // Node's profiles of wall time hold CPU time too.
+        let is_cpu = profile_name == WALL && (*name, *unit) == ("cpu", "nanoseconds");
+        SampleType {
+            profile_type: Arc::new(ProfileType {
+                name: if is_cpu { CPU } else { profile_name }.into(),
+                text: [profile_name, *name, *unit, period_type, period_unit].join(":"),
+                unit: (*unit).into(),
+                main: index == main || is_cpu,
+            }),
+            period,
+            count: match (counter, counter.and_then(partner), drawn_by, waits) {
+                (_, _, _, Some(waits)) if period > 0 => Count::Waits(waits, period),
+                (Some(objects), Some(bytes), Some(period), _) => Count::Drawn { objects, bytes, period },
+                (Some(counter), ..) => Count::Value(counter),
+                _ if period > 0 => Count::Periods(period),
+                _ => Count::One,
             },
-            None => Count::One,
-        },
+        }
     });
     Ok(counted.collect())
 }

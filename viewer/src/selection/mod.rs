@@ -10,18 +10,15 @@ use std::collections::BTreeMap;
 
 use crate::ids::{SpanId, TraceId};
 use crate::params::{BadParameter, Params, encode};
+use crate::profile_types;
 use crate::span_status::Status;
 
+pub(crate) use crate::profile_types::{CPU, WALL};
 pub(crate) use bound::Bound;
 pub(crate) use display::Look;
 pub(crate) use pair::Pair;
 pub(crate) use state_choice::StateChoice;
 pub(crate) use time_range::{LAST_HOUR, TimeRange, parse_duration, since_text};
-
-/// The profile type that is meant where none is said.
-pub(crate) const CPU: &str = "process_cpu";
-/// The name of the profile types that hold all time, waits too, whose samples may say their state.
-pub(crate) const WALL: &str = "wall";
 
 /// The most bytes of a selection's parameters, which stand in each link of a page, percent-encoded: of a service, a span name and a
 /// profile type as long as they may be, and some more.
@@ -343,7 +340,7 @@ impl Selection {
             add(format!(", status {}", status_text(status)));
         }
         if self.profile_type != CPU {
-            add(format!(", {}", self.profile_type));
+            add(format!(", {}", profile_types::word(&self.profile_type)));
         }
         if self.state != StateChoice::All {
             add(format!(", state {}", self.state.text()));

@@ -22,6 +22,9 @@ pub(crate) struct Sums {
     /// How many samples of one value would be as sure: the square of the sum of values over the sum of their squares. The
     /// samples of a stack are taken to be alike. For CPU time it is the number of samples.
     pub(crate) equal_samples: f64,
+    /// Of how many profiles all values are the average, where they are of instants; else they are added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) averaged_over: Option<i64>,
 }
 
 impl Sums {
@@ -34,7 +37,7 @@ impl Sums {
             squares += (value as f64).powi(2) / count.max(1) as f64;
         }
         let equal_samples = if squares > 0.0 { (total as f64).powi(2) / squares } else { samples as f64 };
-        Self { total, samples, equal_samples }
+        Self { total, samples, equal_samples, averaged_over: None }
     }
 
     /// The standard error of a share of them.

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::error::ShowError;
+use super::runtime_frames::is_runtime;
 use super::steps::Steps;
 use crate::states::State;
 use crate::store::{Function, StackFrame, Stacks};
@@ -12,34 +13,11 @@ pub(crate) const FOLDED: &str = "(runtime and libraries)";
 /// Its number; the store's are positive.
 const FOLDED_ID: i64 = -1;
 
-/// Pieces of paths where languages keep what comes with them and what was installed.
-const PLACES: [&str; 9] = [
-    "/lib/python",
-    "/site-packages/",
-    "/dist-packages/",
-    "/lib/ruby/",
-    "/gems/",
-    "/node_modules/",
-    "/go/pkg/mod/",
-    "/.cargo/registry/",
-    "/rustc/",
-];
-/// How files begin that are part of a runtime.
-const BEGINNINGS: [&str; 5] = ["<frozen ", "<internal:", "<built-in", "node:", "/usr/local/go/src/"];
-/// How functions begin whose file is not known, or is an assembly.
-const NAMESPACES: [&str; 3] = ["System.", "Microsoft.", "Interop."];
-
-/// Whether a function comes with the language or with a library, as far as its file and name tell.
-pub(super) fn is_runtime(function: &Function) -> bool {
-    PLACES.iter().any(|place| function.file.contains(place))
-        || BEGINNINGS.iter().any(|beginning| function.file.starts_with(beginning))
-        || NAMESPACES.iter().any(|namespace| function.name.starts_with(namespace))
-}
-
 /// The same samples, with each run of such frames folded.
 pub(super) fn fold(stacks: &Stacks) -> Result<Stacks, ShowError> {
     let runtime: HashMap<i64, bool> = stacks.functions.iter().map(|(id, f)| (*id, is_runtime(f))).collect();
-    let mut folded = Stacks { profile_type: stacks.profile_type.clone(), period: stacks.period, ..Stacks::default() };
+    let Stacks { period, averaged_over, .. } = *stacks;
+    let mut folded = Stacks { profile_type: stacks.profile_type.clone(), period, averaged_over, ..Stacks::default() };
     folded.functions =
         stacks.functions.iter().filter(|(id, _)| !runtime[*id]).map(|(id, f)| (*id, f.clone())).collect();
     folded.functions.insert(FOLDED_ID, Function { name: FOLDED.into(), file: "".into() });
@@ -129,26 +107,6 @@ mod tests {
         let middle = (format!("cart < {FOLDED}"), State::Cpu, 20);
         assert_eq!(states, [middle, (inner.clone(), State::Cpu, 10), (inner.clone(), State::Io, 30)]);
         assert_eq!(rows, [(FOLDED.into(), 5, 1), (inner, 40, 4), (format!("cart < {FOLDED}"), 20, 2)]);
-    }
-
-    #[test]
-    fn the_applications_own_frames_are_known_by_their_place() {
-        for (name, file) in [
-            ("run", "/opt/python/lib/python3.12/threading.py"),
-            ("a", "/usr/lib/ruby/3.3.0/json/common.rb"),
-            ("a", "/var/bundle/gems/rack-3.1/lib/rack.rb"),
-            ("loop", "<internal:kernel>"),
-            ("System.Threading.Thread.StartCallback()", ""),
-            ("Microsoft.AspNetCore.Server.Kestrel.X()", "Kestrel.dll"),
-            ("read", "node:fs"),
-        ] {
-            assert!(is_runtime(&function(name, file)), "{name} {file}");
-        }
-        for (name, file) in
-            [("cart", "/srv/shop/checkout.py"), ("Shop.Cart.Sum()", "Shop.dll"), ("main", ""), ("lib", "/srv/lib/a.rb")]
-        {
-            assert!(!is_runtime(&function(name, file)), "{name} {file}");
-        }
     }
 
     #[test]

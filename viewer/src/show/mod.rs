@@ -7,6 +7,7 @@ mod flame;
 mod fold;
 mod function;
 mod row_bytes;
+mod runtime_frames;
 mod services;
 mod shown;
 mod span;

@@ -8,9 +8,10 @@ use super::error::ShowError;
 use super::row_bytes::{ROW, in_html, twice};
 use super::shown::Shown;
 use crate::clock::{MILLISECOND, SECOND};
-use crate::http::refusal::RefusalCount;
+use crate::http::refusal::{PROFILES, RefusalCount};
 use crate::params::encode;
 use crate::selection::TimeRange;
+use crate::sender::Sender;
 use crate::store::{Forgotten, REST, Sampling, SeenProfileType, Service};
 
 /// Bytes of a profile type in a row, beside what anyone named.
@@ -73,25 +74,34 @@ pub(crate) struct ServiceRow {
     pub(crate) sampled_by: Sampling,
     /// What of it was not taken since the start; [`Services::refused`] says why.
     pub(crate) refused: u64,
+    /// How many of those were profiles.
+    #[serde(skip)]
+    pub(crate) refused_profiles: u64,
+    /// What it is sent with, as far as it says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sender: Option<Sender>,
 }
 
 impl Shown {
     /// All services that sent anything in the time range.
     pub(crate) fn services(&self, time_range: TimeRange) -> Result<Services, ShowError> {
         let refused = self.refusals.counts();
-        let mut refused_of: HashMap<&str, u64> = HashMap::new();
+        let mut refused_of: HashMap<&str, (u64, u64)> = HashMap::new();
         for count in &refused {
-            *refused_of.entry(count.service.as_deref().unwrap_or_default()).or_default() += count.count;
+            let (all, profiles) = refused_of.entry(count.service.as_deref().unwrap_or_default()).or_default();
+            *all += count.count;
+            *profiles += if count.what == PROFILES { count.count } else { 0 };
         }
         let sums = self.store.services(time_range, LONGEST_PROFILE, row_bytes)?;
         let row = |service: Service| {
-            let refused = refused_of.get(service.name.as_str()).copied().unwrap_or(0);
-            service_row(service, refused)
+            let refused = refused_of.get(service.name.as_str()).copied().unwrap_or_default();
+            let sender = self.profilers.sender(&service.name);
+            service_row(service, refused, sender)
         };
         let services = sums.services.into_iter().map(row).collect();
         let rest = sums.rest.map(|sum| {
             let (profile_types, sampled_by) = Default::default();
-            service_row(Service { name: REST.into(), sum, profile_types, sampled_by }, 0)
+            service_row(Service { name: REST.into(), sum, profile_types, sampled_by }, (0, 0), None)
         });
         let (limits, stored_bytes) = (self.store.limits(), self.store.bytes());
         Ok(Services {
@@ -106,12 +116,14 @@ impl Shown {
     }
 }
 
-fn service_row(service: Service, refused: u64) -> ServiceRow {
+fn service_row(service: Service, (refused, refused_profiles): (u64, u64), sender: Option<Sender>) -> ServiceRow {
     let Service { name, sum, profile_types, sampled_by } = service;
     let heard_ns = sum.heard.map_or(0, |(first, last)| last.saturating_sub(first));
     let per_second = |count: i64| count as f64 * SECOND as f64 / heard_ns.max(SHORTEST_TIME) as f64;
     ServiceRow {
         refused,
+        refused_profiles,
+        sender,
         sampled_by,
         cpu_ns: sum.cpu,
         cpu_in_spans_ns: sum.cpu_in_spans,

@@ -10,6 +10,7 @@ use super::shown::Shown;
 use crate::params::encode;
 use crate::receive::profilers::ProfilerState;
 use crate::selection::{CPU, Selection, WALL};
+use crate::sender::Sender;
 use crate::states::{StateTimes, TimeSpent};
 use crate::store::{Function, NameSum, Named, OfStates, REST, Sampling, SeenProfileType};
 
@@ -43,6 +44,12 @@ pub(crate) struct SpanNames {
     pub(crate) sampled_by: Sampling,
     /// What its profilers say of themselves.
     pub(crate) profilers: Vec<ProfilerState>,
+    /// What it is sent with, as far as it says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) sender: Option<Sender>,
+    /// How many of its profiles were refused since the start.
+    #[serde(skip)]
+    pub(crate) refused_profiles: u64,
 }
 
 /// A profile type that is shown beside CPU.
@@ -178,6 +185,8 @@ impl Shown {
             outside: Outside { cpu_ns, samples, time },
             sampled_by,
             profilers: self.profilers.of(service),
+            sender: self.profilers.sender(service),
+            refused_profiles: self.refusals.profiles_of(service),
         })
     }
 }
@@ -206,7 +215,7 @@ fn span_name(
     let labelled = match sampled_by {
         Sampling::Span => true,
         Sampling::Root => sum.entries,
-        Sampling::None => false,
+        Sampling::Wall | Sampling::None => false,
     };
     let cpu_ns = sum.cpu.map(|(cpu, _)| cpu);
     let wall_total = sum.walls.iter().fold(0, |sum: i64, wall| sum.saturating_add(*wall));

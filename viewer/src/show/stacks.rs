@@ -41,7 +41,8 @@ impl Shown {
 
 /// What all samples add up to.
 pub(super) fn sums(stacks: &Stacks) -> Sums {
-    Sums::of(stacks.sums.iter().map(|&(_, value, count)| (value, count)))
+    let sums = Sums::of(stacks.sums.iter().map(|&(_, value, count)| (value, count)));
+    Sums { averaged_over: stacks.averaged_over, ..sums }
 }
 
 /// The value in each state.

@@ -103,7 +103,7 @@ impl Shown {
             let labelled = match sampled_by {
                 Sampling::Span => true,
                 Sampling::Root => !child,
-                Sampling::None => false,
+                Sampling::Wall | Sampling::None => false,
             };
             // What its child spans took is theirs only where their samples carry them.
             let of_children = if sampled_by == Sampling::Span { child_spans.get(index).copied() } else { None };

@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::connection::{StoreError, interrupted};
 use super::database::Store;
 use super::rows::Function;
+use super::snapshots::{Snapshots, whole};
 use super::stack_blob;
 use super::stacks::Stacks;
 use super::trie::Trie;
@@ -39,6 +40,8 @@ pub(super) struct Gathered {
     most: usize,
     /// Of the stacks that were left out.
     rest: (i64, i64),
+    /// What values are averaged over, where they are not added.
+    snapshots: Option<Snapshots>,
     rest_states: StateTimes,
 }
 
@@ -47,7 +50,8 @@ impl Gathered {
     pub(super) fn new(store: &Store) -> Self {
         let most = (store.limits.answer() / SUM).max(2);
         let (stacks, series) = Default::default();
-        Self { stacks, states: None, series, most, rest: (0, 0), rest_states: StateTimes::default() }
+        let rest_states = StateTimes::default();
+        Self { stacks, states: None, series, most, rest: (0, 0), snapshots: None, rest_states }
     }
 
     /// Nothing yet, of a selection whose samples may say their state.
@@ -59,11 +63,18 @@ impl Gathered {
         Self { states: Some(Default::default()), most, ..Self::new(store) }
     }
 
+    /// The same, of values that are averaged where there are `snapshots`.
+    pub(super) fn averaged(self, snapshots: Option<Snapshots>) -> Self {
+        Self { snapshots, ..self }
+    }
+
     /// Adds the packed stacks of a series, whose label says their state.
     pub(super) fn add(&mut self, series: i64, label: Option<&str>, stacks: &[u8]) -> rusqlite::Result<()> {
         self.series.insert(series);
         let state = State::of_label(label);
         stack_blob::unpack(stacks, |(stack, value, count)| {
+            let part = |value| self.snapshots.as_ref().map_or(value, |snapshots| snapshots.parts(series, value));
+            let (value, count) = (part(value), part(count));
             let sum = self.stacks.entry(stack).or_default();
             *sum = (sum.0.saturating_add(value), sum.1.saturating_add(count));
             if let Some(states) = &mut self.states {
@@ -98,8 +109,17 @@ impl Gathered {
     }
 
     /// Names them, the largest first, as long as there is room; the store is free for others in between.
-    pub(super) fn finish(self, store: &Store) -> Result<Stacks, StoreError> {
+    pub(super) fn finish(mut self, store: &Store) -> Result<Stacks, StoreError> {
         let mut found = Stacks::default();
+        if let Some(snapshots) = &self.snapshots {
+            found.averaged_over = Some(snapshots.number());
+            let averages = self.stacks.values_mut().chain([&mut self.rest]);
+            averages.for_each(|(value, count)| {
+                *value = whole(*value);
+                *count = whole(*count).max(i64::from(*value > 0));
+            });
+            self.stacks.retain(|_, (value, _)| *value > 0);
+        }
         store.read(|connection| {
             let mut find = connection.prepare_cached(
                 "SELECT kinds.text, series.period FROM series JOIN kinds ON kinds.id = series.kind WHERE series.id = ?1",

@@ -24,6 +24,7 @@ mod sampling;
 mod schema;
 mod series;
 mod services;
+mod snapshots;
 mod span_names;
 mod span_predicate;
 mod spans;

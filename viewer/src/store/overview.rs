@@ -4,6 +4,7 @@ use rusqlite::{Row, params};
 
 use super::connection::StoreError;
 use super::database::Store;
+use crate::profile_types;
 use crate::selection::{CPU, TimeRange};
 
 /// Profile types of a service that are shown, or of all.
@@ -15,25 +16,36 @@ pub(crate) struct SeenProfileType {
     /// What asks for it: its name, or all five parts where the name means another.
     #[serde(rename = "type")]
     pub(crate) asked: String,
-    /// What people call it: `cpu`, `alloc_space`.
+    /// What people call it: `cpu`, `alloc_space`, `block delay`.
     pub(crate) word: String,
     /// Unit of its values.
     pub(crate) unit: String,
+    /// Whether its values are averaged over time, and not added.
+    #[serde(rename = "averaged")]
+    pub(crate) is_snapshot: bool,
+    /// The name that may mean it, if any does.
+    #[serde(skip)]
+    name: Option<String>,
 }
 
 impl SeenProfileType {
     /// Of the columns text, name and main of a kind.
     pub(super) fn of_row(row: &Row<'_>) -> rusqlite::Result<Self> {
-        let (text, name, main): (String, String, bool) = (row.get(0)?, row.get(1)?, row.get(2)?);
-        let unit = text.split(':').nth(2).unwrap_or("").to_owned();
-        let word = text.split(':').nth(1).filter(|word| !word.is_empty()).unwrap_or(&name).to_owned();
-        Ok(Self { asked: if main { name } else { text }, word, unit })
+        let text: String = row.get(0)?;
+        Ok(Self {
+            word: profile_types::word(&text),
+            unit: profile_types::unit(&text).into(),
+            is_snapshot: profile_types::is_snapshot(&text),
+            name: if row.get(2)? { Some(row.get(1)?) } else { None },
+            asked: text,
+        })
     }
 
     /// CPU first, and of a name first what the name alone means.
-    fn order(&self) -> (bool, &str, bool) {
-        let name = self.asked.split(':').next().unwrap_or("");
-        (name != CPU, name, self.asked.len() > name.len())
+    fn order(&self) -> (bool, &str, bool, (bool, bool, &str)) {
+        let (said, sample_type, unit) = profile_types::parts(&self.asked);
+        let name = self.name.as_deref().unwrap_or(said);
+        (name != CPU, name, self.name.is_none(), profile_types::order(name, sample_type, unit))
     }
 }
 
@@ -51,8 +63,21 @@ impl SeenProfileTypes {
         self.types.len() < MOST_TYPES
     }
 
+    /// Puts them in order. The first of a name is what the name alone means, whatever its period is.
     pub(super) fn sort(&mut self) {
         self.types.sort_by(|a, b| a.order().cmp(&b.order()).then_with(|| a.asked.cmp(&b.asked)));
+        let mut meant: Option<(String, String)> = None;
+        for seen in &mut self.types {
+            let Some(name) = &seen.name else { continue };
+            let (_, sample_type, unit) = profile_types::parts(&seen.asked);
+            let what = (name.clone(), format!("{sample_type}:{unit}"));
+            if meant.as_ref().is_none_or(|meant| meant.0 != *name) {
+                meant = Some(what.clone());
+            }
+            if meant.as_ref() == Some(&what) {
+                seen.asked = what.0;
+            }
+        }
         self.types.dedup_by(|a, b| a.asked == b.asked);
     }
 }

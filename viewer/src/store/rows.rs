@@ -74,7 +74,7 @@ pub(crate) struct StackNode {
 /// What was measured, as Pyroscope names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ProfileType {
-    /// Label `__name__`, such as process_cpu.
+    /// Label `__name__`, such as process_cpu; that too for CPU time in profiles of others.
     pub(crate) name: String,
     /// name:sample type:unit:period type:period unit.
     pub(crate) text: String,

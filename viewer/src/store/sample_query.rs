@@ -1,6 +1,6 @@
 //! A selection as a condition in SQL, and the rows that it holds for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, Row, params, params_from_iter};
@@ -8,11 +8,22 @@ use rusqlite::{Connection, Row, params, params_from_iter};
 use super::connection::{interrupted, too_many_spans};
 use super::{profile_traces, rollup};
 use crate::ids::{SpanId, TraceId};
+use crate::profile_types;
 use crate::selection::{Selection, Side};
 use crate::work;
 
 /// The most spans of the traces that samples are chosen by, each of which takes some hundred bytes.
 pub(super) const MOST_SPANS: usize = if cfg!(test) { 2_000 } else { 100_000 };
+
+/// Where sums stand: those of single spans, by the index of spans; and, the few series first and then of each what is in the time
+/// range, those of ten seconds and those of single profiles.
+const BY_SPAN: &str = "span_sums s JOIN parts ON parts.id = s.part AND parts.time BETWEEN ? AND ?
+                       JOIN series ON series.id = parts.series JOIN kinds ON kinds.id = series.kind";
+const BY_BUCKET: &str = "kinds CROSS JOIN series ON series.kind = kinds.id
+                         CROSS JOIN stack_sums s ON s.series = series.id AND s.bucket BETWEEN ? AND ?";
+const BY_PROFILE: &str = "kinds CROSS JOIN series ON series.kind = kinds.id
+                          CROSS JOIN parts ON parts.series = series.id AND parts.time BETWEEN ? AND ?
+                          CROSS JOIN span_sums s ON s.part = parts.id";
 
 /// A condition on `s` (sums of samples), `series` and `kinds`, and a time range.
 pub(super) struct SampleQuery {
@@ -20,13 +31,52 @@ pub(super) struct SampleQuery {
     values: Vec<Value>,
     /// Whether it asks for single spans, which the sums over all spans of a name do not know.
     by_span: bool,
+    /// Whether its profile type says what there was at an instant.
+    is_of_snapshots: bool,
     bounds: (i64, i64),
+}
+
+/// What a name alone means.
+#[derive(Default)]
+struct Meant {
+    /// All five parts of it, of one period.
+    text: String,
+    /// Its numbers, where the name may mean others too.
+    kinds: Option<Vec<i64>>,
+}
+
+/// Of the sample types that a name alone may mean, and that the service sent in the time range, it is the first; of several
+/// periods it is all.
+fn meant(connection: &Connection, selection: &Selection) -> rusqlite::Result<Meant> {
+    let mut find = connection.prepare_cached("SELECT text, id FROM kinds WHERE name = ? AND main")?;
+    let rows = find.query_map(params![selection.profile_type], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let rows = rows.collect::<rusqlite::Result<Vec<(String, i64)>>>()?;
+    let mut kinds: BTreeMap<_, (&str, Vec<i64>)> = BTreeMap::new();
+    for (text, id) in &rows {
+        let (_, sample_type, unit) = profile_types::parts(text);
+        let order = (profile_types::order(&selection.profile_type, sample_type, unit), unit);
+        kinds.entry(order).or_insert((text, Vec::new())).1.push(*id);
+    }
+    let is_one = kinds.len() < 2;
+    let mut is_sent = connection.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM series WHERE series.kind IN (SELECT value FROM json_each(?1))
+             AND (?2 IS NULL OR series.service = (SELECT id FROM strings WHERE text = ?2))
+             AND EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id AND parts.time BETWEEN ?3 AND ?4))",
+    )?;
+    let (from, to) = selection.time_range.bounds();
+    for (text, ids) in kinds.values() {
+        let list = serde_json::json!(ids).to_string();
+        if is_one || is_sent.query_row(params![list, selection.service, from, to], |row| row.get(0))? {
+            return Ok(Meant { text: (*text).into(), kinds: (!is_one).then(|| ids.clone()) });
+        }
+    }
+    Ok(Meant { kinds: (!is_one).then(Vec::new), ..Meant::default() })
 }
 
 impl SampleQuery {
     /// Holds for all samples between two times, both included.
     pub(super) fn within(bounds: (i64, i64)) -> Self {
-        Self { sql: "true".into(), values: Vec::new(), by_span: false, bounds }
+        Self { sql: "true".into(), values: Vec::new(), by_span: false, is_of_snapshots: false, bounds }
     }
 
     /// Holds for the samples of the selection.
@@ -34,9 +84,18 @@ impl SampleQuery {
         let mut query = Self::within(selection.time_range.bounds());
         let profile_type = selection.profile_type.clone();
         if profile_type.contains(':') {
+            query.is_of_snapshots = profile_types::is_snapshot(&profile_type);
             query.and("kinds.text = ?", [profile_type.into()]);
         } else {
-            query.and("kinds.name = ? AND kinds.main", [profile_type.into()]);
+            let Meant { text, kinds } = meant(connection, selection)?;
+            query.is_of_snapshots = profile_types::is_snapshot(&text);
+            match kinds {
+                None => query.and("kinds.name = ? AND kinds.main", [profile_type.into()]),
+                Some(kinds) => {
+                    let list = serde_json::json!(kinds).to_string();
+                    query.and("kinds.id IN (SELECT value FROM json_each(?))", [list.into()]);
+                }
+            }
         }
         if let Some(service) = &selection.service {
             query.and("series.service = (SELECT id FROM strings WHERE text = ?)", [service.clone().into()]);
@@ -111,6 +170,11 @@ impl SampleQuery {
         self.and(sql, values);
     }
 
+    /// Whether values are averaged over time, and not added.
+    pub(super) fn is_of_snapshots(&self) -> bool {
+        self.is_of_snapshots
+    }
+
     /// Reads `columns` of every row of sums; several rows may be of one series and name.
     pub(super) fn each(
         &self,
@@ -118,33 +182,44 @@ impl SampleQuery {
         columns: &str,
         mut each: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
     ) -> rusqlite::Result<()> {
-        let mut run = |tables: &str, (from, to): (i64, i64)| {
-            let sql = format!("SELECT {columns} FROM {tables} WHERE {}", self.sql);
-            let mut statement = connection.prepare_cached(&sql)?;
-            let bounds = [from.into(), to.into()];
-            let mut rows = statement.query(params_from_iter(bounds.iter().chain(&self.values)))?;
-            while let Some(row) = rows.next()? {
-                if work::is_over() {
-                    return Err(interrupted());
-                }
-                each(row)?;
-            }
-            rusqlite::Result::Ok(())
-        };
         if self.by_span {
-            let tables = "span_sums s JOIN parts ON parts.id = s.part AND parts.time BETWEEN ? AND ?
-                          JOIN series ON series.id = parts.series JOIN kinds ON kinds.id = series.kind";
-            return run(tables, self.bounds);
+            return self.run(connection, columns, BY_SPAN, self.bounds, each);
         }
         let split = rollup::split(self.bounds);
-        // The few series first, then of each what is in the time range.
-        let series = "kinds CROSS JOIN series ON series.kind = kinds.id CROSS JOIN";
         if let Some(buckets) = split.buckets {
-            let sums = "stack_sums s ON s.series = series.id AND s.bucket BETWEEN ? AND ?";
-            run(&format!("{series} {sums}"), buckets)?;
+            self.run(connection, columns, BY_BUCKET, buckets, &mut each)?;
         }
-        let parts = "parts ON parts.series = series.id AND parts.time BETWEEN ? AND ?
-                     CROSS JOIN span_sums s ON s.part = parts.id";
-        split.ends.into_iter().try_for_each(|end| run(&format!("{series} {parts}"), end))
+        split.ends.into_iter().try_for_each(|end| self.run(connection, columns, BY_PROFILE, end, &mut each))
+    }
+
+    /// The same of the rows that single profiles have, by their table `parts`.
+    pub(super) fn each_in_profiles(
+        &self,
+        connection: &Connection,
+        columns: &str,
+        each: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        self.run(connection, columns, if self.by_span { BY_SPAN } else { BY_PROFILE }, self.bounds, each)
+    }
+
+    fn run(
+        &self,
+        connection: &Connection,
+        columns: &str,
+        tables: &str,
+        (from, to): (i64, i64),
+        mut each: impl FnMut(&Row<'_>) -> rusqlite::Result<()>,
+    ) -> rusqlite::Result<()> {
+        let sql = format!("SELECT {columns} FROM {tables} WHERE {}", self.sql);
+        let mut statement = connection.prepare_cached(&sql)?;
+        let bounds = [from.into(), to.into()];
+        let mut rows = statement.query(params_from_iter(bounds.iter().chain(&self.values)))?;
+        while let Some(row) = rows.next()? {
+            if work::is_over() {
+                return Err(interrupted());
+            }
+            each(row)?;
+        }
+        Ok(())
     }
 }

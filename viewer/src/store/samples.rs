@@ -9,6 +9,7 @@ use super::database::Store;
 use super::gather::Gathered;
 use super::profile_traces;
 use super::sample_query::SampleQuery;
+use super::snapshots::Snapshots;
 use super::span_predicate::STATE;
 use super::stacks::Stacks;
 use crate::ids::{SpanId, TraceId};
@@ -19,13 +20,12 @@ impl Store {
     /// The samples of a selection, by stack.
     pub(crate) fn stacks(&self, selection: &Selection) -> Result<Stacks, StoreError> {
         let gathered = self.read(|connection| {
-            let mut gathered = Gathered::of(self, selection);
+            let query = SampleQuery::new(connection, selection)?;
+            let mut gathered = Gathered::of(self, selection).averaged(Snapshots::of(connection, &query)?);
             let state = if selection.is_wall() { STATE } else { "NULL" };
-            SampleQuery::new(connection, selection)?.each(
-                connection,
-                &format!("series.id, {state}, s.stacks"),
-                |row| gathered.add(row.get(0)?, row.get_ref(1)?.as_str_or_null()?, row.get_ref(2)?.as_blob()?),
-            )?;
+            query.each(connection, &format!("series.id, {state}, s.stacks"), |row| {
+                gathered.add(row.get(0)?, row.get_ref(1)?.as_str_or_null()?, row.get_ref(2)?.as_blob()?)
+            })?;
             Ok(gathered)
         })?;
         gathered.finish(self)
@@ -48,7 +48,7 @@ impl Store {
                 "SELECT s.value, s.count, parts.profile, kinds.name = '{CPU}', iif(kinds.name = '{WALL}', {STATE}, NULL)
                  FROM span_sums s JOIN parts ON parts.id = s.part
                  JOIN series ON series.id = parts.series JOIN kinds ON kinds.id = series.kind
-                 WHERE s.span != 0 AND s.span = ?1 AND kinds.name IN ('{CPU}', '{WALL}') AND kinds.main"
+                 WHERE s.span != 0 AND s.span = ?1 AND kinds.name IN ('{CPU}', '{WALL}') AND kinds.main AND kinds.unit = 'nanoseconds'"
             ))?;
             let mut found: HashMap<SpanId, SpanSum> = HashMap::new();
             for span in spans {

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::connection::{StoreError, interrupted};
 use super::database::Store;
 use super::spans::IS_CHILD;
-use crate::selection::CPU;
+use crate::selection::{CPU, WALL};
 use crate::work;
 
 /// Whether a service labels all its spans is judged by this many of its newest child spans.
@@ -27,6 +27,8 @@ pub(crate) enum Sampling {
     Span,
     /// Only those that entered the service from outside; their children's CPU is in theirs.
     Root,
+    /// Spans of samples of wall time alone: what they burnt is not known.
+    Wall,
     /// None, as no profile holds a span of the service.
     #[default]
     None,
@@ -58,22 +60,24 @@ impl Store {
 /// By the services' numbers; those of which no profile holds a span are left out.
 pub(super) fn of(connection: &Connection, mut services: HashSet<i64>) -> rusqlite::Result<HashMap<i64, Sampling>> {
     let mut found = HashMap::default();
-    let mut all = connection.prepare_cached(&format!(
-        "SELECT series.service, series.id FROM kinds CROSS JOIN series ON series.kind = kinds.id WHERE kinds.name = '{CPU}'"
-    ))?;
+    let mut all = connection.prepare_cached(
+        "SELECT series.service, series.id FROM kinds CROSS JOIN series ON series.kind = kinds.id WHERE kinds.name = ?1",
+    )?;
     let mut in_spans = connection.prepare_cached(IN_SPANS)?;
-    // All series once, as they are not sorted by service.
-    let mut rows = all.query([])?;
-    while !services.is_empty()
-        && let Some(row) = rows.next()?
-    {
-        let service: i64 = row.get(0)?;
-        if services.contains(&service) && in_spans.query_row(params![row.get::<_, i64>(1)?], |row| row.get(0))? {
-            if work::is_over() {
-                return Err(interrupted());
+    for name in [CPU, WALL] {
+        // All series once, as they are not sorted by service.
+        let mut rows = all.query([name])?;
+        while !services.is_empty()
+            && let Some(row) = rows.next()?
+        {
+            let service: i64 = row.get(0)?;
+            if services.contains(&service) && in_spans.query_row(params![row.get::<_, i64>(1)?], |row| row.get(0))? {
+                if work::is_over() {
+                    return Err(interrupted());
+                }
+                services.remove(&service);
+                found.insert(service, if name == CPU { of_spans(connection, service)? } else { Sampling::Wall });
             }
-            services.remove(&service);
-            found.insert(service, of_spans(connection, service)?);
         }
     }
     Ok(found)

@@ -147,7 +147,7 @@ fn add_up(
     longest_profile: i64,
 ) -> rusqlite::Result<()> {
     let mut cpu = SampleQuery::within((from, to));
-    cpu.and("kinds.name = ? AND kinds.main", [CPU.to_owned().into()]);
+    cpu.and("kinds.name = ? AND kinds.main AND kinds.unit = 'nanoseconds'", [CPU.to_owned().into()]);
     cpu.each(connection, "series.service, s.name, s.value, s.count", |row| {
         let cpu: i64 = row.get(2)?;
         let cpu_in_spans = if row.get::<_, i64>(1)? == 0 { 0 } else { cpu };

@@ -12,6 +12,7 @@ use super::gather::{AT_ONCE, SUM};
 use super::largest::{Largest, Sum};
 use super::rows::Function;
 use super::sample_query::SampleQuery;
+use super::snapshots::{Snapshots, whole};
 use super::span_predicate::{self, STATE};
 use super::spans::IS_CHILD;
 use super::stack_blob;
@@ -130,11 +131,19 @@ impl Gathered<'_> {
             self.read_walls(connection, selection)?;
         }
         if let Some(beside) = beside {
-            SampleQuery::new(connection, beside)?.each(connection, "s.name, s.value", |row| {
+            let query = SampleQuery::new(connection, beside)?;
+            let snapshots = Snapshots::of(connection, &query)?;
+            query.each(connection, "s.name, s.value, series.id", |row| {
+                let (value, series) = (row.get(1)?, row.get(2)?);
+                let value = snapshots.as_ref().map_or(value, |snapshots| snapshots.parts(series, value));
                 let sum = self.of(row.get(0)?);
-                sum.beside = sum.beside.saturating_add(row.get(1)?);
+                sum.beside = sum.beside.saturating_add(value);
                 Ok(())
             })?;
+            if snapshots.is_some() {
+                let sums = self.names.sums.values_mut().chain(&mut self.names.rest).chain([&mut self.outside]);
+                sums.for_each(|sum| sum.beside = whole(sum.beside));
+            }
         }
         if let Some(OfStates { selection, by_span }) = states {
             let columns = format!("s.name, s.value, {STATE}");

@@ -114,7 +114,7 @@ impl Store {
             TraceSort::Cpu => format!(
                 "(SELECT total(span_sums.value) FROM spans t JOIN span_sums ON span_sums.span != 0 AND span_sums.span = t.span
                   JOIN parts ON parts.id = span_sums.part JOIN series ON series.id = parts.series
-                  JOIN kinds ON kinds.id = series.kind AND kinds.name = '{CPU}' AND kinds.main
+                  JOIN kinds ON kinds.id = series.kind AND kinds.name = '{CPU}' AND kinds.main AND kinds.unit = 'nanoseconds'
                   WHERE t.trace = chosen.trace)"
             ),
         };

@@ -20,6 +20,8 @@ pub(crate) struct Stacks {
     pub(crate) profile_type: String,
     /// The largest period that occurs.
     pub(crate) period: i64,
+    /// So many profiles say each what there was at an instant, and all values are averages of theirs. None: they are sums.
+    pub(crate) averaged_over: Option<i64>,
 }
 
 /// A frame of a stack.

@@ -244,7 +244,7 @@ mod tests {
             let mut profile = Profile { time, ..Profile::of(function) };
             profile.service = format!("service of {function}").into();
             let of_it = Arc::make_mut(&mut profile.parts[0].profile_type);
-            of_it.text = format!("process_cpu:{function}:nanoseconds:cpu:nanoseconds");
+            of_it.text = format!("process_cpu:cpu:nanoseconds:{function}:nanoseconds");
             // Through functions of others, and with a caller that all have.
             profile.functions.push(Function { name: "main".into(), file: "main.py".into() });
             profile.stacks =

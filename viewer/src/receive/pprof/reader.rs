@@ -92,7 +92,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
         }
     }
 
-    /// `head` says what the values mean, and when the profile began.
+    /// `head` says what the values mean, and when the profile began. A profile without samples becomes one without parts.
     pub(in crate::receive) fn read(
         mut self,
         head: &Pprof,
@@ -108,7 +108,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
         }
         let sample_types = sample_types(head, self.tables.strings, &labels.profile_name)?;
         let mut sums: BTreeMap<(usize, usize), Sums> = BTreeMap::new();
-        let all = self.samples;
+        let (all, mut has_negative) = (self.samples, false);
         for (stack, sample_labels, values) in all.samples() {
             if values.len() != sample_types.len() {
                 return Err(invalid(format!(
@@ -125,6 +125,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
             }
             // Servers drop samples that weigh nothing; a negative weight has no meaning.
             if values.iter().any(|value| *value < 0) {
+                has_negative = true;
                 continue;
             }
             for (index, value) in values.iter().enumerate().filter(|(_, value)| **value > 0) {
@@ -139,7 +140,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
                 allowed.take((sum.samples.len() + sum.traces.len() - before) * ENTRY, "the profile")?;
             }
         }
-        if sums.is_empty() {
+        if sums.is_empty() && has_negative {
             return Err(invalid("the profile holds no sample with a positive value"));
         }
         allowed.take(sums.len().saturating_mul(SERIES), "the profile")?;

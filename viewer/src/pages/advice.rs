@@ -1,0 +1,95 @@
+//! What to do where something is missing: fit to what a service is sent with.
+
+use maud::{Markup, html};
+
+use crate::sender::Sender;
+use crate::show::Shown;
+
+/// How the profiler of a service is started, as the rest of a sentence that begins with "Start the profiler there".
+pub(super) fn start(shown: &Shown, sender: Option<Sender>) -> Markup {
+    let url = url(shown);
+    html! {
+        @match sender {
+            Some(Sender::Go) => {
+                ": " code { "pyroscope.Start(pyroscope.Config{ApplicationName: …, ServerAddress: \"" (url) "\"})" } " of pyroscope-go, with the same name as its traces."
+            }
+            Some(Sender::Java) => {
+                ": add pyroscope-otel.jar to the OpenTelemetry agent by " code { "-Dotel.javaagent.extensions" } ", and set "
+                code { "PYROSCOPE_SERVER_ADDRESS=" (url) } " and " code { "PYROSCOPE_APPLICATION_NAME" } " to the same name as its traces."
+            }
+            Some(Sender::Node) => {
+                ": " code { "Pyroscope.init({ appName: …, serverAddress: '" (url) "' }); Pyroscope.start()" } " of @pyroscope/nodejs, with the same name as its traces."
+            }
+            Some(Sender::Native) => {
+                ": an eBPF profiler beside it that sends OTLP profiles or Push to " code { (url) } ", under the same service name."
+            }
+            _ => { " with its server address " code { (url) } " and the same service name as its traces." }
+        }
+    }
+}
+
+/// How samples get to carry spans: a sentence.
+pub(super) fn label_spans(sender: Option<Sender>) -> Markup {
+    html! {
+        @match sender {
+            Some(Sender::Go) => { "Wrap the tracer provider: " code { "otel.SetTracerProvider(otelpyroscope.NewTracerProvider(provider))" } " of otel-profiling-go; spans that are not sampled get no label." }
+            Some(Sender::Java) => { "Give the OpenTelemetry agent the extension pyroscope-otel.jar by " code { "-Dotel.javaagent.extensions" } ", and let it start the profiler." }
+            Some(Sender::Node) => {
+                "Run a span's work in " code { "Pyroscope.wrapWithLabels({ span_id, span_name }, work)" } ", whose labels hold as long as the function runs and not over "
+                code { "await" } "."
+            }
+            Some(Sender::DotnetOfGrafana) => { "Add " code { "new PyroscopeSpanProcessor()" } " of Pyroscope.OpenTelemetry to the tracer provider." }
+            Some(Sender::Native) => { "A profiler outside of the process knows spans only where the program publishes them, or by their time and thread." }
+            _ => { "Add the profiler's span processor to the tracer provider." }
+        }
+    }
+}
+
+/// How samples get to carry each span, and not the root span alone: the rest of a sentence that begins with "to see each span's own".
+pub(super) fn each_span(sender: Option<Sender>) -> Markup {
+    html! {
+        @match sender {
+            Some(Sender::Go) => {
+                "give " code { "otelpyroscope.NewTracerProvider" } " both " code { "otelpyroscope.WithSpanIDLabelScope(otelpyroscope.ScopeAllSpans)" } " and "
+                code { "otelpyroscope.WithSpanNameLabelScope(otelpyroscope.ScopeAllSpans)" }
+            }
+            Some(Sender::Java) => { "set the property " code { "-Dotel.pyroscope.root.span.only=false" } }
+            Some(Sender::Node) => { "run each span's work in a " code { "Pyroscope.wrapWithLabels" } " of its own" }
+            Some(Sender::Native) => { "let the program publish its innermost span" }
+            Some(Sender::Ours | Sender::DotnetOfGrafana) | None => { "set " code { "OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false" } }
+        }
+    }
+}
+
+/// How what spans wait for is measured: a sentence, where the sender can.
+pub(super) fn measure_waits(sender: Option<Sender>) -> Markup {
+    html! {
+        @match sender {
+            Some(Sender::Ours) | None => {
+                "What these spans wait for is not measured. " code { "wall_time=True" } " in Python's " code { "pyroscope.configure" } ", or "
+                code { "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true" } " in the service's environment, shows where their time goes."
+            }
+            Some(Sender::Java) => { "What these spans wait for is not measured; " code { "PYROSCOPE_PROFILER_EVENT=wall" } " samples wall time in place of CPU time." }
+            Some(Sender::DotnetOfGrafana) => { "What these spans wait for is not measured; " code { "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true" } " samples wall time too." }
+            Some(Sender::Go | Sender::Node | Sender::Native) => { "What these spans wait for is not measured: this service's profiler cannot tell." }
+        }
+    }
+}
+
+/// Where profiles are best sent.
+pub(super) fn url(shown: &Shown) -> String {
+    reachable(shown.address)
+}
+
+/// Where traces are best sent.
+pub(super) fn otlp_url(shown: &Shown) -> String {
+    reachable(shown.otlp.unwrap_or(shown.address))
+}
+
+/// An address that listens everywhere is reached from here by loopback.
+fn reachable(mut address: std::net::SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        address.set_ip(std::net::IpAddr::from([127, 0, 0, 1]));
+    }
+    format!("http://{address}")
+}

@@ -1,0 +1,54 @@
+//! Profiles that say what there was at an instant, such as goroutines or the live heap: over a time they are averaged. The average
+//! of a service is that of its profiles; of several services it is the sum of theirs.
+
+use ahash::{HashMap, HashSet};
+use rusqlite::Connection;
+
+use super::sample_query::SampleQuery;
+
+/// Averages are added up in such parts of their unit, as most values are small.
+const PARTS: i64 = 1_024;
+
+/// How many profiles the average of each series is made from.
+#[derive(Debug)]
+pub(super) struct Snapshots {
+    services: HashMap<i64, i64>,
+    profiles: HashMap<i64, HashSet<i64>>,
+}
+
+impl Snapshots {
+    /// Of what is asked for; none where its values are added.
+    pub(super) fn of(connection: &Connection, query: &SampleQuery) -> rusqlite::Result<Option<Self>> {
+        if !query.is_of_snapshots() {
+            return Ok(None);
+        }
+        let mut found = Self { services: HashMap::default(), profiles: HashMap::default() };
+        query.each_in_profiles(connection, "series.id, series.service, parts.profile", |row| {
+            let service = row.get(1)?;
+            found.services.insert(row.get(0)?, service);
+            found.profiles.entry(service).or_default().insert(row.get(2)?);
+            Ok(())
+        })?;
+        Ok(Some(found))
+    }
+
+    /// How many profiles all of it is made from.
+    pub(super) fn number(&self) -> i64 {
+        self.profiles.values().map(length).fold(0, i64::saturating_add)
+    }
+
+    /// What a value of a series adds to the average, in parts.
+    pub(super) fn parts(&self, series: i64, value: i64) -> i64 {
+        let of_service = self.services.get(&series).and_then(|service| self.profiles.get(service));
+        value.saturating_mul(PARTS) / of_service.map_or(1, length).max(1)
+    }
+}
+
+fn length(profiles: &HashSet<i64>) -> i64 {
+    i64::try_from(profiles.len()).unwrap_or(i64::MAX)
+}
+
+/// The whole of parts.
+pub(super) fn whole(parts: i64) -> i64 {
+    parts.saturating_add(PARTS / 2) / PARTS
+}

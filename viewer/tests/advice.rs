@@ -1,0 +1,86 @@
+//! What pages advise fits what a service is sent with, and nobody is told to start a profiler whose profiles were refused.
+
+mod common;
+
+use common::{Server, attribute, export, profile, request, span, with_attribute, words};
+use prost::Message as _;
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const ROOT: &str = "00f067aa0ba902b7";
+const CHILD: &str = "00f067aa0ba902b8";
+
+/// Sends a root span and a child as an SDK of this language does.
+fn traces(server: &Server, service: &str, language: &str) {
+    let root = with_attribute(span(TRACE, ROOT, "", "GET /cart", 0, 600), "pyroscope.profile.id", ROOT);
+    let mut traces = export(service, vec![root, span(TRACE, CHILD, ROOT, "render", 1, 500)]);
+    let resource = traces.resource_spans[0].resource.as_mut().unwrap();
+    resource.attributes.push(attribute("telemetry.sdk.language", language));
+    let answer = server.post("/v1/traces", &[("content-type", "application/x-protobuf")], &traces.encode_to_vec());
+    assert_eq!(answer.status, 200);
+}
+
+fn assert_says(server: &Server, path: &str, says: &[&str], not: &[&str]) {
+    let text = words(&server.page(path));
+    for part in says {
+        assert!(text.contains(part), "{path}: no {part:?} in {text}");
+    }
+    for part in not {
+        assert!(!text.contains(part), "{path}: {part:?} in {text}");
+    }
+}
+
+#[test]
+fn how_a_profiler_is_started_is_said_in_its_language() {
+    for (language, says) in [
+        ("go", "pyroscope.Start(pyroscope.Config{"),
+        ("java", "-Dotel.javaagent.extensions"),
+        ("nodejs", "Pyroscope.init({"),
+        ("python", "with its server address"),
+        ("cpp", "eBPF"),
+    ] {
+        let server = Server::start();
+        traces(&server, "shop", language);
+        assert_says(&server, "/", &["Traces but no profiles yet: shop", says], &[]);
+    }
+}
+
+#[test]
+fn how_each_span_is_labelled_is_said_for_the_profiler_that_sent_it() {
+    for (spy, no_span, all_spans) in [
+        (
+            "gospy",
+            "otelpyroscope.NewTracerProvider(provider)",
+            "WithSpanIDLabelScope(otelpyroscope.ScopeAllSpans) and otelpyroscope.WithSpanNameLabelScope",
+        ),
+        ("javaspy", "pyroscope-otel.jar", "-Dotel.pyroscope.root.span.only=false"),
+        ("nodespy", "Pyroscope.wrapWithLabels({ span_id, span_name }, work)", "Pyroscope.wrapWithLabels"),
+        ("dotnetspy", "new PyroscopeSpanProcessor()", "OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false"),
+        ("spanprof-ruby", "the profiler's span processor", "OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false"),
+    ] {
+        for (labels, advice) in [(&[][..], no_span), (&[("span_id", ROOT)], all_spans)] {
+            let server = Server::start();
+            let pairs = [("__name__", "process_cpu"), ("service_name", "shop"), ("pyroscope_spy", spy)];
+            let body = request(&pairs, profile(&[(&["main:1"], labels, 20)]).encode_to_vec());
+            let answer = server.post("/push.v1.PusherService/Push", &[("content-type", "application/proto")], &body);
+            assert_eq!(answer.status, 200);
+            // What its SDK is written in says less than the profiler itself.
+            traces(&server, "shop", "python");
+            let others: &[&str] = if spy == "spanprof-ruby" { &[] } else { &["wall_time=True"] };
+            assert_says(&server, "/", &[advice], others);
+            assert_says(&server, "/spans?service=shop", &[advice], others);
+        }
+    }
+}
+
+#[test]
+fn whose_profiles_are_refused_is_not_told_to_start_a_profiler() {
+    let server = Server::start();
+    assert_eq!(server.post("/ingest?name=shop&spyName=gospy&from=yesterday", &[], b"").status, 400);
+    assert_says(&server, "/", &["What came could not be taken.", "profiles shop invalid 1"], &["Start a program"]);
+    traces(&server, "shop", "go");
+    let not = ["Start the profiler", "CPU is unknown until"];
+    assert_says(&server, "/", &["no profile that could be taken: shop", "profiles shop invalid 1"], &not);
+    assert_says(&server, "/spans?service=shop", &["No profile of this service could be taken."], &not);
+    assert_says(&server, &format!("/trace/{TRACE}"), &["No profile of shop could be taken."], &not);
+    assert_says(&server, &format!("/flame?span={ROOT}"), &["No profile of this service could be taken."], &not);
+}

@@ -1,0 +1,150 @@
+//! What the values of profiles mean: which of a profile's sample types a name alone asks for, what is added over time and what is
+//! averaged, and how many samples values stand for.
+
+mod common;
+
+use common::{PERIOD, Server, gzip, now, profile, request, words};
+use prost::Message as _;
+use spanprof_core::wire::pprof::{Profile, ValueType};
+
+/// A profile of one stack whose sample types are these, with their values.
+fn of_types(types: &[(&str, &str, i64)], (period_type, period_unit, period): (&str, &str, i64)) -> Profile {
+    let mut profile = profile(&[(&["main:1", "work:2"], &[], 1)]);
+    let strings = &mut profile.string_table;
+    let mut string = |text: &str| {
+        strings.push(text.into());
+        i64::try_from(strings.len()).unwrap() - 1
+    };
+    profile.sample_type =
+        types.iter().map(|(name, unit, _)| ValueType { r#type: string(name), unit: string(unit) }).collect();
+    profile.period_type = Some(ValueType { r#type: string(period_type), unit: string(period_unit) });
+    profile.period = period;
+    profile.sample[0].value = types.iter().map(|(.., value)| *value).collect();
+    profile
+}
+
+#[test]
+fn a_profile_without_samples_is_taken_and_stores_nothing() {
+    let server = Server::start();
+    let mut none = profile(&[(&["main:1"], &[], 1)]);
+    none.sample.clear();
+    let mut zero = profile(&[(&["main:1"], &[], 1)]);
+    zero.sample[0].value = vec![0];
+    for empty in [none, zero] {
+        assert_eq!(server.push("shop", &empty).status, 200);
+        assert_eq!(server.post("/ingest?name=shop&format=pprof", &[], &empty.encode_to_vec()).status, 200);
+    }
+    assert_eq!(server.post("/ingest?name=shop&format=pprof", &[], b"").status, 200);
+    let services = server.json("/api/services");
+    assert_eq!((&services["services"], &services["refused"]), (&serde_json::json!([]), &serde_json::json!([])));
+}
+
+#[test]
+fn a_body_without_a_format_says_itself_what_it_is() {
+    let server = Server::start();
+    let pprof = profile(&[(&["main:1"], &[], 3)]).encode_to_vec();
+    // What clients without a rate of folded stacks say.
+    let path = "/ingest?name=shop&sampleRate=0";
+    for body in [&pprof[..], &gzip(&pprof), b"main;work 2\n"] {
+        let answer = server.post(path, &[], body);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    assert_eq!(server.json("/api/flame?service=shop")["total"], 2 * 3 * PERIOD + 2 * PERIOD);
+}
+
+#[test]
+fn the_main_value_measures_wherever_it_stands_and_counters_say_how_many_samples() {
+    let server = Server::start();
+    // As Grafana's .NET profiler orders them, with a period of one nanosecond.
+    let dotnet =
+        of_types(&[("cpu", "nanoseconds", 641_000_000), ("cpu_samples", "count", 65)], ("cpu", "nanoseconds", 1));
+    assert_eq!(server.push("shop", &dotnet).status, 200);
+    let cpu = server.json("/api/flame?service=shop");
+    assert_eq!((&cpu["total"], &cpu["samples"]), (&641_000_000.into(), &65.into()));
+    assert_eq!(server.json("/api/services")["services"][0]["cpu_ns"], 641_000_000);
+    let live = of_types(&[("inuse_objects", "count", 4_000), ("inuse_space", "bytes", 1 << 20)], ("", "", 0));
+    let locks = of_types(&[("lock_count", "count", 7), ("lock_time", "nanoseconds", 90)], ("", "", 0));
+    for (name, profile, total, samples) in [("memory", live, 1 << 20, 4_000), ("mutex", locks, 90, 7)] {
+        assert_eq!(server.push_as(name, "shop", &profile).status, 200);
+        let flame = server.json(&format!("/api/flame?service=shop&type={name}"));
+        assert_eq!((&flame["total"], &flame["samples"]), (&total.into(), &samples.into()), "{name}");
+    }
+}
+
+#[test]
+fn of_go_s_heap_the_samples_are_those_that_were_drawn() {
+    let server = Server::start();
+    // 512 KiB a sample: of 4,096 objects of 1 KiB it drew 4,096 × (1 − e^(−1/512)) = 8, of 3 objects of 4 MiB all.
+    for (service, objects, bytes, drawn) in [("small", 4_096, 4 << 20, 8), ("large", 3, 12 << 20, 3)] {
+        let heap = of_types(
+            &[("inuse_objects", "count", objects), ("inuse_space", "bytes", bytes)],
+            ("space", "bytes", 512 << 10),
+        );
+        assert_eq!(server.push_as("memory", service, &heap).status, 200);
+        for kind in ["memory", "memory:inuse_objects:count:space:bytes"] {
+            assert_eq!(server.json(&format!("/api/flame?service={service}&type={kind}"))["samples"], drawn, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn a_name_never_adds_two_sample_types() {
+    let server = Server::start();
+    let allocated = of_types(&[("alloc_samples", "count", 5), ("alloc_size", "bytes", 1_000)], ("", "", 0));
+    let live = of_types(&[("inuse_space", "bytes", 30)], ("space", "bytes", 1));
+    assert_eq!(server.push_as("memory", "both", &allocated).status, 200);
+    assert_eq!(server.push_as("memory", "both", &live).status, 200);
+    assert_eq!(server.push_as("memory", "live", &live).status, 200);
+    let total = |query: &str| server.json(&format!("/api/flame?{query}"))["total"].clone();
+    assert_eq!(total("type=memory"), 1_000);
+    assert_eq!(total("type=memory&service=both"), 1_000);
+    assert_eq!(total("type=memory&service=live"), 30, "where there is one, it is meant");
+    // Each has a link of its own.
+    let rows = server.json("/api/services")["services"].clone();
+    let both = rows.as_array().unwrap().iter().find(|row| row["service"] == "both").unwrap();
+    let asked: Vec<_> =
+        both["profile_types"].as_array().unwrap().iter().map(|seen| seen["type"].as_str().unwrap()).collect();
+    assert_eq!(asked, ["memory", "memory:inuse_space:bytes:space:bytes", "memory:alloc_samples:count::"]);
+    assert_eq!(total(&format!("service=both&type={}", asked[1])), 30);
+    // A profile of CPU that counts alone is no CPU time.
+    let counts = of_types(&[("samples", "count", 9)], ("cpu", "nanoseconds", PERIOD));
+    assert_eq!(server.push("counts", &counts).status, 200);
+    assert_eq!(server.push("counts", &profile(&[(&["main:1"], &[], 2)])).status, 200);
+    assert_eq!(total("service=counts"), 2 * PERIOD);
+    let services = server.json("/api/services");
+    let of_counts = services["services"].as_array().unwrap().iter().find(|row| row["service"] == "counts").unwrap();
+    assert_eq!(of_counts["cpu_ns"], 2 * PERIOD);
+}
+
+#[test]
+fn what_there_is_at_an_instant_is_averaged_and_what_happens_is_added() {
+    let server = Server::start();
+    let at = |service: &str, seconds_ago: u64, live: i64, allocated: i64| {
+        let mut profile = of_types(
+            &[("alloc_space", "bytes", allocated), ("inuse_space", "bytes", live)],
+            ("space", "bytes", 512 << 10),
+        );
+        profile.time_nanos = i64::try_from(now() - seconds_ago * 1_000_000_000).unwrap();
+        let body = request(&[("__name__", "memory"), ("service_name", service)], profile.encode_to_vec());
+        let answer = server.post("/push.v1.PusherService/Push", &[("content-type", "application/proto")], &body);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    };
+    // Some lie in whole sums of ten seconds, others at the ends of the time range.
+    for (seconds_ago, live) in [(3, 100), (20, 200), (40, 300), (60, 600)] {
+        at("shop", seconds_ago, live, 10);
+    }
+    at("bank", 5, 1_000, 10);
+    at("bank", 25, 3_000, 10);
+    let flame = |query: &str| server.json(&format!("/api/flame?since=10m&{query}"));
+    let live = flame("service=shop&type=memory");
+    assert_eq!((&live["total"], &live["averaged_over"]), (&300.into(), &4.into()));
+    let allocated = flame("service=shop&type=memory:alloc_space:bytes:space:bytes");
+    assert_eq!((&allocated["total"], &allocated["averaged_over"]), (&40.into(), &serde_json::Value::Null));
+    // Two services have what both have.
+    assert_eq!(flame("type=memory")["total"], 300 + 2_000);
+    assert_eq!(server.json("/api/spans?service=shop&since=10m&type=memory")["beside"]["outside"], 300);
+    let text = words(&server.page("/flame?service=shop&since=10m&type=memory"));
+    assert!(text.contains("300 B on average of 4 profiles"), "{text}");
+    let text = words(&server.page("/flame?service=shop&since=10m&type=memory:alloc_space:bytes:space:bytes"));
+    assert!(text.contains("40 B in total") && text.contains("alloc_space"), "{text}");
+}
