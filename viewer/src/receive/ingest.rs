@@ -1,5 +1,5 @@
-//! `/ingest`, which the older Java and Go clients and scripts send to: `name=app{k=v}&format=…`, and a profile as pprof (in
-//! a form or as the body) or as folded stacks.
+//! `/ingest`, which the Java and Go clients and scripts send to: `name=app{k=v}&format=…`, and a profile as pprof (in
+//! a form or as the body), as folded stacks, or as a recording of Java Flight Recorder.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use spanprof_core::wire::pprof::{Function, Line, Location, Profile as Pprof, Sam
 use spanprof_core::wire::push::LabelPair;
 use tokio::runtime::Handle;
 
+use super::jfr;
 use super::labels::Labels;
 use super::pprof;
 use super::receiver::Receiver;
@@ -40,7 +41,8 @@ struct IngestQuery {
     labels: Vec<LabelPair>,
     format: Format,
     start: Option<i64>,
-    sample_rate: i64,
+    /// Samples a second.
+    sample_rate: Option<i64>,
     units: String,
 }
 
@@ -51,6 +53,8 @@ enum Format {
     Folded,
     /// One stack a line, each once.
     Lines,
+    /// A recording of Java Flight Recorder.
+    Jfr,
 }
 
 /// The parts of a form, or the whole body as `profile`.
@@ -58,6 +62,8 @@ enum Format {
 struct Parts {
     profile: Vec<u8>,
     config: String,
+    /// What the numbers of a recording mean.
+    labels: Vec<u8>,
 }
 
 /// Takes a profile.
@@ -99,12 +105,8 @@ async fn take_body(
             // Nothing is waited for, as all of it is here.
             let parts = runtime.block_on(parts(&headers, bytes))?;
             let mark = Mark::of(&(query.service.as_str(), query.text.as_str(), &parts.profile), false);
-            let pprof = query.decode(&parts.profile, allowed)?;
-            let is_mutex = parts.config.contains("mutex");
-            drop(parts);
-            // Without a time of its own it is of now, and may be another one that is alike.
-            let mark = (pprof.time_nanos != 0).then_some(mark);
-            store(receiver, &query, pprof, is_mutex, receiver.times(), mark, allowed)
+            let profiles = query.profiles(&parts, receiver.times(), Some(mark), allowed)?;
+            receiver.insert_profiles(&profiles)
         })
         .await
 }
@@ -126,44 +128,24 @@ async fn parts(headers: &HeaderMap, bytes: Vec<u8>) -> Result<Parts, Refusal> {
         let name = field.name().unwrap_or("").to_owned();
         let bytes = field.bytes().await.map_err(|error| broken(&error))?;
         match name.as_str() {
-            "profile" => {
+            "profile" | "jfr" => {
                 parts.profile = bytes.to_vec();
                 found = true;
             }
+            "labels" => parts.labels = bytes.to_vec(),
             "sample_type_config" => parts.config = String::from_utf8_lossy(&bytes).into_owned(),
             // An older client's profile of before; the one of now stands for itself.
             _ => {}
         }
     }
-    if found { Ok(parts) } else { Err(invalid("the form has no field \"profile\"")) }
-}
-
-fn store(
-    receiver: &Receiver,
-    query: &IngestQuery,
-    mut pprof: Pprof,
-    is_mutex: bool,
-    times: (i64, i64),
-    mark: Option<Mark>,
-    allowed: &mut Allowed,
-) -> Result<(), Refusal> {
-    if pprof.time_nanos == 0 {
-        pprof.time_nanos = query.start.unwrap_or(0);
-    }
-    let last = pprof.sample_type.last();
-    let last = last.map_or(Ok(""), |last| string(&pprof.string_table, last.r#type, "a sample type"))?;
-    let name = if is_mutex { "mutex" } else { profile_name(last) };
-    let pairs = query.labels.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
-    let labels = Labels::read(pairs.chain([("__name__", name), ("service_name", query.service.as_str())]))?;
-    let profile = Profile { mark, ..pprof::rows(&pprof, &labels, times, allowed)? };
-    receiver.insert_profiles(&[profile])
+    if found { Ok(parts) } else { Err(invalid("the form has no field \"profile\" or \"jfr\"")) }
 }
 
 /// Reads a query and a body, and stores them.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(super) fn take_any(query: &str, body: &[u8], receiver: &Receiver) -> Result<(), Refusal> {
-    let (query, allowed) = (IngestQuery::read(query)?, &mut Allowed::plenty());
-    store(receiver, &query, query.decode(body, allowed)?, false, (i64::MIN, i64::MAX), None, allowed)
+    let (query, parts) = (IngestQuery::read(query)?, Parts { profile: body.into(), ..Parts::default() });
+    receiver.insert_profiles(&query.profiles(&parts, (i64::MIN, i64::MAX), None, &mut Allowed::plenty())?)
 }
 
 impl IngestQuery {
@@ -179,30 +161,57 @@ impl IngestQuery {
             Some("pprof") => Format::Pprof,
             None | Some("" | "folded" | "groups" | "collapsed") => Format::Folded,
             Some("lines") => Format::Lines,
+            Some("jfr") => Format::Jfr,
             Some(other) => {
                 return Err(Refusal::new(
                     Reason::ContentType,
-                    format!("format {other:?} is not taken; send pprof, folded or lines"),
+                    format!("format {other:?} is not taken; send pprof, jfr, folded or lines"),
                 ));
             }
         };
         let start = take("from")?.filter(|from| !from.is_empty()).map(|from| unix(&from)).transpose()?;
         let sample_rate =
             match take("sampleRate")?.filter(|rate| !rate.is_empty()) {
-                None => 100,
-                Some(rate) => rate.parse().ok().filter(|rate| (1..=SECOND).contains(rate)).ok_or_else(|| {
+                None => None,
+                Some(rate) => Some(rate.parse().ok().filter(|rate| (1..=SECOND).contains(rate)).ok_or_else(|| {
                     invalid(format!("sampleRate = {rate:?}: allowed are samples a second, 1 and more"))
-                })?,
+                })?),
             };
         let units = take("units")?.unwrap_or_default();
         Ok(Self { text: query.into(), service, labels, format, start, sample_rate, units })
     }
 
-    fn decode(&self, bytes: &[u8], allowed: &mut Allowed) -> Result<Pprof, Refusal> {
-        match self.format {
-            Format::Pprof => pprof::decode(bytes, allowed),
-            Format::Folded | Format::Lines => self.folded(bytes, allowed),
+    /// The profiles of a body; in a recording there may be several, or none.
+    fn profiles(
+        &self,
+        parts: &Parts,
+        times: (i64, i64),
+        mark: Option<Mark>,
+        allowed: &mut Allowed,
+    ) -> Result<Vec<Profile>, Refusal> {
+        let mut pprof = match self.format {
+            Format::Jfr => return jfr::read(&self.recording(parts, times, mark), allowed),
+            Format::Pprof => pprof::decode(&parts.profile, allowed)?,
+            Format::Folded | Format::Lines => self.folded(&parts.profile, allowed)?,
+        };
+        // Without a time of its own it is of now, and may be another one that is alike.
+        let mark = mark.filter(|_| pprof.time_nanos != 0);
+        if pprof.time_nanos == 0 {
+            pprof.time_nanos = self.start.unwrap_or(0);
         }
+        let last = pprof.sample_type.last();
+        let last = last.map_or(Ok(""), |last| string(&pprof.string_table, last.r#type, "a sample type"))?;
+        let name = if parts.config.contains("mutex") { "mutex" } else { profile_name(last) };
+        let pairs = self.labels.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
+        let labels = Labels::read(pairs.chain([("__name__", name), ("service_name", self.service.as_str())]))?;
+        Ok(vec![Profile { mark, ..pprof::rows(&pprof, &labels, times, allowed)? }])
+    }
+
+    fn recording<'a>(&'a self, parts: &'a Parts, times: (i64, i64), mark: Option<Mark>) -> jfr::Upload<'a> {
+        let Parts { profile, labels, .. } = parts;
+        let Self { service, labels: series, start, sample_rate, .. } = self;
+        let (start, sample_rate) = (*start, *sample_rate);
+        jfr::Upload { recording: profile, labels, service, series, start, sample_rate, mark, times }
     }
 
     /// Folded stacks as a profile.
@@ -217,7 +226,9 @@ impl IngestQuery {
         allowed.take(weight.saturating_add(bytes.len()), "the profile")?;
         let text = std::str::from_utf8(bytes).map_err(|_| invalid("the folded stacks are not UTF-8"))?;
         let ((sample_type, unit), (period_type, period_unit), weight) = match self.units.as_str() {
-            "" | "samples" => (("cpu", "nanoseconds"), ("cpu", "nanoseconds"), SECOND / self.sample_rate),
+            "" | "samples" => {
+                (("cpu", "nanoseconds"), ("cpu", "nanoseconds"), SECOND / self.sample_rate.unwrap_or(100))
+            }
             "objects" => (("alloc_objects", "count"), ("space", "bytes"), 1),
             "bytes" => (("alloc_space", "bytes"), ("space", "bytes"), 1),
             other => return Err(invalid(format!("units = {other:?}: allowed are samples, objects and bytes"))),
