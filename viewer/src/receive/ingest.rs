@@ -1,5 +1,5 @@
 //! `/ingest`, which Grafana's clients for Go, Java, Node and .NET and scripts send to: `name=app{k=v}&format=…`, and a profile
-//! as pprof (in a form or as the body) or as folded stacks.
+//! as pprof (in a form or as the body), as folded stacks, or as a recording of Java Flight Recorder.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,6 +14,7 @@ use spanprof_core::wire::pprof::{Function, Line, Location, Profile as Pprof, Sam
 use spanprof_core::wire::push::LabelPair;
 use tokio::runtime::Handle;
 
+use super::jfr;
 use super::labels::{Labels, SPY};
 use super::pprof;
 use super::receiver::Receiver;
@@ -47,7 +48,7 @@ struct IngestQuery {
     /// None: the body says it.
     format: Option<Format>,
     start: Option<i64>,
-    /// Of folded stacks alone; a pprof says its period itself.
+    /// Of folded stacks and recordings; a pprof says its period itself.
     sample_rate: String,
     units: String,
 }
@@ -59,6 +60,8 @@ enum Format {
     Folded,
     /// One stack a line, each once.
     Lines,
+    /// A recording of Java Flight Recorder.
+    Jfr,
 }
 
 /// The parts of a form, or the whole body as `profile`.
@@ -68,6 +71,8 @@ struct Parts {
     /// By sample type, how its sender calls it.
     names: BTreeMap<String, String>,
     is_form: bool,
+    /// What the numbers of a recording mean.
+    labels: Vec<u8>,
 }
 
 /// What a form says of a sample type beside its profile.
@@ -124,12 +129,10 @@ async fn take_body(
                 // What some clients send where nothing happened.
                 return Ok(());
             }
-            let Parts { profile, names, is_form } = parts;
-            let pprof = query.decode(&profile, is_form, allowed)?;
-            drop(profile);
-            // Without a time of its own it is of now, and may be another one that is alike.
-            let mark = (pprof.time_nanos != 0).then_some(mark);
-            store(receiver, &query, pprof, &names, receiver.times(), mark, allowed)
+            let profiles = query.profiles(parts, receiver.times(), Some(mark), allowed)?;
+            receiver.insert_profiles(profiles)?;
+            let labels = query.labels("")?;
+            receiver.note_sender(&labels.service, labels.sender(), true)
         })
         .await
 }
@@ -151,7 +154,7 @@ async fn parts(headers: &HeaderMap, bytes: Vec<u8>) -> Result<Parts, Refusal> {
         let name = field.name().unwrap_or("").to_owned();
         let bytes = field.bytes().await.map_err(|error| broken(&error))?;
         match name.as_str() {
-            "profile" => {
+            "profile" | "jfr" => {
                 parts.profile = bytes.to_vec();
                 found = true;
             }
@@ -161,35 +164,12 @@ async fn parts(headers: &HeaderMap, bytes: Vec<u8>) -> Result<Parts, Refusal> {
                 let names = config.into_iter().filter_map(|(name, config)| Some((name, config.display_name?)));
                 parts.names = names.filter(|(_, shown)| !shown.is_empty()).collect();
             }
+            "labels" => parts.labels = bytes.to_vec(),
             // An older client's profile of before; the one of now stands for itself.
             _ => {}
         }
     }
-    if found { Ok(parts) } else { Err(invalid("the form has no field \"profile\"")) }
-}
-
-fn store(
-    receiver: &Receiver,
-    query: &IngestQuery,
-    mut pprof: Pprof,
-    names: &BTreeMap<String, String>,
-    times: (i64, i64),
-    mark: Option<Mark>,
-    allowed: &mut Allowed,
-) -> Result<(), Refusal> {
-    if pprof.time_nanos < LEAST_TIME {
-        pprof.time_nanos = query.start.unwrap_or(0);
-    }
-    name_functions(&mut pprof);
-    let strings = &pprof.string_table;
-    let word = |of: &ValueType| string(strings, of.r#type, "a sample type");
-    let types = pprof.sample_type.iter().map(word).collect::<Result<Vec<_>, _>>()?;
-    let name = metric_name(&types, |name| names.get(name).map(String::as_str));
-    let pairs = query.labels.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
-    let labels = Labels::read(pairs.chain([("__name__", name), ("service_name", query.service.as_str())]))?;
-    let profile = Profile { mark, ..pprof::rows(&pprof, &labels, times, allowed)? };
-    receiver.insert_profiles(vec![profile])?;
-    receiver.note_sender(&labels.service, labels.sender(), true)
+    if found { Ok(parts) } else { Err(invalid("the form has no field \"profile\" or \"jfr\"")) }
 }
 
 /// Old .NET profilers number no function, and write the one of each location at its place.
@@ -205,9 +185,9 @@ fn name_functions(pprof: &mut Pprof) {
 pub(super) fn take_any(query: &str, body: &[u8], receiver: &Receiver) -> Result<(), Refusal> {
     let mut params = Params::parse(query);
     let (service, labels) = IngestQuery::key(&mut params)?;
-    let (query, allowed) = (IngestQuery::read(query, params, service, labels)?, &mut Allowed::plenty());
-    let pprof = query.decode(body, false, allowed)?;
-    store(receiver, &query, pprof, &BTreeMap::new(), (i64::MIN, i64::MAX), None, allowed)
+    let query = IngestQuery::read(query, params, service, labels)?;
+    let parts = Parts { profile: body.into(), ..Parts::default() };
+    receiver.insert_profiles(query.profiles(parts, (i64::MIN, i64::MAX), None, &mut Allowed::plenty())?)
 }
 
 impl IngestQuery {
@@ -227,10 +207,11 @@ impl IngestQuery {
             None | Some("") => None,
             Some("folded" | "groups" | "collapsed") => Some(Format::Folded),
             Some("lines") => Some(Format::Lines),
+            Some("jfr") => Some(Format::Jfr),
             Some(other) => {
                 return Err(Refusal::new(
                     Reason::ContentType,
-                    format!("format {other:?} is not taken; send pprof, folded or lines"),
+                    format!("format {other:?} is not taken; send pprof, jfr, folded or lines"),
                 ));
             }
         };
@@ -244,17 +225,61 @@ impl IngestQuery {
         Ok(Self { text: query.into(), service, labels, format, start, sample_rate, units })
     }
 
-    fn decode(&self, bytes: &[u8], is_form: bool, allowed: &mut Allowed) -> Result<Pprof, Refusal> {
-        let told = || if is_form || looks_like_pprof(bytes) { Format::Pprof } else { Format::Folded };
-        match self.format.unwrap_or_else(told) {
-            Format::Pprof => pprof::decode(bytes, allowed),
-            format @ (Format::Folded | Format::Lines) => self.folded(bytes, format == Format::Lines, allowed),
+    /// The profiles of a body; in a recording there may be several, or none.
+    fn profiles(
+        &self,
+        parts: Parts,
+        times: (i64, i64),
+        mark: Option<Mark>,
+        allowed: &mut Allowed,
+    ) -> Result<Vec<Profile>, Refusal> {
+        let Parts { profile: bytes, names, is_form, labels } = parts;
+        let told = || if is_form || looks_like_pprof(&bytes) { Format::Pprof } else { Format::Folded };
+        let mut pprof = match self.format.unwrap_or_else(told) {
+            Format::Jfr => return jfr::read(&self.recording(&bytes, &labels, times, mark)?, allowed),
+            Format::Pprof => pprof::decode(&bytes, allowed)?,
+            format @ (Format::Folded | Format::Lines) => self.folded(&bytes, format == Format::Lines, allowed)?,
+        };
+        drop(bytes);
+        // Without a time of its own it is of now, and may be another one that is alike.
+        let mark = mark.filter(|_| pprof.time_nanos != 0);
+        if pprof.time_nanos < LEAST_TIME {
+            pprof.time_nanos = self.start.unwrap_or(0);
         }
+        name_functions(&mut pprof);
+        let strings = &pprof.string_table;
+        let word = |of: &ValueType| string(strings, of.r#type, "a sample type");
+        let types = pprof.sample_type.iter().map(word).collect::<Result<Vec<_>, _>>()?;
+        let labels = self.labels(metric_name(&types, |name| names.get(name).map(String::as_str)))?;
+        Ok(vec![Profile { mark, ..pprof::rows(&pprof, &labels, times, allowed)? }])
     }
 
-    /// Samples a second of folded stacks. Clients that send none say 0.
+    fn recording<'a>(
+        &'a self,
+        recording: &'a [u8],
+        labels: &'a [u8],
+        times: (i64, i64),
+        mark: Option<Mark>,
+    ) -> Result<jfr::Upload<'a>, Refusal> {
+        let Self { service, labels: series, start, .. } = self;
+        let sample_rate = self.says_sample_rate().then(|| self.sample_rate()).transpose()?;
+        Ok(jfr::Upload { recording, labels, service, series, start: *start, sample_rate, mark, times })
+    }
+
+    /// The labels of its samples' series.
+    fn labels(&self, metric: &str) -> Result<Labels, Refusal> {
+        let pairs = self.labels.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
+        Labels::read(pairs.chain([("__name__", metric), ("service_name", self.service.as_str())]))
+    }
+
+    /// Clients that send none say 0.
+    fn says_sample_rate(&self) -> bool {
+        !["", "0"].contains(&&*self.sample_rate)
+    }
+
+    /// Samples a second.
     fn sample_rate(&self) -> Result<i64, Refusal> {
-        let rate = if ["", "0"].contains(&&*self.sample_rate) { SAMPLE_RATE } else { &self.sample_rate };
+        let rate = if self.says_sample_rate() { &self.sample_rate } else { SAMPLE_RATE };
         rate.parse().ok().filter(|rate| (1..=SECOND).contains(rate)).ok_or_else(|| {
             invalid(format!("sampleRate = {rate:?}: allowed are samples a second, or 0 for {SAMPLE_RATE}"))
         })

@@ -3,6 +3,7 @@
 mod bounds;
 pub(crate) mod file;
 mod ingest;
+mod jfr;
 mod labels;
 mod otlp;
 mod otlp_profiles;
