@@ -25,10 +25,12 @@ pub enum State {
     Busy,
     /// It waited for the interpreter's lock, as Ruby calls it.
     Gvl,
+    /// It waited for the runtime's own work: a garbage collection, the compilation of a method.
+    Runtime,
 }
 
 impl State {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::Cpu,
         Self::Io,
         Self::Lock,
@@ -39,6 +41,7 @@ impl State {
         Self::Await,
         Self::Busy,
         Self::Gvl,
+        Self::Runtime,
     ];
 
     /// The state of this number.
@@ -59,6 +62,7 @@ impl State {
             Self::Await => "await",
             Self::Busy => "busy",
             Self::Gvl => "gvl",
+            Self::Runtime => "runtime",
         }
     }
 }
@@ -72,6 +76,6 @@ mod tests {
         for (number, state) in (0..).zip(State::ALL) {
             assert_eq!((state as u32, State::of(number)), (number, Some(state)));
         }
-        assert_eq!(State::of(10), None);
+        assert_eq!(State::of(11), None);
     }
 }

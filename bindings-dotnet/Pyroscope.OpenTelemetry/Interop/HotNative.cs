@@ -18,6 +18,12 @@ internal static unsafe partial class HotNative
     [SuppressGCTransition]
     internal static partial byte IsSampled(ulong spanId);
 
+    /// <summary>No thread ran this thread's span for so long, until now. The caller's stack is read; the garbage collector may wait for it.</summary>
+    [LibraryImport(Library, EntryPoint = "spanprof_resumed")]
+    [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]
+    [SuppressGCTransition]
+    internal static partial void Resumed(ulong nanoseconds);
+
     /// <summary>Gives the samples of a span its final name.</summary>
     [LibraryImport(Library, EntryPoint = "spanprof_span_ended")]
     [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]

@@ -106,6 +106,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
 
         if (added && data.Recorded)
         {
+            SpanMirror.Ended(data);
             ReportFinalName(data);
         }
     }

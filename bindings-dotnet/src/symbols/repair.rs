@@ -6,13 +6,14 @@
 //! * D3: a method without a frame has it at a fixed distance; so may its caller, and so on.
 //! * D4: a stub of the runtime pushed nothing.
 
-use spanprof_core::{FrameId, Repair};
+use spanprof_core::{FrameId, Repair, State};
 
 use crate::clr::info::{self, Clr};
 use crate::stack::modules;
 use crate::stack::sample_header::NO_FRAME;
 use crate::symbols::code_map::{self, CodeMap};
-use crate::symbols::{prologue, refresh, resolver};
+use crate::symbols::lock_wait::LockWait;
+use crate::symbols::{flow, prologue, refresh, resolver};
 
 /// Callers that are inserted at most.
 const MAX_INSERTED: usize = 16;
@@ -21,26 +22,27 @@ const UNNAMED: &str = "(managed code)";
 
 /// First the engine asks with locks held that a fork takes; names come of CoreCLR, which may take long. Once all is
 /// read it asks again, without them.
-pub(crate) fn repair(frames: &mut Vec<u64>, extra: &[u64]) -> Repair {
+pub(crate) fn repair(frames: &mut Vec<u64>, extra: &[u64], state: &mut State) -> Repair {
     if frames.last() != Some(&resolver::ASKED) {
         frames.push(resolver::ASKED);
         return Repair::Later;
     }
     frames.pop();
-    mend(frames, extra);
+    *state = mend(frames, extra, *state);
     Repair::Ready
 }
 
 /// Mends a sample: `frames` as the walk pushed them; `extra` is the header and the stack's words at the rsp of the first
-/// managed frame, of an event nothing.
-fn mend(frames: &mut Vec<u64>, extra: &[u64]) {
+/// managed frame, of an event nothing. Returns the state that it turned out to be in.
+fn mend(frames: &mut Vec<u64>, extra: &[u64], state: State) -> State {
     refresh::note_sample();
     let Some(clr) = info::attached() else {
         to_ids(frames, resolver::native_id, |pc| modules::is_executable(pc).then(|| resolver::id_of(UNNAMED, "")));
         // How many of them there are tells nobody anything.
         frames.dedup();
-        return;
+        return state;
     };
+    let wait = LockWait::of(frames, extra.first().map_or(NO_FRAME, |header| header & NO_FRAME), state);
     let is_event = extra.is_empty();
     code_map::with(|map| {
         let (mut method_count, mut stub) = (u32::MAX, None);
@@ -66,6 +68,10 @@ fn mend(frames: &mut Vec<u64>, extra: &[u64]) {
             None => Some(resolver::id_of(if stub == Some(pc) { STUB } else { code_map::UNKNOWN }, "")),
         });
     });
+    if state == State::Await {
+        flow::begin_with_method(frames);
+    }
+    wait.map_or(state, |wait| wait.state(frames))
 }
 
 /// Where the return address of a frame is.
