@@ -96,7 +96,13 @@ internal struct OffTime
 
     // On its own: compiling a method with a call that suppresses the transition loads the library.
     [MethodImpl(MethodImplOptions.NoInlining)]
-    private static void Resumed(long time) => HotNative.Resumed((ulong)Math.Max(0, time));
+    private static void Resumed(long time)
+    {
+        if (time > 0 && HotNative.Resumed((ulong)time) is not 0 and var weight)
+        {
+            SuspendedMethods.Sample((ulong)time, weight);
+        }
+    }
 
     private void Count()
     {

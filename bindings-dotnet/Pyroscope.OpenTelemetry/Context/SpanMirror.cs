@@ -108,6 +108,7 @@ internal static class SpanMirror
     /// <summary>Measures from now on how long spans are run by no thread; what the calling flow is in is run by this one.</summary>
     internal static void MeasureOffTime()
     {
+        SuspendedMethods.Learn();
         OffTime.Begin();
         OnSwitched(Current.Value);
     }

@@ -57,6 +57,12 @@ pub(crate) fn walk_caller([pc, sp, bp]: [u64; 3], out: &mut FrameWriter<'_>) {
     walk_stack(Registers { pc, sp, bp, is_leaf: false }, Stack::of(sp, alternate_stack()), out);
 }
 
+/// The words of the calling thread's stack from `sp` on.
+pub(crate) fn words_from(sp: u64) -> impl Iterator<Item = u64> {
+    let stack = Stack::of(sp, alternate_stack());
+    (0..).map_while(move |word: u64| stack.load(sp + 8 * word))
+}
+
 /// The last native function below managed code, where that called it: as a frame of its stack would be. The registers are those of
 /// [`walk_caller`]. `None`: no managed code is found.
 pub(crate) fn outermost_native([pc, sp, bp]: [u64; 3]) -> Option<u64> {

@@ -68,7 +68,8 @@ fn mend(frames: &mut Vec<u64>, extra: &[u64], state: State) -> State {
             None => Some(resolver::id_of(if stub == Some(pc) { STUB } else { code_map::UNKNOWN }, "")),
         });
     });
-    if state == State::Await {
+    // Where the objects did not tell who awaits whom.
+    if state == State::Await && !is_event {
         flow::begin_with_method(frames);
     }
     wait.map_or(state, |wait| wait.state(frames))
