@@ -9,7 +9,8 @@
 //! directly: an object may turn out to be none.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError, TryLockError};
+use std::hint;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
 use spanprof_core::FrameId;
 
@@ -24,6 +25,8 @@ const MAX_OBJECTS: usize = 200;
 const MAX_TYPES: usize = 16_384;
 /// Words of an object that are read.
 const WORDS: usize = 8;
+/// How often it is tried to read what is known.
+const PATIENCE: u32 = 1_000;
 /// Objects that are read by one system call.
 const AT_ONCE: usize = 64;
 
@@ -55,7 +58,7 @@ struct Known {
     types: HashMap<u64, Type>,
 }
 
-static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+static KNOWN: RwLock<Option<Known>> = RwLock::new(None);
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,7 +73,7 @@ pub(super) enum Chain {
 
 /// Learns where things are: `context` and `continuation` are bytes, `tables` method tables of classes.
 pub(super) fn learn_layout(context: usize, continuation: usize, tables: &[u64]) -> bool {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
     let word = |address: u64| object(address).map(|words| words[0]);
     let class_of = |table: u64, class: usize| word(table + 8 * class as u64);
     let places = (1..16).flat_map(|class| (0..16).map(move |table| (class, table)));
@@ -94,7 +97,7 @@ pub(super) fn offset_of(holder: u64, held: u64) -> Option<u32> {
 
 /// Explains a method table: `next` is the offset in bytes of what leads on.
 pub(super) fn learn_type(table: u64, frame: FrameId, next: usize, is_list: bool, is_box: bool) {
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
     let Some(known) = known.as_mut() else { return };
     if known.types.len() < MAX_TYPES || known.types.contains_key(&table) {
         let next = if is_box { known.layout.continuation } else { next / 8 };
@@ -104,19 +107,15 @@ pub(super) fn learn_type(table: u64, frame: FrameId, next: usize, is_list: bool,
 
 /// A type that may be unloaded is explained anew each time.
 pub(super) fn forget_type(table: u64) {
-    if let Some(known) = KNOWN.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+    if let Some(known) = KNOWN.write().unwrap_or_else(PoisonError::into_inner).as_mut() {
         known.types.remove(&table);
     }
 }
 
 /// The chain of the box among these words whose execution context this is. `all`: what is not explained ends it.
 pub(super) fn chain(words: impl Iterator<Item = u64>, context: u64, all: bool) -> Chain {
-    let known = match KNOWN.try_lock() {
-        Ok(known) => known,
-        Err(TryLockError::Poisoned(known)) => known.into_inner(),
-        Err(TryLockError::WouldBlock) => return Chain::Nothing,
-    };
-    let Some(known) = known.as_ref().filter(|_| context != 0) else { return Chain::Nothing };
+    let known = known();
+    let Some(known) = known.as_deref().and_then(Option::as_ref).filter(|_| context != 0) else { return Chain::Nothing };
     let mut addresses = [0; SEARCHED];
     let mut count = 0;
     let stack = (&raw const count).addr() as u64;
@@ -142,6 +141,18 @@ pub(super) fn chain(words: impl Iterator<Item = u64>, context: u64, all: bool) -
         }
     }
     Chain::Nothing
+}
+
+/// What is known, without waiting for long: a garbage collection may wait for us.
+fn known() -> Option<RwLockReadGuard<'static, Option<Known>>> {
+    for _ in 0..PATIENCE {
+        match KNOWN.try_read() {
+            Ok(known) => return Some(known),
+            Err(TryLockError::Poisoned(known)) => return Some(known.into_inner()),
+            Err(TryLockError::WouldBlock) => hint::spin_loop(),
+        }
+    }
+    None
 }
 
 impl Known {

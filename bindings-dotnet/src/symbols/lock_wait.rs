@@ -22,9 +22,8 @@ impl LockWait {
     /// Looks at a sample's frames, of which the first managed one is told, while they are addresses. `None`: what the call says holds.
     pub(crate) fn of(frames: &[u64], first_managed: u64, state: State) -> Option<Self> {
         let first_managed = usize::try_from(first_managed).ok().filter(|_| first_managed != NO_FRAME)?;
-        // A thread that gives way waits for nobody in particular.
-        let is_asked = state == State::Lock && wait_function(*frames.first()?).is_some_and(|call| call != "sched_yield");
-        let caller = frames.get(1).filter(|_| is_asked && first_managed > 1)?;
+        let is_wait = state == State::Lock && wait_function(*frames.first()?).is_some();
+        let caller = frames.get(1).filter(|_| is_wait && first_managed > 1)?;
         if !is_runtime(&registry::path_of(*caller)?) {
             return None;
         }
@@ -62,7 +61,12 @@ fn state_of<'a>(mut methods: impl Iterator<Item = &'a str> + Clone, waits_for_an
             State::Sleep
         };
     }
-    if first.starts_with("System.Threading.") { State::Lock } else { by_default }
+    match first {
+        // .NET 10 looks by managed code whether a collection waits for it.
+        poll if poll.starts_with("System.Threading.Thread.PollGC") => State::Runtime,
+        wait if wait.starts_with("System.Threading.") => State::Lock,
+        _ => by_default,
+    }
 }
 
 fn is_runtime(path: &str) -> bool {
@@ -84,6 +88,7 @@ mod tests {
             (&["System.Threading.WaitHandle.WaitOneNoCheck", "System.Diagnostics.ProcessWaitState.WaitForExit"], State::Child),
             (&["System.Threading.WaitHandle.WaitOneNoCheck", "A.B", "System.Diagnostics.Process.Start"], State::Lock),
             (&["System.GC.Collect", "A.B"], State::Runtime),
+            (&["System.Threading.Thread.PollGC.PollGCWorker", "A.B"], State::Runtime),
             (&["A.B"], State::Runtime),
             (&[], State::Lock),
         ] {

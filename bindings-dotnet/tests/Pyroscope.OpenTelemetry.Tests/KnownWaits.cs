@@ -19,7 +19,7 @@ internal static class KnownWaits
     internal static readonly (Action Wait, string Innermost)[] All =
     [
         (sleep_for_a_time, "System.Threading.Thread.Sleep"),
-        (lock_an_object, "lock_an_object"),
+        (lock_an_object, Environment.Version.Major < 9 ? "lock_an_object" : "System.Threading.Monitor.Enter"),
         (lock_monitor_wait, "System.Threading.Monitor.Wait"),
         (lock_event, "System.Threading.ManualResetEventSlim.Wait"),
         (lock_semaphore, "System.Threading.SemaphoreSlim.Wait"),

@@ -21,6 +21,13 @@ public sealed class WaitTests
         // Methods are compiled before they are measured.
         Array.ForEach(KnownWaits.All, way => way.Wait());
         using var run = WallTime.Run();
+        // So are those that were compiled ahead of time met by the profiler.
+        using (TrueSpan.Start("before"))
+        {
+            Array.ForEach(KnownWaits.All, way => way.Wait());
+        }
+
+        Profiler.Instance.Flush(TimeSpan.FromSeconds(10));
         for (var time = 0; time < Times; time++)
         {
             foreach (var (wait, _) in KnownWaits.All)
@@ -55,7 +62,7 @@ public sealed class WaitTests
 
         var samples = run.End("wall").Where(sample => sample.Label("span_name") == "collected").ToArray();
         var byState = WallTime.ByState(samples);
-        var said = $"{WallTime.Said(byState)}, {times} times";
+        var said = $"{WallTime.Said(byState)}, {times} times\n" + string.Join('\n', samples.Where(sample => sample.Label("state") == "lock").OrderByDescending(sample => sample.Values[1]).Take(5).Select(WallTime.Said));
         Assert.True(byState.GetValueOrDefault("runtime") > 20, said);
         Assert.True(byState.GetValueOrDefault("lock") < 0.1 * byState["runtime"], said);
         var mine = nameof(A_wait_for_a_collection_is_the_runtimes);
@@ -72,8 +79,8 @@ public sealed class WaitTests
             for (var time = 0; time < Times; time++)
             {
                 var self = Thread.CurrentThread;
-                using var interrupts = new Thread(() => InterruptWhenItWaits(self)).Do();
                 var began = Stopwatch.GetTimestamp();
+                using var interrupts = new Thread(() => InterruptWhenItWaits(self)).Do();
                 Assert.Throws<ThreadInterruptedException>(WaitForEver);
                 taken += Stopwatch.GetElapsedTime(began);
             }
@@ -145,8 +152,9 @@ public sealed class WaitTests
         using var run = new ProfiledRun();
         using (TrueSpan.Start("waits"))
         {
+            var before = Engine.WaitedNanoseconds();
             KnownWaits.sleep_for_a_time();
-            Assert.Equal(0ul, Engine.WaitedNanoseconds());
+            Assert.Equal(before, Engine.WaitedNanoseconds());
         }
 
         Assert.Empty(run.End("wall"));
@@ -166,13 +174,14 @@ public sealed class WaitTests
         Assert.True(seen > 0.9 * Times * KnownWaits.Milliseconds, said);
         // To start a thread is to wait for it, and methods that are compiled anew wait for the runtime.
         Assert.True(byState.Where(pair => pair.Key != state).Sum(pair => pair.Value) < 0.15 * took, said);
-        var longest = own.Where(sample => sample.Label("state") == state).MaxBy(sample => sample.Values[1])!;
-        Assert.True(Managed(longest).First().Contains(innermost, StringComparison.Ordinal), said);
+        // So is a thread that is late to start.
+        var right = own.Where(sample => sample.Label("state") == state && Innermost(sample, way).Any(frame => frame.StartsWith(innermost, StringComparison.Ordinal)));
+        Assert.True(WallTime.ByState(right).GetValueOrDefault(state) > 0.7 * seen, said);
     }
 
-    /// <summary>Its methods, innermost first.</summary>
-    private static IEnumerable<string> Managed(PprofSample sample) =>
-        sample.Frames.Skip(1).Where(frame => frame.Contains('.') && !frame.Contains(".so") && !frame.StartsWith('('));
+    /// <summary>Its methods below the way, innermost first, and the way's name.</summary>
+    private static IEnumerable<string> Innermost(PprofSample sample, string way) =>
+        sample.Frames.Skip(1).TakeWhile(frame => !frame.EndsWith($".{way}", StringComparison.Ordinal)).Where(frame => !frame.Contains(".so")).Append(way);
 
     [MethodImpl(MethodImplOptions.NoInlining)]
     private static void WaitForEver()
