@@ -3,7 +3,8 @@
 
 use libc::ucontext_t;
 use spanprof_core::{
-    Context, Drain, Frame, FrameId, FrameWriter, LockWait, Repair, Runtime, SampleSignal, State, ThreadRecord, WaitFrame,
+    Context, Drain, Frame, FrameId, FrameWriter, LockWait, Repair, Runtime, SampleSignal, State, ThreadRecord,
+    WaitFrame,
 };
 
 use crate::span::record;

@@ -127,8 +127,13 @@ fn a_process_in_turmoil_survives_and_its_statistics_add_up() {
     on_each_runtime(|framework| {
         for (collector, server, concurrent) in collectors {
             let environment = [("DOTNET_gcServer", Path::new(server)), ("DOTNET_gcConcurrent", Path::new(concurrent))];
-            let settings =
-                ["sample_rate=250", "allocation_enabled=true", "lock_enabled=true", "exception_enabled=true", "wall_time=true"];
+            let settings = [
+                "sample_rate=250",
+                "allocation_enabled=true",
+                "lock_enabled=true",
+                "exception_enabled=true",
+                "wall_time=true",
+            ];
             // The program compares what was sampled with what it did, and ends with code 1 if anything is wrong.
             let run = Run::within(&environment, framework, "soak", 2, &settings);
             let is_server = format!("soak server {}", if server == "1" { "True" } else { "False" });

@@ -78,7 +78,9 @@ pub(super) fn learn_layout(context: usize, continuation: usize, tables: &[u64]) 
     let class_of = |table: u64, class: usize| word(table + 8 * class as u64);
     let places = (1..16).flat_map(|class| (0..16).map(move |table| (class, table)));
     let is_it = |&(class, table): &(usize, usize)| {
-        tables.iter().all(|known| class_of(*known, class).and_then(|class| word(class + 8 * table as u64)) == Some(*known))
+        tables
+            .iter()
+            .all(|known| class_of(*known, class).and_then(|class| word(class + 8 * table as u64)) == Some(*known))
     };
     let Some((class, table)) = places.into_iter().find(is_it) else { return false };
     if [context, continuation].iter().any(|bytes| bytes % 8 != 0 || bytes / 8 >= WORDS) || tables.is_empty() {
@@ -129,7 +131,9 @@ pub(super) fn chain(words: impl Iterator<Item = u64>, context: u64, all: bool) -
     for some in addresses[..count].chunks(AT_ONCE) {
         let mut contents = [[0; WORDS]; AT_ONCE];
         let there = memory::read_each(some, &mut contents);
-        for (address, words) in some.iter().zip(&contents).enumerate().filter(|(at, _)| there & 1 << at != 0).map(|(_, found)| found) {
+        for (address, words) in
+            some.iter().zip(&contents).enumerate().filter(|(at, _)| there & 1 << at != 0).map(|(_, found)| found)
+        {
             if words[known.layout.context] != context || !known.is_table(words[0]) {
                 continue;
             }
@@ -197,7 +201,9 @@ impl Known {
             table = canonical - 1;
             class = class_of(table);
         }
-        class.and_then(|class| object(class.wrapping_add(8 * self.layout.table as u64))).is_some_and(|words| words[0] == table)
+        class
+            .and_then(|class| object(class.wrapping_add(8 * self.layout.table as u64)))
+            .is_some_and(|words| words[0] == table)
     }
 }
 

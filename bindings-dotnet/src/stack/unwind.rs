@@ -281,7 +281,8 @@ impl Registers {
     /// The registers of what a signal interrupted whose handler returns here. Nothing where that had a stack of its own.
     #[inline]
     fn interrupted(self, stack: &mut Stack) -> Option<Self> {
-        let saved = self.sp.wrapping_add((offset_of!(ucontext_t, uc_mcontext) + offset_of!(libc::mcontext_t, gregs)) as u64);
+        let saved =
+            self.sp.wrapping_add((offset_of!(ucontext_t, uc_mcontext) + offset_of!(libc::mcontext_t, gregs)) as u64);
         let [pc, sp, bp] = REGISTERS.map(|register| stack.load(saved.wrapping_add(8 * register as u64)));
         let (pc, sp, bp) = (pc?, sp?, bp?);
         if sp <= self.sp || sp >= stack.high {

@@ -52,10 +52,12 @@ fn state_of<'a>(mut methods: impl Iterator<Item = &'a str> + Clone, waits_for_an
         return State::Child;
     }
     let Some(first) = methods.next() else { return State::Lock };
-    if first.starts_with("System.Threading.Thread.Sleep") || first.starts_with("System.Threading.Thread.UninterruptibleSleep") {
+    if first.starts_with("System.Threading.Thread.Sleep")
+        || first.starts_with("System.Threading.Thread.UninterruptibleSleep")
+    {
         // Who spins for a lock sleeps between two looks at it.
         let mut callers = methods.skip_while(|name| name.starts_with("System.Threading.Thread."));
-        return if callers.next().is_some_and(|name| name.starts_with("System.Threading.SpinWait")) {
+        return if callers.next().is_some_and(|name| name.starts_with("System.Threading.")) {
             State::Lock
         } else {
             State::Sleep
@@ -84,8 +86,12 @@ mod tests {
         for (methods, expected) in [
             (&["System.Threading.Thread.SleepInternal", "System.Threading.Thread.Sleep", "A.B"][..], State::Sleep),
             (&["System.Threading.Thread.Sleep", "System.Threading.SpinWait.SpinOnceCore", "A.B"], State::Lock),
+            (&["System.Threading.Thread.Sleep", "System.Threading.ReaderWriterLockSlim.SpinWait"], State::Lock),
             (&["System.Threading.Monitor.Wait", "System.Threading.ManualResetEventSlim.Wait"], State::Lock),
-            (&["System.Threading.WaitHandle.WaitOneNoCheck", "System.Diagnostics.ProcessWaitState.WaitForExit"], State::Child),
+            (
+                &["System.Threading.WaitHandle.WaitOneNoCheck", "System.Diagnostics.ProcessWaitState.WaitForExit"],
+                State::Child,
+            ),
             (&["System.Threading.WaitHandle.WaitOneNoCheck", "A.B", "System.Diagnostics.Process.Start"], State::Lock),
             (&["System.GC.Collect", "A.B"], State::Runtime),
             (&["System.Threading.Thread.PollGC.PollGCWorker", "A.B"], State::Runtime),

@@ -10,8 +10,8 @@
 use spanprof_core::{FrameId, Repair, State};
 
 use crate::clr::info::{self, Clr};
-use crate::stack::{call_sites, modules};
 use crate::stack::sample_header::NO_FRAME;
+use crate::stack::{call_sites, modules};
 use crate::symbols::code_map::{self, CodeMap};
 use crate::symbols::lock_wait::LockWait;
 use crate::symbols::{flow, prologue, refresh, resolver};
@@ -147,7 +147,12 @@ fn insert_callers(
 /// Puts in the callers of methods without a frame that nobody knew as such when the sample was taken. `known` tells of a return
 /// address, if it is one of a method, how far away the next is, if that has no frame. Only among the words that go along with a
 /// sample: what a method calls deeply is mostly known.
-fn insert_callers_of_new(frames: &mut Vec<u64>, first: usize, words: &[u64], known: impl FnMut(u64) -> Option<Option<u64>>) {
+fn insert_callers_of_new(
+    frames: &mut Vec<u64>,
+    first: usize,
+    words: &[u64],
+    known: impl FnMut(u64) -> Option<Option<u64>>,
+) {
     let (mut at, mut from, mut inserted, mut known) = (first + 1, 0, 0, known);
     while inserted < MAX_INSERTED
         && let Some(back) = frames.get(at).map(|frame| frame.wrapping_add(1))
@@ -156,7 +161,8 @@ fn insert_callers_of_new(frames: &mut Vec<u64>, first: usize, words: &[u64], kno
         from += place + 1;
         at += 1;
         if let Some(Some(bytes)) = known(back)
-            && let Some(next) = usize::try_from(bytes / 8).ok().and_then(|words_between| words.get(from + words_between)).copied()
+            && let Some(next) =
+                usize::try_from(bytes / 8).ok().and_then(|words_between| words.get(from + words_between)).copied()
             && frames.get(at) != Some(&next.wrapping_sub(1))
             && known(next).is_some()
         {
@@ -232,7 +238,8 @@ mod tests {
     #[test]
     fn callers_of_methods_that_were_met_for_the_first_time_are_put_in() {
         // Methods at 10,000, 20,000, …; those at 20,000 and 30,000 have no frame, and 16 bytes of stack.
-        let known = |back: u64| (10_000..60_000).contains(&back).then(|| (20_000..40_000).contains(&back).then_some(16));
+        let known =
+            |back: u64| (10_000..60_000).contains(&back).then(|| (20_000..40_000).contains(&back).then_some(16));
         let mended = |frames: &[u64], words: &[u64]| {
             let mut frames = frames.to_vec();
             insert_callers_of_new(&mut frames, 1, words, known);
