@@ -68,6 +68,8 @@ pub(super) struct Call {
     /// The mutex that is held now because of it, or null.
     pub(super) mutex: *const (),
     pub(super) caller: *const (),
+    /// The wrapper's frame: see [`WaitFrame`](crate::WaitFrame).
+    pub(super) frame: *const [u64; 2],
 }
 
 impl Block {

@@ -34,7 +34,7 @@ struct block {
 struct call {
     uint32_t function, state;
     uint64_t took, expiries, handled, argument;
-    const void *mutex, *caller;
+    const void *mutex, *caller, *frame;
 };
 
 static __thread struct block own __attribute__((tls_model("initial-exec")));
@@ -168,7 +168,7 @@ static __attribute__((cold, noinline)) void report(const struct call *call)
     uint64_t took = now() - start, inner = own.total - before; \
     if (unlikely(took >= shortest) && took > inner) { \
         report(&(struct call){ID_##name, state, took - inner, counter ? *counter - expiries : 0, \
-                              counter ? *own.handled - handled : 0, (uint64_t)(argument), mutex, __builtin_return_address(0)}); \
+                              counter ? *own.handled - handled : 0, (uint64_t)(argument), mutex, __builtin_return_address(0), __builtin_frame_address(0)}); \
     } \
     return result;
 

@@ -20,7 +20,7 @@ pub(crate) use self::modules::lock;
 use self::taking::{Sampled, Wait};
 use super::handler::{self, WAKE};
 use super::record::{self, ThreadRecord};
-use super::runtime::LockWait;
+use super::runtime::{LockWait, WaitFrame};
 use super::threads::{self, Owner};
 use crate::context::current::Context;
 use crate::os::{clock, thread_id};
@@ -58,8 +58,8 @@ const GIL: u32 = 0;
 const GVL: u32 = 1;
 const FIRST_FUNCTION: u32 = 2;
 
-/// The function that a frame id of a wait means.
-pub(crate) fn function_of(id: FrameId) -> Option<&'static str> {
+/// The function that a frame id of a wait means; `None` for every other frame.
+pub fn function_of(id: FrameId) -> Option<&'static str> {
     match u32::try_from(id.checked_sub(FIRST_FRAME)?).ok()? {
         GIL => Some("(waits for the GIL)"),
         GVL => Some("(waits for the GVL)"),
@@ -93,7 +93,7 @@ pub fn flow_weight(took_ns: u64) -> Option<(u64, u16)> {
     }
     // SAFETY: the calling thread's own block.
     let block = unsafe { &mut *wrappers::own_block()? };
-    let weight = block.weight_of(took_ns, mean_ns(), clock::monotonic_ns())?;
+    let weight = block.weight_of(took_ns, mean_ns(), took_ns)?;
     SAMPLED.fetch_add(1, Ordering::Relaxed);
     Some((weight, count_of(weight, took_ns)))
 }
@@ -151,6 +151,11 @@ pub(crate) fn tick(owner: Owner) {
     MEAN_NS.store(next.clamp(LEAST_MEAN_NS, MOST_MEAN_NS), Ordering::Relaxed);
 }
 
+/// Whether waits are measured now.
+pub fn measures_waits() -> bool {
+    OWNER.load(Ordering::Acquire) != 0
+}
+
 /// Where it is noted for the calling thread when its last wait in `poll`, `select` or `epoll_wait` began and when it ended, by
 /// CLOCK_MONOTONIC; zeros before the first. There as long as the thread is; null where no waits can be measured.
 pub fn own_poll() -> *const [u64; 2] {
@@ -194,19 +199,20 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     let (mut lock_ns, mut lock_state) = (0, state);
     if state == State::Lock {
         let (lock, mutex, caller) = (call.argument, call.mutex.addr(), call.caller.addr());
-        (lock_ns, lock_state) = taking::interpreter_lock(&LockWait { lock, mutex, caller, took_ns, ended_ns });
+        let frame = WaitFrame(call.frame);
+        (lock_ns, lock_state) = taking::interpreter_lock(&LockWait { lock, mutex, caller, took_ns, ended_ns, frame });
     }
     let lock_ns = lock_ns.min(took_ns);
     let before_ns = took_ns - lock_ns;
     if let Some(weight) = chosen(block, before_ns, ended_ns) {
         let (leaf, caller) = (FIRST_FUNCTION + call.function, call.caller.addr());
-        sample(block, Kept { leaf, state: state as u32, weight, took_ns: before_ns, caller });
+        sample(block, Kept { leaf, state: state as u32, weight, took_ns: before_ns, caller }, WaitFrame(call.frame));
     }
     if let Some(weight) = chosen(block, lock_ns, ended_ns) {
         let leaf = if lock_state == State::Gvl { GVL } else { GIL };
         let wait = Kept { leaf, state: lock_state as u32, weight, took_ns: lock_ns, caller: 0 };
         if call.mutex.is_null() {
-            sample(block, wait);
+            sample(block, wait, WaitFrame(call.frame));
         } else {
             keep(block, call.mutex, wait);
         }
@@ -248,7 +254,7 @@ extern "C" fn on_unlock(block: *mut Block) {
 fn sample_kept(block: &mut Block) {
     for wait in block.take_kept() {
         if wait.weight > 0 {
-            sample(block, wait);
+            sample(block, wait, WaitFrame::LEFT);
         }
     }
 }
@@ -268,7 +274,7 @@ pub unsafe fn sample_kept_waits() {
     }
 }
 
-fn sample(block: &mut Block, kept: Kept) {
+fn sample(block: &mut Block, kept: Kept, frame: WaitFrame) {
     let Kept { leaf, state, weight, took_ns, caller } = kept;
     let (leaf, state) = (FIRST_FRAME + u64::from(leaf), State::of(state).unwrap_or_default());
     block.is_busy = 1;
@@ -284,7 +290,7 @@ fn sample(block: &mut Block, kept: Kept) {
         Some((record, value)) => {
             // SAFETY: on the record's thread, outside of its handler and of any walk.
             match unsafe {
-                taking::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf, caller })
+                taking::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf, caller, frame })
             } {
                 Sampled::Yes => {
                     SAMPLED.fetch_add(1, Ordering::Relaxed);
