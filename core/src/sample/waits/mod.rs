@@ -10,6 +10,7 @@
 mod block;
 mod elf;
 mod modules;
+mod real;
 mod taking;
 pub(crate) mod wrappers;
 
@@ -180,17 +181,24 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     if is_poll(call.function) {
         block.polled = [ended_ns.saturating_sub(call.took_ns), ended_ns];
     }
+    recover(block);
     let mut took_ns = call.took_ns;
-    if call.expiries > 0 {
+    if call.cpu_ns > 0 {
+        took_ns = took_ns.saturating_sub(call.cpu_ns);
+        if took_ns < SHORTEST_NS {
+            return;
+        }
+    } else if call.expiries > 0 {
         // A call that was as long as this because of the handler is none that counts, nor is its CPU time.
         let handled_ns = call.handled_ns.saturating_add(call.expiries.saturating_mul(DELIVERY_NS));
         took_ns = took_ns.saturating_sub(handled_ns);
         if took_ns < SHORTEST_NS {
             return;
         }
-        took_ns = block.without_cpu(took_ns, call.expiries.saturating_mul(period_ns(block)));
+        let period_ns = period_ns(block);
+        took_ns = block.without_cpu(call.function, took_ns, call.expiries.saturating_mul(period_ns), period_ns);
     } else {
-        took_ns = block.without_cpu(took_ns, 0);
+        took_ns = block.without_cpu(call.function, took_ns, 0, u64::MAX);
     }
     if took_ns == 0 {
         return;
@@ -225,7 +233,7 @@ fn chosen(block: &mut Block, took_ns: u64, now_ns: u64) -> Option<u64> {
         return None;
     }
     let weight = block.weight_of(took_ns, mean_ns(), now_ns)?;
-    if block.is_busy != 0 {
+    if block.busy_at != 0 {
         // In a signal handler that came while we were at it: who is interrupted holds the ring.
         threads::drop_wait(weight);
         return None;
@@ -268,7 +276,7 @@ pub unsafe fn sample_kept_waits() {
     // SAFETY: the calling thread's own block.
     if let Some(block) = wrappers::own_block().map(|block| unsafe { &mut *block })
         && block.keeps()
-        && block.is_busy == 0
+        && block.busy_at == 0
     {
         sample_kept(block);
     }
@@ -277,7 +285,7 @@ pub unsafe fn sample_kept_waits() {
 fn sample(block: &mut Block, kept: Kept, frame: WaitFrame) {
     let Kept { leaf, state, weight, took_ns, caller } = kept;
     let (leaf, state) = (FIRST_FRAME + u64::from(leaf), State::of(state).unwrap_or_default());
-    block.is_busy = 1;
+    block.busy_at = stack_place();
     let thread = thread_id::tid();
     let known = known_record(block, thread).or_else(|| {
         let (record, value) = threads::find_record(thread)?;
@@ -307,7 +315,37 @@ fn sample(block: &mut Block, kept: Kept, frame: WaitFrame) {
         }
         None => {}
     }
-    block.is_busy = 0;
+    block.busy_at = 0;
+}
+
+/// Where on its stack the calling thread is, in units of 16 bytes; not 0.
+#[inline(never)]
+#[expect(clippy::cast_possible_truncation, reason = "places of one stack are compared, by their difference")]
+fn stack_place() -> u32 {
+    let here = 0_u8;
+    (((&raw const here).addr() >> 4) as u32).max(1)
+}
+
+/// A sample that was being taken is over if its caller is: a signal's handler of the program's has jumped out of it (siglongjmp). What
+/// it left as it was is put right: no other sample of the thread could be taken any more.
+fn recover(block: &mut Block) {
+    // A stack grows down: whoever is above has left it. A handler of the program's that waits is below, or on another stack.
+    if block.busy_at == 0 || stack_place().wrapping_sub(block.busy_at).cast_signed() <= 0 || is_on_other_stack() {
+        return;
+    }
+    block.busy_at = 0;
+    if let Some((record, _)) = known_record(block, thread_id::tid()).filter(|(record, _)| record.is_busy()) {
+        record.set_busy(false);
+        record.leave();
+    }
+}
+
+/// Whether the calling thread runs on its alternate stack for signals.
+fn is_on_other_stack() -> bool {
+    // SAFETY: plain bits.
+    let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
+    // SAFETY: only asks.
+    unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) != 0 || stack.ss_flags & libc::SS_ONSTACK != 0 }
 }
 
 /// How many waits a sample stands for.
