@@ -131,7 +131,7 @@ async fn take_body(
             }
             let profiles = query.profiles(parts, receiver.times(), Some(mark), allowed)?;
             receiver.insert_profiles(profiles)?;
-            let labels = query.labels("")?;
+            let labels = query.labels("process_cpu")?;
             receiver.note_sender(&labels.service, labels.sender(), true)
         })
         .await

@@ -333,11 +333,13 @@ fn recover(block: &mut Block) {
     if block.busy_at == 0 || stack_place().wrapping_sub(block.busy_at).cast_signed() <= 0 || is_on_other_stack() {
         return;
     }
-    block.busy_at = 0;
-    if let Some((record, _)) = known_record(block, thread_id::tid()).filter(|(record, _)| record.is_busy()) {
+    let is_left = |record: &ThreadRecord| record.is_busy() || record.is_entered();
+    if let Some((record, _)) = known_record(block, thread_id::tid()).filter(|(record, _)| is_left(record)) {
         record.set_busy(false);
         record.leave();
     }
+    // At last: this may be jumped out of too.
+    block.busy_at = 0;
 }
 
 /// Whether the calling thread runs on its alternate stack for signals.
