@@ -65,11 +65,11 @@ fn load(store: &Store, paths: &[PathBuf], shares: &Shares) -> Result<Loaded, Str
     let mut take = |path: &Path| -> Result<(), String> {
         let failed = |reason: String| format!("cannot open {}: {reason}", path.display());
         let bytes = fs::read(path).map_err(|error| failed(error.to_string()))?;
-        let profile = receive::file::read(path, &bytes, &shares.of_file(store.bytes())).map_err(failed)?;
+        let profiles = receive::file::read(path, &bytes, &shares.of_file(store.bytes())).map_err(failed)?;
         drop(bytes);
-        store.insert_profile(&profile).map_err(|error| failed(error.to_string()))?;
-        loaded.profiles += 1;
-        loaded.services.insert(profile.service.to_string());
+        store.insert_profiles(&profiles).map_err(|error| failed(error.to_string()))?;
+        loaded.profiles += i64::try_from(profiles.len()).unwrap_or(i64::MAX);
+        loaded.services.extend(profiles.iter().map(|profile| profile.service.to_string()));
         Ok(())
     };
     for path in paths {
@@ -82,7 +82,7 @@ fn load(store: &Store, paths: &[PathBuf], shares: &Shares) -> Result<Loaded, Str
         files.sort();
         if files.is_empty() {
             return Err(format!(
-                "{} holds no profile: none of its files ends with .pb.gz, .pb, .pprof or .prof",
+                "{} holds no profile: none of its files ends with .pb.gz, .pb, .pprof, .prof or .jfr",
                 path.display()
             ));
         }

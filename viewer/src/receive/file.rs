@@ -1,8 +1,9 @@
-//! A profile that lies in a file: what a profiler wrote to `file:///folder`, or any pprof.
+//! Profiles that lie in a file: what a profiler wrote to `file:///folder`, any pprof, a recording of Java Flight Recorder.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use super::jfr;
 use super::labels::Labels;
 use super::pprof;
 use crate::budget::Budget;
@@ -11,7 +12,12 @@ use crate::http::refusal::Refusal;
 use crate::store::Profile;
 
 /// Endings of profiles, longest first.
-const ENDINGS: [&str; 5] = [".pb.gz", ".pprof", ".prof", ".pb", ".gz"];
+const ENDINGS: [&str; 7] = [".pb.gz", ".jfr.gz", ".pprof", ".prof", ".jfr", ".pb", ".gz"];
+/// Those of recordings, which hold several profiles.
+const RECORDINGS: [&str; 2] = [".jfr.gz", ".jfr"];
+
+/// However old a file is, it was asked for. A time at the end of all numbers would never be forgotten.
+const EVER: (i64, i64) = (i64::MIN / 2, i64::MAX / 2);
 
 /// What sample and period types say about the name of a profile whose file does not say it.
 const PROFILE_NAMES: [(&str, &[&str]); 6] = [
@@ -29,18 +35,41 @@ pub(crate) fn is_profile(path: &Path) -> bool {
     !name.starts_with('.') && ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
-/// Reads the bytes of a profile. Its service and what it is a profile of stand in the file's name, or else that name is the
-/// service and the types of its values say the other. The error says what is wrong with the bytes.
-pub(crate) fn read(path: &Path, bytes: &[u8], budget: &Arc<Budget>) -> Result<Profile, String> {
+/// Reads the bytes of a file. The error says what is wrong with them.
+pub(crate) fn read(path: &Path, bytes: &[u8], budget: &Arc<Budget>) -> Result<Vec<Profile>, String> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    if !RECORDINGS.iter().any(|ending| name.ends_with(ending)) && !jfr::is_recording(bytes) {
+        return read_pprof(path, bytes, budget).map(|profile| vec![profile]);
+    }
+    let mut allowed = Allowed::of_file(budget.hold());
+    let upload = jfr::Upload {
+        recording: bytes,
+        labels: &[],
+        service: stem(&name),
+        series: &[],
+        start: None,
+        sample_rate: None,
+        mark: None,
+        times: EVER,
+    };
+    let read = allowed.take(bytes.len(), "the file").and_then(|()| jfr::read(&upload, &mut allowed));
+    match read {
+        Ok(profiles) if profiles.is_empty() => Err("the recording has no event that is shown".into()),
+        read => read.map_err(|refusal| refusal.message().to_owned()),
+    }
+}
+
+/// The same of a pprof. Its service and what it is a profile of stand in the file's name, or else that name is the service and the types
+/// of its values say the other.
+fn read_pprof(path: &Path, bytes: &[u8], budget: &Arc<Budget>) -> Result<Profile, String> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let said = said(&name);
     let service = said.map_or_else(|| stem(&name), |(service, _)| service);
     let read = |profile_name: &str| {
         let labels = Labels::read([("__name__", profile_name), ("service_name", service)])?;
-        // However old a file is, it was asked for. A time at the end of all numbers would never be forgotten.
         let mut allowed = Allowed::of_file(budget.hold());
         allowed.take(bytes.len(), "the file")?;
-        pprof::read(bytes, &labels, (i64::MIN / 2, i64::MAX / 2), &mut allowed)
+        pprof::read(bytes, &labels, EVER, &mut allowed)
     };
     let message = |refusal: Refusal| refusal.message().to_owned();
     let profile = match said {

@@ -2,7 +2,9 @@
 
 mod bounds;
 pub(crate) mod file;
+mod folded;
 mod ingest;
+mod jfr;
 mod labels;
 mod otlp;
 mod otlp_profiles;

@@ -32,6 +32,7 @@ const SAME_BYTES: i64 = 60 * clock::SECOND;
 
 impl Store {
     /// Adds a profile.
+    #[cfg(test)]
     pub(crate) fn insert_profile(&self, profile: &Profile) -> Result<(), StoreError> {
         self.insert_profiles(std::slice::from_ref(profile))
     }
