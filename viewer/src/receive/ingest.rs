@@ -95,9 +95,14 @@ pub(super) async fn receive(
 
 async fn take(receiver: &Arc<Receiver>, query: String, request: Request) -> Result<(), Refusal> {
     let (head, body) = request.into_parts();
-    let read = receiver.read(body).await?;
     let mut params = Params::parse(&query);
-    let (service, labels) = IngestQuery::key(&mut params)?;
+    let key = IngestQuery::key(&mut params);
+    let of_it = |refusal: Refusal| match &key {
+        Ok((service, _)) => refusal.of_service(service),
+        Err(_) => refusal,
+    };
+    let read = receiver.read(body).await.map_err(of_it)?;
+    let (service, labels) = key?;
     let query = IngestQuery::read(&query, params, service.clone(), labels);
     let taken = match query {
         Ok(query) => take_body(receiver, query, head.headers, read).await,
