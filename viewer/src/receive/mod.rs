@@ -2,6 +2,7 @@
 
 mod bounds;
 pub(crate) mod file;
+mod folded;
 mod ingest;
 mod jfr;
 mod labels;
