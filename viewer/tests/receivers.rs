@@ -83,11 +83,11 @@ fn ingest_refuses_in_words() {
     let bad_form = form(&fields);
     for (query, headers, body, status, says) in [
         (
-            "name=shop&format=jfr",
+            "name=shop&format=speedscope",
             vec![],
-            &b"FLR\0"[..],
+            &b"{}"[..],
             415,
-            "format \"jfr\" is not taken; send pprof, folded or lines",
+            "format \"speedscope\" is not taken; send pprof, jfr, folded or lines",
         ),
         ("format=pprof", vec![], b"", 400, "\"name\" is missing"),
         ("name=shop%7Ba", vec![], b"a 1", 400, "allowed is app or app{label=value"),
