@@ -178,7 +178,7 @@ fn each_service_is_told_what_of_it_was_refused() {
     for (service, profile, times) in [("shop", good(), 1), ("shop", old, 2), ("bank", good(), 1)] {
         (0..times).for_each(|_| drop(server.push(service, &profile)));
     }
-    assert_eq!(server.post("/ingest?name=bank&format=jfr", &[], b"x").status, 415);
+    assert_eq!(server.post("/ingest?name=bank&format=trie", &[], b"x").status, 415);
     let late = Span { start_time_unix_nano: 5, end_time_unix_nano: 6, ..span(TRACE, ROOT, "", "late", 0, 1) };
     assert_eq!(server.trace("shop", vec![late]).status, 200);
     let answer = server.json("/api/services");
