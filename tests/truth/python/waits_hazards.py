@@ -20,6 +20,7 @@ from pyroscope.otel import PyroscopeSpanProcessor
 
 HAZARDS = (
     "waits_through_a_table",
+    "waits_through_protected_tables",
     "errno_is_kept",
     "jumps_out",
     "is_interrupted",
@@ -28,7 +29,6 @@ HAZARDS = (
     "vforks",
     "many_short_waits",
     "by_system_call",
-    "waits_through_protected_tables",
     "is_cancelled_where_it_is_free",
     "jumps_out_of_samples",
 )
