@@ -104,6 +104,7 @@ def all_steps(pythons: Sequence[str], rubies: Sequence[str], quick: bool) -> lis
     return steps + [
         Step("OpenTelemetry SDK to 4317 and 4318", "otlp_sdk", built),
         Step("Grafana's generated client (Go)", "querier", built),
+        Step("a Collector and the eBPF profiler's reporter (Go)", "collector", built),
         Step("how programs end: Python", "exits python", clients),
         Step("how programs end: Ruby", "exits ruby", clients),
         Step("how programs end: .NET", "exits dotnet", clients),

@@ -7,7 +7,8 @@ import gzip
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "stress"))
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "stress"))
 import viewer
 
 # What is larger slows the fuzzer down and has nothing in it that a smaller one has not.
@@ -70,6 +71,10 @@ def field(message, wanted):
 def seeds():
     for door, text in REQUESTS:
         yield "request", bytes([door | JSON]) + text.encode()
+        if door == TRACES:
+            yield "otlp-json", bytes([0]) + text.encode()
+    for recorded in sorted((ROOT / "tests/clients/collector/fixtures").glob("*-json.json")):
+        yield "otlp-json", bytes([1]) + recorded.read_bytes()
     for text in LINES:
         yield "ingested", text.encode()
     for attack in dict.fromkeys(viewer.UPLOADS):

@@ -13,6 +13,8 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as O
 
 use super::bounds::{Inside, Message, flat};
 use super::otlp::{Export, Rejected};
+use super::otlp_fields::TRACES;
+use super::otlp_json::Fields;
 use super::receiver::Receiver;
 use super::strings::cut;
 use crate::http::allowed::Allowed;
@@ -73,7 +75,7 @@ impl Export for ExportTraceServiceRequest {
     const NAME: &'static str = "ExportTraceServiceRequest";
     const REJECTED: &'static str = "rejectedSpans";
     const WEIGHT: &'static Message = &REQUEST;
-    const LARGEST: usize = size_of::<OtlpSpan>();
+    const FIELDS: &'static Fields = &TRACES;
 
     /// A span that cannot be is left out and said in the answer.
     fn store(self, receiver: &Receiver, _mark: u64, allowed: &mut Allowed) -> Result<Rejected, Refusal> {
@@ -100,12 +102,20 @@ impl Export for ExportTraceServiceRequest {
     }
 }
 
+/// What a service without a name is called, as OpenTelemetry has it.
+pub(super) const UNKNOWN_SERVICE: &str = "unknown_service";
+
+/// A service's name as it is kept.
+pub(super) fn cut_service(name: &str) -> &str {
+    cut(name, LONGEST_SERVICE)
+}
+
 /// Attribute service.name of a resource, which all its spans share.
-pub(super) fn service_name(attributes: &[KeyValue]) -> Arc<str> {
+fn service_name(attributes: &[KeyValue]) -> Arc<str> {
     let found = attributes.iter().find(|attribute| attribute.key == "service.name");
     match found.and_then(|attribute| attribute.value.as_ref()).and_then(|value| value.value.as_ref()) {
-        Some(Value::StringValue(name)) if !name.is_empty() => cut(name, LONGEST_SERVICE).into(),
-        _ => "unknown_service".into(),
+        Some(Value::StringValue(name)) if !name.is_empty() => cut_service(name).into(),
+        _ => UNKNOWN_SERVICE.into(),
     }
 }
 

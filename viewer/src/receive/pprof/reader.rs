@@ -106,7 +106,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
                 if time < oldest { "older than what is kept (--retain)" } else { "ahead of this machine's clock" };
             return Err(Refusal::new(Reason::Time, format!("the profile starts at {time} ns, which is {side}")));
         }
-        let sample_types = sample_types(head, self.tables.strings, &labels.profile_name)?;
+        let sample_types = sample_types(head, &head.string_table, &labels.profile_name)?;
         let mut sums: BTreeMap<(usize, usize), Sums> = BTreeMap::new();
         let all = self.samples;
         for (stack, sample_labels, values) in all.samples() {
