@@ -8,7 +8,10 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use common::Server;
+use common::{Server, export};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message as _;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -135,4 +138,61 @@ fn json_is_read_by_the_rules_of_protobuf() {
     }
     let cut_off = server.post("/v1development/profiles", &headers, &text.as_bytes()[..text.len() - 1]);
     assert!(cut_off.status == 400 && cut_off.text().contains("EOF while parsing"), "{}", cut_off.text());
+}
+
+/// The eBPF profiler knows the thread of its samples, and a span may say it too.
+#[test]
+fn samples_without_a_span_join_one_of_their_thread_by_time() {
+    // Two of the three samples of write, which have no link; the last was taken at the end of 2025.
+    let last = 1_767_225_600_000_000_000;
+    let text = |key: &str, text: &str| attribute(key, any_value::Value::StringValue(text.into()));
+    let number = |key: &str, number| attribute(key, any_value::Value::IntValue(number));
+    let spans = |container: &str, thread| {
+        let span = Span {
+            trace_id: vec![7; 16],
+            span_id: vec![5; 8],
+            name: "POST /order".into(),
+            start_time_unix_nano: last - 60_000_000,
+            end_time_unix_nano: last + 10,
+            attributes: vec![number("thread.id", thread)],
+            ..Span::default()
+        };
+        let mut request = export("cpp-json", vec![span]);
+        let attributes = &mut request.resource_spans[0].resource.as_mut().unwrap().attributes;
+        attributes.extend([number("process.pid", 4_242), text("container.id", container)]);
+        request.encode_to_vec()
+    };
+    let headers = [("content-type", "application/x-protobuf")];
+    let period = 50_000_000;
+    for (container, thread, spans_first, joined) in [
+        ("c0ffee", 4_243, true, true),
+        ("c0ffee", 4_243, false, true),
+        ("c0ffee", 4_244, false, false),
+        ("decaf", 4_243, false, false),
+    ] {
+        let server = server();
+        let send_spans = || assert_eq!(server.post("/v1/traces", &headers, &spans(container, thread)).status, 200);
+        if spans_first {
+            send_spans();
+        }
+        assert_eq!(send(&server, "ebpf-json").0, 200);
+        if !spans_first {
+            send_spans();
+        }
+        let flame = server.json("/api/flame?span=0505050505050505&since=all");
+        // And one that the profiler knows no service of.
+        let expected = if joined { 3 * period } else { 0 };
+        let what = format!("{container} {thread} {spans_first}");
+        assert_eq!((&flame["total"], flame.get("joined_by_time").is_some()), (&expected.into(), joined), "{what}");
+        let page = server.page("/flame?span=0505050505050505&since=all");
+        assert_eq!(page.contains("joined by time"), joined, "{what}");
+        // What is linked stays where it is.
+        let linked = server.json("/api/flame?span=00f067aa0ba902b7&since=all");
+        assert_eq!((&linked["total"], linked.get("joined_by_time")), (&(6 * period).into(), None), "{what}");
+        assert_eq!(server.json("/api/top?service=cpp-json&since=all")["total"], 9 * period);
+    }
+}
+
+fn attribute(key: &str, value: any_value::Value) -> KeyValue {
+    KeyValue { key: key.into(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }

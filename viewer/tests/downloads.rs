@@ -90,10 +90,12 @@ fn what_there_are_too_many_of_for_a_file_is_left_out_and_said() {
     let stack: Vec<String> = (0..400).map(|frame| format!("function_{frame}:1")).collect();
     let stack: Vec<&str> = stack.iter().map(String::as_str).collect();
     let ids: Vec<String> = (1..=2_000).map(|id| format!("{id:016x}")).collect();
-    let spans: Vec<[(&str, &str); 2]> =
-        ids.iter().map(|id| [("span_id", id.as_str()), ("span_name", "GET /cart")]).collect();
-    let rows: Vec<common::Row<'_>> = spans.iter().map(|labels| (&stack[..], &labels[..], 1)).collect();
-    assert_eq!(server.push("shop", &profile(&rows)).status, 200);
+    for ids in ids.chunks(250) {
+        let labels = ids.iter().map(|id| [("span_id", id.as_str()), ("span_name", "GET /cart")]);
+        let labels: Vec<[(&str, &str); 2]> = labels.collect();
+        let rows: Vec<common::Row<'_>> = labels.iter().map(|labels| (&stack[..], &labels[..], 1)).collect();
+        assert_eq!(server.push("shop", &profile(&rows)).status, 200);
+    }
     let all = pprof(&server, "service=shop");
     assert_eq!(labels(&all), BTreeMap::from([("span_name=GET /cart".to_owned(), 2_000 * PERIOD)]));
     let said = "span_id and trace_id are left out, as there are more than a file may have; choose less";

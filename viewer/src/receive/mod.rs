@@ -11,6 +11,7 @@ mod otlp_json;
 mod otlp_profiles;
 mod otlp_traces;
 mod pprof;
+mod process;
 pub(crate) mod profilers;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod properties;

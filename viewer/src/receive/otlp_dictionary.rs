@@ -43,6 +43,15 @@ impl<'a> Dictionary<'a> {
         Ok((self.string(attribute.key_strindex)?, text))
     }
 
+    /// The whole number that an attribute of samples is, if it has this name.
+    pub(super) fn number(self, index: i32, name: &str) -> Option<i64> {
+        let attribute = entry(&self.0.attribute_table, index, "attribute").ok()?;
+        match attribute.value.as_ref()?.value.as_ref()? {
+            Value::IntValue(number) if self.string(attribute.key_strindex).ok()? == name => Some(*number),
+            _ => None,
+        }
+    }
+
     /// Which attributes of samples say their service, and which.
     pub(super) fn services(self, allowed: &mut Allowed) -> Result<HashMap<i32, &'a str>, Refusal> {
         let mut services = HashMap::default();

@@ -19,6 +19,7 @@ use super::otlp_fields::PROFILES;
 use super::otlp_json::Fields;
 use super::otlp_traces::{RESOURCE, SCOPE, UNKNOWN_SERVICE, VALUE, cut_service};
 use super::pprof::{Reader, SampleLabels, SampleOf, Samples, Tables};
+use super::process::{Process, THREAD};
 use super::receiver::Receiver;
 use super::sample_types::profile_name;
 use crate::http::allowed::Allowed;
@@ -140,8 +141,10 @@ impl<'a> Request<'a> {
         let mut read = Vec::new();
         allowed.take(profile.samples.len().saturating_mul(size_of::<&Sample>()), "the profile")?;
         for (service, samples) in self.by_service(profile, allowed)? {
-            let labels = source.labels(service, meaning.name, allowed)?;
-            let samples = OfProfile { dictionary: self.dictionary, samples, weight: meaning.weight };
+            source.read_labels(service, meaning.name, allowed)?;
+            let labels = source.labels(service, meaning.name)?;
+            let process = source.process.as_ref();
+            let samples = OfProfile { dictionary: self.dictionary, samples, weight: meaning.weight, process };
             let mut rows = Reader::new(tables, &samples).read(&meaning.head, labels, receiver.times(), allowed)?;
             // A Collector may send it again among others: of one with an id nothing else of the request counts.
             rows.mark = Some(match &profile.profile_id[..] {
@@ -180,6 +183,7 @@ impl<'a> Request<'a> {
 struct Source<'a> {
     attributes: Vec<(&'a str, Cow<'a, str>)>,
     service: Cow<'a, str>,
+    process: Option<Process>,
     /// By service, where the samples say theirs, and by name.
     labels: HashMap<(Option<String>, &'a str), Labels>,
 }
@@ -192,35 +196,45 @@ impl<'a> Source<'a> {
             (None, Some((_, name))) => cut_service(&format!("{UNKNOWN_SERVICE}:{name}")).to_owned().into(),
             (None, None) => UNKNOWN_SERVICE.into(),
         };
-        Self { attributes, service, labels: HashMap::default() }
+        let process = Process::of(attributes.iter().map(|(name, text)| (*name, text.as_ref().into())));
+        Self { attributes, service, process, labels: HashMap::default() }
     }
 
-    /// The labels of a series: what resource and scope say of themselves, as many as are taken. Of two with one name the first counts.
-    fn labels(
+    /// Reads the labels of a series: what resource and scope say of themselves, as many as are taken. Of two with one name the first
+    /// counts.
+    fn read_labels(
         &mut self,
         service: Option<&str>,
         profile_name: &'a str,
         allowed: &mut Allowed,
-    ) -> Result<&Labels, Refusal> {
-        let key = (service.map(|service| cut_service(service).to_owned()), profile_name);
-        if !self.labels.contains_key(&key) {
-            let own = key.0.as_deref().unwrap_or(&self.service);
-            let mut pairs: HashMap<&str, &str> =
-                HashMap::from_iter([("__name__", profile_name), ("service_name", own)]);
-            for (name, text) in self.attributes.iter().filter(|(name, text)| *name != SERVICE && !text.is_empty()) {
-                // The names that Grafana's data source asks for.
-                let name = if *name == "service.namespace" { "service_namespace" } else { name };
-                if pairs.len() < MOST_LABELS {
-                    pairs.entry(name).or_insert(text);
-                }
-            }
-            let labels = Labels::read(pairs)?;
-            let bytes = labels.all.iter().map(|(name, value)| name.len() + value.len() + 100).sum::<usize>();
-            allowed.take(bytes, "the labels")?;
-            self.labels.insert(key.clone(), labels);
+    ) -> Result<(), Refusal> {
+        let key = key(service, profile_name);
+        if self.labels.contains_key(&key) {
+            return Ok(());
         }
-        Ok(&self.labels[&key])
+        let own = key.0.as_deref().unwrap_or(&self.service);
+        let mut pairs: HashMap<&str, &str> = HashMap::from_iter([("__name__", profile_name), ("service_name", own)]);
+        for (name, text) in self.attributes.iter().filter(|(name, text)| *name != SERVICE && !text.is_empty()) {
+            // The names that Grafana's data source asks for.
+            let name = if *name == "service.namespace" { "service_namespace" } else { name };
+            if pairs.len() < MOST_LABELS {
+                pairs.entry(name).or_insert(text);
+            }
+        }
+        let labels = Labels::read(pairs)?;
+        let bytes = labels.all.iter().map(|(name, value)| name.len() + value.len() + 100).sum::<usize>();
+        allowed.take(bytes, "the labels")?;
+        self.labels.insert(key, labels);
+        Ok(())
     }
+
+    fn labels(&self, service: Option<&str>, profile_name: &'a str) -> Result<&Labels, Refusal> {
+        self.labels.get(&key(service, profile_name)).ok_or_else(|| invalid("the labels were not read"))
+    }
+}
+
+fn key<'a>(service: Option<&str>, profile_name: &'a str) -> (Option<String>, &'a str) {
+    (service.map(|service| cut_service(service).to_owned()), profile_name)
 }
 
 /// What the values of a profile mean.
@@ -277,6 +291,24 @@ struct OfProfile<'a> {
     dictionary: Dictionary<'a>,
     samples: Vec<&'a Sample>,
     weight: i64,
+    /// Whose they are.
+    process: Option<&'a Process>,
+}
+
+impl OfProfile<'_> {
+    /// The values of a sample, each with its time where that is said: without values each time is one.
+    fn values(&self, sample: &Sample) -> impl Iterator<Item = (Option<i64>, i64)> {
+        let (times, values) = (&sample.timestamps_unix_nano, &sample.values);
+        let is_each = values.is_empty() || values.len() == times.len();
+        let of_each = times
+            .iter()
+            .enumerate()
+            .filter(move |_| is_each)
+            .map(|(at, time)| (i64::try_from(*time).ok(), values.get(at).copied().unwrap_or(1)));
+        let of_all = (!is_each).then(|| (None, values.iter().copied().fold(0, i64::saturating_add)));
+        let weight = self.weight;
+        of_each.chain(of_all).map(move |(time, value)| (time, value.saturating_mul(weight)))
+    }
 }
 
 impl<'a> Samples<'a> for OfProfile<'a> {
@@ -284,13 +316,17 @@ impl<'a> Samples<'a> for OfProfile<'a> {
     type Labels = (i32, &'a [i32]);
 
     fn samples(&self) -> impl Iterator<Item = SampleOf<'a, i32, (i32, &'a [i32])>> {
-        self.samples.iter().map(|sample| {
-            // Without a value each time is one sample.
-            let times = i64::try_from(sample.timestamps_unix_nano.len()).unwrap_or(i64::MAX);
-            let values = sample.values.iter().copied();
-            let value = if sample.values.is_empty() { times } else { values.fold(0, i64::saturating_add) };
+        self.samples.iter().flat_map(|sample| {
             let labels = (sample.link_index, &sample.attribute_indices[..]);
-            (sample.stack_index, labels, Cow::Owned(vec![value.saturating_mul(self.weight)]))
+            self.values(sample).map(move |(_, value)| (sample.stack_index, labels, Cow::Owned(vec![value])))
+        })
+    }
+
+    fn timed(&self) -> impl Iterator<Item = (i32, (i32, &'a [i32]), i64, i64)> {
+        let unlinked = self.samples.iter().filter(|sample| self.process.is_some() && sample.link_index == 0);
+        unlinked.flat_map(|sample| {
+            let labels = (sample.link_index, &sample.attribute_indices[..]);
+            self.values(sample).filter_map(move |(time, value)| Some((sample.stack_index, labels, time?, value)))
         })
     }
 
@@ -310,6 +346,8 @@ impl<'a> Samples<'a> for OfProfile<'a> {
                 && key != SERVICE
             {
                 read.add(key, text);
+            } else if let (Some(process), Some(thread)) = (self.process, self.dictionary.number(*index, THREAD)) {
+                read.place = Some(process.place(thread));
             }
         }
         Ok(read)

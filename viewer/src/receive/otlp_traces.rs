@@ -1,5 +1,6 @@
 //! OTLP traces: spans become rows.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -15,6 +16,7 @@ use super::bounds::{Inside, Message, flat};
 use super::otlp::{Export, Rejected};
 use super::otlp_fields::TRACES;
 use super::otlp_json::Fields;
+use super::process::{Process, THREAD};
 use super::receiver::Receiver;
 use super::strings::cut;
 use crate::http::allowed::Allowed;
@@ -85,9 +87,10 @@ impl Export for ExportTraceServiceRequest {
         for resource in self.resource_spans {
             let attributes = resource.resource.map(|resource| resource.attributes).unwrap_or_default();
             let service = service_name(&attributes);
+            let process = process(&attributes);
             for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
                 allowed.step(10)?;
-                match row(span, &service, times) {
+                match row(span, (&service, process.as_ref()), times) {
                     Ok(span) => {
                         allowed.take(size_of::<Span>() * 2 + span.name.len() + span.attributes.len(), "the spans")?;
                         spans.push(span);
@@ -119,7 +122,24 @@ fn service_name(attributes: &[KeyValue]) -> Arc<str> {
     }
 }
 
-fn row(span: OtlpSpan, service: &Arc<str>, (oldest, newest): (i64, i64)) -> Result<Span, Refusal> {
+/// The process that a resource is.
+fn process(attributes: &[KeyValue]) -> Option<Process> {
+    let texts = attributes.iter().filter_map(|attribute| {
+        let text: Cow<'_, str> = match attribute.value.as_ref()?.value.as_ref()? {
+            Value::StringValue(text) => text.as_str().into(),
+            Value::IntValue(number) => number.to_string().into(),
+            _ => return None,
+        };
+        Some((attribute.key.as_str(), text))
+    });
+    Process::of(texts)
+}
+
+fn row(
+    span: OtlpSpan,
+    (service, process): (&Arc<str>, Option<&Process>),
+    (oldest, newest): (i64, i64),
+) -> Result<Span, Refusal> {
     let name = cut(&span.name, LONGEST_VALUE).to_owned();
     let invalid = |what: &str| Refusal::new(Reason::Invalid, format!("span {name:?}: {what}"));
     let trace =
@@ -143,6 +163,12 @@ fn row(span: OtlpSpan, service: &Arc<str>, (oldest, newest): (i64, i64)) -> Resu
     };
     let status = Status::from_number(span.status.map_or(0, |status| i64::from(status.code)));
     let profiled = span.attributes.iter().any(|attribute| attribute.key == PROFILED);
+    let number = |attribute: &KeyValue| match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
+        Some(Value::IntValue(number)) => Some(*number),
+        _ => None,
+    };
+    let thread = span.attributes.iter().find(|attribute| attribute.key == THREAD).and_then(number);
+    let place = process.zip(thread).map(|(process, thread)| process.place(thread));
     if span.attributes.iter().map(json_bytes).fold(0, usize::saturating_add) > MOST_ATTRIBUTES {
         return Err(invalid(&format!("its attributes have more than {MOST_ATTRIBUTES} bytes as JSON")));
     }
@@ -160,6 +186,7 @@ fn row(span: OtlpSpan, service: &Arc<str>, (oldest, newest): (i64, i64)) -> Resu
         root,
         profiled,
         attributes: serde_json::Value::Object(attributes).to_string(),
+        place,
     })
 }
 

@@ -51,11 +51,13 @@ impl Labelled {
     }
 }
 
+/// The number of a span's name, the span and the profile.
+type Source = (i64, Option<SpanId>, i64);
+
 /// What is read of a selection before names are looked up.
 #[derive(Default)]
 struct Read {
-    /// By number of the name, span and profile.
-    stacks: Vec<((i64, Option<SpanId>, i64), Vec<Entry>)>,
+    stacks: Vec<(Source, Vec<Entry>)>,
     entries: usize,
     first: i64,
     last: i64,
@@ -141,7 +143,7 @@ impl Store {
 }
 
 impl Read {
-    fn add(&mut self, origin: (i64, Option<SpanId>, i64), stacks: &[u8], most: usize) -> rusqlite::Result<()> {
+    fn add(&mut self, origin: Source, stacks: &[u8], most: usize) -> rusqlite::Result<()> {
         let mut entries = Vec::new();
         stack_blob::unpack(stacks, |entry| entries.push(entry))?;
         self.entries += entries.len();

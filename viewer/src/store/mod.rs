@@ -11,6 +11,8 @@ mod database;
 mod gather;
 mod insert;
 mod intern;
+mod joined;
+mod known_names;
 mod labelled;
 mod largest;
 mod overview;
@@ -41,7 +43,9 @@ pub(crate) use database::Store;
 pub(crate) use gather::{REST, REST_ID};
 pub(crate) use labelled::{Labelled, Origin};
 pub(crate) use overview::SeenProfileType;
-pub(crate) use rows::{Function, Mark, Part, Profile, ProfileType, Sample, Span, StackNode, shared_text};
+pub(crate) use rows::{
+    Function, Mark, Part, Place, Profile, ProfileType, Sample, Span, StackNode, TimedSample, TimedSamples, shared_text,
+};
 pub(crate) use sampling::Sampling;
 pub(crate) use series::{SpanChoice, SpanPoint, StoredSeries};
 pub(crate) use services::Service;

@@ -1,5 +1,6 @@
 //! What is put into the store: a decoded and checked profile, a decoded and checked span.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
@@ -99,6 +100,55 @@ pub(crate) struct Part {
     pub(crate) samples: Vec<Sample>,
     /// The traces of spans that samples name with theirs.
     pub(crate) traces: Vec<(SpanId, TraceId)>,
+    /// Those of the samples outside of spans that say when and in which thread they were taken.
+    pub(crate) timed: Vec<TimedSamples>,
+}
+
+/// The samples of a thread that say when they were taken.
+#[derive(Debug)]
+pub(crate) struct TimedSamples {
+    pub(crate) place: Place,
+    pub(crate) samples: Vec<TimedSample>,
+}
+
+/// A sample that says when it was taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimedSample {
+    pub(crate) time: i64,
+    /// As [`StackNode::parent`].
+    pub(crate) stack: usize,
+    /// In the profile type's unit.
+    pub(crate) value: i64,
+    /// In periods.
+    pub(crate) count: i64,
+}
+
+/// A thread of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The numbers of process and thread as one.
+    pub(crate) number: i64,
+    /// What else is said of the process, as a JSON object.
+    pub(crate) process: Arc<str>,
+}
+
+impl Place {
+    /// A thread of a process of which this is said too.
+    pub(crate) fn of(process: i64, thread: i64, told: &str) -> Self {
+        Self { number: Mark::of(&(process, thread), false).hash, process: told.into() }
+    }
+
+    /// Whether what is said of another process could be said of this one: something is said of both, and nothing else of one than
+    /// of the other.
+    pub(super) fn agrees_with(&self, told: &str) -> bool {
+        if *self.process == *told {
+            return true;
+        }
+        let read = |told: &str| serde_json::from_str::<BTreeMap<String, String>>(told).unwrap_or_default();
+        let (own, other) = (read(&self.process), read(told));
+        let mut shared = own.iter().filter_map(|(name, value)| Some((value, other.get(name)?))).peekable();
+        shared.peek().is_some() && shared.all(|(own, other)| own == other)
+    }
 }
 
 /// A stack, its span and its weight.
@@ -139,6 +189,8 @@ pub(crate) struct Span {
     pub(crate) profiled: bool,
     /// Attributes as a JSON object.
     pub(crate) attributes: String,
+    /// The thread that it was in, where its sender said so.
+    pub(crate) place: Option<Place>,
 }
 
 #[cfg(test)]
@@ -158,6 +210,7 @@ impl Profile {
             labels: "{}".into(),
             samples: vec![Sample { span: None, stack: 1, value: 10, count: 1 }],
             traces: vec![],
+            timed: vec![],
         };
         Self {
             service: "shop".into(),
