@@ -261,8 +261,8 @@ fn insert_span(connection: &Connection, interned: &mut Interned, span: &Span) ->
     connection
         .prepare_cached(
             "INSERT INTO spans
-             (trace, span, parent, service, name, start, duration, status, root, profiled, attributes)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+             (trace, span, parent, service, name, start, duration, status, root, profiled, attributes, place, told)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         )?
         .execute(params![
             span.trace.to_column(),
@@ -276,6 +276,8 @@ fn insert_span(connection: &Connection, interned: &mut Interned, span: &Span) ->
             span.root,
             span.profiled,
             span.attributes,
+            span.place.map(|place| place.number),
+            span.place.map(|place| place.told_bytes()),
         ])?;
     Ok(name)
 }

@@ -1,5 +1,5 @@
 //! Samples without a span that join one by time: the innermost that its process and thread had open when they were taken. Samples and
-//! spans come in any order, so each of them waits for the others for some minutes.
+//! spans come in any order, so samples wait for spans for some minutes.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -10,7 +10,7 @@ use super::database::Store;
 use super::intern::Interned;
 use super::known_names::SpanNames;
 use super::rollup::Changes;
-use super::rows::{Place, Span, TimedSamples};
+use super::rows::{Place, Span, TOLD, TimedSamples};
 use super::sample_query::SampleQuery;
 use super::schema::UNNAMED_ID;
 use super::stack_blob::{self, Entry};
@@ -18,10 +18,12 @@ use crate::clock;
 use crate::ids::{SpanId, TraceId};
 use crate::selection::Selection;
 
-/// How long samples and spans wait for each other.
+/// How long samples wait for spans.
 const PATIENCE: i64 = 15 * 60 * clock::SECOND;
 /// Bytes of a sample that waits: time, stack, value, number of samples, and the span that it has with the start of that.
 const RECORD: usize = 48;
+/// Samples of a row, as each is read as a whole.
+const AT_ONCE: usize = 4_096;
 
 /// A sample that waits.
 #[derive(Clone, Copy)]
@@ -85,19 +87,29 @@ pub(super) fn add_samples(
             })
             .collect();
         waiting.sort_unstable_by_key(|sample| (sample.time, sample.entry));
-        let (Some(first), Some(last)) = (waiting.first(), waiting.last()) else { continue };
-        connection
-            .prepare_cached(
-                "INSERT INTO timed_samples (place, process, part, first, last, received, samples)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-            )?
-            .execute(params![place.number, place.process, part, first.time, last.time, clock::now(), pack(&waiting)])?;
-        join(connection, interned, connection.last_insert_rowid(), changes)?;
+        for waiting in waiting.chunks(AT_ONCE) {
+            let (Some(first), Some(last)) = (waiting.first(), waiting.last()) else { continue };
+            connection
+                .prepare_cached(
+                    "INSERT INTO timed_samples (place, told, part, first, last, received, samples)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                )?
+                .execute(params![
+                    place.number,
+                    place.told_bytes(),
+                    part,
+                    first.time,
+                    last.time,
+                    clock::now(),
+                    pack(waiting)
+                ])?;
+            join(connection, interned, connection.last_insert_rowid(), changes)?;
+        }
     }
     Ok(())
 }
 
-/// Lets spans wait, and what is there join them.
+/// Lets samples join spans that came.
 pub(super) fn add_spans(
     connection: &Connection,
     interned: &mut Interned,
@@ -106,27 +118,9 @@ pub(super) fn add_spans(
     go_on: impl Fn() -> rusqlite::Result<()>,
 ) -> rusqlite::Result<()> {
     let mut rows: BTreeSet<i64> = BTreeSet::new();
-    let placed = spans.iter().filter_map(|span| Some((span, span.place.as_ref()?)));
-    for (number, (span, place)) in placed.enumerate() {
-        if number == 0 {
-            forget_old(connection)?;
-        }
+    for (span, place) in spans.iter().filter_map(|span| Some((span, span.place?))) {
         go_on()?;
         let end = span.start.saturating_add(span.duration);
-        connection
-            .prepare_cached(
-                "INSERT INTO timed_spans (place, finish, span, trace, start, process, received)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT DO NOTHING",
-            )?
-            .execute(params![
-                place.number,
-                end,
-                span.span.to_column(),
-                span.trace.to_column(),
-                span.start,
-                place.process,
-                clock::now()
-            ])?;
         let mut overlapping = connection
             .prepare_cached("SELECT id FROM timed_samples WHERE place = ?1 AND last >= ?2 AND first <= ?3")?;
         let found = overlapping.query_map(params![place.number, span.start, end], |row| row.get(0))?;
@@ -142,18 +136,15 @@ pub(super) fn add_spans(
 
 fn forget_old(connection: &Connection) -> rusqlite::Result<()> {
     let oldest = clock::now().saturating_sub(PATIENCE);
-    for table in ["timed_samples", "timed_spans"] {
-        connection.prepare_cached(&format!("DELETE FROM {table} WHERE received < ?1"))?.execute(params![oldest])?;
-    }
-    Ok(())
+    connection.prepare_cached("DELETE FROM timed_samples WHERE received < ?1")?.execute(params![oldest]).map(drop)
 }
 
 /// Gives the samples of a row the innermost span that was open when they were taken.
 fn join(connection: &Connection, interned: &mut Interned, row: i64, changes: &mut Changes) -> rusqlite::Result<()> {
     let (place, part, first, last, samples): (Place, i64, i64, i64, Vec<u8>) = connection
-        .prepare_cached("SELECT place, process, part, first, last, samples FROM timed_samples WHERE id = ?1")?
+        .prepare_cached("SELECT place, told, part, first, last, samples FROM timed_samples WHERE id = ?1")?
         .query_row(params![row], |row| {
-            let place = Place { number: row.get(0)?, process: row.get(1)? };
+            let place = Place { number: row.get(0)?, told: told(row.get_ref(1)?.as_blob()?) };
             Ok((place, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
         })?;
     let mut spans = open_spans(connection, &place, (first, last))?;
@@ -237,19 +228,29 @@ fn join(connection: &Connection, interned: &mut Interned, row: i64, changes: &mu
 /// The spans of a place within a time.
 fn open_spans(connection: &Connection, place: &Place, (first, last): (i64, i64)) -> rusqlite::Result<Vec<Open>> {
     let mut statement = connection.prepare_cached(
-        "SELECT start, finish, span, trace, process FROM timed_spans WHERE place = ?1 AND finish >= ?2 AND start <= ?3",
+        "SELECT start, start + duration, span, trace, told FROM spans
+         WHERE place IS NOT NULL AND place = ?1 AND start + duration >= ?2 AND start <= ?3",
     )?;
     let mut rows = statement.query(params![place.number, first, last])?;
     let mut open = Vec::new();
     while let Some(row) = rows.next()? {
         let ids = (SpanId::from_column(row.get(2)?), TraceId::from_bytes(&row.get::<_, Vec<u8>>(3)?));
         if let (Some(span), Some(trace)) = ids
-            && place.agrees_with(row.get_ref(4)?.as_str()?)
+            && place.agrees_with(&told(row.get_ref(4)?.as_blob()?))
         {
             open.push(Open { start: row.get(0)?, end: row.get(1)?, span, trace });
         }
     }
     Ok(open)
+}
+
+/// What is said of a process, as it was stored.
+fn told(bytes: &[u8]) -> [i64; TOLD] {
+    let mut told = [0; TOLD];
+    for (told, bytes) in told.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *told = i64::from_le_bytes(*bytes);
+    }
+    told
 }
 
 fn pack(waiting: &[Waiting]) -> Vec<u8> {
@@ -278,9 +279,10 @@ mod tests {
     use crate::selection::TimeRange;
     use crate::span_status::Status;
 
-    const TOLD: &str = "{\"container.id\":\"c0ffee\",\"service.name\":\"shop\"}";
+    /// Service, instance, container, host: what is said of the process.
+    const SAID: [i64; TOLD] = [1, 0, 3, 0, 0];
 
-    fn span(id: u8, thread: i64, told: &str, (start, end): (i64, i64)) -> Span {
+    fn span(id: u8, thread: i64, told: [i64; TOLD], (start, end): (i64, i64)) -> Span {
         Span {
             trace: TraceId::from_bytes(&[9; 16]).unwrap(),
             span: SpanId::from_bytes(&[id; 8]).unwrap(),
@@ -298,7 +300,7 @@ mod tests {
     }
 
     /// A sample of ten at each of these times.
-    fn profile(thread: i64, told: &str, times: &[i64]) -> Profile {
+    fn profile(thread: i64, told: [i64; TOLD], times: &[i64]) -> Profile {
         let mut profile = Profile::of("main");
         let count = i64::try_from(times.len()).unwrap();
         let part = &mut profile.parts[0];
@@ -330,13 +332,13 @@ mod tests {
     fn samples_join_the_innermost_span_whatever_comes_first() {
         // 2 is within 1; 3 is of another thread, 4 of another process, and 5 over before.
         let spans = [
-            span(1, 1, TOLD, (100, 500)),
-            span(2, 1, "{\"service.name\":\"shop\",\"host.name\":\"a\"}", (200, 300)),
-            span(3, 2, TOLD, (0, 900)),
-            span(4, 1, "{\"container.id\":\"other\",\"service.name\":\"shop\"}", (0, 900)),
-            span(5, 1, TOLD, (10, 20)),
+            span(1, 1, SAID, (100, 500)),
+            span(2, 1, [1, 0, 0, 0, 5], (200, 300)),
+            span(3, 2, SAID, (0, 900)),
+            span(4, 1, [1, 0, 4, 0, 0], (0, 900)),
+            span(5, 1, SAID, (10, 20)),
         ];
-        let samples = || profile(1, TOLD, &[50, 100, 250, 300, 301, 500, 501]);
+        let samples = || profile(1, SAID, &[50, 100, 250, 300, 301, 500, 501]);
         let of = |name: &str, count: i64| (name.to_owned(), 10 * count, count);
         let expected = vec![of("", 2), of("span 1", 3), of("span 2", 2)];
         type Step<'a> = &'a dyn Fn(&Store);
@@ -364,10 +366,10 @@ mod tests {
     #[test]
     fn what_is_forgotten_waits_no_more() {
         let store = store();
-        store.insert_profile(&profile(1, TOLD, &[250])).unwrap();
+        store.insert_profile(&profile(1, SAID, &[250])).unwrap();
         store.retain(i64::MAX).unwrap();
         store
-            .insert_spans(&[Span { start: i64::MAX - 1, ..span(2, 1, TOLD, (0, 1)) }, span(1, 1, TOLD, (100, 500))])
+            .insert_spans(&[Span { start: i64::MAX - 1, ..span(2, 1, SAID, (0, 1)) }, span(1, 1, SAID, (100, 500))])
             .unwrap();
         assert_eq!(values(&store), [vec![], vec![]]);
         let rows: i64 =
@@ -376,16 +378,31 @@ mod tests {
     }
 
     #[test]
+    fn many_samples_are_in_many_rows() {
+        let store = store();
+        let times: Vec<i64> = (0..10_000).collect();
+        store.insert_profile(&profile(1, SAID, &times)).unwrap();
+        store.insert_spans(&[span(1, 1, SAID, (4_000, 8_999))]).unwrap();
+        let expected = vec![(String::new(), 50_000, 5_000), ("span 1".to_owned(), 50_000, 5_000)];
+        assert_eq!(values(&store), [expected.clone(), expected]);
+        let rows: i64 =
+            store.lock().connection.query_row("SELECT count(*) FROM timed_samples", [], |row| row.get(0)).unwrap();
+        assert_eq!(rows, 3);
+    }
+
+    #[test]
     fn a_process_is_told_by_what_both_say() {
-        let place = |told: &str| Place::of(1, 1, told);
+        let place = |told| Place::of(1, 1, told);
         for (own, other, agrees) in [
-            ("{\"host.name\":\"a\"}", "{\"host.name\":\"a\"}", true),
-            ("{\"host.name\":\"a\",\"service.name\":\"s\"}", "{\"container.id\":\"c\",\"host.name\":\"a\"}", true),
-            ("{\"host.name\":\"a\",\"service.name\":\"s\"}", "{\"host.name\":\"b\",\"service.name\":\"s\"}", false),
-            ("{\"host.name\":\"a\"}", "{\"service.name\":\"a\"}", false),
+            ([1, 0, 0, 0, 0], [1, 0, 0, 0, 0], true),
+            ([1, 0, 0, 0, 5], [0, 0, 3, 0, 5], true),
+            ([1, 0, 0, 0, 5], [1, 0, 0, 0, 6], false),
+            ([1, 0, 0, 0, 0], [0, 0, 0, 0, 5], false),
+            ([0; TOLD], [0; TOLD], false),
         ] {
-            assert_eq!(place(own).agrees_with(other), agrees, "{own} {other}");
+            assert_eq!(place(own).agrees_with(&other), agrees, "{own:?} {other:?}");
+            assert_eq!(told(&place(own).told_bytes()), own);
         }
-        assert_ne!(place("{}").number, Place::of(1, 2, "{}").number);
+        assert_ne!(place(SAID).number, Place::of(1, 2, SAID).number);
     }
 }

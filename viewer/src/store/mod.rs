@@ -44,7 +44,8 @@ pub(crate) use gather::{REST, REST_ID};
 pub(crate) use labelled::{Labelled, Origin};
 pub(crate) use overview::SeenProfileType;
 pub(crate) use rows::{
-    Function, Mark, Part, Place, Profile, ProfileType, Sample, Span, StackNode, TimedSample, TimedSamples, shared_text,
+    Function, Mark, Part, Place, Profile, ProfileType, Sample, Span, StackNode, TOLD, TimedSample, TimedSamples,
+    shared_text,
 };
 pub(crate) use sampling::Sampling;
 pub(crate) use series::{SpanChoice, SpanPoint, StoredSeries};

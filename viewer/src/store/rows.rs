@@ -1,6 +1,5 @@
 //! What is put into the store: a decoded and checked profile, a decoded and checked span.
 
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
@@ -124,30 +123,33 @@ pub(crate) struct TimedSample {
 }
 
 /// A thread of a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The numbers of process and thread as one.
     pub(crate) number: i64,
-    /// What else is said of the process, as a JSON object.
-    pub(crate) process: Arc<str>,
+    /// What else is said of the process, each as a number; 0 = it is not said.
+    pub(crate) told: [i64; TOLD],
 }
+
+/// What may be said of a process beside its number.
+pub(crate) const TOLD: usize = 5;
 
 impl Place {
     /// A thread of a process of which this is said too.
-    pub(crate) fn of(process: i64, thread: i64, told: &str) -> Self {
-        Self { number: Mark::of(&(process, thread), false).hash, process: told.into() }
+    pub(crate) fn of(process: i64, thread: i64, told: [i64; TOLD]) -> Self {
+        Self { number: Mark::of(&(process, thread), false).hash, told }
     }
 
     /// Whether what is said of another process could be said of this one: something is said of both, and nothing else of one than
     /// of the other.
-    pub(super) fn agrees_with(&self, told: &str) -> bool {
-        if *self.process == *told {
-            return true;
-        }
-        let read = |told: &str| serde_json::from_str::<BTreeMap<String, String>>(told).unwrap_or_default();
-        let (own, other) = (read(&self.process), read(told));
-        let mut shared = own.iter().filter_map(|(name, value)| Some((value, other.get(name)?))).peekable();
+    pub(super) fn agrees_with(&self, told: &[i64; TOLD]) -> bool {
+        let mut shared = self.told.iter().zip(told).filter(|(own, other)| **own != 0 && **other != 0).peekable();
         shared.peek().is_some() && shared.all(|(own, other)| own == other)
+    }
+
+    /// What is said, as it is stored.
+    pub(super) fn told_bytes(&self) -> Vec<u8> {
+        self.told.iter().flat_map(|told| told.to_le_bytes()).collect()
     }
 }
 

@@ -63,22 +63,20 @@ const TABLES: &str = "
     CREATE TABLE spans (
         id INTEGER PRIMARY KEY, trace BLOB NOT NULL, span INTEGER NOT NULL, parent INTEGER NOT NULL, service INTEGER NOT NULL,
         name INTEGER NOT NULL, start INTEGER NOT NULL, duration INTEGER NOT NULL, status INTEGER NOT NULL, root INTEGER,
-        profiled INTEGER NOT NULL, attributes TEXT NOT NULL);
+        profiled INTEGER NOT NULL, attributes TEXT NOT NULL, place INTEGER, told BLOB);
     CREATE UNIQUE INDEX spans_by_span ON spans (span, trace, service);
     CREATE INDEX spans_by_trace ON spans (trace);
     CREATE INDEX spans_by_service ON spans (service, start, name, duration, status, root); -- all that a table of names needs
     CREATE INDEX spans_by_time ON spans (start + duration);
-    -- Samples and spans that wait for each other: place = process and thread as one number, process = what else is said of it.
+    CREATE INDEX spans_by_place ON spans (place, start + duration) WHERE place IS NOT NULL;
+    -- Samples that wait for the span of their time: place = process and thread as one number, also of spans, and told = what else is
+    -- said of the process.
     CREATE TABLE timed_samples (
-        id INTEGER PRIMARY KEY, place INTEGER NOT NULL, process TEXT NOT NULL, part INTEGER NOT NULL, first INTEGER NOT NULL,
+        id INTEGER PRIMARY KEY, place INTEGER NOT NULL, told BLOB NOT NULL, part INTEGER NOT NULL, first INTEGER NOT NULL,
         last INTEGER NOT NULL, received INTEGER NOT NULL, samples BLOB NOT NULL);
     CREATE INDEX timed_samples_by_place ON timed_samples (place, last);
     CREATE INDEX timed_samples_by_part ON timed_samples (part);
     CREATE INDEX timed_samples_by_received ON timed_samples (received);
-    CREATE TABLE timed_spans (
-        place INTEGER NOT NULL, finish INTEGER NOT NULL, span INTEGER NOT NULL, trace BLOB NOT NULL, start INTEGER NOT NULL,
-        process TEXT NOT NULL, received INTEGER NOT NULL, PRIMARY KEY (place, finish, span, trace)) WITHOUT ROWID;
-    CREATE INDEX timed_spans_by_received ON timed_spans (received);
 ";
 
 /// Makes the tables, or checks that they are ours.

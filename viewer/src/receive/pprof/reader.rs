@@ -55,7 +55,7 @@ pub(in crate::receive) struct Reader<'r, 'a, S: Samples<'a>> {
 }
 
 /// What a sample belongs to, by its labels.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 struct Origin {
     span: Option<SpanId>,
     trace: Option<TraceId>,
@@ -151,9 +151,9 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
             let stack = self.stack(stack, allowed)?;
             // Of its series there are sums, unless they come to nothing.
             let Some(sums) = sums.get_mut(&(0, origin.series)).filter(|_| value > 0) else { continue };
-            let empty = || TimedSamples { place: place.clone(), samples: Vec::new() };
+            let empty = || TimedSamples { place, samples: Vec::new() };
             let timed = &mut sums.timed.entry(place.number).or_insert_with(empty).samples;
-            allowed.take(TIMED + if timed.is_empty() { ENTRY + place.process.len() } else { 0 }, "the profile")?;
+            allowed.take(TIMED + if timed.is_empty() { ENTRY } else { 0 }, "the profile")?;
             timed.push(TimedSample { time, stack, value, count: sample_types[0].count(value, &[value]) });
         }
         if sums.is_empty() {
@@ -240,7 +240,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
     /// Reads the labels of a sample; numbers its series.
     fn origin(&mut self, key: S::Labels, labels: &Labels, allowed: &mut Allowed) -> Result<Origin, Refusal> {
         if let Some(origin) = self.origins.get(&key) {
-            return Ok(origin.clone());
+            return Ok(*origin);
         }
         let SampleLabels { span, trace, place, others } = self.samples.labels(key)?;
         allowed.step(others.len())?;
@@ -251,7 +251,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
             None => self.add_series(others, labels, allowed)?,
         };
         let origin = Origin { span, trace, place, series };
-        self.origins.insert(key, origin.clone());
+        self.origins.insert(key, origin);
         Ok(origin)
     }
 
