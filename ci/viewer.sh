@@ -79,6 +79,19 @@ client_node() {
     client node node tests/clients/node/shop.mjs
 }
 
+# The Collector's modules take minutes to be built for the first time, and seconds from Go's cache.
+collector() {
+    local grpc
+    command -v go >/dev/null || skip "go is not installed"
+    (cd tests/clients/collector && timeout 300 go mod download >"$TARGET/logs/collector-modules.log" 2>&1) ||
+        skip "the Collector's modules cannot be fetched: $(tail -n 1 "$TARGET/logs/collector-modules.log")"
+    (cd tests/clients/collector && quietly "$TARGET/logs/collector.log" go test -c -o "$TARGET/collector.test" .)
+    run_viewer collector --listen-otlp none --listen-grpc 127.0.0.1:0
+    grpc=$(wait_for_line "$viewer_log" 'spanprof listening for OTLP by gRPC on http://([^ ]+)' $$) ||
+        fail "the viewer does not listen for gRPC: $(cat "$viewer_log")"
+    SPANPROF_URL=$url SPANPROF_GRPC=$grpc "$TARGET/collector.test" -test.v -test.timeout 120s
+}
+
 otlp_sdk() {
     local python venv=$TARGET/venv-otlp name
     python=$(newest_python) || skip "no Python here"

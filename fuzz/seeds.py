@@ -73,6 +73,10 @@ def field(message, wanted):
 def seeds():
     for door, text in REQUESTS:
         yield "request", bytes([door | JSON]) + text.encode()
+        if door == TRACES:
+            yield "otlp-json", bytes([0]) + text.encode()
+    for recorded in sorted((ROOT / "tests/clients/collector/fixtures").glob("*-json.json")):
+        yield "otlp-json", bytes([1]) + recorded.read_bytes()
     for text in LINES:
         yield "ingested", text.encode()
     for attack in dict.fromkeys(viewer.UPLOADS):

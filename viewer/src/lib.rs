@@ -53,6 +53,11 @@ pub mod fuzzing {
         properties::recording(data);
     }
 
+    /// OTLP in JSON; the first byte says whether it is traces or profiles.
+    pub fn otlp_json(data: &[u8]) {
+        properties::otlp_json(data);
+    }
+
     /// A line as the query of /ingest, the rest as its body.
     pub fn ingested(data: &[u8]) {
         properties::ingested(data);

@@ -12,6 +12,7 @@ use super::ingest;
 use super::jfr;
 use super::labels::Labels;
 use super::otlp;
+use super::otlp_json;
 use super::pprof;
 use super::push;
 use super::receiver::Receiver;
@@ -75,6 +76,25 @@ pub(crate) fn recording(data: &[u8]) {
     }
 }
 
+/// OTLP's traces and profiles in JSON, which are rewritten as protobuf that decodes, stored or refused: the first byte says which.
+pub(crate) fn otlp_json(data: &[u8]) {
+    fn take<E: otlp::Export>(json: &[u8]) -> Result<(), Refusal> {
+        let rewritten = otlp_json::to_protobuf(json, E::FIELDS, E::NAME, &mut Allowed::plenty())?;
+        // A number of one digit becomes ten bytes at most, beside the tag and the length of what it is in.
+        assert!(rewritten.len() <= 10 * json.len(), "{} bytes became {}", json.len(), rewritten.len());
+        E::decode(rewritten.as_slice()).expect("it is protobuf");
+        otlp::take_any::<E>(json, Format::Json, &RECEIVER)
+    }
+    let Some((which, json)) = data.split_first() else { return };
+    let refused = match which & 1 {
+        0 => take::<ExportTraceServiceRequest>(json),
+        _ => take::<ExportProfilesServiceRequest>(json),
+    };
+    if let Err(refusal) = refused {
+        check_refusal(&refusal);
+    }
+}
+
 /// A line as the query of /ingest, the rest as its body.
 pub(crate) fn ingested(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
@@ -114,6 +134,7 @@ mod tests {
     use spanprof_core::wire::pprof::{Function, Label, Line, Location, Mapping, Profile as Pprof, Sample, ValueType};
 
     use super::*;
+    use crate::receive::otlp_fields::TRACES;
 
     /// What mostly holds, and one time in sixty does not.
     fn mostly<T: std::fmt::Debug + Clone + 'static>(
@@ -269,6 +290,7 @@ mod tests {
         fn any_bytes_are_rows_or_a_refusal(data in prop::collection::vec(any::<u8>(), 0..300)) {
             profile(&data);
             request(&data);
+            otlp_json(&data);
             ingested(&data);
         }
 
@@ -284,10 +306,17 @@ mod tests {
             export in exports(), changes in changes(), end in any::<Option<prop::sample::Index>>(),
         ) {
             let json = serde_json::to_vec(&export).expect("it is JSON");
+            let rewritten = otlp_json::to_protobuf(&json, &TRACES, "it", &mut Allowed::plenty()).expect("it is read");
+            // Of a span its kind is not read, as the only one of these fields.
+            let mut decoded = ExportTraceServiceRequest::decode(rewritten.as_slice()).expect("it is protobuf");
+            let spans = |export: &mut ExportTraceServiceRequest| export.resource_spans.iter_mut().flat_map(|r| &mut r.scope_spans).flat_map(|s| std::mem::take(&mut s.spans)).map(|span| Span { kind: 0, ..span }).collect::<Vec<_>>();
+            assert_eq!(spans(&mut decoded), spans(&mut export.clone()));
             for (format, bytes) in [(0, export.encode_to_vec()), (1, json)] {
                 let framed = |bytes: &[u8]| [&[format], bytes].concat();
                 request(&framed(&bytes));
-                request(&framed(&harmed(bytes, changes.clone(), end)));
+                let harmed = harmed(bytes, changes.clone(), end);
+                request(&framed(&harmed));
+                otlp_json(&[&[0], harmed.as_slice()].concat());
             }
         }
 
