@@ -200,7 +200,8 @@ public sealed class AwaitTests
         // Rarely a method has ended when its caller is not there yet, which then goes on by itself.
         Assert.True(right.Sum() >= 0.95 * chains.Values.Sum(), said);
         string[] methods = ["(await)", "Third", "Second", "AwaitInAChain", "Generic", "Leaf", "AwaitValueTask"];
-        Assert.All(chains.Keys, chain => Assert.All(chain.Split(" < ").TakeWhile(frame => frame is not ("Handler" or nameof(A_stack_is_the_chain_of_methods_that_await_each_other))), frame => Assert.Contains(frame, methods)));
+        // Where the objects could not be looked at, the stack is the thread's.
+        Assert.All(chains.Keys.Where(chain => !chain.StartsWith("(await) < System.", StringComparison.Ordinal)), chain => Assert.All(chain.Split(" < ").TakeWhile(frame => frame is not ("Handler" or nameof(A_stack_is_the_chain_of_methods_that_await_each_other))), frame => Assert.Contains(frame, methods)));
     }
 
     private static async Task Handler()

@@ -174,8 +174,8 @@ public sealed class WaitTests
         Assert.True(seen < 1.02 * took, said);
         // What is waited for (another thread's sleep, a child) begins before the wait does, on a busy machine well before.
         Assert.True(seen > 0.9 * Times * KnownWaits.Milliseconds, said);
-        // To start a thread is to wait for it, and methods that are compiled anew wait for the runtime.
-        Assert.True(byState.Where(pair => pair.Key != state).Sum(pair => pair.Value) < 0.15 * took, said);
+        // To start a thread is to wait for it, on a busy machine for long, and methods that are compiled anew wait for the runtime.
+        Assert.True(byState.Where(pair => pair.Key != state && pair.Key is not ("lock" or "runtime")).Sum(pair => pair.Value) < 0.1 * took, said);
         // So is a thread that is late to start.
         var right = own.Where(sample => sample.Label("state") == state && Innermost(sample, way).Any(frame => frame.StartsWith(innermost, StringComparison.Ordinal)));
         Assert.True(WallTime.ByState(right).GetValueOrDefault(state) > 0.7 * seen, said);
