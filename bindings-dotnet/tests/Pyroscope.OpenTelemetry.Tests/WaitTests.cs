@@ -45,6 +45,32 @@ public sealed class WaitTests
     }
 
     [Fact]
+    public void A_file_that_is_synchronized_is_waited_for()
+    {
+        var path = Path.Combine(AppContext.BaseDirectory, $"synchronized-{Environment.ProcessId}");
+        using var run = WallTime.Run();
+        var taken = TimeSpan.Zero;
+        using (TrueSpan.Start("synchronizes"))
+        using (var file = new FileStream(path, FileMode.Create, FileAccess.Write, FileShare.None, 4096, FileOptions.DeleteOnClose))
+        {
+            for (var time = 0; time < 40; time++)
+            {
+                var began = Stopwatch.GetTimestamp();
+                file.Write(new byte[200_000]);
+                file.Flush(true);
+                taken += Stopwatch.GetElapsedTime(began);
+            }
+        }
+
+        var samples = run.End("wall").Where(sample => sample.Label("span_name") == "synchronizes").ToArray();
+        // Less of it where a file system has little to do.
+        Assert.InRange(WallTime.ByState(samples).GetValueOrDefault("io"), 0, 1.02 * taken.TotalMilliseconds);
+        var synchronized = samples.Where(sample => sample.Frames[0] == "fsync").ToArray();
+        Assert.NotEmpty(synchronized);
+        Assert.All(synchronized, sample => Assert.True(sample.Label("state") == "io" && sample.Frames.Any(frame => frame.StartsWith("Interop.Sys.FSync", StringComparison.Ordinal)), WallTime.Said(sample)));
+    }
+
+    [Fact]
     public void A_wait_for_a_collection_is_the_runtimes()
     {
         using var run = WallTime.Run();
