@@ -29,7 +29,7 @@ pub(crate) fn read_each<const N: usize>(addresses: &[u64], into: &mut [[u64; N]]
     let pid = unsafe { libc::getpid() };
     while at < count {
         let rest = &mut into[at..count];
-        let local = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: size * rest.len() };
+        let local = libc::iovec { iov_base: rest.as_mut_ptr().cast(), iov_len: size_of_val(rest) };
         let (from, many) = (remote[at..count].as_ptr(), rest.len() as libc::c_ulong);
         // SAFETY: valid iovecs; the kernel checks what the remote ones name.
         let read = unsafe { libc::process_vm_readv(pid, &raw const local, 1, from, many, 0) };

@@ -62,6 +62,7 @@ static KNOWN: RwLock<Option<Known>> = RwLock::new(None);
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "on the stack for a moment, where nothing may be allocated")]
 pub(super) enum Chain {
     /// Methods, that which goes on first.
     Of([FrameId; MAX_METHODS], usize),
@@ -193,7 +194,7 @@ impl Known {
             return true;
         }
         let class_of = |table: u64| {
-            let is_aligned = table % 8 == 0 && table >= 1 << 16;
+            let is_aligned = table.is_multiple_of(8) && table >= 1 << 16;
             object(table.wrapping_add(8 * self.layout.class as u64)).filter(|_| is_aligned).map(|words| words[0])
         };
         let (mut table, mut class) = (table, class_of(table));
@@ -210,7 +211,7 @@ impl Known {
 /// The words at an address, as far as they are mapped: the first one is.
 fn object(address: u64) -> Option<[u64; WORDS]> {
     let mut contents = [[0; WORDS]];
-    (address % 8 == 0 && memory::read_each(&[address], &mut contents) != 0).then_some(contents[0])
+    (address.is_multiple_of(8) && memory::read_each(&[address], &mut contents) != 0).then_some(contents[0])
 }
 
 #[cfg(test)]

@@ -61,8 +61,11 @@ extern "C" fn sample(off_ns: u64, weight: u64, context: *const u64, all: u32, sa
     if leaf == 0 || inside.span.is_null() {
         return 0;
     }
-    // SAFETY: the caller's frame and the local whose address it passes.
-    let (saved, top, context) = unsafe { (*saved, saved.addr() as u64, context.read()) };
+    let top = saved.addr() as u64;
+    // SAFETY: the caller's frame.
+    let saved = unsafe { *saved };
+    // SAFETY: a local of the caller's.
+    let context = unsafe { context.read() };
     let chain = boxes::chain(unwind::words_from(top), context, all != 0);
     if let Chain::Unknown(table) = chain {
         return table;
@@ -92,8 +95,9 @@ extern "C" fn sample(off_ns: u64, weight: u64, context: *const u64, all: u32, sa
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spanprof_offset_of(holder: *const u64, held: *const u64) -> u32 {
     // SAFETY: the caller's promise.
-    let (holder, held) = unsafe { (holder.read(), held.read()) };
-    boxes::offset_of(holder, held).unwrap_or(0)
+    let holder = unsafe { holder.read() };
+    // SAFETY: as above.
+    boxes::offset_of(holder, unsafe { held.read() }).unwrap_or(0)
 }
 
 /// Tells where things are in boxes, by method tables of some classes. 1: so they are.

@@ -45,6 +45,32 @@ public sealed class WaitTests
     }
 
     [Fact]
+    public void A_file_that_is_synchronized_is_waited_for()
+    {
+        var path = Path.Combine(AppContext.BaseDirectory, $"synchronized-{Environment.ProcessId}");
+        using var run = WallTime.Run();
+        var taken = TimeSpan.Zero;
+        using (TrueSpan.Start("synchronizes"))
+        using (var file = new FileStream(path, FileMode.Create, FileAccess.Write, FileShare.None, 4096, FileOptions.DeleteOnClose))
+        {
+            for (var time = 0; time < 40; time++)
+            {
+                var began = Stopwatch.GetTimestamp();
+                file.Write(new byte[200_000]);
+                file.Flush(true);
+                taken += Stopwatch.GetElapsedTime(began);
+            }
+        }
+
+        var samples = run.End("wall").Where(sample => sample.Label("span_name") == "synchronizes").ToArray();
+        // Less of it where a file system has little to do.
+        Assert.InRange(WallTime.ByState(samples).GetValueOrDefault("io"), 0, 1.02 * taken.TotalMilliseconds);
+        var synchronized = samples.Where(sample => sample.Frames[0] == "fsync").ToArray();
+        Assert.NotEmpty(synchronized);
+        Assert.All(synchronized, sample => Assert.True(sample.Label("state") == "io" && sample.Frames.Any(frame => frame.StartsWith("Interop.Sys.FSync", StringComparison.Ordinal)), WallTime.Said(sample)));
+    }
+
+    [Fact]
     public void A_wait_for_a_collection_is_the_runtimes()
     {
         using var run = WallTime.Run();
@@ -174,8 +200,8 @@ public sealed class WaitTests
         Assert.True(seen < 1.02 * took, said);
         // What is waited for (another thread's sleep, a child) begins before the wait does, on a busy machine well before.
         Assert.True(seen > 0.9 * Times * KnownWaits.Milliseconds, said);
-        // To start a thread is to wait for it, and methods that are compiled anew wait for the runtime.
-        Assert.True(byState.Where(pair => pair.Key != state).Sum(pair => pair.Value) < 0.15 * took, said);
+        // To start a thread is to wait for it, on a busy machine for long, and methods that are compiled anew wait for the runtime.
+        Assert.True(byState.Where(pair => pair.Key != state && pair.Key is not ("lock" or "runtime")).Sum(pair => pair.Value) < 0.1 * took, said);
         // So is a thread that is late to start.
         var right = own.Where(sample => sample.Label("state") == state && Innermost(sample, way).Any(frame => frame.StartsWith(innermost, StringComparison.Ordinal)));
         Assert.True(WallTime.ByState(right).GetValueOrDefault(state) > 0.7 * seen, said);

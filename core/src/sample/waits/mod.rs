@@ -36,12 +36,15 @@ const DELIVERY_NS: u64 = 2_000;
 /// The mean of the exponential distribution that decides which waits become samples: a thread that waits has this often a
 /// sample, and each wait that is long beside it is one.
 const LEAST_MEAN_NS: u64 = 1_000_000;
-const MOST_MEAN_NS: u64 = 1_000_000_000;
+const MOST_MEAN_NS: u64 = 10_000_000_000_000;
 /// Samples of waits a second, of the whole process, that are not to be passed for long. Each costs some five microseconds, its share of
 /// the drain and of the upload included: a thousand of them cost a web service 1.5 % of its CPU time.
 const SAMPLES_A_SECOND: u64 = 250;
 /// How much the mean grows at a tick, at most.
 const MOST_STEP: u64 = 8;
+/// Samples between two ticks from which on each one more of a flow makes the next less likely, by a fiftieth: thousands of flows may
+/// go on at one instant, and what the rings of their few threads do not hold is lost.
+const MOST_AT_ONCE: u64 = 200;
 
 static MEAN_NS: AtomicU64 = AtomicU64::new(LEAST_MEAN_NS);
 /// Whose samples these are, 0 for nobody's.
@@ -95,8 +98,15 @@ pub fn flow_weight(took_ns: u64) -> Option<(u64, u16)> {
     // SAFETY: the calling thread's own block.
     let block = unsafe { &mut *wrappers::own_block()? };
     let weight = block.weight_of(took_ns, mean_ns(), took_ns)?;
-    SAMPLED.fetch_add(1, Ordering::Relaxed);
+    let sampled = SAMPLED.fetch_add(1, Ordering::Relaxed);
+    if sampled >= MOST_AT_ONCE {
+        MEAN_NS.store(after_one_more(MEAN_NS.load(Ordering::Relaxed)), Ordering::Relaxed);
+    }
     Some((weight, count_of(weight, took_ns)))
+}
+
+fn after_one_more(mean: u64) -> u64 {
+    (mean + mean / 50).min(MOST_MEAN_NS)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an identifier of eight bits was stored")]
@@ -241,7 +251,7 @@ fn chosen(block: &mut Block, took_ns: u64, now_ns: u64) -> Option<u64> {
     Some(weight)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a second at most")]
+#[expect(clippy::cast_precision_loss, reason = "hours at most")]
 fn mean_ns() -> f64 {
     MEAN_NS.load(Ordering::Relaxed) as f64
 }
@@ -365,4 +375,34 @@ fn known_record(block: &Block, thread: i32) -> Option<(&'static ThreadRecord, u6
 fn period_ns(block: &Block) -> u64 {
     let value = block.record();
     record::by_signal_value(value).filter(|record| record.is_for(value)).map_or(0, ThreadRecord::period_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_that_go_on_at_one_instant_make_some_hundred_samples_which_stand_for_all() {
+        for (took_ns, flows) in [(20_000_000_u64, 10_000_u64), (1_000_000_000, 100_000), (5_000_000, 1_000_000)] {
+            let (mut sum, mut samples, rounds) = (0, 0, 100);
+            for seed in 1..=rounds {
+                // SAFETY: as in a new thread: numbers and null.
+                let mut block: Block = unsafe { std::mem::zeroed() };
+                let mut mean = LEAST_MEAN_NS;
+                let mut sampled = 0;
+                for _ in 0..flows {
+                    #[expect(clippy::cast_precision_loss, reason = "hours at most")]
+                    let Some(weight) = block.weight_of(took_ns, mean as f64, seed) else { continue };
+                    sum += weight;
+                    sampled += 1;
+                    mean = if sampled > MOST_AT_ONCE { after_one_more(mean) } else { mean };
+                }
+                samples += sampled;
+            }
+            #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+            let ratio = sum as f64 / (rounds * flows * took_ns) as f64;
+            assert!((ratio - 1.0).abs() < 0.1, "{took_ns}, {flows}: {ratio}, {}", samples / rounds);
+            assert!((MOST_AT_ONCE..1_500).contains(&(samples / rounds)), "{}", samples / rounds);
+        }
+    }
 }
