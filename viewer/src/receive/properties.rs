@@ -71,7 +71,7 @@ pub(crate) fn recording(data: &[u8]) {
         times: (i64::MIN, i64::MAX),
     };
     match jfr::read(&upload, &mut Allowed::plenty()) {
-        Ok(profiles) => profiles.iter().for_each(check),
+        Ok(profiles) => profiles.into_iter().for_each(check),
         Err(refusal) => check_refusal(&refusal),
     }
 }
