@@ -83,7 +83,8 @@ client_node() {
 collector() {
     local grpc
     command -v go >/dev/null || skip "go is not installed"
-    (cd tests/clients/collector && timeout 300 go mod download >"$TARGET/logs/collector-modules.log" 2>&1) ||
+    # Not `go mod download`, which asks for what only tests of modules need too.
+    (cd tests/clients/collector && timeout 300 go list -deps -test . >"$TARGET/logs/collector-modules.log" 2>&1) ||
         skip "the Collector's modules cannot be fetched: $(tail -n 1 "$TARGET/logs/collector-modules.log")"
     (cd tests/clients/collector && quietly "$TARGET/logs/collector.log" go test -c -o "$TARGET/collector.test" .)
     run_viewer collector --listen-otlp none --listen-grpc 127.0.0.1:0
@@ -138,6 +139,7 @@ browser() {
         fail "the viewer did not start: $(cat "$TARGET/logs/browser-viewer.log")"
     SERVICE=checkout SPAN='GET /cart/<int:user>' FUNCTION=read_item node viewer/tests/browser/run.mjs "$url" "$shots"
     SERVICE=search SPAN='GET /suggest' FUNCTION=edit_distance node viewer/tests/browser/run.mjs "$url" "$shots/asyncio"
+    node viewer/tests/browser/schema.mjs "$url" checkout
 }
 
 # have_browser: the browser and what drives it, installed if that is allowed here.
@@ -147,7 +149,7 @@ have_browser() {
     if [ ! -x "${CHROMIUM:-/usr/bin/chromium}" ]; then
         apt_install chromium || skip "no ${CHROMIUM:-/usr/bin/chromium}; install chromium or set CHROMIUM"
     fi
-    if [ ! -d viewer/tests/browser/node_modules/playwright-core ]; then
+    if [ ! -d viewer/tests/browser/node_modules/playwright-core ] || [ ! -d viewer/tests/browser/node_modules/speedscope ]; then
         (cd viewer/tests/browser && quietly "$TARGET/logs/npm.log" npm ci --no-audit --no-fund)
     fi
 }

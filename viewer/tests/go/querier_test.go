@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -190,7 +191,8 @@ func ask(t *testing.T, client querierv1connect.QuerierServiceClient, service str
 	equal(t, "slots", len(heatmap.Series[0].Slots), 1)
 	equal(t, "distance of a slot from the start", (slot.Timestamp-start)%15_000, 0)
 	equal(t, "rows", len(slot.YMin), 20)
-	equal(t, "spans in the lowest row", slot.Counts[0], 1)
+	// Where all values are equal Pyroscope has them in the highest row.
+	equal(t, "spans in the highest row", slot.Counts[19], 1)
 	equal(t, "value of the lowest row", slot.YMin[0], inSpan)
 	exemplar := slot.Exemplars[0]
 	equal(t, "span", exemplar.SpanId, spanID)
@@ -203,4 +205,29 @@ func ask(t *testing.T, client querierv1connect.QuerierServiceClient, service str
 	equal(t, "value of a profile", individual.Series[0].Slots[0].YMin[0], inSpan+outside)
 	_, err = client.SelectHeatmap(ctx, connect.NewRequest(&querierv1.SelectHeatmapRequest{ProfileTypeID: cpu, Start: start, End: end, Step: 15}))
 	equal(t, "no type of query", connect.CodeOf(err), connect.CodeInvalidArgument)
+}
+
+// TestDownload lets `go tool pprof` choose by what a downloaded profile says of its samples.
+func TestDownload(t *testing.T) {
+	url := os.Getenv("SPANPROF_URL")
+	if url == "" {
+		t.Skip("SPANPROF_URL is not set: it says where a viewer listens")
+	}
+	push(t, url, "go-download")
+	for focus, expected := range map[string]string{
+		"span_id=" + spanID:           "70ms, 70.00% of 100ms total",
+		"trace_id=" + traceID:         "70ms, 70.00% of 100ms total",
+		"span_id=" + traceID[:16]:     "0, 0% of 100ms total",
+		"span_id=" + spanID + "|none": "70ms, 70.00% of 100ms total",
+	} {
+		command := exec.Command("go", "tool", "pprof", "-top", "-tagfocus="+focus, url+"/profile.pb.gz?service=go-download")
+		command.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
+		top, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v %s", focus, err, top)
+		}
+		for _, part := range []string{"Time: ", "Duration: ", expected} {
+			equal(t, focus+" says "+part+": "+string(top), strings.Contains(string(top), part), true)
+		}
+	}
 }
