@@ -13,12 +13,13 @@ use crate::span::record;
 use crate::stack::unwind;
 use crate::symbols::resolver;
 
-/// What the stack of such a sample begins with.
+/// What the stack of such a sample begins with, and its frame.
+const AWAIT: &str = "(await)";
 static LEAF: AtomicU64 = AtomicU64::new(0);
 
 /// Before the first one.
 pub(crate) fn prepare() {
-    LEAF.store(resolver::id_of("(await)", ""), Ordering::Release);
+    LEAF.store(resolver::id_of(AWAIT, ""), Ordering::Release);
 }
 
 /// No thread ran the calling thread's span for so long, until now. What that stands for if it is to become a sample
