@@ -24,7 +24,7 @@ class WaitsTest < NativeTest
     taken = result[:taken].transform_keys(&:to_s)
     result[:seen].each do |sample|
       # OpenTelemetry's own code too waits for the GVL, or for a CPU, where others burn.
-      assert_equal [sample[:span]], sample[:within] unless sample[:within].empty? && %w[gvl run_queue].include?(sample[:state])
+      assert_equal [sample[:span]], sample[:within], sample.inspect unless sample[:within].empty? && %w[gvl run_queue].include?(sample[:state])
     end
     taken.each { |way, (wall, cpu)| assert_way(way, wall, cpu, result[:seen].select { |sample| sample[:span] == way }) }
   end
