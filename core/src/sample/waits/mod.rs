@@ -90,14 +90,18 @@ pub unsafe fn sample_flow(
     unsafe { handler::sample_state_here(profile_type(), state, weight_ns, count, context, walk) }
 }
 
-/// What a suspension of a flow of the calling thread stands for, and how many, if it becomes a sample: as waits of threads do.
-pub fn flow_weight(took_ns: u64) -> Option<(u64, u16)> {
+/// What a suspension of a flow of the calling thread stands for, and how many, if it becomes a sample: as waits of threads do. Whether
+/// there was one may take long to tell, and is asked only before it becomes one; else it does not count for how many there are.
+pub fn flow_weight(took_ns: u64, was_suspended: impl FnOnce() -> bool) -> Option<(u64, u16)> {
     if OWNER.load(Ordering::Acquire) == 0 {
         return None;
     }
     // SAFETY: the calling thread's own block.
     let block = unsafe { &mut *wrappers::own_block()? };
     let weight = block.weight_of(took_ns, mean_ns(), took_ns)?;
+    if !was_suspended() {
+        return None;
+    }
     let sampled = SAMPLED.fetch_add(1, Ordering::Relaxed);
     if sampled >= MOST_AT_ONCE {
         MEAN_NS.store(after_one_more(MEAN_NS.load(Ordering::Relaxed)), Ordering::Relaxed);

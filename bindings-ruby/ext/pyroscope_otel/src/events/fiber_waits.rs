@@ -120,11 +120,8 @@ fn sample(slot: &Slot, took_ns: u64) {
     if inside.span.is_null() {
         return;
     }
-    let Some((weight, count)) = spanprof_core::flow_weight(took_ns) else { return };
     // One that died while it was suspended, without being seen, left a note for the next one at its place.
-    if is_fresh() {
-        return;
-    }
+    let Some((weight, count)) = spanprof_core::flow_weight(took_ns, || !is_fresh()) else { return };
     let walk = |out: &mut FrameWriter<'_>| {
         out.push(FIBER_WAITS);
         Interpreter.walk_own(out);
