@@ -150,36 +150,37 @@ mod tests {
         }
     }
 
-    /// What is drawn with one M must not be weighed with another.
+    /// Many threads begin at once, so M rises. What is drawn with one M must not be weighed with another.
     #[test]
     fn sums_are_right_while_the_mean_rises() {
         const THREADS: u64 = 200;
         const TOOK: u64 = 1_000_000;
         let clock = Clock::new();
-        let mut sums = [0, 0];
+        let (mut sum, mut truth) = (0, 0);
         for run in 0..20 {
             let mut rate = Rate::new(0, OWN_A_SECOND, &clock);
-            // What is drawn must not be where these happen to lie.
-            let thread =
-                |thread| Remaining { means: 0.0, random: 0x2545_F491_4F6C_DD1D ^ (thread + THREADS * run) << 20 };
-            let mut threads: Vec<Remaining> = (0..THREADS).map(thread).collect();
-            for remaining in &mut threads {
+            // What is drawn must not depend on where these happen to lie.
+            let thread = |thread: u64| {
+                let random = (run * THREADS + thread + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let mut remaining = Remaining { means: 0.0, random };
                 remaining.means = (0..10).map(|_| remaining.exponential()).last().unwrap_or(0.0);
-            }
+                remaining
+            };
+            let mut threads: Vec<Remaining> = (0..THREADS).map(thread).collect();
             for round in 0..500 {
                 for (number, remaining) in (0..).zip(&mut threads) {
+                    truth += TOOK;
                     if remaining.is_used_up(TOOK, rate.per_tick)
                         && let Some(weight) = remaining.weight_of(TOOK, rate.per_tick, 7)
                     {
-                        sums[0] += weight;
+                        sum += weight;
                         rate.count(round * TOOK + number * TOOK / THREADS, &clock);
                     }
-                    sums[1] += TOOK;
                 }
             }
         }
         #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-        let ratio = sums[0] as f64 / sums[1] as f64;
+        let ratio = sum as f64 / truth as f64;
         assert!((ratio - 1.0).abs() < 0.1, "{ratio}");
     }
 
