@@ -174,31 +174,15 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
     let kind = if is_outermost || context != outer_context { Kind::Flow } else { Kind::Driven };
     let outer_flow = thread.flow().get();
     let now = ticks();
-    let mut step = Step {
-        thread: own,
-        kind,
-        is_outermost,
-        was_inside,
-        generation,
-        slot: 0,
-        flow: outer_flow,
-        outer_flow,
-        outer_context,
-        entered_at: now,
-    };
     thread.inside = true;
     if is_outermost {
         thread.look_at_poll(&shared.clock);
     }
     // SAFETY: the caller's promise, and as above.
     let met = unsafe { shared.slots.resume(coroutine) };
-    if kind == Kind::Driven {
-        return step;
-    }
-    thread.context = context;
-    match met {
+    let (slot, flow) = match met {
+        _ if kind == Kind::Driven => (0, outer_flow),
         Some(met) if met.since != 0 => {
-            (step.slot, step.flow) = (met.slot, met.flow);
             thread.flow().set(met.flow);
             let took = now.saturating_sub(met.since);
             let class = usize::from(met.is_concurrent);
@@ -206,39 +190,55 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
                 // SAFETY: it is suspended, and the GIL is held.
                 unsafe { consider(thread, shared, coroutine, (met, now)) };
             }
+            (met.slot, met.flow)
         }
-        // SAFETY: the caller's promise, and as above.
-        _ => unsafe { number(&mut step, shared, coroutine, met, tstate) },
+        _ => {
+            // SAFETY: the caller's promise, and as above.
+            let (slot, flow) = unsafe { number(shared, coroutine, met, tstate) };
+            thread.flow().set(flow);
+            (slot, flow)
+        }
+    };
+    if kind == Kind::Flow {
+        thread.context = context;
     }
-    thread.flow().set(step.flow);
-    step
+    Step {
+        thread: own,
+        kind,
+        is_outermost,
+        was_inside,
+        generation,
+        slot,
+        flow,
+        outer_flow,
+        outer_context,
+        entered_at: now,
+    }
 }
 
-/// Gives a flow its number that was not seen to be suspended. One that was met before the last stop keeps its own, and one that had begun
+/// Slot and number of a flow that was not seen to be suspended. One that was met before the last stop keeps its own, and one that had begun
 /// before anybody looked has that of the span that is current in it, if nobody looked then.
 ///
 /// # Safety
 /// As for [`enter`], and the GIL of the main interpreter is held.
 #[cold]
 #[inline(never)]
-unsafe fn number(step: &mut Step, shared: &mut Shared, coroutine: Object, met: Option<Met>, tstate: Object) {
+unsafe fn number(shared: &mut Shared, coroutine: Object, met: Option<Met>, tstate: Object) -> (u32, u64) {
     // SAFETY: the caller's promise.
     if let Some((known, runtime)) = shared.of
         && unsafe { known.layout.has_begun::<Plain>(coroutine) }
     {
         if let Some(met) = met {
-            (step.slot, step.flow) = (met.slot, met.flow);
             shared.slots.renew(met.slot);
-            return;
+            return (met.slot, met.flow);
         }
         // SAFETY: the calling thread's own.
         if unsafe { flow_of_span(tstate, runtime) } == Some(0) {
-            step.flow = 0;
-            return;
+            return (0, 0);
         }
     }
     shared.last_flow += 1;
-    step.flow = shared.last_flow;
+    (0, shared.last_flow)
 }
 
 /// It is suspended again, or over.
