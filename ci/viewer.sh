@@ -79,6 +79,20 @@ client_node() {
     client node node tests/clients/node/shop.mjs
 }
 
+# The Collector's modules take minutes to be built for the first time, and seconds from Go's cache.
+collector() {
+    local grpc
+    command -v go >/dev/null || skip "go is not installed"
+    # Not `go mod download`, which asks for what only tests of modules need too.
+    (cd tests/clients/collector && timeout 300 go list -deps -test . >"$TARGET/logs/collector-modules.log" 2>&1) ||
+        skip "the Collector's modules cannot be fetched: $(tail -n 1 "$TARGET/logs/collector-modules.log")"
+    (cd tests/clients/collector && quietly "$TARGET/logs/collector.log" go test -c -o "$TARGET/collector.test" .)
+    run_viewer collector --listen-otlp none --listen-grpc 127.0.0.1:0
+    grpc=$(wait_for_line "$viewer_log" 'spanprof listening for OTLP by gRPC on http://([^ ]+)' $$) ||
+        fail "the viewer does not listen for gRPC: $(cat "$viewer_log")"
+    SPANPROF_URL=$url SPANPROF_GRPC=$grpc "$TARGET/collector.test" -test.v -test.timeout 120s
+}
+
 otlp_sdk() {
     local python venv=$TARGET/venv-otlp name
     python=$(newest_python) || skip "no Python here"
@@ -98,6 +112,19 @@ PROGRAM
     done
 }
 
+# Grafana's extension of OpenTelemetry's Java agent, in a service that has spans.
+java_client() {
+    local needed python
+    python=$(newest_python)
+    for needed in javac mvn; do
+        command -v $needed >/dev/null || skip "$needed is not installed"
+    done
+    timeout 300 "$python" tests/clients/java/client.py build "$TARGET/java" >"$TARGET/logs/java-client.log" 2>&1 ||
+        skip "the jars cannot be fetched and compiled: $(tail -n 1 "$TARGET/logs/java-client.log")"
+    run_viewer java --listen-otlp none --listen-grpc none
+    "$python" tests/clients/java/client.py check "$TARGET/java" "$url"
+}
+
 demo() {
     ci/demo --check --port 0
 }
@@ -112,6 +139,7 @@ browser() {
         fail "the viewer did not start: $(cat "$TARGET/logs/browser-viewer.log")"
     SERVICE=checkout SPAN='GET /cart/<int:user>' FUNCTION=read_item node viewer/tests/browser/run.mjs "$url" "$shots"
     SERVICE=search SPAN='GET /suggest' FUNCTION=edit_distance node viewer/tests/browser/run.mjs "$url" "$shots/asyncio"
+    node viewer/tests/browser/schema.mjs "$url" checkout
 }
 
 # have_browser: the browser and what drives it, installed if that is allowed here.
@@ -121,7 +149,7 @@ have_browser() {
     if [ ! -x "${CHROMIUM:-/usr/bin/chromium}" ]; then
         apt_install chromium || skip "no ${CHROMIUM:-/usr/bin/chromium}; install chromium or set CHROMIUM"
     fi
-    if [ ! -d viewer/tests/browser/node_modules/playwright-core ]; then
+    if [ ! -d viewer/tests/browser/node_modules/playwright-core ] || [ ! -d viewer/tests/browser/node_modules/speedscope ]; then
         (cd viewer/tests/browser && quietly "$TARGET/logs/npm.log" npm ci --no-audit --no-fund)
     fi
 }

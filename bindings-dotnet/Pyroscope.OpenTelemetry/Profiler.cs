@@ -289,6 +289,7 @@ public sealed class Profiler : IDisposable
 
         reason = "the profiler was stopped";
         running = false;
+        OffTime.End();
         messenger?.Dispose();
         messenger = null;
         return Engine.Stop(timeout);
@@ -360,6 +361,11 @@ public sealed class Profiler : IDisposable
         if (running)
         {
             CatchUp.Soon();
+            if (WaitTest.Passes())
+            {
+                SpanMirror.MeasureOffTime();
+            }
+
             messenger = Messenger.Start();
             OtherPackage.Check();
         }

@@ -38,6 +38,7 @@ internal static class Row
         ["overhead"] = Overhead.Measure,
         ["allocations"] = AllocationTruth.Measure,
         ["contention"] = ContentionTruth.Measure,
+        ["time"] = WaitCost.Measure,
         ["start"] = ProcessStart.Measure,
     };
 

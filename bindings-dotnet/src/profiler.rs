@@ -1,5 +1,6 @@
 //! The one profiler of this process: start, stop, switches, statistics, status.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use spanprof_core::{Config, Error, ErrorKind, Level, Profiler, host};
 
 use crate::attach::request::attach;
 use crate::clr::info;
-use crate::events::sessions;
+use crate::events::{resumed, sessions};
 use crate::interface::types::{Feature, FeatureState, Number, Settings, Statistics};
 use crate::libraries::registry;
 use crate::runtime::CoreClr;
@@ -23,6 +24,8 @@ const EVENTS: [Feature; 3] = [Feature::Allocations, Feature::Locks, Feature::Exc
 const RESTART_TIMEOUT: Duration = Duration::from_secs(2);
 /// Whether methods have names, and why not.
 static NAMES: Mutex<Result<(), String>> = Mutex::new(Ok(()));
+/// A wait was not seen as one since the start.
+static SEES_NO_WAITS: AtomicBool = AtomicBool::new(false);
 
 /// Starts the profiler.
 pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
@@ -33,7 +36,7 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
         config.check()?;
     }
     messages::set_level(config.log_level);
-    if !(config.enabled && (config.cpu_enabled || wanted(&config).next().is_some())) {
+    if !(config.enabled && (config.cpu_enabled || config.wall_time || wanted(&config).next().is_some())) {
         return Err(Error::new(ErrorKind::Disabled, "profiling is switched off by configuration or environment"));
     }
     // Of two that start at once the second is told so.
@@ -43,6 +46,8 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     }
     config.check()?;
     registry::refresh();
+    resumed::prepare();
+    SEES_NO_WAITS.store(false, Ordering::Relaxed);
     // First of all, since it may be refused, and CoreCLR lets nobody go whom it was attached to.
     let profiler = Profiler::start(config.clone(), &CoreClr)?;
     *lock(&NAMES) = attach().and_then(|()| code_map::listen());
@@ -157,7 +162,8 @@ pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
                 host::set_running(Profiler::start(config, &CoreClr)?);
                 Ok(())
             };
-            run(Config { cpu_enabled: on, ..config.clone() }).inspect_err(|_| {
+            let wall_time = config.wall_time && !SEES_NO_WAITS.load(Ordering::Relaxed);
+            run(Config { cpu_enabled: on, wall_time, ..config.clone() }).inspect_err(|_| {
                 if run(config.clone()).is_err() {
                     // The one that was stopped is no profiler any more.
                     leave(&profiler);
@@ -171,6 +177,14 @@ pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
             sessions::stop(&[feature], RESTART_TIMEOUT);
             Ok(())
         }
+    }
+}
+
+/// Measures no waits any more, until the next start: one that was made to see that was not seen.
+pub(crate) fn measure_no_waits() {
+    SEES_NO_WAITS.store(true, Ordering::Relaxed);
+    if let Some(profiler) = host::running() {
+        profiler.measure_no_waits("a wait of a millisecond was not seen as one");
     }
 }
 

@@ -1,11 +1,14 @@
-//! The .NET runtime as the sampler sees it: who does what the engine asks for. What it calls in the signal handler is
-//! [`record::context`] and [`stack`](crate::stack).
+//! The .NET runtime as the sampler sees it: who does what the engine asks for. What it calls in the signal handler, and
+//! when a wait is over, is [`record::context`] and [`stack`](crate::stack).
 
 use libc::ucontext_t;
-use spanprof_core::{Context, Drain, Frame, FrameId, FrameWriter, Repair, Runtime, SampleSignal, ThreadRecord};
+use spanprof_core::{
+    Context, Drain, Frame, FrameId, FrameWriter, LockWait, Repair, Runtime, SampleSignal, State, ThreadRecord,
+    WaitFrame,
+};
 
 use crate::span::record;
-use crate::stack::unwind;
+use crate::stack::{monitor_enter, unwind};
 use crate::symbols::{refresh, repair, resolver};
 
 /// CoreCLR.
@@ -36,8 +39,30 @@ unsafe impl Runtime for CoreClr {
         unsafe { unwind::walk(ucontext, out) }
     }
 
-    fn repair(&self, frames: &mut Vec<FrameId>, extra: &[u64]) -> Repair {
-        repair::repair(frames, extra)
+    fn measures_waits(&self) -> bool {
+        true
+    }
+
+    /// There is no such lock; this is where a wait is seen that tells how locks are waited for.
+    #[inline]
+    fn interpreter_lock_ns(&self, wait: &LockWait) -> u64 {
+        if wait.mutex != 0 {
+            // SAFETY: called within the wait's call.
+            monitor_enter::note(wait.took_ns, unsafe { wait.frame.registers() });
+        }
+        0
+    }
+
+    #[inline]
+    unsafe fn walk_caller(&self, _thread: &ThreadRecord, frame: WaitFrame, out: &mut FrameWriter<'_>) {
+        // SAFETY: called within the wait's call.
+        if let Some(registers) = unsafe { frame.registers() } {
+            unwind::walk_caller(registers, out);
+        }
+    }
+
+    fn repair(&self, frames: &mut Vec<FrameId>, extra: &[u64], state: &mut State) -> Repair {
+        repair::repair(frames, extra, state)
     }
 
     fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {

@@ -127,12 +127,18 @@ fn a_process_in_turmoil_survives_and_its_statistics_add_up() {
     on_each_runtime(|framework| {
         for (collector, server, concurrent) in collectors {
             let environment = [("DOTNET_gcServer", Path::new(server)), ("DOTNET_gcConcurrent", Path::new(concurrent))];
-            let settings =
-                ["sample_rate=250", "allocation_enabled=true", "lock_enabled=true", "exception_enabled=true"];
+            let settings = [
+                "sample_rate=250",
+                "allocation_enabled=true",
+                "lock_enabled=true",
+                "exception_enabled=true",
+                "wall_time=true",
+            ];
             // The program compares what was sampled with what it did, and ends with code 1 if anything is wrong.
             let run = Run::within(&environment, framework, "soak", 2, &settings);
             let is_server = format!("soak server {}", if server == "1" { "True" } else { "False" });
             assert!(run.output.contains(&is_server), "{framework}, {collector}: {}", run.output);
+            assert!(run.numbers("true ")["waits"] > 100.0, "{framework}, {collector}: {}", run.output);
             let stats = run.numbers("stat ");
             let of = |name: &str| stats.get(name).copied().unwrap_or(0.0);
             let sum: f64 = ["dropped_ring", "dropped_window", "pending", "encoded"]

@@ -29,10 +29,12 @@ pub enum State {
     RunQueue,
     /// It ran the garbage collector.
     Gc,
+    /// It waited for the runtime's own work: a garbage collection, the compilation of a method.
+    Runtime,
 }
 
 impl State {
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Cpu,
         Self::Io,
         Self::Lock,
@@ -45,6 +47,7 @@ impl State {
         Self::Gvl,
         Self::RunQueue,
         Self::Gc,
+        Self::Runtime,
     ];
 
     /// The state of this number.
@@ -67,6 +70,7 @@ impl State {
             Self::Gvl => "gvl",
             Self::RunQueue => "run_queue",
             Self::Gc => "gc",
+            Self::Runtime => "runtime",
         }
     }
 }
@@ -80,6 +84,6 @@ mod tests {
         for (number, state) in (0..).zip(State::ALL) {
             assert_eq!((state as u32, State::of(number)), (number, Some(state)));
         }
-        assert_eq!(State::of(12), None);
+        assert_eq!(State::of(13), None);
     }
 }

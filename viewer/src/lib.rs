@@ -48,6 +48,16 @@ pub mod fuzzing {
         properties::request(data);
     }
 
+    /// A recording of Java Flight Recorder, behind its snapshot of labels.
+    pub fn recording(data: &[u8]) {
+        properties::recording(data);
+    }
+
+    /// OTLP in JSON; the first byte says whether it is traces or profiles.
+    pub fn otlp_json(data: &[u8]) {
+        properties::otlp_json(data);
+    }
+
     /// A line as the query of /ingest, the rest as its body.
     pub fn ingested(data: &[u8]) {
         properties::ingested(data);

@@ -1,5 +1,7 @@
 //! What pages advise fits what a service is sent with, and nobody is told to start a profiler whose profiles were refused.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod common;
 
 use common::{Server, attribute, export, profile, request, span, with_attribute, words};

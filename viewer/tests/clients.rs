@@ -67,7 +67,9 @@ fn assert_same(client: &str, types: &[(&str, &str)]) -> BTreeSet<String> {
                     flame["total"].as_i64().unwrap() > 0
                 }
             };
-            let kind = types.iter().find(of_it).unwrap_or_else(|| panic!("{client}/{upload}: {sample_type}")).1;
+            let found = types.iter().find(of_it);
+            assert!(found.is_some(), "{client}/{upload}: {sample_type}");
+            let kind = found.unwrap().1;
             seen.insert(kind.to_owned());
             let top = server.json(&format!("/api/top?type={kind}&since=all"));
             assert_eq!(top["total"], sums.total, "{client}/{upload}: {kind}");

@@ -34,8 +34,18 @@ fn a_server_that_is_well_passes_every_check() {
     // In place of an argument, the variable of profilers.
     let (code, printed) = doctor(&[], &[("PYROSCOPE_SERVER_ADDRESS", &server.url)]);
     assert_eq!(code, Some(0), "{printed}");
-    assert_eq!(printed.lines().filter(|line| line.starts_with("ok  ")).count(), 5, "{printed}");
-    assert!(printed.contains("version                spanprof 2."), "{printed}");
+    let checks = printed.lines().filter(|line| line.starts_with("ok  ")).count();
+    assert_eq!((checks, printed.lines().count()), (5 + 7, 5 + 7), "{printed}");
+    assert!(printed.contains("version                  spanprof 2."), "{printed}");
+    // Each way that says a span is asked for by it.
+    for way in ["/ingest, pprof in a form", "/ingest, pprof ", "OTLP profiles"] {
+        let line = printed.lines().find(|line| line.contains(way)).unwrap();
+        assert!(line.contains("found by its span"), "{line}");
+    }
+    for way in ["/ingest, folded", "/ingest, JFR", "OTLP traces", "OTLP traces, JSON"] {
+        assert!(printed.lines().any(|line| line.contains(way) && line.ends_with(" taken")), "{way}: {printed}");
+    }
+    assert_eq!(server.json("/api/services")["refused"], serde_json::json!([]));
     // It was the engine's encoder that said what the span is.
     let spans = server.json("/api/spans?service=spanprof.doctor");
     assert!(spans.to_string().contains("\"doctor\""), "{spans}");
@@ -87,6 +97,17 @@ fn what_takes_profiles_and_answers_no_queries_is_said_to_be_so() {
     let (code, printed) = examined(vec![Reply::Ok, Reply::Ok, both], Reply::Ok);
     assert_eq!(code, Some(1), "{printed}");
     assert!(printed.contains("FAIL  finds it by its span") && printed.contains("spanSelector"), "{printed}");
+}
+
+#[test]
+fn a_server_that_takes_push_alone_is_well_and_what_it_does_not_take_is_said() {
+    // Push, another one, a question, a large one; then all that other clients send.
+    let (code, printed) =
+        examined(vec![Reply::Ok, Reply::Ok, answer(404, ""), Reply::Ok], answer(404, "404 page not found"));
+    assert_eq!(code, Some(0), "{printed}");
+    let not: Vec<_> = printed.lines().filter(|line| line.starts_with("no  ")).collect();
+    assert_eq!(not.len(), 7, "{printed}");
+    assert!(not.iter().all(|line| line.ends_with("HTTP 404: 404 page not found")), "{printed}");
 }
 
 #[test]

@@ -179,7 +179,7 @@ fn the_query_api_has_all_types() {
         assert_eq!(answer.status, 200, "{}", answer.text());
         serde_json::from_slice(&answer.body).unwrap()
     };
-    let types = ask("ProfileTypes", json!({ "start": "0", "end": "0" }));
+    let types = ask("ProfileTypes", json!({ "start": "1", "end": "99999999999999" }));
     let ids: Vec<_> = types["profileTypes"].as_array().unwrap().iter().map(|row| row["ID"].as_str().unwrap()).collect();
     assert_eq!(
         ids,
@@ -193,7 +193,7 @@ fn the_query_api_has_all_types() {
             "wall:wall:nanoseconds:wall:nanoseconds",
         ]
     );
-    let merge = json!({ "start": "0", "end": "0", "labelSelector": "{service_name=\"orders\"}", "spanSelector": [ORDERS],
+    let merge = json!({ "start": "1", "end": "99999999999999", "labelSelector": "{service_name=\"orders\"}", "spanSelector": [ORDERS],
         "profileTypeID": "memory:alloc_size:bytes:alloc_size:bytes" });
     let graph = ask("SelectMergeStacktraces", merge);
     assert_eq!(graph["flamegraph"]["total"], (3 << 20).to_string());

@@ -1,11 +1,16 @@
 //! What the values of profiles mean: which of a profile's sample types a name alone asks for, what is added over time and what is
 //! averaged, and how many samples values stand for.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod common;
 
-use common::{PERIOD, Server, gzip, now, profile, request, words};
+use common::{PERIOD, Server, gzip, now, profile, request, span, words};
 use prost::Message as _;
-use spanprof_core::wire::pprof::{Profile, ValueType};
+use spanprof_core::wire::pprof::{Label, Profile, ValueType};
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const SPAN: &str = "00f067aa0ba902b7";
 
 /// A profile of one stack whose sample types are these, with their values.
 fn of_types(types: &[(&str, &str, i64)], (period_type, period_unit, period): (&str, &str, i64)) -> Profile {
@@ -69,6 +74,25 @@ fn the_main_value_measures_wherever_it_stands_and_counters_say_how_many_samples(
         let flame = server.json(&format!("/api/flame?service=shop&type={name}"));
         assert_eq!((&flame["total"], &flame["samples"]), (&total.into(), &samples.into()), "{name}");
     }
+}
+
+#[test]
+fn wall_time_that_carries_spans_leaves_their_cpu_time_unknown() {
+    let server = Server::start();
+    let mut wall =
+        of_types(&[("samples", "count", 4), ("wall", "nanoseconds", 4 * PERIOD)], ("wall", "nanoseconds", PERIOD));
+    let (key, value) = (wall.string_table.len(), wall.string_table.len() + 1);
+    wall.string_table.extend(["span_id".into(), SPAN.into()]);
+    let [key, str] = [key, value].map(|index| i64::try_from(index).unwrap());
+    wall.sample[0].label = vec![Label { key, str, ..Label::default() }];
+    assert_eq!(server.push_as("wall", "node", &wall).status, 200);
+    assert_eq!(server.trace("node", vec![span(TRACE, SPAN, "", "GET /cart", 0, 600)]).status, 200);
+    assert_eq!(server.json("/api/services")["services"][0]["sampled_by"], "wall");
+    let name = server.json("/api/spans?service=node&type=wall")["spans"][0].clone();
+    assert_eq!((&name["cpu_ns"], &name["beside"]), (&serde_json::Value::Null, &(4 * PERIOD).into()));
+    assert_eq!(server.json(&format!("/api/trace/{TRACE}"))["spans"][0]["own_cpu_ns"], serde_json::Value::Null);
+    let text = words(&server.page("/"));
+    assert!(text.contains("their own span") && !text.contains("no sample carries a span"), "{text}");
 }
 
 #[test]

@@ -68,7 +68,6 @@ fn profile_types_are_there_whatever_the_data_source_test_asks() {
         "periodType": "cpu", "periodUnit": "nanoseconds" });
     assert_eq!(types["profileTypes"], json!([expected]));
     assert_eq!(ask(&server, "ProfileTypes", json!({ "start": 1000, "end": "4000" }))["profileTypes"], json!([]));
-    assert_eq!(ask(&server, "ProfileTypes", json!({}))["profileTypes"].as_array().unwrap().len(), 1);
 }
 
 #[test]
@@ -267,10 +266,8 @@ fn stats_say_whether_there_is_anything() {
 #[test]
 fn what_is_not_answered_is_said_the_way_clients_expect() {
     let server = filled();
-    let question = in_time(json!({ "profileTypeID": CPU, "format": "PROFILE_FORMAT_DOT" }));
-    let (status, error) = ask_with(&server, "SelectMergeStacktraces", &[], &question);
+    let (status, error) = ask_with(&server, "AnalyzeQuery", &[], &json!({}));
     assert_eq!((status, &error["code"]), (501, &json!("unimplemented")));
-    assert_eq!(ask_with(&server, "SelectHeatmap", &[], &json!({})).1["code"], "unimplemented");
     let unknown = server.post("/querier.v1.QuerierService/Nothing", &[("content-type", "application/json")], b"{}");
     assert_eq!((unknown.status, unknown.kind.as_str()), (404, "text/plain; charset=utf-8"));
     for (question, says) in [
@@ -288,4 +285,128 @@ fn what_is_not_answered_is_said_the_way_clients_expect() {
         server.post("/querier.v1.QuerierService/Series", &[("content-type", "application/proto")], &[0xff; 9]);
     assert_eq!(garbage.status, 400);
     assert_eq!(server.post("/querier.v1.QuerierService/Series", &[("content-type", "text/csv")], b"").status, 415);
+}
+
+#[test]
+fn no_time_range_is_refused_as_pyroscope_refuses_it() {
+    let server = filled();
+    let asked = json!({ "profileTypeID": CPU, "name": "service_name", "step": 15 });
+    for method in [
+        "ProfileTypes",
+        "LabelNames",
+        "LabelValues",
+        "Series",
+        "SelectMergeStacktraces",
+        "SelectSeries",
+        "SelectHeatmap",
+    ] {
+        for range in [json!({}), json!({ "start": "5" }), json!({ "end": 5 })] {
+            let mut question = asked.clone();
+            question.as_object_mut().unwrap().extend(range.as_object().unwrap().clone());
+            let (status, error) = ask_with(&server, method, &[], &question);
+            let message = error["message"].as_str().unwrap();
+            assert!(
+                status == 400 && message.starts_with("missing time range in the query"),
+                "{method} {question}: {message}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_older_path_lists_values_of_a_label() {
+    let server = filled();
+    assert_eq!(server.json("/pyroscope/label-values?label=service_name"), json!(["search", "shop"]));
+    assert_eq!(server.json("/pyroscope/label-values?label=__name__"), json!([CPU]));
+    assert_eq!(server.json("/pyroscope/label-values?label=region&from=now-1h&until=now"), json!(["eu"]));
+    let refused = server.get("/pyroscope/label-values");
+    assert!(
+        refused.status == 400 && refused.text().contains("the parameter \\\"label\\\" is missing"),
+        "{}",
+        refused.text()
+    );
+}
+
+#[test]
+fn a_heat_map_of_spans_has_exemplars_with_their_traces() {
+    let server = filled();
+    // Its samples name no trace, and one was received.
+    assert_eq!(
+        server.trace("shop", vec![span("4bf92f3577b34da6a3ce929d0e0e4737", OTHER, "", "GET /", 0, 60)]).status,
+        200
+    );
+    let question = |more: Value| {
+        let mut question =
+            in_time(json!({ "profileTypeID": CPU, "step": 3600, "queryType": "HEATMAP_QUERY_TYPE_SPAN" }));
+        question.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        question
+    };
+    let all = ask(
+        &server,
+        "SelectHeatmap",
+        question(json!({ "exemplarType": "EXEMPLAR_TYPE_SPAN", "groupBy": ["service_name"] })),
+    );
+    let series = &all["series"].as_array().unwrap()[..];
+    assert_eq!((series.len(), &series[0]["labels"]), (1, &json!([{ "name": "service_name", "value": "shop" }])));
+    let slot = &series[0]["slots"][0];
+    let counts: Vec<i64> = slot["counts"].as_array().unwrap().iter().map(|count| count.as_i64().unwrap()).collect();
+    assert_eq!((counts.len(), counts[0], counts[19], counts.iter().sum::<i64>()), (20, 1, 1, 2));
+    assert_eq!((&slot["yMin"][0], &slot["yMin"][10]), (&json!(2e7), &json!(4.5e7)));
+    let exemplars: Vec<_> =
+        slot["exemplars"].as_array().unwrap().iter().map(|e| (&e["spanId"], &e["traceId"], &e["value"])).collect();
+    let other = json!("4bf92f3577b34da6a3ce929d0e0e4737");
+    assert_eq!(
+        exemplars,
+        [(&json!(OTHER), &other, &json!("20000000")), (&json!(SPAN), &json!(TRACE), &json!("70000000"))]
+    );
+    let labels = slot["exemplars"][0]["labels"].as_array().unwrap();
+    assert!(labels.contains(&json!({ "name": "__profile_type__", "value": CPU })), "{labels:?}");
+    assert!(!labels.iter().any(|label| label["name"] == "service_name"), "{labels:?}");
+
+    let none = ask(&server, "SelectHeatmap", question(json!({ "exemplarType": 1 })));
+    assert!(none["series"][0]["slots"][0].get("exemplars").is_none());
+    let profiles = ask(
+        &server,
+        "SelectHeatmap",
+        question(json!({ "queryType": 1, "groupBy": ["service_name", "region"], "limit": "2" })),
+    );
+    assert_eq!(profiles["series"].as_array().unwrap().len(), 2);
+    for (more, says) in [
+        (json!({ "queryType": 0 }), "queryType 0: allowed are"),
+        (json!({ "queryType": 1, "exemplarType": 3 }), "exemplars of spans are those of a query of spans"),
+        (json!({ "exemplarType": 7 }), "exemplarType 7"),
+        (json!({ "limit": -1 }), "limit -1"),
+        (json!({ "step": 0.0001 }), "step 0.0001"),
+        (json!({ "start": 5, "end": 5 }), "start 5 must be before end 5"),
+    ] {
+        let (status, error) = ask_with(&server, "SelectHeatmap", &[], &question(more));
+        assert!(status == 400 && error["message"].as_str().unwrap().contains(says), "{error}");
+    }
+}
+
+#[test]
+fn a_question_in_the_frames_of_grpc_web_is_answered_in_them() {
+    let server = filled();
+    let ask = |body: &[u8]| {
+        let headers = [("content-type", "application/grpc-web+json")];
+        server.post("/querier.v1.QuerierService/LabelValues", &headers, body)
+    };
+    let question = in_time(json!({ "name": "service_name" })).to_string();
+    let frame = [&[0, 0, 0, 0, u8::try_from(question.len()).unwrap()], question.as_bytes()].concat();
+    let answer = ask(&frame);
+    let names = br#"{"names":["search","shop"]}"#;
+    let expected = [&[0, 0, 0, 0, 27][..], names, &[0x80, 0, 0, 0, 16], b"grpc-status: 0\r\n"].concat();
+    assert_eq!((answer.status, answer.kind.as_str(), answer.body), (200, "application/grpc-web+json", expected));
+    for (body, says) in [
+        (&frame[..frame.len() - 1], "not%20one%20gRPC%20message"),
+        (&frame[..3], "cut%20off"),
+        (&[0, 0, 0, 0, 0][..], "name%20is%20missing"),
+    ] {
+        let answer = ask(body);
+        assert!(
+            answer.status == 200 && answer.text().contains("grpc-status: 3\r\n") && answer.text().contains(says),
+            "{}",
+            answer.text()
+        );
+    }
 }

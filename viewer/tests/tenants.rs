@@ -54,7 +54,7 @@ fn each_sees_its_own_by_header_and_by_address() {
         // The same span id everywhere, and each has the samples of its own.
         assert_eq!(server.json(&format!("{home}/api/flame?span={ROOT}"))["total"], periods * PERIOD);
         assert_eq!(server.get(&format!("{home}/trace/{TRACE}")).status, if home.is_empty() { 404 } else { 200 });
-        let asked = serde_json::json!({ "name": "service_name", "start": "0", "end": "0" }).to_string();
+        let asked = serde_json::json!({ "name": "service_name", "start": "1", "end": "99999999999999" }).to_string();
         let headers = [("content-type", "application/json"), (TENANT, tenant)];
         let values = server.post("/querier.v1.QuerierService/LabelValues", &headers, asked.as_bytes());
         assert_eq!(values.text(), format!("{{\"names\":[\"{service}\"]}}"));

@@ -58,6 +58,12 @@ public sealed class ProfilerConfiguration
     public bool? ExceptionProfilingEnabled { get; set; }
 
     /// <summary>
+    /// All time of spans by what it went to (CPU, locks, I/O, awaits, …), as one more profile. Default false. Environment:
+    /// PYROSCOPE_PROFILING_WALLTIME_ENABLED.
+    /// </summary>
+    public bool? WallTimeProfilingEnabled { get; set; }
+
+    /// <summary>
     /// False: samples carry no span and spans get no attribute, whatever span processors there are. Default true.
     /// </summary>
     public bool? SpanProfileLinkingEnabled { get; set; }
@@ -125,6 +131,7 @@ public sealed class ProfilerConfiguration
         Set("allocation_enabled", Text(AllocationProfilingEnabled));
         Set("lock_enabled", Text(ContentionProfilingEnabled));
         Set("exception_enabled", Text(ExceptionProfilingEnabled));
+        Set("wall_time", Text(WallTimeProfilingEnabled));
         Set("sample_rate", SampleRate?.ToString(CultureInfo.InvariantCulture));
         Set("upload_interval_ms", UploadInterval?.TotalMilliseconds.ToString("F0", CultureInfo.InvariantCulture));
         foreach (var (name, value) in Tags)

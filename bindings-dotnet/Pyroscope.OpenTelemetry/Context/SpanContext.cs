@@ -4,8 +4,8 @@ using Pyroscope.Interop;
 namespace Pyroscope.Context;
 
 /// <summary>
-/// An exported span that is, or was, current, with its ids as numbers and the exported spans around it. Immutable: it
-/// flows with the execution context to wherever the span's work goes on.
+/// An exported span that is, or was, current, with its ids as numbers and the exported spans around it. It flows with the execution
+/// context to wherever the span's work goes on, and nothing but <see cref="Off"/> changes in it.
 /// </summary>
 internal sealed unsafe class SpanContext
 {
@@ -20,6 +20,9 @@ internal sealed unsafe class SpanContext
 
     /// <summary>What samples carry, with the name at the start; the final one is told when the span ends.</summary>
     internal readonly SpanRecord Record;
+
+    /// <summary>Since when nobody runs it.</summary>
+    internal OffTime Off;
 
     private SpanContext(Activity activity, SpanContext? parent)
     {
@@ -63,7 +66,13 @@ internal sealed unsafe class SpanContext
 
         if (before?.Activity is { } activity && ReferenceEquals(span.Parent, activity))
         {
-            return new SpanContext(span, before);
+            var context = new SpanContext(span, before);
+            if (SpanMirror.CarriesInnermost)
+            {
+                OffTime.Hold(context, before);
+            }
+
+            return context;
         }
 
         return Find(span, before) ?? (IsLocalRoot(span) ? new SpanContext(span, null) : Rebuild(span, before));
@@ -80,9 +89,12 @@ internal sealed unsafe class SpanContext
             return this;
         }
 
+        // It may have ended in a flow that is not its own.
+        OffTime.Release(this);
         var context = Parent;
         while (context is not null && context.Activity!.IsStopped)
         {
+            OffTime.Release(context);
             context = context.Parent;
         }
 
@@ -103,7 +115,7 @@ internal sealed unsafe class SpanContext
         return activity;
     }
 
-    private static SpanContext? Find(Activity span, SpanContext? among)
+    internal static SpanContext? Find(Activity span, SpanContext? among)
     {
         while (among is not null && !ReferenceEquals(among.Activity, span))
         {

@@ -102,6 +102,26 @@ internal static class SpanMirror
         }
     }
 
+    /// <summary>Whether samples carry the innermost span now.</summary>
+    internal static bool CarriesInnermost => carried == Innermost;
+
+    /// <summary>Measures from now on how long spans are run by no thread; what the calling flow is in is run by this one.</summary>
+    internal static void MeasureOffTime()
+    {
+        SuspendedMethods.Learn();
+        OffTime.Begin();
+        OnSwitched(Current.Value);
+    }
+
+    /// <summary>A span has ended, in the calling flow.</summary>
+    internal static void Ended(Activity span)
+    {
+        if (OffTime.IsMeasured && SpanContext.Find(span, Current.Value) is { } context)
+        {
+            OffTime.Release(context);
+        }
+    }
+
     /// <summary>Sets ids by hand for the calling flow; 0 as span id ends that.</summary>
     internal static void Set(ulong spanId, ulong traceHigh, ulong traceLow)
     {
@@ -137,5 +157,7 @@ internal static class SpanMirror
         {
             ThreadBlock.Publish(context);
         }
+
+        OffTime.Switch(context);
     }
 }

@@ -20,6 +20,7 @@ internal static class Messenger
     private static void Tick()
     {
         CatchUp.Now();
+        WaitTest.LearnLock();
         ProfilerMessages.Deliver();
     }
 }

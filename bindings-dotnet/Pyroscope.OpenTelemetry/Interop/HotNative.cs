@@ -18,6 +18,37 @@ internal static unsafe partial class HotNative
     [SuppressGCTransition]
     internal static partial byte IsSampled(ulong spanId);
 
+    /// <summary>No thread ran this thread's span for so long, until now: what that is to stand for as a sample, else 0.</summary>
+    [LibraryImport(Library, EntryPoint = "spanprof_resumed")]
+    [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]
+    [SuppressGCTransition]
+    internal static partial ulong Resumed(ulong nanoseconds);
+
+    /// <summary>
+    /// Takes that sample. The garbage collector waits for it, so that no object moves. Not 0: a method table to be explained,
+    /// unless all else is to be left out.
+    /// </summary>
+    [LibraryImport(Library, EntryPoint = "spanprof_sample_resumed")]
+    [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]
+    [SuppressGCTransition]
+    internal static partial nint SampleResumed(ulong nanoseconds, ulong weight, void* context, uint all);
+
+    /// <summary>Where an object refers to another one, by the addresses of references; 0: nowhere. As before, nothing moves.</summary>
+    [LibraryImport(Library, EntryPoint = "spanprof_offset_of")]
+    [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]
+    [SuppressGCTransition]
+    internal static partial uint OffsetOf(void* holder, void* held);
+
+    /// <summary>Where things are in suspended methods; some method tables of classes. Not 0: it is understood.</summary>
+    [LibraryImport(Library, EntryPoint = "spanprof_learn_boxes")]
+    [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]
+    internal static partial byte LearnBoxes(uint context, uint continuation, nint* tables, nuint count);
+
+    /// <summary>What a method table means.</summary>
+    [LibraryImport(Library, EntryPoint = "spanprof_explain_type")]
+    [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]
+    internal static partial void ExplainType(nint table, byte* name, nuint length, uint next, uint kind);
+
     /// <summary>Gives the samples of a span its final name.</summary>
     [LibraryImport(Library, EntryPoint = "spanprof_span_ended")]
     [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]

@@ -19,6 +19,7 @@ use spanprof_core::ErrorKind;
 use self::types::{Answer, Failure, Feature, MessageList, Pairs, Settings, Statistics, Status};
 use crate::events::sessions;
 use crate::span::tags;
+use crate::stack::monitor_enter;
 use crate::symbols::code_map;
 use crate::{messages, profiler};
 
@@ -27,6 +28,7 @@ const _: () = assert!(size_of::<Wire<Settings>>() == 16 && size_of::<Wire<Answer
 const _: () = assert!(size_of::<ffi::Result<Wire<Answer>, Failure>>() == 24);
 const _: () = assert!(align_of::<ffi::Result<Wire<Answer>, Failure>>() == 8);
 const _: () = assert!(size_of::<ffi::Result<bool, Failure>>() == 8 && size_of::<ffi::Result<u32, Failure>>() == 8);
+const _: () = assert!(size_of::<ffi::Result<u64, Failure>>() == 16);
 const _: () = assert!(size_of::<Feature>() == 1 && size_of::<Failure>() == 1);
 const _: () = assert!(Feature::Cpu as u8 == 0 && Feature::Allocations as u8 == 1);
 const _: () = assert!(Feature::Locks as u8 == 2 && Feature::Exceptions as u8 == 3 && Failure::Arguments as u8 == 0);
@@ -98,6 +100,42 @@ pub fn spanprof_catch_up() -> ffi::Result<bool, Failure> {
     })
 }
 
+/// Whether the engine measures waits, as `wall_time` asks for.
+#[ffi]
+pub fn spanprof_measures_waits() -> ffi::Result<bool, Failure> {
+    panic_to_result(|| ffi::Ok(spanprof_core::measures_waits()))
+}
+
+/// Nanoseconds that the calling thread waited so far, in calls that were measured.
+#[ffi]
+pub fn spanprof_waited_ns() -> ffi::Result<u64, Failure> {
+    panic_to_result(|| ffi::Ok(spanprof_core::waited_ns()))
+}
+
+/// Measures no waits any more: one that was made to see that was not seen.
+#[ffi]
+pub fn spanprof_measure_no_waits() -> ffi::Result<bool, Failure> {
+    panic_to_result(|| {
+        profiler::measure_no_waits();
+        ffi::Ok(true)
+    })
+}
+
+/// What the calling thread waits for from here on is the lock of an object: so it is learned how that is told from a collection.
+#[ffi]
+pub fn spanprof_learn_lock() -> ffi::Result<bool, Failure> {
+    panic_to_result(|| {
+        monitor_enter::begin();
+        ffi::Ok(true)
+    })
+}
+
+/// That was all. `certain`: it waited for nothing else meanwhile. Whether it is known now.
+#[ffi]
+pub fn spanprof_learned_lock(certain: bool) -> ffi::Result<bool, Failure> {
+    panic_to_result(|| ffi::Ok(monitor_enter::end(certain)))
+}
+
 /// The number of the tag set `within` with `tags` added, for the block's `tags`; held until [`spanprof_tag_release`].
 /// 0 is the empty set, and the answer when 1,024 sets are alive.
 #[ffi]
@@ -138,6 +176,11 @@ pub fn inventory() -> RustInventory {
         .register(function!(spanprof_status))
         .register(function!(spanprof_set_tracking))
         .register(function!(spanprof_catch_up))
+        .register(function!(spanprof_measures_waits))
+        .register(function!(spanprof_waited_ns))
+        .register(function!(spanprof_measure_no_waits))
+        .register(function!(spanprof_learn_lock))
+        .register(function!(spanprof_learned_lock))
         .register(function!(spanprof_tag_set))
         .register(function!(spanprof_tag_release))
         .register(function!(spanprof_thread_tags))

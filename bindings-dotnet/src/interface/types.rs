@@ -29,7 +29,7 @@ pub struct Settings {
     /// Settings made in code, which go before the environment. Names: `application_name`, `server_address`,
     /// `basic_auth_username`, `basic_auth_password`, `tenant_id`, `http_header.NAME`, `tag.NAME`, `sample_rate` (1 to 1000),
     /// `upload_interval_ms`, `enabled`, `cpu_enabled`, `allocation_enabled`, `lock_enabled`, `exception_enabled`,
-    /// `span_names`, `trace_id` (auto, true, false), `report_pid`, `report_thread_id`, `report_thread_name`, `log_level`
+    /// `wall_time`, `span_names`, `trace_id` (auto, true, false), `report_pid`, `report_thread_id`, `report_thread_name`, `log_level`
     /// (as PYROSCOPE_LOG_LEVEL), `runtime_version` (such as 10.0.12).
     pub values: Vec<Pair>,
 }

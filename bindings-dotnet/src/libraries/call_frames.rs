@@ -240,13 +240,13 @@ impl Machine<'_> {
                         bytes.block()?;
                         // Of all expressions for the CFA the linker's for PLT entries is the usual one: nothing was pushed
                         // yet, or one word for a few instructions. A signal frame's is another matter.
-                        let cfa = if self.common.is_signal_frame { Cfa::Unknown } else { Cfa::Rsp };
+                        let cfa = if self.common.is_signal_frame { Cfa::Signal } else { Cfa::Rsp };
                         self.rule = Rule { cfa, offset: 8, ..self.rule };
                     }
                     0x10 | 0x16 => {
                         let register = bytes.unsigned()?;
                         bytes.block()?;
-                        if register == RBP {
+                        if register == RBP && !self.common.is_signal_frame {
                             self.rule.cfa = Cfa::Unknown;
                         }
                     }

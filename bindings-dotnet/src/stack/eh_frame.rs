@@ -13,6 +13,8 @@ pub(crate) enum Cfa {
     Rbp,
     /// By an expression, which is not evaluated.
     Unknown,
+    /// A signal's handler returns here: the registers of what it interrupted are in the ucontext on top of the stack.
+    Signal,
     /// No function is here.
     Nothing,
 }

@@ -4,6 +4,7 @@
 pub(crate) mod call_sites;
 pub(crate) mod eh_frame;
 pub(crate) mod modules;
+pub(crate) mod monitor_enter;
 pub(crate) mod range_set;
 pub(crate) mod sample_header;
 pub(crate) mod unwind;

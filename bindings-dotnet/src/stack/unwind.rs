@@ -1,11 +1,12 @@
 //! The stack of the interrupted thread, walked in the signal handler.
 //!
-//! **Functions called in the handler:** none but those of this folder. Memory read: the handler's own ucontext; tables in
-//! static memory ([`modules`], [`range_set`](crate::stack::range_set), [`call_sites`]); words of the thread's own stack, each
+//! **Functions called in the handler:** none but those of this folder; of a wait that is over, `sigaltstack`, which is a system call and
+//! no more. Memory read: the handler's own ucontext; tables in static memory ([`modules`], [`range_set`](crate::stack::range_set), [`call_sites`]); words of the thread's own stack, each
 //! checked to lie between the interrupted rsp and the stack's end ([`Stack`]).
 //!
 //! The walk, in the words of the rules that [`repair`](crate::symbols::repair) goes on with:
-//! * H1: native code at the leaf is left by rows of `.eh_frame`, since system libraries keep no frame pointers.
+//! * H1: native code at the leaf is left by rows of `.eh_frame`, since system libraries keep no frame pointers; a signal's handler by the
+//!   registers that it will restore.
 //! * H2: the words above rsp of the first managed frame go along, for what only code bytes can tell.
 //! * From there on rbp is followed: CoreCLR gives most methods a frame.
 //! * H4: call sites in methods without a frame are known from a table.
@@ -14,8 +15,10 @@
 //! The leaf's frame is its pc, that of a caller its return address minus one, which is within the call.
 
 use std::arch::asm;
+use std::mem::{self, offset_of};
+use std::ptr;
 
-use libc::ucontext_t;
+use libc::{stack_t, ucontext_t};
 use spanprof_core::FrameWriter;
 
 use crate::stack::eh_frame::Cfa;
@@ -43,18 +46,57 @@ pub(crate) unsafe fn walk(ucontext: *const ucontext_t, out: &mut FrameWriter<'_>
     // SAFETY: the caller's promise.
     if let Some(context) = unsafe { ucontext.as_ref() } {
         let registers = &context.uc_mcontext.gregs;
-        const PC: usize = libc::REG_RIP.cast_unsigned() as usize;
-        const SP: usize = libc::REG_RSP.cast_unsigned() as usize;
-        const BP: usize = libc::REG_RBP.cast_unsigned() as usize;
-        let [pc, sp, bp] = [PC, SP, BP].map(|register| registers[register].cast_unsigned());
+        let [pc, sp, bp] = REGISTERS.map(|register| registers[register].cast_unsigned());
         let alternate = (context.uc_stack.ss_sp as u64, context.uc_stack.ss_size as u64);
-        walk_stack(pc, sp, bp, Stack::of(sp, alternate), out);
+        walk_stack(Registers { pc, sp, bp, is_leaf: true }, Stack::of(sp, alternate), out);
     }
+}
+
+/// Pushes the stack of the code that called a function of ours, which it will go on with these registers: rip, rsp and rbp.
+pub(crate) fn walk_caller([pc, sp, bp]: [u64; 3], out: &mut FrameWriter<'_>) {
+    walk_stack(Registers { pc, sp, bp, is_leaf: false }, Stack::of(sp, alternate_stack()), out);
+}
+
+/// The words of the calling thread's stack from `sp` on.
+pub(crate) fn words_from(sp: u64) -> impl Iterator<Item = u64> {
+    let stack = Stack::of(sp, alternate_stack());
+    (0..).map_while(move |word: u64| stack.load(sp + 8 * word))
+}
+
+/// The last native function below managed code, where that called it: as a frame of its stack would be. The registers are those of
+/// [`walk_caller`]. `None`: no managed code is found.
+pub(crate) fn outermost_native([pc, sp, bp]: [u64; 3]) -> Option<u64> {
+    let mut stack = Stack::of(sp, alternate_stack());
+    let mut at = Registers { pc, sp, bp, is_leaf: false };
+    for _ in 0..MAX_NATIVE {
+        let module = modules::module_of(at.pc)?;
+        let outermost = at.frame();
+        at = at.caller_of_native(module, &mut stack)?;
+        if modules::module_of(at.pc).is_none() {
+            return Some(outermost).filter(|_| modules::is_executable(at.pc));
+        }
+    }
+    None
+}
+
+const REGISTERS: [usize; 3] = [
+    libc::REG_RIP.cast_unsigned() as usize,
+    libc::REG_RSP.cast_unsigned() as usize,
+    libc::REG_RBP.cast_unsigned() as usize,
+];
+
+/// Start and size of the calling thread's signal stack.
+fn alternate_stack() -> (u64, u64) {
+    // SAFETY: plain bits.
+    let mut stack: stack_t = unsafe { mem::zeroed() };
+    // SAFETY: only asked; a system call that keeps no memory.
+    unsafe { libc::sigaltstack(ptr::null(), &raw mut stack) };
+    (stack.ss_sp as u64, stack.ss_size as u64)
 }
 
 /// Where fs points: the calling thread's control block. Async-signal-safe.
 #[inline]
-fn thread_pointer() -> u64 {
+pub(crate) fn thread_pointer() -> u64 {
     let pointer: u64;
     // SAFETY: the first word of a thread's control block is its own address, by the ABI.
     unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly)) };
@@ -111,24 +153,21 @@ impl Stack {
 ///
 /// Hot: 1 to 2 µs.
 #[inline]
-fn walk_stack(pc: u64, sp: u64, bp: u64, mut stack: Stack, out: &mut FrameWriter<'_>) {
-    let (pc_of_leaf, end) = (pc, stack.high);
-    out.push(pc_of_leaf);
-    let mut at = Registers { pc, sp, bp };
-    let mut is_leaf = true;
-    while out.frames() < MAX_NATIVE
+fn walk_stack(mut at: Registers, mut stack: Stack, out: &mut FrameWriter<'_>) {
+    let end = out.frames() + MAX_NATIVE;
+    out.push(at.frame());
+    while out.frames() < end
         && let Some(module) = modules::module_of(at.pc)
     {
-        let Some(caller) = at.caller_of_native(module, is_leaf, &stack) else { break };
+        let Some(caller) = at.caller_of_native(module, &mut stack) else { break };
         at = caller;
-        if at.pc < 4096 || !out.push(at.pc - 1) {
+        if at.pc < 4096 || !out.push(at.frame()) {
             out.push_extra(sample_header::header(None, sample_header::method_count()));
             return;
         }
-        stack.low = at.sp;
-        is_leaf = false;
     }
     let first_managed = modules::module_of(at.pc).is_none().then(|| (out.frames() - 1, at.sp));
+    let end = stack.high;
     follow_frames(at, stack, out);
     out.push_extra(sample_header::header(first_managed.map(|(frame, _)| frame), sample_header::method_count()));
     if let Some((_, sp)) = first_managed {
@@ -200,16 +239,25 @@ struct Registers {
     pc: u64,
     sp: u64,
     bp: u64,
+    /// `pc` is an instruction that was interrupted, not the one after a call.
+    is_leaf: bool,
 }
 
 impl Registers {
-    /// H1: the registers after the native function returned.
+    /// What stands for this place in a stack.
     #[inline]
-    fn caller_of_native(self, module: &modules::Module, is_leaf: bool, stack: &Stack) -> Option<Self> {
-        let Self { pc, sp, mut bp } = self;
-        let (cfa, saved) = match module.row(if is_leaf { pc } else { pc - 1 }) {
+    fn frame(self) -> u64 {
+        if self.is_leaf { self.pc } else { self.pc - 1 }
+    }
+
+    /// H1: the registers after the native function returned; from then on only what lies above it is read.
+    #[inline]
+    fn caller_of_native(self, module: &modules::Module, stack: &mut Stack) -> Option<Self> {
+        let Self { sp, mut bp, is_leaf, .. } = self;
+        let (cfa, saved) = match module.row(self.frame()) {
             Some(row) if row.cfa == Cfa::Rsp => (sp.wrapping_add_signed(row.offset.into()), row.saved_rbp),
             Some(row) if row.cfa == Cfa::Rbp => (bp.wrapping_add_signed(row.offset.into()), row.saved_rbp),
+            Some(row) if row.cfa == Cfa::Signal => return self.interrupted(stack),
             // Code without a description is a stub that pushed nothing.
             Some(row) if row.cfa == Cfa::Nothing && is_leaf => (sp.wrapping_add(8), 0),
             None if is_leaf => (sp.wrapping_add(8), 0),
@@ -226,6 +274,21 @@ impl Registers {
                 bp = stack.load(at)?;
             }
         }
-        Some(Self { pc: back, sp: cfa, bp })
+        stack.low = cfa;
+        Some(Self { pc: back, sp: cfa, bp, is_leaf: false })
+    }
+
+    /// The registers of what a signal interrupted whose handler returns here. Nothing where that had a stack of its own.
+    #[inline]
+    fn interrupted(self, stack: &mut Stack) -> Option<Self> {
+        let saved =
+            self.sp.wrapping_add((offset_of!(ucontext_t, uc_mcontext) + offset_of!(libc::mcontext_t, gregs)) as u64);
+        let [pc, sp, bp] = REGISTERS.map(|register| stack.load(saved.wrapping_add(8 * register as u64)));
+        let (pc, sp, bp) = (pc?, sp?, bp?);
+        if sp <= self.sp || sp >= stack.high {
+            return None;
+        }
+        stack.low = sp;
+        Some(Self { pc, sp, bp, is_leaf: true })
     }
 }

@@ -2,6 +2,8 @@
 //! what both are called.
 
 pub(crate) mod code_map;
+pub(crate) mod flow;
+pub(crate) mod lock_wait;
 mod prologue;
 pub(crate) mod refresh;
 pub(crate) mod repair;

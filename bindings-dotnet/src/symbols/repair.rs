@@ -5,14 +5,16 @@
 //! * D2: in an epilogue it is behind what is still to be popped.
 //! * D3: a method without a frame has it at a fixed distance; so may its caller, and so on.
 //! * D4: a stub of the runtime pushed nothing.
+//! * D5: a method without a frame that was not known as one when the sample was taken, as it was met then for the first time.
 
-use spanprof_core::{FrameId, Repair};
+use spanprof_core::{FrameId, Repair, State};
 
 use crate::clr::info::{self, Clr};
-use crate::stack::modules;
 use crate::stack::sample_header::NO_FRAME;
+use crate::stack::{call_sites, modules};
 use crate::symbols::code_map::{self, CodeMap};
-use crate::symbols::{prologue, refresh, resolver};
+use crate::symbols::lock_wait::LockWait;
+use crate::symbols::{flow, prologue, refresh, resolver};
 
 /// Callers that are inserted at most.
 const MAX_INSERTED: usize = 16;
@@ -21,26 +23,27 @@ const UNNAMED: &str = "(managed code)";
 
 /// First the engine asks with locks held that a fork takes; names come of CoreCLR, which may take long. Once all is
 /// read it asks again, without them.
-pub(crate) fn repair(frames: &mut Vec<u64>, extra: &[u64]) -> Repair {
+pub(crate) fn repair(frames: &mut Vec<u64>, extra: &[u64], state: &mut State) -> Repair {
     if frames.last() != Some(&resolver::ASKED) {
         frames.push(resolver::ASKED);
         return Repair::Later;
     }
     frames.pop();
-    mend(frames, extra);
+    *state = mend(frames, extra, *state);
     Repair::Ready
 }
 
 /// Mends a sample: `frames` as the walk pushed them; `extra` is the header and the stack's words at the rsp of the first
-/// managed frame, of an event nothing.
-fn mend(frames: &mut Vec<u64>, extra: &[u64]) {
+/// managed frame, of an event nothing. Returns the state that it turned out to be in.
+fn mend(frames: &mut Vec<u64>, extra: &[u64], state: State) -> State {
     refresh::note_sample();
     let Some(clr) = info::attached() else {
         to_ids(frames, resolver::native_id, |pc| modules::is_executable(pc).then(|| resolver::id_of(UNNAMED, "")));
         // How many of them there are tells nobody anything.
         frames.dedup();
-        return;
+        return state;
     };
+    let wait = LockWait::of(frames, extra.first().map_or(NO_FRAME, |header| header & NO_FRAME), state);
     let is_event = extra.is_empty();
     code_map::with(|map| {
         let (mut method_count, mut stub) = (u32::MAX, None);
@@ -49,6 +52,9 @@ fn mend(frames: &mut Vec<u64>, extra: &[u64]) {
             let first = (header & NO_FRAME) as usize;
             stub = insert_callers(frames, first, words, |pc, is_leaf| {
                 return_address(map, clr, (pc, method_count), is_leaf)
+            });
+            insert_callers_of_new(frames, first, words, |back| {
+                map.code_at(clr, back.wrapping_sub(1)).is_some().then(|| call_sites::find(back))
             });
         }
         let mut replaced = None;
@@ -66,6 +72,11 @@ fn mend(frames: &mut Vec<u64>, extra: &[u64]) {
             None => Some(resolver::id_of(if stub == Some(pc) { STUB } else { code_map::UNKNOWN }, "")),
         });
     });
+    // Where the objects did not tell who awaits whom.
+    if state == State::Await && !is_event {
+        flow::begin_with_method(frames);
+    }
+    wait.map_or(state, |wait| wait.state(frames))
 }
 
 /// Where the return address of a frame is.
@@ -133,6 +144,34 @@ fn insert_callers(
     stub
 }
 
+/// Puts in the callers of methods without a frame that nobody knew as such when the sample was taken. `known` tells of a return
+/// address, if it is one of a method, how far away the next is, if that has no frame. Only among the words that go along with a
+/// sample: what a method calls deeply is mostly known.
+fn insert_callers_of_new(
+    frames: &mut Vec<u64>,
+    first: usize,
+    words: &[u64],
+    known: impl FnMut(u64) -> Option<Option<u64>>,
+) {
+    let (mut at, mut from, mut inserted, mut known) = (first + 1, 0, 0, known);
+    while inserted < MAX_INSERTED
+        && let Some(back) = frames.get(at).map(|frame| frame.wrapping_add(1))
+        && let Some(place) = words.get(from..).and_then(|rest| rest.iter().position(|word| *word == back))
+    {
+        from += place + 1;
+        at += 1;
+        if let Some(Some(bytes)) = known(back)
+            && let Some(next) =
+                usize::try_from(bytes / 8).ok().and_then(|words_between| words.get(from + words_between)).copied()
+            && frames.get(at) != Some(&next.wrapping_sub(1))
+            && known(next).is_some()
+        {
+            frames.insert(at, next - 1);
+            inserted += 1;
+        }
+    }
+}
+
 /// Turns addresses into frame ids, and leaves out what is no code. Of native frames one a function is kept, and none on the far side
 /// of all managed ones: how the runtime starts its threads is the same everywhere.
 fn to_ids(frames: &mut Vec<u64>, native: impl Fn(u64) -> Option<u64>, mut managed: impl FnMut(u64) -> Option<u64>) {
@@ -194,6 +233,26 @@ mod tests {
         let words = [7, 7, 20_401, 7, 7, 20_401, 7, 7, 10_301];
         assert_eq!(mended(&[20_000, 10_500], 0, &words), [20_000, 20_400, 20_400, 10_300, 10_500], "recursion too");
         assert_eq!(mended(&[99_000, 20_000, 10_500], 1, &[7, 7, 10_301]), [99_000, 20_000, 10_300, 10_500]);
+    }
+
+    #[test]
+    fn callers_of_methods_that_were_met_for_the_first_time_are_put_in() {
+        // Methods at 10,000, 20,000, …; those at 20,000 and 30,000 have no frame, and 16 bytes of stack.
+        let known =
+            |back: u64| (10_000..60_000).contains(&back).then(|| (20_000..40_000).contains(&back).then_some(16));
+        let mended = |frames: &[u64], words: &[u64]| {
+            let mut frames = frames.to_vec();
+            insert_callers_of_new(&mut frames, 1, words, known);
+            frames
+        };
+        let words = [5, 20_101, 6, 7, 30_201, 8, 9, 40_301, 50_401];
+        let whole = [900, 10_000, 20_100, 30_200, 40_300, 50_400];
+        assert_eq!(mended(&[900, 10_000, 20_100, 50_400], &words), whole);
+        assert_eq!(mended(&whole, &words), whole);
+        assert_eq!(mended(&[900, 10_000, 20_100, 50_400], &words[..4]), [900, 10_000, 20_100, 50_400]);
+        // What lies there is no return address.
+        assert_eq!(mended(&[900, 10_000, 20_100, 50_400], &[20_101, 6, 7, 70_000]), [900, 10_000, 20_100, 50_400]);
+        assert_eq!(mended(&[900], &words), [900]);
     }
 
     #[test]

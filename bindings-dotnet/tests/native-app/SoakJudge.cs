@@ -41,28 +41,38 @@ sealed class SoakJudge
 
     readonly HashSet<string> methods = Methods();
     readonly Dictionary<string, long> mistakes = [];
-    long samples, wrong, odd, unreadable;
+    long samples, waits, wrong, odd, unreadable;
 
     /// Prints a row of `ci/soak dotnet`: samples, dropped, wrong, odd, unreadable, lost, memory at half and end. Whether
     /// everything is as it must be.
     public bool Judge(string[] settings, Dictionary<string, ulong> stats, Memory memory)
     {
         var folder = settings.Single(setting => setting.StartsWith("server_address=file://", StringComparison.Ordinal))["server_address=file://".Length..];
-        foreach (var kind in new[] { "process_cpu", "memory", "lock", "exception" })
+        foreach (var kind in new[] { "process_cpu", "memory", "lock", "exception", "wall" })
             foreach (var profile in Pprof.ReadFolder(folder, kind))
                 foreach (var sample in profile.Samples)
                     // An event's leaf is the type of the object or exception.
-                    if (kind == "process_cpu") Look(kind, sample.Frames, sample, Math.Max(1, (sample.Values[0] + profile.Period / 2) / profile.Period));
+                    if (kind == "wall") Waits(sample);
+                    else if (kind == "process_cpu") Look(kind, sample.Frames, sample, Math.Max(1, (sample.Values[0] + profile.Period / 2) / profile.Period));
                     else Look(kind, sample.Frames.Skip(kind == "lock" ? 0 : 1).ToList(), sample, 1);
         long Of(params string[] names) => names.Sum(name => (long)stats[name + "_samples"]);
         var dropped = Of("dropped_ring", "dropped_window", "refused", "dropped_queue", "dropped_old", "discarded");
         var lost = Of("taken") - Of("uploaded") - dropped;
         Console.WriteLine($"row {samples,10}{dropped,9}{wrong,7}{odd,6}{unreadable,12}{lost,6}{memory.AtHalf / 1024,7} MiB{memory.AtEnd / 1024,7} MiB");
+        Console.WriteLine($"true waits {waits}");
         foreach (var (what, count) in mistakes.OrderByDescending(mistake => mistake.Value).Take(20)) Console.WriteLine($"  {count} × {what}");
         if (!memory.IsFlat) Console.WriteLine("  memory grows");
         // A few before the profiler knows what it met; in a short run they are more than one in 200. Where nobody drains, what
         // is left of a run is its beginning, so those that were dropped count here.
         return samples > 0 && wrong == 0 && odd == 0 && unreadable <= 5 + (samples + dropped) / 200 && lost == 0 && memory.IsFlat;
+    }
+
+    // The leaf is the call that waited. CPU time is the other profile's.
+    void Waits(PprofSample sample)
+    {
+        if (sample.Label("state") == "cpu") return;
+        waits += sample.Values[0];
+        Look("wall", sample.Frames.Skip(1).ToList(), sample, 1);
     }
 
     void Look(string kind, IReadOnlyList<string> frames, PprofSample sample, long count)

@@ -141,7 +141,7 @@ impl Aggregate {
     pub(crate) fn mend(&mut self, runtime: &dyn Runtime, counters: &Counters, is_last: bool) {
         for mut waiting in std::mem::take(&mut self.waiting) {
             let late = is_last || waiting.since.elapsed() > REPAIR_TIMEOUT;
-            if runtime.repair(&mut waiting.frames, &waiting.extra) == Repair::Ready || late {
+            if runtime.repair(&mut waiting.frames, &waiting.extra, &mut waiting.place.state) == Repair::Ready || late {
                 let _ = self.sum(waiting.place, &waiting.frames, waiting.tally, counters);
             } else {
                 self.waiting.push(waiting);
@@ -239,7 +239,7 @@ impl Aggregate {
     }
 
     fn add_sample(&mut self, thread: u32, sample: &Sample<'_>, runtime: &dyn Runtime, counters: &Counters) {
-        let place = Place {
+        let mut place = Place {
             profile_type: sample.measure.profile_type,
             state: sample.measure.state,
             count: sample.measure.count,
@@ -249,11 +249,12 @@ impl Aggregate {
         };
         let tally = Tally { samples: 1, weight: sample.measure.value };
         let mut newest = self.newest.remove(&thread).unwrap_or(Newest { place, frames: Vec::new(), extra: None });
-        newest.place = place;
         newest.frames.clear();
         newest.frames.extend_from_slice(sample.frames);
         newest.extra = None;
-        if runtime.repair(&mut newest.frames, sample.extra) == Repair::Ready {
+        let is_ready = runtime.repair(&mut newest.frames, sample.extra, &mut place.state) == Repair::Ready;
+        newest.place = place;
+        if is_ready {
             self.sum_of_thread(place, &newest.frames, tally, counters);
         } else {
             newest.extra = Some(sample.extra.to_vec());

@@ -96,6 +96,7 @@ pub(crate) fn install(choice: SampleSignal) -> Result<i32, Error> {
         if action(signal, None).is_some_and(|action| action.sa_sigaction == libc::SIG_DFL) {
             // SAFETY: a sigaction is plain bits; zero is an empty mask and no flags.
             let mut ours: libc::sigaction = unsafe { mem::zeroed() };
+            ours.sa_mask = all_but_faults();
             let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut libc::c_void) = on_signal;
             ours.sa_sigaction = handler as usize;
             ours.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
@@ -106,6 +107,21 @@ pub(crate) fn install(choice: SampleSignal) -> Result<i32, Error> {
         }
     }
     Err(Error::new(ErrorKind::System, "no signal is free (SIGRTMIN + 6 and up all have a handler)"))
+}
+
+/// The signals that wait while our handler runs: one of the program's might jump out of it (siglongjmp). Not those of faults, which a
+/// walk may meet.
+fn all_but_faults() -> libc::sigset_t {
+    const FAULTS: [i32; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+    // SAFETY: plain bits.
+    let mut mask: libc::sigset_t = unsafe { mem::zeroed() };
+    // SAFETY: a set of ours.
+    unsafe { libc::sigfillset(&raw mut mask) };
+    for fault in FAULTS {
+        // SAFETY: as above.
+        unsafe { libc::sigdelset(&raw mut mask, fault) };
+    }
+    mask
 }
 
 /// Puts our handler before the one that a signal has, with its mask and flags.

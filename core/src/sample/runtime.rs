@@ -39,6 +39,27 @@ pub enum SampleSignal {
     Shared(i32),
 }
 
+/// Where a function that waited was called: the frame of the wrapper around it, which still stands. Its first word is the caller's rbp,
+/// its second the address to which it returns, and the caller's rsp will be what follows it.
+#[derive(Clone, Copy, Debug)]
+pub struct WaitFrame(pub(crate) *const [u64; 2]);
+
+impl WaitFrame {
+    /// Of a wait whose wrapper has returned.
+    pub(crate) const LEFT: Self = Self(std::ptr::null());
+
+    /// The caller's registers as they will be: rip, rsp, rbp. `None`: the wrapper has returned. Async-signal-safe.
+    ///
+    /// # Safety
+    /// Within the call of the [`Runtime`] that the frame was passed to.
+    #[inline]
+    pub unsafe fn registers(self) -> Option<[u64; 3]> {
+        // SAFETY: null, or the wrapper's own frame, as the caller promises.
+        let [bp, pc] = *unsafe { self.0.as_ref() }?;
+        Some([pc, self.0.addr() as u64 + 16, bp])
+    }
+}
+
 /// A wait for a lock or a condition that is over.
 #[derive(Clone, Copy, Debug)]
 pub struct LockWait {
@@ -52,6 +73,8 @@ pub struct LockWait {
     pub took_ns: u64,
     /// When it was over, by CLOCK_MONOTONIC.
     pub ended_ns: u64,
+    /// Where the function that waited was called.
+    pub frame: WaitFrame,
 }
 
 /// Proof that the host's lock is held, without which rings may not be read: see [`Runtime::request_drain`].
@@ -177,8 +200,18 @@ pub unsafe trait Runtime: Send + Sync {
     /// Called by the handler (`ucontext` is the interrupted state), or on the thread itself with a null `ucontext`.
     unsafe fn walk(&self, thread: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>);
 
-    /// Mends the first frames of a sample by its extra words, where that cannot be done in the handler.
-    fn repair(&self, _frames: &mut Vec<FrameId>, _extra: &[u64]) -> Repair {
+    /// Pushes the stack of a wait, the caller of the function that waited first.
+    ///
+    /// # Safety
+    /// Called on the thread itself, within the call if `frame` is there.
+    unsafe fn walk_caller(&self, thread: &ThreadRecord, _frame: WaitFrame, out: &mut FrameWriter<'_>) {
+        // SAFETY: the caller's promise.
+        unsafe { self.walk(thread, std::ptr::null(), out) };
+    }
+
+    /// Mends the first frames of a sample by its extra words, where that cannot be done in the handler, and the state of a wait where
+    /// its stack tells more of it than the call did.
+    fn repair(&self, _frames: &mut Vec<FrameId>, _extra: &[u64], _state: &mut State) -> Repair {
         Repair::Ready
     }
 
@@ -218,7 +251,7 @@ pub(crate) mod testing {
     unsafe impl Runtime for NeverReady {
         unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, _: &mut FrameWriter<'_>) {}
 
-        fn repair(&self, _: &mut Vec<FrameId>, _: &[u64]) -> Repair {
+        fn repair(&self, _: &mut Vec<FrameId>, _: &[u64], _: &mut State) -> Repair {
             Repair::Later
         }
 

@@ -72,12 +72,12 @@ impl Server {
         self.push.ask(path, None, self.timeout)
     }
 
-    /// As [`get`](Self::get), with JSON in a POST.
+    /// As [`get`](Self::get), with a body of this content type in a POST.
     ///
     /// # Errors
     /// No answer came.
-    pub fn post(&self, path: &str, json: &str) -> Result<(u16, String), Failure> {
-        self.push.ask(path, Some(json), self.timeout)
+    pub fn post(&self, path: &str, content_type: &str, body: &[u8]) -> Result<(u16, String), Failure> {
+        self.push.ask(path, Some((content_type, body)), self.timeout)
     }
 
     /// The version that the answer to the question of profilers names, if it is too old for trace ids.

@@ -54,6 +54,23 @@ internal static class Shapes
         Work.Pause(200);
     }
 
+    private static void ThreadsWaitForEver()
+    {
+        Work.UnderLoad(1);
+        Work.WaitForEver();
+        Work.Pause(20);
+    }
+
+    private static void StopsUnderThreadsThatWait()
+    {
+        Work.UnderLoad(2);
+        Work.WaitForEver();
+        Work.StartsAndStops();
+        Work.Pause(50);
+        Work.Stop();
+        Work.Pause(50);
+    }
+
     private static void ExitInMain()
     {
         Work.UnderLoad();

@@ -1,4 +1,7 @@
 using System.Diagnostics;
+using System.IO.Pipes;
+using System.Net;
+using System.Net.Sockets;
 using System.Reflection;
 using System.Reflection.Emit;
 using System.Runtime.CompilerServices;
@@ -21,7 +24,7 @@ internal static class Work
     private static TracerProvider? provider;
     private static long sink;
 
-    internal static readonly Action[] All = [Spans, Collect, Throw, DynamicMethod, CollectibleAssembly, Locks, Tasks];
+    internal static readonly Action[] All = [Spans, Collect, Throw, DynamicMethod, CollectibleAssembly, Locks, Tasks, Waits];
 
     internal static void Begin(int seed)
     {
@@ -35,6 +38,7 @@ internal static class Work
             AllocationProfilingEnabled = events,
             ContentionProfilingEnabled = events,
             ExceptionProfilingEnabled = events,
+            WallTimeProfilingEnabled = chance.Next(2) == 0,
         };
         provider = Sdk.CreateTracerProviderBuilder().AddSource(Source.Name).AddProcessor(new PyroscopeSpanProcessor()).Build();
     }
@@ -126,6 +130,48 @@ internal static class Work
         using var outer = Source.StartActivity("outer");
         using var inner = Source.StartActivity("inner");
         ThreadTime.Burn(1);
+    }
+
+    /// <summary>Short waits of several kinds, in a span.</summary>
+    internal static void Waits()
+    {
+        using var span = Source.StartActivity("waits");
+        Thread.Sleep(1);
+        using var set = new AutoResetEvent(false);
+        set.WaitOne(1);
+        lock (Gate)
+        {
+            Monitor.Wait(Gate, 1);
+        }
+    }
+
+    /// <summary>Threads that wait, in spans, until the process ends.</summary>
+    internal static void WaitForEver()
+    {
+        var gate = new object();
+        var listener = new Socket(AddressFamily.InterNetwork, SocketType.Stream, ProtocolType.Tcp);
+        listener.Bind(new IPEndPoint(IPAddress.Loopback, 0));
+        listener.Listen();
+        var pipe = new AnonymousPipeServerStream(PipeDirection.In);
+        Action[] ways =
+        [
+            () => Thread.Sleep(Timeout.Infinite), () => new ManualResetEventSlim().Wait(), () => new AutoResetEvent(false).WaitOne(), () => listener.Accept(),
+            () => pipe.ReadByte(), () => new TaskCompletionSource().Task.Wait(), () => listener.Poll(-1, SelectMode.SelectRead), () => Thread.CurrentThread.Join(),
+            () => { lock (gate) { Monitor.Wait(gate); } },
+        ];
+        using var waiting = new CountdownEvent(ways.Length);
+        foreach (var way in ways)
+        {
+            new Thread(() =>
+            {
+                using var span = Source.StartActivity("for ever");
+                waiting.Signal();
+                way();
+            })
+            { IsBackground = true }.Start();
+        }
+
+        waiting.Wait();
     }
 
     internal static void Collect()

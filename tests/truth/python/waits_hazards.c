@@ -3,10 +3,13 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
@@ -137,5 +140,65 @@ int by_system_call(void)
     errno = 0;
     CHECK(syscall(SYS_futex, &word, 0 /* FUTEX_WAIT */, 0, &time, NULL, 0) == -1 && errno == ETIMEDOUT);
     CHECK(syscall(SYS_getpid) == getpid());
+    return 0;
+}
+
+// A table that its module protects once it is relocated, and one in a page of code.
+struct table { int (*poll)(struct pollfd *, nfds_t, int); char rest[2 * 4096 - 8]; } __attribute__((aligned(4096)));
+static struct table protected_table = {poll};
+__attribute__((constructor)) static void protect(void) { mprotect(&protected_table, sizeof protected_table, PROT_READ); }
+__asm__(".section .rodata\n.globl table_in_code\n.hidden table_in_code\n.balign 8\ntable_in_code: .quad poll\n.previous\n");
+extern int (*const table_in_code)(struct pollfd *, nfds_t, int);
+int waits_through_protected_tables(void)
+{
+    CHECK(protected_table.poll(NULL, 0, 20) == 0);
+    CHECK(table_in_code(NULL, 0, 20) == 0);
+    return 0;
+}
+
+// Jumps out of whatever runs when the timer expires: a wait, or what is done when it is over.
+static volatile sig_atomic_t may_jump;
+static void jumps_if_it_may(int signal)
+{
+    (void)signal;
+    if (may_jump) may_jump = 0, siglongjmp(back, 1);
+}
+int jumps_out_of_samples(void)
+{
+    struct sigaction action = {.sa_handler = jumps_if_it_may}, before;
+    CHECK(sigaction(SIGALRM, &action, &before) == 0);
+    struct itimerval timer = {{0, 150}, {0, 150}}, off = {{0, 0}, {0, 0}};
+    CHECK(setitimer(ITIMER_REAL, &timer, NULL) == 0);
+    volatile int turns = 0;
+    while (turns++ < 3000) {
+        if (sigsetjmp(back, 1)) continue;
+        may_jump = 1;
+        for (int i = 0; i < 20; i++) {
+            struct timespec time = {0, 3000 + 100 * i};
+            nanosleep(&time, NULL);
+        }
+        may_jump = 0;
+    }
+    CHECK(setitimer(ITIMER_REAL, &off, NULL) == 0 && sigaction(SIGALRM, &before, NULL) == 0);
+    return 0;
+}
+
+static sem_t is_free;
+static void *posts_and_waits(void *turns)
+{
+    while (1) sem_post(&is_free), sem_wait(&is_free), ++*(volatile int *)turns;
+    return NULL;
+}
+int is_cancelled_where_it_is_free(void)
+{
+    pthread_t thread;
+    volatile int turns = 0;
+    void *result;
+    struct timespec no_time = {0, -1};
+    CHECK(sem_init(&is_free, 0, 1) == 0);
+    CHECK(sem_timedwait(&is_free, &no_time) == -1 && errno == EINVAL);
+    CHECK(pthread_create(&thread, NULL, posts_and_waits, (void *)&turns) == 0);
+    while (turns == 0) sched_yield();
+    CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
     return 0;
 }

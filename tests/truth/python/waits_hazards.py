@@ -20,6 +20,7 @@ from pyroscope.otel import PyroscopeSpanProcessor
 
 HAZARDS = (
     "waits_through_a_table",
+    "waits_through_protected_tables",
     "errno_is_kept",
     "jumps_out",
     "is_interrupted",
@@ -28,6 +29,8 @@ HAZARDS = (
     "vforks",
     "many_short_waits",
     "by_system_call",
+    "is_cancelled_where_it_is_free",
+    "jumps_out_of_samples",
 )
 
 
@@ -45,6 +48,11 @@ def main(path: str, server: str) -> None:
         with tracer.start_as_current_span(hazard):
             results[hazard] = library[hazard]()
         walls[hazard] = time.perf_counter_ns() - began
+
+    # A thread that was jumped about in is measured as before.
+    with tracer.start_as_current_span("after_jumps"):
+        for _ in range(3):
+            time.sleep(0.4)
 
     # Modules come and go, under another path each, while others wait and look for modules too.
     def opens(number: int) -> None:

@@ -29,6 +29,13 @@ class WaitsTest < NativeTest
     taken.each { |way, (wall, cpu)| assert_way(way, wall, cpu, result[:seen].select { |sample| sample[:span] == way }) }
   end
 
+  # In none of them a fiber waits for others than the one that it resumed.
+  each_mode("a_fiber_that_ended_is_no_wait_of_the_next_one_at_its_place") do |options|
+    result = result_of(File.join(__dir__, "fibers_that_end.rb"), options: options)
+    assert_equal 4, result.size
+    result.each { |way, seen| assert_equal 0, seen[:suspended], "#{way}, of #{seen[:length]} s" }
+  end
+
   def assert_way(way, wall, cpu, samples)
     sums = samples.group_by { |sample| sample[:state] }.transform_values { |of_state| of_state.sum { |sample| sample[:seconds] } }
     # What a busy machine adds anywhere.

@@ -3,6 +3,7 @@
 //! It reads the environment variables of profilers and sends by the engine's own upload, so it fails where they would.
 //! What it sends lands in a service of its own, `spanprof.doctor`.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
@@ -10,10 +11,9 @@ use std::time::{Duration, Instant};
 use spanprof_core::{Config, Failure, Secret, Server};
 
 use super::cli::Doctor;
+use super::ways::{self, PERIOD, SERVICE, SPAN, Way};
 use crate::clock;
 
-const SERVICE: &str = "spanprof.doctor";
-const SPAN: &str = "doctor";
 /// How long a profile may take from its upload to the answer of a query.
 const UNTIL_FOUND: Duration = Duration::from_secs(15);
 /// What profilers put into one profile at most.
@@ -25,12 +25,20 @@ const CREDENTIALS: &str = "set PYROSCOPE_BASIC_AUTH_USER and PYROSCOPE_BASIC_AUT
 type Finding = Result<String, String>;
 type Check = fn(&Patient) -> Finding;
 
-/// Makes the checks one after the other and prints a line for each; the first that fails is the last. The error is one
-/// sentence.
+/// What a question found.
+enum Found {
+    /// After so many milliseconds.
+    After(u128),
+    /// Nothing answers questions there, with this status.
+    NotAsked(u16),
+}
+
+/// Makes the checks one after the other and prints a line for each; the first that fails is the last. Then tries the ways that
+/// other clients send by, of which a server may have any. The error is one sentence.
 pub(crate) fn run(doctor: &Doctor) -> Result<(), String> {
     let server = Server::new(&config(doctor)?).map_err(|error| error.to_string())?;
     // Not 0, and another one at each run.
-    let patient = Patient { server, span_id: clock::now().unsigned_abs() | 1 };
+    let patient = Patient { server, span_id: clock::now().unsigned_abs() | 1, is_asked: Cell::new(false) };
     let checks: [(&str, Check); 5] = [
         ("reachable", Patient::reachable),
         ("version", Patient::version),
@@ -40,17 +48,21 @@ pub(crate) fn run(doctor: &Doctor) -> Result<(), String> {
     ];
     for (name, check) in checks {
         let finding = check(&patient);
-        let (mark, text) = match &finding {
-            Ok(text) => ("ok  ", text),
-            Err(text) => ("FAIL", text),
-        };
-        writeln!(std::io::stdout().lock(), "{mark}  {name:<22} {text}")
-            .map_err(|error| format!("cannot write: {error}"))?;
+        print(name, if finding.is_ok() { "ok  " } else { "FAIL" }, &finding)?;
         if finding.is_err() {
             return Err(format!("{} does not work for profilers as it is", patient.server.address()));
         }
     }
+    for way in ways::all(patient.span_id) {
+        let finding = patient.tries(&way);
+        print(way.name, if finding.is_ok() { "ok  " } else { "no  " }, &finding)?;
+    }
     Ok(())
+}
+
+fn print(name: &str, mark: &str, finding: &Finding) -> Result<(), String> {
+    let (Ok(text) | Err(text)) = finding;
+    writeln!(std::io::stdout().lock(), "{mark}  {name:<24} {text}").map_err(|error| format!("cannot write: {error}"))
 }
 
 /// What a profiler would be set to; flags come first.
@@ -81,6 +93,8 @@ fn config(doctor: &Doctor) -> Result<Config, String> {
 struct Patient {
     server: Server,
     span_id: u64,
+    /// Whether it answers questions.
+    is_asked: Cell<bool>,
 }
 
 impl Patient {
@@ -113,24 +127,36 @@ impl Patient {
     }
 
     fn finds(&self) -> Finding {
+        Ok(match self.find(self.span_id, self.server.period_ns())? {
+            Found::After(milliseconds) => {
+                self.is_asked.set(true);
+                format!("after {milliseconds} ms")
+            }
+            Found::NotAsked(status) => {
+                format!("not asked: this address answers no queries (HTTP {status}); look in Grafana")
+            }
+        })
+    }
+
+    /// Asks for the CPU time of a span until it is there.
+    fn find(&self, span_id: u64, value: i64) -> Result<Found, String> {
         let now = clock::now() / clock::MILLISECOND;
         let question = serde_json::json!({
             "start": now - 600_000,
             "end": now + 600_000,
             "labelSelector": format!("{{service_name=\"{SERVICE}\"}}"),
             "profileTypeID": "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
-            "spanSelector": [format!("{:016x}", self.span_id)],
+            "spanSelector": [format!("{span_id:016x}")],
         });
         let since = Instant::now();
         loop {
             let path = "/querier.v1.QuerierService/SelectMergeStacktraces";
-            let (status, text) = self.server.post(path, &question.to_string()).map_err(|failure| advice(&failure))?;
+            let sent = self.server.post(path, "application/json", question.to_string().as_bytes());
+            let (status, text) = sent.map_err(|failure| advice(&failure))?;
             match status {
                 200 => {}
                 // Where profiles are sent and where they are asked for may be two servers.
-                404 | 405 | 415 | 501 => {
-                    return Ok(format!("not asked: this address answers no queries (HTTP {status}); look in Grafana"));
-                }
+                404 | 405 | 415 | 501 => return Ok(Found::NotAsked(status)),
                 401 | 403 => {
                     let why = format!("queries answer HTTP {status}: {}", line(&text));
                     return Err(format!("{why}; profiles arrive, but these credentials may not read"));
@@ -141,13 +167,10 @@ impl Patient {
             let total = &answer["flamegraph"]["total"];
             match total.as_str().map_or(total.as_i64(), |text| text.parse().ok()).unwrap_or(0) {
                 0 => {}
-                total if total == self.server.period_ns() => {
-                    return Ok(format!("after {} ms", since.elapsed().as_millis()));
-                }
+                total if total == value => return Ok(Found::After(since.elapsed().as_millis())),
                 total => {
                     return Err(format!(
-                        "asked for {} ns of one span, it answers with {total} ns; use a server that knows spanSelector",
-                        self.server.period_ns()
+                        "asked for {value} ns of one span, it answers with {total} ns; use a server that knows spanSelector"
                     ));
                 }
             }
@@ -158,6 +181,22 @@ impl Patient {
                 ));
             }
             std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Sends in a way of other clients, and asks for what it sent by its span.
+    fn tries(&self, way: &Way) -> Finding {
+        let sent = self.server.post(&way.path, way.content_type, &way.body);
+        let (status, text) = sent.map_err(|failure| failure.reason)?;
+        if !(200..300).contains(&status) {
+            let why = line(&text);
+            return Err(format!("HTTP {status}{}{why}", if why.is_empty() { "" } else { ": " }));
+        }
+        let Some(span_id) = way.span_id.filter(|_| self.is_asked.get()) else { return Ok("taken".into()) };
+        match self.find(span_id, PERIOD) {
+            Ok(Found::After(milliseconds)) => Ok(format!("taken, and found by its span after {milliseconds} ms")),
+            Ok(Found::NotAsked(_)) => Ok("taken".into()),
+            Err(why) => Err(format!("taken, but by its span: {why}")),
         }
     }
 

@@ -5,6 +5,7 @@ mod doctor;
 mod terminal;
 mod top;
 mod view;
+mod ways;
 
 use std::io::Write as _;
 use std::process::ExitCode;

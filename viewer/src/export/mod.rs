@@ -1,8 +1,9 @@
-//! A selection as a file: SVG, pprof, folded stacks.
+//! A selection as a file: SVG, pprof, folded stacks, speedscope's JSON.
 
 mod folded;
 pub(crate) mod pprof;
 pub(crate) mod size;
+mod speedscope;
 mod svg;
 
 use std::io::Write as _;
@@ -27,12 +28,13 @@ use crate::store::Stacks;
 const SVG_POLICY: &str =
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; sandbox allow-scripts allow-modals";
 
-/// The three files.
+/// All files.
 pub(crate) fn routes(shown: Arc<Shown>) -> Router {
     Router::new()
         .route("/flame.svg", get(drawn))
         .route("/profile.pb.gz", get(profile))
         .route("/folded", get(folded_stacks))
+        .route("/speedscope.json", get(for_speedscope))
         .with_state(shown)
 }
 
@@ -47,12 +49,22 @@ async fn file(
         .on_pool(move |shown| {
             let StackRequest { selection, look } = StackRequest::alone(Params::parse(query.as_deref().unwrap_or("")))?;
             let stacks = shown.stacks(&selection, look)?;
-            if stacks.sums.is_empty() {
-                return Err(ShowError::NotFound(format!("There is no sample of {}.", selection.sentence())));
-            }
+            some(&stacks, &selection)?;
             write(&selection, &stacks, shown.store.limits().answer())
         })
         .await;
+    answer(made, headers)
+}
+
+/// Refuses a selection of no sample.
+fn some(stacks: &Stacks, selection: &Selection) -> Result<(), ShowError> {
+    if stacks.sums.is_empty() {
+        return Err(ShowError::NotFound(format!("There is no sample of {}.", selection.sentence())));
+    }
+    Ok(())
+}
+
+fn answer(made: Result<Vec<u8>, ShowError>, headers: impl IntoResponseParts) -> Response {
     match made {
         Ok(bytes) => (headers, bytes).into_response(),
         Err(error) => (error.status(), error.to_string()).into_response(),
@@ -68,18 +80,34 @@ async fn drawn(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Re
     file(shown, query, headers, drawn).await
 }
 
+/// The samples with the spans that they are of, as far as an answer has room for that.
 async fn profile(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
     let headers =
         [(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, "attachment; filename=\"profile.pb.gz\"")];
-    let packed = |_: &Selection, stacks: &Stacks, most| {
+    let made = shown
+        .on_pool(move |shown| {
+            let StackRequest { selection, look } = StackRequest::alone(Params::parse(query.as_deref().unwrap_or("")))?;
+            let (stacks, labelled) = shown.labelled(&selection, look)?;
+            some(&stacks, &selection)?;
+            let profile = pprof::labelled(&stacks, labelled, shown.store.limits().answer())?;
+            let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+            encoder
+                .write_all(&profile.encode_to_vec())
+                .and_then(|()| encoder.finish())
+                .map_err(|error| ShowError::Failed(format!("cannot pack the profile: {error}")))
+        })
+        .await;
+    answer(made, headers)
+}
+
+async fn for_speedscope(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {
+    let headers =
+        [(CONTENT_TYPE, "application/json"), (CONTENT_DISPOSITION, "attachment; filename=\"profile.speedscope.json\"")];
+    let written = |selection: &Selection, stacks: &Stacks, most| {
         size::fits_as_numbers(stacks, most)?;
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-        encoder
-            .write_all(&pprof::profile(stacks).encode_to_vec())
-            .and_then(|()| encoder.finish())
-            .map_err(|error| ShowError::Failed(format!("cannot pack the profile: {error}")))
+        speedscope::speedscope(stacks, &selection.sentence(), most)
     };
-    file(shown, query, headers, packed).await
+    file(shown, query, headers, written).await
 }
 
 async fn folded_stacks(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> Response {

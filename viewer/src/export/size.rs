@@ -11,16 +11,22 @@ const LOCATION: usize = 28;
 /// Refuses what would be larger than an answer may be, where each stack is written with the names of all its frames.
 pub(crate) fn fits(stacks: &Stacks, most: usize) -> Result<(), ShowError> {
     let name = |frame: StackFrame| stacks.functions.get(&frame.function).map_or(0, |function| function.name.len());
-    check(stacks, most, 0, |frame| name(frame) + 9)
+    check(stacks, stacks.sums.iter().map(|(stack, ..)| *stack), most, 0, |frame| name(frame) + 9)
 }
 
 /// The same where each stack is written with the numbers of all its frames, as in a pprof.
 pub(crate) fn fits_as_numbers(stacks: &Stacks, most: usize) -> Result<(), ShowError> {
-    check(stacks, most, SAMPLE, |_| LOCATION)
+    numbers_fit(stacks, stacks.sums.iter().map(|(stack, ..)| *stack), most)
+}
+
+/// The same of stacks that may come more than once.
+pub(super) fn numbers_fit(stacks: &Stacks, chosen: impl Iterator<Item = i64>, most: usize) -> Result<(), ShowError> {
+    check(stacks, chosen, most, SAMPLE, |_| LOCATION)
 }
 
 fn check(
     stacks: &Stacks,
+    chosen: impl Iterator<Item = i64>,
     most: usize,
     of_stack: usize,
     of_frame: impl Fn(StackFrame) -> usize,
@@ -32,7 +38,7 @@ fn check(
         left = left.checked_sub(bytes).ok_or_else(too_large)?;
         Ok::<_, ShowError>(())
     };
-    for &(stack, ..) in &stacks.sums {
+    for stack in chosen {
         take(of_stack)?;
         stacks.frames(stack).try_for_each(|frame| take(of_frame(frame)))?;
     }

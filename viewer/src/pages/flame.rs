@@ -67,6 +67,7 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
 pub(super) fn sums(shown: &Shown, selection: &Selection, sums: &Sums, unit: &str) -> Result<Markup, ShowError> {
     let resolved = shown.resolve(selection)?;
     let spans = if selection.span.is_some() { 0 } else { shown.store.count_spans(&resolved)? };
+    let joined = shown.store.has_joined(&resolved)?;
     let bounds = [(selection.least, resolved.least), (selection.most, resolved.most)];
     let percentiles = bounds.into_iter().filter_map(|(asked, found)| match (asked, found) {
         (Some(asked @ Bound::Percentile(_)), Some(Bound::Time(ns))) => Some((asked, ns)),
@@ -76,6 +77,7 @@ pub(super) fn sums(shown: &Shown, selection: &Selection, sums: &Sums, unit: &str
         p.sums {
             @if spans > 0 { b { (counted(spans, "span")) } ", " }
             b { (value(sums.total, unit)) } (added(selection, sums)) ", " b { (counted(sums.samples, "sample")) }
+            @if joined { span.aside title="Their profiler knows no spans: they are those of the span that their thread had open." { " · joined by time" } }
             @for (asked, ns) in percentiles { span.aside { " · " (asked.text()) " is " (format::time(ns)) } }
         }
     })

@@ -124,6 +124,7 @@ pub(super) fn downloads(selection: &Selection, look: Look, json: &str) -> Markup
             a href=(link("flame.svg", &pairs)) { "SVG" }
             a href=(link("profile.pb.gz", &pairs)) { "pprof" }
             a href=(link("folded", &pairs)) { "folded" }
+            a href=(link("speedscope.json", &pairs)) { "speedscope" }
             a href=(json) { "JSON" }
         }
     }

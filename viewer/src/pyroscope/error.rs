@@ -45,6 +45,20 @@ impl QueryError {
     }
 }
 
+impl QueryError {
+    /// The number that gRPC has for its code.
+    pub(super) fn grpc_code(&self) -> i32 {
+        match self.code {
+            "invalid_argument" => 3,
+            "deadline_exceeded" => 4,
+            "resource_exhausted" => 8,
+            "unimplemented" => 12,
+            "internal" => 13,
+            _ => 14,
+        }
+    }
+}
+
 impl fmt::Display for QueryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

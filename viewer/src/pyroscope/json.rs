@@ -49,6 +49,11 @@ pub(super) mod format {
     }
 }
 
+/// An enumeration by its names, from 0 on; a name that is not known here asks for the default.
+pub(super) fn enumerated<'de, D: Deserializer<'de>>(deserializer: D, names: &[&str]) -> Result<i32, D::Error> {
+    Ok(enumeration(&Value::deserialize(deserializer)?, names))
+}
+
 /// `TimeSeriesAggregationType`.
 pub(super) fn aggregation<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i32>, D::Error> {
     let names = ["TIME_SERIES_AGGREGATION_TYPE_SUM", "TIME_SERIES_AGGREGATION_TYPE_AVERAGE"];

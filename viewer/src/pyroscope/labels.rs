@@ -85,10 +85,10 @@ pub(super) fn stats(store: &Store) -> Result<GetProfileStatsResponse, QueryError
     })
 }
 
-/// First and last nanosecond of a time range in milliseconds; 0 and 0 is all that is stored.
+/// First and last nanosecond of a time range in milliseconds. Without one nothing is answered, as in Pyroscope 2.
 pub(super) fn bounds(start: i64, end: i64) -> Result<(i64, i64), QueryError> {
-    if (start, end) == (0, 0) {
-        return Ok((i64::MIN, i64::MAX));
+    if start == 0 || end == 0 {
+        return Err(QueryError::invalid("missing time range in the query: start and end are milliseconds since 1970"));
     }
     if start > end {
         return Err(QueryError::invalid(format!("start {start} is after end {end}")));

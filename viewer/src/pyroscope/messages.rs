@@ -185,6 +185,9 @@ pub(super) struct SelectMergeStacktracesResponse {
     #[prost(bytes = "vec", tag = "2")]
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "super::json::base64")]
     pub(super) tree: Vec<u8>,
+    #[prost(string, tag = "3")]
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) dot: String,
     #[prost(message, optional, tag = "5")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) pprof: Option<PprofProfile>,

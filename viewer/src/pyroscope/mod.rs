@@ -1,7 +1,11 @@
 //! Pyroscope's query API, so that Grafana's data source, Profiles Drilldown and profilecli find here what they find at a
-//! Pyroscope server: `querier.v1.QuerierService` as Connect unary in protobuf and JSON, and the older render paths.
+//! Pyroscope server: `querier.v1.QuerierService` as Connect unary in protobuf and JSON and by gRPC-web, and the older render paths.
 
+mod dot;
 mod error;
+mod framed;
+mod heatmap;
+mod heatmap_messages;
 mod json;
 mod labels;
 mod messages;
@@ -25,6 +29,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use error::QueryError;
+use framed::Framed;
 use querier::{Querier, on_pool};
 
 use crate::budget::{Budget, Held};
@@ -49,6 +54,7 @@ pub(crate) fn routes(store: Arc<Store>, queries: Queries, bodies: &Arc<Budget>) 
     let call = move |querier, method, headers, body| async move { call(querier, method, headers, body, &bodies).await };
     Router::new()
         .route("/querier.v1.QuerierService/{method}", post(call))
+        .route("/pyroscope/label-values", get(render::label_values))
         .route("/pyroscope/render", get(render::render))
         .route("/pyroscope/render-diff", get(render::render_diff))
         .with_state(Querier { store, queries })
@@ -64,9 +70,14 @@ async fn call(
     // What clients say that read names such as http.route.
     let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or("");
     let dots = accept.replace(' ', "").contains("allow-utf8-labelnames=true");
-    let question = match Question::read(headers, body, bodies).await {
+    let framed = Framed::of(&headers);
+    let refused = |error: QueryError| match framed {
+        Some(framed) => framed.answer(Err(error)),
+        None => error.into_response(),
+    };
+    let question = match Question::read(headers, framed, body, bodies).await {
         Ok(question) => question,
-        Err(error) => return error.into_response(),
+        Err(error) => return refused(error),
     };
     let answered = match method.as_str() {
         "ProfileTypes" => question.answer(querier, |store, request| labels::profile_types(store, &request)).await,
@@ -86,26 +97,37 @@ async fn call(
         "GetProfileStats" => {
             question.answer(querier, |store, _: messages::GetProfileStatsRequest| labels::stats(store)).await
         }
-        "SelectHeatmap" | "AnalyzeQuery" => Err(QueryError::unimplemented(format!("{method} is not answered here"))),
+        "SelectHeatmap" => question.answer(querier, |store, request| heatmap::select(store, &request)).await,
+        "AnalyzeQuery" => Err(QueryError::unimplemented(format!("{method} is not answered here"))),
         _ => return (StatusCode::NOT_FOUND, format!("there is no method {method:?}\n")).into_response(),
     };
-    answered.unwrap_or_else(IntoResponse::into_response)
+    answered.unwrap_or_else(refused)
 }
 
 /// A request that was read, and the format that it is answered in.
 struct Question {
     format: Format,
+    /// Whether both are in frames.
+    framed: Option<Framed>,
     headers: HeaderMap,
     bytes: Vec<u8>,
     held: Held,
 }
 
 impl Question {
-    async fn read(headers: HeaderMap, body: Body, bodies: &Arc<Budget>) -> Result<Self, QueryError> {
+    async fn read(
+        headers: HeaderMap,
+        framed: Option<Framed>,
+        body: Body,
+        bodies: &Arc<Budget>,
+    ) -> Result<Self, QueryError> {
         // Not those of uploads, so that neither keeps the other out.
         let (bytes, held) = body::read(body, bodies, None).await?;
-        let format = Format::of(&headers, PROTOBUF)?;
-        Ok(Self { format, headers, bytes, held })
+        let format = match framed {
+            Some(framed) => framed.format,
+            None => Format::of(&headers, PROTOBUF)?,
+        };
+        Ok(Self { format, framed, headers, bytes, held })
     }
 
     /// Decodes the request, asks on a thread that may wait, encodes the answer.
@@ -119,6 +141,9 @@ impl Question {
         A: Answer + Send + 'static,
     {
         on_pool(querier, move |store| {
+            if self.framed.is_some() {
+                (self.bytes, self.headers) = Framed::open(&self.bytes, &self.headers)?;
+            }
             let bytes = body::unpack_short(self.bytes, &self.headers, LONGEST, &mut self.held)?;
             let request: Q = match self.format {
                 Format::Protobuf => Q::decode(bytes.as_slice())
@@ -126,9 +151,11 @@ impl Question {
                 Format::Json => decode_json(&bytes)?,
             };
             let answer = ask(store, request)?;
-            Ok(match self.format {
-                Format::Protobuf => ([(CONTENT_TYPE, "application/proto")], answer.protobuf()).into_response(),
-                Format::Json => ([(CONTENT_TYPE, "application/json")], answer.json()?).into_response(),
+            Ok(match (self.framed, self.format) {
+                (Some(framed), Format::Protobuf) => framed.answer(Ok(answer.protobuf())),
+                (Some(framed), Format::Json) => framed.answer(answer.json().map(String::into_bytes)),
+                (None, Format::Protobuf) => ([(CONTENT_TYPE, "application/proto")], answer.protobuf()).into_response(),
+                (None, Format::Json) => ([(CONTENT_TYPE, "application/json")], answer.json()?).into_response(),
             })
         })
         .await

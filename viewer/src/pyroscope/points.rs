@@ -19,11 +19,11 @@ pub(super) fn select(store: &Store, request: &SelectSeriesRequest) -> Result<Sel
     let profile_type = checked_profile_type(&request.profile_type_id)?;
     let selector = Selector::parse(&request.label_selector).map_err(QueryError::invalid)?;
     bounds(request.start, request.end)?;
-    let step = step_ms(request)?;
+    let step = step_ms(request.step, request.start, request.end)?;
     let between = bounds(request.start.saturating_sub(step).saturating_add(1), request.end)?;
 
-    let series = selected_series(store, profile_type, &selector, between, |labels| {
-        let group = group(labels, &request.group_by);
+    let series = selected_series(store, profile_type, &selector, between, |mut labels| {
+        let group = group(&mut labels, &request.group_by);
         let bytes = group.iter().map(|pair| pair.name.len() + pair.value.len()).sum();
         (group, bytes)
     })?;
@@ -76,23 +76,23 @@ pub(super) fn most_bytes(store: &Store) -> usize {
     store.limits().answer() / 2
 }
 
+/// A step in milliseconds.
 #[expect(clippy::cast_possible_truncation, reason = "a float becomes the nearest integer, and the bounds are checked")]
-fn step_ms(request: &SelectSeriesRequest) -> Result<i64, QueryError> {
-    let step = (request.step * 1_000.0) as i64;
+pub(super) fn step_ms(seconds: f64, start: i64, end: i64) -> Result<i64, QueryError> {
+    let step = (seconds * 1_000.0) as i64;
     if step < 1 {
-        return Err(QueryError::invalid(format!("step {}: allowed are seconds, 0.001 and more", request.step)));
+        return Err(QueryError::invalid(format!("step {seconds}: allowed are seconds, 0.001 and more")));
     }
-    if request.end.saturating_sub(request.start) / step > MOST_POINTS {
+    if end.saturating_sub(start) / step > MOST_POINTS {
         return Err(QueryError::invalid(format!(
-            "step {}: from start to end there would be more than {MOST_POINTS} points; choose a larger step",
-            request.step
+            "step {seconds}: from start to end there would be more than {MOST_POINTS} points; choose a larger step"
         )));
     }
     Ok(step)
 }
 
-/// The labels that tell the groups apart.
-fn group(mut labels: BTreeMap<String, String>, by: &[String]) -> Vec<LabelPair> {
+/// Takes out the labels that tell the groups apart.
+pub(super) fn group(labels: &mut BTreeMap<String, String>, by: &[String]) -> Vec<LabelPair> {
     let mut pairs: Vec<LabelPair> =
         by.iter().filter_map(|name| labels.remove(name).map(|value| LabelPair { name: name.clone(), value })).collect();
     pairs.sort_unstable();

@@ -11,10 +11,13 @@ use serde::{Serialize, Serializer};
 
 use super::error::QueryError;
 use super::labels::{checked_profile_type, too_large};
-use super::messages::{DiffRequest, Level, SelectMergeStacktracesRequest, SelectSeriesRequest, Series, SeriesPoint};
+use super::messages::{
+    DiffRequest, LabelValuesRequest, Level, ProfileTypesRequest, SelectMergeStacktracesRequest, SelectSeriesRequest,
+    Series, SeriesPoint,
+};
 use super::querier::{Querier, on_pool};
 use super::selector::Selector;
-use super::{points, stacktraces};
+use super::{labels, points, stacktraces};
 use crate::clock::{self, MILLISECOND};
 use crate::params::Params;
 use crate::selection::parse_duration;
@@ -94,6 +97,28 @@ pub(super) async fn render_diff(State(querier): State<Querier>, RawQuery(query):
             right_ticks: Some(graph.right_ticks),
             ..Answer::default()
         })
+    })
+    .await
+}
+
+/// `label=region`, with `from` and `until` if not of all times: the values of a label, and of `__name__` the profile types.
+pub(super) async fn label_values(State(querier): State<Querier>, RawQuery(query): RawQuery) -> Response {
+    answer(querier, move |store| {
+        let mut params = Params::parse(query.as_deref().unwrap_or(""));
+        let missing = || QueryError::invalid("the parameter \"label\" is missing");
+        let label = params.take("label")?.filter(|label| !label.is_empty()).ok_or_else(missing)?;
+        let now = clock::now() / MILLISECOND;
+        let (from, until) = (params.take("from")?, params.take("until")?);
+        let start = if from.is_some() { time("from", from.as_deref(), now)? } else { 1 };
+        let end = if until.is_some() { time("until", until.as_deref(), now)? } else { i64::MAX };
+        let values = if label == "__name__" {
+            let types = labels::profile_types(store, &ProfileTypesRequest { start, end })?.profile_types;
+            types.into_iter().map(|profile_type| profile_type.id).collect()
+        } else {
+            labels::values(store, &LabelValuesRequest { name: label, start, end, ..LabelValuesRequest::default() })?
+                .names
+        };
+        serde_json::to_string(&values).map_err(QueryError::failed)
     })
     .await
 }

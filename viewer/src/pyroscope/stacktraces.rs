@@ -2,6 +2,7 @@
 
 use spanprof_core::wire::pprof::Profile;
 
+use super::dot;
 use super::error::QueryError;
 use super::labels::{bounds, checked_profile_type, selected_series};
 use super::messages::{
@@ -10,6 +11,7 @@ use super::messages::{
 };
 use super::selector::Selector;
 use super::tree::{Tree, begins_with};
+use crate::clock::MILLISECOND;
 use crate::export::pprof;
 use crate::export::size::fits_as_numbers;
 use crate::ids::{SpanId, TraceId};
@@ -26,12 +28,15 @@ pub(super) fn merge(
     store: &Store,
     request: &SelectMergeStacktracesRequest,
 ) -> Result<SelectMergeStacktracesResponse, QueryError> {
-    let stacks = stacks(store, request)?;
+    let mut stacks = stacks(store, request)?;
     let site = call_site(request.stack_trace_selector.as_ref());
     let mut answer = SelectMergeStacktracesResponse::default();
     match request.format {
-        3 => return Err(QueryError::unimplemented("format PROFILE_FORMAT_DOT is not written here")),
-        4 => answer.pprof = Some(PprofProfile { profile: Some(profile(store, stacks, &site)?) }),
+        3 => {
+            choose(&mut stacks, &site)?;
+            answer.dot = dot::graph(&stacks, request.max_nodes, store.limits().answer())?;
+        }
+        4 => answer.pprof = Some(PprofProfile { profile: Some(profile(store, stacks, &site, request.end)?) }),
         format => {
             let mut tree = Tree::default();
             tree.add(&stacks, 0, &site)?;
@@ -79,7 +84,7 @@ pub(super) fn merge_profile(store: &Store, request: SelectMergeProfileRequest) -
         trace_id_selector: request.trace_id_selector,
         ..SelectMergeStacktracesRequest::default()
     };
-    profile(store, stacks(store, &request)?, &site)
+    profile(store, stacks(store, &request)?, &site, request.end)
 }
 
 /// `Diff`.
@@ -133,17 +138,25 @@ fn most_nodes(asked: Option<i64>) -> usize {
     asked.and_then(|most| usize::try_from(most).ok()).filter(|most| *most > 0).unwrap_or(MOST_NODES)
 }
 
-fn profile(store: &Store, mut stacks: Stacks, call_site: &[String]) -> Result<Profile, QueryError> {
-    if !call_site.is_empty() {
-        let mut steps = Steps::default();
-        let mut chosen = Vec::new();
-        for sum in std::mem::take(&mut stacks.sums) {
-            if begins_with(&stacks, sum.0, call_site, &mut steps)? {
-                chosen.push(sum);
-            }
-        }
-        stacks.sums = chosen;
+/// Leaves out the stacks that do not begin with the call site.
+fn choose(stacks: &mut Stacks, call_site: &[String]) -> Result<(), QueryError> {
+    if call_site.is_empty() {
+        return Ok(());
     }
+    let mut steps = Steps::default();
+    let mut chosen = Vec::new();
+    for sum in std::mem::take(&mut stacks.sums) {
+        if begins_with(stacks, sum.0, call_site, &mut steps)? {
+            chosen.push(sum);
+        }
+    }
+    stacks.sums = chosen;
+    Ok(())
+}
+
+/// The time of a merged profile is the end of what was asked for, as in Pyroscope.
+fn profile(store: &Store, mut stacks: Stacks, call_site: &[String], end: i64) -> Result<Profile, QueryError> {
+    choose(&mut stacks, call_site)?;
     fits_as_numbers(&stacks, store.limits().answer())?;
-    Ok(pprof::profile(&stacks))
+    Ok(Profile { time_nanos: end.saturating_mul(MILLISECOND), ..pprof::profile(&stacks) })
 }

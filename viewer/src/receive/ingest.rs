@@ -10,10 +10,11 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use spanprof_core::wire::pprof::{Function, Line, Location, Profile as Pprof, Sample, ValueType};
+use spanprof_core::wire::pprof::{Profile as Pprof, ValueType};
 use spanprof_core::wire::push::LabelPair;
 use tokio::runtime::Handle;
 
+use super::folded;
 use super::jfr;
 use super::labels::{Labels, SPY};
 use super::pprof;
@@ -26,18 +27,13 @@ use crate::http::allowed::Allowed;
 use crate::http::body;
 use crate::http::refusal::{PROFILES, Reason, Refusal, invalid};
 use crate::params::Params;
+use crate::sender::Sender;
 use crate::store::{Mark, Profile};
-
-/// Bytes that a line, and a frame in it, take as a profile.
-const LINE: usize = size_of::<Sample>() * 2 + 64;
-const FRAME: usize = 8 + size_of::<Location>() + size_of::<Line>() * 4 + size_of::<Function>() + 120;
-/// Lines of folded stacks in one request.
-const MOST_LINES: usize = 200_000;
 
 /// A time before this one was written in another unit than nanoseconds, as old clients do.
 const LEAST_TIME: i64 = 365 * 86_400 * SECOND;
 /// Samples a second where the sender does not say it.
-const SAMPLE_RATE: &str = "100";
+const SAMPLE_RATE: i64 = 100;
 
 /// What the query says about the body.
 struct IngestQuery {
@@ -70,9 +66,9 @@ struct Parts {
     profile: Vec<u8>,
     /// By sample type, how its sender calls it.
     names: BTreeMap<String, String>,
-    is_form: bool,
     /// What the numbers of a recording mean.
     labels: Vec<u8>,
+    is_form: bool,
 }
 
 /// What a form says of a sample type beside its profile.
@@ -99,9 +95,14 @@ pub(super) async fn receive(
 
 async fn take(receiver: &Arc<Receiver>, query: String, request: Request) -> Result<(), Refusal> {
     let (head, body) = request.into_parts();
-    let read = receiver.read(body).await?;
     let mut params = Params::parse(&query);
-    let (service, labels) = IngestQuery::key(&mut params)?;
+    let key = IngestQuery::key(&mut params);
+    let of_it = |refusal: Refusal| match &key {
+        Ok((service, _)) => refusal.of_service(service),
+        Err(_) => refusal,
+    };
+    let read = receiver.read(body).await.map_err(of_it)?;
+    let (service, labels) = key?;
     let query = IngestQuery::read(&query, params, service.clone(), labels);
     let taken = match query {
         Ok(query) => take_body(receiver, query, head.headers, read).await,
@@ -129,10 +130,9 @@ async fn take_body(
                 // What some clients send where nothing happened.
                 return Ok(());
             }
-            let profiles = query.profiles(parts, receiver.times(), Some(mark), allowed)?;
+            let profiles = query.profiles(&parts, receiver.times(), Some(mark), allowed)?;
             receiver.insert_profiles(profiles)?;
-            let labels = query.labels("")?;
-            receiver.note_sender(&labels.service, labels.sender(), true)
+            receiver.note_sender(&query.service, query.sender(), true)
         })
         .await
 }
@@ -158,13 +158,13 @@ async fn parts(headers: &HeaderMap, bytes: Vec<u8>) -> Result<Parts, Refusal> {
                 parts.profile = bytes.to_vec();
                 found = true;
             }
+            "labels" => parts.labels = bytes.to_vec(),
             "sample_type_config" => {
                 let config: HashMap<String, SampleTypeConfig> = serde_json::from_slice(&bytes)
                     .map_err(|error| invalid(format!("the form's sample_type_config: {error}")))?;
                 let names = config.into_iter().filter_map(|(name, config)| Some((name, config.display_name?)));
                 parts.names = names.filter(|(_, shown)| !shown.is_empty()).collect();
             }
-            "labels" => parts.labels = bytes.to_vec(),
             // An older client's profile of before; the one of now stands for itself.
             _ => {}
         }
@@ -187,7 +187,7 @@ pub(super) fn take_any(query: &str, body: &[u8], receiver: &Receiver) -> Result<
     let (service, labels) = IngestQuery::key(&mut params)?;
     let query = IngestQuery::read(query, params, service, labels)?;
     let parts = Parts { profile: body.into(), ..Parts::default() };
-    receiver.insert_profiles(query.profiles(parts, (i64::MIN, i64::MAX), None, &mut Allowed::plenty())?)
+    receiver.insert_profiles(query.profiles(&parts, (i64::MIN, i64::MAX), None, &mut Allowed::plenty())?)
 }
 
 impl IngestQuery {
@@ -228,19 +228,19 @@ impl IngestQuery {
     /// The profiles of a body; in a recording there may be several, or none.
     fn profiles(
         &self,
-        parts: Parts,
+        parts: &Parts,
         times: (i64, i64),
         mark: Option<Mark>,
         allowed: &mut Allowed,
     ) -> Result<Vec<Profile>, Refusal> {
-        let Parts { profile: bytes, names, is_form, labels } = parts;
-        let told = || if is_form || looks_like_pprof(&bytes) { Format::Pprof } else { Format::Folded };
+        let bytes = &parts.profile;
+        let told = || if parts.is_form || looks_like_pprof(bytes) { Format::Pprof } else { Format::Folded };
         let mut pprof = match self.format.unwrap_or_else(told) {
-            Format::Jfr => return jfr::read(&self.recording(&bytes, &labels, times, mark)?, allowed),
-            Format::Pprof => pprof::decode(&bytes, allowed)?,
-            format @ (Format::Folded | Format::Lines) => self.folded(&bytes, format == Format::Lines, allowed)?,
+            Format::Jfr => return jfr::read(&self.recording(parts, times, mark)?, allowed),
+            Format::Pprof => pprof::decode(bytes, allowed)?,
+            Format::Folded => folded::profile(bytes, false, self.value()?, allowed)?,
+            Format::Lines => folded::profile(bytes, true, self.value()?, allowed)?,
         };
-        drop(bytes);
         // Without a time of its own it is of now, and may be another one that is alike.
         let mark = mark.filter(|_| pprof.time_nanos != 0);
         if pprof.time_nanos < LEAST_TIME {
@@ -250,129 +250,51 @@ impl IngestQuery {
         let strings = &pprof.string_table;
         let word = |of: &ValueType| string(strings, of.r#type, "a sample type");
         let types = pprof.sample_type.iter().map(word).collect::<Result<Vec<_>, _>>()?;
-        let labels = self.labels(metric_name(&types, |name| names.get(name).map(String::as_str)))?;
+        let name = metric_name(&types, |name| parts.names.get(name).map(String::as_str));
+        let pairs = self.labels.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
+        let labels = Labels::read(pairs.chain([("__name__", name), ("service_name", self.service.as_str())]))?;
         Ok(vec![Profile { mark, ..pprof::rows(&pprof, &labels, times, allowed)? }])
     }
 
     fn recording<'a>(
         &'a self,
-        recording: &'a [u8],
-        labels: &'a [u8],
+        parts: &'a Parts,
         times: (i64, i64),
         mark: Option<Mark>,
     ) -> Result<jfr::Upload<'a>, Refusal> {
+        let Parts { profile, labels, .. } = parts;
         let Self { service, labels: series, start, .. } = self;
-        let sample_rate = self.says_sample_rate().then(|| self.sample_rate()).transpose()?;
-        Ok(jfr::Upload { recording, labels, service, series, start: *start, sample_rate, mark, times })
+        let sample_rate = self.rate()?;
+        Ok(jfr::Upload { recording: profile, labels, service, series, start: *start, sample_rate, mark, times })
     }
 
-    /// The labels of its samples' series.
-    fn labels(&self, metric: &str) -> Result<Labels, Refusal> {
-        let pairs = self.labels.iter().map(|pair| (pair.name.as_str(), pair.value.as_str()));
-        Labels::read(pairs.chain([("__name__", metric), ("service_name", self.service.as_str())]))
+    fn sender(&self) -> Option<Sender> {
+        let spy = self.labels.iter().find(|label| label.name == SPY).and_then(|label| Sender::of_spy(&label.value));
+        spy.or((self.format == Some(Format::Jfr)).then_some(Sender::Java))
     }
 
-    /// Clients that send none say 0.
-    fn says_sample_rate(&self) -> bool {
-        !["", "0"].contains(&&*self.sample_rate)
-    }
-
-    /// Samples a second.
-    fn sample_rate(&self) -> Result<i64, Refusal> {
-        let rate = if self.says_sample_rate() { &self.sample_rate } else { SAMPLE_RATE };
-        rate.parse().ok().filter(|rate| (1..=SECOND).contains(rate)).ok_or_else(|| {
-            invalid(format!("sampleRate = {rate:?}: allowed are samples a second, or 0 for {SAMPLE_RATE}"))
+    /// Samples a second, where that is said. Clients that have none say 0.
+    fn rate(&self) -> Result<Option<i64>, Refusal> {
+        if ["", "0"].contains(&&*self.sample_rate) {
+            return Ok(None);
+        }
+        let rate = self.sample_rate.parse().ok().filter(|rate| (1..=SECOND).contains(rate));
+        rate.map(Some).ok_or_else(|| {
+            invalid(format!(
+                "sampleRate = {:?}: allowed are samples a second, or 0 for {SAMPLE_RATE}",
+                self.sample_rate
+            ))
         })
     }
 
-    /// Folded stacks as a profile.
-    fn folded(&self, bytes: &[u8], is_lines: bool, allowed: &mut Allowed) -> Result<Pprof, Refusal> {
-        // A name of one letter becomes a string, a function and a location with a line.
-        let (lines, frames) = bytes.iter().fold((1_usize, 1_usize), |(lines, frames), byte| match byte {
-            b'\n' => (lines + 1, frames + 1),
-            b';' => (lines, frames + 1),
-            _ => (lines, frames),
-        });
-        let weight = lines.saturating_mul(LINE).saturating_add(frames.saturating_mul(FRAME));
-        allowed.take(weight.saturating_add(bytes.len()), "the profile")?;
-        let text = std::str::from_utf8(bytes).map_err(|_| invalid("the folded stacks are not UTF-8"))?;
-        let ((sample_type, unit), (period_type, period_unit), weight) = match self.units.as_str() {
-            "" | "samples" => (("cpu", "nanoseconds"), ("cpu", "nanoseconds"), SECOND / self.sample_rate()?),
-            "objects" => (("alloc_objects", "count"), ("space", "bytes"), 1),
-            "bytes" => (("alloc_space", "bytes"), ("space", "bytes"), 1),
-            other => return Err(invalid(format!("units = {other:?}: allowed are samples, objects and bytes"))),
-        };
-        let mut builder = PprofBuilder::default();
-        let mut value_type = |name, unit| ValueType { r#type: builder.string(name), unit: builder.string(unit) };
-        let sample_type = vec![value_type(sample_type, unit)];
-        let period_type = Some(value_type(period_type, period_unit));
-        for (number, line) in text.lines().enumerate() {
-            if number >= MOST_LINES {
-                return Err(Refusal::new(Reason::TooLarge, format!("there are more than {MOST_LINES} lines")));
-            }
-            if line.trim().is_empty() {
-                continue;
-            }
-            let counted = || {
-                let (stack, count) = line.trim_end().rsplit_once([' ', '\t'])?;
-                Some((stack, count.parse::<i64>().ok().filter(|count| *count >= 0)?))
-            };
-            let (stack, count) = if is_lines {
-                (line, 1)
-            } else {
-                let cut: String = line.chars().take(80).collect();
-                counted().ok_or_else(|| invalid(format!("line {}: {cut:?} is not a;b;c 12", number + 1)))?
-            };
-            builder.sample(stack, count.saturating_mul(weight));
+    /// What a stack of folded ones is worth.
+    fn value(&self) -> Result<folded::Value, Refusal> {
+        match self.units.as_str() {
+            "" | "samples" => Ok(folded::Value::cpu(self.rate()?.unwrap_or(SAMPLE_RATE))),
+            "objects" => Ok(folded::Value::OBJECTS),
+            "bytes" => Ok(folded::Value::BYTES),
+            other => Err(invalid(format!("units = {other:?}: allowed are samples, objects and bytes"))),
         }
-        Ok(Pprof { sample_type, period_type, period: weight, ..builder.profile() })
-    }
-}
-
-/// A profile being made of names.
-#[derive(Default)]
-struct PprofBuilder<'a> {
-    strings: HashMap<&'a str, i64>,
-    table: Vec<String>,
-    functions: HashMap<&'a str, u64>,
-    profile: Pprof,
-}
-
-impl<'a> PprofBuilder<'a> {
-    fn string(&mut self, text: &'a str) -> i64 {
-        if self.table.is_empty() {
-            self.table.push(String::new());
-            self.strings.insert("", 0);
-        }
-        *self.strings.entry(text).or_insert_with(|| {
-            self.table.push(text.into());
-            i64::try_from(self.table.len() - 1).unwrap_or(0)
-        })
-    }
-
-    fn sample(&mut self, stack: &'a str, value: i64) {
-        let frames = stack.split(';').filter(|name| !name.is_empty());
-        let mut location_id: Vec<u64> = frames.map(|name| self.location(name)).collect();
-        location_id.reverse();
-        self.profile.sample.push(Sample { location_id, value: vec![value], label: Vec::new() });
-    }
-
-    /// Each function has one location, with the same id.
-    fn location(&mut self, function: &'a str) -> u64 {
-        if let Some(id) = self.functions.get(function) {
-            return *id;
-        }
-        let name = self.string(function);
-        let id = u64::try_from(self.functions.len()).unwrap_or(0) + 1;
-        self.functions.insert(function, id);
-        self.profile.function.push(Function { id, name, ..Function::default() });
-        let line = vec![Line { function_id: id, line: 0, column: 0 }];
-        self.profile.location.push(Location { id, line, ..Location::default() });
-        id
-    }
-
-    fn profile(self) -> Pprof {
-        Pprof { string_table: self.table, ..self.profile }
     }
 }
 

@@ -2,13 +2,18 @@
 
 mod bounds;
 pub(crate) mod file;
+mod folded;
 mod ingest;
 mod jfr;
 mod labels;
 mod otlp;
+mod otlp_dictionary;
+mod otlp_fields;
+mod otlp_json;
 mod otlp_profiles;
 mod otlp_traces;
 mod pprof;
+mod process;
 pub(crate) mod profilers;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) mod properties;

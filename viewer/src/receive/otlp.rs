@@ -3,6 +3,7 @@
 //! A gRPC call here is one message in a frame of five bytes and an answer with its status behind it. It is read by the
 //! same code as HTTP's, so that bounds hold before anything is decoded.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::sync::Arc;
 
@@ -13,9 +14,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt as _, Full};
 use prost::Message;
-use serde::de::DeserializeOwned;
 
 use super::bounds::{self, Message as Weight};
+use super::otlp_json::{self, Fields};
 use super::receiver::Receiver;
 use crate::budget::Held;
 use crate::http::allowed::Allowed;
@@ -30,7 +31,7 @@ const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// The request of a signal.
-pub(super) trait Export: Message + Default + DeserializeOwned + Send + 'static {
+pub(super) trait Export: Message + Default + Send + 'static {
     /// What refusals are counted under, `traces` or `profiles`.
     const SIGNAL: &'static str;
     /// The message's name.
@@ -39,8 +40,8 @@ pub(super) trait Export: Message + Default + DeserializeOwned + Send + 'static {
     const REJECTED: &'static str;
     /// What it takes in memory.
     const WEIGHT: &'static Weight;
-    /// The largest of its messages.
-    const LARGEST: usize;
+    /// What of it is read in JSON.
+    const FIELDS: &'static Fields;
 
     /// Stores what can be stored; `mark` tells the bytes of the request from others.
     fn store(self, receiver: &Receiver, mark: u64, allowed: &mut Allowed) -> Result<Rejected, Refusal>;
@@ -195,17 +196,17 @@ async fn take<E: Export>(
 }
 
 fn decode<E: Export>(bytes: &[u8], format: Format, allowed: &mut Allowed) -> Result<E, Refusal> {
-    let invalid = |error: String| Refusal::new(Reason::Invalid, format!("the request is no {}: {error}", E::NAME));
-    match format {
-        Format::Protobuf => {
-            allowed.take(bounds::weigh_protobuf(bytes, E::WEIGHT, "the request", allowed.most())?, "the request")?;
-            E::decode(bytes).map_err(|error| invalid(error.to_string()))
-        }
-        Format::Json => {
-            allowed.take(bounds::weigh_json(bytes, E::LARGEST, "the request", allowed.most())?, "the request")?;
-            serde_json::from_slice(bytes).map_err(|error| invalid(error.to_string()))
-        }
+    let rewritten = match format {
+        Format::Protobuf => Cow::Borrowed(bytes),
+        Format::Json => Cow::Owned(otlp_json::to_protobuf(bytes, E::FIELDS, E::NAME, allowed)?),
+    };
+    allowed.take(bounds::weigh_protobuf(&rewritten, E::WEIGHT, "the request", allowed.most())?, "the request")?;
+    let decoded = E::decode(&*rewritten)
+        .map_err(|error| Refusal::new(Reason::Invalid, format!("the request is no {}: {error}", E::NAME)));
+    if let Cow::Owned(rewritten) = rewritten {
+        allowed.give_back(rewritten.capacity());
     }
+    decoded
 }
 
 /// Reads a request and stores what can be stored of it.

@@ -1,12 +1,10 @@
-//! OTLP profiles, as a Collector sends them: tables that all profiles of a request share, which are read once and
-//! borrowed by each of them.
+//! OTLP profiles, as a Collector, the eBPF profiler and async-profiler send them.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use ahash::HashMap;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::profiles::v1development::{
     Function, KeyValueAndUnit, Line, Link, Location, Mapping, Profile, ProfilesDictionary, ResourceProfiles, Sample,
     ScopeProfiles, Stack, ValueType,
@@ -16,14 +14,24 @@ use spanprof_core::wire::pprof;
 use super::bounds::{Inside, Message, flat};
 use super::labels::{Labels, MOST_LABELS};
 use super::otlp::{Export, Rejected};
-use super::otlp_traces::{RESOURCE, SCOPE, VALUE, service_name};
+use super::otlp_dictionary::{Dictionary, SERVICE};
+use super::otlp_fields::PROFILES;
+use super::otlp_json::Fields;
+use super::otlp_traces::{RESOURCE, SCOPE, UNKNOWN_SERVICE, VALUE, cut_service};
 use super::pprof::{Reader, SampleLabels, SampleOf, Samples, Tables};
+use super::process::{Process, THREAD};
 use super::receiver::Receiver;
 use super::sample_types::profile_name;
 use crate::http::allowed::Allowed;
 use crate::http::refusal::{Refusal, invalid};
 use crate::ids::{SpanId, TraceId};
-use crate::store::Mark;
+use crate::store::{self, Mark};
+
+/// The attribute that a service without a name is called by.
+const EXECUTABLE: &str = "process.executable.name";
+/// What profilers call CPU time: the eBPF profiler, and async-profiler by what its timer is.
+const CPU: [&str; 5] = ["cpu", "on_cpu", "itimer", "ctimer", "perf_events"];
+const NANOSECONDS: &str = "nanoseconds";
 
 static REQUEST: Message = Message {
     size: size_of::<ExportProfilesServiceRequest>(),
@@ -64,47 +72,42 @@ impl Export for ExportProfilesServiceRequest {
     const NAME: &'static str = "ExportProfilesServiceRequest";
     const REJECTED: &'static str = "rejectedProfiles";
     const WEIGHT: &'static Message = &REQUEST;
-    const LARGEST: usize = size_of::<Profile>();
+    const FIELDS: &'static Fields = &PROFILES;
 
     /// A profile with anything wrong in it is left out and said in the answer.
     fn store(self, receiver: &Receiver, mark: u64, allowed: &mut Allowed) -> Result<Rejected, Refusal> {
         let dictionary = self.dictionary.unwrap_or_default();
-        let strings = Strings::of(&dictionary)?;
-        let tables = match tables(&dictionary, strings.0, allowed) {
+        let dictionary = Dictionary::of(&dictionary)?;
+        let tables = match dictionary.tables(allowed) {
             // Tables with anything wrong in them are wrong for each profile.
             Err(refusal) if refusal.is_of_content() => Err(refusal),
             read => Ok(read?),
         };
+        let request = Request { dictionary, tables, services: dictionary.services(allowed)?, mark };
         let (mut rejected, mut profiles) = (Rejected::default(), Vec::new());
         for resource in &self.resource_profiles {
             let attributes = resource.resource.as_ref().map(|resource| &resource.attributes[..]).unwrap_or_default();
-            let service = service_name(attributes);
-            let mut labels_by_name: HashMap<&str, Labels> = HashMap::default();
-            for profile in resource.scope_profiles.iter().flat_map(|scope| &scope.profiles) {
-                allowed.step(100)?;
-                let shared = Shared { strings: strings.0, dictionary: &dictionary, profile };
-                let read = shared.head().and_then(|(name, head)| {
-                    let tables = tables.as_ref().map_err(Refusal::clone)?;
-                    if !labels_by_name.contains_key(name) {
-                        labels_by_name.insert(name, labels(attributes, &service, name)?);
-                    }
-                    let weighted = Weighted { weight: head.1, shared };
-                    let labels = &labels_by_name[name];
-                    let mut rows = Reader::new(tables, &weighted).read(&head.0, labels, receiver.times(), allowed)?;
-                    // A Collector may send it again among others: of one with an id nothing else of the request counts.
-                    rows.mark = Some(match &profile.profile_id[..] {
-                        [] => Mark::of(&(mark, profiles.len()), false),
-                        id => Mark::of(&(&labels.all, profile.time_unix_nano, id), true),
-                    });
-                    Ok(rows)
+            for scope in &resource.scope_profiles {
+                let of_scope = scope.scope.as_ref().map(|scope| &scope.attributes[..]).unwrap_or_default();
+                allowed.step(attributes.len() + of_scope.len())?;
+                let texts = dictionary.texts(attributes).and_then(|resource| {
+                    let scope = dictionary.texts(of_scope)?;
+                    Ok([resource, scope].concat())
                 });
-                match read {
-                    Ok(rows) => {
-                        profiles.push(rows);
+                let mut source = texts.map(Source::of);
+                for profile in &scope.profiles {
+                    allowed.step(100)?;
+                    let service = source.as_ref().map_or(UNKNOWN_SERVICE, |source| source.service.as_ref()).to_owned();
+                    let read = match &mut source {
+                        Ok(source) => request.read(profile, source, profiles.len(), receiver, allowed),
+                        Err(refusal) => Err(refusal.clone()),
+                    };
+                    match read {
+                        Ok(rows) => profiles.extend(rows),
+                        // What no profile may take is no fault of this one.
+                        Err(refusal) if !refusal.is_of_content() => return Err(refusal.of_service(&service)),
+                        Err(refusal) => rejected.add(refusal.of_service(&service)),
                     }
-                    // What no profile may take is no fault of this one.
-                    Err(refusal) if !refusal.is_of_content() => return Err(refusal.of_service(&service)),
-                    Err(refusal) => rejected.add(refusal.of_service(&service)),
                 }
             }
         }
@@ -114,176 +117,239 @@ impl Export for ExportProfilesServiceRequest {
     }
 }
 
-/// The labels of a series: what the resource says of itself in text, as many as are taken.
-fn labels(attributes: &[KeyValue], service: &str, profile_name: &str) -> Result<Labels, Refusal> {
-    let mut pairs: HashMap<&str, &str> = HashMap::from_iter([("__name__", profile_name), ("service_name", service)]);
-    for attribute in attributes.iter().filter(|attribute| attribute.key != "service.name") {
-        if let Some(Value::StringValue(text)) = attribute.value.as_ref().and_then(|value| value.value.as_ref())
-            && pairs.len() < MOST_LABELS
-        {
+/// What all profiles of a request share.
+struct Request<'a> {
+    dictionary: Dictionary<'a>,
+    tables: Result<Tables<'a>, Refusal>,
+    /// Which attributes of samples say their service.
+    services: HashMap<i32, &'a str>,
+    mark: u64,
+}
+
+impl<'a> Request<'a> {
+    /// Reads a profile: one of each service that its samples are of.
+    fn read(
+        &self,
+        profile: &Profile,
+        source: &mut Source<'a>,
+        place: usize,
+        receiver: &Receiver,
+        allowed: &mut Allowed,
+    ) -> Result<Vec<store::Profile>, Refusal> {
+        let meaning = Meaning::of(self.dictionary, profile)?;
+        let tables = self.tables.as_ref().map_err(Refusal::clone)?;
+        let mut read = Vec::new();
+        allowed.take(profile.samples.len().saturating_mul(size_of::<&Sample>()), "the profile")?;
+        for (service, samples) in self.by_service(profile, allowed)? {
+            source.read_labels(service, meaning.name, allowed)?;
+            let labels = source.labels(service, meaning.name)?;
+            let process = source.process.as_ref();
+            let samples = OfProfile { dictionary: self.dictionary, samples, weight: meaning.weight, process };
+            let mut rows = Reader::new(tables, &samples).read(&meaning.head, labels, receiver.times(), allowed)?;
+            // A Collector may send it again among others: of one with an id nothing else of the request counts.
+            rows.mark = Some(match &profile.profile_id[..] {
+                [] => Mark::of(&(self.mark, place + read.len()), false),
+                id => Mark::of(&(&labels.all, profile.time_unix_nano, id), true),
+            });
+            read.push(rows);
+        }
+        allowed.give_back(profile.samples.len().saturating_mul(size_of::<&Sample>()));
+        Ok(read)
+    }
+
+    /// The samples of each service that they name themselves; of most profilers no sample does.
+    fn by_service<'p>(
+        &self,
+        profile: &'p Profile,
+        allowed: &mut Allowed,
+    ) -> Result<BTreeMap<Option<&'a str>, Vec<&'p Sample>>, Refusal> {
+        let mut services: BTreeMap<Option<&'a str>, Vec<&Sample>> = BTreeMap::new();
+        if self.services.is_empty() {
+            if !profile.samples.is_empty() {
+                services.insert(None, profile.samples.iter().collect());
+            }
+            return Ok(services);
+        }
+        for sample in &profile.samples {
+            allowed.step(sample.attribute_indices.len())?;
+            let service = sample.attribute_indices.iter().find_map(|index| self.services.get(index).copied());
+            services.entry(service).or_default().push(sample);
+        }
+        Ok(services)
+    }
+}
+
+/// Where profiles come from: a resource and a scope.
+struct Source<'a> {
+    attributes: Vec<(&'a str, Cow<'a, str>)>,
+    service: Cow<'a, str>,
+    process: Option<Process>,
+    /// By service, where the samples say theirs, and by name.
+    labels: HashMap<(Option<String>, &'a str), Labels>,
+}
+
+impl<'a> Source<'a> {
+    fn of(attributes: Vec<(&'a str, Cow<'a, str>)>) -> Self {
+        let find = |key| attributes.iter().find(|(name, text)| *name == key && !text.is_empty());
+        let service = match (find(SERVICE), find(EXECUTABLE)) {
+            (Some((_, service)), _) => cut_service(service).to_owned().into(),
+            (None, Some((_, name))) => cut_service(&format!("{UNKNOWN_SERVICE}:{name}")).to_owned().into(),
+            (None, None) => UNKNOWN_SERVICE.into(),
+        };
+        let process = Process::of(attributes.iter().map(|(name, text)| (*name, text.as_ref().into())));
+        Self { attributes, service, process, labels: HashMap::default() }
+    }
+
+    /// Reads the labels of a series: what resource and scope say of themselves, as many as are taken. Of two with one name the first
+    /// counts.
+    fn read_labels(
+        &mut self,
+        service: Option<&str>,
+        profile_name: &'a str,
+        allowed: &mut Allowed,
+    ) -> Result<(), Refusal> {
+        let key = key(service, profile_name);
+        if self.labels.contains_key(&key) {
+            return Ok(());
+        }
+        let own = key.0.as_deref().unwrap_or(&self.service);
+        let mut pairs: HashMap<&str, &str> = HashMap::from_iter([("__name__", profile_name), ("service_name", own)]);
+        for (name, text) in self.attributes.iter().filter(|(name, text)| *name != SERVICE && !text.is_empty()) {
             // The names that Grafana's data source asks for.
-            let name = if attribute.key == "service.namespace" { "service_namespace" } else { &attribute.key };
-            if !["__name__", "service_name"].contains(&name) {
-                pairs.insert(name, text);
+            let name = if *name == "service.namespace" { "service_namespace" } else { name };
+            if pairs.len() < MOST_LABELS {
+                pairs.entry(name).or_insert(text);
             }
         }
+        let labels = Labels::read(pairs)?;
+        let bytes = labels.all.iter().map(|(name, value)| name.len() + value.len() + 100).sum::<usize>();
+        allowed.take(bytes, "the labels")?;
+        self.labels.insert(key, labels);
+        Ok(())
     }
-    Labels::read(pairs)
-}
 
-/// The dictionary's strings; one that has none is taken to have the empty one.
-struct Strings<'a>(&'a [String]);
-
-impl<'a> Strings<'a> {
-    fn of(dictionary: &'a ProfilesDictionary) -> Result<Self, Refusal> {
-        match dictionary.string_table.first() {
-            Some(first) if !first.is_empty() => Err(invalid("the dictionary's first string is not empty")),
-            _ => Ok(Self(&dictionary.string_table)),
-        }
+    fn labels(&self, service: Option<&str>, profile_name: &'a str) -> Result<&Labels, Refusal> {
+        self.labels.get(&key(service, profile_name)).ok_or_else(|| invalid("the labels were not read"))
     }
 }
 
-/// The dictionary as pprof's tables; a number n there is n + 1 here.
-fn tables<'a>(
-    dictionary: &ProfilesDictionary,
-    strings: &'a [String],
-    allowed: &mut Allowed,
-) -> Result<Tables<'a>, Refusal> {
-    let lines: usize = dictionary.location_table.iter().map(|location| location.lines.len()).sum();
-    let sizes = [
-        (dictionary.function_table.len(), size_of::<pprof::Function>()),
-        (dictionary.location_table.len(), size_of::<pprof::Location>()),
-        (dictionary.mapping_table.len(), 32),
-        (lines, size_of::<pprof::Line>()),
-    ];
-    let weight = sizes.into_iter().fold(0_usize, |sum, (number, size)| sum.saturating_add(number.saturating_mul(size)));
-    allowed.take(weight, "the dictionary")?;
-    let functions = dictionary.function_table.iter().enumerate().map(|(at, function)| pprof::Function {
-        id: id(at),
-        name: function.name_strindex.into(),
-        system_name: function.system_name_strindex.into(),
-        filename: function.filename_strindex.into(),
-        start_line: function.start_line,
-    });
-    let functions: Vec<_> = functions.collect();
-    let locations = dictionary.location_table.iter().enumerate().map(|(at, location)| {
-        let line = location.lines.iter().map(|line| pprof::Line {
-            function_id: u64::try_from(line.function_index).map_or(0, |index| index + 1),
-            line: line.line,
-            column: line.column,
-        });
-        let line: Vec<_> = line.collect();
-        // Entry 0 of each table says "none" and is used by nothing; a location needs a line or an address.
-        let address = if line.is_empty() { location.address.max(1) } else { location.address };
-        let mapping_id = u64::try_from(location.mapping_index).map_or(0, |index| index + 1);
-        pprof::Location { id: id(at), mapping_id, address, line, is_folded: false }
-    });
-    let locations: Vec<_> = locations.collect();
-    let mappings = dictionary.mapping_table.iter().enumerate();
-    let mappings = mappings.map(|(at, mapping)| (id(at), i64::from(mapping.filename_strindex))).collect();
-    let tables = Tables::new(strings, &mappings, &functions, &locations, allowed);
-    allowed.give_back(weight);
-    tables
+fn key<'a>(service: Option<&str>, profile_name: &'a str) -> (Option<String>, &'a str) {
+    (service.map(|service| cut_service(service).to_owned()), profile_name)
 }
 
-/// A profile and what it shares with the others of its request.
-#[derive(Clone, Copy)]
-struct Shared<'a> {
-    strings: &'a [String],
-    dictionary: &'a ProfilesDictionary,
-    profile: &'a Profile,
-}
-
-/// The same, with what its values are multiplied by.
-struct Weighted<'a> {
-    shared: Shared<'a>,
+/// What the values of a profile mean.
+struct Meaning<'a> {
+    /// The name of its type.
+    name: &'a str,
+    /// A pprof without samples that says it.
+    head: pprof::Profile,
+    /// What values are multiplied by.
     weight: i64,
 }
 
-impl<'a> Shared<'a> {
-    /// The name of the profile's type, and a pprof without samples that says what its values mean, and their weight.
-    fn head(&self) -> Result<(&'a str, (pprof::Profile, i64)), Refusal> {
-        let profile = self.profile;
-        let value_type =
-            |kind: &ValueType| pprof::ValueType { r#type: kind.type_strindex.into(), unit: kind.unit_strindex.into() };
-        let mut sample_type = profile.sample_type.as_ref().map(value_type).unwrap_or_default();
-        let period_type = profile.period_type.as_ref().map(value_type).unwrap_or_default();
-        let said = (self.string(sample_type.r#type)?, self.string(sample_type.unit)?);
-        let period = (self.string(period_type.r#type)?, self.string(period_type.unit)?);
-        // A count of samples of CPU is CPU.
-        let weight = if said == ("samples", "count") && period == ("cpu", "nanoseconds") && profile.period > 0 {
-            sample_type = period_type;
-            profile.period
-        } else {
-            1
+impl<'a> Meaning<'a> {
+    fn of(dictionary: Dictionary<'a>, profile: &Profile) -> Result<Self, Refusal> {
+        let read = |kind: Option<&ValueType>| {
+            let kind = kind.copied().unwrap_or_default();
+            let unit = match dictionary.string(kind.unit_strindex)? {
+                "ns" => NANOSECONDS,
+                unit => unit,
+            };
+            Ok((dictionary.string(kind.type_strindex)?, unit))
         };
-        let name = profile_name(self.string(sample_type.r#type)?);
+        let (mut kind, mut unit) = read(profile.sample_type.as_ref())?;
+        let (mut period_kind, period_unit) = read(profile.period_type.as_ref())?;
+        if kind.is_empty() {
+            return Err(invalid("the profile has no sample type"));
+        }
+        // A count of what is sampled each so many nanoseconds is a time.
+        let is_count = unit == "count" && period_unit == NANOSECONDS && profile.period > 0;
+        let mut weight = 1;
+        if is_count && (kind == "samples" || kind == period_kind) {
+            (kind, unit, weight) = (period_kind, period_unit, profile.period);
+        }
+        for (kind, unit) in [(&mut kind, unit), (&mut period_kind, period_unit)] {
+            if unit == NANOSECONDS && CPU.contains(kind) {
+                *kind = "cpu";
+            }
+        }
+        let value_type = |r#type, unit| pprof::ValueType { r#type, unit };
         let head = pprof::Profile {
-            sample_type: vec![sample_type],
+            sample_type: vec![value_type(1, 2)],
             time_nanos: i64::try_from(profile.time_unix_nano).unwrap_or(i64::MAX),
-            period_type: Some(period_type),
+            period_type: Some(value_type(3, 4)),
             period: profile.period,
+            string_table: ["", kind, unit, period_kind, period_unit].map(String::from).into(),
             ..pprof::Profile::default()
         };
-        Ok((name, (head, weight)))
-    }
-
-    fn string(&self, index: i64) -> Result<&'a str, Refusal> {
-        if index == 0 {
-            return Ok("");
-        }
-        let found = usize::try_from(index).ok().and_then(|index| self.strings.get(index));
-        found.map(String::as_str).ok_or_else(|| invalid(format!("the dictionary has no string {index}")))
+        Ok(Self { name: profile_name(kind), head, weight })
     }
 }
 
-impl<'a> Samples<'a> for Weighted<'a> {
+/// Samples of a profile, and what their values are multiplied by.
+struct OfProfile<'a> {
+    dictionary: Dictionary<'a>,
+    samples: Vec<&'a Sample>,
+    weight: i64,
+    /// Whose they are.
+    process: Option<&'a Process>,
+}
+
+impl OfProfile<'_> {
+    /// The values of a sample, each with its time where that is said: without values each time is one.
+    fn values(&self, sample: &Sample) -> impl Iterator<Item = (Option<i64>, i64)> {
+        let (times, values) = (&sample.timestamps_unix_nano, &sample.values);
+        let is_each = values.is_empty() || values.len() == times.len();
+        let of_each = times
+            .iter()
+            .enumerate()
+            .filter(move |_| is_each)
+            .map(|(at, time)| (i64::try_from(*time).ok(), values.get(at).copied().unwrap_or(1)));
+        let of_all = (!is_each).then(|| (None, values.iter().copied().fold(0, i64::saturating_add)));
+        let weight = self.weight;
+        of_each.chain(of_all).map(move |(time, value)| (time, value.saturating_mul(weight)))
+    }
+}
+
+impl<'a> Samples<'a> for OfProfile<'a> {
     type Stack = i32;
     type Labels = (i32, &'a [i32]);
 
     fn samples(&self) -> impl Iterator<Item = SampleOf<'a, i32, (i32, &'a [i32])>> {
-        self.shared.profile.samples.iter().map(|sample| {
-            // Without a value each time is one sample.
-            let times = i64::try_from(sample.timestamps_unix_nano.len()).unwrap_or(i64::MAX);
-            let values = sample.values.iter().copied();
-            let value = if sample.values.is_empty() { times } else { values.fold(0, i64::saturating_add) };
+        self.samples.iter().flat_map(|sample| {
             let labels = (sample.link_index, &sample.attribute_indices[..]);
-            (sample.stack_index, labels, Cow::Owned(vec![value.saturating_mul(self.weight)]))
+            self.values(sample).map(move |(_, value)| (sample.stack_index, labels, Cow::Owned(vec![value])))
+        })
+    }
+
+    fn timed(&self) -> impl Iterator<Item = (i32, (i32, &'a [i32]), i64, i64)> {
+        let unlinked = self.samples.iter().filter(|sample| self.process.is_some() && sample.link_index == 0);
+        unlinked.flat_map(|sample| {
+            let labels = (sample.link_index, &sample.attribute_indices[..]);
+            self.values(sample).filter_map(move |(time, value)| Some((sample.stack_index, labels, time?, value)))
         })
     }
 
     fn locations(&self, stack: i32) -> Result<impl Iterator<Item = u64>, Refusal> {
-        let stacks = &self.shared.dictionary.stack_table;
-        // Stack 0 is empty, also where there is no table at all.
-        let locations =
-            if stack == 0 && stacks.is_empty() { &[][..] } else { &entry(stacks, stack, "stack")?.location_indices };
-        Ok(locations.iter().map(|index| u64::try_from(*index).map_or(0, |index| index + 1)))
+        self.dictionary.stack(stack)
     }
 
     /// The span and the trace that a sample is linked to, where link 0 is none; and its attributes, if they are texts.
     fn labels(&self, (link, attributes): (i32, &'a [i32])) -> Result<SampleLabels<'a>, Refusal> {
-        let dictionary = self.shared.dictionary;
         let mut read = SampleLabels::default();
         if link != 0 {
-            let link = entry(&dictionary.link_table, link, "link")?;
+            let link = self.dictionary.link(link)?;
             (read.span, read.trace) = (SpanId::from_bytes(&link.span_id), TraceId::from_bytes(&link.trace_id));
         }
         for index in attributes {
-            let attribute = entry(&dictionary.attribute_table, *index, "attribute")?;
-            if let Some(AnyValue { value: Some(Value::StringValue(text)) }) = &attribute.value {
-                read.add(self.shared.string(attribute.key_strindex.into())?, text);
+            if let (key, Some(text)) = self.dictionary.attribute(*index)?
+                && key != SERVICE
+            {
+                read.add(key, text);
+            } else if let (Some(process), Some(thread)) = (self.process, self.dictionary.number(*index, THREAD)) {
+                read.place = Some(process.place(thread));
             }
         }
         Ok(read)
     }
-}
-
-fn entry<'a, T>(table: &'a [T], index: i32, what: &str) -> Result<&'a T, Refusal> {
-    let found = usize::try_from(index).ok().and_then(|index| table.get(index));
-    found.ok_or_else(|| invalid(format!("the dictionary has no {what} {index}")))
-}
-
-/// pprof's ids are not 0.
-fn id(at: usize) -> u64 {
-    u64::try_from(at).unwrap_or(u64::MAX - 1) + 1
 }

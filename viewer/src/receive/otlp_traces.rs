@@ -1,5 +1,6 @@
 //! OTLP traces: spans become rows.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -15,6 +16,9 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as O
 use super::bounds::{Inside, Message, flat};
 use super::labels::LANGUAGE;
 use super::otlp::{Export, Rejected};
+use super::otlp_fields::TRACES;
+use super::otlp_json::Fields;
+use super::process::{Process, THREAD};
 use super::receiver::Receiver;
 use super::strings::cut;
 use crate::http::allowed::Allowed;
@@ -76,7 +80,7 @@ impl Export for ExportTraceServiceRequest {
     const NAME: &'static str = "ExportTraceServiceRequest";
     const REJECTED: &'static str = "rejectedSpans";
     const WEIGHT: &'static Message = &REQUEST;
-    const LARGEST: usize = size_of::<OtlpSpan>();
+    const FIELDS: &'static Fields = &TRACES;
 
     /// A span that cannot be is left out and said in the answer.
     fn store(self, receiver: &Receiver, _mark: u64, allowed: &mut Allowed) -> Result<Rejected, Refusal> {
@@ -90,9 +94,10 @@ impl Export for ExportTraceServiceRequest {
             if let Some(sender) = language(&attributes).and_then(Sender::of_language) {
                 senders.insert(Arc::clone(&service), sender);
             }
+            let process = process(&attributes);
             for span in resource.scope_spans.into_iter().flat_map(|scope| scope.spans) {
                 allowed.step(10)?;
-                match row(span, &service, times) {
+                match row(span, (&service, process.as_ref()), times) {
                     Ok(span) => {
                         allowed.take(size_of::<Span>() * 2 + span.name.len() + span.attributes.len(), "the spans")?;
                         spans.push(span);
@@ -110,12 +115,20 @@ impl Export for ExportTraceServiceRequest {
     }
 }
 
+/// What a service without a name is called, as OpenTelemetry has it.
+pub(super) const UNKNOWN_SERVICE: &str = "unknown_service";
+
+/// A service's name as it is kept.
+pub(super) fn cut_service(name: &str) -> &str {
+    cut(name, LONGEST_SERVICE)
+}
+
 /// Attribute service.name of a resource, which all its spans share.
-pub(super) fn service_name(attributes: &[KeyValue]) -> Arc<str> {
+fn service_name(attributes: &[KeyValue]) -> Arc<str> {
     let found = attributes.iter().find(|attribute| attribute.key == "service.name");
     match found.and_then(|attribute| attribute.value.as_ref()).and_then(|value| value.value.as_ref()) {
-        Some(Value::StringValue(name)) if !name.is_empty() => cut(name, LONGEST_SERVICE).into(),
-        _ => "unknown_service".into(),
+        Some(Value::StringValue(name)) if !name.is_empty() => cut_service(name).into(),
+        _ => UNKNOWN_SERVICE.into(),
     }
 }
 
@@ -128,7 +141,24 @@ fn language(attributes: &[KeyValue]) -> Option<&str> {
     }
 }
 
-fn row(span: OtlpSpan, service: &Arc<str>, (oldest, newest): (i64, i64)) -> Result<Span, Refusal> {
+/// The process that a resource is.
+fn process(attributes: &[KeyValue]) -> Option<Process> {
+    let texts = attributes.iter().filter_map(|attribute| {
+        let text: Cow<'_, str> = match attribute.value.as_ref()?.value.as_ref()? {
+            Value::StringValue(text) => text.as_str().into(),
+            Value::IntValue(number) => number.to_string().into(),
+            _ => return None,
+        };
+        Some((attribute.key.as_str(), text))
+    });
+    Process::of(texts)
+}
+
+fn row(
+    span: OtlpSpan,
+    (service, process): (&Arc<str>, Option<&Process>),
+    (oldest, newest): (i64, i64),
+) -> Result<Span, Refusal> {
     let name = cut(&span.name, LONGEST_VALUE).to_owned();
     let invalid = |what: &str| Refusal::new(Reason::Invalid, format!("span {name:?}: {what}"));
     let trace =
@@ -152,6 +182,12 @@ fn row(span: OtlpSpan, service: &Arc<str>, (oldest, newest): (i64, i64)) -> Resu
     };
     let status = Status::from_number(span.status.map_or(0, |status| i64::from(status.code)));
     let profiled = span.attributes.iter().any(|attribute| attribute.key == PROFILED);
+    let number = |attribute: &KeyValue| match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
+        Some(Value::IntValue(number)) => Some(*number),
+        _ => None,
+    };
+    let thread = span.attributes.iter().find(|attribute| attribute.key == THREAD).and_then(number);
+    let place = process.zip(thread).map(|(process, thread)| process.place(thread));
     if span.attributes.iter().map(json_bytes).fold(0, usize::saturating_add) > MOST_ATTRIBUTES {
         return Err(invalid(&format!("its attributes have more than {MOST_ATTRIBUTES} bytes as JSON")));
     }
@@ -169,6 +205,7 @@ fn row(span: OtlpSpan, service: &Arc<str>, (oldest, newest): (i64, i64)) -> Resu
         root,
         profiled,
         attributes: serde_json::Value::Object(attributes).to_string(),
+        place,
     })
 }
 

@@ -80,7 +80,11 @@ fn store(receiver: &Receiver, request: PushRequest, allowed: &mut Allowed) -> Re
     let mut reports = BTreeMap::new();
     let mut senders = BTreeMap::new();
     for (number, series) in request.series.into_iter().enumerate() {
-        let labels = Labels::of_pairs(&series.labels).map_err(|refusal| refusal.within(format!("series {number}")))?;
+        let labels = Labels::of_pairs(&series.labels).map_err(|refusal| {
+            let refusal = refusal.within(format!("series {number}"));
+            let service = series.labels.iter().rfind(|label| label.name == "service_name");
+            service.map_or(refusal.clone(), |label| refusal.of_service(&label.value))
+        })?;
         for raw in series.samples {
             let read = pprof::decode(&raw.raw_profile, allowed).and_then(|decoded| {
                 let rows = pprof::rows(&decoded, &labels, receiver.times(), allowed)?;

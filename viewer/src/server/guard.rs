@@ -103,7 +103,7 @@ fn is_data(path: &str) -> bool {
     let of_tenant = path.strip_prefix(PREFIX).and_then(|rest| rest.split_once('/'));
     let path = of_tenant.map_or(path.trim_start_matches('/'), |(_, path)| path);
     let first = path.split('/').next().unwrap_or("");
-    ["api", "pyroscope", "folded", "profile.pb.gz", "flame.svg", "metrics"].contains(&first)
+    ["api", "pyroscope", "folded", "profile.pb.gz", "speedscope.json", "flame.svg", "metrics"].contains(&first)
 }
 
 /// Whether an address is one of this host.

@@ -25,6 +25,9 @@ pub(crate) struct Flame {
     /// The value in each state; none where no sample says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) states: Option<StateTimes>,
+    /// Whether samples belong to their spans by time alone.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) joined_by_time: bool,
     /// What `frames` refers to.
     pub(crate) functions: Vec<Function>,
     /// `[parent, function, line, total, own]`, callers before what they called; the first is the total.
@@ -43,6 +46,7 @@ impl Shown {
         Ok(Flame {
             states_of_frames: if states.is_some() { tree.states } else { Vec::new() },
             states,
+            joined_by_time: self.store.has_joined(&self.resolve(selection)?)?,
             sentence: selection.sentence(),
             unit: unit(&stacks.profile_type).into(),
             sums: sums(&stacks),

@@ -15,6 +15,11 @@ const FOLDED_ID: i64 = -1;
 
 /// The same samples, with each run of such frames folded.
 pub(super) fn fold(stacks: &Stacks) -> Result<Stacks, ShowError> {
+    fold_with_places(stacks).map(|(folded, _)| folded)
+}
+
+/// The same, and which new stack each old one became.
+pub(super) fn fold_with_places(stacks: &Stacks) -> Result<(Stacks, HashMap<i64, i64>), ShowError> {
     let runtime: HashMap<i64, bool> = stacks.functions.iter().map(|(id, f)| (*id, is_runtime(f))).collect();
     let Stacks { period, averaged_over, .. } = *stacks;
     let mut folded = Stacks { profile_type: stacks.profile_type.clone(), period, averaged_over, ..Stacks::default() };
@@ -22,7 +27,7 @@ pub(super) fn fold(stacks: &Stacks) -> Result<Stacks, ShowError> {
         stacks.functions.iter().filter(|(id, _)| !runtime[*id]).map(|(id, f)| (*id, f.clone())).collect();
     folded.functions.insert(FOLDED_ID, Function { name: FOLDED.into(), file: "".into() });
 
-    // Which new stack each old one became; the empty stack stays.
+    // The empty stack stays.
     let mut places: HashMap<i64, i64> = HashMap::from([(0, 0)]);
     let mut numbers: HashMap<(i64, i64, i64), i64> = HashMap::new();
     let mut sums: HashMap<i64, (i64, i64)> = HashMap::new();
@@ -59,7 +64,7 @@ pub(super) fn fold(stacks: &Stacks) -> Result<Stacks, ShowError> {
     folded.states.sort_unstable();
     folded.sums = sums.into_iter().map(|(stack, (value, count))| (stack, value, count)).collect();
     folded.sums.sort_unstable();
-    Ok(folded)
+    Ok((folded, places))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod estimate;
 mod flame;
 mod fold;
 mod function;
+mod labelled;
 mod row_bytes;
 mod runtime_frames;
 mod services;

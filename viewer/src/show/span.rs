@@ -81,6 +81,7 @@ mod tests {
             root: None,
             profiled: false,
             attributes: "{}".into(),
+            place: None,
         };
         (1..=length).map(|n| StoredSpan { span: span(n), child: n > 1 || above > 0, traced: true }).collect()
     }

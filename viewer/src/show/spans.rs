@@ -8,6 +8,7 @@ use super::row_bytes::{ROW, in_html, twice};
 use super::services::is_none;
 use super::shown::Shown;
 use crate::params::encode;
+use crate::profile_types;
 use crate::receive::profilers::ProfilerState;
 use crate::selection::{CPU, Selection, WALL};
 use crate::sender::Sender;
@@ -198,10 +199,10 @@ fn beside(selection: &Selection, known: &[SeenProfileType]) -> Option<Beside> {
     }
     let seen = known.iter().find(|seen| seen.asked == selection.profile_type);
     // All five parts say it themselves, also where the name alone means the same.
-    let part = |index| selection.profile_type.split(':').nth(index).filter(|part| !part.is_empty());
-    let word = seen.map(|seen| seen.word.as_str()).or(part(1)).unwrap_or(&selection.profile_type);
-    let unit = seen.map(|seen| seen.unit.as_str()).or(part(2)).unwrap_or("");
-    Some(Beside { profile_type: selection.profile_type.clone(), word: word.into(), unit: unit.into(), outside: 0 })
+    let asked = &selection.profile_type;
+    let word = seen.map_or_else(|| profile_types::word(asked), |seen| seen.word.clone());
+    let unit = seen.map_or(profile_types::unit(asked), |seen| &seen.unit);
+    Some(Beside { profile_type: asked.clone(), word, unit: unit.into(), outside: 0 })
 }
 
 /// The spans of a name, of a service that labels such spans.

@@ -232,6 +232,7 @@ mod tests {
                 root: None,
                 profiled: false,
                 attributes: "{}".into(),
+                place: None,
             },
             child: parent != 0,
             traced: true,

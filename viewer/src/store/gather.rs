@@ -20,7 +20,7 @@ use crate::work;
 /// What the stacks or names are called that had no place in an answer; the smallest of it.
 pub(crate) const REST: &str = "(too small to be shown)";
 /// Its number, as a stack and as a function; the store's are positive, and show's own is −1.
-const REST_ID: i64 = -2;
+pub(crate) const REST_ID: i64 = -2;
 /// Bytes that a stack takes while it is added up, and the same in a state; and that a node and a function take in an answer, and
 /// the states of a node.
 pub(super) const SUM: usize = 64;

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::iter;
 
 use ahash::{HashMap, HashSet};
-use rusqlite::{CachedStatement, Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::connection::{StoreError, interrupted, is_full, make_place};
 use super::database::{Inner, Store};
 use super::intern::{Interned, find_or_add};
+use super::joined;
+use super::known_names::SpanNames;
 use super::profile_traces;
 use super::rollup::Changes;
 use super::rows::{Part, Profile, Sample, Span};
@@ -67,6 +69,7 @@ impl Store {
             for (span, name) in new_names {
                 rename(connection, interned, (span, name), &mut changes, || self.go_on())?;
             }
+            joined::add_spans(connection, interned, &spans_added, &mut changes, || self.go_on())?;
             changes.write(connection)
         })?;
         self.inserted.add_spans(spans.len());
@@ -228,7 +231,11 @@ fn insert_part(
         insert.execute(params![id, span, name, value, count, stack_blob::pack(&entries)])?;
         changes.add(series, time, name).append(&mut entries);
     }
-    Ok(())
+    if part.timed.is_empty() {
+        Ok(())
+    } else {
+        joined::add_samples(connection, interned, id, &part.timed, stacks, changes)
+    }
 }
 
 /// The samples of each span, with the stacks' numbers in the store.
@@ -255,8 +262,8 @@ fn insert_span(connection: &Connection, interned: &mut Interned, span: &Span) ->
     connection
         .prepare_cached(
             "INSERT INTO spans
-             (trace, span, parent, service, name, start, duration, status, root, profiled, attributes)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+             (trace, span, parent, service, name, start, duration, status, root, profiled, attributes, place, told)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         )?
         .execute(params![
             span.trace.to_column(),
@@ -270,33 +277,10 @@ fn insert_span(connection: &Connection, interned: &mut Interned, span: &Span) ->
             span.root,
             span.profiled,
             span.attributes,
+            span.place.map(|place| place.number),
+            span.place.map(|place| place.told_bytes()),
         ])?;
     Ok(name)
-}
-
-/// The names that traces know of spans.
-struct SpanNames<'c>(CachedStatement<'c>);
-
-impl<'c> SpanNames<'c> {
-    fn of(connection: &'c Connection) -> rusqlite::Result<Self> {
-        // Asked for each span of a profile: to have SQLite order the rows, which are seldom more than one, takes as long again.
-        let find = "SELECT name, service, id FROM spans WHERE span = ?1 AND (?2 IS NULL OR trace = ?2)";
-        connection.prepare_cached(find).map(Self)
-    }
-
-    /// The name of a span, which its samples say the trace of or not: that in the service of the samples, or else in the
-    /// newest of others, as a profiler may call its service otherwise.
-    fn get(&mut self, span: SpanId, trace: Option<TraceId>, service: i64) -> rusqlite::Result<Option<i64>> {
-        let mut rows = self.0.query(params![span.to_column(), trace.map(TraceId::to_column)])?;
-        let mut best: Option<((bool, i64), i64)> = None;
-        while let Some(row) = rows.next()? {
-            let order = (row.get::<_, i64>(1)? == service, row.get(2)?);
-            if best.is_none_or(|(before, _)| order > before) {
-                best = Some((order, row.get(0)?));
-            }
-        }
-        Ok(best.map(|(_, name)| name))
-    }
 }
 
 /// Gives samples that came before their span's traces the name that these know: once for all spans of an id that came, as
@@ -363,6 +347,7 @@ mod tests {
             root: Some(true),
             profiled: true,
             attributes: "{}".into(),
+            place: None,
         }
     }
 

@@ -11,6 +11,9 @@ mod database;
 mod gather;
 mod insert;
 mod intern;
+mod joined;
+mod known_names;
+mod labelled;
 mod largest;
 mod overview;
 mod profile_traces;
@@ -38,11 +41,15 @@ mod turns;
 pub(crate) use connection::StoreError;
 pub(crate) use counts::{Forgotten, Inserted};
 pub(crate) use database::Store;
-pub(crate) use gather::REST;
+pub(crate) use gather::{REST, REST_ID};
+pub(crate) use labelled::{Labelled, Origin};
 pub(crate) use overview::SeenProfileType;
-pub(crate) use rows::{Function, Mark, Part, Profile, ProfileType, Sample, Span, StackNode, shared_text};
+pub(crate) use rows::{
+    Function, Mark, Part, Place, Profile, ProfileType, Sample, Span, StackNode, TOLD, TimedSample, TimedSamples,
+    shared_text,
+};
 pub(crate) use sampling::Sampling;
-pub(crate) use series::{SpanChoice, StoredSeries};
+pub(crate) use series::{SpanChoice, SpanPoint, StoredSeries};
 pub(crate) use services::Service;
 pub(crate) use span_names::{NameSum, Named, OfStates};
 pub(crate) use spans::{StoredSpan, TraceSort};

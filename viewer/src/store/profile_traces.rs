@@ -51,6 +51,20 @@ pub(super) fn of_profile(connection: &Connection, profile: i64, span: SpanId) ->
     Ok(None)
 }
 
+/// Looks at each span whose samples in a profile name its trace.
+pub(super) fn each_of_profile(
+    connection: &Connection,
+    profile: i64,
+    mut each: impl FnMut(SpanId, TraceId),
+) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare_cached("SELECT spans FROM profile_traces WHERE profile = ?1")?;
+    let mut rows = statement.query(params![profile])?;
+    while let Some(row) = rows.next()? {
+        records(row.get_ref(0)?.as_blob()?).for_each(|(span, trace)| each(span, trace));
+    }
+    Ok(())
+}
+
 /// The profiles whose samples of a span are of another trace, where several traces have a span of that id.
 pub(super) fn of_others(connection: &Connection, span: SpanId, trace: TraceId) -> rusqlite::Result<Vec<i64>> {
     let mut several =

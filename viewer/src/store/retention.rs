@@ -129,6 +129,7 @@ fn forget_profile(connection: &mut Connection, oldest: i64) -> rusqlite::Result<
     };
     for sql in [
         "DELETE FROM span_sums WHERE part IN (SELECT id FROM parts WHERE profile = ?1)",
+        "DELETE FROM timed_samples WHERE part IN (SELECT id FROM parts WHERE profile = ?1)",
         "DELETE FROM parts WHERE profile = ?1",
         "DELETE FROM profile_traces WHERE profile = ?1",
         "DELETE FROM profiles WHERE id = ?1",
@@ -253,6 +254,7 @@ mod tests {
             root: None,
             profiled: true,
             attributes: "{}".into(),
+            place: None,
         };
         let all = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
         all.insert_spans(&(0..2_000).map(span).collect::<Vec<_>>()).unwrap();

@@ -99,6 +99,58 @@ pub(crate) struct Part {
     pub(crate) samples: Vec<Sample>,
     /// The traces of spans that samples name with theirs.
     pub(crate) traces: Vec<(SpanId, TraceId)>,
+    /// Those of the samples outside of spans that say when and in which thread they were taken.
+    pub(crate) timed: Vec<TimedSamples>,
+}
+
+/// The samples of a thread that say when they were taken.
+#[derive(Debug)]
+pub(crate) struct TimedSamples {
+    pub(crate) place: Place,
+    pub(crate) samples: Vec<TimedSample>,
+}
+
+/// A sample that says when it was taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TimedSample {
+    pub(crate) time: i64,
+    /// As [`StackNode::parent`].
+    pub(crate) stack: usize,
+    /// In the profile type's unit.
+    pub(crate) value: i64,
+    /// In periods.
+    pub(crate) count: i64,
+}
+
+/// A thread of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The numbers of process and thread as one.
+    pub(crate) number: i64,
+    /// What else is said of the process, each as a number; 0 = it is not said.
+    pub(crate) told: [i64; TOLD],
+}
+
+/// What may be said of a process beside its number.
+pub(crate) const TOLD: usize = 5;
+
+impl Place {
+    /// A thread of a process of which this is said too.
+    pub(crate) fn of(process: i64, thread: i64, told: [i64; TOLD]) -> Self {
+        Self { number: Mark::of(&(process, thread), false).hash, told }
+    }
+
+    /// Whether what is said of another process could be said of this one: something is said of both, and nothing else of one than
+    /// of the other.
+    pub(super) fn agrees_with(&self, told: &[i64; TOLD]) -> bool {
+        let mut shared = self.told.iter().zip(told).filter(|(own, other)| **own != 0 && **other != 0).peekable();
+        shared.peek().is_some() && shared.all(|(own, other)| own == other)
+    }
+
+    /// What is said, as it is stored.
+    pub(super) fn told_bytes(&self) -> Vec<u8> {
+        self.told.iter().flat_map(|told| told.to_le_bytes()).collect()
+    }
 }
 
 /// A stack, its span and its weight.
@@ -139,6 +191,8 @@ pub(crate) struct Span {
     pub(crate) profiled: bool,
     /// Attributes as a JSON object.
     pub(crate) attributes: String,
+    /// The thread that it was in, where its sender said so.
+    pub(crate) place: Option<Place>,
 }
 
 #[cfg(test)]
@@ -158,6 +212,7 @@ impl Profile {
             labels: "{}".into(),
             samples: vec![Sample { span: None, stack: 1, value: 10, count: 1 }],
             traces: vec![],
+            timed: vec![],
         };
         Self {
             service: "shop".into(),

@@ -155,6 +155,11 @@ impl SampleQuery {
         Ok(())
     }
 
+    /// Reads the samples of each profile, also where sums over all spans of a name would do.
+    pub(super) fn of_profiles(&mut self) {
+        self.by_span = true;
+    }
+
     /// Adds a condition on `s.name`, `series` or `kinds`.
     pub(super) fn and(&mut self, sql: &str, values: impl IntoIterator<Item = Value>) {
         self.sql.push_str(" AND ");

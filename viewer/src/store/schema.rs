@@ -8,7 +8,7 @@ const UNNAMED: &str = "(unnamed span)";
 pub(super) const UNNAMED_ID: i64 = 1;
 
 /// Raised with every change of the tables, so that a file of another version is refused and not misread.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 /// "spnp": what tells our files from other SQLite files.
 const APPLICATION: i64 = 0x7370_6e70;
 
@@ -42,9 +42,11 @@ const TABLES: &str = "
     CREATE INDEX parts_by_time ON parts (time);
     -- The samples of a part, by span: 0 = outside of spans. name = the span's final name, 0 = outside, 1 = not known.
     -- count = periods, which is what a sampling error is made from. stacks says what value and count are made of.
+    -- joined: samples are of the span by time alone.
     CREATE TABLE span_sums (
         part INTEGER NOT NULL, span INTEGER NOT NULL, name INTEGER NOT NULL, value INTEGER NOT NULL, count INTEGER NOT NULL,
-        stacks BLOB NOT NULL, PRIMARY KEY (part, span)) WITHOUT ROWID;
+        stacks BLOB NOT NULL, joined INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (part, span)) WITHOUT ROWID;
+    CREATE INDEX span_sums_joined ON span_sums (part) WHERE joined;
     CREATE INDEX span_sums_by_span ON span_sums (span) WHERE span != 0;
     -- The same summed over all spans of a name, by ten seconds.
     CREATE TABLE stack_sums (
@@ -61,11 +63,20 @@ const TABLES: &str = "
     CREATE TABLE spans (
         id INTEGER PRIMARY KEY, trace BLOB NOT NULL, span INTEGER NOT NULL, parent INTEGER NOT NULL, service INTEGER NOT NULL,
         name INTEGER NOT NULL, start INTEGER NOT NULL, duration INTEGER NOT NULL, status INTEGER NOT NULL, root INTEGER,
-        profiled INTEGER NOT NULL, attributes TEXT NOT NULL);
+        profiled INTEGER NOT NULL, attributes TEXT NOT NULL, place INTEGER, told BLOB);
     CREATE UNIQUE INDEX spans_by_span ON spans (span, trace, service);
     CREATE INDEX spans_by_trace ON spans (trace);
     CREATE INDEX spans_by_service ON spans (service, start, name, duration, status, root); -- all that a table of names needs
     CREATE INDEX spans_by_time ON spans (start + duration);
+    CREATE INDEX spans_by_place ON spans (place, start + duration) WHERE place IS NOT NULL;
+    -- Samples that wait for the span of their time: place = process and thread as one number, also of spans, and told = what else is
+    -- said of the process.
+    CREATE TABLE timed_samples (
+        id INTEGER PRIMARY KEY, place INTEGER NOT NULL, told BLOB NOT NULL, part INTEGER NOT NULL, first INTEGER NOT NULL,
+        last INTEGER NOT NULL, received INTEGER NOT NULL, samples BLOB NOT NULL);
+    CREATE INDEX timed_samples_by_place ON timed_samples (place, last);
+    CREATE INDEX timed_samples_by_part ON timed_samples (part);
+    CREATE INDEX timed_samples_by_received ON timed_samples (received);
 ";
 
 /// Makes the tables, or checks that they are ours.

@@ -1,12 +1,13 @@
 //! Series by their labels, and the samples of chosen series.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::connection::StoreError;
 use super::database::Store;
 use super::gather::Gathered;
+use super::profile_traces;
 use super::sample_query::SampleQuery;
 use super::stacks::Stacks;
 use crate::ids::{SpanId, TraceId};
@@ -30,6 +31,19 @@ pub(crate) struct Point {
     /// Start of the profile's window.
     pub(crate) time: i64,
     /// Value of all its samples.
+    pub(crate) value: i64,
+}
+
+/// What a profile holds of a span in a series.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SpanPoint {
+    pub(crate) series: i64,
+    /// Start of the profile's window.
+    pub(crate) time: i64,
+    /// The profile's number.
+    pub(crate) profile: i64,
+    pub(crate) span: SpanId,
+    /// Value of the span's samples.
     pub(crate) value: i64,
 }
 
@@ -106,6 +120,67 @@ impl Store {
                 self.go_on_reading()?;
                 if !look(&mut found, Point { series: row.get(0)?, time: row.get(1)?, value: row.get(2)? }) {
                     break;
+                }
+            }
+            Ok(found)
+        })
+    }
+
+    /// Looks at what they hold of each span, in the same way.
+    pub(crate) fn each_span_of_series<S>(
+        &self,
+        series: &[i64],
+        (from, to): (i64, i64),
+        mut begin: impl FnMut() -> S,
+        mut look: impl FnMut(&mut S, SpanPoint) -> bool,
+    ) -> Result<S, StoreError> {
+        self.read(|connection| {
+            let mut found = begin();
+            let mut statement = connection.prepare_cached(
+                "SELECT parts.series, parts.time, parts.profile, s.span, s.value FROM json_each(?1) AS chosen
+                 CROSS JOIN parts ON parts.series = chosen.value AND parts.time BETWEEN ?2 AND ?3
+                 CROSS JOIN span_sums s ON s.part = parts.id WHERE s.span != 0",
+            )?;
+            let mut rows = statement.query(params![json(series), from, to])?;
+            while let Some(row) = rows.next()? {
+                self.go_on_reading()?;
+                let Some(span) = SpanId::from_column(row.get(3)?) else { continue };
+                let (series, time, profile, value) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(4)?);
+                if !look(&mut found, SpanPoint { series, time, profile, span, value }) {
+                    break;
+                }
+            }
+            Ok(found)
+        })
+    }
+
+    /// The traces of spans in profiles, as far as samples name them or one span alone is known of that id.
+    pub(crate) fn traces_of_spans(
+        &self,
+        spans: &[(i64, SpanId)],
+    ) -> Result<HashMap<(i64, SpanId), TraceId>, StoreError> {
+        let mut by_profile: BTreeMap<i64, HashSet<SpanId>> = BTreeMap::new();
+        for (profile, span) in spans {
+            by_profile.entry(*profile).or_default().insert(*span);
+        }
+        self.read(|connection| {
+            let mut found = HashMap::new();
+            let mut received = connection.prepare_cached("SELECT trace FROM spans WHERE span = ?1 LIMIT 2")?;
+            for (profile, spans) in &by_profile {
+                self.go_on_reading()?;
+                profile_traces::each_of_profile(connection, *profile, |span, trace| {
+                    if spans.contains(&span) {
+                        found.insert((*profile, span), trace);
+                    }
+                })?;
+                for span in spans {
+                    if found.contains_key(&(*profile, *span)) {
+                        continue;
+                    }
+                    let traces = received.query_map(params![span.to_column()], |row| row.get::<_, Vec<u8>>(0))?;
+                    if let [trace] = &traces.collect::<rusqlite::Result<Vec<_>>>()?[..] {
+                        found.extend(TraceId::from_bytes(trace).map(|trace| ((*profile, *span), trace)));
+                    }
                 }
             }
             Ok(found)

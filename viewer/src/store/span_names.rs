@@ -376,6 +376,7 @@ mod tests {
             root: None,
             profiled: true,
             attributes: "{}".into(),
+            place: None,
         };
         store.insert_spans(&(1..=names).map(span).collect::<Vec<_>>()).unwrap();
         let mut profile = Profile::of("work");

@@ -190,6 +190,7 @@ fn sampled(connection: &Connection, named: profile_traces::Named) -> rusqlite::R
         root: None,
         profiled: true,
         attributes: "{}".into(),
+        place: None,
     };
     Ok(Some(StoredSpan { span, child: false, traced: false }))
 }
@@ -217,6 +218,7 @@ fn stored_span(row: &Row<'_>) -> rusqlite::Result<StoredSpan> {
         root: row.get(8)?,
         profiled: row.get(9)?,
         attributes: row.get(10)?,
+        place: None,
     };
     Ok(StoredSpan { span, child: row.get(11)?, traced: true })
 }

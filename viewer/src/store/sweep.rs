@@ -269,6 +269,7 @@ mod tests {
             root: None,
             profiled: true,
             attributes: "{}".into(),
+            place: None,
         };
         store.insert_spans(&[span]).unwrap();
     }

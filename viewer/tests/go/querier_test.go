@@ -6,7 +6,9 @@ import (
 	"context"
 	"net/http"
 	"os"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,9 +55,9 @@ func profile() []byte {
 	return bytes
 }
 
-func push(t *testing.T, url, service string, options ...connect.ClientOption) {
+func push(t *testing.T, url, service string) {
 	t.Helper()
-	client := pushv1connect.NewPusherServiceClient(http.DefaultClient, url, options...)
+	client := pushv1connect.NewPusherServiceClient(http.DefaultClient, url)
 	labels := []*typesv1.LabelPair{{Name: "__name__", Value: "process_cpu"}, {Name: "service_name", Value: service}}
 	_, err := client.Push(context.Background(), connect.NewRequest(&pushv1.PushRequest{Series: []*pushv1.RawProfileSeries{
 		{Labels: labels, Samples: []*pushv1.RawSample{{RawProfile: profile(), ID: "a"}}},
@@ -93,10 +95,14 @@ func TestQuerier(t *testing.T) {
 		"protobuf": nil,
 		"json":     {connect.WithProtoJSON()},
 		"gzip":     {connect.WithSendGzip()},
+		"grpc-web": {connect.WithGRPCWeb()},
+		// Packed, and in JSON.
+		"grpc-web-packed": {connect.WithGRPCWeb(), connect.WithSendGzip()},
+		"grpc-web-json":   {connect.WithGRPCWeb(), connect.WithProtoJSON()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			service := "go-" + name
-			push(t, url, service, options...)
+			push(t, url, service)
 			ask(t, querierv1connect.NewQuerierServiceClient(http.DefaultClient, url, options...), service)
 		})
 	}
@@ -165,6 +171,63 @@ func ask(t *testing.T, client querierv1connect.QuerierServiceClient, service str
 
 	_, err := client.SelectMergeStacktraces(ctx, connect.NewRequest(&querierv1.SelectMergeStacktracesRequest{ProfileTypeID: cpu, SpanSelector: []string{"xyz"}}))
 	equal(t, "a span id that is none", connect.CodeOf(err), connect.CodeInvalidArgument)
-	_, err = client.SelectHeatmap(ctx, connect.NewRequest(&querierv1.SelectHeatmapRequest{}))
-	equal(t, "a heat map", connect.CodeOf(err), connect.CodeUnimplemented)
+	_, err = client.ProfileTypes(ctx, connect.NewRequest(&querierv1.ProfileTypesRequest{}))
+	equal(t, "no time range", connect.CodeOf(err), connect.CodeInvalidArgument)
+	equal(t, "what is said of it", strings.Contains(err.Error(), "missing time range in the query"), true)
+
+	dot := merge(func(request *querierv1.SelectMergeStacktracesRequest) {
+		request.Format = querierv1.ProfileFormat_PROFILE_FORMAT_DOT
+	}).Dot
+	for _, part := range []string{"digraph", `N1 [label="main\n30.0 ms of 100 ms`, `N2 [label="work\n70.0 ms of 70.0 ms`, `N1 -> N2 [label=" 70.0 ms"`} {
+		equal(t, "the graph has "+part+": "+dot, strings.Contains(dot, part), true)
+	}
+
+	heatmap := must[querierv1.SelectHeatmapResponse](t)(client.SelectHeatmap(ctx, connect.NewRequest(&querierv1.SelectHeatmapRequest{
+		ProfileTypeID: cpu, LabelSelector: selector, Start: start, End: end, Step: 15, GroupBy: []string{"service_name"},
+		QueryType: querierv1.HeatmapQueryType_HEATMAP_QUERY_TYPE_SPAN, ExemplarType: typesv1.ExemplarType_EXEMPLAR_TYPE_SPAN,
+	})))
+	equal(t, "series of the heat map", heatmap.Series[0].Labels[0].Value, service)
+	slot := heatmap.Series[0].Slots[0]
+	equal(t, "slots", len(heatmap.Series[0].Slots), 1)
+	equal(t, "distance of a slot from the start", (slot.Timestamp-start)%15_000, 0)
+	equal(t, "rows", len(slot.YMin), 20)
+	// Where all values are equal Pyroscope has them in the highest row.
+	equal(t, "spans in the highest row", slot.Counts[19], 1)
+	equal(t, "value of the lowest row", slot.YMin[0], inSpan)
+	exemplar := slot.Exemplars[0]
+	equal(t, "span", exemplar.SpanId, spanID)
+	equal(t, "trace", exemplar.TraceId, traceID)
+	equal(t, "value of the span", exemplar.Value, inSpan)
+	individual := must[querierv1.SelectHeatmapResponse](t)(client.SelectHeatmap(ctx, connect.NewRequest(&querierv1.SelectHeatmapRequest{
+		ProfileTypeID: cpu, LabelSelector: selector, Start: start, End: end, Step: 15,
+		QueryType: querierv1.HeatmapQueryType_HEATMAP_QUERY_TYPE_INDIVIDUAL,
+	})))
+	equal(t, "value of a profile", individual.Series[0].Slots[0].YMin[0], inSpan+outside)
+	_, err = client.SelectHeatmap(ctx, connect.NewRequest(&querierv1.SelectHeatmapRequest{ProfileTypeID: cpu, Start: start, End: end, Step: 15}))
+	equal(t, "no type of query", connect.CodeOf(err), connect.CodeInvalidArgument)
+}
+
+// TestDownload lets `go tool pprof` choose by what a downloaded profile says of its samples.
+func TestDownload(t *testing.T) {
+	url := os.Getenv("SPANPROF_URL")
+	if url == "" {
+		t.Skip("SPANPROF_URL is not set: it says where a viewer listens")
+	}
+	push(t, url, "go-download")
+	for focus, expected := range map[string]string{
+		"span_id=" + spanID:           "70ms, 70.00% of 100ms total",
+		"trace_id=" + traceID:         "70ms, 70.00% of 100ms total",
+		"span_id=" + traceID[:16]:     "0, 0% of 100ms total",
+		"span_id=" + spanID + "|none": "70ms, 70.00% of 100ms total",
+	} {
+		command := exec.Command("go", "tool", "pprof", "-top", "-tagfocus="+focus, url+"/profile.pb.gz?service=go-download")
+		command.Env = append(os.Environ(), "PPROF_TMPDIR="+t.TempDir())
+		top, err := command.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v %s", focus, err, top)
+		}
+		for _, part := range []string{"Time: ", "Duration: ", expected} {
+			equal(t, focus+" says "+part+": "+string(top), strings.Contains(string(top), part), true)
+		}
+	}
 }

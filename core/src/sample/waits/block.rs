@@ -35,23 +35,25 @@ pub(super) struct Block {
     kept: [Kept; 2],
     /// What the thread's record is entered with, its bits inverted: 0 = not known.
     record: u64,
-    /// CPU time within calls that is still to be taken off.
+    /// CPU time within short calls, and within long ones of the function `long_function`, that is still to be taken off.
     debt_ns: u64,
+    long_debt_ns: u32,
+    long_function: u32,
     /// How much may still be waited before the next sample, in means; 0 = not drawn yet.
     budget: f64,
     random: u64,
     /// The thread that this is: another one runs here in a child of vfork.
     pub(super) thread: i32,
-    /// It takes the sample of a wait, within which no other is taken.
-    pub(super) is_busy: u32,
+    /// It takes the sample of a wait, within which no other is taken: where on its stack, in units of 16 bytes; 0: it does not.
+    pub(super) busy_at: u32,
     /// When the last wait for several things at once began, and when it ended: the thread's event loop had nothing to do.
     pub(super) polled: [u64; 2],
 }
 
-/// A wait from here on pays no debts of others.
+/// A wait from here on pays no debts but those of its own function.
 const LONG_NS: u64 = 1_000_000;
 
-const _: () = assert!(size_of::<Block>() == 19 * 8);
+const _: () = assert!(size_of::<Block>() == 20 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]
@@ -63,11 +65,15 @@ pub(super) struct Call {
     /// Expiries of the thread's CPU timer meanwhile, and how long their handlers took.
     pub(super) expiries: u64,
     pub(super) handled_ns: u64,
+    /// CPU time meanwhile by the thread's clock, 0 if that was not read.
+    pub(super) cpu_ns: u64,
     /// What was waited for: a lock's address.
     pub(super) argument: u64,
     /// The mutex that is held now because of it, or null.
     pub(super) mutex: *const (),
     pub(super) caller: *const (),
+    /// The wrapper's frame: see [`WaitFrame`](crate::WaitFrame).
+    pub(super) frame: *const [u64; 2],
 }
 
 impl Block {
@@ -81,7 +87,7 @@ impl Block {
 
     /// What was not taken off is forgotten.
     pub(super) fn forget_debt(&mut self) {
-        self.debt_ns = 0;
+        (self.debt_ns, self.long_debt_ns) = (0, 0);
     }
 
     /// Keeps a wait until `mutex` is unlocked. A second one of the same call goes on with the first: a wait for the interpreter's lock
@@ -114,13 +120,25 @@ impl Block {
     }
 
     /// CPU time that a call burnt is in the profile as CPU time: what its expiries weigh is taken off, so each call has the right
-    /// expectation. What would be below nothing is a debt of the thread's next short waits: those who incur it are short calls that
-    /// burn CPU time, so these pay it, and a long wait stays what it was.
-    pub(super) fn without_cpu(&mut self, took_ns: u64, cpu_ns: u64) -> u64 {
-        let before = if took_ns < LONG_NS { std::mem::take(&mut self.debt_ns) } else { 0 };
+    /// expectation. What would be below nothing is a debt of the thread's next short waits, or of its next long ones of the same function:
+    /// who burns CPU time in such calls pays it, and other waits stay what they were. It is never more than an expiry weighs.
+    pub(super) fn without_cpu(&mut self, function: u32, took_ns: u64, cpu_ns: u64, most_ns: u64) -> u64 {
+        let is_long = took_ns >= LONG_NS;
+        let before = if !is_long {
+            std::mem::take(&mut self.debt_ns)
+        } else if self.long_function == function {
+            u64::from(std::mem::take(&mut self.long_debt_ns))
+        } else {
+            0
+        };
         let debt = before.saturating_add(cpu_ns);
         let paid = debt.min(took_ns);
-        self.debt_ns = self.debt_ns.saturating_add(debt - paid);
+        let rest = (debt - paid).min(most_ns);
+        if !is_long {
+            self.debt_ns = rest;
+        } else if rest > 0 {
+            (self.long_debt_ns, self.long_function) = (u32::try_from(rest).unwrap_or(u32::MAX), function);
+        }
         took_ns - paid
     }
 
@@ -208,11 +226,16 @@ mod tests {
     #[test]
     fn cpu_time_within_calls_is_taken_off_in_all() {
         let mut block = block();
-        assert_eq!(block.without_cpu(100, 0), 100);
-        assert_eq!(block.without_cpu(100, 250), 0);
-        assert_eq!(block.without_cpu(LONG_NS, 0), LONG_NS);
-        assert_eq!(block.without_cpu(LONG_NS, 10), LONG_NS - 10);
-        assert_eq!(block.without_cpu(100, 0), 0);
-        assert_eq!(block.without_cpu(100, 0), 50);
+        let mut left = |function, took_ns, cpu_ns| block.without_cpu(function, took_ns, cpu_ns, LONG_NS);
+        assert_eq!(left(1, 100, 0), 100);
+        assert_eq!(left(1, 100, 250), 0);
+        assert_eq!(left(1, LONG_NS, 0), LONG_NS);
+        assert_eq!(left(1, LONG_NS, 10), LONG_NS - 10);
+        assert_eq!(left(1, 100, 0), 0);
+        assert_eq!(left(1, 100, 0), 50);
+        // A long call pays for its own function alone, and nobody pays more than a period.
+        assert_eq!(left(1, LONG_NS, LONG_NS + 300), 0);
+        assert_eq!([left(2, LONG_NS, 0), left(1, 100, 0), left(1, LONG_NS, 0)], [LONG_NS, 100, LONG_NS - 300]);
+        assert_eq!([left(1, 100, 9 * LONG_NS), left(1, LONG_NS - 1, 0), left(1, 100, 0)], [0, 0, 99]);
     }
 }

@@ -27,14 +27,14 @@ struct block {
     uint64_t total;
     const volatile uint64_t *expiries, *handled;
     const void *kept_until;
-    uint64_t rest[15];
+    uint64_t rest[16];
 };
 
 // `Call` in mod.rs: one that took long enough to be a wait.
 struct call {
     uint32_t function, state;
-    uint64_t took, expiries, handled, argument;
-    const void *mutex, *caller;
+    uint64_t took, expiries, handled, cpu, argument;
+    const void *mutex, *caller, *frame;
 };
 
 static __thread struct block own __attribute__((tls_model("initial-exec")));
@@ -48,27 +48,27 @@ static void (*module_opened)(void);
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
-// Name, result, parameters, arguments, state, what tells one wait from another, whether it can wait at all. Pointers that are
-// only passed on have no type, so that no header's idea of them matters.
-#define TABLE(X) \
-    X(read, ssize_t, (int a, void *b, size_t c), (a, b, c), IO, a, 1) \
+// Name, result, parameters, arguments, state, what tells one wait from another, whether it can wait at all; of those that may copy much
+// (L) how many bytes. Pointers that are only passed on have no type, so that no header's idea of them matters.
+#define TABLE(X, L) \
+    L(read, ssize_t, (int a, void *b, size_t c), (a, b, c), IO, a, 1, c) \
     X(readv, ssize_t, (int a, const void *b, int c), (a, b, c), IO, a, 1) \
-    X(pread64, ssize_t, (int a, void *b, size_t c, off_t d), (a, b, c, d), IO, a, 1) \
+    L(pread64, ssize_t, (int a, void *b, size_t c, off_t d), (a, b, c, d), IO, a, 1, c) \
     X(preadv64, ssize_t, (int a, const void *b, int c, off_t d), (a, b, c, d), IO, a, 1) \
-    X(write, ssize_t, (int a, const void *b, size_t c), (a, b, c), IO, a, 1) \
+    L(write, ssize_t, (int a, const void *b, size_t c), (a, b, c), IO, a, 1, c) \
     X(writev, ssize_t, (int a, const void *b, int c), (a, b, c), IO, a, 1) \
-    X(pwrite64, ssize_t, (int a, const void *b, size_t c, off_t d), (a, b, c, d), IO, a, 1) \
+    L(pwrite64, ssize_t, (int a, const void *b, size_t c, off_t d), (a, b, c, d), IO, a, 1, c) \
     X(pwritev64, ssize_t, (int a, const void *b, int c, off_t d), (a, b, c, d), IO, a, 1) \
-    X(sendfile64, ssize_t, (int a, int b, void *c, size_t d), (a, b, c, d), IO, a, 1) \
-    X(splice, ssize_t, (int a, void *b, int c, void *d, size_t e, unsigned f), (a, b, c, d, e, f), IO, a, 1) \
-    X(copy_file_range, ssize_t, (int a, void *b, int c, void *d, size_t e, unsigned f), (a, b, c, d, e, f), IO, a, 1) \
-    X(recv, ssize_t, (int a, void *b, size_t c, int d), (a, b, c, d), IO, a, !(d & MSG_DONTWAIT)) \
-    X(recvfrom, ssize_t, (int a, void *b, size_t c, int d, void *e, void *f), (a, b, c, d, e, f), IO, a, !(d & MSG_DONTWAIT)) \
+    L(sendfile64, ssize_t, (int a, int b, void *c, size_t d), (a, b, c, d), IO, a, 1, d) \
+    L(splice, ssize_t, (int a, void *b, int c, void *d, size_t e, unsigned f), (a, b, c, d, e, f), IO, a, 1, e) \
+    L(copy_file_range, ssize_t, (int a, void *b, int c, void *d, size_t e, unsigned f), (a, b, c, d, e, f), IO, a, 1, e) \
+    L(recv, ssize_t, (int a, void *b, size_t c, int d), (a, b, c, d), IO, a, !(d & MSG_DONTWAIT), c) \
+    L(recvfrom, ssize_t, (int a, void *b, size_t c, int d, void *e, void *f), (a, b, c, d, e, f), IO, a, !(d & MSG_DONTWAIT), c) \
     X(recvmsg, ssize_t, (int a, void *b, int c), (a, b, c), IO, a, !(c & MSG_DONTWAIT)) \
     X(recvmmsg, int, (int a, void *b, unsigned c, int d, void *e), (a, b, c, d, e), IO, a, !(d & MSG_DONTWAIT)) \
-    X(send, ssize_t, (int a, const void *b, size_t c, int d), (a, b, c, d), IO, a, !(d & MSG_DONTWAIT)) \
-    X(sendto, ssize_t, (int a, const void *b, size_t c, int d, const void *e, socklen_t f), (a, b, c, d, e, f), IO, a, \
-      !(d & MSG_DONTWAIT)) \
+    L(send, ssize_t, (int a, const void *b, size_t c, int d), (a, b, c, d), IO, a, !(d & MSG_DONTWAIT), c) \
+    L(sendto, ssize_t, (int a, const void *b, size_t c, int d, const void *e, socklen_t f), (a, b, c, d, e, f), IO, a, \
+      !(d & MSG_DONTWAIT), c) \
     X(sendmsg, ssize_t, (int a, const void *b, int c), (a, b, c), IO, a, !(c & MSG_DONTWAIT)) \
     X(sendmmsg, int, (int a, void *b, unsigned c, int d), (a, b, c, d), IO, a, !(d & MSG_DONTWAIT)) \
     X(accept, int, (int a, void *b, void *c), (a, b, c), IO, a, 1) \
@@ -85,7 +85,7 @@ static void (*module_opened)(void);
     X(fdatasync, int, (int a), (a), IO, a, 1) \
     X(syncfs, int, (int a), (a), IO, a, 1) \
     X(open64, int, (const char *a, int b, mode_t c), (a, b, c), IO, 0, 1) \
-    X(fread, size_t, (void *a, size_t b, size_t c, void *d), (a, b, c, d), IO, 0, 1) \
+    L(fread, size_t, (void *a, size_t b, size_t c, void *d), (a, b, c, d), IO, 0, 1, b * c) \
     X(fgets, char *, (char *a, int b, void *c), (a, b, c), IO, 0, 1) \
     X(getline, ssize_t, (void *a, void *b, void *c), (a, b, c), IO, 0, 1) \
     X(getdelim, ssize_t, (void *a, void *b, int c, void *d), (a, b, c, d), IO, 0, 1) \
@@ -137,7 +137,7 @@ static void (*module_opened)(void);
 #define CALLED(X) X(pthread_mutex_trylock) X(pthread_rwlock_tryrdlock) X(pthread_rwlock_trywrlock) X(sem_trywait)
 
 #define ID(name, ...) ID_##name,
-enum { TABLE(ID) SPECIAL(ID) WRAPPED, BEFORE_CALLED = WRAPPED - 1, CALLED(ID) FUNCTIONS };
+enum { TABLE(ID, ID) SPECIAL(ID) WRAPPED, BEFORE_CALLED = WRAPPED - 1, CALLED(ID) FUNCTIONS };
 
 // Where libc's functions are. A slot of our own would not do: in an executable that is not position-independent it may have the
 // address of that executable's stub, which leads back to us.
@@ -145,12 +145,16 @@ static void *real[FUNCTIONS];
 
 #define CALL(name, type, parameters, arguments) (((type(*) parameters)real[ID_##name])arguments)
 
-static inline uint64_t now(void)
+static inline uint64_t now_of(clockid_t clock)
 {
     struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
+    clock_gettime(clock, &time);
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
+static inline uint64_t now(void) { return now_of(CLOCK_MONOTONIC); }
+
+// Who copies so many bytes burns CPU time that the thread's timer may not tell: its clock is read, which costs less than 1 % of that.
+#define MANY_BYTES (256 * 1024)
 
 static __attribute__((cold, noinline)) void report(const struct call *call)
 {
@@ -160,15 +164,19 @@ static __attribute__((cold, noinline)) void report(const struct call *call)
 }
 
 // Waits within waits count once: what the thread's total grew by meanwhile is subtracted.
-#define MEASURED(name, type, state, argument, mutex, expression) \
+#define MEASURED(name, type, state, argument, mutex, expression) MEASURED_OF(0, name, type, state, argument, mutex, expression)
+#define MEASURED_OF(bytes, name, type, state, argument, mutex, expression) \
     uint64_t before = own.total; \
     const volatile uint64_t *counter = own.expiries; \
-    uint64_t expiries = counter ? *counter : 0, handled = counter ? *own.handled : 0, start = now(); \
+    uint64_t expiries = counter ? *counter : 0, handled = counter ? *own.handled : 0; \
+    uint64_t cpu = unlikely((bytes) >= MANY_BYTES) ? now_of(CLOCK_THREAD_CPUTIME_ID) : 0, start = now(); \
     type result = expression; \
     uint64_t took = now() - start, inner = own.total - before; \
     if (unlikely(took >= shortest) && took > inner) { \
+        if (unlikely(cpu)) cpu = now_of(CLOCK_THREAD_CPUTIME_ID) - cpu; \
         report(&(struct call){ID_##name, state, took - inner, counter ? *counter - expiries : 0, \
-                              counter ? *own.handled - handled : 0, (uint64_t)(argument), mutex, __builtin_return_address(0)}); \
+                              counter ? *own.handled - handled : 0, cpu, (uint64_t)(argument), mutex, __builtin_return_address(0), \
+                              __builtin_frame_address(0)}); \
     } \
     return result;
 
@@ -178,7 +186,13 @@ static __attribute__((cold, noinline)) void report(const struct call *call)
         if (unlikely(!on) || !(can_wait)) return CALL(name, type, parameters, arguments); \
         MEASURED(name, type, state, argument, 0, CALL(name, type, parameters, arguments)) \
     }
-TABLE(WRAPPER)
+#define COPYING(name, type, parameters, arguments, state, argument, can_wait, bytes) \
+    static type wrapped_##name parameters \
+    { \
+        if (unlikely(!on) || !(can_wait)) return CALL(name, type, parameters, arguments); \
+        MEASURED_OF((uint64_t)(bytes), name, type, state, argument, 0, CALL(name, type, parameters, arguments)) \
+    }
+TABLE(WRAPPER, COPYING)
 
 #define CONDITION(name, parameters, arguments) \
     static int wrapped_##name parameters \
@@ -204,19 +218,22 @@ TRIED(pthread_mutex_timedlock, pthread_mutex_trylock, (void *a, const void *b), 
 TRIED(pthread_rwlock_rdlock, pthread_rwlock_tryrdlock, (void *a), (a))
 TRIED(pthread_rwlock_wrlock, pthread_rwlock_trywrlock, (void *a), (a))
 
-// A try that fails sets errno; what follows sets it too, or succeeds.
-#define SEMAPHORE(name, parameters, arguments) \
+// A try that fails sets errno; what follows sets it too, or succeeds. A wait is a point of cancellation and a try is none, and a time
+// that is none is an error of the wait, whether or not it is free.
+#define IS_TIME(time) (((const struct timespec *)(time))->tv_nsec >= 0 && ((const struct timespec *)(time))->tv_nsec < 1000000000)
+#define SEMAPHORE(name, parameters, arguments, can_try) \
     static int wrapped_##name parameters \
     { \
         int kept = errno; \
-        if (likely(CALL(sem_trywait, int, (void *a), (a)) == 0)) return 0; \
+        pthread_testcancel(); \
+        if (likely(can_try) && likely(CALL(sem_trywait, int, (void *a), (a)) == 0)) return 0; \
         errno = kept; \
         if (unlikely(!on)) return CALL(name, int, parameters, arguments); \
         MEASURED(name, int, LOCK, a, 0, CALL(name, int, parameters, arguments)) \
     }
-SEMAPHORE(sem_wait, (void *a), (a))
-SEMAPHORE(sem_timedwait, (void *a, const void *b), (a, b))
-SEMAPHORE(sem_clockwait, (void *a, clockid_t b, const void *c), (a, b, c))
+SEMAPHORE(sem_wait, (void *a), (a), 1)
+SEMAPHORE(sem_timedwait, (void *a, const void *b), (a, b), IS_TIME(b))
+SEMAPHORE(sem_clockwait, (void *a, clockid_t b, const void *c), (a, b, c), IS_TIME(c))
 
 // Variadic in C; here its arguments come as those of any function.
 #define SYSCALL CALL(syscall, long, (long n, long a, long b, long c, long d, long e, long f), (n, a, b, c, d, e, f))
@@ -259,9 +276,9 @@ __asm__(".text\n.hidden spanprof_waits_dlsym_wrapper\n.globl spanprof_waits_dlsy
 #define wrapped_dlsym spanprof_waits_dlsym_wrapper
 
 #define NAMED(name, ...) #name,
-const char *const spanprof_waits_names[] = {TABLE(NAMED) SPECIAL(NAMED) CALLED(NAMED)};
+const char *const spanprof_waits_names[] = {TABLE(NAMED, NAMED) SPECIAL(NAMED) CALLED(NAMED)};
 #define ADDRESS(name, ...) (void *)wrapped_##name,
-void *const spanprof_waits_wrappers[] = {TABLE(ADDRESS) SPECIAL(ADDRESS)};
+void *const spanprof_waits_wrappers[] = {TABLE(ADDRESS, ADDRESS) SPECIAL(ADDRESS)};
 const int spanprof_waits_wrapped = WRAPPED, spanprof_waits_functions = FUNCTIONS;
 
 // Once a process, before any slot is changed.

@@ -1,6 +1,6 @@
 //! What a module says of itself in memory: where it is, and which relocations ld.so did for it.
 
-use std::ffi::c_char;
+use std::ffi::{CStr, c_char};
 use std::ops::Range;
 use std::{ptr, slice};
 
@@ -25,6 +25,8 @@ const DT_NULL: i64 = 0;
 const DT_PLTRELSZ: i64 = 2;
 const DT_STRTAB: i64 = 5;
 const DT_SYMTAB: i64 = 6;
+const DT_HASH: i64 = 4;
+const DT_GNU_HASH: i64 = 0x6fff_fef5;
 const DT_RELA: i64 = 7;
 const DT_RELASZ: i64 = 8;
 const DT_JMPREL: i64 = 23;
@@ -47,6 +49,30 @@ pub(super) struct Module {
     pub(super) symbols: *const Elf64_Sym,
     pub(super) strings: *const c_char,
     pub(super) binds_now: bool,
+    /// Its hash tables of names, null where it has none of that kind.
+    gnu_hash: *const u32,
+    hash: *const u32,
+}
+
+/// A name, and what tables of names find it by.
+#[derive(Clone, Copy)]
+pub(super) struct Name {
+    pub(super) text: &'static CStr,
+    gnu_hash: u32,
+    hash: u32,
+}
+
+impl Name {
+    pub(super) fn new(text: &'static CStr) -> Self {
+        let mut hashes = (5_381_u32, 0_u32);
+        for byte in text.to_bytes() {
+            hashes.0 = hashes.0.wrapping_mul(33).wrapping_add(u32::from(*byte));
+            hashes.1 = (hashes.1 << 4).wrapping_add(u32::from(*byte));
+            let high = hashes.1 & 0xf000_0000;
+            hashes.1 = (hashes.1 ^ (high >> 24)) & !high;
+        }
+        Self { text, gnu_hash: hashes.0, hash: hashes.1 }
+    }
 }
 
 impl Module {
@@ -77,6 +103,8 @@ impl Module {
             symbols: ptr::null(),
             strings: ptr::null(),
             binds_now: false,
+            gnu_hash: ptr::null(),
+            hash: ptr::null(),
         };
         loop {
             // SAFETY: the section ends with DT_NULL.
@@ -91,6 +119,8 @@ impl Module {
                 DT_RELASZ => module.tables[1].1 = value / size_of::<Relocation>(),
                 DT_SYMTAB => module.symbols = ptr::with_exposed_provenance(address),
                 DT_STRTAB => module.strings = ptr::with_exposed_provenance(address),
+                DT_GNU_HASH => module.gnu_hash = ptr::with_exposed_provenance(address),
+                DT_HASH => module.hash = ptr::with_exposed_provenance(address),
                 DT_BIND_NOW => module.binds_now = true,
                 DT_FLAGS => module.binds_now |= value & DF_BIND_NOW != 0,
                 DT_FLAGS_1 => module.binds_now |= value & DF_1_NOW != 0,
@@ -100,6 +130,69 @@ impl Module {
             dynamic = unsafe { dynamic.add(1) };
         }
         (!module.symbols.is_null() && !module.strings.is_null()).then_some(module)
+    }
+
+    /// Whether the module itself has a function of this name for others to call.
+    pub(super) fn defines(&self, name: &Name) -> bool {
+        if !self.gnu_hash.is_null() {
+            self.defines_by_gnu_hash(name)
+        } else {
+            !self.hash.is_null() && self.defines_by_hash(name)
+        }
+    }
+
+    /// nbuckets, first symbol, words of the filter, shift; the filter; buckets; a hash for each symbol, its last bit set where a chain ends.
+    fn defines_by_gnu_hash(&self, name: &Name) -> bool {
+        // SAFETY: the module says that such a table is there; numbers in it are within it.
+        let at = |index: usize| unsafe { self.gnu_hash.wrapping_add(index).read() };
+        let (buckets, first, words) = (at(0) as usize, at(1) as usize, at(2) as usize);
+        if buckets == 0 {
+            return false;
+        }
+        let filter_at = 4 + 2 * (name.gnu_hash as usize / 64 & words.wrapping_sub(1));
+        let filter = u64::from(at(filter_at)) | u64::from(at(filter_at + 1)) << 32;
+        let bits = 1_u64 << (name.gnu_hash % 64) | 1 << ((name.gnu_hash >> at(3)) % 64);
+        if filter & bits != bits {
+            return false;
+        }
+        let chains = 4 + 2 * words + buckets;
+        let mut symbol = at(4 + 2 * words + name.gnu_hash as usize % buckets) as usize;
+        if symbol < first {
+            return false;
+        }
+        loop {
+            let hash = at(chains + symbol - first);
+            if hash | 1 == name.gnu_hash | 1 && self.is_definition(symbol, name) {
+                return true;
+            }
+            if hash & 1 != 0 {
+                return false;
+            }
+            symbol += 1;
+        }
+    }
+
+    /// nbuckets, nchains; buckets; for each symbol the next one of its chain.
+    fn defines_by_hash(&self, name: &Name) -> bool {
+        // SAFETY: as above.
+        let at = |index: usize| unsafe { self.hash.wrapping_add(index).read() } as usize;
+        let (buckets, chains) = (at(0), at(1));
+        let mut symbol = if buckets == 0 { 0 } else { at(2 + name.hash as usize % buckets) };
+        while symbol != 0 && symbol < chains {
+            if self.is_definition(symbol, name) {
+                return true;
+            }
+            symbol = at(2 + buckets + symbol);
+        }
+        false
+    }
+
+    fn is_definition(&self, symbol: usize, name: &Name) -> bool {
+        // SAFETY: tables of names hold numbers of symbols.
+        let symbol = unsafe { self.symbols.wrapping_add(symbol).read() };
+        // SAFETY: symbols name strings of the module's table.
+        symbol.st_shndx != 0
+            && unsafe { CStr::from_ptr(self.strings.wrapping_add(symbol.st_name as usize)) } == name.text
     }
 }
 

@@ -10,6 +10,7 @@
 mod block;
 mod elf;
 mod modules;
+mod real;
 mod taking;
 pub(crate) mod wrappers;
 
@@ -20,7 +21,7 @@ pub(crate) use self::modules::lock;
 use self::taking::{Sampled, Wait};
 use super::handler::{self, WAKE};
 use super::record::{self, ThreadRecord};
-use super::runtime::LockWait;
+use super::runtime::{LockWait, WaitFrame};
 use super::threads::{self, Owner};
 use crate::context::current::Context;
 use crate::os::{clock, thread_id};
@@ -35,12 +36,15 @@ const DELIVERY_NS: u64 = 2_000;
 /// The mean of the exponential distribution that decides which waits become samples: a thread that waits has this often a
 /// sample, and each wait that is long beside it is one.
 const LEAST_MEAN_NS: u64 = 1_000_000;
-const MOST_MEAN_NS: u64 = 1_000_000_000;
+const MOST_MEAN_NS: u64 = 10_000_000_000_000;
 /// Samples of waits a second, of the whole process, that are not to be passed for long. Each costs some five microseconds, its share of
 /// the drain and of the upload included: a thousand of them cost a web service 1.5 % of its CPU time.
 const SAMPLES_A_SECOND: u64 = 250;
 /// How much the mean grows at a tick, at most.
 const MOST_STEP: u64 = 8;
+/// Samples between two ticks from which on each one more of a flow makes the next less likely, by a fiftieth: thousands of flows may
+/// go on at one instant, and what the rings of their few threads do not hold is lost.
+const MOST_AT_ONCE: u64 = 200;
 
 static MEAN_NS: AtomicU64 = AtomicU64::new(LEAST_MEAN_NS);
 /// Whose samples these are, 0 for nobody's.
@@ -58,8 +62,8 @@ const GIL: u32 = 0;
 const GVL: u32 = 1;
 const FIRST_FUNCTION: u32 = 2;
 
-/// The function that a frame id of a wait means.
-pub(crate) fn function_of(id: FrameId) -> Option<&'static str> {
+/// The function that a frame id of a wait means; `None` for every other frame.
+pub fn function_of(id: FrameId) -> Option<&'static str> {
     match u32::try_from(id.checked_sub(FIRST_FRAME)?).ok()? {
         GIL => Some("(waits for the GIL)"),
         GVL => Some("(waits for the GVL)"),
@@ -93,9 +97,16 @@ pub fn flow_weight(took_ns: u64) -> Option<(u64, u16)> {
     }
     // SAFETY: the calling thread's own block.
     let block = unsafe { &mut *wrappers::own_block()? };
-    let weight = block.weight_of(took_ns, mean_ns(), clock::monotonic_ns())?;
-    SAMPLED.fetch_add(1, Ordering::Relaxed);
+    let weight = block.weight_of(took_ns, mean_ns(), took_ns)?;
+    let sampled = SAMPLED.fetch_add(1, Ordering::Relaxed);
+    if sampled >= MOST_AT_ONCE {
+        MEAN_NS.store(after_one_more(MEAN_NS.load(Ordering::Relaxed)), Ordering::Relaxed);
+    }
     Some((weight, count_of(weight, took_ns)))
+}
+
+fn after_one_more(mean: u64) -> u64 {
+    (mean + mean / 50).min(MOST_MEAN_NS)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an identifier of eight bits was stored")]
@@ -151,6 +162,11 @@ pub(crate) fn tick(owner: Owner) {
     MEAN_NS.store(next.clamp(LEAST_MEAN_NS, MOST_MEAN_NS), Ordering::Relaxed);
 }
 
+/// Whether waits are measured now.
+pub fn measures_waits() -> bool {
+    OWNER.load(Ordering::Acquire) != 0
+}
+
 /// Where it is noted for the calling thread when its last wait in `poll`, `select` or `epoll_wait` began and when it ended, by
 /// CLOCK_MONOTONIC; zeros before the first. There as long as the thread is; null where no waits can be measured.
 pub fn own_poll() -> *const [u64; 2] {
@@ -175,17 +191,24 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     if is_poll(call.function) {
         block.polled = [ended_ns.saturating_sub(call.took_ns), ended_ns];
     }
+    recover(block);
     let mut took_ns = call.took_ns;
-    if call.expiries > 0 {
+    if call.cpu_ns > 0 {
+        took_ns = took_ns.saturating_sub(call.cpu_ns);
+        if took_ns < SHORTEST_NS {
+            return;
+        }
+    } else if call.expiries > 0 {
         // A call that was as long as this because of the handler is none that counts, nor is its CPU time.
         let handled_ns = call.handled_ns.saturating_add(call.expiries.saturating_mul(DELIVERY_NS));
         took_ns = took_ns.saturating_sub(handled_ns);
         if took_ns < SHORTEST_NS {
             return;
         }
-        took_ns = block.without_cpu(took_ns, call.expiries.saturating_mul(period_ns(block)));
+        let period_ns = period_ns(block);
+        took_ns = block.without_cpu(call.function, took_ns, call.expiries.saturating_mul(period_ns), period_ns);
     } else {
-        took_ns = block.without_cpu(took_ns, 0);
+        took_ns = block.without_cpu(call.function, took_ns, 0, u64::MAX);
     }
     if took_ns == 0 {
         return;
@@ -194,19 +217,20 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     let (mut lock_ns, mut lock_state) = (0, state);
     if state == State::Lock {
         let (lock, mutex, caller) = (call.argument, call.mutex.addr(), call.caller.addr());
-        (lock_ns, lock_state) = taking::interpreter_lock(&LockWait { lock, mutex, caller, took_ns, ended_ns });
+        let frame = WaitFrame(call.frame);
+        (lock_ns, lock_state) = taking::interpreter_lock(&LockWait { lock, mutex, caller, took_ns, ended_ns, frame });
     }
     let lock_ns = lock_ns.min(took_ns);
     let before_ns = took_ns - lock_ns;
     if let Some(weight) = chosen(block, before_ns, ended_ns) {
         let (leaf, caller) = (FIRST_FUNCTION + call.function, call.caller.addr());
-        sample(block, Kept { leaf, state: state as u32, weight, took_ns: before_ns, caller });
+        sample(block, Kept { leaf, state: state as u32, weight, took_ns: before_ns, caller }, WaitFrame(call.frame));
     }
     if let Some(weight) = chosen(block, lock_ns, ended_ns) {
         let leaf = if lock_state == State::Gvl { GVL } else { GIL };
         let wait = Kept { leaf, state: lock_state as u32, weight, took_ns: lock_ns, caller: 0 };
         if call.mutex.is_null() {
-            sample(block, wait);
+            sample(block, wait, WaitFrame(call.frame));
         } else {
             keep(block, call.mutex, wait);
         }
@@ -219,7 +243,7 @@ fn chosen(block: &mut Block, took_ns: u64, now_ns: u64) -> Option<u64> {
         return None;
     }
     let weight = block.weight_of(took_ns, mean_ns(), now_ns)?;
-    if block.is_busy != 0 {
+    if block.busy_at != 0 {
         // In a signal handler that came while we were at it: who is interrupted holds the ring.
         threads::drop_wait(weight);
         return None;
@@ -227,7 +251,7 @@ fn chosen(block: &mut Block, took_ns: u64, now_ns: u64) -> Option<u64> {
     Some(weight)
 }
 
-#[expect(clippy::cast_precision_loss, reason = "a second at most")]
+#[expect(clippy::cast_precision_loss, reason = "hours at most")]
 fn mean_ns() -> f64 {
     MEAN_NS.load(Ordering::Relaxed) as f64
 }
@@ -248,7 +272,7 @@ extern "C" fn on_unlock(block: *mut Block) {
 fn sample_kept(block: &mut Block) {
     for wait in block.take_kept() {
         if wait.weight > 0 {
-            sample(block, wait);
+            sample(block, wait, WaitFrame::LEFT);
         }
     }
 }
@@ -262,16 +286,16 @@ pub unsafe fn sample_kept_waits() {
     // SAFETY: the calling thread's own block.
     if let Some(block) = wrappers::own_block().map(|block| unsafe { &mut *block })
         && block.keeps()
-        && block.is_busy == 0
+        && block.busy_at == 0
     {
         sample_kept(block);
     }
 }
 
-fn sample(block: &mut Block, kept: Kept) {
+fn sample(block: &mut Block, kept: Kept, frame: WaitFrame) {
     let Kept { leaf, state, weight, took_ns, caller } = kept;
     let (leaf, state) = (FIRST_FRAME + u64::from(leaf), State::of(state).unwrap_or_default());
-    block.is_busy = 1;
+    block.busy_at = stack_place();
     let thread = thread_id::tid();
     let known = known_record(block, thread).or_else(|| {
         let (record, value) = threads::find_record(thread)?;
@@ -284,7 +308,7 @@ fn sample(block: &mut Block, kept: Kept) {
         Some((record, value)) => {
             // SAFETY: on the record's thread, outside of its handler and of any walk.
             match unsafe {
-                taking::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf, caller })
+                taking::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf, caller, frame })
             } {
                 Sampled::Yes => {
                     SAMPLED.fetch_add(1, Ordering::Relaxed);
@@ -301,7 +325,39 @@ fn sample(block: &mut Block, kept: Kept) {
         }
         None => {}
     }
-    block.is_busy = 0;
+    block.busy_at = 0;
+}
+
+/// Where on its stack the calling thread is, in units of 16 bytes; not 0.
+#[inline(never)]
+#[expect(clippy::cast_possible_truncation, reason = "places of one stack are compared, by their difference")]
+fn stack_place() -> u32 {
+    let here = 0_u8;
+    (((&raw const here).addr() >> 4) as u32).max(1)
+}
+
+/// A sample that was being taken is over if its caller is: a signal's handler of the program's has jumped out of it (siglongjmp). What
+/// it left as it was is put right: no other sample of the thread could be taken any more.
+fn recover(block: &mut Block) {
+    // A stack grows down: whoever is above has left it. A handler of the program's that waits is below, or on another stack.
+    if block.busy_at == 0 || stack_place().wrapping_sub(block.busy_at).cast_signed() <= 0 || is_on_other_stack() {
+        return;
+    }
+    let is_left = |record: &ThreadRecord| record.is_busy() || record.is_entered();
+    if let Some((record, _)) = known_record(block, thread_id::tid()).filter(|(record, _)| is_left(record)) {
+        record.set_busy(false);
+        record.leave();
+    }
+    // At last: this may be jumped out of too.
+    block.busy_at = 0;
+}
+
+/// Whether the calling thread runs on its alternate stack for signals.
+fn is_on_other_stack() -> bool {
+    // SAFETY: plain bits.
+    let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
+    // SAFETY: only asks.
+    unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) != 0 || stack.ss_flags & libc::SS_ONSTACK != 0 }
 }
 
 /// How many waits a sample stands for.
@@ -319,4 +375,34 @@ fn known_record(block: &Block, thread: i32) -> Option<(&'static ThreadRecord, u6
 fn period_ns(block: &Block) -> u64 {
     let value = block.record();
     record::by_signal_value(value).filter(|record| record.is_for(value)).map_or(0, ThreadRecord::period_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flows_that_go_on_at_one_instant_make_some_hundred_samples_which_stand_for_all() {
+        for (took_ns, flows) in [(20_000_000_u64, 10_000_u64), (1_000_000_000, 100_000), (5_000_000, 1_000_000)] {
+            let (mut sum, mut samples, rounds) = (0, 0, 100);
+            for seed in 1..=rounds {
+                // SAFETY: as in a new thread: numbers and null.
+                let mut block: Block = unsafe { std::mem::zeroed() };
+                let mut mean = LEAST_MEAN_NS;
+                let mut sampled = 0;
+                for _ in 0..flows {
+                    #[expect(clippy::cast_precision_loss, reason = "hours at most")]
+                    let Some(weight) = block.weight_of(took_ns, mean as f64, seed) else { continue };
+                    sum += weight;
+                    sampled += 1;
+                    mean = if sampled > MOST_AT_ONCE { after_one_more(mean) } else { mean };
+                }
+                samples += sampled;
+            }
+            #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+            let ratio = sum as f64 / (rounds * flows * took_ns) as f64;
+            assert!((ratio - 1.0).abs() < 0.1, "{took_ns}, {flows}: {ratio}, {}", samples / rounds);
+            assert!((MOST_AT_ONCE..1_500).contains(&(samples / rounds)), "{}", samples / rounds);
+        }
+    }
 }

@@ -1,14 +1,14 @@
 //! The modules of the process, and the slots in them by which they call libc.
 //!
 //! A slot is written only if it holds the function's own address, or, outside of what is read-only after relocation, an address in
-//! its own module: the stub that leads to ld.so until the function is called. What else is there stays: another library's wrapper,
-//! or an offset that ld.so has not relocated yet, which is looked at again. Read-only slots are written through /proc/self/mem, so
-//! no page changes its protection under ld.so. Our own module, libc, ld.so and the vdso are left alone, and we are never unloaded.
+//! its own module: the stub that leads to ld.so until the function is called. Such a stub stays where any other module has a function
+//! of that name too, as ld.so may find that one. What else is there stays: another library's wrapper, or an offset that ld.so has not
+//! relocated yet, which is looked at again. Slots that cannot be written are written through /proc/self/mem, so no page changes its
+//! protection under ld.so. Our own module, libc, ld.so and the vdso are left alone, and we are never unloaded.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::{File, OpenOptions};
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
@@ -16,7 +16,8 @@ use std::{ptr, slice};
 
 use libc::dl_phdr_info;
 
-use super::elf::{Module, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, word};
+use super::elf::{Module, Name, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, word};
+use super::real::{address_of, executable};
 use super::wrappers::{self, Address, OnUnlock, OnWait};
 
 /// Modules that are remembered as looked through; more are looked through again each time.
@@ -27,6 +28,11 @@ pub(crate) struct Modules {
     /// Functions by name, with aliases.
     functions: HashMap<&'static CStr, usize>,
     real: Vec<Address>,
+    /// The names of functions that have a wrapper, by their numbers, and which of them other modules than libc have too.
+    names: Vec<Name>,
+    contested: Vec<bool>,
+    /// The bases of modules that were asked which they have.
+    asked: Vec<usize>,
     /// An address in each module that is left alone.
     left_alone: Vec<usize>,
     /// The bases of modules that were looked through, as long as none was unloaded.
@@ -142,9 +148,13 @@ impl Modules {
         let executable = executable();
         let mut real = Vec::with_capacity(all);
         let mut functions = HashMap::with_capacity(2 * all);
+        let mut names = Vec::with_capacity(wrapped);
         for function in 0..all {
             let name = wrappers::name(function)?;
             let address = address_of(name, &executable);
+            if function < wrapped {
+                names.push(Name::new(name));
+            }
             if function < wrapped && !address.is_null() {
                 functions.insert(name, function);
             }
@@ -167,6 +177,9 @@ impl Modules {
         Some(Self {
             functions,
             real,
+            contested: vec![false; names.len()],
+            names,
+            asked: Vec::with_capacity(MAX_MODULES),
             left_alone,
             seen,
             opened: 0,
@@ -185,9 +198,12 @@ impl Modules {
 
     /// Looks through the modules that were not looked through yet; `all`: also where ld.so says that none came.
     fn look(&mut self, all: bool) {
-        let mut look = Look { modules: self, all, is_first: true };
-        // SAFETY: the callback takes what is passed on here, and ld.so holds its list for as long as it runs.
-        unsafe { libc::dl_iterate_phdr(Some(on_phdr), (&raw mut look).cast()) };
+        // Before any of their slots is written: a module that was just opened may find functions in others that came with it.
+        for asks in [true, false] {
+            let mut look = Look { modules: self, all, asks, is_first: true };
+            // SAFETY: the callback takes what is passed on here, and ld.so holds its list for as long as it runs.
+            unsafe { libc::dl_iterate_phdr(Some(on_phdr), (&raw mut look).cast()) };
+        }
         self.memory = None;
     }
 
@@ -243,16 +259,29 @@ impl Modules {
         if module.base != 0 && value < module.range.end - module.range.start {
             return false;
         }
-        let is_stub = kind == R_X86_64_JUMP_SLOT && !module.binds_now && !is_read_only && module.range.contains(&value);
+        let is_stub = kind == R_X86_64_JUMP_SLOT
+            && !self.contested[function]
+            && !module.binds_now
+            && !is_read_only
+            && module.range.contains(&value);
         if (value == real || is_stub) && self.write(slot, wrapper, is_read_only) {
             self.slots += 1;
         }
         true
     }
 
+    /// Notes which functions a module has that libc has too.
+    fn ask(&mut self, module: &Module) {
+        for (contested, name) in self.contested.iter_mut().zip(&self.names) {
+            *contested |= module.defines(name);
+        }
+    }
+
     fn write(&mut self, slot: usize, value: usize, is_read_only: bool) -> bool {
         let place = ptr::with_exposed_provenance::<AtomicUsize>(slot);
-        if !is_read_only {
+        // What a module says of its pages is not all: a text relocation is in a page that cannot be written, and a module may have
+        // protected its table itself.
+        if !is_read_only && can_be_written(slot) {
             // SAFETY: as in `set`; ld.so writes such slots at any time, and either is right.
             unsafe { (*place).store(value, Ordering::Release) };
             return true;
@@ -268,6 +297,8 @@ impl Modules {
 struct Look<'a> {
     modules: &'a mut Modules,
     all: bool,
+    /// Whether modules are asked which functions they have, before their slots are looked at.
+    asks: bool,
     is_first: bool,
 }
 
@@ -286,23 +317,40 @@ unsafe extern "C" fn on_phdr(info: *mut dl_phdr_info, _: usize, look: *mut c_voi
         if info.dlpi_subs != modules.closed {
             // Another module may be where one was.
             modules.seen.clear();
+            modules.asked.clear();
         }
-        if !is_same {
-            modules.again = 2;
+        if look.asks {
+            modules.closed = info.dlpi_subs;
+        } else {
+            if !is_same {
+                modules.again = 2;
+            }
+            (modules.opened, modules.closed, modules.unfinished) = (info.dlpi_adds, info.dlpi_subs, false);
         }
-        (modules.opened, modules.closed, modules.unfinished) = (info.dlpi_adds, info.dlpi_subs, false);
     }
     let base = word(info.dlpi_addr);
-    if modules.seen.contains(&base) {
+    let known = if look.asks { &modules.asked } else { &modules.seen };
+    if known.contains(&base) {
         return 0;
     }
     // SAFETY: the module is loaded as long as ld.so calls us for it.
-    let is_finished = match unsafe { Module::read(info) } {
-        Some(module) if !modules.left_alone.iter().any(|address| module.range.contains(address)) => {
-            modules.look_through(&module)
+    let module = unsafe { Module::read(info) };
+    let module = module.filter(|module| !modules.left_alone.iter().any(|address| module.range.contains(address)));
+    if look.asks {
+        if let Some(module) = module {
+            modules.ask(&module);
         }
-        _ => true,
-    };
+        if modules.asked.len() < MAX_MODULES {
+            modules.asked.push(base);
+        }
+        return 0;
+    }
+    if !modules.asked.contains(&base) && modules.asked.len() < MAX_MODULES {
+        // It came in between.
+        modules.unfinished = true;
+        return 0;
+    }
+    let is_finished = module.is_none_or(|module| modules.look_through(&module));
     modules.unfinished |= !is_finished;
     if is_finished && modules.seen.len() < MAX_MODULES {
         modules.seen.push(base);
@@ -310,45 +358,12 @@ unsafe extern "C" fn on_phdr(info: *mut dl_phdr_info, _: usize, look: *mut c_voi
     0
 }
 
-/// The range of the program's executable.
-fn executable() -> Range<usize> {
-    unsafe extern "C" fn first(info: *mut dl_phdr_info, _: usize, range: *mut c_void) -> c_int {
-        // SAFETY: valid for the call.
-        let info = unsafe { &*info };
-        // SAFETY: the first module is the executable, which stays.
-        if let Some(module) = unsafe { Module::read(info) } {
-            // SAFETY: what is passed below.
-            unsafe { *range.cast() = module.range };
-        }
-        1
-    }
-    let mut range = 0..0;
-    // SAFETY: as for `Modules::look`.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut range).cast()) };
-    range
-}
-
-/// The address of a function of libc as modules see it, null if there is none. In an executable that is not position-independent a
-/// function may have the address of that executable's own stub, which leads back to the slot that we change: then libc is asked.
-fn address_of(name: &CStr, executable: &Range<usize>) -> Address {
-    // SAFETY: a string; any module may be asked at any time.
-    let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    if !executable.contains(&address.addr()) {
-        return address;
-    }
-    for library in [c"libpthread.so.0", c"libc.so.6"] {
-        // SAFETY: a string; what is not loaded is not loaded by this.
-        let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
-        if handle.is_null() {
-            continue;
-        }
-        // SAFETY: a handle that is open.
-        let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
-        // SAFETY: as above; libc stays.
-        unsafe { libc::dlclose(handle) };
-        if !address.is_null() && !executable.contains(&address.addr()) {
-            return address;
-        }
-    }
-    ptr::null()
+/// Whether a word can be written: its lower half is added 0 to, by the kernel, which finds that out.
+fn can_be_written(slot: usize) -> bool {
+    /// `FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)`.
+    const ADD_NOTHING: libc::c_int = 1 << 28;
+    let unused = 0_u32;
+    let operation = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
+    // SAFETY: nobody waits at either; the kernel checks the second address.
+    unsafe { libc::syscall(libc::SYS_futex, &raw const unused, operation, 0, 0_usize, slot, ADD_NOTHING) >= 0 }
 }

@@ -7,7 +7,7 @@ use crate::sample::frames::{FrameId, FrameWriter};
 use crate::sample::handler;
 use crate::sample::record::ThreadRecord;
 use crate::sample::ring::Measure;
-use crate::sample::runtime::LockWait;
+use crate::sample::runtime::{LockWait, WaitFrame};
 use crate::sample::threads;
 use crate::wait_state::State;
 
@@ -23,6 +23,8 @@ pub(super) struct Wait {
     pub(super) leaf: FrameId,
     /// Who called, 0 if the state is certain.
     pub(super) caller: usize,
+    /// The wrapper's frame.
+    pub(super) frame: WaitFrame,
 }
 
 /// What became of a wait.
@@ -56,12 +58,12 @@ pub(super) unsafe fn sample_wait(record: &ThreadRecord, value: u64, wait: Wait) 
         if is_in_span && unsafe { runtime.defers(record) } {
             sampled = Sampled::Later(runtime.interpreter_mutex());
         } else if is_in_span {
-            let Wait { profile_type, state, count, weight, leaf, caller } = wait;
+            let Wait { profile_type, state, count, weight, leaf, caller, frame } = wait;
             let state = if caller == 0 { state } else { runtime.wait_state(state, caller) };
             let walk = |out: &mut FrameWriter<'_>| {
                 out.push(leaf);
                 // SAFETY: on the thread itself, as above.
-                unsafe { runtime.walk(record, ptr::null(), out) };
+                unsafe { runtime.walk_caller(record, frame, out) };
             };
             let measure = Measure { profile_type, state, count, value: weight };
             // SAFETY: entered, and busy keeps this thread's handler out.

@@ -117,14 +117,14 @@ impl Push {
     pub(in crate::upload) fn ask(
         &self,
         path: &str,
-        json: Option<&str>,
+        sent: Option<(&str, &[u8])>,
         timeout: Duration,
     ) -> Result<(u16, String), Failure> {
         let url = format!("{}{path}", self.base);
-        let answer = match json {
+        let answer = match sent {
             None => self.prepared(self.agent.get(url), timeout, true).call(),
-            Some(json) => {
-                self.prepared(self.agent.post(url), timeout, true).header(CONTENT_TYPE, "application/json").send(json)
+            Some((content_type, body)) => {
+                self.prepared(self.agent.post(url), timeout, true).header(CONTENT_TYPE, content_type).send(body)
             }
         };
         let answer = answer.map_err(|error| Failure {

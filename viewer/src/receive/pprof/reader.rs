@@ -16,7 +16,7 @@ use crate::http::refusal::{Reason, Refusal, invalid};
 use crate::ids::{SpanId, TraceId};
 use crate::receive::labels::{self, Labels};
 use crate::receive::sample_types::sample_types;
-use crate::store::{Function, Part, Profile, Sample, StackNode};
+use crate::store::{Function, Part, Place, Profile, Sample, StackNode, TimedSample, TimedSamples};
 
 /// Frames of a stack; of deeper ones the leaf end is kept.
 const MOST_FRAMES: usize = 1_000;
@@ -31,6 +31,8 @@ const NO_STACK: usize = usize::MAX;
 const BEYOND: usize = usize::MAX - 1;
 /// Bytes that a series takes, with what finds it.
 const SERIES: usize = 256;
+/// And a sample that says when it was taken, also while it is stored.
+const TIMED: usize = 4 * size_of::<TimedSample>();
 
 /// A profile being read.
 pub(in crate::receive) struct Reader<'r, 'a, S: Samples<'a>> {
@@ -57,6 +59,7 @@ pub(in crate::receive) struct Reader<'r, 'a, S: Samples<'a>> {
 struct Origin {
     span: Option<SpanId>,
     trace: Option<TraceId>,
+    place: Option<Place>,
     series: usize,
 }
 
@@ -72,6 +75,8 @@ struct Series {
 struct Sums {
     samples: BTreeMap<(Option<SpanId>, usize), (i64, i64)>,
     traces: BTreeMap<SpanId, TraceId>,
+    /// By the number of the place.
+    timed: BTreeMap<i64, TimedSamples>,
 }
 
 impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
@@ -106,7 +111,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
                 if time < oldest { "older than what is kept (--retain)" } else { "ahead of this machine's clock" };
             return Err(Refusal::new(Reason::Time, format!("the profile starts at {time} ns, which is {side}")));
         }
-        let sample_types = sample_types(head, self.tables.strings, &labels.profile_name)?;
+        let sample_types = sample_types(head, &head.string_table, &labels.profile_name)?;
         let mut sums: BTreeMap<(usize, usize), Sums> = BTreeMap::new();
         let (all, mut has_negative) = (self.samples, false);
         for (stack, sample_labels, values) in all.samples() {
@@ -140,6 +145,18 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
                 allowed.take((sum.samples.len() + sum.traces.len() - before) * ENTRY, "the profile")?;
             }
         }
+        for (stack, sample_labels, time, value) in all.timed() {
+            allowed.step(1)?;
+            let origin = self.origin(sample_labels, labels, allowed)?;
+            let (None, Some(place)) = (origin.span, origin.place) else { continue };
+            let stack = self.stack(stack, allowed)?;
+            // Of its series there are sums, unless they come to nothing.
+            let Some(sums) = sums.get_mut(&(0, origin.series)).filter(|_| value > 0) else { continue };
+            let empty = || TimedSamples { place, samples: Vec::new() };
+            let timed = &mut sums.timed.entry(place.number).or_insert_with(empty).samples;
+            allowed.take(TIMED + if timed.is_empty() { ENTRY } else { 0 }, "the profile")?;
+            timed.push(TimedSample { time, stack, value, count: sample_types[0].count(value, &[value]) });
+        }
         if sums.is_empty() && has_negative {
             return Err(invalid("the profile holds no sample with a positive value"));
         }
@@ -155,6 +172,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
                 .map(|((span, stack), (value, count))| Sample { span, stack, value, count })
                 .collect(),
             traces: sums.traces.into_iter().collect(),
+            timed: sums.timed.into_values().collect(),
         });
         let parts = parts.collect();
         let service = labels.service.as_str().into();
@@ -225,7 +243,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
         if let Some(origin) = self.origins.get(&key) {
             return Ok(*origin);
         }
-        let SampleLabels { span, trace, others } = self.samples.labels(key)?;
+        let SampleLabels { span, trace, place, others } = self.samples.labels(key)?;
         allowed.step(others.len())?;
         allowed.take(ENTRY, "the profile")?;
         let others: Vec<(&str, &str)> = others.into_iter().collect();
@@ -233,7 +251,7 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
             Some(known) => *known,
             None => self.add_series(others, labels, allowed)?,
         };
-        let origin = Origin { span, trace, series };
+        let origin = Origin { span, trace, place, series };
         self.origins.insert(key, origin);
         Ok(origin)
     }

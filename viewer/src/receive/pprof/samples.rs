@@ -6,6 +6,7 @@ use std::hash::Hash;
 
 use crate::http::refusal::Refusal;
 use crate::ids::{SpanId, TraceId};
+use crate::store::Place;
 
 /// What names its stack, what names its labels, and its values.
 pub(in crate::receive) type SampleOf<'a, S, L> = (S, L, Cow<'a, [i64]>);
@@ -23,6 +24,11 @@ pub(in crate::receive) trait Samples<'a> {
     /// The locations of a stack, leaf first.
     fn locations(&self, stack: Self::Stack) -> Result<impl Iterator<Item = u64>, Refusal>;
 
+    /// Those of them that say when they were taken, with their only value, once more.
+    fn timed(&self) -> impl Iterator<Item = (Self::Stack, Self::Labels, i64, i64)> {
+        std::iter::empty()
+    }
+
     /// What labels say.
     fn labels(&self, labels: Self::Labels) -> Result<SampleLabels<'a>, Refusal>;
 }
@@ -32,6 +38,8 @@ pub(in crate::receive) trait Samples<'a> {
 pub(in crate::receive) struct SampleLabels<'a> {
     pub(in crate::receive) span: Option<SpanId>,
     pub(in crate::receive) trace: Option<TraceId>,
+    /// The thread that it was taken in, for those that say when.
+    pub(in crate::receive) place: Option<Place>,
     /// Those that make a series; of two with one name the last counts.
     pub(super) others: BTreeMap<&'a str, &'a str>,
 }

@@ -4,6 +4,10 @@
 //! other is a loop that resumes many, it did: the thread's first fiber, in which schedulers run, or one that was seen to resume
 //! several.
 //!
+//! Fibers are known by where they lie, where others begin when they have died. That is not seen of one that is suspended, nor is a
+//! switch after which the thread is killed at once, or raises: Ruby does not call us then. So a note counts for the thread that made it
+//! and until a fiber begins at its place, and a fiber whose span changes is known to run.
+//!
 //! Called with the GVL held, in the main Ractor, and only while waits are measured.
 
 use std::cell::UnsafeCell;
@@ -31,11 +35,13 @@ struct Left {
     to: usize,
     /// When that was; 0: it runs.
     since_ns: u64,
+    /// The number of its thread, see [`Slot::thread`].
+    thread: u32,
     /// It was left for several.
     is_loop: bool,
 }
 
-const NOBODY: Left = Left { fiber: 0, to: 0, since_ns: 0, is_loop: false };
+const NOBODY: Left = Left { fiber: 0, to: 0, since_ns: 0, thread: 0, is_loop: false };
 
 struct Table(UnsafeCell<[[Left; WAYS]; SETS]>);
 
@@ -76,10 +82,10 @@ pub(crate) fn switched() {
         if unsafe { rb_sys::rb_fiber_alive_p(previous) } == FALSE {
             forget(comes_from);
         } else {
-            from_loop = leave(comes_from, own, now_ns);
+            from_loop = leave(comes_from, own, now_ns, slot.thread());
         }
     }
-    match go_on(own).filter(|left| !is_of_another(own, *left, comes_from)) {
+    match go_on(own, slot.thread()).filter(|left| !is_of_another(own, *left, comes_from)) {
         Some(left) => {
             from_loop |= comes_from == slot.first_fiber() && is_for_others();
             if left.to != comes_from || from_loop {
@@ -146,22 +152,22 @@ fn set_of(fiber: usize) -> &'static mut [Left; WAYS] {
 }
 
 /// Notes that a fiber was left for another one. Returns whether it is a loop.
-fn leave(fiber: usize, to: usize, now_ns: u64) -> bool {
+fn leave(fiber: usize, to: usize, now_ns: u64, thread: u32) -> bool {
     let set = set_of(fiber);
     let known = set.iter().position(|left| left.fiber == fiber);
     let at = known.or_else(|| (0..WAYS).min_by_key(|at| (set[*at].fiber != 0, set[*at].since_ns)));
     let Some(left) = at.and_then(|at| set.get_mut(at)) else { return false };
-    let is_loop = known.is_some() && (left.is_loop || left.to != to);
-    *left = Left { fiber, to, since_ns: now_ns, is_loop };
+    let is_loop = known.is_some() && left.thread == thread && (left.is_loop || left.to != to);
+    *left = Left { fiber, to, since_ns: now_ns, thread, is_loop };
     is_loop
 }
 
 /// Notes that a fiber goes on. Returns what was noted when it was left.
-fn go_on(fiber: usize) -> Option<Left> {
+fn go_on(fiber: usize, thread: u32) -> Option<Left> {
     let left = set_of(fiber).iter_mut().find(|left| left.fiber == fiber && left.since_ns != 0)?;
     let noted = *left;
     left.since_ns = 0;
-    Some(noted)
+    (noted.thread == thread).then_some(noted)
 }
 
 fn forget(fiber: usize) {

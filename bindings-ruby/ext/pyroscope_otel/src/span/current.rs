@@ -141,6 +141,7 @@ unsafe extern "C" fn attach(count: c_int, arguments: *const VALUE, _class: VALUE
         let gvl = unsafe { Gvl::held() };
         let publish = || {
             fork::restart_if_forked()?;
+            correct_fiber();
             publish_context(gvl, context);
             Ok(())
         };
@@ -173,7 +174,16 @@ unsafe extern "C" fn clear(count: c_int, arguments: *const VALUE, _class: VALUE)
 /// Reads which span is current to the fiber that runs, and shows it to the handler.
 pub(crate) fn republish(gvl: Gvl) {
     let Some(api) = API.get() else { return };
+    correct_fiber();
     publish_context(gvl, api.current_context(gvl));
+}
+
+/// Another span begins, or is current again, where a switch may not have been seen.
+fn correct_fiber() {
+    // Where no switch was seen none was missed.
+    if let Some(slot) = record::own().filter(|slot| slot.fiber() != FALSE) {
+        slot.set_fiber(rb_fiber());
+    }
 }
 
 /// A fiber was switched to.

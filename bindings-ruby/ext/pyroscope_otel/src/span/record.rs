@@ -58,6 +58,8 @@ pub(crate) struct Slot {
     /// The Ruby thread that is known to have this slot, see [`ready`](crate::events::ready).
     #[cfg(ruby_gte_3_3)]
     ready_thread: AtomicU64,
+    /// Which Ruby thread it speaks for: another number for each.
+    thread: AtomicU32,
     /// The Fiber that runs, 0 if it is not known; marked, see [`for_each_object`].
     fiber: AtomicU64,
     /// Where the data lie of the fiber in which the thread began, 0 if it is not known.
@@ -74,6 +76,9 @@ static CLAIMED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 
 /// Which time of following spans this is; it begins with 1.
 static FOLLOW_GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// The number of the next Ruby thread that a slot speaks for.
+static NEXT_THREAD: AtomicU32 = AtomicU32::new(1);
 
 /// What slots say of spans until now no longer counts.
 pub(crate) fn next_follow_generation() {
@@ -179,6 +184,7 @@ impl Slot {
             ready_ns: AtomicU64::new(0),
             #[cfg(ruby_gte_3_3)]
             ready_thread: AtomicU64::new(0),
+            thread: AtomicU32::new(0),
             fiber: AtomicU64::new(0),
             first_fiber: AtomicUsize::new(0),
             context_object: AtomicU64::new(0),
@@ -213,6 +219,11 @@ impl Slot {
         }
     }
 
+    /// The number of the Ruby thread that it speaks for.
+    pub(crate) fn thread(&self) -> u32 {
+        self.thread.load(Ordering::Relaxed)
+    }
+
     /// The fiber that runs, if it is known; 0, which is Ruby's `false`: it is not.
     pub(crate) fn fiber(&self) -> u64 {
         self.fiber.load(Ordering::Relaxed)
@@ -240,6 +251,7 @@ impl Slot {
     pub(crate) fn forget_thread(&self) {
         #[cfg(ruby_gte_3_3)]
         self.ready_thread.store(0, Ordering::Relaxed);
+        self.thread.store(NEXT_THREAD.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         self.forget_fibers();
     }
 

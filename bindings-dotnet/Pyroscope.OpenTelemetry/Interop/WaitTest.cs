@@ -1,0 +1,84 @@
+using System.Runtime.CompilerServices;
+
+namespace Pyroscope.Interop;
+
+/// <summary>Waits that are made to see whether they are seen, and to learn how the runtime waits.</summary>
+internal static class WaitTest
+{
+    private const int Tries = 5;
+    private const ulong Millisecond = 1_000_000;
+
+    /// <summary>How long another thread holds a lock for us.</summary>
+    private static readonly TimeSpan Held = TimeSpan.FromMilliseconds(3);
+
+    private static int triesLeft = 20;
+
+    /// <summary>Whether waits are measured; where one of a millisecond is not seen they are not any more. A millisecond or two.</summary>
+    internal static bool Passes()
+    {
+        if (!Engine.MeasuresWaits())
+        {
+            return false;
+        }
+
+        for (var attempt = 0; attempt < Tries; attempt++)
+        {
+            var before = Engine.WaitedNanoseconds();
+            Thread.Sleep(1);
+            if (Engine.WaitedNanoseconds() - before >= Millisecond * 9 / 10)
+            {
+                return true;
+            }
+        }
+
+        Engine.MeasureNoWaits();
+        return false;
+    }
+
+    /// <summary>
+    /// Learns how waits for the lock of an object are told from those for a garbage collection, unless it is known. Not with
+    /// the profiler's start, as it has not read the runtime's libraries then.
+    /// </summary>
+    internal static void LearnLock()
+    {
+        if (triesLeft <= 0 || !Engine.MeasuresWaits())
+        {
+            return;
+        }
+
+        triesLeft--;
+        var gate = new object();
+        using var isHeld = new ManualResetEventSlim();
+        var holder = new Thread(() => Hold(gate, isHeld)) { IsBackground = true, Name = "pyroscope-lock" };
+        holder.UnsafeStart();
+        isHeld.Wait();
+        var collections = GC.CollectionCount(0);
+        if (WaitFor(gate, () => GC.CollectionCount(0) == collections))
+        {
+            triesLeft = 0;
+        }
+
+        holder.Join();
+    }
+
+    private static void Hold(object gate, ManualResetEventSlim isHeld)
+    {
+        lock (gate)
+        {
+            isHeld.Set();
+            Thread.Sleep(Held);
+        }
+    }
+
+    // As user code does it when it is warm: without a method of the runtime's between.
+    [MethodImpl(MethodImplOptions.NoInlining | MethodImplOptions.AggressiveOptimization)]
+    private static bool WaitFor(object gate, Func<bool> wasAlone)
+    {
+        Engine.LearnLock();
+        lock (gate)
+        {
+        }
+
+        return Engine.LearnedLock(wasAlone());
+    }
+}

@@ -1,0 +1,117 @@
+//! What a wait for a condition was for. CoreCLR waits for nearly everything by conditions of its own, so the call tells little, and the
+//! managed code that it waited for tells the rest.
+
+use spanprof_core::{FrameId, State, wait_function};
+
+use crate::libraries::registry;
+use crate::stack::monitor_enter;
+use crate::stack::sample_header::NO_FRAME;
+use crate::symbols::resolver;
+
+/// Managed frames that are looked at.
+const MAX_FRAMES: usize = 12;
+
+/// A wait of CoreCLR's, as its addresses tell.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LockWait {
+    /// The method called the function that waits for the lock of an object.
+    is_monitor: bool,
+}
+
+impl LockWait {
+    /// Looks at a sample's frames, of which the first managed one is told, while they are addresses. `None`: what the call says holds.
+    pub(crate) fn of(frames: &[u64], first_managed: u64, state: State) -> Option<Self> {
+        let first_managed = usize::try_from(first_managed).ok().filter(|_| first_managed != NO_FRAME)?;
+        let is_wait = matches!(state, State::Lock | State::RunQueue) && wait_function(*frames.first()?).is_some();
+        let caller = frames.get(1).filter(|_| is_wait && first_managed > 1)?;
+        if !is_runtime(&registry::path_of(*caller)?) {
+            return None;
+        }
+        let outermost = *frames.get(first_managed - 1)?;
+        Some(Self { is_monitor: !monitor_enter::is_known() || monitor_enter::is_it(outermost) })
+    }
+
+    /// The state, once frames have names.
+    pub(crate) fn state(self, frames: &[FrameId]) -> State {
+        let known = resolver::resolve(frames.get(..frames.len().min(MAX_FRAMES * 2)).unwrap_or_default());
+        let managed = known.iter().flatten().filter(|frame| frame.file.is_empty()).map(|frame| &*frame.function);
+        state_of(managed.filter(|name| is_method(name)).take(MAX_FRAMES), self.is_monitor)
+    }
+}
+
+/// Whether a name is a method's, not the call's that the stack begins with.
+fn is_method(name: &str) -> bool {
+    name.contains('.')
+}
+
+/// Of the methods that called, innermost first.
+fn state_of<'a>(mut methods: impl Iterator<Item = &'a str> + Clone, waits_for_an_object: bool) -> State {
+    let by_default = if waits_for_an_object { State::Lock } else { State::Runtime };
+    let own = |name: &&str| name.starts_with("System.") || name.starts_with("Microsoft.Win32.");
+    if methods.clone().take_while(own).any(|name| name.starts_with("System.Diagnostics.Process")) {
+        return State::Child;
+    }
+    let Some(first) = methods.next() else { return State::Lock };
+    if first.starts_with("System.Threading.Thread.Sleep")
+        || first.starts_with("System.Threading.Thread.UninterruptibleSleep")
+    {
+        // Who spins for a lock sleeps between two looks at it.
+        let mut callers = methods.skip_while(|name| name.starts_with("System.Threading.Thread."));
+        return if callers.next().is_some_and(|name| name.starts_with("System.Threading.")) {
+            State::Lock
+        } else {
+            State::Sleep
+        };
+    }
+    match first {
+        // .NET 10 looks by managed code whether a collection waits for it.
+        poll if poll.starts_with("System.Threading.Thread.PollGC") => State::Runtime,
+        wait if wait.starts_with("System.Threading.") => State::Lock,
+        _ => by_default,
+    }
+}
+
+fn is_runtime(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.starts_with("libcoreclr.") || name.starts_with("libclrjit.") || name.starts_with("libclrgc")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_method_that_waited_says_for_what() {
+        let of = |methods: &[&str], monitor| state_of(methods.iter().copied(), monitor);
+        for (methods, expected) in [
+            (&["System.Threading.Thread.SleepInternal", "System.Threading.Thread.Sleep", "A.B"][..], State::Sleep),
+            (&["System.Threading.Thread.Sleep", "System.Threading.SpinWait.SpinOnceCore", "A.B"], State::Lock),
+            (&["System.Threading.Thread.Sleep", "System.Threading.ReaderWriterLockSlim.SpinWait"], State::Lock),
+            (&["System.Threading.Monitor.Wait", "System.Threading.ManualResetEventSlim.Wait"], State::Lock),
+            (
+                &["System.Threading.WaitHandle.WaitOneNoCheck", "System.Diagnostics.ProcessWaitState.WaitForExit"],
+                State::Child,
+            ),
+            (&["System.Threading.WaitHandle.WaitOneNoCheck", "A.B", "System.Diagnostics.Process.Start"], State::Lock),
+            (&["System.GC.Collect", "A.B"], State::Runtime),
+            (&["System.Threading.Thread.PollGC.PollGCWorker", "A.B"], State::Runtime),
+            (&["A.B"], State::Runtime),
+            (&[], State::Lock),
+        ] {
+            assert_eq!(of(methods, false), expected, "{methods:?}");
+        }
+        assert_eq!(of(&["A.B"], true), State::Lock);
+    }
+
+    #[test]
+    fn libraries_of_the_runtime_are_told_by_their_names() {
+        for (path, expected) in [
+            ("/usr/share/dotnet/shared/Microsoft.NETCore.App/10.0.1/libcoreclr.so", true),
+            ("/app/libclrjit.so", true),
+            ("/app/libSystem.Native.so", false),
+            ("/app/libcoreclrhost.so", false),
+        ] {
+            assert_eq!(is_runtime(path), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,242 @@
+using System.Diagnostics;
+using System.Runtime.CompilerServices;
+using Pyroscope.Interop;
+
+namespace Pyroscope.Tests;
+
+/// <summary>What a span waited for is seen: how long, in which state, below which method, and in no other span.</summary>
+/// <remarks>
+/// What a wait took at most the test knows by its own clock, what it took at least by what it waited for. In between is what .NET does
+/// before and after, on a machine that others use too.
+/// </remarks>
+public sealed class WaitTests
+{
+    private const int Times = 10;
+    private static object? kept;
+
+    [Fact]
+    public void A_wait_is_seen_as_long_as_it_was()
+    {
+        var taken = KnownWaits.All.ToDictionary(way => way.Wait.Method.Name, _ => TimeSpan.Zero);
+        // Methods are compiled before they are measured.
+        Array.ForEach(KnownWaits.All, way => way.Wait());
+        using var run = WallTime.Run();
+        // So are those that were compiled ahead of time met by the profiler.
+        using (TrueSpan.Start("before"))
+        {
+            Array.ForEach(KnownWaits.All, way => way.Wait());
+        }
+
+        Profiler.Instance.Flush(TimeSpan.FromSeconds(10));
+        for (var time = 0; time < Times; time++)
+        {
+            foreach (var (wait, _) in KnownWaits.All)
+            {
+                using var span = TrueSpan.Start(wait.Method.Name);
+                var began = Stopwatch.GetTimestamp();
+                wait();
+                taken[wait.Method.Name] += Stopwatch.GetElapsedTime(began);
+            }
+        }
+
+        var samples = run.End("wall");
+        Assert.All(KnownWaits.All, way => Judge(way.Wait.Method.Name, way.Innermost, taken[way.Wait.Method.Name].TotalMilliseconds, samples));
+        WallTime.AssertAddsUp();
+    }
+
+    [Fact]
+    public void A_file_that_is_synchronized_is_waited_for()
+    {
+        var path = Path.Combine(AppContext.BaseDirectory, $"synchronized-{Environment.ProcessId}");
+        using var run = WallTime.Run();
+        var taken = TimeSpan.Zero;
+        using (TrueSpan.Start("synchronizes"))
+        using (var file = new FileStream(path, FileMode.Create, FileAccess.Write, FileShare.None, 4096, FileOptions.DeleteOnClose))
+        {
+            for (var time = 0; time < 40; time++)
+            {
+                var began = Stopwatch.GetTimestamp();
+                file.Write(new byte[200_000]);
+                file.Flush(true);
+                taken += Stopwatch.GetElapsedTime(began);
+            }
+        }
+
+        var samples = run.End("wall").Where(sample => sample.Label("span_name") == "synchronizes").ToArray();
+        // Less of it where a file system has little to do.
+        Assert.InRange(WallTime.ByState(samples).GetValueOrDefault("io"), 0, 1.02 * taken.TotalMilliseconds);
+        var synchronized = samples.Where(sample => sample.Frames[0] == "fsync").ToArray();
+        Assert.NotEmpty(synchronized);
+        Assert.All(synchronized, sample => Assert.True(sample.Label("state") == "io" && sample.Frames.Any(frame => frame.StartsWith("Interop.Sys.FSync", StringComparison.Ordinal)), WallTime.Said(sample)));
+    }
+
+    [Fact]
+    public void A_wait_for_a_collection_is_the_runtimes()
+    {
+        using var run = WallTime.Run();
+        var times = 0;
+        using var collects = new Thread(CollectsAgainAndAgain).Do();
+        using (TrueSpan.Start("collected"))
+        {
+            // It is stopped where it is, and where it comes back from the runtime.
+            for (var until = Stopwatch.StartNew(); until.Elapsed < TimeSpan.FromSeconds(2);)
+            {
+                kept = new byte[100];
+                times++;
+            }
+        }
+
+        var samples = run.End("wall").Where(sample => sample.Label("span_name") == "collected").ToArray();
+        var byState = WallTime.ByState(samples);
+        var said = $"{WallTime.Said(byState)}, {times} times\n" + string.Join('\n', samples.Where(sample => sample.Label("state") == "lock").OrderByDescending(sample => sample.Values[1]).Take(5).Select(WallTime.Said));
+        Assert.True(byState.GetValueOrDefault("runtime") > 20, said);
+        Assert.True(byState.GetValueOrDefault("lock") < 0.1 * byState["runtime"], said);
+        var mine = nameof(A_wait_for_a_collection_is_the_runtimes);
+        Assert.All(samples.Where(sample => sample.Label("state") == "runtime"), sample => Assert.Contains(sample.Frames, frame => frame.EndsWith(mine, StringComparison.Ordinal)));
+    }
+
+    [Fact]
+    public void An_exception_out_of_a_wait_leaves_the_wait_and_what_follows_as_they_were()
+    {
+        using var run = WallTime.Run();
+        var taken = TimeSpan.Zero;
+        using (TrueSpan.Start("interrupted"))
+        {
+            for (var time = 0; time < Times; time++)
+            {
+                var self = Thread.CurrentThread;
+                var began = Stopwatch.GetTimestamp();
+                using var interrupts = new Thread(() => InterruptWhenItWaits(self)).Do();
+                Assert.Throws<ThreadInterruptedException>(WaitForEver);
+                taken += Stopwatch.GetElapsedTime(began);
+            }
+        }
+
+        using (TrueSpan.Start("after"))
+        {
+            KnownWaits.sleep_for_a_time();
+        }
+
+        var samples = run.End("wall");
+        var interrupted = WallTime.ByState(samples.Where(sample => sample.Label("span_name") == "interrupted"));
+        Assert.InRange(interrupted["lock"], 0.9 * Times * KnownWaits.Milliseconds, 1.02 * taken.TotalMilliseconds);
+        var after = samples.Where(sample => sample.Label("span_name") == "after").ToArray();
+        Assert.True(WallTime.ByState(after).GetValueOrDefault("sleep") >= 0.95 * KnownWaits.Milliseconds, string.Join('\n', after.Select(WallTime.Said)));
+        WallTime.AssertAddsUp();
+    }
+
+    [Fact]
+    public void A_wait_that_outlives_its_profiler_is_of_none()
+    {
+        using var waits = new AutoResetEvent(false);
+        using var goesOn = new AutoResetEvent(false);
+        Thread thread;
+        using (var run = WallTime.Run())
+        {
+            thread = new Thread(() =>
+            {
+                using var span = TrueSpan.Start("outlives");
+                waits.Set();
+                goesOn.WaitOne();
+                KnownWaits.sleep_for_a_time();
+            });
+            thread.Start();
+            waits.WaitOne();
+            Assert.DoesNotContain(run.End("wall"), sample => sample.Label("span_name") == "outlives" && sample.Label("state") == "sleep");
+        }
+
+        using (var run = WallTime.Run())
+        {
+            goesOn.Set();
+            thread.Join();
+            // It began while another profiler ran; its next one did not.
+            var samples = run.End("wall").Where(sample => sample.Label("span_name") == "outlives");
+            Assert.True(WallTime.ByState(samples).GetValueOrDefault("sleep") >= 0.95 * KnownWaits.Milliseconds);
+        }
+    }
+
+    [Fact]
+    public void Cpu_time_of_spans_is_in_the_profile_too_and_nothing_outside_of_them()
+    {
+        using var run = WallTime.Run();
+        ThreadTime.Burn(100);
+        Thread.Sleep(KnownWaits.Milliseconds);
+        using (TrueSpan.Start("burns"))
+        {
+            ThreadTime.Burn(300);
+        }
+
+        var samples = run.End("wall");
+        Assert.All(samples, sample => Assert.NotNull(sample.Label("span_id")));
+        var cpu = Pprof.ReadFolder(run.Folder, "process_cpu").SelectMany(profile => profile.Samples);
+        var inSpans = cpu.Where(sample => sample.Label("span_id") is not null).Sum(sample => sample.Values[0]) / 1e6;
+        Assert.Equal(inSpans, WallTime.ByState(samples)["cpu"], 0.001);
+    }
+
+    [Fact]
+    public void Without_being_asked_there_is_no_such_profile()
+    {
+        using var run = new ProfiledRun();
+        using (TrueSpan.Start("waits"))
+        {
+            var before = Engine.WaitedNanoseconds();
+            KnownWaits.sleep_for_a_time();
+            Assert.Equal(before, Engine.WaitedNanoseconds());
+            ThreadTime.Burn(100);
+        }
+
+        Assert.Empty(run.End("wall"));
+        Assert.NotEmpty(Directory.GetFiles(run.Folder));
+    }
+
+    private static void Judge(string way, string innermost, double took, PprofSample[] samples)
+    {
+        var state = way[..way.IndexOf('_')];
+        var own = samples.Where(sample => sample.Label("span_name") == way && sample.Label("state") != "cpu").ToArray();
+        Assert.All(own, sample => Assert.True(sample.Frames.Any(frame => frame.EndsWith(way, StringComparison.Ordinal)), WallTime.Said(sample)));
+        var byState = WallTime.ByState(own);
+        var said = $"{way}: {WallTime.Said(byState)} of {took:F1} ms\n" + string.Join('\n', own.OrderByDescending(sample => sample.Values[1]).Take(5).Select(WallTime.Said));
+        var seen = byState.GetValueOrDefault(state);
+        Assert.True(seen < 1.02 * took, said);
+        // What is waited for (another thread's sleep, a child) begins before the wait does, on a busy machine well before.
+        Assert.True(seen > 0.9 * Times * KnownWaits.Milliseconds, said);
+        // To start a thread is to wait for it, on a busy machine for long, and methods that are compiled anew wait for the runtime.
+        Assert.True(byState.Where(pair => pair.Key != state && pair.Key is not ("lock" or "runtime")).Sum(pair => pair.Value) < 0.1 * took, said);
+        // So is a thread that is late to start.
+        var right = own.Where(sample => sample.Label("state") == state && Innermost(sample, way).Any(frame => frame.StartsWith(innermost, StringComparison.Ordinal)));
+        Assert.True(WallTime.ByState(right).GetValueOrDefault(state) > 0.7 * seen, said);
+    }
+
+    /// <summary>Its methods below the way, innermost first, and the way's name.</summary>
+    private static IEnumerable<string> Innermost(PprofSample sample, string way) =>
+        sample.Frames.Skip(1).TakeWhile(frame => !frame.EndsWith($".{way}", StringComparison.Ordinal)).Where(frame => !frame.Contains(".so")).Append(way);
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void WaitForEver()
+    {
+        using var never = new AutoResetEvent(false);
+        never.WaitOne();
+    }
+
+    private static void InterruptWhenItWaits(Thread thread)
+    {
+        Thread.Sleep(KnownWaits.Milliseconds);
+        Assert.True(SpinWait.SpinUntil(() => thread.ThreadState.HasFlag(System.Threading.ThreadState.WaitSleepJoin), TimeSpan.FromSeconds(30)));
+        thread.Interrupt();
+    }
+
+    private static void CollectsAgainAndAgain()
+    {
+        for (var until = Stopwatch.StartNew(); until.Elapsed < TimeSpan.FromSeconds(2);)
+        {
+            var much = new object[100_000];
+            for (var each = 0; each < much.Length; each++)
+            {
+                much[each] = new object();
+            }
+
+            GC.Collect();
+            GC.KeepAlive(much);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The samples of a selection with the spans that they are of, and when they were taken: what a pprof is made from.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use super::connection::{StoreError, too_many_spans};
+use super::database::Store;
+use super::sample_query::SampleQuery;
+use super::samples::text;
+use super::schema::UNNAMED_ID;
+use super::stack_blob::{self, Entry};
+use crate::clock;
+use crate::ids::{SpanId, TraceId};
+use crate::selection::Selection;
+
+/// Bytes that a stack of an origin takes while it is added up, and in the result.
+const OF_ENTRY: usize = 256;
+
+/// What samples say that they are of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Origin {
+    /// The name of their span, where it is known.
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) span: Option<SpanId>,
+    pub(crate) trace: Option<TraceId>,
+}
+
+/// The samples of a selection by what they are of.
+#[derive(Debug, Default)]
+pub(crate) struct Labelled {
+    /// Origin, stack and value; each pair of origin and stack once.
+    pub(crate) rows: Vec<(Origin, i64, i64)>,
+    /// Start of the first profile, and what is between that and the end of the last.
+    pub(crate) time: i64,
+    pub(crate) duration: i64,
+    /// Whether spans are told apart, or their names alone.
+    pub(crate) has_spans: bool,
+}
+
+impl Labelled {
+    /// Leaves the spans, of which their names stay.
+    pub(crate) fn forget_spans(&mut self) {
+        let mut sums: BTreeMap<(Origin, i64), i64> = BTreeMap::new();
+        for (origin, stack, value) in std::mem::take(&mut self.rows) {
+            let origin = Origin { name: origin.name, span: None, trace: None };
+            let sum = sums.entry((origin, stack)).or_default();
+            *sum = sum.saturating_add(value);
+        }
+        self.rows = sums.into_iter().map(|((origin, stack), value)| (origin, stack, value)).collect();
+        self.has_spans = false;
+    }
+}
+
+/// The number of a span's name, the span and the profile.
+type Source = (i64, Option<SpanId>, i64);
+
+/// What is read of a selection before names are looked up.
+#[derive(Default)]
+struct Read {
+    stacks: Vec<(Source, Vec<Entry>)>,
+    entries: usize,
+    first: i64,
+    last: i64,
+}
+
+impl Store {
+    /// The samples of a selection by span, or by the name of their span alone where that would take more than an answer may.
+    pub(crate) fn labelled(&self, selection: &Selection) -> Result<Labelled, StoreError> {
+        let most = self.limits.answer() / OF_ENTRY;
+        match self.read_by_span(selection, most) {
+            Ok(read) => {
+                let spans: Vec<(i64, SpanId)> =
+                    read.stacks.iter().filter_map(|((_, span, profile), _)| Some((*profile, (*span)?))).collect();
+                let traces = self.traces_of_spans(&spans)?;
+                self.with_names(read, |span, profile| (Some(span), traces.get(&(profile, span)).copied()), true)
+            }
+            Err(error) if error.is_too_large() => {
+                let read = self.read_by_name(selection, most)?;
+                self.with_names(read, |_, _| (None, None), false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read_by_span(&self, selection: &Selection, most: usize) -> Result<Read, StoreError> {
+        self.read(|connection| {
+            let mut read = Read { first: i64::MAX, ..Read::default() };
+            let columns = "s.name, s.span, parts.profile, s.stacks, parts.time,
+                           (SELECT received FROM profiles WHERE profiles.id = parts.profile)";
+            let mut query = SampleQuery::new(connection, selection)?;
+            query.of_profiles();
+            query.each(connection, columns, |row| {
+                let origin = (row.get(0)?, SpanId::from_column(row.get(1)?), row.get(2)?);
+                read.add(origin, row.get_ref(3)?.as_blob()?, most)?;
+                read.first = read.first.min(row.get(4)?);
+                read.last = read.last.max(row.get::<_, Option<i64>>(5)?.unwrap_or(0));
+                Ok(())
+            })?;
+            Ok(read)
+        })
+    }
+
+    fn read_by_name(&self, selection: &Selection, most: usize) -> Result<Read, StoreError> {
+        let (from, to) = selection.time_range.bounds();
+        let stored = self.profile_times()?.map_or(from, |(first, _)| first);
+        self.read(|connection| {
+            let mut read = Read { first: from.max(stored), last: to.min(clock::now()), ..Read::default() };
+            SampleQuery::new(connection, selection)?.each(connection, "s.name, s.stacks", |row| {
+                read.add((row.get(0)?, None, 0), row.get_ref(1)?.as_blob()?, most)
+            })?;
+            Ok(read)
+        })
+    }
+
+    /// Adds up what is of one origin.
+    fn with_names(
+        &self,
+        read: Read,
+        ids: impl Fn(SpanId, i64) -> (Option<SpanId>, Option<TraceId>),
+        has_spans: bool,
+    ) -> Result<Labelled, StoreError> {
+        let numbers: HashSet<i64> = read.stacks.iter().map(|((name, ..), _)| *name).collect();
+        let names: HashMap<i64, Arc<str>> = self.read(|connection| {
+            let named = numbers.iter().filter(|name| **name != 0 && **name != UNNAMED_ID);
+            named.map(|name| Ok((*name, text(connection, *name)?.into()))).collect()
+        })?;
+        let mut sums: BTreeMap<(Origin, i64), i64> = BTreeMap::new();
+        for ((name, span, profile), entries) in read.stacks {
+            let (span, trace) = span.map_or((None, None), |span| ids(span, profile));
+            let origin = Origin { name: names.get(&name).cloned(), span, trace };
+            for (stack, value, _) in entries {
+                let sum = sums.entry((origin.clone(), stack)).or_default();
+                *sum = sum.saturating_add(value);
+            }
+        }
+        Ok(Labelled {
+            rows: sums.into_iter().map(|((origin, stack), value)| (origin, stack, value)).collect(),
+            time: if read.first == i64::MAX { 0 } else { read.first },
+            duration: read.last.saturating_sub(read.first).max(0),
+            has_spans,
+        })
+    }
+}
+
+impl Read {
+    fn add(&mut self, origin: Source, stacks: &[u8], most: usize) -> rusqlite::Result<()> {
+        let mut entries = Vec::new();
+        stack_blob::unpack(stacks, |entry| entries.push(entry))?;
+        self.entries += entries.len();
+        if self.entries > most {
+            return Err(too_many_spans(most));
+        }
+        self.stacks.push((origin, entries));
+        Ok(())
+    }
+}

@@ -1,0 +1,169 @@
+//! OTLP that multiplies: each request is refused or bounded, and the process stays within its memory.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod common;
+
+use std::time::Instant;
+
+use common::{PERIOD, Server, export, gzip, now, profile};
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::profiles::v1development as otlp;
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message as _;
+
+const PROFILES: &str = "/v1development/profiles";
+const PROTOBUF: (&str, &str) = ("content-type", "application/x-protobuf");
+const JSON: (&str, &str) = ("content-type", "application/json");
+const GZIP: (&str, &str) = ("content-encoding", "gzip");
+
+fn server() -> Server {
+    Server::with(&["--memory", "128m"])
+}
+
+fn send(server: &Server, path: &str, kind: (&str, &str), body: &[u8]) -> (u16, String) {
+    let answer = server.post(path, &[kind, GZIP], &gzip(body));
+    (answer.status, answer.text())
+}
+
+/// Takes a good profile, and has never been larger than it may.
+fn check(server: &Server, after: &str) {
+    let answer = server.push("shop", &profile(&[(&["main:1"], &[], 1)]));
+    assert_eq!(answer.status, 200, "after {after}: {}", answer.text());
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let peak = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+    let peak: u64 = peak.split_whitespace().nth(1).unwrap().parse().unwrap();
+    assert!(peak <= 128 << 10, "after {after}: {peak} KiB");
+}
+
+fn attribute(key: &str, value: any_value::Value) -> KeyValue {
+    KeyValue { key: key.into(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
+}
+
+fn text(key: &str, text: &str) -> KeyValue {
+    attribute(key, any_value::Value::StringValue(text.into()))
+}
+
+#[test]
+fn json_that_multiplies_is_refused() {
+    let server = server();
+    let within =
+        |inside: &str| format!("{{\"resourceProfiles\":[{{\"scopeProfiles\":[{{\"profiles\":[{inside}]}}]}}]}}");
+    let samples = |samples: &str, times| within(&format!("{{\"samples\":[{}{{}}]}}", samples.repeat(times)));
+    let deep = "{\"arrayValue\":{\"values\":[".repeat(200_000);
+    let deep = format!("{{\"resourceProfiles\":[{{\"resource\":{{\"attributes\":[{{\"value\":{deep}");
+    for (what, json, refused) in [
+        ("empty profiles", within(&"{},".repeat(1_000_000)), 400..=413),
+        ("empty profiles, and nothing else", within(&format!("{}{{}}", "{},".repeat(1_000_000))), 413..=413),
+        ("empty samples", samples("{},", 1_000_000), 413..=413),
+        ("numbers of one digit", samples("{\"values\":[1,2,3,4,5,6,7,8,9]},", 200_000), 413..=413),
+        (
+            "times",
+            within(&format!("{{\"samples\":[{{\"timestampsUnixNano\":[{}0]}}]}}", "1,".repeat(2_000_000))),
+            200..=413,
+        ),
+        ("depth", deep, 400..=400),
+        ("depth of what is skipped", format!("{{\"x\":{}", "[".repeat(5_000_000)), 400..=400),
+        ("escapes", format!("{{\"dictionary\":{{\"stringTable\":[\"{}\"]}}}}", "\\u0001".repeat(500_000)), 200..=413),
+    ] {
+        let start = Instant::now();
+        let (status, answer) = send(&server, PROFILES, JSON, json.as_bytes());
+        println!("{what}: {status} in {:?}", start.elapsed());
+        assert!(refused.contains(&status), "{what}: {status} {}", &answer[..answer.len().min(200)]);
+        check(&server, what);
+    }
+}
+
+#[test]
+fn labels_of_many_types_are_counted() {
+    let server = server();
+    // A resource of 60 kB, of ten thousand profiles of a type each.
+    let attributes = (0..28).map(|number| text(&format!("label_{number}"), &"x".repeat(2_000))).collect();
+    let strings: Vec<String> =
+        ["".to_owned(), "main".into()].into_iter().chain((0..10_000).map(|kind| format!("type_{kind}"))).collect();
+    let profiles = (2..10_002).map(|kind| otlp::Profile {
+        sample_type: Some(otlp::ValueType { type_strindex: kind, unit_strindex: 1 }),
+        time_unix_nano: now(),
+        samples: vec![otlp::Sample { values: vec![PERIOD], ..Default::default() }],
+        ..Default::default()
+    });
+    let request = ExportProfilesServiceRequest {
+        resource_profiles: vec![otlp::ResourceProfiles {
+            resource: Some(Resource { attributes, ..Resource::default() }),
+            scope_profiles: vec![otlp::ScopeProfiles { profiles: profiles.collect(), ..Default::default() }],
+            ..Default::default()
+        }],
+        dictionary: Some(otlp::ProfilesDictionary { string_table: strings, ..Default::default() }),
+    };
+    let (status, answer) = send(&server, PROFILES, PROTOBUF, &request.encode_to_vec());
+    assert!(status == 413 && answer.contains("takes more than"), "{status} {answer}");
+    check(&server, "labels of many types");
+}
+
+/// Samples of a thread, and spans of it that are all within each other, again and again.
+#[test]
+fn samples_that_join_again_and_again_are_bounded() {
+    let server = server();
+    let number = |key: &str, number| attribute(key, any_value::Value::IntValue(number));
+    let process = || vec![text("service.name", "shop"), number("process.pid", 7)];
+    let start = now() - 10_000_000_000;
+    let strings = ["", "samples", "count", "cpu", "nanoseconds", "thread.id"].map(String::from).to_vec();
+    let value = Some(AnyValue { value: Some(any_value::Value::IntValue(1)) });
+    let thread = otlp::KeyValueAndUnit { key_strindex: 5, value, ..Default::default() };
+    let request = |round: u64| ExportProfilesServiceRequest {
+        resource_profiles: vec![otlp::ResourceProfiles {
+            resource: Some(Resource { attributes: process(), ..Resource::default() }),
+            scope_profiles: vec![otlp::ScopeProfiles {
+                profiles: vec![otlp::Profile {
+                    sample_type: Some(otlp::ValueType { type_strindex: 1, unit_strindex: 2 }),
+                    period_type: Some(otlp::ValueType { type_strindex: 3, unit_strindex: 4 }),
+                    period: PERIOD,
+                    time_unix_nano: start + round,
+                    samples: vec![otlp::Sample {
+                        attribute_indices: vec![1],
+                        timestamps_unix_nano: (0..20_000).map(|time| start + time * 1_000).collect(),
+                        ..Default::default()
+                    }],
+                    ..Default::default()
+                }],
+                ..Default::default()
+            }],
+            ..Default::default()
+        }],
+        dictionary: Some(otlp::ProfilesDictionary {
+            string_table: strings.clone(),
+            attribute_table: vec![otlp::KeyValueAndUnit::default(), thread.clone()],
+            ..Default::default()
+        }),
+    };
+    for round in 0..2 {
+        let (status, answer) = send(&server, PROFILES, PROTOBUF, &request(round).encode_to_vec());
+        assert!(status == 200 && answer.is_empty(), "{status} {answer}");
+    }
+    let spans = |round: u64| {
+        let spans = (1..=500).map(|id: u64| Span {
+            trace_id: vec![7; 16],
+            span_id: (round << 32 | id).to_be_bytes().to_vec(),
+            name: "GET /".into(),
+            start_time_unix_nano: start + id * 30_000,
+            end_time_unix_nano: start + 100_000_000,
+            attributes: vec![number("thread.id", 1)],
+            ..Span::default()
+        });
+        let mut request = export("shop", spans.collect());
+        request.resource_spans[0].resource.as_mut().unwrap().attributes = process();
+        request.encode_to_vec()
+    };
+    for round in 1..=2 {
+        let begun = Instant::now();
+        let (status, answer) = send(&server, "/v1/traces", PROTOBUF, &spans(round));
+        println!("{status} in {:?}", begun.elapsed());
+        assert!(status == 200 || status == 503, "{status} {answer}");
+        check(&server, "samples that join");
+    }
+    // No sample is lost or there twice.
+    let total = server.json("/api/top?service=shop&since=all")["total"].as_i64().unwrap();
+    assert_eq!((total - 2 * PERIOD) / PERIOD, 2 * 20_000);
+}
