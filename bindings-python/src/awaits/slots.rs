@@ -265,20 +265,22 @@ mod tests {
         let [first, second] = [&raw const objects[0], &raw const objects[1]].map(<*const [u64; 4]>::cast::<u8>);
         let mut slots = Slots::new();
         // SAFETY: memory that stands in for coroutines, and nobody else is here.
-        unsafe {
-            slots.insert(first, 5, 1, true);
-            slots.insert(second, 6, 2, false);
-            slots.rest();
-            assert!(!slots.has(first));
-            let met = slots.resume(first).expect("its number stays");
-            assert_eq!((met.since, met.flow), (0, 1));
-            slots.renew(met.slot);
-            assert!(slots.suspend(met.slot, first, 7));
-            slots.rest();
-            assert!(slots.resume(second).is_none());
-            assert_eq!(slots.resume(first).map(|met| met.flow), Some(1));
-            slots.rest();
-        }
+        unsafe { slots.insert(first, 5, 1, true) };
+        // SAFETY: as above.
+        unsafe { slots.insert(second, 6, 2, false) };
+        slots.rest();
+        assert!(!slots.has(first));
+        // SAFETY: as above.
+        let met = unsafe { slots.resume(first) }.unwrap();
+        assert_eq!((met.since, met.flow), (0, 1));
+        slots.renew(met.slot);
+        assert!(slots.suspend(met.slot, first, 7));
+        slots.rest();
+        // SAFETY: as above.
+        assert!(unsafe { slots.resume(second) }.is_none());
+        // SAFETY: as above.
+        assert_eq!(unsafe { slots.resume(first) }.map(|met| met.flow), Some(1));
+        slots.rest();
         assert!(slots.slots.is_empty());
     }
 }

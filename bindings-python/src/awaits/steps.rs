@@ -224,16 +224,15 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
 #[cold]
 #[inline(never)]
 unsafe fn number(shared: &mut Shared, coroutine: Object, met: Option<Met>, tstate: Object) -> (u32, u64) {
-    // SAFETY: the caller's promise.
-    if let Some((known, runtime)) = shared.of
-        && unsafe { known.layout.has_begun::<Plain>(coroutine) }
-    {
-        if let Some(met) = met {
+    if let Some((known, runtime)) = shared.of {
+        // SAFETY: the caller's promise.
+        let has_begun = unsafe { known.layout.has_begun::<Plain>(coroutine) };
+        if let Some(met) = met.filter(|_| has_begun) {
             shared.slots.renew(met.slot);
             return (met.slot, met.flow);
         }
         // SAFETY: the calling thread's own.
-        if unsafe { flow_of_span(tstate, runtime) } == Some(0) {
+        if has_begun && unsafe { flow_of_span(tstate, runtime) } == Some(0) {
             return (0, 0);
         }
     }
