@@ -201,7 +201,7 @@ impl<'a> Walk<'a> {
         let frame = match self.known.layout.frame {
             // SAFETY: a field.
             FrameAt::Pointer(at) => unsafe { Plain::pointer(object, at) }.unwrap_or(ptr::null()),
-            FrameAt::Inside { frame, state, executing } => {
+            FrameAt::Inside { frame, state, executing, .. } => {
                 // SAFETY: a byte of the object.
                 let state = unsafe { ptr::read(object.wrapping_add(state).cast::<i8>()) };
                 if state < executing { object.wrapping_add(frame) } else { ptr::null() }

@@ -1,6 +1,8 @@
 //! Where CPython keeps what is read of coroutines, and of types whose functions are replaced. As [`stack::layout`](crate::stack::layout)
 //! for the rest: fixed within a minor version, and looked at by the self-test before anything is believed.
 
+use crate::stack::memory::{Memory, Object};
+
 /// A coroutine, as asynchronous generators and generators too: they begin alike.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CoroutineLayout {
@@ -15,14 +17,42 @@ pub(crate) struct CoroutineLayout {
     pub(crate) padding: Option<usize>,
     /// Whether a coroutine that another one awaits is not called, but continued by the interpreter's loop.
     pub(crate) is_continued: bool,
+    /// `PyThreadState.exc_info` and `PyThreadState.exc_state`: the first points to the second where no generator and no coroutine runs.
+    pub(crate) exceptions: [usize; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FrameAt {
     /// 3.10: a pointer to it, null when it is over.
     Pointer(usize),
-    /// Within. Its instruction is known while the byte `state` is below `executing`.
-    Inside { frame: usize, state: usize, executing: i8 },
+    /// Within. The byte `state` is `created` until it is run first, and its instruction is known while that is below `executing`.
+    Inside { frame: usize, state: usize, created: i8, executing: i8 },
+}
+
+/// 3.10: `f_lasti` of a frame, and what it is until the frame is run first.
+const LAST_INSTRUCTION: usize = 96;
+const NONE_YET: u32 = u32::MAX;
+
+impl CoroutineLayout {
+    /// Whether a coroutine was run before.
+    ///
+    /// # Safety
+    /// It must be one, and `M` be allowed to read it.
+    pub(crate) unsafe fn has_begun<M: Memory>(&self, coroutine: Object) -> bool {
+        match self.frame {
+            FrameAt::Pointer(at) => {
+                // SAFETY: the caller's promise.
+                let frame = unsafe { M::pointer(coroutine, at) }.filter(|frame| !frame.is_null());
+                // SAFETY: as above.
+                frame.is_none_or(|frame| unsafe { M::half(frame, LAST_INSTRUCTION) } != Some(NONE_YET))
+            }
+            FrameAt::Inside { state, created, .. } => {
+                // SAFETY: as above.
+                let word = unsafe { M::word(coroutine, state & !7) };
+                word.is_none_or(|word| word.to_le_bytes()[state & 7].cast_signed() != created)
+            }
+        }
+    }
 }
 
 const V3_10: CoroutineLayout = CoroutineLayout {
@@ -32,37 +62,50 @@ const V3_10: CoroutineLayout = CoroutineLayout {
     locals: 352,
     padding: None,
     is_continued: false,
+    exceptions: [144, 112],
 };
 
 const V3_11: CoroutineLayout = CoroutineLayout {
     size: 152,
     code: 16,
-    frame: FrameAt::Inside { frame: 80, state: 75, executing: 0 },
+    frame: FrameAt::Inside { frame: 80, state: 75, created: -2, executing: 0 },
     locals: 72,
     padding: Some(76),
     is_continued: false,
+    exceptions: [120, 320],
 };
 
 const V3_12: CoroutineLayout = CoroutineLayout {
     size: 144,
     code: 72,
-    frame: FrameAt::Inside { frame: 72, state: 67, executing: 0 },
+    frame: FrameAt::Inside { frame: 72, state: 67, created: -2, executing: 0 },
     locals: 72,
     padding: Some(68),
     is_continued: true,
+    exceptions: [104, 256],
 };
 
-const V3_14: CoroutineLayout = CoroutineLayout { size: 152, locals: 80, ..V3_12 };
+const V3_13: CoroutineLayout = CoroutineLayout {
+    frame: FrameAt::Inside { frame: 72, state: 67, created: -3, executing: 0 },
+    exceptions: [120, 256],
+    ..V3_12
+};
 
-const V3_15: CoroutineLayout =
-    CoroutineLayout { frame: FrameAt::Inside { frame: 72, state: 67, executing: 4 }, ..V3_14 };
+const V3_14: CoroutineLayout = CoroutineLayout { size: 152, locals: 80, ..V3_13 };
+
+const V3_15: CoroutineLayout = CoroutineLayout {
+    frame: FrameAt::Inside { frame: 72, state: 67, created: 0, executing: 4 },
+    exceptions: [144, 288],
+    ..V3_14
+};
 
 /// The layout of this minor version of Python 3.
 pub(crate) fn coroutine_of(minor: u8) -> Option<CoroutineLayout> {
     Some(match minor {
         10 => V3_10,
         11 => V3_11,
-        12 | 13 => V3_12,
+        12 => V3_12,
+        13 => V3_13,
         14 => V3_14,
         15 => V3_15,
         _ => return None,

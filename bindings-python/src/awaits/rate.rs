@@ -4,25 +4,35 @@
 //! M follows from the samples there were: it makes as many a second as are aimed at, and while there are fewer it is short, so each
 //! wait of a span is in its profile. It depends on the past alone, so no sum is biased by it. To follow the *sum* of suspended time was
 //! worse: a thousand idle tasks made M seconds.
+//!
+//! What a thread may still be suspended until its next sample is kept in means, as M changes meanwhile: a time that was drawn with the M
+//! of then and weighed with the one of now made sums of ninefold.
 
-/// Samples a second that are aimed at, of the process. Each takes about a microsecond, and twice 200 bytes of its thread's ring where a
+use crate::awaits::clock::Clock;
+
+/// Samples a second that are aimed at, of the process: of flows that spans began in, and of concurrent ones. These come in herds, and
+/// must not make the others' sums uncertain. Each sample takes about a microsecond, and twice 200 bytes of its thread's ring where a
 /// part of it was ready.
-const SAMPLES_A_SECOND: f64 = 250.0;
+pub(super) const OWN_A_SECOND: f64 = 150.0;
+pub(super) const CONCURRENT_A_SECOND: f64 = 100.0;
 const LEAST_MEAN_NS: f64 = 100_000.0;
 const FIRST_MEAN_NS: f64 = 1_000_000.0;
-/// How often M is steered, and by how much at most.
+/// How often M is steered, and by how much at most: upwards at once, downwards for each of these times.
 const STEERED_EACH_NS: f64 = 100_000_000.0;
 const LEAST_STEP: f64 = 0.8;
 const MOST_STEP: f64 = 1.5;
-/// How many may come at once, and by how much M grows with each one beyond: ten thousand tasks may go on at one instant, and what the
-/// thread's ring does not hold is lost. With 1.1 M overshot, and sums were three times as uncertain.
-const MOST_AT_ONCE: f64 = 200.0;
+/// The samples of how long may come at once, and by how much M grows with each one beyond: ten thousand tasks may go on at one instant,
+/// and what the thread's ring does not hold is lost. With 1.1 M overshot, and sums were three times as uncertain.
+const AT_ONCE_SECONDS: f64 = 0.8;
 const BEYOND: f64 = 1.02;
 
 /// M, of the whole process.
 #[derive(Debug)]
 pub(super) struct Rate {
-    pub(super) mean_ns: f64,
+    mean_ns: f64,
+    /// 1 / M, in ticks.
+    pub(super) per_tick: f64,
+    a_second: f64,
     steered_at: u64,
     samples: f64,
     /// Samples that may still be taken before they are too many.
@@ -31,40 +41,62 @@ pub(super) struct Rate {
 }
 
 impl Rate {
-    pub(super) const fn new(now: u64) -> Self {
-        Self { mean_ns: FIRST_MEAN_NS, steered_at: now, samples: 0.0, left: MOST_AT_ONCE, left_at: now }
+    pub(super) const fn none() -> Self {
+        Self {
+            mean_ns: FIRST_MEAN_NS,
+            per_tick: 0.0,
+            a_second: 0.0,
+            steered_at: 0,
+            samples: 0.0,
+            left: 0.0,
+            left_at: 0,
+        }
+    }
+
+    pub(super) fn new(now: u64, a_second: f64, clock: &Clock) -> Self {
+        let per_tick = 1.0 / clock.in_ticks(FIRST_MEAN_NS);
+        Self { per_tick, a_second, steered_at: now, left: AT_ONCE_SECONDS * a_second, left_at: now, ..Self::none() }
     }
 
     /// A sample is taken.
     #[expect(clippy::cast_precision_loss, reason = "differences of times")]
-    pub(super) fn count(&mut self, now: u64) {
+    pub(super) fn count(&mut self, now: u64, clock: &Clock) {
         self.samples += 1.0;
         let since = now.saturating_sub(self.steered_at) as f64;
         if since > STEERED_EACH_NS {
-            let ratio = self.samples / (SAMPLES_A_SECOND * since * 1e-9);
-            self.mean_ns *= ratio.clamp(LEAST_STEP, MOST_STEP);
+            let ratio = self.samples / (self.a_second * since * 1e-9);
+            self.mean_ns *= ratio.clamp(LEAST_STEP.powf(since / STEERED_EACH_NS), MOST_STEP);
             (self.steered_at, self.samples) = (now, 0.0);
         }
-        let gained = now.saturating_sub(self.left_at) as f64 * 1e-9 * SAMPLES_A_SECOND;
-        self.left = (self.left + gained).min(MOST_AT_ONCE) - 1.0;
+        let gained = now.saturating_sub(self.left_at) as f64 * 1e-9 * self.a_second;
+        self.left = (self.left + gained).min(AT_ONCE_SECONDS * self.a_second) - 1.0;
         self.left_at = now;
         if self.left < 0.0 {
             self.mean_ns *= BEYOND;
         }
         self.mean_ns = self.mean_ns.max(LEAST_MEAN_NS);
+        self.per_tick = 1.0 / clock.in_ticks(self.mean_ns);
     }
 }
 
-/// How many ticks a thread's flows may still be suspended until its next sample.
+/// How long a thread's flows may still be suspended until its next sample, in means.
 #[derive(Debug)]
 pub(super) struct Remaining {
-    pub(super) ticks: i64,
+    pub(super) means: f64,
     random: u64,
 }
 
 impl Remaining {
     pub(super) const fn new() -> Self {
-        Self { ticks: 0, random: 0 }
+        Self { means: 0.0, random: 0 }
+    }
+
+    /// A suspension of so many ticks is over. True: it may be a sample.
+    #[inline(always)]
+    #[expect(clippy::cast_precision_loss, reason = "a suspension of 104 days loses a nanosecond")]
+    pub(super) fn is_used_up(&mut self, took: u64, per_tick: f64) -> bool {
+        self.means -= took as f64 * per_tick;
+        self.means <= 0.0
     }
 
     /// The ticks that a suspension stands for, which left nothing remaining. `None`: it is no sample after all, as nothing was drawn yet.
@@ -74,27 +106,26 @@ impl Remaining {
         clippy::cast_sign_loss,
         reason = "not negative; too much becomes the most"
     )]
-    pub(super) fn weight_of(&mut self, took: u64, mean: f64, seed: u64) -> Option<u64> {
+    pub(super) fn weight_of(&mut self, took: u64, per_tick: f64, seed: u64) -> Option<u64> {
         if self.random == 0 {
             self.random = (seed ^ std::ptr::from_ref(self).addr() as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-            self.ticks = self.ticks.saturating_add(self.exponential(mean));
-            if self.ticks > 0 {
+            self.means += self.exponential();
+            if self.means > 0.0 {
                 return None;
             }
         }
-        self.ticks = self.exponential(mean);
+        self.means = self.exponential();
         let took = took as f64;
-        Some((took / -(-took / mean).exp_m1() + 0.5) as u64)
+        Some((took / -(-took * per_tick).exp_m1() + 0.5) as u64)
     }
 
     /// xorshift64: no more is asked of it.
     #[expect(clippy::cast_precision_loss, reason = "53 bits")]
-    #[expect(clippy::cast_possible_truncation, reason = "too much becomes the most")]
-    fn exponential(&mut self, mean: f64) -> i64 {
+    fn exponential(&mut self) -> f64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        (-(((self.random >> 11) + 1) as f64 / 9_007_199_254_740_993.0).ln() * mean) as i64
+        -(((self.random >> 11) + 1) as f64 / 9_007_199_254_740_993.0).ln()
     }
 }
 
@@ -109,9 +140,8 @@ mod tests {
             let mut remaining = Remaining::new();
             let mut sum = 0;
             for _ in 0..number {
-                remaining.ticks -= took;
-                if remaining.ticks <= 0 {
-                    sum += remaining.weight_of(took.cast_unsigned(), 1e6, 7).unwrap_or(0);
+                if remaining.is_used_up(took, 1e-6) {
+                    sum += remaining.weight_of(took, 1e-6, 7).unwrap_or(0);
                 }
             }
             #[expect(clippy::cast_precision_loss, reason = "small numbers")]
@@ -120,16 +150,51 @@ mod tests {
         }
     }
 
+    /// Many threads begin at once, so M rises. What is drawn with one M must not be weighed with another.
+    #[test]
+    fn sums_are_right_while_the_mean_rises() {
+        const THREADS: u64 = 200;
+        const TOOK: u64 = 1_000_000;
+        let clock = Clock::new();
+        let (mut sum, mut truth) = (0, 0);
+        for run in 0..20 {
+            let mut rate = Rate::new(0, OWN_A_SECOND, &clock);
+            // What is drawn must not depend on where these happen to lie.
+            let thread = |thread: u64| {
+                let random = (run * THREADS + thread + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+                let mut remaining = Remaining { means: 0.0, random };
+                remaining.means = (0..10).map(|_| remaining.exponential()).last().unwrap_or(0.0);
+                remaining
+            };
+            let mut threads: Vec<Remaining> = (0..THREADS).map(thread).collect();
+            for round in 0..500 {
+                for (number, remaining) in (0..).zip(&mut threads) {
+                    truth += TOOK;
+                    if remaining.is_used_up(TOOK, rate.per_tick)
+                        && let Some(weight) = remaining.weight_of(TOOK, rate.per_tick, 7)
+                    {
+                        sum += weight;
+                        rate.count(round * TOOK + number * TOOK / THREADS, &clock);
+                    }
+                }
+            }
+        }
+        #[expect(clippy::cast_precision_loss, reason = "small numbers")]
+        let ratio = sum as f64 / truth as f64;
+        assert!((ratio - 1.0).abs() < 0.1, "{ratio}");
+    }
+
     #[test]
     fn a_herd_makes_no_more_than_some_hundred_samples() {
-        let (mut rate, mut remaining, mut samples) = (Rate::new(0), Remaining::new(), 0);
+        const TOOK: u64 = 1_000_000_000;
+        let clock = Clock::new();
+        let (mut rate, mut remaining, mut samples) = (Rate::new(0, CONCURRENT_A_SECOND, &clock), Remaining::new(), 0);
         for _ in 0..100_000 {
-            remaining.ticks -= 1_000_000_000;
-            if remaining.ticks <= 0 && remaining.weight_of(1_000_000_000, rate.mean_ns, 7).is_some() {
-                rate.count(1);
+            if remaining.is_used_up(TOOK, rate.per_tick) && remaining.weight_of(TOOK, rate.per_tick, 7).is_some() {
+                rate.count(1, &clock);
                 samples += 1;
             }
         }
-        assert!((150..1_500).contains(&samples), "{samples}");
+        assert!((50..1_500).contains(&samples), "{samples}");
     }
 }

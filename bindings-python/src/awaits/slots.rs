@@ -18,7 +18,13 @@ struct Slot {
     since: u64,
     /// The number of the flow that it is the root of.
     flow: u64,
+    /// Whether the span that was current in it when that was looked at last had begun in another flow.
+    is_concurrent: bool,
+    /// Its number was given before the last stop, and it was not met since.
+    is_old: bool,
 }
+
+const FREE: Slot = Slot { coroutine: ptr::null(), since: 0, flow: 0, is_concurrent: false, is_old: false };
 
 /// A coroutine that was met before.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +32,7 @@ pub(super) struct Met {
     pub(super) slot: u32,
     pub(super) since: u64,
     pub(super) flow: u64,
+    pub(super) is_concurrent: bool,
 }
 
 #[derive(Debug)]
@@ -43,9 +50,45 @@ impl Slots {
         Self { slots: Vec::new(), free: 0, padding: None, by_address }
     }
 
-    /// Forgets all, for coroutines with this padding.
-    pub(super) fn clear(&mut self, padding: Option<usize>) {
-        *self = Self { padding, ..Self::new() };
+    /// Coroutines have this padding, which never changes.
+    pub(super) fn set_padding(&mut self, padding: Option<usize>) {
+        self.padding = padding;
+    }
+
+    /// Nobody looks any more: forgets since when coroutines are suspended. Their numbers stay until nobody looks for the second time, so
+    /// a span that is under way keeps its flow. A coroutine that dies meanwhile stays too, so whoever meets one of these first asks
+    /// whether it has just been made.
+    pub(super) fn rest(&mut self) {
+        let mut is_empty = true;
+        for number in 1..self.slots.len() {
+            let slot = &mut self.slots[number];
+            if slot.coroutine.is_null() {
+                continue;
+            }
+            if slot.is_old {
+                self.release(u32::try_from(number).unwrap_or(0));
+            } else {
+                (slot.since, slot.is_old) = (0, true);
+                is_empty = false;
+            }
+        }
+        if is_empty {
+            *self = Self { padding: self.padding, ..Self::new() };
+        }
+    }
+
+    /// One that was met before the last stop is met again.
+    pub(super) fn renew(&mut self, slot: u32) {
+        if let Some(known) = self.slots.get_mut(slot as usize) {
+            known.is_old = false;
+        }
+    }
+
+    /// Of what class the suspensions of this one are from now on.
+    pub(super) fn note_class(&mut self, slot: u32, is_concurrent: bool) {
+        if let Some(known) = self.slots.get_mut(slot as usize) {
+            known.is_concurrent = is_concurrent;
+        }
     }
 
     /// # Safety
@@ -76,24 +119,27 @@ impl Slots {
             return None;
         }
         let known = self.slots.get_mut(slot as usize)?;
-        let met = Met { slot, since: known.since, flow: known.flow };
+        let met = Met { slot, since: known.since, flow: known.flow, is_concurrent: known.is_concurrent };
         known.since = 0;
         Some(met)
     }
 
-    /// A coroutine is suspended. `slot`: where it was met when it went on, 0 if it was not.
+    /// A coroutine is suspended. `slot`: where it was met when it went on, 0 if it was not. False: it has none, and is to be inserted.
     #[inline(always)]
-    pub(super) unsafe fn suspend(&mut self, slot: u32, coroutine: Object, since: u64, flow: u64) {
+    pub(super) fn suspend(&mut self, slot: u32, coroutine: Object, since: u64) -> bool {
         match self.slots.get_mut(slot as usize) {
-            Some(known) if known.coroutine == coroutine => known.since = since,
-            // SAFETY: the caller's promise.
-            _ => unsafe { self.insert(Slot { coroutine, since, flow }) },
+            Some(known) if known.coroutine == coroutine => {
+                known.since = since;
+                true
+            }
+            _ => false,
         }
     }
 
-    /// Where memory is out the coroutine gets no slot, and this suspension of it is not seen.
+    /// A coroutine is suspended that has no slot. Where memory is out it gets none, and this suspension of it is not seen.
     #[inline(never)]
-    unsafe fn insert(&mut self, slot: Slot) {
+    pub(super) unsafe fn insert(&mut self, coroutine: Object, since: u64, flow: u64, is_concurrent: bool) {
+        let slot = Slot { coroutine, since, flow, is_concurrent, is_old: false };
         // SAFETY: the caller's promise.
         let known = unsafe { self.find(slot.coroutine) };
         if known != 0 {
@@ -106,7 +152,7 @@ impl Slots {
                 return;
             }
             if is_first {
-                self.slots.push(Slot { coroutine: ptr::null(), since: 0, flow: 0 });
+                self.slots.push(FREE);
             }
         }
         let number = if self.free == 0 { self.slots.len() } else { self.free as usize };
@@ -145,13 +191,13 @@ impl Slots {
         if self.padding.is_none() {
             self.by_address.remove(&released.coroutine.addr());
         }
-        *released = Slot { coroutine: ptr::null(), since: u64::from(self.free), flow: 0 };
+        *released = Slot { since: u64::from(self.free), ..FREE };
         self.free = slot;
     }
 
-    /// Whether a coroutine at this address has a slot, by looking through all, as there may be none any more.
+    /// Whether a coroutine at this address is suspended, by looking through all, as there may be none any more.
     pub(super) fn has(&self, coroutine: Object) -> bool {
-        self.slots.iter().any(|slot| slot.coroutine == coroutine)
+        self.slots.iter().any(|slot| slot.coroutine == coroutine && slot.since != 0)
     }
 }
 
@@ -182,7 +228,7 @@ mod tests {
         let objects: Vec<[u64; 4]> = (0..1_000).map(|_| [u64::MAX; 4]).collect();
         let at = |number: usize| -> Object { (&raw const objects[number]).cast() };
         let mut slots = Slots::new();
-        slots.clear(padding);
+        slots.set_padding(padding);
         let mut known = vec![None; objects.len()];
         let mut random = 1_u64;
         for round in 1..200_000 {
@@ -197,8 +243,10 @@ mod tests {
                 known[number] = None;
             } else {
                 let flow = met.map_or(round, |met| met.flow);
-                // SAFETY: as above.
-                unsafe { slots.suspend(met.map_or(0, |met| met.slot), at(number), round, flow) };
+                if !slots.suspend(met.map_or(0, |met| met.slot), at(number), round) {
+                    // SAFETY: as above.
+                    unsafe { slots.insert(at(number), round, flow, false) };
+                }
                 known[number] = Some((round, flow));
             }
         }
@@ -209,5 +257,30 @@ mod tests {
     fn each_coroutine_finds_its_own_suspension() {
         check(None);
         check(Some(12));
+    }
+
+    #[test]
+    fn numbers_outlive_one_stop_and_no_second_one() {
+        let objects = [[0_u64; 4]; 2];
+        let [first, second] = [&raw const objects[0], &raw const objects[1]].map(<*const [u64; 4]>::cast::<u8>);
+        let mut slots = Slots::new();
+        // SAFETY: memory that stands in for coroutines, and nobody else is here.
+        unsafe { slots.insert(first, 5, 1, true) };
+        // SAFETY: as above.
+        unsafe { slots.insert(second, 6, 2, false) };
+        slots.rest();
+        assert!(!slots.has(first));
+        // SAFETY: as above.
+        let met = unsafe { slots.resume(first) }.unwrap();
+        assert_eq!((met.since, met.flow), (0, 1));
+        slots.renew(met.slot);
+        assert!(slots.suspend(met.slot, first, 7));
+        slots.rest();
+        // SAFETY: as above.
+        assert!(unsafe { slots.resume(second) }.is_none());
+        // SAFETY: as above.
+        assert_eq!(unsafe { slots.resume(first) }.map(|met| met.flow), Some(1));
+        slots.rest();
+        assert!(slots.slots.is_empty());
     }
 }

@@ -4,25 +4,26 @@
 //! Until 3.13 the interpreter ends daemon threads by unwinding that stack, so nothing that has a destructor may live in a hook while the
 //! step runs: what is kept over it is plain ([`Step`]).
 //!
-//! Only a call where no other one is under way on the thread is a step of a flow. A coroutine that is new within another one's step is a
-//! task whose first step runs at once (3.12's eager tasks): its suspension counts. One that was suspended before is driven by a program's
-//! own trampoline, whose own suspension counts already. Up to 3.11 each `await` comes by here, so both are told apart from it by nothing.
+//! A call where no other one is under way on the thread is a step of a flow. So is one within another step that runs in a context of its
+//! own: a task whose first step runs at once (3.12's eager tasks), or a loop within the loop. In the same context it is driven, by a
+//! program's own trampoline, or by the interpreter where somebody else evaluates frames (PEP 523); then the suspension of the step around
+//! it counts, and it is of that one's flow. Up to 3.11 each `await` comes by here, and is told apart from none of these.
+//!
+//! A greenlet may be left within a step, so whether one is under way is believed only where a generator or a coroutine runs.
 
-use std::cell::UnsafeCell;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use pyo3::ffi;
-use spanprof_core::{FrameWriter, State, sample_flow};
 
-use crate::awaits::chain::{Chain, frame_alone};
+use crate::awaits::chain::frame_alone;
 use crate::awaits::clock::{Clock, monotonic_ns, ticks};
 use crate::awaits::known::Known;
-use crate::awaits::rate::Rate;
-use crate::awaits::slots::Slots;
+use crate::awaits::rate::{CONCURRENT_A_SECOND, OWN_A_SECOND, Rate};
+use crate::awaits::sample::{LONG_NS, consider, flow_of_span};
+use crate::awaits::shared::{Shared, shared};
+use crate::awaits::slots::Met;
 use crate::awaits::thread::{Seen, Thread};
-use crate::span::published::FLOW_OF_RECORD;
-use crate::stack::frame_id::{CONCURRENT, LOOP_BUSY};
 use crate::stack::interpreter::CPython;
 use crate::stack::layout::TSTATE_INTERP;
 use crate::stack::memory::{Memory, Object, Plain};
@@ -30,54 +31,21 @@ use crate::stack::memory::{Memory, Object, Plain};
 /// Which time of measuring this is; 0: awaits are not measured.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static MAIN: AtomicPtr<u8> = AtomicPtr::new(ptr::null_mut());
-/// As in [`CoroutineLayout`](crate::awaits::layout::CoroutineLayout).
-static IS_CONTINUED: AtomicBool = AtomicBool::new(false);
-
-/// What all threads share, each while it holds the GIL of the main interpreter.
-struct Shared {
-    slots: Slots,
-    clock: Clock,
-    rate: Rate,
-    /// The number of the flow that was met last.
-    last_flow: u64,
-    last_generation: u32,
-    of: Option<(&'static Known, &'static CPython)>,
-}
-
-struct UnderGil(UnsafeCell<Shared>);
-
-// SAFETY: `shared` is called by who holds that GIL.
-unsafe impl Sync for UnderGil {}
-
-static SHARED: UnderGil = UnderGil(UnsafeCell::new(Shared {
-    slots: Slots::new(),
-    clock: Clock::new(),
-    rate: Rate::new(0),
-    last_flow: 0,
-    last_generation: 0,
-    of: None,
-}));
-
-/// # Safety
-/// The GIL of the main interpreter is held, and no other reference from here is in use.
-#[inline(always)]
-unsafe fn shared<'a>() -> &'a mut Shared {
-    let shared = SHARED.0.get();
-    // SAFETY: the caller's promise.
-    unsafe { &mut *shared }
-}
 
 /// Begins to measure. The GIL is held.
 pub(super) fn begin(known: &'static Known, runtime: &'static CPython) {
     // SAFETY: the GIL is held, by a thread of the main interpreter, as this module is imported by no other.
     let shared = unsafe { shared() };
-    shared.slots.clear(known.layout.padding);
+    shared.slots.set_padding(known.layout.padding);
     shared.clock = Clock::start();
-    shared.rate = Rate::new(monotonic_ns());
+    shared.rates =
+        [OWN_A_SECOND, CONCURRENT_A_SECOND].map(|a_second| Rate::new(monotonic_ns(), a_second, &shared.clock));
     shared.of = Some((known, runtime));
+    shared.is_continued = known.layout.is_continued;
+    shared.exceptions = known.layout.exceptions;
+    shared.tstate_context = runtime.layout.tstate_context;
     shared.last_generation = shared.last_generation.wrapping_add(1).max(1);
     MAIN.store(runtime.main.cast_mut(), Ordering::Relaxed);
-    IS_CONTINUED.store(known.layout.is_continued, Ordering::Relaxed);
     GENERATION.store(shared.last_generation, Ordering::Relaxed);
 }
 
@@ -85,7 +53,7 @@ pub(super) fn begin(known: &'static Known, runtime: &'static CPython) {
 pub(super) fn end() {
     GENERATION.store(0, Ordering::Relaxed);
     // SAFETY: as above.
-    unsafe { shared() }.slots.clear(None);
+    unsafe { shared() }.slots.rest();
 }
 
 /// Whether a coroutine is noted as suspended, or was before. The GIL is held.
@@ -101,13 +69,13 @@ pub(super) fn watch<T>(during: impl FnOnce() -> T) -> (T, Vec<Seen>) {
     // SAFETY: this thread's own.
     let outer = unsafe { &mut *thread };
     let was_inside = std::mem::replace(&mut outer.inside, false);
-    let remaining = std::mem::replace(&mut outer.remaining.ticks, 0);
+    let remaining = std::mem::replace(&mut outer.remaining[0].means, 0.0);
     outer.seen = &raw mut seen;
     let result = during();
     // SAFETY: as above.
     let outer = unsafe { &mut *thread };
     outer.seen = ptr::null_mut();
-    outer.remaining.ticks = remaining;
+    outer.remaining[0].means = remaining;
     outer.inside = was_inside;
     (result, seen)
 }
@@ -117,6 +85,8 @@ pub(super) fn watch<T>(during: impl FnOnce() -> T) -> (T, Vec<Seen>) {
 pub(super) struct Step {
     thread: *mut Thread,
     kind: Kind,
+    /// No other one is under way.
+    is_outermost: bool,
     was_inside: bool,
     generation: u32,
     /// Where the coroutine was met, 0 if it was not.
@@ -124,6 +94,7 @@ pub(super) struct Step {
     /// Its flow, and the one that the thread was in.
     flow: u64,
     outer_flow: u64,
+    outer_context: Object,
     entered_at: u64,
 }
 
@@ -140,29 +111,37 @@ enum Kind {
 const OTHER: Step = Step {
     thread: ptr::null_mut(),
     kind: Kind::Other,
+    is_outermost: false,
     was_inside: false,
     generation: 0,
     slot: 0,
     flow: 0,
     outer_flow: 0,
+    outer_context: ptr::null(),
     entered_at: 0,
 };
 
-/// A step that is long enough to be named as what kept the loop busy.
-const LONG_NS: u64 = 1_000_000;
-/// The least time that a coroutine is told to be ready for.
-const SHORTEST_BUSY_NS: u64 = 50_000;
-/// A timer is due no earlier before the suspension that waits for it; a loop may have a clock of its own.
-const TIMER_BEFORE_NS: u64 = 100_000_000;
+#[inline(always)]
+fn own_tstate() -> Object {
+    // SAFETY: whoever calls a coroutine has a thread state.
+    unsafe { ffi::PyThreadState_Get() }.cast_const().cast()
+}
 
 /// Whether the thread runs another interpreter, under whose own GIL nothing of ours may be touched.
 #[inline(always)]
-fn is_foreign() -> bool {
-    // SAFETY: whoever calls a coroutine has a thread state.
-    let tstate: Object = unsafe { ffi::PyThreadState_Get() }.cast_const().cast();
+fn is_foreign(tstate: Object) -> bool {
     // SAFETY: it is alive.
     let interpreter = unsafe { Plain::pointer(tstate, TSTATE_INTERP) };
     interpreter != Some(MAIN.load(Ordering::Relaxed).cast_const())
+}
+
+/// Whether a generator or a coroutine runs on this thread, in this greenlet. Each of them has a place for the exception that it handles,
+/// and the thread has one for all else.
+#[inline(always)]
+fn is_anything_running(tstate: Object, [exc_info, exc_state]: [usize; 2]) -> bool {
+    // SAFETY: the calling thread's own.
+    let innermost = unsafe { Plain::pointer(tstate, exc_info) };
+    innermost != Some(tstate.wrapping_add(exc_state))
 }
 
 /// A coroutine is about to go on, or to begin.
@@ -175,56 +154,90 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
     if generation == 0 {
         return OTHER;
     }
+    let tstate = own_tstate();
+    if is_foreign(tstate) {
+        return OTHER;
+    }
     let own = Thread::own();
     // SAFETY: this thread's own.
     let thread = unsafe { &mut *own };
-    let was_inside = thread.inside;
-    if (was_inside && !IS_CONTINUED.load(Ordering::Relaxed)) || is_foreign() {
-        return OTHER;
-    }
     // SAFETY: the GIL is held, and it is the main interpreter's.
     let shared = unsafe { shared() };
+    let was_inside = thread.inside;
+    let is_outermost = !(was_inside && is_anything_running(tstate, shared.exceptions));
+    if !is_outermost && !shared.is_continued {
+        return OTHER;
+    }
+    // SAFETY: the calling thread's own.
+    let context = unsafe { Plain::pointer(tstate, shared.tstate_context) }.unwrap_or(ptr::null());
+    let outer_context = thread.context;
+    let kind = if is_outermost || context != outer_context { Kind::Flow } else { Kind::Driven };
     let outer_flow = thread.flow().get();
-    thread.inside = true;
     let now = ticks();
-    if !was_inside {
+    thread.inside = true;
+    if is_outermost {
         thread.look_at_poll(&shared.clock);
     }
     // SAFETY: the caller's promise, and as above.
-    let step = match unsafe { shared.slots.resume(coroutine) } {
-        Some(met) => {
-            let kind = if was_inside { Kind::Driven } else { Kind::Flow };
-            let step = Step {
-                thread: own,
-                kind,
-                was_inside,
-                generation,
-                slot: met.slot,
-                flow: met.flow,
-                outer_flow,
-                entered_at: now,
-            };
-            if kind == Kind::Flow && met.since != 0 {
-                thread.flow().set(met.flow);
-                let took = now.saturating_sub(met.since);
-                thread.remaining.ticks = thread.remaining.ticks.saturating_sub_unsigned(took);
-                if thread.remaining.ticks <= 0 {
-                    // SAFETY: it is suspended, and the GIL is held.
-                    unsafe { consider(thread, shared, coroutine, (met.since, now), met.flow) };
-                }
+    let met = unsafe { shared.slots.resume(coroutine) };
+    let (slot, flow) = match met {
+        _ if kind == Kind::Driven => (0, outer_flow),
+        Some(met) if met.since != 0 => {
+            thread.flow().set(met.flow);
+            let took = now.saturating_sub(met.since);
+            let class = usize::from(met.is_concurrent);
+            if thread.remaining[class].is_used_up(took, shared.rates[class].per_tick) {
+                // SAFETY: it is suspended, and the GIL is held.
+                unsafe { consider(thread, shared, coroutine, (met, now)) };
             }
-            step
+            (met.slot, met.flow)
         }
-        None => {
-            shared.last_flow += 1;
-            let flow = shared.last_flow;
-            Step { thread: own, kind: Kind::Flow, was_inside, generation, slot: 0, flow, outer_flow, entered_at: now }
+        _ => {
+            // SAFETY: the caller's promise, and as above.
+            let (slot, flow) = unsafe { number(shared, coroutine, met, tstate) };
+            thread.flow().set(flow);
+            (slot, flow)
         }
     };
-    if step.kind == Kind::Flow {
-        thread.flow().set(step.flow);
+    if kind == Kind::Flow {
+        thread.context = context;
     }
-    step
+    Step {
+        thread: own,
+        kind,
+        is_outermost,
+        was_inside,
+        generation,
+        slot,
+        flow,
+        outer_flow,
+        outer_context,
+        entered_at: now,
+    }
+}
+
+/// Slot and number of a flow that was not seen to be suspended. One that was met before the last stop keeps its own, and one that had begun
+/// before anybody looked has that of the span that is current in it, if nobody looked then.
+///
+/// # Safety
+/// As for [`enter`], and the GIL of the main interpreter is held.
+#[cold]
+#[inline(never)]
+unsafe fn number(shared: &mut Shared, coroutine: Object, met: Option<Met>, tstate: Object) -> (u32, u64) {
+    if let Some((known, runtime)) = shared.of {
+        // SAFETY: the caller's promise.
+        let has_begun = unsafe { known.layout.has_begun::<Plain>(coroutine) };
+        if let Some(met) = met.filter(|_| has_begun) {
+            shared.slots.renew(met.slot);
+            return (met.slot, met.flow);
+        }
+        // SAFETY: the calling thread's own.
+        if has_begun && unsafe { flow_of_span(tstate, runtime) } == Some(0) {
+            return (0, 0);
+        }
+    }
+    shared.last_flow += 1;
+    (0, shared.last_flow)
 }
 
 /// It is suspended again, or over.
@@ -241,21 +254,24 @@ pub(super) unsafe fn leave(coroutine: Object, step: Step, is_suspended: bool) {
     thread.inside = step.was_inside;
     if step.kind == Kind::Flow {
         thread.flow().set(step.outer_flow);
-    }
-    if step.generation != GENERATION.load(Ordering::Relaxed) {
-        return;
+        thread.context = step.outer_context;
     }
     // SAFETY: the GIL is held, and it is the main interpreter's.
     let shared = unsafe { shared() };
+    let generation = GENERATION.load(Ordering::Relaxed);
     let now = ticks();
     if !is_suspended {
         // SAFETY: the caller's promise, and as above.
         unsafe { shared.slots.forget(coroutine) };
     } else if step.kind == Kind::Flow {
-        // SAFETY: as above.
-        unsafe { shared.slots.suspend(step.slot, coroutine, now, step.flow) };
+        // Where nobody looks any more its number is kept.
+        let since = if generation == 0 { 0 } else { now };
+        if !shared.slots.suspend(step.slot, coroutine, since) {
+            // SAFETY: as above.
+            unsafe { insert(shared, coroutine, since, step.flow) };
+        }
     }
-    if !step.was_inside {
+    if step.is_outermost && step.generation == generation {
         thread.left_at = now;
         let ran = now.saturating_sub(step.entered_at);
         if ran > thread.longest_ticks {
@@ -263,6 +279,21 @@ pub(super) unsafe fn leave(coroutine: Object, step: Step, is_suspended: bool) {
             unsafe { note_longest(thread, shared, coroutine, ran) };
         }
     }
+}
+
+/// Notes a coroutine that is suspended for the first time. The children of a span are in it from their beginning, so they are concurrent
+/// already: in herds they have only this suspension.
+///
+/// # Safety
+/// As for [`enter`], and the GIL of the main interpreter is held.
+#[inline(never)]
+unsafe fn insert(shared: &mut Shared, coroutine: Object, since: u64, flow: u64) {
+    let runtime = shared.of.map(|(_, runtime)| runtime).filter(|runtime| !runtime.is_finalizing());
+    // SAFETY: the calling thread's own.
+    let of_span = runtime.and_then(|runtime| unsafe { flow_of_span(own_tstate(), runtime) });
+    let is_concurrent = of_span.is_some_and(|of_span| of_span != flow);
+    // SAFETY: the caller's promise.
+    unsafe { shared.slots.insert(coroutine, since, flow, is_concurrent) };
 }
 
 /// # Safety
@@ -288,94 +319,10 @@ unsafe fn note_longest(thread: &mut Thread, shared: &Shared, coroutine: Object, 
 /// As for [`enter`].
 #[inline(always)]
 pub(super) unsafe fn destroy(coroutine: Object) {
-    if GENERATION.load(Ordering::Relaxed) != 0 && !is_foreign() {
+    if GENERATION.load(Ordering::Relaxed) != 0 && !is_foreign(own_tstate()) {
         // SAFETY: the GIL is held, and it is the main interpreter's.
         let shared = unsafe { shared() };
         // SAFETY: the caller's promise, and as above.
         unsafe { shared.slots.forget(coroutine) };
     }
-}
-
-/// A suspension is over that may be a sample.
-///
-/// # Safety
-/// A coroutine that is suspended, and the GIL of the main interpreter is held.
-#[cold]
-#[inline(never)]
-unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutine: Object, (since, now): (u64, u64), flow: u64) {
-    let Some((known, runtime)) = shared.of else { return };
-    let took = now.saturating_sub(since);
-    // SAFETY: null or the self-test's, which waits for this.
-    if let Some(seen) = unsafe { thread.seen.as_mut() } {
-        thread.remaining.ticks = 0;
-        // SAFETY: the caller's promise.
-        let chain = unsafe { Chain::of(coroutine, known, runtime) };
-        let mut ids = [0; spanprof_core::MAX_FRAMES];
-        let mut out = FrameWriter::new(&mut ids);
-        out.push(chain.leaf);
-        chain.push_to(&mut out);
-        let frames = out.frames();
-        seen.push(Seen { took_ns: shared.clock.ns(took), frames: ids[..frames].to_vec() });
-        return;
-    }
-    let mean = shared.clock.in_ticks(shared.rate.mean_ns);
-    let Some(weight) = thread.remaining.weight_of(took, mean, now) else { return };
-    if runtime.is_finalizing() {
-        return;
-    }
-    // SAFETY: whoever calls a coroutine has a thread state.
-    let tstate: Object = unsafe { ffi::PyThreadState_Get() }.cast_const().cast();
-    // SAFETY: the calling thread's own.
-    let context = unsafe { runtime.context_of::<Plain>(tstate) };
-    if context.span.is_null() {
-        return;
-    }
-    shared.clock.compare(now);
-    let (took, weight, now) = (shared.clock.ns(took), shared.clock.ns(weight), shared.clock.at(now));
-    shared.rate.count(now);
-    // SAFETY: the caller's promise.
-    let chain = unsafe { Chain::of(coroutine, known, runtime) };
-    let is_own = {
-        let flow_of_span = context.span.cast::<u8>().wrapping_add(FLOW_OF_RECORD).cast::<u64>();
-        // SAFETY: a span that is current is in a handle of ours, which the context keeps alive, and is written with the GIL held.
-        unsafe { ptr::read(flow_of_span) == flow }
-    };
-    let ready_at = ready_at(thread, &chain, now - took, now);
-    // What is shorter is the loop's own work, and not worth a sample.
-    let ready_at = if now - ready_at < SHORTEST_BUSY_NS { now } else { ready_at };
-    #[expect(clippy::cast_possible_truncation, reason = "a part of the weight")]
-    let busy = (u128::from(weight) * u128::from(now - ready_at) / u128::from(took.max(1))) as u64;
-    let culprit = thread.longest.filter(|_| now - ready_at >= LONG_NS);
-    let count = u16::try_from((weight + took / 2) / took.max(1)).unwrap_or(u16::MAX).max(1);
-    for (state, weight) in [(State::Await, weight - busy), (State::Busy, busy)] {
-        if weight == 0 {
-            continue;
-        }
-        let walk = |out: &mut FrameWriter<'_>| {
-            if state == State::Busy {
-                out.push(LOOP_BUSY);
-                if let Some(culprit) = culprit {
-                    out.push(culprit);
-                }
-            } else {
-                out.push(chain.leaf);
-            }
-            chain.push_to(out);
-            // SAFETY: the calling thread's own; who starts the profiler mapped the definitions and enabled safe loads.
-            unsafe { runtime.walk_thread(tstate, ptr::null(), out) };
-            if !is_own {
-                out.push(CONCURRENT);
-            }
-        };
-        // SAFETY: in no handler and no walk; the context keeps its span.
-        unsafe { sample_flow(state, weight, count, context, walk) };
-    }
-}
-
-/// From when on a coroutine could have gone on that was suspended from `since` to `now`: when its timer was due, else since when the
-/// loop runs other things without a break. The kernel does not say when bytes came to a socket, so that is the earliest there may be.
-fn ready_at(thread: &Thread, chain: &Chain, since: u64, now: u64) -> u64 {
-    let due = chain.due.filter(|due| *due >= since.saturating_sub(TIMER_BEFORE_NS));
-    let ready = due.or(Some(thread.busy_since).filter(|busy| *busy != 0)).unwrap_or(now);
-    ready.clamp(since, now)
 }

@@ -8,6 +8,7 @@ use spanprof_core::FrameId;
 use crate::awaits::clock::Clock;
 use crate::awaits::rate::Remaining;
 use crate::span::flow;
+use crate::stack::memory::Object;
 
 /// A wait of the loop that ends a time without a break: of this many nanoseconds, or more than the shortest and no less than one
 /// part in this many of the time before it.
@@ -25,11 +26,14 @@ pub(crate) struct Seen {
 
 #[derive(Debug)]
 pub(super) struct Thread {
-    /// A step of a coroutine is under way.
+    /// A step of a coroutine is under way; or was, in a greenlet that is not the one that runs now.
     pub(super) inside: bool,
+    /// The context in which the innermost step of a flow began.
+    pub(super) context: Object,
     /// Which flow this is, where spans look for it.
     flow: *const Cell<u64>,
-    pub(super) remaining: Remaining,
+    /// Of flows that spans began in, and of concurrent ones.
+    pub(super) remaining: [Remaining; 2],
     /// Since when the thread's event loop runs things without a break; 0: that is not known.
     pub(super) busy_since: u64,
     /// The coroutine that ran longest since then, if one ran as long as would be named.
@@ -49,8 +53,9 @@ thread_local! {
     static THREAD: UnsafeCell<Thread> = const {
         UnsafeCell::new(Thread {
             inside: false,
+            context: ptr::null(),
             flow: ptr::null(),
-            remaining: Remaining::new(),
+            remaining: [Remaining::new(), Remaining::new()],
             busy_since: 0,
             longest: None,
             longest_ticks: 0,

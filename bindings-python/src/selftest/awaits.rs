@@ -10,7 +10,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyKeyError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyModule;
+use pyo3::types::{PyModule, PyTuple};
 
 use crate::awaits::known::{Known, Sleep};
 use crate::awaits::layout::{AWAITED, CoroutineLayout, D_MEMBER, FLOAT_VALUE, FrameAt, MEMBER_OFFSET, coroutine_of};
@@ -19,11 +19,8 @@ use crate::selftest::frames_of;
 use crate::stack::interpreter::CPython;
 use crate::stack::memory::{Memory, Object, Probed};
 
-/// `learn` makes one object of each type that chains are made of, and says what it waits for. An asynchronous generator tells the running loop of itself, and this
-/// one is not the loop's. `probe` makes the coroutine, `describe` says what Python knows of its chain, innermost first.
+/// `learn` makes one object of each type that chains are made of, and says what it waits for. `probe` makes the coroutine, `describe` says what Python knows of its chain, innermost first.
 const PROBE: &std::ffi::CStr = cr#"
-import sys
-
 class Loop:
     def get_debug(self):
         return False
@@ -45,22 +42,17 @@ class Following:
         return self.it
 
 def learn():
-    hooks = sys.get_asyncgen_hooks()
-    sys.set_asyncgen_hooks(None, None)
-    try:
-        async def generate():
-            yield
-        async def nothing():
-            pass
-        generator, coroutine = generate(), nothing()
-        send, throw = generator.asend(None), generator.athrow(ValueError())
-        following = anext(Following(coroutine), None)
-        known = [(coroutine, None), ((x for x in ()), None), (generator, None), (send, generator), (throw, generator),
-                 (coroutine.__await__(), coroutine), (following, coroutine)]
-        for it in (send, throw, coroutine):
-            it.close()
-    finally:
-        sys.set_asyncgen_hooks(*hooks)
+    async def generate():
+        yield
+    async def nothing():
+        pass
+    generator, coroutine = generate(), nothing()
+    send, throw = generator.asend(None), generator.athrow(ValueError())
+    following = anext(Following(coroutine), None)
+    known = [(coroutine, None), ((x for x in ()), None), (generator, None), (send, generator), (throw, generator),
+             (coroutine.__await__(), coroutine), (following, coroutine)]
+    for it in (send, throw, coroutine):
+        it.close()
     if Future is not None:
         future = Future(loop=Loop())
         known += [(iter(future), future)]
@@ -116,7 +108,20 @@ const MOST_NS: u64 = 60_000_000_000;
 const TRIES: usize = 5;
 
 /// Begins to measure awaits, if they are seen as they are. The error is a sentence for people without its end.
+///
+/// An asynchronous generator tells the loop of itself that runs on the thread, and those here are not the loop's.
 pub(crate) fn start(py: Python<'_>, runtime: &'static CPython) -> Result<(), String> {
+    let failed = |error: PyErr| format!("the self-test raised {error}");
+    let sys = py.import("sys").map_err(failed)?;
+    let hooks = sys.call_method0("get_asyncgen_hooks").map_err(failed)?;
+    sys.call_method1("set_asyncgen_hooks", (py.None(), py.None())).map_err(failed)?;
+    let started = start_unseen(py, runtime);
+    let restored =
+        hooks.cast::<PyTuple>().map_err(PyErr::from).and_then(|hooks| sys.call_method1("set_asyncgen_hooks", hooks));
+    started.and(restored.map(drop).map_err(failed))
+}
+
+fn start_unseen(py: Python<'_>, runtime: &'static CPython) -> Result<(), String> {
     let failed = |error: PyErr| format!("the self-test raised {error}");
     let module = PyModule::from_code(py, PROBE, c"<pyroscope self-test>", c"pyroscope._selftest").map_err(failed)?;
     let known = known(&module).map_err(failed)?.ok_or("coroutines are not as they are known")?;
@@ -125,7 +130,7 @@ pub(crate) fn start(py: Python<'_>, runtime: &'static CPython) -> Result<(), Str
     }
     let mut found = Ok(());
     for _ in 0..TRIES {
-        found = try_all(&module, runtime).map_err(failed).and_then(|found| found);
+        found = try_all(&module, known.layout, runtime).map_err(failed).and_then(|found| found);
         if found.is_ok() {
             return found;
         }
@@ -152,7 +157,9 @@ fn known(module: &Bound<'_, PyModule>) -> PyResult<Option<&'static Known>> {
     }
     let probe = module.getattr("probe")?.call0()?;
     let size: usize = probe.get_type().getattr("__basicsize__")?.extract()?;
-    if size != layout.size || !holds_its_code(&probe, layout)? {
+    // SAFETY: the GIL is held, so nobody unmaps the object, and Probed asks.
+    let has_begun = unsafe { layout.has_begun::<Probed>(address_of(&probe)) };
+    if size != layout.size || has_begun || !holds_its_code(&probe, layout)? {
         return Ok(None);
     }
     probe.call_method0("close")?;
@@ -219,8 +226,12 @@ fn address_of(object: &Bound<'_, PyAny>) -> Object {
 type Frames = Vec<(String, u32)>;
 
 /// The probe in each way: `am_send`, `send`, `throw`, `close`, and destroyed while it is suspended.
-fn try_all(module: &Bound<'_, PyModule>, runtime: &'static CPython) -> PyResult<Result<(), String>> {
-    let (told, seen) = awaits::watch(|| drive(module));
+fn try_all(
+    module: &Bound<'_, PyModule>,
+    layout: CoroutineLayout,
+    runtime: &'static CPython,
+) -> PyResult<Result<(), String>> {
+    let (told, seen) = awaits::watch(|| drive(module, layout));
     let expected = match told? {
         Ok(expected) => expected,
         Err(what) => return Ok(Err(what.to_owned())),
@@ -242,7 +253,7 @@ fn frames(runtime: &CPython, seen: &Seen) -> Frames {
 }
 
 /// What Python says of the chains of all suspensions, each a millisecond long. `Err`: what was not seen.
-fn drive(module: &Bound<'_, PyModule>) -> PyResult<Result<Vec<Frames>, &'static str>> {
+fn drive(module: &Bound<'_, PyModule>, layout: CoroutineLayout) -> PyResult<Result<Vec<Frames>, &'static str>> {
     let py = module.py();
     let make = module.getattr("probe")?;
     let describe = module.getattr("describe")?;
@@ -256,7 +267,8 @@ fn drive(module: &Bound<'_, PyModule>) -> PyResult<Result<Vec<Frames>, &'static 
 
     let coroutine = make.call0()?;
     step(&coroutine)?;
-    if !is_known(&coroutine) {
+    // SAFETY: the GIL is held, so nobody unmaps the object, and Probed asks.
+    if !is_known(&coroutine) || !unsafe { layout.has_begun::<Probed>(address_of(&coroutine)) } {
         return Ok(Err("a coroutine's first step was not seen"));
     }
     pause(&coroutine)?;

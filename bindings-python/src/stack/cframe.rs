@@ -256,8 +256,8 @@ mod tests {
             let key: Key = unsafe { mem::zeroed() };
             let published = Published { key, class: ptr::null(), offset: 0 };
             let (code_type, main) = (ptr::null(), ptr::null());
-            let (span, tags, finalizing, runtime) = (published, published, None, 0..0);
-            let runtime = CPython { layout, code_type, main, nodes, span, tags, finalizing, runtime };
+            let (span, tags, finalizing, collecting, runtime) = (published, published, None, None, 0..0);
+            let runtime = CPython { layout, code_type, main, nodes, span, tags, finalizing, collecting, runtime };
             // What an earlier call left on the stack, and a thread state with a cframe in its middle.
             let (frame, mut tstate, mut stale) = (0x1000_usize, [0_usize; 64], [0_usize; 8]);
             tstate[32 + current_frame / 8] = frame;

@@ -23,10 +23,10 @@ impl CPython {
         if tstate.is_null() {
             return false;
         }
-        // SAFETY: the calling thread's own state, which is alive, and so is its interpreter.
-        let flag = unsafe {
-            Plain::pointer(tstate, TSTATE_INTERP).and_then(|interpreter| Plain::half(interpreter, collecting.flag))
-        };
+        // SAFETY: the calling thread's own state, which is alive.
+        let interpreter = unsafe { Plain::pointer(tstate, TSTATE_INTERP) };
+        // SAFETY: and so is its interpreter.
+        let flag = interpreter.and_then(|interpreter| unsafe { Plain::half(interpreter, collecting.flag) });
         // SAFETY: callable at any time, from any thread, without the GIL.
         flag == Some(1) && unsafe { (collecting.current)() }.cast() == tstate
     }

@@ -1,0 +1,122 @@
+//! What becomes of a suspension that is to be a sample: its span, its chain, and since when the loop could have gone on with it.
+
+use std::ptr;
+
+use pyo3::ffi;
+use spanprof_core::{Context, FrameWriter, State, sample_flow};
+
+use crate::awaits::chain::Chain;
+use crate::awaits::shared::Shared;
+use crate::awaits::slots::Met;
+use crate::awaits::thread::{Seen, Thread};
+use crate::span::published::FLOW_OF_RECORD;
+use crate::stack::frame_id::{CONCURRENT, LOOP_BUSY};
+use crate::stack::interpreter::CPython;
+use crate::stack::memory::{Object, Plain};
+
+/// A step that is long enough to be named as what kept the loop busy.
+pub(super) const LONG_NS: u64 = 1_000_000;
+/// The least time that a coroutine is told to be ready for.
+const SHORTEST_BUSY_NS: u64 = 50_000;
+/// A timer is due no earlier before the suspension that waits for it; a loop may have a clock of its own.
+const TIMER_BEFORE_NS: u64 = 100_000_000;
+
+/// The number of the flow that the span of this context began in.
+#[inline]
+fn flow_of(context: &Context) -> Option<u64> {
+    let flow = context.span.cast::<u8>().wrapping_add(FLOW_OF_RECORD).cast::<u64>();
+    // SAFETY: a span that is current is in a handle of ours, which the context keeps alive, and is written with the GIL held.
+    (!context.span.is_null()).then(|| unsafe { ptr::read(flow) })
+}
+
+/// The number of the flow that the span began in which is current.
+///
+/// # Safety
+/// The calling thread's own, and the GIL of the main interpreter is held.
+pub(super) unsafe fn flow_of_span(tstate: Object, runtime: &CPython) -> Option<u64> {
+    // SAFETY: the caller's promise.
+    flow_of(&unsafe { runtime.context_of::<Plain>(tstate) })
+}
+
+/// A suspension is over that may be a sample.
+///
+/// # Safety
+/// A coroutine that is suspended, and the GIL of the main interpreter is held.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutine: Object, (met, now): (Met, u64)) {
+    let Some((known, runtime)) = shared.of else { return };
+    let took = now.saturating_sub(met.since);
+    let class = usize::from(met.is_concurrent);
+    // SAFETY: null or the self-test's, which waits for this.
+    if let Some(seen) = unsafe { thread.seen.as_mut() } {
+        thread.remaining[class].means = 0.0;
+        // SAFETY: the caller's promise.
+        let chain = unsafe { Chain::of(coroutine, known, runtime) };
+        let mut ids = [0; spanprof_core::MAX_FRAMES];
+        let mut out = FrameWriter::new(&mut ids);
+        out.push(chain.leaf);
+        chain.push_to(&mut out);
+        let frames = out.frames();
+        seen.push(Seen { took_ns: shared.clock.ns(took), frames: ids[..frames].to_vec() });
+        return;
+    }
+    let rate = &mut shared.rates[class];
+    let Some(weight) = thread.remaining[class].weight_of(took, rate.per_tick, now) else { return };
+    if runtime.is_finalizing() {
+        return;
+    }
+    // SAFETY: whoever calls a coroutine has a thread state.
+    let tstate: Object = unsafe { ffi::PyThreadState_Get() }.cast_const().cast();
+    // SAFETY: the calling thread's own.
+    let context = unsafe { runtime.context_of::<Plain>(tstate) };
+    let of_span = flow_of(&context);
+    let is_concurrent = of_span.is_some_and(|of_span| of_span != met.flow);
+    shared.slots.note_class(met.slot, is_concurrent);
+    if of_span.is_none() {
+        return;
+    }
+    shared.clock.compare(now);
+    let (took, weight, now) = (shared.clock.ns(took), shared.clock.ns(weight), shared.clock.at(now));
+    rate.count(now, &shared.clock);
+    // SAFETY: the caller's promise.
+    let chain = unsafe { Chain::of(coroutine, known, runtime) };
+    let ready_at = ready_at(thread, &chain, now - took, now);
+    // What is shorter is the loop's own work, and not worth a sample.
+    let ready_at = if now - ready_at < SHORTEST_BUSY_NS { now } else { ready_at };
+    #[expect(clippy::cast_possible_truncation, reason = "a part of the weight")]
+    let busy = (u128::from(weight) * u128::from(now - ready_at) / u128::from(took.max(1))) as u64;
+    let culprit = thread.longest.filter(|_| now - ready_at >= LONG_NS);
+    let count = u16::try_from((weight + took / 2) / took.max(1)).unwrap_or(u16::MAX).max(1);
+    for (state, weight) in [(State::Await, weight - busy), (State::Busy, busy)] {
+        if weight == 0 {
+            continue;
+        }
+        let walk = |out: &mut FrameWriter<'_>| {
+            if state == State::Busy {
+                out.push(LOOP_BUSY);
+                if let Some(culprit) = culprit {
+                    out.push(culprit);
+                }
+            } else {
+                out.push(chain.leaf);
+            }
+            chain.push_to(out);
+            // SAFETY: the calling thread's own; who starts the profiler mapped the definitions and enabled safe loads.
+            unsafe { runtime.walk_thread(tstate, ptr::null(), out) };
+            if is_concurrent {
+                out.push(CONCURRENT);
+            }
+        };
+        // SAFETY: in no handler and no walk; the context keeps its span.
+        unsafe { sample_flow(state, weight, count, context, walk) };
+    }
+}
+
+/// From when on a coroutine could have gone on that was suspended from `since` to `now`: when its timer was due, else since when the
+/// loop runs other things without a break. The kernel does not say when bytes came to a socket, so that is the earliest there may be.
+fn ready_at(thread: &Thread, chain: &Chain, since: u64, now: u64) -> u64 {
+    let due = chain.due.filter(|due| *due >= since.saturating_sub(TIMER_BEFORE_NS));
+    let ready = due.or(Some(thread.busy_since).filter(|busy| *busy != 0)).unwrap_or(now);
+    ready.clamp(since, now)
+}

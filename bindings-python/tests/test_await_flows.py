@@ -1,0 +1,225 @@
+"""Which flow of awaits is a span's own, where programs start late, start anew, drive coroutines themselves, or start them in herds."""
+
+import asyncio
+import ctypes
+import mmap
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+from test_awaits import CONCURRENT, Awaits, Truth, assert_near, delayed_ms, time_of
+
+import pyroscope
+
+
+@pytest.fixture
+def awaits(tmp_path):
+    made = Awaits(tmp_path)
+    Truth.delayed_before = delayed_ms()
+    yield made
+    made.close()
+
+
+class Drive:
+    """Awaits a coroutine by hand."""
+
+    def __init__(self, coroutine):
+        self.coroutine = coroutine
+
+    def __await__(self):
+        while True:
+            try:
+                awaited = self.coroutine.send(None)
+            except StopIteration:
+                return
+            yield awaited
+
+
+def own_of(chains, span):
+    return sum(ms for (name, chain), ms in chains.items() if name == span and chain[0] != CONCURRENT)
+
+
+def concurrent_of(chains, span):
+    return sum(ms for (name, chain), ms in chains.items() if name == span and chain[0] == CONCURRENT)
+
+
+def test_the_self_test_stays_out_of_the_programs_loop(awaits):
+    """An asynchronous generator tells the loop of itself, and that closes it when it ends."""
+    pyroscope.stop()
+    seen = []
+    before = sys.get_asyncgen_hooks()
+    sys.set_asyncgen_hooks(firstiter=seen.append, finalizer=seen.append)
+    try:
+        hooks = sys.get_asyncgen_hooks()
+        awaits.start()
+        assert sys.get_asyncgen_hooks() == hooks
+    finally:
+        sys.set_asyncgen_hooks(*before)
+    assert seen == []
+
+
+def test_a_start_within_the_step_that_opens_the_span(awaits):
+    """Nobody saw that step begin. Tasks that begin later are concurrent, and spans of theirs their own."""
+    pyroscope.stop()
+    truth = Truth()
+
+    async def child():
+        await asyncio.sleep(0.03)
+        with awaits.span("child"):
+            await truth.of("child", asyncio.sleep(0.02))
+
+    async def main():
+        awaits.start()
+        with awaits.span("request"):
+            await asyncio.sleep(0.01)
+            await truth.of("gather", asyncio.gather(child(), asyncio.sleep(0.02)))
+
+    asyncio.run(main())
+    chains = awaits.chains()
+    assert_near(own_of(chains, "request"), truth.ms["gather"], "own")
+    assert_near(own_of(chains, "child"), truth.ms["child"], "child")
+    assert concurrent_of(chains, "request") > 48
+
+
+def test_a_restart_within_a_span(awaits):
+    """Who was own and who was concurrent stays so."""
+    truth = Truth()
+
+    async def child():
+        for _ in range(5):
+            await asyncio.sleep(0.02)
+
+    async def main():
+        with awaits.span("request"):
+            task = asyncio.create_task(child())
+            await truth.of("request", asyncio.sleep(0.03))
+            pyroscope.stop()
+            awaits.start()
+            await truth.of("request", asyncio.sleep(0.03))
+            await truth.of("request", task)
+
+    asyncio.run(main())
+    chains = awaits.chains()
+    assert_near(own_of(chains, "request"), truth.ms["request"], "own")
+    # Of its five the one that was under way is lost.
+    assert 75 < concurrent_of(chains, "request") < 300
+
+
+def test_a_span_within_a_coroutine_that_is_driven_by_hand(awaits):
+    truth = Truth()
+
+    async def inner():
+        with awaits.span("inner"):
+            for _ in range(3):
+                await truth.of("inner", asyncio.sleep(0.02))
+
+    async def outer():
+        with awaits.span("outer"):
+            await asyncio.sleep(0.01)
+            await Drive(inner())
+
+    asyncio.run(outer())
+    chains = awaits.chains()
+    assert_near(own_of(chains, "inner"), truth.ms["inner"], "inner")
+    assert concurrent_of(chains, "inner") == 0
+    assert own_of(chains, "outer") > 9
+
+
+@contextmanager
+def evaluator():
+    """Frames are evaluated by a function that is not the interpreter's and calls that: PEP 523."""
+    api = ctypes.pythonapi
+    default = ctypes.cast(api._PyEval_EvalFrameDefault, ctypes.c_void_p).value
+    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+    # movabs rax, default; jmp rax
+    page.write(b"\x48\xb8" + default.to_bytes(8, "little") + b"\xff\xe0")
+    view = ctypes.c_char.from_buffer(page)
+    api.PyInterpreterState_Get.restype = ctypes.c_void_p
+    put = api._PyInterpreterState_SetEvalFrameFunc
+    put.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    interpreter = api.PyInterpreterState_Get()
+    put(interpreter, ctypes.addressof(view))
+    try:
+        yield
+    finally:
+        put(interpreter, default)
+
+
+def test_frames_that_somebody_else_evaluates(awaits):
+    """Then the interpreter calls each coroutine that is awaited."""
+    truth = Truth()
+
+    async def inner():
+        with awaits.span("request"):
+            for _ in range(3):
+                await truth.of("request", asyncio.sleep(0.02))
+
+    async def outer():
+        await inner()
+
+    with evaluator():
+        asyncio.run(outer())
+    chains = awaits.chains()
+    assert_near(own_of(chains, "request"), truth.ms["request"], "own")
+    assert time_of(chains, "request", "outer", "inner", "sleep") > 55
+
+
+def test_greenlets_that_switch_within_steps(awaits):
+    """In no order of a stack, and one that never comes back."""
+    greenlet = pytest.importorskip("greenlet")
+    truth = Truth()
+    main = greenlet.getcurrent()
+
+    async def switches():
+        main.switch()
+
+    def step():
+        with pytest.raises(StopIteration):
+            switches().send(None)
+
+    async def flow(name):
+        with awaits.span(name):
+            await truth.of(name, asyncio.sleep(0.02))
+
+    asyncio.run(flow("before"))
+    one, other, left = (greenlet.greenlet(step) for _ in range(3))
+    for each in (one, other, one, other):
+        each.switch()
+    asyncio.run(flow("after"))
+    left.switch()
+    asyncio.run(flow("left"))
+    chains = awaits.chains()
+    left.switch()
+    for name in ("before", "after", "left"):
+        assert_near(own_of(chains, name), truth.ms[name], name)
+
+
+def test_a_herd_leaves_the_sums_of_others_alone(awaits):
+    """Three thousand children that go on at once are samples of a few; another flow's are what they were."""
+    truth = Truth()
+
+    async def child():
+        await asyncio.sleep(0.05)
+
+    async def burst():
+        with awaits.span("burst"):
+            await truth.of("burst", asyncio.gather(*[child() for _ in range(3000)]))
+
+    async def steady():
+        with awaits.span("steady"):
+            for _ in range(20):
+                await truth.of("steady", asyncio.sleep(0.01))
+
+    async def main():
+        await burst()
+        await steady()
+
+    started = time.perf_counter()
+    asyncio.run(main())
+    took = (time.perf_counter() - started) * 1e3
+    chains = awaits.chains()
+    # A few of its own are samples that stand for more.
+    assert truth.ms["steady"] * 0.9 < own_of(chains, "steady") < truth.ms["steady"] * 1.1 + 1
+    assert_near(own_of(chains, "burst"), truth.ms["burst"], "burst")
+    assert 3000 * 50 * 0.5 < concurrent_of(chains, "burst") < 3000 * took
