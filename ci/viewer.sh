@@ -98,6 +98,19 @@ PROGRAM
     done
 }
 
+# Grafana's extension of OpenTelemetry's Java agent, in a service that has spans.
+java_client() {
+    local needed python
+    python=$(newest_python)
+    for needed in javac mvn; do
+        command -v $needed >/dev/null || skip "$needed is not installed"
+    done
+    timeout 300 "$python" tests/clients/java/client.py build "$TARGET/java" >"$TARGET/logs/java-client.log" 2>&1 ||
+        skip "the jars cannot be fetched and compiled: $(tail -n 1 "$TARGET/logs/java-client.log")"
+    run_viewer java --listen-otlp none --listen-grpc none
+    "$python" tests/clients/java/client.py check "$TARGET/java" "$url"
+}
+
 demo() {
     ci/demo --check --port 0
 }

@@ -1,4 +1,5 @@
-"""Writes what the viewer's fuzz targets begin with: each attack of tests/stress/viewer.py, as small as it can be drawn.
+"""Writes what the viewer's fuzz targets begin with: each attack of tests/stress/viewer.py, as small as it can be drawn, and the
+recordings that real Java clients sent.
 
 The first argument is the folder that has a folder corpus-TARGET for each target.
 """
@@ -7,7 +8,9 @@ import gzip
 import pathlib
 import sys
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "tests" / "stress"))
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "stress"), str(ROOT / "tests" / "clients" / "java")]
+import client
 import viewer
 
 # What is larger slows the fuzzer down and has nothing in it that a smaller one has not.
@@ -73,14 +76,18 @@ def seeds():
     for text in LINES:
         yield "ingested", text.encode()
     for attack in dict.fromkeys(viewer.UPLOADS):
-        if attack in (viewer.garbage, viewer.bomb):
-            continue  # Of these two nothing is left when they are small.
+        if attack in (viewer.garbage, viewer.bomb, viewer.recording):
+            continue  # Of two of these nothing is left when they are small, and recordings come below.
         door, _, packed = attack(Least())
         body = gzip.decompress(packed)
         yield "request", bytes([DOORS[door]]) + body
         if door == viewer.PUSH:
             yield "profile", gzip.decompress(field(field(field(body, 1), 2), 1))
     yield "request", bytes([PUSH]) + gzip.decompress(viewer.honest(0)[2])
+    for path in sorted((ROOT / "viewer" / "tests" / "java").glob("*.upload")):
+        _, content_type, body = path.read_bytes().split(b"\n", 2)
+        form = client.parts(content_type.decode(), body)
+        yield "recording", len(form["labels"]).to_bytes(2, "big") + form["labels"] + form["jfr"]
 
 
 def main(folder):

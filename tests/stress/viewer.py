@@ -13,6 +13,7 @@ import http.client
 import json
 import multiprocessing
 import os
+import pathlib
 import random
 import signal
 import socket
@@ -22,6 +23,7 @@ import tempfile
 import threading
 import time
 
+RECORDING = gzip.decompress(pathlib.Path(__file__).parents[2].joinpath("viewer/tests/java/async-profiler.jfr.gz").read_bytes())
 PERIOD = 10_000_000
 PUSH = "/push.v1.PusherService/Push"
 # Each door of protobuf takes this name for it.
@@ -201,6 +203,15 @@ def long_attributes(dice):
     return traces("attributes", [span(dice, attributes) for _ in range(20)])
 
 
+def recording(dice):
+    """What async-profiler wrote, many times over, with a few bytes changed."""
+    chunks = bytearray(RECORDING)
+    for _ in range(dice.choice([0, 1, 8])):
+        chunks[dice.randrange(len(chunks))] = dice.randrange(256)
+    body = gzip.compress(bytes(chunks) * dice.choice([1, 20, 100]), 1)
+    return f"/ingest?name=recording{dice.randrange(9)}&format=jfr", {}, body
+
+
 def garbage(dice):
     path, headers, body = dice.choice([honest, lambda _: other_service(dice)])(dice.randrange(1 << 30) + (1 << 40))
     body = bytearray(body)
@@ -210,7 +221,7 @@ def garbage(dice):
 
 
 UPLOADS = [same_names, many_labels, packed_numbers, churn, churn, other_service, bomb, bomb, shared_stack, nested]
-UPLOADS += [long_service, lying_times, long_attributes, garbage]
+UPLOADS += [long_service, lying_times, long_attributes, recording, garbage]
 KIND = "process_cpu%3Acpu%3Ananoseconds%3Acpu%3Ananoseconds"
 SHOWN = ["api/flame", "api/diff", "api/top", "flame", "folded", "flame.svg", "profile.pb.gz"]
 QUESTIONS = [f"/{path}?since=all" for path in SHOWN]

@@ -48,6 +48,11 @@ pub mod fuzzing {
         properties::request(data);
     }
 
+    /// A recording of Java Flight Recorder, behind its snapshot of labels.
+    pub fn recording(data: &[u8]) {
+        properties::recording(data);
+    }
+
     /// A line as the query of /ingest, the rest as its body.
     pub fn ingested(data: &[u8]) {
         properties::ingested(data);

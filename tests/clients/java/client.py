@@ -1,7 +1,8 @@
 """Grafana's Java clients, as a program meets them.
 
-`client.py check URL FOLDER` runs one against a viewer and asks the viewer what it shows. `client.py record FIXTURES FOLDER` writes the
-fixtures of viewer/tests/java.rs anew: what the clients send, and what Java's and async-profiler's own tools say of it. Both keep jars and classes in FOLDER.
+`client.py build FOLDER` puts the jars that pom.xml names and the compiled programs there. With them `client.py check FOLDER URL` runs one against
+a viewer and asks the viewer what it shows, and `client.py record FOLDER FIXTURES` writes the fixtures of viewer/tests/java.rs anew: what the clients
+send, and what Java's and async-profiler's own tools say of it.
 """
 
 from __future__ import annotations
@@ -78,9 +79,8 @@ def get(url: str, path: str, **query: str) -> Any:
         return json.load(answer)
 
 
-def check(url: str, folder: Path) -> None:
+def check(folder: Path, url: str) -> None:
     """The spans of a service under OpenTelemetry's agent have the CPU time, the memory and the waits of what they did."""
-    build(folder)
     java(folder, "Traced", 7, url, PYROSCOPE_PROFILER_ALLOC="128k", PYROSCOPE_PROFILER_LOCK="1ms")
     spans = {row["name"]: row for row in get(url, "/api/spans", service=SERVICE)["spans"]}
     assert {"GET /price", "GET /tax", "POST /order"} <= spans.keys(), spans
@@ -88,7 +88,7 @@ def check(url: str, folder: Path) -> None:
         top = get(url, "/api/top", service=SERVICE, name=name)
         first = top["functions"][0]
         assert first["function"] == function and first["own"] > top["total"] / 2, (name, top["functions"][:3])
-        assert spans[name]["cpu_ns"] >= top["total"] > 500_000_000, (spans[name], top["total"])
+        assert spans[name]["cpu_ns"] >= top["total"] > 100_000_000, (spans[name], top["total"])
     for kind, name, function in [
         ("memory:alloc_in_new_tlab_bytes:bytes:space:bytes", "POST /order", "Work.pack"),
         ("mutex:delay:nanoseconds:mutex:count", "", "Work.lambda$order$1"),
@@ -112,8 +112,7 @@ def parts(content_type: str, body: bytes) -> dict[str, bytes]:
     return read
 
 
-def record(fixtures: Path, folder: Path) -> None:
-    build(folder)
+def record(folder: Path, fixtures: Path) -> None:
     fixtures.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         scratch = Path(name)
@@ -162,10 +161,12 @@ def keep(fixtures: Path, fixture: str, recording: bytes, folder: Path, scratch: 
 
 
 if __name__ == "__main__":
-    [command, place, folder] = sys.argv[1:]
-    if command == "check":
-        check(place, Path(folder).resolve())
-    elif command == "record":
-        record(Path(place).resolve(), Path(folder).resolve())
-    else:
-        sys.exit(f"command = {command}: allowed are check and record")
+    match sys.argv[1:]:
+        case ["build", folder]:
+            build(Path(folder).resolve())
+        case ["check", folder, url]:
+            check(Path(folder).resolve(), url)
+        case ["record", folder, fixtures]:
+            record(Path(folder).resolve(), Path(fixtures).resolve())
+        case other:
+            sys.exit(f"{other}: allowed are build FOLDER, check FOLDER URL and record FOLDER FIXTURES")

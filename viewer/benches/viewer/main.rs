@@ -11,6 +11,7 @@ mod common;
 mod load;
 mod process;
 
+use std::io::Read as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -36,6 +37,7 @@ fn main() {
     in_memory(&load, &mut rows);
     with_a_ceiling(&load, &mut rows);
     in_a_file(&load, &mut rows);
+    a_recording(&mut rows);
     rows.push(bounded("binary, stripped", 25.0, process::stripped_size() / 1e6, "MB"));
     print(&rows);
 }
@@ -96,6 +98,27 @@ fn in_a_file(load: &Load, rows: &mut Vec<Row>) {
     rows.push(said("disk with the spans (MiB)", size(folder.path())));
     let path = "/api/flame?service=shop&since=2h";
     rows.push(answered("flame graph of the service, with --data", 100.0, &server, path));
+}
+
+/// Uploads of 5,700 events of Java, as async-profiler wrote them: the recording of the tests four times over, as its chunks
+/// may follow each other. Each is of another second, so none is the one of before.
+fn a_recording(rows: &mut Vec<Row>) {
+    const UPLOADS: u32 = 16;
+    let packed = std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/java/async-profiler.jfr.gz")).unwrap();
+    let mut recording = Vec::new();
+    flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut recording).unwrap();
+    let upload = common::gzip(&recording.repeat(4));
+    let server = Server::start();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let before = process::cpu(server.pid());
+    for second in 0..UPLOADS {
+        let path = format!("/ingest?name=java&format=jfr&from={}", now - 60 - u64::from(second));
+        let answer = server.post(&path, &[], &upload);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+    }
+    let used = (process::cpu(server.pid()) - before).as_secs_f64() * 1e3 / f64::from(UPLOADS);
+    rows.push(bounded("a recording of Java, 5,700 events, CPU", 50.0, used, "ms"));
+    rows.push(bounded("  memory of all the program, peak", 64.0, process::memory(server.pid(), "VmHWM"), "MiB"));
 }
 
 /// How long an answer takes, and what of it is the server's CPU: on a machine that does other things too, the latter says

@@ -53,7 +53,7 @@ pub(crate) struct Doctor {
 /// `spanprof view`
 #[derive(Debug, clap::Args)]
 pub(crate) struct View {
-    /// Profiles (pprof, plain or gzip), or folders that hold files ending with .pb.gz, .pb, .pprof or .prof.
+    /// Profiles (pprof or Java recordings, plain or gzip), or folders that hold files ending with .pb.gz, .pb, .pprof, .prof or .jfr.
     #[arg(required = true, value_name = "FILE|DIR")]
     pub(crate) paths: Vec<PathBuf>,
 

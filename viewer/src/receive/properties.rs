@@ -9,6 +9,7 @@ use super::Keeper;
 use super::Kept;
 use super::Permits;
 use super::ingest;
+use super::jfr;
 use super::labels::Labels;
 use super::otlp;
 use super::pprof;
@@ -54,6 +55,26 @@ pub(crate) fn request(data: &[u8]) {
     }
 }
 
+/// A recording of Java Flight Recorder: two bytes say how many bytes its snapshot of labels has, which is before it.
+pub(crate) fn recording(data: &[u8]) {
+    let Some((length, rest)) = data.split_first_chunk() else { return };
+    let (labels, recording) = rest.split_at(usize::from(u16::from_be_bytes(*length)).min(rest.len()));
+    let upload = jfr::Upload {
+        recording,
+        labels,
+        service: "shop",
+        series: &[],
+        start: None,
+        sample_rate: None,
+        mark: None,
+        times: (i64::MIN, i64::MAX),
+    };
+    match jfr::read(&upload, &mut Allowed::plenty()) {
+        Ok(profiles) => profiles.into_iter().for_each(check),
+        Err(refusal) => check_refusal(&refusal),
+    }
+}
+
 /// A line as the query of /ingest, the rest as its body.
 pub(crate) fn ingested(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
@@ -85,6 +106,9 @@ mod tests {
     use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
     use opentelemetry_proto::tonic::resource::v1::Resource;
     use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
+    use std::io::Read as _;
+
+    use flate2::read::MultiGzDecoder;
     use proptest::prelude::*;
     use prost::Message as _;
     use spanprof_core::wire::pprof::{Function, Label, Line, Location, Mapping, Profile as Pprof, Sample, ValueType};
@@ -212,6 +236,30 @@ mod tests {
         bytes
     }
 
+    /// What viewer/tests/java.rs compares with Java's tools.
+    static RECORDINGS: LazyLock<[Vec<u8>; 2]> = LazyLock::new(|| {
+        let read = |name: &str| {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/java").join(name);
+            std::fs::read(path).expect("it is there")
+        };
+        let upload = read("labelled.upload");
+        let packed = |name: &str| {
+            let head = format!("name=\"{name}\"");
+            let start = upload.windows(head.len()).position(|part| part == head.as_bytes()).expect("it is in the form");
+            let start =
+                start + upload[start..].windows(4).position(|part| part == b"\r\n\r\n").expect("its head ends") + 4;
+            let end = upload[start..].windows(4).position(|part| part == b"\r\n--").expect("it ends");
+            let mut bytes = Vec::new();
+            MultiGzDecoder::new(&upload[start..start + end]).read_to_end(&mut bytes).expect("it is gzip");
+            bytes
+        };
+        let labels = packed("labels");
+        let length = u16::try_from(labels.len()).expect("it is short").to_be_bytes();
+        let mut java = vec![0, 0];
+        MultiGzDecoder::new(&read("jdk.jfr.gz")[..]).read_to_end(&mut java).expect("it is gzip");
+        [[&length[..], &labels, &packed("jfr")].concat(), java]
+    });
+
     fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, u8)>> {
         prop::collection::vec(any::<(prop::sample::Index, u8)>(), 0..4)
     }
@@ -246,6 +294,18 @@ mod tests {
         #[test]
         fn any_folded_lines_are_stored_or_refused(query in "name=[a-z{}=,]{0,12}(&(units|sampleRate|from|format)=[a-z0-9-]{0,9}){0,3}", lines in "([a-z;: ]{0,12}[0-9-]{0,20}\n?){0,6}") {
             ingested(format!("{query}\n{lines}").as_bytes());
+        }
+    }
+    proptest! {
+        // They are long.
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn any_recording_is_rows_or_a_refusal(
+            which in 0..2_usize, changes in changes(), end in any::<Option<prop::sample::Index>>(),
+        ) {
+            // The first is what a client sent, with its snapshot; the second Java's own.
+            recording(&harmed(RECORDINGS[which].clone(), changes, end));
         }
     }
 }

@@ -114,6 +114,9 @@ pub(super) fn read(chunk: &Chunk<'_>, recording: &mut Recording, allowed: &mut A
             reader.event(&types, plan, fields, allowed)?;
         }
     }
+    // The next chunk has its own.
+    let known = (reader.functions.len() + reader.stacks.len()) * ENTRY;
+    allowed.give_back(types.weight + reader.pools.weight + known);
     Ok(())
 }
 

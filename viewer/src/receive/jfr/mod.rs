@@ -15,6 +15,8 @@
 mod chunk;
 mod cursor;
 mod events;
+#[cfg(test)]
+mod hostile;
 mod kinds;
 mod names;
 mod pools;

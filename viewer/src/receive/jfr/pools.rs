@@ -61,13 +61,15 @@ pub(super) struct Pools<'t, 'a> {
     bytes: &'a [u8],
     types: &'t Types<'a>,
     pools: [Pool; NAMES.len()],
+    /// What finding them takes.
+    pub(super) weight: usize,
 }
 
 impl<'t, 'a> Pools<'t, 'a> {
     /// Finds them.
     pub(super) fn read(chunk: &Chunk<'a>, types: &'t Types<'a>, allowed: &mut Allowed) -> Result<Self, Bad> {
         let pools = NAMES.map(|name| Pool { class: types.by_name(name), places: HashMap::default() });
-        let mut read = Self { bytes: chunk.bytes, types, pools };
+        let mut read = Self { bytes: chunk.bytes, types, pools, weight: 0 };
         // Each says how far before it the one of before is.
         let (mut place, mut end) = (chunk.constants, chunk.bytes.len());
         loop {
@@ -107,6 +109,7 @@ impl<'t, 'a> Pools<'t, 'a> {
                 let number = cursor.number()?;
                 if let Some(pool) = looked_up {
                     allowed.take(ENTRY, "the recording")?;
+                    self.weight += ENTRY;
                     self.pools[pool].places.insert(number, end - cursor.left());
                 }
                 self.types.skip(class, &mut cursor, allowed)?;

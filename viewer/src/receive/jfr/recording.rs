@@ -131,9 +131,10 @@ impl Recording {
         Ok(())
     }
 
-    /// Whether there is any sample of a kind.
+    /// Whether there is any sample of a kind that weighs something.
     pub(super) fn has(&self, kind: Kind) -> bool {
-        !self.samples[kind as usize].is_empty()
+        let mut values = self.samples[kind as usize].iter().flat_map(|sample| sample.values);
+        values.any(|value| value > 0)
     }
 
     /// Multiplies the values of all samples of a kind, which are numbers of samples.

@@ -54,6 +54,8 @@ pub(super) struct Types<'a> {
     strings: Vec<Cow<'a, str>>,
     classes: Vec<Class>,
     by_id: HashMap<i64, usize>,
+    /// What all of it takes.
+    pub(super) weight: usize,
 }
 
 /// A field that was read.
@@ -71,11 +73,11 @@ impl<'a> Types<'a> {
         if event != METADATA {
             return Err(Bad::Broken);
         }
-        let mut types = Self { strings: Vec::new(), classes: Vec::new(), by_id: HashMap::default() };
+        let mut types = Self { strings: Vec::new(), classes: Vec::new(), by_id: HashMap::default(), weight: 0 };
         for _ in 0..cursor.count()? {
             let Text::Here(text) = cursor.text()? else { return Err(Bad::Broken) };
             let owned = if let Cow::Owned(text) = &text { text.capacity() } else { 0 };
-            allowed.take(STRING + owned, "the recording")?;
+            types.take(STRING + owned, allowed)?;
             types.strings.push(text);
         }
         types.element(&mut cursor, None, DEEPEST, allowed)?;
@@ -116,13 +118,13 @@ impl<'a> Types<'a> {
         match (&*self.strings[kind], class) {
             ("class", None) => {
                 let (Some(id), Some(name)) = (id, name) else { return Err(Bad::Broken) };
-                allowed.take(CLASS, "the recording")?;
+                self.take(CLASS, allowed)?;
                 self.classes.push(Class { id, name, fields: Vec::new() });
                 inside = Some(self.classes.len() - 1);
             }
             ("field", Some(class)) => {
                 let (Some(class_id), Some(name)) = (of, name) else { return Err(Bad::Broken) };
-                allowed.take(FIELD, "the recording")?;
+                self.take(FIELD, allowed)?;
                 let field = Field { name, class: class_id, kind: Kind::Unknown, is_constant, is_array };
                 self.classes[class].fields.push(field);
             }
@@ -133,6 +135,11 @@ impl<'a> Types<'a> {
             self.element(cursor, inside, deepest, allowed)?;
         }
         Ok(())
+    }
+
+    fn take(&mut self, bytes: usize, allowed: &mut Allowed) -> Result<(), Bad> {
+        self.weight += bytes;
+        Ok(allowed.take(bytes, "the recording")?)
     }
 
     fn string(&self, cursor: &mut Cursor<'a>) -> Result<usize, Bad> {
