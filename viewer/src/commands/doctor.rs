@@ -11,13 +11,9 @@ use std::time::{Duration, Instant};
 use spanprof_core::{Config, Failure, Secret, Server};
 
 use super::cli::Doctor;
-use super::ways::{self, Way};
+use super::ways::{self, PERIOD, SERVICE, SPAN, Way};
 use crate::clock;
 
-pub(super) const SERVICE: &str = "spanprof.doctor";
-pub(super) const SPAN: &str = "doctor";
-/// Of the profiles that it makes itself.
-pub(super) const PERIOD: i64 = 10 * clock::MILLISECOND;
 /// How long a profile may take from its upload to the answer of a query.
 const UNTIL_FOUND: Duration = Duration::from_secs(15);
 /// What profilers put into one profile at most.
