@@ -107,7 +107,6 @@ def all_steps(pythons: Sequence[str], rubies: Sequence[str], quick: bool) -> lis
         Step("Grafana's profiler for Go", "client_go", built),
         Step("Grafana's profiler for Node", "client_node", built),
         Step("Grafana's Java client", "java_client", built),
-        Step("a Collector and the eBPF profiler's reporter (Go)", "collector", built),
         Step("how programs end: Python", "exits python", clients),
         Step("how programs end: Ruby", "exits ruby", clients),
         Step("how programs end: .NET", "exits dotnet", clients),

@@ -5,7 +5,7 @@ pub(crate) const CPU: &str = "process_cpu";
 /// The name of the profile types that hold all time, waits too, whose samples may say their state.
 pub(crate) const WALL: &str = "wall";
 
-/// Units of what is measured; others count how often.
+/// Units of what is measured, first what is meant rather; others count how often.
 const MEASURES: [&str; 5] = ["nanoseconds", "microseconds", "milliseconds", "seconds", "bytes"];
 
 /// What people call it: `cpu`, `alloc_space`, `block delay`.
@@ -47,9 +47,9 @@ pub(crate) fn is_snapshot(text: &str) -> bool {
 }
 
 /// Of sample types that one name may mean, the least is meant: the one of that name, then one that measures.
-pub(crate) fn order<'a>(name: &str, sample_type: &'a str, unit: &str) -> (bool, bool, &'a str) {
+pub(crate) fn order<'a>(name: &str, sample_type: &'a str, unit: &str) -> (bool, usize, &'a str) {
     let is_own = sample_type == if name == CPU { "cpu" } else { name };
-    (!is_own, !MEASURES.contains(&unit), sample_type)
+    (!is_own, MEASURES.iter().position(|known| *known == unit).unwrap_or(MEASURES.len()), sample_type)
 }
 
 /// Whether values of this unit measure something, and do not count.
@@ -103,6 +103,7 @@ mod tests {
             types.iter().min_by_key(|(word, unit)| order(name, word, unit)).unwrap().0
         };
         assert_eq!(meant(CPU, &[("samples", "count"), ("alloc_size", "bytes"), ("cpu", "nanoseconds")]), "cpu");
+        assert_eq!(order(CPU, "cpu", "nanoseconds").min(order(CPU, "cpu", "bytes")), order(CPU, "cpu", "nanoseconds"));
         assert_eq!(meant("memory", &[("inuse_objects", "count"), ("inuse_space", "bytes")]), "inuse_space");
         assert_eq!(meant("goroutines", &[("goroutine", "count")]), "goroutine");
     }

@@ -123,6 +123,14 @@ fn a_name_never_adds_two_sample_types() {
     assert_eq!(total("type=memory"), 1_000);
     assert_eq!(total("type=memory&service=both"), 1_000);
     assert_eq!(total("type=memory&service=live"), 30, "where there is one, it is meant");
+    // A span without a service has what it has.
+    let mut in_span = of_types(&[("inuse_space", "bytes", 7)], ("space", "bytes", 1));
+    let (key, str) = (in_span.string_table.len(), in_span.string_table.len() + 1);
+    in_span.string_table.extend(["span_id".into(), SPAN.into()]);
+    let [key, str] = [key, str].map(|index| i64::try_from(index).unwrap());
+    in_span.sample[0].label = vec![Label { key, str, ..Label::default() }];
+    assert_eq!(server.push_as("memory", "spans", &in_span).status, 200);
+    assert_eq!(total(&format!("type=memory&span={SPAN}")), 7);
     // Each has a link of its own.
     let rows = server.json("/api/services")["services"].clone();
     let both = rows.as_array().unwrap().iter().find(|row| row["service"] == "both").unwrap();
@@ -130,11 +138,16 @@ fn a_name_never_adds_two_sample_types() {
         both["profile_types"].as_array().unwrap().iter().map(|seen| seen["type"].as_str().unwrap()).collect();
     assert_eq!(asked, ["memory", "memory:inuse_space:bytes:space:bytes", "memory:alloc_samples:count::"]);
     assert_eq!(total(&format!("service=both&type={}", asked[1])), 30);
+    // Nor is CPU in another unit.
+    let bytes = of_types(&[("cpu", "bytes", 5)], ("cpu", "bytes", 1));
+    assert_eq!(server.push("bytes", &bytes).status, 200);
     // A profile of CPU that counts alone is no CPU time.
     let counts = of_types(&[("samples", "count", 9)], ("cpu", "nanoseconds", PERIOD));
     assert_eq!(server.push("counts", &counts).status, 200);
     assert_eq!(server.push("counts", &profile(&[(&["main:1"], &[], 2)])).status, 200);
-    assert_eq!(total("service=counts"), 2 * PERIOD);
+    for (query, value) in [("service=counts", 2 * PERIOD), ("service=bytes", 5), ("", 2 * PERIOD)] {
+        assert_eq!(total(query), value, "{query}");
+    }
     let services = server.json("/api/services");
     let of_counts = services["services"].as_array().unwrap().iter().find(|row| row["service"] == "counts").unwrap();
     assert_eq!(of_counts["cpu_ns"], 2 * PERIOD);

@@ -29,7 +29,7 @@ pub extern "C" fn spanprof_resumed(off_ns: u64) -> u64 {
     if record::context().span.is_null() {
         return 0;
     }
-    spanprof_core::flow_weight(off_ns).map_or(0, |(weight, _)| weight)
+    spanprof_core::flow_weight(off_ns, || true).map_or(0, |(weight, _)| weight)
 }
 
 /// Takes the sample. `context`: where the address of the execution context is that was just restored. The answer is 0, or a

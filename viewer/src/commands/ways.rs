@@ -9,13 +9,13 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
 use prost::Message as _;
 use spanprof_core::wire::pprof::{Function, Label, Line, Location, Profile, Sample, ValueType};
 
-use crate::clock::{self, SECOND};
+use crate::clock::{self, MILLISECOND, SECOND};
 
+/// Whose all of it is said to be, and in a span of which name.
 pub(super) const SERVICE: &str = "spanprof.doctor";
 pub(super) const SPAN: &str = "doctor";
-/// Of the profiles that the doctor makes itself.
-pub(super) const PERIOD: i64 = 10 * clock::MILLISECOND;
-
+/// What a sample of it weighs.
+pub(super) const PERIOD: i64 = 10 * MILLISECOND;
 /// What Grafana's Java agent sent of a program in tests/clients/java; a server must read it to know what it is.
 const RECORDING: &[u8] = include_bytes!("doctor.jfr.gz");
 const FORM: &str = "multipart/form-data; boundary=spanprof-doctor";

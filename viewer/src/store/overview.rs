@@ -42,7 +42,7 @@ impl SeenProfileType {
     }
 
     /// CPU first, and of a name first what the name alone means.
-    fn order(&self) -> (bool, &str, bool, (bool, bool, &str)) {
+    fn order(&self) -> (bool, &str, bool, (bool, usize, &str)) {
         let (said, sample_type, unit) = profile_types::parts(&self.asked);
         let name = self.name.as_deref().unwrap_or(said);
         (name != CPU, name, self.name.is_none(), profile_types::order(name, sample_type, unit))

@@ -57,20 +57,31 @@ fn meant(connection: &Connection, selection: &Selection) -> rusqlite::Result<Mea
         let order = (profile_types::order(&selection.profile_type, sample_type, unit), unit);
         kinds.entry(order).or_insert((text, Vec::new())).1.push(*id);
     }
-    let is_one = kinds.len() < 2;
+    if kinds.len() < 2 {
+        let text = kinds.into_values().next().map(|(text, _)| text.to_owned()).unwrap_or_default();
+        return Ok(Meant { text, kinds: None });
+    }
     let mut is_sent = connection.prepare_cached(
         "SELECT EXISTS (SELECT 1 FROM series WHERE series.kind IN (SELECT value FROM json_each(?1))
              AND (?2 IS NULL OR series.service = (SELECT id FROM strings WHERE text = ?2))
              AND EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id AND parts.time BETWEEN ?3 AND ?4))",
     )?;
+    // A single span says no service; what it has is meant.
+    let mut is_in_span = connection.prepare_cached(
+        "SELECT EXISTS (SELECT 1 FROM span_sums s JOIN parts ON parts.id = s.part JOIN series ON series.id = parts.series
+             WHERE s.span != 0 AND s.span = ?2 AND series.kind IN (SELECT value FROM json_each(?1)))",
+    )?;
     let (from, to) = selection.time_range.bounds();
+    let mut has = |list: String| match selection.span {
+        Some(span) => is_in_span.query_row(params![list, span.to_column()], |row| row.get(0)),
+        None => is_sent.query_row(params![list, selection.service, from, to], |row| row.get(0)),
+    };
     for (text, ids) in kinds.values() {
-        let list = serde_json::json!(ids).to_string();
-        if is_one || is_sent.query_row(params![list, selection.service, from, to], |row| row.get(0))? {
-            return Ok(Meant { text: (*text).into(), kinds: (!is_one).then(|| ids.clone()) });
+        if has(serde_json::json!(ids).to_string())? {
+            return Ok(Meant { text: (*text).into(), kinds: Some(ids.clone()) });
         }
     }
-    Ok(Meant { kinds: (!is_one).then(Vec::new), ..Meant::default() })
+    Ok(Meant { kinds: Some(Vec::new()), ..Meant::default() })
 }
 
 impl SampleQuery {
