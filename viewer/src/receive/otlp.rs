@@ -16,7 +16,8 @@ use http_body_util::{BodyExt as _, Full};
 use prost::Message;
 
 use super::bounds::{self, Message as Weight};
-use super::otlp_json::{self, Fields};
+use super::otlp_field::Fields;
+use super::otlp_json;
 use super::receiver::Receiver;
 use crate::budget::Held;
 use crate::http::allowed::Allowed;

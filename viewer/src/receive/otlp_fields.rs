@@ -1,6 +1,6 @@
 //! The fields of OTLP's messages that are read here, as JSON names them, from `opentelemetry-proto` 1.10.
 
-use super::otlp_json::{Fields, Kind, many, one};
+use super::otlp_field::{Fields, Kind, many, one};
 
 /// `ExportTraceServiceRequest`.
 pub(super) static TRACES: Fields = Fields(&[many("resourceSpans", 1, Kind::Message(&RESOURCE_SPANS))]);

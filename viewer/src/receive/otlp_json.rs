@@ -11,20 +11,10 @@ use base64::Engine as _;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::otlp_field::{Field, Fields, Kind};
+use super::otlp_written::{FIXED32, FIXED64, NUMBER, Out, VARINT};
 use crate::http::allowed::Allowed;
 use crate::http::refusal::{Refusal, invalid};
-
-/// Values between two looks at what the request may still take of time.
-const AT_ONCE: usize = 16;
-/// What is written at first.
-const FIRST: usize = 4 << 10;
-/// The bytes of a length, so that it has room before it is known.
-const LENGTH: usize = 5;
-/// Kinds of fields on the wire.
-const VARINT: u32 = 0;
-const FIXED64: u32 = 1;
-const DELIMITED: u32 = 2;
-const FIXED32: u32 = 5;
 
 /// Base64 of either alphabet, padded or not, as protobuf's JSON is read.
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
@@ -32,49 +22,6 @@ const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_allow_trailing_bits(true);
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::STANDARD, LENIENT);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&base64::alphabet::URL_SAFE, LENIENT);
-
-/// The fields of a message that are read.
-#[derive(Debug)]
-pub(super) struct Fields(pub(super) &'static [Field]);
-
-/// A field.
-#[derive(Debug)]
-pub(super) struct Field {
-    /// As JSON has it; its own name has an underscore and a small letter for each capital letter.
-    pub(super) name: &'static str,
-    pub(super) number: u32,
-    /// Whether there may be many.
-    pub(super) is_list: bool,
-    pub(super) kind: Kind,
-}
-
-/// What a field holds.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
-    Int32,
-    Int64,
-    Uint64,
-    Fixed32,
-    Fixed64,
-    Double,
-    Bool,
-    /// By name, from 0 on.
-    Enum(&'static [&'static str]),
-    Text,
-    Base64,
-    Hex,
-    Message(&'static Fields),
-}
-
-/// A field that there is one of.
-pub(super) const fn one(name: &'static str, number: u32, kind: Kind) -> Field {
-    Field { name, number, is_list: false, kind }
-}
-
-/// A field that there may be many of.
-pub(super) const fn many(name: &'static str, number: u32, kind: Kind) -> Field {
-    Field { name, number, is_list: true, kind }
-}
 
 /// Rewrites a message.
 pub(super) fn to_protobuf(
@@ -86,7 +33,7 @@ pub(super) fn to_protobuf(
     // A text with escapes is there once more while it is read.
     let unescaped = if json.contains(&b'\\') { json.len() } else { 0 };
     allowed.take(unescaped, "the request")?;
-    let mut out = Out { bytes: Vec::new(), allowed, values: 0, refusal: None };
+    let mut out = Out::new(allowed);
     let mut deserializer = serde_json::Deserializer::from_slice(json);
     let read = Message { fields, out: &mut out }.deserialize(&mut deserializer).and_then(|()| deserializer.end());
     let Out { bytes, refusal, .. } = out;
@@ -97,69 +44,6 @@ pub(super) fn to_protobuf(
     }
     allowed.give_back(unescaped);
     Ok(bytes)
-}
-
-/// The protobuf that is written.
-struct Out<'a> {
-    bytes: Vec<u8>,
-    allowed: &'a mut Allowed,
-    values: usize,
-    /// Why nothing more is read, as `serde` has no place for it.
-    refusal: Option<Refusal>,
-}
-
-impl Out<'_> {
-    /// Makes room for bytes, which are taken from the budget before they are there.
-    fn reserve<E: serde::de::Error>(&mut self, bytes: usize) -> Result<(), E> {
-        self.values += 1;
-        let mut taken = Ok(());
-        if self.values.is_multiple_of(AT_ONCE) {
-            taken = self.allowed.step(1);
-        }
-        let (length, capacity) = (self.bytes.len().saturating_add(bytes), self.bytes.capacity());
-        if taken.is_ok() && length > capacity {
-            let grown = length.max(capacity.saturating_mul(2)).max(FIRST);
-            taken = self.allowed.take(grown, "the request");
-            if taken.is_ok() {
-                self.bytes.reserve_exact(grown - self.bytes.len());
-                self.allowed.give_back(capacity);
-            }
-        }
-        taken.map_err(|refusal| {
-            self.refusal = Some(refusal);
-            E::custom("it was given up")
-        })
-    }
-
-    /// Writes a number, of which there is room for the longest.
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.bytes.push(u8::try_from(value & 0x7f).unwrap_or(0) | 0x80);
-            value >>= 7;
-        }
-        self.bytes.push(u8::try_from(value).unwrap_or(0));
-    }
-
-    fn tag(&mut self, field: &Field, wire: u32) {
-        self.varint(u64::from(field.number << 3 | wire));
-    }
-
-    /// Begins what has a length; the place of it.
-    fn begin<E: serde::de::Error>(&mut self, field: &Field) -> Result<usize, E> {
-        self.reserve(LENGTH * 2)?;
-        self.tag(field, DELIMITED);
-        self.bytes.extend_from_slice(&[0; LENGTH]);
-        Ok(self.bytes.len())
-    }
-
-    /// Ends it: of its length each byte but the last says that there are more.
-    fn end(&mut self, begin: usize) {
-        let mut length = self.bytes.len() - begin;
-        for (at, byte) in self.bytes[begin - LENGTH..begin].iter_mut().enumerate() {
-            *byte = u8::try_from(length & 0x7f).unwrap_or(0) | if at + 1 < LENGTH { 0x80 } else { 0 };
-            length >>= 7;
-        }
-    }
 }
 
 /// The members of an object.
@@ -213,18 +97,8 @@ impl Visitor<'_> for Name {
     }
 
     fn visit_str<E>(self, name: &str) -> Result<Self::Value, E> {
-        Ok(self.0.0.iter().find(|field| field.name == name || is_own_name(field.name, name)))
+        Ok(self.0.find(name))
     }
-}
-
-/// Whether `own` is a field's own name, such as `trace_id` of `traceId`.
-fn is_own_name(name: &str, own: &str) -> bool {
-    let mut own = own.bytes();
-    let same = name.bytes().all(|byte| {
-        let is_capital = byte.is_ascii_uppercase();
-        (!is_capital || own.next() == Some(b'_')) && own.next() == Some(byte.to_ascii_lowercase())
-    });
-    same && own.next().is_none()
 }
 
 /// Where a value stands.
@@ -295,7 +169,7 @@ impl Value<'_, '_> {
     }
 
     fn number<E: serde::de::Error>(self, wire: u32, value: u64) -> Result<(), E> {
-        self.out.reserve(LENGTH + 10)?;
+        self.out.reserve(NUMBER)?;
         if self.place != Place::Number {
             self.out.tag(self.field, wire);
         }
@@ -485,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_of_either_alphabet_and_a_name_is_known_by_both_of_its_forms() {
+    fn bytes_are_of_either_alphabet() {
         let decoded = |text: &str| {
             let json = format!(
                 "{{\"resource_profiles\":[{{\"resource\":{{\"attributes\":[{{\"value\":{{\"bytes_value\":{text}}}}}]}}}}]}}"
@@ -501,12 +375,6 @@ mod tests {
                 .unwrap_err()
                 .message()
                 .contains("\"bytesValue\" is something else, and allowed is bytes in base64")
-        );
-        assert!(is_own_name("traceId", "trace_id") && is_own_name("key", "key"));
-        assert!(
-            !is_own_name("traceId", "traceid")
-                && !is_own_name("traceId", "trace_id_")
-                && !is_own_name("traceId", "trace")
         );
     }
 }

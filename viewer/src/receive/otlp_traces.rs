@@ -16,8 +16,8 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as O
 use super::bounds::{Inside, Message, flat};
 use super::labels::LANGUAGE;
 use super::otlp::{Export, Rejected};
+use super::otlp_field::Fields;
 use super::otlp_fields::TRACES;
-use super::otlp_json::Fields;
 use super::process::{Process, THREAD};
 use super::receiver::Receiver;
 use super::strings::cut;
