@@ -79,7 +79,8 @@ client_node() {
     client node node tests/clients/node/shop.mjs
 }
 
-# The Collector's modules take minutes to be built for the first time, and seconds from Go's cache.
+# No step of ci/test: the Collector's modules take two processors ten minutes to be built for the first time, and seconds from Go's cache.
+# By hand: `ci/step collector`. What it sent is in viewer/tests, whose tests read it.
 collector() {
     local grpc
     command -v go >/dev/null || skip "go is not installed"
