@@ -209,7 +209,7 @@ def recording(dice):
     for _ in range(dice.choice([0, 1, 8])):
         chunks[dice.randrange(len(chunks))] = dice.randrange(256)
     body = gzip.compress(bytes(chunks) * dice.choice([1, 20, 100]), 1)
-    return f"/ingest?name=recording{dice.randrange(9)}&format=jfr", {}, body
+    return f"/ingest?name=recording{dice.randrange(9)}&format=jfr&from={int(time.time())}", {}, body
 
 
 def garbage(dice):

@@ -57,7 +57,7 @@ fn send(server: &Server, name: &str) -> Answer {
 /// Compares what the server shows of a service with what the tools say.
 fn compare(server: &Server, service: &str, name: &str) {
     for (kind, wanted) in numbers(name) {
-        // Files are as old as they are.
+        // A file is as old as it is.
         let query = format!("service={service}&type={kind}&since=all");
         let top = server.json(&format!("/api/top?{query}"));
         assert_eq!(top["total"], wanted["total"], "{name}: {kind}");

@@ -149,9 +149,9 @@ impl Module {
         if buckets == 0 {
             return false;
         }
-        let filter_at = 4 + 2 * (name.gnu_hash as usize / 64 & words.wrapping_sub(1));
-        let filter = u64::from(at(filter_at)) | u64::from(at(filter_at + 1)) << 32;
-        let bits = 1_u64 << (name.gnu_hash % 64) | 1 << ((name.gnu_hash >> at(3)) % 64);
+        let filter_at = 4 + 2 * ((name.gnu_hash as usize / 64) & words.wrapping_sub(1));
+        let filter = u64::from(at(filter_at)) | (u64::from(at(filter_at + 1)) << 32);
+        let bits = (1_u64 << (name.gnu_hash % 64)) | (1 << ((name.gnu_hash >> at(3)) % 64));
         if filter & bits != bits {
             return false;
         }
