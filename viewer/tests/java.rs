@@ -81,7 +81,7 @@ fn compare(server: &Server, service: &str, name: &str) {
 #[test]
 fn what_grafanas_clients_send_is_what_javas_tool_says() {
     for name in UPLOADS {
-        let server = Server::start();
+        let server = Server::with(&["--retain", "36500d"]);
         let answer = send(&server, name);
         assert_eq!((answer.status, answer.text().as_str()), (200, ""), "{name}");
         compare(&server, "shop-java", name);
@@ -90,14 +90,14 @@ fn what_grafanas_clients_send_is_what_javas_tool_says() {
 
 #[test]
 fn spans_have_their_names_and_traces() {
-    let server = Server::start();
+    let server = Server::with(&["--retain", "36500d"]);
     assert_eq!(send(&server, "traced").status, 200);
     let names = server
         .json("/api/flame?service=shop-java&name=POST%20/order&type=memory:alloc_in_new_tlab_bytes:bytes:space:bytes");
     let wanted = &numbers("traced")["memory:alloc_in_new_tlab_bytes:bytes:space:bytes"];
     assert_eq!(names["total"], wanted["total"], "all that was packed was packed in an order");
 
-    let server = Server::start();
+    let server = Server::with(&["--retain", "36500d"]);
     assert_eq!(send(&server, "labelled").status, 200);
     let wanted = &numbers("labelled")["process_cpu:cpu:nanoseconds:cpu:nanoseconds"];
     let spans: i64 = wanted["spans"].as_object().unwrap().values().map(|value| value.as_i64().unwrap()).sum();
@@ -131,7 +131,7 @@ fn a_recording_in_a_file_is_what_the_tools_say() {
 
 #[test]
 fn a_recording_by_itself_is_taken_and_an_empty_one_stores_nothing() {
-    let server = Server::start();
+    let server = Server::with(&["--retain", "36500d"]);
     let packed = std::fs::read(fixture("async-profiler.jfr.gz")).unwrap();
     let path = of_now("/ingest?name=alone&format=jfr&from=0&until=0");
     assert_eq!(server.post(&path, &[], &packed).status, 200);
@@ -145,7 +145,7 @@ fn a_recording_by_itself_is_taken_and_an_empty_one_stores_nothing() {
 
 #[test]
 fn what_is_wrong_with_a_recording_is_said() {
-    let server = Server::start();
+    let server = Server::with(&["--retain", "36500d"]);
     let whole = {
         let mut bytes = Vec::new();
         let packed = std::fs::File::open(fixture("jdk.jfr.gz")).unwrap();
