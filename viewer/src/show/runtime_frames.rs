@@ -263,7 +263,7 @@ mod tests {
             ("github.com/gin-gonic/gin.(*Engine).ServeHTTP", "github.com/gin-gonic/gin@v1.10.0/gin.go"),
             (
                 "github.com/gin-gonic/gin.(*Engine).ServeHTTP",
-                "/root/go/pkg/mod/github.com/gin-gonic/gin@v1.10.0/gin.go",
+                "/home/ci/go/pkg/mod/github.com/gin-gonic/gin@v1.10.0/gin.go",
             ),
             ("java.util.HashMap.get", "HashMap.java"),
             ("java/lang/Thread.run", ""),
@@ -277,7 +277,7 @@ mod tests {
             ("<alloc::vec::Vec<T> as core::iter::Extend<T>>::extend", ""),
             (
                 "memchr::memmem::find",
-                "/root/.cargo/registry/src/index.crates.io-1949cf8c6b5b557f/memchr-2.7.4/src/memmem.rs",
+                "/home/ci/.cargo/registry/src/index-1949cf8c6b5b557f/memchr-2.7.4/src/memmem.rs",
             ),
         ] {
             assert!(is_folded(name, file), "{name} {file}");
