@@ -275,10 +275,7 @@ mod tests {
             ("do_syscall_64", "[kernel.kallsyms]"),
             ("std::vector<int>::push_back", "/srv/shop/cart.cc"),
             ("<alloc::vec::Vec<T> as core::iter::Extend<T>>::extend", ""),
-            (
-                "memchr::memmem::find",
-                "/home/ci/.cargo/registry/src/index-1949cf8c6b5b557f/memchr-2.7.4/src/memmem.rs",
-            ),
+            ("memchr::memmem::find", "/home/ci/.cargo/registry/src/index-1949cf8c6b5b557f/memchr-2.7.4/src/memmem.rs"),
         ] {
             assert!(is_folded(name, file), "{name} {file}");
         }
