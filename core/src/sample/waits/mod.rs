@@ -40,6 +40,8 @@ const MOST_MEAN_NS: u64 = 10_000_000_000_000;
 /// Samples of waits a second, of the whole process, that are not to be passed for long. Each costs some five microseconds, its share of
 /// the drain and of the upload included: a thousand of them cost a web service 1.5 % of its CPU time.
 const SAMPLES_A_SECOND: u64 = 250;
+/// So many more may come at first, and after a quiet time.
+const SAMPLES_AHEAD: u64 = 1_000;
 /// How much the mean grows at a tick, at most.
 const MOST_STEP: u64 = 8;
 /// Samples between two ticks from which on each one more of a flow makes the next less likely, by a fiftieth: thousands of flows may
@@ -54,6 +56,8 @@ static PROFILE_TYPE: AtomicU64 = AtomicU64::new(0);
 /// Samples since the mean was steered, and when that was.
 static SAMPLED: AtomicU64 = AtomicU64::new(0);
 static STEERED_NS: AtomicU64 = AtomicU64::new(0);
+/// Samples that may still come before the mean grows.
+static LEFT: AtomicU64 = AtomicU64::new(0);
 
 /// Frame ids of calls that waited: the highest but the core's other ones. The first are waits for an interpreter's lock, the others
 /// are numbers of functions.
@@ -124,6 +128,7 @@ pub(crate) fn start(owner: Owner, profile_type: ProfileTypeId) -> usize {
     PROFILE_TYPE.store(u64::from(profile_type.0), Ordering::Relaxed);
     MEAN_NS.store(LEAST_MEAN_NS, Ordering::Relaxed);
     SAMPLED.store(0, Ordering::Relaxed);
+    LEFT.store(SAMPLES_AHEAD, Ordering::Relaxed);
     STEERED_NS.store(clock::monotonic_ns(), Ordering::Relaxed);
     OWNER.store(owner, Ordering::Release);
     if let Some(block) = wrappers::own_block() {
@@ -156,9 +161,13 @@ pub(crate) fn tick(owner: Owner) {
     let since = now.saturating_sub(STEERED_NS.swap(now, Ordering::Relaxed)).max(1);
     let sampled = SAMPLED.swap(0, Ordering::Relaxed);
     let a_second = sampled.saturating_mul(1_000_000_000) / since;
+    let gained = since.saturating_mul(SAMPLES_A_SECOND) / 1_000_000_000;
+    let left = (LEFT.load(Ordering::Relaxed) + gained).saturating_sub(sampled).min(SAMPLES_AHEAD);
+    LEFT.store(left, Ordering::Relaxed);
     let mean = MEAN_NS.load(Ordering::Relaxed);
     // It follows from the past alone, so no sum is biased by it.
     let next = match a_second {
+        many if many > SAMPLES_A_SECOND && left > 0 => mean,
         many if many > SAMPLES_A_SECOND => mean * many.div_ceil(SAMPLES_A_SECOND).min(MOST_STEP),
         few if few < SAMPLES_A_SECOND / 2 => mean / 2,
         _ => mean,

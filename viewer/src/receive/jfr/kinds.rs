@@ -2,8 +2,6 @@
 
 use spanprof_core::wire::pprof::{Profile as Pprof, ValueType};
 
-use crate::http::refusal::Refusal;
-
 /// A kind of profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -72,20 +70,17 @@ impl Kind {
         }
     }
 
-    /// A pprof without samples that says what the values mean; `string` numbers a text.
-    pub(super) fn head(
-        self,
-        time_nanos: i64,
-        period: i64,
-        mut string: impl FnMut(&str) -> Result<i64, Refusal>,
-    ) -> Result<Pprof, Refusal> {
-        let mut value_type = |(name, unit): &Named| Ok(ValueType { r#type: string(name)?, unit: string(unit)? });
-        Ok(Pprof {
-            sample_type: self.sample_types().iter().map(&mut value_type).collect::<Result<_, Refusal>>()?,
-            period_type: self.period_type().as_ref().map(value_type).transpose()?,
-            period: if matches!(self, Self::Cpu | Self::Wall) { period } else { 0 },
-            time_nanos,
-            ..Pprof::default()
-        })
+    /// A pprof without samples that says what the values mean.
+    pub(super) fn head(self, time_nanos: i64, period: i64) -> Pprof {
+        let mut string_table = vec![String::new()];
+        let mut string = |text: &str| {
+            string_table.push(text.into());
+            i64::try_from(string_table.len() - 1).unwrap_or(0)
+        };
+        let mut value_type = |(name, unit): &Named| ValueType { r#type: string(name), unit: string(unit) };
+        let sample_type = self.sample_types().iter().map(&mut value_type).collect();
+        let period_type = self.period_type().as_ref().map(value_type);
+        let period = if matches!(self, Self::Cpu | Self::Wall) { period } else { 0 };
+        Pprof { sample_type, period_type, period, time_nanos, string_table, ..Pprof::default() }
     }
 }

@@ -85,8 +85,7 @@ pub(super) fn read(upload: &Upload<'_>, allowed: &mut Allowed) -> Result<Vec<Pro
         if matches!(kind, Kind::Cpu | Kind::Wall) {
             recording.weigh(kind, period);
         }
-        let head = kind.head(upload.start.unwrap_or(start), period, |text| recording.string(text, allowed))?;
-        heads.push((kind, head));
+        heads.push((kind, kind.head(upload.start.unwrap_or(start), period)));
     }
     let tables =
         Tables::new(&recording.strings, &HashMap::default(), &recording.functions, &recording.locations, allowed)?;
