@@ -260,7 +260,7 @@ fn all_that_a_go_service_sends_is_told_apart_by_name() {
     let functions = folded["functions"].as_array().unwrap().iter().map(|row| row["function"].as_str().unwrap());
     let own: BTreeSet<_> = functions.map(|name| name.split('.').next().unwrap()).collect();
     assert_eq!(own, ["(runtime and libraries)", "main"].into());
-    let labels = br#"{"name":"pyroscope_spy"}"#;
+    let labels = br#"{"name":"pyroscope_spy","start":1,"end":99999999999999}"#;
     let spy = server.post("/querier.v1.QuerierService/LabelValues", &[("content-type", "application/json")], labels);
     assert_eq!(spy.text(), r#"{"names":["gospy"]}"#);
 }

@@ -77,6 +77,8 @@ pub(super) fn metric_name<'a>(sample_types: &[&'a str], shown: impl Fn(&str) -> 
         // Go's block and mutex profiles have these names both; where nothing tells them apart, Pyroscope takes them for this.
         "contentions" | "delay" => Some("mutex"),
         "goroutine" => Some("goroutines"),
+        // Time in which nothing ran.
+        "off_cpu" => None,
         word if word.contains("cpu") => Some("process_cpu"),
         word if word.contains("alloc_") || word.contains("inuse_") => Some("memory"),
         word if word.contains("mutex_") => Some("mutex"),
