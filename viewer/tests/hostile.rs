@@ -481,6 +481,9 @@ fn what_is_sent_again_counts_once() {
         assert_eq!(server.post("/v1development/profiles", &[OTLP], &profiles).status, 200);
         let lines = server.post("/ingest?name=lines", &[], b"main;work 1\n");
         assert_eq!(lines.status, 200);
+        let from = common::now() / 60_000_000_000 * 60;
+        let of_a_time = server.post(&format!("/ingest?name=of_a_time&from={from}&until={from}"), &[], b"main;work 1\n");
+        assert_eq!(of_a_time.status, 200);
     }
     let services = server.json("/api/services")["services"].clone();
     let counts: std::collections::BTreeMap<_, _> = services
@@ -490,9 +493,9 @@ fn what_is_sent_again_counts_once() {
         .map(|row| (row["service"].as_str().unwrap(), row["profiles"].as_i64().unwrap()))
         .collect();
     // The lines have no time of their own, so the second ones may be another measurement.
-    assert_eq!(counts, [("hostile", 1), ("lines", 2), ("other", 1), ("unknown_service", 2)].into());
+    assert_eq!(counts, [("hostile", 1), ("lines", 2), ("of_a_time", 1), ("other", 1), ("unknown_service", 2)].into());
     let metrics = server.get("/metrics").text();
-    assert!(metrics.contains("\nspanprof_profiles_repeated_total 6\n"), "{metrics}");
+    assert!(metrics.contains("\nspanprof_profiles_repeated_total 7\n"), "{metrics}");
 }
 
 #[test]
@@ -512,6 +515,36 @@ fn a_profile_with_an_id_counts_once_in_whatever_batch_it_comes_again() {
 }
 
 #[test]
+fn an_id_that_says_too_little_drops_nothing() {
+    // One id for two sample types, and zeros for none, without a time.
+    let of_type = |kind, id: u8, time| otlp::Profile {
+        profile_id: vec![id; 16],
+        sample_type: Some(otlp::ValueType { type_strindex: kind, unit_strindex: 0 }),
+        time_unix_nano: time,
+        ..otlp_profile(1)
+    };
+    let time = otlp_profile(1).time_unix_nano;
+    let server = Server::start();
+    for (kinds, id, time) in [([1, 2], 1, time), ([1, 1], 0, 0), ([1, 2], 0, 0)] {
+        let profiles = kinds.map(|kind| of_type(kind, id, time));
+        let mut dictionary = dictionary(2);
+        dictionary.string_table.extend(["first".to_owned(), "second".to_owned()]);
+        // After the four that are there.
+        let words = 3;
+        let profiles = profiles.map(|mut profile| {
+            profile.sample_type.as_mut().unwrap().type_strindex += words;
+            profile
+        });
+        let batch = otlp_request(dictionary, profiles.to_vec()).encode_to_vec();
+        let answer = server.post("/v1development/profiles", &[OTLP], &batch);
+        assert!(answer.status == 200 && answer.text().is_empty(), "{}", answer.text());
+    }
+    let metrics = server.get("/metrics").text();
+    assert!(metrics.contains("\nspanprof_profiles_repeated_total 0\n"), "{metrics}");
+    assert!(metrics.contains("\nspanprof_profiles_stored_total 6\n"), "{metrics}");
+}
+
+#[test]
 fn a_tenant_is_made_when_something_of_it_is_stored() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("spanprof.db");
@@ -522,6 +555,9 @@ fn a_tenant_is_made_when_something_of_it_is_stored() {
         assert_eq!(refused.status, 400);
         let nothing = export("shop", vec![Span::default()]).encode_to_vec();
         assert_eq!(server.post(&format!("/tenant/none{number}/v1/traces"), &[OTLP], &nothing).status, 200);
+        let empty = profile(&[]).encode_to_vec();
+        let path = format!("/tenant/empty{number}/ingest?name=shop&format=pprof&spyName=gospy");
+        assert_eq!(server.post(&path, &[], &empty).status, 200);
     }
     assert!(!folder.path().join("spanprof.db.tenants").exists());
     let body = request(&LABELS, profile(&[(&["main:1"], &[], 1)]).encode_to_vec());

@@ -102,6 +102,37 @@ fn labels_of_many_types_are_counted() {
     check(&server, "labels of many types");
 }
 
+/// A text that thousands refer to is read as often as it is needed, and as much of it.
+#[test]
+fn long_texts_that_many_refer_to_take_no_time() {
+    let server = server();
+    let strings = vec![String::new(), "x".repeat(300_000)];
+    let attributes = ["service.name", "service.instance.id", "container.id", "host.id", "host.name"].map(|key| {
+        KeyValue { value: Some(AnyValue { value: Some(any_value::Value::StringValueStrindex(1)) }), ..text(key, "") }
+    });
+    let with = |profiles: Vec<otlp::Profile>, scopes: usize| ExportProfilesServiceRequest {
+        resource_profiles: vec![otlp::ResourceProfiles {
+            resource: Some(Resource { attributes: attributes.to_vec(), ..Resource::default() }),
+            scope_profiles: vec![otlp::ScopeProfiles { profiles, ..Default::default() }; scopes],
+            ..Default::default()
+        }],
+        dictionary: Some(otlp::ProfilesDictionary { string_table: strings.clone(), ..Default::default() }),
+    };
+    let long = otlp::Profile {
+        sample_type: Some(otlp::ValueType { type_strindex: 1, unit_strindex: 1 }),
+        time_unix_nano: now(),
+        ..Default::default()
+    };
+    for (what, request, says) in [
+        ("scopes", with(vec![], 20_000), ""),
+        ("sample types", with(vec![long; 2_000], 1), "a sample type has 300000 bytes: allowed are 256"),
+    ] {
+        let (status, answer) = send(&server, PROFILES, PROTOBUF, &request.encode_to_vec());
+        assert!(status == 200 && answer.contains(says), "{what}: {status} {answer}");
+        check(&server, what);
+    }
+}
+
 /// Samples of a thread, and spans of it that are all within each other, again and again.
 #[test]
 fn samples_that_join_again_and_again_are_bounded() {

@@ -34,6 +34,8 @@ use crate::store::{Mark, Profile};
 const LEAST_TIME: i64 = 365 * 86_400 * SECOND;
 /// Samples a second where the sender does not say it.
 const SAMPLE_RATE: i64 = 100;
+/// A form's words for its sample types, which a reader of JSON makes many times as large; clients send a few hundred bytes.
+const LONGEST_CONFIG: usize = 16 << 10;
 
 /// What the query says about the body.
 struct IngestQuery {
@@ -121,8 +123,8 @@ async fn take_body(
     receiver
         .on_pool(read, move |receiver, bytes, allowed| {
             let bytes = body::unpack(bytes, &headers, allowed)?;
-            // The parts of a form are copies.
-            allowed.take(bytes.len(), "the form")?;
+            // The parts of a form are copies, each made in two steps.
+            allowed.take(bytes.len().saturating_mul(2), "the form")?;
             // Nothing is waited for, as all of it is here.
             let parts = runtime.block_on(parts(&headers, bytes))?;
             let mark = Mark::of(&(query.service.as_str(), query.text.as_str(), &parts.profile), false);
@@ -131,8 +133,10 @@ async fn take_body(
                 return Ok(());
             }
             let profiles = query.profiles(&parts, receiver.times(), Some(mark), allowed)?;
-            receiver.insert_profiles(profiles)?;
-            receiver.note_sender(&query.service, query.sender(), true)
+            if receiver.insert_profiles(profiles)? {
+                receiver.note_sender(&query.service, query.sender(), true)?;
+            }
+            Ok(())
         })
         .await
 }
@@ -159,6 +163,12 @@ async fn parts(headers: &HeaderMap, bytes: Vec<u8>) -> Result<Parts, Refusal> {
                 found = true;
             }
             "labels" => parts.labels = bytes.to_vec(),
+            "sample_type_config" if bytes.len() > LONGEST_CONFIG => {
+                let length = bytes.len();
+                return Err(invalid(format!(
+                    "the form's sample_type_config has {length} bytes: allowed are {LONGEST_CONFIG}"
+                )));
+            }
             "sample_type_config" => {
                 let config: HashMap<String, SampleTypeConfig> = serde_json::from_slice(&bytes)
                     .map_err(|error| invalid(format!("the form's sample_type_config: {error}")))?;
@@ -187,7 +197,7 @@ pub(super) fn take_any(query: &str, body: &[u8], receiver: &Receiver) -> Result<
     let (service, labels) = IngestQuery::key(&mut params)?;
     let query = IngestQuery::read(query, params, service, labels)?;
     let parts = Parts { profile: body.into(), ..Parts::default() };
-    receiver.insert_profiles(query.profiles(&parts, (i64::MIN, i64::MAX), None, &mut Allowed::plenty())?)
+    receiver.insert_profiles(query.profiles(&parts, (i64::MIN, i64::MAX), None, &mut Allowed::plenty())?).map(drop)
 }
 
 impl IngestQuery {
@@ -241,11 +251,11 @@ impl IngestQuery {
             Format::Folded => folded::profile(bytes, false, self.value()?, allowed)?,
             Format::Lines => folded::profile(bytes, true, self.value()?, allowed)?,
         };
-        // Without a time of its own it is of now, and may be another one that is alike.
-        let mark = mark.filter(|_| pprof.time_nanos != 0);
         if pprof.time_nanos < LEAST_TIME {
             pprof.time_nanos = self.start.unwrap_or(0);
         }
+        // Without any time it is of now, and may be another one that is alike.
+        let mark = mark.filter(|_| pprof.time_nanos != 0);
         name_functions(&mut pprof);
         let strings = &pprof.string_table;
         let word = |of: &ValueType| string(strings, of.r#type, "a sample type");

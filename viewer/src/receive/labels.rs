@@ -10,7 +10,7 @@ use crate::sender::Sender;
 /// Labels of a series, and the longest of their names and values, as in Pyroscope.
 pub(super) const MOST_LABELS: usize = 30;
 const LONGEST_NAME: usize = 1_024;
-const LONGEST_VALUE: usize = 2_048;
+pub(super) const LONGEST_VALUE: usize = 2_048;
 
 /// The label that says which profiler sent it.
 pub(super) const SPY: &str = "pyroscope_spy";

@@ -8,7 +8,10 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::profiles::v1development::{Link, ProfilesDictionary};
 use spanprof_core::wire::pprof;
 
+use super::labels::LONGEST_VALUE;
+use super::otlp_traces::cut_service;
 use super::pprof::Tables;
+use super::strings::cut;
 use crate::http::allowed::Allowed;
 use crate::http::refusal::{Refusal, invalid};
 
@@ -61,6 +64,7 @@ impl<'a> Dictionary<'a> {
             if let Ok((SERVICE, Some(service))) = self.attribute(index)
                 && !service.is_empty()
             {
+                let service = cut_service(service);
                 allowed.take(2 * size_of::<(i32, &str)>(), "the dictionary")?;
                 services.insert(index, service);
             }
@@ -68,7 +72,7 @@ impl<'a> Dictionary<'a> {
         Ok(services)
     }
 
-    /// The attributes of a resource or a scope that are texts or whole numbers, in order.
+    /// The attributes of a resource or a scope that are texts or whole numbers, in order, cut as labels are: many may refer to one text.
     pub(super) fn texts(self, attributes: &'a [KeyValue]) -> Result<Vec<(&'a str, Cow<'a, str>)>, Refusal> {
         let mut texts = Vec::new();
         for attribute in attributes {
@@ -77,8 +81,10 @@ impl<'a> Dictionary<'a> {
                 key => key,
             };
             let text = match &attribute.value {
-                Some(AnyValue { value: Some(Value::StringValue(text)) }) => text.as_str().into(),
-                Some(AnyValue { value: Some(Value::StringValueStrindex(index)) }) => self.string(*index)?.into(),
+                Some(AnyValue { value: Some(Value::StringValue(text)) }) => cut(text, LONGEST_VALUE).into(),
+                Some(AnyValue { value: Some(Value::StringValueStrindex(index)) }) => {
+                    cut(self.string(*index)?, LONGEST_VALUE).into()
+                }
                 Some(AnyValue { value: Some(Value::IntValue(number)) }) => number.to_string().into(),
                 _ => continue,
             };

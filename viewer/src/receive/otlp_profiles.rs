@@ -32,6 +32,8 @@ const EXECUTABLE: &str = "process.executable.name";
 /// What profilers call CPU time: the eBPF profiler, and async-profiler by what its timer is.
 const CPU: [&str; 5] = ["cpu", "on_cpu", "itimer", "ctimer", "perf_events"];
 const NANOSECONDS: &str = "nanoseconds";
+/// The longest word of a sample type.
+const LONGEST_WORD: usize = 256;
 
 static REQUEST: Message = Message {
     size: size_of::<ExportProfilesServiceRequest>(),
@@ -87,7 +89,7 @@ impl Export for ExportProfilesServiceRequest {
         let (mut rejected, mut profiles) = (Rejected::default(), Vec::new());
         for resource in &self.resource_profiles {
             let attributes = resource.resource.as_ref().map(|resource| &resource.attributes[..]).unwrap_or_default();
-            for scope in &resource.scope_profiles {
+            for scope in resource.scope_profiles.iter().filter(|scope| !scope.profiles.is_empty()) {
                 let of_scope = scope.scope.as_ref().map(|scope| &scope.attributes[..]).unwrap_or_default();
                 allowed.step(attributes.len() + of_scope.len())?;
                 let texts = dictionary.texts(attributes).and_then(|resource| {
@@ -143,13 +145,21 @@ impl<'a> Request<'a> {
         for (service, samples) in self.by_service(profile, allowed)? {
             source.read_labels(service, meaning.name, allowed)?;
             let labels = source.labels(service, meaning.name)?;
-            let process = source.process.as_ref();
+            let process = source.process.as_ref().map(|process| match service {
+                Some(service) => process.of_service(cut_service(service)),
+                None => *process,
+            });
+            let process = process.as_ref();
             let samples = OfProfile { dictionary: self.dictionary, samples, weight: meaning.weight, process };
             let mut rows = Reader::new(tables, &samples).read(&meaning.head, labels, receiver.times(), allowed)?;
             // A Collector may send it again among others: of one with an id nothing else of the request counts.
-            rows.mark = Some(match &profile.profile_id[..] {
-                [] => Mark::of(&(self.mark, place + read.len()), false),
-                id => Mark::of(&(&labels.all, profile.time_unix_nano, id), true),
+            // Profiles of several sample types may share one. Without a time it says too little: some senders have zeros for none.
+            let id = &profile.profile_id;
+            let has_id = profile.time_unix_nano != 0 && id.iter().any(|byte| *byte != 0);
+            rows.mark = Some(if has_id {
+                Mark::of(&(&labels.all, &meaning.head.string_table, profile.time_unix_nano, id), true)
+            } else {
+                Mark::of(&(self.mark, place + read.len()), false)
             });
             read.push(rows);
         }
@@ -255,7 +265,12 @@ impl<'a> Meaning<'a> {
                 "ns" => NANOSECONDS,
                 unit => unit,
             };
-            Ok((dictionary.string(kind.type_strindex)?, unit))
+            let kind = dictionary.string(kind.type_strindex)?;
+            // They are copied for each profile, and may all refer to one text.
+            match kind.len().max(unit.len()) {
+                ..=LONGEST_WORD => Ok((kind, unit)),
+                bytes => Err(invalid(format!("a sample type has {bytes} bytes: allowed are {LONGEST_WORD}"))),
+            }
         };
         let (mut kind, mut unit) = read(profile.sample_type.as_ref())?;
         let (mut period_kind, period_unit) = read(profile.period_type.as_ref())?;

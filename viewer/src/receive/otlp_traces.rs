@@ -107,8 +107,10 @@ impl Export for ExportTraceServiceRequest {
             }
         }
         receiver.insert_spans(&spans)?;
-        for (service, sender) in senders {
-            receiver.note_sender(&service, Some(sender), false)?;
+        if !spans.is_empty() {
+            for (service, sender) in senders {
+                receiver.note_sender(&service, Some(sender), false)?;
+            }
         }
         rejected.tell(receiver, Self::SIGNAL);
         Ok(rejected)

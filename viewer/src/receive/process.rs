@@ -11,7 +11,7 @@ pub(super) const THREAD: &str = "thread.id";
 const NAMES: [&str; TOLD] = ["service.name", "service.instance.id", "container.id", "host.id", "host.name"];
 
 /// A process.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Process {
     number: i64,
     told: [i64; TOLD],
@@ -28,16 +28,27 @@ impl Process {
                 && !value.is_empty()
                 && told[at] == 0
             {
-                // 0 says that there is none.
-                told[at] = Mark::of(&&*value, false).hash | 1;
+                told[at] = number_of(&value);
             }
         }
         let number = number.filter(|_| told != [0; TOLD])?;
         Some(Self { number, told })
     }
 
+    /// The same, as its samples say whose they are.
+    pub(super) fn of_service(&self, service: &str) -> Self {
+        let mut told = self.told;
+        told[0] = number_of(service);
+        Self { told, ..*self }
+    }
+
     /// A thread of it.
     pub(super) fn place(&self, thread: i64) -> Place {
         Place::of(self.number, thread, self.told)
     }
+}
+
+/// A text as a number; 0 says that there is none.
+fn number_of(text: &str) -> i64 {
+    Mark::of(&text, false).hash | 1
 }

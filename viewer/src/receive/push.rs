@@ -108,9 +108,10 @@ fn store(receiver: &Receiver, request: PushRequest, allowed: &mut Allowed) -> Re
             senders.insert(labels.service, sender);
         }
     }
-    receiver.insert_profiles(profiles)?;
-    for (service, sender) in senders {
-        receiver.note_sender(&service, Some(sender), true)?;
+    if receiver.insert_profiles(profiles)? {
+        for (service, sender) in senders {
+            receiver.note_sender(&service, Some(sender), true)?;
+        }
     }
     if !reports.is_empty() {
         let profilers = receiver.kept()?.profilers;

@@ -8,7 +8,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use tokio::sync::Semaphore;
@@ -128,8 +128,10 @@ impl Receiver {
         }
         let mut more = large.budget.hold();
         let again = more.grow_now(bytes.len()).then(|| bytes.clone());
+        let began = Instant::now();
         match self.in_lane(small, (bytes, held), Arc::clone(&work)).await {
-            Err(refusal) if refusal.is_too_large() => match again {
+            // What took all the time that there is would take it again.
+            Err(refusal) if refusal.is_too_large() && began.elapsed() < LONGEST_WORK => match again {
                 Some(bytes) => self.in_lane(large, (bytes, more), work).await,
                 None => Err(allowed::no_room(NoRoom::Busy, "the request")),
             },
@@ -168,16 +170,18 @@ impl Receiver {
         })
     }
 
-    /// Stores the profiles of a request, all of them or none. Those without samples say that nothing happened, and are none.
-    pub(super) fn insert_profiles(&self, mut profiles: Vec<Profile>) -> Result<(), Refusal> {
+    /// Stores the profiles of a request, all of them or none. Those without samples say that nothing happened, and are none. Whether
+    /// there were any.
+    pub(super) fn insert_profiles(&self, mut profiles: Vec<Profile>) -> Result<bool, Refusal> {
         profiles.retain(|profile| !profile.parts.is_empty());
         if profiles.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
-        self.kept()?.store.insert_profiles(&profiles).map_err(failed)
+        self.kept()?.store.insert_profiles(&profiles).map_err(failed)?;
+        Ok(true)
     }
 
-    /// Takes note of what a service is sent with.
+    /// Takes note of what a service is sent with, of which something was just stored: a tenant is not made for this.
     pub(super) fn note_sender(
         &self,
         service: &str,

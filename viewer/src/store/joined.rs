@@ -333,7 +333,7 @@ mod tests {
         // 2 is within 1; 3 is of another thread, 4 of another process, and 5 over before.
         let spans = [
             span(1, 1, SAID, (100, 500)),
-            span(2, 1, [1, 0, 0, 0, 5], (200, 300)),
+            span(2, 1, [1, 0, 3, 0, 5], (200, 300)),
             span(3, 2, SAID, (0, 900)),
             span(4, 1, [1, 0, 4, 0, 0], (0, 900)),
             span(5, 1, SAID, (10, 20)),
@@ -396,6 +396,8 @@ mod tests {
         for (own, other, agrees) in [
             ([1, 0, 0, 0, 0], [1, 0, 0, 0, 0], true),
             ([1, 0, 0, 0, 5], [0, 0, 3, 0, 5], true),
+            ([1, 0, 0, 0, 5], [1, 0, 3, 0, 0], false),
+            ([1, 0, 0, 0, 0], [1, 0, 0, 0, 5], false),
             ([1, 0, 0, 0, 5], [1, 0, 0, 0, 6], false),
             ([1, 0, 0, 0, 0], [0, 0, 0, 0, 5], false),
             ([0; TOLD], [0; TOLD], false),

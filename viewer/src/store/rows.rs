@@ -141,10 +141,21 @@ impl Place {
     }
 
     /// Whether what is said of another process could be said of this one: something is said of both, and nothing else of one than
-    /// of the other.
+    /// of the other. Processes of one service have the same number in each of its containers, so their service, which is told first,
+    /// is enough only where neither says where it is.
     pub(super) fn agrees_with(&self, told: &[i64; TOLD]) -> bool {
-        let mut shared = self.told.iter().zip(told).filter(|(own, other)| **own != 0 && **other != 0).peekable();
-        shared.peek().is_some() && shared.all(|(own, other)| own == other)
+        let (mut shared, mut places) = (0, 0);
+        for (at, (own, other)) in self.told.iter().zip(told).enumerate() {
+            if *own != 0 && *other != 0 {
+                if own != other {
+                    return false;
+                }
+                shared += 1;
+                places += usize::from(at > 0);
+            }
+        }
+        let says_where = |told: &[i64; TOLD]| told[1..].iter().any(|told| *told != 0);
+        shared > 0 && (places > 0 || !(says_where(&self.told) || says_where(told)))
     }
 
     /// What is said, as it is stored.

@@ -6,8 +6,9 @@ use rusqlite::Connection;
 
 use super::sample_query::SampleQuery;
 
-/// Averages are added up in such parts of their unit, as most values are small.
-const PARTS: i64 = 1_024;
+/// Averages are added up in such parts of their unit: a value of 1 in one of ten thousand profiles is still a hundred of them, and 8 TiB
+/// are not too many.
+const PARTS: i64 = 1 << 20;
 
 /// How many profiles the average of each series is made from.
 #[derive(Debug)]
@@ -40,7 +41,9 @@ impl Snapshots {
     /// What a value of a series adds to the average, in parts.
     pub(super) fn parts(&self, series: i64, value: i64) -> i64 {
         let of_service = self.services.get(&series).and_then(|service| self.profiles.get(service));
-        value.saturating_mul(PARTS) / of_service.map_or(1, length).max(1)
+        let number = i128::from(of_service.map_or(1, length).max(1));
+        let parts = (i128::from(value) * i128::from(PARTS) + number / 2) / number;
+        i64::try_from(parts).unwrap_or(i64::MAX)
     }
 }
 
@@ -51,4 +54,21 @@ fn length(profiles: &HashSet<i64>) -> i64 {
 /// The whole of parts.
 pub(super) fn whole(parts: i64) -> i64 {
     parts.saturating_add(PARTS / 2) / PARTS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_values_of_many_profiles_have_their_average() {
+        for (profiles, value) in [(2, 1), (1_200, 1), (5_760, 5), (100_000, 1), (4, 1 << 40)] {
+            let snapshots = Snapshots {
+                services: [(7, 1)].into_iter().collect(),
+                profiles: [(1, (0..profiles).collect())].into_iter().collect(),
+            };
+            let sum = (0..profiles).map(|_| snapshots.parts(7, value)).sum();
+            assert_eq!(whole(sum), value, "{profiles} profiles");
+        }
+    }
 }
