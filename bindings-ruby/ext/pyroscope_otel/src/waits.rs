@@ -23,7 +23,7 @@ use crate::value::id;
 /// How often it is tried to see one.
 const TRIES: u32 = 5;
 /// How many milliseconds are waited for a thread of ours to let the GVL go, and to come for it.
-const PATIENCE: u32 = 20;
+const PATIENCE: u32 = 100;
 
 /// Measures waits, if that was asked for. Where they are not what they should be they are not measured, which is reported.
 pub(crate) fn begin(profiler: &Profiler) {
