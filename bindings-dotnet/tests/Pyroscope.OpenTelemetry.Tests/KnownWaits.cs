@@ -32,8 +32,8 @@ internal static class KnownWaits
         (io_receive, "Interop.Sys.Receive"),
         (io_accept, "Interop.Sys.Accept"),
         (io_poll, "Interop.Sys.Poll"),
-        (io_read_pipe, "Interop.Sys.Read"),
-        (io_write_full_pipe, "Interop.Sys.Write"),
+        (io_read_pipe, "System.Net.Sockets.SocketPal"),
+        (io_write_full_pipe, "System.Net.Sockets.SocketPal"),
         (child_process, "System.Diagnostics.Process"),
     ];
 

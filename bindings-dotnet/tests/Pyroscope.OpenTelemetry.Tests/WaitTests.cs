@@ -193,7 +193,8 @@ public sealed class WaitTests
     {
         var state = way[..way.IndexOf('_')];
         var own = samples.Where(sample => sample.Label("span_name") == way && sample.Label("state") != "cpu").ToArray();
-        Assert.All(own, sample => Assert.True(sample.Frames.Any(frame => frame.EndsWith(way, StringComparison.Ordinal)), WallTime.Said(sample)));
+        // To call it for the first time compiles it.
+        Assert.All(own.Where(sample => sample.Label("state") != "runtime"), sample => Assert.True(sample.Frames.Any(frame => frame.EndsWith(way, StringComparison.Ordinal)), WallTime.Said(sample)));
         var byState = WallTime.ByState(own);
         var said = $"{way}: {WallTime.Said(byState)} of {took:F1} ms\n" + string.Join('\n', own.OrderByDescending(sample => sample.Values[1]).Take(5).Select(WallTime.Said));
         var seen = byState.GetValueOrDefault(state);

@@ -100,6 +100,9 @@ pub fn flow_weight(took_ns: u64, was_suspended: impl FnOnce() -> bool) -> Option
     if OWNER.load(Ordering::Acquire) == 0 {
         return None;
     }
+    if took_ns < SHORTEST_NS {
+        return None;
+    }
     // SAFETY: the calling thread's own block.
     let block = unsafe { &mut *wrappers::own_block()? };
     let weight = block.weight_of(took_ns, mean_ns(), took_ns)?;
