@@ -159,7 +159,8 @@ public sealed class ProfileTests
     [MethodImpl(MethodImplOptions.NoInlining)]
     private static void BurnInOuter() => ThreadTime.Burn(10);
 
-    [MethodImpl(MethodImplOptions.NoInlining)]
+    // Not optimized: what it calls at its end would take its place on the stack.
+    [MethodImpl(MethodImplOptions.NoInlining | MethodImplOptions.NoOptimization)]
     private static void BurnInInner() => ThreadTime.Burn(10);
 
     [MethodImpl(MethodImplOptions.NoInlining)]
@@ -183,7 +184,7 @@ public sealed class ProfileTests
     private static void Judge(PprofSample[] samples, string method, string span, ConcurrentDictionary<string, string> ids)
     {
         var there = samples.Where(sample => Has(sample, method)).ToArray();
-        Assert.True(Weight(there) >= 0.1e9, $"{Weight(there) / 1e9} s of CPU in {method}, of\n{string.Join('\n', samples.Select(sample => $"{sample.Values[0] / 1e9} s {string.Join(" < ", sample.Frames)}"))}");
+        Assert.True(Weight(there) >= 0.1e9, $"{Weight(there) / 1e9} s of CPU in {method}");
         Assert.All(there, sample =>
         {
             Assert.Equal(span, sample.Label("span_name"));
