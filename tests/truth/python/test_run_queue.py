@@ -21,5 +21,9 @@ def test_a_processor_that_is_shared(tmp_path):
     said = f"{dict(seen)} of {taken}"
     # About half of the time that it burns. In the kernel's number are also the ends of its sleeps, as in those.
     assert taken["queued"] > 0.3 * taken["cpu"], f"the other process had nothing: {said}"
-    assert 0.7 * taken["queued"] < seen["run_queue"] < 1.05 * taken["queued"], said
-    assert 0.93 * taken["wall"] < sum(seen.values()) < 1.05 * taken["wall"], said
+    # Where a processor is shared, the kernel's timers of CPU time come a tenth of a second late now and then; what ran meanwhile may be
+    # another span's, or none's. The time in the queue goes with the CPU samples, so it is judged by these.
+    sampled = seen["cpu"] / taken["cpu"]
+    assert 0.75 < sampled < 1.25, said
+    assert 0.7 * taken["queued"] < seen["run_queue"] / sampled < 1.05 * taken["queued"], said
+    assert 0.93 * taken["wall"] < (seen["cpu"] + seen["run_queue"]) / sampled + seen["sleep"] < 1.05 * taken["wall"], said
