@@ -41,6 +41,8 @@ def kept():
 def node(name):
     """Burns with a tag by which its samples are found, until there are some."""
     with tag_wrapper({"node": name}):
+        # So that what is counted from here on was sampled from here on.
+        assert pyroscope.flush(20)
         enough = kept() + 2
         for _ in range(1_000):
             burn(0.005)

@@ -36,6 +36,8 @@ class ConformanceTest < Minitest::Test
   # the ring of this one is full meanwhile, and what comes is counted as dropped.
   def node(name)
     Pyroscope.tag_wrapper({ node: name }) do
+      # So that what is counted from here on was sampled from here on.
+      assert Pyroscope.flush
       before = kept
       burn(0.05)
       burn(0.01) until kept > before
