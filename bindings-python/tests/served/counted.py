@@ -32,7 +32,17 @@ _lifecycle.stop = reporting(_lifecycle.stop)
 _server_shutdown.flush = reporting(_server_shutdown.flush)
 
 
-def work(name: str, seconds: float) -> int:
+def burn_sampled(nanoseconds: int) -> None:
+    """Burns until there are samples of it, which a kernel that has much to do may put off; for two seconds at most."""
+    before = pyroscope.stats()["taken"]["samples"]
+    burn(nanoseconds)
+    for _ in range(100):
+        if pyroscope.stats()["taken"]["samples"] > before:
+            break
+        burn(20_000_000)
+
+
+def work(name: str, seconds: float, burn=burn_sampled) -> int:
     """Burns in a function that names this process, whose id is returned."""
     pid = os.getpid()
     made = {"burn": burn}
@@ -46,5 +56,5 @@ def configure():
     pyroscope.configure(application_name="served", sample_rate=250, upload_interval=600)
     provider = TracerProvider(resource=Resource({"service.name": "served"}))
     provider.add_span_processor(PyroscopeSpanProcessor())
-    work("loader", 0.1)
+    work("loader", 0.1, burn)
     return provider.get_tracer("served")
