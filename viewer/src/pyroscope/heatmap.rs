@@ -215,7 +215,7 @@ impl Slots {
             let trace_id = point.span.and_then(|span| traces.get(&(point.profile.number, span)));
             slot.exemplars.push(Exemplar {
                 timestamp: point.time,
-                profile_id: point.span.is_none().then(|| point.profile.to_string()).unwrap_or_default(),
+                profile_id: if point.span.is_some() { String::new() } else { point.profile.to_string() },
                 span_id: point.span.map(|span| span.to_string()).unwrap_or_default(),
                 value: point.value,
                 labels,
