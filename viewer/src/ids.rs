@@ -1,4 +1,5 @@
-//! Span and trace ids, as written (16 and 32 hex digits) and as stored. An id of all zeros is no id.
+//! Span and trace ids, as written (16 and 32 hex digits) and as stored, where an id of all zeros is no id; and the ids of profiles,
+//! which are the store's own.
 
 use std::fmt;
 
@@ -86,6 +87,35 @@ impl serde::Serialize for TraceId {
     }
 }
 
+/// The id of a stored profile, which is written as a UUID: its number in the store, and its time, as a store that has forgotten all
+/// begins to count anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProfileId {
+    /// Nanoseconds.
+    pub(crate) time: i64,
+    pub(crate) number: i64,
+}
+
+impl ProfileId {
+    /// Reads a UUID, with its dashes or without.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let is_uuid = text.len() == 36 && [8, 13, 18, 23].iter().all(|at| text.as_bytes()[*at] == b'-');
+        let digits = if is_uuid { text.replace('-', "") } else { text.to_owned() };
+        if digits.len() != 32 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        let half = |digits| u64::from_str_radix(digits, 16).ok().map(u64::cast_signed);
+        Some(Self { time: half(&digits[..16])?, number: half(&digits[16..])? })
+    }
+}
+
+impl fmt::Display for ProfileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (time, number) = (format!("{:016x}", self.time), format!("{:016x}", self.number));
+        write!(f, "{}-{}-{}-{}-{}", &time[..8], &time[8..12], &time[12..], &number[..4], &number[4..])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +133,20 @@ mod tests {
             TraceId::parse("4bf92f3577b34da6a3ce929d0e0e4736").unwrap().to_string(),
             "4bf92f3577b34da6a3ce929d0e0e4736"
         );
+    }
+
+    #[test]
+    fn an_id_of_a_profile_is_read_as_it_is_written() {
+        let id = ProfileId { time: 1_767_225_600_123_456_789, number: 4_711 };
+        assert_eq!(id.to_string(), "18867251-f555-cd15-0000-000000001267");
+        for text in [id.to_string(), id.to_string().replace('-', ""), id.to_string().to_uppercase()] {
+            assert_eq!(ProfileId::parse(&text), Some(id));
+        }
+        for bad in
+            ["", "7", "18867251-f555-cd15-0000-00000000126", "18867251+f555-cd15-0000-000000001267", &"é".repeat(16)]
+        {
+            assert_eq!(ProfileId::parse(bad), None, "{bad}");
+        }
     }
 
     #[test]

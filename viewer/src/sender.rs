@@ -16,16 +16,21 @@ pub(crate) enum Sender {
     Java,
     /// Node: Grafana's client.
     Node,
-    /// Programs in machine code, which eBPF profilers and perf sample from outside.
+    /// Programs in machine code, and all that eBPF profilers and perf sample from outside.
     Native,
+    /// A profiler that sends OTLP and says no more of itself.
+    Otlp,
 }
+
+/// How the eBPF profiler names the scope of its profiles: by its own command, or by the package that is in a Collector.
+const EBPF: &str = "ebpf-profiler";
 
 impl Sender {
     /// By the label `pyroscope_spy`, which /ingest calls spyName.
     pub(crate) fn of_spy(spy: &str) -> Option<Self> {
         match spy {
             "gospy" => Some(Self::Go),
-            "javaspy" => Some(Self::Java),
+            "javaspy" | "alloy.java" | "grafana-agent.java" => Some(Self::Java),
             "nodespy" => Some(Self::Node),
             "dotnetspy" => Some(Self::DotnetOfGrafana),
             "pyspy" | "rbspy" => Some(Self::Ours),
@@ -46,6 +51,35 @@ impl Sender {
             _ => None,
         }
     }
+
+    /// Of profiles in OTLP: by the name of their scope, and by what they say with it and with their resource. Only of Go and Java does
+    /// the language say what to do: the profilers of the others that this project and Grafana have send no OTLP.
+    pub(crate) fn of_otlp<'a>(scope: &str, attributes: impl Iterator<Item = (&'a str, &'a str)>) -> Self {
+        if scope.contains(EBPF) {
+            return Self::Native;
+        }
+        let mut known = attributes.filter_map(|(name, value)| match name {
+            "pyroscope_spy" => Self::of_spy(value),
+            "telemetry.sdk.language" => Self::of_language(value),
+            "process.runtime.name" => Self::of_runtime(value),
+            _ => None,
+        });
+        known.find(|sender| matches!(sender, Self::Go | Self::Java)).unwrap_or(Self::Otlp)
+    }
+
+    /// Whether a service may have a profiler of its own beside this one.
+    pub(crate) fn is_beside(self) -> bool {
+        matches!(self, Self::Native | Self::Otlp)
+    }
+
+    /// By the resource attribute `process.runtime.name`.
+    fn of_runtime(runtime: &str) -> Option<Self> {
+        match runtime {
+            "go" | "gc" | "gccgo" => Some(Self::Go),
+            runtime if runtime.ends_with("Runtime Environment") => Some(Self::Java),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -62,5 +96,22 @@ mod tests {
         let known = [Sender::Go, Sender::Java, Sender::Node, Sender::Ours, Sender::Native].map(Some);
         assert_eq!(languages[..5], known);
         assert_eq!(languages[5], None);
+    }
+
+    #[test]
+    fn senders_of_otlp_are_known_by_their_scope_and_what_they_say_of_their_process() {
+        let of = |scope, name, value| Sender::of_otlp(scope, [("host.name", "go"), (name, value)].into_iter());
+        for (scope, name, value, sender) in [
+            ("/usr/local/bin/ebpf-profiler", "telemetry.sdk.language", "java", Sender::Native),
+            ("go.opentelemetry.io/ebpf-profiler/collector", "", "", Sender::Native),
+            ("", "telemetry.sdk.language", "go", Sender::Go),
+            ("", "process.runtime.name", "go", Sender::Go),
+            ("", "process.runtime.name", "OpenJDK Runtime Environment", Sender::Java),
+            ("", "telemetry.sdk.language", "java", Sender::Java),
+            ("", "telemetry.sdk.language", "python", Sender::Otlp),
+            ("profiler", "process.runtime.name", "nodejs", Sender::Otlp),
+        ] {
+            assert_eq!(of(scope, name, value), sender, "{scope} {name} {value}");
+        }
     }
 }

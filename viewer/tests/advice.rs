@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::path::Path;
+
 use common::{Server, attribute, export, profile, request, span, with_attribute, words};
 use prost::Message as _;
 
@@ -71,6 +73,36 @@ fn how_each_span_is_labelled_is_said_for_the_profiler_that_sent_it() {
             assert_says(&server, "/", &[advice], others);
             assert_says(&server, "/spans?service=shop", &[advice], others);
         }
+    }
+}
+
+/// What the Collector and the eBPF profiler's reporter sent (tests/clients/collector), and the same with other resources.
+#[test]
+fn what_comes_by_otlp_gets_the_advice_for_who_sent_it() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/clients/collector/fixtures");
+    let recorded = |name: &str| std::fs::read_to_string(fixtures.join(name)).unwrap();
+    let unlinked = recorded("sdk-json.json").replace("\"linkIndex\"", "\"noLink\"");
+    let said = |key: &str, value: &str| {
+        let first = "\"attributes\":[";
+        assert!(unlinked.contains(first));
+        unlinked.replacen(first, &format!(r#"{first}{{"key":"{key}","value":{{"stringValue":"{value}"}}}},"#), 1)
+    };
+    let ebpf = recorded("ebpf-json.json").replace("\"linkIndex\"", "\"noLink\"");
+    for (what, service, body, says) in [
+        ("eBPF", "cpp-json", ebpf, "A profiler outside of the process knows spans only where"),
+        ("a Collector", "shop-json", unlinked.clone(), "Its profiles come by OTLP: samples belong to the span"),
+        ("Go", "shop-json", said("process.runtime.name", "go"), "otelpyroscope.NewTracerProvider(provider)"),
+        ("Java", "shop-json", said("telemetry.sdk.language", "java"), "pyroscope-otel.jar"),
+        ("Python", "shop-json", said("telemetry.sdk.language", "python"), "Its profiles come by OTLP"),
+    ] {
+        let server = Server::with(&["--retain", "36500d"]);
+        let headers = [("content-type", "application/json")];
+        let answer = server.post("/v1development/profiles", &headers, body.as_bytes());
+        assert_eq!((answer.status, answer.text().as_str()), (200, "{}"), "{what}");
+        // What its SDK is written in says less than the profiler itself.
+        traces(&server, service, "python");
+        let path = format!("/spans?service={service}&since=all");
+        assert_says(&server, &path, &[says], &["the profiler's span processor", "wall_time=True"]);
     }
 }
 

@@ -133,59 +133,68 @@ fn long_texts_that_many_refer_to_take_no_time() {
     }
 }
 
+fn process() -> Vec<KeyValue> {
+    vec![text("service.name", "shop"), attribute("process.pid", any_value::Value::IntValue(7))]
+}
+
+/// A profile of samples that say when they were taken in thread 1 of a process.
+fn timed(time_unix_nano: u64, times: impl Iterator<Item = u64>) -> Vec<u8> {
+    let strings = ["", "samples", "count", "cpu", "nanoseconds", "thread.id"];
+    let value = Some(AnyValue { value: Some(any_value::Value::IntValue(1)) });
+    let thread = otlp::KeyValueAndUnit { key_strindex: 5, value, ..Default::default() };
+    let sample =
+        otlp::Sample { attribute_indices: vec![1], timestamps_unix_nano: times.collect(), ..Default::default() };
+    let profile = otlp::Profile {
+        sample_type: Some(otlp::ValueType { type_strindex: 1, unit_strindex: 2 }),
+        period_type: Some(otlp::ValueType { type_strindex: 3, unit_strindex: 4 }),
+        period: PERIOD,
+        time_unix_nano,
+        samples: vec![sample],
+        ..Default::default()
+    };
+    let request = ExportProfilesServiceRequest {
+        resource_profiles: vec![otlp::ResourceProfiles {
+            resource: Some(Resource { attributes: process(), ..Resource::default() }),
+            scope_profiles: vec![otlp::ScopeProfiles { profiles: vec![profile], ..Default::default() }],
+            ..Default::default()
+        }],
+        dictionary: Some(otlp::ProfilesDictionary {
+            string_table: strings.map(String::from).to_vec(),
+            attribute_table: vec![otlp::KeyValueAndUnit::default(), thread],
+            ..Default::default()
+        }),
+    };
+    request.encode_to_vec()
+}
+
+/// Spans of that thread, by id, start and end.
+fn open_at_once(spans: impl Iterator<Item = (u64, u64, u64)>) -> Vec<u8> {
+    let spans = spans.map(|(id, start_time_unix_nano, end_time_unix_nano)| Span {
+        trace_id: vec![7; 16],
+        span_id: id.to_be_bytes().to_vec(),
+        name: "GET /".into(),
+        start_time_unix_nano,
+        end_time_unix_nano,
+        attributes: vec![attribute("thread.id", any_value::Value::IntValue(1))],
+        ..Span::default()
+    });
+    let mut request = export("shop", spans.collect());
+    request.resource_spans[0].resource.as_mut().unwrap().attributes = process();
+    request.encode_to_vec()
+}
+
 /// Samples of a thread, and spans of it that are all within each other, again and again.
 #[test]
 fn samples_that_join_again_and_again_are_bounded() {
     let server = server();
-    let number = |key: &str, number| attribute(key, any_value::Value::IntValue(number));
-    let process = || vec![text("service.name", "shop"), number("process.pid", 7)];
     let start = now() - 10_000_000_000;
-    let strings = ["", "samples", "count", "cpu", "nanoseconds", "thread.id"].map(String::from).to_vec();
-    let value = Some(AnyValue { value: Some(any_value::Value::IntValue(1)) });
-    let thread = otlp::KeyValueAndUnit { key_strindex: 5, value, ..Default::default() };
-    let request = |round: u64| ExportProfilesServiceRequest {
-        resource_profiles: vec![otlp::ResourceProfiles {
-            resource: Some(Resource { attributes: process(), ..Resource::default() }),
-            scope_profiles: vec![otlp::ScopeProfiles {
-                profiles: vec![otlp::Profile {
-                    sample_type: Some(otlp::ValueType { type_strindex: 1, unit_strindex: 2 }),
-                    period_type: Some(otlp::ValueType { type_strindex: 3, unit_strindex: 4 }),
-                    period: PERIOD,
-                    time_unix_nano: start + round,
-                    samples: vec![otlp::Sample {
-                        attribute_indices: vec![1],
-                        timestamps_unix_nano: (0..20_000).map(|time| start + time * 1_000).collect(),
-                        ..Default::default()
-                    }],
-                    ..Default::default()
-                }],
-                ..Default::default()
-            }],
-            ..Default::default()
-        }],
-        dictionary: Some(otlp::ProfilesDictionary {
-            string_table: strings.clone(),
-            attribute_table: vec![otlp::KeyValueAndUnit::default(), thread.clone()],
-            ..Default::default()
-        }),
-    };
     for round in 0..2 {
-        let (status, answer) = send(&server, PROFILES, PROTOBUF, &request(round).encode_to_vec());
+        let (status, answer) =
+            send(&server, PROFILES, PROTOBUF, &timed(start + round, (0..20_000).map(|time| start + time * 1_000)));
         assert!(status == 200 && answer.is_empty(), "{status} {answer}");
     }
     let spans = |round: u64| {
-        let spans = (1..=500).map(|id: u64| Span {
-            trace_id: vec![7; 16],
-            span_id: (round << 32 | id).to_be_bytes().to_vec(),
-            name: "GET /".into(),
-            start_time_unix_nano: start + id * 30_000,
-            end_time_unix_nano: start + 100_000_000,
-            attributes: vec![number("thread.id", 1)],
-            ..Span::default()
-        });
-        let mut request = export("shop", spans.collect());
-        request.resource_spans[0].resource.as_mut().unwrap().attributes = process();
-        request.encode_to_vec()
+        open_at_once((1..=500).map(|id: u64| (round << 32 | id, start + id * 30_000, start + 100_000_000)))
     };
     for round in 1..=2 {
         let begun = Instant::now();
@@ -197,4 +206,31 @@ fn samples_that_join_again_and_again_are_bounded() {
     // No sample is lost or there twice.
     let total = server.json("/api/top?service=shop&since=all")["total"].as_i64().unwrap();
     assert_eq!((total - 2 * PERIOD) / PERIOD, 2 * 20_000);
+}
+
+/// A thread that has more spans open at once than any program: what a sample takes to join one of them does not grow with their number.
+#[test]
+fn spans_that_are_open_at_once_take_no_memory_when_samples_join_them() {
+    const SPANS: u64 = 100_000;
+    let server = Server::start();
+    let start = now() - 10_000_000_000;
+    for first in (0..SPANS).step_by(1_000) {
+        let spans = (first + 1..=first + 1_000).map(|id| (id, start + id, start + 1_000_000_000));
+        let (status, answer) = send(&server, "/v1/traces", PROTOBUF, &open_at_once(spans));
+        assert!(status == 200 && answer.is_empty(), "{status} {answer}");
+    }
+    let kib = |line: &str| {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+        let found = status.lines().find(|found| found.starts_with(line)).unwrap();
+        found.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap()
+    };
+    std::fs::write(format!("/proc/{}/clear_refs", server.pid()), "5").unwrap();
+    let before = kib("VmRSS");
+    let (status, answer) = send(&server, PROFILES, PROTOBUF, &timed(start, [start + SPANS + 1].into_iter()));
+    assert!(status == 200 && answer.is_empty(), "{status} {answer}");
+    let after = kib("VmHWM");
+    println!("{before} KiB, {after} KiB when it joined");
+    assert!(after < before + 3_000, "{before} KiB, {after} KiB when it joined");
+    let innermost = server.json(&format!("/api/flame?span={SPANS:016x}&since=all"));
+    assert_eq!(innermost["total"], PERIOD);
 }

@@ -266,8 +266,8 @@ fn stats_say_whether_there_is_anything() {
 #[test]
 fn what_is_not_answered_is_said_the_way_clients_expect() {
     let server = filled();
-    let (status, error) = ask_with(&server, "AnalyzeQuery", &[], &json!({}));
-    assert_eq!((status, &error["code"]), (501, &json!("unimplemented")));
+    // As Pyroscope's newer read path: which of its parts would be asked says nothing about one program.
+    assert_eq!(ask(&server, "AnalyzeQuery", in_time(json!({ "query": "{}" }))), json!({}));
     let unknown = server.post("/querier.v1.QuerierService/Nothing", &[("content-type", "application/json")], b"{}");
     assert_eq!((unknown.status, unknown.kind.as_str()), (404, "text/plain; charset=utf-8"));
     for (question, says) in [
@@ -381,6 +381,69 @@ fn a_heat_map_of_spans_has_exemplars_with_their_traces() {
     ] {
         let (status, error) = ask_with(&server, "SelectHeatmap", &[], &question(more));
         assert!(status == 400 && error["message"].as_str().unwrap().contains(says), "{error}");
+    }
+}
+
+#[test]
+fn exemplars_of_profiles_lead_to_their_profile() {
+    let server = filled();
+    let shop = profile(&[(&["main:1", "night:9"], &[], 25)]);
+    assert_eq!(server.push("shop", &shop).status, 200);
+    let exemplar_of = |answer: &Value, list: &str, inner: &str| {
+        let all = answer["series"].as_array().unwrap().iter().filter(|series| {
+            series["labels"].as_array().unwrap().contains(&json!({ "name": "service_name", "value": "shop" }))
+        });
+        let within = all.flat_map(|series| series[list].as_array().unwrap().clone());
+        let exemplars = within.flat_map(|point| point[inner].as_array().cloned().unwrap_or_default());
+        let exemplars: Vec<Value> = exemplars.collect();
+        exemplars
+            .into_iter()
+            .max_by_key(|exemplar| exemplar["value"].as_str().unwrap().parse::<i64>().unwrap())
+            .unwrap()
+    };
+    let question = |kind: Value| {
+        in_time(json!({ "profileTypeID": CPU, "step": 60, "groupBy": ["service_name"], "exemplarType": kind }))
+    };
+    let mut of_heatmap = question(json!("EXEMPLAR_TYPE_INDIVIDUAL"));
+    of_heatmap["queryType"] = json!("HEATMAP_QUERY_TYPE_INDIVIDUAL");
+    let heatmap = ask(&server, "SelectHeatmap", of_heatmap);
+    let series = ask(&server, "SelectSeries", question(json!(2)));
+    for exemplar in [exemplar_of(&heatmap, "slots", "exemplars"), exemplar_of(&series, "points", "exemplars")] {
+        assert_eq!(exemplar["value"], "250000000");
+        assert!(exemplar.get("spanId").is_none(), "{exemplar}");
+        let labels = exemplar["labels"].as_array().unwrap();
+        assert!(labels.contains(&json!({ "name": "__profile_type__", "value": CPU })), "{labels:?}");
+        assert!(!labels.iter().any(|label| label["name"] == "service_name"), "{labels:?}");
+        let of_it = json!({ "labelSelector": "{service_name=\"shop\"}", "profileIdSelector": [exemplar["profileId"]] });
+        let graph = merge(&server, of_it.clone())["flamegraph"].clone();
+        assert_eq!((&graph["total"], &graph["names"]), (&json!("250000000"), &json!(["total", "main", "night"])));
+        // A profile of the same time, and one of another: neither is there.
+        let id = exemplar["profileId"].as_str().unwrap();
+        for other in [format!("{}{}", &id[..35], "f"), format!("f{}", &id[1..])] {
+            let none = merge(&server, json!({ "profileIdSelector": [other] }));
+            assert_eq!(none["flamegraph"]["total"], "0");
+        }
+        let mut pprof = in_time(of_it);
+        pprof["profileTypeID"] = CPU.into();
+        let pprof = ask(&server, "SelectMergeProfile", pprof);
+        assert_eq!(pprof["sample"][0]["value"], json!(["250000000"]));
+    }
+    let none = ask(&server, "SelectSeries", question(json!("EXEMPLAR_TYPE_NONE")));
+    assert!(none["series"][0]["points"][0].get("exemplars").is_none());
+    for (method, more, code, says) in [
+        ("SelectSeries", json!({ "exemplarType": 3 }), 501, "exemplars of spans are those of SelectHeatmap"),
+        ("SelectSeries", json!({ "exemplarType": 9 }), 400, "exemplarType 9: allowed are 0, 1 and 2"),
+        (
+            "SelectMergeStacktraces",
+            json!({ "profileIdSelector": ["x"] }),
+            400,
+            "profile id \"x\": allowed are the UUIDs",
+        ),
+    ] {
+        let mut asked = question(json!(0));
+        asked.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let (status, error) = ask_with(&server, method, &[], &asked);
+        assert!(status == code && error["message"].as_str().unwrap().contains(says), "{error}");
     }
 }
 

@@ -23,6 +23,7 @@ pub(super) fn start(shown: &Shown, sender: Option<Sender>) -> Markup {
             Some(Sender::Native) => {
                 ": an eBPF profiler beside it that sends OTLP profiles or Push to " code { (url) } ", under the same service name."
             }
+            Some(Sender::Otlp) => { " with the OTLP endpoint " code { (otlp_url(shown)) } " and the same service name as its traces." }
             _ => { " with its server address " code { (url) } " and the same service name as its traces." }
         }
     }
@@ -40,6 +41,10 @@ pub(super) fn label_spans(sender: Option<Sender>) -> Markup {
             }
             Some(Sender::DotnetOfGrafana) => { "Add " code { "new PyroscopeSpanProcessor()" } " of Pyroscope.OpenTelemetry to the tracer provider." }
             Some(Sender::Native) => { "A profiler outside of the process knows spans only where the program publishes them, or by their time and thread." }
+            Some(Sender::Otlp) => {
+                "Its profiles come by OTLP: samples belong to the span that their profiler links them to, or by time to one of their thread, where samples and spans say "
+                code { "thread.id" } " and their resources " code { "process.pid" } "."
+            }
             _ => { "Add the profiler's span processor to the tracer provider." }
         }
     }
@@ -56,6 +61,7 @@ pub(super) fn each_span(sender: Option<Sender>) -> Markup {
             Some(Sender::Java) => { "set the property " code { "-Dotel.pyroscope.root.span.only=false" } }
             Some(Sender::Node) => { "run each span's work in a " code { "Pyroscope.wrapWithLabels" } " of its own" }
             Some(Sender::Native) => { "let the program publish its innermost span" }
+            Some(Sender::Otlp) => { "let the profiler link each sample to the innermost span" }
             Some(Sender::Ours | Sender::DotnetOfGrafana) | None => { "set " code { "OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false" } }
         }
     }
@@ -71,7 +77,12 @@ pub(super) fn measure_waits(sender: Option<Sender>) -> Markup {
             }
             Some(Sender::Java) => { "What these spans wait for is not measured; " code { "PYROSCOPE_PROFILER_EVENT=wall" } " samples wall time in place of CPU time." }
             Some(Sender::DotnetOfGrafana) => { "What these spans wait for is not measured; " code { "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true" } " samples wall time too." }
-            Some(Sender::Go | Sender::Node | Sender::Native) => { "What these spans wait for is not measured: this service's profiler cannot tell." }
+            Some(Sender::Native) => {
+                "What these spans wait for is not measured; the eBPF profiler's " code { "-off-cpu-threshold" } " samples waits, as the profile type "
+                code { "off_cpu" } "."
+            }
+            Some(Sender::Otlp) => { "What these spans wait for is not measured: this service's profiler sends no wall time." }
+            Some(Sender::Go | Sender::Node) => { "What these spans wait for is not measured: this service's profiler cannot tell." }
         }
     }
 }

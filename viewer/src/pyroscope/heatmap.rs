@@ -3,21 +3,21 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::error::QueryError;
-use super::heatmap_messages::{Exemplar, HeatmapSeries, HeatmapSlot, SelectHeatmapRequest, SelectHeatmapResponse};
+use super::heatmap_messages::{HeatmapSeries, HeatmapSlot, SelectHeatmapRequest, SelectHeatmapResponse};
 use super::labels::{bounds, checked_profile_type, selected_series, too_large};
 use super::messages::LabelPair;
-use super::points::{group, most_bytes, step_ms};
+use super::points::{OF_EXEMPLAR, bytes_of, group, most_bytes, step_ms};
+use super::points_messages::Exemplar;
 use super::selector::Selector;
 use crate::clock::MILLISECOND;
-use crate::ids::SpanId;
+use crate::ids::{ProfileId, SpanId};
 use crate::store::{SpanPoint, Store};
 
 /// Rows of a heatmap, as in Pyroscope.
 const ROWS: i64 = 20;
-/// What a point takes, what a slot takes beside its exemplars, and an exemplar beside its labels; as text too.
+/// What a point takes, and what a slot takes beside its exemplars; as text too.
 const OF_POINT: usize = 160;
 const OF_SLOT: usize = 1_024;
-const OF_EXEMPLAR: usize = 256;
 
 /// The labels of a series: those it is grouped by, and the others.
 type Labels = (Vec<LabelPair>, Vec<LabelPair>);
@@ -26,8 +26,9 @@ type Labels = (Vec<LabelPair>, Vec<LabelPair>);
 struct Point {
     /// Milliseconds.
     time: i64,
-    /// The span and the profile, where spans are asked for.
-    span: Option<(SpanId, i64)>,
+    profile: ProfileId,
+    /// The span, where spans are asked for.
+    span: Option<SpanId>,
     value: i64,
     /// The series that it is of.
     series: Vec<i64>,
@@ -58,8 +59,7 @@ pub(super) fn select(store: &Store, request: &SelectHeatmapRequest) -> Result<Se
     };
     let with_exemplars = match (request.exemplar_type, of_spans) {
         (0 | 1, _) => false,
-        (3, true) => true,
-        (2, false) => return Err(QueryError::unimplemented("exemplarType: profiles have no id of their own here")),
+        (2, false) | (3, true) => true,
         (2, true) => return Err(QueryError::invalid("exemplars of profiles are those of a query of profiles")),
         (3, false) => return Err(QueryError::invalid("exemplars of spans are those of a query of spans")),
         (other, _) => return Err(QueryError::invalid(format!("exemplarType {other}: allowed are 0, 1, 2 and 3"))),
@@ -118,7 +118,8 @@ fn points<'l>(
         }
         for point in all {
             let time = point.time.div_euclid(MILLISECOND);
-            let point = Point { time, span: None, value: point.value, series: vec![point.series] };
+            let profile = ProfileId { time: point.time, number: point.profile };
+            let point = Point { time, profile, span: None, value: point.value, series: vec![point.series] };
             if let Some(by) = by(point.series[0]) {
                 groups.entry(by).or_insert_with(Vec::new).push(point);
             }
@@ -132,7 +133,7 @@ fn points<'l>(
         || (Spans::new(), 0),
         |(spans, count), SpanPoint { series, time, profile, span, value }| {
             if let Some(by) = by(series) {
-                let sum = spans.entry((by, time.div_euclid(MILLISECOND), span, profile)).or_default();
+                let sum = spans.entry((by, time, span, profile)).or_default();
                 sum.0 = sum.0.saturating_add(value);
                 sum.1.push(series);
                 *count += 1;
@@ -144,7 +145,9 @@ fn points<'l>(
         return Err(too_large(most));
     }
     for ((by, time, span, profile), (value, series)) in spans {
-        groups.entry(by).or_insert_with(Vec::new).push(Point { time, span: Some((span, profile)), value, series });
+        let profile = ProfileId { time, number: profile };
+        let time = time.div_euclid(MILLISECOND);
+        groups.entry(by).or_insert_with(Vec::new).push(Point { time, profile, span: Some(span), value, series });
     }
     Ok(groups)
 }
@@ -191,7 +194,7 @@ impl Slots {
         let mut traces = HashMap::new();
         if with_exemplars {
             let spans: Vec<(i64, SpanId)> =
-                cells.values().filter_map(|(_, point)| point.span.map(|(span, profile)| (profile, span))).collect();
+                cells.values().filter_map(|(_, point)| point.span.map(|span| (point.profile.number, span))).collect();
             traces = store.traces_of_spans(&spans)?;
         }
         let rows = usize::try_from(ROWS).unwrap_or(0);
@@ -204,12 +207,20 @@ impl Slots {
             }
             let Some(slot) = slots.last_mut() else { continue };
             slot.counts[row] = count;
-            let Some((span, profile)) = point.span.filter(|_| with_exemplars) else { continue };
+            if !with_exemplars {
+                continue;
+            }
             let labels = common(&point.series, labels);
-            take(OF_EXEMPLAR + labels.iter().map(|pair| pair.name.len() + pair.value.len() + 48).sum::<usize>() * 2)?;
-            let trace_id = traces.get(&(profile, span)).map(ToString::to_string).unwrap_or_default();
-            let span_id = span.to_string();
-            slot.exemplars.push(Exemplar { timestamp: point.time, span_id, value: point.value, labels, trace_id });
+            take(OF_EXEMPLAR + bytes_of(&labels) * 2)?;
+            let trace_id = point.span.and_then(|span| traces.get(&(point.profile.number, span)));
+            slot.exemplars.push(Exemplar {
+                timestamp: point.time,
+                profile_id: if point.span.is_some() { String::new() } else { point.profile.to_string() },
+                span_id: point.span.map(|span| span.to_string()).unwrap_or_default(),
+                value: point.value,
+                labels,
+                trace_id: trace_id.map(ToString::to_string).unwrap_or_default(),
+            });
         }
         Ok(slots)
     }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::json::{enumerated, int64, number, optional_int64};
 use super::messages::LabelPair;
+use super::points_messages::{Exemplar, exemplar_type};
 
 /// `SelectHeatmapRequest`.
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
@@ -45,11 +46,6 @@ fn query_type<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<i32, 
     enumerated(deserializer, &names)
 }
 
-fn exemplar_type<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<i32, D::Error> {
-    let names = ["EXEMPLAR_TYPE_UNSPECIFIED", "EXEMPLAR_TYPE_NONE", "EXEMPLAR_TYPE_INDIVIDUAL", "EXEMPLAR_TYPE_SPAN"];
-    enumerated(deserializer, &names)
-}
-
 /// `SelectHeatmapResponse`.
 #[derive(Clone, PartialEq, prost::Message, Serialize)]
 pub(super) struct SelectHeatmapResponse {
@@ -80,23 +76,4 @@ pub(super) struct HeatmapSlot {
     #[prost(message, repeated, tag = "4")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) exemplars: Vec<Exemplar>,
-}
-
-/// `types.v1.Exemplar`. Profiles have no id of their own here.
-#[derive(Clone, PartialEq, prost::Message, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Exemplar {
-    #[prost(int64, tag = "1")]
-    #[serde(with = "int64")]
-    pub(super) timestamp: i64,
-    #[prost(string, tag = "3")]
-    pub(super) span_id: String,
-    #[prost(int64, tag = "4")]
-    #[serde(with = "int64")]
-    pub(super) value: i64,
-    #[prost(message, repeated, tag = "5")]
-    pub(super) labels: Vec<LabelPair>,
-    #[prost(string, tag = "6")]
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) trace_id: String,
 }

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::json::{format, int64, int64s, number, optional_int64};
+use super::json::{format, int64, int64s, optional_int64};
 
 /// `ProfileTypesRequest`.
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
@@ -318,61 +318,14 @@ pub(super) struct Level {
     pub(super) values: Vec<i64>,
 }
 
-/// `SelectSeriesRequest`.
+/// `AnalyzeQueryRequest`.
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct SelectSeriesRequest {
-    #[prost(string, tag = "1")]
-    #[serde(rename = "profileTypeID", alias = "profile_typeID")]
-    pub(super) profile_type_id: String,
-    #[prost(string, tag = "2")]
-    #[serde(alias = "label_selector")]
-    pub(super) label_selector: String,
-    #[prost(int64, tag = "3")]
-    #[serde(with = "int64")]
-    pub(super) start: i64,
-    #[prost(int64, tag = "4")]
-    #[serde(with = "int64")]
-    pub(super) end: i64,
-    #[prost(string, repeated, tag = "5")]
-    #[serde(alias = "group_by")]
-    pub(super) group_by: Vec<String>,
-    #[prost(double, tag = "6")]
-    #[serde(deserialize_with = "number")]
-    pub(super) step: f64,
-    #[prost(int32, optional, tag = "7")]
-    #[serde(deserialize_with = "super::json::aggregation")]
-    pub(super) aggregation: Option<i32>,
-    #[prost(int64, optional, tag = "9")]
-    #[serde(with = "optional_int64")]
-    pub(super) limit: Option<i64>,
-}
+#[serde(default)]
+pub(super) struct AnalyzeQueryRequest {}
 
-/// `SelectSeriesResponse`.
+/// `AnalyzeQueryResponse`: what parts of a distributed server a question would be put to, of which there are none.
 #[derive(Clone, PartialEq, prost::Message, Serialize)]
-pub(super) struct SelectSeriesResponse {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) series: Vec<Series>,
-}
-
-/// `types.v1.Series`.
-#[derive(Clone, PartialEq, prost::Message, Serialize)]
-pub(super) struct Series {
-    #[prost(message, repeated, tag = "1")]
-    pub(super) labels: Vec<LabelPair>,
-    #[prost(message, repeated, tag = "2")]
-    pub(super) points: Vec<SeriesPoint>,
-}
-
-/// `types.v1.Point`.
-#[derive(Clone, PartialEq, prost::Message, Serialize)]
-pub(super) struct SeriesPoint {
-    #[prost(double, tag = "1")]
-    pub(super) value: f64,
-    #[prost(int64, tag = "2")]
-    #[serde(with = "int64")]
-    pub(super) timestamp: i64,
-}
+pub(super) struct AnalyzeQueryResponse {}
 
 /// `types.v1.GetProfileStatsRequest`.
 #[derive(Clone, PartialEq, prost::Message, Deserialize)]

@@ -11,10 +11,8 @@ use serde::{Serialize, Serializer};
 
 use super::error::QueryError;
 use super::labels::{checked_profile_type, too_large};
-use super::messages::{
-    DiffRequest, LabelValuesRequest, Level, ProfileTypesRequest, SelectMergeStacktracesRequest, SelectSeriesRequest,
-    Series, SeriesPoint,
-};
+use super::messages::{DiffRequest, LabelValuesRequest, Level, ProfileTypesRequest, SelectMergeStacktracesRequest};
+use super::points_messages::{SelectSeriesRequest, Series, SeriesPoint};
 use super::querier::{Querier, on_pool};
 use super::selector::Selector;
 use super::{labels, points, stacktraces};
@@ -55,6 +53,7 @@ pub(super) async fn render(State(querier): State<Querier>, RawQuery(query): RawQ
                 step: step as f64,
                 aggregation: Some(i32::from(average)),
                 limit: None,
+                exemplar_type: 0,
             },
         )?
         .series;

@@ -14,9 +14,9 @@ use super::tree::{Tree, begins_with};
 use crate::clock::MILLISECOND;
 use crate::export::pprof;
 use crate::export::size::fits_as_numbers;
-use crate::ids::{SpanId, TraceId};
+use crate::ids::{ProfileId, SpanId, TraceId};
 use crate::show::Steps;
-use crate::store::{SpanChoice, Stacks, Store};
+use crate::store::{Choice, Stacks, Store};
 
 /// Bars of a flame graph if the client does not say how many; the same as Pyroscope's.
 const MOST_NODES: usize = 8_192;
@@ -102,15 +102,13 @@ pub(super) fn diff(store: &Store, request: &DiffRequest) -> Result<DiffResponse,
 }
 
 fn stacks(store: &Store, request: &SelectMergeStacktracesRequest) -> Result<Stacks, QueryError> {
-    if !request.profile_id_selector.is_empty() {
-        return Err(QueryError::unimplemented("profileIdSelector: profiles have no id of their own here"));
-    }
     let profile_type = checked_profile_type(&request.profile_type_id)?;
     let selector = Selector::parse(&request.label_selector).map_err(QueryError::invalid)?;
     let bounds = bounds(request.start, request.end)?;
-    let choice = SpanChoice {
-        spans: ids(&request.span_selector, "span id", "16 hex digits", SpanId::parse)?,
-        traces: ids(&request.trace_id_selector, "trace id", "32 hex digits", TraceId::parse)?,
+    let choice = Choice {
+        spans: ids(&request.span_selector, "span id", "16 hex digits, not all zeros", SpanId::parse)?,
+        traces: ids(&request.trace_id_selector, "trace id", "32 hex digits, not all zeros", TraceId::parse)?,
+        profiles: ids(&request.profile_id_selector, "profile id", "the UUIDs of exemplars", ProfileId::parse)?,
     };
     let series = selected_series(store, profile_type, &selector, bounds, |_| ((), 0))?;
     let series: Vec<i64> = series.into_iter().map(|(id, ())| id).collect();
@@ -126,7 +124,7 @@ fn ids<T>(
     if texts.len() > MOST_IDS {
         return Err(QueryError::invalid(format!("more than {MOST_IDS} of {what}")));
     }
-    let invalid = |text: &String| QueryError::invalid(format!("{what} {text:?}: allowed are {allowed}, not all zeros"));
+    let invalid = |text: &String| QueryError::invalid(format!("{what} {text:?}: allowed are {allowed}"));
     texts.iter().map(|text| parse(text).ok_or_else(|| invalid(text))).collect()
 }
 

@@ -30,7 +30,7 @@ static RESOURCE_PROFILES: Fields =
     Fields(&[one("resource", 1, Kind::Message(&RESOURCE)), many("scopeProfiles", 2, Kind::Message(&SCOPE_PROFILES))]);
 static SCOPE_PROFILES: Fields =
     Fields(&[one("scope", 1, Kind::Message(&SCOPE)), many("profiles", 2, Kind::Message(&PROFILE))]);
-static SCOPE: Fields = Fields(&[many("attributes", 3, Kind::Message(&ATTRIBUTE))]);
+static SCOPE: Fields = Fields(&[one("name", 1, Kind::Text), many("attributes", 3, Kind::Message(&ATTRIBUTE))]);
 static PROFILE: Fields = Fields(&[
     one("sampleType", 1, Kind::Message(&VALUE_TYPE)),
     many("samples", 2, Kind::Message(&SAMPLE)),

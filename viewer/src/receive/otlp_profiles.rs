@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ahash::HashMap;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
@@ -25,6 +26,7 @@ use super::sample_types::profile_name;
 use crate::http::allowed::Allowed;
 use crate::http::refusal::{Refusal, invalid};
 use crate::ids::{SpanId, TraceId};
+use crate::sender::Sender;
 use crate::store::{self, Mark};
 
 /// The attribute that a service without a name is called by.
@@ -87,16 +89,19 @@ impl Export for ExportProfilesServiceRequest {
         };
         let request = Request { dictionary, tables, services: dictionary.services(allowed)?, mark };
         let (mut rejected, mut profiles) = (Rejected::default(), Vec::new());
+        let mut senders: BTreeMap<Arc<str>, Sender> = BTreeMap::new();
         for resource in &self.resource_profiles {
             let attributes = resource.resource.as_ref().map(|resource| &resource.attributes[..]).unwrap_or_default();
             for scope in resource.scope_profiles.iter().filter(|scope| !scope.profiles.is_empty()) {
+                let scope_name = scope.scope.as_ref().map_or("", |scope| scope.name.as_str());
                 let of_scope = scope.scope.as_ref().map(|scope| &scope.attributes[..]).unwrap_or_default();
                 allowed.step(attributes.len() + of_scope.len())?;
                 let texts = dictionary.texts(attributes).and_then(|resource| {
                     let scope = dictionary.texts(of_scope)?;
                     Ok([resource, scope].concat())
                 });
-                let mut source = texts.map(Source::of);
+                let mut source = texts.map(|texts| Source::of(texts, scope_name));
+                let sender = source.as_ref().map_or(Sender::Otlp, |source| source.sender);
                 for profile in &scope.profiles {
                     allowed.step(100)?;
                     let service = source.as_ref().map_or(UNKNOWN_SERVICE, |source| source.service.as_ref()).to_owned();
@@ -105,7 +110,11 @@ impl Export for ExportProfilesServiceRequest {
                         Err(refusal) => Err(refusal.clone()),
                     };
                     match read {
-                        Ok(rows) => profiles.extend(rows),
+                        Ok(rows) => {
+                            let stored = rows.iter().filter(|rows| !rows.parts.is_empty());
+                            senders.extend(stored.map(|rows| (Arc::clone(&rows.service), sender)));
+                            profiles.extend(rows);
+                        }
                         // What no profile may take is no fault of this one.
                         Err(refusal) if !refusal.is_of_content() => return Err(refusal.of_service(&service)),
                         Err(refusal) => rejected.add(refusal.of_service(&service)),
@@ -114,6 +123,9 @@ impl Export for ExportProfilesServiceRequest {
             }
         }
         receiver.insert_profiles(profiles)?;
+        for (service, sender) in senders {
+            receiver.note_sender(&service, Some(sender), true)?;
+        }
         rejected.tell(receiver, Self::SIGNAL);
         Ok(rejected)
     }
@@ -194,12 +206,13 @@ struct Source<'a> {
     attributes: Vec<(&'a str, Cow<'a, str>)>,
     service: Cow<'a, str>,
     process: Option<Process>,
+    sender: Sender,
     /// By service, where the samples say theirs, and by name.
     labels: HashMap<(Option<String>, &'a str), Labels>,
 }
 
 impl<'a> Source<'a> {
-    fn of(attributes: Vec<(&'a str, Cow<'a, str>)>) -> Self {
+    fn of(attributes: Vec<(&'a str, Cow<'a, str>)>, scope: &str) -> Self {
         let find = |key| attributes.iter().find(|(name, text)| *name == key && !text.is_empty());
         let service = match (find(SERVICE), find(EXECUTABLE)) {
             (Some((_, service)), _) => cut_service(service).to_owned().into(),
@@ -207,7 +220,8 @@ impl<'a> Source<'a> {
             (None, None) => UNKNOWN_SERVICE.into(),
         };
         let process = Process::of(attributes.iter().map(|(name, text)| (*name, text.as_ref().into())));
-        Self { attributes, service, process, labels: HashMap::default() }
+        let sender = Sender::of_otlp(scope, attributes.iter().map(|(name, text)| (*name, text.as_ref())));
+        Self { attributes, service, process, sender, labels: HashMap::default() }
     }
 
     /// Reads the labels of a series: what resource and scope say of themselves, as many as are taken. Of two with one name the first

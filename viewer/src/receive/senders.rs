@@ -32,7 +32,10 @@ impl Senders {
         }
         let said = known.entry(key).or_default();
         let place = if is_of_profiles { &mut said.by_profiles } else { &mut said.by_traces };
-        *place = Some(sender);
+        // Whoever samples all of a machine samples services too that have a profiler of their own.
+        if !(is_of_profiles && place.is_some() && sender.is_beside()) {
+            *place = Some(sender);
+        }
     }
 
     /// What a service is sent with.
@@ -55,6 +58,16 @@ mod tests {
         senders.note(1, "shop", Sender::DotnetOfGrafana, true);
         senders.note(1, "shop", Sender::Ours, false);
         assert_eq!((senders.of(1, "shop"), senders.of(2, "shop")), (Some(Sender::DotnetOfGrafana), None));
+    }
+
+    #[test]
+    fn a_profiler_of_the_whole_machine_says_nothing_where_a_service_has_one_of_its_own() {
+        let senders = Senders::default();
+        senders.note(1, "shop", Sender::Native, true);
+        assert_eq!(senders.of(1, "shop"), Some(Sender::Native));
+        senders.note(1, "shop", Sender::Ours, true);
+        senders.note(1, "shop", Sender::Native, true);
+        assert_eq!(senders.of(1, "shop"), Some(Sender::Ours));
     }
 
     #[test]

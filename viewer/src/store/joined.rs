@@ -1,7 +1,7 @@
 //! Samples without a span that join one by time: the innermost that its process and thread had open when they were taken. Samples and
 //! spans come in any order, so samples wait for spans for some minutes.
 
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::collections::BTreeMap;
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -24,6 +24,8 @@ const PATIENCE: i64 = 15 * 60 * clock::SECOND;
 const RECORD: usize = 48;
 /// Samples of a row, as each is read as a whole.
 const AT_ONCE: usize = 4_096;
+/// Rows that are found at a time.
+const ROWS_AT_ONCE: i64 = 256;
 
 /// A sample that waits.
 #[derive(Clone, Copy)]
@@ -36,13 +38,45 @@ struct Waiting {
     start: i64,
 }
 
-/// A span that its process and thread had open.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+/// A span that its process and thread had open. The innermost of several is the one that began last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Open {
     start: i64,
     end: i64,
     span: SpanId,
     trace: TraceId,
+}
+
+/// The innermost span of each sample of a row. A thread may have had any number of spans open, and each is looked at once and not
+/// kept: entry n + i is that of sample i of n, and entry i one that holds for all that are below its entries 2 i and 2 i + 1.
+struct Innermost(Vec<Option<Open>>);
+
+impl Innermost {
+    fn of(samples: usize) -> Self {
+        Self(vec![None; 2 * samples])
+    }
+
+    /// Adds a span that was open at the samples from the first one to before the second one.
+    fn add(&mut self, (from, to): (usize, usize), span: Open) {
+        let samples = self.0.len() / 2;
+        let (mut from, mut to) = (from + samples, to + samples);
+        while from < to {
+            if from % 2 == 1 {
+                self.0[from] = self.0[from].max(Some(span));
+                from += 1;
+            }
+            if to % 2 == 1 {
+                to -= 1;
+                self.0[to] = self.0[to].max(Some(span));
+            }
+            (from, to) = (from / 2, to / 2);
+        }
+    }
+
+    fn at(&self, sample: usize) -> Option<Open> {
+        let entries = std::iter::successors(Some(sample + self.0.len() / 2), |entry| Some(entry / 2));
+        entries.take_while(|entry| *entry > 0).filter_map(|entry| self.0[entry]).max()
+    }
 }
 
 impl Store {
@@ -117,21 +151,52 @@ pub(super) fn add_spans(
     changes: &mut Changes,
     go_on: impl Fn() -> rusqlite::Result<()>,
 ) -> rusqlite::Result<()> {
-    let mut rows: BTreeSet<i64> = BTreeSet::new();
+    let mut by_place: BTreeMap<i64, Vec<(i64, i64)>> = BTreeMap::new();
     for (span, place) in spans.iter().filter_map(|span| Some((span, span.place?))) {
-        go_on()?;
-        let end = span.start.saturating_add(span.duration);
-        let mut overlapping = connection
-            .prepare_cached("SELECT id FROM timed_samples WHERE place = ?1 AND last >= ?2 AND first <= ?3")?;
-        let found = overlapping.query_map(params![place.number, span.start, end], |row| row.get(0))?;
-        rows.extend(found.collect::<rusqlite::Result<Vec<i64>>>()?);
+        by_place.entry(place.number).or_default().push((span.start, span.start.saturating_add(span.duration)));
     }
-    for row in rows {
-        go_on()?;
-        join(connection, interned, row, changes)?;
-        changes.write_if_many(connection)?;
+    for (place, mut times) in by_place {
+        times.sort_unstable();
+        // Each end becomes the last one of all that began no later, so that one look tells whether any was open.
+        let mut latest = i64::MIN;
+        for (_, end) in &mut times {
+            latest = latest.max(*end);
+            *end = latest;
+        }
+        let is_in_one = |(first, last)| {
+            let began = times.partition_point(|(start, _)| *start <= last);
+            began > 0 && times[began - 1].1 >= first
+        };
+        let mut after = (times[0].0.saturating_sub(1), i64::MAX);
+        loop {
+            let rows = rows_after(connection, place, after, latest)?;
+            let Some(((_, last), row)) = rows.last() else { break };
+            after = (*last, *row);
+            for (_, row) in rows.iter().filter(|(times, _)| is_in_one(*times)) {
+                go_on()?;
+                join(connection, interned, *row, changes)?;
+                changes.write_if_many(connection)?;
+            }
+        }
     }
     Ok(())
+}
+
+/// Rows of a place that begin until a time, with the times of their samples: some that come after another one by their last sample.
+fn rows_after(
+    connection: &Connection,
+    place: i64,
+    (last, row): (i64, i64),
+    until: i64,
+) -> rusqlite::Result<Vec<((i64, i64), i64)>> {
+    let mut statement = connection.prepare_cached(
+        "SELECT first, last, id FROM timed_samples WHERE place = ?1 AND (last, id) > (?2, ?3) AND first <= ?4
+         ORDER BY last, id LIMIT ?5",
+    )?;
+    let rows = statement.query_map(params![place, last, row, until, ROWS_AT_ONCE], |row| {
+        Ok(((row.get(0)?, row.get(1)?), row.get(2)?))
+    })?;
+    rows.collect()
 }
 
 fn forget_old(connection: &Connection) -> rusqlite::Result<()> {
@@ -147,24 +212,12 @@ fn join(connection: &Connection, interned: &mut Interned, row: i64, changes: &mu
             let place = Place { number: row.get(0)?, told: told(row.get_ref(1)?.as_blob()?) };
             Ok((place, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?))
         })?;
-    let mut spans = open_spans(connection, &place, (first, last))?;
-    if spans.is_empty() {
-        return Ok(());
-    }
-    spans.sort_unstable();
     let mut waiting = unpack(&samples);
-    let (mut next, mut open) = (spans.iter().peekable(), BinaryHeap::new());
+    let Some(spans) = innermost(connection, &place, (first, last), &waiting)? else { return Ok(()) };
     let mut moved: BTreeMap<i64, Vec<Entry>> = BTreeMap::new();
-    let mut traces: BTreeMap<i64, &Open> = BTreeMap::new();
-    for sample in &mut waiting {
-        while let Some(span) = next.next_if(|span| span.start <= sample.time) {
-            open.push(span);
-        }
-        // The one that began last; samples are in order of time, so what has ended is needed no more.
-        while open.peek().is_some_and(|span| span.end < sample.time) {
-            open.pop();
-        }
-        let Some(span) = open.peek() else { continue };
+    let mut traces: BTreeMap<i64, Open> = BTreeMap::new();
+    for (at, sample) in waiting.iter_mut().enumerate() {
+        let Some(span) = spans.at(at) else { continue };
         let to = span.span.to_column();
         if to == sample.span || (sample.span != 0 && span.start <= sample.start) {
             continue;
@@ -225,23 +278,32 @@ fn join(connection: &Connection, interned: &mut Interned, row: i64, changes: &mu
     Ok(())
 }
 
-/// The spans of a place within a time.
-fn open_spans(connection: &Connection, place: &Place, (first, last): (i64, i64)) -> rusqlite::Result<Vec<Open>> {
+/// The innermost span of each of these samples of a place, which are in order of time; none where no span was open.
+fn innermost(
+    connection: &Connection,
+    place: &Place,
+    (first, last): (i64, i64),
+    samples: &[Waiting],
+) -> rusqlite::Result<Option<Innermost>> {
     let mut statement = connection.prepare_cached(
         "SELECT start, start + duration, span, trace, told FROM spans
          WHERE place IS NOT NULL AND place = ?1 AND start + duration >= ?2 AND start <= ?3",
     )?;
     let mut rows = statement.query(params![place.number, first, last])?;
-    let mut open = Vec::new();
+    let mut found = None;
     while let Some(row) = rows.next()? {
-        let ids = (SpanId::from_column(row.get(2)?), TraceId::from_bytes(&row.get::<_, Vec<u8>>(3)?));
+        let (start, end) = (row.get(0)?, row.get(1)?);
+        let ids = (SpanId::from_column(row.get(2)?), TraceId::from_bytes(row.get_ref(3)?.as_blob()?));
         if let (Some(span), Some(trace)) = ids
             && place.agrees_with(&told(row.get_ref(4)?.as_blob()?))
         {
-            open.push(Open { start: row.get(0)?, end: row.get(1)?, span, trace });
+            let from = samples.partition_point(|sample| sample.time < start);
+            let to = samples.partition_point(|sample| sample.time <= end);
+            let found = found.get_or_insert_with(|| Innermost::of(samples.len()));
+            found.add((from, to), Open { start, end, span, trace });
         }
     }
-    Ok(open)
+    Ok(found)
 }
 
 /// What is said of a process, as it was stored.
@@ -273,6 +335,8 @@ fn unpack(bytes: &[u8]) -> Vec<Waiting> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::{collection, prop_assert_eq, proptest};
+
     use super::super::rows::{Profile, Sample, TimedSample};
     use super::super::storage_limits::StorageLimits;
     use super::*;
@@ -361,6 +425,43 @@ mod tests {
             assert!(store.has_joined(&selected(2)).unwrap() && !store.has_joined(&selected(3)).unwrap());
             assert!(store.has_joined(&Selection::everything().time_range(TimeRange::Stored)).unwrap());
         }
+    }
+
+    proptest! {
+        #[test]
+        fn the_innermost_of_any_spans_is_the_one_that_began_last(
+            mut times in collection::vec(0_i64..100, 1..40), spans in collection::vec((0_i64..100, 0_i64..60), 0..40),
+        ) {
+            times.sort_unstable();
+            let trace = TraceId::from_bytes(&[9; 16]).unwrap();
+            let spans: Vec<Open> = (1_u64..).zip(spans).map(|(id, (start, length))| {
+                Open { start, end: start + length, span: SpanId::from_bytes(&id.to_be_bytes()).unwrap(), trace }
+            }).collect();
+            let mut innermost = Innermost::of(times.len());
+            for span in &spans {
+                let from = times.partition_point(|time| *time < span.start);
+                innermost.add((from, times.partition_point(|time| *time <= span.end)), *span);
+            }
+            for (at, time) in times.iter().enumerate() {
+                let open = spans.iter().filter(|span| span.start <= *time && *time <= span.end);
+                prop_assert_eq!(innermost.at(at), open.max().copied());
+            }
+        }
+    }
+
+    #[test]
+    fn all_rows_of_a_thread_are_found_and_those_between_spans_left_alone() {
+        let store = store();
+        let rows = 3 * ROWS_AT_ONCE;
+        for time in 0..rows {
+            store.insert_profile(&profile(1, SAID, &[10 * time])).unwrap();
+        }
+        let spans = [span(1, 1, SAID, (0, 10 * ROWS_AT_ONCE)), span(2, 1, SAID, (20 * ROWS_AT_ONCE + 1, 10 * rows))];
+        store.insert_spans(&spans).unwrap();
+        let of = |name: &str, count: i64| (name.to_owned(), 10 * count, count);
+        let (first, second) = (ROWS_AT_ONCE + 1, ROWS_AT_ONCE - 1);
+        let expected = vec![of("", rows - first - second), of("span 1", first), of("span 2", second)];
+        assert_eq!(values(&store), [expected.clone(), expected]);
     }
 
     #[test]

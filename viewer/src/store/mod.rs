@@ -49,7 +49,7 @@ pub(crate) use rows::{
     shared_text,
 };
 pub(crate) use sampling::Sampling;
-pub(crate) use series::{SpanChoice, SpanPoint, StoredSeries};
+pub(crate) use series::{Choice, Point, SpanPoint, StoredSeries};
 pub(crate) use services::Service;
 pub(crate) use span_names::{NameSum, Named, OfStates};
 pub(crate) use spans::{StoredSpan, TraceSort};

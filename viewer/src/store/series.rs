@@ -10,7 +10,7 @@ use super::gather::Gathered;
 use super::profile_traces;
 use super::sample_query::SampleQuery;
 use super::stacks::Stacks;
-use crate::ids::{SpanId, TraceId};
+use crate::ids::{ProfileId, SpanId, TraceId};
 
 /// A series: a label set of one profile type.
 #[derive(Debug)]
@@ -30,6 +30,8 @@ pub(crate) struct Point {
     pub(crate) series: i64,
     /// Start of the profile's window.
     pub(crate) time: i64,
+    /// The profile's number.
+    pub(crate) profile: i64,
     /// Value of all its samples.
     pub(crate) value: i64,
 }
@@ -47,13 +49,15 @@ pub(crate) struct SpanPoint {
     pub(crate) value: i64,
 }
 
-/// Single spans to choose samples by; empty lists choose all.
+/// Single spans and profiles to choose samples by; empty lists choose all.
 #[derive(Debug, Default)]
-pub(crate) struct SpanChoice {
+pub(crate) struct Choice {
     /// Samples of these spans.
     pub(crate) spans: Vec<SpanId>,
     /// Samples of spans of these traces.
     pub(crate) traces: Vec<TraceId>,
+    /// Samples of these profiles.
+    pub(crate) profiles: Vec<ProfileId>,
 }
 
 impl Store {
@@ -88,7 +92,7 @@ impl Store {
     pub(crate) fn stacks_of_series(
         &self,
         series: &[i64],
-        choice: &SpanChoice,
+        choice: &Choice,
         bounds: (i64, i64),
     ) -> Result<Stacks, StoreError> {
         let gathered = self.read(|connection| {
@@ -112,13 +116,14 @@ impl Store {
         self.read(|connection| {
             let mut found = begin();
             let mut statement = connection.prepare_cached(
-                "SELECT parts.series, parts.time, parts.value FROM json_each(?1) AS chosen
+                "SELECT parts.series, parts.time, parts.profile, parts.value FROM json_each(?1) AS chosen
                  CROSS JOIN parts ON parts.series = chosen.value AND parts.time BETWEEN ?2 AND ?3",
             )?;
             let mut rows = statement.query(params![json(series), from, to])?;
             while let Some(row) = rows.next()? {
                 self.go_on_reading()?;
-                if !look(&mut found, Point { series: row.get(0)?, time: row.get(1)?, value: row.get(2)? }) {
+                let (series, time, profile, value) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
+                if !look(&mut found, Point { series, time, profile, value }) {
                     break;
                 }
             }
@@ -202,7 +207,7 @@ impl Store {
 fn query(
     connection: &Connection,
     series: &[i64],
-    choice: &SpanChoice,
+    choice: &Choice,
     bounds: (i64, i64),
 ) -> rusqlite::Result<SampleQuery> {
     let mut query = SampleQuery::within(bounds);
@@ -213,6 +218,12 @@ fn query(
     }
     if !choice.traces.is_empty() {
         query.of_traces(connection, &choice.traces)?;
+    }
+    if !choice.profiles.is_empty() {
+        let profiles: Vec<(i64, i64)> = choice.profiles.iter().map(|id| (id.number, id.time)).collect();
+        query.of_profiles();
+        let sql = "(parts.profile, parts.time) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))";
+        query.and(sql, [serde_json::json!(profiles).to_string().into()]);
     }
     Ok(query)
 }

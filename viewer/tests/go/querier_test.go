@@ -200,9 +200,22 @@ func ask(t *testing.T, client querierv1connect.QuerierServiceClient, service str
 	equal(t, "value of the span", exemplar.Value, inSpan)
 	individual := must[querierv1.SelectHeatmapResponse](t)(client.SelectHeatmap(ctx, connect.NewRequest(&querierv1.SelectHeatmapRequest{
 		ProfileTypeID: cpu, LabelSelector: selector, Start: start, End: end, Step: 15,
-		QueryType: querierv1.HeatmapQueryType_HEATMAP_QUERY_TYPE_INDIVIDUAL,
+		QueryType: querierv1.HeatmapQueryType_HEATMAP_QUERY_TYPE_INDIVIDUAL, ExemplarType: typesv1.ExemplarType_EXEMPLAR_TYPE_INDIVIDUAL,
 	})))
 	equal(t, "value of a profile", individual.Series[0].Slots[0].YMin[0], inSpan+outside)
+	timeline := must[querierv1.SelectSeriesResponse](t)(client.SelectSeries(ctx, connect.NewRequest(&querierv1.SelectSeriesRequest{
+		ProfileTypeID: cpu, LabelSelector: selector, Start: start, End: end, Step: 15, ExemplarType: typesv1.ExemplarType_EXEMPLAR_TYPE_INDIVIDUAL,
+	})))
+	for _, exemplar := range []*typesv1.Exemplar{individual.Series[0].Slots[0].Exemplars[0], timeline.Series[0].Points[0].Exemplars[0]} {
+		equal(t, "value of an exemplar", exemplar.Value, inSpan+outside)
+		of := func(id string) int64 {
+			return merge(func(request *querierv1.SelectMergeStacktracesRequest) { request.ProfileIdSelector = []string{id} }).Flamegraph.Total
+		}
+		equal(t, "what its id chooses", of(exemplar.ProfileId), inSpan+outside)
+		equal(t, "what another id chooses", of("7c9e6679-7425-40de-944b-e07fc1f90ae7"), 0)
+	}
+	analyzed := must[querierv1.AnalyzeQueryResponse](t)(client.AnalyzeQuery(ctx, connect.NewRequest(&querierv1.AnalyzeQueryRequest{Start: start, End: end, Query: selector})))
+	equal(t, "parts of a server that are asked", len(analyzed.QueryScopes), 0)
 	_, err = client.SelectHeatmap(ctx, connect.NewRequest(&querierv1.SelectHeatmapRequest{ProfileTypeID: cpu, Start: start, End: end, Step: 15}))
 	equal(t, "no type of query", connect.CodeOf(err), connect.CodeInvalidArgument)
 }
