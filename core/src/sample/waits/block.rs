@@ -48,12 +48,15 @@ pub(super) struct Block {
     pub(super) busy_at: u32,
     /// When the last wait for several things at once began, and when it ended: the thread's event loop had nothing to do.
     pub(super) polled: [u64; 2],
+    /// The numbers of the flow that the thread runs, 0 for none but itself, and of the thread, 0 = not given yet.
+    pub(super) flow: u64,
+    pub(super) thread_flow: u64,
 }
 
 /// A wait from here on pays no debts but those of its own function.
 const LONG_NS: u64 = 1_000_000;
 
-const _: () = assert!(size_of::<Block>() == 20 * 8);
+const _: () = assert!(size_of::<Block>() == 22 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]

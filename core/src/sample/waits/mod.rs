@@ -9,6 +9,7 @@
 
 mod block;
 mod elf;
+pub(crate) mod flow;
 mod modules;
 mod real;
 mod taking;
