@@ -72,6 +72,8 @@ pub(super) unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutin
     let is_concurrent = of_span.is_some_and(|of_span| of_span != met.flow);
     shared.slots.note_class(met.slot, is_concurrent);
     if of_span.is_none() {
+        // SAFETY: as below; there is no span.
+        unsafe { sample_flow(State::Await, shared.clock.ns(weight), 1, context, |_| {}) };
         return;
     }
     shared.clock.compare(now);

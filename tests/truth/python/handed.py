@@ -20,7 +20,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from pyroscope.otel import PyroscopeSpanProcessor
 
 #: What a thread burns, and then sleeps, in seconds.
-BURNT, SLEPT = 0.03, 0.03
+BURNT, SLEPT = 0.02, 0.05
 
 provider = TracerProvider(shutdown_on_exit=False)
 tracer = provider.get_tracer("handed")

@@ -38,6 +38,17 @@ def wall(profiles: list[pprof.Profile], span: str) -> list[tuple[bool, str, int]
     return samples
 
 
+def of_cpu(profiles: list[pprof.Profile], span: str) -> list[tuple[pprof.Sample, int]]:
+    """The samples of a span in the profile of CPU time, and their nanoseconds."""
+    return [
+        (sample, profile.weight(sample))
+        for profile in profiles
+        if profile.sample_types == [("cpu", "nanoseconds")]
+        for sample in profile.samples
+        if sample.labels.get("span_name") == span
+    ]
+
+
 @pytest.mark.parametrize(
     "span", ["to_thread", "run_in_executor", "tasks", "around_a_loop", "pool", "thread", "inner", "inner_outer", "moved"]
 )
@@ -55,13 +66,16 @@ def test_own_states_add_up_to_the_wall_time(span: str, measured: tuple[dict, lis
 @pytest.mark.parametrize("span", ["to_thread", "run_in_executor", "pool", "thread"])
 def test_time_of_another_thread_is_beside_it(span: str, measured: tuple[dict, list[pprof.Profile]]) -> None:
     _, profiles = measured
+    own: Counter[str] = Counter()
     concurrent: Counter[str] = Counter()
     for is_concurrent, state, weight in wall(profiles, span):
-        if is_concurrent:
-            concurrent[state] += weight
+        (concurrent if is_concurrent else own)[state] += weight
     threads = TIMES * (2 if span == "pool" else 1)
-    assert concurrent["cpu"] > 0.8e9 * threads * handed.BURNT, concurrent
     assert concurrent["sleep"] > 0.95e9 * threads * handed.SLEPT, concurrent
+    # A new thread's first ticks may come before its timer; what is seen is here and there.
+    assert concurrent["cpu"] > 0.5e9 * threads * handed.BURNT, concurrent
+    both = own + concurrent
+    assert both["cpu"] + both["gc"] == sum(weight for _, weight in of_cpu(profiles, span)), (own, concurrent)
 
 
 @pytest.mark.parametrize("span", ["inner", "inner_outer", "moved"])
@@ -76,8 +90,7 @@ def test_a_span_that_is_current_on_one_thread_alone_has_nothing_beside_it(
 
 def test_the_profile_of_cpu_time_knows_nothing_of_it(measured: tuple[dict, list[pprof.Profile]]) -> None:
     _, profiles = measured
-    of_cpu = [profile for profile in profiles if profile.sample_types == [("cpu", "nanoseconds")]]
-    samples = [sample for profile in of_cpu for sample in profile.samples]
-    assert any(sample.labels.get("span_name") == "to_thread" for sample in samples)
-    for sample in samples:
+    samples = of_cpu(profiles, "to_thread")
+    assert samples
+    for sample, _ in samples:
         assert CONCURRENT not in sample.names and "flow" not in sample.labels, sample
