@@ -216,8 +216,8 @@ fn what_other_threads_or_tasks_did_is_beside_the_wall_time() {
     let concurrent = [labels[0], labels[1], labels[2], ("flow", "concurrent")];
     let rows: [common::WallRow<'_>; 3] = [
         (&["main:1"], &labels, "await", 1, 80),
-        (&["(concurrent task)", "pool:1"], &concurrent, "cpu", 0, 50),
-        (&["(concurrent task)", "pool:1", "recv:1"], &concurrent, "io", 1, 25),
+        (&["(concurrent task):0", "pool:1"], &concurrent, "cpu", 0, 50),
+        (&["(concurrent task):0", "pool:1", "recv:1"], &concurrent, "io", 1, 25),
     ];
     assert_eq!(server.push_as("wall", "shop", &wall(&rows)).status, 200);
     assert_eq!(server.trace("shop", vec![span(TRACE, ROOT, "", "GET /cart", 0, 100)]).status, 200);

@@ -16,6 +16,8 @@ SLEPT = 0.03
 def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 def cpu = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
 
+def queued = File.read("/proc/thread-self/schedstat").split[1].to_i / 1e9
+
 def work
   done = cpu + BURNT
   nil while cpu < done
@@ -23,12 +25,13 @@ def work
 end
 
 FOLDER = Dir.mktmpdir
-TAKEN = Hash.new(0.0)
+# By span: how long it was current, and for how long its thread had no processor meanwhile.
+TAKEN = Hash.new { |taken, name| taken[name] = [0.0, 0.0] }
 
 def noting(name)
-  began = now
+  before = [now, queued]
   yield
-  TAKEN[name] += now - began
+  TAKEN[name] = TAKEN[name].zip([now, queued], before).map { |sum, after, start| sum + after - start }
 end
 
 def span(name)

@@ -8,13 +8,8 @@ class HandedTest < NativeTest
   CONCURRENT = "(concurrent task)"
   TIMES = 5
 
-  modes = { "": {}, "_with_shared_native_threads": { "RUBY_MN_THREADS" => "1" } }
-  modes.each do |mode, environment|
-    each_mode("time_of_other_threads_is_beside_a_span_s_own#{mode}") { |options| check(options, environment) }
-  end
-
-  def check(options, environment)
-    result = result_of(PROGRAM, options: options, environment: environment)
+  each_mode("time_of_other_threads_is_beside_a_span_s_own") do |options|
+    result = result_of(PROGRAM, options: options)
     of_cpu, of_wall = result[:seen].partition { |sample| sample[:state].nil? }
     # The profile of CPU time knows nothing of it.
     assert(of_cpu.any? { |sample| sample[:span] == "thread" })
@@ -23,27 +18,27 @@ class HandedTest < NativeTest
       assert_equal sample[:root] == CONCURRENT, sample[:flow] == "concurrent", sample.inspect
       refute sample[:inside], sample.inspect
     end
-    result[:taken].each do |span, wall|
-      assert_span(span.to_s, wall, of_wall.select { |sample| sample[:span] == span.to_s }, sees_all: environment.empty?)
+    result[:taken].each do |span, (wall, queued)|
+      assert_span(span.to_s, wall, queued, of_wall.select { |sample| sample[:span] == span.to_s })
     end
   end
 
-  # Where native threads are shared Ruby's threads wait in no call of their own.
-  def assert_span(span, wall, samples, sees_all:)
+  def assert_span(span, wall, queued, samples)
     concurrent, own = samples.partition { |sample| sample[:flow] }
     own, concurrent = [own, concurrent].map do |part|
       part.group_by { |sample| sample[:state] }.transform_values { |of_state| of_state.sum { |sample| sample[:seconds] } }
     end
-    said = "#{span}: own #{own}, concurrent #{concurrent} of #{wall} s"
-    # CPU time comes in periods, of which one may be a neighbour's.
-    assert_in_delta 1, own.values.sum / wall, 0.15, said if sees_all
+    said = "#{span}: own #{own}, concurrent #{concurrent} of #{wall} s, of which #{queued} s in the run queue"
+    # CPU time comes in periods, of which one may be a neighbour's; what a thread stood in the queue for at its end is not seen.
+    assert_operator own.values.sum, :>, 0.8 * (wall - queued), said
+    assert_operator own.values.sum, :<, 1.15 * wall, said
     threads = { "thread" => 1, "pool" => 2 }.fetch(span, 0)
     if threads.zero?
       # Between the context and the span of its own the other thread is in the one around it.
       assert_operator concurrent.except("gvl").values.sum, :<, 0.01, said
     else
-      assert_operator concurrent.fetch("cpu", 0), :>, 0.8 * threads * TIMES * 0.03, said
-      assert_operator concurrent.fetch("sleep", 0), :>, 0.95 * threads * TIMES * 0.03, said if sees_all
+      assert_operator concurrent.fetch("cpu", 0), :>, 0.5 * threads * TIMES * 0.03, said
+      assert_operator concurrent.fetch("sleep", 0), :>, 0.95 * threads * TIMES * 0.03, said
     end
   end
 end
