@@ -131,18 +131,32 @@ pub(crate) fn status() -> Vec<FeatureState> {
     let off = || Err("switched off".to_owned());
     let names = runs.clone().and_then(|()| lock(&NAMES).clone());
     let event = |feature| names.clone().and_then(|()| if sessions::is_on(feature) { Ok(()) } else { off() });
+    let waits = runs.clone().and_then(|()| match &running {
+        _ if spanprof_core::measures_waits() => Ok(()),
+        Some(profiler) if profiler.config().wall_time || SEES_NO_WAITS.load(Ordering::Relaxed) => {
+            Err("waits are not seen in this process; a message says why".to_owned())
+        }
+        _ => off(),
+    });
     let cpu = runs.and_then(|()| match running {
         Some(profiler) if profiler.config().cpu_enabled => profiler.ended().map_or(Ok(()), Err),
         _ => off(),
     });
     let [allocations, locks, exceptions] = EVENTS.map(event);
-    [("cpu", cpu), ("allocations", allocations), ("locks", locks), ("exceptions", exceptions), ("names", names)]
-        .map(|(name, state)| FeatureState {
-            name: name.to_owned(),
-            is_on: state.is_ok(),
-            why: state.err().unwrap_or_default(),
-        })
-        .into()
+    [
+        ("cpu", cpu),
+        ("allocations", allocations),
+        ("locks", locks),
+        ("exceptions", exceptions),
+        ("names", names),
+        ("waits", waits),
+    ]
+    .map(|(name, state)| FeatureState {
+        name: name.to_owned(),
+        is_on: state.is_ok(),
+        why: state.err().unwrap_or_default(),
+    })
+    .into()
 }
 
 /// Switches a part on or off while the profiler runs. For CPU time that is a stop and a start; where the start fails it is

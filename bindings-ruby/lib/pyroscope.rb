@@ -88,8 +88,10 @@ module Pyroscope
 
     # What became of every sample, in number and weight (CPU nanoseconds), and the profiler's own CPU time. The sums hold
     # at any time: `taken = dropped_ring + dropped_window + pending + encoded` and
-    # `encoded = queued + uploaded + refused + dropped_queue + dropped_old + discarded`. After {stop} they are those of the
-    # profiler that ended; zeros if there was none yet. Takes microseconds.
+    # `encoded = queued + uploaded + refused + dropped_queue + dropped_old + discarded`, and with `wall_time`, of waits,
+    # `waits_taken = waits_sampled + waits_outside + waits_pending + waits_dropped_ring + waits_dropped_busy +
+    # waits_dropped_thread`. After {stop} they are those of the profiler that ended; zeros if there was none yet. Takes
+    # microseconds.
     #
     # @return [Hash{Symbol => Object}]
     def stats

@@ -100,10 +100,10 @@ pub use sample::record::ThreadRecord;
 pub use sample::runtime::{Drain, DrainPermit, LockWait, Repair, Runtime, SampleSignal, WaitFrame};
 pub use sample::safe_load::{enable_safe_load, may_fault, safe_load, safe_load_faults, safe_load_u32};
 pub use sample::threads::{add_thread_tag, describe_thread, for_each_pending_frame, remove_thread_tag, thread_started};
+pub use sample::waits::flow::{current_flow, own_flow};
+pub use sample::waits::suspensions::{flow_weight, sample_flow};
 pub use sample::waits::wrappers::waited_ns;
-pub use sample::waits::{
-    flow_weight, function_of as wait_function, measures_waits, own_poll, sample_flow, sample_kept_waits,
-};
+pub use sample::waits::{function_of as wait_function, measures_waits, own_poll, sample_kept_waits};
 pub use stats::{Stats, Tally};
 pub use upload::outcome::Failure;
 pub use upload::probe::Server;

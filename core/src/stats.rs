@@ -5,6 +5,12 @@
 //! encoded = queued + uploaded + refused + dropped_queue + dropped_old + discarded
 //! ```
 //!
+//! Of waits, with `wall_time`, which are among `taken` unless they were outside of spans:
+//!
+//! ```text
+//! waits_taken = waits_sampled + waits_outside + waits_pending + waits_dropped_ring + waits_dropped_busy + waits_dropped_thread
+//! ```
+//!
 //! Weight is the sum of the samples' values: CPU nanoseconds for process_cpu.
 
 use std::sync::Mutex;
@@ -97,6 +103,20 @@ pub struct Stats {
     pub dropped_unanswered: Tally,
     /// Thrown away as `server_address` is `none`.
     pub discarded: Tally,
+    /// Waits of threads, coroutines and fibers that were to be samples, with the nanoseconds that they stand for.
+    pub waits_taken: Tally,
+    /// Of these: they are samples.
+    pub waits_sampled: Tally,
+    /// They were outside of spans.
+    pub waits_outside: Tally,
+    /// They become samples when their threads have a stack that can be read.
+    pub waits_pending: Tally,
+    /// Lost because their thread's ring was full or it had none.
+    pub waits_dropped_ring: Tally,
+    /// Lost because another sample of their thread was being taken, or waited for a stack that can be read.
+    pub waits_dropped_busy: Tally,
+    /// Lost because their thread was not known yet, or no longer.
+    pub waits_dropped_thread: Tally,
     /// Windows that were encoded.
     pub windows: u64,
     /// Profiles that were queued; each of them is uploaded, refused, dropped or still waits.
@@ -145,7 +165,7 @@ pub struct Stats {
 
 impl Stats {
     /// The tallies by name, in the order in which samples pass them.
-    pub fn tallies(&self) -> [(&'static str, Tally); 12] {
+    pub fn tallies(&self) -> [(&'static str, Tally); 19] {
         [
             ("taken", self.taken),
             ("dropped_ring", self.dropped_ring),
@@ -159,6 +179,13 @@ impl Stats {
             ("dropped_old", self.dropped_old),
             ("dropped_unanswered", self.dropped_unanswered),
             ("discarded", self.discarded),
+            ("waits_taken", self.waits_taken),
+            ("waits_sampled", self.waits_sampled),
+            ("waits_outside", self.waits_outside),
+            ("waits_pending", self.waits_pending),
+            ("waits_dropped_ring", self.waits_dropped_ring),
+            ("waits_dropped_busy", self.waits_dropped_busy),
+            ("waits_dropped_thread", self.waits_dropped_thread),
         ]
     }
 

@@ -3,7 +3,8 @@
 //!
 //! > wall time = time in each state + time that its child spans account for + what nothing explains, never less than 0
 //!
-//! Where threads or tasks ran at once the states add up to more than the wall time; that is said by [`TimeSpent::over`].
+//! What other threads or tasks spend in a span is no part of it: samples that say so (the label `flow`) are [`TimeSpent::concurrent`]. Of
+//! profilers that do not say it the states add up to more than the wall time; that is said by [`TimeSpent::over`].
 
 use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
@@ -212,6 +213,14 @@ pub(crate) struct TimeSpent {
     /// What nothing explains.
     #[serde(rename = "unexplained_ns")]
     pub(crate) unexplained: i64,
+    /// Beside it: what other threads or tasks spent meanwhile.
+    #[serde(rename = "concurrent_ns", skip_serializing_if = "is_zero")]
+    concurrent: i64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
+fn is_zero(number: &i64) -> bool {
+    *number == 0
 }
 
 /// A part of a wall time; in the order in which they stand in a bar.
@@ -269,7 +278,12 @@ impl TimeSpent {
         let sum = states.sum();
         let rest = wall.map_or(0, |wall| wall.saturating_sub(sum).max(0));
         let in_child_spans = rest.min(children.max(0));
-        Self { wall: wall.unwrap_or(sum), states, in_child_spans, unexplained: rest - in_child_spans }
+        Self { wall: wall.unwrap_or(sum), states, in_child_spans, unexplained: rest - in_child_spans, concurrent: 0 }
+    }
+
+    /// The same, beside which other threads or tasks spent so much.
+    pub(crate) fn beside(self, concurrent: i64) -> Self {
+        Self { concurrent, ..self }
     }
 
     /// The wall time; without traces the time in all states.
@@ -312,7 +326,9 @@ impl TimeSpent {
             format!("{} {}, {}", part.word(), format::value(ns, unit), format::percent(self.share(ns)))
         };
         let over = self.over().map(|over| format!("together {} of the wall time", format::percent(over)));
-        self.parts().map(words).chain(over).collect::<Vec<_>>().join(between)
+        let concurrent = (self.concurrent > 0)
+            .then(|| format!("beside it {} in other threads or tasks", format::value(self.concurrent, unit)));
+        self.parts().map(words).chain(over).chain(concurrent).collect::<Vec<_>>().join(between)
     }
 }
 
@@ -372,6 +388,11 @@ mod tests {
             "CPU 90 ns, 90 %; I/O 60 ns, 60 %; together 150 % of the wall time"
         );
         assert!((spent.segments().map(|segment| segment.width).sum::<f64>() - 1.0).abs() < 1e-9);
+        let beside = TimeSpent::of(Some(100), times(&[(State::Cpu, 90)]), 0).beside(70);
+        assert_eq!(
+            (beside.unexplained, beside.over(), beside.sentence("nanoseconds", "; ").as_str()),
+            (10, None, "CPU 90 ns, 90 %; (unexplained) 10 ns, 10 %; beside it 70 ns in other threads or tasks")
+        );
         assert_eq!(TimeSpent::of(Some(0), StateTimes::default(), 0).sentence("nanoseconds", "; "), "");
     }
 }

@@ -210,6 +210,35 @@ fn threads_that_ran_at_once_are_more_than_the_wall_time_and_it_is_said() {
 }
 
 #[test]
+fn what_other_threads_or_tasks_did_is_beside_the_wall_time() {
+    let server = Server::start();
+    let labels = of(ROOT, "GET /cart");
+    let concurrent = [labels[0], labels[1], labels[2], ("flow", "concurrent")];
+    let rows: [common::WallRow<'_>; 3] = [
+        (&["main:1"], &labels, "await", 1, 80),
+        (&["(concurrent task):0", "pool:1"], &concurrent, "cpu", 0, 50),
+        (&["(concurrent task):0", "pool:1", "recv:1"], &concurrent, "io", 1, 25),
+    ];
+    assert_eq!(server.push_as("wall", "shop", &wall(&rows)).status, 200);
+    assert_eq!(server.trace("shop", vec![span(TRACE, ROOT, "", "GET /cart", 0, 100)]).status, 200);
+    for path in [format!("/api/trace/{TRACE}"), "/api/spans?service=shop".into()] {
+        let row = &server.json(&path)["spans"][0];
+        assert_eq!(
+            (&row["states"], &row["unexplained_ns"], &row["concurrent_ns"]),
+            (&json!({ "await": 80 * MS }), &json!(20 * MS), &json!(75 * MS)),
+            "{path}"
+        );
+    }
+    for path in [format!("/trace/{TRACE}"), "/spans?service=shop".into()] {
+        let page = words(&server.page(&path));
+        let says = "await 80.0 ms, 80 % (unexplained) 20.0 ms, 20 % beside it 75.0 ms in other threads or tasks";
+        assert!(page.contains(says), "{page}");
+    }
+    // A flame graph has both.
+    assert_eq!(server.json("/api/flame?service=shop&type=wall")["total"], 155 * MS);
+}
+
+#[test]
 fn without_traces_the_wall_time_is_what_was_measured() {
     let server = Server::start();
     let labels = of(ROOT, "GET /cart");

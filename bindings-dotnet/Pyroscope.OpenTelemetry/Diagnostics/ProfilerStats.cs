@@ -3,7 +3,8 @@ namespace Pyroscope;
 /// <summary>
 /// What became of every sample since the profiler was started. At any time
 /// <c>Taken = DroppedRing + DroppedWindow + Pending + Encoded</c> and
-/// <c>Encoded = Queued + Uploaded + Refused + DroppedQueue + DroppedOld + Discarded</c>, in number and in weight.
+/// <c>Encoded = Queued + Uploaded + Refused + DroppedQueue + DroppedOld + Discarded</c>, in number and in weight, and of waits
+/// <c>WaitsTaken = WaitsSampled + WaitsOutside + WaitsPending + WaitsDroppedRing + WaitsDroppedBusy + WaitsDroppedThread</c>.
 /// </summary>
 public sealed class ProfilerStats
 {
@@ -48,6 +49,27 @@ public sealed class ProfilerStats
 
     /// <summary>Encoded and thrown away: <c>ServerAddress = "none"</c>.</summary>
     public Tally Discarded => Tally("discarded");
+
+    /// <summary>Waits of threads, and times in which async methods were suspended, that were to be samples; of those in spans <see cref="Taken"/> counts too.</summary>
+    public Tally WaitsTaken => Tally("waits_taken");
+
+    /// <summary>Of these: they are samples.</summary>
+    public Tally WaitsSampled => Tally("waits_sampled");
+
+    /// <summary>They were outside of spans, and are no samples.</summary>
+    public Tally WaitsOutside => Tally("waits_outside");
+
+    /// <summary>They become samples when their threads have a stack that can be read.</summary>
+    public Tally WaitsPending => Tally("waits_pending");
+
+    /// <summary>Lost as their thread's ring was full, or it had none.</summary>
+    public Tally WaitsDroppedRing => Tally("waits_dropped_ring");
+
+    /// <summary>Lost as their thread was at another sample, or had one to take when its stack can be read.</summary>
+    public Tally WaitsDroppedBusy => Tally("waits_dropped_busy");
+
+    /// <summary>Lost as their thread was not known yet, or no longer.</summary>
+    public Tally WaitsDroppedThread => Tally("waits_dropped_thread");
 
     /// <summary>All numbers by name, those above too, such as <c>taken_samples</c>, <c>threads</c>, <c>own_cpu_ns</c>.</summary>
     public IReadOnlyDictionary<string, ulong> Numbers { get; }

@@ -3,7 +3,7 @@ namespace Pyroscope;
 /// <summary>What the profiler does now, and why it does not do the rest.</summary>
 /// <param name="IsRunning">Whether a profiler runs in this process.</param>
 /// <param name="Reason">Why none runs; null where one runs.</param>
-/// <param name="Features">Each part of it: <c>cpu</c>, <c>allocations</c>, <c>locks</c>, <c>exceptions</c>, <c>names</c> (of methods) and <c>spans</c>.</param>
+/// <param name="Features">Each part of it: <c>cpu</c>, <c>allocations</c>, <c>locks</c>, <c>exceptions</c>, <c>names</c> (of methods), <c>waits</c> and <c>spans</c>.</param>
 public sealed record ProfilerStatus(bool IsRunning, string? Reason, IReadOnlyList<FeatureStatus> Features)
 {
     /// <summary>The part of this name.</summary>

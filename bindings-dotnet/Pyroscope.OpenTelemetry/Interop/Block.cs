@@ -6,7 +6,7 @@ namespace Pyroscope.Interop;
 /// What a thread is in at this instant. The thread itself writes; the signal handler on that thread reads.
 /// The layout is that of the native library, which asserts it too.
 /// </summary>
-[StructLayout(LayoutKind.Explicit, Size = 88)]
+[StructLayout(LayoutKind.Explicit, Size = 104)]
 internal struct Block
 {
     /// <summary>How often a span was published; an even number: the first record counts.</summary>
@@ -20,12 +20,12 @@ internal struct Block
     [FieldOffset(8)]
     internal SpanRecord First;
 
-    [FieldOffset(48)]
+    [FieldOffset(56)]
     internal SpanRecord Second;
 }
 
 /// <summary>A span as a sample carries it.</summary>
-[StructLayout(LayoutKind.Explicit, Size = 40)]
+[StructLayout(LayoutKind.Explicit, Size = 48)]
 internal unsafe struct SpanRecord
 {
     /// <summary>The first 16 digits of the trace id, as a number.</summary>
@@ -50,4 +50,8 @@ internal unsafe struct SpanRecord
     /// <summary>The native side's own; 0 here.</summary>
     [FieldOffset(36)]
     internal uint DefinedIn;
+
+    /// <summary>The flow that the span began in: 0 here, as what a span starts at once counts once by <see cref="Context.OffTime"/>.</summary>
+    [FieldOffset(40)]
+    internal ulong Flow;
 }

@@ -87,7 +87,7 @@ pub struct MessageList {
 #[ffi]
 #[derive(Clone, Debug)]
 pub struct FeatureState {
-    /// cpu, allocations, locks, exceptions or names.
+    /// cpu, allocations, locks, exceptions, names or waits.
     pub name: String,
     /// Whether it works now.
     pub is_on: bool,

@@ -20,6 +20,7 @@ public sealed class BadDayTests : IDisposable
             ["PYROSCOPE_PROFILING_ALLOCATION_ENABLED"] = "true",
             ["PYROSCOPE_PROFILING_LOCK_ENABLED"] = "true",
             ["PYROSCOPE_PROFILING_EXCEPTION_ENABLED"] = "true",
+            ["PYROSCOPE_PROFILING_WALLTIME_ENABLED"] = "true",
         });
         Assert.True(worker.Running, worker.Reason);
         Assert.Equal((40, 80), (worker.Spans, worker.Caught));

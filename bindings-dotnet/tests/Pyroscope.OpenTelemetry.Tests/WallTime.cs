@@ -27,6 +27,9 @@ internal static class WallTime
         var stats = Profiler.Instance.Stats;
         Assert.Equal(stats.Taken.Weight, stats.DroppedRing.Weight + stats.DroppedWindow.Weight + stats.Pending.Weight + stats.Encoded.Weight);
         Assert.Equal(stats.Encoded.Weight, stats.Queued.Weight + stats.Uploaded.Weight + stats.Refused.Weight + stats.DroppedQueue.Weight + stats.DroppedOld.Weight + stats.Discarded.Weight);
+        var waits = new[] { stats.WaitsSampled, stats.WaitsOutside, stats.WaitsPending, stats.WaitsDroppedRing, stats.WaitsDroppedBusy, stats.WaitsDroppedThread };
+        Assert.Equal(stats.WaitsTaken, new Tally((ulong)waits.Sum(tally => (long)tally.Samples), (ulong)waits.Sum(tally => (long)tally.Weight)));
+        Assert.NotEqual(0ul, stats.WaitsSampled.Samples);
     }
 
     /// <summary>Starts a thread; its disposal waits for its end.</summary>

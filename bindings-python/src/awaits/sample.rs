@@ -3,14 +3,13 @@
 use std::ptr;
 
 use pyo3::ffi;
-use spanprof_core::{Context, FrameWriter, State, sample_flow};
+use spanprof_core::{Context, FrameWriter, SpanRecord, State, sample_flow};
 
 use crate::awaits::chain::Chain;
 use crate::awaits::shared::Shared;
 use crate::awaits::slots::Met;
 use crate::awaits::thread::{Seen, Thread};
-use crate::span::published::FLOW_OF_RECORD;
-use crate::stack::frame_id::{CONCURRENT, LOOP_BUSY};
+use crate::stack::frame_id::LOOP_BUSY;
 use crate::stack::interpreter::CPython;
 use crate::stack::memory::{Object, Plain};
 
@@ -24,9 +23,8 @@ const TIMER_BEFORE_NS: u64 = 100_000_000;
 /// The number of the flow that the span of this context began in.
 #[inline]
 fn flow_of(context: &Context) -> Option<u64> {
-    let flow = context.span.cast::<u8>().wrapping_add(FLOW_OF_RECORD).cast::<u64>();
-    // SAFETY: a span that is current is in a handle of ours, which the context keeps alive, and is written with the GIL held.
-    (!context.span.is_null()).then(|| unsafe { ptr::read(flow) })
+    // SAFETY: null, or in a handle of ours, which the context keeps alive.
+    unsafe { context.span.as_ref() }.map(SpanRecord::flow)
 }
 
 /// The number of the flow that the span began in which is current.
@@ -74,6 +72,8 @@ pub(super) unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutin
     let is_concurrent = of_span.is_some_and(|of_span| of_span != met.flow);
     shared.slots.note_class(met.slot, is_concurrent);
     if of_span.is_none() {
+        // SAFETY: as below; there is no span.
+        unsafe { sample_flow(State::Await, shared.clock.ns(weight), 1, context, |_| {}) };
         return;
     }
     shared.clock.compare(now);
@@ -104,9 +104,6 @@ pub(super) unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutin
             chain.push_to(out);
             // SAFETY: the calling thread's own; who starts the profiler mapped the definitions and enabled safe loads.
             unsafe { runtime.walk_thread(tstate, ptr::null(), out) };
-            if is_concurrent {
-                out.push(CONCURRENT);
-            }
         };
         // SAFETY: in no handler and no walk; the context keeps its span.
         unsafe { sample_flow(state, weight, count, context, walk) };

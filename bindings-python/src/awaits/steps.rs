@@ -15,6 +15,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use pyo3::ffi;
+use spanprof_core::current_flow;
 
 use crate::awaits::chain::frame_alone;
 use crate::awaits::clock::{Clock, monotonic_ns, ticks};
@@ -172,7 +173,7 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
     let context = unsafe { Plain::pointer(tstate, shared.tstate_context) }.unwrap_or(ptr::null());
     let outer_context = thread.context;
     let kind = if is_outermost || context != outer_context { Kind::Flow } else { Kind::Driven };
-    let outer_flow = thread.flow().get();
+    let outer_flow = thread.flow();
     let now = ticks();
     thread.inside = true;
     if is_outermost {
@@ -183,7 +184,7 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
     let (slot, flow) = match met {
         _ if kind == Kind::Driven => (0, outer_flow),
         Some(met) if met.since != 0 => {
-            thread.flow().set(met.flow);
+            thread.set_flow(met.flow);
             let took = now.saturating_sub(met.since);
             let class = usize::from(met.is_concurrent);
             if thread.remaining[class].is_used_up(took, shared.rates[class].per_tick) {
@@ -195,7 +196,7 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
         _ => {
             // SAFETY: the caller's promise, and as above.
             let (slot, flow) = unsafe { number(shared, coroutine, met, tstate) };
-            thread.flow().set(flow);
+            thread.set_flow(flow);
             (slot, flow)
         }
     };
@@ -217,7 +218,7 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
 }
 
 /// Slot and number of a flow that was not seen to be suspended. One that was met before the last stop keeps its own, and one that had begun
-/// before anybody looked has that of the span that is current in it, if nobody looked then.
+/// before anybody looked has that of the span that is current in it, if that is its thread's: nobody looked then either.
 ///
 /// # Safety
 /// As for [`enter`], and the GIL of the main interpreter is held.
@@ -232,8 +233,9 @@ unsafe fn number(shared: &mut Shared, coroutine: Object, met: Option<Met>, tstat
             return (met.slot, met.flow);
         }
         // SAFETY: the calling thread's own.
-        if has_begun && unsafe { flow_of_span(tstate, runtime) } == Some(0) {
-            return (0, 0);
+        let of_span = if has_begun { unsafe { flow_of_span(tstate, runtime) } } else { None };
+        if let Some(own) = of_span.filter(|of_span| *of_span == current_flow()) {
+            return (0, own);
         }
     }
     shared.last_flow += 1;
@@ -253,7 +255,7 @@ pub(super) unsafe fn leave(coroutine: Object, step: Step, is_suspended: bool) {
     let thread = unsafe { &mut *step.thread };
     thread.inside = step.was_inside;
     if step.kind == Kind::Flow {
-        thread.flow().set(step.outer_flow);
+        thread.set_flow(step.outer_flow);
         thread.context = step.outer_context;
     }
     // SAFETY: the GIL is held, and it is the main interpreter's.

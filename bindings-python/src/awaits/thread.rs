@@ -3,11 +3,10 @@
 use std::cell::{Cell, UnsafeCell};
 use std::ptr;
 
-use spanprof_core::FrameId;
+use spanprof_core::{FrameId, own_flow};
 
 use crate::awaits::clock::Clock;
 use crate::awaits::rate::Remaining;
-use crate::span::flow;
 use crate::stack::memory::Object;
 
 /// A wait of the loop that ends a time without a break: of this many nanoseconds, or more than the shortest and no less than one
@@ -30,7 +29,7 @@ pub(super) struct Thread {
     pub(super) inside: bool,
     /// The context in which the innermost step of a flow began.
     pub(super) context: Object,
-    /// Which flow this is, where spans look for it.
+    /// Where the number of its flow is, which spans look for and the handler.
     flow: *const Cell<u64>,
     /// Of flows that spans began in, and of concurrent ones.
     pub(super) remaining: [Remaining; 2],
@@ -103,13 +102,22 @@ impl Thread {
         }
     }
 
-    /// Where the number of the thread's flow is.
+    /// The number of the thread's flow: of the coroutine that its loop called, 0 outside of these.
     #[inline(always)]
-    pub(super) fn flow(&mut self) -> &Cell<u64> {
+    pub(super) fn flow(&mut self) -> u64 {
         if self.flow.is_null() {
-            self.flow = flow::own();
+            self.flow = own_flow();
         }
-        // SAFETY: this thread's own, which has no destructor either.
-        unsafe { &*self.flow }
+        // SAFETY: null, or this thread's own, which has no destructor either.
+        unsafe { self.flow.as_ref() }.map_or(0, Cell::get)
+    }
+
+    /// From now on it is this one.
+    #[inline(always)]
+    pub(super) fn set_flow(&mut self, number: u64) {
+        // SAFETY: as above.
+        if let Some(flow) = unsafe { self.flow.as_ref() } {
+            flow.set(number);
+        }
     }
 }

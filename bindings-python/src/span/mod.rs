@@ -6,7 +6,6 @@
 
 pub(crate) mod context_var;
 pub(crate) mod current;
-pub(crate) mod flow;
 pub(crate) mod processor;
 pub(crate) mod published;
 pub(crate) mod record;

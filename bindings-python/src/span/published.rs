@@ -1,7 +1,7 @@
 //! What the handler reads of spans and tags, and what this side of the library writes for it.
 
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 
 use spanprof_core::SpanRecord;
 
@@ -20,21 +20,7 @@ pub(crate) struct PublishedSpan {
     /// The [`PROCESSOR_EPOCH`] in which it was made. The handler takes no other one's: a context that no attach or detach of ours
     /// has touched since still holds the span of an earlier time.
     pub(crate) processor_epoch: u32,
-    /// The [flow](crate::span::flow) in which it was first current, or [`NO_FLOW`]. Written and read with the GIL held.
-    pub(crate) flow: AtomicU64,
 }
-
-impl PublishedSpan {
-    pub(crate) const fn new(record: SpanRecord, processor_epoch: u32) -> Self {
-        Self { record, processor_epoch, flow: AtomicU64::new(NO_FLOW) }
-    }
-}
-
-/// Of a span that was not current yet.
-pub(crate) const NO_FLOW: u64 = u64::MAX;
-
-/// Where the flow of a span is, from its record on.
-pub(crate) const FLOW_OF_RECORD: usize = offset_of!(PublishedSpan, flow) - offset_of!(PublishedSpan, record);
 
 /// Where the epoch of a span is, from its record on.
 pub(crate) const EPOCH_OF_RECORD: usize =

@@ -7,11 +7,10 @@ use std::sync::atomic::Ordering;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString, PyTuple};
-use spanprof_core::SpanRecord;
+use spanprof_core::{SpanRecord, current_flow};
 
 use crate::calls::{find_attr, get_attr, set_attr, uncollected};
-use crate::span::flow;
-use crate::span::published::{NO_FLOW, PROCESSOR_EPOCH, PublishedSpan};
+use crate::span::published::{PROCESSOR_EPOCH, PublishedSpan};
 use crate::strings::names;
 
 /// A span as the sampler reads it, and the string that its name is in.
@@ -46,30 +45,28 @@ impl SpanHandle {
             Ok(text) => {
                 // SAFETY: a str keeps its UTF-8 form, unchanged, for as long as it lives, and the handle keeps the str.
                 let record = unsafe { SpanRecord::new(trace_id, span_id, text) };
-                Self { span: PublishedSpan::new(record, processor_epoch), _name: Name::Python(name.clone().unbind()) }
+                Self { span: PublishedSpan { record, processor_epoch }, _name: Name::Python(name.clone().unbind()) }
             }
             Err(_) => {
                 let text = name.to_string_lossy().into_owned().into_boxed_str();
                 // SAFETY: the box does not move its content, and the handle keeps it.
                 let record = unsafe { SpanRecord::new(trace_id, span_id, &text) };
-                Self { span: PublishedSpan::new(record, processor_epoch), _name: Name::Mended(text) }
+                Self { span: PublishedSpan { record, processor_epoch }, _name: Name::Mended(text) }
             }
         })
     }
 
-    /// It becomes current: the first time in which flow is its own.
+    /// It becomes current: the flow in which it does for the first time is its own. With the GIL held.
     #[inline]
     pub(crate) fn note_flow(&self) {
-        if self.span.flow.load(Ordering::Relaxed) == NO_FLOW {
-            self.span.flow.store(flow::current(), Ordering::Relaxed);
-        }
+        self.span.record.enter(current_flow);
     }
 
     /// A handle with this id, for the self-test.
     pub(crate) fn probe(span_id: u64) -> Self {
         // SAFETY: the name is static.
         let record = unsafe { SpanRecord::new([0, span_id], span_id, "probe") };
-        let span = PublishedSpan::new(record, PROCESSOR_EPOCH.load(Ordering::Relaxed));
+        let span = PublishedSpan { record, processor_epoch: PROCESSOR_EPOCH.load(Ordering::Relaxed) };
         Self { span, _name: Name::Mended(Box::from("")) }
     }
 }

@@ -18,8 +18,7 @@ pub(crate) const AWAIT_SLOT: u64 = 0xFF_FFFA;
 pub(crate) const AWAIT_FUTURE_SLOT: u64 = 0xFF_FFF9;
 pub(crate) const AWAIT_TASK_SLOT: u64 = 0xFF_FFF8;
 pub(crate) const LOOP_BUSY_SLOT: u64 = 0xFF_FFF7;
-pub(crate) const CONCURRENT_SLOT: u64 = 0xFF_FFF6;
-pub(crate) const COLLECTING_SLOT: u64 = 0xFF_FFF5;
+pub(crate) const COLLECTING_SLOT: u64 = 0xFF_FFF6;
 
 /// Of a thread that never ran Python.
 pub(crate) const NATIVE_THREAD: FrameId = NATIVE_THREAD_SLOT << 32;
@@ -38,7 +37,5 @@ pub(crate) const AWAIT_FUTURE: FrameId = AWAIT_FUTURE_SLOT << 32;
 pub(crate) const AWAIT_TASK: FrameId = AWAIT_TASK_SLOT << 32;
 /// The leaf of a coroutine that could have gone on, but its thread did other things.
 pub(crate) const LOOP_BUSY: FrameId = LOOP_BUSY_SLOT << 32;
-/// The root of what is no part of the flow in which its span is current, so that the time of both adds up to more than its own.
-pub(crate) const CONCURRENT: FrameId = CONCURRENT_SLOT << 32;
 /// The leaf of a thread that runs the garbage collector.
 pub(crate) const COLLECTING: FrameId = COLLECTING_SLOT << 32;

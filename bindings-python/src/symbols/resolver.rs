@@ -8,8 +8,8 @@ use std::sync::Arc;
 use spanprof_core::{Frame, FrameId};
 
 use crate::stack::frame_id::{
-    AWAIT_FUTURE_SLOT, AWAIT_SLOT, AWAIT_TASK_SLOT, COLLECTING_SLOT, CONCURRENT_SLOT, LOOP_BUSY_SLOT,
-    NATIVE_THREAD_SLOT, NO_PYTHON_FRAME_SLOT, SWITCHING_SLOT, TABLE_FULL_SLOT, UNREADABLE_SLOT,
+    AWAIT_FUTURE_SLOT, AWAIT_SLOT, AWAIT_TASK_SLOT, COLLECTING_SLOT, LOOP_BUSY_SLOT, NATIVE_THREAD_SLOT,
+    NO_PYTHON_FRAME_SLOT, SWITCHING_SLOT, TABLE_FULL_SLOT, UNREADABLE_SLOT,
 };
 use crate::stack::layout::LineTable;
 use crate::symbols::definition_ring::DefinitionRecord;
@@ -99,7 +99,6 @@ impl Resolver {
             AWAIT_TASK_SLOT => return named("(await Task)"),
             LOOP_BUSY_SLOT => return named("(event loop busy)"),
             COLLECTING_SLOT => return named("(garbage collection)"),
-            CONCURRENT_SLOT => return named("(concurrent task)"),
             _ => {}
         }
         let generation = id >> 56;

@@ -9,7 +9,8 @@ module Pyroscope
   module Native
     TALLIES = %i[
       taken dropped_ring dropped_window pending encoded queued uploaded refused dropped_queue dropped_old dropped_unanswered
-      discarded
+      discarded waits_taken waits_sampled waits_outside waits_pending waits_dropped_ring waits_dropped_busy
+      waits_dropped_thread
     ].freeze
     NUMBERS = %i[
       deferred windows profiles_encoded profiles_uploaded bytes_uploaded profiles_refused refused_credentials refused_address

@@ -74,7 +74,7 @@ impl Settings {
     /// `__name__`, the span's name and the state of wall time.
     pub(crate) fn room_for_tags(&self) -> usize {
         let of_span = usize::from(self.span_names) * (1 + usize::from(self.legacy_labels));
-        MAX_LABELS.saturating_sub(self.series_labels.len() + 1 + of_span + usize::from(self.wall_time))
+        MAX_LABELS.saturating_sub(self.series_labels.len() + 1 + of_span + 2 * usize::from(self.wall_time))
     }
 }
 
@@ -357,7 +357,10 @@ mod tests {
         );
         // Seven here, __name__ and span_name: of 30 labels 21 are left.
         assert_eq!(settings.room_for_tags(), 21);
-        assert_eq!(Settings { legacy_labels: true, ..settings }.room_for_tags(), 20);
+        let settings = Settings { legacy_labels: true, ..settings };
+        assert_eq!(settings.room_for_tags(), 20);
+        // State and flow.
+        assert_eq!(Settings { wall_time: true, ..settings }.room_for_tags(), 18);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! sees the old pointer or the new one, never half of one.
 
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// The longest span name that is kept, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
@@ -24,13 +24,15 @@ pub struct SpanRecord {
     name_len: u32,
     /// The window in which the span's definition was last written to a ring; 0 = never. The handler's own.
     defined_in: AtomicU32,
+    /// The [flow](crate::current_flow) in which it was first current, 0 = not known, or [`ELSEWHERE`](Self::ELSEWHERE).
+    flow: AtomicU64,
 }
 
 // The .NET package has the same in `Interop/Block.cs`.
-const _: () = assert!(size_of::<SpanRecord>() == 40 && align_of::<SpanRecord>() == 8);
+const _: () = assert!(size_of::<SpanRecord>() == 48 && align_of::<SpanRecord>() == 8);
 const _: () = assert!(offset_of!(SpanRecord, trace_id) == 0 && offset_of!(SpanRecord, span_id) == 16);
 const _: () = assert!(offset_of!(SpanRecord, name) == 24 && offset_of!(SpanRecord, name_len) == 32);
-const _: () = assert!(offset_of!(SpanRecord, defined_in) == 36);
+const _: () = assert!(offset_of!(SpanRecord, defined_in) == 36 && offset_of!(SpanRecord, flow) == 40);
 
 // SAFETY: the pointer is only read, and who publishes a record promises that its name lives and stays as it is.
 unsafe impl Send for SpanRecord {}
@@ -38,6 +40,9 @@ unsafe impl Send for SpanRecord {}
 unsafe impl Sync for SpanRecord {}
 
 impl SpanRecord {
+    /// A flow that no thread runs: of a record that one thread has of a span which began in another.
+    pub const ELSEWHERE: u64 = u64::MAX;
+
     /// A record of a span. The name is truncated at [`MAX_NAME_BYTES`], at a character's start.
     ///
     /// # Safety
@@ -51,6 +56,7 @@ impl SpanRecord {
             #[expect(clippy::cast_possible_truncation, reason = "truncate_name() leaves at most 256 bytes")]
             name_len: name.len() as u32,
             defined_in: AtomicU32::new(0),
+            flow: AtomicU64::new(0),
         }
     }
 
@@ -64,6 +70,20 @@ impl SpanRecord {
     #[inline]
     pub fn span_id(&self) -> u64 {
         self.span_id
+    }
+
+    /// The flow in which it was first current, 0 = not known. Relaxed: who hands a span to another thread orders both.
+    #[inline]
+    pub fn flow(&self) -> u64 {
+        self.flow.load(Ordering::Relaxed)
+    }
+
+    /// It is current in `flow`: the first one is its own, and time that others spend in it is beside its own.
+    #[inline]
+    pub fn enter(&self, flow: impl FnOnce() -> u64) {
+        if self.flow() == 0 {
+            self.flow.store(flow(), Ordering::Relaxed);
+        }
     }
 
     #[inline]

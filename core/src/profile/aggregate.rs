@@ -43,6 +43,7 @@ struct Place {
     /// Things that each sample stands for.
     count: u16,
     span_id: u64,
+    is_concurrent: bool,
     context_tags: TagSetId,
     thread_tags: TagSetId,
 }
@@ -244,6 +245,7 @@ impl Aggregate {
             state: sample.measure.state,
             count: sample.measure.count,
             span_id: sample.span_id,
+            is_concurrent: sample.is_concurrent && self.wall_time.is_some(),
             context_tags: sample.context_tags,
             thread_tags: sample.thread_tags,
         };
@@ -274,6 +276,7 @@ impl Aggregate {
             state: State::Cpu,
             count: 1,
             span_id: 0,
+            is_concurrent: false,
             context_tags: TagSetId::EMPTY,
             thread_tags: TagSetId::EMPTY,
         };
@@ -317,8 +320,8 @@ impl Aggregate {
             return None;
         }
         let stack = self.stack(frames);
-        let Place { profile_type, state, count, span_id, context_tags, thread_tags } = place;
-        let key = Key { profile_type, state, stack, span_id, context_tags, thread_tags };
+        let Place { profile_type, state, count, span_id, is_concurrent, context_tags, thread_tags } = place;
+        let key = Key { profile_type, state, stack, span_id, is_concurrent, context_tags, thread_tags };
         let sum = self.filling.samples.entry(key).or_default();
         sum.tally += tally;
         sum.count = sum.count.saturating_add(u64::from(count) * tally.samples);

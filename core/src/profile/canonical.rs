@@ -11,7 +11,7 @@ use super::window::{Window, WindowSample};
 use crate::profile_type::ProfileTypeId;
 use crate::sample::frames::Frame;
 use crate::wait_state::State;
-use crate::wire::labels::{LEGACY_SPAN_NAME, SPAN_ID, SPAN_NAME, STATE, TRACE_ID};
+use crate::wire::labels::{CONCURRENT, FLOW, LEGACY_SPAN_NAME, SPAN_ID, SPAN_NAME, STATE, TRACE_ID};
 
 /// Places of items among the distinct ones in order.
 #[derive(Debug)]
@@ -66,6 +66,8 @@ pub(super) struct Row {
     pub(super) tags: u32,
     /// Of wall time: what it went to.
     pub(super) state: Option<State>,
+    /// Of wall time: it is beside the span's own.
+    pub(super) is_concurrent: bool,
     pub(super) value: i64,
     pub(super) count: i64,
     pub(super) samples: u64,
@@ -105,11 +107,13 @@ impl<'a> CanonicalWindow<'a> {
     pub(super) fn rows(&self, window: &Window, profile_type: usize) -> Vec<Row> {
         let is_wall_time = window.profile_types[profile_type].is_wall_time();
         let row = |sample: &WindowSample| {
+            let concurrent = sample.concurrent.filter(|_| is_wall_time);
             let row = Row {
-                stack: self.stack_ranks.of(sample.stack),
+                stack: self.stack_ranks.of(concurrent.unwrap_or(sample.stack)),
                 span: self.span_place(sample.span),
                 tags: self.tag_ranks.of(sample.tags),
                 state: is_wall_time.then_some(sample.state),
+                is_concurrent: concurrent.is_some(),
                 value: sample.value,
                 count: sample.count,
                 samples: sample.samples,
@@ -123,7 +127,8 @@ impl<'a> CanonicalWindow<'a> {
         let mut rows: Vec<Row> = window.samples.iter().filter_map(row).collect();
         rows.sort_unstable();
         rows.dedup_by(|next, kept| {
-            let same = (next.stack, next.span, next.tags, next.state) == (kept.stack, kept.span, kept.tags, kept.state);
+            let place = |row: &Row| (row.stack, row.span, row.tags, row.state, row.is_concurrent);
+            let same = place(next) == place(kept);
             if same {
                 kept.value = kept.value.saturating_add(next.value);
                 kept.count = kept.count.saturating_add(next.count);
@@ -134,7 +139,7 @@ impl<'a> CanonicalWindow<'a> {
         rows
     }
 
-    /// The labels of a sample: those of its span, then its tags by name, then its state.
+    /// The labels of a sample: those of its span, then its tags by name, then its state and whether it is beside the span's own time.
     pub(super) fn labels(&self, row: &Row) -> impl Iterator<Item = (&'a str, &'a str)> {
         let span: Option<&'a SpanLabels<'a>> = row.span.checked_sub(1).map(|rank| self.spans[rank as usize]);
         let of_span = span.map(|span| {
@@ -148,8 +153,12 @@ impl<'a> CanonicalWindow<'a> {
         let of_span = of_span.into_iter().flatten().filter(|(_, value)| !value.is_empty());
         let tags = self.tags[row.tags as usize].iter().copied();
         let state = row.state.map(|state| (STATE, state.label()));
+        let flow = row.is_concurrent.then_some((FLOW, CONCURRENT));
         // Of two labels with one name servers would take either.
-        of_span.chain(tags.filter(move |(name, _)| state.is_none() || *name != STATE)).chain(state)
+        of_span
+            .chain(tags.filter(move |(name, _)| state.is_none() || (*name != STATE && *name != FLOW)))
+            .chain(state)
+            .chain(flow)
     }
 
     fn span_place(&self, span: Option<u32>) -> u32 {

@@ -5,13 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::derived_stacks::DerivedStacks;
 use super::open_window::{Filling, Span};
-use super::ready::ReadyStacks;
 use super::window::{Window, WindowSample, WindowSpan};
 use crate::context::tags::{self, TagSetId};
 use crate::profile_type::ProfileType;
 use crate::sample::frames::Frame;
 use crate::stats::{Counters, Tally};
+
+/// What stacks of the time begin with in which a thread was ready to run and had no processor.
+const READY: &str = "(waits for a CPU)";
+/// The root of those that are beside the own time of their spans.
+const CONCURRENT: &str = "(concurrent task)";
 
 /// A window as it was swapped out; [`finish`](ClosedWindow::finish) puts it into the encoder's form, with no lock held.
 #[derive(Debug)]
@@ -42,10 +47,12 @@ impl ClosedWindow {
         let mut tag_numbers = HashMap::from([((TagSetId::EMPTY, TagSetId::EMPTY), 0)]);
         let keys = std::mem::take(&mut self.filling.samples);
         let mut samples = Vec::with_capacity(keys.len());
-        let mut ready_stacks = ReadyStacks::default();
+        let (mut ready, mut concurrent) = (DerivedStacks::default(), DerivedStacks::default());
         for (key, sum) in keys {
             let (tally, count) = (sum.tally, sum.count);
-            let stack = if sum.is_derived() { ready_stacks.of(key.stack, &mut stacks, &mut frames) } else { key.stack };
+            let stack =
+                if sum.is_derived() { ready.below(READY, key.stack, &mut stacks, &mut frames) } else { key.stack };
+            let concurrent = key.is_concurrent.then(|| concurrent.above(CONCURRENT, stack, &mut stacks, &mut frames));
             let span = (key.span_id != 0).then(|| {
                 *span_numbers
                     .entry(key.span_id)
@@ -58,6 +65,7 @@ impl ClosedWindow {
             samples.push(WindowSample {
                 profile_type: key.profile_type,
                 stack,
+                concurrent,
                 state: key.state,
                 span,
                 tags,

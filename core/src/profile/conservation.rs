@@ -62,6 +62,7 @@ impl Books {
                 let sample = Sample {
                     measure: Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value: *value },
                     span_id: *span_id,
+                    is_concurrent: *value % 3 == 0,
                     context_tags: no_tags,
                     thread_tags: no_tags,
                     frames,

@@ -5,6 +5,7 @@ mod canonical;
 mod closed_window;
 #[cfg(test)]
 mod conservation;
+mod derived_stacks;
 pub(crate) mod halves;
 pub(crate) mod labels;
 mod open_window;

@@ -29,6 +29,8 @@ pub(super) struct Key {
     pub(super) state: State,
     pub(super) stack: u32,
     pub(super) span_id: u64,
+    /// It is beside the span's own time.
+    pub(super) is_concurrent: bool,
     pub(super) context_tags: TagSetId,
     pub(super) thread_tags: TagSetId,
 }

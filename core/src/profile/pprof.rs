@@ -96,8 +96,8 @@ struct Piece<'a> {
     location_ids: Vec<u64>,
     /// By indices of name and file, and first line.
     function_ids: HashMap<(i64, i64, u32), u64>,
-    /// By place of the span, rank of the tags and state: most samples share theirs with others.
-    labels: HashMap<(u32, u32, Option<State>), Vec<Label>>,
+    /// By place of the span, rank of the tags, state and flow: most samples share theirs with others.
+    labels: HashMap<(u32, u32, Option<State>, bool), Vec<Label>>,
     /// All but the samples.
     profile: Profile,
     /// The samples as they are encoded, and how many.
@@ -164,7 +164,7 @@ impl<'a> Piece<'a> {
     }
 
     fn labels(&mut self, row: &Row) -> &[Label] {
-        match self.labels.entry((row.span, row.tags, row.state)) {
+        match self.labels.entry((row.span, row.tags, row.state, row.is_concurrent)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let (strings, table_bytes) = (&mut self.strings, &mut self.table_bytes);

@@ -2,17 +2,10 @@
 //!
 //! These rows are derived, as those of CPU time in that profile are: no sample is counted for them, and none is lost with them.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use super::open_window::{Filling, Key};
 use crate::profile_type::ProfileTypeId;
-use crate::sample::frames::Frame;
 use crate::stats::Tally;
 use crate::wait_state::State;
-
-/// What these rows' stacks begin with.
-const LEAF: &str = "(waits for a CPU)";
 
 /// The CPU samples of one thread that were read at one drain.
 #[derive(Debug, Default)]
@@ -50,27 +43,5 @@ impl Round {
             filling.samples.entry(key).or_default().tally +=
                 Tally { samples: 0, weight: u64::try_from(share).unwrap_or(u64::MAX) };
         }
-    }
-}
-
-/// The stacks of such rows: those of their samples, below a frame that says what it was.
-#[derive(Debug, Default)]
-pub(super) struct ReadyStacks {
-    by_stack: HashMap<u32, u32>,
-    leaf: Option<u32>,
-}
-
-impl ReadyStacks {
-    #[expect(clippy::cast_possible_truncation, reason = "bounded by the keys of a window")]
-    pub(super) fn of(&mut self, stack: u32, stacks: &mut Vec<Box<[u32]>>, frames: &mut Vec<Arc<Frame>>) -> u32 {
-        let leaf = *self.leaf.get_or_insert_with(|| {
-            frames.push(Arc::new(Frame { function: LEAF.into(), ..Frame::default() }));
-            frames.len() as u32 - 1
-        });
-        *self.by_stack.entry(stack).or_insert_with(|| {
-            let below = stacks[stack as usize].iter().copied();
-            stacks.push(std::iter::once(leaf).chain(below).collect());
-            stacks.len() as u32 - 1
-        })
     }
 }

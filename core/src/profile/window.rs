@@ -46,6 +46,8 @@ impl Window {
 pub(crate) struct WindowSample {
     pub(crate) profile_type: ProfileTypeId,
     pub(crate) stack: u32,
+    /// Its stack in the profile of wall time, where it is beside its span's own time.
+    pub(crate) concurrent: Option<u32>,
     /// Of wall time: what it went to.
     pub(crate) state: State,
     /// Index into `spans`; `None` outside spans.

@@ -119,6 +119,7 @@ impl Engine {
 
     /// Measures waits, if that was asked for and can be.
     pub(super) fn measure_waits(&self) {
+        waits::forget_counts();
         let Some(wall) = self.wall else { return };
         if waits::start(self.owner, wall) == 0 {
             waits::stop(self.owner);

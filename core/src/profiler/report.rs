@@ -7,6 +7,7 @@ use crate::context::tags;
 use crate::messages::Cause;
 use crate::os::background_thread;
 use crate::sample::threads::Unsampled;
+use crate::sample::waits;
 use crate::stats::{Stats, Tally};
 use crate::wire::stats_comment::StatsComment;
 
@@ -84,7 +85,7 @@ impl Engine {
         let mut settled = counts.dropped;
         settled += left.dropped_window;
         settled += left.encoded;
-        Stats {
+        waits::fates::add_to(Stats {
             taken,
             dropped_ring: counts.dropped,
             pending: Tally {
@@ -100,6 +101,6 @@ impl Engine {
             own_cpu_ns: background_thread::cpu_ns().saturating_sub(self.own_cpu_before_ns),
             tag_sets_lost: tag_sets + thread_tags,
             ..left
-        }
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! A bounded ring of words, one a thread: the handler on that thread writes, whoever drains reads.
 //!
 //! ```text
-//! sample   kind:8 profile_type:4 state:4 frames:16 extra:16 count:16 | value | span id | context tags:32 thread tags:32 | frames… | extra…
+//! sample   kind:7 concurrent:1 profile_type:4 state:4 frames:16 extra:16 count:16 | value | span id | context tags:32 thread tags:32 | frames… | extra…
 //! span     kind:8 name bytes:16 …                      | span id | trace id high | low | name, padded to words…
 //! again    kind:8 value:56                               the newest sample once more
 //! pad      kind:8                                        nothing up to the end of the ring
@@ -20,12 +20,15 @@ use crate::context::tags::TagSetId;
 use crate::profile_type::ProfileTypeId;
 use crate::sample::cursor::Cursor;
 use crate::sample::frames::FrameWriter;
+use crate::sample::waits::flow::is_concurrent;
 use crate::wait_state::State;
 
 const KIND_SAMPLE: u64 = 1;
 const KIND_SPAN: u64 = 2;
 const KIND_AGAIN: u64 = 3;
 const KIND_PAD: u64 = 4;
+/// A bit of a sample's kind.
+const CONCURRENT: u64 = 0x80;
 
 const SAMPLE_HEADER: usize = 4;
 const SPAN_HEADER: usize = 4;
@@ -93,6 +96,8 @@ pub(crate) enum Entry<'ring> {
 pub(crate) struct Sample<'ring> {
     pub(crate) measure: Measure,
     pub(crate) span_id: u64,
+    /// Its time is beside the span's own, see [`flow`](super::waits::flow).
+    pub(crate) is_concurrent: bool,
     pub(crate) context_tags: TagSetId,
     pub(crate) thread_tags: TagSetId,
     pub(crate) frames: &'ring [u64],
@@ -175,7 +180,10 @@ impl Ring {
                 let (frames, extra, truncated) = (writer.frames(), writer.extra(), writer.is_truncated());
                 if !truncated {
                     let Measure { profile_type, state, count, value } = measure;
+                    let concurrent =
+                        if span.is_some_and(|span| is_concurrent(span.flow(), state)) { CONCURRENT } else { 0 };
                     header[0] = KIND_SAMPLE
+                        | concurrent
                         | u64::from(profile_type.0) << 8
                         | u64::from(state as u32) << 12
                         | (frames as u64) << 16
@@ -294,7 +302,7 @@ fn write_span(space: &mut [u64], span: &SpanRecord) {
 /// Passes on the entry at the start of `words`, which reach to the ring's end; returns its length.
 fn read_entry(words: &[u64], f: &mut impl FnMut(Entry<'_>)) -> usize {
     #[expect(clippy::cast_possible_truncation, reason = "fields of 8, 16 and 32 bits")]
-    match words[0] & 0xff {
+    match words[0] & 0xff & !CONCURRENT {
         KIND_SAMPLE => {
             let (frames, extra) = ((words[0] >> 16 & 0xffff) as usize, (words[0] >> 32 & 0xffff) as usize);
             let body = &words[SAMPLE_HEADER..];
@@ -306,6 +314,7 @@ fn read_entry(words: &[u64], f: &mut impl FnMut(Entry<'_>)) -> usize {
                     value: words[1],
                 },
                 span_id: words[2],
+                is_concurrent: words[0] & CONCURRENT != 0,
                 context_tags: TagSetId(words[3] as u32),
                 thread_tags: TagSetId((words[3] >> 32) as u32),
                 frames: &body[..frames],
@@ -433,6 +442,32 @@ mod tests {
         );
         assert_eq!(write(&ring, 30, Context::NONE, &[1, 2]), Written::Yes { half_full: false });
         assert_eq!(read(&ring), ["again 30"], "the newest entry is known after it was read");
+    }
+
+    #[test]
+    fn a_sample_says_whether_its_span_began_in_another_flow() {
+        let ring = ring();
+        // SAFETY: the name is static.
+        let span = unsafe { SpanRecord::new([1, 2], 3, "GET /") };
+        let mut concurrent = Vec::new();
+        let inside = Context { span: &span, tags: TagSetId(5) };
+        write(&ring, 10, inside, &[1]);
+        span.enter(|| SpanRecord::ELSEWHERE);
+        span.enter(|| 1);
+        write(&ring, 10, inside, &[1]);
+        write(&ring, 10, Context::NONE, &[1]);
+        // SAFETY: one thread writes and reads.
+        unsafe {
+            ring.read(|entry| {
+                if let Entry::Sample(sample) = entry {
+                    concurrent.push((sample.span_id, sample.is_concurrent, sample.measure.profile_type));
+                }
+            });
+        }
+        let is_known = cfg!(target_arch = "x86_64");
+        let timer = ProfileTypeId::TIMER;
+        let expected = [(3, false, timer), (3, true, timer), (0, false, timer)];
+        assert!(!is_known || concurrent == expected, "{concurrent:?}");
     }
 
     #[test]

@@ -99,6 +99,7 @@ impl Server {
             state: State::Cpu,
             profile_type: ProfileTypeId::TIMER,
             stack,
+            concurrent: None,
             span: Some(0),
             tags: 0,
             value: self.period_ns,

@@ -14,6 +14,10 @@ pub const LEGACY_SPAN_NAME: &str = "span";
 pub const TRACE_ID: &str = "trace_id";
 /// What a thread did with its time: one of wall time.
 pub const STATE: &str = "state";
+/// Of wall time: whether it is beside its span's own; [`CONCURRENT`], or the label is not there.
+pub const FLOW: &str = "flow";
+/// The value of [`FLOW`]: another thread or task spent it.
+pub const CONCURRENT: &str = "concurrent";
 /// What older servers call [`SPAN_ID`].
 pub const PROFILE_ID: &str = "profile_id";
 /// The process, of a series.

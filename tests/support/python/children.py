@@ -45,3 +45,5 @@ def assert_adds_up(stats: dict) -> None:
         assert of["taken"] == of["dropped_ring"] + of["dropped_window"] + of["pending"] + of["encoded"], of
         ended = of["uploaded"] + of["refused"] + of["dropped_queue"] + of["dropped_old"] + of.get("discarded", 0)
         assert of["encoded"] == of["queued"] + ended, of
+        fates = ("sampled", "outside", "pending", "dropped_ring", "dropped_busy", "dropped_thread")
+        assert of["waits_taken"] == sum(of[f"waits_{fate}"] for fate in fates), of

@@ -31,7 +31,7 @@ pub(super) fn mostly(spent: &TimeSpent) -> Markup {
     html! {
         @if let Some((part, ns)) = largest { (part.word()) " " (percent(spent.share(ns))) }
         @if let Some(over) = spent.over() {
-            span title="threads or tasks ran at once, or spans of which no trace was received" { ", all " (percent(over)) }
+            span title="threads or tasks ran at once and the profiler does not tell them apart, or spans of which no trace was received" { ", all " (percent(over)) }
         }
     }
 }

@@ -234,7 +234,7 @@ fn span_name(
         cpu_ns: cpu_ns.or(labelled.then_some(0)),
         samples: sum.cpu.map_or(0, |(_, samples)| samples),
         beside: has_beside.then_some(sum.beside),
-        time: is_known.then(|| TimeSpent::of(wall_total, sum.states, sum.child_spans)),
+        time: is_known.then(|| TimeSpent::of(wall_total, sum.states, sum.child_spans).beside(sum.concurrent)),
         sampled_by,
         hottest: hottest.map(|(function, own_ns)| Hottest {
             function: function.name.to_string(),

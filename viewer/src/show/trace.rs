@@ -100,6 +100,7 @@ impl Shown {
             let sum = sums.get(&span.span);
             let burnt = sum.and_then(|sum| sum.cpu);
             let states = sum.map_or_else(StateTimes::default, |sum| sum.states.clone());
+            let concurrent = sum.map_or(0, |sum| sum.concurrent);
             let labelled = match sampled_by {
                 Sampling::Span => true,
                 Sampling::Root => !child,
@@ -119,7 +120,7 @@ impl Shown {
                 own_cpu_ns: burnt.map(|(cpu, _)| cpu).or(labelled.then_some(0)),
                 inclusive_cpu_ns: None,
                 samples: burnt.map_or(0, |(_, samples)| samples),
-                time: is_known.then(|| TimeSpent::of(wall, states, of_children.unwrap_or(0))),
+                time: is_known.then(|| TimeSpent::of(wall, states, of_children.unwrap_or(0)).beside(concurrent)),
                 status: span.status,
                 depth,
                 sampled_by,

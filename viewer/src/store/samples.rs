@@ -10,7 +10,7 @@ use super::gather::Gathered;
 use super::profile_traces;
 use super::sample_query::SampleQuery;
 use super::snapshots::Snapshots;
-use super::span_predicate::STATE;
+use super::span_predicate::{IS_OWN, STATE};
 use super::stacks::Stacks;
 use crate::ids::{SpanId, TraceId};
 use crate::selection::{CPU, Selection, TimeRange, WALL};
@@ -45,7 +45,7 @@ impl Store {
     ) -> Result<HashMap<SpanId, SpanSum>, StoreError> {
         self.read(|connection| {
             let mut statement = connection.prepare_cached(&format!(
-                "SELECT s.value, s.count, parts.profile, kinds.name = '{CPU}', iif(kinds.name = '{WALL}', {STATE}, NULL)
+                "SELECT s.value, s.count, parts.profile, kinds.name = '{CPU}', iif(kinds.name = '{WALL}', {STATE}, NULL), {IS_OWN}
                  FROM span_sums s JOIN parts ON parts.id = s.part
                  JOIN series ON series.id = parts.series JOIN kinds ON kinds.id = series.kind
                  WHERE s.span != 0 AND s.span = ?1 AND kinds.name IN ('{CPU}', '{WALL}') AND kinds.main AND kinds.unit = 'nanoseconds'"
@@ -63,6 +63,8 @@ impl Store {
                     if row.get(3)? {
                         let (cpu, samples) = sum.cpu.unwrap_or_default();
                         sum.cpu = Some((cpu.saturating_add(value), samples.saturating_add(count)));
+                    } else if !row.get::<_, bool>(5)? {
+                        sum.concurrent = sum.concurrent.saturating_add(value);
                     } else {
                         sum.states.add(State::of_label(row.get_ref(4)?.as_str_or_null()?), value);
                     }
@@ -92,6 +94,8 @@ pub(crate) struct SpanSum {
     pub(crate) cpu: Option<(i64, i64)>,
     /// What its samples of all time say.
     pub(crate) states: StateTimes,
+    /// Beside it: what other threads or tasks spent in it meanwhile.
+    pub(crate) concurrent: i64,
 }
 
 /// A string by its number.

@@ -13,7 +13,7 @@ use super::largest::{Largest, Sum};
 use super::rows::Function;
 use super::sample_query::SampleQuery;
 use super::snapshots::{Snapshots, whole};
-use super::span_predicate::{self, STATE};
+use super::span_predicate::{self, IS_OWN, STATE};
 use super::spans::IS_CHILD;
 use super::stack_blob;
 use crate::selection::{Selection, Side};
@@ -41,6 +41,8 @@ pub(crate) struct NameSum {
     pub(crate) beside: i64,
     /// What samples of all time say.
     pub(crate) states: StateTimes,
+    /// Beside it: what other threads or tasks spent in them meanwhile.
+    pub(crate) concurrent: i64,
     /// How long child spans of the same service took together, each as long as its parent at most.
     pub(crate) child_spans: i64,
 }
@@ -75,6 +77,7 @@ impl Sum for NameSum {
         self.unsaid |= other.unsaid;
         self.beside = self.beside.saturating_add(other.beside);
         self.states.merge(&other.states);
+        self.concurrent = self.concurrent.saturating_add(other.concurrent);
         self.child_spans = self.child_spans.saturating_add(other.child_spans);
         if let Some((cpu, samples)) = other.cpu {
             self.burn(cpu, samples);
@@ -146,10 +149,15 @@ impl Gathered<'_> {
             }
         }
         if let Some(OfStates { selection, by_span }) = states {
-            let columns = format!("s.name, s.value, {STATE}");
+            let columns = format!("s.name, s.value, {STATE}, {IS_OWN}");
             SampleQuery::new(connection, selection)?.each(connection, &columns, |row| {
                 let state = State::of_label(row.get_ref(2)?.as_str_or_null()?);
-                self.of(row.get(0)?).states.add(state, row.get(1)?);
+                let (sum, value) = (self.of(row.get(0)?), row.get(1)?);
+                if row.get(3)? {
+                    sum.states.add(state, value);
+                } else {
+                    sum.concurrent = sum.concurrent.saturating_add(value);
+                }
                 Ok(())
             })?;
             if *by_span {

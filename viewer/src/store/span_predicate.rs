@@ -42,6 +42,10 @@ fn json(column: &str, key: &str, value: &str) -> Condition {
 /// The label of a series that says the state of its samples.
 pub(super) const STATE: &str = "series.labels ->> '$.state'";
 
+/// Whether the samples of a series are the own time of their spans, and not what other threads or tasks spent in them meanwhile: a wall
+/// time is only the sum of these.
+pub(super) const IS_OWN: &str = "(series.labels ->> '$.flow') IS NOT 'concurrent'";
+
 /// A series is of the chosen states, as [`State::of_label`] reads its label.
 fn in_state(choice: StateChoice) -> Option<Condition> {
     let label = |state: State| Value::from(state.label().to_owned());

@@ -8,6 +8,7 @@ use crate::sample::runtime::testing::{NeverReady, Numbered};
 const PLACE: Sample<'static> = Sample {
     measure: Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value: 10 },
     span_id: 0,
+    is_concurrent: false,
     context_tags: TagSetId::EMPTY,
     thread_tags: TagSetId::EMPTY,
     frames: &[],
@@ -204,6 +205,31 @@ fn what_no_handler_saw_says_why() {
     fixture.aggregate.add(Drained::Unseen(unseen), &Numbered, &fixture.counters);
     assert_eq!(fixture.rotate(&[]), ["(thread ended) 2x20 -"]);
     assert_eq!(fixture.counters.unseen.get(), Tally { samples: 2, weight: 20 });
+}
+
+#[test]
+fn samples_beside_their_span_s_own_time_have_a_stack_that_says_so_where_there_is_wall_time() {
+    let cpu = vec![ProfileType::process_cpu(10)];
+    let both = vec![ProfileType::process_cpu(10), ProfileType::wall_time(10)];
+    let of_wall = ["(waits for a CPU);f1;f2;(concurrent task)", "-", "f1;f2;(concurrent task)"];
+    for (types, expected) in [(cpu, &["-"][..]), (both, &of_wall)] {
+        let mut fixture = Fixture { aggregate: Aggregate::new(types), counters: Counters::default() };
+        let sample = Sample { span_id: 7, frames: &[1, 2], ..PLACE };
+        fixture.add(1, Entry::Sample(sample));
+        fixture.add(1, Entry::Sample(Sample { is_concurrent: true, ..sample }));
+        fixture.add(1, Entry::Again { value: 10 });
+        fixture.aggregate.round.clear();
+        fixture.add(1, Entry::Sample(Sample { is_concurrent: true, ..sample }));
+        fixture.aggregate.share_ready(40);
+        settle(&mut fixture.aggregate, &Numbered, &fixture.counters, false);
+        let window = fixture.aggregate.rotate(HashMap::new(), true, &fixture.counters).finish(&fixture.counters);
+        let name = |frame: &u32| window.frames[*frame as usize].function.to_string();
+        let stack = |stack: u32| window.stacks[stack as usize].iter().map(name).collect::<Vec<_>>().join(";");
+        let mut stacks: Vec<String> =
+            window.samples.iter().map(|sample| sample.concurrent.map_or("-".into(), stack)).collect();
+        stacks.sort();
+        assert_eq!(stacks, expected);
+    }
 }
 
 #[test]

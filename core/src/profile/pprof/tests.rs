@@ -39,6 +39,7 @@ fn sample(stack: u32, span: Option<u32>, tags: u32, value: i64) -> WindowSample 
         profile_type: ProfileTypeId::TIMER,
         state: State::Cpu,
         stack,
+        concurrent: None,
         span,
         tags,
         value,
@@ -336,6 +337,39 @@ fn a_profile_is_split_at_the_limits_and_nothing_is_lost() {
     }
     let one_each = EncodeOptions { max_bytes: 1, ..EncodeOptions::default() };
     assert_eq!(encode(&window, &one_each).len(), 1_000);
+}
+
+#[test]
+fn what_is_beside_a_span_s_own_time_is_told_apart_in_wall_time_and_nowhere_else() {
+    let concurrent = WindowSample { concurrent: Some(2), ..sample(0, Some(0), 1, 40) };
+    let window = Window {
+        profile_types: vec![ProfileType::process_cpu(10_000_000), ProfileType::wall_time(10_000_000)],
+        frames: vec![frame("leaf", "", 0, 0), frame("main", "", 0, 0), frame("(concurrent task)", "", 0, 0)],
+        stacks: vec![[0, 1].into(), [1].into(), [0, 1, 2].into()],
+        tag_sets: vec![Arc::from([]), tags(&[("flow", "theirs")])],
+        samples: vec![sample(0, Some(0), 1, 30), concurrent],
+        ..two_samples()
+    };
+    let encoded = encode(&window, &EncodeOptions::default());
+    let short = |profile: &protos::Profile| -> Vec<(Vec<String>, Option<String>, i64)> {
+        let name =
+            |place: String| place.split(' ').take_while(|word| !word.starts_with(':')).collect::<Vec<_>>().join(" ");
+        let flow =
+            |labels: Vec<(String, String)>| labels.into_iter().find(|(name, _)| name == "flow").map(|pair| pair.1);
+        let samples = said(profile).into_iter().zip(&profile.sample);
+        samples
+            .map(|((stack, labels, _), sample)| {
+                (stack.into_iter().map(name).collect(), flow(labels), *sample.value.last().expect("a value"))
+            })
+            .collect()
+    };
+    let stack = |names: &[&str]| -> Vec<String> { names.iter().map(|name| (*name).to_owned()).collect() };
+    assert_eq!(short(&decode(&encoded[0])), [(stack(&["leaf", "main"]), Some("theirs".into()), 70)]);
+    let expected = [
+        (stack(&["leaf", "main"]), None, 30),
+        (stack(&["leaf", "main", "(concurrent task)"]), Some("concurrent".into()), 40),
+    ];
+    assert_eq!(short(&decode(&encoded[1])), expected);
 }
 
 #[test]

@@ -80,9 +80,9 @@ pub(crate) fn drop_here(value: u64) -> bool {
 /// from anywhere.
 pub(super) static DROPPED_WAITS: AtomicTally = AtomicTally::new();
 
-/// Counts such a wait.
-pub(crate) fn drop_wait(weight: u64) {
-    DROPPED_WAITS.add(Tally { samples: 1, weight });
+/// Counts such waits.
+pub(crate) fn drop_waits(waits: Tally) {
+    DROPPED_WAITS.add(waits);
 }
 
 /// The record of a thread and the value to enter it with, without waiting and without making one.

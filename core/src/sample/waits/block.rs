@@ -2,13 +2,17 @@
 
 use std::sync::atomic::AtomicU64;
 
+use crate::stats::Tally;
+
 /// A wait that is to become a sample.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(super) struct Kept {
     /// What the stack begins with, and the state, as numbers.
     pub(super) leaf: u32,
-    pub(super) state: u32,
+    pub(super) state: u16,
+    /// How many waits it is that were to be samples.
+    pub(super) waits: u16,
     /// What it stands for, and how long it was; 0: there is none.
     pub(super) weight: u64,
     pub(super) took_ns: u64,
@@ -17,7 +21,11 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    const NONE: Self = Self { leaf: 0, state: 0, weight: 0, took_ns: 0, caller: 0 };
+    const NONE: Self = Self { leaf: 0, state: 0, waits: 0, weight: 0, took_ns: 0, caller: 0 };
+
+    pub(super) fn tally(self) -> Tally {
+        Tally { samples: self.waits.into(), weight: self.weight }
+    }
 }
 
 /// A thread's block, in initial-exec thread-local storage; all zeros in a new thread. As `calls.c` has it.
@@ -48,12 +56,15 @@ pub(super) struct Block {
     pub(super) busy_at: u32,
     /// When the last wait for several things at once began, and when it ended: the thread's event loop had nothing to do.
     pub(super) polled: [u64; 2],
+    /// The numbers of the flow that the thread runs, 0 for none but itself, and of the thread, 0 = not given yet.
+    pub(super) flow: u64,
+    pub(super) thread_flow: u64,
 }
 
 /// A wait from here on pays no debts but those of its own function.
 const LONG_NS: u64 = 1_000_000;
 
-const _: () = assert!(size_of::<Block>() == 20 * 8);
+const _: () = assert!(size_of::<Block>() == 22 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]
@@ -91,19 +102,24 @@ impl Block {
     }
 
     /// Keeps a wait until `mutex` is unlocked. A second one of the same call goes on with the first: a wait for the interpreter's lock
-    /// goes on in pieces without an unlocking in between. Returns the weight of what there is no room for.
-    pub(super) fn keep(&mut self, mutex: *const (), wait: Kept) -> u64 {
-        let mut lost = 0;
+    /// goes on in pieces without an unlocking in between. Returns what there is no room for.
+    pub(super) fn keep(&mut self, mutex: *const (), wait: Kept) -> Tally {
+        let mut lost = Tally::default();
         if self.kept_until != mutex {
-            lost = self.take_kept().iter().map(|kept| kept.weight).sum();
+            self.take_kept().into_iter().for_each(|kept| lost += kept.tally());
             self.kept_until = mutex;
         }
         let same = |kept: &&mut Kept| kept.weight == 0 || (kept.leaf, kept.state) == (wait.leaf, wait.state);
         match self.kept.iter_mut().find(same) {
             Some(kept) => {
-                *kept = Kept { weight: kept.weight + wait.weight, took_ns: kept.took_ns + wait.took_ns, ..wait }
+                *kept = Kept {
+                    waits: kept.waits.saturating_add(wait.waits),
+                    weight: kept.weight + wait.weight,
+                    took_ns: kept.took_ns + wait.took_ns,
+                    ..wait
+                }
             }
-            None => lost += wait.weight,
+            None => lost += wait.tally(),
         }
         lost
     }
@@ -209,17 +225,24 @@ mod tests {
     fn waits_are_kept_until_one_mutex_is_unlocked() {
         let mutexes = [1_u64, 2];
         let [first, second] = [&raw const mutexes[0], &raw const mutexes[1]].map(<*const u64>::cast::<()>);
-        let wait = |leaf, weight| Kept { leaf, state: 3, weight, took_ns: weight, caller: 0 };
+        let wait = |leaf, weight| Kept { leaf, state: 3, waits: 1, weight, took_ns: weight, caller: 0 };
         let mut block = block();
         assert!(!block.keeps());
         assert_eq!(
             [block.keep(first, wait(1, 10)), block.keep(first, wait(2, 5)), block.keep(first, wait(1, 3))],
-            [0; 3]
+            [Tally::default(); 3]
         );
-        assert_eq!(block.keep(first, wait(7, 4)), 4);
+        let one = |weight| Tally { samples: 1, weight };
+        assert_eq!(block.keep(first, wait(7, 4)), one(4));
         assert!(block.keeps());
-        assert_eq!(block.take_kept().map(|kept| (kept.leaf, kept.weight, kept.took_ns)), [(1, 13, 13), (2, 5, 5)]);
-        assert_eq!((block.keeps(), block.keep(first, wait(1, 10)), block.keep(second, wait(1, 2))), (false, 0, 10));
+        assert_eq!(
+            block.take_kept().map(|kept| (kept.leaf, kept.waits, kept.weight, kept.took_ns)),
+            [(1, 2, 13, 13), (2, 1, 5, 5)]
+        );
+        assert_eq!(
+            (block.keeps(), block.keep(first, wait(1, 10)), block.keep(second, wait(1, 2))),
+            (false, Tally::default(), one(10))
+        );
         assert_eq!(block.take_kept().map(|kept| kept.weight), [2, 0]);
     }
 

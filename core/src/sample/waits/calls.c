@@ -27,7 +27,7 @@ struct block {
     uint64_t total;
     const volatile uint64_t *expiries, *handled;
     const void *kept_until;
-    uint64_t rest[16];
+    uint64_t rest[18];
 };
 
 // `Call` in mod.rs: one that took long enough to be a wait.

@@ -9,24 +9,28 @@
 
 mod block;
 mod elf;
+pub(crate) mod fates;
+pub(crate) mod flow;
 mod modules;
 mod real;
+pub(crate) mod suspensions;
 mod taking;
 pub(crate) mod wrappers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::block::{Block, Call, Kept};
+use self::fates::Fate;
 pub(crate) use self::modules::lock;
 use self::taking::{Sampled, Wait};
-use super::handler::{self, WAKE};
+use super::handler::WAKE;
 use super::record::{self, ThreadRecord};
 use super::runtime::{LockWait, WaitFrame};
 use super::threads::{self, Owner};
-use crate::context::current::Context;
 use crate::os::{clock, thread_id};
 use crate::profile_type::ProfileTypeId;
-use crate::sample::frames::{FrameId, FrameWriter};
+use crate::sample::frames::FrameId;
+use crate::stats::Tally;
 use crate::wait_state::State;
 
 /// Calls that took less are none: nobody was switched out for them.
@@ -44,10 +48,6 @@ const SAMPLES_A_SECOND: u64 = 250;
 const SAMPLES_AHEAD: u64 = 1_000;
 /// How much the mean grows at a tick, at most.
 const MOST_STEP: u64 = 8;
-/// Samples between two ticks from which on each one more of a flow makes the next less likely, by a fiftieth: thousands of flows may
-/// go on at one instant, and what the rings of their few threads do not hold is lost.
-const MOST_AT_ONCE: u64 = 200;
-
 static MEAN_NS: AtomicU64 = AtomicU64::new(LEAST_MEAN_NS);
 /// Whose samples these are, 0 for nobody's.
 static OWNER: AtomicU64 = AtomicU64::new(0);
@@ -73,51 +73,6 @@ pub fn function_of(id: FrameId) -> Option<&'static str> {
         GVL => Some("(waits for the GVL)"),
         function => modules::name((function - FIRST_FUNCTION) as usize),
     }
-}
-
-/// Takes a sample of a flow of the calling thread (a coroutine, a fiber, a task) that just goes on: the time in which it was suspended,
-/// or ready and not run yet. As [`sample_here`](crate::sample_here) otherwise, and false where waits are not measured.
-///
-/// # Safety
-/// As for [`sample_here`](crate::sample_here).
-pub unsafe fn sample_flow(
-    state: State,
-    weight_ns: u64,
-    count: u16,
-    context: Context,
-    walk: impl Fn(&mut FrameWriter<'_>),
-) -> bool {
-    if OWNER.load(Ordering::Acquire) == 0 {
-        return false;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { handler::sample_state_here(profile_type(), state, weight_ns, count, context, walk) }
-}
-
-/// What a suspension of a flow of the calling thread stands for, and how many, if it becomes a sample: as waits of threads do. Whether
-/// there was one may take long to tell, and is asked only before it becomes one; else it does not count for how many there are.
-pub fn flow_weight(took_ns: u64, was_suspended: impl FnOnce() -> bool) -> Option<(u64, u16)> {
-    if OWNER.load(Ordering::Acquire) == 0 {
-        return None;
-    }
-    if took_ns < SHORTEST_NS {
-        return None;
-    }
-    // SAFETY: the calling thread's own block.
-    let block = unsafe { &mut *wrappers::own_block()? };
-    let weight = block.weight_of(took_ns, mean_ns(), took_ns)?;
-    if !was_suspended() {
-        return None;
-    }
-    let sampled = SAMPLED.fetch_add(1, Ordering::Relaxed);
-    if sampled >= MOST_AT_ONCE {
-        MEAN_NS.store(after_one_more(MEAN_NS.load(Ordering::Relaxed)), Ordering::Relaxed);
-    }
-    Some((weight, count_of(weight, took_ns)))
-}
-
-fn after_one_more(mean: u64) -> u64 {
-    (mean + mean / 50).min(MOST_MEAN_NS)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an identifier of eight bits was stored")]
@@ -176,6 +131,11 @@ pub(crate) fn tick(owner: Owner) {
         _ => mean,
     };
     MEAN_NS.store(next.clamp(LEAST_MEAN_NS, MOST_MEAN_NS), Ordering::Relaxed);
+}
+
+/// A profiler begins to count.
+pub(crate) fn forget_counts() {
+    fates::clear();
 }
 
 /// Whether waits are measured now.
@@ -240,11 +200,15 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     let before_ns = took_ns - lock_ns;
     if let Some(weight) = chosen(block, before_ns, ended_ns) {
         let (leaf, caller) = (FIRST_FUNCTION + call.function, call.caller.addr());
-        sample(block, Kept { leaf, state: state as u32, weight, took_ns: before_ns, caller }, WaitFrame(call.frame));
+        sample(
+            block,
+            Kept { leaf, state: state as u16, waits: 1, weight, took_ns: before_ns, caller },
+            WaitFrame(call.frame),
+        );
     }
     if let Some(weight) = chosen(block, lock_ns, ended_ns) {
         let leaf = if lock_state == State::Gvl { GVL } else { GIL };
-        let wait = Kept { leaf, state: lock_state as u32, weight, took_ns: lock_ns, caller: 0 };
+        let wait = Kept { leaf, state: lock_state as u16, waits: 1, weight, took_ns: lock_ns, caller: 0 };
         if call.mutex.is_null() {
             sample(block, wait, WaitFrame(call.frame));
         } else {
@@ -259,9 +223,10 @@ fn chosen(block: &mut Block, took_ns: u64, now_ns: u64) -> Option<u64> {
         return None;
     }
     let weight = block.weight_of(took_ns, mean_ns(), now_ns)?;
+    fates::take(weight);
     if block.busy_at != 0 {
         // In a signal handler that came while we were at it: who is interrupted holds the ring.
-        threads::drop_wait(weight);
+        lose(Fate::Busy, Tally { samples: 1, weight });
         return None;
     }
     Some(weight)
@@ -273,10 +238,16 @@ fn mean_ns() -> f64 {
 }
 
 fn keep(block: &mut Block, mutex: *const (), wait: Kept) {
-    let lost = if mutex.is_null() { wait.weight } else { block.keep(mutex, wait) };
-    if lost > 0 {
-        threads::drop_wait(lost);
+    let lost = if mutex.is_null() { wait.tally() } else { block.keep(mutex, wait) };
+    if lost.samples > 0 {
+        lose(Fate::Busy, lost);
     }
+}
+
+/// Counts waits that are no samples, and were in spans.
+fn lose(fate: Fate, waits: Tally) {
+    fates::end(fate, waits);
+    threads::drop_waits(waits);
 }
 
 /// The mutex until whose unlocking waits were kept is unlocked.
@@ -309,8 +280,8 @@ pub unsafe fn sample_kept_waits() {
 }
 
 fn sample(block: &mut Block, kept: Kept, frame: WaitFrame) {
-    let Kept { leaf, state, weight, took_ns, caller } = kept;
-    let (leaf, state) = (FIRST_FRAME + u64::from(leaf), State::of(state).unwrap_or_default());
+    let Kept { leaf, state, weight, took_ns, caller, .. } = kept;
+    let (leaf, state) = (FIRST_FRAME + u64::from(leaf), State::of(state.into()).unwrap_or_default());
     block.busy_at = stack_place();
     let thread = thread_id::tid();
     let known = known_record(block, thread).or_else(|| {
@@ -327,19 +298,22 @@ fn sample(block: &mut Block, kept: Kept, frame: WaitFrame) {
                 taking::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf, caller, frame })
             } {
                 Sampled::Yes => {
+                    fates::end(Fate::Sampled, kept.tally());
                     SAMPLED.fetch_add(1, Ordering::Relaxed);
                 }
                 Sampled::Later(mutex) => keep(block, mutex, kept),
-                Sampled::No => {}
+                // The thread itself counts what its ring had no room for.
+                Sampled::No(fate @ (Fate::Outside | Fate::Ring)) => fates::end(fate, kept.tally()),
+                Sampled::No(fate) => lose(fate, kept.tally()),
             }
         }
         // A thread that is not found yet, or a child of vfork, which is another process in our memory.
         // SAFETY: the calling thread is asked about itself.
         None if unsafe { taking::is_in_span(record::nobody()) } => {
-            threads::drop_wait(weight);
+            lose(Fate::Thread, kept.tally());
             WAKE.wake();
         }
-        None => {}
+        None => fates::end(Fate::Outside, kept.tally()),
     }
     block.busy_at = 0;
 }
@@ -391,34 +365,4 @@ fn known_record(block: &Block, thread: i32) -> Option<(&'static ThreadRecord, u6
 fn period_ns(block: &Block) -> u64 {
     let value = block.record();
     record::by_signal_value(value).filter(|record| record.is_for(value)).map_or(0, ThreadRecord::period_ns)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn flows_that_go_on_at_one_instant_make_some_hundred_samples_which_stand_for_all() {
-        for (took_ns, flows) in [(20_000_000_u64, 10_000_u64), (1_000_000_000, 100_000), (5_000_000, 1_000_000)] {
-            let (mut sum, mut samples, rounds) = (0, 0, 100);
-            for seed in 1..=rounds {
-                // SAFETY: as in a new thread: numbers and null.
-                let mut block: Block = unsafe { std::mem::zeroed() };
-                let mut mean = LEAST_MEAN_NS;
-                let mut sampled = 0;
-                for _ in 0..flows {
-                    #[expect(clippy::cast_precision_loss, reason = "hours at most")]
-                    let Some(weight) = block.weight_of(took_ns, mean as f64, seed) else { continue };
-                    sum += weight;
-                    sampled += 1;
-                    mean = if sampled > MOST_AT_ONCE { after_one_more(mean) } else { mean };
-                }
-                samples += sampled;
-            }
-            #[expect(clippy::cast_precision_loss, reason = "small numbers")]
-            let ratio = sum as f64 / (rounds * flows * took_ns) as f64;
-            assert!((ratio - 1.0).abs() < 0.1, "{took_ns}, {flows}: {ratio}, {}", samples / rounds);
-            assert!((MOST_AT_ONCE..1_500).contains(&(samples / rounds)), "{}", samples / rounds);
-        }
-    }
 }

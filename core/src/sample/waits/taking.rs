@@ -2,13 +2,13 @@
 
 use std::ptr;
 
+use super::fates::Fate;
 use crate::profile_type::ProfileTypeId;
 use crate::sample::frames::{FrameId, FrameWriter};
 use crate::sample::handler;
 use crate::sample::record::ThreadRecord;
 use crate::sample::ring::Measure;
 use crate::sample::runtime::{LockWait, WaitFrame};
-use crate::sample::threads;
 use crate::wait_state::State;
 
 /// A wait of the calling thread that is to become a sample.
@@ -31,8 +31,8 @@ pub(super) struct Wait {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sampled {
     Yes,
-    /// The thread is in no span, or the sample was dropped, and counted.
-    No,
+    /// That became of it.
+    No(Fate),
     /// The stack cannot be read before this mutex is unlocked, which may be null.
     Later(*const ()),
 }
@@ -42,13 +42,12 @@ pub(super) enum Sampled {
 /// # Safety
 /// On the record's own thread, which `value` names.
 pub(super) unsafe fn sample_wait(record: &ThreadRecord, value: u64, wait: Wait) -> Sampled {
-    let Some(runtime) = handler::runtime() else { return Sampled::No };
+    let Some(runtime) = handler::runtime() else { return Sampled::No(Fate::Thread) };
     if record.is_entered() {
         // A handler of the program's waited, which came while a sample was taken.
-        threads::drop_wait(wait.weight);
-        return Sampled::No;
+        return Sampled::No(Fate::Busy);
     }
-    let mut sampled = Sampled::No;
+    let mut sampled = Sampled::No(Fate::Thread);
     if record.enter(value) {
         record.set_busy(true);
         // SAFETY: the caller's promise.
@@ -57,7 +56,9 @@ pub(super) unsafe fn sample_wait(record: &ThreadRecord, value: u64, wait: Wait) 
         // SAFETY: on the thread itself, as above.
         if is_in_span && unsafe { runtime.defers(record) } {
             sampled = Sampled::Later(runtime.interpreter_mutex());
-        } else if is_in_span {
+        } else if !is_in_span {
+            sampled = Sampled::No(Fate::Outside);
+        } else {
             let Wait { profile_type, state, count, weight, leaf, caller, frame } = wait;
             let state = if caller == 0 { state } else { runtime.wait_state(state, caller) };
             let walk = |out: &mut FrameWriter<'_>| {
@@ -67,9 +68,8 @@ pub(super) unsafe fn sample_wait(record: &ThreadRecord, value: u64, wait: Wait) 
             };
             let measure = Measure { profile_type, state, count, value: weight };
             // SAFETY: entered, and busy keeps this thread's handler out.
-            if unsafe { handler::write(record, runtime, measure, inside, walk) } {
-                sampled = Sampled::Yes;
-            }
+            let is_written = unsafe { handler::write(record, runtime, measure, inside, walk) };
+            sampled = if is_written { Sampled::Yes } else { Sampled::No(Fate::Ring) };
         }
         record.set_busy(false);
     }

@@ -46,6 +46,8 @@ pub(crate) struct Names {
     stack: ID,
     /// On a span: the one that samples carry for it.
     pub(crate) carried: ID,
+    /// On a span that samples carry: the number of the thread in which it was first current, while waits are measured.
+    thread: ID,
     /// On a fiber: the context that was current where it was made.
     inherited: ID,
 }
@@ -78,6 +80,7 @@ pub(crate) fn install(ruby: &Ruby) -> Result<(), Error> {
             name: id("@name"),
             stack: id(stack),
             carried: id("__pyroscope_carried"),
+            thread: id("__pyroscope_thread"),
             inherited: id("__pyroscope_inherited"),
         };
         let _ = API.set(Api { current_span: current_span.as_raw(), is_fiber_variable, names });
@@ -213,6 +216,11 @@ fn publish_context(gvl: Gvl, context: VALUE) {
     kept::keep(slot);
 }
 
+/// A small Integer: nothing is allocated.
+fn fixnum(number: u32) -> VALUE {
+    VALUE::from(number) << 1 | 1
+}
+
 fn rb_fiber() -> VALUE {
     // SAFETY: called with the GVL held by a Ruby thread.
     unsafe { rb_sys::rb_fiber_current() }
@@ -296,6 +304,19 @@ impl Api {
         }
     }
 
+    /// Whether a span was current in another thread first. The first one is noted on it.
+    #[inline]
+    fn is_concurrent(&self, gvl: Gvl, slot: &Slot, carried: VALUE) -> bool {
+        if !spanprof_core::measures_waits() {
+            return false;
+        }
+        let (own, first) = (fixnum(slot.thread()), gvl.ivar(carried, self.names.thread));
+        if first == NIL {
+            gvl.set_ivar(carried, self.names.thread, own);
+        }
+        first != NIL && first != own
+    }
+
     #[inline]
     fn publish(&self, gvl: Gvl, slot: &Slot, span: VALUE) {
         let mut span_context = gvl.ivar(span, self.names.context);
@@ -314,7 +335,8 @@ impl Api {
             let half = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().unwrap_or_default());
             let named = WITH_NAMES.load(Ordering::Relaxed);
             let name = if named { gvl.bytes(gvl.ivar(carried, self.names.name)) } else { &[] };
-            slot.publish(Ids { trace_id: [half(high), half(low)], span_id, innermost }, name);
+            let is_concurrent = self.is_concurrent(gvl, slot, carried);
+            slot.publish(Ids { trace_id: [half(high), half(low)], span_id, innermost, is_concurrent }, name);
         } else if innermost == 0 || slot.span().is_none_or(|(ids, _)| ids.innermost != innermost) {
             slot.clear();
         }

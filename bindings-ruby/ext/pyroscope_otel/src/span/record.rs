@@ -31,6 +31,8 @@ pub(crate) struct Ids {
     pub(crate) span_id: u64,
     /// Of the innermost span, which is another one where samples carry local roots.
     pub(crate) innermost: u64,
+    /// The span that samples carry was current in another thread first: the time of this one is beside its own.
+    pub(crate) is_concurrent: bool,
 }
 
 /// No half of a slot counts, see [`Slot::current`]. All zero, so that unused slots take no memory.
@@ -41,6 +43,17 @@ struct Half {
     record: SpanRecord,
     innermost: u64,
     name: [u8; MAX_NAME_BYTES],
+}
+
+impl Half {
+    fn is_concurrent(&self) -> bool {
+        self.record.flow() != 0
+    }
+
+    #[inline]
+    fn is_of(&self, ids: Ids) -> bool {
+        (self.record.span_id(), self.innermost, self.is_concurrent()) == (ids.span_id, ids.innermost, ids.is_concurrent)
+    }
 }
 
 /// What a handler reads of its thread.
@@ -224,6 +237,11 @@ impl Slot {
         self.thread.load(Ordering::Relaxed)
     }
 
+    /// It speaks for this one from now on.
+    pub(super) fn set_thread(&self, number: u32) {
+        self.thread.store(number, Ordering::Relaxed);
+    }
+
     /// The fiber that runs, if it is known; 0, which is Ruby's `false`: it is not.
     pub(crate) fn fiber(&self) -> u64 {
         self.fiber.load(Ordering::Relaxed)
@@ -251,7 +269,7 @@ impl Slot {
     pub(crate) fn forget_thread(&self) {
         #[cfg(ruby_gte_3_3)]
         self.ready_thread.store(0, Ordering::Relaxed);
-        self.thread.store(NEXT_THREAD.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        self.set_thread(NEXT_THREAD.fetch_add(1, Ordering::Relaxed));
         self.forget_fibers();
     }
 
@@ -265,10 +283,7 @@ impl Slot {
     /// In a span from now on. The name is truncated, and bytes that are no UTF-8 are replaced. Own thread only.
     #[inline]
     pub(crate) fn publish(&self, ids: Ids, name: &[u8]) {
-        if self
-            .current_half()
-            .is_some_and(|half| half.record.span_id() == ids.span_id && half.innermost == ids.innermost)
-        {
+        if self.current_half().is_some_and(|half| half.is_of(ids)) {
             return;
         }
         let next = usize::from(self.current.load(Ordering::Relaxed) == 1);
@@ -280,6 +295,9 @@ impl Slot {
         let name = str::from_utf8(&half.name[..length]).unwrap_or_default();
         // SAFETY: the name lies beside the record and is written only when the record counts no more.
         half.record = unsafe { SpanRecord::new(ids.trace_id, ids.span_id, name) };
+        if ids.is_concurrent {
+            half.record.enter(|| SpanRecord::ELSEWHERE);
+        }
         half.innermost = ids.innermost;
         compiler_fence(Ordering::SeqCst);
         #[expect(clippy::cast_possible_truncation, reason = "1 or 2")]
@@ -304,7 +322,12 @@ impl Slot {
     /// The span's id, that of the innermost span and the name, as they are published.
     pub(crate) fn span(&self) -> Option<(Ids, &[u8])> {
         let half = self.current_half()?;
-        let ids = Ids { trace_id: half.record.trace_id(), span_id: half.record.span_id(), innermost: half.innermost };
+        let ids = Ids {
+            trace_id: half.record.trace_id(),
+            span_id: half.record.span_id(),
+            innermost: half.innermost,
+            is_concurrent: half.is_concurrent(),
+        };
         let end = half.name.iter().position(|byte| *byte == 0xFF).unwrap_or(half.name.len());
         Some((ids, &half.name[..end]))
     }
