@@ -7,6 +7,7 @@ is there with its whole time.
 import asyncio
 import collections
 import ctypes
+import gc
 import os
 import sys
 import textwrap
@@ -507,3 +508,54 @@ def test_daemon_threads_that_end_within_a_step(tmp_path):
 @pytest.mark.skipif(sys.version_info < (3, 12), reason="they share the GIL before 3.12")
 def test_subinterpreters_with_a_gil_of_their_own_are_passed_by(tmp_path):
     assert succeeded(child_of(SUBINTERPRETERS, tmp_path)).split() == ["whole"]
+
+
+class Step:
+    def __await__(self):
+        yield
+
+
+def test_a_new_coroutine_has_not_waited_for_one_that_was_there_before(awaits):
+    """One that its own finalizer kept alive is suspended again, and dies without another finalizer."""
+    kept = []
+
+    async def stays(me):
+        try:
+            await Step()
+        finally:
+            kept.append(me.pop())
+            await Step()
+            await Step()
+
+    def old():
+        me = []
+        me.append(stays(me))
+        me[0].send(None)
+        del me
+        gc.collect()
+        kept[0].send(None)
+        time.sleep(0.05)
+        place = id(kept[0])
+        kept.clear()
+        return place
+
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        met = 0
+        for _ in range(50):
+            place = old()
+            some = [stays([]) for _ in range(5_000)]
+            for coroutine in some:
+                if id(coroutine) == place:
+                    met += 1
+                    with awaits.span("new"):
+                        coroutine.send(None)
+                    with pytest.raises(IndexError):
+                        coroutine.close()
+                coroutine.close()
+            if met == 3:
+                break
+    finally:
+        sys.unraisablehook = hook
+    assert met == 3
+    assert time_of(awaits.chains(), "new") < 20

@@ -19,6 +19,10 @@ internal struct OffTime
     [ThreadStatic]
     private static SpanContext? running;
 
+    /// <summary>The period in which that was noted.</summary>
+    [ThreadStatic]
+    private static int noted;
+
     /// <summary>The period in which the rest counts.</summary>
     private int counted;
 
@@ -41,15 +45,15 @@ internal struct OffTime
     internal static void End() => period = 0;
 
     /// <summary>
-    /// The calling thread runs this span from now on, if any. Hot: a switch there and back costs 60 ns where it is measured, and
-    /// 1 ns where it is not.
+    /// The calling thread runs this span from now on, if any, and leaves the context <paramref name="before"/>. Hot: a switch there and
+    /// back costs 60 ns where it is measured, and 1 ns where it is not.
     /// </summary>
     [MethodImpl(MethodImplOptions.AggressiveInlining)]
-    internal static void Switch(SpanContext? to)
+    internal static void Switch(SpanContext? before, SpanContext? to)
     {
         if (period != 0 && !ReferenceEquals(running, to))
         {
-            Change(to);
+            Change(before, to);
         }
     }
 
@@ -58,10 +62,9 @@ internal struct OffTime
     {
         if (period != 0)
         {
-            parent.Off.Count();
             span.Off.Count();
             span.Off.holdsParent = 1;
-            Interlocked.Increment(ref parent.Off.holders);
+            parent.Off.Enter();
         }
     }
 
@@ -76,9 +79,17 @@ internal struct OffTime
     }
 
     [MethodImpl(MethodImplOptions.NoInlining)]
-    private static void Change(SpanContext? to)
+    private static void Change(SpanContext? before, SpanContext? to)
     {
         var from = running;
+        if (noted != period)
+        {
+            // It ran that when this period began, which nobody told.
+            from = SpanMirror.CarriedIn(before);
+            from?.Off.Enter();
+            noted = period;
+        }
+
         running = to;
         var now = Stopwatch.GetTimestamp();
         from?.Off.Leave(now);
@@ -87,8 +98,7 @@ internal struct OffTime
             return;
         }
 
-        to.Off.Count();
-        if (Interlocked.Increment(ref to.Off.holders) == 1 && to.Off.since != 0 && to.Activity is not { IsStopped: true })
+        if (to.Off.Enter() == 1 && to.Off.since != 0 && to.Activity is not { IsStopped: true })
         {
             Resumed(now - to.Off.since);
         }
@@ -110,6 +120,12 @@ internal struct OffTime
         {
             (counted, holders, since) = (period, 0, 0);
         }
+    }
+
+    private int Enter()
+    {
+        Count();
+        return Interlocked.Increment(ref holders);
     }
 
     private void Leave(long now)

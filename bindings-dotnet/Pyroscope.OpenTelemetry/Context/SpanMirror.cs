@@ -23,7 +23,7 @@ internal static class SpanMirror
     private const int Innermost = 2;
 
     // A lambda, here and below: a delegate to a static method goes by way of a thunk.
-    private static readonly AsyncLocal<SpanContext?> Current = new(static change => OnSwitched(change.CurrentValue));
+    private static readonly AsyncLocal<SpanContext?> Current = new(static change => OnSwitched(change.PreviousValue, change.CurrentValue));
     private static readonly EventHandler<ActivityChangedEventArgs> CurrentChanged = static (_, change) => Current.Value = SpanContext.For(change.Current, Current.Value);
     private static readonly object Gate = new();
 
@@ -110,7 +110,7 @@ internal static class SpanMirror
     {
         SuspendedMethods.Learn();
         OffTime.Begin();
-        OnSwitched(Current.Value);
+        OnSwitched(null, Current.Value);
     }
 
     /// <summary>A span has ended, in the calling flow.</summary>
@@ -134,20 +134,30 @@ internal static class SpanMirror
     /// <summary>Called with <see cref="Gate"/> held, after what it depends on has changed.</summary>
     private static void Decide() => carried = processors == 0 || !links ? NoSpan : processorsOfAll > 0 ? Innermost : LocalRoot;
 
+    /// <summary>What samples carry in a context.</summary>
+    internal static SpanContext? CarriedIn(SpanContext? context) => CarriedIn(context, carried);
+
     [MethodImpl(MethodImplOptions.AggressiveInlining)]
-    private static void OnSwitched(SpanContext? context)
+    private static SpanContext? CarriedIn(SpanContext? context, int now)
     {
-        var now = carried;
-        if (context?.Activity is not null)
+        if (context?.Activity is null)
         {
-            context = now switch
-            {
-                NoSpan => null,
-                Innermost => context.Running(),
-                _ => context.Running().Root,
-            };
+            return context;
         }
 
+        return now switch
+        {
+            NoSpan => null,
+            Innermost => context.Running(),
+            _ => context.Running().Root,
+        };
+    }
+
+    [MethodImpl(MethodImplOptions.AggressiveInlining)]
+    private static void OnSwitched(SpanContext? before, SpanContext? context)
+    {
+        var now = carried;
+        context = CarriedIn(context, now);
         if (context is null && now == NoSpan)
         {
             // Another copy of this assembly may go on: in another load context there may be one.
@@ -158,6 +168,6 @@ internal static class SpanMirror
             ThreadBlock.Publish(context);
         }
 
-        OffTime.Switch(context);
+        OffTime.Switch(before, context);
     }
 }

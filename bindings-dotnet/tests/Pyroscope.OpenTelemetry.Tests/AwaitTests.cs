@@ -100,6 +100,21 @@ public sealed class AwaitTests
     }
 
     [Fact]
+    public async Task The_next_await_of_a_span_is_seen_after_a_restart_within_it()
+    {
+        using var run = WallTime.Run();
+        using (TrueSpan.Start("goes on"))
+        {
+            // With other credentials it is started anew.
+            Profiler.Instance.SetBasicAuth("", "");
+            await Task.Delay(10 * Milliseconds);
+        }
+
+        var byState = WallTime.ByState(run.End("wall").Where(sample => sample.Label("span_name") == "goes on"));
+        Assert.True(byState.GetValueOrDefault("await") >= 9 * Milliseconds, WallTime.Said(byState));
+    }
+
+    [Fact]
     public async Task Thousands_of_flows_at_once_are_seen_in_sum()
     {
         const int Flows = 5_000;

@@ -61,7 +61,9 @@ pub(super) unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutin
     }
     let rate = &mut shared.rates[class];
     let Some(weight) = thread.remaining[class].weight_of(took, rate.per_tick, now) else { return };
-    if runtime.is_finalizing() {
+    // One that was brought back by its own finalizer dies without another one, and what is noted of it meets a new one at its place.
+    // SAFETY: the caller's promise.
+    if runtime.is_finalizing() || !unsafe { known.layout.has_begun::<Plain>(coroutine) } {
         return;
     }
     // SAFETY: whoever calls a coroutine has a thread state.

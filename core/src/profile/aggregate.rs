@@ -266,6 +266,7 @@ impl Aggregate {
     }
 
     fn wait(&mut self, place: Place, tally: Tally, frames: &[u64], extra: &[u64]) {
+        self.round.add_later(place.profile_type, tally.weight);
         let (frames, extra) = (frames.to_vec(), extra.to_vec());
         self.waiting.push(Waiting { since: Instant::now(), place, tally, frames, extra });
     }
@@ -296,7 +297,7 @@ impl Aggregate {
     /// What a thread stood in the queue for since its CPU samples before these is theirs.
     fn end_round(&mut self, thread: u32, tid: Option<i32>) {
         let ready_ns = match tid {
-            Some(tid) if !self.round.is_empty() => self.run_queues.ready_ns(thread, tid),
+            Some(tid) if self.wall_time.is_some() && !self.round.is_empty() => self.run_queues.ready_ns(thread, tid),
             _ => 0,
         };
         self.share_ready(ready_ns);

@@ -17,9 +17,16 @@ pub(super) struct Round {
 
 impl Round {
     pub(super) fn add(&mut self, key: Key, weight: u64) {
-        self.weight = self.weight.saturating_add(weight);
+        self.add_later(key.profile_type, weight);
         if key.span_id != 0 && self.in_spans.try_reserve(1).is_ok() {
             self.in_spans.push((key, weight));
+        }
+    }
+
+    /// One whose stack is known only later: if it is of CPU time its share is nobody's, as it is none of the others'.
+    pub(super) fn add_later(&mut self, profile_type: ProfileTypeId, weight: u64) {
+        if profile_type == ProfileTypeId::TIMER {
+            self.weight = self.weight.saturating_add(weight);
         }
     }
 

@@ -1,6 +1,7 @@
 """Programs whose calls of libc are measured do what they did before, and what they waited for is seen."""
 
 import json
+import platform
 import shutil
 import subprocess
 from collections import Counter
@@ -12,6 +13,23 @@ import pytest
 import waits_hazards
 
 HERE = Path(__file__).resolve().parent
+
+
+OLD_CONDITIONS = """
+import ctypes, pyroscope
+assert pyroscope.configure(application_name="old", server_address="none", wall_time=True)
+assert ctypes.CDLL(None).waits_as_it_did() == 0
+"""
+
+
+def test_conditions_of_an_older_libc_are_waited_for_as_they_were(tmp_path: Path) -> None:
+    compiler = shutil.which("cc")
+    if compiler is None or platform.machine() != "x86_64":
+        pytest.skip("no C compiler for x86-64 here (Debian: apt-get install gcc)")
+    library = tmp_path / "old.so"
+    source = HERE / "old_conditions.c"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-pthread", "-Wl,-z,lazy", source, "-o", library], check=True)
+    children.succeeded(children.run("-c", OLD_CONDITIONS, environment={"LD_PRELOAD": str(library)}))
 
 
 @pytest.mark.parametrize("binding", ["lazy", "now"])

@@ -233,6 +233,19 @@ fn samples_beside_their_span_s_own_time_have_a_stack_that_says_so_where_there_is
 }
 
 #[test]
+fn what_a_sample_that_waits_for_repair_stood_in_the_run_queue_for_is_not_the_others() {
+    let types = vec![ProfileType::process_cpu(10), ProfileType::wall_time(10)];
+    let mut fixture = Fixture { aggregate: Aggregate::new(types), counters: Counters::default() };
+    fixture.span(7, "GET /");
+    fixture.sample(7, &[1]);
+    let late = Entry::Sample(Sample { span_id: 8, extra: &[1], frames: &[2], ..PLACE });
+    fixture.aggregate.add(Drained::Entry(1, late), &NeverReady, &fixture.counters);
+    fixture.aggregate.share_ready(80);
+    let lines = fixture.rotate(&[]);
+    assert!(lines.contains(&"(waits for a CPU);f1 0x40 7:GET /".to_owned()), "{lines:?}");
+}
+
+#[test]
 fn what_a_thread_stood_in_the_run_queue_for_is_shared_among_its_samples_in_spans() {
     let types = vec![ProfileType::process_cpu(10), ProfileType::wall_time(10)];
     let mut fixture = Fixture { aggregate: Aggregate::new(types), counters: Counters::default() };

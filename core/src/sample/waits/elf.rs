@@ -33,6 +33,9 @@ const DT_JMPREL: i64 = 23;
 const DT_BIND_NOW: i64 = 24;
 const DT_FLAGS: i64 = 30;
 const DT_FLAGS_1: i64 = 0x6fff_fffb;
+const DT_VERSYM: i64 = 0x6fff_fff0;
+const DT_VERNEED: i64 = 0x6fff_fffe;
+const DT_VERNEEDNUM: i64 = 0x6fff_ffff;
 const DF_BIND_NOW: usize = 8;
 const DF_1_NOW: usize = 1;
 pub(super) const R_X86_64_64: u32 = 1;
@@ -52,7 +55,35 @@ pub(super) struct Module {
     /// Its hash tables of names, null where it has none of that kind.
     gnu_hash: *const u32,
     hash: *const u32,
+    /// By symbol the number of its version, null where it names none; and which numbers stand for which versions of others'.
+    versions: *const u16,
+    needs: *const Need,
+    need_count: usize,
 }
+
+/// `Elf64_Verneed`: what is needed of one library. Distances are in bytes, from here to the first version and to the next library.
+#[repr(C)]
+struct Need {
+    version: u16,
+    count: u16,
+    file: u32,
+    first: u32,
+    next: u32,
+}
+
+/// `Elf64_Vernaux`: one version of these, with its number and name.
+#[repr(C)]
+struct Version {
+    hash: u32,
+    flags: u16,
+    number: u16,
+    name: u32,
+    next: u32,
+}
+
+/// What stands before the number of a version that is not the symbol's newest, and numbers up to which it is none.
+const HIDDEN: u16 = 0x8000;
+const NO_VERSION: u16 = 1;
 
 /// A name, and what tables of names find it by.
 #[derive(Clone, Copy)]
@@ -105,6 +136,9 @@ impl Module {
             binds_now: false,
             gnu_hash: ptr::null(),
             hash: ptr::null(),
+            versions: ptr::null(),
+            needs: ptr::null(),
+            need_count: 0,
         };
         loop {
             // SAFETY: the section ends with DT_NULL.
@@ -121,6 +155,9 @@ impl Module {
                 DT_STRTAB => module.strings = ptr::with_exposed_provenance(address),
                 DT_GNU_HASH => module.gnu_hash = ptr::with_exposed_provenance(address),
                 DT_HASH => module.hash = ptr::with_exposed_provenance(address),
+                DT_VERSYM => module.versions = ptr::with_exposed_provenance(address),
+                DT_VERNEED => module.needs = ptr::with_exposed_provenance(address),
+                DT_VERNEEDNUM => module.need_count = value,
                 DT_BIND_NOW => module.binds_now = true,
                 DT_FLAGS => module.binds_now |= value & DF_BIND_NOW != 0,
                 DT_FLAGS_1 => module.binds_now |= value & DF_1_NOW != 0,
@@ -183,6 +220,35 @@ impl Module {
                 return true;
             }
             symbol = at(2 + buckets + symbol);
+        }
+        false
+    }
+
+    /// Whether the module asks for this version of one of its symbols. One that names none asks for the `oldest`.
+    pub(super) fn asks_for(&self, symbol: usize, oldest: &CStr) -> bool {
+        if self.versions.is_null() {
+            return true;
+        }
+        // SAFETY: the table has a number for each symbol.
+        let number = unsafe { self.versions.wrapping_add(symbol).read() } & !HIDDEN;
+        if number <= NO_VERSION {
+            return true;
+        }
+        let mut need = self.needs;
+        for _ in 0..self.need_count {
+            // SAFETY: the module says that it has so many.
+            let Need { count, first, next, .. } = unsafe { need.read() };
+            let mut version = need.wrapping_byte_add(first as usize).cast::<Version>();
+            for _ in 0..count {
+                // SAFETY: and that each has so many versions.
+                let Version { number: own, name, next, .. } = unsafe { version.read() };
+                if own & !HIDDEN == number {
+                    // SAFETY: versions name strings of the module's table.
+                    return unsafe { CStr::from_ptr(self.strings.wrapping_add(name as usize)) } == oldest;
+                }
+                version = version.wrapping_byte_add(next as usize);
+            }
+            need = need.wrapping_byte_add(next as usize);
         }
         false
     }

@@ -2,9 +2,10 @@
 //!
 //! A slot is written only if it holds the function's own address, or, outside of what is read-only after relocation, an address in
 //! its own module: the stub that leads to ld.so until the function is called. Such a stub stays where any other module has a function
-//! of that name too, as ld.so may find that one. What else is there stays: another library's wrapper, or an offset that ld.so has not
-//! relocated yet, which is looked at again. Slots that cannot be written are written through /proc/self/mem, so no page changes its
-//! protection under ld.so. Our own module, libc, ld.so and the vdso are left alone, and we are never unloaded.
+//! of that name too, as ld.so may find that one, and where the module means an older function of that name. What else is there stays:
+//! another library's wrapper, or an offset that ld.so has not relocated yet, which is looked at again. Slots that cannot be written are
+//! written through /proc/self/mem, so no page changes its protection under ld.so. Our own module, libc, ld.so and the vdso are left
+//! alone, and we are never unloaded.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
@@ -17,7 +18,7 @@ use std::{ptr, slice};
 use libc::dl_phdr_info;
 
 use super::elf::{Module, Name, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, word};
-use super::real::{address_of, executable};
+use super::real::{OLDEST, address_of, executable, has_older};
 use super::wrappers::{self, Address, OnUnlock, OnWait};
 
 /// Modules that are remembered as looked through; more are looked through again each time.
@@ -31,6 +32,8 @@ pub(crate) struct Modules {
     /// The names of functions that have a wrapper, by their numbers, and which of them other modules than libc have too.
     names: Vec<Name>,
     contested: Vec<bool>,
+    /// Of which libc has an older kind too.
+    has_older: Vec<bool>,
     /// The bases of modules that were asked which they have.
     asked: Vec<usize>,
     /// An address in each module that is left alone.
@@ -174,10 +177,12 @@ impl Modules {
         let in_libc = [c"read", c"pthread_mutex_lock"].map(|name| address_of(name, &executable).addr());
         let left_alone = [on_module as usize].into_iter().chain(of_kernel).chain(in_libc).collect();
         let seen = Vec::with_capacity(MAX_MODULES);
+        let has_older = names.iter().zip(&real).map(|(name, real)| has_older(name.text, *real)).collect();
         Some(Self {
             functions,
             real,
             contested: vec![false; names.len()],
+            has_older,
             names,
             asked: Vec::with_capacity(MAX_MODULES),
             left_alone,
@@ -222,8 +227,9 @@ impl Modules {
                 if !is_slot {
                     continue;
                 }
+                let number = word(relocation.info >> 32);
                 // SAFETY: relocations name symbols of the module's table.
-                let symbol = unsafe { module.symbols.wrapping_add(word(relocation.info >> 32)).read() };
+                let symbol = unsafe { module.symbols.wrapping_add(number).read() };
                 if symbol.st_shndx != 0 {
                     continue;
                 }
@@ -231,7 +237,10 @@ impl Modules {
                 // SAFETY: symbols name strings of the module's table.
                 let name = unsafe { CStr::from_ptr(name) };
                 if let Some(&function) = self.functions.get(name) {
-                    is_finished &= self.set(module, module.base + relocation.offset, kind, function);
+                    let may_be_stub = kind == R_X86_64_JUMP_SLOT
+                        && !self.contested[function]
+                        && !(self.has_older[function] && module.asks_for(number, OLDEST));
+                    is_finished &= self.set(module, module.base + relocation.offset, may_be_stub, function);
                 }
             }
         }
@@ -239,7 +248,7 @@ impl Modules {
     }
 
     /// Gives a slot its wrapper, or takes it away. False: ld.so has not relocated it yet.
-    fn set(&mut self, module: &Module, slot: usize, kind: u32, function: usize) -> bool {
+    fn set(&mut self, module: &Module, slot: usize, may_be_stub: bool, function: usize) -> bool {
         let Some(wrapper) = wrappers::wrapper(function).map(|wrapper| wrapper.addr()) else { return true };
         let real = self.real[function].addr();
         let place = ptr::with_exposed_provenance::<AtomicUsize>(slot);
@@ -248,7 +257,7 @@ impl Modules {
         let is_read_only = module.read_only.contains(&slot);
         if !INSTALLED.load(Ordering::Relaxed) {
             if value == wrapper {
-                self.write(slot, real, is_read_only);
+                self.write(slot, wrapper, real, is_read_only);
             }
             return true;
         }
@@ -259,15 +268,16 @@ impl Modules {
         if module.base != 0 && value < module.range.end - module.range.start {
             return false;
         }
-        let is_stub = kind == R_X86_64_JUMP_SLOT
-            && !self.contested[function]
-            && !module.binds_now
-            && !is_read_only
-            && module.range.contains(&value);
-        if (value == real || is_stub) && self.write(slot, wrapper, is_read_only) {
-            self.slots += 1;
+        let is_stub = may_be_stub && !module.binds_now && !is_read_only && module.range.contains(&value);
+        if value != real && !is_stub {
+            return true;
         }
-        true
+        if self.write(slot, value, wrapper, is_read_only) {
+            self.slots += 1;
+            return true;
+        }
+        // SAFETY: as above. It cannot be written, or was just changed.
+        unsafe { (*place).load(Ordering::Acquire) == value }
     }
 
     /// Notes which functions a module has that libc has too.
@@ -277,14 +287,14 @@ impl Modules {
         }
     }
 
-    fn write(&mut self, slot: usize, value: usize, is_read_only: bool) -> bool {
+    /// Writes a slot in which this was found: one may be the program's own pointer, which it changes at any time.
+    fn write(&mut self, slot: usize, found: usize, value: usize, is_read_only: bool) -> bool {
         let place = ptr::with_exposed_provenance::<AtomicUsize>(slot);
         // What a module says of its pages is not all: a text relocation is in a page that cannot be written, and a module may have
         // protected its table itself.
         if !is_read_only && can_be_written(slot) {
             // SAFETY: as in `set`; ld.so writes such slots at any time, and either is right.
-            unsafe { (*place).store(value, Ordering::Release) };
-            return true;
+            return unsafe { (*place).compare_exchange(found, value, Ordering::AcqRel, Ordering::Relaxed).is_ok() };
         }
         if self.memory.is_none() {
             self.memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").ok();

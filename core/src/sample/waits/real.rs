@@ -35,19 +35,39 @@ pub(super) fn address_of(name: &CStr, executable: &Range<usize>) -> Address {
     if !executable.contains(&address.addr()) {
         return address;
     }
-    for library in [c"libpthread.so.0", c"libc.so.6"] {
+    let found = of_libc(|handle| {
+        // SAFETY: a handle that is open, and a string.
+        let address: Address = unsafe { libc::dlsym(handle, name.as_ptr()) };
+        (!address.is_null() && !executable.contains(&address.addr())).then_some(address)
+    });
+    found.unwrap_or(ptr::null())
+}
+
+/// The version of the first libc of this processor. Modules that name no versions mean it.
+pub(super) const OLDEST: &CStr = c"GLIBC_2.2.5";
+
+/// Whether modules that ask for the oldest version of a function do not mean this one: of what `pthread_cond_wait` waits for there were
+/// two kinds, and who is given the wrong one writes where nothing is.
+pub(super) fn has_older(name: &CStr, real: Address) -> bool {
+    let older = of_libc(|handle| {
+        // SAFETY: a handle that is open, and strings.
+        let address: Address = unsafe { libc::dlvsym(handle, name.as_ptr(), OLDEST.as_ptr()) };
+        (!address.is_null()).then_some(address)
+    });
+    older.is_some_and(|older| older != real)
+}
+
+/// What is found first in the libraries that are libc.
+fn of_libc<T>(find: impl Fn(*mut c_void) -> Option<T>) -> Option<T> {
+    [c"libpthread.so.0", c"libc.so.6"].into_iter().find_map(|library| {
         // SAFETY: a string; what is not loaded is not loaded by this.
         let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if handle.is_null() {
-            continue;
+            return None;
         }
-        // SAFETY: a handle that is open.
-        let address = unsafe { libc::dlsym(handle, name.as_ptr()) };
+        let found = find(handle);
         // SAFETY: as above; libc stays.
         unsafe { libc::dlclose(handle) };
-        if !address.is_null() && !executable.contains(&address.addr()) {
-            return address;
-        }
-    }
-    ptr::null()
+        found
+    })
 }
