@@ -106,7 +106,7 @@ fn stacks(store: &Store, request: &SelectMergeStacktracesRequest) -> Result<Stac
         return Err(QueryError::unimplemented("profileIdSelector: profiles have no id of their own here"));
     }
     let profile_type = checked_profile_type(&request.profile_type_id)?;
-    let selector = Selector::parse(&request.label_selector).map_err(QueryError::invalid)?;
+    let selector = Selector::parse_of(&request.label_selector, profile_type).map_err(QueryError::invalid)?;
     let bounds = bounds(request.start, request.end)?;
     let choice = SpanChoice {
         spans: ids(&request.span_selector, "span id", "16 hex digits", SpanId::parse)?,
