@@ -126,6 +126,15 @@ fn a_large_pprof_is_opened_within_the_memory_there_is() {
     fs::write(&file, gzip(&large.encode_to_vec())).unwrap();
     let (_, errors) = view("64m");
     assert!(errors.contains("large.pb.gz") && errors.contains("bytes"), "{errors}");
+
+    // One that is larger than all memory is not even read, and neither is what has no end.
+    let huge = folder.path().join("huge.jfr");
+    fs::File::create(&huge).unwrap().set_len(1 << 40).unwrap();
+    for file in [&huge, Path::new("/dev/zero")] {
+        let (_, errors) = words(&spanprof().args(["view", "--once", "--memory", "64m"]).arg(file).output().unwrap());
+        let said = format!("cannot open {}: the file takes more than the ", file.display());
+        assert!(errors.contains(&said), "{errors}");
+    }
 }
 
 #[test]

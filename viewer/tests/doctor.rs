@@ -111,6 +111,13 @@ fn a_server_that_takes_push_alone_is_well_and_what_it_does_not_take_is_said() {
 }
 
 #[test]
+fn a_servers_words_do_not_turn_the_terminals_direction() {
+    let taken = || answer(200, "");
+    let (_, printed) = examined(vec![taken(), taken()], answer(500, "a\u{202e}b\u{2066}c\u{1b}[2J"));
+    assert!(printed.contains("queries answer HTTP 500: a\u{fffd}b\u{fffd}c [2J"), "{printed}");
+}
+
+#[test]
 fn a_limit_that_only_large_profiles_meet_is_found() {
     let (code, printed) = examined(vec![Reply::Ok, Reply::Ok, answer(404, "")], answer(413, ""));
     assert_eq!(code, Some(1), "{printed}");

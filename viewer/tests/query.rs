@@ -215,6 +215,11 @@ fn points_sit_on_the_steps_and_groups_are_series() {
     question["aggregation"] = "TIME_SERIES_AGGREGATION_TYPE_AVERAGE".into();
     let answer = ask(&server, "SelectSeries", question.clone());
     assert_eq!(answer["series"].as_array().unwrap().len(), 1);
+    // A step that never ends holds nothing before its end.
+    let (step, endless) = (question["step"].take(), "Infinity");
+    question["step"] = endless.into();
+    assert_eq!(ask(&server, "SelectSeries", question.clone())["series"][0]["points"], json!([]));
+    question["step"] = step;
     question["step"] = 0.into();
     let (status, error) = ask_with(&server, "SelectSeries", &[], &question);
     assert!(status == 400 && error["message"].as_str().unwrap().contains("step 0"), "{error}");
@@ -252,6 +257,22 @@ fn render_is_a_flame_graph_and_a_timeline() {
     let answer = server.get("/pyroscope/render?query=%7Bservice_name%3D%22shop%22%7D");
     assert!(answer.status == 400 && answer.text().contains("profile type is missing"), "{}", answer.text());
     assert_eq!(server.get("/pyroscope/render?query=x&from=yesterday").status, 400);
+    // The type as a label, written as Prometheus lets one write it, also where a value looks like it.
+    for selector in [
+        "{__name__ = \"TYPE\"}",
+        "{ __name__=`TYPE` , region!=\"__name__='TYPE'\"}",
+        "{region!='', __name__='TYPE:delta'}",
+    ] {
+        let query: String = selector.replace("TYPE", CPU).bytes().map(|byte| format!("%{byte:02x}")).collect();
+        let rendered = server.json(&format!("/pyroscope/render?query={query}&from=now-1h"));
+        let expected = if selector.starts_with("{region") { 1 } else { 14 };
+        assert_eq!(rendered["flamebearer"]["numTicks"], expected * PERIOD, "{selector}");
+    }
+    // Times at the ends of all numbers are sums of none.
+    for (from, until) in [(i64::MIN, 0), (i64::MIN, i64::MAX), (1 - i64::MAX, i64::MAX), (i64::MAX, i64::MAX)] {
+        let answer = server.get(&format!("/pyroscope/render?query={CPU}%7B%7D&from={from}&until={until}"));
+        assert!([200, 400].contains(&answer.status), "{from} {until}: {}", answer.text());
+    }
 }
 
 #[test]
@@ -445,6 +466,19 @@ fn exemplars_of_profiles_lead_to_their_profile() {
         let (status, error) = ask_with(&server, method, &[], &asked);
         assert!(status == code && error["message"].as_str().unwrap().contains(says), "{error}");
     }
+}
+
+#[test]
+fn a_heat_map_without_exemplars_needs_no_room_for_labels() {
+    let server = Server::with(&["--memory", "64m"]);
+    let (keys, values): (Vec<String>, Vec<String>) = (0..2_000).map(|n| (format!("key_{n}"), n.to_string())).unzip();
+    let same: Vec<(&str, &str)> = keys.iter().take(20).map(|key| (key.as_str(), "x")).collect();
+    let labels: Vec<Vec<(&str, &str)>> = values.iter().map(|own| [&same[..], &[("own", own)]].concat()).collect();
+    let rows: Vec<common::Row<'_>> = labels.iter().map(|labels| (&["main:1"][..], &labels[..], 1)).collect();
+    assert_eq!(server.push("shop", &profile(&rows)).status, 200);
+    let found = ask(&server, "SelectHeatmap", in_time(json!({ "profileTypeID": CPU, "step": 3600, "queryType": 1 })));
+    let counts = found["series"][0]["slots"][0]["counts"].as_array().unwrap();
+    assert_eq!(counts.iter().map(|count| count.as_i64().unwrap()).sum::<i64>(), 2_000);
 }
 
 #[test]

@@ -117,6 +117,11 @@ fn links_of_a_tenants_pages_stay_with_it() {
     assert_eq!(server.get("/tenant/blue/assets/style.css").status, 200);
     let found = server.get(&format!("/tenant/blue/find?id={TRACE}"));
     assert_eq!((found.status, found.headers["location"].as_str()), (303, format!("trace/{TRACE}").as_str()));
+    // Of an address at any depth that is no page; who says the tenant by the header stays with it at the root.
+    let nowhere = server.get("/tenant/blue/no/such/page");
+    assert!(nowhere.status == 404 && nowhere.text().contains("<base href=\"/tenant/blue/\">"), "{}", nowhere.text());
+    let nowhere = server.get_with("/no/such/page", ("x-scope-orgid", "blue"));
+    assert!(nowhere.status == 404 && nowhere.text().contains("<base href=\"/\">"), "{}", nowhere.text());
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use spanprof_core::{Config, Failure, Secret, Server};
 
 use super::cli::Doctor;
+use super::terminal;
 use super::ways::{self, PERIOD, SERVICE, SPAN, Way};
 use crate::clock;
 
@@ -62,6 +63,8 @@ pub(crate) fn run(doctor: &Doctor) -> Result<(), String> {
 
 fn print(name: &str, mark: &str, finding: &Finding) -> Result<(), String> {
     let (Ok(text) | Err(text)) = finding;
+    // A server's words are among them.
+    let text = terminal::plain(text);
     writeln!(std::io::stdout().lock(), "{mark}  {name:<24} {text}").map_err(|error| format!("cannot write: {error}"))
 }
 

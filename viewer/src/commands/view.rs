@@ -64,8 +64,9 @@ fn load(store: &Store, paths: &[PathBuf], shares: &Shares) -> Result<Loaded, Str
     let mut loaded = Loaded { profiles: 0, services: BTreeSet::new() };
     let mut take = |path: &Path| -> Result<(), String> {
         let failed = |reason: String| format!("cannot open {}: {reason}", path.display());
-        let bytes = fs::read(path).map_err(|error| failed(error.to_string()))?;
-        let profiles = receive::file::read(path, &bytes, &shares.of_file(store.bytes())).map_err(failed)?;
+        let budget = shares.of_file(store.bytes());
+        let bytes = receive::file::open(path, &budget).map_err(failed)?;
+        let profiles = receive::file::read(path, &bytes, &budget).map_err(failed)?;
         drop(bytes);
         store.insert_profiles(&profiles).map_err(|error| failed(error.to_string()))?;
         loaded.profiles += i64::try_from(profiles.len()).unwrap_or(i64::MAX);

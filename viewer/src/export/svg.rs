@@ -23,11 +23,17 @@ fn without_numbers(folded: &str) -> String {
     })
 }
 
+/// A text without the characters that XML cannot hold: names are anyone's, and one of them would leave a file that nothing opens.
+fn in_xml(text: &str) -> String {
+    let may_stand = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..);
+    text.chars().map(|c| if may_stand(c) { c } else { char::REPLACEMENT_CHARACTER }).collect()
+}
+
 /// Draws them in at most so many bytes.
 pub(super) fn draw(selection: &Selection, stacks: &Stacks, most: usize) -> Result<Vec<u8>, ShowError> {
-    let folded = without_numbers(&folded(stacks));
+    let folded = in_xml(&without_numbers(&folded(stacks)));
     let mut options = flamegraph::Options::default();
-    options.title = selection.sentence();
+    options.title = in_xml(&selection.sentence());
     options.direction = flamegraph::Direction::Inverted;
     options.hash = true;
     if stacks.profile_type.split(':').nth(2) == Some("nanoseconds") {
@@ -60,5 +66,23 @@ mod tests {
         let svg = String::from_utf8(draw(&Selection::everything(), &stacks, 1 << 20).unwrap()).unwrap();
         let titles: Vec<_> = svg.split("<title>").skip(1).map(|rest| rest.split_once('<').unwrap().0).collect();
         assert_eq!(titles, ["all (7 samples, 100%)", "port\u{a0}80 (7 samples, 100.00%)"]);
+    }
+
+    #[test]
+    fn what_xml_cannot_hold_is_not_in_it() {
+        let bad = "a\0\u{1}\u{1b}\u{fffe}\u{ffff}b";
+        let stacks = Stacks {
+            nodes: HashMap::from([(1, (0, 1, 1))]),
+            functions: HashMap::from([(1, Function { name: bad.into(), file: "".into() })]),
+            sums: vec![(1, 7, 7)],
+            ..Stacks::default()
+        };
+        let svg = draw(&Selection::everything().service(bad), &stacks, 1 << 20).unwrap();
+        let svg = String::from_utf8(svg).unwrap();
+        let is_bad = |c: char| c < ' ' && !"\t\r\n".contains(c) || matches!(c, '\u{fffe}' | '\u{ffff}');
+        assert!(
+            !svg.contains(is_bad) && svg.matches("a\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}b").count() >= 2,
+            "{svg}"
+        );
     }
 }

@@ -70,6 +70,8 @@ async fn trace_page(State(shown): State<Arc<Shown>>, Path(id): Path<String>, Raw
     answer(made.await, BELOW)
 }
 
-async fn nothing_here() -> Response {
-    answer(Err(ShowError::NotFound("There is no such page.".into())), "/")
+async fn nothing_here(Extension(choice): Extension<TenantChoice>) -> Response {
+    // Who is offered no choice has the same services at all addresses.
+    let base = if choice.names.is_empty() { "/".into() } else { choice.tenant.home() };
+    answer(Err(ShowError::NotFound("There is no such page.".into())), &base)
 }

@@ -6,7 +6,7 @@ use super::error::QueryError;
 use super::heatmap_messages::{HeatmapSeries, HeatmapSlot, SelectHeatmapRequest, SelectHeatmapResponse};
 use super::labels::{bounds, checked_profile_type, selected_series, too_large};
 use super::messages::LabelPair;
-use super::points::{OF_EXEMPLAR, bytes_of, group, most_bytes, step_ms};
+use super::points::{OF_EXEMPLAR, bytes_of, column, group, most_bytes, step_ms};
 use super::points_messages::Exemplar;
 use super::selector::Selector;
 use crate::clock::MILLISECOND;
@@ -37,7 +37,7 @@ struct Point {
 /// The heatmap of a profile type, grouped by labels.
 pub(super) fn select(store: &Store, request: &SelectHeatmapRequest) -> Result<SelectHeatmapResponse, QueryError> {
     let profile_type = checked_profile_type(&request.profile_type_id)?;
-    let selector = Selector::parse(&request.label_selector).map_err(QueryError::invalid)?;
+    let selector = Selector::parse_of(&request.label_selector, profile_type).map_err(QueryError::invalid)?;
     bounds(request.start, request.end)?;
     if request.start >= request.end {
         let sentence = format!("start {} must be before end {}", request.start, request.end);
@@ -67,6 +67,8 @@ pub(super) fn select(store: &Store, request: &SelectHeatmapRequest) -> Result<Se
     let between = bounds(request.start.saturating_sub(step).max(1), request.end)?;
     let labels: HashMap<i64, Labels> = selected_series(store, profile_type, &selector, between, |mut labels| {
         let by = group(&mut labels, &request.group_by);
+        // Exemplars alone have them.
+        labels.retain(|_, _| with_exemplars);
         let others = labels.into_iter().map(|(name, value)| LabelPair { name, value }).collect();
         let labels: Labels = (by, others);
         let bytes = labels.0.iter().chain(&labels.1).map(|pair| pair.name.len() + pair.value.len() + 96).sum();
@@ -227,11 +229,7 @@ impl Slots {
 
     /// The end of the step that a time is in: start + n · step, and what is before or after all in the first or the last.
     fn column(&self, time: i64) -> i64 {
-        let steps = |time: i64| {
-            let since = time.saturating_sub(self.start).max(0);
-            since / self.step + i64::from(since % self.step != 0)
-        };
-        self.start.saturating_add(steps(time).min(steps(self.end)).saturating_mul(self.step))
+        column(self.start, self.step, time.min(self.end))
     }
 
     fn row(&self, value: i64) -> usize {

@@ -21,7 +21,7 @@ pub(super) const OF_EXEMPLAR: usize = 256;
 /// Points at start + n · step, each of what profiles that started in the step before it hold.
 pub(super) fn select(store: &Store, request: &SelectSeriesRequest) -> Result<SelectSeriesResponse, QueryError> {
     let profile_type = checked_profile_type(&request.profile_type_id)?;
-    let selector = Selector::parse(&request.label_selector).map_err(QueryError::invalid)?;
+    let selector = Selector::parse_of(&request.label_selector, profile_type).map_err(QueryError::invalid)?;
     bounds(request.start, request.end)?;
     let step = step_ms(request.step, request.start, request.end)?;
     let between = bounds(request.start.saturating_sub(step).saturating_add(1), request.end)?;
@@ -49,8 +49,7 @@ pub(super) fn select(store: &Store, request: &SelectSeriesRequest) -> Result<Sel
         let Some((by, _)) = labels.get(&point.series) else {
             return true;
         };
-        let since = (point.time.div_euclid(MILLISECOND) - request.start).max(0);
-        let at = request.start + (since + step - 1) / step * step;
+        let at = column(request.start, step, point.time.div_euclid(MILLISECOND));
         let sum = sums.entry(by).or_default().entry(at).or_insert_with(|| {
             *points += 1;
             Sum { value: 0.0, count: 0.0, largest: point }
@@ -132,6 +131,13 @@ pub(super) fn step_ms(seconds: f64, start: i64, end: i64) -> Result<i64, QueryEr
         )));
     }
     Ok(step)
+}
+
+/// The end of the step that a time is in: start + n · step, and the start for what is before it.
+pub(super) fn column(start: i64, step: i64, time: i64) -> i64 {
+    let (start, step) = (i128::from(start), i128::from(step));
+    let since = (i128::from(time) - start).max(0);
+    i64::try_from(start + (since + step - 1) / step * step).unwrap_or(i64::MAX)
 }
 
 /// Takes out the labels that tell the groups apart.

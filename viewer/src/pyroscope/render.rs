@@ -41,7 +41,7 @@ pub(super) async fn render(State(querier): State<Querier>, RawQuery(query): RawQ
         if let Some(other) = params.take("format")?.filter(|format| format != "json") {
             return Err(QueryError::invalid(format!("format {other:?}: only json is written here")));
         }
-        let step = ((request.end - request.start) / 1_000 / MOST_POINTS).max(SHORTEST_STEP);
+        let step = (request.end.saturating_sub(request.start) / 1_000 / MOST_POINTS).max(SHORTEST_STEP);
         let series = points::select(
             store,
             &SelectSeriesRequest {
@@ -152,26 +152,12 @@ fn request(params: &mut Params, names: [&'static str; 3]) -> Result<SelectMergeS
     let most = params.take("maxNodes")?.or(params.take("max-nodes")?);
     Ok(SelectMergeStacktracesRequest {
         profile_type_id: checked_profile_type(&profile_type)?.into(),
-        label_selector: without_name(&label_selector, &profile_type),
+        label_selector,
         start,
         end,
         max_nodes: most.and_then(|most| most.parse().ok()),
         ..SelectMergeStacktracesRequest::default()
     })
-}
-
-/// The series' own `__name__` is the first part of the profile type only.
-fn without_name(selector: &str, profile_type: &str) -> String {
-    let mut text = selector.to_owned();
-    for quote in ['"', '\'', '`'] {
-        let named = format!("__name__={quote}{profile_type}{quote}");
-        if let Some(at) = text.find(&named) {
-            let end = at + named.len();
-            let comma = text[end..].starts_with(',');
-            text.replace_range(at..end + usize::from(comma), "");
-        }
-    }
-    text
 }
 
 /// `now`, `now-1h`, Unix seconds or milliseconds; now if nothing is said.
@@ -187,7 +173,7 @@ fn time(name: &str, text: Option<&str>, now: i64) -> Result<i64, QueryError> {
     }
     let number: i64 = text.parse().map_err(|_| invalid())?;
     // Seconds have ten digits until the year 2286.
-    Ok(if number.abs() < 100_000_000_000 { number * 1_000 } else { number })
+    Ok(if number.unsigned_abs() < 100_000_000_000 { number * 1_000 } else { number })
 }
 
 /// What both answer, written as it is, since a tree of JSON values takes many times as much.

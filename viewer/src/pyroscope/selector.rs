@@ -40,6 +40,17 @@ impl Selector {
         Self::parse_within(text, MOST_MATCHERS, COMPILED / expressions(text).max(1), &mut { EXPRESSIONS })
     }
 
+    /// Reads the selector of a question about a profile type. It may name the type, which is no label: the series' own `__name__` is
+    /// the first part only.
+    pub(super) fn parse_of(text: &str, profile_type: &str) -> Result<Self, String> {
+        let mut selector = Self::parse(text)?;
+        let is_type = |name: &str| name.strip_suffix(":delta").unwrap_or(name) == profile_type;
+        selector.0.retain(|matcher| {
+            !(matcher.name == "__name__" && matches!(&matcher.test, Test::Is(name) if is_type(name)))
+        });
+        Ok(selector)
+    }
+
     /// Reads the selectors of one question, which together have the conditions and the bytes that one alone may have.
     pub(super) fn parse_all(texts: &[String]) -> Result<Vec<Self>, String> {
         let too_many = || format!("the matchers have more than {MOST_MATCHERS} conditions");

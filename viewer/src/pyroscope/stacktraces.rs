@@ -103,7 +103,7 @@ pub(super) fn diff(store: &Store, request: &DiffRequest) -> Result<DiffResponse,
 
 fn stacks(store: &Store, request: &SelectMergeStacktracesRequest) -> Result<Stacks, QueryError> {
     let profile_type = checked_profile_type(&request.profile_type_id)?;
-    let selector = Selector::parse(&request.label_selector).map_err(QueryError::invalid)?;
+    let selector = Selector::parse_of(&request.label_selector, profile_type).map_err(QueryError::invalid)?;
     let bounds = bounds(request.start, request.end)?;
     let choice = Choice {
         spans: ids(&request.span_selector, "span id", "16 hex digits, not all zeros", SpanId::parse)?,

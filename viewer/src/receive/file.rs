@@ -1,5 +1,7 @@
 //! Profiles that lie in a file: what a profiler wrote to `file:///folder`, any pprof, a recording of Java Flight Recorder.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,6 +21,9 @@ const RECORDINGS: [&str; 2] = [".jfr.gz", ".jfr"];
 /// However old a file is, it was asked for. A time at the end of all numbers would never be forgotten.
 const EVER: (i64, i64) = (i64::MIN / 2, i64::MAX / 2);
 
+/// So many bytes of a file are read at once, or more.
+const LEAST_PIECE: usize = 4 << 10;
+
 /// What sample and period types say about the name of a profile whose file does not say it.
 const PROFILE_NAMES: [(&str, &[&str]); 6] = [
     ("process_cpu", &["cpu"]),
@@ -33,6 +38,25 @@ const PROFILE_NAMES: [(&str, &[&str]); 6] = [
 pub(crate) fn is_profile(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     !name.starts_with('.') && ENDINGS.iter().any(|ending| name.ends_with(ending))
+}
+
+/// The bytes of a file, as far as there is room for them: that is known before they are read, or of a pipe piece by piece.
+pub(crate) fn open(path: &Path, budget: &Arc<Budget>) -> Result<Vec<u8>, String> {
+    let mut allowed = Allowed::of_file(budget.hold());
+    let mut take = |bytes| allowed.take(bytes, "the file").map_err(|refusal| refusal.message().to_owned());
+    let mut file = File::open(path).map_err(|error| error.to_string())?;
+    let said = file.metadata().map_or(0, |file| usize::try_from(file.len()).unwrap_or(usize::MAX));
+    let (mut bytes, mut next) = (Vec::new(), said.saturating_add(1).max(LEAST_PIECE));
+    loop {
+        take(next)?;
+        bytes.reserve_exact(next);
+        let most = u64::try_from(next).unwrap_or(u64::MAX);
+        let got = file.by_ref().take(most).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+        if got < next {
+            return Ok(bytes);
+        }
+        next = bytes.len();
+    }
 }
 
 /// Reads the bytes of a file. The error says what is wrong with them.
