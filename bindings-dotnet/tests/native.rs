@@ -180,10 +180,10 @@ fn beside_a_clr_profiler_everything_is_on_and_that_one_goes_on() {
             ("CORECLR_PROFILER_PATH", &library),
             ("MAIN_PROFILER_COUNT", &count),
         ];
-        let settings = ["allocation_enabled=true", "lock_enabled=true", "exception_enabled=true"];
+        let settings = ["allocation_enabled=true", "lock_enabled=true", "exception_enabled=true", "wall_time=true"];
         let run = Run::within(&environment, framework, "events", 2, &settings);
         let states: Vec<&str> = run.output.lines().filter(|line| line.starts_with("status ")).collect();
-        assert!(states.len() == 5 && states.iter().all(|line| line.contains(" True")), "{framework}: {states:?}");
+        assert!(states.len() == 6 && states.iter().all(|line| line.contains(" True")), "{framework}: {states:?}");
         for kind in ["memory", "exception"] {
             let in_events = |sample: Sample| sample.functions.iter().any(|function| function.contains("Events.Run"));
             assert!(run.profiles(kind).into_iter().flatten().any(in_events), "{framework}: {kind}");

@@ -30,7 +30,7 @@ namespace NativeApp
     static unsafe class Span
     {
         [StructLayout(LayoutKind.Sequential)]
-        struct Record { public ulong TraceHigh, TraceLow, Id; public byte* Name; public uint NameLength, DefinedIn; }
+        struct Record { public ulong TraceHigh, TraceLow, Id; public byte* Name; public uint NameLength, DefinedIn; public ulong Flow; }
 
         [DllImport("spanprof")] static extern uint* spanprof_block();
         [DllImport("spanprof")] static extern byte* spanprof_name(byte* name, nuint length);
