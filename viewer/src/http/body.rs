@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use super::allowed::{Allowed, no_room};
 use super::refusal::{Reason, Refusal};
 use crate::budget::{Budget, Held};
+use crate::queries;
 
 /// The largest body that is taken, as it was sent.
 pub(crate) const MOST_SENT: usize = 16 << 20;
@@ -89,12 +90,13 @@ pub(crate) async fn read(
     mut beyond: Option<(usize, &Arc<Budget>)>,
 ) -> Result<(Vec<u8>, Held), Refusal> {
     let mut bytes = Vec::new();
-    let mut held = budget.hold();
+    let from = queries::asking_address();
+    let mut held = budget.hold_arriving(from);
     // Its length may be said before.
     let mut seen = 0_usize;
     let said = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if let Some((_, other)) = beyond.take_if(|(most, _)| said > *most) {
-        held = other.hold();
+        held = other.hold_arriving(from);
     }
     let (mut waited, mut in_haste, mut of_part) = (Waited::default(), Waited::default(), Waited::default());
     let mut wanted = Duration::ZERO;
@@ -125,9 +127,12 @@ pub(crate) async fn read(
         };
         seen = seen.saturating_add(data.len());
         if let Some((_, other)) = beyond.take_if(|(most, _)| seen > *most) {
-            let mut more = other.hold();
+            let mut more = other.hold_arriving(from);
             more.grow_later(bytes.len()).await.map_err(|no| no_room(no, "the body"))?;
             held = more;
+        }
+        if body.is_end_stream() {
+            held.arrived();
         }
         in_haste.came(data.len(), LEAST_IN_HASTE);
         of_part.came(data.len(), held.bytes() / PART);
@@ -146,6 +151,7 @@ pub(crate) async fn read(
     if seen > MOST_SENT {
         return Err(too_large("the body", MOST_SENT));
     }
+    held.arrived();
     Ok((bytes, held))
 }
 

@@ -28,6 +28,11 @@ impl Client {
         };
         Self { address, connection }
     }
+
+    /// Where it comes from; of a network of version 6 one for all that differ in the last 64 bits.
+    pub(super) fn address(&self) -> IpAddr {
+        self.address
+    }
 }
 
 /// All questions that wait and that are worked on.

@@ -38,6 +38,11 @@ pub(crate) async fn keeping<T, U>(
     ASKING.scope(Asking { client, kept: RefCell::default() }, async move { send(answer.await).await }).await
 }
 
+/// The address that the request of this task comes from; the local one where it has none.
+pub(crate) fn asking_address() -> IpAddr {
+    ASKING.try_with(|asking| asking.client.address()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
 /// Lets a few questions of all tenants be worked on at the same time.
 #[derive(Clone, Debug)]
 pub(crate) struct Queries(Arc<Line>);
