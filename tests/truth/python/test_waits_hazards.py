@@ -46,8 +46,11 @@ def test_c_code_goes_on_as_it_did(binding: str, tmp_path: Path) -> None:
     assert {name: line for name, line in said["results"].items() if line != 0} == {}
 
     seen: Counter[str] = Counter()
+    cpu: Counter[str] = Counter()
     for profile in pprof.read_folder(profiles):
         for sample in profile.samples:
+            if sample.labels.get("state") == "cpu":
+                cpu[sample.labels["span_name"]] += profile.weight(sample)
             # What the thread stood in the queue for is shared among the samples of a tenth of a second, so a span may have another's.
             if sample.labels.get("state") not in (None, "cpu", "run_queue"):
                 seen[sample.labels["span_name"]] += profile.weight(sample)
@@ -63,7 +66,8 @@ def test_c_code_goes_on_as_it_did(binding: str, tmp_path: Path) -> None:
         # The jumps' many waits made few of the first ones samples.
         ("after_jumps", 0.6e9),
     ]:
-        assert seen[span] > 0.95 * least, f"{span}: {seen[span]} of {least} ns"
+        # A timer that expires late, within a wait, takes off what it stands for.
+        assert seen[span] + cpu[span] > 0.95 * least, f"{span}: {seen[span]} and {cpu[span]} of {least} ns"
         # Waits within waits count once. (Of waits that are short beside a millisecond some stand for others, so their sums vary.)
         assert seen[span] <= said["walls"].get(span, seen[span]), f"{span}: {seen[span]} of {said['walls']}"
 
