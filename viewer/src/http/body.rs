@@ -139,6 +139,10 @@ pub(crate) async fn read(
         if seen <= MOST_SENT {
             waited.came(data.len(), LEAST);
             held.grow_later(data.len()).await.map_err(|no| no_room(no, "the body"))?;
+            // By itself it would take room for twice as many.
+            if bytes.capacity() - bytes.len() < data.len() {
+                bytes.reserve_exact(data.len().max(bytes.len() / 8));
+            }
             bytes.extend_from_slice(&data);
         } else if !bytes.is_empty() {
             held.shrink(bytes.len());
