@@ -250,14 +250,15 @@ public sealed class AwaitTests
         await Generic<string>();
         await AwaitValueTask();
         await Task.WhenAll(Leaf<int>(), Leaf<string>());
-        await Task.Delay(1).ConfigureAwait(false);
+        // What is over before it is awaited is not awaited.
+        await Task.Delay(Milliseconds).ConfigureAwait(false);
     }
 
     private static async Task<T?> Generic<T>() => await Leaf<T>();
 
     private static async Task<T?> Leaf<T>()
     {
-        await Task.Delay(1);
+        await Task.Delay(Milliseconds);
         return default;
     }
 
