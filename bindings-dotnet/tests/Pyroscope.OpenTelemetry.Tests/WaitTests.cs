@@ -198,9 +198,12 @@ public sealed class WaitTests
         var byState = WallTime.ByState(own);
         var said = $"{way}: {WallTime.Said(byState)} of {took:F1} ms\n" + string.Join('\n', own.OrderByDescending(sample => sample.Values[1]).Take(5).Select(WallTime.Said));
         var seen = byState.GetValueOrDefault(state);
-        Assert.True(seen < 1.02 * took, said);
-        // What is waited for (another thread's sleep, a child) begins before the wait does, on a busy machine well before.
-        Assert.True(seen > 0.9 * Times * KnownWaits.Milliseconds, said);
+        // Of waits that are short beside a millisecond, as of who spins first, some stand for others.
+        Assert.True(seen < (state == "lock" ? 1.15 : 1.02) * took, said);
+        // What is waited for (another thread's sleep, a child) begins before the wait does, on a busy machine well before: while its
+        // thread is waited for, or a method is compiled.
+        var before = state == "lock" ? 0 : byState.GetValueOrDefault("lock") + byState.GetValueOrDefault("runtime");
+        Assert.True(seen + before > 0.9 * Times * KnownWaits.Milliseconds && seen > 0.6 * Times * KnownWaits.Milliseconds, said);
         // To start a thread is to wait for it, on a busy machine for long, and methods that are compiled anew wait for the runtime.
         Assert.True(byState.Where(pair => pair.Key != state && pair.Key is not ("lock" or "runtime")).Sum(pair => pair.Value) < 0.1 * took, said);
         // So is a thread that is late to start, which is waited for where it is started.
