@@ -63,8 +63,8 @@ public sealed class WaitTests
         }
 
         var samples = run.End("wall").Where(sample => sample.Label("span_name") == "synchronizes").ToArray();
-        // Less of it where a file system has little to do.
-        Assert.InRange(WallTime.ByState(samples).GetValueOrDefault("io"), 0, 1.02 * taken.TotalMilliseconds);
+        // Less of it where a file system has little to do; of forty waits of a millisecond some stand for others.
+        Assert.InRange(WallTime.ByState(samples).GetValueOrDefault("io"), 0, 1.5 * taken.TotalMilliseconds);
         var synchronized = samples.Where(sample => sample.Frames[0] == "fsync").ToArray();
         Assert.NotEmpty(synchronized);
         Assert.All(synchronized, sample => Assert.True(sample.Label("state") == "io" && sample.Frames.Any(frame => frame.StartsWith("Interop.Sys.FSync", StringComparison.Ordinal)), WallTime.Said(sample)));
