@@ -133,7 +133,8 @@ public sealed class AwaitTests
         var samples = run.End("wall").Where(sample => sample.Label("span_name") == "one of many").ToArray();
         var seen = WallTime.ByState(samples)["await"] * 1e6;
         var stats = Profiler.Instance.Stats;
-        // Some hundred samples stand for all, the last ones for much, as they are ever fewer; what rings did not hold is counted.
+        // Some hundred samples stand for all, within a tenth; beside the other tests 1.63 was seen, which is not explained. What rings did not
+        // hold is counted.
         Assert.InRange(seen / awaited, 0.3, 2.5);
         Assert.True(samples.Sum(sample => sample.Values[0]) > Flows, $"{samples.Length} samples, {stats.DroppedRing.Samples} dropped");
         WallTime.AssertAddsUp();

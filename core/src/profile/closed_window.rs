@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::derived_stacks::DerivedStacks;
+use super::derived_stacks::{DerivedStacks, End};
 use super::open_window::{Filling, Span};
 use super::window::{Window, WindowSample, WindowSpan};
 use crate::context::tags::{self, TagSetId};
@@ -47,12 +47,12 @@ impl ClosedWindow {
         let mut tag_numbers = HashMap::from([((TagSetId::EMPTY, TagSetId::EMPTY), 0)]);
         let keys = std::mem::take(&mut self.filling.samples);
         let mut samples = Vec::with_capacity(keys.len());
-        let (mut ready, mut concurrent) = (DerivedStacks::default(), DerivedStacks::default());
+        let mut ready = DerivedStacks::new(READY, End::Leaf);
+        let mut concurrent = DerivedStacks::new(CONCURRENT, End::Root);
         for (key, sum) in keys {
             let (tally, count) = (sum.tally, sum.count);
-            let stack =
-                if sum.is_derived() { ready.below(READY, key.stack, &mut stacks, &mut frames) } else { key.stack };
-            let concurrent = key.is_concurrent.then(|| concurrent.above(CONCURRENT, stack, &mut stacks, &mut frames));
+            let stack = if sum.is_derived() { ready.of(key.stack, &mut stacks, &mut frames) } else { key.stack };
+            let concurrent = key.is_concurrent.then(|| concurrent.of(stack, &mut stacks, &mut frames));
             let span = (key.span_id != 0).then(|| {
                 *span_numbers
                     .entry(key.span_id)

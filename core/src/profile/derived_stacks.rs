@@ -5,51 +5,41 @@ use std::sync::Arc;
 
 use crate::sample::frames::Frame;
 
+/// Where the frame is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum End {
+    Leaf,
+    Root,
+}
+
 /// Those with one frame more.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct DerivedStacks {
+    function: &'static str,
+    end: End,
     by_stack: HashMap<u32, u32>,
     frame: Option<u32>,
 }
 
 impl DerivedStacks {
-    /// The stack with `function` as its leaf.
-    pub(super) fn below(
-        &mut self,
-        function: &str,
-        stack: u32,
-        stacks: &mut Vec<Box<[u32]>>,
-        frames: &mut Vec<Arc<Frame>>,
-    ) -> u32 {
-        self.of(function, stack, stacks, frames, |frame, stack| [&[frame], stack].concat())
+    pub(super) fn new(function: &'static str, end: End) -> Self {
+        Self { function, end, by_stack: HashMap::new(), frame: None }
     }
 
-    /// The stack with `function` as its root.
-    pub(super) fn above(
-        &mut self,
-        function: &str,
-        stack: u32,
-        stacks: &mut Vec<Box<[u32]>>,
-        frames: &mut Vec<Arc<Frame>>,
-    ) -> u32 {
-        self.of(function, stack, stacks, frames, |frame, stack| [stack, &[frame]].concat())
-    }
-
+    /// The stack with the frame.
     #[expect(clippy::cast_possible_truncation, reason = "bounded by the keys of a window")]
-    fn of(
-        &mut self,
-        function: &str,
-        stack: u32,
-        stacks: &mut Vec<Box<[u32]>>,
-        frames: &mut Vec<Arc<Frame>>,
-        with: impl FnOnce(u32, &[u32]) -> Vec<u32>,
-    ) -> u32 {
+    pub(super) fn of(&mut self, stack: u32, stacks: &mut Vec<Box<[u32]>>, frames: &mut Vec<Arc<Frame>>) -> u32 {
         let frame = *self.frame.get_or_insert_with(|| {
-            frames.push(Arc::new(Frame { function: function.into(), ..Frame::default() }));
+            frames.push(Arc::new(Frame { function: self.function.into(), ..Frame::default() }));
             frames.len() as u32 - 1
         });
         *self.by_stack.entry(stack).or_insert_with(|| {
-            stacks.push(with(frame, &stacks[stack as usize]).into());
+            let stack = &stacks[stack as usize];
+            let with = match self.end {
+                End::Leaf => [&[frame], &stack[..]].concat(),
+                End::Root => [&stack[..], &[frame]].concat(),
+            };
+            stacks.push(with.into());
             stacks.len() as u32 - 1
         })
     }

@@ -19,8 +19,6 @@ static KEY: OnceLock<c_int> = OnceLock::new();
 struct Kept {
     span: Option<(Ids, Vec<u8>)>,
     tags: TagSetId,
-    /// See [`Slot::thread`].
-    thread: u32,
 }
 
 impl Slot {
@@ -28,7 +26,6 @@ impl Slot {
     fn save(&self, kept: &mut Kept) {
         kept.span = self.span().map(|(ids, name)| (ids, name.to_vec()));
         kept.tags = self.tags();
-        kept.thread = self.thread();
     }
 
     /// Speaks for a Ruby thread from now on.
@@ -38,10 +35,6 @@ impl Slot {
             None => self.clear(),
         }
         self.set_tags(kept.map_or(TagSetId::EMPTY, |kept| kept.tags));
-        match kept {
-            Some(kept) => self.set_thread(kept.thread),
-            None => self.forget_thread(),
-        }
         // Last: until here samples wait.
         compiler_fence(Ordering::SeqCst);
         self.set_kept_with(kept.map_or(ptr::null(), ptr::from_ref));

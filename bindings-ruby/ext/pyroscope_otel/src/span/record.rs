@@ -237,11 +237,6 @@ impl Slot {
         self.thread.load(Ordering::Relaxed)
     }
 
-    /// It speaks for this one from now on.
-    pub(super) fn set_thread(&self, number: u32) {
-        self.thread.store(number, Ordering::Relaxed);
-    }
-
     /// The fiber that runs, if it is known; 0, which is Ruby's `false`: it is not.
     pub(crate) fn fiber(&self) -> u64 {
         self.fiber.load(Ordering::Relaxed)
@@ -269,7 +264,7 @@ impl Slot {
     pub(crate) fn forget_thread(&self) {
         #[cfg(ruby_gte_3_3)]
         self.ready_thread.store(0, Ordering::Relaxed);
-        self.set_thread(NEXT_THREAD.fetch_add(1, Ordering::Relaxed));
+        self.thread.store(NEXT_THREAD.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         self.forget_fibers();
     }
 
