@@ -29,15 +29,17 @@ class HandedTest < NativeTest
       part.group_by { |sample| sample[:state] }.transform_values { |of_state| of_state.sum { |sample| sample[:seconds] } }
     end
     said = "#{span}: own #{own}, concurrent #{concurrent} of #{wall} s, of which #{queued} s in the run queue"
-    # CPU time comes in periods, of which one may be a neighbour's; what a thread stood in the queue for at its end is not seen.
-    assert_operator own.values.sum, :>, 0.8 * (wall - queued), said
+    # CPU time comes in periods, of which one may be a neighbour's; what a thread stood in the queue for at its end is not seen, nor
+    # what a new one burnt before a busy kernel looks at its timer.
+    least = %w[inner moved].include?(span) ? 0.4 : 0.6
+    assert_operator own.values.sum, :>, least * (wall - queued), said
     assert_operator own.values.sum, :<, 1.15 * wall, said
     threads = { "thread" => 1, "pool" => 2 }.fetch(span, 0)
     if threads.zero?
       # Between the context and the span of its own the other thread is in the one around it.
       assert_operator concurrent.except("gvl").values.sum, :<, 0.01, said
     else
-      assert_operator concurrent.fetch("cpu", 0), :>, 0.5 * threads * TIMES * 0.03, said
+      assert_operator concurrent.fetch("cpu", 0), :>, 0.2 * threads * TIMES * 0.03, said
       assert_operator concurrent.fetch("sleep", 0), :>, 0.95 * threads * TIMES * 0.03, said
     end
   end
