@@ -133,9 +133,8 @@ public sealed class AwaitTests
         var samples = run.End("wall").Where(sample => sample.Label("span_name") == "one of many").ToArray();
         var seen = WallTime.ByState(samples)["await"] * 1e6;
         var stats = Profiler.Instance.Stats;
-        // Some hundred samples stand for all, within a tenth; beside the other tests 1.63 was seen, which is not explained. What rings did not
-        // hold is counted.
-        Assert.InRange(seen / awaited, 0.3, 2.5);
+        // Some hundred samples stand for all: their sum has a standard deviation of a twelfth. What rings did not hold is counted.
+        Assert.InRange(seen / awaited, 0.6, 1.5);
         Assert.True(samples.Sum(sample => sample.Values[0]) > Flows, $"{samples.Length} samples, {stats.DroppedRing.Samples} dropped");
         WallTime.AssertAddsUp();
     }
@@ -230,10 +229,13 @@ public sealed class AwaitTests
         }
 
         var samples = run.End("wall").Where(sample => sample.Label("state") == "await").ToArray();
+        // Of two that are awaited at once one goes on while the other does, and the flow awaits for some microseconds: few of these are
+        // sampled, and each stands for thousands.
+        static bool IsLong(PprofSample sample) => sample.Values[1] > sample.Values[0] * Milliseconds * 1e6 / 4;
         var own = $"{typeof(AwaitTests).FullName}.";
         string Chain(PprofSample sample) => string.Join(" < ", sample.Frames.Select(frame => frame.Replace(own, "", StringComparison.Ordinal)));
         string[] awaited = ["(await) < Third < Second < AwaitInAChain", "(await) < Leaf < Generic", "(await) < Leaf", "(await) < AwaitValueTask", "(await)"];
-        var chains = samples.GroupBy(Chain).ToDictionary(group => group.Key, group => group.Sum(sample => sample.Values[0]));
+        var chains = samples.GroupBy(Chain).ToDictionary(group => group.Key, group => group.Where(IsLong).Sum(sample => sample.Values[0]));
         var said = string.Join('\n', chains.OrderByDescending(pair => pair.Value).Select(pair => $"{pair.Value} {pair.Key}"));
         var right = awaited.Select(methods => chains.Where(pair => pair.Key.StartsWith($"{methods} < Handler < {nameof(A_stack_is_the_chain_of_methods_that_await_each_other)}", StringComparison.Ordinal)).Sum(pair => pair.Value)).ToArray();
         // Each way is awaited 400 times, the two at once of one of them once or twice.

@@ -26,7 +26,8 @@ public sealed class BadDayTests : IDisposable
         Assert.Equal((40, 80), (worker.Spans, worker.Caught));
         // The first span starts the profiler, which others that begin meanwhile do not wait for.
         Assert.InRange(worker.Tagged, 1, 40);
-        Assert.Empty(worker.Warnings);
+        // On a busy machine a new thread may wait before the profiler, which is late, knows it: that is said.
+        Assert.DoesNotContain(worker.Warnings, warning => !warning.Contains("waits were lost, as their threads were not known", StringComparison.Ordinal));
         Assert.All(worker.Features, feature => Assert.Equal((feature.Key, ""), (feature.Key, feature.Value)));
         foreach (var kind in new[] { "process_cpu", "memory", "lock", "exception" })
         {

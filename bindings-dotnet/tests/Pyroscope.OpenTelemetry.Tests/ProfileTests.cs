@@ -107,16 +107,26 @@ public sealed class ProfileTests
         var burnt = 0.0;
         var thread = new Thread(() =>
         {
+            // What a new thread uses before the profiler knows it is not seen.
+            using (TrueSpan.Start("before"))
+            {
+                for (var taken = Profiler.Instance.Stats.Taken.Samples; Profiler.Instance.Stats.Taken.Samples == taken;)
+                {
+                    ThreadTime.Burn(1);
+                }
+            }
+
             using var span = TrueSpan.Start("alone");
             var before = ThreadTime.Seconds;
-            ThreadTime.Burn(500);
+            ThreadTime.Burn(1_500);
             burnt = ThreadTime.Seconds - before;
         });
         thread.Start();
         thread.Join();
         var seen = Weight(run.End().Where(sample => sample.Label("span_name") == "alone")) / 1e9;
-        // The sample at each end may belong to the one side or the other, and one that is due as the thread ends is in no span.
-        Assert.InRange(seen, burnt - 0.04, burnt + 0.02);
+        // Samples at each end may belong to the one side or the other: a busy machine's timers are some periods late, and what is due as
+        // the thread ends is in no span.
+        Assert.InRange(seen, burnt - 0.1, burnt + 0.05);
     }
 
     [Fact]
@@ -156,14 +166,14 @@ public sealed class ProfileTests
         Assert.Contains("gpu is not allowed; allowed: cpu, ", error.Message);
     }
 
-    [MethodImpl(MethodImplOptions.NoInlining)]
+    // Not optimized, nor are the next ones: what they call at their end would take their place on the stack.
+    [MethodImpl(MethodImplOptions.NoInlining | MethodImplOptions.NoOptimization)]
     private static void BurnInOuter() => ThreadTime.Burn(10);
 
-    // Not optimized: what it calls at its end would take its place on the stack.
     [MethodImpl(MethodImplOptions.NoInlining | MethodImplOptions.NoOptimization)]
     private static void BurnInInner() => ThreadTime.Burn(10);
 
-    [MethodImpl(MethodImplOptions.NoInlining)]
+    [MethodImpl(MethodImplOptions.NoInlining | MethodImplOptions.NoOptimization)]
     private static void BurnAlone() => ThreadTime.Burn(1_000);
 
     // Optimized at once, so that there is no second compilation that is told.

@@ -56,6 +56,8 @@ static PROFILE_TYPE: AtomicU64 = AtomicU64::new(0);
 /// Samples since the mean was steered, and when that was.
 static SAMPLED: AtomicU64 = AtomicU64::new(0);
 static STEERED_NS: AtomicU64 = AtomicU64::new(0);
+/// What the mean was then: many flows at one instant make it grow meanwhile.
+static STEERED_MEAN_NS: AtomicU64 = AtomicU64::new(LEAST_MEAN_NS);
 /// Samples that may still come before the mean grows.
 static LEFT: AtomicU64 = AtomicU64::new(0);
 
@@ -84,7 +86,7 @@ fn profile_type() -> ProfileTypeId {
 /// process has none that may be changed, or this processor is not known.
 pub(crate) fn start(owner: Owner, profile_type: ProfileTypeId) -> usize {
     PROFILE_TYPE.store(u64::from(profile_type.0), Ordering::Relaxed);
-    MEAN_NS.store(LEAST_MEAN_NS, Ordering::Relaxed);
+    set_mean(LEAST_MEAN_NS);
     SAMPLED.store(0, Ordering::Relaxed);
     LEFT.store(SAMPLES_AHEAD, Ordering::Relaxed);
     STEERED_NS.store(clock::monotonic_ns(), Ordering::Relaxed);
@@ -122,15 +124,24 @@ pub(crate) fn tick(owner: Owner) {
     let gained = since.saturating_mul(SAMPLES_A_SECOND) / 1_000_000_000;
     let left = (LEFT.load(Ordering::Relaxed) + gained).saturating_sub(sampled).min(SAMPLES_AHEAD);
     LEFT.store(left, Ordering::Relaxed);
-    let mean = MEAN_NS.load(Ordering::Relaxed);
-    // It follows from the past alone, so no sum is biased by it.
+    set_mean(next_mean(MEAN_NS.load(Ordering::Relaxed), STEERED_MEAN_NS.load(Ordering::Relaxed), a_second, left > 0));
+}
+
+/// It follows from the past alone, so no sum is biased by it.
+fn next_mean(mean: u64, steered: u64, a_second: u64, may_come: bool) -> u64 {
     let next = match a_second {
-        many if many > SAMPLES_A_SECOND && left > 0 => mean,
-        many if many > SAMPLES_A_SECOND => mean * many.div_ceil(SAMPLES_A_SECOND).min(MOST_STEP),
+        many if many > SAMPLES_A_SECOND && may_come => mean,
+        // Most of them came while it was lower: a step up from where it is now would make a few samples stand for nearly all.
+        many if many > SAMPLES_A_SECOND => mean.max(steered * many.div_ceil(SAMPLES_A_SECOND).min(MOST_STEP)),
         few if few < SAMPLES_A_SECOND / 2 => mean / 2,
         _ => mean,
     };
-    MEAN_NS.store(next.clamp(LEAST_MEAN_NS, MOST_MEAN_NS), Ordering::Relaxed);
+    next.clamp(LEAST_MEAN_NS, MOST_MEAN_NS)
+}
+
+fn set_mean(mean: u64) {
+    MEAN_NS.store(mean, Ordering::Relaxed);
+    STEERED_MEAN_NS.store(mean, Ordering::Relaxed);
 }
 
 /// A profiler begins to count.

@@ -71,8 +71,8 @@ fn after_one_more(mean: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::LEAST_MEAN_NS;
     use super::super::block::Block;
+    use super::super::{LEAST_MEAN_NS, next_mean};
     use super::*;
 
     #[test]
@@ -98,5 +98,13 @@ mod tests {
             assert!((ratio - 1.0).abs() < 0.1, "{took_ns}, {flows}: {ratio}, {}", samples / rounds);
             assert!((MOST_AT_ONCE..1_500).contains(&(samples / rounds)), "{}", samples / rounds);
         }
+    }
+
+    #[test]
+    fn what_flows_at_one_instant_have_grown_the_mean_by_is_no_step_to_grow_from() {
+        let next = |mean, a_second| next_mean(mean, LEAST_MEAN_NS, a_second, false);
+        assert_eq!(next(LEAST_MEAN_NS, 1_000), 4 * LEAST_MEAN_NS);
+        assert_eq!(next(10_000 * LEAST_MEAN_NS, 5_000), 10_000 * LEAST_MEAN_NS);
+        assert_eq!(next(10_000 * LEAST_MEAN_NS, 10), 5_000 * LEAST_MEAN_NS);
     }
 }
