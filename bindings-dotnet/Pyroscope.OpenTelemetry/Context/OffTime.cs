@@ -23,11 +23,11 @@ internal struct OffTime
     [ThreadStatic]
     private static int noted;
 
-    /// <summary>The period in which the rest counts.</summary>
-    private int counted;
-
-    /// <summary>Threads that run the span, and spans under way that it is the parent of.</summary>
-    private int holders;
+    /// <summary>
+    /// The period in which that counts, and in the lower half how many hold the span: threads that run it, and spans under way that it is
+    /// the parent of.
+    /// </summary>
+    private long held;
 
     /// <summary>When the last of them left, by <see cref="Stopwatch"/>, which is in nanoseconds here; 0 at first.</summary>
     private long since;
@@ -62,7 +62,7 @@ internal struct OffTime
     {
         if (period != 0)
         {
-            span.Off.Count();
+            span.Off.held = InPeriod(period);
             span.Off.holdsParent = 1;
             parent.Off.Enter();
         }
@@ -72,7 +72,7 @@ internal struct OffTime
     internal static void Release(SpanContext span)
     {
         if (span.Off.holdsParent != 0 && Interlocked.Exchange(ref span.Off.holdsParent, 0) != 0
-            && span.Parent is { } parent && span.Off.counted == period)
+            && span.Parent is { } parent && Counts(span.Off.held))
         {
             parent.Off.Leave(Stopwatch.GetTimestamp());
         }
@@ -114,27 +114,42 @@ internal struct OffTime
         }
     }
 
-    private void Count()
-    {
-        if (counted != period)
-        {
-            (counted, holders, since) = (period, 0, 0);
-        }
-    }
+    private static long InPeriod(int number) => (long)number << 32;
 
+    private static bool Counts(long held) => (int)(held >> 32) == period;
+
+    /// <summary>How many hold it now; 0 for the first of this period.</summary>
     private int Enter()
     {
-        Count();
-        return Interlocked.Increment(ref holders);
+        for (var was = Volatile.Read(ref held); ;)
+        {
+            var counts = Counts(was);
+            var now = (counts ? was : InPeriod(period)) + 1;
+            if (Interlocked.CompareExchange(ref held, now, was) is var found && found == was)
+            {
+                return counts ? (int)now : 0;
+            }
+
+            was = found;
+        }
     }
 
     private void Leave(long now)
     {
-        if (counted == period)
+        // Before it counts as left, as another thread may come at once. Who was interrupted on its way here may come after a later one.
+        if (now > Volatile.Read(ref since))
         {
-            // Before it counts as left, as another thread may come at once.
             Volatile.Write(ref since, now);
-            Interlocked.Decrement(ref holders);
+        }
+
+        for (var was = Volatile.Read(ref held); Counts(was) && (int)was > 0;)
+        {
+            if (Interlocked.CompareExchange(ref held, was - 1, was) is var found && found == was)
+            {
+                return;
+            }
+
+            was = found;
         }
     }
 }

@@ -33,7 +33,6 @@ internal static unsafe class SuspendedMethods
             return;
         }
 
-        isLearned = true;
         var state = new object();
         var task = new Task(static _ => { }, state);
         var goesOn = new Action(new Held().Nothing);
@@ -52,7 +51,7 @@ internal static unsafe class SuspendedMethods
         Span<nint> tables = [typeof(object).TypeHandle.Value, typeof(string).TypeHandle.Value, typeof(Task).TypeHandle.Value, typeof(ExecutionContext).TypeHandle.Value];
         fixed (nint* first = tables)
         {
-            _ = HotNative.LearnBoxes(context, continuation, first, (nuint)tables.Length);
+            isLearned = HotNative.LearnBoxes(context, continuation, first, (nuint)tables.Length) != 0;
         }
     }
 
@@ -99,10 +98,16 @@ internal static unsafe class SuspendedMethods
 
             return type?.IsCollectible ?? false;
         }
-        catch (Exception)
+        catch (Exception error)
         {
             // Where it is called one would end the process.
             HotNative.ExplainType(table, null, 0, 0, Other);
+            if (error is ThreadInterruptedException)
+            {
+                // Meant for the program's next wait.
+                Thread.CurrentThread.Interrupt();
+            }
+
             return false;
         }
     }
