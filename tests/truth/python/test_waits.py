@@ -54,8 +54,11 @@ def test_a_wait_is_seen_as_long_as_it_was(way, waited: tuple[dict, list]) -> Non
     wall, cpu = record["taken"][name]
     said = f"{dict(seen)} of {wall} ns, of which {cpu} ns of CPU"
     assert seen[state] < 1.02 * wall, said
-    # Of five threads that want the GIL each has it for a fifth of the time; elsewhere a wait is all that happens.
-    assert seen[state] > (0.5 if state == "gil" else 0.95) * least, said
+    # Of five threads that want the GIL each has it for a fifth of the time; elsewhere a wait is all that happens. On a busy machine it
+    # may begin late, as what is waited for takes its time meanwhile, and a late sample of CPU time within a wait is taken off it.
+    late = sum(seen[other] for other in ("lock", "run_queue", "cpu") if other != state)
+    assert seen[state] > (0.5 if state == "gil" else 0.7) * least, said
+    assert state == "gil" or seen[state] + late > 0.95 * least, said
     # To start a thread is to wait for it, whoever waits without the GIL waits for it afterwards, and SQLite opens and writes files.
     expected = {state, "cpu", "gil", "lock", "run_queue"} | ({"io"} if name == "wait_for_database" else set())
     others = sum(weight for in_state, weight in seen.items() if in_state not in expected)
