@@ -29,6 +29,9 @@ class WaitsTest < NativeTest
       assert_equal [sample[:span]], sample[:within], sample.inspect
     end
     taken.each { |way, (wall, cpu)| assert_way(way, wall, cpu, result[:seen].select { |sample| sample[:span] == way }) }
+    # In one of them at least the processor was there for who woke up.
+    waited = result[:seen].select { |sample| sample[:state] == "gvl" && sample[:span].to_s.start_with?("gvl") }
+    assert_operator waited.sum { |sample| sample[:seconds] }, :>, 0.8 * LEAST, waited.inspect
   end
 
   # In none of them a fiber waits for others than the one that it resumed.
@@ -49,12 +52,16 @@ class WaitsTest < NativeTest
       assert_operator sums.values.sum, :<, 0.1 * wall, said
       return
     end
-    # What is waited for (another thread's sleep, a child) begins before the wait does, on a busy machine well before.
-    assert_operator sums.fetch(state, 0), :>, 0.8 * LEAST, said
-    assert_operator sums.fetch(state), :<, 1.03 * wall, said
+    # What is waited for (another thread's sleep, a child) begins before the wait does, on a busy machine well before. Who is woken
+    # there while another thread burns may not run before that one is done, and then waits for no GVL.
+    longer = state == "gvl" ? sums.values_at("sleep", "lock").compact.sum : 0
+    assert_operator sums.fetch(state, 0) + longer, :>, 0.8 * LEAST, said
+    assert_operator sums.fetch(state, 0), :<, 1.03 * wall, said
     # To begin a thread or a process is a wait too, and who waited waits for the GVL afterwards.
-    assert_operator sums.except(state, "gvl").values.sum, :<, state == "gvl" ? wall : 0.25 * wall, said
+    assert_operator sums.except(state, "gvl").values.sum, :<, state == "gvl" ? 1.03 * wall : 0.25 * wall, said
     longest = samples.select { |sample| sample[:state] == state }.max_by { |sample| sample[:seconds] }
+    return unless longest
+
     assert_equal INNERMOST.fetch(way, longest[:method]), longest[:method], said
     leaf = { "gvl" => "(waits for the GVL)", "await" => "(fiber waits)" }[state]
     assert_equal leaf, longest[:leaf] if leaf
