@@ -256,6 +256,8 @@ SLOW += [(NEVER_TAKEN, frame(6, 0, 0, bytes(8))), (NEVER_TAKEN, frame(8, 0, 1, b
 SLOW += [(PREFACE + frame(4, 0, 0, b""), lambda count: asked("/ready", count))]
 # How long they are there, and how long not.
 CROWDED = 8
+# Bodies that arrive slowly at the same time.
+TRICKLES = 40
 
 
 class Viewer:
@@ -375,6 +377,30 @@ class Soak:
             for _ in range(min(100, int(10 * (self.until - time.monotonic())))):
                 time.sleep(0.1)
                 stream.sendall(bytes(1_331))
+
+    def small_trickles(self, dice):
+        """Many bodies that are just small, nearly all of each at once, and the rest just above the least rate."""
+        size = 256 << 10
+        head = f"POST {PUSH} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {size}\r\n\r\n".encode()
+        streams = []
+        try:
+            for _ in range(TRICKLES):
+                streams.append(self.viewer.connect())
+                streams[-1].settimeout(0)
+            left = {stream: head + bytes(240 << 10) for stream in streams}
+            for _ in range(min(dice.randrange(20, 60), int(4 * (self.until - time.monotonic())))):
+                for stream, rest in list(left.items()):
+                    try:
+                        sent = stream.send(rest)
+                        left[stream] = rest[sent:] or bytes(400)
+                    except BlockingIOError:
+                        pass
+                    except OSError:
+                        del left[stream]
+                time.sleep(0.25)
+        finally:
+            for stream in streams:
+                stream.close()
 
     def many_questions(self, dice):
         """As many as may wait for their turn, on two connections."""
@@ -556,6 +582,7 @@ def main():
         threads += [soak.each(soak.question, f"question {n}") for n in range(4)]
         threads += [soak.each(soak.slow_sender, f"slow {n}") for n in range(8)]
         threads += [soak.each(soak.trickle, f"trickle {n}") for n in range(2)]
+        threads.append(soak.each(soak.small_trickles, "small trickles"))
         threads.append(soak.each(soak.many_questions, "many questions"))
         threads += [soak.each(soak.half_head, f"half {n}") for n in range(8)]
         threads += [soak.each(soak.slow_reader, f"reader {n}") for n in range(4)]

@@ -320,3 +320,12 @@ fn every_answer_carries_the_policy() {
         assert_eq!(headers["x-content-type-options"], "nosniff");
     }
 }
+
+#[test]
+fn a_question_far_too_large_is_answered_and_not_cut_off() {
+    let server = Server::start();
+    for megabytes in [1, 12, 40] {
+        let answer = server.post("/querier.v1.QuerierService/LabelNames", &[PROTO], &vec![0; megabytes << 20]);
+        assert_eq!(answer.status, 413, "{megabytes}: {}", answer.text());
+    }
+}

@@ -21,7 +21,7 @@ use crate::queries;
 pub(crate) const MOST_SENT: usize = 16 << 20;
 /// The largest body that is taken, unpacked.
 pub(crate) const MOST_UNPACKED: usize = 64 << 20;
-/// What is read and thrown away of a body that is too large, so that its sender reads the answer.
+/// What is read and thrown away of a body that is too large or has no room, so that its sender reads the answer.
 const MOST_DRAINED: usize = 512 << 20;
 /// So many bytes at least come in so much time, or nothing does: a bad line brings twice as many.
 const LEAST: usize = 256 << 10;
@@ -100,6 +100,7 @@ pub(crate) async fn read(
     }
     let (mut waited, mut in_haste, mut of_part) = (Waited::default(), Waited::default(), Waited::default());
     let mut wanted = Duration::ZERO;
+    let mut refused = None;
     loop {
         let start = Instant::now();
         let next = poll_fn(|context| Pin::new(&mut body).poll_frame(context));
@@ -128,17 +129,21 @@ pub(crate) async fn read(
         seen = seen.saturating_add(data.len());
         if let Some((_, other)) = beyond.take_if(|(most, _)| seen > *most) {
             let mut more = other.hold_arriving(from);
-            more.grow_later(bytes.len()).await.map_err(|no| no_room(no, "the body"))?;
-            held = more;
+            match more.grow_later(bytes.len()).await {
+                Ok(()) => held = more,
+                Err(no) => refused = Some(no_room(no, "the body")),
+            }
         }
         if body.is_end_stream() {
             held.arrived();
         }
         in_haste.came(data.len(), LEAST_IN_HASTE);
         of_part.came(data.len(), held.bytes() / PART);
-        if seen <= MOST_SENT {
+        if seen <= MOST_SENT && refused.is_none() {
             waited.came(data.len(), LEAST);
-            held.grow_later(data.len()).await.map_err(|no| no_room(no, "the body"))?;
+            refused = held.grow_later(data.len()).await.err().map(|no| no_room(no, "the body"));
+        }
+        if seen <= MOST_SENT && refused.is_none() {
             // By itself it would take room for twice as many.
             if bytes.capacity() - bytes.len() < data.len() {
                 bytes.reserve_exact(data.len().max(bytes.len() / 8));
@@ -151,6 +156,9 @@ pub(crate) async fn read(
         if seen > MOST_DRAINED {
             break;
         }
+    }
+    if let Some(refusal) = refused {
+        return Err(refusal);
     }
     if seen > MOST_SENT {
         return Err(too_large("the body", MOST_SENT));

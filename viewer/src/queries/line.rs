@@ -21,17 +21,20 @@ pub(crate) struct Client {
 impl Client {
     /// A connection, by its number, from this address.
     pub(crate) fn new(address: IpAddr, connection: u64) -> Self {
-        let address = match address.to_canonical() {
-            // Who has one address of a network has all that differ in the last 64 bits.
-            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-            address @ IpAddr::V4(_) => address,
-        };
-        Self { address, connection }
+        Self { address: network(address), connection }
     }
 
     /// Where it comes from; of a network of version 6 one for all that differ in the last 64 bits.
     pub(super) fn address(&self) -> IpAddr {
         self.address
+    }
+}
+
+/// What counts as one address: who has one of a network of version 6 has all that differ in the last 64 bits.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address @ IpAddr::V4(_) => address,
     }
 }
 

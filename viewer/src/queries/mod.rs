@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::work::{self, Gone, Haste};
 
-pub(crate) use line::Client;
+pub(crate) use line::{Client, network};
 use line::{Line, MOST_WAITING, Turn};
 
 /// How long a question may wait for others, and how long it may be worked on.

@@ -46,34 +46,43 @@ pub(super) async fn serve(
     let mut open = JoinSet::new();
     let stop = stopped.clone();
     let serve = |stream, place| connection(stream, routes.clone(), place, stop.clone());
-    // Who waits for a place, and until when.
-    let mut waiting: VecDeque<(TcpStream, Instant)> = VecDeque::new();
+    // Who waits for a place, where it comes from, and until when.
+    let mut waiting: VecDeque<(TcpStream, IpAddr, Instant)> = VecDeque::new();
     loop {
-        let until = waiting.front().map(|(_, until)| *until);
+        let until = waiting.front().map(|(.., until)| *until);
+        let from: Vec<IpAddr> = waiting.iter().map(|(_, from, _)| *from).collect();
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             // An error means that the sender is gone, which is an end too.
             _ = stopped.wait_for(|stopped| *stopped) => break,
             Some(_) = open.join_next() => continue,
-            place = all.enter_later(), if until.is_some() => {
-                if let Some((stream, _)) = waiting.pop_front() {
+            (at, place) = all.enter_later(&from), if until.is_some() => {
+                if let Some((stream, ..)) = waiting.remove(at) {
                     open.spawn(serve(stream, place));
                 }
                 continue;
             }
             () = tokio::time::sleep_until(until.unwrap_or_else(Instant::now)), if until.is_some() => {
-                if let Some((stream, _)) = waiting.pop_front() {
-                    open.spawn(refuse(stream));
+                if let Some((stream, from, _)) = waiting.pop_front() {
+                    open.spawn(refuse(stream, all.why(from)));
                 }
                 continue;
             }
         };
         match accepted {
-            Ok((stream, _)) => match waiting.is_empty().then(|| all.enter()).flatten() {
-                Some(place) => drop(open.spawn(serve(stream, place))),
-                None if waiting.len() < all.most_waiting() => waiting.push_back((stream, Instant::now() + WAIT)),
-                None => drop(open.spawn(refuse(stream))),
-            },
+            Ok((stream, peer)) => {
+                let network = queries::network(peer.ip());
+                let of_one = from.iter().filter(|other| **other == network).count();
+                // Who waits already comes first, but for those whose address has all that it may.
+                let is_first = of_one == 0 && from.iter().all(|other| all.has_most(*other));
+                match is_first.then(|| all.enter(network)).flatten() {
+                    Some(place) => drop(open.spawn(serve(stream, place))),
+                    None if all.may_wait(waiting.len(), of_one) => {
+                        waiting.push_back((stream, network, Instant::now() + WAIT));
+                    }
+                    None => drop(open.spawn(refuse(stream, all.why(network)))),
+                }
+            }
             // Too many files are open, or the other end is gone already.
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
@@ -83,8 +92,7 @@ pub(super) async fn serve(
 }
 
 /// Says why, and closes.
-async fn refuse(mut stream: TcpStream) {
-    let sentence = "this server has as many connections as it takes; try again in a second\n";
+async fn refuse(mut stream: TcpStream, sentence: String) {
     let length = sentence.len();
     let answer = format!(
         "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-type: text/plain\r\n\
@@ -179,7 +187,7 @@ mod tests {
         let (stream, _) = listener.accept().await.unwrap();
         let mut served = JoinSet::new();
         let (stop, stopped) = watch::channel(false);
-        let place = all.enter().unwrap();
+        let place = all.enter(client.local_addr().unwrap().ip()).unwrap();
         served.spawn(async move {
             connection(stream, routes, place, stopped).await;
             drop(stop);

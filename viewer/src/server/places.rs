@@ -1,8 +1,10 @@
 //! The places of connections: only so many at once. Where all are taken, the one on which next to nothing moved for
 //! longest makes room, unless it waits for the server; where bytes move on each, the oldest takes no further request, and
-//! makes room when it has answered those that came before. A newcomer waits a moment for that.
+//! makes room when it has answered those that came before. A newcomer waits a moment for that. One address has at most three
+//! quarters of them, and makes room for itself.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -52,6 +54,8 @@ struct Places {
 
 #[derive(Debug)]
 struct State {
+    /// Where it comes from.
+    from: IpAddr,
     /// Requests that are worked on or answered, without those that came too late to be waited for.
     requests: usize,
     /// Those of them that wait for the server, and not for their client.
@@ -118,31 +122,58 @@ impl Connections {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many may wait for a place at each listener: they have files too.
-    pub(super) fn most_waiting(&self) -> usize {
-        self.most / 8
+    /// Whether one more may wait for a place at a listener, beside so many, of which so many are of its address: they have
+    /// files too.
+    pub(super) fn may_wait(&self, waiting: usize, of_one: usize) -> bool {
+        let most = self.most / 8;
+        waiting < most && of_one < most - most / 4
     }
 
-    /// A place as soon as there is one.
-    pub(super) async fn enter_later(self: &Arc<Self>) -> Arc<Place> {
+    /// Whether an address has as many places as it may.
+    pub(super) fn has_most(&self, from: IpAddr) -> bool {
+        self.places().has(from, self.most_of_one())
+    }
+
+    /// Why there is no place for one of this address.
+    pub(super) fn why(&self, from: IpAddr) -> String {
+        if self.has_most(from) {
+            let most = self.most_of_one();
+            return format!(
+                "this server has {most} connections of your address, as many as it takes of one; try again in a second\n"
+            );
+        }
+        "this server has as many connections as it takes; try again in a second\n".into()
+    }
+
+    /// The most of one address. A proxy is one, so it is most of all; others find a place whatever one does.
+    pub(super) fn most_of_one(&self) -> usize {
+        self.most - self.most / 4
+    }
+
+    /// A place for the first of these that there is one for, as soon as there is.
+    pub(super) async fn enter_later(self: &Arc<Self>, from: &[IpAddr]) -> (usize, Arc<Place>) {
         loop {
-            if let Some(place) = self.enter() {
-                break place;
+            let entered = from.iter().enumerate().find_map(|(at, from)| self.enter(*from).map(|place| (at, place)));
+            if let Some(entered) = entered {
+                break entered;
             }
             tokio::time::sleep(GLANCE).await;
         }
     }
 
-    /// None if all places are taken, and bytes move on each or it waits for the server.
-    pub(super) fn enter(self: &Arc<Self>) -> Option<Arc<Place>> {
+    /// None if all places are taken, of this address or at all, and bytes move on each or it waits for the server.
+    pub(super) fn enter(self: &Arc<Self>, from: IpAddr) -> Option<Arc<Place>> {
         let mut places = self.places();
-        if places.by_number.len() >= self.most {
+        let has_most = places.has(from, self.most_of_one());
+        if has_most || places.by_number.len() >= self.most {
             let now = Instant::now();
-            let stays = places.by_number.iter().find(|(_, state)| state.requests == 0 && state.stays_for_nothing(now));
-            let idle = places.by_number.iter().filter(|(_, state)| state.ours <= 0 && state.until() <= now);
+            let counts = |state: &State| !has_most || state.from == from;
+            let all = || places.by_number.iter().filter(|(_, state)| counts(state));
+            let stays = all().find(|(_, state)| state.requests == 0 && state.stays_for_nothing(now));
+            let idle = all().filter(|(_, state)| state.ours <= 0 && state.until() <= now);
             let chosen = stays.or_else(|| idle.min_by_key(|(_, state)| state.until()));
             let Some(number) = chosen.map(|(number, _)| *number) else {
-                places.end_oldest();
+                places.end_oldest(counts);
                 return None;
             };
             if let Some(state) = places.by_number.remove(&number) {
@@ -153,6 +184,7 @@ impl Connections {
         places.next += 1;
         let now = Instant::now();
         let state = State {
+            from,
             requests: 0,
             ours: 0,
             active: now,
@@ -180,9 +212,15 @@ impl Connections {
 }
 
 impl Places {
+    /// Whether an address has so many, or more.
+    fn has(&self, from: IpAddr, most: usize) -> bool {
+        // Mostly there are not as many at all.
+        self.by_number.len() >= most && self.by_number.values().filter(|state| state.from == from).count() >= most
+    }
+
     /// Who asks again and again on one connection keeps it no longer than others wait for it.
-    fn end_oldest(&mut self) {
-        let oldest = self.by_number.values_mut().find(|state| state.end.is_some());
+    fn end_oldest(&mut self, counts: impl Fn(&State) -> bool) {
+        let oldest = self.by_number.values_mut().find(|state| state.end.is_some() && counts(state));
         if let Some(state) = oldest.filter(|state| state.since.elapsed() >= IDLE)
             && let Some(end) = state.end.take()
         {
@@ -339,22 +377,50 @@ fn most_files() -> Option<usize> {
 mod tests {
     use super::*;
 
+    const NEWCOMER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 0, 0));
+
+    /// Takes all places, each from another address.
+    fn fill(all: &Arc<Connections>) -> Vec<Arc<Place>> {
+        (0..u16::MAX)
+            .map_while(|number| all.enter(IpAddr::from([10, 0, number.to_be_bytes()[0], number.to_be_bytes()[1]])))
+            .collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_address_leaves_places_to_others_and_makes_room_for_itself() {
+        let (all, other) = (Connections::new(1 << 20), IpAddr::from([10, 2, 0, 0]));
+        let places: Vec<Arc<Place>> = std::iter::from_fn(|| all.enter(NEWCOMER)).collect();
+        assert_eq!(places.len(), all.most_of_one());
+        let of_other = all.enter(other).unwrap();
+        // Who waits first is kept out by itself, and keeps nobody else out.
+        let (at, _second) = all.enter_later(&[NEWCOMER, other]).await;
+        assert_eq!(at, 1);
+        let _working: Vec<Working> = places.iter().map(Place::work).collect();
+        tokio::time::sleep(2 * IDLE).await;
+        let _newcomer = all.enter(NEWCOMER).unwrap();
+        let is_there = |place: &Place| all.places().by_number.contains_key(&place.number);
+        assert_eq!(
+            (is_there(&of_other), places.iter().filter(|place| is_there(place)).count()),
+            (true, places.len() - 1)
+        );
+    }
+
     #[tokio::test(start_paused = true)]
     async fn who_keeps_the_server_waiting_makes_room_and_who_waits_for_it_does_not() {
         let all = Connections::new(1 << 20);
-        let places: Vec<Arc<Place>> = std::iter::from_fn(|| all.enter()).collect();
+        let places: Vec<Arc<Place>> = fill(&all);
         assert_eq!(places.len(), all.most);
         let working: Vec<Working> = places.iter().map(Place::work).collect();
         let mut ours: Vec<Ours> = working.iter().map(Working::ours).collect();
         tokio::time::sleep(2 * IDLE).await;
-        assert!(all.enter().is_none(), "the server works on each");
+        assert!(all.enter(NEWCOMER).is_none(), "the server works on each");
 
         // Of those whose body does not come, the one on which something moved longest ago.
         let _less: Vec<Ours> = places[5..].iter().map(Ours::less).collect();
         tokio::time::sleep(IDLE / 2).await;
         places[5].touch(LEAST_MOVED);
         let start = Instant::now();
-        let newcomer = tokio::time::timeout(IDLE, all.enter_later()).await.unwrap();
+        let newcomer = tokio::time::timeout(IDLE, all.enter_later(&[NEWCOMER])).await.unwrap().1;
         assert!(start.elapsed() <= IDLE / 2 + GLANCE);
         let closed = || -> Vec<usize> {
             let places_now = all.places();
@@ -367,15 +433,15 @@ mod tests {
         let _ours: Vec<Ours> = places.iter().skip(5).map(|place| Ours::new(place, 2)).collect();
         drop(ours.drain(..1));
         let _newcomers_own = Ours::new(&newcomer, 1);
-        assert!(all.enter().is_none(), "its answer may be on its way");
-        let _place = tokio::time::timeout(2 * IDLE, all.enter_later()).await.unwrap();
+        assert!(all.enter(NEWCOMER).is_none(), "its answer may be on its way");
+        let _place = tokio::time::timeout(2 * IDLE, all.enter_later(&[NEWCOMER])).await.unwrap().1;
         assert_eq!(closed(), [0, 6]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_moves_a_byte_now_and_then_makes_room_and_a_bad_line_keeps_its_place() {
         let all = Connections::new(1 << 20);
-        let places: Vec<Arc<Place>> = std::iter::from_fn(|| all.enter()).collect();
+        let places: Vec<Arc<Place>> = fill(&all);
         let _working: Vec<Working> = places.iter().map(Place::work).collect();
         // The oldest has 20 kB/s.
         for tick in 1..=40 {
@@ -388,7 +454,7 @@ mod tests {
                 }
             }
         }
-        let newcomers: Vec<_> = std::iter::from_fn(|| all.enter()).collect();
+        let newcomers: Vec<_> = fill(&all);
         assert_eq!(newcomers.len(), all.most - 1);
         assert!(all.places().by_number.contains_key(&places[0].number));
     }
@@ -396,19 +462,19 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_asks_again_and_again_keeps_no_place_that_others_wait_for() {
         let all = Connections::new(1 << 20);
-        let places: Vec<Arc<Place>> = std::iter::from_fn(|| all.enter()).collect();
+        let places: Vec<Arc<Place>> = fill(&all);
         for _ in 0..10 {
             tokio::time::sleep(IDLE / 2).await;
             places.iter().for_each(|place| drop(place.work()));
         }
-        assert!(all.enter().is_none());
+        assert!(all.enter(NEWCOMER).is_none());
         let told = tokio::time::timeout(Duration::ZERO, places[0].end.notified());
         assert!(told.await.is_ok(), "the oldest ends after its request");
     }
     #[tokio::test(start_paused = true)]
     async fn who_was_told_to_go_and_asks_on_keeps_no_place_and_what_was_asked_before_is_answered() {
         let all = Connections::new(1 << 20);
-        let places: Vec<Arc<Place>> = std::iter::from_fn(|| all.enter()).collect();
+        let places: Vec<Arc<Place>> = fill(&all);
         tokio::time::sleep(IDLE).await;
         // The oldest waits for the server, all others ask again and again.
         let asked = places[0].work();
@@ -416,7 +482,7 @@ mod tests {
         places.iter().for_each(|place| drop(place.work()));
         let newcomer = tokio::spawn({
             let all = Arc::clone(&all);
-            async move { all.enter_later().await }
+            async move { all.enter_later(&[NEWCOMER]).await }
         });
         for _ in 0..30 {
             tokio::time::sleep(IDLE / 10).await;

@@ -279,7 +279,7 @@ impl Tenants {
     /// Who sends nothing that is taken is told so in the words of its protocol; it is no tenant's, so nobody's count.
     fn refuse(&self, listener: Listener, request: &Request<Body>, refusal: &Refusal) -> Response {
         if receive::is_upload(request.uri().path()) {
-            self.anonymous.refusals.count("tenants", refusal);
+            self.strangers.count("tenants", refusal);
         }
         match listener {
             Listener::Grpc => receive::grpc_refusal(refusal),

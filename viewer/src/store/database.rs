@@ -131,7 +131,11 @@ impl Store {
             }
             work::have_patience();
         }
-        work(&mut self.lock())
+        let mut inner = self.lock();
+        if work::haste().is_some() {
+            self.turns.last();
+        }
+        work(&mut inner)
     }
 
     /// What numbers of stacks mean.
@@ -158,8 +162,9 @@ impl fmt::Debug for Store {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
     use std::sync::mpsc;
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     use super::super::connection::interrupted;
     use super::*;
@@ -193,6 +198,35 @@ mod tests {
             let services = work::within(hour, Haste::Urgent, Gone::default(), || store.is_empty());
             assert!(services.unwrap());
             assert_eq!(long.join().unwrap(), 2);
+        });
+    }
+
+    #[test]
+    fn what_takes_longer_than_a_turn_ends_also_where_urgent_requests_never_stop() {
+        let store = Store::open(None, &StorageLimits::new(u64::MAX)).unwrap();
+        let (hour, is_done) = (Duration::from_secs(3_600), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let store = &store;
+            let long = || {
+                let mut tries = 0;
+                store.at_connection(|_| {
+                    tries += 1;
+                    let start = Instant::now();
+                    while start.elapsed() < Duration::from_millis(500) {
+                        store.go_on_reading()?;
+                    }
+                    Ok(tries)
+                })
+            };
+            let urgent = || {
+                while !is_done.load(Relaxed) {
+                    work::within(hour, Haste::Urgent, Gone::default(), || store.is_empty()).unwrap();
+                }
+            };
+            scope.spawn(urgent);
+            let done = work::within(hour, Haste::Patient, Gone::default(), long);
+            is_done.store(true, Relaxed);
+            assert!(done.unwrap() <= TRIES);
         });
     }
 

@@ -10,6 +10,8 @@ use crate::work::{self, Haste};
 
 /// How long a request that is not urgent may be at the connection while urgent ones wait.
 const TURN: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 800 });
+/// The same for the last of its turns, so that it ends also where they never stop: as long as a push may wait.
+const LAST_TURN: Duration = Duration::from_millis(if cfg!(test) { 60_000 } else { 1_500 });
 /// The same for an urgent one: whatever came in few bytes may turn out to be much to do, and is not urgent then.
 const URGENT_TURN: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 300 });
 /// How long it waits for urgent ones, so that many of them cannot keep it out for ever.
@@ -47,6 +49,11 @@ impl Turns {
             self.none_waits.notify_all();
         }
         locked
+    }
+
+    /// Who is at the connection gave it up before, and has more time until it has to.
+    pub(super) fn last(&self) {
+        *self.until() = Some(Instant::now() + LAST_TURN);
     }
 
     /// Who is at the connection need not give it up any more.
