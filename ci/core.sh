@@ -5,6 +5,17 @@
 # together, and builds it once more for another choice of packages. So the programs are built as the tests are.
 crates=(-p spanprof-core -p spanprof -p spanprof-faults -p pyroscope-otel-dotnet)
 
+# build_programs PACKAGE: its programs, unoptimised. $BUILT_WITH may say with what else it is built here, as cargo builds what they share
+# once more for another choice.
+build_programs() {
+    local selection
+    need_rust
+    read -ra selection <<<"${BUILT_WITH:--p $1}"
+    (cd "$ROOT" && quietly "$TARGET/logs/$1.log" cargo build --locked "${selection[@]}" --target-dir "$TARGET")
+}
+
+build_fault_server() { build_programs spanprof-faults; }
+
 formatting() {
     cargo fmt --version >/dev/null 2>&1 || skip "rustfmt is not installed (rustup component add rustfmt)"
     cargo fmt --all --check -- --color never
@@ -81,10 +92,8 @@ with_clients() {
 
 # The engine's own run of this list is among the Rust tests.
 fault_servers() {
-    need_rust
-    quietly "$TARGET/logs/fault-server.log" cargo build --locked "${crates[@]}" --bins --tests --target-dir "$TARGET"
     with_clients
-    FAULT_SERVER=$TARGET/debug/fault-server run_pytest "$venv/bin/python" tests/faults
+    run_pytest "$venv/bin/python" tests/faults
 }
 
 hazards() {

@@ -10,6 +10,8 @@ export PYTHONDONTWRITEBYTECODE=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 export PYTHONS="3.10 3.11 3.12 3.13 3.14 3.15"
 # The same of Ruby.
 export RUBIES="3.1 3.3 3.4"
+# What reads profiles and takes uploads for the tests of all languages (tests/faults); `build_fault_server` builds it.
+export FAULT_SERVER=$TARGET/debug/fault-server
 
 # say TEXT: a line of progress, with the seconds since the script began.
 say() { printf '[%3d s] %s\n' "$SECONDS" "$*"; }

@@ -238,8 +238,8 @@ print(s.get_config_var("LIBDIR") + "/" + s.get_config_var("INSTSONAME"), sys.bas
         esac
         if [ -z "$test" ]; then
             test=$(PYO3_PYTHON=$python LD_LIBRARY_PATH=${library%/*} cargo test --locked --target-dir "$TARGET" \
-                -p pyroscope-otel-python --no-run --message-format=json |
-                sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
+                "${crates[@]}" -p pyroscope-otel-python --lib --no-run --message-format=json |
+                sed -n '/"name":"_native"/s/.*"executable":"\([^"]*\)".*/\1/p')
             needed=${library##*/}
         fi
         say "Rust tests of the binding with ${library##*/}"

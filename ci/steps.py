@@ -64,13 +64,15 @@ def all_steps(pythons: Sequence[str], rubies: Sequence[str], quick: bool) -> lis
     """In the order in which they begin. What takes long is first, and what compiles meets what does not, or compiles into another
     folder: two in one wait for each other."""
     wheel, lints, gem, environments = "wheel (maturin)", "lints (clippy)", "gem (cargo)", "environments (pip)"
-    #: All that follows needs these, and they need the network.
-    built = (wheel, lints, gem, environments)
+    programs = "programs for tests (cargo)"
+    #: All that follows needs these, and most need the network.
+    built = (wheel, lints, gem, programs, environments)
     clients = (*built, ".NET: build")
     steps = [
         Step(wheel, "wheel"),
         Step(lints, "lints"),
         Step(gem, "ruby_build"),
+        Step(programs, "build_fault_server"),
         Step(environments, "environments"),
         Step("scripts", "scripts"),
         Step("floors and circles", "house"),

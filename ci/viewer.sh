@@ -1,13 +1,9 @@
 # The viewer: its program, and the steps that test it, the demo among them. Sourced by ci/lib.sh.
 # shellcheck shell=bash
 
-# build_viewer: the unoptimised build, which is ready in a third of the time; prints its path. $BUILT_WITH may say with what else it is
-# built here, as cargo builds what they share once more for another choice.
+# build_viewer: the unoptimised build, which is ready in a third of the time; prints its path.
 build_viewer() {
-    local selection
-    need_rust
-    read -ra selection <<<"${BUILT_WITH:--p spanprof}"
-    (cd "$ROOT" && quietly "$TARGET/logs/viewer.log" cargo build --locked "${selection[@]}" --target-dir "$TARGET")
+    build_programs spanprof
     printf '%s\n' "$TARGET/debug/spanprof"
 }
 

@@ -79,7 +79,7 @@ class ConformanceTest < Minitest::Test
       assert configure(test_case, receiver.place)
       burn(0.02)
       assert Pyroscope.stop
-      return receiver.pushes.pop(true)
+      return receiver.pushes.fetch(0)
     end
   end
 

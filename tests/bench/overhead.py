@@ -85,10 +85,10 @@ def handle(tracer) -> str:
 class Service:
     """Threads that wait, at their depth, for slices of requests."""
 
-    def __init__(self) -> None:
-        self.begin, self.done = threading.Barrier(THREADS + 1), threading.Barrier(THREADS + 1)
+    def __init__(self, threads: int = THREADS) -> None:
+        self.begin, self.done = threading.Barrier(threads + 1), threading.Barrier(threads + 1)
         self.tracer, self.requests = None, 0
-        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(THREADS)]
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
         for thread in self._threads:
             thread.start()
 
@@ -96,13 +96,13 @@ class Service:
         # What `handle` calls, such as `price`, is the frame at this depth.
         sample_cost.at_depth(FRAMES - 1, self._serve)
 
-    def _serve(self) -> None:
+    def _serve(self, handle: Callable = handle, *more: object) -> None:
         while True:
             self.begin.wait()
             if self.tracer is None:
                 return
             for _ in range(self.requests):
-                handle(self.tracer)
+                handle(self.tracer, *more)
             self.done.wait()
 
     def slice(self, tracer, requests: int) -> None:

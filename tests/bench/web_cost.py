@@ -73,48 +73,27 @@ class Shared:
             return self.database.execute("select sum(stock) from items where sku > ?", ("item3",)).fetchone()[0]
 
 
-class Threads:
+class Threads(overhead.Service):
     """Eight threads that wait for slices of requests, a connection each."""
 
     def __init__(self, port: int) -> None:
-        self.begin, self.done = threading.Barrier(WORKERS + 1), threading.Barrier(WORKERS + 1)
-        self.port, self.shared, self.tracer, self.requests = port, Shared(), None, 0
-        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(WORKERS)]
-        for thread in self._threads:
-            thread.start()
+        self.port, self.shared = port, Shared()
+        super().__init__(WORKERS)
 
-    def _serve(self) -> None:
+    def _run(self) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self.port)
         connection.connect()
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        while True:
-            self.begin.wait()
-            if self.tracer is None:
-                connection.close()
-                return
-            for _ in range(self.requests):
-                self._handle(connection)
-            self.done.wait()
+        self._serve(self._handle, connection)
+        connection.close()
 
-    def _handle(self, connection: http.client.HTTPConnection) -> None:
-        with self.tracer.start_as_current_span("GET /order"):
+    def _handle(self, tracer, connection: http.client.HTTPConnection) -> None:
+        with tracer.start_as_current_span("GET /order"):
             for name in ("lines", "prices", "page"):
-                with self.tracer.start_as_current_span(name):
+                with tracer.start_as_current_span(name):
                     connection.request("GET", "/lines")
                     work_with(connection.getresponse().read())
                 self.shared.stock()
-
-    def slice(self, tracer, requests: int) -> None:
-        """Each thread handles that many requests."""
-        self.tracer, self.requests = tracer, requests
-        self.begin.wait()
-        self.done.wait()
-
-    def end(self) -> None:
-        self.tracer = None
-        self.begin.wait()
-        for thread in self._threads:
-            thread.join()
 
 
 class Tasks:

@@ -1,71 +1,42 @@
-using System.Collections.Concurrent;
-using System.IO.Compression;
-using System.Text;
-using Microsoft.AspNetCore.Builder;
-using Microsoft.AspNetCore.Hosting;
-using Microsoft.AspNetCore.Http;
-using Microsoft.Extensions.Logging;
+using System.Diagnostics;
+using System.Text.Json;
 
 namespace Pyroscope.Tests;
 
 /// <summary>A profile as a server gets it, by names of headers in small letters.</summary>
 internal sealed record Push(string Path, IReadOnlyDictionary<string, string> Headers, IReadOnlyDictionary<string, string> Labels, Pprof Profile);
 
-/// <summary>A server that takes every profile.</summary>
-internal sealed class PushReceiver : IAsyncDisposable
+/// <summary>A server that takes every profile: <c>fault-server --receive</c>, in a process of its own.</summary>
+internal sealed class PushReceiver : IDisposable
 {
-    private readonly WebApplication app;
+    private readonly Process server = Pprof.StartServer("--receive");
 
-    private PushReceiver(WebApplication app) => this.app = app;
-
-    internal ConcurrentQueue<Push> Pushes { get; } = new();
+    internal PushReceiver()
+    {
+        using var listens = JsonDocument.Parse(server.StandardOutput.ReadLine()!);
+        Place = $"127.0.0.1:{listens.RootElement.GetProperty("port").GetInt32()}";
+    }
 
     /// <summary>host:port.</summary>
-    internal string Place => app.Urls.First()["http://".Length..];
+    internal string Place { get; }
 
-    internal static async Task<PushReceiver> Start()
+    /// <summary>What came since this was asked for the last time.</summary>
+    internal Push[] Pushes()
     {
-        var builder = WebApplication.CreateBuilder();
-        builder.Logging.ClearProviders();
-        builder.WebHost.UseUrls("http://127.0.0.1:0");
-        var receiver = new PushReceiver(builder.Build());
-        receiver.app.Run(receiver.Take);
-        await receiver.app.StartAsync();
-        return receiver;
+        server.StandardInput.WriteLine("0");
+        server.StandardInput.Flush();
+        using var pushes = JsonDocument.Parse(server.StandardOutput.ReadLine()!);
+        return pushes.RootElement.EnumerateArray().Select(push => new Push(
+            push.GetProperty("path").GetString()!,
+            push.GetProperty("headers").EnumerateArray().ToDictionary(header => header[0].GetString()!, header => header[1].GetString()!),
+            push.GetProperty("labels").EnumerateObject().ToDictionary(label => label.Name, label => label.Value.GetString()!),
+            Pprof.Read(push.GetProperty("profile")))).ToArray();
     }
 
-    public ValueTask DisposeAsync() => app.DisposeAsync();
-
-    private async Task Take(HttpContext context)
+    public void Dispose()
     {
-        // Else it asks for the server's version.
-        if (context.Request.Method != "POST")
-        {
-            context.Response.StatusCode = 404;
-            return;
-        }
-
-        using var body = new MemoryStream();
-        await using (var unzipped = new GZipStream(context.Request.Body, CompressionMode.Decompress))
-        {
-            await unzipped.CopyToAsync(body);
-        }
-
-        // push.v1: PushRequest.series, RawProfileSeries.labels and .samples, RawSample.raw_profile.
-        var series = new Pprof.Fields(body.ToArray()).Messages(1).Single();
-        var labels = series.Messages(1).ToDictionary(label => Text(label, 1), label => Text(label, 2));
-        var profile = series.Messages(2).Single().Many(1).Single().ToArray();
-        if (profile is [0x1f, 0x8b, ..])
-        {
-            using var plain = new MemoryStream();
-            using var unzipped = new GZipStream(new MemoryStream(profile), CompressionMode.Decompress);
-            unzipped.CopyTo(plain);
-            profile = plain.ToArray();
-        }
-
-        var headers = context.Request.Headers.ToDictionary(header => header.Key.ToLowerInvariant(), header => header.Value.ToString());
-        Pushes.Enqueue(new Push(context.Request.Path, headers, labels, Pprof.Read(profile)));
+        server.StandardInput.Close();
+        server.WaitForExit();
+        server.Dispose();
     }
-
-    private static string Text(Pprof.Fields message, int field) => Encoding.UTF8.GetString(message.Many(field).Single().Span);
 }

@@ -1,4 +1,5 @@
-//! An HTTP server in the test's own process that answers as it is told and shows what it was sent.
+//! An HTTP server in the test's own process that answers as it is told and shows what it was sent. It stands beside that of
+//! tests/faults as these tests look at one request at a time, whole, and hold its answer until they say so.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -3,12 +3,10 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test binary uses its part, and a test may fail")]
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pprof::protos::{self, Message};
 use spanprof_core::{Config, Frame, FrameId, FrameWriter, Runtime, Stats, Tally, ThreadRecord, walk_frame_pointers};
 
 /// Frame pointers, named by debug information.
@@ -75,30 +73,21 @@ pub(crate) struct Sample {
 
 /// The samples of all profiles in a folder.
 pub(crate) fn read(folder: &Path) -> Vec<Sample> {
-    let mut samples = Vec::new();
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
-    for file in files {
-        let mut bytes = Vec::new();
-        flate2::read::GzDecoder::new(std::fs::File::open(&file).unwrap()).read_to_end(&mut bytes).unwrap();
-        let profile = protos::Profile::decode(bytes.as_slice()).unwrap();
-        let text = |index: i64| profile.string_table[usize::try_from(index).unwrap()].clone();
-        let types: Vec<String> = profile.sample_type.iter().map(|one| text(one.ty)).collect();
-        for sample in &profile.sample {
-            let function = |location: &u64| {
-                let location = profile.location.iter().find(|known| known.id == *location).unwrap();
-                let function = profile.function.iter().find(|known| known.id == location.line[0].function_id).unwrap();
-                text(function.name)
-            };
-            samples.push(Sample {
-                stack: sample.location_id.iter().map(function).collect(),
-                value: sample.value[0],
-                values: types.iter().cloned().zip(sample.value.iter().copied()).collect(),
-                labels: sample.label.iter().map(|label| (text(label.key), text(label.str))).collect(),
-            });
-        }
-    }
-    samples
+    let profiles = files.iter().map(|file| spanprof_faults::read(&std::fs::read(file).unwrap()).unwrap());
+    profiles
+        .flat_map(|profile| {
+            let types: Vec<_> = profile.sample_types.into_iter().map(|(name, _)| name).collect();
+            let frames = profile.frames;
+            profile.samples.into_iter().map(move |sample| Sample {
+                stack: sample.stack.iter().map(|&place| frames[place].0.clone()).collect(),
+                value: sample.values[0],
+                values: types.iter().cloned().zip(sample.values).collect(),
+                labels: sample.labels,
+            })
+        })
+        .collect()
 }
 
 /// What was taken must be somewhere: asserts both equations of `stats()`, and that nothing waits after a stop.

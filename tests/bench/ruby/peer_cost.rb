@@ -12,19 +12,9 @@ require_relative "../../support/ruby/receiver"
 name = ARGV.fetch(0)
 options = Program.options(rate: 100, seconds: 10.0)
 
-# A server in a process of its own, which ends with this one.
-reader, writer = IO.pipe
-ended, alive = IO.pipe
-fork do
-  alive.close
-  Receiver.listen do |receiver|
-    writer.puts(receiver.place)
-    ended.read
-  end
-  exit!(0)
-end
-ended.close
-place = reader.gets.chomp
+# In a process of its own, which ends with this one.
+receiver = Receiver.new
+place = receiver.place
 
 case name
 when "pyroscope"

@@ -5,6 +5,7 @@
 
 mod certificates;
 mod list;
+mod profile;
 mod server;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use tempfile::NamedTempFile;
 
 pub use certificates::{Flaw, tls};
 pub use list::{faults, own_address};
+pub use profile::{Profile, Sample, read};
 pub use server::{Options, Push, Reply, Seen, Server};
 
 /// In every credential that clients are given. No message may contain it.

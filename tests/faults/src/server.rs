@@ -3,15 +3,18 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
-use flate2::read::GzDecoder;
 use httpdate::fmt_http_date;
 use prost::Message;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use spanprof_core::wire::pprof::Profile;
-use spanprof_core::wire::push::{PushRequest, RawSample};
+use serde::Serialize;
+
+use crate::profile::{Profile, read, unzipped};
+
+const PUSH: &str = "/push.v1.PusherService/Push";
 
 /// How one request ends. "Kept" = the server stores the profile, whatever the client learns of it.
 #[derive(Clone, Debug)]
@@ -47,7 +50,7 @@ pub enum Reply {
 }
 
 /// A request for Push, one profile of it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Push {
     /// Of the request.
     pub path: String,
@@ -87,6 +90,8 @@ pub struct Options {
     pub proxy_authorization: Option<String>,
     /// Listens on all addresses, not only on 127.0.0.1.
     pub everywhere: bool,
+    /// Gets all that is kept, or why it cannot be read.
+    pub received: Option<Sender<Result<Push, String>>>,
 }
 
 /// A server, in threads that end with the process.
@@ -111,13 +116,22 @@ impl Script {
     fn next(&self) -> Reply {
         self.replies.lock().unwrap().next().unwrap_or_else(|| self.last.clone())
     }
+
+    fn received(&self, push: Result<Push, String>) {
+        // Who asked for it may have ended.
+        self.options.received.iter().for_each(|received| drop(received.send(push.clone())));
+    }
 }
 
 impl Server {
     /// Listens on a free port. Gives the replies one after the other, then the last one for ever.
     pub fn start(replies: Vec<Reply>, last: Reply, options: Options) -> Self {
         let host = if options.everywhere { "0.0.0.0" } else { "127.0.0.1" };
-        let listener = TcpListener::bind((host, 0)).unwrap();
+        Self::start_on(TcpListener::bind((host, 0)).unwrap(), replies, last, options)
+    }
+
+    /// The same, where somebody else listens already.
+    pub fn start_on(listener: TcpListener, replies: Vec<Reply>, last: Reply, options: Options) -> Self {
         let server = Self { port: listener.local_addr().unwrap().port(), seen: Arc::default() };
         let script = Arc::new(Script { replies: Mutex::new(replies.into_iter()), last, options });
         let seen = Arc::clone(&server.seen);
@@ -179,7 +193,9 @@ fn connect(stream: &mut BufReader<TcpStream>, expected: &str, seen: &Mutex<Seen>
 
 fn requests(mut stream: BufReader<Box<dyn Duplex>>, script: &Script, seen: &Mutex<Seen>) -> io::Result<()> {
     while let Some((line, headers)) = head(&mut stream)? {
-        if line.starts_with("GET ") {
+        let path = line.split(' ').nth(1).unwrap_or_default();
+        if line.starts_with("GET ") || script.options.received.is_some() && !path.ends_with(PUSH) {
+            read_body(&mut stream, &headers)?;
             stream.get_mut().write_all(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")?;
             continue;
         }
@@ -187,12 +203,12 @@ fn requests(mut stream: BufReader<Box<dyn Duplex>>, script: &Script, seen: &Mute
         if matches!(reply, Reply::CloseEarly) {
             return Ok(());
         }
-        let length = header(&headers, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-        let mut body = vec![0; length];
-        stream.read_exact(&mut body)?;
+        let body = read_body(&mut stream, &headers)?;
+        let pushes = if is_kept(&reply) { pushes_in(path, &headers, &body) } else { Ok(Vec::new()) };
         let mut now = seen.lock().unwrap();
+        let samples = || pushes.iter().flatten().map(|(_, push)| push.profile.samples.len()).sum::<usize>();
         let reply = match reply {
-            Reply::TooLargeOnce if !now.too_large && samples_in(&body) > 1 => {
+            Reply::TooLargeOnce if !now.too_large && samples() > 1 => {
                 now.too_large = true;
                 Reply::Answer(413, String::new(), Vec::new())
             }
@@ -201,16 +217,30 @@ fn requests(mut stream: BufReader<Box<dyn Duplex>>, script: &Script, seen: &Mute
         };
         now.times.push(Instant::now());
         now.authorizations.extend(header(&headers, "authorization"));
-        if is_kept(&reply) {
-            let path = line.split(' ').nth(1).unwrap_or_default();
-            now.keep(path, &headers, &body);
-        }
+        let reply = match pushes {
+            Ok(pushes) if is_kept(&reply) => {
+                pushes.into_iter().for_each(|(id, push)| now.keep(id, push, script));
+                reply
+            }
+            Ok(_) => reply,
+            Err(error) => {
+                script.received(Err(error));
+                Reply::Answer(400, String::new(), Vec::new())
+            }
+        };
         drop(now);
         if !answer(&mut stream, reply)? {
             return Ok(());
         }
     }
     Ok(())
+}
+
+fn read_body(stream: &mut impl BufRead, headers: &[(String, String)]) -> io::Result<Vec<u8>> {
+    let length = header(headers, "content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body)?;
+    Ok(body)
 }
 
 fn is_kept(reply: &Reply) -> bool {
@@ -277,44 +307,60 @@ fn hang() -> ! {
 }
 
 impl Seen {
-    fn keep(&mut self, path: &str, headers: &[(String, String)], body: &[u8]) {
-        for series in request_in(body).series {
-            let labels = series.labels.into_iter().map(|label| (label.name, label.value)).collect::<BTreeMap<_, _>>();
-            for sample in series.samples {
-                let profile = profile_in(&sample);
-                let weight = profile.sample.iter().map(|sample| sample.value[0].unsigned_abs()).sum();
-                if self.kept.insert(sample.id.clone(), weight).is_some() {
-                    self.duplicates += 1;
-                }
-                let (path, headers, labels) = (path.to_owned(), headers.to_vec(), labels.clone());
-                self.newest = Some(Push { path, headers, labels, profile });
-            }
+    fn keep(&mut self, id: String, push: Push, script: &Script) {
+        let weight = push.profile.samples.iter().map(|sample| sample.values[0].unsigned_abs()).sum();
+        if self.kept.insert(id, weight).is_some() {
+            self.duplicates += 1;
         }
+        self.newest = Some(push.clone());
+        script.received(Ok(push));
     }
 }
 
-fn request_in(body: &[u8]) -> PushRequest {
-    PushRequest::decode(unzipped(body).as_slice()).unwrap()
+// Push, in messages of its server's own: what was written with others must be in them.
+
+#[derive(Clone, PartialEq, Message)]
+struct PushRequest {
+    #[prost(message, repeated, tag = "1")]
+    series: Vec<Series>,
 }
 
-fn profile_in(sample: &RawSample) -> Profile {
-    Profile::decode(unzipped(&sample.raw_profile).as_slice()).unwrap()
+#[derive(Clone, PartialEq, Message)]
+struct Series {
+    #[prost(message, repeated, tag = "1")]
+    labels: Vec<Label>,
+    #[prost(message, repeated, tag = "2")]
+    samples: Vec<RawProfile>,
 }
 
-/// Samples of all profiles in a request.
-fn samples_in(body: &[u8]) -> usize {
-    request_in(body)
-        .series
-        .iter()
-        .flat_map(|series| &series.samples)
-        .map(|sample| profile_in(sample).sample.len())
-        .sum()
+#[derive(Clone, PartialEq, Message)]
+struct Label {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    value: String,
 }
 
-fn unzipped(bytes: &[u8]) -> Vec<u8> {
-    let mut unzipped = Vec::new();
-    GzDecoder::new(bytes).read_to_end(&mut unzipped).unwrap();
-    unzipped
+#[derive(Clone, PartialEq, Message)]
+struct RawProfile {
+    #[prost(bytes = "vec", tag = "1")]
+    bytes: Vec<u8>,
+    #[prost(string, tag = "2")]
+    id: String,
+}
+
+/// All profiles of a request, each with its identifier.
+fn pushes_in(path: &str, headers: &[(String, String)], body: &[u8]) -> Result<Vec<(String, Push)>, String> {
+    let request = PushRequest::decode(unzipped(body)?.as_slice()).map_err(|error| error.to_string())?;
+    let mut pushes = Vec::new();
+    for series in request.series {
+        let labels: BTreeMap<_, _> = series.labels.into_iter().map(|label| (label.name, label.value)).collect();
+        for RawProfile { bytes, id } in series.samples {
+            let (path, headers, labels) = (path.to_owned(), headers.to_vec(), labels.clone());
+            pushes.push((id, Push { path, headers, labels, profile: read(&bytes)? }));
+        }
+    }
+    Ok(pushes)
 }
 
 /// The first line of a request and its headers.

@@ -1,15 +1,13 @@
 # frozen_string_literal: true
 
-require "socket"
-require "zlib"
 require_relative "profile"
 
-# A server that takes Pyroscope's Push on the loopback, and keeps what it was sent.
+# A server that takes Pyroscope's Push on the loopback, and keeps what it was sent: `fault-server --receive`, in a process of its own.
 class Receiver
   # A request: its path, its headers by lower-case name, the labels of its series, and the profile in it.
   Push = Struct.new(:path, :headers, :labels, :profile)
 
-  attr_reader :pushes, :place
+  attr_reader :place
 
   # Listens while the block runs.
   def self.listen
@@ -20,45 +18,19 @@ class Receiver
   end
 
   def initialize
-    @pushes = Queue.new
-    @server = TCPServer.new("127.0.0.1", 0)
-    @place = "127.0.0.1:#{@server.addr[1]}"
-    @thread = Thread.new { serve }
+    @server = IO.popen([Profile::SERVER, "--receive"], "r+", external_encoding: Encoding::UTF_8)
+    @place = "127.0.0.1:#{JSON.parse(@server.gets)["port"]}"
   end
 
-  def close
-    @server.close
-    @thread.join
-  end
+  # What has come since this was asked for the last time.
+  def pushes
+    @server.puts("0")
+    JSON.parse(@server.gets).map do |push|
+      raise push["error"] if push.key?("error")
 
-  private
-
-  def serve
-    loop { answer(@server.accept) }
-  rescue IOError
-    nil # closed
-  end
-
-  def answer(socket)
-    while (line = socket.gets)
-      path = line.split[1]
-      headers = {}
-      until (line = socket.gets.chomp).empty?
-        name, value = line.split(": ", 2)
-        headers[name.downcase] = value
-      end
-      body = socket.read(headers.fetch("content-length", "0").to_i)
-      @pushes << push(path, headers, body) if path.end_with?("/Push")
-      socket.write("HTTP/1.1 #{path.end_with?("/Push") ? "200 OK" : "404 Not Found"}\r\ncontent-length: 0\r\n\r\n")
+      Push.new(push["path"], push["headers"].to_h, push["labels"], Profile.new(push["profile"]))
     end
-  ensure
-    socket.close
   end
 
-  def push(path, headers, body)
-    body = Zlib.gunzip(body) if headers["content-encoding"] == "gzip"
-    series = Profile.fields(Profile.fields(body).fetch(1).first)
-    labels = series.fetch(1).to_h { |pair| Profile.fields(pair).values_at(1, 2).map { |text| text.first.dup.force_encoding("UTF-8") } }
-    Push.new(path, headers, labels, Profile.new(Profile.fields(series.fetch(2).first).fetch(1).first))
-  end
+  def close = @server.close
 end

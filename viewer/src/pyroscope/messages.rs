@@ -1,6 +1,6 @@
 //! The messages of `querier.v1` and `types.v1`, written by hand from the published `.proto` files: in protobuf, and in
 //! protobuf's JSON, where names are lowerCamelCase and 64-bit integers are strings. Fields that are not listed here are
-//! skipped, as newer clients may send them.
+//! skipped, as newer clients may send them. Each stands whole, as its `.proto` has it: what two have in common has other tags.
 
 use serde::{Deserialize, Serialize};
 
