@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -105,7 +106,8 @@ class Served:
         weights: collections.Counter[str] = collections.Counter()
         for profile in profiles:
             for sample in profile.samples:
-                name = next((name for name in sample.names if name.startswith(("worker_", "loader_"))), "")
+                # Servers have functions such as worker_exit.
+                name = next((name for name in sample.names if re.fullmatch(r"(worker|loader)_\d+", name)), "")
                 weights[name] += profile.weight(sample)
                 if name.startswith("worker_"):
                     assert "span_id" in sample.labels, sample
