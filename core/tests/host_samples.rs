@@ -123,10 +123,10 @@ fn what_a_host_defers_and_what_it_samples_itself_is_in_the_profiles() {
     assert_eq!(unsafe { libc::sigaction(libc::SIGRTMIN(), &raw const action, std::ptr::null_mut()) }, 0);
     let folder = tempfile::tempdir().unwrap();
     let config = Config { profile_types: vec![memory()], ..config(folder.path(), 1000) };
-    let profiler = Profiler::start(config.clone(), &Collected).unwrap();
 
-    // A collection: nothing is walked, and its end samples what it burnt.
+    // A collection: nothing is walked, and its end samples what it burnt. It began before the first sample may come.
     COLLECTING.store(true, Ordering::Relaxed);
+    let profiler = Profiler::start(config.clone(), &Collected).unwrap();
     burn(Duration::from_millis(100));
     assert!(!pending().contains(&RUNNING), "no stack was walked");
     // SAFETY: on this thread, outside handlers.
