@@ -32,7 +32,7 @@ internal struct OffTime
     /// <summary>When the last of them left, by <see cref="Stopwatch"/>, which is in nanoseconds here; 0 at first.</summary>
     private long since;
 
-    /// <summary>1 while this span holds its parent.</summary>
+    /// <summary>The period since which this span holds its parent; 0: it does not.</summary>
     private int holdsParent;
 
     /// <summary>Whether off times are measured.</summary>
@@ -60,10 +60,9 @@ internal struct OffTime
     /// <summary>A span begins whose time is not its parent's.</summary>
     internal static void Hold(SpanContext span, SpanContext parent)
     {
-        if (period != 0)
+        if (period is not 0 and var now)
         {
-            span.Off.held = InPeriod(period);
-            span.Off.holdsParent = 1;
+            span.Off.holdsParent = now;
             parent.Off.Enter();
         }
     }
@@ -71,8 +70,8 @@ internal struct OffTime
     /// <summary>A span has ended. Again: nothing.</summary>
     internal static void Release(SpanContext span)
     {
-        if (span.Off.holdsParent != 0 && Interlocked.Exchange(ref span.Off.holdsParent, 0) != 0
-            && span.Parent is { } parent && Counts(span.Off.held))
+        if (span.Off.holdsParent != 0 && Interlocked.Exchange(ref span.Off.holdsParent, 0) is not 0 and var began && began == period
+            && span.Parent is { } parent)
         {
             parent.Off.Leave(Stopwatch.GetTimestamp());
         }
@@ -98,7 +97,7 @@ internal struct OffTime
             return;
         }
 
-        if (to.Off.Enter() == 1 && to.Off.since != 0 && to.Activity is not { IsStopped: true })
+        if (to.Off.Enter() == 1 && to.Activity is not { IsStopped: true })
         {
             Resumed(now - to.Off.since);
         }
