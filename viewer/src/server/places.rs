@@ -20,12 +20,14 @@ const LEAST: usize = 64;
 pub(super) const BUFFER: usize = 64 << 10;
 /// A connection without a request is closed after this time.
 pub(super) const SILENT: Duration = Duration::from_secs(60);
-/// One on which fewer bytes moved in this time makes room for another, unless it waits for the server; a newcomer has less
-/// time for its first ones, so that who opens many at once keeps others out for no longer. A bad line brings four times as
-/// many.
+/// One on which fewer bytes moved in this time makes room for another, unless it waits for the server. A bad line brings
+/// four times as many.
 const IDLE: Duration = Duration::from_secs(1);
-const NEW: Duration = Duration::from_millis(250);
 const LEAST_MOVED: usize = 4 << 10;
+/// The same of a newcomer, so that who opens many at once keeps others out for no longer, a probe of `/ready` among them.
+/// A bad line's first packet has more.
+const NEW: Duration = Duration::from_millis(80);
+const FIRST_MOVED: usize = 1 << 10;
 /// One that was told to go is kept for no request that comes later than this after it; those that come before were on their
 /// way. Over HTTP/2 it goes when its other end answers a ping, and some answer none.
 const LEAVE: Duration = Duration::from_secs(1);
@@ -60,7 +62,7 @@ struct State {
     requests: usize,
     /// Those of them that wait for the server, and not for their client.
     ours: isize,
-    /// When the last [`LEAST_MOVED`] bytes had come or gone, or the first of its requests came; later by the time that
+    /// When the last [`State::least_moved`] bytes had come or gone, or the first of its requests came; later by the time that
     /// its requests waited for the server.
     active: Instant,
     /// The bytes that came or went since then.
@@ -236,6 +238,11 @@ impl State {
         self.active + self.patience
     }
 
+    /// So many bytes move in its [`patience`](Self::patience), or it makes room.
+    fn least_moved(&self) -> usize {
+        if self.patience == NEW { FIRST_MOVED } else { LEAST_MOVED }
+    }
+
     /// Whether it was told to go, and would be gone if its other end did its part.
     fn is_late(&self) -> bool {
         self.told.is_some_and(|told| told.elapsed() >= LEAVE)
@@ -274,7 +281,7 @@ impl Place {
             && let Some(state) = self.all.places().by_number.get_mut(&self.number)
         {
             state.bytes += bytes;
-            if state.bytes >= LEAST_MOVED {
+            if state.bytes >= state.least_moved() {
                 (state.active, state.bytes, state.patience) = (Instant::now(), 0, IDLE);
             }
         }
@@ -460,6 +467,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn who_opens_many_at_once_keeps_others_out_for_less_than_a_probe_waits() {
+        let all = Connections::new(1 << 20);
+        let places: Vec<Arc<Place>> = fill(&all);
+        // The first packet of the oldest came, those of the others say next to nothing.
+        places.iter().for_each(|place| place.touch(100));
+        places[0].touch(1_300);
+        let _probe = tokio::time::timeout(Duration::from_millis(100), all.enter_later(&[NEWCOMER])).await.unwrap().1;
+        let is_there = |index: usize| all.places().by_number.contains_key(&places[index].number);
+        assert_eq!([is_there(0), is_there(1), is_there(2)], [true, false, true]);
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn who_asks_again_and_again_keeps_no_place_that_others_wait_for() {
         let all = Connections::new(1 << 20);
         let places: Vec<Arc<Place>> = fill(&all);
@@ -471,6 +490,7 @@ mod tests {
         let told = tokio::time::timeout(Duration::ZERO, places[0].end.notified());
         assert!(told.await.is_ok(), "the oldest ends after its request");
     }
+
     #[tokio::test(start_paused = true)]
     async fn who_was_told_to_go_and_asks_on_keeps_no_place_and_what_was_asked_before_is_answered() {
         let all = Connections::new(1 << 20);
