@@ -2,7 +2,7 @@
 //! suspensions that are long beside M are all there, exact.
 //!
 //! M follows from the samples there were: it makes as many a second as are aimed at, and while there are fewer it is short, so each
-//! wait of a span is in its profile. It depends on the past alone, so no sum is biased by it. To follow the *sum* of suspended time was
+//! wait of a span is in its profile, also when a herd that made it long is over. It depends on the past alone, so no sum is biased by it. To follow the *sum* of suspended time was
 //! worse: a thousand idle tasks made M seconds.
 //!
 //! What a thread may still be suspended until its next sample is kept in means, as M changes meanwhile: a time that was drawn with the M
@@ -62,18 +62,42 @@ impl Rate {
     #[expect(clippy::cast_precision_loss, reason = "differences of times")]
     pub(super) fn count(&mut self, now: u64, clock: &Clock) {
         self.samples += 1.0;
-        let since = now.saturating_sub(self.steered_at) as f64;
-        if since > STEERED_EACH_NS {
-            let ratio = self.samples / (self.a_second * since * 1e-9);
-            self.mean_ns *= ratio.clamp(LEAST_STEP.powf(since / STEERED_EACH_NS), MOST_STEP);
-            (self.steered_at, self.samples) = (now, 0.0);
-        }
+        self.steer(now, MOST_STEP);
         let gained = now.saturating_sub(self.left_at) as f64 * 1e-9 * self.a_second;
         self.left = (self.left + gained).min(AT_ONCE_SECONDS * self.a_second) - 1.0;
         self.left_at = now;
         if self.left < 0.0 {
             self.mean_ns *= BEYOND;
         }
+        self.set(clock);
+    }
+
+    /// The loop waited until now: M falls with the time in which fewer samples came.
+    #[inline]
+    pub(super) fn pass(&mut self, now: u64, clock: &Clock) {
+        if self.steer(now, 1.0) {
+            self.set(clock);
+        }
+    }
+
+    /// Where it is due, M changes, by `most` at most; where it may not grow, what would have it grow stays until it may.
+    #[inline]
+    #[expect(clippy::cast_precision_loss, reason = "a difference of times")]
+    fn steer(&mut self, now: u64, most: f64) -> bool {
+        let since = now.saturating_sub(self.steered_at) as f64;
+        if since <= STEERED_EACH_NS {
+            return false;
+        }
+        let ratio = self.samples / (self.a_second * since * 1e-9);
+        if ratio >= most && most <= 1.0 {
+            return false;
+        }
+        self.mean_ns *= ratio.clamp(LEAST_STEP.powf(since / STEERED_EACH_NS), most);
+        (self.steered_at, self.samples) = (now, 0.0);
+        true
+    }
+
+    fn set(&mut self, clock: &Clock) {
         self.mean_ns = self.mean_ns.max(LEAST_MEAN_NS);
         self.per_tick = 1.0 / clock.in_ticks(self.mean_ns);
     }
@@ -196,5 +220,14 @@ mod tests {
             }
         }
         assert!((50..1_500).contains(&samples), "{samples}");
+        // It is over, and the loop waits 10 ms at a time for 20 s: what is awaited for 10 ms is a sample again, and stands for itself.
+        (0..2_000).for_each(|wait| rate.pass(2 * TOOK + wait * 10_000_000, &clock));
+        let weights: Vec<u64> = (0..100)
+            .filter_map(|_| {
+                let took = 10_000_000;
+                remaining.is_used_up(took, rate.per_tick).then(|| remaining.weight_of(took, rate.per_tick, 7)).flatten()
+            })
+            .collect();
+        assert!(weights.len() > 90 && weights.iter().all(|weight| *weight < 10_100_000), "{weights:?}");
     }
 }

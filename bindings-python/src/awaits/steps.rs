@@ -177,7 +177,7 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
     let now = ticks();
     thread.inside = true;
     if is_outermost {
-        thread.look_at_poll(&shared.clock);
+        thread.look_at_poll(&shared.clock, &mut shared.rates);
     }
     // SAFETY: the caller's promise, and as above.
     let met = unsafe { shared.slots.resume(coroutine) };

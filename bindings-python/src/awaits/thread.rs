@@ -6,7 +6,7 @@ use std::ptr;
 use spanprof_core::{FrameId, own_flow};
 
 use crate::awaits::clock::Clock;
-use crate::awaits::rate::Remaining;
+use crate::awaits::rate::{Rate, Remaining};
 use crate::stack::memory::Object;
 
 /// A wait of the loop that ends a time without a break: of this many nanoseconds, or more than the shortest and no less than one
@@ -75,7 +75,7 @@ impl Thread {
 
     /// A step begins that lies in no other one: whether the loop waited since the last one.
     #[inline(always)]
-    pub(super) fn look_at_poll(&mut self, clock: &Clock) {
+    pub(super) fn look_at_poll(&mut self, clock: &Clock, rates: &mut [Rate; 2]) {
         if self.poll.is_null() {
             self.poll = spanprof_core::own_poll();
         }
@@ -84,6 +84,7 @@ impl Thread {
             && ended != self.polled_at
         {
             self.polled(began, ended, clock);
+            rates.iter_mut().for_each(|rate| rate.pass(ended, clock));
         }
     }
 

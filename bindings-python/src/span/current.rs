@@ -129,6 +129,8 @@ fn set_published(context: &Bound<'_, PyAny>) -> PyResult<()> {
         None => wanted.is_none(),
     };
     if !same {
+        // SAFETY: no handler, and the context keeps the span that is still current.
+        unsafe { spanprof_core::sample_due() };
         if let Ok(handle) = wanted.cast::<SpanHandle>() {
             handle.get().note_flow();
         }

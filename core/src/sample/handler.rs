@@ -233,6 +233,9 @@ unsafe fn sample(
         return;
     }
     let value = record.count_expiries(expiries + record.take_deferred());
+    if value == 0 {
+        return;
+    }
     record.note_ready(now_ns, waited_ns());
     if room < SAMPLE_BYTES {
         record.count_cramped(value);
@@ -336,9 +339,8 @@ pub(super) unsafe fn sample_state_here(
 /// As for [`sample_here`].
 pub unsafe fn sample_deferred(context: Context, walk: impl Fn(&mut FrameWriter<'_>)) -> bool {
     let measure = |record: &ThreadRecord| {
-        let expiries = record.take_deferred();
-        let value = record.count_expiries(expiries);
-        (expiries > 0).then_some(Measure { profile_type: ProfileTypeId::TIMER, state: State::Gc, count: 1, value })
+        let value = record.count_expiries(record.take_deferred());
+        (value > 0).then_some(Measure { profile_type: ProfileTypeId::TIMER, state: State::Gc, count: 1, value })
     };
     // SAFETY: as the caller promises.
     unsafe { write_here(measure, context, walk) }.unwrap_or(false)

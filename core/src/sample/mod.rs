@@ -1,6 +1,7 @@
 //! Stage 2: what is the thread executing?
 
 mod cursor;
+pub(crate) mod due;
 pub(crate) mod frame_pointer;
 pub(crate) mod frames;
 mod gate;

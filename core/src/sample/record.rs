@@ -25,6 +25,9 @@ pub struct ThreadRecord {
     pub(super) slot: AtomicPtr<Slot>,
     pub(super) period_ns: AtomicU64,
     pub(super) expiries: AtomicU64,
+    /// Those of them of which the timer is yet to tell, and what the thread's clock shows at the first of all.
+    pub(super) ahead: AtomicU64,
+    pub(super) first_ns: AtomicU64,
     /// Nanoseconds by the clock, from some instant, less those that it waited and that its expiries weigh: it grows by what it had no
     /// processor for. As of its newest expiry.
     ready_ns: AtomicU64,
@@ -72,6 +75,8 @@ impl ThreadRecord {
             slot: AtomicPtr::new(ptr::null_mut()),
             period_ns: AtomicU64::new(0),
             expiries: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
+            first_ns: AtomicU64::new(u64::MAX),
             ready_ns: AtomicU64::new(0),
             deferred: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
@@ -127,11 +132,36 @@ impl ThreadRecord {
         &self.ring
     }
 
-    /// Counts expiries of the timer; returns what they weigh. Only this thread's handler counts, so no read-modify-write.
+    /// Counts expiries that the timer told; returns what those weigh that were not counted before. Only this thread's handler counts, and
+    /// who keeps it out, so no read-modify-write.
     #[inline]
     pub(crate) fn count_expiries(&self, expiries: u64) -> u64 {
-        add(&self.expiries, expiries);
-        expiries * self.period_ns()
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let known = ahead.min(expiries);
+        if known > 0 {
+            self.ahead.store(ahead - known, Ordering::Relaxed);
+        }
+        add(&self.expiries, expiries - known);
+        (expiries - known) * self.period_ns()
+    }
+
+    /// Counts expiries that are due by the thread's clock and that the timer did not tell; returns what they weigh. Only who keeps
+    /// this thread's handler out does: what is told meanwhile is deferred, and counted later if it is more.
+    pub(super) fn take_due(&self, now_ns: u64) -> u64 {
+        let first_ns = self.first_ns.load(Ordering::Relaxed);
+        let Some(since) = now_ns.checked_sub(first_ns) else { return 0 };
+        let deferred = self.deferred.load(Ordering::Relaxed) - self.taken_up.load(Ordering::Relaxed);
+        let known = self.counted() + deferred.saturating_sub(self.ahead.load(Ordering::Relaxed));
+        let due = (since / self.period_ns() + 1).saturating_sub(known);
+        add(&self.expiries, due);
+        add(&self.ahead, due);
+        due * self.period_ns()
+    }
+
+    /// Expiries that were counted.
+    #[inline]
+    pub(super) fn counted(&self) -> u64 {
+        self.expiries.load(Ordering::Relaxed)
     }
 
     /// Notes when the expiries that were just counted came, and how long the thread had waited by then. Only its own handler does.
@@ -291,6 +321,21 @@ mod tests {
         let without: Vec<usize> = (0..30).filter(|number| !walked[*number]).collect();
         // The one after it finds that the program ran for longer than that took.
         assert_eq!(without, [8, 17, 26]);
+    }
+
+    #[test]
+    fn what_was_due_is_counted_once_whoever_tells_it_first() {
+        let record = ThreadRecord::unused();
+        (record.period_ns.store(10, Ordering::Relaxed), record.first_ns.store(3, Ordering::Relaxed));
+        assert_eq!([2, 3, 12].map(|now| record.take_due(now)), [0, 10, 0]);
+        // The timer tells that one, and two more at a time.
+        assert_eq!([1, 2].map(|told| record.count_expiries(told)), [0, 20]);
+        // One that came in between is deferred, so it is known; two are due beside it.
+        record.defer(1);
+        assert_eq!(record.take_due(53), 20);
+        assert_eq!(record.count_expiries(record.take_deferred()), 0);
+        assert_eq!([2, 1].map(|told| record.count_expiries(told)), [10, 10]);
+        assert_eq!(record.counted(), 7);
     }
 
     #[test]

@@ -53,16 +53,38 @@ pub(crate) fn own_record() -> Option<(&'static ThreadRecord, u64)> {
     if !IS_SAMPLING.load(Ordering::Relaxed) || fork::forked() {
         return None;
     }
-    let known = AT_EXIT.try_with(|exit| exit.value.get()).ok()?;
-    if let Some(record) = by_signal_value(known).filter(|record| record.is_for(known)) {
-        return Some((record, known));
+    if let Some(noted) = noted_record() {
+        return Some(noted);
     }
     let tid = tid();
     let index = lock().as_mut()?.own(tid)?;
+    Some(note(tid, index))
+}
+
+/// The calling thread's record, and the value to enter it with, if it has one; nobody is waited for.
+#[inline]
+pub(crate) fn known_record() -> Option<(&'static ThreadRecord, u64)> {
+    if !IS_SAMPLING.load(Ordering::Relaxed) || fork::forked() {
+        return None;
+    }
+    noted_record().or_else(|| {
+        let tid = tid();
+        let index = try_lock()?.as_ref()?.by_tid.get(&tid)?.index;
+        Some(note(tid, index))
+    })
+}
+
+#[inline]
+fn noted_record() -> Option<(&'static ThreadRecord, u64)> {
+    let known = AT_EXIT.try_with(|exit| exit.value.get()).ok()?;
+    by_signal_value(known).filter(|record| record.is_for(known)).map(|record| (record, known))
+}
+
+fn note(tid: i32, index: u32) -> (&'static ThreadRecord, u64) {
     let record = &RECORDS[index as usize];
     let value = u64::from(record.gate.generation.load(Ordering::Relaxed)) << 32 | u64::from(index);
     let _ = AT_EXIT.try_with(|exit| (exit.tid.set(tid), exit.value.set(value)));
-    Some((record, value))
+    (record, value)
 }
 
 /// Counts a sample of a thread that has no ring; always false.

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use drain::for_each_pending_frame;
 pub(crate) use drain::{Drained, drain};
 pub use local::thread_started;
-pub(crate) use local::{drop_here, drop_waits, find_record, own_record};
+pub(crate) use local::{drop_here, drop_waits, find_record, known_record, own_record};
 use pending_signals::room_for_timers;
 pub(crate) use proc::is_host_gone;
 use proc::{list_certain, list_threads};

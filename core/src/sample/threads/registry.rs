@@ -183,6 +183,10 @@ impl Registry {
         record.ring.give(memory);
         record.period_ns.store(sampling.period_ns, Ordering::Relaxed);
         record.expiries.store(0, Ordering::Relaxed);
+        record.ahead.store(0, Ordering::Relaxed);
+        let has_clock = sampling.timers && sampling.clock == SampleClock::Cpu;
+        let next_ns = plan.first_ns.saturating_add(skipped.saturating_mul(plan.period_ns));
+        record.first_ns.store(if has_clock { next_ns } else { u64::MAX }, Ordering::Relaxed);
         record.taken_up.store(0, Ordering::Relaxed);
         record.thread_tags.store(self.tags.of(tid).0, Ordering::Relaxed);
         record.slot.store(ptr::from_ref(span_slot::claim(tid)).cast_mut(), Ordering::Relaxed);
