@@ -88,6 +88,27 @@ def test_a_start_within_the_step_that_opens_the_span(awaits):
     assert concurrent_of(chains, "request") > 48
 
 
+def test_what_is_awaited_after_a_herd_is_all_seen_again(awaits):
+    """Thousands of tasks that go on at one instant make samples rare, and some seconds later they are as many as before."""
+    truth = Truth()
+
+    async def one():
+        with awaits.span("herd"):
+            await asyncio.sleep(0.5)
+
+    async def main():
+        await asyncio.gather(*(one() for _ in range(3000)))
+        end = time.monotonic() + 6
+        while time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        for _ in range(10):
+            with awaits.span("later"):
+                await truth.of("later", asyncio.sleep(0.04))
+
+    asyncio.run(main())
+    assert_own(awaits.chains(), "later", 400, truth)
+
+
 def test_a_restart_within_a_span(awaits):
     """Who was own and who was concurrent stays so."""
     truth = Truth()

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import contextvars
 import json
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -142,6 +143,14 @@ def moved() -> None:
     other.join()
 
 
+def forked() -> None:
+    """What a child does goes on in the span that it was forked in, which is its parent's."""
+    with current_span("forked"):
+        child = multiprocessing.get_context("fork").Process(target=work)
+        child.start()
+        child.join()
+
+
 #: By way: whether anything of its span is beside that one's own time.
 WAYS: dict[Callable[[], object], bool] = {
     to_thread: True,
@@ -152,6 +161,7 @@ WAYS: dict[Callable[[], object], bool] = {
     thread: True,
     inner: False,
     moved: False,
+    forked: True,
 }
 
 

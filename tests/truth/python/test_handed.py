@@ -50,7 +50,8 @@ def of_cpu(profiles: list[pprof.Profile], span: str) -> list[tuple[pprof.Sample,
 
 
 @pytest.mark.parametrize(
-    "span", ["to_thread", "run_in_executor", "tasks", "around_a_loop", "pool", "thread", "inner", "inner_outer", "moved"]
+    "span",
+    ["to_thread", "run_in_executor", "tasks", "around_a_loop", "pool", "thread", "inner", "inner_outer", "moved", "forked"],
 )
 def test_own_states_add_up_to_the_wall_time(span: str, measured: tuple[dict, list[pprof.Profile]]) -> None:
     taken, profiles = measured

@@ -109,6 +109,9 @@ pub(crate) async fn read(
             waited.time += start.elapsed();
         }
         wanted = if held.is_wanted() { wanted + start.elapsed() } else { Duration::ZERO };
+        if waited.time >= PATIENCE && (refused.is_some() || seen > MOST_SENT) {
+            break;
+        }
         if waited.time >= PATIENCE {
             let (least, seconds) = (LEAST >> 10, PATIENCE.as_secs());
             let sentence = format!("the body did not arrive: less than {least} KiB of it came within {seconds} s");
@@ -139,8 +142,8 @@ pub(crate) async fn read(
         }
         in_haste.came(data.len(), LEAST_IN_HASTE);
         of_part.came(data.len(), held.bytes() / PART);
+        waited.came(data.len(), LEAST);
         if seen <= MOST_SENT && refused.is_none() {
-            waited.came(data.len(), LEAST);
             refused = held.grow_later(data.len()).await.err().map(|no| no_room(no, "the body"));
         }
         if seen <= MOST_SENT && refused.is_none() {
@@ -385,6 +388,18 @@ mod tests {
             assert!(start.elapsed() <= if is_short { 2 * HASTE } else { PATIENCE + GLANCE });
         }
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_is_too_large_is_refused_for_that_over_a_bad_line_too() {
+        let budget = Budget::new(64 << 20, 64 << 20);
+        let slow = Slow::body(MOST_SENT + (4 << 20), 14_000, Duration::from_millis(700));
+        assert_eq!(read(slow, &budget, None).await.unwrap_err().status(), 413);
+        let stops = Slow { first: MOST_SENT + 1, ..Slow::new(2 * MOST_SENT, 1, Duration::from_secs(1)) };
+        let start = tokio::time::Instant::now();
+        assert_eq!(read(Body::new(stops), &budget, None).await.unwrap_err().status(), 413);
+        assert!(start.elapsed() <= PATIENCE + Duration::from_secs(2));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn who_holds_much_and_trickles_makes_room_for_one_who_waits_for_it() {
         let budget = Budget::new(16 << 20, 16 << 20);

@@ -106,7 +106,7 @@ impl Store {
     pub(super) fn read<T>(&self, mut ask: impl FnMut(&Connection) -> rusqlite::Result<T>) -> Result<T, StoreError> {
         let Some(readers) = &self.readers else {
             // Who asks gives way to who sends, and asks again.
-            return self.at_connection(|inner| Ok(ask(&inner.connection)?));
+            return self.in_turns(Turns::last, |inner| Ok(ask(&inner.connection)?));
         };
         Ok(readers.read(ask)?)
     }
@@ -118,9 +118,18 @@ impl Store {
         if is_over { Err(connection::interrupted()) } else { Ok(()) }
     }
 
-    /// Does `work` at the connection that writes, and anew where it was given up for urgent requests.
+    /// Does `work` at the connection that writes, and anew where it was given up for urgent requests; in the end they wait.
     pub(super) fn at_connection<T>(
         &self,
+        work: impl FnMut(&mut Inner) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.in_turns(Turns::stay, work)
+    }
+
+    /// The same, where `last` says what its last turn is.
+    fn in_turns<T>(
+        &self,
+        last: impl FnOnce(&Turns),
         mut work: impl FnMut(&mut Inner) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         for _ in 1..TRIES {
@@ -133,7 +142,7 @@ impl Store {
         }
         let mut inner = self.lock();
         if work::haste().is_some() {
-            self.turns.last();
+            last(&self.turns);
         }
         work(&mut inner)
     }

@@ -10,7 +10,8 @@ use crate::work::{self, Haste};
 
 /// How long a request that is not urgent may be at the connection while urgent ones wait.
 const TURN: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 800 });
-/// The same for the last of its turns, so that it ends also where they never stop: as long as a push may wait.
+/// The same for the last turn of a question, so that it ends also where they never stop: as long as a push may wait. What is sent stays
+/// until it is done: it would be sent again for an hour, and never be taken.
 const LAST_TURN: Duration = Duration::from_millis(if cfg!(test) { 60_000 } else { 1_500 });
 /// The same for an urgent one: whatever came in few bytes may turn out to be much to do, and is not urgent then.
 const URGENT_TURN: Duration = Duration::from_millis(if cfg!(test) { 50 } else { 300 });

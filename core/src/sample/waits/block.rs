@@ -9,8 +9,10 @@ use crate::stats::Tally;
 #[repr(C)]
 pub(super) struct Kept {
     /// What the stack begins with, and the state, as numbers.
-    pub(super) leaf: u32,
+    pub(super) leaf: u16,
     pub(super) state: u16,
+    /// Whose it is: see [`fates`](super::fates).
+    pub(super) turn: u16,
     /// How many waits it is that were to be samples.
     pub(super) waits: u16,
     /// What it stands for, and how long it was; 0: there is none.
@@ -21,7 +23,7 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    const NONE: Self = Self { leaf: 0, state: 0, waits: 0, weight: 0, took_ns: 0, caller: 0 };
+    const NONE: Self = Self { leaf: 0, state: 0, turn: 0, waits: 0, weight: 0, took_ns: 0, caller: 0 };
 
     pub(super) fn tally(self) -> Tally {
         Tally { samples: self.waits.into(), weight: self.weight }
@@ -102,15 +104,18 @@ impl Block {
     }
 
     /// Keeps a wait until `mutex` is unlocked. A second one of the same call goes on with the first: a wait for the interpreter's lock
-    /// goes on in pieces without an unlocking in between. Returns what there is no room for.
+    /// goes on in pieces without an unlocking in between. Returns what there is no room for; what is left of an earlier profiler goes.
     pub(super) fn keep(&mut self, mutex: *const (), wait: Kept) -> Tally {
         let mut lost = Tally::default();
         if self.kept_until != mutex {
-            self.take_kept().into_iter().for_each(|kept| lost += kept.tally());
+            let kept = self.take_kept().into_iter().filter(|kept| kept.turn == wait.turn);
+            kept.for_each(|kept| lost += kept.tally());
             self.kept_until = mutex;
         }
-        let same = |kept: &&mut Kept| kept.weight == 0 || (kept.leaf, kept.state) == (wait.leaf, wait.state);
+        let is_none = |kept: &Kept| kept.weight == 0 || kept.turn != wait.turn;
+        let same = |kept: &&mut Kept| is_none(kept) || (kept.leaf, kept.state) == (wait.leaf, wait.state);
         match self.kept.iter_mut().find(same) {
+            Some(kept) if is_none(kept) => *kept = wait,
             Some(kept) => {
                 *kept = Kept {
                     waits: kept.waits.saturating_add(wait.waits),
@@ -225,7 +230,7 @@ mod tests {
     fn waits_are_kept_until_one_mutex_is_unlocked() {
         let mutexes = [1_u64, 2];
         let [first, second] = [&raw const mutexes[0], &raw const mutexes[1]].map(<*const u64>::cast::<()>);
-        let wait = |leaf, weight| Kept { leaf, state: 3, waits: 1, weight, took_ns: weight, caller: 0 };
+        let wait = |leaf, weight| Kept { leaf, state: 3, turn: 1, waits: 1, weight, took_ns: weight, caller: 0 };
         let mut block = block();
         assert!(!block.keeps());
         assert_eq!(
@@ -244,6 +249,11 @@ mod tests {
             (false, Tally::default(), one(10))
         );
         assert_eq!(block.take_kept().map(|kept| kept.weight), [2, 0]);
+        // Those of an earlier profiler are nobody's.
+        block.keep(first, wait(1, 10));
+        let later = |weight| Kept { turn: 2, ..wait(1, weight) };
+        assert_eq!([block.keep(first, later(3)), block.keep(first, later(4))], [Tally::default(); 2]);
+        assert_eq!(block.take_kept().map(|kept| (kept.turn, kept.weight)), [(2, 7), (0, 0)]);
     }
 
     #[test]

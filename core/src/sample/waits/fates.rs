@@ -1,5 +1,7 @@
 //! What became of the waits that were to be samples, of threads and of flows: each has one fate, or is still kept.
 
+use std::sync::atomic::{AtomicU16, Ordering};
+
 use crate::stats::{AtomicTally, Stats, Tally};
 
 /// What became of a wait.
@@ -17,28 +19,82 @@ pub(super) enum Fate {
     Thread,
 }
 
-static TAKEN: AtomicTally = AtomicTally::new();
-static FATES: [AtomicTally; 5] = [const { AtomicTally::new() }; 5];
-
-/// A wait is to be a sample.
-pub(super) fn take(weight: u64) {
-    TAKEN.add(Tally { samples: 1, weight });
+/// Counts of one profiler.
+#[derive(Debug)]
+struct Counts {
+    taken: AtomicTally,
+    fates: [AtomicTally; 5],
 }
 
-/// What became of waits that were.
-pub(super) fn end(fate: Fate, waits: Tally) {
-    FATES[fate as usize].add(waits);
+impl Counts {
+    const NONE: Self = Self { taken: AtomicTally::new(), fates: [const { AtomicTally::new() }; 5] };
+}
+
+/// Those of this profiler, and of the one before: a wait that was taken for that one may get its fate only now.
+#[derive(Debug)]
+struct Fates {
+    turn: AtomicU16,
+    counts: [Counts; 2],
+}
+
+static FATES: Fates = Fates { turn: AtomicU16::new(0), counts: [Counts::NONE; 2] };
+
+impl Fates {
+    fn of(&self, turn: u16) -> &Counts {
+        &self.counts[usize::from(turn & 1)]
+    }
+
+    fn turn(&self) -> u16 {
+        self.turn.load(Ordering::Acquire)
+    }
+
+    fn take(&self, weight: u64) -> u16 {
+        let turn = self.turn();
+        self.of(turn).taken.add(Tally { samples: 1, weight });
+        turn
+    }
+
+    fn end(&self, fate: Fate, waits: Tally, turn: u16) -> bool {
+        let counts = turn == self.turn();
+        if counts {
+            self.of(turn).fates[fate as usize].add(waits);
+        }
+        counts
+    }
+
+    fn clear(&self) {
+        let next = self.turn().wrapping_add(1);
+        let Counts { taken, fates } = self.of(next);
+        [taken].into_iter().chain(fates).for_each(AtomicTally::clear);
+        self.turn.store(next, Ordering::Release);
+    }
+}
+
+/// A wait is to be a sample. Returns whose, for [`end`].
+pub(super) fn take(weight: u64) -> u16 {
+    FATES.take(weight)
+}
+
+/// What became of waits that were. False: their profiler counts no more.
+pub(super) fn end(fate: Fate, waits: Tally, turn: u16) -> bool {
+    FATES.end(fate, waits, turn)
+}
+
+/// Whether waits are of the profiler that counts now.
+pub(super) fn is_of_now(turn: u16) -> bool {
+    turn == FATES.turn()
 }
 
 /// A profiler starts.
 pub(super) fn clear() {
-    [&TAKEN].into_iter().chain(&FATES).for_each(AtomicTally::clear);
+    FATES.clear();
 }
 
 /// Adds them to what a profiler says of itself.
 pub(crate) fn add_to(stats: Stats) -> Stats {
     // What has a fate first: what is taken meanwhile is pending.
-    let of = |fate: Fate| FATES[fate as usize].get();
+    let counts = FATES.of(FATES.turn());
+    let of = |fate: Fate| counts.fates[fate as usize].get();
     let stats = Stats {
         waits_sampled: of(Fate::Sampled),
         waits_outside: of(Fate::Outside),
@@ -54,7 +110,29 @@ pub(crate) fn add_to(stats: Stats) -> Stats {
         stats.waits_dropped_busy,
         stats.waits_dropped_thread,
     ];
-    let waits_taken = TAKEN.get();
+    let waits_taken = counts.taken.get();
     let waits_pending = ended.into_iter().fold(waits_taken, Tally::without);
     Stats { waits_taken, waits_pending, ..stats }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_of_an_earlier_profiler_is_in_no_count_of_the_next() {
+        let fates = Fates { turn: AtomicU16::new(u16::MAX), counts: [Counts::NONE; 2] };
+        let one = |weight| Tally { samples: 1, weight };
+        let [first, second] = [10, 20].map(|weight| fates.take(weight));
+        assert!(fates.end(Fate::Outside, one(10), first));
+        fates.clear();
+        let third = fates.take(5);
+        assert!(!fates.end(Fate::Sampled, one(20), second));
+        assert!(fates.end(Fate::Sampled, one(5), third));
+        let Counts { taken, fates: ended } = fates.of(fates.turn());
+        assert_eq!((taken.get(), ended[Fate::Sampled as usize].get()), (one(5), one(5)));
+        assert_eq!(ended[Fate::Outside as usize].get(), Tally::default());
+        fates.clear();
+        assert_eq!(fates.of(fates.turn()).taken.get(), Tally::default());
+    }
 }

@@ -16,6 +16,8 @@ use crate::wait_state::State;
 const FIRST_THREAD: u64 = 1 << 63;
 
 static NEXT_THREAD: AtomicU64 = AtomicU64::new(FIRST_THREAD);
+/// The next number, downwards, of a host's flow that a forked process goes on with.
+static NEXT_FORKED: AtomicU64 = AtomicU64::new(FIRST_THREAD - 1);
 
 /// Where the number of the flow is that the calling thread runs: its host writes it, 0 while that is the thread itself, others below
 /// 2⁶³. There as long as the thread is; null on processors on which no waits can be measured.
@@ -39,6 +41,17 @@ pub fn current_flow() -> u64 {
 pub(in crate::sample) fn is_concurrent(flow: u64, state: State) -> bool {
     // SAFETY: the calling thread's own block.
     flow != 0 && own_block().is_some_and(|block| unsafe { (*block).is_concurrent(flow, state) })
+}
+
+/// In a forked child: what the calling thread does from here on is beside the time of a span that began before, which its parent has.
+pub(super) fn begin_anew() {
+    // SAFETY: the calling thread's own block.
+    if let Some(block) = own_block().map(|block| unsafe { &mut *block }) {
+        block.thread_flow = 0;
+        if block.flow != 0 {
+            block.flow = NEXT_FORKED.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Block {
@@ -79,5 +92,11 @@ mod tests {
         assert_eq!([concurrent(7), concurrent(own), concurrent(8)], [[false; 3], [false, false, true], [true; 3]]);
         flow.set(0);
         assert_eq!((current_flow(), concurrent(7)), (own, [true; 3]));
+        // In a forked child both are those of the parent, and what begins there is its own.
+        flow.set(7);
+        begin_anew();
+        assert_eq!([concurrent(7), concurrent(own), concurrent(current_flow())], [[true; 3], [true; 3], [false; 3]]);
+        flow.set(0);
+        assert_eq!(concurrent(current_flow()), [false; 3]);
     }
 }

@@ -64,16 +64,16 @@ static LEFT: AtomicU64 = AtomicU64::new(0);
 /// Frame ids of calls that waited: the highest but the core's other ones. The first are waits for an interpreter's lock, the others
 /// are numbers of functions.
 pub(crate) const FIRST_FRAME: FrameId = u64::MAX - 4_095;
-const GIL: u32 = 0;
-const GVL: u32 = 1;
-const FIRST_FUNCTION: u32 = 2;
+const GIL: u16 = 0;
+const GVL: u16 = 1;
+const FIRST_FUNCTION: u16 = 2;
 
 /// The function that a frame id of a wait means; `None` for every other frame.
 pub fn function_of(id: FrameId) -> Option<&'static str> {
-    match u32::try_from(id.checked_sub(FIRST_FRAME)?).ok()? {
+    match u16::try_from(id.checked_sub(FIRST_FRAME)?).ok()? {
         GIL => Some("(waits for the GIL)"),
         GVL => Some("(waits for the GVL)"),
-        function => modules::name((function - FIRST_FUNCTION) as usize),
+        function => modules::name(usize::from(function - FIRST_FUNCTION)),
     }
 }
 
@@ -108,6 +108,7 @@ pub(crate) fn stop(owner: Owner) {
 /// In a forked child: nothing is measured until a profiler starts.
 pub(crate) fn forget() {
     OWNER.store(0, Ordering::Relaxed);
+    flow::begin_anew();
     modules::forget();
 }
 
@@ -201,46 +202,43 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
         return;
     }
     block.total_ns += took_ns;
-    let (mut lock_ns, mut lock_state) = (0, state);
+    let (mut lock_ns, mut lock_state, frame) = (0, state, WaitFrame(call.frame));
     if state == State::Lock {
         let (lock, mutex, caller) = (call.argument, call.mutex.addr(), call.caller.addr());
-        let frame = WaitFrame(call.frame);
         (lock_ns, lock_state) = taking::interpreter_lock(&LockWait { lock, mutex, caller, took_ns, ended_ns, frame });
     }
     let lock_ns = lock_ns.min(took_ns);
     let before_ns = took_ns - lock_ns;
-    if let Some(weight) = chosen(block, before_ns, ended_ns) {
-        let (leaf, caller) = (FIRST_FUNCTION + call.function, call.caller.addr());
-        sample(
-            block,
-            Kept { leaf, state: state as u16, waits: 1, weight, took_ns: before_ns, caller },
-            WaitFrame(call.frame),
-        );
+    if let Some((weight, turn)) = chosen(block, before_ns, ended_ns) {
+        #[expect(clippy::cast_possible_truncation, reason = "some hundred functions")]
+        let leaf = FIRST_FUNCTION + call.function as u16;
+        let (state, took_ns, caller) = (state as u16, before_ns, call.caller.addr());
+        sample(block, Kept { leaf, state, turn, waits: 1, weight, took_ns, caller }, frame);
     }
-    if let Some(weight) = chosen(block, lock_ns, ended_ns) {
+    if let Some((weight, turn)) = chosen(block, lock_ns, ended_ns) {
         let leaf = if lock_state == State::Gvl { GVL } else { GIL };
-        let wait = Kept { leaf, state: lock_state as u16, waits: 1, weight, took_ns: lock_ns, caller: 0 };
+        let wait = Kept { leaf, state: lock_state as u16, turn, waits: 1, weight, took_ns: lock_ns, caller: 0 };
         if call.mutex.is_null() {
-            sample(block, wait, WaitFrame(call.frame));
+            sample(block, wait, frame);
         } else {
             keep(block, call.mutex, wait);
         }
     }
 }
 
-/// What a wait stands for, if it becomes a sample.
-fn chosen(block: &mut Block, took_ns: u64, now_ns: u64) -> Option<u64> {
+/// What a wait stands for, if it becomes a sample, and whose.
+fn chosen(block: &mut Block, took_ns: u64, now_ns: u64) -> Option<(u64, u16)> {
     if took_ns == 0 {
         return None;
     }
     let weight = block.weight_of(took_ns, mean_ns(), now_ns)?;
-    fates::take(weight);
+    let turn = fates::take(weight);
     if block.busy_at != 0 {
         // In a signal handler that came while we were at it: who is interrupted holds the ring.
-        lose(Fate::Busy, Tally { samples: 1, weight });
+        lose(Fate::Busy, Tally { samples: 1, weight }, turn);
         return None;
     }
-    Some(weight)
+    Some((weight, turn))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "hours at most")]
@@ -251,14 +249,15 @@ fn mean_ns() -> f64 {
 fn keep(block: &mut Block, mutex: *const (), wait: Kept) {
     let lost = if mutex.is_null() { wait.tally() } else { block.keep(mutex, wait) };
     if lost.samples > 0 {
-        lose(Fate::Busy, lost);
+        lose(Fate::Busy, lost, wait.turn);
     }
 }
 
 /// Counts waits that are no samples, and were in spans.
-fn lose(fate: Fate, waits: Tally) {
-    fates::end(fate, waits);
-    threads::drop_waits(waits);
+fn lose(fate: Fate, waits: Tally, turn: u16) {
+    if fates::end(fate, waits, turn) {
+        threads::drop_waits(waits);
+    }
 }
 
 /// The mutex until whose unlocking waits were kept is unlocked.
@@ -269,7 +268,7 @@ extern "C" fn on_unlock(block: *mut Block) {
 
 fn sample_kept(block: &mut Block) {
     for wait in block.take_kept() {
-        if wait.weight > 0 {
+        if wait.weight > 0 && fates::is_of_now(wait.turn) {
             sample(block, wait, WaitFrame::LEFT);
         }
     }
@@ -291,7 +290,7 @@ pub unsafe fn sample_kept_waits() {
 }
 
 fn sample(block: &mut Block, kept: Kept, frame: WaitFrame) {
-    let Kept { leaf, state, weight, took_ns, caller, .. } = kept;
+    let Kept { leaf, state, turn, weight, took_ns, caller, .. } = kept;
     let (leaf, state) = (FIRST_FRAME + u64::from(leaf), State::of(state.into()).unwrap_or_default());
     block.busy_at = stack_place();
     let thread = thread_id::tid();
@@ -309,22 +308,22 @@ fn sample(block: &mut Block, kept: Kept, frame: WaitFrame) {
                 taking::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf, caller, frame })
             } {
                 Sampled::Yes => {
-                    fates::end(Fate::Sampled, kept.tally());
+                    fates::end(Fate::Sampled, kept.tally(), turn);
                     SAMPLED.fetch_add(1, Ordering::Relaxed);
                 }
                 Sampled::Later(mutex) => keep(block, mutex, kept),
                 // The thread itself counts what its ring had no room for.
-                Sampled::No(fate @ (Fate::Outside | Fate::Ring)) => fates::end(fate, kept.tally()),
-                Sampled::No(fate) => lose(fate, kept.tally()),
+                Sampled::No(fate @ (Fate::Outside | Fate::Ring)) => drop(fates::end(fate, kept.tally(), turn)),
+                Sampled::No(fate) => lose(fate, kept.tally(), turn),
             }
         }
         // A thread that is not found yet, or a child of vfork, which is another process in our memory.
         // SAFETY: the calling thread is asked about itself.
         None if unsafe { taking::is_in_span(record::nobody()) } => {
-            lose(Fate::Thread, kept.tally());
+            lose(Fate::Thread, kept.tally(), turn);
             WAKE.wake();
         }
-        None => fates::end(Fate::Outside, kept.tally()),
+        None => drop(fates::end(Fate::Outside, kept.tally(), turn)),
     }
     block.busy_at = 0;
 }

@@ -23,6 +23,8 @@ use super::wrappers::{self, Address, OnUnlock, OnWait};
 
 /// Modules that are remembered as looked through; more are looked through again each time.
 const MAX_MODULES: usize = 4_096;
+/// So often modules are looked through at a start until there is a slot.
+const TRIES: u32 = 8;
 
 /// What is known of the process's modules.
 pub(crate) struct Modules {
@@ -74,7 +76,8 @@ const ALIASES: [(&CStr, &CStr); 12] = [
     (c"__connect", c"connect"),
 ];
 
-/// Puts wrappers into all slots, and from now on into those of modules that come. Returns how many slots have one.
+/// Puts wrappers into all slots, and from now on into those of modules that come. Returns how many slots have one, at least 1 where not
+/// all could be judged yet.
 pub(super) fn install(shortest_ns: u64, on_wait: OnWait, on_unlock: OnUnlock) -> usize {
     let mut modules = lock();
     if modules.is_none() {
@@ -85,9 +88,15 @@ pub(super) fn install(shortest_ns: u64, on_wait: OnWait, on_unlock: OnUnlock) ->
     let Some(modules) = modules.as_mut() else { return 0 };
     INSTALLED.store(true, Ordering::Relaxed);
     wrappers::switch(true);
-    modules.forget_seen();
-    modules.look(true);
-    modules.slots
+    // Where another thread closes a module meanwhile nothing can be judged, so it is tried again, and by later ticks.
+    for _ in 0..TRIES {
+        modules.forget_seen();
+        modules.look(true);
+        if modules.slots > 0 || !modules.unfinished {
+            break;
+        }
+    }
+    modules.slots.max(usize::from(modules.unfinished))
 }
 
 /// Puts what was there back into all slots that still have a wrapper.
