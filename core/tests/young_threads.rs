@@ -4,7 +4,7 @@ mod support;
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use spanprof_core::{
@@ -50,7 +50,7 @@ fn span(number: u64, name: &'static str) -> usize {
 }
 
 /// The CPU time that a thread has in a span of 5 ms, its only one, which begins so many milliseconds after it.
-fn one_span(at: usize, after: u64) -> Duration {
+fn one_span(at: usize, after: u64) -> JoinHandle<Duration> {
     let body = move || {
         SPAN.set(std::ptr::null());
         thread_started();
@@ -61,7 +61,7 @@ fn one_span(at: usize, after: u64) -> Duration {
         switch(std::ptr::null());
         thread_cpu() - start
     };
-    thread::spawn(body).join().unwrap()
+    thread::spawn(body)
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn threads_of_one_short_span_have_their_cpu_time_in_it() {
     let mut burnt = [Duration::ZERO; 2];
     for _ in 0..600 {
         for ((at, after), burnt) in spans.iter().zip(&mut burnt) {
-            *burnt += one_span(*at, *after);
+            *burnt += one_span(*at, *after).join().unwrap();
         }
     }
     assert!(profiler.stop(Duration::from_secs(5)));

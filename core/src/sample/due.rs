@@ -7,6 +7,7 @@
 
 use std::ptr;
 
+use super::frames::FrameWriter;
 use super::handler::{runtime, write};
 use super::record::ThreadRecord;
 use super::ring::Measure;
@@ -46,8 +47,12 @@ unsafe fn take(record: &ThreadRecord, value: u64) {
             // SAFETY: the calling thread's own record, and no call is under way in which its stack could not be read.
             let inside = unsafe { runtime.context(record, ptr::null()) };
             let measure = Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value };
-            // SAFETY: as above; entered, and busy keeps this thread's handler out.
-            unsafe { write(record, runtime, measure, inside, |out| runtime.walk(record, ptr::null(), out)) };
+            let walk = |out: &mut FrameWriter<'_>| {
+                // SAFETY: as above.
+                unsafe { runtime.walk(record, ptr::null(), out) };
+            };
+            // SAFETY: entered, and busy keeps this thread's handler out.
+            unsafe { write(record, runtime, measure, inside, walk) };
         }
         record.set_busy(false);
     }

@@ -326,7 +326,8 @@ mod tests {
     #[test]
     fn what_was_due_is_counted_once_whoever_tells_it_first() {
         let record = ThreadRecord::unused();
-        (record.period_ns.store(10, Ordering::Relaxed), record.first_ns.store(3, Ordering::Relaxed));
+        record.period_ns.store(10, Ordering::Relaxed);
+        record.first_ns.store(3, Ordering::Relaxed);
         assert_eq!([2, 3, 12].map(|now| record.take_due(now)), [0, 10, 0]);
         // The timer tells that one, and two more at a time.
         assert_eq!([1, 2].map(|told| record.count_expiries(told)), [0, 20]);

@@ -27,7 +27,9 @@ struct Counts {
 }
 
 impl Counts {
-    const NONE: Self = Self { taken: AtomicTally::new(), fates: [const { AtomicTally::new() }; 5] };
+    const fn none() -> Self {
+        Self { taken: AtomicTally::new(), fates: [const { AtomicTally::new() }; 5] }
+    }
 }
 
 /// Those of this profiler, and of the one before: a wait that was taken for that one may get its fate only now.
@@ -37,7 +39,7 @@ struct Fates {
     counts: [Counts; 2],
 }
 
-static FATES: Fates = Fates { turn: AtomicU16::new(0), counts: [Counts::NONE; 2] };
+static FATES: Fates = Fates { turn: AtomicU16::new(0), counts: [const { Counts::none() }; 2] };
 
 impl Fates {
     fn of(&self, turn: u16) -> &Counts {
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn a_wait_of_an_earlier_profiler_is_in_no_count_of_the_next() {
-        let fates = Fates { turn: AtomicU16::new(u16::MAX), counts: [Counts::NONE; 2] };
+        let fates = Fates { turn: AtomicU16::new(u16::MAX), counts: [Counts::none(), Counts::none()] };
         let one = |weight| Tally { samples: 1, weight };
         let [first, second] = [10, 20].map(|weight| fates.take(weight));
         assert!(fates.end(Fate::Outside, one(10), first));
