@@ -134,7 +134,8 @@ fn next_steps(shown: &Shown, services: &Services, time_range: TimeRange) -> Mark
         @if let Some(names) = all(|row| row.spans == 0) {
             p.state {
                 "Profiles but no traces yet: " b { (names) } ". Span names come from the profiles, and wall times are unknown until traces come: set "
-                code { "OTEL_EXPORTER_OTLP_ENDPOINT=" (otlp_url(shown)) } "."
+                code { "OTEL_EXPORTER_OTLP_ENDPOINT=" (otlp_url(shown)) } ". In Ruby the SDK adds no exporter beside a span processor: add "
+                code { "OpenTelemetry::SDK::Trace::Export::BatchSpanProcessor.new(OpenTelemetry::Exporter::OTLP::Exporter.new)" } " too."
             }
         }
         @for (sender, names) in groups(|row| row.profiles > 0 && row.spans > 0 && row.sampled_by == Sampling::None) {
