@@ -69,7 +69,11 @@ fn profiles_without_spans() {
         200
     );
     let of_ruby = "In Ruby the SDK adds no exporter beside a span processor: add OpenTelemetry::SDK::Trace::Export::BatchSpanProcessor";
-    assert_says(&server, "/", &["Profiles but no traces yet: shop . Span names come from the profiles", of_ruby]);
+    assert_says(
+        &server,
+        "/",
+        &["shop – ", "Profiles but no traces yet: shop . Span names come from the profiles", of_ruby],
+    );
     assert_says(
         &server,
         "/spans?service=shop",
