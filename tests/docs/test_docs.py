@@ -173,6 +173,15 @@ def test_the_python_in_it_runs_and_warns_of_nothing(page):
         assert (ended.returncode, ended.stderr) == (0, ""), code
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_ruby_in_it_that_adds_our_processor_adds_an_exporter_too(page):
+    # OpenTelemetry's SDK for Ruby adds one by itself only where no processor was added.
+    for code in re.findall(r"^```ruby\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        if "sdk.add_span_processor(Pyroscope" in code:
+            assert 'require "opentelemetry-exporter-otlp"' in code
+            assert "sdk.add_span_processor(OpenTelemetry::SDK::Trace::Export::BatchSpanProcessor.new(exporter))" in code
+
+
 @pytest.mark.parametrize("file", sorted((DOCS / "grafana").glob("*.y*ml")), ids=lambda file: file.name)
 def test_the_yaml_parses_and_has_no_key_twice(file):
     class Strict(yaml.SafeLoader):

@@ -93,6 +93,20 @@ fn any_pprof_is_opened_and_what_is_none_is_named() {
 }
 
 #[test]
+fn whoever_reads_no_further_is_told_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    write_profiles(folder.path());
+    let server = Server::start();
+    let folder = folder.path().to_str().unwrap();
+    for arguments in [["view", "--once", folder], ["top", "--url", &server.url]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ended = spanprof().args(arguments).stdout(writer).output().unwrap();
+        assert!(ended.status.success() && ended.stderr.is_empty(), "{arguments:?}: {ended:?}");
+    }
+}
+
+#[test]
 fn a_large_pprof_is_opened_within_the_memory_there_is() {
     let folder = tempfile::tempdir().unwrap();
     let mut large = profile(&[(&["main:1"], &[], 0)]);
@@ -151,9 +165,13 @@ fn top_asks_a_running_viewer() {
     assert!(out.contains("idle  idle.py:1\n(1 more)"), "{out}");
     let (out, _) = words(&top(&["--service", "shop", "--span", "nowhere"]));
     assert!(
-        out.contains("There are profiles of: shop. Try --since all, another --service, --span or --type.\n"),
+        out.contains(
+            "There are profiles of: shop (process_cpu). Try --since all, another --service, --span or --type.\n"
+        ),
         "{out}"
     );
+    let (out, _) = words(&top(&["--type", "bogus"]));
+    assert!(out.contains("shop (process_cpu)"), "{out}");
     let refused = top(&["--service", "shop", "dur>fast"]);
     let (_, errors) = words(&refused);
     assert!(!refused.status.success() && errors.contains("\"dur>\" = \"fast\""), "{errors}");

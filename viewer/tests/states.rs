@@ -20,14 +20,26 @@ fn nothing_received_yet_shows_how_to_start() {
     let server = Server::start();
     let address = format!("server_address=\"{}\"", server.url);
     let endpoint = format!("OTEL_EXPORTER_OTLP_ENDPOINT={}", server.otlp);
-    assert_says(&server, "/", &["Nothing received yet", "pip install pyroscope-otel", &address, &endpoint]);
+    assert_says(&server, "/", &["Nothing received yet", "pip install 'pyroscope-otel>=2'", &address, &endpoint]);
     let both = format!("PYROSCOPE_SERVER_ADDRESS={} {endpoint}", server.url);
     let dotnet = format!("{both} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf dotnet run");
     assert_says(
         &server,
         "/",
-        &["bundle add opentelemetry-sdk", "dotnet add package Pyroscope.OpenTelemetry", &both, &dotnet],
+        &[
+            "bundle add pyroscope-otel --version '>= 2'",
+            "dotnet add package Pyroscope.OpenTelemetry --version '2.*'",
+            &both,
+            &dotnet,
+        ],
     );
+}
+
+#[test]
+fn the_first_program_in_ruby_sends_traces_too_as_the_sdk_adds_no_exporter_beside_a_processor() {
+    let server = Server::start();
+    let adds = "sdk.add_span_processor(OpenTelemetry::SDK::Trace::Export::BatchSpanProcessor.new(exporter))";
+    assert_says(&server, "/", &["opentelemetry-exporter-otlp", "OpenTelemetry::Exporter::OTLP::Exporter.new", adds]);
 }
 
 #[test]
@@ -56,7 +68,12 @@ fn profiles_without_spans() {
         server.push("shop", &profile(&[(&["main:1", "cart:2"], &labels, 20), (&["main:1"], &[], 5)])).status,
         200
     );
-    assert_says(&server, "/", &["Profiles but no traces yet: shop . Span names come from the profiles"]);
+    let of_ruby = "In Ruby the SDK adds no exporter beside a span processor: add OpenTelemetry::SDK::Trace::Export::BatchSpanProcessor";
+    assert_says(
+        &server,
+        "/",
+        &["shop – ", "Profiles but no traces yet: shop . Span names come from the profiles", of_ruby],
+    );
     assert_says(
         &server,
         "/spans?service=shop",

@@ -1,5 +1,7 @@
 //! Tables for a terminal, made from what the API answers.
 
+use std::io::{self, Write as _};
+
 use serde_json::Value;
 
 use crate::format::{counted, error, percent, value};
@@ -13,6 +15,14 @@ pub(crate) fn plain(text: &str) -> String {
             || matches!(c, '\u{61c}' | '\u{feff}')
     };
     text.chars().map(|c| if moves(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// Writes a table. Whoever reads no further, as `head` does, has what he wants: the program ends and says nothing.
+pub(crate) fn print(text: &str) -> Result<(), String> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        written => written.map_err(|error| format!("cannot write: {error}")),
+    }
 }
 
 /// The states of an object of nanoseconds by state, in order.

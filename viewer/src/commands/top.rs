@@ -1,6 +1,5 @@
 //! `spanprof top`: the hottest functions of a selection, asked of a running viewer.
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use axum::http::StatusCode;
@@ -18,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Functions of all files of a large service.
 const MOST_BYTES: u64 = 256 << 20;
 
-/// Services that are named where nothing was found.
+/// Services, and profile types of each, that are named where nothing was found.
 const MOST_NAMES: usize = 10;
 
 /// Prints the table. The error is one sentence.
@@ -30,7 +29,7 @@ pub(crate) fn run(top: &Top) -> Result<(), String> {
         text.push_str(&terminal::plain(&nothing(top, &stored)));
         text.push('\n');
     }
-    write!(std::io::stdout().lock(), "{text}").map_err(|error| format!("cannot write: {error}"))
+    terminal::print(&text)
 }
 
 fn ask(top: &Top, path: &str, pairs: &[(String, String)]) -> Result<Value, String> {
@@ -64,16 +63,26 @@ fn ask(top: &Top, path: &str, pairs: &[(String, String)]) -> Result<Value, Strin
 fn nothing(top: &Top, stored: &Value) -> String {
     let rows = stored["services"].as_array().map_or(&[][..], Vec::as_slice);
     let profiled = rows.iter().filter(|row| row["profiles"].as_i64() > Some(0));
-    let names: Vec<&str> = profiled.filter_map(|row| row["service"].as_str()).collect();
+    let names: Vec<String> = profiled.filter_map(with_types).collect();
     if names.is_empty() {
         return format!("No profiles were received yet; {} says how to send some.", top.url);
     }
-    let more = if names.len() > MOST_NAMES { format!(" and {} more", names.len() - MOST_NAMES) } else { String::new() };
-    let names = names[..names.len().min(MOST_NAMES)].join(", ");
+    let names = first(&names);
     let longer = if top.since.as_deref() == Some("all") { "" } else { "--since all, " };
-    format!(
-        "No sample was found. There are profiles of: {names}{more}. Try {longer}another --service, --span or --type."
-    )
+    format!("No sample was found. There are profiles of: {names}. Try {longer}another --service, --span or --type.")
+}
+
+/// A service with its profile types, by the names that ask for them.
+fn with_types(row: &Value) -> Option<String> {
+    let types = row["profile_types"].as_array().map_or(&[][..], Vec::as_slice);
+    let types: Vec<&str> = types.iter().filter_map(|seen| seen["type"].as_str()).collect();
+    Some(format!("{} ({})", row["service"].as_str()?, first(&types)))
+}
+
+fn first<T: AsRef<str>>(names: &[T]) -> String {
+    let shown: Vec<&str> = names.iter().take(MOST_NAMES).map(T::as_ref).collect();
+    let more = names.len() - shown.len();
+    if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
 }
 
 fn pairs(top: &Top) -> Vec<(String, String)> {

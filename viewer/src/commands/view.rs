@@ -38,7 +38,7 @@ pub(crate) fn run(view: &View) -> Result<(), String> {
     let store = Store::open(None, &shares.limits())?;
     let loaded = load(&store, &view.paths, &shares)?;
     let names: Vec<&str> = loaded.services.iter().map(String::as_str).collect();
-    say(&format!("{} of {}", counted(loaded.profiles, "profile"), terminal::plain(&names.join(", "))))?;
+    terminal::print(&format!("{} of {}\n", counted(loaded.profiles, "profile"), terminal::plain(&names.join(", "))))?;
     let forgotten = store.forgotten().profiles_by_size;
     if forgotten > 0 {
         complain(&format!("{forgotten} of them, the oldest, have no room; give more by --memory SIZE"));
@@ -128,14 +128,10 @@ fn print(store: Arc<Store>, services: &BTreeSet<String>) -> Result<(), String> {
                 Selection::everything().time_range(TimeRange::Stored).service(service).profile_type(&seen.asked);
             let top = shown.top(&selection, Look::default()).map_err(|error| error.to_string())?;
             let top = serde_json::to_value(&top).map_err(|error| error.to_string())?;
-            say(&format!("\n{}", terminal::top(&top, FUNCTIONS)))?;
+            terminal::print(&format!("\n{}\n", terminal::top(&top, FUNCTIONS)))?;
         }
     }
     Ok(())
-}
-
-fn say(text: &str) -> Result<(), String> {
-    writeln!(io::stdout().lock(), "{text}").map_err(|error| format!("cannot write: {error}"))
 }
 
 fn complain(sentence: &str) {

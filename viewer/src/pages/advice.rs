@@ -45,7 +45,7 @@ pub(super) fn label_spans(sender: Option<Sender>) -> Markup {
                 "Its profiles come by OTLP: samples belong to the span that their profiler links them to, or by time to one of their thread, where samples and spans say "
                 code { "thread.id" } " and their resources " code { "process.pid" } "."
             }
-            _ => { "Add the profiler's span processor to the tracer provider." }
+            _ => { "Add the profiler's span processor to the tracer provider; in Ruby an exporter's too, as the SDK adds none beside it." }
         }
     }
 }

@@ -71,8 +71,8 @@ fn row(row: &ServiceRow, has_room: bool, most: f64, time_range: TimeRange) -> Ma
         tr {
             @if has_room { th scope="row" { a href=(selection.link("spans")) { (row.service) } } }
             @else { th scope="row" title="the services with the least CPU and the fewest spans; --memory bounds how many are shown" { (row.service) } }
-            td.n title=(heard) { (rate(row.spans_per_second)) }
-            td.n title=(heard) { (rate(row.cpu_cores)) }
+            td.n title=(heard) { @if row.spans > 0 { (rate(row.spans_per_second)) } @else { "–" } }
+            td.n title=(heard) { @if row.profiles > 0 { (rate(row.cpu_cores)) } @else { "–" } }
             td.bar { (layout::bar(if most > 0.0 { row.cpu_cores / most } else { 0.0 })) }
             td.n { (percent(share(row.cpu_in_spans_ns, row.cpu_ns))) }
             td.n { (time(row.cpu_ns)) }
@@ -134,7 +134,8 @@ fn next_steps(shown: &Shown, services: &Services, time_range: TimeRange) -> Mark
         @if let Some(names) = all(|row| row.spans == 0) {
             p.state {
                 "Profiles but no traces yet: " b { (names) } ". Span names come from the profiles, and wall times are unknown until traces come: set "
-                code { "OTEL_EXPORTER_OTLP_ENDPOINT=" (otlp_url(shown)) } "."
+                code { "OTEL_EXPORTER_OTLP_ENDPOINT=" (otlp_url(shown)) } ". In Ruby the SDK adds no exporter beside a span processor: add "
+                code { "OpenTelemetry::SDK::Trace::Export::BatchSpanProcessor.new(OpenTelemetry::Exporter::OTLP::Exporter.new)" } " too."
             }
         }
         @for (sender, names) in groups(|row| row.profiles > 0 && row.spans > 0 && row.sampled_by == Sampling::None) {
@@ -155,10 +156,13 @@ fn nothing_yet(shown: &Shown, is_refused: bool, time_range: TimeRange) -> Markup
         @if is_refused {
             p.state { b { "What came could not be taken." } " What its senders were told stands " a href=(refused_link(time_range)) { "below" } "." }
         } @else {
-            p.state { "No profile and no trace is stored. Start a program like this, and reload." }
+            p.state {
+                "No profile and no trace is stored. Start a program like this, and reload. Versions below 2 are other packages of these names; "
+                "where no registry has newer ones, install what " code { "ci/package" } " made."
+            }
         }
         h2 { "Python" }
-        pre { "pip install pyroscope-otel opentelemetry-sdk opentelemetry-exporter-otlp-proto-http" }
+        pre { "pip install 'pyroscope-otel>=2' opentelemetry-sdk opentelemetry-exporter-otlp-proto-http" }
         pre {
             "import pyroscope, pyroscope.otel\n"
             "from opentelemetry import trace\n"
@@ -173,17 +177,21 @@ fn nothing_yet(shown: &Shown, is_refused: bool, time_range: TimeRange) -> Markup
         }
         pre { "OTEL_SERVICE_NAME=my-service OTEL_EXPORTER_OTLP_ENDPOINT=" (otlp_url(shown)) " python app.py" }
         h2 { "Ruby" }
-        pre { "bundle add opentelemetry-sdk opentelemetry-exporter-otlp pyroscope-otel" }
+        pre { "bundle add opentelemetry-sdk opentelemetry-exporter-otlp\nbundle add pyroscope-otel --version '>= 2'" }
         pre {
             "require \"opentelemetry/sdk\"\n"
+            "require \"opentelemetry-exporter-otlp\"\n"
             "require \"pyroscope-otel\"\n\n"
             "OpenTelemetry::SDK.configure do |sdk|\n"
             "  sdk.add_span_processor(Pyroscope::Otel::SpanProcessor.new)\n"
+            "  # With a processor that is added by hand the SDK no longer adds its own OTLP exporter.\n"
+            "  exporter = OpenTelemetry::Exporter::OTLP::Exporter.new\n"
+            "  sdk.add_span_processor(OpenTelemetry::SDK::Trace::Export::BatchSpanProcessor.new(exporter))\n"
             "end"
         }
         pre { (environment(shown)) " bundle exec ruby app.rb" }
         h2 { ".NET" }
-        pre { "dotnet add package OpenTelemetry.Extensions.Hosting\ndotnet add package OpenTelemetry.Exporter.OpenTelemetryProtocol\ndotnet add package Pyroscope.OpenTelemetry" }
+        pre { "dotnet add package OpenTelemetry.Extensions.Hosting\ndotnet add package OpenTelemetry.Exporter.OpenTelemetryProtocol\ndotnet add package Pyroscope.OpenTelemetry --version '2.*'" }
         pre {
             "using OpenTelemetry.Trace;\n"
             "using Pyroscope.OpenTelemetry;\n\n"

@@ -211,7 +211,7 @@ fn profilers(profilers: &[ProfilerState]) -> Markup {
                     }
                 }
             }
-            p.aside { "As each said with its last upload but one; all of it is in the JSON." }
+            p.aside { "As each wrote into its last profile, before that was sent; all of it is in the JSON." }
         }
     }
 }

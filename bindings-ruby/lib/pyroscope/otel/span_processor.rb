@@ -9,7 +9,11 @@ module Pyroscope
     #
     #   OpenTelemetry::SDK.configure do |sdk|
     #     sdk.add_span_processor(Pyroscope::Otel::SpanProcessor.new)
+    #     exporter = OpenTelemetry::Exporter::OTLP::Exporter.new
+    #     sdk.add_span_processor(OpenTelemetry::SDK::Trace::Export::BatchSpanProcessor.new(exporter))
     #   end
+    #
+    # The SDK adds an OTLP exporter by itself only where no span processor is added.
     #
     # If {Pyroscope.configure} was never called, the first span starts the profiler, from the environment and with the
     # resource's service.name as application name; OTEL_PYROSCOPE_START_PROFILING=false or PYROSCOPE_PROFILING_ENABLED=false
