@@ -93,8 +93,8 @@ public sealed class AwaitTests
         var samples = run.End("wall");
         var (request, query) = (WallTime.ByState(samples.Where(sample => sample.Label("span_name") == "request")), WallTime.ByState(samples.Where(sample => sample.Label("span_name") == "query")));
         var said = $"request {WallTime.Said(request)}; query {WallTime.Said(query)}; {walls["request"]:F1} ms";
-        // What is left is the time in which a thread was ready and another one ran.
-        Assert.True(request.Values.Sum() + query.Values.Sum() < 1.02 * walls["request"], said);
+        // CPU time, and the time in which a thread was ready and another one ran, go by few samples.
+        Assert.True(request.Values.Sum() + query.Values.Sum() < 1.04 * walls["request"], said);
         Assert.True(request.Values.Sum() + query.Values.Sum() > 0.9 * walls["request"], said);
         Assert.InRange(query["await"], 80 * 0.95 * Milliseconds, 80 * 4 * Milliseconds);
     }

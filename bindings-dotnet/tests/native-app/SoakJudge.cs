@@ -69,10 +69,10 @@ sealed class SoakJudge
             && lost == 0 && memory.IsFlat;
     }
 
-    // The leaf is the call that waited. CPU time is the other profile's.
+    // The leaf is the call that waited. CPU time is the other profile's, and what threads stood ready for has its stacks.
     void Waits(PprofSample sample)
     {
-        if (sample.Label("state") == "cpu") return;
+        if (sample.Label("state") is "cpu" or "run_queue") return;
         waits += sample.Values[0];
         waitSamples++;
         Look("wall", sample.Frames.Skip(1).ToList(), sample, 1);

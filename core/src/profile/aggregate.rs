@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::closed_window::ClosedWindow;
 use super::open_window::{Filling, Key, MAX_FRAMES, Span};
-use super::ready::Round;
+use super::ready::{self, Round};
 use crate::context::tags::TagSetId;
 use crate::os::clock;
 use crate::profile_type::{ProfileType, ProfileTypeId};
@@ -63,6 +63,8 @@ struct Waiting {
     since: Instant,
     place: Place,
     tally: Tally,
+    /// Of one of CPU time, what its thread stood in the run queue for.
+    ready_ns: u64,
     frames: Vec<u64>,
     extra: Vec<u64>,
 }
@@ -143,7 +145,10 @@ impl Aggregate {
         for mut waiting in std::mem::take(&mut self.waiting) {
             let late = is_last || waiting.since.elapsed() > REPAIR_TIMEOUT;
             if runtime.repair(&mut waiting.frames, &waiting.extra, &mut waiting.place.state) == Repair::Ready || late {
-                let _ = self.sum(waiting.place, &waiting.frames, waiting.tally, counters);
+                let key = self.sum(waiting.place, &waiting.frames, waiting.tally, counters);
+                if let (Some(key), Some(profile_type)) = (key, self.wall_time) {
+                    ready::add(&mut self.filling, key, waiting.ready_ns, profile_type);
+                }
             } else {
                 self.waiting.push(waiting);
             }
@@ -268,7 +273,7 @@ impl Aggregate {
     fn wait(&mut self, place: Place, tally: Tally, frames: &[u64], extra: &[u64]) {
         self.round.add_later(place.profile_type, tally.weight);
         let (frames, extra) = (frames.to_vec(), extra.to_vec());
-        self.waiting.push(Waiting { since: Instant::now(), place, tally, frames, extra });
+        self.waiting.push(Waiting { since: Instant::now(), place, tally, ready_ns: 0, frames, extra });
     }
 
     fn add_unseen(&mut self, unseen: Unseen, counters: &Counters) {
@@ -306,6 +311,11 @@ impl Aggregate {
     fn share_ready(&mut self, ready_ns: u64) {
         if let Some(profile_type) = self.wall_time {
             self.round.share(ready_ns, profile_type, &mut self.filling);
+            // Those of the round are the newest that wait.
+            let later = self.waiting.iter_mut().rev().take(self.round.later());
+            for waiting in later.filter(|waiting| waiting.place.profile_type == ProfileTypeId::TIMER) {
+                waiting.ready_ns = self.round.share_of(ready_ns, waiting.tally.weight);
+            }
         }
         self.round.clear();
     }

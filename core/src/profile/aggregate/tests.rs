@@ -25,6 +25,11 @@ impl Fixture {
         Self { aggregate: Aggregate::new(vec![ProfileType::process_cpu(10)]), counters: Counters::default() }
     }
 
+    fn with_wall_time() -> Self {
+        let types = vec![ProfileType::process_cpu(10), ProfileType::wall_time(10)];
+        Self { aggregate: Aggregate::new(types), counters: Counters::default() }
+    }
+
     fn add(&mut self, thread: u32, entry: Entry<'_>) {
         self.aggregate.add(Drained::Entry(thread, entry), &Numbered, &self.counters);
     }
@@ -233,22 +238,47 @@ fn samples_beside_their_span_s_own_time_have_a_stack_that_says_so_where_there_is
 }
 
 #[test]
-fn what_a_sample_that_waits_for_repair_stood_in_the_run_queue_for_is_not_the_others() {
-    let types = vec![ProfileType::process_cpu(10), ProfileType::wall_time(10)];
-    let mut fixture = Fixture { aggregate: Aggregate::new(types), counters: Counters::default() };
+fn what_a_sample_that_waits_for_repair_stood_in_the_run_queue_for_follows_it() {
+    let mut fixture = Fixture::with_wall_time();
     fixture.span(7, "GET /");
+    fixture.span(8, "POST /");
+    let late = Sample { span_id: 8, extra: &[1], frames: &[2], ..PLACE };
+    let wait = Measure { profile_type: ProfileTypeId(1), state: State::Lock, ..PLACE.measure };
+    let entries = [
+        Entry::Sample(late),
+        Entry::Again { value: 30 },
+        Entry::Sample(Sample { span_id: 0, ..late }),
+        Entry::Sample(Sample { frames: &[3], measure: wait, ..late }),
+    ];
     fixture.sample(7, &[1]);
+    for entry in entries {
+        fixture.aggregate.add(Drained::Entry(1, entry), &NeverReady, &fixture.counters);
+    }
+    fixture.aggregate.share_ready(60);
+    // Another thread's, which are no longer of that round.
+    fixture.add(2, Entry::Sample(Sample { span_id: 7, frames: &[4], ..PLACE }));
+    fixture.aggregate.share_ready(5);
+    settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, false);
+    let window = fixture.aggregate.rotate(HashMap::new(), true, &fixture.counters).finish(&fixture.counters);
+    assert_eq!(window.samples.iter().map(|sample| sample.value).sum::<i64>(), 10 + 10 + 10 + 5);
+    let ready = "(waits for a CPU);f2 0x40 8:POST /";
+    assert_eq!(fixture.rotate(&[]), [ready, "f2 1x10 -", "f2 2x40 8:POST /", "f3 1x10 8:POST /"]);
+}
+
+#[test]
+fn what_waits_for_repair_is_let_go_with_its_time_in_the_run_queue() {
+    let mut fixture = Fixture::with_wall_time();
     let late = Entry::Sample(Sample { span_id: 8, extra: &[1], frames: &[2], ..PLACE });
     fixture.aggregate.add(Drained::Entry(1, late), &NeverReady, &fixture.counters);
     fixture.aggregate.share_ready(80);
-    let lines = fixture.rotate(&[]);
-    assert!(lines.contains(&"(waits for a CPU);f1 0x40 7:GET /".to_owned()), "{lines:?}");
+    fixture.aggregate.let_go(&fixture.counters);
+    assert_eq!(fixture.counters.dropped_window.get(), Tally { samples: 1, weight: 10 });
+    assert_eq!(fixture.rotate(&[]), [""; 0]);
 }
 
 #[test]
 fn what_a_thread_stood_in_the_run_queue_for_is_shared_among_its_samples_in_spans() {
-    let types = vec![ProfileType::process_cpu(10), ProfileType::wall_time(10)];
-    let mut fixture = Fixture { aggregate: Aggregate::new(types), counters: Counters::default() };
+    let mut fixture = Fixture::with_wall_time();
     fixture.span(7, "GET /");
     fixture.sample(7, &[1, 2]);
     fixture.sample(7, &[1, 2]);
