@@ -195,6 +195,8 @@ fn a_kill_in_the_middle_of_what_comes_in_loses_nothing_that_was_answered() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     });
     let answered = i64::try_from(answered.into_inner()).unwrap();
+    // Its connections close before the file's lock does.
+    assert_eq!(server.wait(), None, "it ends by the signal");
     let server = Server::with(&flags);
     let profiles = server.json("/api/services")["services"][0]["profiles"].as_i64().unwrap();
     // One of each thread may have been stored before its answer was on its way.
