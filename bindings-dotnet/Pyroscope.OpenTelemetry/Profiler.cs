@@ -137,20 +137,20 @@ public sealed class Profiler : IDisposable
     /// </summary>
     public void Dispose() => Stop(StopTimeout);
 
-    /// <summary>Switches CPU profiling off or on again. Without effect where the configuration left it out.</summary>
-    /// <param name="enabled">Whether it is to go on.</param>
+    /// <summary>Switches CPU profiling off or on while the profiler runs, whatever the configuration says of it.</summary>
+    /// <param name="enabled">Whether it is on from now on.</param>
     public void SetCPUTrackingEnabled(bool enabled) => SetTracking(Feature.Cpu, enabled);
 
-    /// <summary>Switches allocation profiling off or on again. Without effect where the configuration left it out.</summary>
-    /// <param name="enabled">Whether it is to go on.</param>
+    /// <summary>Switches allocation profiling off or on while the profiler runs, whatever the configuration says of it.</summary>
+    /// <param name="enabled">Whether it is on from now on.</param>
     public void SetAllocationTrackingEnabled(bool enabled) => SetTracking(Feature.Allocations, enabled);
 
-    /// <summary>Switches lock profiling off or on again. Without effect where the configuration left it out.</summary>
-    /// <param name="enabled">Whether it is to go on.</param>
+    /// <summary>Switches lock profiling off or on while the profiler runs, whatever the configuration says of it.</summary>
+    /// <param name="enabled">Whether it is on from now on.</param>
     public void SetContentionTrackingEnabled(bool enabled) => SetTracking(Feature.Locks, enabled);
 
-    /// <summary>Switches exception profiling off or on again. Without effect where the configuration left it out.</summary>
-    /// <param name="enabled">Whether it is to go on.</param>
+    /// <summary>Switches exception profiling off or on while the profiler runs, whatever the configuration says of it.</summary>
+    /// <param name="enabled">Whether it is on from now on.</param>
     public void SetExceptionTrackingEnabled(bool enabled) => SetTracking(Feature.Exceptions, enabled);
 
     /// <summary>
