@@ -22,7 +22,7 @@ public sealed class Profiler : IDisposable
 
     // Who holds it runs no code of the program, such as its logger: that may never come back, and the end of the process waits here.
     private readonly object gate = new();
-    private ProfilerConfiguration? configuration;
+    private volatile ProfilerConfiguration? configuration;
     private (string User, string Password)? credentials;
     private Timer? messenger;
     private volatile bool running;
@@ -137,20 +137,20 @@ public sealed class Profiler : IDisposable
     /// </summary>
     public void Dispose() => Stop(StopTimeout);
 
-    /// <summary>Switches CPU profiling off or on again. Without effect where the configuration left it out.</summary>
-    /// <param name="enabled">Whether it is to go on.</param>
+    /// <summary>Switches CPU profiling off or on while the profiler runs, whatever the configuration says of it.</summary>
+    /// <param name="enabled">Whether it is on from now on.</param>
     public void SetCPUTrackingEnabled(bool enabled) => SetTracking(Feature.Cpu, enabled);
 
-    /// <summary>Switches allocation profiling off or on again. Without effect where the configuration left it out.</summary>
-    /// <param name="enabled">Whether it is to go on.</param>
+    /// <summary>Switches allocation profiling off or on while the profiler runs, whatever the configuration says of it.</summary>
+    /// <param name="enabled">Whether it is on from now on.</param>
     public void SetAllocationTrackingEnabled(bool enabled) => SetTracking(Feature.Allocations, enabled);
 
-    /// <summary>Switches lock profiling off or on again. Without effect where the configuration left it out.</summary>
-    /// <param name="enabled">Whether it is to go on.</param>
+    /// <summary>Switches lock profiling off or on while the profiler runs, whatever the configuration says of it.</summary>
+    /// <param name="enabled">Whether it is on from now on.</param>
     public void SetContentionTrackingEnabled(bool enabled) => SetTracking(Feature.Locks, enabled);
 
-    /// <summary>Switches exception profiling off or on again. Without effect where the configuration left it out.</summary>
-    /// <param name="enabled">Whether it is to go on.</param>
+    /// <summary>Switches exception profiling off or on while the profiler runs, whatever the configuration says of it.</summary>
+    /// <param name="enabled">Whether it is on from now on.</param>
     public void SetExceptionTrackingEnabled(bool enabled) => SetTracking(Feature.Exceptions, enabled);
 
     /// <summary>
@@ -195,13 +195,7 @@ public sealed class Profiler : IDisposable
     public void SetDynamicTags(Dictionary<string, string> tags)
     {
         ArgumentNullException.ThrowIfNull(tags);
-        var builder = LabelSet.Empty.BuildUpon();
-        foreach (var (key, value) in tags)
-        {
-            builder.Add(key, value);
-        }
-
-        LabelFlow.Activate(builder.Build());
+        LabelFlow.Activate(tags.Aggregate(LabelSet.Empty.BuildUpon(), (labels, tag) => labels.Add(tag.Key, tag.Value)).Build());
     }
 
     /// <summary>Removes all labels of the calling flow.</summary>
@@ -223,20 +217,26 @@ public sealed class Profiler : IDisposable
     public void SetProfileId(ulong profileId) => SetSpanContext(profileId, 0, 0);
 
     /// <summary>Starts what a span processor found in the environment and in the spans' resource.</summary>
-    internal bool StartUnlessConfigured(ProfilerConfiguration settings)
+    /// <param name="settings">All of it.</param>
+    /// <param name="given">What of it the program set, which is told if that has no effect.</param>
+    internal bool StartUnlessConfigured(ProfilerConfiguration settings, ProfilerConfiguration? given)
     {
-        // A span waits for nobody else's start.
-        if (wasConfigured || running || starting)
-        {
-            return false;
-        }
-
         try
         {
-            lock (gate)
+            // A span waits for nobody else's start.
+            if (!wasConfigured && !running && !starting)
             {
-                return !wasConfigured && !running && Launch(settings);
+                lock (gate)
+                {
+                    if (!wasConfigured && !running)
+                    {
+                        return Launch(settings);
+                    }
+                }
             }
+
+            given?.NoteBeyond(configuration);
+            return false;
         }
         finally
         {

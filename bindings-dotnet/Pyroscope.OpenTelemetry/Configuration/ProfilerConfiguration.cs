@@ -110,41 +110,17 @@ public sealed class ProfilerConfiguration
     }
 
     /// <summary>The settings that were made, by the native library's names.</summary>
-    internal List<Pair> Settings()
+    internal List<Pair> Settings() =>
+        [.. Made().Where(made => made.Name.Length > 0).Select(made => new Pair { name = made.Name, text = made.Text })];
+
+    /// <summary>Notes a warning of what was set here, if other settings count which do not have it.</summary>
+    internal void NoteBeyond(ProfilerConfiguration? counts)
     {
-        var settings = new List<Pair>();
-        void Set(string name, string? value)
+        var unused = string.Join(", ", Clone().Made().Except(counts?.Made() ?? []).Select(made => made.Property).Distinct());
+        if (unused.Length > 0)
         {
-            if (value is not null)
-            {
-                settings.Add(new Pair { name = name, text = value });
-            }
+            ProfilerMessages.Note($"Settings of AddPyroscope have no effect, as the profiler was configured elsewhere: {unused}. Set them there.");
         }
-
-        Set("application_name", ApplicationName);
-        Set("server_address", ServerAddress);
-        Set("basic_auth_username", BasicAuthUser);
-        Set("basic_auth_password", BasicAuthPassword);
-        Set("tenant_id", TenantId);
-        Set("enabled", Text(ProfilingEnabled));
-        Set("cpu_enabled", Text(CpuProfilingEnabled));
-        Set("allocation_enabled", Text(AllocationProfilingEnabled));
-        Set("lock_enabled", Text(ContentionProfilingEnabled));
-        Set("exception_enabled", Text(ExceptionProfilingEnabled));
-        Set("wall_time", Text(WallTimeProfilingEnabled));
-        Set("sample_rate", SampleRate?.ToString(CultureInfo.InvariantCulture));
-        Set("upload_interval_ms", UploadInterval?.TotalMilliseconds.ToString("F0", CultureInfo.InvariantCulture));
-        foreach (var (name, value) in Tags)
-        {
-            Set($"tag.{name}", value);
-        }
-
-        foreach (var (name, value) in HttpHeaders)
-        {
-            Set($"http_header.{name}", value);
-        }
-
-        return settings;
     }
 
     /// <summary>An error of the native library's, by the names of these properties.</summary>
@@ -168,6 +144,45 @@ public sealed class ProfilerConfiguration
 
         var settings = string.Join(' ', text[(at + Check.Length)..].Split(' ').Select(ByProperty));
         return text[..(at + Check.Length)] + settings;
+    }
+
+    /// <summary>The settings that were made: the property, the native library's name for it, if it has one, and the value.</summary>
+    private List<(string Property, string Name, string Text)> Made()
+    {
+        var made = new List<(string Property, string Name, string Text)>();
+        void Add(string property, string name, string? text)
+        {
+            if (text is not null)
+            {
+                made.Add((property, name, text));
+            }
+        }
+
+        Add(nameof(ApplicationName), "application_name", ApplicationName);
+        Add(nameof(ServerAddress), "server_address", ServerAddress);
+        Add(nameof(BasicAuthUser), "basic_auth_username", BasicAuthUser);
+        Add(nameof(BasicAuthPassword), "basic_auth_password", BasicAuthPassword);
+        Add(nameof(TenantId), "tenant_id", TenantId);
+        Add(nameof(ProfilingEnabled), "enabled", Text(ProfilingEnabled));
+        Add(nameof(CpuProfilingEnabled), "cpu_enabled", Text(CpuProfilingEnabled));
+        Add(nameof(AllocationProfilingEnabled), "allocation_enabled", Text(AllocationProfilingEnabled));
+        Add(nameof(ContentionProfilingEnabled), "lock_enabled", Text(ContentionProfilingEnabled));
+        Add(nameof(ExceptionProfilingEnabled), "exception_enabled", Text(ExceptionProfilingEnabled));
+        Add(nameof(WallTimeProfilingEnabled), "wall_time", Text(WallTimeProfilingEnabled));
+        Add(nameof(SampleRate), "sample_rate", SampleRate?.ToString(CultureInfo.InvariantCulture));
+        Add(nameof(UploadInterval), "upload_interval_ms", UploadInterval?.TotalMilliseconds.ToString("F0", CultureInfo.InvariantCulture));
+        Add(nameof(SpanProfileLinkingEnabled), "", Text(SpanProfileLinkingEnabled));
+        foreach (var (name, value) in Tags)
+        {
+            Add(nameof(Tags), $"tag.{name}", value);
+        }
+
+        foreach (var (name, value) in HttpHeaders)
+        {
+            Add(nameof(HttpHeaders), $"http_header.{name}", value);
+        }
+
+        return made;
     }
 
     private static string ByProperty(string word)

@@ -27,6 +27,15 @@ internal static class ProfilerMessages
         }
     }
 
+    /// <summary>The same of a logger that gives way to one that was set before.</summary>
+    internal static void PassToIfNone(ILogger to)
+    {
+        lock (Gate)
+        {
+            logger ??= to;
+        }
+    }
+
     /// <summary>Keeps a warning for the next delivery, the first time that it is given. True: it is new.</summary>
     internal static bool Note(string text)
     {

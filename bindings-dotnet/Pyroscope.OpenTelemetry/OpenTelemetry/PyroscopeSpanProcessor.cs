@@ -180,7 +180,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
             var resource = ResourceOfSpans.Read(ParentProvider?.GetResource());
             if (startProfiling)
             {
-                startedProfiler = Profiler.Instance.StartUnlessConfigured(resource.Complete(configuration));
+                startedProfiler = Profiler.Instance.StartUnlessConfigured(resource.Complete(configuration), configuration);
             }
 
             resource.Compare();

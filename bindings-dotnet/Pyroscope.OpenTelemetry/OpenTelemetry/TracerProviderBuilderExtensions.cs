@@ -12,7 +12,11 @@ public static class TracerProviderBuilderExtensions
     /// says. Messages go to the program's <see cref="ILoggerFactory"/>, category <c>Pyroscope</c>.
     /// </summary>
     /// <param name="builder">The builder.</param>
-    /// <param name="configure">Settings; what it leaves null is the environment's.</param>
+    /// <param name="configure">
+    /// Settings; what it leaves null is the environment's. With an application name they are those of a
+    /// <see cref="Profiler.Configure"/> when the provider is built. Without one they count where nobody else configures or
+    /// starts the profiler; else a warning says which have no effect.
+    /// </param>
     /// <param name="scope">Which span samples carry; null is what <c>OTEL_PYROSCOPE_ROOT_SPAN_ONLY</c> says.</param>
     /// <returns>The builder.</returns>
     /// <exception cref="ArgumentException">
@@ -28,12 +32,18 @@ public static class TracerProviderBuilderExtensions
             var configuration = new ProfilerConfiguration();
             configure?.Invoke(configuration);
             configuration.Logger ??= services.GetService<ILoggerFactory>()?.CreateLogger("Pyroscope");
-            if (configuration.ApplicationName is not null)
+            if (configuration.Logger is { } logger)
             {
-                Profiler.Instance.Configure(configuration);
+                ProfilerMessages.PassToIfNone(logger);
             }
 
-            return new PyroscopeSpanProcessor(scope, configuration);
+            if (configuration.ApplicationName is null)
+            {
+                return new PyroscopeSpanProcessor(scope, configuration);
+            }
+
+            Profiler.Instance.Configure(configuration);
+            return new PyroscopeSpanProcessor(scope, null);
         });
     }
 }

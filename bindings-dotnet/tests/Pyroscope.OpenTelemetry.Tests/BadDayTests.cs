@@ -144,6 +144,25 @@ public sealed class BadDayTests : IDisposable
     }
 
     [Fact]
+    public async Task Settings_of_AddPyroscope_that_come_too_late_are_told_to_its_logger_by_name()
+    {
+        var worker = await Run(new() { ["WORKER_CONFIGURES_BEFORE"] = "" });
+        Assert.Equal((true, 40), (worker.Running, worker.Tagged));
+        Assert.Equal("switched off", worker.Features["waits"]);
+        const string Told = "Settings of AddPyroscope have no effect, as the profiler was configured elsewhere: WallTimeProfilingEnabled. Set them there.";
+        Assert.Equal(Told, Assert.Single(worker.Warnings));
+    }
+
+    [Fact]
+    public async Task Settings_of_AddPyroscope_with_a_name_replace_those_before()
+    {
+        var worker = await Run(new() { ["WORKER_CONFIGURES_BEFORE"] = "worker" });
+        Assert.Equal((true, 40), (worker.Running, worker.Tagged));
+        Assert.Equal("", worker.Features["waits"]);
+        Assert.DoesNotContain(worker.Warnings, warning => warning.Contains("AddPyroscope", StringComparison.Ordinal));
+    }
+
+    [Fact]
     public async Task A_logger_that_never_comes_back_keeps_no_process_alive_and_costs_no_samples()
     {
         // The logger is called for the warning that this brings.

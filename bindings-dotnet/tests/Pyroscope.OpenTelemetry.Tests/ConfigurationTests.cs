@@ -108,6 +108,27 @@ public sealed class ConfigurationTests : IDisposable
     }
 
     [Fact]
+    public void A_part_that_the_configuration_left_out_can_be_switched_on_and_off()
+    {
+        Assert.True(Profiler.Instance.Configure(Named(c => (c.CpuProfilingEnabled, c.WallTimeProfilingEnabled) = (false, true))));
+        (string Part, Action<bool> Switch)[] parts =
+        [
+            ("cpu", Profiler.Instance.SetCPUTrackingEnabled),
+            ("allocations", Profiler.Instance.SetAllocationTrackingEnabled),
+            ("locks", Profiler.Instance.SetContentionTrackingEnabled),
+            ("exceptions", Profiler.Instance.SetExceptionTrackingEnabled),
+        ];
+        Assert.All(parts, part =>
+        {
+            Assert.Equal((false, "switched off"), (Profiler.Instance.Status[part.Part].IsOn, Profiler.Instance.Status[part.Part].Reason));
+            part.Switch(true);
+            Assert.True(Profiler.Instance.Status[part.Part].IsOn, Profiler.Instance.Status[part.Part].Reason);
+            part.Switch(false);
+            Assert.False(Profiler.Instance.Status[part.Part].IsOn);
+        });
+    }
+
+    [Fact]
     public void Null_is_no_configuration() =>
         Assert.Throws<ArgumentNullException>(() => Profiler.Instance.Configure(null!));
 

@@ -21,10 +21,21 @@ var logger = new Collecting();
 var signal = Environment.GetEnvironmentVariable("WORKER_RESETS_SIGNAL") is null ? null : new RuntimeSignal();
 var source = new ActivitySource("Worker");
 var meanwhile = Environment.GetEnvironmentVariable("WORKER_SPAN_MEANWHILE") is null ? null : new SpanMeanwhile(source);
+var before = Environment.GetEnvironmentVariable("WORKER_CONFIGURES_BEFORE");
+if (before is not null)
+{
+    Profiler.Instance.Configure(new ProfilerConfiguration { SampleRate = 50 });
+}
+
 var provider = Sdk.CreateTracerProviderBuilder().AddSource(source.Name).AddPyroscope(settings =>
 {
     settings.Logger = logger;
     settings.Tags = meanwhile?.Labels ?? settings.Tags;
+    if (before is not null)
+    {
+        settings.ApplicationName = before.Length > 0 ? before : null;
+        (settings.SampleRate, settings.WallTimeProfilingEnabled) = (50, true);
+    }
 }).Build();
 var gate = new object();
 int spans = 0, tagged = 0, caught = 0;
