@@ -78,6 +78,7 @@ fn threads_of_one_short_span_have_their_cpu_time_in_it() {
     assert!(profiler.stop(Duration::from_secs(5)));
     assert_adds_up(&profiler.stats());
     let samples = read(folder.path());
+    assert!(samples.iter().any(|sample| sample.stack == ["(seen as the span changes)", "frame"]), "{samples:?}");
     for (name, burnt) in ["at once", "later"].into_iter().zip(burnt) {
         let of_span = |sample: &&support::Sample| sample.labels.get("span_name").is_some_and(|of| of == name);
         let seen: i64 = samples.iter().filter(of_span).map(|sample| sample.value).sum();

@@ -14,6 +14,7 @@ use super::ready::{self, Round};
 use crate::context::tags::TagSetId;
 use crate::os::clock;
 use crate::profile_type::{ProfileType, ProfileTypeId};
+use crate::sample::due::SEEN_LATE;
 use crate::sample::frames::{Frame, FrameId};
 use crate::sample::ring::{Entry, Sample};
 use crate::sample::runtime::{Repair, Runtime};
@@ -385,6 +386,7 @@ fn id_of(why: Why) -> u64 {
 
 fn reserved(id: FrameId) -> Arc<Frame> {
     let function = match id.checked_sub(RESERVED) {
+        _ if id == SEEN_LATE => "(seen as the span changes)",
         Some(0) => "(no stack)",
         Some(1) => "(thread starting)",
         Some(2) => "(thread ended)",
