@@ -62,7 +62,7 @@ impl Rate {
     #[expect(clippy::cast_precision_loss, reason = "differences of times")]
     pub(super) fn count(&mut self, now: u64, clock: &Clock) {
         self.samples += 1.0;
-        self.steer(now, MOST_STEP);
+        self.steer(now);
         let gained = now.saturating_sub(self.left_at) as f64 * 1e-9 * self.a_second;
         self.left = (self.left + gained).min(AT_ONCE_SECONDS * self.a_second) - 1.0;
         self.left_at = now;
@@ -72,29 +72,25 @@ impl Rate {
         self.set(clock);
     }
 
-    /// The loop waited until now: M falls with the time in which fewer samples came.
+    /// The loop waited until now: M follows also where no sample comes, and falls then.
     #[inline]
     pub(super) fn pass(&mut self, now: u64, clock: &Clock) {
-        if self.steer(now, 1.0) {
+        if self.steer(now) {
             self.set(clock);
         }
     }
 
-    /// Where it is due, M changes, by `most` at most; where it may not grow, what would have it grow stays until it may.
     #[inline]
     #[expect(clippy::cast_precision_loss, reason = "a difference of times")]
-    fn steer(&mut self, now: u64, most: f64) -> bool {
+    fn steer(&mut self, now: u64) -> bool {
         let since = now.saturating_sub(self.steered_at) as f64;
-        if since <= STEERED_EACH_NS {
-            return false;
+        let is_due = since > STEERED_EACH_NS;
+        if is_due {
+            let ratio = self.samples / (self.a_second * since * 1e-9);
+            self.mean_ns *= ratio.clamp(LEAST_STEP.powf(since / STEERED_EACH_NS), MOST_STEP);
+            (self.steered_at, self.samples) = (now, 0.0);
         }
-        let ratio = self.samples / (self.a_second * since * 1e-9);
-        if ratio >= most && most <= 1.0 {
-            return false;
-        }
-        self.mean_ns *= ratio.clamp(LEAST_STEP.powf(since / STEERED_EACH_NS), most);
-        (self.steered_at, self.samples) = (now, 0.0);
-        true
+        is_due
     }
 
     fn set(&mut self, clock: &Clock) {
@@ -220,8 +216,8 @@ mod tests {
             }
         }
         assert!((50..1_500).contains(&samples), "{samples}");
-        // It is over, and the loop waits 10 ms at a time for 20 s: what is awaited for 10 ms is a sample again, and stands for itself.
-        (0..2_000).for_each(|wait| rate.pass(2 * TOOK + wait * 10_000_000, &clock));
+        // It is over, and the loop waits 10 ms at a time for 10 s: what is awaited for 10 ms is a sample again, and stands for itself.
+        (0..1_000).for_each(|wait| rate.pass(TOOK / 10 + wait * 10_000_000, &clock));
         let weights: Vec<u64> = (0..100)
             .filter_map(|_| {
                 let took = 10_000_000;
