@@ -64,7 +64,7 @@ class DocumentsTest < Minitest::Test
     programs.each do |program|
       environment = { "OTEL_SERVICE_NAME" => "checkout", "PYROSCOPE_SERVER_ADDRESS" => "none", "OTEL_TRACES_EXPORTER" => "none" }
       program = program.sub('"http://localhost:4040"', '"none"')
-      output, status = Open3.capture2e(environment, RbConfig.ruby, "-W", "-I", LIB, "-e", program)
+      output, status = Open3.capture2e(environment, RbConfig.ruby, "-W", "-I", LIB, "-I", File.join(__dir__, "absent"), "-e", program)
       assert status.success?, output
       assert_empty output.lines.grep(/-e:|pyroscope/)
     end
