@@ -146,7 +146,9 @@ class RunnerTest(unittest.TestCase):
             pass
         process = runner._running[0].process
         runner.end()
-        self.assertEqual([process.returncode, runner._running], [-signal.SIGTERM, []])
+        # The shell, or what it had begun, is met first: then it says so by its own code.
+        self.assertIn(process.returncode, (-signal.SIGTERM, 128 + signal.SIGTERM))
+        self.assertEqual(runner._running, [])
         runner.end()
 
 
