@@ -2,8 +2,8 @@
 //! suspensions that are long beside M are all there, exact.
 //!
 //! M follows from the samples there were: it makes as many a second as are aimed at, and while there are fewer it is short, so each
-//! wait of a span is in its profile, also when a herd that made it long is over. It depends on the past alone, so no sum is biased by it. To follow the *sum* of suspended time was
-//! worse: a thousand idle tasks made M seconds.
+//! wait of a span is in its profile, also when a herd that made it long is over. It depends on the past alone, so no sum is biased by
+//! it. To follow the *sum* of suspended time was worse: a thousand idle tasks made M seconds.
 //!
 //! What a thread may still be suspended until its next sample is kept in means, as M changes meanwhile: a time that was drawn with the M
 //! of then and weighed with the one of now made sums of ninefold.
