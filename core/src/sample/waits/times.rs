@@ -57,13 +57,15 @@ pub fn add_time(span: &SpanRecord, state: State, ns: u64) {
 /// What of a wait is no CPU time, for exact sums.
 ///
 /// The samples' way (`Block::without_cpu`) is right on average: an expiry of the thread's timer within a call takes a whole period off
-/// it. Of one span's sleep that would take 10 ms, for the microseconds after it that were CPU time. So a long wait loses only what is
-/// certain: of `n` expiries `n` − 1 periods. Short waits are many, and their debts are shared.
-pub(super) fn without_cpu(took_ns: u64, sampled_ns: u64, expiries: u64, period_ns: u64) -> u64 {
-    if took_ns < LONG_NS {
-        return sampled_ns;
+/// it and those after it. Of one span's sleep that would take 10 ms, for microseconds that were CPU time. So a call that copies and
+/// computes nothing loses nothing, and a long one of the others only what is certain: of `n` expiries `n` − 1 periods. Short ones of
+/// these are many, and may be CPU time as a whole, as a `read` of what is in memory: they share their debts.
+pub(super) fn without_cpu(state: State, took_ns: u64, sampled_ns: u64, expiries: u64, period_ns: u64) -> u64 {
+    match state {
+        State::Io | State::Name if took_ns < LONG_NS => sampled_ns,
+        State::Io | State::Name => took_ns.saturating_sub(expiries.saturating_sub(1).saturating_mul(period_ns)),
+        _ => took_ns,
     }
-    took_ns.saturating_sub(expiries.saturating_sub(1).saturating_mul(period_ns))
 }
 
 /// A wait of the calling thread, of which the last part was for the interpreter's lock.
@@ -122,11 +124,12 @@ mod tests {
     use crate::context::span_times::SpanTimes;
 
     #[test]
-    fn one_expiry_in_a_long_wait_takes_nothing_off_and_short_waits_pay_their_debts() {
+    fn one_expiry_in_a_long_wait_takes_nothing_off_and_short_calls_that_may_compute_pay_their_debts() {
         const PERIOD_NS: u64 = 10_000_000;
-        let long = |expiries| without_cpu(50_000_000, 0, expiries, PERIOD_NS);
+        let long = |expiries| without_cpu(State::Io, 50_000_000, 0, expiries, PERIOD_NS);
         assert_eq!([0, 1, 2, 3, 9].map(long), [50_000_000, 50_000_000, 40_000_000, 30_000_000, 0]);
-        assert_eq!(without_cpu(LONG_NS - 1, 7, 1, PERIOD_NS), 7);
+        let short = |state| without_cpu(state, LONG_NS - 1, 7, 1, PERIOD_NS);
+        assert_eq!([State::Io, State::Name, State::Sleep, State::Lock].map(short), [7, 7, LONG_NS - 1, LONG_NS - 1]);
     }
 
     #[test]
