@@ -7,6 +7,7 @@ import asyncio
 import os
 import select
 import socket
+import sys
 import threading
 import time
 
@@ -62,6 +63,12 @@ def program(tmp_path):
     yield make
     for each in made:
         each.provider.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def without_gevent(monkeypatch):
+    """Other tests of this process may have loaded it."""
+    monkeypatch.delitem(sys.modules, "gevent", raising=False)
 
 
 class Clock:
@@ -306,6 +313,14 @@ def test_a_greenlets_thread_runs_others_too(program):
     greenlet.greenlet(run).switch()
     found = switching.times()
     assert found["sleep"] >= 0.01 * LEAST and "cpu" not in found
+
+
+def test_gevents_main_greenlet_waits_while_others_run(program, monkeypatch):
+    switching = program()
+    monkeypatch.setitem(sys.modules, "gevent", sys)
+    with switching.span("span"):
+        burn(0.005)
+    assert "cpu" not in switching.times()
 
 
 def test_a_fork_within_a_span(python):

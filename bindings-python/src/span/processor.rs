@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 
-use crate::calls::{find_attr, get_attr, set_attr};
+use crate::calls::{find_attr, get_attr, set_attr, uncollected};
 use crate::errors::guard;
 use crate::span::current::{is_retired, published_for, variable};
 use crate::span::record::{Attributes, SpanHandle, begin, id_of, is_of_this_epoch, profile_id};
@@ -151,11 +151,13 @@ fn times_of<'py>(
         return Ok(None);
     }
     let Some(times) = handle.get().times(has_own_thread) else { return Ok(None) };
-    let found = PyDict::new(py);
-    for (name, ns) in times {
-        found.set_item(name, ns)?;
-    }
-    Ok(Some(found))
+    uncollected(py, || {
+        let found = PyDict::new(py);
+        for (name, ns) in times {
+            found.set_item(name, ns)?;
+        }
+        Ok(Some(found))
+    })
 }
 
 fn ended(span: &Bound<'_, PyAny>) -> PyResult<()> {

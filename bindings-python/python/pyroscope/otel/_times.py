@@ -54,6 +54,7 @@ def _has_own_thread() -> bool:
     if greenlet is None:
         return True
     if "gevent" in sys.modules or "eventlet" in sys.modules:
+        # Their hub runs others while the main one waits, and nobody tells.
         return False
     return greenlet.getcurrent().parent is None
 

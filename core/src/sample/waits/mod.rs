@@ -199,11 +199,11 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
         }
         let (measured_ns, period_ns) = (took_ns, period_ns(block));
         took_ns = block.without_cpu(call.function, took_ns, call.expiries.saturating_mul(period_ns), period_ns);
-        exact_ns = times::without_cpu(state, measured_ns, took_ns, call.expiries, period_ns);
+        exact_ns = times::without_cpu(call.function, state, measured_ns, took_ns);
     } else {
         let measured_ns = took_ns;
         took_ns = block.without_cpu(call.function, took_ns, 0, u64::MAX);
-        exact_ns = times::without_cpu(state, measured_ns, took_ns, 0, 0);
+        exact_ns = times::without_cpu(call.function, state, measured_ns, took_ns);
     }
     if exact_ns == 0 {
         return;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use super::block::{Call, LONG_NS};
 use super::flow::{self, current_flow, is_concurrent};
+use super::modules;
 use crate::context::span_record::SpanRecord;
 use crate::os::clock;
 use crate::sample::handler;
@@ -57,15 +58,22 @@ pub fn add_time(span: &SpanRecord, state: State, ns: u64) {
 /// What of a wait is no CPU time, for exact sums.
 ///
 /// The samples' way (`Block::without_cpu`) is right on average: an expiry of the thread's timer within a call takes a whole period off
-/// it and those after it. Of one span's sleep that would take 10 ms, for microseconds that were CPU time. So a call that copies and
-/// computes nothing loses nothing, and a long one of the others only what is certain: of `n` expiries `n` − 1 periods. Short ones of
-/// these are many, and may be CPU time as a whole, as a `read` of what is in memory: they share their debts.
-pub(super) fn without_cpu(state: State, took_ns: u64, sampled_ns: u64, expiries: u64, period_ns: u64) -> u64 {
-    match state {
-        State::Io | State::Name if took_ns < LONG_NS => sampled_ns,
-        State::Io | State::Name => took_ns.saturating_sub(expiries.saturating_sub(1).saturating_mul(period_ns)),
-        _ => took_ns,
-    }
+/// it and those after it. Of one span's sleep that would take 10 ms, for microseconds that were CPU time. So only what may be CPU time
+/// as a whole loses it: short calls that copy, as a `read` of what is in memory, and those that may copy much without its being known.
+pub(super) fn without_cpu(function: u32, state: State, took_ns: u64, sampled_ns: u64) -> u64 {
+    let may_be_cpu = matches!(state, State::Io | State::Name) && (took_ns < LONG_NS || may_copy_much(function));
+    if sampled_ns != took_ns && may_be_cpu { sampled_ns } else { took_ns }
+}
+
+/// Whether a function may copy more than the wrappers know of, who read the thread's clock for what is much.
+fn may_copy_much(function: u32) -> bool {
+    let name = usize::try_from(function).ok().and_then(modules::name);
+    name.is_some_and(|name| {
+        name.ends_with("msg")
+            || name.contains("readv")
+            || name.contains("writev")
+            || matches!(name, "fflush" | "fgets" | "getline" | "getdelim")
+    })
 }
 
 /// A wait of the calling thread, of which the last part was for the interpreter's lock.
@@ -124,12 +132,14 @@ mod tests {
     use crate::context::span_times::SpanTimes;
 
     #[test]
-    fn one_expiry_in_a_long_wait_takes_nothing_off_and_short_calls_that_may_compute_pay_their_debts() {
-        const PERIOD_NS: u64 = 10_000_000;
-        let long = |expiries| without_cpu(State::Io, 50_000_000, 0, expiries, PERIOD_NS);
-        assert_eq!([0, 1, 2, 3, 9].map(long), [50_000_000, 50_000_000, 40_000_000, 30_000_000, 0]);
-        let short = |state| without_cpu(state, LONG_NS - 1, 7, 1, PERIOD_NS);
-        assert_eq!([State::Io, State::Name, State::Sleep, State::Lock].map(short), [7, 7, LONG_NS - 1, LONG_NS - 1]);
+    fn an_expiry_takes_nothing_off_but_what_may_be_cpu_time_as_a_whole() {
+        let function = |name| (0..).find(|number| modules::name(*number as usize) == Some(name)).unwrap();
+        let left = |name, state, took_ns| without_cpu(function(name), state, took_ns, 7);
+        assert_eq!([left("recv", State::Io, LONG_NS - 1), left("readv", State::Io, LONG_NS)], [7, 7]);
+        for (name, state) in [("recv", State::Io), ("getaddrinfo", State::Name), ("nanosleep", State::Sleep)] {
+            assert_eq!(left(name, state, LONG_NS), LONG_NS);
+        }
+        assert_eq!(left("nanosleep", State::Sleep, LONG_NS - 1), LONG_NS - 1);
     }
 
     #[test]
