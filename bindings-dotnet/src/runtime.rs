@@ -3,11 +3,11 @@
 
 use libc::ucontext_t;
 use spanprof_core::{
-    Context, Drain, Frame, FrameId, FrameWriter, LockWait, Repair, Runtime, SampleSignal, State, ThreadRecord,
-    WaitFrame,
+    Context, Drain, Frame, FrameId, FrameWriter, LockWait, Repair, Runtime, SampleSignal, SpanTimes, State,
+    ThreadRecord, WaitFrame,
 };
 
-use crate::span::record;
+use crate::span::{record, times};
 use crate::stack::{monitor_enter, unwind};
 use crate::symbols::{refresh, repair, resolver};
 
@@ -59,6 +59,14 @@ unsafe impl Runtime for CoreClr {
         if let Some(registers) = unsafe { frame.registers() } {
             unwind::walk_caller(registers, out);
         }
+    }
+
+    #[inline]
+    fn own_wait(&self, times: &SpanTimes, (state, ns): (State, u64), frame: WaitFrame) -> (State, u64) {
+        let ns = times::own(times, ns);
+        // SAFETY: called within the wait's call.
+        let is_sleep = ns > 0 && state == State::Lock && monitor_enter::is_sleep(unsafe { frame.registers() });
+        (if is_sleep { State::Sleep } else { state }, ns)
     }
 
     fn repair(&self, frames: &mut Vec<FrameId>, extra: &[u64], state: &mut State) -> Repair {

@@ -67,6 +67,16 @@ internal struct OffTime
         }
     }
 
+    /// <summary>Whether the calling thread runs the span.</summary>
+    internal static bool IsRunBySelf(SpanContext span) => noted == period && ReferenceEquals(running, span);
+
+    /// <summary>How long nobody runs it by now, in nanoseconds; 0: somebody does.</summary>
+    internal long Current(long now)
+    {
+        var holders = Volatile.Read(ref held);
+        return period != 0 && Counts(holders) && (int)holders == 0 ? now - Volatile.Read(ref since) : 0;
+    }
+
     /// <summary>A span has ended. Again: nothing.</summary>
     internal static void Release(SpanContext span)
     {
@@ -91,15 +101,31 @@ internal struct OffTime
 
         running = to;
         var now = Stopwatch.GetTimestamp();
-        from?.Off.Leave(now);
-        if (to is null)
+        if (from is not null)
         {
-            return;
+            if (!ReferenceEquals(from.Root, to?.Root))
+            {
+                from.Root.Times?.LeaveRoot();
+            }
+
+            from.Times?.Leave(now);
+            from.Off.Leave(now);
         }
 
-        if (to.Off.Enter() == 1 && to.Activity is not { IsStopped: true })
+        if (to is not null)
         {
-            Resumed(now - to.Off.since);
+            var holders = to.Off.Enter();
+            to.Times?.Enter();
+            if (holders == 1 && to.Activity is not { IsStopped: true })
+            {
+                Resumed(now - to.Off.since);
+            }
+        }
+
+        if (from?.Activity is { IsStopped: true })
+        {
+            // Now, as its parent is run again: nobody awaited anything in between.
+            Release(from);
         }
     }
 

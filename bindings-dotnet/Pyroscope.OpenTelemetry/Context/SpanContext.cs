@@ -21,6 +21,9 @@ internal sealed unsafe class SpanContext
     /// <summary>What samples carry, with the name at the start; the final one is told when the span ends.</summary>
     internal readonly SpanRecord Record;
 
+    /// <summary>What its time goes to, where that is to be known.</summary>
+    internal readonly SpanTimes? Times;
+
     /// <summary>Since when nobody runs it.</summary>
     internal OffTime Off;
 
@@ -39,6 +42,8 @@ internal sealed unsafe class SpanContext
             (Record.TraceHigh, Record.TraceLow) = HexId.Of(activity.TraceId);
         }
 
+        Times = SpanTimes.Of(parent is null);
+        Record.Times = Times?.Address ?? 0;
         if (SpanName.Of(activity.DisplayName) is { } name)
         {
             Record.Name = name.Text;
@@ -75,7 +80,7 @@ internal sealed unsafe class SpanContext
             return context;
         }
 
-        return Find(span, before) ?? (IsLocalRoot(span) ? new SpanContext(span, null) : Rebuild(span, before));
+        return Known(span, before) ?? (IsLocalRoot(span) ? new SpanContext(span, null) : Rebuild(span, before));
     }
 
     /// <summary>Whether no exported span of this process is around the span.</summary>
@@ -125,6 +130,9 @@ internal sealed unsafe class SpanContext
         return among;
     }
 
+    /// <summary>One that tells its times has one context, wherever it is made current.</summary>
+    private static SpanContext? Known(Activity span, SpanContext? among) => Find(span, among) ?? SpanTimes.ContextOf(span);
+
     // User code made a span current that is not next to the one before: from the outside in, with what is known reused.
     private static SpanContext Rebuild(Activity span, SpanContext? before)
     {
@@ -132,7 +140,7 @@ internal sealed unsafe class SpanContext
         SpanContext? context = null;
         for (var next = (Activity?)span; next is not null && context is null; next = Exported(next.Parent))
         {
-            context = Find(next, before);
+            context = Known(next, before);
             if (context is null)
             {
                 unknown.Push(next);

@@ -116,11 +116,18 @@ internal static class SpanMirror
     /// <summary>A span has ended, in the calling flow.</summary>
     internal static void Ended(Activity span)
     {
-        if (OffTime.IsMeasured && SpanContext.Find(span, Current.Value) is { } context)
+        // One that this thread runs is left at once.
+        if (OffTime.IsMeasured && ContextOf(span) is { } context && !OffTime.IsRunBySelf(context))
         {
             OffTime.Release(context);
         }
     }
+
+    /// <summary>The context of a span that is around the calling flow.</summary>
+    internal static SpanContext? ContextOf(Activity span) => SpanContext.Find(span, Current.Value);
+
+    /// <summary>Whether samples carry such a span.</summary>
+    internal static bool Carries(bool isLocalRoot) => carried == Innermost || (isLocalRoot && carried == LocalRoot);
 
     /// <summary>Sets ids by hand for the calling flow; 0 as span id ends that.</summary>
     internal static void Set(ulong spanId, ulong traceHigh, ulong traceLow)

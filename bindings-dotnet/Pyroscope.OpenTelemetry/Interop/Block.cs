@@ -55,7 +55,7 @@ internal unsafe struct SpanRecord
     [FieldOffset(40)]
     internal ulong Flow;
 
-    /// <summary>Where the native side adds what the span's time went to: null here, nobody wants to know.</summary>
+    /// <summary>Where the native side adds what the span's time went to, a <see cref="Times"/>; null: nobody wants to know.</summary>
     [FieldOffset(48)]
     internal nint Times;
 }

@@ -49,6 +49,23 @@ internal static unsafe partial class HotNative
     [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]
     internal static partial void ExplainType(nint table, byte* name, nuint length, uint next, uint kind);
 
+    /// <summary>One processor more (1) or fewer (0) wants the times of spans.</summary>
+    [LibraryImport(Library, EntryPoint = "spanprof_want_times")]
+    [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]
+    internal static partial void WantTimes(uint wanted);
+
+    /// <summary>The calling thread's CPU time in nanoseconds.</summary>
+    [LibraryImport(Library, EntryPoint = "spanprof_own_cpu")]
+    [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]
+    [SuppressGCTransition]
+    internal static partial ulong OwnCpu();
+
+    /// <summary>This thread sleeps from here on (0), until now, when it may have waited for something else too (1) or not (2). Not 0: it is
+    /// known how sleeps are told from other waits.</summary>
+    [LibraryImport(Library, EntryPoint = "spanprof_learn_sleep")]
+    [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]
+    internal static partial byte LearnSleep(uint end);
+
     /// <summary>Gives the samples of a span its final name.</summary>
     [LibraryImport(Library, EntryPoint = "spanprof_span_ended")]
     [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]

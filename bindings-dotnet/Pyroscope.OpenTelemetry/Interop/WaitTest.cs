@@ -36,7 +36,7 @@ internal static class WaitTest
     }
 
     /// <summary>
-    /// Learns how waits for the lock of an object are told from those for a garbage collection, unless it is known. Not with
+    /// Learns how waits for the lock of an object are told from those for a garbage collection, and sleeps from both, unless it is known. Not with
     /// the profiler's start, as it has not read the runtime's libraries then.
     /// </summary>
     internal static void LearnLock()
@@ -47,18 +47,27 @@ internal static class WaitTest
         }
 
         triesLeft--;
+        var knowsSleep = LearnSleep();
         var gate = new object();
         using var isHeld = new ManualResetEventSlim();
         var holder = new Thread(() => Hold(gate, isHeld)) { IsBackground = true, Name = "pyroscope-lock" };
         holder.UnsafeStart();
         isHeld.Wait();
         var collections = GC.CollectionCount(0);
-        if (WaitFor(gate, () => GC.CollectionCount(0) == collections))
+        if (WaitFor(gate, () => GC.CollectionCount(0) == collections) && knowsSleep)
         {
             triesLeft = 0;
         }
 
         holder.Join();
+    }
+
+    private static bool LearnSleep()
+    {
+        var collections = GC.CollectionCount(0);
+        _ = HotNative.LearnSleep(0);
+        Thread.Sleep(1);
+        return HotNative.LearnSleep(GC.CollectionCount(0) == collections ? 2u : 1) != 0;
     }
 
     private static void Hold(object gate, ManualResetEventSlim isHeld)

@@ -30,6 +30,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     private readonly ProfilerConfiguration? configuration;
     private readonly bool startProfiling;
     private readonly bool added;
+    private readonly bool tellsTimes;
     private volatile int began;
     private int disposed;
     private bool startedProfiler;
@@ -55,7 +56,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     public PyroscopeSpanProcessor(bool stitchAsyncStacks)
         : this(null, null) => _ = stitchAsyncStacks;
 
-    internal PyroscopeSpanProcessor(SpanScope? scope, ProfilerConfiguration? configuration)
+    internal PyroscopeSpanProcessor(SpanScope? scope, ProfilerConfiguration? configuration, bool? timeAttributes = null)
     {
         Scope = scope ?? (BooleanVariable.Read("OTEL_PYROSCOPE_ROOT_SPAN_ONLY", true) ? SpanScope.Root : SpanScope.All);
         if (Scope is not (SpanScope.Root or SpanScope.All))
@@ -64,13 +65,36 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
         }
 
         startProfiling = BooleanVariable.Read("OTEL_PYROSCOPE_START_PROFILING", true);
+        var tells = timeAttributes ?? BooleanVariable.Read("OTEL_PYROSCOPE_TIME_ATTRIBUTES", false);
         this.configuration = configuration;
         added = SpanMirror.Add(Scope);
+        TimeAttributes = tells;
         ProfilerMessages.Deliver();
     }
 
     /// <summary>Which span samples carry.</summary>
     public SpanScope Scope { get; }
+
+    /// <summary>
+    /// Whether each span that samples carry says at its end what its time went to, in nanoseconds, as tags:
+    /// <c>pyroscope.time.io</c>, <c>pyroscope.time.lock</c>, <c>pyroscope.time.await</c> and so on, exactly and not sampled, and a
+    /// local root that begins and ends on one thread, which does nothing else meanwhile, also <c>pyroscope.time.cpu</c>. It takes
+    /// <see cref="ProfilerConfiguration.WallTimeProfilingEnabled"/>. By default what <c>OTEL_PYROSCOPE_TIME_ATTRIBUTES</c> says,
+    /// else false.
+    /// </summary>
+    public bool TimeAttributes
+    {
+        get => tellsTimes;
+        init
+        {
+            if (added && value != tellsTimes)
+            {
+                Want(value);
+            }
+
+            tellsTimes = value;
+        }
+    }
 
     /// <summary>Called by the SDK when a span starts. Never throws.</summary>
     /// <param name="data">The span.</param>
@@ -79,6 +103,11 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
         if (began == NotYet)
         {
             Begin();
+        }
+
+        if (tellsTimes && added && data.Recorded)
+        {
+            SpanTimes.Keep(data);
         }
 
         if (Profiler.Instance.IsRunning)
@@ -108,6 +137,10 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
         {
             SpanMirror.Ended(data);
             ReportFinalName(data);
+            if (tellsTimes)
+            {
+                SpanTimes.Tell(data);
+            }
         }
     }
 
@@ -137,6 +170,11 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     {
         if (added && Interlocked.Exchange(ref disposed, 1) == 0)
         {
+            if (tellsTimes)
+            {
+                Want(false);
+            }
+
             SpanMirror.Remove(Scope);
         }
 
@@ -152,6 +190,20 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
         if (HotNative.IsSampled(id) != 0)
         {
             SpanName.WithUtf8(span.DisplayName, id, &ReportEnd);
+        }
+    }
+
+    // On its own, for the same reason.
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void Want(bool wanted)
+    {
+        if (wanted)
+        {
+            SpanTimes.Want();
+        }
+        else
+        {
+            SpanTimes.Unwant();
         }
     }
 
@@ -184,6 +236,10 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
             }
 
             resource.Compare();
+            if (tellsTimes && Profiler.Instance.IsRunning && !OffTime.IsMeasured)
+            {
+                ProfilerMessages.Warn("Spans get no tags that say their time: TimeAttributes needs wall time, WallTimeProfilingEnabled or PYROSCOPE_PROFILING_WALLTIME_ENABLED=true");
+            }
         }
         catch (Exception error)
         {

@@ -18,13 +18,17 @@ public static class TracerProviderBuilderExtensions
     /// starts the profiler; else a warning says which have no effect.
     /// </param>
     /// <param name="scope">Which span samples carry; null is what <c>OTEL_PYROSCOPE_ROOT_SPAN_ONLY</c> says.</param>
+    /// <param name="timeAttributes">
+    /// Whether spans say what their time went to: <see cref="PyroscopeSpanProcessor.TimeAttributes"/>. Null is what
+    /// <c>OTEL_PYROSCOPE_TIME_ATTRIBUTES</c> says.
+    /// </param>
     /// <returns>The builder.</returns>
     /// <exception cref="ArgumentException">
     /// When the provider is built: the settings have an application name, and a value that is not allowed. Without a name
     /// they are only looked at with the first span, and what is wrong is a warning.
     /// </exception>
     public static TracerProviderBuilder AddPyroscope(
-        this TracerProviderBuilder builder, Action<ProfilerConfiguration>? configure = null, SpanScope? scope = null)
+        this TracerProviderBuilder builder, Action<ProfilerConfiguration>? configure = null, SpanScope? scope = null, bool? timeAttributes = null)
     {
         ArgumentNullException.ThrowIfNull(builder);
         return builder.AddProcessor(services =>
@@ -39,11 +43,11 @@ public static class TracerProviderBuilderExtensions
 
             if (configuration.ApplicationName is null)
             {
-                return new PyroscopeSpanProcessor(scope, configuration);
+                return new PyroscopeSpanProcessor(scope, configuration, timeAttributes);
             }
 
             Profiler.Instance.Configure(configuration);
-            return new PyroscopeSpanProcessor(scope, null);
+            return new PyroscopeSpanProcessor(scope, null, timeAttributes);
         });
     }
 }

@@ -26,9 +26,9 @@ pub(crate) fn prepare() {
 /// ([`spanprof_sample_resumed`]), else 0. About 5 ns.
 #[unsafe(no_mangle)]
 pub extern "C" fn spanprof_resumed(off_ns: u64) -> u64 {
-    if record::context().span.is_null() {
-        return 0;
-    }
+    // SAFETY: null, or in this thread's block.
+    let Some(span) = (unsafe { record::context().span.as_ref() }) else { return 0 };
+    spanprof_core::add_time(span, State::Await, off_ns);
     spanprof_core::flow_weight(off_ns, || true).map_or(0, |(weight, _)| weight)
 }
 

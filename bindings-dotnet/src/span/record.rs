@@ -49,7 +49,7 @@ global_asm!(
 
 /// The calling thread's block, null if it has none. Async-signal-safe: two loads.
 #[inline]
-fn own() -> *mut Block {
+pub(super) fn own() -> *mut Block {
     let block: *mut Block;
     // SAFETY: static TLS is mapped for every thread as long as it runs, and the word is ours.
     unsafe {

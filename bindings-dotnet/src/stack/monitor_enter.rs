@@ -1,4 +1,4 @@
-//! Where the runtime waits for a lock: learned from a wait that is known to be one.
+//! Where the runtime waits for a lock, and where it sleeps: learned from a wait that is known to be one.
 //!
 //! .NET 8 waits for the lock of an object in native code that the method calls directly, as it does for a garbage collection, and
 //! nothing but addresses tells the two apart.
@@ -14,6 +14,8 @@ static LONGEST_NS: AtomicU64 = AtomicU64::new(0);
 static SEEN: AtomicU64 = AtomicU64::new(0);
 /// The call in the function of the runtime that managed code calls, as a frame of a stack; 0: not known.
 static CALL: AtomicU64 = AtomicU64::new(0);
+/// The same of `Thread.Sleep`.
+static SLEEP: AtomicU64 = AtomicU64::new(0);
 
 /// What the calling thread waits for from here on is a lock.
 pub(crate) fn begin() {
@@ -29,6 +31,21 @@ pub(crate) fn end(certain: bool) -> bool {
         CALL.store(SEEN.load(Ordering::Relaxed), Ordering::Relaxed);
     }
     is_known()
+}
+
+/// As [`end`] where it slept.
+pub(crate) fn end_sleep(certain: bool) -> bool {
+    LEARNS.store(0, Ordering::Relaxed);
+    if certain && SLEEP.load(Ordering::Relaxed) == 0 {
+        SLEEP.store(SEEN.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    SLEEP.load(Ordering::Relaxed) != 0
+}
+
+/// Whether a wait whose caller goes on with these registers was made by `Thread.Sleep`. Async-signal-safe; a microsecond.
+pub(crate) fn is_sleep(registers: Option<[u64; 3]>) -> bool {
+    let sleep = SLEEP.load(Ordering::Relaxed);
+    sleep != 0 && registers.and_then(unwind::outermost_native) == Some(sleep)
 }
 
 /// Whether the call is known. Async-signal-safe.

@@ -6,6 +6,7 @@
 use super::frames::{Frame, FrameId, FrameWriter};
 use super::record::ThreadRecord;
 use crate::context::current::Context;
+use crate::context::span_times::SpanTimes;
 use crate::wait_state::State;
 
 /// What [`Runtime::repair`] says of a sample.
@@ -191,6 +192,12 @@ pub unsafe trait Runtime: Send + Sync {
     /// What a wait of a thread in a span was, where the runtime knows better than the call. The rules are the handler's.
     fn wait_state(&self, state: State, _caller: usize) -> State {
         state
+    }
+
+    /// For exact sums: what of a wait of a thread, which is just over, is its span's own, and its state, where the runtime knows better
+    /// than the call and the record's flow do. The rules are the handler's.
+    fn own_wait(&self, _times: &SpanTimes, (state, ns): (State, u64), _frame: WaitFrame) -> (State, u64) {
+        (state, ns)
     }
 
     /// Pushes the stack of the interrupted thread, leaf first. A frame id means one place in code until the end of the window

@@ -14,6 +14,7 @@ use crate::context::span_record::SpanRecord;
 use crate::os::clock;
 use crate::sample::handler;
 use crate::sample::record;
+use crate::sample::runtime::WaitFrame;
 use crate::wait_state::State;
 
 /// How many want them: who does not pays for one load a wait.
@@ -87,13 +88,15 @@ pub(super) fn add_wait(call: &Call, (state, ns): (State, u64), (lock_state, lock
     // SAFETY: null, or current on this thread, so it is there.
     let Some(span) = (unsafe { context.span.as_ref() }) else { return };
     // SAFETY: takes nothing and cannot fail.
-    if span.times().is_none() || unsafe { libc::getpid() } != PROCESS.load(Ordering::Relaxed) {
+    let Some(times) = span.times().filter(|_| unsafe { libc::getpid() } == PROCESS.load(Ordering::Relaxed)) else {
         return;
-    }
+    };
     if ns > 0 {
         // SAFETY: as above.
         let is_certain = call.caller.is_null() || unsafe { runtime.defers(record) };
-        add_time(span, if is_certain { state } else { runtime.wait_state(state, call.caller.addr()) }, ns);
+        let state = if is_certain { state } else { runtime.wait_state(state, call.caller.addr()) };
+        let (state, ns) = runtime.own_wait(times, (state, ns), WaitFrame(call.frame));
+        add_time(span, state, ns);
     }
     if lock_ns > 0 {
         add_time(span, lock_state, lock_ns);

@@ -1,0 +1,173 @@
+using System.Collections.Concurrent;
+using System.Diagnostics;
+using System.Runtime.CompilerServices;
+using System.Runtime.InteropServices;
+using Pyroscope.Interop;
+
+namespace Pyroscope.Context;
+
+/// <summary>
+/// What the time of one span went to, exactly: threads that are in it add their waits, and its flow the time in which no thread ran it.
+/// </summary>
+/// <remarks>
+/// Of threads that are in the span at once one owns it, and what others wait for is not added; nor does the owner's time overlap with that
+/// in which none runs it. So the sums are never more than the span's wall time. Native code has the other half: <c>span/times.rs</c>.
+/// </remarks>
+internal sealed unsafe class SpanTimes
+{
+    /// <summary>Where a span that has some keeps its context.</summary>
+    private const string Property = "pyroscope.times";
+
+    private const int Cpu = 0;
+    private const int Await = 7;
+
+    /// <summary>So many spans with times there may be at once: 8 MB.</summary>
+    private const int Most = 65_536;
+
+    /// <summary>By the number of the state, as the native library names them.</summary>
+    private static readonly string[] Tags =
+    [
+        "pyroscope.time.cpu", "pyroscope.time.io", "pyroscope.time.lock", "pyroscope.time.gil", "pyroscope.time.sleep", "pyroscope.time.child",
+        "pyroscope.time.name", "pyroscope.time.await", "pyroscope.time.busy", "pyroscope.time.gvl", "pyroscope.time.run_queue",
+        "pyroscope.time.gc", "pyroscope.time.runtime",
+    ];
+
+    // Used again and never freed: a thread may have a span's record for as long as it lives, and no reference to the span.
+    private static readonly ConcurrentStack<nint> Unused = new();
+    private static int made;
+    private static int wanted;
+
+    private readonly Times* times;
+    private readonly int thread = Environment.CurrentManagedThreadId;
+    private readonly ulong cpuSince;
+    private volatile bool left;
+    private int told;
+
+    private SpanTimes(Times* times, ulong cpuSince)
+    {
+        this.times = times;
+        this.cpuSince = cpuSince;
+    }
+
+    ~SpanTimes()
+    {
+        try
+        {
+            Unused.Push((nint)times);
+        }
+        catch (OutOfMemoryException)
+        {
+            // What is lost is little; an exception here would end the process.
+        }
+    }
+
+    /// <summary>Where threads in the span add their waits.</summary>
+    internal nint Address => (nint)times;
+
+    /// <summary>One processor more wants them.</summary>
+    internal static void Want()
+    {
+        Interlocked.Increment(ref wanted);
+        HotNative.WantTimes(1);
+    }
+
+    /// <summary>One fewer does.</summary>
+    internal static void Unwant()
+    {
+        Interlocked.Decrement(ref wanted);
+        HotNative.WantTimes(0);
+    }
+
+    /// <summary>Those of a span that begins on this thread; null where nobody wants them, no waits are measured, or there are too many.</summary>
+    internal static SpanTimes? Of(bool isLocalRoot) =>
+        wanted != 0 && OffTime.IsMeasured && SpanMirror.Carries(isLocalRoot) && Take() is var times and not 0
+            ? new SpanTimes((Times*)times, isLocalRoot ? OwnCpu() : 0)
+            : null;
+
+    /// <summary>A span has started in the calling flow: what its time goes to is told when it ends.</summary>
+    internal static void Keep(Activity span)
+    {
+        if (SpanMirror.ContextOf(span) is { Times: not null } context)
+        {
+            span.SetCustomProperty(Property, context);
+        }
+    }
+
+    /// <summary>The context of a span for which that was called.</summary>
+    internal static SpanContext? ContextOf(Activity span) => wanted == 0 ? null : span.GetCustomProperty(Property) as SpanContext;
+
+    /// <summary>A span has ended: it gets its tags, once.</summary>
+    internal static void Tell(Activity span)
+    {
+        if (span.GetCustomProperty(Property) is SpanContext { Times: { } times } context && Interlocked.Exchange(ref times.told, 1) == 0)
+        {
+            times.Tell(span, context);
+        }
+    }
+
+    /// <summary>A thread is in the span now.</summary>
+    internal void Enter() => Interlocked.CompareExchange(ref times->Owner, (nint)ThreadBlock.Own, 0);
+
+    /// <summary>The calling thread is not any more.</summary>
+    internal void Leave(long now)
+    {
+        if (Volatile.Read(ref times->Owner) == (nint)ThreadBlock.Own)
+        {
+            times->FreeSince = now;
+            Volatile.Write(ref times->Owner, 0);
+        }
+    }
+
+    /// <summary>The calling thread is in no span any more that is in this local root.</summary>
+    internal void LeaveRoot() => left |= Environment.CurrentManagedThreadId == thread;
+
+    private static nint Take()
+    {
+        if (Unused.TryPop(out var times))
+        {
+            NativeMemory.Clear((void*)times, (nuint)sizeof(Times));
+            return times;
+        }
+
+        if (Interlocked.Increment(ref made) <= Most)
+        {
+            return (nint)NativeMemory.AllocZeroed((nuint)sizeof(Times));
+        }
+
+        Interlocked.Decrement(ref made);
+        return 0;
+    }
+
+    // On its own: compiling a method with a call that suppresses the transition loads the library.
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static ulong OwnCpu() => HotNative.OwnCpu();
+
+    private void Tell(Activity span, SpanContext context)
+    {
+        var rest = span.Duration.Ticks * (1_000_000_000 / TimeSpan.TicksPerSecond);
+        var sums = stackalloc long[Times.States];
+        for (var state = 0; state < Times.States; state++)
+        {
+            sums[state] = (long)Volatile.Read(ref times->Sums[state]);
+            rest -= sums[state];
+        }
+
+        // It ended elsewhere while its own flow awaits something.
+        var awaited = Math.Clamp(context.Off.Current(Stopwatch.GetTimestamp()), 0, Math.Max(rest, 0));
+        sums[Await] += awaited;
+        if (cpuSince != 0 && !left && Environment.CurrentManagedThreadId == thread)
+        {
+            // A part of it was within calls that waited.
+            sums[Cpu] = Math.Clamp((long)(OwnCpu() - cpuSince), 0, Math.Max(rest - awaited, 0));
+        }
+
+        GC.KeepAlive(this);
+        for (var state = 0; state < Times.States; state++)
+        {
+            if (sums[state] > 0)
+            {
+                span.SetTag(Tags[state], sums[state]);
+            }
+        }
+    }
+}

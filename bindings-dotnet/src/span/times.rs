@@ -1,0 +1,101 @@
+//! Whose time a span's is, for exact sums: of the threads that are in it at once one *owns* it, and what others wait for is beside it.
+//! So what is added is never more than the span's wall time.
+//!
+//! Managed code makes the first that comes its owner, and none as that one leaves (`Context/SpanTimes.cs`). Who is still in the span then
+//! and waits becomes the owner at the wait's end, and has of the wait what came after.
+
+use std::mem::offset_of;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use libc::timespec;
+use spanprof_core::SpanTimes;
+
+use crate::span::record;
+use crate::stack::monitor_enter;
+
+/// Memory of managed code's, which frees none of it: a thread that is late adds to what is there. `Interop/Times.cs` has the same.
+#[repr(C)]
+#[derive(Debug, Default)]
+struct Times {
+    sums: SpanTimes,
+    /// The block of the thread that owns the span, 0: none does.
+    owner: AtomicU64,
+    /// Since when none does, by CLOCK_MONOTONIC.
+    free_since: AtomicU64,
+}
+
+const _: () = assert!(offset_of!(Times, sums) == 0 && offset_of!(Times, owner) == 104);
+const _: () = assert!(offset_of!(Times, free_since) == 112 && size_of::<Times>() == 120);
+
+/// What of a wait of the calling thread, which is just over, is its span's own. `times` are those in a [`Times`], as all of this
+/// package's spans have them. Async-signal-safe.
+pub(crate) fn own(times: &SpanTimes, ns: u64) -> u64 {
+    let times: *const Times = ptr::with_exposed_provenance(ptr::from_ref(times).addr());
+    // SAFETY: managed code made one, and frees none.
+    let Times { owner, free_since, .. } = unsafe { &*times };
+    let own = record::own().addr() as u64;
+    match owner.load(Ordering::Relaxed) {
+        found if found == own => ns,
+        0 if owner.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed).is_ok() => {
+            ns.min(clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(free_since.load(Ordering::Relaxed)))
+        }
+        _ => 0,
+    }
+}
+
+/// Spans have times from now on (1), or those of one processor fewer do (0).
+#[unsafe(no_mangle)]
+pub extern "C" fn spanprof_want_times(wanted: u32) {
+    if wanted == 0 {
+        spanprof_core::unwant_span_times();
+    } else {
+        spanprof_core::want_span_times();
+    }
+}
+
+/// The calling thread's CPU time in nanoseconds. 0.3 µs: a system call.
+#[unsafe(no_mangle)]
+pub extern "C" fn spanprof_own_cpu() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// What the calling thread waits for from here on is a sleep (0), so that is learned how these are told from other waits; or that was
+/// all, and it may have waited for something else (1) or not (2). 1: it is known.
+#[unsafe(no_mangle)]
+pub extern "C" fn spanprof_learn_sleep(end: u32) -> u8 {
+    if end == 0 {
+        monitor_enter::begin();
+        return 0;
+    }
+    u8::from(monitor_enter::end_sleep(end == 2))
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec; 0 remains where the clock is not there.
+    unsafe { libc::clock_gettime(clock, &raw mut time) };
+    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thread_owns_a_span_and_who_stays_has_of_a_wait_what_came_after_that_one_left() {
+        record::spanprof_block();
+        let times = Box::new(Times::default());
+        let sums: *const SpanTimes = ptr::with_exposed_provenance((&raw const *times).expose_provenance());
+        // SAFETY: they live to the end of the test.
+        let own = |ns| own(unsafe { &*sums }, ns);
+        times.owner.store(1, Ordering::Relaxed);
+        assert_eq!(own(5_000), 0, "another thread's");
+        let left = clock_ns(libc::CLOCK_MONOTONIC);
+        times.free_since.store(left, Ordering::Relaxed);
+        times.owner.store(0, Ordering::Relaxed);
+        let credit = own(u64::MAX);
+        assert!(credit <= clock_ns(libc::CLOCK_MONOTONIC) - left, "{credit}");
+        assert_eq!(own(5_000), 5_000, "its own from then on");
+    }
+}

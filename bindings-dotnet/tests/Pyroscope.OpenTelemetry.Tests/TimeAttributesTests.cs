@@ -1,0 +1,371 @@
+// A test that is cancelled may take a moment longer.
+#pragma warning disable xUnit1051
+using System.Collections.Concurrent;
+using System.Diagnostics;
+using System.Net;
+using System.Net.Sockets;
+using Microsoft.Extensions.Logging;
+using Pyroscope.OpenTelemetry;
+
+namespace Pyroscope.Tests;
+
+/// <summary>A span says what its time went to: what each wait took by the program's own clock, and together no more than the span did.</summary>
+public sealed class TimeAttributesTests
+{
+    private const int Milliseconds = 50;
+    private const string Variable = "OTEL_PYROSCOPE_TIME_ATTRIBUTES";
+    private static readonly string[] AtHome = ["pyroscope.time.cpu", "pyroscope.time.io", "pyroscope.time.lock", "pyroscope.time.sleep", "pyroscope.time.run_queue"];
+
+    [Theory]
+    [InlineData("sleep")]
+    [InlineData("lock")]
+    [InlineData("io")]
+    public void Waits_of_a_thread_are_told_as_long_as_they_were(string state)
+    {
+        using var pair = new Pair();
+        var gate = new object();
+        Action wait = state switch
+        {
+            "sleep" => () => Thread.Sleep(Milliseconds),
+            "lock" => () => WaitFor(gate),
+            _ => pair.Receive,
+        };
+        wait();
+        using var run = new TimeAttributesRun(SpanScope.Root);
+        var taken = 0.0;
+        using (TrueSpan.Start("waits"))
+        {
+            for (var time = 0; time < 5; time++)
+            {
+                taken += Took(wait);
+            }
+        }
+
+        var span = run.Of("waits");
+        AssertTold(taken, span, state);
+        // Nothing that it did not do, and of one thread its CPU time.
+        Assert.Empty(span.Times.Keys.Except(AtHome));
+        Assert.True(span["cpu"] > 0, span.ToString());
+    }
+
+    [Theory]
+    [InlineData(SpanScope.Root)]
+    [InlineData(SpanScope.All)]
+    public async Task What_a_span_awaits_is_told_as_long_as_it_was(SpanScope scope)
+    {
+        await Task.Delay(1);
+        using var run = new TimeAttributesRun(scope);
+        var taken = 0.0;
+        using (TrueSpan.Start("awaits"))
+        {
+            for (var time = 0; time < 5; time++)
+            {
+                var began = Stopwatch.GetTimestamp();
+                await Task.Delay(Milliseconds);
+                taken += Stopwatch.GetElapsedTime(began).TotalMilliseconds;
+            }
+        }
+
+        var span = run.Of("awaits");
+        AssertTold(taken, span, "await");
+        // Its thread did other things meanwhile, whichever it ends on.
+        Assert.DoesNotContain("pyroscope.time.cpu", span.Times.Keys);
+    }
+
+    [Fact]
+    public void Spans_within_each_other_each_have_their_own_time()
+    {
+        using var run = new TimeAttributesRun(SpanScope.All);
+        double outer, inner;
+        using (var parent = TrueSpan.Start("parent"))
+        {
+            outer = Took(() => Thread.Sleep(Milliseconds));
+            using (TrueSpan.Start("child", parent))
+            {
+                inner = Took(() => Thread.Sleep(2 * Milliseconds));
+                ThreadTime.Burn(20);
+            }
+        }
+
+        var (around, within) = (run.Of("parent"), run.Of("child"));
+        AssertTold(outer, around, "sleep");
+        AssertTold(inner, within, "sleep");
+        Assert.Equal(["pyroscope.time.cpu"], around.Times.Keys.Union(within.Times.Keys).Where(name => name.EndsWith("cpu", StringComparison.Ordinal)));
+        // A child span that ends is no await, and its CPU time is the local root's.
+        Assert.DoesNotContain("pyroscope.time.await", around.Times.Keys);
+        Assert.True(around["cpu"] >= 19 && within["cpu"] == 0, $"{around}; {within}");
+    }
+
+    [Fact]
+    public void A_thread_that_leaves_its_span_and_comes_back_tells_what_it_waited_for_in_it_and_no_cpu_time()
+    {
+        using var run = new TimeAttributesRun(SpanScope.Root);
+        double taken;
+        using (var span = TrueSpan.Start("is left"))
+        {
+            taken = Took(() => Thread.Sleep(Milliseconds));
+            Activity.Current = null;
+            Thread.Sleep(Milliseconds);
+            Activity.Current = span.Activity;
+            taken += Took(() => Thread.Sleep(Milliseconds));
+        }
+
+        AssertTold(taken, run.Of("is left"), "sleep");
+        Assert.DoesNotContain("pyroscope.time.cpu", run.Of("is left").Times.Keys);
+    }
+
+    [Fact]
+    public void A_local_root_has_all_that_happens_in_it_and_alone_says_so()
+    {
+        using var run = new TimeAttributesRun(SpanScope.Root);
+        double taken;
+        using (var parent = TrueSpan.Start("parent"))
+        using (TrueSpan.Start("child", parent))
+        {
+            taken = Took(() => Thread.Sleep(Milliseconds));
+        }
+
+        AssertTold(taken, run.Of("parent"), "sleep");
+        Assert.Empty(run.Of("child").Times);
+    }
+
+    [Theory]
+    [InlineData(SpanScope.Root)]
+    [InlineData(SpanScope.All)]
+    public async Task Tasks_that_run_at_once_tell_no_more_than_the_span_took(SpanScope scope)
+    {
+        using var run = new TimeAttributesRun(scope);
+        using (TrueSpan.Start("at once"))
+        {
+            ThreadTime.Burn(20);
+            await Task.WhenAll(Enumerable.Range(0, 8).Select(_ => Task.Run(async () =>
+            {
+                Thread.Sleep(Milliseconds);
+                await Task.Delay(Milliseconds);
+                Thread.Sleep(Milliseconds);
+            })));
+        }
+
+        var span = run.Of("at once");
+        Assert.True(span.IsWithin, span.ToString());
+        Assert.True(span["sleep"] > 0, span.ToString());
+    }
+
+    [Fact]
+    public void Who_waits_for_its_own_tasks_tells_its_own_wait_alone()
+    {
+        using var run = new TimeAttributesRun(SpanScope.Root);
+        double taken;
+        using (TrueSpan.Start("waits for others"))
+        {
+            using var ready = new CountdownEvent(4);
+            using var go = new ManualResetEventSlim();
+            var tasks = Enumerable.Range(0, 4).Select(_ => Task.Factory.StartNew(
+                () =>
+                {
+                    ready.Signal();
+                    go.Wait();
+                    Thread.Sleep(Milliseconds);
+                },
+                CancellationToken.None,
+                TaskCreationOptions.LongRunning,
+                TaskScheduler.Default)).ToArray();
+            ready.Wait();
+            go.Set();
+            taken = Took(() => Task.WaitAll(tasks));
+        }
+
+        var span = run.Of("waits for others");
+        // Who spins before it waits yields, on a busy machine for long.
+        Assert.True(span.IsWithin && span["lock"] + span["run_queue"] >= 0.7 * taken, $"{span}, {taken:F1} ms");
+        Assert.DoesNotContain("pyroscope.time.sleep", span.Times.Keys);
+    }
+
+    [Fact]
+    public async Task A_task_goes_on_for_its_span_when_who_started_it_has_left()
+    {
+        using var run = new TimeAttributesRun(SpanScope.Root);
+        var taken = 0.0;
+        using (TrueSpan.Start("hands over"))
+        {
+            using var left = new ManualResetEventSlim();
+            var task = Task.Run(() =>
+            {
+                // It is in the span before the other thread leaves it.
+                left.Wait();
+                taken = Took(() => Thread.Sleep(Milliseconds));
+            });
+            new Thread(() =>
+            {
+                Thread.Sleep(Milliseconds);
+                left.Set();
+            }).UnsafeStart();
+            await task;
+        }
+
+        var span = run.Of("hands over");
+        Assert.True(span["sleep"] >= 0.8 * taken && span.IsWithin, span.ToString());
+    }
+
+    [Fact]
+    public async Task A_span_that_another_thread_ends_tells_what_it_awaited_and_no_cpu_time()
+    {
+        using var run = new TimeAttributesRun(SpanScope.Root);
+        var awaited = new TaskCompletionSource();
+        var leaves = 0L;
+        Activity activity = null!;
+        async Task Flow()
+        {
+            activity = TrueSpan.Start("ends elsewhere").Activity!;
+            leaves = Stopwatch.GetTimestamp();
+            await awaited.Task;
+        }
+
+        var flow = Flow();
+        await Task.Delay(Milliseconds);
+        var least = 0.0;
+        var ends = new Thread(() =>
+        {
+            least = Stopwatch.GetElapsedTime(leaves).TotalMilliseconds;
+            activity.Stop();
+        });
+        ends.UnsafeStart();
+        ends.Join();
+        awaited.SetResult();
+        await flow;
+        var span = run.Of("ends elsewhere");
+        Assert.True(span["await"] >= 0.8 * least && span.IsWithin, $"{span}, {least:F1} ms");
+        Assert.DoesNotContain("pyroscope.time.cpu", span.Times.Keys);
+    }
+
+    [Fact]
+    public async Task By_default_there_are_none_and_the_variable_asks_for_them()
+    {
+        foreach (var (value, expected) in new[] { (null, false), ("false", false), ("true", true) })
+        {
+            Environment.SetEnvironmentVariable(Variable, value);
+            try
+            {
+                using var run = new TimeAttributesRun(SpanScope.Root, null);
+                using (TrueSpan.Start("asks"))
+                {
+                    Thread.Sleep(Milliseconds);
+                    await Task.Delay(1);
+                }
+
+                Assert.Equal(expected, run.Of("asks").Times.Count > 0);
+            }
+            finally
+            {
+                Environment.SetEnvironmentVariable(Variable, null);
+            }
+        }
+
+    }
+
+    [Fact]
+    public void A_variable_that_is_no_boolean_is_refused()
+    {
+        Environment.SetEnvironmentVariable(Variable, "maybe");
+        var error = Record.Exception(() => new PyroscopeSpanProcessor());
+        Environment.SetEnvironmentVariable(Variable, null);
+        Assert.Equal(Variable, Assert.IsType<ArgumentException>(error).ParamName);
+    }
+
+    [Fact]
+    public void Without_wall_time_there_are_none_and_one_message_says_what_they_need()
+    {
+        var logger = new Listed();
+        using var run = new TimeAttributesRun(SpanScope.Root, true, configuration => (configuration.WallTimeProfilingEnabled, configuration.Logger) = (false, logger));
+        for (var time = 0; time < 2; time++)
+        {
+            using (TrueSpan.Start("has none"))
+            {
+                Thread.Sleep(1);
+            }
+        }
+
+        Assert.Empty(run.Of("has none").Times);
+        ProfilerMessages.Deliver();
+        Assert.Single(logger.Messages, message => message.Contains("TimeAttributes needs wall time, WallTimeProfilingEnabled", StringComparison.Ordinal));
+    }
+
+    private static double Took(Action wait)
+    {
+        var began = Stopwatch.GetTimestamp();
+        wait();
+        return Stopwatch.GetElapsedTime(began).TotalMilliseconds;
+    }
+
+    /// <summary>What the program saw it take, less what it took to call and to be back; and no more than the span in all.</summary>
+    private static void AssertTold(double taken, EndedSpan span, string state)
+    {
+        Assert.True(span[state] >= 0.8 * taken && span[state] <= taken, $"{span}, {taken:F1} ms");
+        Assert.True(span.IsWithin, span.ToString());
+    }
+
+    private static void WaitFor(object gate)
+    {
+        lock (gate)
+        {
+            Monitor.Wait(gate, Milliseconds);
+        }
+    }
+
+    /// <summary>A socket to which another thread sends something a while after that is asked for.</summary>
+    private sealed class Pair : IDisposable
+    {
+        private readonly SemaphoreSlim asked = new(0);
+        private readonly Socket ours = new(AddressFamily.InterNetwork, SocketType.Stream, ProtocolType.Tcp);
+        private readonly Thread sends;
+        private volatile bool ends;
+
+        internal Pair()
+        {
+            using var listener = new TcpListener(IPAddress.Loopback, 0);
+            listener.Start();
+            ours.Connect(listener.LocalEndpoint);
+            var theirs = listener.AcceptSocket();
+            sends = new Thread(() =>
+            {
+                using (theirs)
+                {
+                    for (asked.Wait(); !ends; asked.Wait())
+                    {
+                        Thread.Sleep(Milliseconds);
+                        theirs.Send([1]);
+                    }
+                }
+            });
+            sends.UnsafeStart();
+        }
+
+        public void Dispose()
+        {
+            ends = true;
+            asked.Release();
+            sends.Join();
+            ours.Dispose();
+            asked.Dispose();
+        }
+
+        internal void Receive()
+        {
+            asked.Release();
+            ours.Receive(new byte[1]);
+        }
+    }
+
+    private sealed class Listed : ILogger
+    {
+        internal ConcurrentQueue<string> Messages { get; } = new();
+
+        public IDisposable? BeginScope<TState>(TState state)
+            where TState : notnull => null;
+
+        public bool IsEnabled(LogLevel logLevel) => true;
+
+        public void Log<TState>(LogLevel logLevel, EventId eventId, TState state, Exception? exception, Func<TState, Exception?, string> formatter) =>
+            Messages.Enqueue(formatter(state, exception));
+    }
+}
