@@ -302,11 +302,11 @@ impl Aggregate {
 
     /// What a thread stood in the queue for since its CPU samples before these is theirs.
     fn end_round(&mut self, thread: u32, tid: Option<i32>) {
-        let ready_ns = match tid {
-            Some(tid) if self.wall_time.is_some() && !self.round.is_empty() => self.run_queues.ready_ns(thread, tid),
-            _ => 0,
-        };
-        self.share_ready(ready_ns);
+        if self.wall_time.is_some() && !self.round.is_empty() {
+            let ready_ns = self.run_queues.ready_ns(thread, tid);
+            self.share_ready(ready_ns);
+        }
+        self.round.clear();
     }
 
     fn share_ready(&mut self, ready_ns: u64) {
@@ -318,7 +318,6 @@ impl Aggregate {
                 waiting.ready_ns = self.round.share_of(ready_ns, waiting.tally.weight);
             }
         }
-        self.round.clear();
     }
 
     fn sum(&mut self, place: Place, frames: &[u64], tally: Tally, counters: &Counters) -> Option<Key> {
