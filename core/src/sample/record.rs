@@ -194,7 +194,8 @@ impl ThreadRecord {
         self.expiries.load(Ordering::Relaxed)
     }
 
-    /// Notes when the expiries that were just counted came, and how long the thread had waited by then. Only its own handler does.
+    /// Notes when the expiries that were just counted came, and how long the thread had waited by then. Only its own handler does, and who
+    /// keeps it out.
     #[inline]
     pub(crate) fn note_ready(&self, now_ns: u64, waited_ns: u64) {
         let ran = self.expiries.load(Ordering::Relaxed).wrapping_mul(self.period_ns());
