@@ -302,11 +302,9 @@ impl Aggregate {
 
     /// What a thread stood in the queue for since its CPU samples before these is theirs.
     fn end_round(&mut self, thread: u32, tid: Option<i32>) {
-        if self.wall_time.is_some() && !self.round.is_empty() {
-            let ready_ns = self.run_queues.ready_ns(thread, tid);
-            self.share_ready(ready_ns);
-        }
-        self.round.clear();
+        let asks = self.wall_time.is_some() && !self.round.is_empty();
+        let ready_ns = if asks { self.run_queues.ready_ns(thread, tid) } else { 0 };
+        self.share_ready(ready_ns);
     }
 
     fn share_ready(&mut self, ready_ns: u64) {
@@ -318,6 +316,7 @@ impl Aggregate {
                 waiting.ready_ns = self.round.share_of(ready_ns, waiting.tally.weight);
             }
         }
+        self.round.clear();
     }
 
     fn sum(&mut self, place: Place, frames: &[u64], tally: Tally, counters: &Counters) -> Option<Key> {
