@@ -20,15 +20,6 @@ const LATE: u64 = 3;
 /// Expiries that the process owes before threads are asked.
 const OWED: u64 = 5;
 
-/// What the process owes.
-#[derive(Debug, Default)]
-pub(super) struct Lateness {
-    cpu_ns: u64,
-    owed_ns: u64,
-    /// Whether a thread was late the last time.
-    late: bool,
-}
-
 /// Reminds the threads that are late, once the process has used so much CPU time; tells whether there are any. Some 20 ns a thread, and
 /// 0.3 µs where much is owed.
 pub(crate) fn remind_late(owner: Owner, cpu_ns: u64) -> bool {

@@ -7,16 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::lateness::Lateness;
 use super::ring_pool::Rings;
 use super::run_queue;
-use super::sampling::{Owner, Sampling, Unsampled, Unseen, Why};
+use super::sampling::{Lateness, Owner, Sampling, Unsampled, Unseen, Why};
 use crate::context::span_slot;
 use crate::context::thread_tags::ThreadTags;
 use crate::profile_type::SampleClock;
 use crate::sample::record::{RECORDS, ThreadRecord};
 use crate::sample::timer::{self, Plan, Timer};
-use crate::sample::waits;
 use crate::stats::Tally;
 
 /// How long retiring waits for a handler to leave. Only a stopped process (a debugger) makes it that long.
@@ -194,7 +192,7 @@ impl Registry {
         let has_clock = sampling.timers && sampling.clock == SampleClock::Cpu;
         let next_ns = plan.first_ns.saturating_add(skipped.saturating_mul(plan.period_ns));
         record.first_ns.store(if has_clock { next_ns } else { u64::MAX }, Ordering::Relaxed);
-        let asked = has_clock && waits::measures_waits();
+        let asked = has_clock && sampling.run_queues;
         record.begin_ready(asked.then(|| run_queue::at_start(record, tid, next_ns.saturating_sub(now))).flatten());
         record.taken_up.store(0, Ordering::Relaxed);
         record.reminded.store(false, Ordering::Relaxed);
@@ -249,7 +247,8 @@ impl Registry {
         self.room = self.room.saturating_add(u64::from(timer.is_some()));
         // No signal comes after this but those that are on their way.
         drop(timer);
-        RECORDS[index as usize].end_ready(waits::measures_waits().then(|| run_queue::queued_ns(tid)).flatten());
+        let asked = self.sampling.is_some_and(|sampling| sampling.run_queues);
+        RECORDS[index as usize].end_ready(asked.then(|| run_queue::queued_ns(tid)).flatten());
         retire(index, until);
         span_slot::release(tid);
         self.retired.push((index, self.owner));
