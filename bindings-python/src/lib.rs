@@ -44,7 +44,9 @@ mod _native {
     #[pymodule_export]
     use crate::messages::{log_level, messages_due, take_messages};
     #[pymodule_export]
-    use crate::profiler::{flush, forbid_start, is_running, restart_in_child, start, stats, stop, thread_started};
+    use crate::profiler::{
+        flush, forbid_start, has_wall_time, is_running, restart_in_child, start, stats, stop, thread_started,
+    };
     #[pymodule_export]
     use crate::span::current::{RuntimeContext, adopt, follow, publish, retire, unfollow};
     #[pymodule_export]

@@ -147,6 +147,12 @@ pub(crate) fn is_running() -> bool {
     host::running().is_some()
 }
 
+/// Whether a profiler runs that was asked for wall time.
+#[pyfunction]
+pub(crate) fn has_wall_time() -> bool {
+    host::running().is_some_and(|profiler| profiler.config().wall_time)
+}
+
 /// What became of every sample, as a dict: of the profiler that runs, else of the last one, else zeros.
 #[pyfunction]
 pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {

@@ -34,7 +34,10 @@ pub enum State {
 }
 
 impl State {
-    const ALL: [Self; 13] = [
+    /// How many there are.
+    pub(crate) const COUNT: usize = 13;
+
+    const ALL: [Self; Self::COUNT] = [
         Self::Cpu,
         Self::Io,
         Self::Lock,

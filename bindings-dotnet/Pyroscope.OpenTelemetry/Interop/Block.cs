@@ -6,7 +6,7 @@ namespace Pyroscope.Interop;
 /// What a thread is in at this instant. The thread itself writes; the signal handler on that thread reads.
 /// The layout is that of the native library, which asserts it too.
 /// </summary>
-[StructLayout(LayoutKind.Explicit, Size = 104)]
+[StructLayout(LayoutKind.Explicit, Size = 120)]
 internal struct Block
 {
     /// <summary>How often a span was published; an even number: the first record counts.</summary>
@@ -20,12 +20,12 @@ internal struct Block
     [FieldOffset(8)]
     internal SpanRecord First;
 
-    [FieldOffset(56)]
+    [FieldOffset(64)]
     internal SpanRecord Second;
 }
 
 /// <summary>A span as a sample carries it.</summary>
-[StructLayout(LayoutKind.Explicit, Size = 48)]
+[StructLayout(LayoutKind.Explicit, Size = 56)]
 internal unsafe struct SpanRecord
 {
     /// <summary>The first 16 digits of the trace id, as a number.</summary>
@@ -54,4 +54,8 @@ internal unsafe struct SpanRecord
     /// <summary>The flow that the span began in: 0 here, as what a span starts at once counts once by <see cref="Context.OffTime"/>.</summary>
     [FieldOffset(40)]
     internal ulong Flow;
+
+    /// <summary>Where the native side adds what the span's time went to: null here, nobody wants to know.</summary>
+    [FieldOffset(48)]
+    internal nint Times;
 }

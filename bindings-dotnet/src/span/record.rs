@@ -31,8 +31,8 @@ pub struct Block {
 
 const _: () = assert!(offset_of!(Block, active) == 0 && offset_of!(Block, tags) == 4);
 const _: () = assert!(size_of::<AtomicU32>() == 4 && size_of::<TagSetId>() == 4);
-const _: () = assert!(offset_of!(Block, halves) == 8 && offset_of!(Block, halves) + size_of::<SpanRecord>() == 56);
-const _: () = assert!(size_of::<Block>() == 104);
+const _: () = assert!(offset_of!(Block, halves) == 8 && offset_of!(Block, halves) + size_of::<SpanRecord>() == 64);
+const _: () = assert!(size_of::<Block>() == 120);
 
 // The word is zero in every thread until `set_own` sets it. Hidden: it is this library's own, in whatever object.
 global_asm!(

@@ -61,35 +61,68 @@ impl Chain {
         for _ in 0..MAX_LINKS {
             // SAFETY: the chain holds what is in it.
             let class = unsafe { class_of(link.object) };
-            let next = if let Some((_, get)) = known.frames.iter().find(|(frame, _)| *frame == class) {
+            if known.frames.iter().any(|(frame, _)| *frame == class) {
                 // SAFETY: an object of one of the three types.
                 chain.push(unsafe { walk.frame_of(link.object, true) });
                 // SAFETY: as above.
                 chain.due = unsafe { walk.due_of(link.object) };
-                // SAFETY: the getter of its type, and the GIL is held.
-                let awaited = unsafe { get(link.object, ptr::null_mut()) };
-                // SAFETY: what a getter returns.
-                unsafe { Link::owned(awaited) }
-            } else if known.holders.contains(&class) {
+            } else if class == known.future_iter {
                 // SAFETY: these have what they wait for there, or null.
-                let awaited = unsafe { Plain::pointer(link.object, AWAITED) }.unwrap_or(ptr::null());
-                // SAFETY: which holds it.
-                unsafe { Link::borrowed(awaited) }
-            } else {
-                if class == known.future_iter {
-                    // SAFETY: as above.
-                    let future = unsafe { Plain::pointer(link.object, AWAITED) }.unwrap_or(ptr::null());
-                    // SAFETY: null or a future that its iterator holds.
-                    chain.leaf = unsafe { walk.push_future(future, &mut chain) };
-                }
-                None
-            };
-            match next {
+                let future = unsafe { Plain::pointer(link.object, AWAITED) }.unwrap_or(ptr::null());
+                // SAFETY: null or a future that its iterator holds.
+                chain.leaf = unsafe { walk.push_future(future, &mut chain) };
+            }
+            // SAFETY: the chain holds what is in it, and the GIL is held.
+            match unsafe { awaited_by(link.object, class, known) } {
                 Some(next) => link = next,
                 None => break,
             }
         }
         chain
+    }
+}
+
+/// When what a coroutine waits for is due, as [`Chain::due`].
+///
+/// # Safety
+/// As for [`Chain::of`].
+pub(super) unsafe fn due_of(root: Object, known: &Known, runtime: &CPython) -> Option<u64> {
+    let walk = Walk::new(known, runtime);
+    let mut link = Link { object: root, is_owned: false };
+    let mut due = None;
+    for _ in 0..MAX_LINKS {
+        // SAFETY: the chain holds what is in it.
+        let class = unsafe { class_of(link.object) };
+        if known.frames.iter().any(|(frame, _)| *frame == class) {
+            // SAFETY: an object of one of the three types.
+            due = unsafe { walk.due_of(link.object) };
+        }
+        // SAFETY: as above.
+        match unsafe { awaited_by(link.object, class, known) } {
+            Some(next) => link = next,
+            None => break,
+        }
+    }
+    due
+}
+
+/// What an object of a chain waits for, if that is one of a chain too.
+///
+/// # Safety
+/// An object that is alive, of this class, and the GIL is held.
+unsafe fn awaited_by(object: Object, class: Object, known: &Known) -> Option<Link> {
+    if let Some((_, get)) = known.frames.iter().find(|(frame, _)| *frame == class) {
+        // SAFETY: the getter of its type, and the GIL is held.
+        let awaited = unsafe { get(object, ptr::null_mut()) };
+        // SAFETY: what a getter returns.
+        unsafe { Link::owned(awaited) }
+    } else if known.holders.contains(&class) {
+        // SAFETY: these have what they wait for there, or null.
+        let awaited = unsafe { Plain::pointer(object, AWAITED) }.unwrap_or(ptr::null());
+        // SAFETY: which holds it.
+        unsafe { Link::borrowed(awaited) }
+    } else {
+        None
     }
 }
 

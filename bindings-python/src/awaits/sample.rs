@@ -3,9 +3,9 @@
 use std::ptr;
 
 use pyo3::ffi;
-use spanprof_core::{Context, FrameWriter, SpanRecord, State, sample_flow};
+use spanprof_core::{Context, FrameWriter, SpanRecord, State, add_time, sample_flow};
 
-use crate::awaits::chain::Chain;
+use crate::awaits::chain::{Chain, due_of};
 use crate::awaits::shared::Shared;
 use crate::awaits::slots::Met;
 use crate::awaits::thread::{Seen, Thread};
@@ -83,9 +83,7 @@ pub(super) unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutin
     rate.count(now, &shared.clock);
     // SAFETY: the caller's promise.
     let chain = unsafe { Chain::of(coroutine, known, runtime) };
-    let ready_at = ready_at(thread, &chain, now - took, now);
-    // What is shorter is the loop's own work, and not worth a sample.
-    let ready_at = if now - ready_at < SHORTEST_BUSY_NS { now } else { ready_at };
+    let ready_at = ready_at(thread, chain.due, now - took, now);
     #[expect(clippy::cast_possible_truncation, reason = "a part of the weight")]
     let busy = (u128::from(weight) * u128::from(now - ready_at) / u128::from(took.max(1))) as u64;
     let culprit = thread.longest.filter(|_| now - ready_at >= LONG_NS);
@@ -114,8 +112,52 @@ pub(super) unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutin
 
 /// From when on a coroutine could have gone on that was suspended from `since` to `now`: when its timer was due, else since when the
 /// loop runs other things without a break. The kernel does not say when bytes came to a socket, so that is the earliest there may be.
-fn ready_at(thread: &Thread, chain: &Chain, since: u64, now: u64) -> u64 {
-    let due = chain.due.filter(|due| *due >= since.saturating_sub(TIMER_BEFORE_NS));
+fn ready_at(thread: &Thread, due: Option<u64>, since: u64, now: u64) -> u64 {
+    let due = due.filter(|due| *due >= since.saturating_sub(TIMER_BEFORE_NS));
     let ready = due.or(Some(thread.busy_since).filter(|busy| *busy != 0)).unwrap_or(now);
-    ready.clamp(since, now)
+    let ready = ready.clamp(since, now);
+    // What is shorter is the loop's own work.
+    if now - ready < SHORTEST_BUSY_NS { now } else { ready }
+}
+
+/// A suspension is over: adds it to the sums of the span that is current, if that wants any and it is the span's own flow.
+///
+/// # Safety
+/// As for [`consider`], and the number of the flow is the thread's already.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn add_up(
+    thread: &Thread,
+    shared: &mut Shared,
+    coroutine: Object,
+    tstate: Object,
+    (met, now): (Met, u64),
+) {
+    let Some((known, runtime)) = shared.of else { return };
+    if runtime.is_finalizing() {
+        return;
+    }
+    // SAFETY: the calling thread's own.
+    let context = unsafe { runtime.context_of::<Plain>(tstate) };
+    // SAFETY: null, or in a handle of ours, which the context keeps alive.
+    let Some(span) = (unsafe { context.span.as_ref() }) else { return };
+    // One that has not begun has met what is noted of another, which died at its place: see `consider`.
+    // SAFETY: the caller's promise.
+    if span.times().is_none() || span.flow() != met.flow || !unsafe { known.layout.has_begun::<Plain>(coroutine) } {
+        return;
+    }
+    shared.clock.compare(now);
+    let took = shared.clock.ns(now.saturating_sub(met.since));
+    let now = shared.clock.at(now);
+    let ready_at = if took < SHORTEST_BUSY_NS {
+        now
+    } else {
+        // SAFETY: it is suspended, and the GIL is held.
+        ready_at(thread, unsafe { due_of(coroutine, known, runtime) }, now - took, now)
+    };
+    for (state, ns) in [(State::Await, took - (now - ready_at)), (State::Busy, now - ready_at)] {
+        if ns > 0 {
+            add_time(span, state, ns);
+        }
+    }
 }

@@ -15,13 +15,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use pyo3::ffi;
-use spanprof_core::current_flow;
+use spanprof_core::{current_flow, wants_span_times};
 
 use crate::awaits::chain::frame_alone;
 use crate::awaits::clock::{Clock, monotonic_ns, ticks};
 use crate::awaits::known::Known;
 use crate::awaits::rate::{CONCURRENT_A_SECOND, OWN_A_SECOND, Rate};
-use crate::awaits::sample::{LONG_NS, consider, flow_of_span};
+use crate::awaits::sample::{LONG_NS, add_up, consider, flow_of_span};
 use crate::awaits::shared::{Shared, shared};
 use crate::awaits::slots::Met;
 use crate::awaits::thread::{Seen, Thread};
@@ -185,6 +185,10 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
         _ if kind == Kind::Driven => (0, outer_flow),
         Some(met) if met.since != 0 => {
             thread.set_flow(met.flow);
+            if wants_span_times() {
+                // SAFETY: it is suspended, and the GIL is held.
+                unsafe { add_up(thread, shared, coroutine, tstate, (met, now)) };
+            }
             let took = now.saturating_sub(met.since);
             let class = usize::from(met.is_concurrent);
             if thread.remaining[class].is_used_up(took, shared.rates[class].per_tick) {

@@ -22,7 +22,7 @@ use crate::errors::{guard, is_anyone_inside};
 use crate::messages;
 use crate::span::context_var::ContextVar;
 use crate::span::published::PROCESSOR_EPOCH;
-use crate::span::record::{SpanHandle, begin, handle_of, profile_id};
+use crate::span::record::{Attributes, SpanHandle, begin, handle_of, profile_id};
 
 /// What we must know of the OpenTelemetry that is installed.
 #[derive(Debug)]
@@ -98,7 +98,8 @@ pub(crate) fn published_for<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<
 #[pyfunction]
 pub(crate) fn adopt<'py>(span: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
     guard(|| {
-        let handle = begin(span)?;
+        // When it began is over: it has no sums of its time.
+        let handle = begin(span, Attributes::Plain)?;
         Ok(handle.cast::<SpanHandle>().ok().map(|handle| profile_id(handle.get(), span.py())))
     })
 }

@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyDict, PyString, PyTuple};
 
-use crate::calls::{get_attr, set_attr};
+use crate::calls::{find_attr, get_attr, set_attr, uncollected};
 use crate::errors::guard;
 use crate::span::current::{is_retired, published_for, variable};
-use crate::span::record::{SpanHandle, begin, id_of, is_of_this_epoch, profile_id};
+use crate::span::record::{Attributes, SpanHandle, begin, id_of, is_of_this_epoch, profile_id};
 use crate::strings::names;
 use crate::{fork, messages};
 
@@ -17,15 +17,19 @@ use crate::{fork, messages};
 #[derive(Debug)]
 pub(crate) struct SpanHooks {
     scope_all: bool,
+    times: bool,
     open: AtomicBool,
 }
 
 #[pymethods]
 impl SpanHooks {
-    /// `scope_all`: every span under its own id, not only local roots.
+    /// `scope_all`: every span under its own id, not only local roots. `times`: these are to say what their time went to.
     #[new]
-    fn new(scope_all: bool) -> Self {
-        Self { scope_all, open: AtomicBool::new(true) }
+    fn new(scope_all: bool, times: bool) -> Self {
+        if times {
+            spanprof_core::want_span_times();
+        }
+        Self { scope_all, times, open: AtomicBool::new(true) }
     }
 
     /// A span starts. Returns the value for its attribute `pyroscope.profile.id`, None if it is to have none: the
@@ -60,12 +64,33 @@ impl SpanHooks {
         }
     }
 
-    /// `SpanProcessor._on_ending`: nothing to do.
+    /// `SpanProcessor._on_ending`, where spans say no times: nothing to do.
     fn _on_ending(&self, _span: &Bound<'_, PyAny>) {}
+
+    /// What the time of a span went to, by the names of attributes, None for one that says none. `holder` has its handle: itself, or
+    /// what it shares with `span`. `has_own_thread`: what the thread ran is what it ran for this span. Never raises.
+    fn times<'py>(
+        &self,
+        span: &Bound<'py, PyAny>,
+        holder: &Bound<'py, PyAny>,
+        has_own_thread: bool,
+    ) -> Option<Bound<'py, PyDict>> {
+        if is_retired() {
+            return None;
+        }
+        guard(|| times_of(span, holder, has_own_thread)).unwrap_or_else(|error| {
+            messages::report_callback_error(span.py(), "ending a span", &error);
+            None
+        })
+    }
 
     /// The processor is shut down. Returns whether it was not yet.
     fn close(&self) -> bool {
-        self.open.swap(false, Ordering::Relaxed)
+        let is_first = self.open.swap(false, Ordering::Relaxed);
+        if is_first && self.times {
+            spanprof_core::unwant_span_times();
+        }
+        is_first
     }
 }
 
@@ -76,13 +101,20 @@ impl SpanHooks {
         parent_context: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Option<Bound<'py, PyString>>> {
         let py = span.py();
+        // The scope `all` asks no parent, unless who is a local root matters.
+        let root = if self.scope_all && !self.times { None } else { root_of_parent(span, parent_context)? };
         if !self.scope_all
-            && let Some(root) = root_of_parent(span, parent_context)?
+            && let Some(root) = &root
         {
-            set_attr(span, &names(py).handle, &root)?;
+            set_attr(span, &names(py).handle, root)?;
             return Ok(None);
         }
-        let handle = begin(span)?;
+        let attributes = match (self.times, &root) {
+            (false, _) => Attributes::Plain,
+            (true, None) => Attributes::TimesAndCpu,
+            (true, Some(_)) => Attributes::Times,
+        };
+        let handle = begin(span, attributes)?;
         Ok(handle.cast::<SpanHandle>().ok().map(|handle| profile_id(handle.get(), py)))
     }
 }
@@ -104,6 +136,28 @@ fn root_of_parent<'py>(
         None => variable(py)?.get(py)?,
     };
     Ok(handle.filter(|handle| !handle.is_none() && is_of_this_epoch(handle)))
+}
+
+fn times_of<'py>(
+    span: &Bound<'py, PyAny>,
+    holder: &Bound<'py, PyAny>,
+    has_own_thread: bool,
+) -> PyResult<Option<Bound<'py, PyDict>>> {
+    let py = span.py();
+    let Some(handle) = find_attr(holder, &names(py).handle) else { return Ok(None) };
+    let Ok(handle) = handle.cast::<SpanHandle>() else { return Ok(None) };
+    // In the scope `root` a child span has the handle of its local root.
+    if handle.get().span.record.span_id() != id_of(span)? {
+        return Ok(None);
+    }
+    let Some(times) = handle.get().times(has_own_thread) else { return Ok(None) };
+    uncollected(py, || {
+        let found = PyDict::new(py);
+        for (name, ns) in times {
+            found.set_item(name, ns)?;
+        }
+        Ok(Some(found))
+    })
 }
 
 fn ended(span: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -2,12 +2,13 @@
 //! `_pyroscope`). With the scope `root` a span inside a local root keeps the root's handle: that is what its samples
 //! carry, and starting it costs nothing more.
 
+use std::ptr;
 use std::sync::atomic::Ordering;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString, PyTuple};
-use spanprof_core::{SpanRecord, current_flow};
+use spanprof_core::{CpuSince, SpanRecord, SpanTimes, State, current_flow};
 
 use crate::calls::{find_attr, get_attr, set_attr, uncollected};
 use crate::span::published::{PROCESSOR_EPOCH, PublishedSpan};
@@ -19,7 +20,35 @@ use crate::strings::names;
 #[repr(C)]
 pub(crate) struct SpanHandle {
     pub(crate) span: PublishedSpan,
+    /// Where waits are added, if the span is to say them; the record points there.
+    times: Option<Box<Times>>,
     _name: Name,
+}
+
+/// What is asked of a span that gets attributes for its time.
+#[derive(Debug)]
+pub(crate) struct Times {
+    waits: SpanTimes,
+    /// Of a local root.
+    cpu: Option<CpuSince>,
+}
+
+/// Which attributes a span gets at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Attributes {
+    /// None of ours.
+    Plain,
+    /// What its time went to.
+    Times,
+    /// Its CPU time as well: it is a local root.
+    TimesAndCpu,
+}
+
+impl Attributes {
+    fn times(self) -> Option<Box<Times>> {
+        let cpu = if self == Self::TimesAndCpu { CpuSince::now() } else { None };
+        (self != Self::Plain).then(|| Box::new(Times { waits: SpanTimes::new(), cpu }))
+    }
 }
 
 /// Keeps a record's name alive.
@@ -33,27 +62,44 @@ enum Name {
 
 impl SpanHandle {
     /// The handle of `span`, a span of the SDK.
-    fn of(span: &Bound<'_, PyAny>, context: &Bound<'_, PyTuple>) -> PyResult<Self> {
+    fn of(span: &Bound<'_, PyAny>, context: &Bound<'_, PyTuple>, attributes: Attributes) -> PyResult<Self> {
         let py = span.py();
         let trace_id = context.get_item(0)?;
         let trace_id = [high_half(&trace_id)?, low_half(&trace_id)?];
         let span_id = low_half(&context.get_item(1)?)?;
         let name = get_attr(span, &names(py).name)?;
         let name = name.cast::<PyString>()?;
-        let processor_epoch = PROCESSOR_EPOCH.load(Ordering::Relaxed);
-        Ok(match name.to_str() {
-            Ok(text) => {
-                // SAFETY: a str keeps its UTF-8 form, unchanged, for as long as it lives, and the handle keeps the str.
-                let record = unsafe { SpanRecord::new(trace_id, span_id, text) };
-                Self { span: PublishedSpan { record, processor_epoch }, _name: Name::Python(name.clone().unbind()) }
-            }
+        let (record, name) = match name.to_str() {
+            // SAFETY: a str keeps its UTF-8 form, unchanged, for as long as it lives, and the handle keeps the str.
+            Ok(text) => (unsafe { SpanRecord::new(trace_id, span_id, text) }, Name::Python(name.clone().unbind())),
             Err(_) => {
                 let text = name.to_string_lossy().into_owned().into_boxed_str();
                 // SAFETY: the box does not move its content, and the handle keeps it.
-                let record = unsafe { SpanRecord::new(trace_id, span_id, &text) };
-                Self { span: PublishedSpan { record, processor_epoch }, _name: Name::Mended(text) }
+                (unsafe { SpanRecord::new(trace_id, span_id, &text) }, Name::Mended(text))
             }
-        })
+        };
+        let times = attributes.times();
+        let waits = times.as_ref().map_or(ptr::null(), |times| &raw const times.waits);
+        // SAFETY: as with the name: the handle keeps the box.
+        let record = unsafe { record.with_times(waits) };
+        let span = PublishedSpan { record, processor_epoch: PROCESSOR_EPOCH.load(Ordering::Relaxed) };
+        Ok(Self { span, times, _name: name })
+    }
+
+    /// What its time went to so far, by the names of attributes; `None` if nobody asked. `has_own_thread`: what the thread ran is what
+    /// it ran for this span.
+    pub(crate) fn times(&self, has_own_thread: bool) -> Option<Vec<(&'static str, u64)>> {
+        let times = self.times.as_ref()?;
+        // A span that was never current has no time of any thread's.
+        let was_current = self.span.record.flow() != 0;
+        if has_own_thread
+            && was_current
+            && times.waits.get(State::Cpu) == 0
+            && let Some(cpu_ns) = times.cpu.as_ref().and_then(CpuSince::elapsed_ns)
+        {
+            times.waits.add(State::Cpu, cpu_ns);
+        }
+        Some(times.waits.attributes().map(|(_, name, ns)| (name, ns)).collect())
     }
 
     /// It becomes current: the flow in which it does for the first time is its own. With the GIL held.
@@ -67,7 +113,7 @@ impl SpanHandle {
         // SAFETY: the name is static.
         let record = unsafe { SpanRecord::new([0, span_id], span_id, "probe") };
         let span = PublishedSpan { record, processor_epoch: PROCESSOR_EPOCH.load(Ordering::Relaxed) };
-        Self { span, _name: Name::Mended(Box::from("")) }
+        Self { span, times: None, _name: Name::Mended(Box::from("")) }
     }
 }
 
@@ -88,7 +134,7 @@ pub(crate) fn is_of_this_epoch(value: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Makes the handle of a span that is to be seen under its own id; None for a span that nobody exports.
-pub(crate) fn begin<'py>(span: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn begin<'py>(span: &Bound<'py, PyAny>, attributes: Attributes) -> PyResult<Bound<'py, PyAny>> {
     let py = span.py();
     let context = get_attr(span, &names(py).context)?;
     let context = context.cast::<PyTuple>()?;
@@ -99,7 +145,7 @@ pub(crate) fn begin<'py>(span: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>
         set_attr(span, &names(py).handle, &none)?;
         return Ok(none);
     }
-    let handle = SpanHandle::of(span, context)?;
+    let handle = SpanHandle::of(span, context, attributes)?;
     let handle = uncollected(py, || Bound::new(py, handle))?.into_any();
     set_attr(span, &names(py).handle, &handle)?;
     Ok(handle)

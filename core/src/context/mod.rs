@@ -4,5 +4,6 @@ pub(crate) mod current;
 pub(crate) mod span_names;
 pub(crate) mod span_record;
 pub(crate) mod span_slot;
+pub(crate) mod span_times;
 pub(crate) mod tags;
 pub(crate) mod thread_tags;

@@ -6,7 +6,10 @@
 //! sees the old pointer or the new one, never half of one.
 
 use std::mem::offset_of;
+use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::span_times::SpanTimes;
 
 /// The longest span name that is kept, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
@@ -26,17 +29,20 @@ pub struct SpanRecord {
     defined_in: AtomicU32,
     /// The [flow](crate::current_flow) in which it was first current, 0 = not known, or [`ELSEWHERE`](Self::ELSEWHERE).
     flow: AtomicU64,
+    /// What its time went to, null where nobody wants to know.
+    times: *const SpanTimes,
 }
 
 // The .NET package has the same in `Interop/Block.cs`.
-const _: () = assert!(size_of::<SpanRecord>() == 48 && align_of::<SpanRecord>() == 8);
+const _: () = assert!(size_of::<SpanRecord>() == 56 && align_of::<SpanRecord>() == 8);
 const _: () = assert!(offset_of!(SpanRecord, trace_id) == 0 && offset_of!(SpanRecord, span_id) == 16);
 const _: () = assert!(offset_of!(SpanRecord, name) == 24 && offset_of!(SpanRecord, name_len) == 32);
 const _: () = assert!(offset_of!(SpanRecord, defined_in) == 36 && offset_of!(SpanRecord, flow) == 40);
+const _: () = assert!(offset_of!(SpanRecord, times) == 48);
 
-// SAFETY: the pointer is only read, and who publishes a record promises that its name lives and stays as it is.
+// SAFETY: the pointers are only read, and who publishes a record promises that its name lives and stays as it is, and its times live.
 unsafe impl Send for SpanRecord {}
-// SAFETY: as above; `defined_in` is atomic.
+// SAFETY: as above; the rest that changes is atomic, the times too.
 unsafe impl Sync for SpanRecord {}
 
 impl SpanRecord {
@@ -57,7 +63,17 @@ impl SpanRecord {
             name_len: name.len() as u32,
             defined_in: AtomicU32::new(0),
             flow: AtomicU64::new(0),
+            times: ptr::null(),
         }
+    }
+
+    /// The same with a place for what its time goes to.
+    ///
+    /// # Safety
+    /// `times` stay valid for as long as the record is published anywhere.
+    #[must_use]
+    pub unsafe fn with_times(self, times: *const SpanTimes) -> Self {
+        Self { times, ..self }
     }
 
     /// High and low half.
@@ -84,6 +100,13 @@ impl SpanRecord {
         if self.flow() == 0 {
             self.flow.store(flow(), Ordering::Relaxed);
         }
+    }
+
+    /// What its time went to, if anybody wants to know.
+    #[inline]
+    pub fn times(&self) -> Option<&SpanTimes> {
+        // SAFETY: null, or valid by the promise of `with_times`.
+        unsafe { self.times.as_ref() }
     }
 
     #[inline]

@@ -70,6 +70,14 @@ def test_c_code_goes_on_as_it_did(binding: str, tmp_path: Path) -> None:
         assert seen[span] + cpu[span] > 0.95 * least, f"{span}: {seen[span]} and {cpu[span]} of {least} ns"
         # Waits within waits count once. (Of waits that are short beside a millisecond some stand for others, so their sums vary.)
         assert seen[span] <= said["walls"].get(span, seen[span]), f"{span}: {seen[span]} of {said['walls']}"
+    # The exact sums of each: waits within waits count once in these too, and what a child of vfork waits for is not its parent's.
+    for span, attributes in said["times"].items():
+        exact = {name: ns for name, ns in attributes.items() if name.startswith("pyroscope.time.")}
+        cpu_ns = exact.pop("pyroscope.time.cpu")
+        assert 0 < cpu_ns <= said["walls"][span] and sum(exact.values()) <= said["walls"][span], f"{span}: {attributes}"
+    assert "pyroscope.time.sleep" not in said["times"]["vforks"], said["times"]["vforks"]
+    for span, state in [("waits_through_a_table", "sleep"), ("errno_is_kept", "io"), ("waits_in_a_handler", "sleep")]:
+        assert said["times"][span][f"pyroscope.time.{state}"] >= 19e6, said["times"][span]
 
 
 OWN_SEND = "long send(int a, const void *b, unsigned long c, int d) { return 4711; }"

@@ -16,6 +16,8 @@ from pathlib import Path
 import pyroscope
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pyroscope.otel import PyroscopeSpanProcessor
 
 HAZARDS = (
@@ -37,7 +39,9 @@ HAZARDS = (
 def main(path: str, server: str) -> None:
     pyroscope.configure(application_name="hazards", server_address=server, wall_time=True)
     provider = TracerProvider(resource=Resource({"service.name": "hazards"}), shutdown_on_exit=False)
-    provider.add_span_processor(PyroscopeSpanProcessor(scope="all"))
+    provider.add_span_processor(PyroscopeSpanProcessor(scope="all", time_attributes=True))
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracer = provider.get_tracer("hazards")
     # It comes after the profiler.
     library = ctypes.CDLL(path)
@@ -94,7 +98,8 @@ def main(path: str, server: str) -> None:
         results[f"child {child}"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         pyroscope.shutdown()
     results["after the end"] = library.waits_through_a_table()
-    print(json.dumps({"results": results, "walls": walls}))
+    times = {span.name: dict(span.attributes or {}) for span in exporter.get_finished_spans() if span.name in HAZARDS}
+    print(json.dumps({"results": results, "walls": walls, "times": times}))
 
 
 if __name__ == "__main__":

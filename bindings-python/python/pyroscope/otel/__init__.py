@@ -24,6 +24,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from .. import _arguments, _context, _lifecycle, _messages, _native, _server_shutdown
+from . import _times
 
 __all__ = [
     "PROFILE_ID_PYROSCOPE_TAG_KEY",
@@ -58,22 +59,29 @@ class PyroscopeSpanProcessor(SpanProcessor):
     :param scope: ``"root"``: samples carry the local root span (a span without a parent in this process), which alone
         gets the attribute. ``"all"``: samples carry the innermost span and every span gets the attribute. By default
         ``"root"``, unless ``OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false``.
-    :raises ValueError: ``scope`` is neither, or the environment variable is no boolean.
+    :param time_attributes: True: each span that samples carry says at its end what its time went to, in nanoseconds, as
+        attributes: ``pyroscope.time.io``, ``pyroscope.time.lock``, ``pyroscope.time.await`` and so on, exactly and not
+        sampled, which takes ``wall_time``; a local root that begins and ends on one thread, and in no coroutine, also
+        ``pyroscope.time.cpu``. By default what ``OTEL_PYROSCOPE_TIME_ATTRIBUTES`` says, else False.
+    :raises ValueError: ``scope`` is neither, or an environment variable is no boolean.
     """
 
-    def __init__(self, scope: Optional[str] = None) -> None:
+    def __init__(self, scope: Optional[str] = None, time_attributes: Optional[bool] = None) -> None:
         if scope is None:
             scope = "root" if _flag("OTEL_PYROSCOPE_ROOT_SPAN_ONLY", True) else "all"
         if scope not in _SCOPES:
             raise ValueError(f"scope: {scope!r} is not allowed; allowed: 'root', 'all'")
         self._start_profiling = _flag("OTEL_PYROSCOPE_START_PROFILING", True)
+        if time_attributes is None:
+            time_attributes = _flag("OTEL_PYROSCOPE_TIME_ATTRIBUTES", False)
+        self._tells_times = bool(time_attributes)
         self._forget_first_span()
         self._started_profiler = False
-        self._hooks = _native.SpanHooks(scope == "all")
+        self._hooks = _native.SpanHooks(scope == "all", self._tells_times)
         _context.install()
-        if type(self).on_end is PyroscopeSpanProcessor.on_end:
+        if type(self).on_end is PyroscopeSpanProcessor.on_end and not self._tells_times:
             self.on_end = self._hooks.on_end  # type: ignore[method-assign]
-        if type(self)._on_ending is PyroscopeSpanProcessor._on_ending:
+        if type(self)._on_ending is PyroscopeSpanProcessor._on_ending and not self._tells_times:
             self._on_ending = self._hooks._on_ending  # type: ignore[method-assign, assignment]
         _processors[id(self)] = self
 
@@ -83,15 +91,21 @@ class PyroscopeSpanProcessor(SpanProcessor):
             self._begin(span)
         profile_id = self._hooks.start(span, parent_context)
         if profile_id is not None:
+            if self._tells_times:
+                _times.keep(span)
             span.set_attribute(PROFILE_ID_SPAN_ATTRIBUTE_KEY, profile_id)
             _messages.deliver_due()
 
     def on_end(self, span: ReadableSpan) -> None:
         """Called by the SDK when a span has ended. Never raises."""
+        if self._tells_times and not _times.HAS_ON_ENDING:
+            _times.tell(self._hooks, span)
         self._hooks.on_end(span)
 
     def _on_ending(self, span: Span) -> None:
-        """Called by newer SDKs before a span ends: nothing to do."""
+        """Called by newer SDKs before any processor is told that a span has ended. Never raises."""
+        if self._tells_times:
+            _times.tell(self._hooks, span)
 
     def shutdown(self) -> None:
         """Gives OpenTelemetry its runtime context back, and ends the profiler if this processor started it."""
@@ -117,7 +131,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
             self._began = True
             # From now on the SDK calls a function that does no more than it must.
             if type(self).on_start is PyroscopeSpanProcessor.on_start:
-                self.on_start = _on_start(self._hooks)  # type: ignore[method-assign]
+                self.on_start = _on_start(self._hooks, self._tells_times)  # type: ignore[method-assign]
             try:
                 # By now the server is loaded, if it was not when the profiler was started.
                 _server_shutdown.watch(_lifecycle.stop)
@@ -159,6 +173,11 @@ class PyroscopeSpanProcessor(SpanProcessor):
                     "the spans' resource has what profiles lack: call configure(tags=%r), or a span's profile is not found",
                     missing,
                 )
+        if self._tells_times and _native.is_running() and not _native.has_wall_time():
+            _messages.warn_once(
+                "spans say no waits as attributes: time_attributes needs wall time, configure(wall_time=True) or "
+                "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true"
+            )
         if _native.is_running() and name and name != _arguments.application_name:
             _messages.warn_once(
                 "profiles are named %r but the spans' resource has service.name %r: "
@@ -182,13 +201,15 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _on_start(hooks: _native.SpanHooks) -> Any:
+def _on_start(hooks: _native.SpanHooks, tells_times: bool) -> Any:
     """``on_start`` without ``self``."""
     start, messages_due = hooks.start, _native.messages_due
 
     def on_start(span: Span, parent_context: Optional[Context] = None) -> None:
         profile_id = start(span, parent_context)
         if profile_id is not None:
+            if tells_times:
+                _times.keep(span)
             span.set_attribute("pyroscope.profile.id", profile_id)
             if messages_due():
                 _messages.deliver()

@@ -64,7 +64,7 @@ pub(super) struct Block {
 }
 
 /// A wait from here on pays no debts but those of its own function.
-const LONG_NS: u64 = 1_000_000;
+pub(super) const LONG_NS: u64 = 1_000_000;
 
 const _: () = assert!(size_of::<Block>() == 22 * 8);
 

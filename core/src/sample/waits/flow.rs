@@ -35,6 +35,11 @@ pub fn current_flow() -> u64 {
     own_block().map_or(0, |block| unsafe { (*block).current_flow() })
 }
 
+/// Whether a number is a thread's own: no coroutine's, and known.
+pub(super) fn is_of_thread(flow: u64) -> bool {
+    flow >= FIRST_THREAD
+}
+
 /// Whether time of the calling thread in a span that began in `flow` is beside that span's own. While a thread runs a coroutine it is
 /// what a span of its own does, and a coroutine that is suspended is not. For handlers.
 #[inline]

@@ -15,6 +15,7 @@ mod modules;
 mod real;
 pub(crate) mod suspensions;
 mod taking;
+pub(crate) mod times;
 pub(crate) mod wrappers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,6 +91,7 @@ pub(crate) fn start(owner: Owner, profile_type: ProfileTypeId) -> usize {
     SAMPLED.store(0, Ordering::Relaxed);
     LEFT.store(SAMPLES_AHEAD, Ordering::Relaxed);
     STEERED_NS.store(clock::monotonic_ns(), Ordering::Relaxed);
+    times::start();
     OWNER.store(owner, Ordering::Release);
     if let Some(block) = wrappers::own_block() {
         // SAFETY: the calling thread's own block.
@@ -181,11 +183,13 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     }
     recover(block);
     let mut took_ns = call.took_ns;
+    let exact_ns;
     if call.cpu_ns > 0 {
         took_ns = took_ns.saturating_sub(call.cpu_ns);
         if took_ns < SHORTEST_NS {
             return;
         }
+        exact_ns = took_ns;
     } else if call.expiries > 0 {
         // A call that was as long as this because of the handler is none that counts, nor is its CPU time.
         let handled_ns = call.handled_ns.saturating_add(call.expiries.saturating_mul(DELIVERY_NS));
@@ -193,19 +197,27 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
         if took_ns < SHORTEST_NS {
             return;
         }
-        let period_ns = period_ns(block);
+        let (measured_ns, period_ns) = (took_ns, period_ns(block));
         took_ns = block.without_cpu(call.function, took_ns, call.expiries.saturating_mul(period_ns), period_ns);
+        exact_ns = times::without_cpu(call.function, state, measured_ns, took_ns);
     } else {
+        let measured_ns = took_ns;
         took_ns = block.without_cpu(call.function, took_ns, 0, u64::MAX);
+        exact_ns = times::without_cpu(call.function, state, measured_ns, took_ns);
     }
-    if took_ns == 0 {
+    if exact_ns == 0 {
         return;
     }
     block.total_ns += took_ns;
     let (mut lock_ns, mut lock_state, frame) = (0, state, WaitFrame(call.frame));
     if state == State::Lock {
         let (lock, mutex, caller) = (call.argument, call.mutex.addr(), call.caller.addr());
-        (lock_ns, lock_state) = taking::interpreter_lock(&LockWait { lock, mutex, caller, took_ns, ended_ns, frame });
+        let wait = LockWait { lock, mutex, caller, took_ns: exact_ns, ended_ns, frame };
+        (lock_ns, lock_state) = taking::interpreter_lock(&wait);
+    }
+    if times::wants_span_times() {
+        let lock_ns = lock_ns.min(exact_ns);
+        times::add_wait(call, (state, exact_ns - lock_ns), (lock_state, lock_ns));
     }
     let lock_ns = lock_ns.min(took_ns);
     let before_ns = took_ns - lock_ns;

@@ -1,0 +1,435 @@
+"""What the time of each span went to, as attributes: exact, of its own flow alone, and not there unless somebody asks.
+
+The truth is what the program's own clock says around each wait: it is read a little outside of it, so it is an upper bound.
+"""
+
+import asyncio
+import os
+import select
+import socket
+import sys
+import threading
+import time
+
+import greenlet
+import pytest
+from conftest import Recording, burn
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+import pyroscope
+from pyroscope.otel import PyroscopeSpanProcessor, _times
+
+PREFIX = "pyroscope.time."
+
+
+def times(span):
+    """Seconds by state."""
+    assert all(type(ns) is int and ns > 0 for name, ns in span.attributes.items() if name.startswith(PREFIX))
+    return {name[len(PREFIX) :]: ns / 1e9 for name, ns in span.attributes.items() if name.startswith(PREFIX)}
+
+
+class Program:
+    """Spans that say their time, as an exporter sees them."""
+
+    def __init__(self, folder, scope="all", wall_time=True, limits=None, **arguments):
+        assert Recording(folder).start(wall_time=wall_time, sample_rate=100)
+        self.exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False, span_limits=limits)
+        self.provider.add_span_processor(PyroscopeSpanProcessor(scope, **arguments))
+        self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
+        self.tracer = self.provider.get_tracer("test")
+        self.walls = {}
+
+    def span(self, name):
+        return self.tracer.start_as_current_span(name)
+
+    def spans(self):
+        return {span.name: span for span in self.exporter.get_finished_spans()}
+
+    def times(self, name="span"):
+        return times(self.spans()[name])
+
+
+@pytest.fixture
+def program(tmp_path):
+    made = []
+
+    def make(**arguments):
+        made.append(Program(tmp_path, **{"time_attributes": True, **arguments}))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.provider.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def without_gevent(monkeypatch):
+    """Other tests of this process may have loaded it."""
+    monkeypatch.delitem(sys.modules, "gevent", raising=False)
+
+
+class Clock:
+    """Seconds in blocks, by the program's own clock."""
+
+    def __init__(self):
+        self.seconds = 0.0
+
+    def __enter__(self):
+        self.began = time.perf_counter()
+        return self
+
+    def __exit__(self, *_):
+        self.seconds += time.perf_counter() - self.began
+
+
+def sleep(seconds):
+    """Within one call of libc. `time.sleep` waits until an instant, which may have come before the call is made."""
+    select.select([], [], [], seconds)
+
+
+#: What of a wait is not within the call that waits, if a signal comes into it.
+LEAST = 0.95
+
+
+def assert_whole(found, clock):
+    """All states of a span together are no more than its wall time."""
+    waits = sum(seconds for state, seconds in found.items() if state != "cpu")
+    assert waits <= clock.seconds * 1.001, (found, clock.seconds)
+
+
+def test_they_are_off_by_default(program, tmp_path):
+    off = program(time_attributes=None)
+    with off.span("span"):
+        sleep(0.01)
+    assert off.times() == {}
+
+
+def test_the_environment_asks_for_them(program, monkeypatch):
+    monkeypatch.setenv("OTEL_PYROSCOPE_TIME_ATTRIBUTES", "true")
+    asked = program(time_attributes=None)
+    with asked.span("span"):
+        sleep(0.01)
+    assert asked.times()["sleep"] >= 0.01 * LEAST
+    monkeypatch.setenv("OTEL_PYROSCOPE_TIME_ATTRIBUTES", "maybe")
+    with pytest.raises(ValueError, match="OTEL_PYROSCOPE_TIME_ATTRIBUTES: maybe is not allowed"):
+        PyroscopeSpanProcessor()
+
+
+def test_each_short_span_says_its_wait_though_few_become_samples(program):
+    short = program()
+    clocks = {}
+    for number in range(300):
+        with short.span(str(number)):
+            with Clock() as clocks[str(number)]:
+                sleep(0.0001)
+    found = {name: times(span)["sleep"] for name, span in short.spans().items()}
+    assert all(found[name] <= clock.seconds for name, clock in clocks.items())
+    assert len(found) == 300 and sum(seconds >= 0.0001 for seconds in found.values()) > 300 * LEAST
+    sampled = pyroscope.stats()["waits_sampled"]["samples"]
+    assert sampled < 150, "most of them are no samples"
+
+
+def test_ten_thousand_waits_of_one_span_are_all_in_its_sum(program):
+    many, clock = program(), Clock()
+    with many.span("span"):
+        for _ in range(10_000):
+            with clock:
+                sleep(0.00002)
+    assert 0.2 * LEAST <= many.times()["sleep"] <= clock.seconds
+    # Beside its wait a call takes what Python's own functions do, and what comes between them on a busy machine.
+    assert many.times()["sleep"] > clock.seconds * 0.5
+
+
+def test_a_wait_has_the_state_of_its_call(program):
+    waits, clock, own = program(), Clock(), {}
+    ours, theirs = socket.socketpair()
+    lock, go = threading.Lock(), threading.Event()
+    lock.acquire()
+
+    def other():
+        go.wait()
+        sleep(0.05)
+        theirs.send(b"x")
+        sleep(0.05)
+        lock.release()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    with waits.span("span"), clock:
+        go.set()
+        with Clock() as own["io"]:
+            ours.recv(1)
+        with Clock() as own["lock"]:
+            lock.acquire()
+        with Clock() as own["sleep"]:
+            sleep(0.05)
+        with Clock() as own["child"]:
+            os.waitpid(os.posix_spawn("/bin/sleep", ["sleep", "0.05"], os.environ), 0)
+    thread.join()
+    found = waits.times()
+    # A thread that comes back waits for the GIL, and for a processor, which is part of its wait. The other one is not ours to time.
+    for state, truth in own.items():
+        assert truth.seconds * 0.5 - 0.01 < found[state] <= truth.seconds, (state, truth.seconds, found)
+    assert found["sleep"] >= 0.05 * LEAST
+    assert_whole(found, clock)
+
+
+def test_nested_spans_have_their_own_time_in_the_scope_all(program):
+    nested, clock = program(), Clock()
+    with nested.span("outer"), clock:
+        sleep(0.02)
+        with nested.span("inner"):
+            sleep(0.05)
+    outer, inner = nested.times("outer"), nested.times("inner")
+    assert 0.02 * LEAST <= outer["sleep"] <= clock.seconds - inner["sleep"]
+    assert 0.05 * LEAST <= inner["sleep"]
+    assert "cpu" in outer and "cpu" not in inner, "CPU time is the local root's"
+
+
+def test_a_local_root_has_all_of_it_in_the_scope_root(program):
+    nested, clock = program(scope="root"), Clock()
+    with nested.span("outer"), clock:
+        sleep(0.02)
+        with nested.span("inner"):
+            sleep(0.05)
+    assert 0.07 * LEAST <= nested.times("outer")["sleep"] <= clock.seconds
+    assert nested.times("inner") == {}
+    assert_whole(nested.times("outer"), clock)
+
+
+def test_the_cpu_time_of_a_local_root_is_its_threads(program):
+    burning = program()
+    before = time.thread_time()
+    with burning.span("span"):
+        began = time.thread_time()
+        burn(0.03)
+        sleep(0.02)
+        burnt = time.thread_time() - began
+    assert burnt <= burning.times()["cpu"] <= time.thread_time() - before
+
+
+def test_a_span_that_ends_on_another_thread_has_no_cpu_time(program):
+    from opentelemetry.trace import use_span
+
+    moving = program()
+    span = moving.tracer.start_span("span")
+    with use_span(span), Clock() as clock:
+        sleep(0.02)
+
+    def other():
+        with use_span(span):
+            sleep(0.05)
+        span.end()
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join()
+    never_current = moving.tracer.start_span("never current")
+    sleep(0.01)
+    never_current.end()
+    # What another thread does in it is beside its time.
+    found = moving.times()
+    assert "cpu" not in found and 0.02 * LEAST <= found["sleep"] <= clock.seconds
+    assert moving.times("never current") == {}
+
+
+def test_an_await_counts_once(program):
+    awaits, clock, own = program(), Clock(), Clock()
+
+    async def handler():
+        with awaits.span("span"), clock:
+            for _ in range(20):
+                with own:
+                    await asyncio.sleep(0.005)
+            sleep(0.02)
+
+    asyncio.run(handler())
+    found = awaits.times()
+    assert found["sleep"] >= 0.02 * LEAST and "cpu" not in found
+    assert own.seconds * 0.9 < found["await"] + found.get("busy", 0) <= own.seconds * 1.001
+    assert_whole(found, clock)
+
+
+def test_a_coroutine_that_its_loop_lets_wait_is_busy(program):
+    loop, clock = program(), Clock()
+
+    async def handler():
+        with loop.span("span"), clock:
+            await asyncio.sleep(0.02)
+
+    async def main():
+        task = asyncio.create_task(handler())
+        await asyncio.sleep(0)
+        sleep(0.1)
+        await task
+
+    asyncio.run(main())
+    found = loop.times()
+    assert found["await"] >= 0.015 and found["busy"] > 0.07, found
+    assert_whole(found, clock)
+
+
+def test_tasks_at_once_in_one_span_are_beside_its_time(program):
+    tasks, clock = program(), Clock()
+
+    async def child():
+        await asyncio.sleep(0.03)
+        await asyncio.to_thread(time.sleep, 0.03)
+
+    async def main():
+        with tasks.span("span"), clock:
+            await asyncio.gather(*(child() for _ in range(10)))
+
+    asyncio.run(main())
+    found = tasks.times()
+    assert found["await"] > clock.seconds * 0.5
+    assert_whole(found, clock)
+
+
+def test_a_loop_within_a_span_is_its_threads_wait(program):
+    within, clock = program(), Clock()
+
+    async def main():
+        await asyncio.sleep(0.05)
+
+    with within.span("span"), clock:
+        asyncio.run(main())
+    found = within.times()
+    assert found["io"] > 0.03 and "await" not in found
+    assert_whole(found, clock)
+
+
+def test_a_greenlets_thread_runs_others_too(program):
+    switching = program()
+
+    def run():
+        with switching.span("span"):
+            burn(0.005)
+            sleep(0.01)
+
+    greenlet.greenlet(run).switch()
+    found = switching.times()
+    assert found["sleep"] >= 0.01 * LEAST and "cpu" not in found
+
+
+def test_gevents_main_greenlet_waits_while_others_run(program, monkeypatch):
+    switching = program()
+    monkeypatch.setitem(sys.modules, "gevent", sys)
+    with switching.span("span"):
+        burn(0.005)
+    assert "cpu" not in switching.times()
+
+
+def test_a_fork_within_a_span(python):
+    python(
+        """
+        import os, tempfile
+        from pathlib import Path
+        from conftest import Recording
+        from test_time_attributes import LEAST, Program, sleep
+
+        program = Program(Path(tempfile.mkdtemp()), time_attributes=True)
+        with program.span("outer"):
+            child = os.fork()
+            if child == 0:
+                with program.span("inner"):
+                    sleep(0.05)
+                sleep(0.05)
+        found = program.times("outer")
+        if child == 0:
+            # What goes on here is the parent's span, which has its own time there.
+            inner = program.times("inner")
+            print(found, inner, flush=True)
+            os._exit(0 if found == {} and inner["sleep"] >= 0.05 * LEAST else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert "sleep" not in found and found["cpu"] > 0, found
+        """
+    )
+
+
+def test_what_is_missing_without_wall_time_is_said_once(program, caplog):
+    without = program(wall_time=False)
+    for name in ("a", "b"):
+        with without.span(name):
+            burn(0.001)
+            sleep(0.01)
+    assert without.times("a").keys() == without.times("b").keys() == {"cpu"}
+    assert [record.getMessage() for record in caplog.records if "time_attributes" in record.getMessage()] == [
+        "spans say no waits as attributes: time_attributes needs wall time, configure(wall_time=True) or "
+        "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true"
+    ]
+
+
+def test_a_span_that_is_full_keeps_the_programs_own_attributes(program):
+    full = program(limits=SpanLimits(max_span_attributes=3))
+    with full.span("span") as span:
+        span.set_attributes({"a": 1, "b": 2})
+        sleep(0.001)
+    found = full.spans()["span"]
+    assert found.attributes.keys() == {"pyroscope.profile.id", "a", "b"}
+    assert found.dropped_attributes >= 2
+
+
+def test_older_sdks_tell_of_the_end_alone(program, monkeypatch):
+    monkeypatch.setattr(_times, "HAS_ON_ENDING", False)
+    monkeypatch.setattr(PyroscopeSpanProcessor, "_on_ending", lambda self, span: None)
+    older = program()
+    with older.span("span"):
+        sleep(0.01)
+    assert older.times()["sleep"] >= 0.01 * LEAST
+
+
+def test_spans_of_another_sdk_do_no_harm(program, caplog):
+    program()
+    processor = PyroscopeSpanProcessor(time_attributes=True)
+    try:
+        processor._on_ending(object())
+        processor.on_end(object())
+    finally:
+        processor.shutdown()
+    assert len([record for record in caplog.records if record.name == "pyroscope"]) <= 2
+
+
+@pytest.mark.parametrize("scope", ["root", "all"])
+def test_a_subclass_has_them_too(tmp_path, scope):
+    class Own(PyroscopeSpanProcessor):
+        ended: list = []
+
+        def on_start(self, span, parent_context=None):
+            super().on_start(span, parent_context)
+
+        def on_end(self, span):
+            self.ended.append(span)
+            super().on_end(span)
+
+    assert Recording(tmp_path).start(wall_time=True)
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(Own(scope, time_attributes=True))
+    with provider.get_tracer("test").start_as_current_span("span"):
+        sleep(0.01)
+    provider.shutdown()
+    assert times(Own.ended[0])["sleep"] >= 0.01 * LEAST
+
+
+def test_threads_that_end_meanwhile(program):
+    """Sums outlive nobody who adds to them."""
+    storm, clocks = program(), {}
+
+    def work(number):
+        for turn in range(20):
+            name = f"{number} {turn}"
+            with storm.span(name), Clock() as clocks[name]:
+                sleep(0.0005)
+
+    threads = [threading.Thread(target=work, args=[number]) for number in range(30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = {name: times(span) for name, span in storm.spans().items()}
+    assert len(found) == 600 and sum(each["sleep"] >= 0.0005 for each in found.values()) > 600 * LEAST
+    for name, each in found.items():
+        assert_whole(each, clocks[name])
