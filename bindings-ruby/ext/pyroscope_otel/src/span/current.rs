@@ -21,8 +21,8 @@ use crate::errors::{quietly, raising};
 use crate::fork;
 use crate::methods::define;
 use crate::ractor::ractor_safely;
-use crate::span::kept;
 use crate::span::record::{self, Ids, Slot};
+use crate::span::{kept, times};
 use crate::value::{FALSE, Gvl, NIL, id};
 
 /// What must be known of opentelemetry-api.
@@ -48,6 +48,8 @@ pub(crate) struct Names {
     pub(crate) carried: ID,
     /// On a span that samples carry: the number of the thread in which it was first current, while waits are measured.
     thread: ID,
+    /// On a span that samples carry: what its time went to, where that is asked for.
+    pub(crate) times: ID,
     /// On a fiber: the context that was current where it was made.
     inherited: ID,
 }
@@ -81,6 +83,7 @@ pub(crate) fn install(ruby: &Ruby) -> Result<(), Error> {
             stack: id(stack),
             carried: id("__pyroscope_carried"),
             thread: id("__pyroscope_thread"),
+            times: id("__pyroscope_times"),
             inherited: id("__pyroscope_inherited"),
         };
         let _ = API.set(Api { current_span: current_span.as_raw(), is_fiber_variable, names });
@@ -221,9 +224,16 @@ fn fixnum(number: u32) -> VALUE {
     VALUE::from(number) << 1 | 1
 }
 
-fn rb_fiber() -> VALUE {
+/// The fiber that runs. With the GVL held.
+pub(crate) fn rb_fiber() -> VALUE {
     // SAFETY: called with the GVL held by a Ruby thread.
     unsafe { rb_sys::rb_fiber_current() }
+}
+
+/// Where the data of a Fiber lie.
+pub(crate) fn data_of(fiber: VALUE) -> usize {
+    // SAFETY: a Fiber, which is alive and a data object.
+    unsafe { rb_sys::macros::RTYPEDDATA_GET_DATA(fiber) }.addr()
 }
 
 /// Lets fibers have the context of the fiber that made them: a method is put before `Fiber#initialize`, once.
@@ -336,7 +346,10 @@ impl Api {
             let named = WITH_NAMES.load(Ordering::Relaxed);
             let name = if named { gvl.bytes(gvl.ivar(carried, self.names.name)) } else { &[] };
             let is_concurrent = self.is_concurrent(gvl, slot, carried);
-            slot.publish(Ids { trace_id: [half(high), half(low)], span_id, innermost, is_concurrent }, name);
+            let (times, object) = times::enter(gvl, carried);
+            // Nothing is collected before the slot says so too.
+            slot.set_times_object(object);
+            slot.publish(Ids { trace_id: [half(high), half(low)], span_id, innermost, is_concurrent }, name, times);
         } else if innermost == 0 || slot.span().is_none_or(|(ids, _)| ids.innermost != innermost) {
             slot.clear();
         }
