@@ -212,20 +212,29 @@ class TimeAttributesTest < Minitest::Test
     RUBY
   end
 
+  # Their sums would lie in memory that others have by then.
   def test_spans_that_nothing_refers_to_any_more_while_they_are_current
     run_program(<<~'RUBY')
+      require "fiddle"
       tracer = start(time_attributes: true)
-      20.times do
-        Thread.new do
-          OpenTelemetry::Context.attach(OpenTelemetry::Trace.context_with_span(tracer.start_span("left")))
-          # OpenTelemetry's own stack, where we are not told.
-          Fiber.current.instance_variables.grep(/opentelemetry/).each { |name| Fiber.current.remove_instance_variable(name) }
-          Thread.current.keys.grep(/opentelemetry/).each { |name| Thread.current[name] = nil }
-          GC.start
-          Array.new(1_000) { Object.new }
-          10.times { sleep(0.0001) }
-        end.join
+      leave = lambda do |depth|
+        next leave.call(depth - 1) if depth.positive?
+
+        OpenTelemetry::Context.attach(OpenTelemetry::Trace.context_with_span(tracer.start_span("left")))
+        # OpenTelemetry's own stack, where we are not told.
+        Fiber.current.instance_variables.grep(/opentelemetry/).each { |name| Fiber.current.instance_variable_get(name).clear }
+        Thread.current.keys.grep(/opentelemetry/).each { |name| Thread.current[name].clear }
       end
+      changed = Array.new(20) do
+        Thread.new do
+          leave.call(50)
+          GC.start
+          others = [144, 160, 176, 192].flat_map { |size| Array.new(20) { Fiddle::Pointer.malloc(size, Fiddle::RUBY_FREE).tap { |memory| memory[0, size] = "\0" * size } } }
+          10.times { sleep(0.0001) }
+          others.count { |memory| memory[0, memory.size].count("^\0").positive? }
+        end.value
+      end
+      check changed.sum.zero?, changed
     RUBY
   end
 

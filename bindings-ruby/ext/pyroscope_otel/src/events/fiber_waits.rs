@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use spanprof_core::{FrameWriter, State};
 
 use crate::clock::monotonic_ns;
-use crate::span::current::{self, data_of};
+use crate::span::current;
 use crate::span::record::{self, Slot};
 use crate::stack::frame_id::FIBER_WAITS;
 use crate::stack::unwind::Interpreter;
-use crate::value::{FALSE, NIL};
+use crate::value::{FALSE, NIL, data_of};
 
 /// A few places for each value of a hash: what finds none is not noted, and takes that of the fiber that was left first.
 const WAYS: usize = 4;

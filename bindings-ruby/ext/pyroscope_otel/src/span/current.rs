@@ -23,7 +23,7 @@ use crate::methods::define;
 use crate::ractor::ractor_safely;
 use crate::span::record::{self, Ids, Slot};
 use crate::span::{kept, times};
-use crate::value::{FALSE, Gvl, NIL, id};
+use crate::value::{FALSE, Gvl, NIL, id, rb_fiber};
 
 /// What must be known of opentelemetry-api.
 #[derive(Debug)]
@@ -48,8 +48,6 @@ pub(crate) struct Names {
     pub(crate) carried: ID,
     /// On a span that samples carry: the number of the thread in which it was first current, while waits are measured.
     thread: ID,
-    /// On a span that samples carry: what its time went to, where that is asked for.
-    pub(crate) times: ID,
     /// On a fiber: the context that was current where it was made.
     inherited: ID,
 }
@@ -83,7 +81,6 @@ pub(crate) fn install(ruby: &Ruby) -> Result<(), Error> {
             stack: id(stack),
             carried: id("__pyroscope_carried"),
             thread: id("__pyroscope_thread"),
-            times: id("__pyroscope_times"),
             inherited: id("__pyroscope_inherited"),
         };
         let _ = API.set(Api { current_span: current_span.as_raw(), is_fiber_variable, names });
@@ -222,18 +219,6 @@ fn publish_context(gvl: Gvl, context: VALUE) {
 /// A small Integer: nothing is allocated.
 fn fixnum(number: u32) -> VALUE {
     VALUE::from(number) << 1 | 1
-}
-
-/// The fiber that runs. With the GVL held.
-pub(crate) fn rb_fiber() -> VALUE {
-    // SAFETY: called with the GVL held by a Ruby thread.
-    unsafe { rb_sys::rb_fiber_current() }
-}
-
-/// Where the data of a Fiber lie.
-pub(crate) fn data_of(fiber: VALUE) -> usize {
-    // SAFETY: a Fiber, which is alive and a data object.
-    unsafe { rb_sys::macros::RTYPEDDATA_GET_DATA(fiber) }.addr()
 }
 
 /// Lets fibers have the context of the fiber that made them: a method is put before `Fiber#initialize`, once.

@@ -219,7 +219,7 @@ impl Slot {
         self.context_object.store(context, Ordering::Relaxed);
     }
 
-    /// What [`publish`](Self::publish) is to point to next lives in this object; 0, which is Ruby's `false`: it is to point nowhere.
+    /// What [`publish`](Self::publish) points to next lives in this object; 0, which is Ruby's `false`: it points nowhere.
     pub(crate) fn set_times_object(&self, object: u64) {
         self.times_object.store(object, Ordering::Relaxed);
     }
@@ -286,8 +286,7 @@ impl Slot {
         self.follow_generation.store(FOLLOW_GENERATION.load(Ordering::Relaxed), Ordering::Relaxed);
     }
 
-    /// In a span from now on. The name is truncated, and bytes that are no UTF-8 are replaced. Waits are added to `times`, if
-    /// it is not null: the object that has them was told before. Own thread only.
+    /// In a span from now on. The name is truncated, and bytes that are no UTF-8 are replaced. Own thread only.
     #[inline]
     pub(crate) fn publish(&self, ids: Ids, name: &[u8], times: *const SpanTimes) {
         if self.current_half().is_some_and(|half| half.is_of(ids, times)) {

@@ -10,17 +10,18 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::process;
 use std::ptr;
+use std::sync::OnceLock;
 
 use magnus::rb_sys::{AsRawValue, FromRawValue, protect};
 use magnus::value::ReprValue;
 use magnus::{Error, RHash, Ruby, Value};
-use rb_sys::VALUE;
+use rb_sys::{ID, VALUE};
 use spanprof_core::{CpuSince, SpanTimes, State, current_flow};
 
 use crate::data_type::{DataType, owning_type};
 use crate::errors::guard;
-use crate::span::{current, kept};
-use crate::value::{FALSE, Gvl, NIL, TRUE};
+use crate::span::kept;
+use crate::value::{FALSE, Gvl, NIL, TRUE, data_of, id, rb_fiber};
 
 /// The sums of one span.
 struct Times {
@@ -38,6 +39,12 @@ struct Times {
 
 static TYPE: DataType = owning_type(c"pyroscope/times", free);
 
+/// Under which a span holds its sums. It begins with no @: Ruby shows it to nobody.
+fn name() -> ID {
+    static NAME: OnceLock<ID> = OnceLock::new();
+    *NAME.get_or_init(|| id("__pyroscope_times"))
+}
+
 /// One span processor more wants them, or one fewer.
 pub(crate) fn tell(wanted: bool) {
     if wanted { spanprof_core::want_span_times() } else { spanprof_core::unwant_span_times() }
@@ -52,13 +59,12 @@ unsafe extern "C" fn free(times: *mut c_void) {
 
 /// A span begins that is to have sums.
 pub(crate) fn begin(gvl: Gvl, span: VALUE, is_local_root: bool) -> Result<(), Error> {
-    let Some(names) = current::names() else { return Ok(()) };
-    let fiber = current::rb_fiber();
+    let fiber = rb_fiber();
     let is_outside = is_local_root && !kept::is_on() && is_blocking(fiber)?;
     let times = Box::into_raw(Box::new(Times {
         waits: SpanTimes::new(),
         cpu: if is_outside { CpuSince::now() } else { None },
-        began_in: current::data_of(fiber),
+        began_in: data_of(fiber),
         fiber: Cell::new(0),
         flow: Cell::new(0),
         process: process::id(),
@@ -68,7 +74,7 @@ pub(crate) fn begin(gvl: Gvl, span: VALUE, is_local_root: bool) -> Result<(), Er
     // SAFETY: a class, data that are no object's yet, and a type that stays.
     match protect(|| unsafe { rb_sys::rb_data_typed_object_wrap(class, times.cast(), &raw const TYPE.0) }) {
         Ok(object) => {
-            gvl.set_ivar(span, names.times, object);
+            gvl.set_ivar(span, name(), object);
             Ok(())
         }
         Err(error) => {
@@ -88,7 +94,7 @@ fn is_blocking(fiber: VALUE) -> Result<bool, Error> {
 
 /// The sums of a span, if it has some.
 fn of(gvl: Gvl, span: VALUE) -> Option<(VALUE, &'static Times)> {
-    let object = gvl.ivar(span, current::names()?.times);
+    let object = gvl.ivar(span, name());
     if object == NIL {
         return None;
     }
@@ -104,13 +110,17 @@ pub(crate) fn enter(gvl: Gvl, span: VALUE) -> (*const SpanTimes, VALUE) {
         return (ptr::null(), FALSE);
     }
     let Some((object, times)) = of(gvl, span) else { return (ptr::null(), FALSE) };
-    let (fiber, flow) = (current::data_of(current::rb_fiber()), current_flow());
+    let (fiber, flow) = (data_of(rb_fiber()), current_flow());
     if times.fiber.get() == 0 {
         times.fiber.set(fiber);
         times.flow.set(flow);
     }
     // In a forked child a thread's flow is another one.
-    if (times.fiber.get(), times.flow.get()) == (fiber, flow) { (&raw const times.waits, object) } else { (ptr::null(), FALSE) }
+    if (times.fiber.get(), times.flow.get()) == (fiber, flow) {
+        (&raw const times.waits, object)
+    } else {
+        (ptr::null(), FALSE)
+    }
 }
 
 /// What the time of a span went to so far, by the names of attributes; nil for one that has no sums here.
@@ -123,7 +133,7 @@ pub(crate) fn span_times(ruby: &Ruby, span: Value) -> Result<Option<RHash>, Erro
             return Ok(None);
         }
         let was_current = times.fiber.get() != 0;
-        let is_there = was_current && times.began_in == current::data_of(current::rb_fiber());
+        let is_there = was_current && times.began_in == data_of(rb_fiber());
         if is_there
             && times.waits.get(State::Cpu) == 0
             && let Some(cpu_ns) = times.cpu.as_ref().and_then(CpuSince::elapsed_ns)
