@@ -302,10 +302,8 @@ impl Aggregate {
 
     /// What a thread stood in the queue for since its CPU samples before these is theirs.
     fn end_round(&mut self, thread: u32, tid: Option<i32>) {
-        let ready_ns = match tid {
-            Some(tid) if self.wall_time.is_some() && !self.round.is_empty() => self.run_queues.ready_ns(thread, tid),
-            _ => 0,
-        };
+        let asks = self.wall_time.is_some() && !self.round.is_empty();
+        let ready_ns = if asks { self.run_queues.ready_ns(thread, tid) } else { 0 };
         self.share_ready(ready_ns);
     }
 

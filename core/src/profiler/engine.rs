@@ -113,6 +113,7 @@ impl Engine {
             timers: self.config.cpu_enabled,
             signal,
             ring_bytes: self.runtime.ring_bytes(),
+            run_queues: self.wall.is_some(),
             report: Report { id: self.settings.report_thread_id, name: self.settings.report_thread_name },
         }
     }

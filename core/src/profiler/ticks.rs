@@ -19,6 +19,8 @@ use crate::sample::waits;
 
 const TICK: Duration = Duration::from_millis(100);
 const IDLE_TICK: Duration = Duration::from_secs(1);
+/// While timers of threads are late.
+const LATE_TICK: Duration = Duration::from_millis(20);
 /// The sweep for threads rests for this many times the CPU time that it took, so with thousands of threads it still uses no
 /// more than 0.4 % of a core.
 const SWEEP_REST: u32 = 250;
@@ -182,7 +184,11 @@ impl Engine {
             pulse.swept = Instant::now();
         }
         pulse.is_alone = !busy && tasks <= 3 + background_thread::tids().len() as u64 && threads::is_host_gone();
-        pulse.tick = if busy { TICK } else { (pulse.tick * 2).min(IDLE_TICK) };
+        pulse.tick = match busy {
+            true if threads::remind_late(self.owner, cpu_ns) => LATE_TICK,
+            true => TICK,
+            false => (pulse.tick * 2).min(IDLE_TICK),
+        };
         (pulse.cpu_ns, pulse.tasks) = (cpu_ns, tasks);
     }
 }

@@ -12,6 +12,7 @@ use super::handler::{runtime, write};
 use super::record::ThreadRecord;
 use super::ring::Measure;
 use super::threads;
+use super::waits::wrappers::waited_ns;
 use crate::os::clock;
 use crate::profile_type::ProfileTypeId;
 use crate::wait_state::State;
@@ -46,6 +47,7 @@ unsafe fn take(record: &ThreadRecord, value: u64) {
         let now_ns = u64::try_from(clock::own_thread_cpu().as_nanos()).unwrap_or(0);
         let value = record.take_due(now_ns);
         if value > 0 {
+            record.note_ready(clock::monotonic_ns(), waited_ns());
             // SAFETY: the calling thread's own record, and no call is under way in which its stack could not be read.
             let inside = unsafe { runtime.context(record, ptr::null()) };
             let measure = Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value };

@@ -3,7 +3,7 @@
 //! Rules, for this file and for all it calls (`os/{clock,futex}`, `context/{span_slot,span_record,span_names}`, `sample/{record,
 //! gate,ring,cursor,frames,safe_load,frame_pointer,waits/wrappers}`, a binding's `stack/`): no allocation, lock, log, panic, lazy
 //! initialisation, first touch of a thread-local; errno is kept. System calls and libc functions used: `__errno_location` (reads a register),
-//! `clock_gettime` (async-signal-safe by POSIX, and no system call for CLOCK_MONOTONIC), `futex` (a raw system call, when
+//! `clock_gettime` (async-signal-safe by POSIX; a system call only where a timer was late), `futex` (a raw system call, when
 //! a ring is half full), `process_vm_readv` (raw, where safe_load's handlers were replaced), what the doc of a
 //! binding's `stack/` names.
 //!
@@ -202,10 +202,12 @@ fn on_timer(record: &ThreadRecord, timer: &TimerSignal, context: *mut libc::c_vo
     let since = clock::monotonic_ns();
     if record.enter(timer.value) {
         let walks = record.begin_sample(since);
-        // SAFETY: `enter` says that the record is this thread's and keeps its ring until `leave`.
-        unsafe {
-            sample(record, since, 1 + u64::from(timer.overrun.max(0).cast_unsigned()), context.cast(), walks, room)
+        let expiries = match record.reminded.swap(false, Ordering::Relaxed) {
+            true => record.told_by_clock(clock::read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)),
+            false => 1 + u64::from(timer.overrun.max(0).cast_unsigned()),
         };
+        // SAFETY: `enter` says that the record is this thread's and keeps its ring until `leave`.
+        unsafe { sample(record, since, expiries, context.cast(), walks, room) };
         record.end_sample(since, clock::monotonic_ns());
     }
     record.leave();

@@ -31,9 +31,15 @@ pub struct ThreadRecord {
     /// Nanoseconds by the clock, from some instant, less those that it waited and that its expiries weigh: it grows by what it had no
     /// processor for. As of its newest expiry.
     ready_ns: AtomicU64,
+    /// The same when the thread got this record, and its nanoseconds in the run queue by the kernel's count, then and when it lost the
+    /// record; [`UNKNOWN`] if nobody asked.
+    ready_at_start_ns: AtomicU64,
+    queued_ns: [AtomicU64; 2],
     /// Expiries that found no moment to sample, and how many of them later samples took up.
     pub(super) deferred: AtomicU64,
     pub(super) taken_up: AtomicU64,
+    /// Its timer was late and was set anew: the signal that comes tells only that, and the thread's clock tells of how many expiries.
+    pub(super) reminded: AtomicBool,
     /// Somebody outside the handler writes the ring, on this thread.
     busy: AtomicBool,
     pub(super) written_samples: AtomicU64,
@@ -48,6 +54,14 @@ pub struct ThreadRecord {
     took_ns: AtomicU64,
     starved: AtomicU32,
     pub(super) ring: Ring,
+}
+
+/// No number of nanoseconds.
+const UNKNOWN: u64 = u64::MAX;
+
+/// What was asked.
+fn known(ns: &AtomicU64) -> Option<u64> {
+    Some(ns.load(Ordering::Relaxed)).filter(|&ns| ns != UNKNOWN)
 }
 
 /// So often in a row a sample may take longer than the program ran since the one before.
@@ -78,8 +92,11 @@ impl ThreadRecord {
             ahead: AtomicU64::new(0),
             first_ns: AtomicU64::new(u64::MAX),
             ready_ns: AtomicU64::new(0),
+            ready_at_start_ns: AtomicU64::new(0),
+            queued_ns: [const { AtomicU64::new(UNKNOWN) }; 2],
             deferred: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
+            reminded: AtomicBool::new(false),
             busy: AtomicBool::new(false),
             written_samples: AtomicU64::new(0),
             written_weight: AtomicU64::new(0),
@@ -148,14 +165,27 @@ impl ThreadRecord {
     /// Counts expiries that are due by the thread's clock and that the timer did not tell; returns what they weigh. Only who keeps
     /// this thread's handler out does: what is told meanwhile is deferred, and counted later if it is more.
     pub(super) fn take_due(&self, now_ns: u64) -> u64 {
-        let first_ns = self.first_ns.load(Ordering::Relaxed);
-        let Some(since) = now_ns.checked_sub(first_ns) else { return 0 };
-        let deferred = self.deferred.load(Ordering::Relaxed) - self.taken_up.load(Ordering::Relaxed);
-        let known = self.counted() + deferred.saturating_sub(self.ahead.load(Ordering::Relaxed));
-        let due = (since / self.period_ns() + 1).saturating_sub(known);
+        let due = self.due(now_ns);
         add(&self.expiries, due);
         add(&self.ahead, due);
         due * self.period_ns()
+    }
+
+    /// How many expiries are due by the thread's clock that nobody has told of.
+    pub(super) fn due(&self, now_ns: u64) -> u64 {
+        let first_ns = self.first_ns.load(Ordering::Relaxed);
+        let Some(since) = now_ns.checked_sub(first_ns) else { return 0 };
+        let known = self.counted() + self.deferred_yet().saturating_sub(self.ahead.load(Ordering::Relaxed));
+        (since / self.period_ns() + 1).saturating_sub(known)
+    }
+
+    /// How many expiries the timer would have told of by now, of those that it told nothing of and will not any more.
+    pub(super) fn told_by_clock(&self, now_ns: u64) -> u64 {
+        self.due(now_ns) + self.ahead.load(Ordering::Relaxed).saturating_sub(self.deferred_yet())
+    }
+
+    fn deferred_yet(&self) -> u64 {
+        self.deferred.load(Ordering::Relaxed).saturating_sub(self.taken_up.load(Ordering::Relaxed))
     }
 
     /// Expiries that were counted.
@@ -164,7 +194,8 @@ impl ThreadRecord {
         self.expiries.load(Ordering::Relaxed)
     }
 
-    /// Notes when the expiries that were just counted came, and how long the thread had waited by then. Only its own handler does.
+    /// Notes when the expiries that were just counted came, and how long the thread had waited by then. Only its own handler does, and who
+    /// keeps it out.
     #[inline]
     pub(crate) fn note_ready(&self, now_ns: u64, waited_ns: u64) {
         let ran = self.expiries.load(Ordering::Relaxed).wrapping_mul(self.period_ns());
@@ -176,9 +207,32 @@ impl ThreadRecord {
         self.ended_ns.load(Ordering::Relaxed)
     }
 
-    /// What grows by the time that it had no processor for, and the use of this record that it is of.
-    pub(super) fn ready(&self) -> (u64, u32) {
-        (self.ready_ns.load(Ordering::Relaxed), self.gate.generation.load(Ordering::Relaxed))
+    /// What grows by the time that it had no processor for.
+    pub(super) fn ready_ns(&self) -> u64 {
+        self.ready_ns.load(Ordering::Relaxed)
+    }
+
+    /// The record is a thread's from now on; what is known of it goes for what grows from here, and for its time in the queue.
+    pub(super) fn begin_ready(&self, known: Option<(u64, u64)>) {
+        let (ready_ns, queued_ns) = known.unwrap_or((0, UNKNOWN));
+        self.ready_at_start_ns.store(ready_ns, Ordering::Relaxed);
+        self.queued_ns[0].store(queued_ns, Ordering::Relaxed);
+        self.queued_ns[1].store(UNKNOWN, Ordering::Relaxed);
+    }
+
+    /// The record is its thread's no longer, which was queued for so long.
+    pub(super) fn end_ready(&self, queued_ns: Option<u64>) {
+        self.queued_ns[1].store(queued_ns.unwrap_or(UNKNOWN), Ordering::Relaxed);
+    }
+
+    /// What [`ready_ns`](Self::ready_ns) and the thread's time in the queue were when it got this record, if that is known.
+    pub(super) fn ready_at_start_ns(&self) -> Option<(u64, u64)> {
+        Some(self.ready_at_start_ns.load(Ordering::Relaxed)).zip(known(&self.queued_ns[0]))
+    }
+
+    /// How long the thread was queued when it lost this record, if that is known.
+    pub(super) fn queued_at_end_ns(&self) -> Option<u64> {
+        known(&self.queued_ns[1])
     }
 
     /// Where its expiries are counted, and the time of its handlers.
@@ -337,6 +391,23 @@ mod tests {
         assert_eq!(record.count_expiries(record.take_deferred()), 0);
         assert_eq!([2, 1].map(|told| record.count_expiries(told)), [10, 10]);
         assert_eq!(record.counted(), 7);
+    }
+
+    #[test]
+    fn a_timer_that_is_set_anew_has_told_what_is_due_by_the_clock() {
+        let record = ThreadRecord::unused();
+        record.period_ns.store(10, Ordering::Relaxed);
+        record.first_ns.store(3, Ordering::Relaxed);
+        assert_eq!([2, 3, 42].map(|now| record.told_by_clock(now)), [0, 1, 4]);
+        assert_eq!(record.count_expiries(record.told_by_clock(42)), 40);
+        // What was counted ahead of the timer will not be told any more, nor what it told while that was put off.
+        assert_eq!(record.take_due(62), 20);
+        assert_eq!(record.count_expiries(record.told_by_clock(73)), 20);
+        assert_eq!((record.count_expiries(1), record.counted()), (10, 9));
+        record.take_due(102);
+        record.defer(1);
+        assert_eq!(record.count_expiries(record.told_by_clock(113) + record.take_deferred()), 20);
+        assert_eq!((record.count_expiries(1), record.counted()), (10, 13));
     }
 
     #[test]

@@ -60,16 +60,19 @@ impl Timer {
             return Err(io::Error::last_os_error());
         }
         let timer = Self(id);
+        if timer.set(plan, skipped) { Ok(timer) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Goes on with the plan from the expiry number `skipped` on. One that is due comes at once. What was due before it and not told is
+    /// not told any more. False: the kernel refused.
+    pub(crate) fn set(&self, plan: Plan, skipped: u64) -> bool {
         let at = plan.first_ns.saturating_add(skipped.saturating_mul(plan.period_ns));
         let times = libc::itimerspec {
             it_interval: timespec(Duration::from_nanos(plan.period_ns)),
             it_value: timespec(Duration::from_nanos(at)),
         };
         // SAFETY: the timer is ours and `times` is valid.
-        if unsafe { libc::timer_settime(timer.0, libc::TIMER_ABSTIME, &raw const times, std::ptr::null_mut()) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(timer)
+        unsafe { libc::timer_settime(self.0, libc::TIMER_ABSTIME, &raw const times, std::ptr::null_mut()) == 0 }
     }
 }
 

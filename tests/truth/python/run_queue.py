@@ -1,6 +1,9 @@
 """A program that burns and sleeps in spans on a processor that another process burns too, and notes how long it took.
 
     python run_queue.py --spans 20 --server file:///folder --records records.json
+    python run_queue.py --spans 20 --server file:///folder --records records.json --threads
+
+With `--threads` each span has a thread of its own, as requests have in some servers.
 """
 
 import argparse
@@ -8,6 +11,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -33,6 +37,7 @@ def main() -> None:
     parser.add_argument("--spans", type=int, default=20)
     parser.add_argument("--server", required=True)
     parser.add_argument("--records", type=Path, required=True)
+    parser.add_argument("--threads", action="store_true")
     options = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     pyroscope.configure(application_name="run_queue", server_address=options.server, sample_rate=250, wall_time=True)
@@ -43,16 +48,24 @@ def main() -> None:
         # The first expiry says from when on a thread's time is known, and under load this may be half a second later than asked.
         while pyroscope.stats()["taken"]["samples"] == 0:
             burn()
-        wall, cpu, queued = time.perf_counter_ns(), time.thread_time_ns(), queued_ns()
-        for _ in range(options.spans):
+        taken = {"wall": 0, "cpu": 0, "queued": 0}
+
+        def request() -> None:
+            wall, cpu, queued = time.perf_counter_ns(), time.thread_time_ns(), queued_ns()
             with tracer.start_as_current_span("request"):
                 burn()
                 time.sleep(SLEPT)
-        taken = {
-            "wall": time.perf_counter_ns() - wall,
-            "cpu": time.thread_time_ns() - cpu,
-            "queued": queued_ns() - queued,
-        }
+            taken["wall"] += time.perf_counter_ns() - wall
+            taken["cpu"] += time.thread_time_ns() - cpu
+            taken["queued"] += queued_ns() - queued
+
+        for _ in range(options.spans):
+            if options.threads:
+                thread = threading.Thread(target=request)
+                thread.start()
+                thread.join()
+            else:
+                request()
         other.kill()
     pyroscope.shutdown()
     options.records.write_text(json.dumps(taken))

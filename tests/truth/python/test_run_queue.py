@@ -5,12 +5,14 @@ from collections import Counter
 
 import children
 import pprof
+import pytest
 import run_queue
 
 
-def test_a_processor_that_is_shared(tmp_path):
+@pytest.mark.parametrize("of_their_own", [(), ("--threads",)], ids=["one thread", "a thread a span"])
+def test_a_processor_that_is_shared(of_their_own, tmp_path):
     records, profiles = tmp_path / "records.json", tmp_path / "profiles"
-    children.succeeded(children.run(run_queue.__file__, "--server", profiles.as_uri(), "--records", records))
+    children.succeeded(children.run(run_queue.__file__, "--server", profiles.as_uri(), "--records", records, *of_their_own))
     seen: Counter[str] = Counter()
     for profile in pprof.read_folder(profiles):
         for sample in profile.samples:

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
-# Waits of known kinds, each in a span and a method of its own: prints what each took by its own clock, and what the profile has of it.
+# Waits of known kinds, each in a span and a method of its own: prints what each took by its own clock, what the profile has of it, and
+# what the spans say of it themselves.
 
 require "fileutils"
 require "io/wait"
@@ -186,7 +187,9 @@ ways = Waits.singleton_methods(false).map(&:to_s)
 OpenTelemetry.logger = Logger.new(File::NULL)
 Pyroscope.configure(application_name: "app", server_address: "file://#{Waits::FOLDER}", wall_time: true)
 provider = OpenTelemetry::SDK::Trace::TracerProvider.new
-provider.add_span_processor(Pyroscope::Otel::SpanProcessor.new(scope: :all))
+provider.add_span_processor(Pyroscope::Otel::SpanProcessor.new(scope: :all, time_attributes: true))
+exporter = OpenTelemetry::SDK::Trace::Export::InMemorySpanExporter.new
+provider.add_span_processor(OpenTelemetry::SDK::Trace::Export::SimpleSpanProcessor.new(exporter))
 tracer = provider.tracer("test")
 taken = ways.to_h { |way| [way, [0.0, 0.0]] }
 TIMES.times do
@@ -213,4 +216,10 @@ seen = samples.map do |sample|
   names = sample.functions.map { |name| name[/\w+\z|`\z|\A\(.*\)\z/] || name }
   { span: sample.labels["span_name"], state: sample.labels["state"], leaf: names[0], method: names[1], within: names & ways, seconds: sample.weight / 1e9 }
 end
-puts JSON.generate(taken:, seen:)
+# Sums of all spans of a way, and the share of one that all of its states have at most.
+said = exporter.finished_spans.group_by(&:name).transform_values do |spans|
+  times = spans.map { |span| span.attributes.to_h.filter_map { |key, ns| [key[/\Apyroscope\.time\.(?!cpu)\K\w+/], ns / 1e9] if key.match?(/\Apyroscope\.time\.(?!cpu)/) }.to_h }
+  shares = spans.zip(times).map { |span, states| states.values.sum * 1e9 / (span.end_timestamp - span.start_timestamp) }
+  { states: times.reduce { |one, other| one.merge(other) { |_, a, b| a + b } }, share: shares.max }
+end
+puts JSON.generate(taken:, seen:, said:)

@@ -29,6 +29,7 @@ class WaitsTest < NativeTest
       assert_equal [sample[:span]], sample[:within], sample.inspect
     end
     taken.each { |way, (wall, cpu)| assert_way(way, wall, cpu, result[:seen].select { |sample| sample[:span] == way }) }
+    taken.each { |way, (wall, cpu)| assert_said(way, wall, cpu, result[:said].fetch(way.to_sym)) }
     # In one of them at least the processor was there for who woke up.
     waited = result[:seen].select { |sample| sample[:state] == "gvl" && sample[:span].to_s.start_with?("gvl") }
     assert_operator waited.sum { |sample| sample[:seconds] }, :>, 0.8 * LEAST, waited.inspect
@@ -39,6 +40,21 @@ class WaitsTest < NativeTest
     result = result_of(File.join(__dir__, "fibers_that_end.rb"), options: options)
     assert_equal 4, result.size
     result.each { |way, seen| assert_equal 0, seen[:suspended], "#{way}, of #{seen[:length]} s" }
+  end
+
+  # What spans say themselves, exactly: no sum is more than the span.
+  def assert_said(way, wall, cpu, said)
+    sums = said[:states].transform_keys(&:to_s)
+    text = "#{way}: #{said} of #{wall} s, of which #{cpu} s of CPU"
+    assert_operator said[:share], :<=, 1, text
+    state = way[/\A[a-z]+/]
+    if state == "cpu"
+      assert_operator sums.except("gvl").values.sum, :<, 0.1 * wall, text
+      return
+    end
+    longer = state == "gvl" ? sums.values_at("sleep", "lock").compact.sum : 0
+    assert_operator sums.fetch(state, 0) + longer, :>, 0.8 * LEAST, text
+    assert_operator sums.except(state, "gvl").values.sum, :<, state == "gvl" ? wall : 0.25 * wall, text
   end
 
   def assert_way(way, wall, cpu, samples)

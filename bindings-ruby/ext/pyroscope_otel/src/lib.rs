@@ -21,6 +21,9 @@
 //! | `configure_spans(bool scope_all, bool inherit_fibers, bool names = true)` → nil | |
 //! | `span_started(span, parent_context)` → bool | whether samples carry this very span (a local root; scope all: any); never raises |
 //! | `span_finished(span)` → nil | never raises |
+//! | `tell_times(bool)` → nil | one span processor more, or fewer, wants spans to say what their time went to |
+//! | `span_times(span)` → Hash{String=>Integer} or nil | nanoseconds by names of attributes |
+//! | `wall_time?` → bool | whether a profiler runs that was asked for wall time |
 //! | `tags_within(Hash) { \|bool\| }` → what the block returns | runs it with tags added to the fiber's; false: there can be none here |
 //! | `current_tags` → Integer | the number of the set of the fiber that runs; 0: none: for tests |
 //! | `add_thread_tag(String, String)` → bool | the calling thread's; false: no profiler, or no name for a tag |
@@ -73,7 +76,7 @@ use magnus::{Error, Module, Object, Ruby, Value, function};
 
 use crate::events::hooks;
 use crate::ractor::ractor_safely;
-use crate::span::{current, processor, tags};
+use crate::span::{current, processor, tags, times};
 use crate::symbols::marking;
 
 /// No allocation of ours ends a program that lives on without memory.
@@ -104,6 +107,9 @@ fn define(ruby: &Ruby) -> Result<(), Error> {
     native.define_singleton_method("install_context_hooks", function!(install_context_hooks, 0))?;
     native.define_singleton_method("remove_hooks", function!(remove_hooks, 0))?;
     native.define_singleton_method("configure_spans", function!(configure_spans, -1))?;
+    native.define_singleton_method("tell_times", function!(times::tell, 1))?;
+    native.define_singleton_method("span_times", function!(times::span_times, 1))?;
+    native.define_singleton_method("wall_time?", function!(profiler::has_wall_time, 0))?;
     processor::define(native)?;
     ractor_safely(|| {
         native.define_singleton_method("running?", function!(profiler::is_running, 0))?;

@@ -171,6 +171,11 @@ pub(crate) fn is_running() -> bool {
     running().is_some()
 }
 
+/// Whether a profiler runs that was asked for wall time.
+pub(crate) fn has_wall_time() -> bool {
+    running().is_some_and(|profiler| profiler.config().wall_time)
+}
+
 /// In a forked child: a profiler of its own, where the parent had one. Returns whether one runs now.
 pub(crate) fn after_fork(ruby: &Ruby) -> Result<bool, Error> {
     guard(ruby, restart_after_fork)

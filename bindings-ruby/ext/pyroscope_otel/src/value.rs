@@ -149,6 +149,18 @@ unsafe extern "C" fn compare(key: VALUE, value: VALUE, search: VALUE) -> c_int {
     st_retval::ST_CONTINUE as c_int
 }
 
+/// The fiber that runs. With the GVL held, as the next.
+pub(crate) fn rb_fiber() -> VALUE {
+    // SAFETY: called with the GVL held by a Ruby thread.
+    unsafe { rb_sys::rb_fiber_current() }
+}
+
+/// Where the data of a Fiber lie.
+pub(crate) fn data_of(fiber: VALUE) -> usize {
+    // SAFETY: a Fiber, which is alive and a data object.
+    unsafe { rb_sys::macros::RTYPEDDATA_GET_DATA(fiber) }.addr()
+}
+
 /// A number that fits into a word of Ruby's, which all do that are allowed anywhere here.
 pub(crate) fn integer(value: Value) -> Option<i64> {
     let word = value.as_raw();

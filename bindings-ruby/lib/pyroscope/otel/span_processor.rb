@@ -2,6 +2,7 @@
 
 require "opentelemetry/sdk"
 require_relative "resource"
+require_relative "times"
 
 module Pyroscope
   module Otel
@@ -54,8 +55,12 @@ module Pyroscope
       #   OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false
       # @param inherit_fibers [Boolean] true: a fiber without a context of its own carries the span of the fiber that
       #   created it
+      # @param time_attributes [Boolean, nil] true: each span that samples carry says at its end what its time went to, in
+      #   nanoseconds, as attributes: "pyroscope.time.io", "pyroscope.time.lock", "pyroscope.time.await" and so on, exactly and not
+      #   sampled, which takes wall_time; a local root that begins and ends on one thread, and in no fiber, also
+      #   "pyroscope.time.cpu". nil: false, unless OTEL_PYROSCOPE_TIME_ATTRIBUTES=true
       # @raise [ArgumentError] scope is neither, or a variable is no boolean
-      def initialize(app_name = nil, pyroscope_endpoint = nil, scope: nil, inherit_fibers: false)
+      def initialize(app_name = nil, pyroscope_endpoint = nil, scope: nil, inherit_fibers: false, time_attributes: nil)
         scope = Environment.flag("OTEL_PYROSCOPE_ROOT_SPAN_ONLY", true) ? :root : :all if scope.nil?
         unless scope.respond_to?(:to_sym) && SCOPES.include?(scope.to_sym)
           raise ArgumentError, "scope: #{scope.inspect} is not allowed; allowed: :root, :all"
@@ -68,9 +73,12 @@ module Pyroscope
         @add_span_name = Environment.flag("OTEL_PYROSCOPE_ADD_SPAN_NAME", true)
         @add_url = Environment.flag("OTEL_PYROSCOPE_ADD_PROFILE_URL", true)
         @start_profiling = Environment.flag("OTEL_PYROSCOPE_START_PROFILING", true)
+        time_attributes = Environment.flag("OTEL_PYROSCOPE_TIME_ATTRIBUTES", false) if time_attributes.nil?
+        @time_attributes = time_attributes ? true : false
         @lock = Mutex.new
         @begun = @started_profiler = false
         Native.install_context_hooks
+        Native.tell_times(true) if @time_attributes
         configure_spans
       end
 
@@ -99,11 +107,14 @@ module Pyroscope
         OpenTelemetry.handle_error(exception: error, message: "unexpected error in span.on_start")
       end
 
-      # Called by newer SDKs before a span ends: nothing to do.
-      def on_finishing(_span); end
+      # Called by newer SDKs before any processor is told that a span has ended. Never raises.
+      def on_finishing(span)
+        tell_times(span) if @time_attributes
+      end
 
       # Called by the SDK when a span has ended. Never raises.
       def on_finish(span)
+        tell_times(span) if @time_attributes && !Times::HAS_ON_FINISHING
         Native.span_finished(span)
       end
 
@@ -122,6 +133,8 @@ module Pyroscope
       # @param timeout [Numeric, nil] without effect: 5 s at most
       # @return [Integer] Export::SUCCESS
       def shutdown(timeout: nil)
+        Native.tell_times(false) if @time_attributes
+        @time_attributes = false
         Pyroscope.stop if @started_profiler
         @started_profiler = false
         SUCCESS
@@ -138,6 +151,12 @@ module Pyroscope
         span.set_attribute(PROFILE_ID, id)
         span.set_attribute(PROFILE_URL, profile_url(id)) if @add_url && @pyroscope_endpoint && @app_name
         Messages.deliver_due
+      end
+
+      def tell_times(span)
+        Times.tell(span)
+      rescue *MISTAKES => error
+        Messages.warn_once(:times, "spans have no attributes that say their time: #{error.message}")
       end
 
       def profile_url(id)
@@ -171,7 +190,16 @@ module Pyroscope
         elsif @start_profiling && !Native.running?
           @started_profiler = Profiler.launch(config_for(resource)) { meet(resource) }
         end
-        resource.compare_name if Native.running?
+        return unless Native.running?
+
+        resource.compare_name
+        return if !@time_attributes || Native.wall_time?
+
+        Messages.warn_once(
+          :wall_time,
+          "spans say no waits as attributes: time_attributes needs wall time, configure(wall_time: true) or " \
+          "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true"
+        )
       end
 
       # What the environment leaves open comes from the resource, else from the arguments of `new`.

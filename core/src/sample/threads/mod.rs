@@ -5,6 +5,7 @@
 
 mod accounting;
 mod drain;
+mod lateness;
 mod local;
 mod parking;
 mod pending_signals;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use drain::for_each_pending_frame;
 pub(crate) use drain::{Drained, drain};
+pub(crate) use lateness::remind_late;
 pub use local::thread_started;
 pub(crate) use local::{drop_here, drop_waits, find_record, known_record, own_record};
 use pending_signals::room_for_timers;

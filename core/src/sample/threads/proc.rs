@@ -27,9 +27,15 @@ pub(super) fn list_threads() -> io::Result<HashSet<i32>> {
 
 /// Whether no thread runs but ours. The first one of a process stays on the list when it has ended before the others.
 pub(crate) fn is_host_gone() -> bool {
-    let has_ended = |tid: &i32| {
-        let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
-        status.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('Z'))
-    };
-    list_threads().is_ok_and(|threads| !threads.is_empty() && threads.iter().all(has_ended))
+    list_threads().is_ok_and(|threads| !threads.is_empty() && threads.iter().all(|&tid| has_state(tid, 'Z')))
+}
+
+/// Whether a thread has a processor, or is ready for one.
+pub(super) fn is_running(tid: i32) -> bool {
+    has_state(tid, 'R')
+}
+
+fn has_state(tid: i32, state: char) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/self/task/{tid}/stat")).unwrap_or_default();
+    status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(state))
 }

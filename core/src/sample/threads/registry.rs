@@ -8,7 +8,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use super::ring_pool::Rings;
-use super::sampling::{Owner, Sampling, Unsampled, Unseen, Why};
+use super::run_queue;
+use super::sampling::{Lateness, Owner, Sampling, Unsampled, Unseen, Why};
 use crate::context::span_slot;
 use crate::context::thread_tags::ThreadTags;
 use crate::profile_type::SampleClock;
@@ -23,10 +24,12 @@ pub(super) const LEAVE_TIMEOUT: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct Sampled {
     pub(super) index: u32,
-    plan: Plan,
+    pub(super) plan: Plan,
     /// Expiries that were due before the timer was made.
     skipped: u64,
     pub(super) timer: Option<Timer>,
+    /// Its expiries when [they were looked at](super::remind_late) last.
+    pub(super) counted: u64,
     /// Its samples at the last sweep, and the sweep since which there are no others.
     pub(super) samples: u64,
     pub(super) quiet_since: u64,
@@ -59,6 +62,7 @@ pub(crate) struct Registry {
     pub(super) unseen: Vec<Unseen>,
     pub(super) unsampled: HashMap<i32, Unsampled>,
     pub(super) parked: HashMap<i32, Parked>,
+    pub(super) lateness: Lateness,
     /// Timers that may be made until the next sweep.
     pub(super) room: u64,
     /// Sweeps so far, and the threads that found no ring since the last one.
@@ -140,14 +144,14 @@ impl Registry {
 
     fn begin_now(&mut self, tid: i32, now: u64, is_new: bool, sampling: Sampling) {
         let begun = match self.parked.get(&tid) {
-            Some(&Parked { plan, accounted, .. }) => self.try_begin(tid, plan, plan.due(now), accounted, sampling),
+            Some(&Parked { plan, accounted, .. }) => self.try_begin(tid, plan, now, accounted, sampling),
             None => {
                 let from_birth = is_new && sampling.timers && sampling.clock == SampleClock::Cpu;
                 let start = if from_birth { 0 } else { now };
                 // A random first expiry: with a full first period threads shorter than it would never be seen.
                 let first_ns = start + 1 + self.next_random() % sampling.period_ns;
                 let plan = Plan { first_ns, period_ns: sampling.period_ns };
-                self.try_begin(tid, plan, plan.due(now), 0, sampling)
+                self.try_begin(tid, plan, now, 0, sampling)
             }
         };
         match begun {
@@ -162,18 +166,19 @@ impl Registry {
         }
     }
 
-    /// `skipped` expiries of the plan are over, of which `accounted` were accounted for.
+    /// Of the expiries of the plan that are over by `now`, `accounted` were accounted for.
     fn try_begin(
         &mut self,
         tid: i32,
         plan: Plan,
-        skipped: u64,
+        now: u64,
         accounted: u64,
         sampling: Sampling,
     ) -> Result<(), Unsampled> {
         if sampling.timers && self.room == 0 {
             return Err(Unsampled::PendingSignals);
         }
+        let skipped = plan.due(now);
         let memory = self.rings.take(sampling.ring_bytes).ok_or(Unsampled::Ring)?;
         let Some(index) = self.record() else {
             self.rings.give_back(memory, true);
@@ -187,7 +192,10 @@ impl Registry {
         let has_clock = sampling.timers && sampling.clock == SampleClock::Cpu;
         let next_ns = plan.first_ns.saturating_add(skipped.saturating_mul(plan.period_ns));
         record.first_ns.store(if has_clock { next_ns } else { u64::MAX }, Ordering::Relaxed);
+        let asked = has_clock && sampling.run_queues;
+        record.begin_ready(asked.then(|| run_queue::at_start(record, tid, next_ns.saturating_sub(now))).flatten());
         record.taken_up.store(0, Ordering::Relaxed);
+        record.reminded.store(false, Ordering::Relaxed);
         record.thread_tags.store(self.tags.of(tid).0, Ordering::Relaxed);
         record.slot.store(ptr::from_ref(span_slot::claim(tid)).cast_mut(), Ordering::Relaxed);
         let value = u64::from(record.gate.open()) << 32 | u64::from(index);
@@ -203,7 +211,7 @@ impl Registry {
             self.note_unseen(Why::Starting, skipped.saturating_sub(accounted), plan);
         }
         let quiet_since = self.sweeps;
-        self.by_tid.insert(tid, Sampled { index, plan, skipped, timer, samples: 0, quiet_since });
+        self.by_tid.insert(tid, Sampled { index, plan, skipped, timer, counted: 0, samples: 0, quiet_since });
         Ok(())
     }
 
@@ -239,6 +247,8 @@ impl Registry {
         self.room = self.room.saturating_add(u64::from(timer.is_some()));
         // No signal comes after this but those that are on their way.
         drop(timer);
+        let asked = self.sampling.is_some_and(|sampling| sampling.run_queues);
+        RECORDS[index as usize].end_ready(asked.then(|| run_queue::queued_ns(tid)).flatten());
         retire(index, until);
         span_slot::release(tid);
         self.retired.push((index, self.owner));

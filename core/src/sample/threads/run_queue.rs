@@ -4,17 +4,18 @@
 //! ([`ThreadRecord::note_ready`](crate::sample::record::ThreadRecord::note_ready)). In that rest are also waits that no wrapper saw; the
 //! kernel counts how long the thread stood in the queue (schedstat), in which are also the ends of waits, from being woken to running.
 //! Of two instants the smaller difference counts, so neither can be taken for the queue. The kernel is asked at a drain, which comes
-//! later than the newest expiry: what it counted in between is for the next time. Two microseconds a thread, once a drain.
+//! later than the newest expiry: what it counted in between is for the next time. Two microseconds a thread, once a drain, and at the
+//! start and the end of a thread that announces them; what others stood in the queue for since the last drain before their end is lost.
 
 use std::collections::HashMap;
 
-use crate::os::clock;
-use crate::sample::record::RECORDS;
+use crate::os::{clock, thread_id};
+use crate::sample::record::{RECORDS, ThreadRecord};
+use crate::sample::waits::wrappers;
 
 /// What was known of a thread when it was last asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Seen {
-    generation: u32,
     rest_ns: u64,
     queued_ns: u64,
     /// What may have been counted as queued since the newest expiry.
@@ -28,13 +29,14 @@ pub(crate) struct RunQueues {
 }
 
 impl RunQueues {
-    /// How long a thread stood in the queue since this was last asked of it, as of its newest expiry; 0 the first time.
-    pub(crate) fn ready_ns(&mut self, number: u32, tid: i32) -> u64 {
+    /// How long a thread, `None` if it has ended, stood in the queue since this was last asked of it, as of its newest expiry. The first
+    /// time since it started; 0 if it did before the profiler.
+    pub(crate) fn ready_ns(&mut self, number: u32, tid: Option<i32>) -> u64 {
         let Some(record) = RECORDS.get(number as usize) else { return 0 };
-        let (rest_ns, generation) = record.ready();
-        let Some(queued_ns) = queued_ns(tid) else { return 0 };
+        let Some(queued_ns) = tid.map_or_else(|| record.queued_at_end_ns(), queued_ns) else { return 0 };
         let late_ns = clock::monotonic_ns().saturating_sub(record.sampled_ns());
-        self.advance(number, Seen { generation, rest_ns, queued_ns, late_ns })
+        let at_start = record.ready_at_start_ns().map(|(rest_ns, queued_ns)| Seen { rest_ns, queued_ns, late_ns: 0 });
+        self.advance(number, at_start, Seen { rest_ns: record.ready_ns(), queued_ns, late_ns })
     }
 
     /// The thread's number may be another one's next.
@@ -42,12 +44,12 @@ impl RunQueues {
         self.seen.remove(&number);
     }
 
-    fn advance(&mut self, number: u32, mut now: Seen) -> u64 {
+    fn advance(&mut self, number: u32, at_start: Option<Seen>, mut now: Seen) -> u64 {
         // Without memory for one more thread nothing is known of it.
         if self.seen.try_reserve(1).is_err() {
             return 0;
         }
-        let before = self.seen.get(&number).filter(|before| before.generation == now.generation);
+        let before = self.seen.get(&number).copied().or(at_start);
         let ready_ns = before.map_or(0, |before| {
             let queued = now.queued_ns.saturating_sub(before.queued_ns) + before.late_ns;
             // An expiry may come at the end of a wait that is not noted yet; then the next rest is less by it.
@@ -61,8 +63,16 @@ impl RunQueues {
     }
 }
 
+/// The rest and the queue of a thread that gets this record; `until_expiry_ns` is the CPU time to its next expiry.
+pub(super) fn at_start(record: &ThreadRecord, tid: i32, until_expiry_ns: u64) -> Option<(u64, u64)> {
+    let ran_ns = record.period_ns().saturating_sub(until_expiry_ns);
+    // How long another thread waited before is not known; without that it has more of the rest already, so less is to come.
+    let waited_ns = if tid == thread_id::tid() { wrappers::waited_ns() } else { 0 };
+    Some((clock::monotonic_ns().wrapping_sub(waited_ns).wrapping_sub(ran_ns), queued_ns(tid)?))
+}
+
 /// How long the kernel says that a thread stood in the queue; `None` where it does not say, or the thread is gone.
-fn queued_ns(tid: i32) -> Option<u64> {
+pub(super) fn queued_ns(tid: i32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{tid}/schedstat")).ok()?;
     text.split_ascii_whitespace().nth(1)?.parse().ok()
 }
@@ -72,7 +82,7 @@ mod tests {
     use super::*;
 
     fn seen(rest_ns: u64, queued_ns: u64) -> Seen {
-        Seen { generation: 7, rest_ns, queued_ns, late_ns: 0 }
+        Seen { rest_ns, queued_ns, late_ns: 0 }
     }
 
     #[test]
@@ -80,32 +90,34 @@ mod tests {
         let mut queues = RunQueues::default();
         // The rest is a difference of clocks, below nothing at first.
         let start = 0_u64.wrapping_sub(50);
-        assert_eq!(queues.advance(1, seen(start, 1_000)), 0);
+        assert_eq!(queues.advance(1, None, seen(start, 1_000)), 0);
         // All of it, less as a wait was not seen, less as waits' ends were in the queue.
-        assert_eq!(queues.advance(1, seen(start.wrapping_add(80), 1_080)), 80);
-        assert_eq!(queues.advance(1, seen(start.wrapping_add(10_080), 1_100)), 20);
-        assert_eq!(queues.advance(1, seen(start.wrapping_add(10_090), 9_000)), 10);
+        assert_eq!(queues.advance(1, None, seen(start.wrapping_add(80), 1_080)), 80);
+        assert_eq!(queues.advance(1, None, seen(start.wrapping_add(10_080), 1_100)), 20);
+        assert_eq!(queues.advance(1, None, seen(start.wrapping_add(10_090), 9_000)), 10);
         // A wait that was noted late.
-        assert_eq!(queues.advance(1, seen(start.wrapping_add(90), 9_500)), 0);
-        assert_eq!(queues.advance(1, seen(start.wrapping_add(100), 9_510)), 10);
+        assert_eq!(queues.advance(1, None, seen(start.wrapping_add(90), 9_500)), 0);
+        assert_eq!(queues.advance(1, None, seen(start.wrapping_add(100), 9_510)), 10);
     }
 
     #[test]
     fn what_was_queued_after_the_newest_expiry_is_for_the_next_time() {
         let mut queues = RunQueues::default();
-        queues.advance(1, seen(0, 0));
-        assert_eq!(queues.advance(1, Seen { late_ns: 30, ..seen(50, 100) }), 50);
-        assert_eq!(queues.advance(1, Seen { late_ns: 0, ..seen(140, 160) }), 90);
-        assert_eq!(queues.advance(1, seen(240, 170)), 10);
+        queues.advance(1, None, seen(0, 0));
+        assert_eq!(queues.advance(1, None, Seen { late_ns: 30, ..seen(50, 100) }), 50);
+        assert_eq!(queues.advance(1, None, Seen { late_ns: 0, ..seen(140, 160) }), 90);
+        assert_eq!(queues.advance(1, None, seen(240, 170)), 10);
     }
 
     #[test]
-    fn another_thread_in_the_same_record_begins_anew() {
+    fn another_thread_in_the_same_record_begins_anew_or_where_its_start_is_known() {
         let mut queues = RunQueues::default();
-        queues.advance(1, seen(0, 0));
-        assert_eq!(queues.advance(1, Seen { generation: 8, ..seen(500, 500) }), 0);
+        queues.advance(1, None, seen(0, 0));
         queues.forget(1);
-        assert_eq!(queues.advance(1, Seen { generation: 8, ..seen(900, 900) }), 0);
+        assert_eq!(queues.advance(1, None, seen(900, 900)), 0);
+        queues.forget(1);
+        assert_eq!(queues.advance(1, Some(seen(1_000, 5)), seen(1_070, 95)), 70);
+        assert_eq!(queues.advance(1, Some(seen(1_000, 5)), seen(1_090, 99)), 4);
     }
 
     #[test]

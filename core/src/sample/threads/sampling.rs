@@ -35,7 +35,19 @@ pub(crate) struct Sampling {
     pub(crate) timers: bool,
     pub(crate) signal: i32,
     pub(crate) ring_bytes: usize,
+    /// Whether it matters how long threads stand in the run queue.
+    pub(crate) run_queues: bool,
     pub(crate) report: Report,
+}
+
+/// The CPU time of the process for which no sample stands yet.
+#[derive(Debug, Default)]
+pub(super) struct Lateness {
+    /// What the process had used the last time.
+    pub(super) cpu_ns: u64,
+    pub(super) owed_ns: u64,
+    /// Whether a thread was late then.
+    pub(super) late: bool,
 }
 
 /// Which tags describe threads.

@@ -13,7 +13,6 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rb_sys::VALUE;
 use spanprof_core::{FrameWriter, State};
 
 use crate::clock::monotonic_ns;
@@ -21,7 +20,7 @@ use crate::span::current;
 use crate::span::record::{self, Slot};
 use crate::stack::frame_id::FIBER_WAITS;
 use crate::stack::unwind::Interpreter;
-use crate::value::{FALSE, NIL};
+use crate::value::{FALSE, NIL, data_of};
 
 /// A few places for each value of a hash: what finds none is not noted, and takes that of the fiber that was left first.
 const WAYS: usize = 4;
@@ -89,7 +88,9 @@ pub(crate) fn switched() {
         Some(left) => {
             from_loop |= comes_from == slot.first_fiber() && is_for_others();
             if left.to != comes_from || from_loop {
-                sample(slot, now_ns.saturating_sub(left.since_ns));
+                let took_ns = now_ns.saturating_sub(left.since_ns);
+                add_to_span(slot, took_ns);
+                sample(slot, took_ns);
             }
         }
         // It was not made just now and was not seen before: the fiber in which the thread began.
@@ -115,6 +116,17 @@ fn is_for_others() -> bool {
     !current::INHERITS.load(Ordering::Relaxed) || unsafe { rb_sys::rb_fiber_scheduler_get() } != NIL
 }
 
+/// Adds a suspension to the sums of its span, sampled or not. The slot knows of sums only in the fiber whose time they are.
+fn add_to_span(slot: &Slot, took_ns: u64) {
+    // SAFETY: null, or in this thread's slot, which only this thread changes.
+    if let Some(span) = unsafe { slot.context().span.as_ref() }
+        && span.times().is_some()
+        && !is_fresh()
+    {
+        spanprof_core::add_time(span, State::Await, took_ns);
+    }
+}
+
 fn sample(slot: &Slot, took_ns: u64) {
     let inside = slot.context();
     if inside.span.is_null() {
@@ -134,12 +146,6 @@ fn sample(slot: &Slot, took_ns: u64) {
 /// Whether the fiber that runs has only begun.
 fn is_fresh() -> bool {
     Interpreter.depth(2) < 2
-}
-
-/// Where the data of a Fiber lie.
-fn data_of(fiber: VALUE) -> usize {
-    // SAFETY: a Fiber, which is alive and a data object.
-    unsafe { rb_sys::macros::RTYPEDDATA_GET_DATA(fiber) }.addr()
 }
 
 fn set_of(fiber: usize) -> &'static mut [Left; WAYS] {

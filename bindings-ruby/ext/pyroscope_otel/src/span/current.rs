@@ -21,9 +21,9 @@ use crate::errors::{quietly, raising};
 use crate::fork;
 use crate::methods::define;
 use crate::ractor::ractor_safely;
-use crate::span::kept;
 use crate::span::record::{self, Ids, Slot};
-use crate::value::{FALSE, Gvl, NIL, id};
+use crate::span::{kept, times};
+use crate::value::{FALSE, Gvl, NIL, id, rb_fiber};
 
 /// What must be known of opentelemetry-api.
 #[derive(Debug)]
@@ -221,11 +221,6 @@ fn fixnum(number: u32) -> VALUE {
     VALUE::from(number) << 1 | 1
 }
 
-fn rb_fiber() -> VALUE {
-    // SAFETY: called with the GVL held by a Ruby thread.
-    unsafe { rb_sys::rb_fiber_current() }
-}
-
 /// Lets fibers have the context of the fiber that made them: a method is put before `Fiber#initialize`, once.
 pub(crate) fn inherit(ruby: &Ruby) -> Result<(), Error> {
     static DONE: AtomicBool = AtomicBool::new(false);
@@ -336,7 +331,10 @@ impl Api {
             let named = WITH_NAMES.load(Ordering::Relaxed);
             let name = if named { gvl.bytes(gvl.ivar(carried, self.names.name)) } else { &[] };
             let is_concurrent = self.is_concurrent(gvl, slot, carried);
-            slot.publish(Ids { trace_id: [half(high), half(low)], span_id, innermost, is_concurrent }, name);
+            let (times, object) = times::enter(gvl, carried);
+            // Nothing is collected before the slot says so too.
+            slot.set_times_object(object);
+            slot.publish(Ids { trace_id: [half(high), half(low)], span_id, innermost, is_concurrent }, name, times);
         } else if innermost == 0 || slot.span().is_none_or(|(ids, _)| ids.innermost != innermost) {
             slot.clear();
         }

@@ -31,7 +31,8 @@ impl Slot {
     /// Speaks for a Ruby thread from now on.
     fn restore(&self, kept: Option<&Kept>) {
         match kept.and_then(|kept| kept.span.as_ref()) {
-            Some((ids, name)) => self.publish(*ids, name),
+            // Where native threads are shared no waits are measured.
+            Some((ids, name)) => self.publish(*ids, name, ptr::null()),
             None => self.clear(),
         }
         self.set_tags(kept.map_or(TagSetId::EMPTY, |kept| kept.tags));

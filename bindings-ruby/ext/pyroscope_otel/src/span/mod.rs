@@ -6,6 +6,7 @@ pub(crate) mod kept;
 pub(crate) mod processor;
 pub(crate) mod record;
 pub(crate) mod tags;
+pub(crate) mod times;
 
 /// Before Ruby 3.3 each Ruby thread has a native one, and nothing is kept.
 #[cfg(not(ruby_gte_3_3))]

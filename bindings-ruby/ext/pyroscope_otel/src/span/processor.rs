@@ -10,7 +10,7 @@ use rb_sys::VALUE;
 use crate::errors::{quietly, raising};
 use crate::fork;
 use crate::methods;
-use crate::span::current;
+use crate::span::{current, times};
 use crate::value::{FALSE, Gvl, NIL, TRUE};
 
 /// Whether samples carry the innermost span, not its local root.
@@ -74,13 +74,20 @@ fn started(span: VALUE, parent_context: VALUE) -> Result<bool, Error> {
     let Some(names) = current::names() else { return Ok(false) };
     // SAFETY: called by Ruby.
     let gvl = unsafe { Gvl::held() };
-    let mut carried = NIL;
-    if !SCOPE_ALL.load(Ordering::Relaxed) {
+    let (scope_all, with_times) = (SCOPE_ALL.load(Ordering::Relaxed), spanprof_core::wants_span_times());
+    let mut parents = NIL;
+    // The scope `all` asks no parent, unless who is a local root matters.
+    if !scope_all || with_times {
         // A parent that is remote, invalid or not recorded has none.
-        carried = gvl.ivar(current::span_of(gvl, parent_context), names.carried);
+        parents = gvl.ivar(current::span_of(gvl, parent_context), names.carried);
     }
-    let is_root = carried == NIL;
-    Ok(gvl.set_ivar(span, names.carried, if is_root { span } else { carried }) && is_root)
+    let is_local_root = parents == NIL;
+    let is_carried = scope_all || is_local_root;
+    let is_carried = gvl.set_ivar(span, names.carried, if is_carried { span } else { parents }) && is_carried;
+    if is_carried && with_times {
+        times::begin(gvl, span, is_local_root)?;
+    }
+    Ok(is_carried)
 }
 
 fn finished(span: VALUE) {

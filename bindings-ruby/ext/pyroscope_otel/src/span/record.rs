@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
-use spanprof_core::{Context, MAX_NAME_BYTES, SpanRecord, TagSetId};
+use spanprof_core::{Context, MAX_NAME_BYTES, SpanRecord, SpanTimes, TagSetId};
 
 unsafe extern "C" {
     fn pyroscope_slot() -> *mut c_void;
@@ -51,8 +51,9 @@ impl Half {
     }
 
     #[inline]
-    fn is_of(&self, ids: Ids) -> bool {
+    fn is_of(&self, ids: Ids, times: *const SpanTimes) -> bool {
         (self.record.span_id(), self.innermost, self.is_concurrent()) == (ids.span_id, ids.innermost, ids.is_concurrent)
+            && self.record.times().map_or(ptr::null(), ptr::from_ref) == times
     }
 }
 
@@ -79,6 +80,8 @@ pub(crate) struct Slot {
     first_fiber: AtomicUsize,
     /// The OpenTelemetry Context that was published last, where fibers inherit it; marked, see [`for_each_object`].
     context_object: AtomicU64,
+    /// Who has the times of the span that was published last; marked likewise.
+    times_object: AtomicU64,
 }
 
 // SAFETY: a slot is only used by the thread that claimed it and by handlers on that thread.
@@ -142,6 +145,7 @@ fn claim() -> Option<&'static Slot> {
                     slot.set_tags(TagSetId::EMPTY);
                     slot.kept_with.store(0, Ordering::Relaxed);
                     slot.context_object.store(0, Ordering::Relaxed);
+                    slot.set_times_object(0);
                     slot.forget_thread();
                     compiler_fence(Ordering::SeqCst);
                     // SAFETY: any pointer may be stored; only the calling thread reads it.
@@ -182,7 +186,8 @@ pub(crate) fn for_each_slot(mut f: impl FnMut(&'static Slot)) {
 /// Ruby objects that slots hold.
 pub(crate) fn for_each_object(mut f: impl FnMut(u64)) {
     for_each_slot(|slot| {
-        [slot.context_object(), slot.fiber()].into_iter().filter(|object| *object != 0).for_each(&mut f)
+        let objects = [slot.context_object(), slot.fiber(), slot.times_object.load(Ordering::Relaxed)];
+        objects.into_iter().filter(|object| *object != 0).for_each(&mut f)
     });
 }
 
@@ -201,6 +206,7 @@ impl Slot {
             fiber: AtomicU64::new(0),
             first_fiber: AtomicUsize::new(0),
             context_object: AtomicU64::new(0),
+            times_object: AtomicU64::new(0),
         }
     }
 
@@ -211,6 +217,11 @@ impl Slot {
 
     pub(crate) fn set_context_object(&self, context: u64) {
         self.context_object.store(context, Ordering::Relaxed);
+    }
+
+    /// What [`publish`](Self::publish) points to next lives in this object; 0, which is Ruby's `false`: it points nowhere.
+    pub(crate) fn set_times_object(&self, object: u64) {
+        self.times_object.store(object, Ordering::Relaxed);
     }
 
     /// When the thread was woken last. The mutex of Ruby's scheduler orders who says it and who asks.
@@ -277,8 +288,8 @@ impl Slot {
 
     /// In a span from now on. The name is truncated, and bytes that are no UTF-8 are replaced. Own thread only.
     #[inline]
-    pub(crate) fn publish(&self, ids: Ids, name: &[u8]) {
-        if self.current_half().is_some_and(|half| half.is_of(ids)) {
+    pub(crate) fn publish(&self, ids: Ids, name: &[u8], times: *const SpanTimes) {
+        if self.current_half().is_some_and(|half| half.is_of(ids, times)) {
             return;
         }
         let next = usize::from(self.current.load(Ordering::Relaxed) == 1);
@@ -289,7 +300,9 @@ impl Slot {
         let length = copy_name(name, &mut half.name);
         let name = str::from_utf8(&half.name[..length]).unwrap_or_default();
         // SAFETY: the name lies beside the record and is written only when the record counts no more.
-        half.record = unsafe { SpanRecord::new(ids.trace_id, ids.span_id, name) };
+        let record = unsafe { SpanRecord::new(ids.trace_id, ids.span_id, name) };
+        // SAFETY: the collector marks what has them for as long as this half counts.
+        half.record = unsafe { record.with_times(times) };
         if ids.is_concurrent {
             half.record.enter(|| SpanRecord::ELSEWHERE);
         }

@@ -1,0 +1,152 @@
+//! What the time of a span went to, as attributes of it say at its end, where that is asked for.
+//!
+//! The sums lie in an object of ours, which the span holds, and each slot in which the span counts
+//! ([`for_each_object`](crate::span::record::for_each_object)): threads add to them without the GVL.
+//!
+//! They are the time of the fiber in which the span was first current. What other fibers do in it meanwhile is beside that one's
+//! suspension, and other threads' time is left out as in samples (`Ids::is_concurrent`).
+
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::process;
+use std::ptr;
+use std::sync::OnceLock;
+
+use magnus::rb_sys::{AsRawValue, FromRawValue, protect};
+use magnus::value::ReprValue;
+use magnus::{Error, RHash, Ruby, Value};
+use rb_sys::{ID, VALUE};
+use spanprof_core::{CpuSince, SpanTimes, State, current_flow};
+
+use crate::data_type::{DataType, owning_type};
+use crate::errors::guard;
+use crate::span::kept;
+use crate::value::{FALSE, Gvl, NIL, TRUE, data_of, id, rb_fiber};
+
+/// The sums of one span.
+struct Times {
+    waits: SpanTimes,
+    /// Of a local root that began outside of fibers.
+    cpu: Option<CpuSince>,
+    /// Where the data lie of the fiber in which it began.
+    began_in: usize,
+    /// The fiber and the thread in which it was first current; 0: it never was.
+    fiber: Cell<usize>,
+    flow: Cell<u64>,
+    /// Where it began: a forked child has a copy, whose time is its parent's.
+    process: u32,
+}
+
+static TYPE: DataType = owning_type(c"pyroscope/times", free);
+
+/// Under which a span holds its sums. It begins with no @: Ruby shows it to nobody.
+fn name() -> ID {
+    static NAME: OnceLock<ID> = OnceLock::new();
+    *NAME.get_or_init(|| id("__pyroscope_times"))
+}
+
+/// One span processor more wants them, or one fewer.
+pub(crate) fn tell(wanted: bool) {
+    if wanted { spanprof_core::want_span_times() } else { spanprof_core::unwant_span_times() }
+}
+
+/// No slot points there: the collector found no object that does, or it is Ruby's end, before which slots stopped to count
+/// (`profiler::finish`).
+unsafe extern "C" fn free(times: *mut c_void) {
+    // SAFETY: what `begin` made, which nobody else has any more.
+    drop(unsafe { Box::from_raw(times.cast::<Times>()) });
+}
+
+/// A span begins that is to have sums.
+pub(crate) fn begin(gvl: Gvl, span: VALUE, is_local_root: bool) -> Result<(), Error> {
+    let fiber = rb_fiber();
+    let is_outside = is_local_root && !kept::is_on() && is_blocking(fiber)?;
+    let times = Box::into_raw(Box::new(Times {
+        waits: SpanTimes::new(),
+        cpu: if is_outside { CpuSince::now() } else { None },
+        began_in: data_of(fiber),
+        fiber: Cell::new(0),
+        flow: Cell::new(0),
+        process: process::id(),
+    }));
+    // SAFETY: set when Ruby began.
+    let class = unsafe { rb_sys::rb_cObject };
+    // SAFETY: a class, data that are no object's yet, and a type that stays.
+    match protect(|| unsafe { rb_sys::rb_data_typed_object_wrap(class, times.cast(), &raw const TYPE.0) }) {
+        Ok(object) => {
+            gvl.set_ivar(span, name(), object);
+            Ok(())
+        }
+        Err(error) => {
+            // SAFETY: no object has it.
+            drop(unsafe { Box::from_raw(times) });
+            Err(error)
+        }
+    }
+}
+
+/// Whether a fiber blocks its thread, as that one's first does: no other fiber runs there meanwhile that has spans of its own.
+fn is_blocking(fiber: VALUE) -> Result<bool, Error> {
+    // SAFETY: an object.
+    let fiber = unsafe { Value::from_raw(fiber) };
+    Ok(fiber.funcall::<_, _, Value>("blocking?", ())?.as_raw() == TRUE)
+}
+
+/// The sums of a span, if it has some.
+fn of(gvl: Gvl, span: VALUE) -> Option<(VALUE, &'static Times)> {
+    let object = gvl.ivar(span, name());
+    if object == NIL {
+        return None;
+    }
+    // SAFETY: the variable, of which nobody else knows, has what `begin` made.
+    let times = unsafe { rb_sys::macros::RTYPEDDATA_GET_DATA(object) }.cast::<Times>();
+    // SAFETY: there as long as the object is, which callers have in hand, or a slot has.
+    unsafe { times.as_ref() }.map(|times| (object, times))
+}
+
+/// A span becomes current to the fiber that runs. Where its waits are added, null if nowhere, and the object that has that place.
+pub(crate) fn enter(gvl: Gvl, span: VALUE) -> (*const SpanTimes, VALUE) {
+    if !spanprof_core::wants_span_times() {
+        return (ptr::null(), FALSE);
+    }
+    let Some((object, times)) = of(gvl, span) else { return (ptr::null(), FALSE) };
+    let (fiber, flow) = (data_of(rb_fiber()), current_flow());
+    if times.fiber.get() == 0 {
+        times.fiber.set(fiber);
+        times.flow.set(flow);
+    }
+    // In a forked child a thread's flow is another one.
+    if (times.fiber.get(), times.flow.get()) == (fiber, flow) {
+        (&raw const times.waits, object)
+    } else {
+        (ptr::null(), FALSE)
+    }
+}
+
+/// What the time of a span went to so far, by the names of attributes; nil for one that has no sums here.
+pub(crate) fn span_times(ruby: &Ruby, span: Value) -> Result<Option<RHash>, Error> {
+    guard(ruby, || {
+        // SAFETY: called by Ruby.
+        let gvl = unsafe { Gvl::held() };
+        let Some((object, times)) = of(gvl, span.as_raw()) else { return Ok(None) };
+        if times.process != process::id() {
+            return Ok(None);
+        }
+        let was_current = times.fiber.get() != 0;
+        let is_there = was_current && times.began_in == data_of(rb_fiber());
+        if is_there
+            && times.waits.get(State::Cpu) == 0
+            && let Some(cpu_ns) = times.cpu.as_ref().and_then(CpuSince::elapsed_ns)
+        {
+            times.waits.add(State::Cpu, cpu_ns);
+        }
+        let found: Vec<_> = times.waits.attributes().map(|(_, name, ns)| (name, ns)).collect();
+        let told = ruby.hash_new();
+        for (name, ns) in found {
+            told.aset(name, ns)?;
+        }
+        // Until here the collector sees it.
+        std::hint::black_box(object);
+        Ok(Some(told))
+    })
+}
