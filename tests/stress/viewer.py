@@ -630,7 +630,8 @@ def main():
             print(f"{name:<16}{status:>5}{count:>8}")
         for first, took in sender.slow:
             start = max(at for at in viewer.started if at <= first)
-            print(f"a push took {took:.3f} s, sent {first - viewer.started[0]:.1f} s after the first start, {first - start:.1f} s after the last")
+            sent = f"{first - viewer.started[0]:.1f} s after the first start, {first - start:.1f} s after the last"
+            print(f"a push took {took:.3f} s, sent {sent}")
     row = {
         "peak MiB": viewer.peak / 1024,
         "of": arguments.memory,
