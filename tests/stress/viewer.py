@@ -258,6 +258,8 @@ SLOW += [(PREFACE + frame(4, 0, 0, b""), lambda count: asked("/ready", count))]
 CROWDED = 8
 # Bodies that arrive slowly at the same time.
 TRICKLES = 40
+# A push that took so many seconds is told of by itself, among the details.
+SLOW_PUSH = 0.7
 
 
 class Viewer:
@@ -266,7 +268,7 @@ class Viewer:
     def __init__(self, program, memory, folder):
         listen = ["--listen", "127.0.0.1:0", "--listen-otlp", "none", "--listen-grpc", "none"]
         self.command = [program, *listen, "--memory", f"{memory}m", "--data", os.path.join(folder, "spanprof.db")]
-        self.starts, self.deaths, self.peak = 0, 0, 0
+        self.starts, self.deaths, self.peak, self.started = 0, 0, 0, []
         self.lock = threading.Lock()
         # Other processes ask too.
         self.shared_port = multiprocessing.Value("i", 0)
@@ -276,6 +278,7 @@ class Viewer:
         self.process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
         self.shared_port.value = int(self.process.stdout.readline().rsplit(":", 1)[1])
         self.starts += 1
+        self.started.append(time.monotonic())
 
     @property
     def port(self):
@@ -456,7 +459,7 @@ class Witness:
     def __init__(self, viewer, until, act, pause):
         self.viewer, self.until, self.pause = viewer, until, pause
         self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent = [], [], 0, 0, 0, 0
-        self.full, self.busy = 0, 0
+        self.full, self.busy, self.slow = 0, 0, []
         context = multiprocessing.get_context("fork")
         self.answers, answers = context.Pipe(duplex=False)
         self.process = context.Process(target=self.run, args=(act, answers), daemon=True)
@@ -470,11 +473,12 @@ class Witness:
             time.sleep(self.pause)
             # What this process itself had to wait for a core.
             self.late.append(time.monotonic() - start - self.pause)
-        answers.send((self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent, self.full, self.busy))
+        numbers = self.sent, self.acknowledged, self.refused, self.silent, self.full, self.busy
+        answers.send((self.took, self.late, self.slow, *numbers))
 
     def end(self):
-        results = self.answers.recv()
-        self.took, self.late, self.sent, self.acknowledged, self.refused, self.silent, self.full, self.busy = results
+        self.took, self.late, self.slow, *numbers = self.answers.recv()
+        self.sent, self.acknowledged, self.refused, self.silent, self.full, self.busy = numbers
         self.process.join()
 
     def ready(self):
@@ -503,6 +507,8 @@ class Witness:
             status, _ = self.viewer.ask(path, headers, body)
             if status:
                 self.took.append(time.monotonic() - first)
+                if self.took[-1] > SLOW_PUSH:
+                    self.slow.append((first, self.took[-1]))
             if status == 200:
                 self.acknowledged += 1
                 return
@@ -622,6 +628,10 @@ def main():
     if os.environ.get("SOAK_DETAILS"):
         for (name, status), count in sorted(soak.statuses.items()):
             print(f"{name:<16}{status:>5}{count:>8}")
+        for first, took in sender.slow:
+            start = max(at for at in viewer.started if at <= first)
+            sent = f"{first - viewer.started[0]:.1f} s after the first start, {first - start:.1f} s after the last"
+            print(f"a push took {took:.3f} s, sent {sent}")
     row = {
         "peak MiB": viewer.peak / 1024,
         "of": arguments.memory,

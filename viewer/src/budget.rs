@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// How long a request waits for others to give bytes back.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// And how long one that keeps a thread busy.
-const PATIENCE_AT_WORK: Duration = Duration::from_millis(500);
+pub(crate) const PATIENCE_AT_WORK: Duration = Duration::from_millis(500);
 /// A small request holds at most one part in this many.
 const SMALL: usize = 16;
 /// How often it looks.
@@ -172,10 +172,15 @@ impl Held {
 
     /// Takes more bytes, for which the thread waits a moment where others have them.
     pub(crate) fn grow(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        self.grow_within(bytes, PATIENCE_AT_WORK)
+    }
+
+    /// The same, where it waits for so long.
+    pub(crate) fn grow_within(&mut self, bytes: usize, patience: Duration) -> Result<(), NoRoom> {
         let (start, mut waits) = (Instant::now(), None);
         while !self.try_grow(bytes)? {
             waits.get_or_insert_with(|| Waiting::new(&self.budget));
-            if start.elapsed() >= PATIENCE_AT_WORK {
+            if start.elapsed() >= patience {
                 return Err(NoRoom::Busy);
             }
             std::thread::sleep(TICK);

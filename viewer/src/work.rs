@@ -86,15 +86,6 @@ pub(crate) fn haste() -> Option<Haste> {
     CURRENT.with_borrow(|current| current.as_ref().map(|current| current.haste))
 }
 
-/// There is no more haste with the request that this thread works on: it turned out to take long.
-pub(crate) fn have_patience() {
-    CURRENT.with_borrow_mut(|current| {
-        if let Some(current) = current {
-            current.haste = Haste::Patient;
-        }
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

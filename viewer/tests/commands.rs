@@ -85,6 +85,18 @@ fn any_pprof_is_opened_and_what_is_none_is_named() {
         "{out}{errors}"
     );
 
+    // Other packed files are counted, and of them too those that are profiles are shown.
+    fs::remove_file(&broken).unwrap();
+    for name in ["access.log.1.gz", "access.log.2.gz"] {
+        fs::write(folder.path().join(name), gzip(b"GET / 200\n")).unwrap();
+    }
+    fs::write(folder.path().join("packed.gz"), gzip(&heap.encode_to_vec())).unwrap();
+    let (out, errors) = words(&spanprof().args(["view", "--once"]).arg(folder.path()).output().unwrap());
+    assert!(out.starts_with("2 profiles of heap, packed\n"), "{out}");
+    let says = "left out 2 files named .gz that could not be read as a profile; the first: cannot open ";
+    assert!(errors.contains(says) && errors.contains("access.log.1.gz: the profile is no "), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+
     let empty = tempfile::tempdir().unwrap();
     let (_, errors) = words(&spanprof().arg("view").arg(empty.path()).output().unwrap());
     assert!(errors.contains("holds no profile"), "{errors}");

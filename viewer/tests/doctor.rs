@@ -35,7 +35,11 @@ fn a_server_that_is_well_passes_every_check() {
     let (code, printed) = doctor(&[], &[("PYROSCOPE_SERVER_ADDRESS", &server.url)]);
     assert_eq!(code, Some(0), "{printed}");
     let checks = printed.lines().filter(|line| line.starts_with("ok  ")).count();
-    assert_eq!((checks, printed.lines().count()), (5 + 7, 5 + 7), "{printed}");
+    assert_eq!((checks, printed.lines().count()), (5 + 7, 5 + 7 + 1), "{printed}");
+    assert!(
+        printed.lines().last().unwrap().starts_with("note  leaves behind            service spanprof.doctor, "),
+        "{printed}"
+    );
     assert!(printed.contains("version                  spanprof 2."), "{printed}");
     // Each way that says a span is asked for by it.
     for way in ["/ingest, pprof in a form", "/ingest, pprof ", "OTLP profiles"] {

@@ -425,6 +425,67 @@ fn names_with_all_states_that_have_no_room_are_one_row() {
     server.check("long names with all states");
 }
 
+/// A large profile of 70,000 stacks, no two of which are alike.
+fn distinct_stacks() -> Profile {
+    let mut profile = profile(&[(&["main:1", "work:2"], &[], 1)]);
+    for id in 3..=300 {
+        let line = vec![Line { function_id: 1 + id % 2, line: i64::try_from(id).unwrap(), column: 0 }];
+        profile.location.push(Location { id, line, ..Location::default() });
+    }
+    let sample = profile.sample[0].clone();
+    // Innermost first; its last two tell a sample from all others, so that no two have a frame's stack in common.
+    let stacks = (0..1_200_u64).map(|number| {
+        let ends = (0..60).map(|at| 1 + (number * 7 + at * number) % 300).chain([1 + number % 300, 1 + number / 300]);
+        spanprof_core::wire::pprof::Sample { location_id: ends.collect(), ..sample.clone() }
+    });
+    profile.sample = stacks.collect();
+    // As it is sent it is large too.
+    profile.string_table.push("x".repeat(256 << 10));
+    profile
+}
+
+#[test]
+fn a_large_upload_gets_in_beside_small_ones_which_are_answered_meanwhile() {
+    let server = Small::start();
+    let large = request(&LABELS, distinct_stacks().encode_to_vec());
+    let address = server.0.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address).unwrap();
+    let head = format!(
+        "POST {PUSH} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/proto\r\ncontent-length: {}\r\n\r\n",
+        large.len()
+    );
+    let (first, rest) = large.split_at(large.len() - 1);
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(first).unwrap();
+    let mut small = 0;
+    let mut push = || {
+        small += 1;
+        assert_eq!(server.0.push("shop", &profile(&[(&["main:1"], &[], 1)])).status, 200);
+    };
+    // It is there but for a byte, and then is worked on.
+    push();
+    stream.write_all(rest).unwrap();
+    let answer = std::thread::spawn(move || {
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    });
+    push();
+    while !answer.is_finished() {
+        push();
+    }
+    let answer = answer.join().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let services = server.0.json("/api/services");
+    let profiles = |service: &str| {
+        services["services"].as_array().unwrap().iter().find(|row| row["service"] == service).unwrap()["profiles"]
+            .clone()
+    };
+    assert_eq!((profiles("hostile"), profiles("shop")), (1.into(), small.into()));
+    assert_eq!(server.0.json("/api/flame?service=hostile")["total"], 1_200 * PERIOD);
+    server.check("a large upload beside small ones");
+}
+
 #[test]
 fn nobody_speaks_for_another() {
     let server = Server::start();

@@ -68,6 +68,32 @@ fn span_names_say_where_their_time_went() {
 }
 
 #[test]
+fn time_that_nothing_explains_is_a_bar_too_where_only_waits_are_in_spans() {
+    let server = Server::start();
+    // No CPU sample has a span, as nothing here burns any.
+    assert_eq!(
+        server.push_as("wall", "shop", &wall(&[(&["main:1"], &of(ROOT, "GET /cart"), "io", 1, 30)])).status,
+        200
+    );
+    let other = "00f067aa0ba902b9";
+    let spans = vec![
+        span(TRACE, ROOT, "", "GET /cart", 0, 40),
+        span(TRACE, other, "", "GET /idle", 0, 50),
+        span(TRACE, CHILD, ROOT, "SELECT", 5, 30),
+    ];
+    assert_eq!(server.trace("shop", spans).status, 200);
+    let text = words(&server.page("/spans?service=shop"));
+    assert!(text.contains("GET /idle (unexplained) 50.0 ms, 100 % (unexplained) 100 % 50.0 ms 1"), "{text}");
+    // It may be sampled by root span: then this one's time is in its root.
+    assert!(text.contains("SELECT – 30.0 ms 1"), "{text}");
+    let waits = wall(&[(&["main:1"], &of(CHILD, "SELECT"), "io", 1, 20)]);
+    assert_eq!(server.push_as("wall", "shop", &waits).status, 200);
+    assert_eq!(server.trace("shop", vec![span(TRACE, "00f067aa0ba902ba", ROOT, "UPDATE", 5, 10)]).status, 200);
+    let text = words(&server.page("/spans?service=shop"));
+    assert!(text.contains("UPDATE (unexplained) 10.0 ms, 100 % (unexplained) 100 % 10.0 ms 1"), "{text}");
+}
+
+#[test]
 fn span_names_are_sorted_by_wall_time_by_waits_and_by_each_state() {
     let server = Server::start();
     fill(&server);

@@ -25,7 +25,8 @@ pub(crate) enum Command {
     View(View),
     /// Print the hottest functions of a running spanprof's service or span name.
     Top(Top),
-    /// Check that a server takes profiles and gives them back by span, and say what to change.
+    /// Check that a server takes profiles and gives them back by span, and say what to change. What it sends stays there, as service
+    /// spanprof.doctor.
     Doctor(Doctor),
 }
 
@@ -53,7 +54,8 @@ pub(crate) struct Doctor {
 /// `spanprof view`
 #[derive(Debug, clap::Args)]
 pub(crate) struct View {
-    /// Profiles (pprof or Java recordings, plain or gzip), or folders that hold files ending with .pb.gz, .pb, .pprof, .prof or .jfr.
+    /// Profiles (pprof or Java recordings, plain or gzip), or folders that hold files ending with .pb.gz, .pb, .pprof, .prof or .jfr, and
+    /// of all other .gz those that are profiles.
     #[arg(required = true, value_name = "FILE|DIR")]
     pub(crate) paths: Vec<PathBuf>,
 

@@ -1,7 +1,7 @@
 //! `spanprof doctor`: whether a server takes profiles and gives them back by span, and what to change if not.
 //!
 //! It reads the environment variables of profilers and sends by the engine's own upload, so it fails where they would.
-//! What it sends lands in a service of its own, `spanprof.doctor`.
+//! What it sends lands in a service of its own, `spanprof.doctor`, and stays there: a server has no way to take it back.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -39,7 +39,20 @@ enum Found {
 pub(crate) fn run(doctor: &Doctor) -> Result<(), String> {
     let server = Server::new(&config(doctor)?).map_err(|error| error.to_string())?;
     // Not 0, and another one at each run.
-    let patient = Patient { server, span_id: clock::now().unsigned_abs() | 1, is_asked: Cell::new(false) };
+    let span_id = clock::now().unsigned_abs() | 1;
+    let patient = Patient { server, span_id, is_asked: Cell::new(false), has_taken: Cell::new(false) };
+    let examined = examine(&patient);
+    if patient.has_taken.get() {
+        print(
+            "leaves behind",
+            "note",
+            &Ok(format!("service {SERVICE}, until the server drops it as it does all that is old")),
+        )?;
+    }
+    examined
+}
+
+fn examine(patient: &Patient) -> Result<(), String> {
     let checks: [(&str, Check); 5] = [
         ("reachable", Patient::reachable),
         ("version", Patient::version),
@@ -48,7 +61,7 @@ pub(crate) fn run(doctor: &Doctor) -> Result<(), String> {
         ("takes a large profile", Patient::takes_large),
     ];
     for (name, check) in checks {
-        let finding = check(&patient);
+        let finding = check(patient);
         print(name, if finding.is_ok() { "ok  " } else { "FAIL" }, &finding)?;
         if finding.is_err() {
             return Err(format!("{} does not work for profilers as it is", patient.server.address()));
@@ -98,6 +111,8 @@ struct Patient {
     span_id: u64,
     /// Whether it answers questions.
     is_asked: Cell<bool>,
+    /// Whether it took anything.
+    has_taken: Cell<bool>,
 }
 
 impl Patient {
@@ -124,6 +139,7 @@ impl Patient {
 
     fn takes(&self) -> Finding {
         self.server.send_profile(self.span_id, SPAN, 1).map_err(|failure| advice(&failure))?;
+        self.has_taken.set(true);
         // One that the question for the first must not find.
         self.server.send_profile(self.span_id ^ 2, SPAN, 1).map_err(|failure| advice(&failure))?;
         Ok(format!("with span id {:016x}, as service {SERVICE}", self.span_id))

@@ -83,15 +83,23 @@ fn load(store: &Store, paths: &[PathBuf], shares: &Shares) -> Result<Loaded, Str
         files.sort();
         if files.is_empty() {
             return Err(format!(
-                "{} holds no profile: none of its files ends with .pb.gz, .pb, .pprof, .prof or .jfr",
+                "{} holds no profile: none of its files ends with .pb.gz, .pb, .pprof, .prof, .jfr or .gz",
                 path.display()
             ));
         }
+        let mut left_out: Vec<String> = Vec::new();
         for file in files {
-            // One bad file among many is no reason to show none.
-            if let Err(sentence) = take(&file) {
-                complain(&sentence);
+            match take(&file) {
+                Ok(()) => {}
+                // Folders hold packed logs too.
+                Err(sentence) if receive::file::may_be_anything(&file) => left_out.push(sentence),
+                // One bad file among many is no reason to show none.
+                Err(sentence) => complain(&sentence),
             }
+        }
+        if let Some(first) = left_out.first() {
+            let files = counted(i64::try_from(left_out.len()).unwrap_or(i64::MAX), "file");
+            complain(&format!("left out {files} named .gz that could not be read as a profile; the first: {first}"));
         }
     }
     if loaded.profiles == 0 { Err("none of the files could be read".into()) } else { Ok(loaded) }

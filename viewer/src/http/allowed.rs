@@ -1,7 +1,9 @@
 //! What a request may still take of memory and time.
 
+use std::time::Duration;
+
 use super::refusal::{Reason, Refusal};
-use crate::budget::{Held, NoRoom};
+use crate::budget::{Held, NoRoom, PATIENCE_AT_WORK};
 use crate::work;
 
 /// Frames of stacks, samples and labels that are looked at for one request: a second's work.
@@ -12,6 +14,9 @@ const MOST_SMALL_STEPS: usize = MOST_STEPS / 20;
 const MOST_PROFILE: usize = 16 << 20;
 /// What a byte of a profile takes when it is decoded and made rows of, where it is mostly samples of deep stacks.
 const OF_A_BYTE: usize = 16;
+/// How long a small request waits for bytes that others have; then it is worked on among the large ones, as the threads of the
+/// small are few.
+const SMALL_PATIENCE: Duration = Duration::from_millis(100);
 /// Bytes that are taken from the budget at a time.
 const AT_A_TIME: usize = 64 << 10;
 /// Between two looks at the clock there are so many steps.
@@ -73,10 +78,14 @@ impl Allowed {
         if bytes > self.spare {
             let needed = bytes - self.spare;
             let more = needed.max(AT_A_TIME);
-            let grown = self.held.grow(more).map(|()| more);
+            let patience = if self.is_small { SMALL_PATIENCE } else { PATIENCE_AT_WORK };
+            let grown = self.held.grow_within(more, patience).map(|()| more);
             // Near the end the exact number may still fit.
-            let grown = grown.or_else(|_| self.held.grow(needed).map(|()| needed));
-            self.spare += grown.map_err(|no| no_room(no, what))?;
+            let grown = grown.or_else(|_| self.held.grow_within(needed, Duration::ZERO).map(|()| needed));
+            self.spare += grown.map_err(|no| match no {
+                NoRoom::Busy if self.is_small => no_room(NoRoom::TooLarge(self.most()), what),
+                no => no_room(no, what),
+            })?;
         }
         self.spare -= bytes;
         Ok(())

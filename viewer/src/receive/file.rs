@@ -40,6 +40,12 @@ pub(crate) fn is_profile(path: &Path) -> bool {
     !name.starts_with('.') && ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
+/// Whether it may be anything that is packed.
+pub(crate) fn may_be_anything(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    ENDINGS.iter().find(|ending| name.ends_with(**ending)) == Some(&".gz")
+}
+
 /// The bytes of a file, as far as there is room for them: that is known before they are read, or of a pipe piece by piece.
 pub(crate) fn open(path: &Path, budget: &Arc<Budget>) -> Result<Vec<u8>, String> {
     let mut allowed = Allowed::of_file(budget.hold());
@@ -152,6 +158,12 @@ mod tests {
         assert!(is_profile(Path::new("/a/shop-process_cpu-1-2-3.pb.gz")) && is_profile(Path::new("heap.pprof")));
         assert!(!is_profile(Path::new("/a/.shop-process_cpu-1-2-3.pb.gz.part")) && !is_profile(Path::new("notes.txt")));
         assert!(!is_profile(Path::new("/a/.hidden.pb.gz")));
+    }
+
+    #[test]
+    fn what_is_packed_and_says_no_more_may_be_anything() {
+        let anything = ["cpu.pb.gz", "a.jfr.gz", "heap.pprof", "cpu.gz", "access.log.1.gz"];
+        assert_eq!(anything.map(|name| may_be_anything(Path::new(name))), [false, false, false, true, true]);
     }
 
     #[test]

@@ -210,7 +210,12 @@ impl Receiver {
 }
 
 fn failed(error: StoreError) -> Refusal {
-    let reason = if error.is_over() { Reason::Busy } else { Reason::Store };
+    let reason = match error.is_over() {
+        // It gave the store up for others, and is worked on among the large ones.
+        true if work::haste() == Some(Haste::Urgent) && !work::is_over() => Reason::TooLarge,
+        true => Reason::Busy,
+        false => Reason::Store,
+    };
     Refusal::new(reason, error.to_string())
 }
 
@@ -263,6 +268,16 @@ mod tests {
         let read = receiver.read(Body::from("small")).await.unwrap();
         let refused = receiver.on_pool(read, |_, _, allowed| allowed.take(13 << 20, "it")).await.unwrap_err();
         assert_eq!((refused.status().as_u16(), receiver.permits.large.at_once.available_permits()), (413, AT_ONCE));
+    }
+
+    #[tokio::test]
+    async fn what_has_no_room_among_the_small_right_now_keeps_none_of_their_threads() {
+        let receiver = receiver();
+        let mut others = receiver.permits.small.budget.hold();
+        assert!(others.grow_now(2 << 20));
+        let read = receiver.read(Body::from("small")).await.unwrap();
+        let work = |_: &Receiver, _, allowed: &mut Allowed| allowed.take(3 << 19, "it").map(|()| work::haste());
+        assert_eq!(receiver.on_pool(read, work).await.unwrap(), Some(Haste::Patient));
     }
 
     #[tokio::test]

@@ -167,7 +167,9 @@ impl Shown {
         let all = sums.names.iter().map(|named| &named.sum).chain(&sums.rest).chain([&sums.outside]);
         all.for_each(|sum| states.merge(&sum.states));
         let has_states = states.is_told();
-        let row = |Named { name, sum, hottest }| span_name(name, sum, hottest, (sampled_by, has_beside, has_states));
+        let nested_have_states = sums.names.iter().any(|named| !named.sum.entries && !named.sum.states.is_empty());
+        let said = Said { sampled_by, has_beside, has_states, nested_have_states };
+        let row = |Named { name, sum, hottest }| span_name(name, sum, hottest, said);
         let mut spans: Vec<SpanName> = sums.names.into_iter().map(row).collect();
         spans.sort_by(|a, b| b.cpu_ns.cmp(&a.cpu_ns).then_with(|| a.name.cmp(&b.name)));
         let rest = sums.rest.map(|sum| row(Named { name: REST.into(), sum, hottest: None }));
@@ -205,13 +207,19 @@ fn beside(selection: &Selection, known: &[SeenProfileType]) -> Option<Beside> {
     Some(Beside { profile_type: asked.clone(), word, unit: unit.into(), outside: 0 })
 }
 
+/// What is known of all spans of a service.
+#[derive(Clone, Copy)]
+struct Said {
+    sampled_by: Sampling,
+    has_beside: bool,
+    has_states: bool,
+    /// Whether samples of all time are labelled with spans that did not enter the service.
+    nested_have_states: bool,
+}
+
 /// The spans of a name, of a service that labels such spans.
-fn span_name(
-    name: String,
-    sum: NameSum,
-    hottest: Option<(Function, i64)>,
-    (sampled_by, has_beside, has_states): (Sampling, bool, bool),
-) -> SpanName {
+fn span_name(name: String, sum: NameSum, hottest: Option<(Function, i64)>, said: Said) -> SpanName {
+    let Said { sampled_by, has_beside, has_states, nested_have_states } = said;
     // A name that no sample can be labelled with has an unknown CPU, and not none.
     let labelled = match sampled_by {
         Sampling::Span => true,
@@ -221,8 +229,13 @@ fn span_name(
     let cpu_ns = sum.cpu.map(|(cpu, _)| cpu);
     let wall_total = sum.walls.iter().fold(0, |sum: i64, wall| sum.saturating_add(*wall));
     let wall_total = (!sum.walls.is_empty()).then_some(wall_total);
-    // Nor does anything say where the time of such a name went.
-    let is_known = has_states && (labelled || !sum.states.is_empty());
+    // Nor does anything say where the time of such a name went. Where only samples of all time have spans, its CPU is unknown, but a wait
+    // of it would be there: all of it is unexplained.
+    let has_own = match sampled_by {
+        Sampling::Wall => sum.entries || nested_have_states,
+        _ => labelled,
+    };
+    let is_known = has_states && (has_own || !sum.states.is_empty());
     SpanName {
         name,
         count: i64::try_from(sum.walls.len()).unwrap_or(i64::MAX),

@@ -11,6 +11,7 @@ use super::database::{Inner, Store};
 use super::intern::{Interned, find_or_add};
 use super::joined;
 use super::known_names::SpanNames;
+use super::numbered::Numbered;
 use super::profile_traces;
 use super::rollup::Changes;
 use super::rows::{Part, Profile, Sample, Span};
@@ -41,10 +42,17 @@ impl Store {
 
     /// Adds profiles, all of them or none; those that are there already are left out.
     pub(crate) fn insert_profiles(&self, profiles: &[Profile]) -> Result<(), StoreError> {
+        self.insert_profiles_with(profiles, || {})
+    }
+
+    /// The same; `between` is called where the store is free for others meanwhile.
+    pub(super) fn insert_profiles_with(&self, profiles: &[Profile], between: impl FnMut()) -> Result<(), StoreError> {
+        let ahead = self.number_ahead(profiles, between)?;
         let (added, samples) = self.transaction(|connection, interned| {
             let (mut added, mut samples) = (0, 0);
-            for profile in profiles {
-                if insert_profile(connection, interned, profile, || self.go_on())? {
+            for (at, profile) in profiles.iter().enumerate() {
+                let numbered = ahead.of(at, interned);
+                if insert_profile(connection, interned, profile, numbered, || self.go_on())? {
                     added += 1;
                     samples += profile.parts.iter().map(|part| part.samples.len()).sum::<usize>();
                 }
@@ -85,25 +93,32 @@ impl Store {
         &self,
         mut insert: impl FnMut(&Connection, &mut Interned) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
-        let done = self.at_connection(|inner| {
-            let Inner { connection, interned, .. } = &mut *inner;
-            interned.bound(self.limits.remembered());
-            let transaction = connection.transaction()?;
-            let done = insert(&transaction, interned).and_then(|done| transaction.commit().map(|()| done));
-            if let Err(error) = &done {
-                interned.clear();
-                if is_full(error) {
-                    // So that the next one finds place, if there is any.
-                    make_place(connection)?;
-                }
-            }
-            let done = done?;
-            self.turns.stay();
-            work::to_the_end(|| self.measure(inner))?;
-            Ok(done)
-        })?;
+        let done = self.at_connection(|inner| self.write(inner, &mut insert))?;
         // It is stored, and what it takes must be made room for, whoever still waits.
         self.limits.enforce()?;
+        Ok(done)
+    }
+
+    /// Writes in one transaction.
+    pub(super) fn write<T>(
+        &self,
+        inner: &mut Inner,
+        insert: impl FnOnce(&Connection, &mut Interned) -> rusqlite::Result<T>,
+    ) -> Result<T, StoreError> {
+        let Inner { connection, interned, .. } = &mut *inner;
+        interned.bound(self.limits.remembered());
+        let transaction = connection.transaction()?;
+        let done = insert(&transaction, interned).and_then(|done| transaction.commit().map(|()| done));
+        if let Err(error) = &done {
+            interned.clear();
+            if is_full(error) {
+                // So that the next one finds place, if there is any.
+                make_place(connection)?;
+            }
+        }
+        let done = done?;
+        self.turns.stay();
+        work::to_the_end(|| self.measure(inner))?;
         Ok(done)
     }
 }
@@ -138,6 +153,7 @@ fn insert_profile(
     connection: &Connection,
     interned: &mut Interned,
     profile: &Profile,
+    ahead: Option<&Numbered>,
     go_on: impl Fn() -> rusqlite::Result<()>,
 ) -> rusqlite::Result<bool> {
     let now = clock::now();
@@ -148,17 +164,14 @@ fn insert_profile(
             return Ok(false);
         }
     }
-    let functions = profile
-        .functions
-        .iter()
-        .map(|function| interned.function(connection, function))
-        .collect::<rusqlite::Result<Vec<_>>>()?;
-    // Entry 0 is the empty stack, as in the profile's own numbering.
-    let mut stacks = Vec::with_capacity(profile.stacks.len() + 1);
-    stacks.push(0);
-    for node in &profile.stacks {
-        stacks.push(interned.stack(connection, stacks[node.parent], functions[node.function], node.line)?);
-    }
+    let own;
+    let numbered = match ahead {
+        Some(ahead) => ahead,
+        None => {
+            own = Numbered::of(connection, interned, profile)?;
+            &own
+        }
+    };
     let service = interned.string(connection, &profile.service)?;
     connection
         .prepare_cached("INSERT INTO profiles (service, time, received, mark) VALUES (?1, ?2, ?3, ?4)")?
@@ -172,7 +185,7 @@ fn insert_profile(
             Some(name) => interned.string(connection, name)?,
             None => 0,
         };
-        insert_part(connection, interned, (id, service, profile.time), (part, label), &stacks, &mut changes)?;
+        insert_part(connection, interned, (id, service, profile.time), (part, label), numbered.stacks(), &mut changes)?;
         // Each type of a profile names the same spans.
         traces.entry(label).or_default().extend(part.traces.iter().copied());
     }

@@ -41,12 +41,14 @@ pub(super) struct Interned {
     most: usize,
     /// What was asked for since names began to be forgotten; none where they are not.
     noted: Option<Noted>,
+    /// How often names began to be forgotten.
+    sweeps: u64,
 }
 
 impl Interned {
     /// Forgets everything, as numbers may no longer be in the tables.
     pub(super) fn clear(&mut self) {
-        *self = Self { most: self.most, noted: self.noted.take(), ..Self::default() };
+        *self = Self { most: self.most, noted: self.noted.take(), sweeps: self.sweeps, ..Self::default() };
     }
 
     /// Takes note of each name that is asked for or referred to from now on.
@@ -54,6 +56,12 @@ impl Interned {
         // Who finds a number here is not seen to ask for it.
         self.clear();
         self.noted = Some(Noted::default());
+        self.sweeps += 1;
+    }
+
+    /// How often it began to take note. A number that was given since the last time stays until the next one.
+    pub(super) fn sweeps(&self) -> u64 {
+        self.sweeps
     }
 
     /// Takes no note any more.

@@ -15,6 +15,7 @@ mod joined;
 mod known_names;
 mod labelled;
 mod largest;
+mod numbered;
 mod overview;
 mod profile_traces;
 mod readers;

@@ -32,15 +32,14 @@ pub(super) struct Turns {
 
 impl Turns {
     /// Locks when it is this thread's turn.
-    pub(super) fn take<T>(&self, lock: impl FnOnce() -> T) -> T {
+    pub(super) fn take<T>(&self, lock: impl Fn() -> T) -> T {
         let haste = work::haste();
-        if haste == Some(Haste::Urgent) {
+        let locked = if haste == Some(Haste::Urgent) {
             self.urgent.fetch_add(1, Relaxed);
+            lock()
         } else {
-            let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(self.none_waits.wait_timeout_while(waiting, PATIENCE, |()| self.urgent.load(Relaxed) > 0));
-        }
-        let locked = lock();
+            self.take_after_urgent(lock)
+        };
         // What must be done whoever waits, such as forgetting, is done in steps that are short.
         *self.until() = haste.map(|haste| Instant::now() + if haste == Haste::Urgent { URGENT_TURN } else { TURN });
         self.is_given_up.store(false, Relaxed);
@@ -50,6 +49,22 @@ impl Turns {
             self.none_waits.notify_all();
         }
         locked
+    }
+
+    /// Locks when no urgent one waits, or after some patience.
+    fn take_after_urgent<T>(&self, lock: impl Fn() -> T) -> T {
+        let start = Instant::now();
+        loop {
+            let left = PATIENCE.saturating_sub(start.elapsed());
+            let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(self.none_waits.wait_timeout_while(waiting, left, |()| self.urgent.load(Relaxed) > 0));
+            let locked = lock();
+            // Urgent ones may have come while this one stood at the lock, which lets anyone in first.
+            if self.urgent.load(Relaxed) == 0 || start.elapsed() >= PATIENCE {
+                return locked;
+            }
+            drop(locked);
+        }
     }
 
     /// Who is at the connection gave it up before, and has more time until it has to.
