@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 import greenlet
 import pytest
 from conftest import Recording, burn
+from opentelemetry import trace
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -192,6 +193,31 @@ def test_a_wait_has_the_state_of_its_call(program):
 
 
 @in_own_thread
+def test_a_span_that_only_another_thread_runs_has_that_ones_time_and_no_cpu_time_of_this_one(program):
+    handed = program()
+    span = handed.tracer.start_span("span")
+
+    def work():
+        with trace.use_span(span):
+            sleep(0.05)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    burn(0.02)
+    thread.join()
+    span.end()
+    assert handed.times()["sleep"] >= 0.05 * LEAST
+    assert "cpu" not in handed.times()
+
+
+def test_a_second_processor_that_was_not_asked_for_them_takes_none_away(program):
+    both = program()
+    both.provider.add_span_processor(PyroscopeSpanProcessor("all"))
+    with both.span("span"):
+        sleep(0.01)
+    assert both.times()["sleep"] >= 0.01 * LEAST
+
+
 def test_nested_spans_have_their_own_time_in_the_scope_all(program):
     nested, clock = program(), Clock()
     with clock, nested.span("outer"):

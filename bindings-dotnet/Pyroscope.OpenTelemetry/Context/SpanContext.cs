@@ -71,6 +71,11 @@ internal sealed unsafe class SpanContext
 
         if (before?.Activity is { } activity && ReferenceEquals(span.Parent, activity))
         {
+            if (SpanTimes.ContextOf(span) is { } known)
+            {
+                return known;
+            }
+
             var context = new SpanContext(span, before);
             if (SpanMirror.CarriesInnermost)
             {

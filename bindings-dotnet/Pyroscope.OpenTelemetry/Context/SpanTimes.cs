@@ -51,6 +51,8 @@ internal sealed unsafe class SpanTimes
 
     ~SpanTimes()
     {
+        // A span that another finalizer tells of has none any more.
+        told = 1;
         try
         {
             Unused.Push((nint)times);

@@ -115,6 +115,23 @@ public sealed class TimeAttributesTests
     }
 
     [Fact]
+    public void A_child_that_is_left_for_its_parent_and_comes_back_tells_all_that_it_waited_for()
+    {
+        using var run = new TimeAttributesRun(SpanScope.All);
+        double taken;
+        using (var parent = TrueSpan.Start("parent"))
+        using (var child = TrueSpan.Start("child", parent))
+        {
+            taken = Took(() => Thread.Sleep(Milliseconds));
+            Activity.Current = parent.Activity;
+            Activity.Current = child.Activity;
+            taken += Took(() => Thread.Sleep(Milliseconds));
+        }
+
+        AssertTold(taken, run.Of("child"), "sleep");
+    }
+
+    [Fact]
     public void A_local_root_has_all_that_happens_in_it_and_alone_says_so()
     {
         using var run = new TimeAttributesRun(SpanScope.Root);

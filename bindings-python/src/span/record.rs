@@ -90,16 +90,21 @@ impl SpanHandle {
     /// it ran for this span.
     pub(crate) fn times(&self, has_own_thread: bool) -> Option<Vec<(&'static str, u64)>> {
         let times = self.times.as_ref()?;
-        // A span that was never current has no time of any thread's.
-        let was_current = self.span.record.flow() != 0;
+        // One whose own flow is another thread, or a coroutine, has what that one waits for; one that was never current has none.
+        let of_own_flow = times.cpu.as_ref().filter(|cpu| cpu.flow() == self.span.record.flow());
         if has_own_thread
-            && was_current
             && times.waits.get(State::Cpu) == 0
-            && let Some(cpu_ns) = times.cpu.as_ref().and_then(CpuSince::elapsed_ns)
+            && let Some(cpu_ns) = of_own_flow.and_then(CpuSince::elapsed_ns)
         {
             times.waits.add(State::Cpu, cpu_ns);
         }
         Some(times.waits.attributes().map(|(_, name, ns)| (name, ns)).collect())
+    }
+
+    /// Whether it has the times of the span with this context, and not of one around it.
+    fn has_times_of(&self, context: &Bound<'_, PyTuple>) -> bool {
+        let span_id = context.get_item(1).and_then(|id| low_half(&id));
+        self.times.is_some() && span_id.is_ok_and(|id| id == self.span.record.span_id())
     }
 
     /// It becomes current: the flow in which it does for the first time is its own. With the GIL held.
@@ -144,6 +149,13 @@ pub(crate) fn begin<'py>(span: &Bound<'py, PyAny>, attributes: Attributes) -> Py
         let none = py.None().into_bound(py);
         set_attr(span, &names(py).handle, &none)?;
         return Ok(none);
+    }
+    if spanprof_core::wants_span_times()
+        && let Ok(known) = handle_of(span)
+        && known.cast::<SpanHandle>().is_ok_and(|known| known.get().has_times_of(context))
+    {
+        // Another processor, before this one, was asked for them.
+        return Ok(known);
     }
     let handle = SpanHandle::of(span, context, attributes)?;
     let handle = uncollected(py, || Bound::new(py, handle))?.into_any();

@@ -202,7 +202,7 @@ fn on_timer(record: &ThreadRecord, timer: &TimerSignal, context: *mut libc::c_vo
     let since = clock::monotonic_ns();
     if record.enter(timer.value) {
         let walks = record.begin_sample(since);
-        let expiries = match record.reminded.swap(false, Ordering::Relaxed) {
+        let expiries = match record.is_reminded() {
             true => record.told_by_clock(clock::read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)),
             false => 1 + u64::from(timer.overrun.max(0).cast_unsigned()),
         };
@@ -342,6 +342,9 @@ pub(super) unsafe fn sample_state_here(
 pub unsafe fn sample_deferred(context: Context, walk: impl Fn(&mut FrameWriter<'_>)) -> bool {
     let measure = |record: &ThreadRecord| {
         let value = record.count_expiries(record.take_deferred());
+        if value > 0 {
+            record.note_ready(clock::monotonic_ns(), waited_ns());
+        }
         (value > 0).then_some(Measure { profile_type: ProfileTypeId::TIMER, state: State::Gc, count: 1, value })
     };
     // SAFETY: as the caller promises.

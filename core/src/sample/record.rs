@@ -31,6 +31,8 @@ pub struct ThreadRecord {
     /// Nanoseconds by the clock, from some instant, less those that it waited and that its expiries weigh: it grows by what it had no
     /// processor for. As of its newest expiry.
     ready_ns: AtomicU64,
+    /// When that was noted; later than any instant before the first time.
+    noted_ns: AtomicU64,
     /// The same when the thread got this record, and its nanoseconds in the run queue by the kernel's count, then and when it lost the
     /// record; [`UNKNOWN`] if nobody asked.
     ready_at_start_ns: AtomicU64,
@@ -38,8 +40,9 @@ pub struct ThreadRecord {
     /// Expiries that found no moment to sample, and how many of them later samples took up.
     pub(super) deferred: AtomicU64,
     pub(super) taken_up: AtomicU64,
-    /// Its timer was late and was set anew: the signal that comes tells only that, and the thread's clock tells of how many expiries.
-    pub(super) reminded: AtomicBool,
+    /// Its timer was late and was set anew: so many signals that come tell only that, and the thread's clock tells of how many expiries.
+    /// Two, as one of before may be on its way, and the timer may expire while the clock is read.
+    pub(super) reminded: AtomicU32,
     /// Somebody outside the handler writes the ring, on this thread.
     busy: AtomicBool,
     pub(super) written_samples: AtomicU64,
@@ -59,10 +62,8 @@ pub struct ThreadRecord {
 /// No number of nanoseconds.
 const UNKNOWN: u64 = u64::MAX;
 
-/// What was asked.
-fn known(ns: &AtomicU64) -> Option<u64> {
-    Some(ns.load(Ordering::Relaxed)).filter(|&ns| ns != UNKNOWN)
-}
+/// What `reminded` begins with.
+pub(super) const REMINDED: u32 = 2;
 
 /// So often in a row a sample may take longer than the program ran since the one before.
 const MAX_STARVED: u32 = 8;
@@ -92,11 +93,12 @@ impl ThreadRecord {
             ahead: AtomicU64::new(0),
             first_ns: AtomicU64::new(u64::MAX),
             ready_ns: AtomicU64::new(0),
+            noted_ns: AtomicU64::new(u64::MAX),
             ready_at_start_ns: AtomicU64::new(0),
             queued_ns: [const { AtomicU64::new(UNKNOWN) }; 2],
             deferred: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
-            reminded: AtomicBool::new(false),
+            reminded: AtomicU32::new(0),
             busy: AtomicBool::new(false),
             written_samples: AtomicU64::new(0),
             written_weight: AtomicU64::new(0),
@@ -184,6 +186,12 @@ impl ThreadRecord {
         self.due(now_ns) + self.ahead.load(Ordering::Relaxed).saturating_sub(self.deferred_yet())
     }
 
+    /// Whether the clock tells, of this signal. The handler's own.
+    #[inline]
+    pub(super) fn is_reminded(&self) -> bool {
+        self.reminded.load(Ordering::Relaxed) != 0 && self.reminded.fetch_sub(1, Ordering::Relaxed) != 0
+    }
+
     fn deferred_yet(&self) -> u64 {
         self.deferred.load(Ordering::Relaxed).saturating_sub(self.taken_up.load(Ordering::Relaxed))
     }
@@ -200,11 +208,12 @@ impl ThreadRecord {
     pub(crate) fn note_ready(&self, now_ns: u64, waited_ns: u64) {
         let ran = self.expiries.load(Ordering::Relaxed).wrapping_mul(self.period_ns());
         self.ready_ns.store(now_ns.wrapping_sub(waited_ns).wrapping_sub(ran), Ordering::Relaxed);
+        self.noted_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// When its newest sample was taken.
-    pub(super) fn sampled_ns(&self) -> u64 {
-        self.ended_ns.load(Ordering::Relaxed)
+    /// When that was done last; later than now if it never was.
+    pub(super) fn noted_ns(&self) -> u64 {
+        self.noted_ns.load(Ordering::Relaxed)
     }
 
     /// What grows by the time that it had no processor for.
@@ -215,6 +224,8 @@ impl ThreadRecord {
     /// The record is a thread's from now on; what is known of it goes for what grows from here, and for its time in the queue.
     pub(super) fn begin_ready(&self, known: Option<(u64, u64)>) {
         let (ready_ns, queued_ns) = known.unwrap_or((0, UNKNOWN));
+        self.ready_ns.store(ready_ns, Ordering::Relaxed);
+        self.noted_ns.store(u64::MAX, Ordering::Relaxed);
         self.ready_at_start_ns.store(ready_ns, Ordering::Relaxed);
         self.queued_ns[0].store(queued_ns, Ordering::Relaxed);
         self.queued_ns[1].store(UNKNOWN, Ordering::Relaxed);
@@ -227,12 +238,14 @@ impl ThreadRecord {
 
     /// What [`ready_ns`](Self::ready_ns) and the thread's time in the queue were when it got this record, if that is known.
     pub(super) fn ready_at_start_ns(&self) -> Option<(u64, u64)> {
-        Some(self.ready_at_start_ns.load(Ordering::Relaxed)).zip(known(&self.queued_ns[0]))
+        let queued_ns = Some(self.queued_ns[0].load(Ordering::Relaxed)).filter(|&ns| ns != UNKNOWN);
+        Some(self.ready_at_start_ns.load(Ordering::Relaxed)).zip(queued_ns)
     }
 
-    /// How long the thread was queued when it lost this record, if that is known.
-    pub(super) fn queued_at_end_ns(&self) -> Option<u64> {
-        known(&self.queued_ns[1])
+    /// How long the thread was queued when it lost this record, if that is known. Once: a record that its handler had not left is read
+    /// again.
+    pub(super) fn take_queued_at_end_ns(&self) -> Option<u64> {
+        Some(self.queued_ns[1].swap(UNKNOWN, Ordering::Relaxed)).filter(|&ns| ns != UNKNOWN)
     }
 
     /// Where its expiries are counted, and the time of its handlers.

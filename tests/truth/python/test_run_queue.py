@@ -28,4 +28,6 @@ def test_a_processor_that_is_shared(of_their_own, tmp_path):
     sampled = seen["cpu"] / taken["cpu"]
     assert 0.75 < sampled < 1.25, said
     assert 0.7 * taken["queued"] < seen["run_queue"] / sampled < 1.05 * taken["queued"], said
-    assert 0.93 * taken["wall"] < (seen["cpu"] + seen["run_queue"]) / sampled + seen["sleep"] < 1.05 * taken["wall"], said
+    # What another machine on the same host took of the processor is in none of the kernel's numbers.
+    known = min(taken["wall"], taken["cpu"] + taken["queued"] + seen["sleep"])
+    assert 0.93 * known < (seen["cpu"] + seen["run_queue"]) / sampled + seen["sleep"] < 1.05 * taken["wall"], said

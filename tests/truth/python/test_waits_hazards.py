@@ -121,16 +121,16 @@ provider.add_span_processor(PyroscopeSpanProcessor())
 tracer = provider.get_tracer("copies")
 zero, memory = open("/dev/zero", "rb", buffering=0), memoryview(bytearray(12_000_000))
 copies = {"read": lambda: zero.readinto(memory), "readv": lambda: os.readv(zero.fileno(), [memory])}
-def queued():
-    return int(open("/proc/thread-self/schedstat").read().split()[1])
+def off_cpu():
+    return time.perf_counter_ns() - time.thread_time_ns()
 taken = {}
 for name, copy in copies.items():
     copy()
     with tracer.start_as_current_span(name):
-        before, began = queued(), time.thread_time_ns()
+        before, began = off_cpu(), time.thread_time_ns()
         while time.thread_time_ns() < began + 300_000_000:
             copy()
-        taken[name] = queued() - before
+        taken[name] = off_cpu() - before
 with tracer.start_as_current_span("sleeps"):
     for _ in range(500):
         time.sleep(0.0005)
@@ -140,14 +140,14 @@ print(json.dumps(taken))
 
 
 def test_calls_that_copy_much_do_not_wait(tmp_path: Path) -> None:
-    queued = json.loads(children.succeeded(children.run("-c", COPIES, tmp_path.as_uri())))
+    off_cpu = json.loads(children.succeeded(children.run("-c", COPIES, tmp_path.as_uri())))
     seen: Counter[tuple[str, str]] = Counter()
     for profile in pprof.read_folder(tmp_path):
         for sample in profile.samples:
             if "state" in sample.labels:
                 seen[sample.labels["span_name"], sample.labels["state"]] += profile.weight(sample)
     for name in ("read", "readv"):
-        # Where others have the processor within a call that is time of the call's.
-        assert seen[name, "io"] < 0.06e9 + queued[name], f"{name}: {seen}, {queued}"
+        # Where others have the processor within a call, or another machine on the same host, that is time of the call's.
+        assert seen[name, "io"] < 0.06e9 + off_cpu[name], f"{name}: {seen}, {off_cpu}"
     # And what they burnt is not taken off what another span waits for.
     assert seen["sleeps", "sleep"] > 0.2e9, seen

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed; // a number that orders nothing
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
@@ -32,6 +32,8 @@ pub(crate) struct Store {
     pub(super) limits: Arc<StorageLimits>,
     /// The bytes of its rows.
     used: AtomicU64,
+    /// Whether names may be there that nothing referred to yet when their upload failed, or the process before this one ended.
+    pub(super) names_left: AtomicBool,
 }
 
 /// What only one thread at a time may use.
@@ -71,6 +73,7 @@ impl Store {
             inserted: Counters::default(),
             limits: Arc::clone(limits),
             used: AtomicU64::new(0),
+            names_left: AtomicBool::new(file.is_some()),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::iter;
+use std::sync::atomic::Ordering::Relaxed; // a flag that orders nothing
 
 use ahash::{HashMap, HashSet};
 use rusqlite::{Connection, OptionalExtension as _, params};
@@ -11,7 +12,7 @@ use super::database::{Inner, Store};
 use super::intern::{Interned, find_or_add};
 use super::joined;
 use super::known_names::SpanNames;
-use super::numbered::Numbered;
+use super::numbered::{Ahead, Numbered};
 use super::profile_traces;
 use super::rollup::Changes;
 use super::rows::{Part, Profile, Sample, Span};
@@ -47,8 +48,22 @@ impl Store {
 
     /// The same; `between` is called where the store is free for others meanwhile.
     pub(super) fn insert_profiles_with(&self, profiles: &[Profile], between: impl FnMut()) -> Result<(), StoreError> {
-        let ahead = self.number_ahead(profiles, between)?;
-        let (added, samples) = self.transaction(|connection, interned| {
+        let done = self.number_ahead(profiles, between).and_then(|ahead| self.insert_numbered(profiles, &ahead));
+        let (added, samples) = match done {
+            Ok(done) => done,
+            Err(error) => {
+                self.names_left.store(true, Relaxed);
+                self.limits.enforce()?;
+                return Err(error);
+            }
+        };
+        self.inserted.add_profiles(profiles.len(), added, samples);
+        Ok(())
+    }
+
+    /// How many profiles and samples were added.
+    fn insert_numbered(&self, profiles: &[Profile], ahead: &Ahead) -> Result<(usize, usize), StoreError> {
+        self.transaction(|connection, interned| {
             let (mut added, mut samples) = (0, 0);
             for (at, profile) in profiles.iter().enumerate() {
                 let numbered = ahead.of(at, interned);
@@ -58,9 +73,7 @@ impl Store {
                 }
             }
             Ok((added, samples))
-        })?;
-        self.inserted.add_profiles(profiles.len(), added, samples);
-        Ok(())
+        })
     }
 
     /// Adds spans; one that is there already (a repeated export) is replaced.

@@ -1,5 +1,7 @@
 //! Forgetting: by age, then by size, oldest first, counted.
 
+use std::sync::atomic::Ordering::Relaxed; // a flag that orders nothing
+
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::connection::{StoreError, is_full, make_place};
@@ -84,9 +86,27 @@ impl Store {
             between();
         }
         if profiles + spans == 0 {
-            return Ok(false);
+            return self.forget_left();
+        }
+        if profiles == 0 && self.forget_left()? {
+            return Ok(true);
         }
         self.forget_names(profiles > 0)?;
+        self.measure(&self.lock())?;
+        Ok(true)
+    }
+}
+
+impl Store {
+    /// Drops names that uploads left which failed. False if none did since the last time.
+    fn forget_left(&self) -> Result<bool, StoreError> {
+        if !self.names_left.swap(false, Relaxed) {
+            return Ok(false);
+        }
+        if let Err(error) = self.forget_names(true) {
+            self.names_left.store(true, Relaxed);
+            return Err(error);
+        }
         self.measure(&self.lock())?;
         Ok(true)
     }
@@ -97,8 +117,12 @@ impl Member for Store {
         self.bytes()
     }
 
-    /// Drops what is older than the oldest tenth of the profiles and of the spans. False if there is nothing.
+    /// Drops names that failed uploads left, else what is older than the oldest tenth of the profiles and of the spans. False if there is nothing.
     fn forget_a_step(&self) -> Result<bool, StoreError> {
+        // Nobody misses these.
+        if self.forget_left()? {
+            return Ok(true);
+        }
         let cut = |table: &str, time: &str| {
             let sql = format!(
                 "SELECT {time} FROM {table} ORDER BY {time} LIMIT 1 OFFSET (SELECT count(*) / {STEP} FROM {table})"

@@ -155,7 +155,7 @@ module Pyroscope
 
       def tell_times(span)
         Times.tell(span)
-      rescue *MISTAKES => error
+      rescue *MISTAKES, Pyroscope::Error => error
         Messages.warn_once(:times, "spans have no attributes that say their time: #{error.message}")
       end
 

@@ -195,7 +195,7 @@ impl Registry {
         let asked = has_clock && sampling.run_queues;
         record.begin_ready(asked.then(|| run_queue::at_start(record, tid, next_ns.saturating_sub(now))).flatten());
         record.taken_up.store(0, Ordering::Relaxed);
-        record.reminded.store(false, Ordering::Relaxed);
+        record.reminded.store(0, Ordering::Relaxed);
         record.thread_tags.store(self.tags.of(tid).0, Ordering::Relaxed);
         record.slot.store(ptr::from_ref(span_slot::claim(tid)).cast_mut(), Ordering::Relaxed);
         let value = u64::from(record.gate.open()) << 32 | u64::from(index);
@@ -243,7 +243,8 @@ impl Registry {
     /// Takes timer and record from a thread; returns its plan, and how many expiries of it were accounted for. Waits `until` then for a
     /// handler to leave.
     pub(super) fn take_away(&mut self, tid: i32, until: Instant) -> Option<(Plan, u64)> {
-        let Sampled { index, plan, skipped, timer, .. } = self.by_tid.remove(&tid)?;
+        let Sampled { index, plan, skipped, timer, counted, .. } = self.by_tid.remove(&tid)?;
+        self.lateness.ended += RECORDS[index as usize].counted() - counted;
         self.room = self.room.saturating_add(u64::from(timer.is_some()));
         // No signal comes after this but those that are on their way.
         drop(timer);

@@ -33,8 +33,9 @@ impl RunQueues {
     /// time since it started; 0 if it did before the profiler.
     pub(crate) fn ready_ns(&mut self, number: u32, tid: Option<i32>) -> u64 {
         let Some(record) = RECORDS.get(number as usize) else { return 0 };
-        let Some(queued_ns) = tid.map_or_else(|| record.queued_at_end_ns(), queued_ns) else { return 0 };
-        let late_ns = clock::monotonic_ns().saturating_sub(record.sampled_ns());
+        let queued_ns = tid.and_then(queued_ns).or_else(|| record.take_queued_at_end_ns());
+        let Some(queued_ns) = queued_ns else { return 0 };
+        let late_ns = clock::monotonic_ns().saturating_sub(record.noted_ns());
         let at_start = record.ready_at_start_ns().map(|(rest_ns, queued_ns)| Seen { rest_ns, queued_ns, late_ns: 0 });
         self.advance(number, at_start, Seen { rest_ns: record.ready_ns(), queued_ns, late_ns })
     }

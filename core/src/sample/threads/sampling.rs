@@ -46,8 +46,10 @@ pub(super) struct Lateness {
     /// What the process had used the last time.
     pub(super) cpu_ns: u64,
     pub(super) owed_ns: u64,
-    /// Whether a thread was late then.
+    /// Whether a thread was reminded then.
     pub(super) late: bool,
+    /// Expiries of threads that ended since.
+    pub(super) ended: u64,
 }
 
 /// Which tags describe threads.

@@ -62,8 +62,8 @@ pub fn add_time(span: &SpanRecord, state: State, ns: u64) {
 /// it and those after it. Of one span's sleep that would take 10 ms, for microseconds that were CPU time. So only what may be CPU time
 /// as a whole loses it: short calls that copy, as a `read` of what is in memory, and those that may copy much without its being known.
 pub(super) fn without_cpu(function: u32, state: State, took_ns: u64, sampled_ns: u64) -> u64 {
-    let may_be_cpu = matches!(state, State::Io | State::Name) && (took_ns < LONG_NS || may_copy_much(function));
-    if sampled_ns != took_ns && may_be_cpu { sampled_ns } else { took_ns }
+    let is_less = sampled_ns != took_ns && matches!(state, State::Io | State::Name);
+    if is_less && (took_ns < LONG_NS || may_copy_much(function)) { sampled_ns } else { took_ns }
 }
 
 /// Whether a function may copy more than the wrappers know of, who read the thread's clock for what is much.
@@ -115,6 +115,11 @@ impl CpuSince {
     pub fn now() -> Option<Self> {
         let flow = current_flow();
         flow::is_of_thread(flow).then(|| Self { flow, cpu_ns: own_cpu_ns() })
+    }
+
+    /// The thread that it is of, as [`current_flow`](crate::current_flow) numbers it.
+    pub fn flow(&self) -> u64 {
+        self.flow
     }
 
     /// The CPU time since then of the calling thread, if it is that one, and in no coroutine; `None` otherwise, and in a forked child.

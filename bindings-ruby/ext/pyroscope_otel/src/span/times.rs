@@ -132,11 +132,13 @@ pub(crate) fn span_times(ruby: &Ruby, span: Value) -> Result<Option<RHash>, Erro
         if times.process != process::id() {
             return Ok(None);
         }
-        let was_current = times.fiber.get() != 0;
-        let is_there = was_current && times.began_in == data_of(rb_fiber());
-        if is_there
-            && times.waits.get(State::Cpu) == 0
-            && let Some(cpu_ns) = times.cpu.as_ref().and_then(CpuSince::elapsed_ns)
+        // Where it was current in another fiber or thread first, that one's waits are its time; while its own fiber is suspended, the
+        // thread runs others.
+        let is_there =
+            [times.fiber.get(), data_of(rb_fiber())] == [times.began_in; 2] && times.waits.get(State::Await) == 0;
+        let of_own_flow = times.cpu.as_ref().filter(|cpu| is_there && cpu.flow() == times.flow.get());
+        if times.waits.get(State::Cpu) == 0
+            && let Some(cpu_ns) = of_own_flow.and_then(CpuSince::elapsed_ns)
         {
             times.waits.add(State::Cpu, cpu_ns);
         }
