@@ -218,6 +218,7 @@ def test_a_second_processor_that_was_not_asked_for_them_takes_none_away(program)
     assert both.times()["sleep"] >= 0.01 * LEAST
 
 
+@in_own_thread
 def test_nested_spans_have_their_own_time_in_the_scope_all(program):
     nested, clock = program(), Clock()
     with clock, nested.span("outer"):

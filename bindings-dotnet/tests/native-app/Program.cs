@@ -29,27 +29,24 @@ namespace NativeApp
     /// The thread's block, as the package writes it.
     static unsafe class Span
     {
-        [StructLayout(LayoutKind.Sequential)]
-        struct Record { public ulong TraceHigh, TraceLow, Id; public byte* Name; public uint NameLength, DefinedIn; public ulong Flow; }
-
-        [DllImport("spanprof")] static extern uint* spanprof_block();
+        [DllImport("spanprof")] static extern Block* spanprof_block();
         [DllImport("spanprof")] static extern byte* spanprof_name(byte* name, nuint length);
 
-        [ThreadStatic] static uint* own;
+        [ThreadStatic] static Block* own;
 
         public static void Set(ulong id, string name = "")
         {
             if (own == null) own = spanprof_block();
-            var next = *own ^ 1;
-            var record = (Record*)((byte*)own + 8) + next;
-            *record = new Record { TraceHigh = 1, TraceLow = id, Id = id };
+            var next = own->Active ^ 1;
+            var record = next == 0 ? &own->First : &own->Second;
+            *record = new SpanRecord { TraceHigh = 1, TraceLow = id, SpanId = id };
             if (name.Length > 0)
             {
                 var bytes = System.Text.Encoding.UTF8.GetBytes(name);
                 fixed (byte* text = bytes) record->Name = spanprof_name(text, (nuint)bytes.Length);
                 if (record->Name != null) record->NameLength = (uint)bytes.Length;
             }
-            Volatile.Write(ref *own, next);
+            Volatile.Write(ref own->Active, next);
         }
 
         public static void Start(string[] settings)
