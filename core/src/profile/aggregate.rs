@@ -10,16 +10,15 @@ use std::time::{Duration, Instant};
 
 use super::closed_window::ClosedWindow;
 use super::open_window::{Filling, Key, MAX_FRAMES, Span};
+use super::own_frames::{self, NO_STACK};
 use super::ready::{self, Round};
 use crate::context::tags::TagSetId;
 use crate::os::clock;
 use crate::profile_type::{ProfileType, ProfileTypeId};
-use crate::sample::due::SEEN_LATE;
 use crate::sample::frames::{Frame, FrameId};
 use crate::sample::ring::{Entry, Sample};
 use crate::sample::runtime::{Repair, Runtime};
-use crate::sample::threads::{Drained, RunQueues, Unseen, Why};
-use crate::sample::waits;
+use crate::sample::threads::{Drained, RunQueues, Unseen};
 use crate::stats::{Counters, Tally};
 use crate::wait_state::State;
 
@@ -30,11 +29,6 @@ type WallClock = fn() -> i64;
 const MAX_FRAMES_CACHED: usize = MAX_FRAMES / 4;
 /// How long a sample may wait for [`Runtime::repair`].
 const REPAIR_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Frame ids from here on say why there is no stack. Those from [`waits::FIRST_FRAME`] on are the core's own; no runtime may use
-/// them.
-const RESERVED: u64 = u64::MAX - 15;
-const NO_STACK: u64 = RESERVED;
 
 /// What a sample is in, apart from its stack.
 #[derive(Clone, Copy, Debug)]
@@ -289,7 +283,7 @@ impl Aggregate {
         };
         let tally = Tally { samples: unseen.expiries, weight: unseen.weight };
         counters.unseen.add(tally);
-        let _ = self.sum(place, &[id_of(unseen.why)], tally, counters);
+        let _ = self.sum(place, &[own_frames::id_of(unseen.why)], tally, counters);
     }
 
     /// As [`sum`](Self::sum), of a sample that was just read from its thread's ring.
@@ -347,7 +341,7 @@ impl Aggregate {
             let next = self.filling.frames.len() as u32;
             if let hash_map::Entry::Vacant(place) = self.filling.numbers.entry(id) {
                 place.insert(next);
-                let known = if id >= waits::FIRST_FRAME { Some(reserved(id)) } else { self.frames.get(&id).cloned() };
+                let known = own_frames::of(id).or_else(|| self.frames.get(&id).cloned());
                 if known.is_none() {
                     self.unresolved.push(id);
                 }
@@ -371,27 +365,6 @@ impl Aggregate {
             self.frames.insert(id, frame);
         }
     }
-}
-
-fn id_of(why: Why) -> u64 {
-    RESERVED
-        + match why {
-            Why::Starting => 1,
-            Why::Ended => 2,
-            Why::Stopped => 3,
-        }
-}
-
-fn reserved(id: FrameId) -> Arc<Frame> {
-    let function = match id.checked_sub(RESERVED) {
-        _ if id == SEEN_LATE => "(seen as the span changes)",
-        Some(0) => "(no stack)",
-        Some(1) => "(thread starting)",
-        Some(2) => "(thread ended)",
-        Some(3) => "(profiler stopped)",
-        _ => waits::function_of(id).unwrap_or("(unknown)"),
-    };
-    Arc::new(Frame { function: function.into(), ..Frame::default() })
 }
 
 fn nanos(duration: Duration) -> u64 {

@@ -9,6 +9,7 @@ mod derived_stacks;
 pub(crate) mod halves;
 pub(crate) mod labels;
 mod open_window;
+mod own_frames;
 pub(crate) mod pprof;
 mod ready;
 mod strings;

@@ -4,6 +4,7 @@ use super::super::open_window::{MAX_KEYS, MAX_NAMES, MAX_STACK_FRAMES};
 use super::*;
 use crate::sample::ring::Measure;
 use crate::sample::runtime::testing::{NeverReady, Numbered};
+use crate::sample::threads::Why;
 
 const PLACE: Sample<'static> = Sample {
     measure: Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value: 10 },
@@ -145,7 +146,7 @@ fn deep_stacks_and_many_frames_end_a_window_early_too() {
 fn frames_are_kept_from_window_to_window_up_to_a_bound() {
     let mut fixture = Fixture::new();
     for id in 0..=MAX_FRAMES_CACHED as u64 {
-        fixture.aggregate.known(id, reserved(id_of(Why::Ended)));
+        fixture.aggregate.known(id, own_frames::of(own_frames::NO_STACK).unwrap());
     }
     fixture.rotate(&[]);
     assert!(fixture.aggregate.frames.is_empty(), "they are resolved again, so nothing is lost");
