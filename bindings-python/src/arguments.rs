@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use spanprof_core::{Config, Level, SettingKind, SettingValue};
 
+use crate::calls;
 use crate::errors::{guard, to_python};
 use crate::symbols::resolver::LineMode;
 use crate::value::{dict, pairs, string};
@@ -29,10 +30,10 @@ pub(crate) fn resource_labels(attributes: &Bound<'_, PyDict>) -> PyResult<Vec<(S
     })
 }
 
-/// Reads true, false, 1, 0, yes or no, in any case; ValueError naming `field` for anything else.
-#[pyfunction]
-pub(crate) fn parse_bool(field: &str, value: &str) -> PyResult<bool> {
-    guard(|| spanprof_core::parse_bool(field, value).map_err(|error| to_python(&error)))
+/// Reads a bool, and true, false, 1, 0, yes or no, in any case; None if it was not given. ValueError naming it for anything else.
+#[pyfunction(name = "flag")]
+pub(crate) fn read_flag(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
+    guard(|| flag(name, value))
 }
 
 /// The configuration that the environment gives. What `settings` say of one variable goes before it.
@@ -62,7 +63,9 @@ pub(crate) fn apply(config: &mut Config, settings: &Bound<'_, PyDict>) -> PyResu
         let name: String = name.extract()?;
         match name.as_str() {
             "enable_logging" => {
-                if let Some(logs) = flag(&name, &value)? {
+                // Grafana's package takes whatever is true or not.
+                let is_text = value.is_instance_of::<PyString>();
+                if let Some(logs) = if is_text { flag(&name, &value)? } else { Some(value.is_truthy()?) } {
                     config.log_level = Some(if logs { Level::Info } else { Level::Warning });
                 }
             }
@@ -80,36 +83,39 @@ pub(crate) fn apply(config: &mut Config, settings: &Bound<'_, PyDict>) -> PyResu
                     let text = format!("configure() got an unexpected keyword argument '{name}'");
                     return Err(PyTypeError::new_err(text));
                 };
-                if kind == SettingKind::Flag && flag(&name, &value)?.is_none() {
-                    continue;
+                if let Some(value) = setting(&name, kind, &value)? {
+                    config.set(&name, value).map_err(|error| to_python(&error))?;
                 }
-                config.set(&name, setting(&name, kind, &value)?).map_err(|error| to_python(&error))?;
             }
         }
     }
     Ok(lines)
 }
 
-/// Yes or no, of text what it would be in the environment: "no" is no, and blank text is as if it was not given.
+/// Yes or no. Text is what it would be in the environment, so "no" is no, and a number what its text is; None and blank text are as if it
+/// was not given.
 fn flag(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
-    let Ok(text) = value.cast::<PyString>() else {
-        return value.is_truthy().map(Some);
+    if value.is_none() {
+        return Ok(None);
+    }
+    if let Ok(flag) = value.extract() {
+        return Ok(Some(flag));
+    }
+    let text = match value.cast::<PyString>() {
+        Ok(text) => text.to_string_lossy().into_owned(),
+        Err(_) => calls::representation(value)?,
     };
-    match text.to_string_lossy().trim() {
+    match text.trim() {
         "" => Ok(None),
         text => spanprof_core::parse_bool(name, text).map(Some).map_err(|error| to_python(&error)),
     }
 }
 
-/// An argument as the engine takes it; TypeError where that cannot be.
-fn setting(name: &str, kind: SettingKind, value: &Bound<'_, PyAny>) -> PyResult<SettingValue> {
+/// An argument as the engine takes it, None if it was not given; TypeError where that cannot be.
+fn setting(name: &str, kind: SettingKind, value: &Bound<'_, PyAny>) -> PyResult<Option<SettingValue>> {
     let not = |what: &str| PyTypeError::new_err(format!("{name} must be {what}, not {}", value.get_type()));
-    Ok(match kind {
-        // Text is what it would be in the environment: "no" is no.
-        SettingKind::Flag => match value.cast::<PyString>() {
-            Ok(text) => SettingValue::Text(text.to_string_lossy().into_owned()),
-            Err(_) => SettingValue::Flag(value.is_truthy()?),
-        },
+    Ok(Some(match kind {
+        SettingKind::Flag => return Ok(flag(name, value)?.map(SettingValue::Flag)),
         SettingKind::Number => SettingValue::Number(value.extract().map_err(|_| not("an int"))?),
         SettingKind::Time => SettingValue::Seconds(value.extract().map_err(|_| not("a number of seconds"))?),
         SettingKind::Pairs => SettingValue::Pairs(dict(name, value)?),
@@ -118,5 +124,5 @@ fn setting(name: &str, kind: SettingKind, value: &Bound<'_, PyAny>) -> PyResult<
             Err(_) => SettingValue::Text(string(name, value)?),
         },
         SettingKind::Text | SettingKind::Secret | SettingKind::Level => SettingValue::Text(string(name, value)?),
-    })
+    }))
 }

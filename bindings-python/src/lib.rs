@@ -38,7 +38,7 @@ mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use crate::arguments::{environment, parse_bool, resource_labels};
+    use crate::arguments::{environment, read_flag, resource_labels};
     #[pymodule_export]
     use crate::introspect::{current_span_id, line_of, load_faults, time_walk, walk};
     #[pymodule_export]

@@ -15,7 +15,7 @@ from conftest import burn
 from receiver import PUSH, Receiver
 
 import pyroscope
-from pyroscope import LineNo, _native
+from pyroscope import LineNo, _native, _thread_labels
 
 
 class Sent:
@@ -370,6 +370,9 @@ def test_the_help_names_every_argument():
         ({"line_no": "last"}, "line_no: 'last' is not allowed; allowed: LineNo.LastInstruction, LineNo.First, LineNo.NoLine"),
         ({"line_no": 7}, "line_no: 7 is not allowed; allowed: LineNo.LastInstruction, LineNo.First, LineNo.NoLine"),
         ({"cpu_enabled": "sometimes"}, "cpu_enabled: sometimes is not allowed; allowed: true, false, 1, 0, yes, no"),
+        ({"wall_time": 2}, "wall_time: 2 is not allowed; allowed: true, false, 1, 0, yes, no"),
+        ({"report_thread_name": []}, "report_thread_name: [] is not allowed; allowed: true, false, 1, 0, yes, no"),
+        ({"resource_labels": 0.5}, "resource_labels: 0.5 is not allowed; allowed: true, false, 1, 0, yes, no"),
     ],
 )
 def test_arguments_of_a_choice_name_what_is_allowed(argument, message):
@@ -380,3 +383,16 @@ def test_arguments_of_a_choice_name_what_is_allowed(argument, message):
 def test_text_is_yes_or_no_as_in_the_environment():
     assert pyroscope.configure(application_name="x", server_address="none", cpu_enabled="no") is False
     assert pyroscope.configure(application_name="x", server_address="none", cpu_enabled="yes") is True
+
+
+@pytest.mark.parametrize("value, told", [(True, True), (1, True), ("yes", True), (False, False), (0, False), ("no", False), (None, False), ("", False)])
+def test_what_is_a_bool_in_other_words_is_taken_at_its_word(value, told):
+    told_by_threads = {"report_thread_id": value, "report_thread_name": value}
+    assert pyroscope.configure(application_name="x", server_address="none", wall_time=value, enable_logging=value, **told_by_threads)
+    assert _native.has_wall_time() is told
+    assert (_thread_labels._id, _thread_labels._name) == (told, told)
+
+
+def test_logging_takes_whatever_is_true_as_grafanas_package_does():
+    assert pyroscope.configure(application_name="x", server_address="none", enable_logging=[])
+    assert pyroscope.configure(application_name="x", server_address="none", enable_logging=20)

@@ -114,8 +114,9 @@ def assert_whole(found, clock):
     assert waits <= clock.seconds * 1.001, (found, clock.seconds)
 
 
-def test_they_are_off_by_default(program, tmp_path):
-    off = program(time_attributes=None)
+@pytest.mark.parametrize("value", [None, False, 0, "no"])
+def test_they_are_off_by_default_and_where_that_is_said(program, value):
+    off = program(time_attributes=value)
     with off.span("span"):
         sleep(0.01)
     assert off.times() == {}
@@ -130,6 +131,8 @@ def test_the_environment_asks_for_them(program, monkeypatch):
     monkeypatch.setenv("OTEL_PYROSCOPE_TIME_ATTRIBUTES", "maybe")
     with pytest.raises(ValueError, match="OTEL_PYROSCOPE_TIME_ATTRIBUTES: maybe is not allowed"):
         PyroscopeSpanProcessor()
+    with pytest.raises(ValueError, match="time_attributes: maybe is not allowed; allowed: true, false, 1, 0, yes, no"):
+        PyroscopeSpanProcessor(time_attributes="maybe")
 
 
 def test_each_short_span_says_its_wait_though_few_become_samples(program):

@@ -64,6 +64,13 @@ class SpanProcessorTest < Minitest::Test
     %w[scope :leaf :root :all].each { |part| assert_includes error.message, part }
   end
 
+  def test_a_flag_that_is_neither_true_nor_false_is_refused_by_name
+    %i[time_attributes inherit_fibers].each do |name|
+      error = assert_raises(ArgumentError) { Pyroscope::Otel::SpanProcessor.new(name => "no") }
+      assert_equal %(#{name}: "no" is not allowed; allowed: true, false), error.message
+    end
+  end
+
   def test_without_names_of_spans
     samples = samples_of(<<~'RUBY')
       Pyroscope.configure(application_name: "app", server_address: ARGV[0])

@@ -137,8 +137,7 @@ def launch(settings: Dict[str, Any], configures: bool = False, for_spans: bool =
 
     ``for_spans``: a span processor asks, which leaves all as it is where ``configure`` was called or a profiler runs by now.
     """
-    values = ((name, os.environ.get(name, "").strip()) for name in _NOT_YET_VARIABLES)
-    asked = [name for name, value in values if value and _native.parse_bool(name, value)]
+    asked = [name for name in _NOT_YET_VARIABLES if _native.flag(name, os.environ.get(name))]
     _lifecycle.make_up()
     try:
         with _lifecycle.Start(functools.partial(launch, settings, configures, for_spans)) as this:
@@ -174,7 +173,8 @@ def _launch(settings: Dict[str, Any], configures: bool) -> bool:
     configured = configured or configures
     if running:
         _lifecycle.started()
-        _thread_labels.report(bool(settings.get("report_thread_id")), bool(settings.get("report_thread_name")))
+        of_threads = (bool(_native.flag(name, settings.get(name))) for name in ("report_thread_id", "report_thread_name"))
+        _thread_labels.report(*of_threads)
         _, application_name, tags = _native.environment()
         application_name = settings.get("application_name", application_name)
         _tags = {*tags, *settings.get("tags", ())}

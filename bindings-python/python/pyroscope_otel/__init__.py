@@ -32,7 +32,7 @@ def add_span_processor() -> None:
         from pyroscope import _native
         from pyroscope.otel import PyroscopeSpanProcessor
 
-        if _native.parse_bool("OTEL_PYROSCOPE_ADD_SPAN_PROCESSOR", asked):
+        if _native.flag("OTEL_PYROSCOPE_ADD_SPAN_PROCESSOR", asked):
             provider = trace.get_tracer_provider()
             if hasattr(provider, "add_span_processor"):
                 provider.add_span_processor(PyroscopeSpanProcessor())

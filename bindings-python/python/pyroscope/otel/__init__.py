@@ -63,7 +63,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
         attributes: ``pyroscope.time.io``, ``pyroscope.time.lock``, ``pyroscope.time.await`` and so on, exactly and not
         sampled, which takes ``wall_time``; a local root that begins and ends on one thread, and in no coroutine, also
         ``pyroscope.time.cpu``. By default what ``OTEL_PYROSCOPE_TIME_ATTRIBUTES`` says, else False.
-    :raises ValueError: ``scope`` is neither, or an environment variable is no boolean.
+    :raises ValueError: ``scope`` is neither, or ``time_attributes`` or an environment variable is no boolean.
     """
 
     def __init__(self, scope: Optional[str] = None, time_attributes: Optional[bool] = None) -> None:
@@ -72,9 +72,8 @@ class PyroscopeSpanProcessor(SpanProcessor):
         if scope not in _SCOPES:
             raise ValueError(f"scope: {scope!r} is not allowed; allowed: 'root', 'all'")
         self._start_profiling = _flag("OTEL_PYROSCOPE_START_PROFILING", True)
-        if time_attributes is None:
-            time_attributes = _flag("OTEL_PYROSCOPE_TIME_ATTRIBUTES", False)
-        self._tells_times = bool(time_attributes)
+        tells_times = _native.flag("time_attributes", time_attributes)
+        self._tells_times = _flag("OTEL_PYROSCOPE_TIME_ATTRIBUTES", False) if tells_times is None else tells_times
         self._forget_first_span()
         self._started_profiler = False
         self._hooks = _native.SpanHooks(scope == "all", self._tells_times)
@@ -219,5 +218,5 @@ def _on_start(hooks: _native.SpanHooks, tells_times: bool) -> Any:
 
 def _flag(name: str, default: bool) -> bool:
     """A boolean of the environment."""
-    value = os.environ.get(name, "").strip()
-    return _native.parse_bool(name, value) if value else default
+    flag = _native.flag(name, os.environ.get(name))
+    return default if flag is None else flag

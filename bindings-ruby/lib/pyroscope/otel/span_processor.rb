@@ -59,7 +59,7 @@ module Pyroscope
       #   nanoseconds, as attributes: "pyroscope.time.io", "pyroscope.time.lock", "pyroscope.time.await" and so on, exactly and not
       #   sampled, which takes wall_time; a local root that begins and ends on one thread, and in no fiber, also
       #   "pyroscope.time.cpu". nil: false, unless OTEL_PYROSCOPE_TIME_ATTRIBUTES=true
-      # @raise [ArgumentError] scope is neither, or a variable is no boolean
+      # @raise [ArgumentError] scope is neither, or a flag or a variable is no boolean
       def initialize(app_name = nil, pyroscope_endpoint = nil, scope: nil, inherit_fibers: false, time_attributes: nil)
         scope = Environment.flag("OTEL_PYROSCOPE_ROOT_SPAN_ONLY", true) ? :root : :all if scope.nil?
         unless scope.respond_to?(:to_sym) && SCOPES.include?(scope.to_sym)
@@ -69,12 +69,12 @@ module Pyroscope
         @app_name = app_name
         @pyroscope_endpoint = pyroscope_endpoint && URI.parse(pyroscope_endpoint.to_s)
         @root_span_only = scope.to_sym == :root
-        @inherit_fibers = inherit_fibers
+        @inherit_fibers = flag("inherit_fibers", inherit_fibers || false)
         @add_span_name = Environment.flag("OTEL_PYROSCOPE_ADD_SPAN_NAME", true)
         @add_url = Environment.flag("OTEL_PYROSCOPE_ADD_PROFILE_URL", true)
         @start_profiling = Environment.flag("OTEL_PYROSCOPE_START_PROFILING", true)
         time_attributes = Environment.flag("OTEL_PYROSCOPE_TIME_ATTRIBUTES", false) if time_attributes.nil?
-        @time_attributes = time_attributes ? true : false
+        @time_attributes = flag("time_attributes", time_attributes)
         @lock = Mutex.new
         @begun = @started_profiler = false
         Native.install_context_hooks
@@ -141,6 +141,12 @@ module Pyroscope
       end
 
       private
+
+      def flag(name, value)
+        return value if [true, false].include?(value)
+
+        raise ArgumentError, "#{name}: #{value.inspect} is not allowed; allowed: true, false"
+      end
 
       def configure_spans
         Native.configure_spans(!@root_span_only, @inherit_fibers, @add_span_name)
