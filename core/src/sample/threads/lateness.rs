@@ -5,6 +5,9 @@
 //! threads that burn: up to 730 ms of CPU time), and then all of it at once, in whatever span and function the thread is in by then. So
 //! the CPU time of the process is compared with what samples stand for, and where much is owed each thread's clock is asked. The timer of
 //! one that is late and runs is set to an expiry that is past, so its signal comes at once.
+//!
+//! Whether it runs is looked up in /proc, a few microseconds before. A thread that blocks in a system call in between gets its signal there:
+//! what no handler restarts (`poll`, `nanosleep`, …) then ends with EINTR, which a timer of CPU time by itself does not cause.
 
 use std::sync::atomic::Ordering;
 
