@@ -8,7 +8,10 @@ namespace Pyroscope.Context;
 /// Of a span: since when no thread runs it, and none that it is the parent of is under way. It awaits something then, or is ready and
 /// no thread of the pool took it up yet. When a thread goes on with it the time is told to the library, which may make a sample of it.
 /// </summary>
-/// <remarks>The rules of <see cref="SpanMirror"/>'s handler hold here: it is called inside of the runtime's switch of contexts.</remarks>
+/// <remarks>
+/// The rules of <see cref="SpanMirror"/>'s handler hold here: it is called inside of the runtime's switch of contexts. Another thread may end or
+/// begin a period at any instant, so each of these reads once which it is.
+/// </remarks>
 internal struct OffTime
 {
     /// <summary>Which time it is that off times are measured; 0: they are not. What was counted at another time does not count.</summary>
@@ -38,8 +41,8 @@ internal struct OffTime
     /// <summary>Whether off times are measured.</summary>
     internal static bool IsMeasured => period != 0;
 
-    /// <summary>Measures from here on.</summary>
-    internal static void Begin() => period = Interlocked.Increment(ref lastPeriod);
+    /// <summary>Measures from here on; the new period.</summary>
+    internal static int Begin() => period = Interlocked.Increment(ref lastPeriod);
 
     /// <summary>Measures no more.</summary>
     internal static void End() => period = 0;
@@ -51,9 +54,9 @@ internal struct OffTime
     [MethodImpl(MethodImplOptions.AggressiveInlining)]
     internal static void Switch(SpanContext? before, SpanContext? to)
     {
-        if (period != 0 && !ReferenceEquals(running, to))
+        if (period is not 0 and var now && !ReferenceEquals(running, to))
         {
-            Change(before, to);
+            Change(before, to, now);
         }
     }
 
@@ -63,7 +66,7 @@ internal struct OffTime
         if (period is not 0 and var now)
         {
             span.Off.holdsParent = now;
-            parent.Off.Enter();
+            parent.Off.Enter(now);
         }
     }
 
@@ -74,7 +77,7 @@ internal struct OffTime
     internal long Current(long now)
     {
         var holders = Volatile.Read(ref held);
-        return period != 0 && Counts(holders) && (int)holders == 0 ? now - Volatile.Read(ref since) : 0;
+        return period is not 0 and var current && Counts(holders, current) && (int)holders == 0 ? now - Volatile.Read(ref since) : 0;
     }
 
     /// <summary>A span has ended. Again: nothing.</summary>
@@ -83,20 +86,20 @@ internal struct OffTime
         if (span.Off.holdsParent != 0 && Interlocked.Exchange(ref span.Off.holdsParent, 0) is not 0 and var began && began == period
             && span.Parent is { } parent)
         {
-            parent.Off.Leave(Stopwatch.GetTimestamp());
+            parent.Off.Leave(Stopwatch.GetTimestamp(), began);
         }
     }
 
     [MethodImpl(MethodImplOptions.NoInlining)]
-    private static void Change(SpanContext? before, SpanContext? to)
+    private static void Change(SpanContext? before, SpanContext? to, int current)
     {
         var from = running;
-        if (noted != period)
+        if (noted != current)
         {
             // It ran that when this period began, which nobody told.
             from = SpanMirror.CarriedIn(before);
-            from?.Off.Enter();
-            noted = period;
+            from?.Off.Enter(current);
+            noted = current;
         }
 
         running = to;
@@ -109,12 +112,12 @@ internal struct OffTime
             }
 
             from.Times?.Leave(now);
-            from.Off.Leave(now);
+            from.Off.Leave(now, current);
         }
 
         if (to is not null)
         {
-            var holders = to.Off.Enter();
+            var holders = to.Off.Enter(current);
             to.Times?.Enter();
             if (holders == 1 && to.Activity is not { IsStopped: true })
             {
@@ -141,15 +144,22 @@ internal struct OffTime
 
     private static long InPeriod(int number) => (long)number << 32;
 
-    private static bool Counts(long held) => (int)(held >> 32) == period;
+    private static bool Counts(long held, int current) => PeriodOf(held) == current;
 
-    /// <summary>How many hold it now; 0 for the first of this period.</summary>
-    private int Enter()
+    private static int PeriodOf(long held) => (int)(held >> 32);
+
+    /// <summary>How many hold it now; 0 for the first of this period, and for who comes with one that is over.</summary>
+    internal int Enter(int current)
     {
         for (var was = Volatile.Read(ref held); ;)
         {
-            var counts = Counts(was);
-            var now = (counts ? was : InPeriod(period)) + 1;
+            if (PeriodOf(was) > current)
+            {
+                return 0;
+            }
+
+            var counts = Counts(was, current);
+            var now = (counts ? was : InPeriod(current)) + 1;
             if (Interlocked.CompareExchange(ref held, now, was) is var found && found == was)
             {
                 return counts ? (int)now : 0;
@@ -159,7 +169,7 @@ internal struct OffTime
         }
     }
 
-    private void Leave(long now)
+    internal void Leave(long now, int current)
     {
         // Before it counts as left, as another thread may come at once. Who was interrupted on its way here may come after a later one.
         if (now > Volatile.Read(ref since))
@@ -167,7 +177,7 @@ internal struct OffTime
             Volatile.Write(ref since, now);
         }
 
-        for (var was = Volatile.Read(ref held); Counts(was) && (int)was > 0;)
+        for (var was = Volatile.Read(ref held); Counts(was, current) && (int)was > 0;)
         {
             if (Interlocked.CompareExchange(ref held, was - 1, was) is var found && found == was)
             {
