@@ -15,7 +15,6 @@ var app = builder.Build();
 using var tracing = Sdk.CreateTracerProviderBuilder()
     .ConfigureResource(resource => resource.AddService("orders"))
     .AddSource(Work.Source.Name, "Microsoft.AspNetCore", "System.Net.Http")
-    .AddOtlpExporter(exporter => exporter.Protocol = OtlpExportProtocol.HttpProtobuf)
     .AddPyroscope(
         settings =>
         {
@@ -26,6 +25,7 @@ using var tracing = Sdk.CreateTracerProviderBuilder()
             settings.Logger = app.Services.GetRequiredService<ILoggerFactory>().CreateLogger("Pyroscope");
         },
         SpanScope.All)
+    .AddOtlpExporter(exporter => exporter.Protocol = OtlpExportProtocol.HttpProtobuf)
     .Build();
 
 // Spans are named by their route, as the instrumentation package does it.

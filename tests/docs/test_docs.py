@@ -182,6 +182,15 @@ def test_the_ruby_in_it_that_adds_our_processor_adds_an_exporter_too(page):
             assert "sdk.add_span_processor(OpenTelemetry::SDK::Trace::Export::BatchSpanProcessor.new(exporter))" in code
 
 
+@pytest.mark.parametrize("file", [*PAGES, ROOT / "examples/dotnet/Program.cs", ROOT / "viewer/src/pages/services.rs"], ids=lambda file: str(file.relative_to(ROOT)))
+def test_the_dotnet_in_it_adds_our_processor_before_the_exporter(file):
+    # What a span gets at its end comes too late for an exporter before it.
+    blocks = [file.read_text()] if file.suffix != ".md" else re.findall(r"^```csharp\n(.*?)^```", file.read_text(), re.MULTILINE | re.DOTALL)
+    for code in blocks:
+        added = re.findall(r"\.(AddPyroscope|AddOtlpExporter)\(", code)
+        assert added == sorted(added, key=["AddPyroscope", "AddOtlpExporter"].index), code
+
+
 @pytest.mark.parametrize("file", sorted((DOCS / "grafana").glob("*.y*ml")), ids=lambda file: file.name)
 def test_the_yaml_parses_and_has_no_key_twice(file):
     class Strict(yaml.SafeLoader):

@@ -9,7 +9,8 @@ public static class TracerProviderBuilderExtensions
 {
     /// <summary>
     /// Adds a <see cref="PyroscopeSpanProcessor"/>, whose first span starts the profiler, named as the provider's resource
-    /// says. Messages go to the program's <see cref="ILoggerFactory"/>, category <c>Pyroscope</c>.
+    /// says. Messages go to the program's <see cref="ILoggerFactory"/>, category <c>Pyroscope</c>. It stands before exporters, as
+    /// what a span gets at its end comes too late for those before it.
     /// </summary>
     /// <param name="builder">The builder.</param>
     /// <param name="configure">

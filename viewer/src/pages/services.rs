@@ -195,7 +195,7 @@ fn nothing_yet(shown: &Shown, is_refused: bool, time_range: TimeRange) -> Markup
         pre {
             "using OpenTelemetry.Trace;\n"
             "using Pyroscope.OpenTelemetry;\n\n"
-            "builder.Services.AddOpenTelemetry().WithTracing(tracing => tracing.AddOtlpExporter().AddPyroscope());"
+            "builder.Services.AddOpenTelemetry().WithTracing(tracing => tracing.AddPyroscope().AddOtlpExporter());"
         }
         pre { (environment(shown)) " OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf dotnet run" }
         h2 { "Anything else" }
