@@ -177,7 +177,8 @@ pub(crate) fn stats(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     })
 }
 
-/// Announces that the calling thread just started, so that it is sampled from here on. 5 µs; nothing without a profiler.
+/// Announces that the calling thread just started, so that it is sampled from here on. 5 µs, with `wall_time` 8 µs; nothing
+/// without a profiler.
 #[pyfunction]
 pub(crate) fn thread_started() -> PyResult<()> {
     guard(|| {

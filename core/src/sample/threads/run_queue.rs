@@ -4,8 +4,9 @@
 //! ([`ThreadRecord::note_ready`](crate::sample::record::ThreadRecord::note_ready)). In that rest are also waits that no wrapper saw; the
 //! kernel counts how long the thread stood in the queue (schedstat), in which are also the ends of waits, from being woken to running.
 //! Of two instants the smaller difference counts, so neither can be taken for the queue. The kernel is asked at a drain, which comes
-//! later than the newest expiry: what it counted in between is for the next time. Two microseconds a thread, once a drain, and at the
-//! start and the end of a thread that announces them; what others stood in the queue for since the last drain before their end is lost.
+//! later than the newest expiry: what it counted in between is for the next time. Three microseconds a thread, once a drain, and at the
+//! start and the end of a thread that announces them, these with the registry's lock held; what others stood in the queue for since the
+//! last drain before their end is lost.
 
 use std::collections::HashMap;
 
