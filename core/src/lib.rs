@@ -104,7 +104,7 @@ pub use sample::safe_load::{enable_safe_load, may_fault, safe_load, safe_load_fa
 pub use sample::threads::{add_thread_tag, describe_thread, for_each_pending_frame, remove_thread_tag, thread_started};
 pub use sample::waits::flow::{current_flow, own_flow};
 pub use sample::waits::suspensions::{flow_weight, sample_flow};
-pub use sample::waits::times::{CpuSince, add_time, unwant_span_times, want_span_times, wants_span_times};
+pub use sample::waits::times::{SpanCpu, add_time, unwant_span_times, want_span_times, wants_span_times};
 pub use sample::waits::wrappers::waited_ns;
 pub use sample::waits::{function_of as wait_function, measures_waits, own_poll, sample_kept_waits};
 pub use stats::{Stats, Tally};

@@ -153,7 +153,12 @@ fn what_a_host_defers_and_what_it_samples_itself_is_in_the_profiles() {
 
     assert!(draining(&profiler, || profiler.flush(Duration::from_secs(10))));
     assert_eq!(RESOLVED.load(Ordering::Relaxed), 3);
-    burn(Duration::from_millis(20));
+    let mut rounds = 0;
+    // Beside others on its processor the kernel's tick may miss this thread for longer.
+    while !pending().contains(&RUNNING) {
+        burn(Duration::from_millis(20));
+        rounds += 1;
+    }
     assert!(draining(&profiler, || profiler.stop(Duration::from_secs(10))));
     assert!(RESOLVED.load(Ordering::Relaxed) > 3, "frame ids are asked for again in the next window");
     assert!(pending().is_empty());
@@ -164,7 +169,8 @@ fn what_a_host_defers_and_what_it_samples_itself_is_in_the_profiles() {
     assert_eq!((sum(&samples, "f3", "alloc_samples"), sum(&samples, "f3", "alloc_size")), (3, 4096));
     // The 50 ms in which the ring was busy went to the sample after it.
     let running = sum(&samples, "f1", "cpu");
-    assert!((80_000_000..=110_000_000).contains(&running), "{running} ns");
+    let expected = 70_000_000 + rounds * 20_000_000;
+    assert!((expected - 10_000_000..=expected + 20_000_000).contains(&running), "{running} ns in {rounds} rounds");
 
     // Without CPU time, events are taken all the same, and no timer is made.
     let folder = tempfile::tempdir().unwrap();

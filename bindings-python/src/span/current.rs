@@ -22,7 +22,7 @@ use crate::errors::{guard, is_anyone_inside};
 use crate::messages;
 use crate::span::context_var::ContextVar;
 use crate::span::published::PROCESSOR_EPOCH;
-use crate::span::record::{Attributes, SpanHandle, begin, handle_of, profile_id};
+use crate::span::record::{SpanHandle, begin, handle_of, profile_id};
 
 /// What we must know of the OpenTelemetry that is installed.
 #[derive(Debug)]
@@ -99,7 +99,7 @@ pub(crate) fn published_for<'py>(context: &Bound<'py, PyAny>) -> PyResult<Bound<
 pub(crate) fn adopt<'py>(span: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyString>>> {
     guard(|| {
         // When it began is over: it has no sums of its time.
-        let handle = begin(span, Attributes::Plain)?;
+        let handle = begin(span, None)?;
         Ok(handle.cast::<SpanHandle>().ok().map(|handle| profile_id(handle.get(), span.py())))
     })
 }
@@ -135,9 +135,16 @@ fn set_published(context: &Bound<'_, PyAny>) -> PyResult<()> {
         if let Ok(handle) = wanted.cast::<SpanHandle>() {
             handle.get().note_flow();
         }
+        if spanprof_core::wants_span_times() {
+            SpanHandle::follow_root(now.as_ref().and_then(handle_in), handle_in(&wanted));
+        }
         ours.set(&wanted)?;
     }
     Ok(())
+}
+
+fn handle_in<'a>(published: &'a Bound<'_, PyAny>) -> Option<&'a SpanHandle> {
+    published.cast::<SpanHandle>().ok().map(Bound::get)
 }
 
 /// Stands in for OpenTelemetry's runtime context while a span processor is at work.

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
+use spanprof_core::SpanCpu;
 
 use crate::calls::{find_attr, get_attr, set_attr, uncollected};
 use crate::errors::guard;
 use crate::span::current::{is_retired, published_for, variable};
-use crate::span::record::{Attributes, SpanHandle, begin, id_of, is_of_this_epoch, profile_id};
+use crate::span::record::{Local, SpanHandle, begin, id_of, is_of_this_epoch, profile_id};
 use crate::strings::names;
 use crate::{fork, messages};
 
@@ -109,12 +110,11 @@ impl SpanHooks {
             set_attr(span, &names(py).handle, root)?;
             return Ok(None);
         }
-        let attributes = match (self.times, &root) {
-            (false, _) => Attributes::Plain,
-            (true, None) => Attributes::TimesAndCpu,
-            (true, Some(_)) => Attributes::Times,
-        };
-        let handle = begin(span, attributes)?;
+        let local = self.times.then(|| match &root {
+            None => Local::Root(SpanCpu::default()),
+            Some(parent) => Local::Child(parent.cast::<SpanHandle>().ok().and_then(SpanHandle::root_of_child)),
+        });
+        let handle = begin(span, local)?;
         Ok(handle.cast::<SpanHandle>().ok().map(|handle| profile_id(handle.get(), py)))
     }
 }

@@ -2,13 +2,14 @@
 //! `_pyroscope`). With the scope `root` a span inside a local root keeps the root's handle: that is what its samples
 //! carry, and starting it costs nothing more.
 
+use std::process;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyString, PyTuple};
-use spanprof_core::{CpuSince, SpanRecord, SpanTimes, State, current_flow};
+use spanprof_core::{SpanCpu, SpanRecord, SpanTimes, State, current_flow};
 
 use crate::calls::{find_attr, get_attr, set_attr, uncollected};
 use crate::span::published::{PROCESSOR_EPOCH, PublishedSpan};
@@ -29,26 +30,18 @@ pub(crate) struct SpanHandle {
 #[derive(Debug)]
 pub(crate) struct Times {
     waits: SpanTimes,
-    /// Of a local root.
-    cpu: Option<CpuSince>,
+    of: Local,
+    /// Where it began: a forked child has a copy, whose time is its parent's.
+    process: u32,
 }
 
-/// Which attributes a span gets at its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Attributes {
-    /// None of ours.
-    Plain,
-    /// What its time went to.
-    Times,
-    /// Its CPU time as well: it is a local root.
-    TimesAndCpu,
-}
-
-impl Attributes {
-    fn times(self) -> Option<Box<Times>> {
-        let cpu = if self == Self::TimesAndCpu { CpuSince::now() } else { None };
-        (self != Self::Plain).then(|| Box::new(Times { waits: SpanTimes::new(), cpu }))
-    }
+/// Which local root a span is in.
+#[derive(Debug)]
+pub(crate) enum Local {
+    /// It is one, and says its CPU time.
+    Root(SpanCpu),
+    /// The root says its times too, or nobody knows it.
+    Child(Option<Py<SpanHandle>>),
 }
 
 /// Keeps a record's name alive.
@@ -61,8 +54,8 @@ enum Name {
 }
 
 impl SpanHandle {
-    /// The handle of `span`, a span of the SDK.
-    fn of(span: &Bound<'_, PyAny>, context: &Bound<'_, PyTuple>, attributes: Attributes) -> PyResult<Self> {
+    /// The handle of `span`, a span of the SDK. `local`: it is to say what its time went to.
+    fn of(span: &Bound<'_, PyAny>, context: &Bound<'_, PyTuple>, local: Option<Local>) -> PyResult<Self> {
         let py = span.py();
         let trace_id = context.get_item(0)?;
         let trace_id = [high_half(&trace_id)?, low_half(&trace_id)?];
@@ -78,7 +71,7 @@ impl SpanHandle {
                 (unsafe { SpanRecord::new(trace_id, span_id, &text) }, Name::Mended(text))
             }
         };
-        let times = attributes.times();
+        let times = local.map(|of| Box::new(Times { waits: SpanTimes::new(), of, process: process::id() }));
         let waits = times.as_ref().map_or(ptr::null(), |times| &raw const times.waits);
         // SAFETY: as with the name: the handle keeps the box.
         let record = unsafe { record.with_times(waits) };
@@ -86,19 +79,55 @@ impl SpanHandle {
         Ok(Self { span, times, _name: name })
     }
 
-    /// What its time went to so far, by the names of attributes; `None` if nobody asked. `has_own_thread`: what the thread ran is what
-    /// it ran for this span.
+    /// What its time went to so far, by the names of attributes; `None` if nobody asked, and in a forked child. `has_own_thread`: what
+    /// the thread ran is what it ran for this span.
     pub(crate) fn times(&self, has_own_thread: bool) -> Option<Vec<(&'static str, u64)>> {
-        let times = self.times.as_ref()?;
-        // One whose own flow is another thread, or a coroutine, has what that one waits for; one that was never current has none.
-        let of_own_flow = times.cpu.as_ref().filter(|cpu| cpu.flow() == self.span.record.flow());
-        if has_own_thread
+        let times = self.times.as_ref().filter(|times| times.process == process::id())?;
+        if let Local::Root(cpu) = &times.of
+            && has_own_thread
             && times.waits.get(State::Cpu) == 0
-            && let Some(cpu_ns) = of_own_flow.and_then(CpuSince::elapsed_ns)
+            && let Some(cpu_ns) = cpu.total_ns(self.span.record.flow())
         {
             times.waits.add(State::Cpu, cpu_ns);
         }
         Some(times.waits.attributes().map(|(_, name, ns)| (name, ns)).collect())
+    }
+
+    /// The local root that the span is in, if that one says its CPU time.
+    fn local_root(&self) -> Option<&Self> {
+        match &self.times.as_ref()?.of {
+            Local::Root(_) => Some(self),
+            Local::Child(root) => root.as_ref().map(Py::get),
+        }
+    }
+
+    /// The same, of a span that begins in this one.
+    pub(crate) fn root_of_child(handle: &Bound<'_, Self>) -> Option<Py<Self>> {
+        match &handle.get().times.as_ref()?.of {
+            Local::Root(_) => Some(handle.clone().unbind()),
+            Local::Child(root) => root.as_ref().map(|root| root.clone_ref(handle.py())),
+        }
+    }
+
+    /// What is current in the calling flow changes. With the GIL held.
+    pub(crate) fn follow_root(from: Option<&Self>, to: Option<&Self>) {
+        let [from, to] = [from, to].map(|span| span.and_then(Self::local_root));
+        if from.map(ptr::from_ref) == to.map(ptr::from_ref) {
+            return;
+        }
+        if let Some((span, cpu)) = from.and_then(Self::cpu) {
+            cpu.leave(span.flow());
+        }
+        if let Some((span, cpu)) = to.and_then(Self::cpu) {
+            cpu.enter(span.flow());
+        }
+    }
+
+    fn cpu(&self) -> Option<(&SpanRecord, &SpanCpu)> {
+        match &self.times.as_ref()?.of {
+            Local::Root(cpu) => Some((&self.span.record, cpu)),
+            Local::Child(_) => None,
+        }
     }
 
     /// Whether it has the times of the span with this context, and not of one around it.
@@ -139,7 +168,7 @@ pub(crate) fn is_of_this_epoch(value: &Bound<'_, PyAny>) -> bool {
 }
 
 /// Makes the handle of a span that is to be seen under its own id; None for a span that nobody exports.
-pub(crate) fn begin<'py>(span: &Bound<'py, PyAny>, attributes: Attributes) -> PyResult<Bound<'py, PyAny>> {
+pub(crate) fn begin<'py>(span: &Bound<'py, PyAny>, local: Option<Local>) -> PyResult<Bound<'py, PyAny>> {
     let py = span.py();
     let context = get_attr(span, &names(py).context)?;
     let context = context.cast::<PyTuple>()?;
@@ -157,7 +186,7 @@ pub(crate) fn begin<'py>(span: &Bound<'py, PyAny>, attributes: Attributes) -> Py
         // Another processor, before this one, was asked for them.
         return Ok(known);
     }
-    let handle = SpanHandle::of(span, context, attributes)?;
+    let handle = SpanHandle::of(span, context, local)?;
     let handle = uncollected(py, || Bound::new(py, handle))?.into_any();
     set_attr(span, &names(py).handle, &handle)?;
     Ok(handle)

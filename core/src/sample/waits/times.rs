@@ -4,8 +4,9 @@
 //! They are of the time in which the span itself was current, as its samples are: a child span that has an own record has its own. Time
 //! of a flow that is not the span's own is beside it and not added, so no sum is more than the span's wall time.
 
+use std::cell::Cell;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
 use super::block::{Call, LONG_NS};
 use super::flow::{self, current_flow, is_concurrent};
@@ -103,28 +104,58 @@ pub(super) fn add_wait(call: &Call, (state, ns): (State, u64), (lock_state, lock
     }
 }
 
-/// Since when, by the CPU time of a thread, a span is under way on it.
-#[derive(Clone, Copy, Debug)]
-pub struct CpuSince {
-    flow: u64,
-    cpu_ns: u64,
+thread_local! {
+    /// Counts which of this thread's spans [entered](SpanCpu::enter) last.
+    static TURN: Cell<u64> = const { Cell::new(0) };
 }
 
-impl CpuSince {
-    /// From now on. `None` in a coroutine, whose thread does other things as well, and where flows are not known. 0.3 µs: a system call.
-    pub fn now() -> Option<Self> {
-        let flow = current_flow();
-        flow::is_of_thread(flow).then(|| Self { flow, cpu_ns: own_cpu_ns() })
+/// The CPU time of a span's own thread while the span is current there.
+///
+/// Whoever makes the span tells when that begins and ends. Where the thread meanwhile went into another span, and nobody said that it left
+/// this one, as in a loop that runs within a span and serves others, the time is not known.
+#[derive(Debug, Default)]
+pub struct SpanCpu {
+    /// The thread's CPU time as it entered, 0: the span is not current there.
+    since_ns: AtomicU64,
+    /// Until then; [`UNKNOWN`](Self::UNKNOWN).
+    sum_ns: AtomicU64,
+    /// As the thread counted when it entered last; 0: it never did.
+    turn: AtomicU64,
+}
+
+impl SpanCpu {
+    const UNKNOWN: u64 = u64::MAX;
+
+    /// The calling thread is in the span from now on. `flow`: the span's own; in another one it does nothing, as in a coroutine, whose
+    /// thread does other things as well, and where flows are not known. 0.3 µs: a system call.
+    pub fn enter(&self, flow: u64) {
+        let turn = TURN.get() + 1;
+        TURN.set(turn);
+        if current_flow() == flow && flow::is_of_thread(flow) {
+            self.turn.store(turn, Ordering::Relaxed);
+            self.since_ns.store(own_cpu_ns().max(1), Ordering::Relaxed);
+        }
     }
 
-    /// The thread that it is of, as [`current_flow`](crate::current_flow) numbers it.
-    pub fn flow(&self) -> u64 {
-        self.flow
+    /// The calling thread is in the span no more.
+    pub fn leave(&self, flow: u64) {
+        if self.since_ns.load(Ordering::Relaxed) != 0 && current_flow() == flow {
+            self.sum_ns.store(self.total_ns(flow).unwrap_or(Self::UNKNOWN), Ordering::Relaxed);
+            self.since_ns.store(0, Ordering::Relaxed);
+        }
     }
 
-    /// The CPU time since then of the calling thread, if it is that one, and in no coroutine; `None` otherwise, and in a forked child.
-    pub fn elapsed_ns(&self) -> Option<u64> {
-        (current_flow() == self.flow).then(|| own_cpu_ns().saturating_sub(self.cpu_ns))
+    /// The time so far. `None` where it is not known: in another flow, or if this one was never in the span.
+    pub fn total_ns(&self, flow: u64) -> Option<u64> {
+        let (since, turn) = (self.since_ns.load(Ordering::Relaxed), self.turn.load(Ordering::Relaxed));
+        let sum = Some(self.sum_ns.load(Ordering::Relaxed)).filter(|sum| *sum != Self::UNKNOWN)?;
+        if turn == 0 || current_flow() != flow {
+            return None;
+        }
+        match since {
+            0 => Some(sum),
+            _ => (TURN.get() == turn).then(|| sum.saturating_add(own_cpu_ns().saturating_sub(since))),
+        }
     }
 }
 
@@ -172,17 +203,43 @@ mod tests {
         add_time(&record(), State::Io, 5);
     }
 
+    fn burn(ms: u128) {
+        let began = clock::own_thread_cpu();
+        while (clock::own_thread_cpu() - began).as_millis() < ms {}
+    }
+
     #[test]
-    fn cpu_time_is_told_on_its_own_thread_outside_of_coroutines() {
-        let since = CpuSince::now().unwrap();
-        let burnt = clock::own_thread_cpu();
-        while (clock::own_thread_cpu() - burnt).as_millis() < 20 {}
-        assert!((20_000_000..10_000_000_000).contains(&since.elapsed_ns().unwrap()));
-        assert_eq!(std::thread::scope(|scope| scope.spawn(|| since.elapsed_ns()).join().unwrap()), None);
+    fn cpu_time_is_that_of_its_own_thread_outside_of_coroutines_and_while_it_is_there() {
+        let (cpu, own) = (SpanCpu::default(), current_flow());
+        assert_eq!(cpu.total_ns(own), None, "it was never there");
+        burn(20);
+        for _ in 0..2 {
+            cpu.enter(own);
+            burn(10);
+            assert_eq!(std::thread::scope(|scope| scope.spawn(|| cpu.total_ns(own)).join().unwrap()), None);
+            std::thread::scope(|scope| scope.spawn(|| cpu.leave(own)).join().unwrap());
+            cpu.leave(own);
+            burn(20);
+        }
+        let known = cpu.total_ns(own);
+        assert!((20_000_000..40_000_000).contains(&known.unwrap()));
         // SAFETY: this thread's own.
         let flow = unsafe { &*own_flow() };
         flow.set(7);
-        assert!(CpuSince::now().is_none() && since.elapsed_ns().is_none());
+        cpu.enter(7);
+        assert_eq!([cpu.total_ns(7), cpu.total_ns(own)], [Some(known.unwrap()), None], "in a coroutine nothing is added");
         flow.set(0);
+    }
+
+    #[test]
+    fn cpu_time_is_not_known_where_the_thread_went_into_another_span_without_leaving_the_first() {
+        let (outer, inner, own) = (SpanCpu::default(), SpanCpu::default(), current_flow());
+        outer.enter(own);
+        inner.enter(own);
+        inner.leave(own);
+        assert_eq!([outer.total_ns(own).is_some(), inner.total_ns(own).is_some()], [false, true]);
+        outer.leave(own);
+        outer.enter(own);
+        assert_eq!(outer.total_ns(own), None, "nor is it later");
     }
 }

@@ -331,11 +331,13 @@ impl Api {
             let named = WITH_NAMES.load(Ordering::Relaxed);
             let name = if named { gvl.bytes(gvl.ivar(carried, self.names.name)) } else { &[] };
             let is_concurrent = self.is_concurrent(gvl, slot, carried);
-            let (times, object) = times::enter(gvl, carried);
+            let trace_id = [half(high), half(low)];
+            let (times, object) = times::enter(gvl, slot, carried, trace_id);
             // Nothing is collected before the slot says so too.
             slot.set_times_object(object);
-            slot.publish(Ids { trace_id: [half(high), half(low)], span_id, innermost, is_concurrent }, name, times);
+            slot.publish(Ids { trace_id, span_id, innermost, is_concurrent }, name, times);
         } else if innermost == 0 || slot.span().is_none_or(|(ids, _)| ids.innermost != innermost) {
+            times::leave_root(slot);
             slot.clear();
         }
         // Else `untraced` made a span that is not recorded and has its parent's id: it stays where it was.

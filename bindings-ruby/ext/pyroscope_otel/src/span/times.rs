@@ -16,18 +16,19 @@ use magnus::rb_sys::{AsRawValue, FromRawValue, protect};
 use magnus::value::ReprValue;
 use magnus::{Error, RHash, Ruby, Value};
 use rb_sys::{ID, VALUE};
-use spanprof_core::{CpuSince, SpanTimes, State, current_flow};
+use spanprof_core::{SpanCpu, SpanTimes, State, current_flow};
 
 use crate::data_type::{DataType, owning_type};
 use crate::errors::guard;
 use crate::span::kept;
+use crate::span::record::Slot;
 use crate::value::{FALSE, Gvl, NIL, TRUE, data_of, id, rb_fiber};
 
 /// The sums of one span.
 struct Times {
     waits: SpanTimes,
-    /// Of a local root that began outside of fibers.
-    cpu: Option<CpuSince>,
+    /// Of a local root that began outside of fibers, while it or a span of its trace is current.
+    cpu: Option<SpanCpu>,
     /// Where the data lie of the fiber in which it began.
     began_in: usize,
     /// The fiber and the thread in which it was first current; 0: it never was.
@@ -63,7 +64,7 @@ pub(crate) fn begin(gvl: Gvl, span: VALUE, is_local_root: bool) -> Result<(), Er
     let is_outside = is_local_root && !kept::is_on() && is_blocking(fiber)?;
     let times = Box::into_raw(Box::new(Times {
         waits: SpanTimes::new(),
-        cpu: if is_outside { CpuSince::now() } else { None },
+        cpu: is_outside.then(SpanCpu::default),
         began_in: data_of(fiber),
         fiber: Cell::new(0),
         flow: Cell::new(0),
@@ -99,21 +100,37 @@ fn of(gvl: Gvl, span: VALUE) -> Option<(VALUE, &'static Times)> {
         return None;
     }
     // SAFETY: the variable, of which nobody else knows, has what `begin` made.
-    let times = unsafe { rb_sys::macros::RTYPEDDATA_GET_DATA(object) }.cast::<Times>();
+    let times = unsafe { times_in(object) };
     // SAFETY: there as long as the object is, which callers have in hand, or a slot has.
     unsafe { times.as_ref() }.map(|times| (object, times))
 }
 
+/// # Safety
+/// The object is one that [`begin`] made.
+unsafe fn times_in(object: VALUE) -> *const Times {
+    // SAFETY: the caller's promise.
+    unsafe { rb_sys::macros::RTYPEDDATA_GET_DATA(object) }.cast::<Times>()
+}
+
 /// A span becomes current to the fiber that runs. Where its waits are added, null if nowhere, and the object that has that place.
-pub(crate) fn enter(gvl: Gvl, span: VALUE) -> (*const SpanTimes, VALUE) {
+pub(crate) fn enter(gvl: Gvl, slot: &Slot, span: VALUE, trace_id: [u64; 2]) -> (*const SpanTimes, VALUE) {
     if !spanprof_core::wants_span_times() {
         return (ptr::null(), FALSE);
     }
-    let Some((object, times)) = of(gvl, span) else { return (ptr::null(), FALSE) };
+    let found = of(gvl, span);
+    let is_root = found.is_some_and(|(object, times)| times.cpu.is_some() && slot.root_times() != object);
+    if is_root || slot.trace_id() != Some(trace_id) {
+        leave_root(slot);
+    }
+    let Some((object, times)) = found else { return (ptr::null(), FALSE) };
     let (fiber, flow) = (data_of(rb_fiber()), current_flow());
     if times.fiber.get() == 0 {
         times.fiber.set(fiber);
         times.flow.set(flow);
+    }
+    if let Some(cpu) = times.cpu.as_ref().filter(|_| slot.root_times() != object) {
+        cpu.enter(times.flow.get());
+        slot.set_root_times(object);
     }
     // In a forked child a thread's flow is another one.
     if (times.fiber.get(), times.flow.get()) == (fiber, flow) {
@@ -121,6 +138,21 @@ pub(crate) fn enter(gvl: Gvl, span: VALUE) -> (*const SpanTimes, VALUE) {
     } else {
         (ptr::null(), FALSE)
     }
+}
+
+/// What is current is in none of the spans any more of which the thread's local root is one.
+#[inline]
+pub(crate) fn leave_root(slot: &Slot) {
+    let object = slot.root_times();
+    if object == FALSE {
+        return;
+    }
+    // SAFETY: the slot holds what `begin` made.
+    let times = unsafe { times_in(object).as_ref() };
+    if let Some((times, cpu)) = times.and_then(|times| times.cpu.as_ref().map(|cpu| (times, cpu))) {
+        cpu.leave(times.flow.get());
+    }
+    slot.set_root_times(FALSE);
 }
 
 /// What the time of a span went to so far, by the names of attributes; nil for one that has no sums here.
@@ -136,9 +168,9 @@ pub(crate) fn span_times(ruby: &Ruby, span: Value) -> Result<Option<RHash>, Erro
         // thread runs others.
         let is_there =
             [times.fiber.get(), data_of(rb_fiber())] == [times.began_in; 2] && times.waits.get(State::Await) == 0;
-        let of_own_flow = times.cpu.as_ref().filter(|cpu| is_there && cpu.flow() == times.flow.get());
-        if times.waits.get(State::Cpu) == 0
-            && let Some(cpu_ns) = of_own_flow.and_then(CpuSince::elapsed_ns)
+        if is_there
+            && times.waits.get(State::Cpu) == 0
+            && let Some(cpu_ns) = times.cpu.as_ref().and_then(|cpu| cpu.total_ns(times.flow.get()))
         {
             times.waits.add(State::Cpu, cpu_ns);
         }
