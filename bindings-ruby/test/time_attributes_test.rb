@@ -86,6 +86,45 @@ class TimeAttributesTest < Minitest::Test
     RUBY
   end
 
+  def test_cpu_time_is_that_in_which_the_span_or_one_in_it_was_current
+    %i[root all].each do |scope|
+      run_program(<<~RUBY)
+        tracer = start(time_attributes: true, scope: :#{scope})
+        now = -> { Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID) }
+        least = most = 0
+        spend = lambda do |span, &work|
+          began = now.call
+          OpenTelemetry::Trace.with_span(span) do
+            within = now.call
+            work.call
+            least += now.call - within
+          end
+          most += now.call - began
+        end
+        context = OpenTelemetry::Context::ROOT
+        span = tracer.start_root_span("span")
+        burn(30)
+        spend.call(span) { burn(10) }
+        burn(30)
+        tracer.in_span("another") { burn(30) }
+        inner = 0
+        spend.call(span) do
+          tracer.in_span("child") { burn(10) }
+          began = now.call
+          OpenTelemetry::Context.with_current(context) { tracer.in_span("inner") { burn(30) } }
+          inner = now.call - began
+          burn(10)
+        end
+        burn(30)
+        span.finish
+        found = times("span").fetch("cpu")
+        check found.between?(least - inner, most - 0.03), [found, least, most, inner]
+        check times("inner").fetch("cpu").between?(0.03, inner), [times("inner"), inner]
+        check times("another").fetch("cpu").between?(0.03, 0.06)
+      RUBY
+    end
+  end
+
   # Far too short and too few to be seen by samples each time.
   def test_a_single_short_wait_is_said_each_time
     run_program(<<~'RUBY')
