@@ -49,7 +49,8 @@ impl Instant {
     /// Of several reads of CLOCK_MONOTONIC, with the ticks before and after, the one that took least: who lost the processor between the
     /// two clocks would see a tick that is as much longer.
     fn narrowest(reads: impl Iterator<Item = (u64, u64, u64)>) -> Self {
-        let (before, ns, after) = reads.min_by_key(|(before, _, after)| after.saturating_sub(*before)).unwrap_or_default();
+        let (before, ns, after) =
+            reads.min_by_key(|(before, _, after)| after.saturating_sub(*before)).unwrap_or_default();
         Self { ticks: before + after.saturating_sub(before) / 2, ns }
     }
 }
@@ -156,7 +157,8 @@ mod tests {
 
     #[test]
     fn clocks_between_which_the_processor_was_lost_are_not_compared() {
-        let reads = [(100, 1_000, 20_000_100), (20_000_200, 10_001_050, 20_000_240), (20_000_300, 10_001_100, 20_000_400)];
+        let reads =
+            [(100, 1_000, 20_000_100), (20_000_200, 10_001_050, 20_000_240), (20_000_300, 10_001_100, 20_000_400)];
         assert_eq!(Instant::narrowest(reads.into_iter()), Instant { ticks: 20_000_220, ns: 10_001_050 });
     }
 

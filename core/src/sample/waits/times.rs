@@ -227,7 +227,11 @@ mod tests {
         let flow = unsafe { &*own_flow() };
         flow.set(7);
         cpu.enter(7);
-        assert_eq!([cpu.total_ns(7), cpu.total_ns(own)], [Some(known.unwrap()), None], "in a coroutine nothing is added");
+        assert_eq!(
+            [cpu.total_ns(7), cpu.total_ns(own)],
+            [Some(known.unwrap()), None],
+            "in a coroutine nothing is added"
+        );
         flow.set(0);
     }
 

@@ -148,7 +148,9 @@ pub(crate) fn leave_root(slot: &Slot) {
         return;
     }
     // SAFETY: the slot holds what `begin` made.
-    let times = unsafe { times_in(object).as_ref() };
+    let times = unsafe { times_in(object) };
+    // SAFETY: the collector marks what a slot holds.
+    let times = unsafe { times.as_ref() };
     if let Some((times, cpu)) = times.and_then(|times| times.cpu.as_ref().map(|cpu| (times, cpu))) {
         cpu.leave(times.flow.get());
     }
