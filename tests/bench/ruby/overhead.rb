@@ -89,63 +89,82 @@ module Overhead
 
     private
 
-    def serve(orders)
+    def serve(orders, work = Work)
       while (tracer, requests = orders.pop)
-        requests.times { Work.handle(tracer) }
+        requests.times { work.handle(tracer) }
         @done << true
       end
     end
   end
 
   class Slices
-    attr_reader :counts, :requests
+    attr_reader :requests
 
-    def initialize(server, threads, seconds)
-      @server = server
-      @service = Service.new(threads)
+    def initialize(server, service, requests)
+      @server, @service, @requests = server, service, requests
       @bare = provider.tracer("bare")
-      @counts = Hash.new(0)
-      # The interpreter compiles and fills its caches, and then a request's time says how many make a slice.
-      @requests = 200 / threads * threads
+      @counts = Hash.new { |all, side| all[side] = Hash.new(0) }
+    end
+
+    # The interpreter compiles and fills its caches, and then a request's time says how many make a slice.
+    def last(seconds)
       2.times { without }
-      @requests = [(seconds * 1e9 / without / threads).ceil, 1].max * threads
+      @requests = [(seconds * 1e9 / without / @service.threads).ceil, 1].max * @service.threads
     end
 
     # CPU nanoseconds a request.
     def without = time(@bare)
 
     def with
-      Pyroscope.configure(application_name: "overhead", server_address: @server, sample_rate: RATE, upload_interval: 600, log_level: "error") ||
-        raise("it does not run")
-      tracer = provider.tap { |made| made.add_span_processor(Pyroscope::Otel::SpanProcessor.new) }.tracer("with")
-      before = nil
-      cpu_ns = time(tracer) { before = Pyroscope.stats } * requests
-      stats = Pyroscope.stats
-      flush = Program.process_cpu_ns
-      Pyroscope.flush(30)
-      window_ns = (Program.process_cpu_ns - flush + before[:drain_ns]) * (cpu_ns / 1e9 / WINDOW)
-      counts[:samples] += stats[:taken][:samples] - before[:taken][:samples]
-      counts[:counted_ns] += %i[handler_ns drain_ns own_cpu_ns].sum { |name| stats[name] - before[name] } + window_ns
-      counts[:cpu_ns] += cpu_ns
-      (cpu_ns + window_ns) / requests
-    ensure
-      Pyroscope.stop
+      profiled do |tracer|
+        before = nil
+        cpu_ns = time(tracer) { before = Pyroscope.stats } * requests
+        stats = Pyroscope.stats
+        flush = Program.process_cpu_ns
+        Pyroscope.flush(30)
+        window_ns = (Program.process_cpu_ns - flush + before[:drain_ns]) * (cpu_ns / 1e9 / WINDOW)
+        count(:with, before, stats, cpu_ns, window_ns)
+        (cpu_ns + window_ns) / requests
+      end
     end
 
-    def end = @service.end
+    def forget_counts = @counts.clear
+
+    # Samples in a second of CPU time, and what the profiler says that it used, in percent of that time.
+    def counted(side)
+      samples, counted_ns, cpu_ns = @counts[side].values_at(:samples, :counted_ns, :cpu_ns)
+      { samples_a_second: samples / (cpu_ns / 1e9), counted: 100.0 * counted_ns / cpu_ns }
+    end
 
     private
 
     def provider = OpenTelemetry::SDK::Trace::TracerProvider.new
 
+    # The block gets a tracer, with a profiler that runs meanwhile.
+    def profiled(**settings)
+      Pyroscope.configure(application_name: "overhead", server_address: @server, sample_rate: RATE, upload_interval: 600, log_level: "error", **settings) ||
+        raise("it does not run")
+      yield provider.tap { |made| made.add_span_processor(Pyroscope::Otel::SpanProcessor.new) }.tracer("with")
+    ensure
+      Pyroscope.stop
+    end
+
     # Threads get their timers, and functions their names, before the clock is read.
-    def time(tracer)
-      @service.slice(tracer, (requests * WARMUP).ceil)
+    def time(tracer, warmup: WARMUP, finish: nil)
+      @service.slice(tracer, (requests * warmup).ceil)
       GC.start
       yield if block_given?
       began = Program.process_cpu_ns
       @service.slice(tracer, requests)
+      finish&.call
       (Program.process_cpu_ns - began) / requests.to_f
+    end
+
+    def count(side, before, after, cpu_ns, window_ns = 0)
+      counts = @counts[side]
+      counts[:samples] += after[:taken][:samples] - before[:taken][:samples]
+      counts[:counted_ns] += %i[handler_ns drain_ns own_cpu_ns].sum { |name| after[name] - before[name] } + window_ns
+      counts[:cpu_ns] += cpu_ns
     end
   end
 
@@ -154,7 +173,7 @@ module Overhead
   # Blocks of four slices: two pairs each, and one of the control between two blocks.
   def measure(slices, pairs)
     2.times { slices.with }
-    slices.counts.clear
+    slices.forget_counts
     over, control, bare, last = [], [], [], nil
     (pairs / 2.0).ceil.times do
       first, with1, with2, second = slices.without, slices.with, slices.with, slices.without
@@ -164,9 +183,7 @@ module Overhead
       control << (100 * (first / last - 1) * (control.size.even? ? 1 : -1)) if last
       last = second
     end
-    counts = slices.counts
-    { pairs: interval(over), control: interval(control), request_us: Program.median(bare) / 1e3, requests_a_slice: slices.requests,
-      samples: counts[:samples], counted: 100.0 * counts[:counted_ns] / counts[:cpu_ns] }
+    { pairs: interval(over), control: interval(control), request_us: Program.median(bare) / 1e3, requests_a_slice: slices.requests }
   end
 
   def interval(values)
@@ -179,8 +196,12 @@ module Overhead
   end
 end
 
-options = Program.options(server: "none", threads: 8, pairs: 32, slice: 0.2)
-slices = Overhead::Slices.new(options[:server], options[:threads], options[:slice])
-record = Overhead.measure(slices, options[:pairs])
-slices.end
-Program.print(record)
+if $PROGRAM_NAME == __FILE__
+  options = Program.options(server: "none", threads: 8, pairs: 32, slice: 0.2)
+  service = Overhead::Service.new(options[:threads])
+  slices = Overhead::Slices.new(options[:server], service, 200 / options[:threads] * options[:threads])
+  slices.last(options[:slice])
+  record = Overhead.measure(slices, options[:pairs])
+  service.end
+  Program.print({ **record, **slices.counted(:with) })
+end

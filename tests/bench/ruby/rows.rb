@@ -9,7 +9,7 @@ require_relative "../../support/ruby/receiver"
 Planned = Struct.new(:row, :alone, :measure)
 
 class Rows
-  GROUPS = %w[truth cpu sample overhead span memory import].freeze
+  GROUPS = %w[truth cpu sample overhead span time memory import].freeze
   # The interpreter alone, and with its compiler.
   INTERPRETED, COMPILED = "", "YJIT"
 
@@ -110,15 +110,20 @@ class Rows
     # On several processors, where threads happen to meet changes their CPU time more than the profiler does.
     pinned = system("taskset", "-c", "0", "true", err: File::NULL) ? ["taskset", "-c", "0"] : []
     record = Receiver.listen { |receiver| ruby.run(mode, "overhead.rb", *arguments, "--server", "http://#{receiver.place}", before: pinned) }
+    share_cell(record, format("counted %.2f %%", record[:counted]), record[:counted])
+  end
+
+  # What pairs of slices say of a share of CPU time, against their control. Where they do not tell it from nothing, `counted` may be
+  # within the bound, in percent.
+  def share_cell(record, text_of_counted, counted = Float::INFINITY)
     over, control = record[:pairs], record[:control]
     # The difference to the control, whose own uncertainty counts too.
     difference = over[:mean] - control[:mean]
     half = Math.hypot(over[:half], control[:half] || Float::INFINITY)
-    text = format("%+.2f %% (%+.2f to %+.2f; A/A %+.2f), counted %.2f %%", over[:mean], over[:mean] - over[:half], over[:mean] + over[:half], control[:mean],
-                  record[:counted])
+    text = format("%+.2f %% (%+.2f to %+.2f; A/A %+.2f), ", over[:mean], over[:mean] - over[:half], over[:mean] + over[:half], control[:mean]) + text_of_counted
     is_separable = difference - half > 0
     text += ", not separable" unless is_separable
-    Cell.new(text, difference + half <= 1 || (!is_separable && record[:counted] <= 1), record)
+    Cell.new(text, difference + half <= 1 || (!is_separable && counted <= 1), record)
   end
 
   # One run has all four.
@@ -143,6 +148,20 @@ class Rows
       record[kind][:added] <= most && (kind != :attach_detach || record[:objects].zero?)
     end
     Cell.new(texts.join(" · "), good, found.to_h)
+  end
+
+  # On the Rubies for which the Gemfile has a database.
+  def time
+    { "threads" => "8 threads", "fibers" => "8 fibers of one loop" }.map do |kind, what|
+      planned("CPU a request, wall_time on over off, #{what}", "<= +1 % over A/A") { |ruby| ruby.version >= "3.4" ? time_of(ruby, kind) : Cell.new("-") }
+    end
+  end
+
+  def time_of(ruby, kind)
+    arguments = [kind, "--pairs", quick(4, 30), "--requests", quick(80, 1_600)]
+    record = Receiver.listen { |receiver| ruby.run(INTERPRETED, "web_cost.rb", *arguments, "--server", "http://#{receiver.place}") }
+    on, off = record.values_at(:on, :off)
+    share_cell(record, format("%.0f samples/s more, counted %+.2f %%", on[:samples_a_second] - off[:samples_a_second], on[:counted] - off[:counted]))
   end
 
   def memory
