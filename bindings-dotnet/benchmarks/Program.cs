@@ -13,6 +13,9 @@ switch (arguments: args, args.Length)
     case (["started", ..], _):
         ProcessStart.Child(args[1] == "on");
         break;
+    case (["web", var backend], _):
+        WebService.Run(backend);
+        break;
     default:
         throw new ArgumentException($"{string.Join(' ', args)} is not allowed; allowed: measure ROW FOLDER, table FOLDER...");
 }

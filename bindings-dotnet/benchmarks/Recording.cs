@@ -15,7 +15,7 @@ internal sealed class Recording : IDisposable
     private readonly TracerProvider provider;
     private readonly double since;
 
-    internal Recording(Action<ProfilerConfiguration>? configure = null, Sampler? sampler = null)
+    internal Recording(Action<ProfilerConfiguration>? configure = null, Sampler? sampler = null, SpanScope scope = SpanScope.All)
     {
         var configuration = new ProfilerConfiguration { ApplicationName = "bench", ServerAddress = $"file://{folder}" };
         configure?.Invoke(configuration);
@@ -28,7 +28,7 @@ internal sealed class Recording : IDisposable
         provider = Sdk.CreateTracerProviderBuilder()
             .AddSource(Source.Name, TrueSpan.Source.Name, "Microsoft.AspNetCore", "System.Net.Http")
             .SetSampler(sampler ?? new AlwaysOnSampler())
-            .AddProcessor(new PyroscopeSpanProcessor(SpanScope.All))
+            .AddProcessor(new PyroscopeSpanProcessor(scope))
             .Build()!;
     }
 

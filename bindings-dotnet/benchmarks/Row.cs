@@ -38,7 +38,7 @@ internal static class Row
         ["overhead"] = Overhead.Measure,
         ["allocations"] = AllocationTruth.Measure,
         ["contention"] = ContentionTruth.Measure,
-        ["time"] = WaitCost.Measure,
+        ["time"] = (options, folder) => WaitCost.Measure(options, folder).Concat(WebCost.Measure(options, folder)),
         ["start"] = ProcessStart.Measure,
     };
 
@@ -75,7 +75,7 @@ internal sealed class Interval
 
     internal double High => Mean + Half;
 
-    private double Half { get; }
+    internal double Half { get; }
 
     /// <summary>Of shares, as a percentage.</summary>
     internal string Percent => FormattableString.Invariant($"{Mean * 100:+0.00;-0.00} % [{Low * 100:+0.00;-0.00}, {High * 100:+0.00;-0.00}]");
