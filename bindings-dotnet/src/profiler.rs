@@ -103,15 +103,16 @@ pub(crate) fn stop(timeout: Duration) -> bool {
         return true;
     };
     let all = profiler.stop(deadline.saturating_duration_since(Instant::now()));
-    leave(&profiler);
+    leave(&profiler, deadline);
     all
 }
 
 /// Of one that has stopped, and none takes its place.
-fn leave(profiler: &Profiler) {
-    sessions::stop(&EVENTS, RESTART_TIMEOUT);
+fn leave(profiler: &Profiler, deadline: Instant) {
+    let left = || deadline.saturating_duration_since(Instant::now());
+    sessions::stop(&EVENTS, left());
     // What was sampled has its names by now.
-    info::silence();
+    info::silence(left());
     host::ended(profiler);
 }
 
@@ -180,7 +181,7 @@ pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
             run(Config { cpu_enabled: on, wall_time, ..config.clone() }).inspect_err(|_| {
                 if run(config.clone()).is_err() {
                     // The one that was stopped is no profiler any more.
-                    leave(&profiler);
+                    leave(&profiler, Instant::now() + RESTART_TIMEOUT);
                 }
             })
         }

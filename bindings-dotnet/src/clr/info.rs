@@ -4,6 +4,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::mpsc::{self, SendError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{io, ptr};
 
@@ -60,22 +61,39 @@ pub(crate) fn listening() -> Option<Clr> {
 /// Callbacks come from here on. An attached profiler stays, so this is what a start and a stop can do.
 pub(crate) fn listen() -> Result<(), String> {
     let clr = attached().ok_or("no profiler is attached")?;
-    match on_native_thread(move || clr.set_events(MASK_LISTENING)) {
-        Some(0..) => {
-            LISTENING.store(true, Ordering::Relaxed);
-            Ok(())
-        }
+    let begin = move || {
+        let _one = lock_mask();
+        let result = clr.set_events(MASK_LISTENING);
+        LISTENING.store(result >= 0, Ordering::Relaxed);
+        result
+    };
+    match on_native_thread(begin) {
+        Some(0..) => Ok(()),
         Some(result) => Err(format!("the runtime refused its callbacks: 0x{result:08x}")),
         None => Err("a thread could not be started".to_owned()),
     }
 }
 
-/// No callback comes any more, and a method that is compiled costs nothing.
-pub(crate) fn silence() {
+/// No callback comes any more, and a method that is compiled costs nothing. Where that takes longer than `limit`, as a thread does not start
+/// while somebody loads a library, it is so a while later, unless callbacks [come again](listen) by then.
+pub(crate) fn silence(limit: Duration) {
     if let Some(clr) = listening() {
         LISTENING.store(false, Ordering::Relaxed);
-        on_native_thread(move || clr.set_events(MASK_ALWAYS));
+        let end = move || {
+            let _one = lock_mask();
+            if listening().is_none() {
+                clr.set_events(MASK_ALWAYS);
+            }
+        };
+        // Without a thread they go on to come, to nobody.
+        let _ = on_native_thread_within(limit, end, drop);
     }
+}
+
+/// Held over a change of what comes, as one may come late.
+fn lock_mask() -> MutexGuard<'static, ()> {
+    static MASK: Mutex<()> = Mutex::new(());
+    MASK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Threads that run managed code may not start sessions, nor ask for names.
@@ -175,7 +193,6 @@ impl Clr {
 #[cfg(test)]
 pub(crate) mod testing {
     use super::*;
-    use std::sync::Mutex;
 
     /// The masks that CoreCLR was given.
     pub(crate) static MASKS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
