@@ -19,8 +19,21 @@ internal static class Messenger
 
     private static void Tick()
     {
-        CatchUp.Now();
-        WaitTest.LearnLock();
-        ProfilerMessages.Deliver();
+        // On a thread of the pool, where an exception ends the process: at its limit of threads or of memory each of these may throw one.
+        Try(CatchUp.Now);
+        Try(WaitTest.LearnLock);
+        Try(ProfilerMessages.Deliver);
+    }
+
+    private static void Try(Action action)
+    {
+        try
+        {
+            action();
+        }
+        catch (Exception)
+        {
+            // The next second tries again.
+        }
     }
 }

@@ -106,9 +106,16 @@ internal static class ProfilerMessages
             }
         }
 
-        var thread = new Thread(Deliver) { IsBackground = true, Name = "pyroscope-messages" };
-        thread.UnsafeStart();
-        thread.Join(time);
+        try
+        {
+            var thread = new Thread(Deliver) { IsBackground = true, Name = "pyroscope-messages" };
+            thread.UnsafeStart();
+            thread.Join(time);
+        }
+        catch (Exception)
+        {
+            // No thread can be started, so what would be said stays unsaid: the process ends as it would without us.
+        }
     }
 
     private static void Collect()
