@@ -82,8 +82,8 @@ pub(crate) struct Slot {
     context_object: AtomicU64,
     /// Who has the times of the span that was published last; marked likewise.
     times_object: AtomicU64,
-    /// Whose CPU time the thread's is, a local root's; marked likewise.
-    root_times: AtomicU64,
+    /// The sums of the local root that the thread is in, 0: it is in none that has any; marked likewise.
+    pub(super) root_times: AtomicU64,
 }
 
 // SAFETY: a slot is only used by the thread that claimed it and by handlers on that thread.
@@ -189,7 +189,7 @@ pub(crate) fn for_each_slot(mut f: impl FnMut(&'static Slot)) {
 pub(crate) fn for_each_object(mut f: impl FnMut(u64)) {
     for_each_slot(|slot| {
         let times = slot.times_object.load(Ordering::Relaxed);
-        let objects = [slot.context_object(), slot.fiber(), times, slot.root_times()];
+        let objects = [slot.context_object(), slot.fiber(), times, slot.root_times.load(Ordering::Relaxed)];
         objects.into_iter().filter(|object| *object != 0).for_each(&mut f)
     });
 }
@@ -226,15 +226,6 @@ impl Slot {
     /// What [`publish`](Self::publish) points to next lives in this object; 0, which is Ruby's `false`: it points nowhere.
     pub(crate) fn set_times_object(&self, object: u64) {
         self.times_object.store(object, Ordering::Relaxed);
-    }
-
-    /// The sums of the local root that the thread is in; 0, which is Ruby's `false`: it is in none that has any.
-    pub(crate) fn root_times(&self) -> u64 {
-        self.root_times.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_root_times(&self, object: u64) {
-        self.root_times.store(object, Ordering::Relaxed);
     }
 
     /// When the thread was woken last. The mutex of Ruby's scheduler orders who says it and who asks.
@@ -289,7 +280,7 @@ impl Slot {
         #[cfg(ruby_gte_3_3)]
         self.ready_thread.store(0, Ordering::Relaxed);
         self.thread.store(NEXT_THREAD.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
-        self.set_root_times(0);
+        self.root_times.store(0, Ordering::Relaxed);
         self.forget_fibers();
     }
 

@@ -11,6 +11,7 @@ use std::ffi::c_void;
 use std::process;
 use std::ptr;
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
 
 use magnus::rb_sys::{AsRawValue, FromRawValue, protect};
 use magnus::value::ReprValue;
@@ -118,7 +119,8 @@ pub(crate) fn enter(gvl: Gvl, slot: &Slot, span: VALUE, trace_id: [u64; 2]) -> (
         return (ptr::null(), FALSE);
     }
     let found = of(gvl, span);
-    let is_root = found.is_some_and(|(object, times)| times.cpu.is_some() && slot.root_times() != object);
+    let is_root =
+        found.is_some_and(|(object, times)| times.cpu.is_some() && slot.root_times.load(Ordering::Relaxed) != object);
     if is_root || slot.trace_id() != Some(trace_id) {
         leave_root(slot);
     }
@@ -128,9 +130,9 @@ pub(crate) fn enter(gvl: Gvl, slot: &Slot, span: VALUE, trace_id: [u64; 2]) -> (
         times.fiber.set(fiber);
         times.flow.set(flow);
     }
-    if let Some(cpu) = times.cpu.as_ref().filter(|_| slot.root_times() != object) {
+    if let Some(cpu) = times.cpu.as_ref().filter(|_| slot.root_times.load(Ordering::Relaxed) != object) {
         cpu.enter(times.flow.get());
-        slot.set_root_times(object);
+        slot.root_times.store(object, Ordering::Relaxed);
     }
     // In a forked child a thread's flow is another one.
     if (times.fiber.get(), times.flow.get()) == (fiber, flow) {
@@ -143,7 +145,7 @@ pub(crate) fn enter(gvl: Gvl, slot: &Slot, span: VALUE, trace_id: [u64; 2]) -> (
 /// What is current is in none of the spans any more of which the thread's local root is one.
 #[inline]
 pub(crate) fn leave_root(slot: &Slot) {
-    let object = slot.root_times();
+    let object = slot.root_times.load(Ordering::Relaxed);
     if object == FALSE {
         return;
     }
@@ -154,7 +156,7 @@ pub(crate) fn leave_root(slot: &Slot) {
     if let Some((times, cpu)) = times.and_then(|times| times.cpu.as_ref().map(|cpu| (times, cpu))) {
         cpu.leave(times.flow.get());
     }
-    slot.set_root_times(FALSE);
+    slot.root_times.store(FALSE, Ordering::Relaxed);
 }
 
 /// What the time of a span went to so far, by the names of attributes; nil for one that has no sums here.
