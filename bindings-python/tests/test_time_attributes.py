@@ -318,7 +318,7 @@ def test_a_loop_within_a_span_that_serves_others_leaves_its_cpu_time_unknown(pro
             burn(0.01)
 
     async def main():
-        await asyncio.get_running_loop().create_task(serve(), context=contextvars.Context())
+        await contextvars.Context().run(asyncio.ensure_future, serve())
 
     with within.span("span"):
         asyncio.run(main())
