@@ -99,7 +99,8 @@ pub(crate) fn method(class: Object, name: &CStr) -> Option<Method> {
     Some(Method { place: entry.wrapping_add(ML_METH), function, flags })
 }
 
-fn getter(class: Object, name: &CStr) -> Option<Getter> {
+/// The getter of this name that `class`, written in C, itself has.
+pub(super) fn getter(class: Object, name: &CStr) -> Option<Getter> {
     let entry = entry(class, TP_GETSET, GETSET_SIZE, name)?;
     // SAFETY: an entry was found there, and such tables are static.
     let get = unsafe { Probed::pointer(entry, GETSET_GET) }.filter(|get| !get.is_null())?;

@@ -3,13 +3,14 @@
 //! At that instant it runs on its own thread, in its own context, and its chain of awaits is still whole. So nothing is enumerated, no
 //! timer runs in the program's loop, no thread looks in. [`hooks`] stand in the places of the functions by which loops continue
 //! coroutines; [`steps`] are what they do: a [`clock`] when one is suspended ([`slots`], [`thread`]), another when it goes on, and for some
-//! ([`rate`]) a [`sample`] with the span that is current then and the [`chain`] of what was awaited. Threads [share](shared) most of it. [`layout`] and [`known`] are what is
-//! known of the interpreter for that.
+//! ([`rate`]) a [`sample`] with the span that is current then and the [`chain`] of what was awaited. [`greenlets`] do the same where they
+//! switch. Threads [share](shared) most of it. [`layout`] and [`known`] are what is known of the interpreter for that.
 //!
 //! All of it runs in calls of the program's, with the GIL. Subinterpreters are passed by and never touched.
 
 mod chain;
 mod clock;
+pub(crate) mod greenlets;
 mod hooks;
 pub(crate) mod known;
 pub(crate) mod layout;

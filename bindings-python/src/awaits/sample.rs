@@ -3,13 +3,14 @@
 use std::ptr;
 
 use pyo3::ffi;
-use spanprof_core::{Context, FrameWriter, SpanRecord, State, add_time, sample_flow};
+use spanprof_core::{Context, FrameId, FrameWriter, SpanRecord, State, add_time, sample_flow};
 
 use crate::awaits::chain::{Chain, due_of};
+use crate::awaits::greenlets::begins;
 use crate::awaits::shared::Shared;
 use crate::awaits::slots::Met;
 use crate::awaits::thread::{Seen, Thread};
-use crate::stack::frame_id::LOOP_BUSY;
+use crate::stack::frame_id::{AWAIT, LOOP_BUSY};
 use crate::stack::interpreter::CPython;
 use crate::stack::memory::{Object, Plain};
 
@@ -84,6 +85,70 @@ pub(super) unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutin
     // SAFETY: the caller's promise.
     let chain = unsafe { Chain::of(coroutine, known, runtime) };
     let ready_at = ready_at(thread, chain.due, now - took, now);
+    let over = Over { took, weight, now, ready_at };
+    // SAFETY: the caller's promise, and as above.
+    unsafe { take(thread, runtime, (tstate, context), over, chain.leaf, |out| chain.push_to(out)) };
+}
+
+/// A suspension is over that may be a sample, of the greenlet that goes on now. Whether its span began in another one, if that was looked at.
+///
+/// # Safety
+/// `tstate` is the calling thread's own, whose flow's number is this greenlet's already, and the GIL of the main interpreter is held.
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn consider_greenlet(
+    thread: &mut Thread,
+    shared: &mut Shared,
+    tstate: Object,
+    (met, now): (Met, u64),
+) -> Option<bool> {
+    let (_, runtime) = shared.of?;
+    let took = now.saturating_sub(met.since);
+    let class = usize::from(met.is_concurrent);
+    let rate = &mut shared.rates[class];
+    let weight = thread.remaining[class].weight_of(took, rate.per_tick, now)?;
+    // Another one died at its place, and nobody told: see `greenlets`.
+    // SAFETY: the caller's promise.
+    if unsafe { begins(tstate, runtime) } {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let context = unsafe { runtime.context_of::<Plain>(tstate) };
+    let Some(of_span) = flow_of(&context) else {
+        // SAFETY: as below; there is no span.
+        unsafe { sample_flow(State::Await, shared.clock.ns(weight), 1, context, |_| {}) };
+        return None;
+    };
+    shared.clock.compare(now);
+    let (took, weight, now) = (shared.clock.ns(took), shared.clock.ns(weight), shared.clock.at(now));
+    rate.count(now, &shared.clock);
+    let over = Over { took, weight, now, ready_at: ready_at(thread, None, now - took, now) };
+    // SAFETY: the caller's promise; the context keeps its span.
+    unsafe { take(thread, runtime, (tstate, context), over, AWAIT, |_| {}) };
+    Some(of_span != met.flow)
+}
+
+/// A suspension, in nanoseconds, times by CLOCK_MONOTONIC.
+#[derive(Clone, Copy)]
+struct Over {
+    took: u64,
+    weight: u64,
+    now: u64,
+    ready_at: u64,
+}
+
+/// Takes the samples of a suspension: what it awaited below `leaf`, and that it was ready.
+///
+/// # Safety
+/// As for [`consider`]; `tstate` is the calling thread's own, and the context keeps its span.
+unsafe fn take(
+    thread: &Thread,
+    runtime: &CPython,
+    (tstate, context): (Object, Context),
+    Over { took, weight, now, ready_at }: Over,
+    leaf: FrameId,
+    push_chain: impl Fn(&mut FrameWriter<'_>),
+) {
     #[expect(clippy::cast_possible_truncation, reason = "a part of the weight")]
     let busy = (u128::from(weight) * u128::from(now - ready_at) / u128::from(took.max(1))) as u64;
     let culprit = thread.longest.filter(|_| now - ready_at >= LONG_NS);
@@ -99,9 +164,9 @@ pub(super) unsafe fn consider(thread: &mut Thread, shared: &mut Shared, coroutin
                     out.push(culprit);
                 }
             } else {
-                out.push(chain.leaf);
+                out.push(leaf);
             }
-            chain.push_to(out);
+            push_chain(out);
             // SAFETY: the calling thread's own; who starts the profiler mapped the definitions and enabled safe loads.
             unsafe { runtime.walk_thread(tstate, ptr::null(), out) };
         };
@@ -146,15 +211,40 @@ pub(super) unsafe fn add_up(
     if span.times().is_none() || span.flow() != met.flow || !unsafe { known.layout.has_begun::<Plain>(coroutine) } {
         return;
     }
+    // SAFETY: it is suspended, and the GIL is held.
+    add(thread, shared, span, (met.since, now), || unsafe { due_of(coroutine, known, runtime) });
+}
+
+/// The same, of the greenlet that goes on now.
+///
+/// # Safety
+/// As for [`consider_greenlet`].
+#[cold]
+#[inline(never)]
+pub(super) unsafe fn add_up_greenlet(thread: &Thread, shared: &mut Shared, tstate: Object, (met, now): (Met, u64)) {
+    let Some((_, runtime)) = shared.of else { return };
+    // SAFETY: the caller's promise.
+    let context = unsafe { runtime.context_of::<Plain>(tstate) };
+    // SAFETY: null, or in a handle of ours, which the context keeps alive.
+    let Some(span) = (unsafe { context.span.as_ref() }) else { return };
+    // SAFETY: the caller's promise.
+    if span.times().is_some() && span.flow() == met.flow && !unsafe { begins(tstate, runtime) } {
+        add(thread, shared, span, (met.since, now), || None);
+    }
+}
+
+/// Adds a suspension between two ticks to the sums of its span. `due`: when its timer was, if it waited for one.
+fn add(
+    thread: &Thread,
+    shared: &mut Shared,
+    span: &SpanRecord,
+    (since, now): (u64, u64),
+    due: impl FnOnce() -> Option<u64>,
+) {
     shared.clock.compare(now);
-    let took = shared.clock.ns(now.saturating_sub(met.since));
+    let took = shared.clock.ns(now.saturating_sub(since));
     let now = shared.clock.at(now);
-    let ready_at = if took < SHORTEST_BUSY_NS {
-        now
-    } else {
-        // SAFETY: it is suspended, and the GIL is held.
-        ready_at(thread, unsafe { due_of(coroutine, known, runtime) }, now - took, now)
-    };
+    let ready_at = if took < SHORTEST_BUSY_NS { now } else { ready_at(thread, due(), now - took, now) };
     for (state, ns) in [(State::Await, took - (now - ready_at)), (State::Busy, now - ready_at)] {
         if ns > 0 {
             add_time(span, state, ns);

@@ -203,7 +203,7 @@ impl Slots {
 
 /// Spreads addresses, which are multiples of sixteen.
 #[derive(Debug, Default)]
-struct AddressHasher(u64);
+pub(super) struct AddressHasher(u64);
 
 impl Hasher for AddressHasher {
     fn write(&mut self, _: &[u8]) {}

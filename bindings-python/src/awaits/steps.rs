@@ -18,6 +18,7 @@ use pyo3::ffi;
 use spanprof_core::{current_flow, wants_span_times};
 
 use crate::awaits::chain::frame_alone;
+use crate::awaits::greenlets;
 use crate::awaits::clock::{Clock, monotonic_ns, ticks};
 use crate::awaits::known::Known;
 use crate::awaits::rate::{CONCURRENT_A_SECOND, OWN_A_SECOND, Rate};
@@ -46,6 +47,7 @@ pub(super) fn begin(known: &'static Known, runtime: &'static CPython) {
     shared.exceptions = known.layout.exceptions;
     shared.tstate_context = runtime.layout.tstate_context;
     shared.last_generation = shared.last_generation.wrapping_add(1).max(1);
+    greenlets::begin();
     MAIN.store(runtime.main.cast_mut(), Ordering::Relaxed);
     GENERATION.store(shared.last_generation, Ordering::Relaxed);
 }
@@ -122,15 +124,21 @@ const OTHER: Step = Step {
     entered_at: 0,
 };
 
+/// Whether awaits are measured.
 #[inline(always)]
-fn own_tstate() -> Object {
-    // SAFETY: whoever calls a coroutine has a thread state.
+pub(super) fn is_measuring() -> bool {
+    GENERATION.load(Ordering::Relaxed) != 0
+}
+
+#[inline(always)]
+pub(super) fn own_tstate() -> Object {
+    // SAFETY: who holds the GIL has a thread state.
     unsafe { ffi::PyThreadState_Get() }.cast_const().cast()
 }
 
 /// Whether the thread runs another interpreter, under whose own GIL nothing of ours may be touched.
 #[inline(always)]
-fn is_foreign(tstate: Object) -> bool {
+pub(super) fn is_foreign(tstate: Object) -> bool {
     // SAFETY: it is alive.
     let interpreter = unsafe { Plain::pointer(tstate, TSTATE_INTERP) };
     interpreter != Some(MAIN.load(Ordering::Relaxed).cast_const())
@@ -325,7 +333,7 @@ unsafe fn note_longest(thread: &mut Thread, shared: &Shared, coroutine: Object, 
 /// As for [`enter`].
 #[inline(always)]
 pub(super) unsafe fn destroy(coroutine: Object) {
-    if GENERATION.load(Ordering::Relaxed) != 0 && !is_foreign(own_tstate()) {
+    if is_measuring() && !is_foreign(own_tstate()) {
         // SAFETY: the GIL is held, and it is the main interpreter's.
         let shared = unsafe { shared() };
         // SAFETY: the caller's promise, and as above.

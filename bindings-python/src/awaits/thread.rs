@@ -44,6 +44,8 @@ pub(super) struct Thread {
     /// Where the core notes when the thread's last wait for several things began and ended, and the one that was seen last.
     poll: *const [u64; 2],
     polled_at: u64,
+    /// Whether its greenlets are followed, or cannot be.
+    pub(super) follows_greenlets: bool,
     /// Where all suspensions go during the self-test, null otherwise.
     pub(super) seen: *mut Vec<Seen>,
 }
@@ -61,6 +63,7 @@ thread_local! {
             left_at: 0,
             poll: ptr::null(),
             polled_at: 0,
+            follows_greenlets: false,
             seen: ptr::null_mut(),
         })
     };

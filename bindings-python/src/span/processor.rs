@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use spanprof_core::SpanCpu;
 
+use crate::awaits::greenlets::follow_thread;
 use crate::calls::{find_attr, get_attr, set_attr, uncollected};
 use crate::errors::guard;
 use crate::span::current::{is_retired, published_for, variable};
@@ -48,6 +49,7 @@ impl SpanHooks {
         }
         let py = span.py();
         fork::restart_if_forked(py);
+        follow_thread(py);
         guard(|| self.started(span, parent_context)).unwrap_or_else(|error| {
             messages::report_callback_error(py, "starting a span", &error);
             None

@@ -1,0 +1,280 @@
+//! Greenlets under gevent: how long one was suspended, taken where it goes on, on its own stack.
+//!
+//! greenlet calls one function of each thread's after every switch, if there is one (`greenlet.settrace`). Ours is set where the first span
+//! of a thread begins once gevent is loaded, and stays: nobody else can take it off a thread. When it is called, the greenlet that goes on
+//! is current already, its context and its frames too. gevent's hub, whose greenlet runs the loop, is never taken for suspended.
+//!
+//! Each greenlet is a flow of its own, so spans that begin in it know its time from that of others.
+
+use std::cell::UnsafeCell;
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::hash::BuildHasherDefault;
+use std::ptr;
+
+use pyo3::ffi::{self, PyObject};
+use pyo3::prelude::*;
+use spanprof_core::{FrameWriter, current_flow, host, wants_span_times};
+
+use crate::awaits::clock::ticks;
+use crate::awaits::known::{Getter, getter};
+use crate::awaits::sample::{add_up_greenlet, consider_greenlet, flow_of_span};
+use crate::awaits::shared::shared;
+use crate::awaits::slots::{AddressHasher, Met};
+use crate::awaits::steps::{is_foreign, is_measuring, own_tstate};
+use crate::awaits::thread::Thread;
+use crate::errors::guard;
+use crate::stack::frame_id::NO_PYTHON_FRAME;
+use crate::stack::interpreter::CPython;
+use crate::stack::memory::Object;
+
+/// From here on numbers of flows are threads' own.
+const FIRST_OF_THREADS: u64 = 1 << 63;
+/// Greenlets that are remembered at most; more are not seen.
+const MOST: usize = 1 << 20;
+
+/// What is asked of both libraries; their types live as long as the interpreter.
+#[derive(Clone, Copy, Debug)]
+struct Library {
+    greenlet: *mut ffi::PyTypeObject,
+    hub: *mut ffi::PyTypeObject,
+    /// `greenlet.dead`.
+    dead: Getter,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Suspended {
+    since: u64,
+    flow: u64,
+    is_concurrent: bool,
+}
+
+struct Greenlets {
+    library: Option<Library>,
+    suspended: HashMap<usize, Suspended, BuildHasherDefault<AddressHasher>>,
+}
+
+struct UnderGil(UnsafeCell<Greenlets>);
+
+// SAFETY: touched by who holds the GIL of the main interpreter, and no reference outlives a call.
+unsafe impl Sync for UnderGil {}
+
+static GREENLETS: UnderGil =
+    UnderGil(UnsafeCell::new(Greenlets { library: None, suspended: HashMap::with_hasher(BuildHasherDefault::new()) }));
+
+/// # Safety
+/// The GIL of the main interpreter is held, and no other reference from here is in use.
+#[inline(always)]
+unsafe fn greenlets<'a>() -> &'a mut Greenlets {
+    let greenlets = GREENLETS.0.get();
+    // SAFETY: the caller's promise.
+    unsafe { &mut *greenlets }
+}
+
+/// Begins anew: what is noted is of before. The GIL is held.
+pub(super) fn begin() {
+    // SAFETY: by a thread of the main interpreter.
+    unsafe { greenlets() }.suspended = HashMap::default();
+}
+
+/// A span begins on the calling thread: from here on its greenlets are followed, if gevent is loaded. Two loads once they are, and where
+/// awaits are not measured; two look-ups in a dict until gevent is loaded.
+#[inline]
+pub(crate) fn follow_thread(py: Python<'_>) {
+    // SAFETY: this thread's own.
+    if is_measuring() && !unsafe { (*Thread::own()).follows_greenlets } {
+        follow(py);
+    }
+}
+
+/// A module's attribute, of those that are loaded, borrowed. Runs no code of the program: modules and their dicts are asked directly.
+///
+/// # Safety
+/// The GIL is held.
+unsafe fn loaded(module: &CStr, attribute: &CStr) -> *mut PyObject {
+    // SAFETY: the caller's promise; both look-ups are of exact dicts with keys that are strings, and give null for what is not there.
+    unsafe {
+        let modules = ffi::PyImport_GetModuleDict();
+        if modules.is_null() || ffi::PyDict_CheckExact(modules) == 0 {
+            return ptr::null_mut();
+        }
+        let module = ffi::PyDict_GetItemString(modules, module.as_ptr());
+        if module.is_null() || ffi::PyModule_Check(module) == 0 {
+            return ptr::null_mut();
+        }
+        ffi::PyDict_GetItemString(ffi::PyModule_GetDict(module), attribute.as_ptr())
+    }
+}
+
+#[cold]
+fn follow(py: Python<'_>) {
+    // SAFETY: the GIL is held.
+    let hub = unsafe { loaded(c"gevent.hub", c"Hub") };
+    // SAFETY: as above; null, or an object that its module holds.
+    if hub.is_null() || unsafe { ffi::PyType_Check(hub) } == 0 || is_foreign(own_tstate()) {
+        return;
+    }
+    // SAFETY: this thread's own.
+    unsafe { (*Thread::own()).follows_greenlets = true };
+    if let Err(why) = set_trace(py, hub) {
+        host::report(spanprof_core::Level::Warning, &format!("the waits of gevent's greenlets are not measured: {why}"));
+    }
+}
+
+/// Sets our function on the calling thread.
+fn set_trace(py: Python<'_>, hub: *mut PyObject) -> Result<(), &'static str> {
+    const OTHER: &str = "this greenlet library is of an unknown kind";
+    // SAFETY: as above.
+    let [class, get, set] =
+        unsafe { [c"greenlet", c"gettrace", c"settrace"].map(|name| loaded(c"greenlet._greenlet", name)) };
+    // What is written in C runs no code of the program.
+    // SAFETY: null or an object that its module holds.
+    let is_known = unsafe {
+        [class, get, set].iter().all(|object| !object.is_null())
+            && ffi::PyType_Check(class) != 0
+            && ffi::PyCFunction_CheckExact(get) != 0
+            && ffi::PyCFunction_CheckExact(set) != 0
+    };
+    let dead = if is_known { getter(class.cast_const().cast(), c"dead") } else { None };
+    let dead = dead.ok_or(OTHER)?;
+    // SAFETY: functions without arguments, of which the second has one; each result is a new reference or null.
+    unsafe {
+        let before = Bound::from_owned_ptr_or_opt(py, ffi::PyObject_CallNoArgs(get));
+        if !before.is_some_and(|before| before.is_none()) {
+            ffi::PyErr_Clear();
+            return Err("greenlet.settrace is another's on this thread");
+        }
+        greenlets().library = Some(Library { greenlet: class.cast(), hub: hub.cast(), dead });
+        let ours = pyo3::wrap_pyfunction!(greenlet_switched, py).map_err(|_| OTHER)?;
+        if Bound::from_owned_ptr_or_opt(py, ffi::PyObject_CallFunctionObjArgs(set, ours.as_ptr(), ptr::null_mut::<PyObject>())).is_none() {
+            ffi::PyErr_Clear();
+            return Err("greenlet.settrace failed");
+        }
+    }
+    Ok(())
+}
+
+/// What greenlet calls after each switch of a thread: `greenlets` are the one that was left and the one that goes on. Never raises.
+#[pyfunction]
+pub(crate) fn greenlet_switched(event: &Bound<'_, PyAny>, greenlets: &Bound<'_, PyAny>) {
+    let _ = (event, guard(|| Ok(switched(greenlets.as_ptr()))));
+}
+
+fn switched(pair: *mut PyObject) {
+    let tstate = own_tstate();
+    // SAFETY: an object that the caller holds.
+    if !is_measuring() || is_foreign(tstate) || unsafe { ffi::PyTuple_CheckExact(pair) } == 0 {
+        return;
+    }
+    // SAFETY: the GIL of the main interpreter is held, and nothing below comes here again.
+    let (greenlets, shared) = unsafe { (greenlets(), shared()) };
+    let (Some(library), Some((_, runtime))) = (greenlets.library, shared.of) else { return };
+    if runtime.is_finalizing() {
+        return;
+    }
+    // SAFETY: a tuple, whose items it holds; null beyond its end.
+    let [left, resumed] = [0, 1].map(|at| unsafe {
+        if ffi::PyTuple_Size(pair) == 2 { ffi::PyTuple_GetItem(pair, at) } else { ptr::null_mut() }
+    });
+    if ![left, resumed].iter().all(|object| library.is_greenlet(*object)) {
+        return;
+    }
+    // SAFETY: this thread's own.
+    let thread = unsafe { &mut *Thread::own() };
+    let now = ticks();
+    if !library.is_hub(left) {
+        thread.left_at = now;
+        greenlets.leave(left, &library, thread.flow(), now);
+    }
+    if library.is_hub(resumed) {
+        thread.set_flow(0);
+        return;
+    }
+    thread.look_at_poll(&shared.clock, &mut shared.rates);
+    let Some(known) = greenlets.suspended.get_mut(&resumed.addr()) else {
+        thread.set_flow(0);
+        // SAFETY: the calling thread's own state.
+        let own = unsafe { own_of(tstate, runtime) };
+        shared.last_flow += u64::from(own.is_none());
+        thread.set_flow(own.unwrap_or(shared.last_flow));
+        return;
+    };
+    thread.set_flow(known.flow);
+    let met = Met { slot: 0, since: known.since, flow: current_flow(), is_concurrent: known.is_concurrent };
+    if wants_span_times() {
+        // SAFETY: the GIL is held, and the greenlet runs on this thread.
+        unsafe { add_up_greenlet(thread, shared, tstate, (met, now)) };
+    }
+    let took = now.saturating_sub(met.since);
+    let class = usize::from(met.is_concurrent);
+    if thread.remaining[class].is_used_up(took, shared.rates[class].per_tick)
+        // SAFETY: as above.
+        && let Some(is_concurrent) = unsafe { consider_greenlet(thread, shared, tstate, (met, now)) }
+    {
+        known.is_concurrent = is_concurrent;
+    }
+}
+
+impl Library {
+    fn is_greenlet(&self, object: *mut PyObject) -> bool {
+        // SAFETY: null, or an object that the caller holds; types are never freed.
+        !object.is_null() && unsafe { ffi::PyObject_TypeCheck(object, self.greenlet) } != 0
+    }
+
+    fn is_hub(&self, object: *mut PyObject) -> bool {
+        // SAFETY: as above.
+        unsafe { ffi::PyObject_TypeCheck(object, self.hub) != 0 }
+    }
+
+    /// Whether a greenlet is over.
+    fn is_dead(&self, greenlet: *mut PyObject) -> bool {
+        // SAFETY: a getter of its type in C, which gives a new reference to a bool.
+        let dead: *mut PyObject = unsafe { (self.dead)(greenlet.cast_const().cast(), ptr::null_mut()) }.cast();
+        // SAFETY: as above, and nobody's last one.
+        unsafe { ffi::Py_XDECREF(dead) };
+        // SAFETY: an object that is never freed.
+        dead == unsafe { ffi::Py_True() }
+    }
+}
+
+impl Greenlets {
+    /// A greenlet is suspended, or over.
+    fn leave(&mut self, greenlet: *mut PyObject, library: &Library, flow: u64, now: u64) {
+        if library.is_dead(greenlet) {
+            self.suspended.remove(&greenlet.addr());
+        } else if let Some(known) = self.suspended.get_mut(&greenlet.addr()) {
+            (known.since, known.flow) = (now, flow);
+        } else if self.suspended.len() < MOST && self.suspended.try_reserve(1).is_ok() {
+            self.suspended.insert(greenlet.addr(), Suspended { since: now, flow, is_concurrent: false });
+        }
+    }
+}
+
+/// The number of the flow of a greenlet that goes on and was not seen to be suspended, 0 for that of the thread itself: its span's, where
+/// it was suspended before anybody looked. `None`: it begins, or is in no span.
+///
+/// # Safety
+/// As for [`CPython::walk_thread`], and no other number is the thread's.
+unsafe fn own_of(tstate: Object, runtime: &CPython) -> Option<u64> {
+    // SAFETY: the caller's promise.
+    if unsafe { begins(tstate, runtime) } {
+        return None;
+    }
+    // SAFETY: as above, and the GIL is held.
+    match unsafe { flow_of_span(tstate, runtime) } {
+        Some(own) if own == current_flow() => Some(0),
+        own => own.filter(|own| (1..FIRST_OF_THREADS).contains(own)),
+    }
+}
+
+/// Whether the greenlet that runs has no frame yet.
+///
+/// # Safety
+/// As for [`CPython::walk_thread`].
+pub(super) unsafe fn begins(tstate: Object, runtime: &CPython) -> bool {
+    let mut ids = [0; 1];
+    let mut out = FrameWriter::new(&mut ids);
+    // SAFETY: the caller's promise.
+    unsafe { runtime.walk_thread(tstate, ptr::null(), &mut out) };
+    out.frames() == 0 || ids[0] == NO_PYTHON_FRAME
+}

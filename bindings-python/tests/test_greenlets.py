@@ -1,0 +1,266 @@
+"""What gevent's greenlets wait for has its time, its stack and its span, and is told from a busy loop.
+
+The truth is what the program's own clock says around each wait, as in test_awaits. Each test is a process of its own: greenlet calls our
+function on each thread for good, and nothing takes it off.
+"""
+
+import sys
+import textwrap
+
+import pytest
+from children import run, succeeded
+
+pytest.importorskip("gevent")
+
+PROGRAM = """
+    import collections, gc, os, sys, threading, time
+    import gevent, gevent.event, gevent.hub, gevent.lock, gevent.queue, gevent.socket, greenlet
+    import pyroscope
+    from test_awaits import Awaits
+
+    BUSY, CONCURRENT = "(event loop busy)", "(concurrent task)"
+    truth = collections.Counter()
+
+    def timed(name, function, *arguments):
+        before = time.perf_counter()
+        try:
+            return function(*arguments)
+        finally:
+            truth[name] += (time.perf_counter() - before) * 1e3
+
+    def time_of(chains, span, *functions, state=None):
+        def has(chain):
+            names = iter(chain)
+            return all(function in names for function in functions) and (state is None or chain[-1] == state)
+        return sum(ms for (name, chain), ms in chains.items() if name == span and has(chain))
+
+    def near(found, name):
+        assert truth[name] * 0.97 - 2 < found < truth[name] * 1.03 + 1, (name, found, truth[name])
+"""
+
+
+def passes(folder, source):
+    """Runs it in a process of its own; what that said on stderr."""
+    head = f"import sys\nsys.path[:0] = {sys.path!r}\nFOLDER = {str(folder)!r}\n"
+    finished = run("-c", head + textwrap.dedent(PROGRAM) + textwrap.dedent(source))
+    succeeded(finished)
+    return finished.stderr
+
+
+def test_waits_of_many_have_their_span_and_stack(tmp_path):
+    passes(
+        tmp_path,
+        """
+        awaits = Awaits(FOLDER)
+
+        def repository(number):
+            timed(number, gevent.sleep, 0.01 + number / 1e3)
+
+        def handler(number):
+            with awaits.span(f"request {number}"):
+                for _ in range(20):
+                    repository(number)
+
+        gevent.joinall([gevent.spawn(handler, number) for number in range(5)])
+        chains = awaits.chains()
+        for number in range(5):
+            own = time_of(chains, f"request {number}", "handler", "repository", "timed", "sleep")
+            near(own, number)
+            assert own == time_of(chains, f"request {number}")
+            assert not time_of(chains, f"request {number}", CONCURRENT)
+        """,
+    )
+
+
+def test_events_queues_locks_sockets_and_joins(tmp_path):
+    passes(
+        tmp_path,
+        """
+        awaits = Awaits(FOLDER)
+        event, queue, lock = gevent.event.Event(), gevent.queue.Queue(), gevent.lock.Semaphore(0)
+        near_end, far_end = gevent.socket.socketpair()
+
+        def others():
+            for give in (event.set, lambda: queue.put(1), lock.release, lambda: far_end.send(b"1")):
+                time.sleep(0)
+                gevent.sleep(0.03)
+                give()
+            gevent.sleep(0.03)
+
+        def request():
+            worker = gevent.spawn(others)
+            for name, wait in {
+                "event": event.wait,
+                "queue": queue.get,
+                "lock": lock.acquire,
+                "socket": lambda: near_end.recv(1),
+                "join": worker.join,
+            }.items():
+                with awaits.span(name):
+                    timed(name, wait)
+
+        request()
+        chains = awaits.chains()
+        for name in truth:
+            near(time_of(chains, name, "request"), name)
+        """,
+    )
+
+
+def test_a_busy_hub_is_told_from_what_is_awaited(tmp_path):
+    passes(
+        tmp_path,
+        """
+        awaits = Awaits(FOLDER)
+
+        def hog():
+            until = time.perf_counter() + 0.2
+            while time.perf_counter() < until:
+                pass
+
+        def request():
+            with awaits.span("request"):
+                timed("request", gevent.sleep, 0.05)
+
+        waits = gevent.spawn(request)
+        gevent.sleep(0.01)
+        gevent.spawn(hog)
+        waits.join()
+        chains = awaits.chains()
+        near(time_of(chains, "request"), "request")
+        assert time_of(chains, "request", state=BUSY) > 150, chains
+        """,
+    )
+
+
+def test_killed_timed_out_and_dropped_ones(tmp_path):
+    passes(
+        tmp_path,
+        """
+        awaits = Awaits(FOLDER)
+
+        def killed():
+            with awaits.span("killed"):
+                timed("killed", gevent.sleep, 10)
+
+        def late():
+            with awaits.span("late"), gevent.Timeout(0.05, False):
+                timed("late", gevent.event.Event().wait)
+
+        def dropped():
+            with awaits.span("dropped"):
+                gevent.hub.get_hub().switch()
+
+        victim, timer = gevent.spawn(killed), gevent.spawn(late)
+        raw = greenlet.greenlet(dropped, parent=gevent.hub.get_hub())
+        gevent.spawn(raw.switch)
+        gevent.sleep(0.04)
+        victim.kill()
+        timer.join()
+        del raw
+        gc.collect()
+        chains = awaits.chains()
+        for name in truth:
+            near(time_of(chains, name), name)
+        """,
+    )
+
+
+def test_each_thread_has_its_own_hub(tmp_path):
+    passes(
+        tmp_path,
+        """
+        awaits = Awaits(FOLDER)
+
+        def handler(name):
+            with awaits.span(name):
+                for _ in range(10):
+                    timed(name, gevent.sleep, 0.01)
+
+        def loop(number):
+            gevent.joinall([gevent.spawn(handler, f"{number} {each}") for each in range(3)])
+
+        threads = [threading.Thread(target=loop, args=(number,)) for number in range(3)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        chains = awaits.chains()
+        for name in truth:
+            near(time_of(chains, name, "handler"), name)
+        """,
+    )
+
+
+def test_a_stop_and_a_start_within_a_span(tmp_path):
+    passes(
+        tmp_path,
+        """
+        awaits = Awaits(FOLDER)
+
+        def handler():
+            with awaits.span("request"):
+                gevent.sleep(0.05)
+                pyroscope.stop()
+                gevent.sleep(0.05)
+                awaits.start()
+                timed("request", gevent.sleep, 0.05)
+
+        gevent.spawn(handler).join()
+        found = awaits.chains()
+        assert 95 < time_of(found, "request") < 130, found
+        """,
+    )
+
+
+def test_another_trace_function_stays(tmp_path):
+    """Whose thread it is keeps it, and is told what is not measured."""
+    said = passes(
+        tmp_path,
+        """
+        seen = []
+        greenlet.settrace(lambda event, greenlets: seen.append(event))
+        awaits = Awaits(FOLDER)
+
+        def handler():
+            with awaits.span("request"):
+                gevent.sleep(0.05)
+
+        gevent.spawn(handler).join()
+        assert seen and not time_of(awaits.chains(), "request")
+        """,
+    )
+    assert "the waits of gevent's greenlets are not measured: greenlet.settrace is another's on this thread" in said
+
+
+def test_time_attributes_add_up(tmp_path):
+    passes(
+        tmp_path,
+        """
+        from conftest import Recording
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+        from pyroscope.otel import PyroscopeSpanProcessor
+
+        recording, exporter = Recording(FOLDER), InMemorySpanExporter()
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(PyroscopeSpanProcessor("root", time_attributes=True))
+        provider.add_span_processor(SimpleSpanProcessor(exporter))
+        tracer = provider.get_tracer("test")
+        assert recording.start(wall_time=True)
+
+        def handler(number):
+            with tracer.start_as_current_span(f"request {number}"):
+                for _ in range(10):
+                    timed(f"request {number}", gevent.sleep, 0.002 * (number + 1))
+
+        gevent.joinall([gevent.spawn(handler, number) for number in range(8)])
+        spans = exporter.get_finished_spans()
+        assert len(spans) == 8
+        for span in spans:
+            told = {name: ns / 1e6 for name, ns in span.attributes.items() if name.startswith("pyroscope.time.")}
+            near(told["pyroscope.time.await"] + told.get("pyroscope.time.busy", 0), span.name)
+            assert sum(told.values()) <= (span.end_time - span.start_time) / 1e6
+            assert "pyroscope.time.cpu" not in told
+        pyroscope.stop()
+        """,
+    )
