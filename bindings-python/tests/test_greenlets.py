@@ -54,11 +54,11 @@ def test_waits_of_many_have_their_span_and_stack(tmp_path):
         awaits = Awaits(FOLDER)
 
         def repository(number):
-            timed(number, gevent.sleep, 0.01 + number / 1e3)
+            timed(number, gevent.sleep, 0.03 + number / 1e3)
 
         def handler(number):
             with awaits.span(f"request {number}"):
-                for _ in range(20):
+                for _ in range(5):
                     repository(number)
 
         gevent.joinall([gevent.spawn(handler, number) for number in range(5)])
@@ -174,8 +174,8 @@ def test_each_thread_has_its_own_hub(tmp_path):
 
         def handler(name):
             with awaits.span(name):
-                for _ in range(10):
-                    timed(name, gevent.sleep, 0.01)
+                for _ in range(3):
+                    timed(name, gevent.sleep, 0.03)
 
         def loop(number):
             gevent.joinall([gevent.spawn(handler, f"{number} {each}") for each in range(3)])
@@ -259,7 +259,7 @@ def test_time_attributes_add_up(tmp_path):
         for span in spans:
             told = {name: ns / 1e6 for name, ns in span.attributes.items() if name.startswith("pyroscope.time.")}
             near(told["pyroscope.time.await"] + told.get("pyroscope.time.busy", 0), span.name)
-            assert sum(told.values()) <= (span.end_time - span.start_time) / 1e6
+            assert sum(told.values()) <= (span.end_time - span.start_time) / 1e6 * 1.005 + 0.1, (told, span.end_time - span.start_time)
             assert "pyroscope.time.cpu" not in told
         pyroscope.stop()
         """,

@@ -182,24 +182,25 @@ fn switched(pair: *mut PyObject) {
     // SAFETY: this thread's own.
     let thread = unsafe { &mut *Thread::own() };
     let now = ticks();
+    let left_flow = thread.flow();
+    let known = greenlets.suspended.get(&resumed.addr()).copied();
+    // At once: a sample of this very instant has the new span already.
+    thread.set_flow(known.map_or(0, |known| known.flow));
     if !library.is_hub(left) {
         thread.left_at = now;
-        greenlets.leave(left, &library, thread.flow(), now);
+        greenlets.leave(left, &library, left_flow, now);
     }
     if library.is_hub(resumed) {
-        thread.set_flow(0);
         return;
     }
     thread.look_at_poll(&shared.clock, &mut shared.rates);
-    let Some(known) = greenlets.suspended.get_mut(&resumed.addr()) else {
-        thread.set_flow(0);
+    let Some(known) = known else {
         // SAFETY: the calling thread's own state.
         let own = unsafe { own_of(tstate, runtime) };
         shared.last_flow += u64::from(own.is_none());
         thread.set_flow(own.unwrap_or(shared.last_flow));
         return;
     };
-    thread.set_flow(known.flow);
     let met = Met { slot: 0, since: known.since, flow: current_flow(), is_concurrent: known.is_concurrent };
     if wants_span_times() {
         // SAFETY: the GIL is held, and the greenlet runs on this thread.
@@ -210,6 +211,7 @@ fn switched(pair: *mut PyObject) {
     if thread.remaining[class].is_used_up(took, shared.rates[class].per_tick)
         // SAFETY: as above.
         && let Some(is_concurrent) = unsafe { consider_greenlet(thread, shared, tstate, (met, now)) }
+        && let Some(known) = greenlets.suspended.get_mut(&resumed.addr())
     {
         known.is_concurrent = is_concurrent;
     }
