@@ -117,7 +117,10 @@ fn follow(py: Python<'_>) {
     // SAFETY: this thread's own.
     unsafe { (*Thread::own()).follows_greenlets = true };
     if let Err(why) = set_trace(py, hub) {
-        host::report(spanprof_core::Level::Warning, &format!("the waits of gevent's greenlets are not measured: {why}"));
+        host::report(
+            spanprof_core::Level::Warning,
+            &format!("the waits of gevent's greenlets are not measured: {why}"),
+        );
     }
 }
 
@@ -146,7 +149,12 @@ fn set_trace(py: Python<'_>, hub: *mut PyObject) -> Result<(), &'static str> {
         }
         greenlets().library = Some(Library { greenlet: class.cast(), hub: hub.cast(), dead });
         let ours = pyo3::wrap_pyfunction!(greenlet_switched, py).map_err(|_| OTHER)?;
-        if Bound::from_owned_ptr_or_opt(py, ffi::PyObject_CallFunctionObjArgs(set, ours.as_ptr(), ptr::null_mut::<PyObject>())).is_none() {
+        if Bound::from_owned_ptr_or_opt(
+            py,
+            ffi::PyObject_CallFunctionObjArgs(set, ours.as_ptr(), ptr::null_mut::<PyObject>()),
+        )
+        .is_none()
+        {
             ffi::PyErr_Clear();
             return Err("greenlet.settrace failed");
         }
