@@ -24,8 +24,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use drain::for_each_pending_frame;
 pub(crate) use drain::{Drained, drain};
 pub(crate) use lateness::remind_late;
+use local::WANTED;
+pub use local::thread_started;
 pub(crate) use local::{drop_here, drop_waits, find_record, known_record, own_record};
-pub use local::{prepare_thread, thread_started};
 use pending_signals::room_for_timers;
 pub(crate) use proc::is_host_gone;
 use proc::{list_certain, list_threads};
@@ -97,6 +98,23 @@ pub(crate) fn sweep(owner: Owner) -> io::Result<Vec<Unsampled>> {
         Err(error) => {
             registry.sweep(HashSet::new(), true);
             Err(error)
+        }
+    }
+}
+
+/// Gives records to threads that took samples and had none, while somebody had the registry. One that lost its record as it was quiet is
+/// such a thread, or one that started just now.
+pub(crate) fn give_wanted(owner: Owner) {
+    let wanted = WANTED.each_ref().map(|place| place.swap(0, Ordering::Relaxed));
+    if wanted.iter().all(|tid| *tid == 0) {
+        return;
+    }
+    if let Some(registry) = lock().as_mut().filter(|registry| registry.samples_for(owner)) {
+        for tid in wanted.into_iter().filter(|tid| *tid != 0) {
+            // One that is about to end needs none any more.
+            if registry.parked.get(&tid).is_none_or(|parked| !parked.leaves) {
+                registry.own(tid);
+            }
         }
     }
 }

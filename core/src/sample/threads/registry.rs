@@ -117,29 +117,37 @@ impl Registry {
         self.sampling.is_some_and(|sampling| sampling.owner == owner)
     }
 
-    /// Gives a thread a record and a timer. `is_new`: it started after the profiler did, so all its CPU time counts.
+    /// Gives a thread a record, and a timer where there are any. `is_new`: it started after the profiler did, so all its CPU time counts.
     pub(super) fn begin(&mut self, tid: i32, is_new: bool) {
         let Some(sampling) = self.sampling else { return };
-        if self.by_tid.contains_key(&tid) || !sampling.timers {
+        if self.by_tid.contains_key(&tid) {
             return;
         }
         let Some(now) = timer::now(sampling.clock, tid) else { return };
-        // A clock that went back, by more than rounding, is that of a new thread with the number of one that left.
-        if self.parked.get(&tid).is_some_and(|parked| parked.plan.due(now) + 1 < parked.accounted) {
-            self.parked.remove(&tid);
-        }
+        self.forget_other(tid, now);
         if self.parked.get(&tid).is_none_or(|parked| parked.plan.due(now) > parked.accounted) {
             self.begin_now(tid, now, is_new, sampling);
         }
     }
 
-    /// The record of the calling thread, which takes a sample itself.
+    /// The record of a thread that takes samples itself. It gets one if it has none, also before its next expiry is due.
     pub(super) fn own(&mut self, tid: i32) -> Option<u32> {
         let sampling = self.sampling?;
         if !self.by_tid.contains_key(&tid) {
-            self.begin_now(tid, timer::now(sampling.clock, tid)?, true, sampling);
+            // Its CPU clock tells whether it is there still.
+            timer::now(SampleClock::Cpu, tid)?;
+            let now = timer::now(sampling.clock, tid)?;
+            self.forget_other(tid, now);
+            self.begin_now(tid, now, true, sampling);
         }
         self.by_tid.get(&tid).map(|thread| thread.index)
+    }
+
+    /// A clock that went back, by more than rounding, is that of a new thread with the number of one that left.
+    fn forget_other(&mut self, tid: i32, now: u64) {
+        if self.parked.get(&tid).is_some_and(|parked| parked.plan.due(now) + 1 < parked.accounted) {
+            self.parked.remove(&tid);
+        }
     }
 
     fn begin_now(&mut self, tid: i32, now: u64, is_new: bool, sampling: Sampling) {
