@@ -36,6 +36,7 @@ pub(crate) use run_queue::RunQueues;
 pub(crate) use sampling::{Counts, Owner, Report, Sampling, Unsampled, Unseen, Why};
 pub use tags::{add_thread_tag, describe_thread, remove_thread_tag};
 
+use crate::os::clock;
 use crate::os::thread_id::tid;
 
 /// A number for a profiler that is about to start.
@@ -58,7 +59,10 @@ pub(crate) fn start(sampling: Sampling) {
 
 /// Starts sampling again, after [`stop`]; nothing happens after [`close`].
 pub(crate) fn start_again(sampling: Sampling) {
-    let alive = list_threads().unwrap_or_else(|_| list_certain());
+    let since_ns = clock::monotonic_ns();
+    let alive = list_threads();
+    let is_listed = alive.is_ok();
+    let alive = alive.unwrap_or_else(|_| list_certain());
     let room = room_for_timers(0);
     let mut registry = lock();
     let registry = registry.get_or_insert_default();
@@ -67,6 +71,7 @@ pub(crate) fn start_again(sampling: Sampling) {
     }
     registry.room = room.left;
     registry.sampling = Some(sampling);
+    (registry.is_listed, registry.since_ns) = (is_listed, since_ns);
     registry.tags.start(&alive);
     registry.random = RandomState::new().hash_one(tid()) | 1;
     IS_SAMPLING.store(true, Ordering::Relaxed);
@@ -92,6 +97,7 @@ pub(crate) fn sweep(owner: Owner) -> io::Result<Vec<Unsampled>> {
         Ok(alive) => {
             let before = registry.unsampled.clone();
             registry.sweep(alive, true);
+            registry.is_listed = true;
             let still = registry.unsampled.iter().filter(|(tid, _)| before.contains_key(tid));
             Ok(still.map(|(_, why)| *why).collect())
         }
