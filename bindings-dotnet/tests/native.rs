@@ -122,6 +122,31 @@ fn events_have_span_amount_and_stack() {
 
 #[test]
 #[ignore = "needs the .NET SDK"]
+fn a_thread_that_is_older_than_the_profiler_takes_samples_of_what_it_does() {
+    on_each_runtime(|framework| {
+        let run = Run::new(framework, "older_thread", 0, &["allocation_enabled=true", "lock_enabled=true"]);
+        let (truth, stats) = (run.numbers("true "), run.numbers("stat "));
+        let dropped = stats.get("dropped_ring_samples").copied().unwrap_or(0.0);
+        for (kind, value, what, frame, each) in [
+            ("memory", 1, "bytes", "NativeApp.OlderThread.Allocates", 102_400.0),
+            ("lock", 0, "waits", "NativeApp.OlderThread.WaitsForLocks", 1.0),
+        ] {
+            let those = run.profiles(kind).into_iter().flatten();
+            let those = those.filter(|sample| sample.functions.iter().any(|function| function == frame));
+            #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+            let seen: f64 = those.map(|sample| sample.values[value] as f64).sum();
+            let (least, most) = (truth[what] * 0.85 - dropped * each, truth[what] * 1.15);
+            assert!(
+                (least..most).contains(&seen),
+                "{framework}: {seen} of {} {what}, {dropped} samples dropped",
+                truth[what]
+            );
+        }
+    });
+}
+
+#[test]
+#[ignore = "needs the .NET SDK"]
 fn a_process_in_turmoil_survives_and_its_statistics_add_up() {
     let collectors = [("workstation", "0", "0"), ("concurrent", "0", "1"), ("server", "1", "1")];
     on_each_runtime(|framework| {

@@ -101,9 +101,7 @@ pub use sample::handler::{sample_deferred, sample_here};
 pub use sample::record::ThreadRecord;
 pub use sample::runtime::{Drain, DrainPermit, LockWait, Repair, Runtime, SampleSignal, WaitFrame};
 pub use sample::safe_load::{enable_safe_load, may_fault, safe_load, safe_load_faults, safe_load_u32};
-pub use sample::threads::{
-    add_thread_tag, describe_thread, for_each_pending_frame, prepare_thread, remove_thread_tag, thread_started,
-};
+pub use sample::threads::{add_thread_tag, describe_thread, for_each_pending_frame, remove_thread_tag, thread_started};
 pub use sample::waits::flow::{current_flow, own_flow};
 pub use sample::waits::suspensions::{flow_weight, sample_flow};
 pub use sample::waits::times::{SpanCpu, add_time, unwant_span_times, want_span_times, wants_span_times};

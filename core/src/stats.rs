@@ -79,7 +79,7 @@ pub struct Stats {
     /// Taken by signal handlers and closing samples.
     pub taken: Tally,
     /// Lost because a thread's ring was full, there was no memory for one, or its alternate signal stack had no room for a sample;
-    /// waits of threads that were not known yet.
+    /// waits, and samples that they took themselves, of threads that were not known yet.
     pub dropped_ring: Tally,
     /// Timer expiries that found no moment to sample (a garbage collection): later samples of their threads stand for them.
     pub deferred: u64,

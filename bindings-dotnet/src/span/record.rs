@@ -141,8 +141,6 @@ pub extern "C" fn spanprof_block() -> *mut Block {
     // A thread that is past its destructors gets a block that is never read: nobody would take one back from it.
     if AT_EXIT.try_with(|at_exit| at_exit.0.set(block)).is_ok() {
         set_own(block);
-        // Also where no profiler runs yet: later the thread may be one for which a garbage collection waits.
-        spanprof_core::prepare_thread();
         spanprof_core::thread_started();
     }
     block

@@ -8,6 +8,7 @@ using Native = Pyroscope.Interop.Interop;
 var scenario = args[0];
 var seconds = double.Parse(args[1]);
 if (scenario == "older") Older.Make();
+if (scenario == "older_thread") OlderThread.Make();
 Span.Start(args[2..]);
 var until = DateTime.UtcNow.AddSeconds(seconds);
 Memory? memory = null;
@@ -18,6 +19,7 @@ switch (scenario)
     case "chains": Chains.Run(until); break;
     case "soak": memory = Soak.Run(seconds); break;
     case "older": Older.Run(until, args[2..]); break;
+    case "older_thread": OlderThread.Run(); break;
     case "restart": Restart.Run(until, args[2..]); break;
     default: throw new ArgumentException(scenario);
 }

@@ -92,10 +92,10 @@ pub(crate) fn lock() -> std::sync::MutexGuard<'static, Vec<i32>> {
 const FAULTS: [i32; 6] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
 
 /// All signals but faults blocked on the calling thread for as long as it lives; a thread inherits that when it is made.
-struct BlockedSignals(libc::sigset_t);
+pub(crate) struct BlockedSignals(libc::sigset_t);
 
 impl BlockedSignals {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         // SAFETY: a sigset_t is plain bits, and sigfillset sets each of them.
         let mut all: libc::sigset_t = unsafe { mem::zeroed() };
         // SAFETY: `all` is a valid set to write to.

@@ -73,6 +73,7 @@ impl Engine {
                 self.messages.report(Cause::FaultsLost, &[]);
             }
             waits::tick(self.owner);
+            threads::give_wanted(self.owner);
             self.sweep_if_due(&mut pulse);
             if pulse.is_alone {
                 self.end_with_host(&mut reported);

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::local::DROPPED_WAITS;
+use super::local::{DROPPED_HERE, DROPPED_WAITS};
 use super::registry::Registry;
 use super::sampling::{Counts, Owner, Unsampled};
 use crate::sample::record::{RECORDS, ThreadRecord};
@@ -26,6 +26,7 @@ impl Registry {
         let waits = DROPPED_WAITS.get();
         counts.waits_dropped = waits.samples;
         counts.dropped += waits;
+        counts.dropped += DROPPED_HERE.get();
         let live = self.by_tid.values().map(|thread| thread.index);
         let retired = self.retired.iter().filter(|(_, whose)| *whose == self.owner).map(|(index, _)| *index);
         for record in live.chain(retired).filter_map(|index| RECORDS.get(index as usize)) {
@@ -64,5 +65,6 @@ impl Registry {
         (self.written, self.dropped) = (Tally::default(), Tally::default());
         (self.cramped, self.deferred, self.handler_ns) = (0, 0, 0);
         DROPPED_WAITS.clear();
+        DROPPED_HERE.clear();
     }
 }

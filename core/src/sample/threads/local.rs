@@ -1,9 +1,10 @@
 //! A thread on itself: its start and its end, and the record with which it takes samples outside of handlers.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI32, Ordering};
 
-use super::registry::{IS_SAMPLING, lock, try_lock};
+use super::registry::{IS_SAMPLING, Registry, lock, try_lock};
+use crate::os::background_thread::BlockedSignals;
 use crate::os::fork;
 use crate::os::thread_id::tid;
 use crate::sample::record::{RECORDS, ThreadRecord, by_signal_value};
@@ -50,25 +51,6 @@ pub fn thread_started() {
     let _ = AT_EXIT.try_with(|exit| exit.tid.set(tid));
 }
 
-/// Notes that the calling thread may take samples itself later, where nobody may be waited for: the first touch of a thread-local that
-/// has a destructor waits for whoever loads a library. 30 ns, and 1 ns from then on.
-pub fn prepare_thread() {
-    let _ = AT_EXIT.try_with(|_| ());
-}
-
-/// The calling thread's record, and the value to enter it with; it is made if there is none.
-pub(crate) fn own_record() -> Option<(&'static ThreadRecord, u64)> {
-    if !IS_SAMPLING.load(Ordering::Relaxed) || fork::forked() {
-        return None;
-    }
-    if let Some(noted) = noted_record() {
-        return Some(noted);
-    }
-    let tid = tid();
-    let index = lock().as_mut()?.own(tid)?;
-    Some(note(tid, index))
-}
-
 /// The calling thread's record, and the value to enter it with, if it has one; nobody is waited for.
 #[inline]
 pub(crate) fn known_record() -> Option<(&'static ThreadRecord, u64)> {
@@ -95,13 +77,19 @@ fn note(tid: i32, index: u32) -> (&'static ThreadRecord, u64) {
     (record, value)
 }
 
-/// Counts a sample of a thread that has no ring; always false.
+/// Samples of threads that had no record and could not get one at once. Counted without a lock, as those who take them wait for nobody.
+pub(super) static DROPPED_HERE: AtomicTally = AtomicTally::new();
+
+/// Threads that are to be given a record by [`give_wanted`](super::give_wanted); 0: none. Who finds his place taken comes again.
+pub(super) static WANTED: [AtomicI32; 64] = [const { AtomicI32::new(0) }; 64];
+
+/// Counts a sample of the calling thread, which has no record and gets one at the next tick if it can have one; always false.
 pub(crate) fn drop_here(value: u64) -> bool {
-    if IS_SAMPLING.load(Ordering::Relaxed)
-        && !fork::forked()
-        && let Some(registry) = lock().as_mut()
-    {
-        registry.dropped += Tally { samples: 1, weight: value };
+    if IS_SAMPLING.load(Ordering::Relaxed) && !fork::forked() {
+        DROPPED_HERE.add(Tally { samples: 1, weight: value });
+        let tid = tid();
+        let place = &WANTED[tid.unsigned_abs() as usize % WANTED.len()];
+        let _ = place.compare_exchange(0, tid, Ordering::Relaxed, Ordering::Relaxed);
     }
     false
 }
@@ -115,12 +103,30 @@ pub(crate) fn drop_waits(waits: Tally) {
     DROPPED_WAITS.add(waits);
 }
 
-/// The record of a thread and the value to enter it with, without waiting and without making one.
+/// The record of a thread and the value to enter it with, without making one. Nobody is waited for, and no thread-local that has a
+/// destructor is touched: its first touch waits for whoever loads a library.
 pub(crate) fn find_record(thread: i32) -> Option<(&'static ThreadRecord, u64)> {
+    try_registry(|registry| Some(registry.by_tid.get(&thread)?.index))
+}
+
+/// The same of the calling thread, where it may allocate. It is made if there is none, unless somebody has the registry.
+///
+/// The thread waits for nobody here who may wait for a garbage collection: what a record takes is the kernel's (a ring's pages, a timer, a file
+/// in /proc), the allocator's, and the lock of the slots of spans, which such a host's threads have none of. Who is in one of these is in native
+/// code and goes on: a collection stops a thread in managed code only. The thread's end is seen by a sweep, as that of one that is found by
+/// it: up to a second later, and without a closing sample, so what it burnt since its last expiry, less than a period mostly, is not counted.
+pub(crate) fn own_record(thread: i32) -> Option<(&'static ThreadRecord, u64)> {
+    try_registry(|registry| registry.own(thread))
+}
+
+fn try_registry(find: impl FnOnce(&mut Registry) -> Option<u32>) -> Option<(&'static ThreadRecord, u64)> {
     if !IS_SAMPLING.load(Ordering::Relaxed) || fork::forked() {
         return None;
     }
-    let index = try_lock()?.as_ref()?.by_tid.get(&thread)?.index;
+    // A handler of the program's that jumps out of this (siglongjmp) would leave the lock locked.
+    let blocked = BlockedSignals::new();
+    let index = find(try_lock()?.as_mut()?)?;
+    drop(blocked);
     let record = &RECORDS[index as usize];
     Some((record, u64::from(record.gate.generation.load(Ordering::Relaxed)) << 32 | u64::from(index)))
 }
@@ -128,4 +134,31 @@ pub(crate) fn find_record(thread: i32) -> Option<(&'static ThreadRecord, u64)> {
 /// In the child after fork: the calling thread is there under another number; returns the parent's.
 pub(super) fn renew(own: i32) -> i32 {
     AT_EXIT.try_with(|exit| exit.tid.replace(own)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_wants_its_record_while_another_one_has_the_registry_does_not_wait() {
+        let held = lock();
+        IS_SAMPLING.store(true, Ordering::Relaxed);
+        let before = DROPPED_HERE.get();
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let is_known = find_record(tid()).is_some() || own_record(tid()).is_some();
+            let is_taken = drop_here(7);
+            let _ =
+                sender.send((is_known, is_taken, WANTED.iter().any(|wanted| wanted.load(Ordering::Relaxed) == tid())));
+        });
+        let answer = receiver.recv_timeout(Duration::from_secs(10));
+        IS_SAMPLING.store(false, Ordering::Relaxed);
+        drop(held);
+        assert_eq!(answer, Ok((false, false, true)), "no record, no sample, and one with the next tick");
+        assert_eq!((DROPPED_HERE.get().samples, DROPPED_HERE.get().weight), (before.samples + 1, before.weight + 7));
+    }
 }

@@ -24,8 +24,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub use drain::for_each_pending_frame;
 pub(crate) use drain::{Drained, drain};
 pub(crate) use lateness::remind_late;
+use local::WANTED;
+pub use local::thread_started;
 pub(crate) use local::{drop_here, drop_waits, find_record, known_record, own_record};
-pub use local::{prepare_thread, thread_started};
 use pending_signals::room_for_timers;
 pub(crate) use proc::is_host_gone;
 use proc::{list_certain, list_threads};
@@ -35,6 +36,7 @@ pub(crate) use run_queue::RunQueues;
 pub(crate) use sampling::{Counts, Owner, Report, Sampling, Unsampled, Unseen, Why};
 pub use tags::{add_thread_tag, describe_thread, remove_thread_tag};
 
+use crate::os::clock;
 use crate::os::thread_id::tid;
 
 /// A number for a profiler that is about to start.
@@ -57,7 +59,10 @@ pub(crate) fn start(sampling: Sampling) {
 
 /// Starts sampling again, after [`stop`]; nothing happens after [`close`].
 pub(crate) fn start_again(sampling: Sampling) {
-    let alive = list_threads().unwrap_or_else(|_| list_certain());
+    let since_ns = clock::monotonic_ns();
+    let alive = list_threads();
+    let is_listed = alive.is_ok();
+    let alive = alive.unwrap_or_else(|_| list_certain());
     let room = room_for_timers(0);
     let mut registry = lock();
     let registry = registry.get_or_insert_default();
@@ -66,6 +71,7 @@ pub(crate) fn start_again(sampling: Sampling) {
     }
     registry.room = room.left;
     registry.sampling = Some(sampling);
+    (registry.is_listed, registry.since_ns) = (is_listed, since_ns);
     registry.tags.start(&alive);
     registry.random = RandomState::new().hash_one(tid()) | 1;
     IS_SAMPLING.store(true, Ordering::Relaxed);
@@ -91,12 +97,30 @@ pub(crate) fn sweep(owner: Owner) -> io::Result<Vec<Unsampled>> {
         Ok(alive) => {
             let before = registry.unsampled.clone();
             registry.sweep(alive, true);
+            registry.is_listed = true;
             let still = registry.unsampled.iter().filter(|(tid, _)| before.contains_key(tid));
             Ok(still.map(|(_, why)| *why).collect())
         }
         Err(error) => {
             registry.sweep(HashSet::new(), true);
             Err(error)
+        }
+    }
+}
+
+/// Gives records to threads that took samples and had none, while somebody had the registry. One that lost its record as it was quiet is
+/// such a thread, or one that started just now.
+pub(crate) fn give_wanted(owner: Owner) {
+    let wanted = WANTED.each_ref().map(|place| place.swap(0, Ordering::Relaxed));
+    if wanted.iter().all(|tid| *tid == 0) {
+        return;
+    }
+    if let Some(registry) = lock().as_mut().filter(|registry| registry.samples_for(owner)) {
+        for tid in wanted.into_iter().filter(|tid| *tid != 0) {
+            // One that is about to end needs none any more.
+            if registry.parked.get(&tid).is_none_or(|parked| !parked.leaves) {
+                registry.own(tid);
+            }
         }
     }
 }

@@ -12,6 +12,7 @@ use super::run_queue;
 use super::sampling::{Lateness, Owner, Sampling, Unsampled, Unseen, Why};
 use crate::context::span_slot;
 use crate::context::thread_tags::ThreadTags;
+use crate::os::clock;
 use crate::profile_type::SampleClock;
 use crate::sample::record::{RECORDS, ThreadRecord};
 use crate::sample::timer::{self, Plan, Timer};
@@ -35,8 +36,8 @@ pub(super) struct Sampled {
     pub(super) quiet_since: u64,
 }
 
-/// A quiet thread whose ring was given to another one, or one that is about to end. It gets a ring again when its next
-/// expiry is due.
+/// A thread without ring and timer: a quiet one that lent them to another one, or that is about to end, which gets them again when its next
+/// expiry is due; or one that found none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parked {
     pub(super) plan: Plan,
@@ -65,6 +66,9 @@ pub(crate) struct Registry {
     pub(super) lateness: Lateness,
     /// Timers that may be made until the next sweep.
     pub(super) room: u64,
+    /// When sampling began, and whether all threads that there were then have been listed: one that comes later is a new one.
+    pub(super) since_ns: u64,
+    pub(super) is_listed: bool,
     /// Sweeps so far, and the threads that found no ring since the last one.
     pub(super) sweeps: u64,
     pub(super) short_of_rings: usize,
@@ -117,44 +121,54 @@ impl Registry {
         self.sampling.is_some_and(|sampling| sampling.owner == owner)
     }
 
-    /// Gives a thread a record and a timer. `is_new`: it started after the profiler did, so all its CPU time counts.
+    /// Gives a thread a record, and a timer where there are any. `is_new`: it may have started after the profiler did.
     pub(super) fn begin(&mut self, tid: i32, is_new: bool) {
         let Some(sampling) = self.sampling else { return };
-        if self.by_tid.contains_key(&tid) || !sampling.timers {
+        if self.by_tid.contains_key(&tid) {
             return;
         }
         let Some(now) = timer::now(sampling.clock, tid) else { return };
-        // A clock that went back, by more than rounding, is that of a new thread with the number of one that left.
-        if self.parked.get(&tid).is_some_and(|parked| parked.plan.due(now) + 1 < parked.accounted) {
-            self.parked.remove(&tid);
-        }
-        if self.parked.get(&tid).is_none_or(|parked| parked.plan.due(now) > parked.accounted) {
+        self.forget_other(tid, now);
+        let is_due = self.parked.get(&tid).is_none_or(|parked| parked.plan.due(now) > parked.accounted);
+        if is_due || self.unsampled.contains_key(&tid) {
             self.begin_now(tid, now, is_new, sampling);
         }
     }
 
-    /// The record of the calling thread, which takes a sample itself.
+    /// The record of a thread that takes samples itself. It gets one if it has none, also before its next expiry is due.
     pub(super) fn own(&mut self, tid: i32) -> Option<u32> {
         let sampling = self.sampling?;
         if !self.by_tid.contains_key(&tid) {
-            self.begin_now(tid, timer::now(sampling.clock, tid)?, true, sampling);
+            // Its CPU clock tells whether it is there still.
+            timer::now(SampleClock::Cpu, tid)?;
+            let now = timer::now(sampling.clock, tid)?;
+            self.forget_other(tid, now);
+            self.begin_now(tid, now, true, sampling);
         }
         self.by_tid.get(&tid).map(|thread| thread.index)
     }
 
+    /// A clock that went back, by more than rounding, is that of a new thread with the number of one that left.
+    fn forget_other(&mut self, tid: i32, now: u64) {
+        let went_back = |Parked { plan, accounted, .. }: &Parked| {
+            plan.due(now) + 1 < *accounted || now.saturating_add(plan.period_ns) < plan.first_ns
+        };
+        if self.parked.get(&tid).is_some_and(went_back) {
+            self.parked.remove(&tid);
+        }
+    }
+
     fn begin_now(&mut self, tid: i32, now: u64, is_new: bool, sampling: Sampling) {
-        let begun = match self.parked.get(&tid) {
-            Some(&Parked { plan, accounted, .. }) => self.try_begin(tid, plan, now, accounted, sampling),
+        let (plan, accounted) = match self.parked.get(&tid) {
+            Some(parked) => (parked.plan, parked.accounted),
             None => {
-                let from_birth = is_new && sampling.timers && sampling.clock == SampleClock::Cpu;
-                let start = if from_birth { 0 } else { now };
+                let start = if is_new && self.counts_from_birth(now, sampling) { 0 } else { now };
                 // A random first expiry: with a full first period threads shorter than it would never be seen.
                 let first_ns = start + 1 + self.next_random() % sampling.period_ns;
-                let plan = Plan { first_ns, period_ns: sampling.period_ns };
-                self.try_begin(tid, plan, now, 0, sampling)
+                (Plan { first_ns, period_ns: sampling.period_ns }, 0)
             }
         };
-        match begun {
+        match self.try_begin(tid, plan, now, accounted, sampling) {
             Ok(()) => {
                 self.parked.remove(&tid);
                 self.unsampled.remove(&tid);
@@ -162,8 +176,17 @@ impl Registry {
             Err(why) => {
                 self.short_of_rings += usize::from(why == Unsampled::Ring);
                 self.unsampled.insert(tid, why);
+                // What it counts from does not change until it has a ring.
+                self.parked.entry(tid).or_insert(Parked { plan, accounted, leaves: false });
             }
         }
+    }
+
+    /// Whether all CPU time of a thread that was not listed at the start is to count: then it started after the profiler. One that has
+    /// burnt more than that allows was there before, and the kernel left it out as another one ended while the list was read.
+    fn counts_from_birth(&self, now: u64, sampling: Sampling) -> bool {
+        let is_of_cpu = sampling.timers && sampling.clock == SampleClock::Cpu;
+        is_of_cpu && self.is_listed && now <= clock::monotonic_ns().saturating_sub(self.since_ns)
     }
 
     /// Of the expiries of the plan that are over by `now`, `accounted` were accounted for.
@@ -270,6 +293,7 @@ impl Registry {
         self.free.push(index);
     }
 
+    /// `is_new`: threads that are not known may have started after the profiler did.
     pub(super) fn sweep(&mut self, alive: HashSet<i32>, is_new: bool) {
         // A thread that is not on the list may have started since the list was made: its clock tells.
         let gone = |tid: &&i32| !alive.contains(tid) && timer::now(SampleClock::Cpu, **tid).is_none();
@@ -346,5 +370,108 @@ impl Registry {
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         self.random
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+    use crate::os::thread_id::tid;
+    use crate::sample::threads::sampling::Report;
+
+    const PERIOD_NS: u64 = 1_000_000;
+
+    fn registry(is_listed: bool, since_ns: u64) -> Registry {
+        let sampling = Sampling {
+            owner: 1,
+            clock: SampleClock::Cpu,
+            period_ns: PERIOD_NS,
+            timers: true,
+            // Ignored where it has no handler.
+            signal: libc::SIGURG,
+            ring_bytes: 4096,
+            run_queues: false,
+            report: Report::default(),
+        };
+        Registry { sampling: Some(sampling), room: 8, random: 1, is_listed, since_ns, ..Registry::default() }
+    }
+
+    /// Calls `then` with the number of a thread that has used so much CPU time and waits now, and with what its clock shows.
+    fn with_thread(cpu_ns: u64, then: impl FnOnce(i32, u64)) {
+        let (tell, told) = mpsc::channel();
+        let (end, ends) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            let clock = || timer::now(SampleClock::Cpu, tid()).expect("its own clock");
+            while clock() < cpu_ns {}
+            tell.send(tid()).expect("a test");
+            let _ = ends.recv();
+        });
+        let tid = told.recv().expect("a thread");
+        then(tid, timer::now(SampleClock::Cpu, tid).expect("it waits"));
+        drop(end);
+        thread.join().expect("no panic");
+    }
+
+    fn unseen_ns(registry: &Registry) -> u64 {
+        registry.unseen.iter().map(|unseen| unseen.weight).sum()
+    }
+
+    #[test]
+    fn a_thread_that_started_after_the_profiler_counts_from_its_birth() {
+        let _records = lock();
+        let mut registry = registry(true, clock::monotonic_ns());
+        with_thread(5 * PERIOD_NS, |tid, cpu_ns| {
+            assert!(registry.own(tid).is_some());
+            let unseen_ns = unseen_ns(&registry);
+            assert!((4 * PERIOD_NS..=cpu_ns + PERIOD_NS).contains(&unseen_ns), "{unseen_ns} of {cpu_ns}");
+        });
+        registry.stop();
+    }
+
+    #[test]
+    fn an_older_thread_that_had_no_ring_at_the_start_counts_from_the_start_when_it_takes_a_sample() {
+        let _records = lock();
+        let mut registry = registry(true, 0);
+        registry.room = 0;
+        with_thread(5 * PERIOD_NS, |tid, cpu_ns| {
+            registry.sweep([tid].into(), false);
+            assert_eq!((registry.own(tid), registry.unsampled.len()), (None, 1));
+            registry.room = 8;
+            assert!(registry.own(tid).is_some());
+            let plan = registry.by_tid[&tid].plan;
+            assert!(plan.first_ns + PERIOD_NS > cpu_ns, "{plan:?} of {cpu_ns}");
+            assert_eq!((unseen_ns(&registry), registry.parked.len(), registry.unsampled.len()), (0, 0, 0));
+        });
+        registry.stop();
+    }
+
+    #[test]
+    fn an_older_thread_that_was_not_listed_at_the_start_counts_from_its_first_sample() {
+        let _records = lock();
+        // Without a list nothing tells when it started, and one that the kernel left out has burnt more than a new one could.
+        for is_listed in [false, true] {
+            let mut registry = registry(is_listed, 0);
+            with_thread(5 * PERIOD_NS, |tid, _| {
+                registry.since_ns = if is_listed { clock::monotonic_ns() } else { 0 };
+                assert!(registry.own(tid).is_some());
+                assert_eq!(unseen_ns(&registry), 0);
+            });
+            registry.stop();
+        }
+    }
+
+    #[test]
+    fn a_new_thread_with_the_number_of_one_that_had_no_ring_has_a_plan_of_its_own() {
+        let _records = lock();
+        let mut registry = registry(true, 0);
+        with_thread(PERIOD_NS, |tid, cpu_ns| {
+            let plan = Plan { first_ns: cpu_ns + 100 * PERIOD_NS, period_ns: PERIOD_NS };
+            registry.parked.insert(tid, Parked { plan, accounted: 0, leaves: false });
+            assert!(registry.own(tid).is_some());
+            assert!(registry.by_tid[&tid].plan.first_ns <= PERIOD_NS);
+        });
+        registry.stop();
     }
 }

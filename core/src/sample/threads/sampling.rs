@@ -31,7 +31,7 @@ pub(crate) struct Sampling {
     pub(crate) owner: Owner,
     pub(crate) clock: SampleClock,
     pub(crate) period_ns: u64,
-    /// Whether threads get timers; without, a thread gets a ring when it takes a sample itself.
+    /// Whether threads get timers; without, there are only samples that they take themselves.
     pub(crate) timers: bool,
     pub(crate) signal: i32,
     pub(crate) ring_bytes: usize,

@@ -12,6 +12,7 @@ mod elf;
 pub(crate) mod fates;
 pub(crate) mod flow;
 mod modules;
+pub(crate) mod own_record;
 mod real;
 pub(crate) mod suspensions;
 mod taking;
@@ -28,7 +29,7 @@ use super::handler::WAKE;
 use super::record::{self, ThreadRecord};
 use super::runtime::{LockWait, WaitFrame};
 use super::threads::{self, Owner};
-use crate::os::{clock, thread_id};
+use crate::os::clock;
 use crate::profile_type::ProfileTypeId;
 use crate::sample::frames::FrameId;
 use crate::stats::Tally;
@@ -305,15 +306,9 @@ fn sample(block: &mut Block, kept: Kept, frame: WaitFrame) {
     let Kept { leaf, state, turn, weight, took_ns, caller, .. } = kept;
     let (leaf, state) = (FIRST_FRAME + u64::from(leaf), State::of(state.into()).unwrap_or_default());
     block.busy_at = stack_place();
-    let thread = thread_id::tid();
-    let known = known_record(block, thread).or_else(|| {
-        let (record, value) = threads::find_record(thread)?;
-        block.set_record(value, thread, record.counters());
-        Some((record, value))
-    });
     let profile_type = profile_type();
     let count = count_of(weight, took_ns);
-    match known {
+    match own_record::find(block) {
         Some((record, value)) => {
             // SAFETY: on the record's thread, outside of its handler and of any walk.
             match unsafe {
@@ -356,7 +351,7 @@ fn recover(block: &mut Block) {
         return;
     }
     let is_left = |record: &ThreadRecord| record.is_busy() || record.is_entered();
-    if let Some((record, _)) = known_record(block, thread_id::tid()).filter(|(record, _)| is_left(record)) {
+    if let Some((record, _)) = own_record::known(block).filter(|(record, _)| is_left(record)) {
         record.set_busy(false);
         record.leave();
     }
@@ -375,12 +370,6 @@ fn is_on_other_stack() -> bool {
 /// How many waits a sample stands for.
 fn count_of(weight: u64, took_ns: u64) -> u16 {
     u16::try_from((weight + took_ns / 2) / took_ns.max(1)).unwrap_or(u16::MAX).max(1)
-}
-
-fn known_record(block: &Block, thread: i32) -> Option<(&'static ThreadRecord, u64)> {
-    let value = block.record();
-    let record = record::by_signal_value(value).filter(|record| block.thread == thread && record.is_for(value))?;
-    Some((record, value))
 }
 
 /// What an expiry of the thread's timer weighs; 0 if the record is another thread's by now.
