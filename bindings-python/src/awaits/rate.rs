@@ -13,8 +13,8 @@ use crate::awaits::clock::Clock;
 /// Samples a second that are aimed at, of the process: of flows that spans began in, and of concurrent ones. These come in herds, and
 /// must not make the others' sums uncertain. Each sample takes about a microsecond, and twice 200 bytes of its thread's ring where a
 /// part of it was ready.
-pub(super) const OWN_A_SECOND: f64 = 150.0;
-pub(super) const CONCURRENT_A_SECOND: f64 = 100.0;
+pub(super) const OWN_A_SECOND: f64 = 60.0;
+pub(super) const CONCURRENT_A_SECOND: f64 = 40.0;
 const LEAST_MEAN_NS: f64 = 100_000.0;
 const FIRST_MEAN_NS: f64 = 1_000_000.0;
 /// How often M is steered, and by how much at most: upwards at once, downwards for each of these times.
@@ -23,7 +23,7 @@ const LEAST_STEP: f64 = 0.8;
 const MOST_STEP: f64 = 1.5;
 /// The samples of how long may come at once, and by how much M grows with each one beyond: ten thousand tasks may go on at one instant,
 /// and what the thread's ring does not hold is lost. With 1.1 M overshot, and sums were three times as uncertain.
-const AT_ONCE_SECONDS: f64 = 0.8;
+const AT_ONCE_SECONDS: f64 = 2.0;
 const BEYOND: f64 = 1.02;
 
 /// M, of the whole process.

@@ -12,11 +12,13 @@ pub(crate) static WINDOW: AtomicU32 = AtomicU32::new(1);
 
 /// Names that may wait for a window's end; beyond it a span keeps the name it was sampled with.
 const MAX_WAITING: usize = 100_000;
-const BITS: u64 = 4096;
+/// 8 KiB a window. Waits make some thousand samples in one, so with few bits nearly each span would seem to have one.
+const BITS: u32 = 1 << 16;
+const WORDS: usize = BITS as usize / 64;
 
 /// A bit a span id, for this window and the one before: the handler sets, `is_sampled` reads. A bit that another span
 /// set costs one needless `span_ended`, no more.
-static SAMPLED: [[AtomicU64; 64]; 2] = [const { [const { AtomicU64::new(0) }; 64] }; 2];
+static SAMPLED: [[AtomicU64; WORDS]; 2] = [const { [const { AtomicU64::new(0) }; WORDS] }; 2];
 
 static FINAL: Mutex<Option<HashMap<u64, Box<str>>>> = Mutex::new(None);
 
@@ -62,8 +64,7 @@ pub(crate) fn rotate_generations() -> HashMap<u64, Box<str>> {
 #[inline]
 fn place(span_id: u64) -> (usize, u64) {
     // Span ids are random by specification, but tests and other tracers count them up: mix.
-    let bit = span_id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 52;
-    debug_assert!(bit < BITS);
+    let bit = span_id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - BITS.ilog2());
     ((bit / 64) as usize, 1 << (bit % 64))
 }
 

@@ -73,8 +73,12 @@ const _: () = assert!(size_of::<Block>() == 22 * 8);
 #[repr(C)]
 pub(super) struct Call {
     pub(super) function: u32,
-    pub(super) state: u32,
+    pub(super) state: u16,
+    /// It waited for several things at once: 1.
+    pub(super) polls: u16,
     pub(super) took_ns: u64,
+    /// When it returned, by CLOCK_MONOTONIC.
+    pub(super) ended_ns: u64,
     /// Expiries of the thread's CPU timer meanwhile, and how long their handlers took.
     pub(super) expiries: u64,
     pub(super) handled_ns: u64,

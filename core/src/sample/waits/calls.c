@@ -32,8 +32,9 @@ struct block {
 
 // `Call` in mod.rs: one that took long enough to be a wait.
 struct call {
-    uint32_t function, state;
-    uint64_t took, expiries, handled, cpu, argument;
+    uint32_t function;
+    uint16_t state, polls;
+    uint64_t took, ended, expiries, handled, cpu, argument;
     const void *mutex, *caller, *frame;
 };
 
@@ -143,6 +144,11 @@ enum { TABLE(ID, ID) SPECIAL(ID) WRAPPED, BEFORE_CALLED = WRAPPED - 1, CALLED(ID
 // address of that executable's stub, which leads back to us.
 static void *real[FUNCTIONS];
 
+// Those that wait for several things at once. Known when this is compiled, like all that is asked of a name here.
+#define POLLS(id) \
+    ((id) == ID_poll || (id) == ID_ppoll || (id) == ID_select || (id) == ID_pselect || (id) == ID_epoll_wait || \
+     (id) == ID_epoll_pwait || (id) == ID_epoll_pwait2)
+
 #define CALL(name, type, parameters, arguments) (((type(*) parameters)real[ID_##name])arguments)
 
 static inline uint64_t now_of(clockid_t clock)
@@ -172,10 +178,10 @@ static __attribute__((cold, noinline)) void report(const struct call *call)
     uint64_t expiries = counter ? *counter : 0, handled = counter ? *own.handled : 0; \
     uint64_t cpu = unlikely((bytes) > MANY_BYTES) ? now_of(CLOCK_THREAD_CPUTIME_ID) : 0, start = now(); \
     type result = expression; \
-    uint64_t took = now() - start, inner = own.total - before; \
+    uint64_t ended = now(), took = ended - start, inner = own.total - before; \
     if (unlikely(took >= shortest) && took > inner) { \
         if (unlikely(cpu)) cpu = now_of(CLOCK_THREAD_CPUTIME_ID) - cpu; \
-        report(&(struct call){ID_##name, state, took - inner, counter ? *counter - expiries : 0, \
+        report(&(struct call){ID_##name, state, POLLS(ID_##name), took - inner, ended, counter ? *counter - expiries : 0, \
                               counter ? *own.handled - handled : 0, cpu, (uint64_t)(argument), mutex, __builtin_return_address(0), \
                               __builtin_frame_address(0)}); \
     } \
@@ -252,12 +258,11 @@ static long wrapped_syscall(long n, long a, long b, long c, long d, long e, long
 // unlocks it, which it does before it runs any code of the program. So is that of a wait at whose end the stack could not be read.
 static int wrapped_pthread_mutex_unlock(void *mutex)
 {
-    int result = CALL(pthread_mutex_unlock, int, (void *a), (mutex));
-    if (unlikely(own.kept_until == mutex) && mutex) {
-        int kept = errno;
-        unlocked(&own);
-        errno = kept;
-    }
+    // Nobody but this thread keeps its waits, so nothing comes in between.
+    if (likely(own.kept_until != mutex) || !mutex) return CALL(pthread_mutex_unlock, int, (void *a), (mutex));
+    int result = CALL(pthread_mutex_unlock, int, (void *a), (mutex)), kept = errno;
+    unlocked(&own);
+    errno = kept;
     return result;
 }
 

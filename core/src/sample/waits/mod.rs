@@ -43,9 +43,10 @@ const DELIVERY_NS: u64 = 2_000;
 /// sample, and each wait that is long beside it is one.
 const LEAST_MEAN_NS: u64 = 1_000_000;
 const MOST_MEAN_NS: u64 = 10_000_000_000_000;
-/// Samples of waits a second, of the whole process, that are not to be passed for long. Each costs some five microseconds, its share of
-/// the drain and of the upload included: a thousand of them cost a web service 1.5 % of its CPU time.
-const SAMPLES_A_SECOND: u64 = 250;
+/// Samples of waits a second, of the whole process, that are not to be passed for long: as many as of CPU time. Each costs some ten
+/// microseconds, its share of the drain and of the upload included, in .NET twice that: a thousand of them cost a web service 1 to 2 %
+/// of its CPU time.
+const SAMPLES_A_SECOND: u64 = 100;
 /// So many more may come at first, and after a quiet time.
 const SAMPLES_AHEAD: u64 = 1_000;
 /// How much the mean grows at a tick, at most.
@@ -165,21 +166,15 @@ pub fn own_poll() -> *const [u64; 2] {
     wrappers::own_block().map_or(std::ptr::null(), |block| unsafe { &raw const (*block).polled })
 }
 
-/// Whether a function waits for several things at once.
-fn is_poll(function: u32) -> bool {
-    let name = usize::try_from(function).ok().and_then(modules::name);
-    matches!(name, Some("epoll_wait" | "epoll_pwait" | "epoll_pwait2" | "poll" | "ppoll" | "select" | "pselect"))
-}
-
 /// A call that took its time has returned.
 extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     // SAFETY: this thread's own block; a signal's handler that also waits comes and goes within.
     let block = unsafe { &mut *block };
     // SAFETY: valid while this runs.
     let call = unsafe { &*call };
-    let Some(state) = State::of(call.state) else { return };
-    let ended_ns = clock::monotonic_ns();
-    if is_poll(call.function) {
+    let Some(state) = State::of(call.state.into()) else { return };
+    let ended_ns = call.ended_ns;
+    if call.polls != 0 {
         block.polled = [ended_ns.saturating_sub(call.took_ns), ended_ns];
     }
     recover(block);

@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn what_flows_at_one_instant_have_grown_the_mean_by_is_no_step_to_grow_from() {
         let next = |mean, a_second| next_mean(mean, LEAST_MEAN_NS, a_second, false);
-        assert_eq!(next(LEAST_MEAN_NS, 1_000), 4 * LEAST_MEAN_NS);
+        assert_eq!(next(LEAST_MEAN_NS, 400), 4 * LEAST_MEAN_NS);
         assert_eq!(next(10_000 * LEAST_MEAN_NS, 5_000), 10_000 * LEAST_MEAN_NS);
         assert_eq!(next(10_000 * LEAST_MEAN_NS, 10), 5_000 * LEAST_MEAN_NS);
     }

@@ -62,9 +62,12 @@ unsafe extern "C" fn on_event(event: rb_event_flag_t, data: *const rb_internal_t
             }
             return;
         }
+        // Who comes by itself, as most do, waits for the GVL alone, and needs no time.
+        if own.is_some_and(|own| own.is_known_to(thread)) {
+            return;
+        }
         // SAFETY: as above.
         let slot = unsafe { rb_sys::rb_internal_thread_specific_get(thread, *key) }.cast::<Slot>();
-        // Who comes by itself waits for the GVL alone, and needs no time.
         if !slot.is_null() && !own.is_some_and(|own| ptr::eq(own, slot)) {
             // SAFETY: slots are static.
             unsafe { (*slot).set_ready_ns(monotonic_ns()) };

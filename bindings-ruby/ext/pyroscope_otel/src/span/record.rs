@@ -238,10 +238,16 @@ impl Slot {
         self.ready_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// Whether this Ruby thread is not known to have the slot; from now on it is. Own thread only.
+    /// Whether this Ruby thread is known to have the slot. Own thread only.
+    #[cfg(ruby_gte_3_3)]
+    pub(crate) fn is_known_to(&self, thread: u64) -> bool {
+        self.ready_thread.load(Ordering::Relaxed) == thread
+    }
+
+    /// Whether it is not; from now on it is. Own thread only.
     #[cfg(ruby_gte_3_3)]
     pub(crate) fn is_new_to(&self, thread: u64) -> bool {
-        self.ready_thread.load(Ordering::Relaxed) != thread && {
+        !self.is_known_to(thread) && {
             self.ready_thread.store(thread, Ordering::Relaxed);
             true
         }
