@@ -259,7 +259,7 @@ def test_time_attributes_add_up(tmp_path):
         for span in spans:
             told = {name: ns / 1e6 for name, ns in span.attributes.items() if name.startswith("pyroscope.time.")}
             near(told["pyroscope.time.await"] + told.get("pyroscope.time.busy", 0), span.name)
-            assert sum(told.values()) <= (span.end_time - span.start_time) / 1e6 * 1.005 + 0.1, (told, span.end_time - span.start_time)
+            assert sum(told.values()) <= (span.end_time - span.start_time) / 1e6 * 1.03, (told, span.end_time - span.start_time)
             assert "pyroscope.time.cpu" not in told
         pyroscope.stop()
         """,
