@@ -7,12 +7,11 @@ mod ticks;
 mod window;
 
 use std::fmt;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::engine::Engine;
-use self::process::{PROCESS_ENDS, STOPPED, leave_behind, lock_all, lock_current, wait_for_stopping};
+use self::process::{CHANGED, Start, lock_all, lock_current};
 use crate::config::Config;
 use crate::context::tags;
 use crate::error::{Error, ErrorKind};
@@ -42,9 +41,10 @@ impl fmt::Debug for Profiler {
 impl Profiler {
     /// Checks the settings and starts sampling every thread of the process.
     ///
-    /// Takes a few milliseconds and never waits for the server; where another thread stops a profiler at the moment, up to 5 s
-    /// for that. Errors: `InvalidConfig` names the field, the value and what is allowed; `Disabled`, also once the process
-    /// ends ([`end_process`](Self::end_process)); `AlreadyRunning`, `System`. Nothing runs after an error.
+    /// Takes a few milliseconds and never waits for the server; where another thread stops or starts a profiler at the moment, up to 5 s
+    /// for that, and where one loads a library as long as that takes. Errors: `InvalidConfig` names the field, the value and what is
+    /// allowed; `Disabled`, also once the process ends ([`end_process`](Self::end_process)); `AlreadyRunning`, `System`. Nothing runs after
+    /// an error.
     pub fn start(config: Config, runtime: &'static dyn Runtime) -> Result<Self, Error> {
         if !(config.enabled && (config.cpu_enabled || !config.profile_types.is_empty())) {
             return Err(Error::new(ErrorKind::Disabled, "profiling is switched off by configuration or environment"));
@@ -52,16 +52,7 @@ impl Profiler {
         let settings = Arc::new(config.validate()?);
         // Before the lock, which a child of a fork that knew nothing of it would find taken for ever.
         fork::install(lock_all);
-        let mut current = wait_for_stopping(lock_current());
-        if PROCESS_ENDS.load(Ordering::Relaxed) {
-            return Err(Error::new(ErrorKind::Disabled, "the process ends, so no profiler starts"));
-        }
-        if fork::forked() {
-            leave_behind(&mut current);
-        }
-        if current.is_some() {
-            return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
-        }
+        let start = Start::begin()?;
         let claim = Claim::new().ok_or_else(|| {
             let why = "another copy of the profiler's engine samples this process; remove one of the two packages";
             Error::new(ErrorKind::AlreadyRunning, why)
@@ -82,8 +73,13 @@ impl Profiler {
         *engine.thread() = Some(thread);
         threads::start(engine.sampling(signal));
         engine.measure_waits();
-        *current = Some(engine.clone());
-        Ok(Self { engine })
+        let ended = start.end(&engine);
+        let profiler = Self { engine };
+        if let Err(error) = ended {
+            profiler.stop(Duration::ZERO);
+            return Err(error);
+        }
+        Ok(profiler)
     }
 
     /// Encodes what was sampled so far and waits until it is uploaded, `timeout` at most. True: all of it is settled. False at
@@ -129,12 +125,12 @@ impl Profiler {
         let ended = thread.is_none_or(|thread| background_thread::join_until(thread, deadline));
         let sent = self.engine.uploader.stop(deadline.saturating_duration_since(Instant::now()));
         let mut current = lock_current();
-        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, &self.engine)) {
+        if current.engine.as_ref().is_some_and(|current| Arc::ptr_eq(current, &self.engine)) {
             // While no other one can have started, whose threads count from zero again.
             *self.engine.last_counts() = Some(threads::counts(self.engine.owner));
-            *current = None;
+            current.engine = None;
             drop(self.engine.claim.lock().unwrap_or_else(PoisonError::into_inner).take());
-            STOPPED.notify_all();
+            CHANGED.notify_all();
         }
         stopped && ended && sent
     }
@@ -142,10 +138,10 @@ impl Profiler {
     /// For a host's last hook: stops the profiler that runs, if there is one, as [`stop`](Self::stop) does, and lets none start
     /// after it in this process or its children. True: as there.
     pub fn end_process(timeout: Duration) -> bool {
-        PROCESS_ENDS.store(true, Ordering::Relaxed);
-        // After the lock, as a start may be under way.
-        let last = lock_current().clone();
-        last.is_none_or(|engine| engine.is_parents() || Self { engine }.stop(timeout))
+        let deadline = Instant::now() + timeout.min(LONGEST);
+        let last = process::end_process(timeout.min(LONGEST));
+        let left = || deadline.saturating_duration_since(Instant::now());
+        last.is_none_or(|engine| engine.is_parents() || Self { engine }.stop(left()))
     }
 
     /// What became of every sample so far. Waits for nothing that the profiler's thread does. Nothing at all for the parent's

@@ -12,7 +12,7 @@ use spanprof_core::{
 
 use super::cases::{Case, skip};
 use super::process::{fork, wait};
-use super::support::{assert_adds_up, burn, config, read};
+use super::support::{Addresses, assert_adds_up, burn, config, read};
 use super::{LONG, assert_saw, finish, said, start};
 
 pub(crate) const CASES: &[Case] = &[
@@ -29,6 +29,7 @@ pub(crate) const CASES: &[Case] = &[
         "a_library_is_loaded_for_long_while_threads_take_samples",
         a_library_is_loaded_for_long_while_threads_take_samples,
     ),
+    ("fork_while_a_profiler_starts_and_a_library_is_loaded", fork_while_a_profiler_starts_and_a_library_is_loaded),
     ("a_child_has_nothing_of_its_parent_s_claim", a_child_has_nothing_of_its_parent_s_claim),
     ("jemalloc", jemalloc),
 ];
@@ -245,6 +246,38 @@ fn engine_copy() -> std::ffi::CString {
     std::ffi::CString::new(path.to_str().unwrap()).unwrap()
 }
 
+/// A library that is just being loaded, with the dynamic linker's lock.
+struct Library {
+    loads: std::thread::JoinHandle<()>,
+    go_on: i32,
+}
+
+impl Library {
+    /// For as long as it was not told to go on. Threads of Rust's that start meanwhile wait for it.
+    fn load() -> Self {
+        let path = engine_copy();
+        let (mut told, mut go_on) = ([0; 2], [0; 2]);
+        for pipe in [&mut told, &mut go_on] {
+            // SAFETY: room for two descriptors.
+            assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
+        }
+        // SAFETY: no other thread reads or writes the environment.
+        unsafe { std::env::set_var("ENGINE_COPY_LOADED", format!("{} {}", told[1], go_on[0])) };
+        // SAFETY: a C string.
+        let load = move || assert!(!unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) }.is_null());
+        let loads = std::thread::spawn(load);
+        let mut byte = 0_u8;
+        // SAFETY: a byte of ours.
+        assert_eq!(unsafe { libc::read(told[0], (&raw mut byte).cast(), 1) }, 1);
+        Self { loads, go_on: go_on[1] }
+    }
+
+    fn go_on(&self) {
+        // SAFETY: a byte of a string.
+        assert_eq!(unsafe { libc::write(self.go_on, c"x".as_ptr().cast(), 1) }, 1);
+    }
+}
+
 /// How far threads are, told without locks, whose first use by a thread may wait too.
 static STEP: AtomicU32 = AtomicU32::new(0);
 
@@ -285,15 +318,7 @@ fn a_library_is_loaded_for_long_while_threads_take_samples() {
         STEP.store(TAKEN_BY_ANOTHER, Ordering::SeqCst);
         std::ptr::null_mut()
     }
-    let path = engine_copy();
     let folder = tempfile::tempdir().unwrap();
-    let (mut told, mut go_on) = ([0; 2], [0; 2]);
-    for pipe in [&mut told, &mut go_on] {
-        // SAFETY: room for two descriptors.
-        assert_eq!(unsafe { libc::pipe(pipe.as_mut_ptr()) }, 0);
-    }
-    // SAFETY: there is no other thread.
-    unsafe { std::env::set_var("ENGINE_COPY_LOADED", format!("{} {}", told[1], go_on[0])) };
     // Older than the profiler, which it never told of itself.
     let older = std::thread::spawn(move || {
         STEP.store(STARTED, Ordering::SeqCst);
@@ -304,11 +329,7 @@ fn a_library_is_loaded_for_long_while_threads_take_samples() {
     });
     assert!(reach(STARTED));
     let profiler = start(folder.path());
-    // SAFETY: a C string.
-    let loads = std::thread::spawn(move || unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) }.addr());
-    let mut byte = 0_u8;
-    // SAFETY: a byte of ours.
-    assert_eq!(unsafe { libc::read(told[0], (&raw mut byte).cast(), 1) }, 1);
+    let library = Library::load();
     STEP.store(TAKES, Ordering::SeqCst);
     let mut waits_for_nobody = reach(TAKEN);
     let mut thread: libc::pthread_t = 0;
@@ -317,9 +338,8 @@ fn a_library_is_loaded_for_long_while_threads_take_samples() {
     // SAFETY: the flag lives until the thread has ended.
     assert_eq!(unsafe { libc::pthread_create(&raw mut thread, std::ptr::null(), younger, flag) }, 0);
     waits_for_nobody &= reach(TAKEN_BY_ANOTHER);
-    // SAFETY: as above.
-    assert_eq!(unsafe { libc::write(go_on[1], (&raw const byte).cast(), 1) }, 1);
-    assert_ne!(loads.join().unwrap(), 0);
+    library.go_on();
+    library.loads.join().unwrap();
     // SAFETY: a thread that nobody has joined.
     assert_eq!(unsafe { libc::pthread_join(thread, std::ptr::null_mut()) }, 0);
     assert!(waits_for_nobody, "a sample came when the library was loaded");
@@ -330,6 +350,43 @@ fn a_library_is_loaded_for_long_while_threads_take_samples() {
     for stack in ["0x7", "0x8"] {
         assert_eq!(samples.iter().filter(|sample| sample.stack == [stack]).count(), 1, "{samples:?}");
     }
+}
+
+/// A profiler's start makes threads, which wait as they begin for whoever loads a library. Who forks does not wait for that.
+fn fork_while_a_profiler_starts_and_a_library_is_loaded() {
+    const READY: u32 = 1;
+    const STARTS: u32 = 2;
+    const FORKED: u32 = 3;
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(folder.path(), 1000);
+    let tasks = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let starts = std::thread::spawn(move || {
+        STEP.store(READY, Ordering::SeqCst);
+        assert!(reach(STARTS));
+        Profiler::start(config, &Addresses).unwrap()
+    });
+    let (tell, told) = std::sync::mpsc::channel::<Library>();
+    let watches = std::thread::spawn(move || {
+        let library = told.recv().unwrap();
+        let has_forked = reach(FORKED);
+        library.go_on();
+        library.loads.join().unwrap();
+        has_forked
+    });
+    assert!(reach(READY));
+    tell.send(Library::load()).unwrap();
+    let before = tasks();
+    STEP.store(STARTS, Ordering::SeqCst);
+    while tasks() == before {
+        std::thread::yield_now();
+    }
+    let child = fork(|| i32::from(!forked()));
+    STEP.store(FORKED, Ordering::SeqCst);
+    assert!(watches.join().unwrap(), "the fork waited for the start");
+    assert_eq!(wait(child), 0);
+    let profiler = starts.join().unwrap();
+    burn(Duration::from_millis(50));
+    assert_saw(&finish(&profiler), Duration::from_millis(50));
 }
 
 fn a_second_copy_of_the_engine() {

@@ -79,11 +79,13 @@ const ALIASES: [(&CStr, &CStr); 12] = [
 /// Puts wrappers into all slots, and from now on into those of modules that come. Returns how many slots have one, at least 1 where not
 /// all could be judged yet.
 pub(super) fn install(shortest_ns: u64, on_wait: OnWait, on_unlock: OnUnlock) -> usize {
+    // Without the lock, for which forks wait: to ask for functions waits for whoever loads a library.
+    let found = if lock().is_none() { Modules::find() } else { None };
     let mut modules = lock();
     if modules.is_none() {
-        *modules = Modules::find();
-        let Some(found) = modules.as_ref() else { return 0 };
+        let Some(found) = found else { return 0 };
         wrappers::prepare(&found.real, shortest_ns, on_wait, on_unlock, on_module);
+        *modules = Some(found);
     }
     let Some(modules) = modules.as_mut() else { return 0 };
     INSTALLED.store(true, Ordering::Relaxed);
