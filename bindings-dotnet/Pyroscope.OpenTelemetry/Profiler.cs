@@ -29,6 +29,8 @@ public sealed class Profiler : IDisposable
     private volatile bool starting;
     private volatile bool wasConfigured;
     private volatile bool ends;
+    // What the end of the process has taken before it is this profiler's turn.
+    private TimeSpan unloading;
     // Why the last one does not run, or did not before it ran.
     private volatile string reason = "Configure was not called";
     private volatile string? givenName;
@@ -40,14 +42,16 @@ public sealed class Profiler : IDisposable
         {
             if (NativeLibraryCheck.IsUsable)
             {
+                var began = Stopwatch.GetTimestamp();
                 Engine.EndEvents();
+                unloading = Stopwatch.GetElapsedTime(began);
             }
         };
         AppDomain.CurrentDomain.ProcessExit += (_, _) =>
         {
             // Before the gate: who gets it afterwards starts nothing.
             ends = true;
-            EndWithin(StopTimeout);
+            EndWithin(StopTimeout - unloading);
         };
         // Nothing else is raised then. Those who wait for the end of a program that crashed wait no longer than they must. One that
         // raised it by itself (.NET 10) goes on, and may configure again.

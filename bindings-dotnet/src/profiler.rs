@@ -304,5 +304,22 @@ mod tests {
         Profiler::end_process(Duration::from_secs(5));
         assert_eq!(set_tracking(Feature::Cpu, false).unwrap_err().kind(), ErrorKind::Disabled);
         assert_eq!((running().is_some(), masks()), (false, vec![LISTENING, ALWAYS]));
+
+        // A runtime that is slow to begin a session holds up nobody who asks, and the end of the process for two seconds.
+        testing::HELD[0].store(true, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            let starts = scope.spawn(|| sessions::start(Feature::Allocations));
+            while !testing::HELD[1].load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            assert!(!sessions::is_on(Feature::Allocations) && !sessions::have_ended());
+            assert!(!starts.is_finished(), "who asked waited for it");
+            let began = Instant::now();
+            sessions::end();
+            assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+            assert_eq!(starts.join().unwrap(), Err("the runtime started no session within 2 s".to_owned()));
+        });
+        testing::HELD[0].store(false, Ordering::Relaxed);
+        assert_eq!(sessions::start(Feature::Locks), Err("the process ends".to_owned()));
     }
 }

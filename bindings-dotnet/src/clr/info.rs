@@ -206,6 +206,17 @@ pub(crate) mod testing {
         S_OK
     }
 
+    /// Whether a session takes long to begin, and whether one is at it.
+    pub(crate) static HELD: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
+
+    extern "system" fn refuse_when_let_go() -> Hresult {
+        HELD[1].store(true, Ordering::Relaxed);
+        while HELD[0].load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        i32::MIN
+    }
+
     #[repr(transparent)]
     struct Functions([*const (); 104]);
 
@@ -215,6 +226,7 @@ pub(crate) mod testing {
     static FUNCTIONS: Functions = {
         let mut functions = [refuse as *const (); 104];
         functions[82] = take_mask as *const ();
+        functions[101] = refuse_when_let_go as *const ();
         Functions(functions)
     };
 

@@ -1,8 +1,8 @@
 //! Sessions of the runtime, whose events come on the threads that cause them: which of them run.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::clr::info;
 use crate::interface::types::Feature;
@@ -19,8 +19,19 @@ const SAMPLED_SINCE: u32 = 10;
 /// may hold: in `OnEventSourceCreated`, and in a handler of an exception that it threw.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Sessions that run, with what they are for; none once the process [`end`]s.
-static SESSIONS: Mutex<Option<Vec<(Feature, u64)>>> = Mutex::new(Some(Vec::new()));
+/// What sessions there are. Nobody who waits for the runtime holds the lock.
+struct Sessions {
+    /// Those that run, with what they are for.
+    running: Vec<(Feature, u64)>,
+    /// Somebody begins or ends some.
+    are_changing: bool,
+    /// The process [`end`]s.
+    have_ended: bool,
+}
+
+static SESSIONS: Mutex<Sessions> = Mutex::new(Sessions { running: Vec::new(), are_changing: false, have_ended: false });
+/// Told when a change is over.
+static CHANGED: Condvar = Condvar::new();
 /// The runtime's major version, 0 if it was not told.
 static MAJOR: AtomicU32 = AtomicU32::new(0);
 
@@ -30,11 +41,40 @@ pub(crate) fn set_runtime_version(version: &str) {
     MAJOR.store(major, Ordering::Relaxed);
 }
 
+/// Somebody begins or ends sessions, one at a time.
+struct Change(());
+
+impl Change {
+    /// Waits until `until` for another thread's.
+    fn begin(until: Instant) -> Option<Self> {
+        let left = until.saturating_duration_since(Instant::now());
+        let waited = CHANGED.wait_timeout_while(lock(), left, |sessions| sessions.are_changing);
+        let mut sessions = waited.unwrap_or_else(PoisonError::into_inner).0;
+        if sessions.are_changing {
+            return None;
+        }
+        sessions.are_changing = true;
+        Some(Self(()))
+    }
+}
+
+impl Drop for Change {
+    fn drop(&mut self) {
+        lock().are_changing = false;
+        CHANGED.notify_all();
+    }
+}
+
+fn lock() -> MutexGuard<'static, Sessions> {
+    SESSIONS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Starts the sessions of a feature; nothing happens if they run.
 pub(crate) fn start(feature: Feature) -> Result<(), String> {
-    let mut sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
-    let sessions = sessions.as_mut().ok_or("the process ends")?;
-    if sessions.iter().any(|(known, _)| *known == feature) {
+    let not_started = || format!("the runtime started no session within {} s", PATIENCE.as_secs());
+    let until = Instant::now() + PATIENCE;
+    let _one = Change::begin(until).ok_or_else(not_started)?;
+    if is_on(feature) {
         return Ok(());
     }
     let clr = info::attached().ok_or("no profiler is attached")?;
@@ -48,16 +88,20 @@ pub(crate) fn start(feature: Feature) -> Result<(), String> {
         Feature::Cpu => &[],
     };
     for (keywords, level) in wanted {
+        if have_ended() {
+            return Err("the process ends".to_owned());
+        }
         let late = move |result: Result<u64, i32>| {
             if let Ok(session) = result {
                 clr.stop_session(session);
             }
         };
-        match info::on_native_thread_within(PATIENCE, move || clr.start_session(*keywords, *level), late) {
-            Ok(Some(Ok(session))) => sessions.push((feature, session)),
+        let left = until.saturating_duration_since(Instant::now());
+        match info::on_native_thread_within(left, move || clr.start_session(*keywords, *level), late) {
+            Ok(Some(Ok(session))) => lock().running.push((feature, session)),
             Ok(Some(Err(result))) => return Err(format!("the runtime refused a session: 0x{result:08x}")),
             Err(_) => return Err("a thread could not be started".to_owned()),
-            Ok(None) => return Err(format!("the runtime started no session within {} s", PATIENCE.as_secs())),
+            Ok(None) => return Err(not_started()),
         }
     }
     Ok(())
@@ -65,37 +109,43 @@ pub(crate) fn start(feature: Feature) -> Result<(), String> {
 
 /// Ends the sessions of these features, those that take longer than `patience` a while later.
 pub(crate) fn stop(features: &[Feature], patience: Duration) {
-    if let Some(sessions) = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
-        stop_those(sessions, patience, |known| features.contains(&known));
+    let until = Instant::now() + patience;
+    if let Some(_one) = Change::begin(until)
+        && !have_ended()
+    {
+        stop_those(until, |known| features.contains(&known));
     }
 }
 
 /// Ends all sessions, and lets none begin or end from here on: an instant later the runtime disposes of its EventSources,
-/// and to tell one of them of a session meanwhile ends the process (.NET 8: NullReferenceException).
+/// and to tell one of them of a session meanwhile ends the process (.NET 8: NullReferenceException). Waits for another thread's, and for
+/// the runtime, for two seconds at most together.
 pub(crate) fn end() {
-    if let Some(mut sessions) = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        stop_those(&mut sessions, PATIENCE, |_| true);
+    let until = Instant::now() + PATIENCE;
+    lock().have_ended = true;
+    if let Some(_one) = Change::begin(until) {
+        stop_those(until, |_| true);
     }
 }
 
 /// Whether the process ends, so that no session begins any more.
 pub(crate) fn have_ended() -> bool {
-    SESSIONS.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    lock().have_ended
 }
 
-/// Under the lock, so that [`end`] waits for another thread's.
-fn stop_those(sessions: &mut Vec<(Feature, u64)>, patience: Duration, which: impl Fn(Feature) -> bool) {
+/// Within a [`Change`], so that [`end`] waits for another thread's.
+fn stop_those(until: Instant, which: impl Fn(Feature) -> bool) {
     let Some(clr) = info::attached() else { return };
-    let ending: Vec<(Feature, u64)> = sessions.extract_if(.., |(feature, _)| which(*feature)).collect();
+    let ending: Vec<(Feature, u64)> = lock().running.extract_if(.., |(feature, _)| which(*feature)).collect();
     let numbers: Vec<u64> = ending.iter().map(|(_, session)| *session).collect();
     let stop = move || numbers.into_iter().for_each(|session| clr.stop_session(session));
-    if !ending.is_empty() && info::on_native_thread_within(patience, stop, drop).is_err() {
-        sessions.extend(ending);
+    let left = until.saturating_duration_since(Instant::now());
+    if !ending.is_empty() && info::on_native_thread_within(left, stop, drop).is_err() {
+        lock().running.extend(ending);
     }
 }
 
-/// Whether events of a feature come.
+/// Whether events of a feature come. Waits for nobody.
 pub(crate) fn is_on(feature: Feature) -> bool {
-    let sessions = SESSIONS.lock().unwrap_or_else(PoisonError::into_inner);
-    sessions.iter().flatten().any(|(known, _)| *known == feature)
+    lock().running.iter().any(|(known, _)| *known == feature)
 }

@@ -50,7 +50,7 @@ pub fn spanprof_stop(timeout_ms: u64) -> ffi::Result<bool, Failure> {
 }
 
 /// Ends allocations, lock waits and exceptions, which no later call switches on again. To be called as the process ends,
-/// before the runtime disposes of its `EventSource`s. Milliseconds.
+/// before the runtime disposes of its `EventSource`s. Milliseconds; where the runtime is slow two seconds at most.
 #[ffi]
 pub fn spanprof_end_events() -> ffi::Result<bool, Failure> {
     panic_to_result(|| {
