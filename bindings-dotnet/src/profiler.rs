@@ -1,7 +1,7 @@
 //! The one profiler of this process: start, stop, switches, statistics, status.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use spanprof_core::{Config, Error, ErrorKind, Level, Profiler, host};
@@ -24,6 +24,8 @@ const EVENTS: [Feature; 3] = [Feature::Allocations, Feature::Locks, Feature::Exc
 const RESTART_TIMEOUT: Duration = Duration::from_secs(2);
 /// Whether methods have names, and why not.
 static NAMES: Mutex<Result<(), String>> = Mutex::new(Ok(()));
+/// The runtime has not loaded this library since the start, which waits for that for seconds only.
+static AWAITS_RUNTIME: AtomicBool = AtomicBool::new(false);
 /// A wait was not seen as one since the start.
 static SEES_NO_WAITS: AtomicBool = AtomicBool::new(false);
 
@@ -50,7 +52,9 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
     SEES_NO_WAITS.store(false, Ordering::Relaxed);
     // First of all, since it may be refused, and CoreCLR lets nobody go whom it was attached to.
     let profiler = Profiler::start(config.clone(), &CoreClr)?;
-    *lock(&NAMES) = attach().and_then(|()| code_map::listen());
+    let names = attach().and_then(|()| code_map::listen());
+    AWAITS_RUNTIME.store(names.is_err() && info::attached().is_none(), Ordering::Relaxed);
+    *lock(&NAMES) = names;
     code_map::note_own_stack();
     sessions::set_runtime_version(&config.runtime.1);
     host::set_running(profiler);
@@ -61,14 +65,37 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
         );
         return Ok(());
     }
-    for feature in wanted(&config) {
+    start_events(&config);
+    Ok(())
+}
+
+fn start_events(config: &Config) {
+    for feature in wanted(config) {
         if let Err(why) = sessions::start(feature)
             && !sessions::have_ended()
         {
             host::report(Level::Warning, format!("{} are not profiled: {why}", name_of(feature)));
         }
     }
-    Ok(())
+}
+
+/// Does what the start could not, where the runtime has loaded this library since. True: methods have names from now on. A load mostly.
+pub(crate) fn attach_late() -> bool {
+    if !AWAITS_RUNTIME.load(Ordering::Relaxed) || info::attached().is_none() {
+        return false;
+    }
+    let Ok(_one) = CHANGE.try_lock() else { return false };
+    let Some(profiler) = host::running() else { return false };
+    if profiler.is_stopping() || !AWAITS_RUNTIME.swap(false, Ordering::Relaxed) {
+        return false;
+    }
+    let names = code_map::listen();
+    let has_names = names.is_ok();
+    *lock(&NAMES) = names;
+    if has_names {
+        start_events(profiler.config());
+    }
+    has_names
 }
 
 /// The events that the settings ask for.
@@ -96,8 +123,9 @@ fn name_of(feature: Feature) -> &'static str {
 
 /// Stops it. True: all that it still had was delivered; so it is when none runs.
 pub(crate) fn stop(timeout: Duration) -> bool {
-    let _one = lock(&CHANGE);
     let deadline = Instant::now() + timeout;
+    // Somebody who starts what came late may wait for the runtime.
+    let Some(_one) = lock_until(&CHANGE, deadline) else { return false };
     sessions::stop(&EVENTS, timeout / 2);
     let Some(profiler) = host::running() else {
         return true;
@@ -214,6 +242,17 @@ pub(crate) fn statistics() -> Statistics {
     Statistics { numbers, last_error: stats.last_error }
 }
 
+fn lock_until<T>(mutex: &Mutex<T>, deadline: Instant) -> Option<MutexGuard<'_, T>> {
+    loop {
+        match mutex.try_lock() {
+            Ok(locked) => return Some(locked),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return None,
+            Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -254,8 +293,14 @@ mod tests {
         assert!(info::attached().is_none(), "the engine was refused, so nothing was attached");
         refused.stop(Duration::from_secs(5));
 
+        let names = || status().into_iter().any(|feature| feature.name == "names" && feature.is_on);
+        start(&settings()).unwrap();
+        assert!(!attach_late() && !names(), "there is no runtime");
         testing::attach();
         assert_eq!(masks(), [ALWAYS], "nothing is told to one that is only attached");
+        assert!(attach_late() && names(), "it was attached after the start");
+        assert!(!attach_late() && stop(Duration::from_secs(5)));
+        assert_eq!(masks(), [LISTENING, ALWAYS]);
         start(&settings()).unwrap();
         assert_eq!(masks(), [LISTENING]);
         for round in 0..40 {

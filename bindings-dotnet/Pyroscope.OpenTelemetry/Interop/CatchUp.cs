@@ -30,6 +30,16 @@ internal sealed class CatchUp
         Leave();
     }
 
+    /// <summary>Where the runtime has let the profiler in only after its start: as at a start.</summary>
+    internal static void Late()
+    {
+        if (Native.spanprof_attach_late().AsOk())
+        {
+            ProfilerMessages.Note("The runtime has let the profiler in after its start: from now on profiles have what was missing.");
+            Soon();
+        }
+    }
+
     /// <summary>Not later than now: where there was no collection since, one of the youngest objects has next to nothing to do.</summary>
     internal static void Now()
     {

@@ -50,9 +50,11 @@ impl Change {
         let left = until.saturating_duration_since(Instant::now());
         let waited = CHANGED.wait_timeout_while(lock(), left, |sessions| sessions.are_changing);
         let mut sessions = waited.unwrap_or_else(PoisonError::into_inner).0;
-        let is_free = !sessions.are_changing;
+        if sessions.are_changing {
+            return None;
+        }
         sessions.are_changing = true;
-        is_free.then_some(Self(()))
+        Some(Self(()))
     }
 }
 

@@ -100,6 +100,13 @@ pub fn spanprof_catch_up() -> ffi::Result<bool, Failure> {
     })
 }
 
+/// To be called each second: does what a start could not, where the runtime has let the profiler in since. True: it has, and methods that were
+/// compiled before are to be told ([`spanprof_catch_up`]). A load mostly.
+#[ffi]
+pub fn spanprof_attach_late() -> ffi::Result<bool, Failure> {
+    panic_to_result(|| ffi::Ok(profiler::attach_late()))
+}
+
 /// Whether the engine measures waits, as `wall_time` asks for.
 #[ffi]
 pub fn spanprof_measures_waits() -> ffi::Result<bool, Failure> {
@@ -176,6 +183,7 @@ pub fn inventory() -> RustInventory {
         .register(function!(spanprof_status))
         .register(function!(spanprof_set_tracking))
         .register(function!(spanprof_catch_up))
+        .register(function!(spanprof_attach_late))
         .register(function!(spanprof_measures_waits))
         .register(function!(spanprof_waited_ns))
         .register(function!(spanprof_measure_no_waits))

@@ -42,8 +42,9 @@ impl Profiler {
     /// Checks the settings and starts sampling every thread of the process.
     ///
     /// Takes a few milliseconds and never waits for the server; where another thread stops or starts a profiler at the moment, up to 5 s
-    /// for that, and where one loads a library as long as that takes. Errors: `InvalidConfig` names the field, the value and what is allowed; `Disabled`, also once the process
-    /// ends ([`end_process`](Self::end_process)); `AlreadyRunning`, `System`. Nothing runs after an error.
+    /// for that, and where one loads a library as long as that takes. Errors: `InvalidConfig` names the field, the value and what is
+    /// allowed; `Disabled`, also once the process ends ([`end_process`](Self::end_process)); `AlreadyRunning`, `System`. Nothing runs after
+    /// an error.
     pub fn start(config: Config, runtime: &'static dyn Runtime) -> Result<Self, Error> {
         if !(config.enabled && (config.cpu_enabled || !config.profile_types.is_empty())) {
             return Err(Error::new(ErrorKind::Disabled, "profiling is switched off by configuration or environment"));
