@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::hint;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
 use spanprof_core::FrameId;
@@ -29,6 +30,10 @@ const WORDS: usize = 8;
 const PATIENCE: u32 = 1_000;
 /// Objects that are read by one system call.
 const AT_ONCE: usize = 64;
+/// Words that are read at once where a chain goes on: who awaits each other was made one after the other, mostly, and lies together.
+const TOGETHER: usize = 256;
+/// Nothing is mapped below it where an address is left to the kernel, as that of the heap.
+const LOWEST: u64 = 1 << 40;
 
 /// Where things are in objects, in words.
 #[derive(Clone, Copy, Debug, Default)]
@@ -59,6 +64,58 @@ struct Known {
 }
 
 static KNOWN: RwLock<Option<Known>> = RwLock::new(None);
+
+/// Which words of a stack are worth a look. Nearly all are none of the heap's, and the same ones in each sample: code, tables of types,
+/// data of libraries. What was looked at once and was no object is not looked at again, unless objects are seen near it.
+#[derive(Debug)]
+struct Places {
+    /// A bit for each part of the heap, of 4 MiB, in which objects were seen. Others may share it that are 256 GiB away.
+    heap: [AtomicU64; 1024],
+    /// Words that were no objects.
+    elsewhere: [AtomicU64; 1024],
+}
+
+static PLACES: Places = Places::new();
+
+impl Places {
+    const fn new() -> Self {
+        Self { heap: [const { AtomicU64::new(0) }; 1024], elsewhere: [const { AtomicU64::new(0) }; 1024] }
+    }
+
+    fn part(&self, address: u64) -> (&AtomicU64, u64) {
+        let part = address >> 22 & 0xffff;
+        (&self.heap[(part / 64) as usize], 1 << (part % 64))
+    }
+
+    fn is_in_heap(&self, address: u64) -> bool {
+        let (word, bit) = self.part(address);
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    fn other(&self, address: u64) -> &AtomicU64 {
+        &self.elsewhere[((address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize]
+    }
+
+    fn may_have(&self, address: u64) -> bool {
+        self.is_in_heap(address) || self.other(address).load(Ordering::Relaxed) != address
+    }
+
+    /// There is an object.
+    fn note(&self, address: u64) {
+        let (word, bit) = self.part(address);
+        if word.load(Ordering::Relaxed) & bit == 0 {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+    }
+
+    /// There is none. One that comes there later, before any other object is seen in its part of the heap, is missed: the sample has the
+    /// thread's own stack.
+    fn note_other(&self, address: u64) {
+        if !self.is_in_heap(address) {
+            self.other(address).store(address, Ordering::Relaxed);
+        }
+    }
+}
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
@@ -122,9 +179,10 @@ pub(super) fn chain(words: impl Iterator<Item = u64>, context: u64, all: bool) -
     let mut addresses = [0; SEARCHED];
     let mut count = 0;
     let stack = (&raw const count).addr() as u64;
+    PLACES.note(context);
     for word in words.take(SEARCHED) {
-        let may_be = word % 8 == 0 && word >= 1 << 16 && word >> 47 == 0 && word.abs_diff(stack) > 1 << 20;
-        if may_be && !addresses[..count].contains(&word) {
+        let may_be = word % 8 == 0 && word >= LOWEST && word >> 47 == 0 && word.abs_diff(stack) > 1 << 20;
+        if may_be && PLACES.may_have(word) && !addresses[..count].contains(&word) {
             addresses[count] = word;
             count += 1;
         }
@@ -132,12 +190,13 @@ pub(super) fn chain(words: impl Iterator<Item = u64>, context: u64, all: bool) -
     for some in addresses[..count].chunks(AT_ONCE) {
         let mut contents = [[0; WORDS]; AT_ONCE];
         let there = memory::read_each(some, &mut contents);
-        for (address, words) in
-            some.iter().zip(&contents).enumerate().filter(|(at, _)| there & 1 << at != 0).map(|(_, found)| found)
-        {
-            if words[known.layout.context] != context || !known.is_table(words[0]) {
+        for (at, (address, words)) in some.iter().zip(&contents).enumerate() {
+            let is_there = there & 1 << at != 0;
+            if !is_there || words[known.layout.context] != context || !known.is_table(words[0]) {
+                PLACES.note_other(*address);
                 continue;
             }
+            PLACES.note(*address);
             match known.types.get(&words[0]) {
                 Some(kind) if kind.is_box => return known.follow(*address, all),
                 None if !all => return Chain::Unknown(words[0]),
@@ -163,8 +222,9 @@ fn known() -> Option<RwLockReadGuard<'static, Option<Known>>> {
 impl Known {
     fn follow(&self, first: u64, all: bool) -> Chain {
         let (mut frames, mut count, mut at) = ([0; MAX_METHODS], 0, first);
+        let mut copied = Copied::NOTHING;
         for _ in 0..MAX_OBJECTS {
-            let Some(words) = object(at) else { break };
+            let Some(words) = copied.object(at) else { break };
             let Some(kind) = self.types.get(&words[0]) else {
                 if !all && self.is_table(words[0]) {
                     return Chain::Unknown(words[0]);
@@ -179,7 +239,7 @@ impl Known {
                 0 => break,
                 next if kind.is_list => {
                     // An array has its method table and its length first.
-                    let Some(array) = object(words[next]) else { break };
+                    let Some(array) = copied.object(words[next]) else { break };
                     array[2]
                 }
                 next => words[next],
@@ -208,6 +268,37 @@ impl Known {
     }
 }
 
+/// Memory that was read at once. No object moves meanwhile, but others may be made there: an object is older than who leads to it, so it is
+/// looked for above that alone, which was copied later.
+#[derive(Debug)]
+struct Copied {
+    from: u64,
+    words: [u64; TOGETHER],
+    last: u64,
+}
+
+impl Copied {
+    const NOTHING: Self = Self { from: 0, words: [0; TOGETHER], last: u64::MAX };
+
+    /// As [`object`], for one to which the last one leads; mostly without a system call.
+    fn object(&mut self, address: u64) -> Option<[u64; WORDS]> {
+        if !address.is_multiple_of(8) {
+            return None;
+        }
+        let place = if address > self.last { usize::try_from((address - self.from) / 8).ok() } else { None };
+        self.last = address;
+        if let Some(words) = place.and_then(|place| self.words.get(place..)?.first_chunk()) {
+            return Some(*words);
+        }
+        let mut contents = [[0; TOGETHER]];
+        if memory::read_each(&[address], &mut contents) == 0 {
+            return None;
+        }
+        (self.from, self.words) = (address, contents[0]);
+        self.words.first_chunk().copied()
+    }
+}
+
 /// The words at an address, as far as they are mapped: the first one is.
 fn object(address: u64) -> Option<[u64; WORDS]> {
     let mut contents = [[0; WORDS]];
@@ -229,6 +320,31 @@ mod tests {
         both[0][5] = class;
         both[1][2] = table;
         both
+    }
+
+    #[test]
+    fn what_is_no_object_is_looked_at_once_unless_objects_are_seen_near_it() {
+        let (places, word, near) = (Places::new(), 0x7f12_3456_7890, 0x7f12_3440_0008);
+        assert!(places.may_have(word));
+        places.note_other(word);
+        assert_eq!([word, word + 8].map(|word| places.may_have(word)), [false, true]);
+        places.note(near);
+        assert!(places.may_have(word));
+        places.note_other(word);
+        assert!(places.may_have(word));
+    }
+
+    #[test]
+    fn what_was_copied_before_who_leads_to_it_is_copied_anew() {
+        let objects = Box::leak(Box::new([1_u64; 64]));
+        let (first, second) = (at(&objects[..8]), at(&objects[8..16]));
+        let mut copied = Copied::NOTHING;
+        let word = |copied: &mut Copied, address| copied.object(address).map(|words| words[0]);
+        assert_eq!(word(&mut copied, first), Some(1));
+        objects[..16].fill(2);
+        std::hint::black_box(&objects);
+        assert_eq!(word(&mut copied, second), Some(1));
+        assert_eq!([first, 8, 0].map(|address| word(&mut copied, address)), [Some(2), None, None]);
     }
 
     #[test]
