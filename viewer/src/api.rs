@@ -13,7 +13,7 @@ use crate::http::request::{
     FunctionRequest, ServiceRequest, StackRequest, take_trace_sort, time_range_alone, trace_id,
 };
 use crate::params::Params;
-use crate::selection::{StackDisplay, Pair};
+use crate::selection::{Pair, StackDisplay};
 use crate::show::{Diff, Flame, FunctionView, ShowError, Shown, SpanNames, Top, Traces, Written};
 
 /// Everything that answers in JSON.

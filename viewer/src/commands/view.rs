@@ -15,7 +15,7 @@ use crate::memory::Shares;
 use crate::queries::Queries;
 use crate::receive;
 use crate::receive::profilers::Profilers;
-use crate::selection::{StackDisplay, Selection, TimeRange};
+use crate::selection::{Selection, StackDisplay, TimeRange};
 use crate::server;
 use crate::server::flags::{Cli, Optional};
 use crate::show::Shown;

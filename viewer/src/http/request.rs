@@ -2,7 +2,7 @@
 
 use crate::ids::TraceId;
 use crate::params::{BadParameter, Params};
-use crate::selection::{LAST_HOUR, StackDisplay, Selection, Side, StateChoice, TimeRange};
+use crate::selection::{LAST_HOUR, Selection, Side, StackDisplay, StateChoice, TimeRange};
 use crate::store::TraceSort;
 
 /// What a list of services is about.

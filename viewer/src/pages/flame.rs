@@ -319,7 +319,13 @@ fn graph(source: &str, unit: &str, svg: &str, has_states: bool) -> Markup {
 }
 
 /// A function's name that leads to its callers and callees, its file below.
-pub(super) fn function(selection: &Selection, display: StackDisplay, name: &str, file: &str, line: Option<i64>) -> Markup {
+pub(super) fn function(
+    selection: &Selection,
+    display: StackDisplay,
+    name: &str,
+    file: &str,
+    line: Option<i64>,
+) -> Markup {
     let mut pairs = [selection.pairs(), StackDisplay { lines: false, ..display }.pairs()].concat();
     pairs.push(("function".into(), name.into()));
     if !file.is_empty() {

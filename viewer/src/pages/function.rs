@@ -16,7 +16,8 @@ const MOST_ROWS: usize = 50;
 
 /// The page.
 pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
-    let FunctionRequest { stacks: StackRequest { selection, display }, function, file } = FunctionRequest::alone(params)?;
+    let FunctionRequest { stacks: StackRequest { selection, display }, function, file } =
+        FunctionRequest::alone(params)?;
     let view = shown.function(&selection, display, &function, file.as_deref())?;
     let unit = &view.unit;
     let mut pairs = [selection.pairs(), display.pairs()].concat();

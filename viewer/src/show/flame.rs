@@ -7,7 +7,7 @@ use super::estimate::Sums;
 use super::shown::Shown;
 use super::stacks::{states, sums, unit};
 use super::tree::{Frame, tree};
-use crate::selection::{StackDisplay, Selection};
+use crate::selection::{Selection, StackDisplay};
 use crate::states::StateTimes;
 use crate::store::Function;
 

@@ -10,8 +10,8 @@ use super::estimate::share;
 use super::shown::Shown;
 use super::stacks::{sums, unit};
 use super::steps::Steps;
-use crate::selection::StackDisplay;
 use crate::selection::Selection;
+use crate::selection::StackDisplay;
 use crate::store::{StackFrame, Stacks, shared_text};
 
 /// A function with its neighbours.

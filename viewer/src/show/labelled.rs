@@ -3,12 +3,16 @@
 use super::error::ShowError;
 use super::fold::fold_with_places;
 use super::shown::Shown;
-use crate::selection::{StackDisplay, Selection};
+use crate::selection::{Selection, StackDisplay};
 use crate::store::{Labelled, REST_ID, Stacks};
 
 impl Shown {
     /// The stacks of a selection, and by what they are of; a stack that had no place is the rest.
-    pub(crate) fn labelled(&self, selection: &Selection, display: StackDisplay) -> Result<(Stacks, Labelled), ShowError> {
+    pub(crate) fn labelled(
+        &self,
+        selection: &Selection,
+        display: StackDisplay,
+    ) -> Result<(Stacks, Labelled), ShowError> {
         let resolved = self.resolve(selection)?;
         let stacks = self.stacks(selection, StackDisplay { fold: false, ..display })?;
         let mut labelled = self.store.labelled(&resolved)?;

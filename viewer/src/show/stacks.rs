@@ -4,7 +4,7 @@ use super::error::ShowError;
 use super::estimate::{Sums, percentile};
 use super::fold::fold;
 use super::shown::Shown;
-use crate::selection::{Bound, StackDisplay, Selection};
+use crate::selection::{Bound, Selection, StackDisplay};
 use crate::states::StateTimes;
 use crate::store::Stacks;
 

@@ -11,8 +11,8 @@ use super::estimate::share;
 use super::shown::Shown;
 use super::stacks::{states, sums, unit};
 use super::steps::Steps;
-use crate::selection::StackDisplay;
 use crate::selection::Selection;
+use crate::selection::StackDisplay;
 use crate::states::StateTimes;
 use crate::store::{Function, StackFrame, Stacks, shared_text};
 
