@@ -48,7 +48,7 @@ fn name() -> ID {
 }
 
 /// One span processor more wants them, or one fewer.
-pub(crate) fn tell(wanted: bool) {
+pub(crate) fn want(wanted: bool) {
     if wanted { spanprof_core::want_span_times() } else { spanprof_core::unwant_span_times() }
 }
 
