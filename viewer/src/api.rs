@@ -13,7 +13,7 @@ use crate::http::request::{
     FunctionRequest, ServiceRequest, StackRequest, take_trace_sort, time_range_alone, trace_id,
 };
 use crate::params::Params;
-use crate::selection::{Look, Pair};
+use crate::selection::{Pair, StackDisplay};
 use crate::show::{Diff, Flame, FunctionView, ShowError, Shown, SpanNames, Top, Traces, Written};
 
 /// Everything that answers in JSON.
@@ -69,12 +69,12 @@ fn span_names(shown: &Shown, params: Params) -> Result<SpanNames, ShowError> {
 
 fn flame(shown: &Shown, params: Params) -> Result<Flame, ShowError> {
     let request = StackRequest::alone(params)?;
-    shown.flame(&request.selection, request.look)
+    shown.flame(&request.selection, request.display)
 }
 
 fn top(shown: &Shown, params: Params) -> Result<Top, ShowError> {
     let request = StackRequest::alone(params)?;
-    shown.top(&request.selection, request.look)
+    shown.top(&request.selection, request.display)
 }
 
 fn traces(shown: &Shown, mut params: Params) -> Result<Traces, ShowError> {
@@ -93,12 +93,12 @@ async fn trace(State(shown): State<Arc<Shown>>, Path(id): Path<String>, RawQuery
 
 fn function(shown: &Shown, params: Params) -> Result<FunctionView, ShowError> {
     let request = FunctionRequest::alone(params)?;
-    shown.function(&request.stacks.selection, request.stacks.look, &request.function, request.file.as_deref())
+    shown.function(&request.stacks.selection, request.stacks.display, &request.function, request.file.as_deref())
 }
 
 fn diff(shown: &Shown, mut params: Params) -> Result<Diff, ShowError> {
-    let look = Look::take(&mut params)?;
-    shown.diff(&Pair::take(params)?, look)
+    let display = StackDisplay::take(&mut params)?;
+    shown.diff(&Pair::take(params)?, display)
 }
 
 /// As Prometheus answers it. The application is named so that profilers do not take our version for Pyroscope's.

@@ -41,7 +41,7 @@ internal sealed unsafe class SpanTimes
     private readonly int thread = Environment.CurrentManagedThreadId;
     private readonly ulong cpuSince;
     private volatile bool left;
-    private int told;
+    private int tagged;
 
     private SpanTimes(Times* times, ulong cpuSince)
     {
@@ -52,7 +52,7 @@ internal sealed unsafe class SpanTimes
     ~SpanTimes()
     {
         // A span that another finalizer tells of has none any more.
-        told = 1;
+        tagged = 1;
         try
         {
             Unused.Push((nint)times);
@@ -87,7 +87,7 @@ internal sealed unsafe class SpanTimes
             : null;
 
     /// <summary>A span has started in the calling flow: what its time goes to is told when it ends.</summary>
-    internal static void Keep(Activity span)
+    internal static void Remember(Activity span)
     {
         if (SpanMirror.ContextOf(span) is { Times: not null } context)
         {
@@ -99,11 +99,11 @@ internal sealed unsafe class SpanTimes
     internal static SpanContext? ContextOf(Activity span) => wanted == 0 ? null : span.GetCustomProperty(Property) as SpanContext;
 
     /// <summary>A span has ended: it gets its tags, once.</summary>
-    internal static void Tell(Activity span)
+    internal static void SetTags(Activity span)
     {
-        if (span.GetCustomProperty(Property) is SpanContext { Times: { } times } context && Interlocked.Exchange(ref times.told, 1) == 0)
+        if (span.GetCustomProperty(Property) is SpanContext { Times: { } times } context && Interlocked.Exchange(ref times.tagged, 1) == 0)
         {
-            times.Tell(span, context);
+            times.SetTags(span, context);
         }
     }
 
@@ -144,7 +144,7 @@ internal sealed unsafe class SpanTimes
     [MethodImpl(MethodImplOptions.NoInlining)]
     private static ulong OwnCpu() => HotNative.OwnCpu();
 
-    private void Tell(Activity span, SpanContext context)
+    private void SetTags(Activity span, SpanContext context)
     {
         var rest = span.Duration.Ticks * (1_000_000_000 / TimeSpan.TicksPerSecond);
         var sums = stackalloc long[Times.States];

@@ -30,7 +30,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     private readonly ProfilerConfiguration? configuration;
     private readonly bool startProfiling;
     private readonly bool added;
-    private readonly bool tellsTimes;
+    private readonly bool timeAttributes;
     private volatile int began;
     private int disposed;
     private bool startedProfiler;
@@ -65,10 +65,10 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
         }
 
         startProfiling = BooleanVariable.Read("OTEL_PYROSCOPE_START_PROFILING", true);
-        var tells = timeAttributes ?? BooleanVariable.Read("OTEL_PYROSCOPE_TIME_ATTRIBUTES", false);
+        var chosen = timeAttributes ?? BooleanVariable.Read("OTEL_PYROSCOPE_TIME_ATTRIBUTES", false);
         this.configuration = configuration;
         added = SpanMirror.Add(Scope);
-        TimeAttributes = tells;
+        TimeAttributes = chosen;
         ProfilerMessages.Deliver();
     }
 
@@ -84,15 +84,15 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     /// </summary>
     public bool TimeAttributes
     {
-        get => tellsTimes;
+        get => timeAttributes;
         init
         {
-            if (added && value != tellsTimes)
+            if (added && value != timeAttributes)
             {
                 Want(value);
             }
 
-            tellsTimes = value;
+            timeAttributes = value;
         }
     }
 
@@ -105,9 +105,9 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
             Begin();
         }
 
-        if (tellsTimes && added && data.Recorded)
+        if (timeAttributes && added && data.Recorded)
         {
-            SpanTimes.Keep(data);
+            SpanTimes.Remember(data);
         }
 
         if (Profiler.Instance.IsRunning)
@@ -137,9 +137,9 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
         {
             SpanMirror.Ended(data);
             ReportFinalName(data);
-            if (tellsTimes)
+            if (timeAttributes)
             {
-                SpanTimes.Tell(data);
+                SpanTimes.SetTags(data);
             }
         }
     }
@@ -170,7 +170,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     {
         if (added && Interlocked.Exchange(ref disposed, 1) == 0)
         {
-            if (tellsTimes)
+            if (timeAttributes)
             {
                 Want(false);
             }
@@ -236,7 +236,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
             }
 
             resource.Compare();
-            if (tellsTimes && Profiler.Instance.IsRunning && !OffTime.IsMeasured)
+            if (timeAttributes && Profiler.Instance.IsRunning && !OffTime.IsMeasured)
             {
                 ProfilerMessages.Warn("Spans get no tags that say their time: TimeAttributes needs wall time, WallTimeProfilingEnabled or PYROSCOPE_PROFILING_WALLTIME_ENABLED=true");
             }

@@ -55,10 +55,10 @@ impl Slots {
         self.padding = padding;
     }
 
-    /// Nobody looks any more: forgets since when coroutines are suspended. Their numbers stay until nobody looks for the second time, so
+    /// Measuring ends: forgets since when coroutines are suspended. Their numbers stay until it ends for the second time, so
     /// a span that is under way keeps its flow. A coroutine that dies meanwhile stays too, so whoever meets one of these first asks
     /// whether it has just been made.
-    pub(super) fn rest(&mut self) {
+    pub(super) fn retire(&mut self) {
         let mut is_empty = true;
         for number in 1..self.slots.len() {
             let slot = &mut self.slots[number];
@@ -268,19 +268,19 @@ mod tests {
         unsafe { slots.insert(first, 5, 1, true) };
         // SAFETY: as above.
         unsafe { slots.insert(second, 6, 2, false) };
-        slots.rest();
+        slots.retire();
         assert!(!slots.has(first));
         // SAFETY: as above.
         let met = unsafe { slots.resume(first) }.unwrap();
         assert_eq!((met.since, met.flow), (0, 1));
         slots.renew(met.slot);
         assert!(slots.suspend(met.slot, first, 7));
-        slots.rest();
+        slots.retire();
         // SAFETY: as above.
         assert!(unsafe { slots.resume(second) }.is_none());
         // SAFETY: as above.
         assert_eq!(unsafe { slots.resume(first) }.map(|met| met.flow), Some(1));
-        slots.rest();
+        slots.retire();
         assert!(slots.slots.is_empty());
     }
 }

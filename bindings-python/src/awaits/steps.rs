@@ -56,7 +56,7 @@ pub(super) fn begin(known: &'static Known, runtime: &'static CPython) {
 pub(super) fn end() {
     GENERATION.store(0, Ordering::Relaxed);
     // SAFETY: as above.
-    unsafe { shared() }.slots.rest();
+    unsafe { shared() }.slots.retire();
 }
 
 /// Whether a coroutine is noted as suspended, or was before. The GIL is held.
@@ -71,7 +71,7 @@ pub(super) fn watch<T>(during: impl FnOnce() -> T) -> (T, Vec<Seen>) {
     let thread = Thread::own();
     // SAFETY: this thread's own.
     let outer = unsafe { &mut *thread };
-    let was_inside = std::mem::replace(&mut outer.inside, false);
+    let was_in_step = std::mem::replace(&mut outer.in_step, false);
     let remaining = std::mem::replace(&mut outer.remaining[0].means, 0.0);
     outer.seen = &raw mut seen;
     let result = during();
@@ -79,7 +79,7 @@ pub(super) fn watch<T>(during: impl FnOnce() -> T) -> (T, Vec<Seen>) {
     let outer = unsafe { &mut *thread };
     outer.seen = ptr::null_mut();
     outer.remaining[0].means = remaining;
-    outer.inside = was_inside;
+    outer.in_step = was_in_step;
     (result, seen)
 }
 
@@ -90,7 +90,7 @@ pub(super) struct Step {
     kind: Kind,
     /// No other one is under way.
     is_outermost: bool,
-    was_inside: bool,
+    was_in_step: bool,
     generation: u32,
     /// Where the coroutine was met, 0 if it was not.
     slot: u32,
@@ -115,7 +115,7 @@ const OTHER: Step = Step {
     thread: ptr::null_mut(),
     kind: Kind::Other,
     is_outermost: false,
-    was_inside: false,
+    was_in_step: false,
     generation: 0,
     slot: 0,
     flow: 0,
@@ -172,8 +172,8 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
     let thread = unsafe { &mut *own };
     // SAFETY: the GIL is held, and it is the main interpreter's.
     let shared = unsafe { shared() };
-    let was_inside = thread.inside;
-    let is_outermost = !(was_inside && is_anything_running(tstate, shared.exceptions));
+    let was_in_step = thread.in_step;
+    let is_outermost = !(was_in_step && is_anything_running(tstate, shared.exceptions));
     if !is_outermost && !shared.is_continued {
         return OTHER;
     }
@@ -183,9 +183,9 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
     let kind = if is_outermost || context != outer_context { Kind::Flow } else { Kind::Driven };
     let outer_flow = thread.flow();
     let now = ticks();
-    thread.inside = true;
+    thread.in_step = true;
     if is_outermost {
-        thread.look_at_poll(&shared.clock, &mut shared.rates);
+        thread.check_poll(&shared.clock, &mut shared.rates);
     }
     // SAFETY: the caller's promise, and as above.
     let met = unsafe { shared.slots.resume(coroutine) };
@@ -219,7 +219,7 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
         thread: own,
         kind,
         is_outermost,
-        was_inside,
+        was_in_step,
         generation,
         slot,
         flow,
@@ -265,7 +265,7 @@ pub(super) unsafe fn leave(coroutine: Object, step: Step, is_suspended: bool) {
     }
     // SAFETY: this thread's own.
     let thread = unsafe { &mut *step.thread };
-    thread.inside = step.was_inside;
+    thread.in_step = step.was_in_step;
     if step.kind == Kind::Flow {
         thread.set_flow(step.outer_flow);
         thread.context = step.outer_context;

@@ -26,7 +26,7 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(super) struct Thread {
     /// A step of a coroutine is under way; or was, in a greenlet that is not the one that runs now.
-    pub(super) inside: bool,
+    pub(super) in_step: bool,
     /// The context in which the innermost step of a flow began.
     pub(super) context: Object,
     /// Where the number of its flow is, which spans look for and the handler.
@@ -53,7 +53,7 @@ pub(super) struct Thread {
 thread_local! {
     static THREAD: UnsafeCell<Thread> = const {
         UnsafeCell::new(Thread {
-            inside: false,
+            in_step: false,
             context: ptr::null(),
             flow: ptr::null(),
             remaining: [Remaining::new(), Remaining::new()],
@@ -78,7 +78,7 @@ impl Thread {
 
     /// A step begins that lies in no other one: whether the loop waited since the last one.
     #[inline(always)]
-    pub(super) fn look_at_poll(&mut self, clock: &Clock, rates: &mut [Rate; 2]) {
+    pub(super) fn check_poll(&mut self, clock: &Clock, rates: &mut [Rate; 2]) {
         if self.poll.is_null() {
             self.poll = spanprof_core::own_poll();
         }

@@ -66,7 +66,7 @@ module Pyroscope
       def resource_labels(_attributes) = {}
       def install_context_hooks = nil
       def configure_spans(_scope_all, _inherit_fibers, _names) = nil
-      def tell_times(_wanted) = nil
+      def want_times(_wanted) = nil
       def span_times(_span) = nil
       def wall_time? = false
       def span_started(_span, _parent_context) = false

@@ -15,7 +15,7 @@ use crate::memory::Shares;
 use crate::queries::Queries;
 use crate::receive;
 use crate::receive::profilers::Profilers;
-use crate::selection::{Look, Selection, TimeRange};
+use crate::selection::{Selection, StackDisplay, TimeRange};
 use crate::server;
 use crate::server::flags::{Cli, Optional};
 use crate::show::Shown;
@@ -134,7 +134,7 @@ fn print(store: Arc<Store>, services: &BTreeSet<String>) -> Result<(), String> {
         for seen in seen.types {
             let selection =
                 Selection::everything().time_range(TimeRange::Stored).service(service).profile_type(&seen.asked);
-            let top = shown.top(&selection, Look::default()).map_err(|error| error.to_string())?;
+            let top = shown.top(&selection, StackDisplay::default()).map_err(|error| error.to_string())?;
             let top = serde_json::to_value(&top).map_err(|error| error.to_string())?;
             terminal::print(&format!("\n{}\n", terminal::top(&top, FUNCTIONS)))?;
         }

@@ -47,8 +47,9 @@ async fn file(
 ) -> Response {
     let made = shown
         .on_pool(move |shown| {
-            let StackRequest { selection, look } = StackRequest::alone(Params::parse(query.as_deref().unwrap_or("")))?;
-            let stacks = shown.stacks(&selection, look)?;
+            let StackRequest { selection, display } =
+                StackRequest::alone(Params::parse(query.as_deref().unwrap_or("")))?;
+            let stacks = shown.stacks(&selection, display)?;
             some(&stacks, &selection)?;
             write(&selection, &stacks, shown.store.limits().answer())
         })
@@ -86,8 +87,9 @@ async fn profile(State(shown): State<Arc<Shown>>, RawQuery(query): RawQuery) -> 
         [(CONTENT_TYPE, "application/octet-stream"), (CONTENT_DISPOSITION, "attachment; filename=\"profile.pb.gz\"")];
     let made = shown
         .on_pool(move |shown| {
-            let StackRequest { selection, look } = StackRequest::alone(Params::parse(query.as_deref().unwrap_or("")))?;
-            let (stacks, labelled) = shown.labelled(&selection, look)?;
+            let StackRequest { selection, display } =
+                StackRequest::alone(Params::parse(query.as_deref().unwrap_or("")))?;
+            let (stacks, labelled) = shown.labelled(&selection, display)?;
             some(&stacks, &selection)?;
             let profile = pprof::labelled(&stacks, labelled, shown.store.limits().answer())?;
             let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());

@@ -2,7 +2,7 @@
 
 use crate::ids::TraceId;
 use crate::params::{BadParameter, Params};
-use crate::selection::{LAST_HOUR, Look, Selection, Side, StateChoice, TimeRange};
+use crate::selection::{LAST_HOUR, Selection, Side, StackDisplay, StateChoice, TimeRange};
 use crate::store::TraceSort;
 
 /// What a list of services is about.
@@ -56,13 +56,13 @@ const SINGLE: [&str; 6] = ["trace", "span", "below", "inside", "outside", "state
 /// A selection and how its stacks are shown.
 pub(crate) struct StackRequest {
     pub(crate) selection: Selection,
-    pub(crate) look: Look,
+    pub(crate) display: StackDisplay,
 }
 
 impl StackRequest {
     /// Takes both.
     pub(crate) fn take(params: &mut Params) -> Result<Self, BadParameter> {
-        Ok(Self { selection: Selection::take(params)?, look: Look::take(params)? })
+        Ok(Self { selection: Selection::take(params)?, display: StackDisplay::take(params)? })
     }
 
     /// The same, with nothing beside them.

@@ -6,7 +6,7 @@ use super::layout::{self, Page};
 use super::{filter, flame, states};
 use crate::format::{counted, error, percent, points};
 use crate::params::Params;
-use crate::selection::Look;
+use crate::selection::StackDisplay;
 use crate::selection::{LAST_HOUR, Pair, Selection, StateChoice, TimeRange, link};
 use crate::show::{Change, Diff, DiffSide, FEW_SAMPLES, FunctionChange, ShowError, Shown};
 use crate::states::{Part, TimeSpent};
@@ -19,28 +19,28 @@ const FIELDS: [&str; 11] =
 
 /// The page.
 pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError> {
-    let look = Look::take(&mut params)?;
+    let display = StackDisplay::take(&mut params)?;
     let pair = Pair::take(params)?;
     let body = if pair.a == pair.b {
         html! {
             h1 { "Compare" }
             p.state { b { "Both sides are the same." } " Change one of them: another time range, span name, attribute, label or duration." }
-            (form(&pair, look, true))
+            (form(&pair, display, true))
         }
     } else {
-        let diff = shown.diff(&pair, look)?;
+        let diff = shown.diff(&pair, display)?;
         html! {
             div.title { h1 { "Compare" span.aside { "what has another share of b than of a" } } }
             div.sides {
                 (side(shown, "a", &pair.a, &diff.a, &diff.unit)?)
                 (side(shown, "b", &pair.b, &diff.b, &diff.unit)?)
             }
-            (form(&pair, look, false))
-            (of_states(&pair, look, &diff))
+            (form(&pair, display, false))
+            (of_states(&pair, display, &diff))
             (few(&diff))
             @if diff.a.sums.samples + diff.b.sums.samples > 0 {
-                (tools(&pair, look))
-                div.split { (graph(&pair, look, &diff)) (table(&diff, &pair, look)) }
+                (tools(&pair, display))
+                div.split { (graph(&pair, display, &diff)) (table(&diff, &pair, display)) }
             }
         }
     };
@@ -56,17 +56,17 @@ fn side(shown: &Shown, letter: &str, selection: &Selection, of: &DiffSide, unit:
             h2 { span.letter { (letter) } " " a href=(selection.link("flame")) { (selection.sentence()) } }
             (flame::sums(shown, selection, &of.sums, unit)?)
             @if let Some(times) = &of.states { (states::bar(&TimeSpent::of(None, times.clone(), 0), unit)) }
-            (layout::downloads(selection, Look::default(), &selection.link("api/top")))
+            (layout::downloads(selection, StackDisplay::default(), &selection.link("api/top")))
         }
     })
 }
 
 /// Which states have another share of b than of a, and switches between them.
-fn of_states(pair: &Pair, look: Look, diff: &Diff) -> Markup {
+fn of_states(pair: &Pair, display: StackDisplay, diff: &Diff) -> Markup {
     let chosen = (pair.a.state == pair.b.state).then_some(pair.a.state);
     let with = |state: StateChoice| {
         let pair = Pair { a: pair.a.clone().state(state), b: pair.b.clone().state(state) };
-        link("diff", &[pair.pairs(), look.pairs()].concat())
+        link("diff", &[pair.pairs(), display.pairs()].concat())
     };
     html! {
         @if !diff.states.is_empty() || chosen != Some(StateChoice::All) {
@@ -104,25 +104,25 @@ fn few(diff: &Diff) -> Markup {
     }
 }
 
-fn tools(pair: &Pair, look: Look) -> Markup {
-    let with = |look: Look| link("diff", &[pair.pairs(), look.pairs()].concat());
+fn tools(pair: &Pair, display: StackDisplay) -> Markup {
+    let with = |display: StackDisplay| link("diff", &[pair.pairs(), display.pairs()].concat());
     html! {
         div.tools {
             label.script { "Search " input #search type="search" placeholder="function or file" autocomplete="off" spellcheck="false"; }
             output #matches.script for="search" {}
-            (flame::looks(look, with))
-            a href=(link("diff", &[pair.swapped().pairs(), look.pairs()].concat())) { "swap a and b" }
-            span.downloads { a href=(link("api/diff", &[pair.pairs(), look.pairs()].concat())) { "JSON" } }
+            (flame::display_switches(display, with))
+            a href=(link("diff", &[pair.swapped().pairs(), display.pairs()].concat())) { "swap a and b" }
+            span.downloads { a href=(link("api/diff", &[pair.pairs(), display.pairs()].concat())) { "JSON" } }
         }
     }
 }
 
-fn graph(pair: &Pair, look: Look, diff: &Diff) -> Markup {
+fn graph(pair: &Pair, display: StackDisplay, diff: &Diff) -> Markup {
     html! {
         section.graph aria-label="Flame graph of both" {
             nav #crumbs aria-label="Zoom" {}
             div #graph role="tree" aria-label="Functions of both, callers above what they called" data-unit=(diff.unit)
-                data-source=(link("api/diff", &[pair.pairs(), look.pairs()].concat())) {
+                data-source=(link("api/diff", &[pair.pairs(), display.pairs()].concat())) {
                 noscript { p.state { "The graph is drawn by a script. Without it, read the table." } }
             }
             p #hovered.script aria-live="off" {}
@@ -134,14 +134,14 @@ fn graph(pair: &Pair, look: Look, diff: &Diff) -> Markup {
     }
 }
 
-fn table(diff: &Diff, pair: &Pair, look: Look) -> Markup {
+fn table(diff: &Diff, pair: &Pair, display: StackDisplay) -> Markup {
     html! {
         section.functions.changes aria-label="Functions that changed" {
             div.scroll {
                 table {
                     thead { tr { th { "function" } th.n { "own a" } th.n { "own b" } th.n { "change" } th.n { "total" } } }
                     tbody {
-                        @for row in diff.changes.iter().take(MOST_FUNCTIONS) { (change_row(row, pair, look)) }
+                        @for row in diff.changes.iter().take(MOST_FUNCTIONS) { (change_row(row, pair, display)) }
                     }
                 }
             }
@@ -153,12 +153,12 @@ fn table(diff: &Diff, pair: &Pair, look: Look) -> Markup {
     }
 }
 
-fn change_row(row: &FunctionChange, pair: &Pair, look: Look) -> Markup {
+fn change_row(row: &FunctionChange, pair: &Pair, display: StackDisplay) -> Markup {
     // A function that is only in one side is looked at there.
     let selection = if row.total.b > 0.0 { &pair.b } else { &pair.a };
     html! {
         tr data-function=(row.function) data-file=(row.file) {
-            (flame::function(selection, look, &row.function, &row.file, row.line))
+            (flame::function(selection, display, &row.function, &row.file, row.line))
             td.n { (percent(row.own.a)) }
             td.n { (percent(row.own.b)) }
             (change(row.own, true))
@@ -180,12 +180,12 @@ fn change(change: Change, with_error: bool) -> Markup {
     }
 }
 
-fn form(pair: &Pair, look: Look, open: bool) -> Markup {
+fn form(pair: &Pair, display: StackDisplay, open: bool) -> Markup {
     html! {
         details.filter open[open] {
             summary { "Change the sides" }
             form action="diff" {
-                @for (name, value) in look.pairs() { input type="hidden" name=(name) value=(value); }
+                @for (name, value) in display.pairs() { input type="hidden" name=(name) value=(value); }
                 div.sides { (fields("a", &pair.a)) (fields("b", &pair.b)) }
                 button { "Compare" }
             }

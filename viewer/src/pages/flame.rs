@@ -7,7 +7,7 @@ use super::{advice, filter, states};
 use crate::format::{self, counted, value};
 use crate::http::request::StackRequest;
 use crate::params::Params;
-use crate::selection::Look;
+use crate::selection::StackDisplay;
 use crate::selection::{Bound, CPU, Pair, Selection, Side, StateChoice, TimeRange, WALL, link};
 use crate::show::{FEW_SAMPLES, ShowError, Shown, SpanDetail, Sums, Top};
 use crate::span_status::Status;
@@ -21,8 +21,8 @@ pub(super) const SLOW_WAITS: &str = "What do slow ones wait for that fast ones d
 
 /// The page.
 pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
-    let StackRequest { selection, look } = StackRequest::alone(params)?;
-    let top = shown.top(&selection, look)?;
+    let StackRequest { selection, display } = StackRequest::alone(params)?;
+    let top = shown.top(&selection, display)?;
     let detail = match selection.span {
         Some(span) => shown.span(span)?,
         None => None,
@@ -33,7 +33,7 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
     let profile_types = shown.store.profile_types(service, selection.time_range)?;
     let single = selection.span.is_some() || selection.trace.is_some();
     let says_states = shown.store.has_states(service, selection.time_range)?;
-    let pairs = |selection: &Selection| [selection.pairs(), look.pairs()].concat();
+    let pairs = |selection: &Selection| [selection.pairs(), display.pairs()].concat();
     let body = html! {
         div.title {
             h1 { (title) span.aside { (aside(&selection, &title)) } }
@@ -48,14 +48,14 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
             }
         }
         (layout::profile_types((&profile_types.types, profile_types.more), &selection, "profile", |selection| link("flame", &pairs(selection))))
-        @if !single && selection.side != Side::Outside { (filter::form("flame", &selection, &look.pairs(), true)) }
+        @if !single && selection.side != Side::Outside { (filter::form("flame", &selection, &display.pairs(), true)) }
         (of_states(&selection, &top, |state| link("flame", &pairs(&selection.clone().state(state)))))
         (few(shown, &selection, detail, top.sums.samples))
         @if top.sums.samples > 0 {
-            (tools(&selection, look))
+            (tools(&selection, display))
             div.split {
                 (graph(&link("api/flame", &pairs(&selection)), &top.unit, &link("flame.svg", &pairs(&selection)), top.states.is_some()))
-                (table(&top, &selection, look))
+                (table(&top, &selection, display))
             }
         }
         (compare(&selection, detail, says_states))
@@ -271,27 +271,27 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
     }
 }
 
-fn tools(selection: &Selection, look: Look) -> Markup {
-    let with = |look: Look| link("flame", &[selection.pairs(), look.pairs()].concat());
+fn tools(selection: &Selection, display: StackDisplay) -> Markup {
+    let with = |display: StackDisplay| link("flame", &[selection.pairs(), display.pairs()].concat());
     html! {
         div.tools {
             label.script { "Search " input #search type="search" placeholder="function or file" autocomplete="off" spellcheck="false"; }
             output #matches.script for="search" {}
-            (looks(look, with))
-            (layout::downloads(selection, look, &link("api/flame", &[selection.pairs(), look.pairs()].concat())))
+            (display_switches(display, with))
+            (layout::downloads(selection, display, &link("api/flame", &[selection.pairs(), display.pairs()].concat())))
         }
     }
 }
 
 /// The switches of a graph.
-pub(super) fn looks(look: Look, with: impl Fn(Look) -> String) -> Markup {
+pub(super) fn display_switches(display: StackDisplay, with: impl Fn(StackDisplay) -> String) -> Markup {
     let switch = |set: bool, link: String, words: &str, title: &str| {
         html! { a.switch href=(link) aria-current=[set.then_some("true")] title=(title) { (words) } }
     };
     html! {
         span.switches {
-            (switch(look.fold, with(Look { fold: !look.fold, ..look }), "fold runtime", "frames of the runtime and of libraries become one"))
-            (switch(look.lines, with(Look { lines: !look.lines, ..look }), "lines", "lines of a function stand apart"))
+            (switch(display.fold, with(StackDisplay { fold: !display.fold, ..display }), "fold runtime", "frames of the runtime and of libraries become one"))
+            (switch(display.lines, with(StackDisplay { lines: !display.lines, ..display }), "lines", "lines of a function stand apart"))
             button #flip.script type="button" aria-pressed="false" title="callers below what they called" { "root below" }
         }
     }
@@ -319,8 +319,14 @@ fn graph(source: &str, unit: &str, svg: &str, has_states: bool) -> Markup {
 }
 
 /// A function's name that leads to its callers and callees, its file below.
-pub(super) fn function(selection: &Selection, look: Look, name: &str, file: &str, line: Option<i64>) -> Markup {
-    let mut pairs = [selection.pairs(), Look { lines: false, ..look }.pairs()].concat();
+pub(super) fn function(
+    selection: &Selection,
+    display: StackDisplay,
+    name: &str,
+    file: &str,
+    line: Option<i64>,
+) -> Markup {
+    let mut pairs = [selection.pairs(), StackDisplay { lines: false, ..display }.pairs()].concat();
     pairs.push(("function".into(), name.into()));
     if !file.is_empty() {
         pairs.push(("file".into(), file.into()));
@@ -337,7 +343,7 @@ pub(super) fn function(selection: &Selection, look: Look, name: &str, file: &str
     }
 }
 
-fn table(top: &Top, selection: &Selection, look: Look) -> Markup {
+fn table(top: &Top, selection: &Selection, display: StackDisplay) -> Markup {
     html! {
         section.functions aria-label="Functions" {
             div.scroll {
@@ -346,7 +352,7 @@ fn table(top: &Top, selection: &Selection, look: Look) -> Markup {
                     tbody {
                         @for row in top.functions.iter().take(MOST_FUNCTIONS) {
                             tr data-function=(row.function) data-file=(row.file) {
-                                (function(selection, look, &row.function, &row.file, row.line))
+                                (function(selection, display, &row.function, &row.file, row.line))
                                 td.n { (states::dot(&row.states, &top.unit)) (value(row.own, &top.unit)) }
                                 td.n { @if row.own > 0 { (layout::share(row.share, row.error)) } }
                                 td.n { (value(row.total, &top.unit)) }

@@ -7,7 +7,7 @@ use super::layout::{self, Page};
 use crate::format::{counted, value};
 use crate::http::request::{FunctionRequest, StackRequest};
 use crate::params::{Params, encode};
-use crate::selection::Look;
+use crate::selection::StackDisplay;
 use crate::selection::{Selection, link};
 use crate::show::{FunctionView, Neighbour, Part, ShowError, Shown, share};
 
@@ -16,10 +16,11 @@ const MOST_ROWS: usize = 50;
 
 /// The page.
 pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
-    let FunctionRequest { stacks: StackRequest { selection, look }, function, file } = FunctionRequest::alone(params)?;
-    let view = shown.function(&selection, look, &function, file.as_deref())?;
+    let FunctionRequest { stacks: StackRequest { selection, display }, function, file } =
+        FunctionRequest::alone(params)?;
+    let view = shown.function(&selection, display, &function, file.as_deref())?;
     let unit = &view.unit;
-    let mut pairs = [selection.pairs(), look.pairs()].concat();
+    let mut pairs = [selection.pairs(), display.pairs()].concat();
     let graph = format!("{}#q={}", link("flame", &pairs), encode(&function));
     pairs.push(("function".into(), function.clone()));
     pairs.extend(file.clone().map(|file| ("file".into(), file)));
@@ -40,8 +41,8 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
             span.downloads { a href=(json) { "JSON" } }
         }
         div.sides {
-            (neighbours("Callers", "Nothing called it: its stacks begin here.", &view.callers, &view, &selection, look))
-            (neighbours("Callees", "It called nothing.", &view.callees, &view, &selection, look))
+            (neighbours("Callers", "Nothing called it: its stacks begin here.", &view.callers, &view, &selection, display))
+            (neighbours("Callees", "It called nothing.", &view.callees, &view, &selection, display))
         }
         h2 { "Lines" }
         (lines(&view))
@@ -58,7 +59,7 @@ fn neighbours(
     rows: &[Neighbour],
     view: &FunctionView,
     selection: &Selection,
-    look: Look,
+    display: StackDisplay,
 ) -> Markup {
     html! {
         section.functions aria-label=(title) {
@@ -71,7 +72,7 @@ fn neighbours(
                         tbody {
                             @for row in rows.iter().take(MOST_ROWS) {
                                 tr {
-                                    (flame::function(selection, look, &row.function, &row.file, None))
+                                    (flame::function(selection, display, &row.function, &row.file, None))
                                     (cells(row.part, view))
                                 }
                             }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
 use crate::format;
-use crate::selection::Look;
+use crate::selection::StackDisplay;
 use crate::selection::{Selection, TimeRange, link, since_text};
 use crate::show::Shown;
 use crate::store::SeenProfileType;
@@ -117,8 +117,8 @@ pub(super) fn profile_types(
 }
 
 /// A selection as files, and what the page shows of it as JSON.
-pub(super) fn downloads(selection: &Selection, look: Look, json: &str) -> Markup {
-    let pairs = [selection.pairs(), look.pairs()].concat();
+pub(super) fn downloads(selection: &Selection, display: StackDisplay, json: &str) -> Markup {
+    let pairs = [selection.pairs(), display.pairs()].concat();
     html! {
         span.downloads {
             a href=(link("flame.svg", &pairs)) { "SVG" }

@@ -10,7 +10,7 @@ use crate::format::{ago, number, percent, time, value};
 use crate::http::request::ServiceRequest;
 use crate::params::{BadParameter, Params};
 use crate::receive::profilers::ProfilerState;
-use crate::selection::Look;
+use crate::selection::StackDisplay;
 use crate::selection::{Selection, Side, StateChoice, WALL, link};
 use crate::show::{Beside, Outside, ShowError, Shown, SpanName, SpanNames, share};
 use crate::states::{State, StateTimes, TimeSpent};
@@ -163,7 +163,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
         p.actions {
             a href=(selection.link("flame")) { "Flame graph of " @if selection.has_filter() { "these spans" } @else { "the whole service" } }
             a href=(selection.link("traces")) { "Slowest traces" }
-            (layout::downloads(&selection, Look::default(), &selection.link("api/spans")))
+            (layout::downloads(&selection, StackDisplay::default(), &selection.link("api/spans")))
         }
     };
     let way = [(service.clone(), selection.link("spans"))];

@@ -8,7 +8,7 @@ use super::layout::{self, Page};
 use super::{advice, states};
 use crate::format::{counted, number, time};
 use crate::ids::TraceId;
-use crate::selection::Look;
+use crate::selection::StackDisplay;
 use crate::selection::{Selection, WALL};
 use crate::show::{ShowError, Shown, Trace, TraceSpan, share};
 use crate::span_status::Status;
@@ -53,7 +53,7 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Page, ShowError> {
             @if says_states {
                 a href=(Selection::of_trace(trace.trace).profile_type(WALL).link("flame")) title="all its time, waits too, by state" { "Where the time went" }
             }
-            (layout::downloads(&Selection::of_trace(trace.trace), Look::default(), &format!("api/trace/{}", trace.trace)))
+            (layout::downloads(&Selection::of_trace(trace.trace), StackDisplay::default(), &format!("api/trace/{}", trace.trace)))
         }
         @if trace.left_out > 0 {
             p.state { b { (counted(count(trace.left_out), "span")) " left out." } " They have no room in one answer; more --memory makes more." }

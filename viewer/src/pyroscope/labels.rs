@@ -140,21 +140,21 @@ fn each_matching<S: Default>(
     store: &Store,
     matchers: &[String],
     bounds: (i64, i64),
-    mut look: impl FnMut(&mut S, BTreeMap<String, String>) -> usize,
+    mut visit: impl FnMut(&mut S, BTreeMap<String, String>) -> usize,
 ) -> Result<S, QueryError> {
     let selectors = Selector::parse_all(matchers).map_err(QueryError::invalid)?;
     each(store, bounds, |found, series| {
         let (_, labels) = with_pseudo_labels(series);
         let is_selected = selectors.is_empty() || selectors.iter().any(|one| one.selects(&labels));
-        if is_selected { look(found, labels) } else { 0 }
+        if is_selected { visit(found, labels) } else { 0 }
     })
 }
 
-/// Looks at all series as long as there is room for the bytes that `look` keeps of them.
+/// Goes through all series as long as there is room for the bytes that `visit` keeps of them.
 fn each<S: Default>(
     store: &Store,
     bounds: (i64, i64),
-    mut look: impl FnMut(&mut S, StoredSeries) -> usize,
+    mut visit: impl FnMut(&mut S, StoredSeries) -> usize,
 ) -> Result<S, QueryError> {
     let most = store.limits().answer();
     let (found, left) = store.each_series(
@@ -162,7 +162,7 @@ fn each<S: Default>(
         || (S::default(), Some(most)),
         |(found, left), series| {
             // The answer is a copy.
-            let kept = look(found, series).saturating_mul(2);
+            let kept = visit(found, series).saturating_mul(2);
             *left = left.and_then(|left| left.checked_sub(kept));
             left.is_some()
         },

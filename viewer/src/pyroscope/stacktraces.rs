@@ -40,7 +40,7 @@ pub(super) fn merge(
         format => {
             let mut tree = Tree::default();
             tree.add(&stacks, 0, &site)?;
-            tree.cut(most_nodes(request.max_nodes))?;
+            tree.prune(most_nodes(request.max_nodes))?;
             if format == 2 {
                 answer.tree = tree.bytes(store.limits().answer())?;
             } else {
@@ -97,7 +97,7 @@ pub(super) fn diff(store: &Store, request: &DiffRequest) -> Result<DiffResponse,
     for (side, (stacks, request)) in sides.iter().zip([left, right]).enumerate() {
         tree.add(stacks, side, &call_site(request.stack_trace_selector.as_ref()))?;
     }
-    tree.cut(most_nodes(left.max_nodes.max(right.max_nodes)))?;
+    tree.prune(most_nodes(left.max_nodes.max(right.max_nodes)))?;
     Ok(DiffResponse { flamegraph: Some(tree.flame_graph_diff()?) })
 }
 

@@ -112,7 +112,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Merges everything that is smaller than the `most` largest nodes into nodes called `other`.
-    pub(super) fn cut(&mut self, most: usize) -> Result<(), QueryError> {
+    pub(super) fn prune(&mut self, most: usize) -> Result<(), QueryError> {
         if self.nodes.len() <= most || most == 0 {
             return Ok(());
         }
@@ -353,7 +353,7 @@ mod tests {
         let stacks = stacks(&[(1, 50), (2, 3), (4, 20)]);
         let mut tree = Tree::default();
         tree.add(&stacks, 0, &[]).unwrap();
-        tree.cut(4).unwrap();
+        tree.prune(4).unwrap();
         let graph = tree.flame_graph().unwrap();
         assert_eq!((graph.total, graph.names), (73, ["total", "main", "b", "c", "other"].map(String::from).to_vec()));
     }
@@ -400,7 +400,7 @@ mod tests {
         let tree = |most| {
             let mut tree = Tree::default();
             tree.add(&stacks, 0, &[]).unwrap();
-            tree.cut(most).unwrap();
+            tree.prune(most).unwrap();
             let graph = tree.flame_graph().unwrap();
             (graph.names, levels(&graph.levels))
         };
@@ -416,7 +416,7 @@ mod tests {
         small.sums[1].1 = 0;
         let mut tree = Tree::default();
         tree.add(&small, 0, &[]).unwrap();
-        tree.cut(2).unwrap();
+        tree.prune(2).unwrap();
         assert_eq!(levels(&tree.flame_graph().unwrap().levels)[1], [0, 701, 701, 1]);
     }
 
@@ -438,10 +438,10 @@ mod tests {
             work::within(Duration::ZERO, Haste::Patient, Gone::default(), || assert!(work()));
         };
         over(&mut || Tree::default().add(&deep, 0, &[]).is_err());
-        let (mut cut, drawn, diff, bytes) = (full(), full(), full(), full());
+        let (mut pruned, drawn, diff, bytes) = (full(), full(), full(), full());
         let site = vec!["1".to_owned(); 2];
         over(&mut || begins_with(&deep, 10_000, &site, &mut Steps::default()).is_err());
-        over(&mut || cut.cut(5_000).is_err());
+        over(&mut || pruned.prune(5_000).is_err());
         let mut trees = vec![drawn, diff, bytes].into_iter();
         over(&mut || trees.next().unwrap().flame_graph().is_err());
         over(&mut || trees.next().unwrap().flame_graph_diff().is_err());

@@ -9,9 +9,9 @@ use opentelemetry_proto::tonic::profiles::v1development::{Link, ProfilesDictiona
 use spanprof_core::wire::pprof;
 
 use super::labels::LONGEST_VALUE;
-use super::otlp_traces::cut_service;
+use super::otlp_traces::truncated_service;
 use super::pprof::Tables;
-use super::strings::cut;
+use super::strings::truncated;
 use crate::http::allowed::Allowed;
 use crate::http::refusal::{Refusal, invalid};
 
@@ -64,7 +64,7 @@ impl<'a> Dictionary<'a> {
             if let Ok((SERVICE, Some(service))) = self.attribute(index)
                 && !service.is_empty()
             {
-                let service = cut_service(service);
+                let service = truncated_service(service);
                 allowed.take(2 * size_of::<(i32, &str)>(), "the dictionary")?;
                 services.insert(index, service);
             }
@@ -81,9 +81,9 @@ impl<'a> Dictionary<'a> {
                 key => key,
             };
             let text = match &attribute.value {
-                Some(AnyValue { value: Some(Value::StringValue(text)) }) => cut(text, LONGEST_VALUE).into(),
+                Some(AnyValue { value: Some(Value::StringValue(text)) }) => truncated(text, LONGEST_VALUE).into(),
                 Some(AnyValue { value: Some(Value::StringValueStrindex(index)) }) => {
-                    cut(self.string(*index)?, LONGEST_VALUE).into()
+                    truncated(self.string(*index)?, LONGEST_VALUE).into()
                 }
                 Some(AnyValue { value: Some(Value::IntValue(number)) }) => number.to_string().into(),
                 _ => continue,

@@ -18,7 +18,7 @@ use super::otlp::{Export, Rejected};
 use super::otlp_dictionary::{Dictionary, SERVICE};
 use super::otlp_field::Fields;
 use super::otlp_fields::PROFILES;
-use super::otlp_traces::{RESOURCE, SCOPE, UNKNOWN_SERVICE, VALUE, cut_service};
+use super::otlp_traces::{RESOURCE, SCOPE, UNKNOWN_SERVICE, VALUE, truncated_service};
 use super::pprof::{Reader, SampleLabels, SampleOf, Samples, Tables};
 use super::process::{Process, THREAD};
 use super::receiver::Receiver;
@@ -158,7 +158,7 @@ impl<'a> Request<'a> {
             source.read_labels(service, meaning.name, allowed)?;
             let labels = source.labels(service, meaning.name)?;
             let process = source.process.as_ref().map(|process| match service {
-                Some(service) => process.of_service(cut_service(service)),
+                Some(service) => process.of_service(truncated_service(service)),
                 None => *process,
             });
             let process = process.as_ref();
@@ -215,8 +215,8 @@ impl<'a> Source<'a> {
     fn of(attributes: Vec<(&'a str, Cow<'a, str>)>, scope: &str) -> Self {
         let find = |key| attributes.iter().find(|(name, text)| *name == key && !text.is_empty());
         let service = match (find(SERVICE), find(EXECUTABLE)) {
-            (Some((_, service)), _) => cut_service(service).to_owned().into(),
-            (None, Some((_, name))) => cut_service(&format!("{UNKNOWN_SERVICE}:{name}")).to_owned().into(),
+            (Some((_, service)), _) => truncated_service(service).to_owned().into(),
+            (None, Some((_, name))) => truncated_service(&format!("{UNKNOWN_SERVICE}:{name}")).to_owned().into(),
             (None, None) => UNKNOWN_SERVICE.into(),
         };
         let process = Process::of(attributes.iter().map(|(name, text)| (*name, text.as_ref().into())));
@@ -258,7 +258,7 @@ impl<'a> Source<'a> {
 }
 
 fn key<'a>(service: Option<&str>, profile_name: &'a str) -> (Option<String>, &'a str) {
-    (service.map(|service| cut_service(service).to_owned()), profile_name)
+    (service.map(|service| truncated_service(service).to_owned()), profile_name)
 }
 
 /// What the values of a profile mean.

@@ -20,7 +20,7 @@ use super::otlp_field::Fields;
 use super::otlp_fields::TRACES;
 use super::process::{Process, THREAD};
 use super::receiver::Receiver;
-use super::strings::cut;
+use super::strings::truncated;
 use crate::http::allowed::Allowed;
 use crate::http::refusal::{Reason, Refusal};
 use crate::ids::{SpanId, TraceId};
@@ -121,15 +121,15 @@ impl Export for ExportTraceServiceRequest {
 pub(super) const UNKNOWN_SERVICE: &str = "unknown_service";
 
 /// A service's name as it is kept.
-pub(super) fn cut_service(name: &str) -> &str {
-    cut(name, LONGEST_SERVICE)
+pub(super) fn truncated_service(name: &str) -> &str {
+    truncated(name, LONGEST_SERVICE)
 }
 
 /// Attribute service.name of a resource, which all its spans share.
 fn service_name(attributes: &[KeyValue]) -> Arc<str> {
     let found = attributes.iter().find(|attribute| attribute.key == "service.name");
     match found.and_then(|attribute| attribute.value.as_ref()).and_then(|value| value.value.as_ref()) {
-        Some(Value::StringValue(name)) if !name.is_empty() => cut_service(name).into(),
+        Some(Value::StringValue(name)) if !name.is_empty() => truncated_service(name).into(),
         _ => UNKNOWN_SERVICE.into(),
     }
 }
@@ -161,7 +161,7 @@ fn row(
     (service, process): (&Arc<str>, Option<&Process>),
     (oldest, newest): (i64, i64),
 ) -> Result<Span, Refusal> {
-    let name = cut(&span.name, LONGEST_VALUE).to_owned();
+    let name = truncated(&span.name, LONGEST_VALUE).to_owned();
     let invalid = |what: &str| Refusal::new(Reason::Invalid, format!("span {name:?}: {what}"));
     let trace =
         TraceId::from_bytes(&span.trace_id).ok_or_else(|| invalid("the trace id is not 16 bytes, or all zeros"))?;

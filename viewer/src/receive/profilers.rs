@@ -12,7 +12,7 @@ use spanprof_core::wire::pprof::Profile;
 use spanprof_core::wire::stats_comment::{PREFIX, VERSION};
 
 use super::senders::Senders;
-use super::strings::cut;
+use super::strings::truncated;
 use crate::clock;
 use crate::sender::Sender;
 
@@ -156,7 +156,7 @@ pub(super) fn reports(service: &str, profile: &Profile) -> Vec<ServiceReport> {
     let known = reports.filter(|report: &ProfilerReport| (1..=VERSION).contains(&report.version));
     known
         .map(|mut report| {
-            report.last_error = cut(&report.last_error, LONGEST_ERROR).into();
+            report.last_error = truncated(&report.last_error, LONGEST_ERROR).into();
             ServiceReport { service: service.into(), report }
         })
         .collect()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::strings::cut;
+use super::strings::truncated;
 use crate::sender::Sender;
 
 /// Services that are remembered; names are anyone's to choose.
@@ -25,7 +25,7 @@ struct Said {
 impl Senders {
     /// Takes note of what a service's profiles, or else its traces, were sent with.
     pub(super) fn note(&self, tenant: u64, service: &str, sender: Sender, is_of_profiles: bool) {
-        let key = (tenant, cut(service, LONGEST_SERVICE).to_owned());
+        let key = (tenant, truncated(service, LONGEST_SERVICE).to_owned());
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST_SERVICES && !known.contains_key(&key) {
             return;
@@ -41,7 +41,7 @@ impl Senders {
     /// What a service is sent with.
     pub(super) fn of(&self, tenant: u64, service: &str) -> Option<Sender> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let said = known.get(&(tenant, cut(service, LONGEST_SERVICE).to_owned()))?;
+        let said = known.get(&(tenant, truncated(service, LONGEST_SERVICE).to_owned()))?;
         said.by_profiles.or(said.by_traces)
     }
 }

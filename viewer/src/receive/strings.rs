@@ -1,12 +1,12 @@
-//! The strings of a profile: looked up by their numbers, and cut to what is kept of them.
+//! The strings of a profile: looked up by their numbers, and truncated to what is kept of them.
 
 use crate::http::refusal::{Refusal, invalid};
 
-/// Names of functions and files are cut to so many bytes.
+/// Names of functions and files are truncated to so many bytes.
 pub(super) const LONGEST_TEXT: usize = 4_096;
 
 /// The beginning of a text, of at most so many bytes.
-pub(super) fn cut(text: &str, most: usize) -> &str {
+pub(super) fn truncated(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }
 

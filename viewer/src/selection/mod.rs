@@ -15,7 +15,7 @@ use crate::span_status::Status;
 
 pub(crate) use crate::profile_types::{CPU, WALL};
 pub(crate) use bound::Bound;
-pub(crate) use display::Look;
+pub(crate) use display::StackDisplay;
 pub(crate) use pair::Pair;
 pub(crate) use state_choice::StateChoice;
 pub(crate) use time_range::{LAST_HOUR, TimeRange, parse_duration, since_text};

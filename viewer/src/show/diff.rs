@@ -11,7 +11,7 @@ use super::shown::Shown;
 use super::stacks::{state_times, states, sums, unit};
 use super::top::weights;
 use super::tree::{Frame, tree};
-use crate::selection::Look;
+use crate::selection::StackDisplay;
 use crate::selection::{Pair, Selection};
 use crate::states::{State, StateTimes};
 use crate::store::{Function, Stacks, shared_text};
@@ -79,16 +79,16 @@ pub(crate) struct FunctionChange {
 
 impl Shown {
     /// Compares two selections.
-    pub(crate) fn diff(&self, pair: &Pair, look: Look) -> Result<Diff, ShowError> {
-        let a = self.stacks(&pair.a, look)?;
-        let b = self.stacks(&pair.b, look)?;
+    pub(crate) fn diff(&self, pair: &Pair, display: StackDisplay) -> Result<Diff, ShowError> {
+        let a = self.stacks(&pair.a, display)?;
+        let b = self.stacks(&pair.b, display)?;
         let side = |selection: &Selection, stacks: &Stacks| Side {
             sentence: selection.sentence(),
             sums: sums(stacks),
             states: states(stacks),
         };
         let profile_type = if a.profile_type.is_empty() { &b.profile_type } else { &a.profile_type };
-        let tree = tree([&a, &b], look.lines)?;
+        let tree = tree([&a, &b], display.lines)?;
         let all = [sums(&a), sums(&b)];
         let compared = tree.frames.iter().map(|frame| change(frame.total, all));
         Ok(Diff {
@@ -97,7 +97,7 @@ impl Shown {
             b: side(&pair.b, &b),
             unit: unit(profile_type).into(),
             states: state_changes([state_times(&a), state_times(&b)], all),
-            changes: changes(&a, &b, all, look.lines)?,
+            changes: changes(&a, &b, all, display.lines)?,
             functions: tree.functions,
             frames: tree.frames,
         })

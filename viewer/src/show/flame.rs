@@ -7,7 +7,7 @@ use super::estimate::Sums;
 use super::shown::Shown;
 use super::stacks::{states, sums, unit};
 use super::tree::{Frame, tree};
-use crate::selection::{Look, Selection};
+use crate::selection::{Selection, StackDisplay};
 use crate::states::StateTimes;
 use crate::store::Function;
 
@@ -39,10 +39,10 @@ pub(crate) struct Flame {
 
 impl Shown {
     /// The flame graph of a selection.
-    pub(crate) fn flame(&self, selection: &Selection, look: Look) -> Result<Flame, ShowError> {
-        let stacks = self.stacks(selection, look)?;
+    pub(crate) fn flame(&self, selection: &Selection, display: StackDisplay) -> Result<Flame, ShowError> {
+        let stacks = self.stacks(selection, display)?;
         let states = states(&stacks);
-        let tree = tree([&stacks], look.lines)?;
+        let tree = tree([&stacks], display.lines)?;
         Ok(Flame {
             states_of_frames: if states.is_some() { tree.states } else { Vec::new() },
             states,

@@ -10,8 +10,8 @@ use super::estimate::share;
 use super::shown::Shown;
 use super::stacks::{sums, unit};
 use super::steps::Steps;
-use crate::selection::Look;
 use crate::selection::Selection;
+use crate::selection::StackDisplay;
 use crate::store::{StackFrame, Stacks, shared_text};
 
 /// A function with its neighbours.
@@ -93,11 +93,11 @@ impl Shown {
     pub(crate) fn function(
         &self,
         selection: &Selection,
-        look: Look,
+        display: StackDisplay,
         name: &str,
         file: Option<&str>,
     ) -> Result<FunctionView, ShowError> {
-        let stacks = self.stacks(selection, look)?;
+        let stacks = self.stacks(selection, display)?;
         let wanted: HashSet<i64> = stacks
             .functions
             .iter()

@@ -3,16 +3,20 @@
 use super::error::ShowError;
 use super::fold::fold_with_places;
 use super::shown::Shown;
-use crate::selection::{Look, Selection};
+use crate::selection::{Selection, StackDisplay};
 use crate::store::{Labelled, REST_ID, Stacks};
 
 impl Shown {
     /// The stacks of a selection, and by what they are of; a stack that had no place is the rest.
-    pub(crate) fn labelled(&self, selection: &Selection, look: Look) -> Result<(Stacks, Labelled), ShowError> {
+    pub(crate) fn labelled(
+        &self,
+        selection: &Selection,
+        display: StackDisplay,
+    ) -> Result<(Stacks, Labelled), ShowError> {
         let resolved = self.resolve(selection)?;
-        let stacks = self.stacks(selection, Look { fold: false, ..look })?;
+        let stacks = self.stacks(selection, StackDisplay { fold: false, ..display })?;
         let mut labelled = self.store.labelled(&resolved)?;
-        let (stacks, places) = if look.fold {
+        let (stacks, places) = if display.fold {
             let (folded, places) = fold_with_places(&stacks)?;
             (folded, Some(places))
         } else {

@@ -99,8 +99,8 @@ mod tests {
     #[test]
     fn it_ends_with_the_time_of_its_request() {
         let spans = chain(10_000, 0);
-        let look = || entered_by(&spans[9_999], &spans);
-        let over = work::within(Duration::ZERO, Haste::Patient, Gone::default(), look);
+        let search = || entered_by(&spans[9_999], &spans);
+        let over = work::within(Duration::ZERO, Haste::Patient, Gone::default(), search);
         assert!(matches!(over, Err(ShowError::Busy(_))), "{over:?}");
     }
 }

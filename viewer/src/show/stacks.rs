@@ -4,18 +4,18 @@ use super::error::ShowError;
 use super::estimate::{Sums, percentile};
 use super::fold::fold;
 use super::shown::Shown;
-use crate::selection::{Bound, Look, Selection};
+use crate::selection::{Bound, Selection, StackDisplay};
 use crate::states::StateTimes;
 use crate::store::Stacks;
 
 impl Shown {
     /// The stacks of a selection; a span or trace that nothing is known of is an error.
-    pub(crate) fn stacks(&self, selection: &Selection, look: Look) -> Result<Stacks, ShowError> {
+    pub(crate) fn stacks(&self, selection: &Selection, display: StackDisplay) -> Result<Stacks, ShowError> {
         let stacks = self.store.stacks(&self.resolve(selection)?)?;
         if stacks.sums.is_empty() {
             self.check_known(selection)?;
         }
-        if look.fold { fold(&stacks) } else { Ok(stacks) }
+        if display.fold { fold(&stacks) } else { Ok(stacks) }
     }
 
     /// The selection with percentiles looked up among the spans that the rest of it chooses.

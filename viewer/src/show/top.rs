@@ -11,8 +11,8 @@ use super::estimate::share;
 use super::shown::Shown;
 use super::stacks::{states, sums, unit};
 use super::steps::Steps;
-use crate::selection::Look;
 use crate::selection::Selection;
+use crate::selection::StackDisplay;
 use crate::states::StateTimes;
 use crate::store::{Function, StackFrame, Stacks, shared_text};
 
@@ -63,14 +63,14 @@ pub(crate) struct TopFunction {
 
 impl Shown {
     /// The functions of a selection.
-    pub(crate) fn top(&self, selection: &Selection, look: Look) -> Result<Top, ShowError> {
-        let stacks = self.stacks(selection, look)?;
+    pub(crate) fn top(&self, selection: &Selection, display: StackDisplay) -> Result<Top, ShowError> {
+        let stacks = self.stacks(selection, display)?;
         Ok(Top {
             sentence: selection.sentence(),
             sums: sums(&stacks),
             states: states(&stacks),
             unit: unit(&stacks.profile_type).into(),
-            functions: functions(&stacks, look.lines)?,
+            functions: functions(&stacks, display.lines)?,
         })
     }
 }

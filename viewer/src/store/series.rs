@@ -67,7 +67,7 @@ impl Store {
         &self,
         (from, to): (i64, i64),
         mut begin: impl FnMut() -> S,
-        mut look: impl FnMut(&mut S, StoredSeries) -> bool,
+        mut visit: impl FnMut(&mut S, StoredSeries) -> bool,
     ) -> Result<S, StoreError> {
         self.read(|connection| {
             let mut found = begin();
@@ -80,7 +80,7 @@ impl Store {
             while let Some(row) = rows.next()? {
                 self.go_on_reading()?;
                 let labels = labels(row.get_ref(2)?.as_str()?)?;
-                if !look(&mut found, StoredSeries { id: row.get(0)?, profile_type: row.get(1)?, labels }) {
+                if !visit(&mut found, StoredSeries { id: row.get(0)?, profile_type: row.get(1)?, labels }) {
                     break;
                 }
             }
@@ -111,7 +111,7 @@ impl Store {
         series: &[i64],
         (from, to): (i64, i64),
         mut begin: impl FnMut() -> S,
-        mut look: impl FnMut(&mut S, Point) -> bool,
+        mut visit: impl FnMut(&mut S, Point) -> bool,
     ) -> Result<S, StoreError> {
         self.read(|connection| {
             let mut found = begin();
@@ -123,7 +123,7 @@ impl Store {
             while let Some(row) = rows.next()? {
                 self.go_on_reading()?;
                 let (series, time, profile, value) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?);
-                if !look(&mut found, Point { series, time, profile, value }) {
+                if !visit(&mut found, Point { series, time, profile, value }) {
                     break;
                 }
             }
@@ -137,7 +137,7 @@ impl Store {
         series: &[i64],
         (from, to): (i64, i64),
         mut begin: impl FnMut() -> S,
-        mut look: impl FnMut(&mut S, SpanPoint) -> bool,
+        mut visit: impl FnMut(&mut S, SpanPoint) -> bool,
     ) -> Result<S, StoreError> {
         self.read(|connection| {
             let mut found = begin();
@@ -151,7 +151,7 @@ impl Store {
                 self.go_on_reading()?;
                 let Some(span) = SpanId::from_column(row.get(3)?) else { continue };
                 let (series, time, profile, value) = (row.get(0)?, row.get(1)?, row.get(2)?, row.get(4)?);
-                if !look(&mut found, SpanPoint { series, time, profile, span, value }) {
+                if !visit(&mut found, SpanPoint { series, time, profile, span, value }) {
                     break;
                 }
             }
@@ -317,7 +317,7 @@ mod tests {
                 let ask = move || {
                     let (mut is_first, mut tries) = (true, 0);
                     // The first look takes until somebody waits, as one by a regular expression may.
-                    let mut look = || {
+                    let mut visit = || {
                         if std::mem::take(&mut is_first) {
                             tell.send(()).unwrap();
                             while !store.turns.is_over() {
@@ -328,9 +328,9 @@ mod tests {
                     };
                     let begin = || tries += 1;
                     if of_points {
-                        store.each_point_of_series(&[1, 2, 3], all, begin, |(), _| look()).unwrap();
+                        store.each_point_of_series(&[1, 2, 3], all, begin, |(), _| visit()).unwrap();
                     } else {
-                        store.each_series(all, begin, |(), _| look()).unwrap();
+                        store.each_series(all, begin, |(), _| visit()).unwrap();
                     }
                     tries
                 };

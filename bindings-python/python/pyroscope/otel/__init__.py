@@ -72,15 +72,15 @@ class PyroscopeSpanProcessor(SpanProcessor):
         if scope not in _SCOPES:
             raise ValueError(f"scope: {scope!r} is not allowed; allowed: 'root', 'all'")
         self._start_profiling = _flag("OTEL_PYROSCOPE_START_PROFILING", True)
-        tells_times = _native.flag("time_attributes", time_attributes)
-        self._tells_times = _flag("OTEL_PYROSCOPE_TIME_ATTRIBUTES", False) if tells_times is None else tells_times
+        chosen = _native.flag("time_attributes", time_attributes)
+        self._time_attributes = _flag("OTEL_PYROSCOPE_TIME_ATTRIBUTES", False) if chosen is None else chosen
         self._forget_first_span()
         self._started_profiler = False
-        self._hooks = _native.SpanHooks(scope == "all", self._tells_times)
+        self._hooks = _native.SpanHooks(scope == "all", self._time_attributes)
         _context.install()
-        if type(self).on_end is PyroscopeSpanProcessor.on_end and not self._tells_times:
+        if type(self).on_end is PyroscopeSpanProcessor.on_end and not self._time_attributes:
             self.on_end = self._hooks.on_end  # type: ignore[method-assign]
-        if type(self)._on_ending is PyroscopeSpanProcessor._on_ending and not self._tells_times:
+        if type(self)._on_ending is PyroscopeSpanProcessor._on_ending and not self._time_attributes:
             self._on_ending = self._hooks._on_ending  # type: ignore[method-assign, assignment]
         _processors[id(self)] = self
 
@@ -90,21 +90,21 @@ class PyroscopeSpanProcessor(SpanProcessor):
             self._begin(span)
         profile_id = self._hooks.start(span, parent_context)
         if profile_id is not None:
-            if self._tells_times:
-                _times.keep(span)
+            if self._time_attributes:
+                _times.remember(span)
             span.set_attribute(PROFILE_ID_SPAN_ATTRIBUTE_KEY, profile_id)
             _messages.deliver_due()
 
     def on_end(self, span: ReadableSpan) -> None:
         """Called by the SDK when a span has ended. Never raises."""
-        if self._tells_times and not _times.HAS_ON_ENDING:
-            _times.tell(self._hooks, span)
+        if self._time_attributes and not _times.HAS_ON_ENDING:
+            _times.set_attributes(self._hooks, span)
         self._hooks.on_end(span)
 
     def _on_ending(self, span: Span) -> None:
         """Called by newer SDKs before any processor is told that a span has ended. Never raises."""
-        if self._tells_times:
-            _times.tell(self._hooks, span)
+        if self._time_attributes:
+            _times.set_attributes(self._hooks, span)
 
     def shutdown(self) -> None:
         """Gives OpenTelemetry its runtime context back, and ends the profiler if this processor started it."""
@@ -130,7 +130,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
             self._began = True
             # From now on the SDK calls a function that does no more than it must.
             if type(self).on_start is PyroscopeSpanProcessor.on_start:
-                self.on_start = _on_start(self._hooks, self._tells_times)  # type: ignore[method-assign]
+                self.on_start = _on_start(self._hooks, self._time_attributes)  # type: ignore[method-assign]
             try:
                 # By now the server is loaded, if it was not when the profiler was started.
                 _server_shutdown.watch(_lifecycle.stop)
@@ -172,7 +172,7 @@ class PyroscopeSpanProcessor(SpanProcessor):
                     "the spans' resource has what profiles lack: call configure(tags=%r), or a span's profile is not found",
                     missing,
                 )
-        if self._tells_times and _native.is_running() and not _native.has_wall_time():
+        if self._time_attributes and _native.is_running() and not _native.has_wall_time():
             _messages.warn_once(
                 "spans say no waits as attributes: time_attributes needs wall time, configure(wall_time=True) or "
                 "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true"
@@ -200,15 +200,15 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _on_start(hooks: _native.SpanHooks, tells_times: bool) -> Any:
+def _on_start(hooks: _native.SpanHooks, time_attributes: bool) -> Any:
     """``on_start`` without ``self``."""
     start, messages_due = hooks.start, _native.messages_due
 
     def on_start(span: Span, parent_context: Optional[Context] = None) -> None:
         profile_id = start(span, parent_context)
         if profile_id is not None:
-            if tells_times:
-                _times.keep(span)
+            if time_attributes:
+                _times.remember(span)
             span.set_attribute("pyroscope.profile.id", profile_id)
             if messages_due():
                 _messages.deliver()

@@ -19,7 +19,7 @@ HAS_ON_ENDING = hasattr(SpanProcessor, "_on_ending")
 _CPU = "pyroscope.time.cpu"
 
 
-def keep(span: Any) -> None:
+def remember(span: Any) -> None:
     """A span starts that has sums. Older SDKs show at its end what has nothing in common with it but the attributes."""
     if HAS_ON_ENDING:
         return
@@ -29,7 +29,7 @@ def keep(span: Any) -> None:
         _warn(error)
 
 
-def tell(hooks: _native.SpanHooks, span: Any) -> None:
+def set_attributes(hooks: _native.SpanHooks, span: Any) -> None:
     """The span has ended."""
     try:
         attributes = span._attributes
@@ -43,14 +43,14 @@ def tell(hooks: _native.SpanHooks, span: Any) -> None:
             if times[_CPU] <= 0:
                 del times[_CPU]
         with attributes._lock:
-            told = attributes._dict.copy()
-            told.update(times)
+            merged = attributes._dict.copy()
+            merged.update(times)
             most = attributes.maxlen
-            while most is not None and len(told) > max(most, len(attributes._dict)):
+            while most is not None and len(merged) > max(most, len(attributes._dict)):
                 # The program's own come first.
-                told.popitem()
+                merged.popitem()
                 attributes.dropped += 1
-            attributes._dict = told
+            attributes._dict = merged
     except Exception as error:  # a span must end, whatever the SDK is like
         _warn(error)
 

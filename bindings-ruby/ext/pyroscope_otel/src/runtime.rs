@@ -7,7 +7,7 @@ use spanprof_core::{
 };
 
 use crate::drain;
-use crate::span::{kept, record};
+use crate::span::{record, saved};
 use crate::stack::collection::GC_COUNT;
 use crate::stack::unwind::Interpreter;
 use crate::stack::{gvl, method};
@@ -64,7 +64,7 @@ unsafe impl Runtime for Interpreter {
 
     fn announces_threads(&self) -> bool {
         // Where native threads are shared, a new one goes on with what another one began.
-        !kept::is_on()
+        !saved::is_on()
     }
 
     fn epoch(&self) -> u32 {

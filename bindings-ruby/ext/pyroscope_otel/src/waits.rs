@@ -15,7 +15,7 @@ use crate::drain::bell;
 use crate::events::fiber_waits;
 #[cfg(ruby_gte_3_3)]
 use crate::events::ready;
-use crate::span::kept;
+use crate::span::saved;
 use crate::stack::wall_clock::BY_WALL_TIME;
 use crate::stack::{gvl, method};
 use crate::value::id;
@@ -91,7 +91,7 @@ pub(crate) fn end() {
 }
 
 fn prepare() -> Result<(), &'static str> {
-    if kept::is_on() {
+    if saved::is_on() {
         return Err("with RUBY_MN_THREADS=1 Ruby's threads wait by other means");
     }
     #[cfg(ruby_gte_3_3)]

@@ -78,7 +78,7 @@ module Pyroscope
         @lock = Mutex.new
         @begun = @started_profiler = false
         Native.install_context_hooks
-        Native.tell_times(true) if @time_attributes
+        Native.want_times(true) if @time_attributes
         configure_spans
       end
 
@@ -109,12 +109,12 @@ module Pyroscope
 
       # Called by newer SDKs before any processor is told that a span has ended. Never raises.
       def on_finishing(span)
-        tell_times(span) if @time_attributes
+        set_times(span) if @time_attributes
       end
 
       # Called by the SDK when a span has ended. Never raises.
       def on_finish(span)
-        tell_times(span) if @time_attributes && !Times::HAS_ON_FINISHING
+        set_times(span) if @time_attributes && !Times::HAS_ON_FINISHING
         Native.span_finished(span)
       end
 
@@ -133,7 +133,7 @@ module Pyroscope
       # @param timeout [Numeric, nil] without effect: 5 s at most
       # @return [Integer] Export::SUCCESS
       def shutdown(timeout: nil)
-        Native.tell_times(false) if @time_attributes
+        Native.want_times(false) if @time_attributes
         @time_attributes = false
         Pyroscope.stop if @started_profiler
         @started_profiler = false
@@ -159,8 +159,8 @@ module Pyroscope
         Messages.deliver_due
       end
 
-      def tell_times(span)
-        Times.tell(span)
+      def set_times(span)
+        Times.set_attributes(span)
       rescue *MISTAKES, Pyroscope::Error => error
         Messages.warn_once(:times, "spans have no attributes that say their time: #{error.message}")
       end

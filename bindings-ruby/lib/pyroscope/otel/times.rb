@@ -15,7 +15,7 @@ module Pyroscope
       private_constant :CPU
 
       # The span ends.
-      def self.tell(span)
+      def self.set_attributes(span)
         times = Native.span_times(span)
         return if times.nil? || times.empty?
 
@@ -26,8 +26,8 @@ module Pyroscope
         added = times.except(*old.keys).first([most - old.size, 0].max).to_h
         total = span.instance_variable_get(:@total_recorded_attributes)
         span.instance_variable_set(:@total_recorded_attributes, total + times.size)
-        told = old.merge(added)
-        span.instance_variable_set(:@attributes, old.frozen? ? told.freeze : told)
+        merged = old.merge(added)
+        span.instance_variable_set(:@attributes, old.frozen? ? merged.freeze : merged)
       end
 
       # Some of the CPU time may have been within calls that waited.

@@ -21,9 +21,9 @@ use super::elf::{Module, Name, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLO
 use super::real::{OLDEST, address_of, executable, has_older};
 use super::wrappers::{self, Address, OnUnlock, OnWait};
 
-/// Modules that are remembered as looked through; more are looked through again each time.
+/// Modules that are remembered as scanned; more are scanned again each time.
 const MAX_MODULES: usize = 4_096;
-/// So often modules are looked through at a start until there is a slot.
+/// So often modules are scanned at a start until there is a slot.
 const TRIES: u32 = 8;
 
 /// What is known of the process's modules.
@@ -40,14 +40,14 @@ pub(crate) struct Modules {
     asked: Vec<usize>,
     /// An address in each module that is left alone.
     left_alone: Vec<usize>,
-    /// The bases of modules that were looked through, as long as none was unloaded.
+    /// The bases of modules that were scanned, as long as none was unloaded.
     seen: Vec<usize>,
     /// ld.so's counts of modules opened and closed, when it was asked last.
     opened: u64,
     closed: u64,
     /// Slots were found that ld.so had not relocated yet.
     unfinished: bool,
-    /// To look so many times more, as ld.so may have had slots in hand.
+    /// To scan so many times more, as ld.so may have had slots in hand.
     again: u32,
     slots: usize,
     memory: Option<File>,
@@ -93,7 +93,7 @@ pub(super) fn install(shortest_ns: u64, on_wait: OnWait, on_unlock: OnUnlock) ->
     // Where another thread closes a module meanwhile nothing can be judged, so it is tried again, and by later ticks.
     for _ in 0..TRIES {
         modules.forget_seen();
-        modules.look(true);
+        modules.scan(true);
         if modules.slots > 0 || !modules.unfinished {
             break;
         }
@@ -107,7 +107,7 @@ pub(super) fn uninstall() {
     INSTALLED.store(false, Ordering::Relaxed);
     if let Some(modules) = lock().as_mut() {
         modules.forget_seen();
-        modules.look(true);
+        modules.scan(true);
     }
 }
 
@@ -124,7 +124,7 @@ pub(super) fn look_again() {
     {
         let all = modules.again > 0;
         modules.again = modules.again.saturating_sub(1);
-        modules.look(all);
+        modules.scan(all);
     }
 }
 
@@ -133,7 +133,7 @@ extern "C" fn on_module() {
     if let Some(mut modules) = try_lock()
         && let Some(modules) = modules.as_mut()
     {
-        modules.look(false);
+        modules.scan(false);
     }
 }
 
@@ -212,19 +212,19 @@ impl Modules {
         self.slots = 0;
     }
 
-    /// Looks through the modules that were not looked through yet; `all`: also where ld.so says that none came.
-    fn look(&mut self, all: bool) {
+    /// Scans the modules that were not scanned yet; `all`: also where ld.so says that none came.
+    fn scan(&mut self, all: bool) {
         // Before any of their slots is written: a module that was just opened may find functions in others that came with it.
         for asks in [true, false] {
-            let mut look = Look { modules: self, all, asks, is_first: true };
+            let mut scan = Scan { modules: self, all, asks, is_first: true };
             // SAFETY: the callback takes what is passed on here, and ld.so holds its list for as long as it runs.
-            unsafe { libc::dl_iterate_phdr(Some(on_phdr), (&raw mut look).cast()) };
+            unsafe { libc::dl_iterate_phdr(Some(on_phdr), (&raw mut scan).cast()) };
         }
         self.memory = None;
     }
 
-    /// Looks through a module. False: not all of its slots could be judged yet.
-    fn look_through(&mut self, module: &Module) -> bool {
+    /// Scans a module. False: not all of its slots could be judged yet.
+    fn scan_module(&mut self, module: &Module) -> bool {
         let mut is_finished = true;
         for (table, count) in module.tables {
             if table.is_null() {
@@ -314,8 +314,8 @@ impl Modules {
     }
 }
 
-/// One look through the list of modules.
-struct Look<'a> {
+/// One scan of the list of modules.
+struct Scan<'a> {
     modules: &'a mut Modules,
     all: bool,
     /// Whether modules are asked which functions they have, before their slots are looked at.
@@ -324,15 +324,15 @@ struct Look<'a> {
 }
 
 /// Called by ld.so for each module. Not 0: enough.
-unsafe extern "C" fn on_phdr(info: *mut dl_phdr_info, _: usize, look: *mut c_void) -> c_int {
-    // SAFETY: what `look` passed, whose borrow lasts.
-    let look = unsafe { &mut *look.cast::<Look<'_>>() };
+unsafe extern "C" fn on_phdr(info: *mut dl_phdr_info, _: usize, scan: *mut c_void) -> c_int {
+    // SAFETY: what `scan` passed, whose borrow lasts.
+    let scan = unsafe { &mut *scan.cast::<Scan<'_>>() };
     // SAFETY: valid for the call.
     let info = unsafe { &*info };
-    let modules = &mut *look.modules;
-    if std::mem::take(&mut look.is_first) {
+    let modules = &mut *scan.modules;
+    if std::mem::take(&mut scan.is_first) {
         let is_same = info.dlpi_adds == modules.opened && info.dlpi_subs == modules.closed;
-        if is_same && !look.all && !modules.unfinished {
+        if is_same && !scan.all && !modules.unfinished {
             return 1;
         }
         if info.dlpi_subs != modules.closed {
@@ -340,7 +340,7 @@ unsafe extern "C" fn on_phdr(info: *mut dl_phdr_info, _: usize, look: *mut c_voi
             modules.seen.clear();
             modules.asked.clear();
         }
-        if look.asks {
+        if scan.asks {
             modules.closed = info.dlpi_subs;
         } else {
             if !is_same {
@@ -350,14 +350,14 @@ unsafe extern "C" fn on_phdr(info: *mut dl_phdr_info, _: usize, look: *mut c_voi
         }
     }
     let base = word(info.dlpi_addr);
-    let known = if look.asks { &modules.asked } else { &modules.seen };
+    let known = if scan.asks { &modules.asked } else { &modules.seen };
     if known.contains(&base) {
         return 0;
     }
     // SAFETY: the module is loaded as long as ld.so calls us for it.
     let module = unsafe { Module::read(info) };
     let module = module.filter(|module| !modules.left_alone.iter().any(|address| module.range.contains(address)));
-    if look.asks {
+    if scan.asks {
         if let Some(module) = module {
             modules.ask(&module);
         }
@@ -371,7 +371,7 @@ unsafe extern "C" fn on_phdr(info: *mut dl_phdr_info, _: usize, look: *mut c_voi
         modules.unfinished = true;
         return 0;
     }
-    let is_finished = module.is_none_or(|module| modules.look_through(&module));
+    let is_finished = module.is_none_or(|module| modules.scan_module(&module));
     modules.unfinished |= !is_finished;
     if is_finished && modules.seen.len() < MAX_MODULES {
         modules.seen.push(base);

@@ -106,7 +106,7 @@ pub(super) fn add_wait(call: &Call, (state, ns): (State, u64), (lock_state, lock
 
 thread_local! {
     /// Counts which of this thread's spans [entered](SpanCpu::enter) last.
-    static TURN: Cell<u64> = const { Cell::new(0) };
+    static ENTRIES: Cell<u64> = const { Cell::new(0) };
 }
 
 /// The CPU time of a span's own thread while the span is current there.
@@ -120,7 +120,7 @@ pub struct SpanCpu {
     /// Until then; [`UNKNOWN`](Self::UNKNOWN).
     sum_ns: AtomicU64,
     /// As the thread counted when it entered last; 0: it never did.
-    turn: AtomicU64,
+    entry: AtomicU64,
 }
 
 impl SpanCpu {
@@ -129,10 +129,10 @@ impl SpanCpu {
     /// The calling thread is in the span from now on. `flow`: the span's own; in another one it does nothing, as in a coroutine, whose
     /// thread does other things as well, and where flows are not known. 0.3 µs: a system call.
     pub fn enter(&self, flow: u64) {
-        let turn = TURN.get() + 1;
-        TURN.set(turn);
+        let entry = ENTRIES.get() + 1;
+        ENTRIES.set(entry);
         if current_flow() == flow && flow::is_of_thread(flow) {
-            self.turn.store(turn, Ordering::Relaxed);
+            self.entry.store(entry, Ordering::Relaxed);
             self.since_ns.store(own_cpu_ns().max(1), Ordering::Relaxed);
         }
     }
@@ -147,14 +147,14 @@ impl SpanCpu {
 
     /// The time so far. `None` where it is not known: in another flow, or if this one was never in the span.
     pub fn total_ns(&self, flow: u64) -> Option<u64> {
-        let (since, turn) = (self.since_ns.load(Ordering::Relaxed), self.turn.load(Ordering::Relaxed));
+        let (since, entry) = (self.since_ns.load(Ordering::Relaxed), self.entry.load(Ordering::Relaxed));
         let sum = Some(self.sum_ns.load(Ordering::Relaxed)).filter(|sum| *sum != Self::UNKNOWN)?;
-        if turn == 0 || current_flow() != flow {
+        if entry == 0 || current_flow() != flow {
             return None;
         }
         match since {
             0 => Some(sum),
-            _ => (TURN.get() == turn).then(|| sum.saturating_add(own_cpu_ns().saturating_sub(since))),
+            _ => (ENTRIES.get() == entry).then(|| sum.saturating_add(own_cpu_ns().saturating_sub(since))),
         }
     }
 }

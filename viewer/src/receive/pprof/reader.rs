@@ -195,11 +195,11 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
             }
         }
         allowed.step(frames.len())?;
-        let is_cut = frames.len() > MOST_FRAMES;
-        frames.truncate(if is_cut { MOST_FRAMES - 1 } else { MOST_FRAMES });
+        let is_truncated = frames.len() > MOST_FRAMES;
+        frames.truncate(if is_truncated { MOST_FRAMES - 1 } else { MOST_FRAMES });
         let mut at = 0;
-        if is_cut || frames.is_empty() {
-            let function = if is_cut { BEYOND } else { NO_STACK };
+        if is_truncated || frames.is_empty() {
+            let function = if is_truncated { BEYOND } else { NO_STACK };
             at = self.node(StackNode { parent: 0, function, line: 0 }, allowed)?;
         }
         let before = self.stacks.len();

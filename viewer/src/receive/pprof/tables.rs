@@ -9,7 +9,7 @@ use spanprof_core::wire::pprof::{Function as PprofFunction, Location};
 
 use crate::http::allowed::Allowed;
 use crate::http::refusal::{Refusal, invalid};
-use crate::receive::strings::{LONGEST_TEXT, cut, string};
+use crate::receive::strings::{LONGEST_TEXT, string, truncated};
 use crate::store::Function;
 
 /// Bytes that a node of a stack and an entry of a map take, with what finds them.
@@ -166,7 +166,7 @@ impl<'a> Tables<'a> {
         if let Some(Some(known)) = &place {
             return Ok(Arc::clone(known));
         }
-        let text = cut(text, LONGEST_TEXT);
+        let text = truncated(text, LONGEST_TEXT);
         allowed.take(text.len() + ENTRY, "the profile")?;
         let text: Arc<str> = text.into();
         if let Some(place) = place {

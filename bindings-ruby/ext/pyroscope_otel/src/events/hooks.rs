@@ -10,7 +10,7 @@ use crate::errors::quietly;
 use crate::events::fiber_waits;
 #[cfg(ruby_gte_3_3)]
 use crate::events::shared_threads;
-use crate::span::{current, kept, record, tags};
+use crate::span::{current, record, saved, tags};
 use crate::stack::wall_clock;
 use crate::value::{Gvl, NIL};
 
@@ -78,6 +78,6 @@ fn forget_own() {
         slot.clear();
         slot.set_tags(TagSetId::EMPTY);
         slot.forget_thread();
-        kept::keep(slot);
+        saved::save(slot);
     }
 }

@@ -22,7 +22,7 @@ use crate::fork;
 use crate::methods::define;
 use crate::ractor::ractor_safely;
 use crate::span::record::{self, Ids, Slot};
-use crate::span::{kept, times};
+use crate::span::{saved, times};
 use crate::value::{FALSE, Gvl, NIL, id, rb_fiber};
 
 /// What must be known of opentelemetry-api.
@@ -213,7 +213,7 @@ fn publish_context(gvl: Gvl, context: VALUE) {
     if INHERITS.load(Ordering::Relaxed) {
         slot.set_context_object(context);
     }
-    kept::keep(slot);
+    saved::save(slot);
 }
 
 /// A small Integer: nothing is allocated.

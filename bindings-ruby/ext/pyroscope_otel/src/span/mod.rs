@@ -1,16 +1,16 @@
 //! Which span and tags a thread is in: what the program's own calls do, and what they leave for the handler to read.
 
 pub(crate) mod current;
-#[cfg(ruby_gte_3_3)]
-pub(crate) mod kept;
 pub(crate) mod processor;
 pub(crate) mod record;
+#[cfg(ruby_gte_3_3)]
+pub(crate) mod saved;
 pub(crate) mod tags;
 pub(crate) mod times;
 
-/// Before Ruby 3.3 each Ruby thread has a native one, and nothing is kept.
+/// Before Ruby 3.3 each Ruby thread has a native one, and nothing is saved.
 #[cfg(not(ruby_gte_3_3))]
-pub(crate) mod kept {
+pub(crate) mod saved {
     pub(crate) fn is_on() -> bool {
         false
     }
@@ -21,5 +21,5 @@ pub(crate) mod kept {
     }
 
     #[inline]
-    pub(crate) fn keep(_: &super::record::Slot) {}
+    pub(crate) fn save(_: &super::record::Slot) {}
 }

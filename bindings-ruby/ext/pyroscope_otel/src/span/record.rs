@@ -65,8 +65,8 @@ pub(crate) struct Slot {
     /// Spans count in the generation of their writing: what was written before hooks were removed is no longer true.
     follow_generation: AtomicU32,
     tags: UnsafeCell<TagSetId>,
-    /// Which Ruby thread it speaks for, where native threads are shared: the address of what is kept with that, 0 if nothing is.
-    pub(super) kept_with: AtomicUsize,
+    /// Which Ruby thread it speaks for, where native threads are shared: the address of what is saved with that, 0 if nothing is.
+    pub(super) saved_in: AtomicUsize,
     /// When its thread, which waited, was woken by another one last, by CLOCK_MONOTONIC; 0 before Ruby 3.3.
     ready_ns: AtomicU64,
     /// The Ruby thread that is known to have this slot, see [`ready`](crate::events::ready).
@@ -145,7 +145,7 @@ fn claim() -> Option<&'static Slot> {
                     let slot = SLOTS.get(at * 64 + bit)?;
                     slot.clear();
                     slot.set_tags(TagSetId::EMPTY);
-                    slot.kept_with.store(0, Ordering::Relaxed);
+                    slot.saved_in.store(0, Ordering::Relaxed);
                     slot.context_object.store(0, Ordering::Relaxed);
                     slot.set_times_object(0);
                     slot.forget_thread();
@@ -201,7 +201,7 @@ impl Slot {
             current: AtomicU8::new(NONE),
             follow_generation: AtomicU32::new(0),
             tags: UnsafeCell::new(TagSetId::EMPTY),
-            kept_with: AtomicUsize::new(0),
+            saved_in: AtomicUsize::new(0),
             ready_ns: AtomicU64::new(0),
             #[cfg(ruby_gte_3_3)]
             ready_thread: AtomicU64::new(0),

@@ -18,7 +18,7 @@ use spanprof_core::{TagSetId, may_be_a_tag};
 use crate::data_type::{DataType, data_type};
 use crate::errors::{guard, not_allowed, raising};
 use crate::ractor::is_main_ractor;
-use crate::span::{kept, record};
+use crate::span::{record, saved};
 use crate::strings::pairs;
 use crate::value::{FALSE, Gvl, NIL, TRUE, id};
 
@@ -116,7 +116,7 @@ pub(crate) fn republish(gvl: Gvl) {
         && let Some(slot) = record::own_or_claim()
     {
         slot.set_tags(of_fiber(gvl));
-        kept::keep(slot);
+        saved::save(slot);
     }
 }
 

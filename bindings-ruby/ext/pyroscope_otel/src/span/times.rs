@@ -21,8 +21,8 @@ use spanprof_core::{SpanCpu, SpanTimes, State, current_flow};
 
 use crate::data_type::{DataType, owning_type};
 use crate::errors::guard;
-use crate::span::kept;
 use crate::span::record::Slot;
+use crate::span::saved;
 use crate::value::{FALSE, Gvl, NIL, TRUE, data_of, id, rb_fiber};
 
 /// The sums of one span.
@@ -48,7 +48,7 @@ fn name() -> ID {
 }
 
 /// One span processor more wants them, or one fewer.
-pub(crate) fn tell(wanted: bool) {
+pub(crate) fn want(wanted: bool) {
     if wanted { spanprof_core::want_span_times() } else { spanprof_core::unwant_span_times() }
 }
 
@@ -62,7 +62,7 @@ unsafe extern "C" fn free(times: *mut c_void) {
 /// A span begins that is to have sums.
 pub(crate) fn begin(gvl: Gvl, span: VALUE, is_local_root: bool) -> Result<(), Error> {
     let fiber = rb_fiber();
-    let is_outside = is_local_root && !kept::is_on() && is_blocking(fiber)?;
+    let is_outside = is_local_root && !saved::is_on() && is_blocking(fiber)?;
     let times = Box::into_raw(Box::new(Times {
         waits: SpanTimes::new(),
         cpu: is_outside.then(SpanCpu::default),

@@ -7,7 +7,7 @@
 //! `rb_frame_this_func` and `rb_current_receiver` (behind the same, they read only) and `pthread_self`. Nothing is walked while garbage is
 //! collected: a compacting collection moves what frames refer to and takes SIGSEGV for itself.
 //!
-//! Of other folders it reads what a thread publishes of itself: [`record`](crate::span::record) and [`kept`](crate::span::kept).
+//! Of other folders it reads what a thread publishes of itself: [`record`](crate::span::record) and [`saved`](crate::span::saved).
 
 pub(crate) mod collection;
 pub(crate) mod frame_id;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rb_sys::VALUE;
 use spanprof_core::{FrameWriter, MAX_FRAMES, may_fault};
 
-use crate::span::kept;
+use crate::span::saved;
 use crate::stack::collection::{is_collecting, is_ending_here};
 use crate::stack::frame_id::{ADDRESS_BITS, COLLECTING, MAX_LINE, NATIVE, NO_RUBY_FRAME, UNREADABLE};
 use crate::stack::guard::{IS_GUARDED, has_ended};
@@ -52,7 +52,7 @@ impl Interpreter {
         // this native one, whose slot does not speak for it yet.
         !has_ended()
             && is_ruby_thread()
-            && ((is_collecting() && !is_ending_here()) || kept::is_switching(running_thread))
+            && ((is_collecting() && !is_ending_here()) || saved::is_switching(running_thread))
     }
 
     /// Whether the calling thread is one of Ruby's, while there is Ruby.

@@ -1,4 +1,4 @@
-//! What slots say, kept with Ruby threads, where native threads run many of them (RUBY_MN_THREADS=1): the next native thread
+//! What slots say, saved with Ruby threads, where native threads run many of them (RUBY_MN_THREADS=1): the next native thread
 //! that goes on with one copies it back. The handler asks [`is_switching`].
 
 use std::ffi::c_int;
@@ -16,51 +16,51 @@ static KEY: OnceLock<c_int> = OnceLock::new();
 
 /// What a slot says, where another native thread may go on with a Ruby thread.
 #[derive(Debug, Default)]
-struct Kept {
+struct Saved {
     span: Option<(Ids, Vec<u8>)>,
     tags: TagSetId,
 }
 
 impl Slot {
     /// Own thread only, as the next.
-    fn save(&self, kept: &mut Kept) {
-        kept.span = self.span().map(|(ids, name)| (ids, name.to_vec()));
-        kept.tags = self.tags();
+    fn save(&self, saved: &mut Saved) {
+        saved.span = self.span().map(|(ids, name)| (ids, name.to_vec()));
+        saved.tags = self.tags();
     }
 
     /// Speaks for a Ruby thread from now on.
-    fn restore(&self, kept: Option<&Kept>) {
-        match kept.and_then(|kept| kept.span.as_ref()) {
+    fn restore(&self, saved: Option<&Saved>) {
+        match saved.and_then(|saved| saved.span.as_ref()) {
             // Where native threads are shared no waits are measured.
             Some((ids, name)) => self.publish(*ids, name, ptr::null()),
             None => self.clear(),
         }
-        self.set_tags(kept.map_or(TagSetId::EMPTY, |kept| kept.tags));
+        self.set_tags(saved.map_or(TagSetId::EMPTY, |saved| saved.tags));
         // Last: until here samples wait.
         compiler_fence(Ordering::SeqCst);
-        self.set_kept_with(kept.map_or(ptr::null(), ptr::from_ref));
+        self.set_saved_in(saved.map_or(ptr::null(), ptr::from_ref));
     }
 
     /// Says which Ruby thread the slot speaks for.
-    fn set_kept_with(&self, kept: *const Kept) {
-        self.kept_with.store(kept.addr(), Ordering::Relaxed);
+    fn set_saved_in(&self, saved: *const Saved) {
+        self.saved_in.store(saved.addr(), Ordering::Relaxed);
     }
 
-    /// Whether the slot speaks for the Ruby thread with which this is kept. For handlers too.
+    /// Whether the slot speaks for the Ruby thread with which this is saved. For handlers too.
     #[inline]
-    fn is_kept_with(&self, kept: *const Kept) -> bool {
-        self.kept_with.load(Ordering::Relaxed) == kept.addr()
+    fn is_saved_in(&self, saved: *const Saved) -> bool {
+        self.saved_in.load(Ordering::Relaxed) == saved.addr()
     }
 }
 
-/// Keeps from here on. With the GVL held.
+/// Saves from here on. With the GVL held.
 pub(crate) fn begin() {
     // SAFETY: called with the GVL held; keys are never given back, and this one is made once.
     KEY.get_or_init(|| unsafe { rb_sys::rb_internal_thread_specific_key_create() });
     ON.store(true, Ordering::Relaxed);
 }
 
-/// No more. The blocks stay with their threads until they are kept again, and then are freed as those end.
+/// No more. The blocks stay with their threads until they are saved again, and then are freed as those end.
 pub(crate) fn end() {
     ON.store(false, Ordering::Relaxed);
 }
@@ -79,30 +79,30 @@ pub(crate) fn is_switching(running: impl FnOnce() -> Option<VALUE>) -> bool {
     }
     let (Some(key), Some(thread)) = (KEY.get(), running()) else { return false };
     // SAFETY: async-signal-safe, says Ruby's documentation; the thread that runs and our own key.
-    let kept = unsafe { rb_sys::rb_internal_thread_specific_get(thread, *key) }.cast::<Kept>();
-    record::own().map_or(!kept.is_null(), |slot| !slot.is_kept_with(kept))
+    let saved = unsafe { rb_sys::rb_internal_thread_specific_get(thread, *key) }.cast::<Saved>();
+    record::own().map_or(!saved.is_null(), |slot| !slot.is_saved_in(saved))
 }
 
 /// Notes what the slot says with the Ruby thread too, where another native thread may go on with it.
-pub(crate) fn keep(slot: &Slot) {
+pub(crate) fn save(slot: &Slot) {
     let (true, Some(key)) = (ON.load(Ordering::Relaxed), KEY.get()) else { return };
     // SAFETY: called with the GVL held by a Ruby thread.
     let thread = unsafe { rb_sys::rb_thread_current() };
     // SAFETY: a thread and our own key.
-    let known = unsafe { rb_sys::rb_internal_thread_specific_get(thread, *key) }.cast::<Kept>();
+    let known = unsafe { rb_sys::rb_internal_thread_specific_get(thread, *key) }.cast::<Saved>();
     // SAFETY: what this key holds came from the Box below.
     match unsafe { known.as_mut() } {
-        Some(kept) => {
-            slot.save(kept);
-            slot.set_kept_with(kept);
+        Some(saved) => {
+            slot.save(saved);
+            slot.set_saved_in(saved);
         }
         None => {
-            let mut kept = Box::new(Kept::default());
-            slot.save(&mut kept);
-            let kept = Box::into_raw(kept);
+            let mut saved = Box::new(Saved::default());
+            slot.save(&mut saved);
+            let saved = Box::into_raw(saved);
             // SAFETY: as above; freed when the thread ends.
-            unsafe { rb_sys::rb_internal_thread_specific_set(thread, *key, kept.cast()) };
-            slot.set_kept_with(kept);
+            unsafe { rb_sys::rb_internal_thread_specific_set(thread, *key, saved.cast()) };
+            slot.set_saved_in(saved);
         }
     }
 }
@@ -114,9 +114,9 @@ pub(crate) fn keep(slot: &Slot) {
 pub(crate) unsafe fn restore(thread: VALUE) {
     let (Some(key), Some(slot)) = (KEY.get(), record::own_or_claim()) else { return };
     // SAFETY: a thread and our own key.
-    let kept = unsafe { rb_sys::rb_internal_thread_specific_get(thread, *key) }.cast::<Kept>();
-    // SAFETY: null, or what `keep` made.
-    slot.restore(unsafe { kept.as_ref() });
+    let saved = unsafe { rb_sys::rb_internal_thread_specific_get(thread, *key) }.cast::<Saved>();
+    // SAFETY: null, or what `save` made.
+    slot.restore(unsafe { saved.as_ref() });
 }
 
 /// A Ruby thread ends, on the calling native thread.
@@ -126,14 +126,14 @@ pub(crate) unsafe fn restore(thread: VALUE) {
 pub(crate) unsafe fn forget(thread: VALUE) {
     let Some(key) = KEY.get() else { return };
     // SAFETY: a thread and our own key.
-    let kept = unsafe { rb_sys::rb_internal_thread_specific_get(thread, *key) }.cast::<Kept>();
+    let saved = unsafe { rb_sys::rb_internal_thread_specific_get(thread, *key) }.cast::<Saved>();
     // SAFETY: as above.
     unsafe { rb_sys::rb_internal_thread_specific_set(thread, *key, ptr::null_mut()) };
     if let Some(slot) = record::own() {
-        slot.set_kept_with(ptr::null());
+        slot.set_saved_in(ptr::null());
     }
-    if !kept.is_null() {
+    if !saved.is_null() {
         // SAFETY: it came from a Box, and nobody else has it any more.
-        drop(unsafe { Box::from_raw(kept) });
+        drop(unsafe { Box::from_raw(saved) });
     }
 }
