@@ -201,7 +201,7 @@ fn switched(pair: *mut PyObject) {
     if library.is_hub(resumed) {
         return;
     }
-    thread.look_at_poll(&shared.clock, &mut shared.rates);
+    thread.check_poll(&shared.clock, &mut shared.rates);
     let Some(known) = known else {
         // SAFETY: the calling thread's own state.
         let own = unsafe { own_of(tstate, runtime) };
