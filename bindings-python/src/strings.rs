@@ -27,6 +27,7 @@ macro_rules! names {
 
 names! {
     context = "_context",
+    gevent_hub = "gevent.hub",
     handle = "_pyroscope",
     name = "_name",
     parent = "_parent",

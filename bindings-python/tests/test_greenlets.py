@@ -16,10 +16,11 @@ PROGRAM = """
     import collections, gc, os, sys, threading, time
     import gevent, gevent.event, gevent.hub, gevent.lock, gevent.queue, gevent.socket, greenlet
     import pyroscope
-    from test_awaits import Awaits
+    from test_awaits import Awaits, delayed_ms
 
     BUSY, CONCURRENT = "(event loop busy)", "(concurrent task)"
     truth = collections.Counter()
+    delayed_before = delayed_ms()
 
     def timed(name, function, *arguments):
         before = time.perf_counter()
@@ -35,7 +36,9 @@ PROGRAM = """
         return sum(ms for (name, chain), ms in chains.items() if name == span and has(chain))
 
     def near(found, name):
-        assert truth[name] * 0.97 - 2 < found < truth[name] * 1.03 + 1, (name, found, truth[name])
+        """The program's own clock is read a little outside of the wait, and a busy machine may run others in between."""
+        delayed = delayed_ms() - delayed_before
+        assert truth[name] * 0.97 - 2 - delayed < found < truth[name] * 1.03 + 1, (name, found, truth[name], delayed)
 """
 
 

@@ -8,13 +8,13 @@
 
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
-use std::ffi::CStr;
 use std::hash::BuildHasherDefault;
 use std::ptr;
 
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
-use spanprof_core::{FrameWriter, current_flow, host, wants_span_times};
+use pyo3::types::{PyCFunction, PyDict, PyString, PyTuple, PyType};
+use spanprof_core::{FrameWriter, Level, current_flow, host, wants_span_times};
 
 use crate::awaits::clock::ticks;
 use crate::awaits::known::{Getter, getter};
@@ -23,21 +23,22 @@ use crate::awaits::shared::shared;
 use crate::awaits::slots::{AddressHasher, Met};
 use crate::awaits::steps::{is_foreign, is_measuring, own_tstate};
 use crate::awaits::thread::Thread;
+use crate::calls::{self, uncollected};
 use crate::errors::guard;
 use crate::stack::frame_id::NO_PYTHON_FRAME;
 use crate::stack::interpreter::CPython;
 use crate::stack::memory::Object;
+use crate::strings::names;
 
 /// From here on numbers of flows are threads' own.
 const FIRST_OF_THREADS: u64 = 1 << 63;
 /// Greenlets that are remembered at most; more are not seen.
 const MOST: usize = 1 << 20;
 
-/// What is asked of both libraries; their types live as long as the interpreter.
-#[derive(Clone, Copy, Debug)]
+/// What is asked of both libraries.
 struct Library {
-    greenlet: *mut ffi::PyTypeObject,
-    hub: *mut ffi::PyTypeObject,
+    greenlet: Py<PyType>,
+    hub: Py<PyType>,
     /// `greenlet.dead`.
     dead: Getter,
 }
@@ -51,8 +52,10 @@ struct Suspended {
 
 struct Greenlets {
     library: Option<Library>,
-    suspended: HashMap<usize, Suspended, BuildHasherDefault<AddressHasher>>,
+    suspended: ByAddress,
 }
+
+type ByAddress = HashMap<usize, Suspended, BuildHasherDefault<AddressHasher>>;
 
 struct UnderGil(UnsafeCell<Greenlets>);
 
@@ -87,116 +90,88 @@ pub(crate) fn follow_thread(py: Python<'_>) {
     }
 }
 
-/// A module's attribute, of those that are loaded, borrowed. Runs no code of the program: modules and their dicts are asked directly.
-///
-/// # Safety
-/// The GIL is held.
-unsafe fn loaded(module: &CStr, attribute: &CStr) -> *mut PyObject {
-    // SAFETY: the caller's promise; both look-ups are of exact dicts with keys that are strings, and give null for what is not there.
-    unsafe {
-        let modules = ffi::PyImport_GetModuleDict();
-        if modules.is_null() || ffi::PyDict_CheckExact(modules) == 0 {
-            return ptr::null_mut();
-        }
-        let module = ffi::PyDict_GetItemString(modules, module.as_ptr());
-        if module.is_null() || ffi::PyModule_Check(module) == 0 {
-            return ptr::null_mut();
-        }
-        ffi::PyDict_GetItemString(ffi::PyModule_GetDict(module), attribute.as_ptr())
-    }
+/// A module's attribute, if the module is loaded. Runs no code of the program: modules and their dicts are asked directly.
+fn loaded<'py>(module: &Bound<'py, PyString>, attribute: &str) -> Option<Bound<'py, PyAny>> {
+    let py = module.py();
+    // SAFETY: the GIL is held.
+    let modules = unsafe { ffi::PyImport_GetModuleDict() };
+    // SAFETY: null, or a reference that is the interpreter's.
+    let modules = unsafe { Bound::from_borrowed_ptr_or_opt(py, modules) }?;
+    let module = modules.cast_exact::<PyDict>().ok()?.get_item(module).ok()??;
+    module.cast::<PyModule>().ok()?.dict().get_item(PyString::new(py, attribute)).ok()?
 }
 
 #[cold]
 fn follow(py: Python<'_>) {
-    // SAFETY: the GIL is held.
-    let hub = unsafe { loaded(c"gevent.hub", c"Hub") };
-    // SAFETY: as above; null, or an object that its module holds.
-    if hub.is_null() || unsafe { ffi::PyType_Check(hub) } == 0 || is_foreign(own_tstate()) {
-        return;
-    }
+    let hub = loaded(names(py).gevent_hub.bind(py), "Hub").and_then(|hub| hub.cast_into::<PyType>().ok());
+    let Some(hub) = hub.filter(|_| !is_foreign(own_tstate())) else { return };
     // SAFETY: this thread's own.
     unsafe { (*Thread::own()).follows_greenlets = true };
-    if let Err(why) = set_trace(py, hub) {
-        host::report(
-            spanprof_core::Level::Warning,
-            &format!("the waits of gevent's greenlets are not measured: {why}"),
-        );
+    if let Err(why) = set_trace(&hub) {
+        host::report(Level::Warning, format!("the waits of gevent's greenlets are not measured: {why}"));
     }
 }
 
-/// Sets our function on the calling thread.
-fn set_trace(py: Python<'_>, hub: *mut PyObject) -> Result<(), &'static str> {
+/// Sets our function on the calling thread. What is called is written in C and runs no code of the program.
+fn set_trace(hub: &Bound<'_, PyType>) -> Result<(), &'static str> {
     const OTHER: &str = "this greenlet library is of an unknown kind";
-    // SAFETY: as above.
-    let [class, get, set] =
-        unsafe { [c"greenlet", c"gettrace", c"settrace"].map(|name| loaded(c"greenlet._greenlet", name)) };
-    // What is written in C runs no code of the program.
-    // SAFETY: null or an object that its module holds.
-    let is_known = unsafe {
-        [class, get, set].iter().all(|object| !object.is_null())
-            && ffi::PyType_Check(class) != 0
-            && ffi::PyCFunction_CheckExact(get) != 0
-            && ffi::PyCFunction_CheckExact(set) != 0
-    };
-    let dead = if is_known { getter(class.cast_const().cast(), c"dead") } else { None };
-    let dead = dead.ok_or(OTHER)?;
-    // SAFETY: functions without arguments, of which the second has one; each result is a new reference or null.
-    unsafe {
-        let before = Bound::from_owned_ptr_or_opt(py, ffi::PyObject_CallNoArgs(get));
-        if !before.is_some_and(|before| before.is_none()) {
-            ffi::PyErr_Clear();
-            return Err("greenlet.settrace is another's on this thread");
-        }
-        greenlets().library = Some(Library { greenlet: class.cast(), hub: hub.cast(), dead });
-        let ours = pyo3::wrap_pyfunction!(greenlet_switched, py).map_err(|_| OTHER)?;
-        if Bound::from_owned_ptr_or_opt(
-            py,
-            ffi::PyObject_CallFunctionObjArgs(set, ours.as_ptr(), ptr::null_mut::<PyObject>()),
-        )
-        .is_none()
-        {
-            ffi::PyErr_Clear();
-            return Err("greenlet.settrace failed");
-        }
+    let py = hub.py();
+    let module = PyString::new(py, "greenlet._greenlet");
+    let function = |name| loaded(&module, name).filter(|function| function.is_exact_instance_of::<PyCFunction>());
+    let class = loaded(&module, "greenlet").and_then(|class| class.cast_into::<PyType>().ok()).ok_or(OTHER)?;
+    let dead = getter(class.as_ptr().cast_const().cast(), c"dead").ok_or(OTHER)?;
+    let (get, set) = function("gettrace").zip(function("settrace")).ok_or(OTHER)?;
+    if !get.call0().is_ok_and(|before| before.is_none()) {
+        return Err("greenlet.settrace is another's on this thread");
     }
-    Ok(())
+    // SAFETY: the GIL of the main interpreter is held.
+    let library = unsafe { &mut greenlets().library };
+    if library.is_none() {
+        *library = Some(Library { greenlet: class.unbind(), hub: hub.clone().unbind(), dead });
+    }
+    let ours = uncollected(py, || pyo3::wrap_pyfunction!(greenlet_switched, py)).map_err(|_| OTHER)?;
+    match calls::call(&set, &ours) {
+        Ok(_) => Ok(()),
+        Err(_) => Err("greenlet.settrace failed"),
+    }
 }
 
 /// What greenlet calls after each switch of a thread: `greenlets` are the one that was left and the one that goes on. Never raises.
 #[pyfunction]
-pub(crate) fn greenlet_switched(event: &Bound<'_, PyAny>, greenlets: &Bound<'_, PyAny>) {
-    let _ = (event, guard(|| Ok(switched(greenlets.as_ptr()))));
+pub(crate) fn greenlet_switched(_event: &Bound<'_, PyAny>, greenlets: &Bound<'_, PyAny>) {
+    let _ = guard(|| {
+        if let Ok(pair) = greenlets.cast_exact::<PyTuple>()
+            && let (Ok(left), Ok(resumed)) = (pair.get_borrowed_item(0), pair.get_borrowed_item(1))
+        {
+            switched(left.as_ptr(), resumed.as_ptr());
+        }
+        Ok(())
+    });
 }
 
-fn switched(pair: *mut PyObject) {
+fn switched(left: *mut PyObject, resumed: *mut PyObject) {
     let tstate = own_tstate();
-    // SAFETY: an object that the caller holds.
-    if !is_measuring() || is_foreign(tstate) || unsafe { ffi::PyTuple_CheckExact(pair) } == 0 {
+    if !is_measuring() || is_foreign(tstate) {
         return;
     }
     // SAFETY: the GIL of the main interpreter is held, and nothing below comes here again.
-    let (greenlets, shared) = unsafe { (greenlets(), shared()) };
-    let (Some(library), Some((_, runtime))) = (greenlets.library, shared.of) else { return };
-    if runtime.is_finalizing() {
-        return;
-    }
-    // SAFETY: a tuple, whose items it holds; null beyond its end.
-    let [left, resumed] = [0, 1].map(|at| unsafe {
-        if ffi::PyTuple_Size(pair) == 2 { ffi::PyTuple_GetItem(pair, at) } else { ptr::null_mut() }
-    });
-    if ![left, resumed].iter().all(|object| library.is_greenlet(*object)) {
+    let Greenlets { library, suspended } = unsafe { greenlets() };
+    // SAFETY: as above.
+    let shared = unsafe { shared() };
+    let (Some(library), Some((_, runtime))) = (library, shared.of) else { return };
+    if runtime.is_finalizing() || !library.is_greenlet(left) || !library.is_greenlet(resumed) {
         return;
     }
     // SAFETY: this thread's own.
     let thread = unsafe { &mut *Thread::own() };
     let now = ticks();
     let left_flow = thread.flow();
-    let known = greenlets.suspended.get(&resumed.addr()).copied();
+    let known = suspended.get(&resumed.addr()).copied();
     // At once: a sample of this very instant has the new span already.
     thread.set_flow(known.map_or(0, |known| known.flow));
     if !library.is_hub(left) {
         thread.left_at = now;
-        greenlets.leave(left, &library, left_flow, now);
+        leave(suspended, left, library, (left_flow, now));
     }
     if library.is_hub(resumed) {
         return;
@@ -219,7 +194,7 @@ fn switched(pair: *mut PyObject) {
     if thread.remaining[class].is_used_up(took, shared.rates[class].per_tick)
         // SAFETY: as above.
         && let Some(is_concurrent) = unsafe { consider_greenlet(thread, shared, tstate, (met, now)) }
-        && let Some(known) = greenlets.suspended.get_mut(&resumed.addr())
+        && let Some(known) = suspended.get_mut(&resumed.addr())
     {
         known.is_concurrent = is_concurrent;
     }
@@ -227,13 +202,13 @@ fn switched(pair: *mut PyObject) {
 
 impl Library {
     fn is_greenlet(&self, object: *mut PyObject) -> bool {
-        // SAFETY: null, or an object that the caller holds; types are never freed.
-        !object.is_null() && unsafe { ffi::PyObject_TypeCheck(object, self.greenlet) } != 0
+        // SAFETY: an object that the caller holds, and a type.
+        unsafe { ffi::PyObject_TypeCheck(object, self.greenlet.as_ptr().cast()) != 0 }
     }
 
     fn is_hub(&self, object: *mut PyObject) -> bool {
         // SAFETY: as above.
-        unsafe { ffi::PyObject_TypeCheck(object, self.hub) != 0 }
+        unsafe { ffi::PyObject_TypeCheck(object, self.hub.as_ptr().cast()) != 0 }
     }
 
     /// Whether a greenlet is over.
@@ -247,16 +222,14 @@ impl Library {
     }
 }
 
-impl Greenlets {
-    /// A greenlet is suspended, or over.
-    fn leave(&mut self, greenlet: *mut PyObject, library: &Library, flow: u64, now: u64) {
-        if library.is_dead(greenlet) {
-            self.suspended.remove(&greenlet.addr());
-        } else if let Some(known) = self.suspended.get_mut(&greenlet.addr()) {
-            (known.since, known.flow) = (now, flow);
-        } else if self.suspended.len() < MOST && self.suspended.try_reserve(1).is_ok() {
-            self.suspended.insert(greenlet.addr(), Suspended { since: now, flow, is_concurrent: false });
-        }
+/// A greenlet is suspended, or over.
+fn leave(suspended: &mut ByAddress, greenlet: *mut PyObject, library: &Library, (flow, now): (u64, u64)) {
+    if library.is_dead(greenlet) {
+        suspended.remove(&greenlet.addr());
+    } else if let Some(known) = suspended.get_mut(&greenlet.addr()) {
+        (known.since, known.flow) = (now, flow);
+    } else if suspended.len() < MOST && suspended.try_reserve(1).is_ok() {
+        suspended.insert(greenlet.addr(), Suspended { since: now, flow, is_concurrent: false });
     }
 }
 
