@@ -36,7 +36,7 @@ PROGRAM = """
         return sum(ms for (name, chain), ms in chains.items() if name == span and has(chain))
 
     def near(found, name):
-        """The program's own clock is read a little outside of the wait, and a busy machine may run others in between."""
+        # The program's own clock is read a little outside of the wait, and a busy machine may run others in between.
         delayed = delayed_ms() - delayed_before
         assert truth[name] * 0.97 - 2 - delayed < found < truth[name] * 1.03 + 1, (name, found, truth[name], delayed)
 """
