@@ -1,9 +1,9 @@
-//! The wheel `pyroscope-otel`: span-aware CPU profiles of CPython.
+//! The wheel `pyroscope-otel`: span-aware profiles of CPU time and waits in CPython.
 //!
 //! `pyroscope._native`, below, is private; the public modules `pyroscope` and `pyroscope.otel` are Python. [`span`] runs in the
-//! program's own calls, [`stack`] in the signal handler, [`symbols`] on the profiler's thread, [`awaits`] where coroutines go on; [`runtime`] hands the last two to the
-//! engine. [`profiler`] starts and stops it, with [`arguments`] as its settings and after the [`selftest`]; [`messages`] keeps what
-//! the logger is to be told, [`fork`] restarts in a child. [`introspect`] is for tests.
+//! program's own calls, [`stack`] in the signal handler, [`symbols`] on the profiler's thread; [`runtime`] hands the last two to the
+//! engine. [`awaits`] takes samples where coroutines go on. [`profiler`] starts and stops it, with [`arguments`] as its settings and
+//! after the [`selftest`]; [`messages`] queues what the logger gets, [`fork`] restarts in a child. [`introspect`] is for tests.
 
 mod arguments;
 mod awaits;

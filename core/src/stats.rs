@@ -76,14 +76,14 @@ impl AtomicTally {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Taken by signal handlers and closing samples.
+    /// Taken by signal handlers, by hosts (`sample_here`), of waits, and closing samples.
     pub taken: Tally,
     /// Lost because a thread's ring was full, there was no memory for one, or its alternate signal stack had no room for a sample;
     /// waits, and samples that they took themselves, of threads that were not known yet.
     pub dropped_ring: Tally,
     /// Timer expiries that found no moment to sample (a garbage collection): later samples of their threads stand for them.
     pub deferred: u64,
-    /// Lost because a bound of the window was reached.
+    /// Lost because a bound of the window was reached, or there was no memory for it.
     pub dropped_window: Tally,
     /// In rings and in the window that is being filled.
     pub pending: Tally,

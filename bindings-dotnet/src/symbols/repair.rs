@@ -14,7 +14,7 @@ use crate::stack::sample_header::NO_FRAME;
 use crate::stack::{call_sites, modules};
 use crate::symbols::code_map::{self, CodeMap};
 use crate::symbols::lock_wait::LockWait;
-use crate::symbols::{flow, prologue, refresh, resolver};
+use crate::symbols::{await_stack, prologue, refresh, resolver};
 
 /// Callers that are inserted at most.
 const MAX_INSERTED: usize = 16;
@@ -74,7 +74,7 @@ fn mend(frames: &mut Vec<u64>, extra: &[u64], state: State) -> State {
     });
     // Where the objects did not tell who awaits whom.
     if state == State::Await && !is_event {
-        flow::begin_with_method(frames);
+        await_stack::begin_with_method(frames);
     }
     wait.map_or(state, |wait| wait.state(frames))
 }

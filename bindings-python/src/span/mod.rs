@@ -1,7 +1,7 @@
 //! Which span and which tags are current: what runs in the program's own calls.
 //!
 //! [`processor`] has the callbacks of a span processor, [`current`] follows OpenTelemetry's runtime context, [`record`] is what samples
-//! know of a span, [`flow`] which coroutine this is, [`tags`] those that follow a context and those of threads; [`context_var`] is what both lie in, and
+//! know of a span, [`tags`] those that follow a context and those of threads; [`context_var`] is what both lie in, and
 //! [`published`] what the handler reads of them.
 
 pub(crate) mod context_var;

@@ -6,8 +6,7 @@ use super::layout::{self, Page};
 use super::{filter, flame, states};
 use crate::format::{counted, error, percent, points};
 use crate::params::Params;
-use crate::selection::StackDisplay;
-use crate::selection::{LAST_HOUR, Pair, Selection, StateChoice, TimeRange, link};
+use crate::selection::{LAST_HOUR, Pair, Selection, StackDisplay, StateChoice, TimeRange, link};
 use crate::show::{Change, Diff, DiffSide, FEW_SAMPLES, FunctionChange, ShowError, Shown};
 use crate::states::{Part, TimeSpent};
 

@@ -7,8 +7,7 @@ use super::layout::{self, Page};
 use crate::format::{counted, value};
 use crate::http::request::{FunctionRequest, StackRequest};
 use crate::params::{Params, encode};
-use crate::selection::StackDisplay;
-use crate::selection::{Selection, link};
+use crate::selection::{Selection, StackDisplay, link};
 use crate::show::{FunctionView, Neighbour, Part, ShowError, Shown, share};
 
 /// More neighbours than anyone reads; the API has them all.

@@ -6,8 +6,7 @@ use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
 use crate::format;
-use crate::selection::StackDisplay;
-use crate::selection::{Selection, TimeRange, link, since_text};
+use crate::selection::{Selection, StackDisplay, TimeRange, link, since_text};
 use crate::show::Shown;
 use crate::store::SeenProfileType;
 

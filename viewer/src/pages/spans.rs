@@ -10,9 +10,8 @@ use crate::format::{ago, number, percent, time, value};
 use crate::http::request::ServiceRequest;
 use crate::params::{BadParameter, Params};
 use crate::receive::profilers::ProfilerState;
-use crate::selection::StackDisplay;
-use crate::selection::{Selection, Side, StateChoice, WALL, link};
-use crate::show::{Beside, Outside, ShowError, Shown, SpanName, SpanNames, share};
+use crate::selection::{Selection, Side, StackDisplay, StateChoice, WALL, link};
+use crate::show::{Beside, Outside, ShowError, Shown, SpanName, SpanNames, share, value_error};
 use crate::states::{State, StateTimes, TimeSpent};
 use crate::store::Sampling;
 
@@ -348,7 +347,7 @@ fn row(name: &SpanName, names: &SpanNames, selection: Option<&Selection>, all: i
             @if !has_states { td.bar { (layout::bar(share(name.cpu_ns.unwrap_or(0), all))) } }
             td.n {
                 (layout::time(name.cpu_per_span()))
-                @if let Some(cpu) = name.cpu_per_span().filter(|cpu| *cpu > 0) { " " span.error { "± " (time(error(cpu, name.samples))) } }
+                @if let Some(cpu) = name.cpu_per_span().filter(|cpu| *cpu > 0) { " " span.error { "± " (time(value_error(cpu, name.samples))) } }
             }
             @if !has_states {
                 td.n { @match name.cpu_per_wall() { Some(ratio) => (percent(ratio)), None => (layout::known(None, number)) } }
@@ -366,10 +365,4 @@ fn row(name: &SpanName, names: &SpanNames, selection: Option<&Selection>, all: i
             }
         }
     }
-}
-
-/// n samples are √n uncertain.
-#[expect(clippy::cast_possible_truncation, reason = "three digits are shown")]
-fn error(value: i64, samples: i64) -> i64 {
-    (value as f64 / (samples.max(1) as f64).sqrt()) as i64
 }

@@ -11,8 +11,7 @@ use super::shown::Shown;
 use super::stacks::{state_times, states, sums, unit};
 use super::top::weights;
 use super::tree::{Frame, tree};
-use crate::selection::StackDisplay;
-use crate::selection::{Pair, Selection};
+use crate::selection::{Pair, Selection, StackDisplay};
 use crate::states::{State, StateTimes};
 use crate::store::{Function, Stacks, shared_text};
 

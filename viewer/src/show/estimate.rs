@@ -46,6 +46,12 @@ impl Sums {
     }
 }
 
+/// The standard error of a value that is the sum of so many equal samples: its √n-th part.
+#[expect(clippy::cast_possible_truncation, reason = "three digits are shown")]
+pub(crate) fn value_error(value: i64, samples: i64) -> i64 {
+    (value as f64 / (samples.max(1) as f64).sqrt()) as i64
+}
+
 fn share_error(share: f64, samples: f64) -> f64 {
     if samples <= 0.0 { 0.0 } else { (share * (1.0 - share) / samples).max(0.0).sqrt() }
 }
@@ -92,6 +98,7 @@ mod tests {
     fn errors_are_those_of_a_draw() {
         let of = |samples| sums(samples * 7, samples);
         assert!((of(1420).error(share(380, 1000)) - 0.012_88).abs() < 1e-5);
+        assert_eq!([value_error(70, 49), value_error(70, 0)], [10, 70]);
         assert!(of(10).error(1.0) == 0.0 && of(0).error(0.5) == 0.0 && share(1, 0) == 0.0);
     }
 

@@ -22,7 +22,7 @@ mod tree;
 
 pub(crate) use diff::{Diff, FunctionChange, Side as DiffSide};
 pub(crate) use error::ShowError;
-pub(crate) use estimate::{Change, FEW_SAMPLES, Sums, share};
+pub(crate) use estimate::{Change, FEW_SAMPLES, Sums, share, value_error};
 pub(crate) use flame::Flame;
 pub(crate) use function::{FunctionView, Neighbour, Part};
 pub(crate) use services::{ServiceRow, Services};

@@ -1,4 +1,4 @@
-//! The gem `pyroscope-otel`: span-aware CPU profiles of Ruby.
+//! The gem `pyroscope-otel`: span-aware profiles of CPU time and waits in Ruby.
 //!
 //! `Pyroscope::Native`, below, is private; the public module `Pyroscope` is Ruby. What runs in the signal handler is
 //! [`stack`], with `shim/guard.c` and what it reads of [`span`]; [`runtime`] is all of it in the engine's terms. [`span`] runs
