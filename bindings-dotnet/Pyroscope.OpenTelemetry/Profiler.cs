@@ -42,9 +42,7 @@ public sealed class Profiler : IDisposable
         {
             if (NativeLibraryCheck.IsUsable)
             {
-                var began = Stopwatch.GetTimestamp();
-                Engine.EndEvents();
-                unloading = Stopwatch.GetElapsedTime(began);
+                unloading = Engine.EndEvents();
             }
         };
         AppDomain.CurrentDomain.ProcessExit += (_, _) =>

@@ -1,4 +1,5 @@
 using System.Collections;
+using System.Diagnostics;
 using Microsoft.Extensions.Logging;
 using Pyroscope.Interop;
 using Native = Pyroscope.Interop.Interop;
@@ -32,8 +33,13 @@ internal static class Engine
     /// <summary>Ends sampling and uploads what there is. True: all of it was delivered.</summary>
     internal static bool Stop(TimeSpan timeout) => Native.spanprof_stop(Milliseconds(timeout)).AsOk();
 
-    /// <summary>Ends allocations, locks and exceptions for good.</summary>
-    internal static void EndEvents() => Native.spanprof_end_events();
+    /// <summary>Ends allocations, locks and exceptions for good. How long that took.</summary>
+    internal static TimeSpan EndEvents()
+    {
+        var began = Stopwatch.GetTimestamp();
+        Native.spanprof_end_events();
+        return Stopwatch.GetElapsedTime(began);
+    }
 
     /// <summary>Uploads what was sampled so far. True: all of it is settled.</summary>
     internal static bool Flush(TimeSpan timeout) => Native.spanprof_flush(Milliseconds(timeout)).AsOk();

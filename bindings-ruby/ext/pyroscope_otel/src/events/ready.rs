@@ -56,7 +56,8 @@ unsafe extern "C" fn on_event(event: rb_event_flag_t, data: *const rb_internal_t
         let own = record::own();
         if event == rb_sys::RUBY_INTERNAL_THREAD_EVENT_SUSPENDED {
             // On the thread itself, which other threads may wake from now on.
-            if let Some(slot) = own.filter(|slot| slot.is_new_to(thread)) {
+            if let Some(slot) = own.filter(|slot| !slot.is_known_to(thread)) {
+                slot.set_known_to(thread);
                 // SAFETY: the thread that this event is about, and our own key.
                 unsafe { rb_sys::rb_internal_thread_specific_set(thread, *key, ptr::from_ref(slot).cast_mut().cast()) };
             }

@@ -244,13 +244,9 @@ impl Slot {
         self.ready_thread.load(Ordering::Relaxed) == thread
     }
 
-    /// Whether it is not; from now on it is. Own thread only.
     #[cfg(ruby_gte_3_3)]
-    pub(crate) fn is_new_to(&self, thread: u64) -> bool {
-        !self.is_known_to(thread) && {
-            self.ready_thread.store(thread, Ordering::Relaxed);
-            true
-        }
+    pub(crate) fn set_known_to(&self, thread: u64) {
+        self.ready_thread.store(thread, Ordering::Relaxed);
     }
 
     /// The number of the Ruby thread that it speaks for.
