@@ -58,6 +58,7 @@ mod _native {
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::errors::silence_panics();
         crate::fork::restart_by(crate::profiler::restart_in_child);
+        crate::span::processor::follow_threads_by(crate::awaits::greenlets::follow_thread);
         crate::prepare(module.py())
     }
 }

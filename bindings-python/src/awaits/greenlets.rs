@@ -14,18 +14,17 @@ use std::ptr;
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyDict, PyString, PyTuple, PyType};
-use spanprof_core::{FrameWriter, Level, current_flow, host, wants_span_times};
+use spanprof_core::{Level, current_flow, host, wants_span_times};
 
 use crate::awaits::clock::ticks;
 use crate::awaits::known::{Getter, getter};
-use crate::awaits::sample::{add_up_greenlet, consider_greenlet, flow_of_span};
+use crate::awaits::sample::{add_up_greenlet, begins, consider_greenlet, flow_of_span};
 use crate::awaits::shared::shared;
 use crate::awaits::slots::{AddressHasher, Met};
 use crate::awaits::steps::{is_foreign, is_measuring, own_tstate};
 use crate::awaits::thread::Thread;
 use crate::calls::{self, uncollected};
 use crate::errors::guard;
-use crate::stack::frame_id::NO_PYTHON_FRAME;
 use crate::stack::interpreter::CPython;
 use crate::stack::memory::Object;
 use crate::strings::names;
@@ -248,16 +247,4 @@ unsafe fn own_of(tstate: Object, runtime: &CPython) -> Option<u64> {
         Some(own) if own == current_flow() => Some(0),
         own => own.filter(|own| (1..FIRST_OF_THREADS).contains(own)),
     }
-}
-
-/// Whether the greenlet that runs has no frame yet.
-///
-/// # Safety
-/// As for [`CPython::walk_thread`].
-pub(super) unsafe fn begins(tstate: Object, runtime: &CPython) -> bool {
-    let mut ids = [0; 1];
-    let mut out = FrameWriter::new(&mut ids);
-    // SAFETY: the caller's promise.
-    unsafe { runtime.walk_thread(tstate, ptr::null(), &mut out) };
-    out.frames() == 0 || ids[0] == NO_PYTHON_FRAME
 }

@@ -31,6 +31,7 @@ pub(crate) fn start(known: &'static Known, runtime: &'static CPython) -> bool {
     if !hooks::install(known) {
         return false;
     }
+    greenlets::begin();
     steps::begin(known, runtime);
     true
 }

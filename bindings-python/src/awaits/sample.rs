@@ -6,11 +6,10 @@ use pyo3::ffi;
 use spanprof_core::{Context, FrameId, FrameWriter, SpanRecord, State, add_time, sample_flow};
 
 use crate::awaits::chain::{Chain, due_of};
-use crate::awaits::greenlets::begins;
 use crate::awaits::shared::Shared;
 use crate::awaits::slots::Met;
 use crate::awaits::thread::{Seen, Thread};
-use crate::stack::frame_id::{AWAIT, LOOP_BUSY};
+use crate::stack::frame_id::{AWAIT, LOOP_BUSY, NO_PYTHON_FRAME};
 use crate::stack::interpreter::CPython;
 use crate::stack::memory::{Object, Plain};
 
@@ -250,4 +249,16 @@ fn add(
             add_time(span, state, ns);
         }
     }
+}
+
+/// Whether the greenlet that runs has no frame yet.
+///
+/// # Safety
+/// As for [`CPython::walk_thread`].
+pub(super) unsafe fn begins(tstate: Object, runtime: &CPython) -> bool {
+    let mut ids = [0; 1];
+    let mut out = FrameWriter::new(&mut ids);
+    // SAFETY: the caller's promise.
+    unsafe { runtime.walk_thread(tstate, ptr::null(), &mut out) };
+    out.frames() == 0 || ids[0] == NO_PYTHON_FRAME
 }

@@ -19,7 +19,6 @@ use spanprof_core::{current_flow, wants_span_times};
 
 use crate::awaits::chain::frame_alone;
 use crate::awaits::clock::{Clock, monotonic_ns, ticks};
-use crate::awaits::greenlets;
 use crate::awaits::known::Known;
 use crate::awaits::rate::{CONCURRENT_A_SECOND, OWN_A_SECOND, Rate};
 use crate::awaits::sample::{LONG_NS, add_up, consider, flow_of_span};
@@ -47,7 +46,6 @@ pub(super) fn begin(known: &'static Known, runtime: &'static CPython) {
     shared.exceptions = known.layout.exceptions;
     shared.tstate_context = runtime.layout.tstate_context;
     shared.last_generation = shared.last_generation.wrapping_add(1).max(1);
-    greenlets::begin();
     MAIN.store(runtime.main.cast_mut(), Ordering::Relaxed);
     GENERATION.store(shared.last_generation, Ordering::Relaxed);
 }

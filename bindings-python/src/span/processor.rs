@@ -1,18 +1,26 @@
 //! The callbacks of a span processor: a span gets its handle when it starts, and tells its name when it ends.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyTuple};
 use spanprof_core::SpanCpu;
 
-use crate::awaits::greenlets::follow_thread;
 use crate::calls::{find_attr, get_attr, set_attr, uncollected};
 use crate::errors::guard;
 use crate::span::current::{is_retired, published_for, variable};
 use crate::span::record::{Local, SpanHandle, begin, id_of, is_of_this_epoch, profile_id};
 use crate::strings::names;
 use crate::{fork, messages};
+
+/// What is done on a thread where a span begins, before the span is current.
+static FOLLOW_THREAD: OnceLock<fn(Python<'_>)> = OnceLock::new();
+
+/// Says what that is. When the module is imported.
+pub(crate) fn follow_threads_by(follow_thread: fn(Python<'_>)) {
+    let _ = FOLLOW_THREAD.set(follow_thread);
+}
 
 /// The callbacks of one span processor.
 #[pyclass(frozen, module = "pyroscope._native")]
@@ -49,7 +57,9 @@ impl SpanHooks {
         }
         let py = span.py();
         fork::restart_if_forked(py);
-        follow_thread(py);
+        if let Some(follow_thread) = FOLLOW_THREAD.get() {
+            follow_thread(py);
+        }
         guard(|| self.started(span, parent_context)).unwrap_or_else(|error| {
             messages::report_callback_error(py, "starting a span", &error);
             None
