@@ -49,8 +49,11 @@ impl SpanHooks {
         }
         let py = span.py();
         fork::restart_if_forked(py);
-        follow_thread(py);
-        guard(|| self.started(span, parent_context)).unwrap_or_else(|error| {
+        let started = guard(|| {
+            follow_thread(py);
+            self.started(span, parent_context)
+        });
+        started.unwrap_or_else(|error| {
             messages::report_callback_error(py, "starting a span", &error);
             None
         })
