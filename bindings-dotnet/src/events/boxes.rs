@@ -109,7 +109,7 @@ impl Places {
     }
 
     /// There is none. One that comes there later, before any other object is seen in its part of the heap, is missed: the sample has the
-    /// thread's own stack.
+    /// thread's own stack, or that of a method further out that is on the stack with the same context.
     fn note_other(&self, address: u64) {
         if !self.is_in_heap(address) {
             self.other(address).store(address, Ordering::Relaxed);
