@@ -267,3 +267,67 @@ def test_time_attributes_add_up(tmp_path):
         pyroscope.stop()
         """,
     )
+
+
+def test_a_greenlet_that_is_called_is_no_wait(tmp_path):
+    """As SQLAlchemy runs synchronous code in asyncio: the greenlet works for the span of who switched to it."""
+    passes(
+        tmp_path,
+        """
+        import asyncio
+        awaits = Awaits(FOLDER)
+
+        def burn(seconds):
+            until = time.thread_time() + seconds
+            while time.thread_time() < until:
+                pass
+
+        def synchronous():
+            for _ in range(2):
+                burn(0.1)
+                greenlet.getcurrent().parent.switch(asyncio.sleep(0.1))
+
+        async def spawn():
+            child = greenlet.greenlet(synchronous)
+            result = child.switch()
+            while not child.dead:
+                before = time.perf_counter()
+                await result
+                truth["asyncio"] += (time.perf_counter() - before) * 1e3
+                result = child.switch()
+
+        async def handler():
+            with awaits.span("asyncio"):
+                await spawn()
+
+        asyncio.run(handler())
+        with awaits.span("called"):
+            greenlet.greenlet(lambda: burn(0.2)).switch()
+        chains = awaits.chains()
+        near(time_of(chains, "asyncio"), "asyncio")
+        assert not time_of(chains, "called") and not time_of(chains, "asyncio", CONCURRENT), chains
+        """,
+    )
+
+
+def test_what_takes_the_trace_function_off_ends_it_for_some_spans(tmp_path):
+    passes(
+        tmp_path,
+        """
+        awaits = Awaits(FOLDER)
+
+        def handler(name):
+            with awaits.span(name):
+                timed(name, gevent.sleep, 0.03)
+
+        gevent.spawn(handler, "before").join()
+        greenlet.settrace(None)
+        for _ in range(257):
+            with awaits.span("many"):
+                pass
+        gevent.spawn(handler, "after").join()
+        chains = awaits.chains()
+        near(time_of(chains, "before"), "before")
+        near(time_of(chains, "after"), "after")
+        """,
+    )

@@ -10,7 +10,6 @@
 
 use std::collections::HashMap;
 use std::hint;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
 use spanprof_core::FrameId;
@@ -64,58 +63,6 @@ struct Known {
 }
 
 static KNOWN: RwLock<Option<Known>> = RwLock::new(None);
-
-/// Which words of a stack are worth a look. Nearly all are none of the heap's, and the same ones in each sample: code, tables of types,
-/// data of libraries. What was looked at once and was no object is not looked at again, unless objects are seen near it.
-#[derive(Debug)]
-struct Places {
-    /// A bit for each part of the heap, of 4 MiB, in which objects were seen. Others may share it that are 256 GiB away.
-    heap: [AtomicU64; 1024],
-    /// Words that were no objects.
-    elsewhere: [AtomicU64; 1024],
-}
-
-static PLACES: Places = Places::new();
-
-impl Places {
-    const fn new() -> Self {
-        Self { heap: [const { AtomicU64::new(0) }; 1024], elsewhere: [const { AtomicU64::new(0) }; 1024] }
-    }
-
-    fn part(&self, address: u64) -> (&AtomicU64, u64) {
-        let part = address >> 22 & 0xffff;
-        (&self.heap[(part / 64) as usize], 1 << (part % 64))
-    }
-
-    fn is_in_heap(&self, address: u64) -> bool {
-        let (word, bit) = self.part(address);
-        word.load(Ordering::Relaxed) & bit != 0
-    }
-
-    fn other(&self, address: u64) -> &AtomicU64 {
-        &self.elsewhere[((address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize]
-    }
-
-    fn may_have(&self, address: u64) -> bool {
-        self.is_in_heap(address) || self.other(address).load(Ordering::Relaxed) != address
-    }
-
-    /// There is an object.
-    fn note(&self, address: u64) {
-        let (word, bit) = self.part(address);
-        if word.load(Ordering::Relaxed) & bit == 0 {
-            word.fetch_or(bit, Ordering::Relaxed);
-        }
-    }
-
-    /// There is none. One that comes there later, before any other object is seen in its part of the heap, is missed: the sample has the
-    /// thread's own stack.
-    fn note_other(&self, address: u64) {
-        if !self.is_in_heap(address) {
-            self.other(address).store(address, Ordering::Relaxed);
-        }
-    }
-}
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
@@ -179,10 +126,9 @@ pub(super) fn chain(words: impl Iterator<Item = u64>, context: u64, all: bool) -
     let mut addresses = [0; SEARCHED];
     let mut count = 0;
     let stack = (&raw const count).addr() as u64;
-    PLACES.note(context);
     for word in words.take(SEARCHED) {
         let may_be = word % 8 == 0 && word >= LOWEST && word >> 47 == 0 && word.abs_diff(stack) > 1 << 20;
-        if may_be && PLACES.may_have(word) && !addresses[..count].contains(&word) {
+        if may_be && !addresses[..count].contains(&word) {
             addresses[count] = word;
             count += 1;
         }
@@ -193,10 +139,8 @@ pub(super) fn chain(words: impl Iterator<Item = u64>, context: u64, all: bool) -
         for (at, (address, words)) in some.iter().zip(&contents).enumerate() {
             let is_there = there & 1 << at != 0;
             if !is_there || words[known.layout.context] != context || !known.is_table(words[0]) {
-                PLACES.note_other(*address);
                 continue;
             }
-            PLACES.note(*address);
             match known.types.get(&words[0]) {
                 Some(kind) if kind.is_box => return known.follow(*address, all),
                 None if !all => return Chain::Unknown(words[0]),
@@ -320,18 +264,6 @@ mod tests {
         both[0][5] = class;
         both[1][2] = table;
         both
-    }
-
-    #[test]
-    fn what_is_no_object_is_looked_at_once_unless_objects_are_seen_near_it() {
-        let (places, word, near) = (Places::new(), 0x7f12_3456_7890, 0x7f12_3440_0008);
-        assert!(places.may_have(word));
-        places.note_other(word);
-        assert_eq!([word, word + 8].map(|word| places.may_have(word)), [false, true]);
-        places.note(near);
-        assert!(places.may_have(word));
-        places.note_other(word);
-        assert!(places.may_have(word));
     }
 
     #[test]

@@ -1,15 +1,19 @@
 //! Greenlets under gevent: how long one was suspended, taken where it goes on, on its own stack.
 //!
 //! greenlet calls one function of each thread's after every switch, if there is one (`greenlet.settrace`). Ours is set where the first span
-//! of a thread begins once gevent is loaded, and stays: nobody else can take it off a thread. When it is called, the greenlet that goes on
-//! is current already, its context and its frames too. gevent's hub, whose greenlet runs the loop, is never taken for suspended.
+//! of a thread begins once gevent is loaded, and stays. Others may take it off, and so does greenlet itself where an exception came of it,
+//! as at the end of the stack (up to 3.11), so it is looked for again with some of the spans. When it is called, the greenlet that goes
+//! on is current already, its context and its frames too.
 //!
-//! Each greenlet is a flow of its own, so spans that begin in it know its time from that of others.
+//! **A greenlet waits where it switches to gevent's hub**, whose greenlet runs the loop. One that switches to another greenlet calls it,
+//! as `greenlet_spawn` of SQLAlchemy does: it is not suspended, and the other one goes on for it. So a greenlet that begins is a flow of its
+//! own if the hub begins it, and of the same flow as the one that calls it otherwise.
 
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
@@ -31,6 +35,8 @@ use crate::strings::names;
 
 /// From here on numbers of flows are threads' own.
 const FIRST_OF_THREADS: u64 = 1 << 63;
+/// Spans of a thread between two looks for our function.
+const SPANS_BETWEEN_LOOKS: u16 = 256;
 /// Greenlets that are remembered at most; more are not seen.
 const MOST: usize = 1 << 20;
 
@@ -40,10 +46,15 @@ struct Library {
     hub: Py<PyType>,
     /// `greenlet.dead`.
     dead: Getter,
+    /// `greenlet.gettrace` and `settrace`, and what is set.
+    get: Py<PyAny>,
+    set: Py<PyAny>,
+    switched: Py<PyAny>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Suspended {
+    /// 0: it called another one.
     since: u64,
     flow: u64,
     is_concurrent: bool,
@@ -80,12 +91,18 @@ pub(super) fn begin() {
 }
 
 /// A span begins on the calling thread: from here on its greenlets are followed, if gevent is loaded. Two loads once they are, and where
-/// awaits are not measured; two look-ups in a dict until gevent is loaded.
+/// awaits are not measured; a look-up in a dict until gevent is loaded.
 #[inline]
 pub(crate) fn follow_thread(py: Python<'_>) {
-    // SAFETY: this thread's own.
-    if is_measuring() && !unsafe { (*Thread::own()).follows_greenlets } {
+    if !is_measuring() {
+        return;
+    }
+    // SAFETY: this thread's own, for the length of this call of a field.
+    let spans = unsafe { &mut (*Thread::own()).spans_to_look };
+    if *spans == 0 {
         follow(py);
+    } else {
+        *spans -= 1;
     }
 }
 
@@ -102,36 +119,40 @@ fn loaded<'py>(module: &Bound<'py, PyString>, attribute: &str) -> Option<Bound<'
 
 #[cold]
 fn follow(py: Python<'_>) {
+    static IS_SAID: AtomicBool = AtomicBool::new(false);
     let hub = loaded(names(py).gevent_hub.bind(py), "Hub").and_then(|hub| hub.cast_into::<PyType>().ok());
     let Some(hub) = hub.filter(|_| !is_foreign(own_tstate())) else { return };
     // SAFETY: this thread's own.
-    unsafe { (*Thread::own()).follows_greenlets = true };
-    if let Err(why) = set_trace(&hub) {
+    unsafe { (*Thread::own()).spans_to_look = SPANS_BETWEEN_LOOKS };
+    if let Err(why) = set_trace(&hub)
+        && !IS_SAID.swap(true, Ordering::Relaxed)
+    {
         host::report(Level::Warning, format!("the waits of gevent's greenlets are not measured: {why}"));
     }
 }
 
-/// Sets our function on the calling thread. What is called is written in C and runs no code of the program.
+/// Sets our function on the calling thread, unless it is there. What is called is written in C and runs no code of the program; it may make
+/// objects, so no collection may come.
 fn set_trace(hub: &Bound<'_, PyType>) -> Result<(), &'static str> {
-    const OTHER: &str = "this greenlet library is of an unknown kind";
     let py = hub.py();
-    let module = PyString::new(py, "greenlet._greenlet");
-    let function = |name| loaded(&module, name).filter(|function| function.is_exact_instance_of::<PyCFunction>());
-    let class = loaded(&module, "greenlet").and_then(|class| class.cast_into::<PyType>().ok()).ok_or(OTHER)?;
-    let dead = getter(class.as_ptr().cast_const().cast(), c"dead").ok_or(OTHER)?;
-    let (get, set) = function("gettrace").zip(function("settrace")).ok_or(OTHER)?;
-    if !get.call0().is_ok_and(|before| before.is_none()) {
-        return Err("greenlet.settrace is another's on this thread");
-    }
     // SAFETY: the GIL of the main interpreter is held.
-    let library = unsafe { &mut greenlets().library };
-    if library.is_none() {
-        *library = Some(Library { greenlet: class.unbind(), hub: hub.clone().unbind(), dead });
+    let known = unsafe { &mut greenlets().library };
+    if known.is_none() {
+        *known = Some(Library::find(hub).ok_or("this greenlet library is of an unknown kind")?);
     }
-    let ours = uncollected(py, || pyo3::wrap_pyfunction!(greenlet_switched, py)).map_err(|_| OTHER)?;
-    match calls::call(&set, &ours) {
-        Ok(_) => Ok(()),
-        Err(_) => Err("greenlet.settrace failed"),
+    let Some(library) = known.as_ref() else { return Ok(()) };
+    let before = uncollected(py, || library.get.bind(py).call0()).map_err(|_| "greenlet.gettrace failed")?;
+    // SAFETY: this thread's own.
+    let was_set = unsafe { &mut (*Thread::own()).greenlets_were_followed };
+    if before.is_none() {
+        *was_set = true;
+        let set = uncollected(py, || calls::call(library.set.bind(py), library.switched.bind(py)));
+        set.map(|_| ()).map_err(|_| "greenlet.settrace failed")
+    } else if *was_set || before.is(&library.switched) {
+        // Who came after us calls us, as gevent's own does.
+        Ok(())
+    } else {
+        Err("greenlet.settrace is another's on this thread")
     }
 }
 
@@ -150,7 +171,13 @@ pub(crate) fn greenlet_switched(_event: &Bound<'_, PyAny>, greenlets: &Bound<'_,
 
 fn switched(left: *mut PyObject, resumed: *mut PyObject) {
     let tstate = own_tstate();
-    if !is_measuring() || is_foreign(tstate) {
+    if is_foreign(tstate) {
+        return;
+    }
+    if !is_measuring() {
+        // Whose number it had is not known any more when that begins anew.
+        // SAFETY: this thread's own.
+        unsafe { (*Thread::own()).set_flow(0) };
         return;
     }
     // SAFETY: the GIL of the main interpreter is held, and nothing below comes here again.
@@ -168,21 +195,25 @@ fn switched(left: *mut PyObject, resumed: *mut PyObject) {
     let known = suspended.get(&resumed.addr()).copied();
     // At once: a sample of this very instant has the new span already.
     thread.set_flow(known.map_or(0, |known| known.flow));
-    if !library.is_hub(left) {
+    let (from_hub, to_hub) = (library.is_hub(left), library.is_hub(resumed));
+    if !from_hub {
         thread.left_at = now;
-        leave(suspended, left, library, (left_flow, now));
+        leave(suspended, left, library, (left_flow, if to_hub { now } else { 0 }));
     }
-    if library.is_hub(resumed) {
+    if to_hub {
         return;
     }
     thread.check_poll(&shared.clock, &mut shared.rates);
     let Some(known) = known else {
         // SAFETY: the calling thread's own state.
-        let own = unsafe { own_of(tstate, runtime) };
+        let own = unsafe { own_of(tstate, runtime) }.or(Some(left_flow).filter(|_| !from_hub));
         shared.last_flow += u64::from(own.is_none());
         thread.set_flow(own.unwrap_or(shared.last_flow));
         return;
     };
+    if known.since == 0 {
+        return;
+    }
     let met = Met { slot: 0, since: known.since, flow: current_flow(), is_concurrent: known.is_concurrent };
     if wants_span_times() {
         // SAFETY: the GIL is held, and the greenlet runs on this thread.
@@ -200,6 +231,23 @@ fn switched(left: *mut PyObject, resumed: *mut PyObject) {
 }
 
 impl Library {
+    fn find(hub: &Bound<'_, PyType>) -> Option<Self> {
+        let py = hub.py();
+        let module = PyString::new(py, "greenlet._greenlet");
+        let function = |name| loaded(&module, name).filter(|function| function.is_exact_instance_of::<PyCFunction>());
+        let greenlet = loaded(&module, "greenlet")?.cast_into::<PyType>().ok()?;
+        let dead = getter(greenlet.as_ptr().cast_const().cast(), c"dead")?;
+        let switched = uncollected(py, || pyo3::wrap_pyfunction!(greenlet_switched, py)).ok()?;
+        Some(Self {
+            greenlet: greenlet.unbind(),
+            hub: hub.clone().unbind(),
+            dead,
+            get: function("gettrace")?.unbind(),
+            set: function("settrace")?.unbind(),
+            switched: switched.into_any().unbind(),
+        })
+    }
+
     fn is_greenlet(&self, object: *mut PyObject) -> bool {
         // SAFETY: an object that the caller holds, and a type.
         unsafe { ffi::PyObject_TypeCheck(object, self.greenlet.as_ptr().cast()) != 0 }
@@ -221,14 +269,14 @@ impl Library {
     }
 }
 
-/// A greenlet is suspended, or over.
-fn leave(suspended: &mut ByAddress, greenlet: *mut PyObject, library: &Library, (flow, now): (u64, u64)) {
+/// A greenlet is left, suspended `since` then or calling another one, or over.
+fn leave(suspended: &mut ByAddress, greenlet: *mut PyObject, library: &Library, (flow, since): (u64, u64)) {
     if library.is_dead(greenlet) {
         suspended.remove(&greenlet.addr());
     } else if let Some(known) = suspended.get_mut(&greenlet.addr()) {
-        (known.since, known.flow) = (now, flow);
+        (known.since, known.flow) = (since, flow);
     } else if suspended.len() < MOST && suspended.try_reserve(1).is_ok() {
-        suspended.insert(greenlet.addr(), Suspended { since: now, flow, is_concurrent: false });
+        suspended.insert(greenlet.addr(), Suspended { since, flow, is_concurrent: false });
     }
 }
 

@@ -44,8 +44,9 @@ pub(super) struct Thread {
     /// Where the core notes when the thread's last wait for several things began and ended, and the one that was seen last.
     poll: *const [u64; 2],
     polled_at: u64,
-    /// Whether its greenlets are followed, or cannot be.
-    pub(super) follows_greenlets: bool,
+    /// Spans until it is looked whether its greenlets are still followed, and whether they were.
+    pub(super) spans_to_look: u16,
+    pub(super) greenlets_were_followed: bool,
     /// Where all suspensions go during the self-test, null otherwise.
     pub(super) seen: *mut Vec<Seen>,
 }
@@ -63,7 +64,8 @@ thread_local! {
             left_at: 0,
             poll: ptr::null(),
             polled_at: 0,
-            follows_greenlets: false,
+            spans_to_look: 0,
+            greenlets_were_followed: false,
             seen: ptr::null_mut(),
         })
     };

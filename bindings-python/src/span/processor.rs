@@ -57,10 +57,13 @@ impl SpanHooks {
         }
         let py = span.py();
         fork::restart_if_forked(py);
-        if let Some(follow_thread) = FOLLOW_THREAD.get() {
-            follow_thread(py);
-        }
-        guard(|| self.started(span, parent_context)).unwrap_or_else(|error| {
+        let started = guard(|| {
+            if let Some(follow_thread) = FOLLOW_THREAD.get() {
+                follow_thread(py);
+            }
+            self.started(span, parent_context)
+        });
+        started.unwrap_or_else(|error| {
             messages::report_callback_error(py, "starting a span", &error);
             None
         })

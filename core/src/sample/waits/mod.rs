@@ -43,9 +43,8 @@ const DELIVERY_NS: u64 = 2_000;
 /// sample, and each wait that is long beside it is one.
 const LEAST_MEAN_NS: u64 = 1_000_000;
 const MOST_MEAN_NS: u64 = 10_000_000_000_000;
-/// Samples of waits a second, of the whole process, that are not to be passed for long: as many as of CPU time. Each costs some ten
-/// microseconds, its share of the drain and of the upload included, in .NET twice that: a thousand of them cost a web service 1 to 2 %
-/// of its CPU time.
+/// Samples of waits a second, of the whole process, that are not to be passed for long. Each costs some five microseconds, its share of
+/// the drain and of the upload included: a thousand of them cost a web service 1.5 % of its CPU time.
 const SAMPLES_A_SECOND: u64 = 100;
 /// So many more may come at first, and after a quiet time.
 const SAMPLES_AHEAD: u64 = 1_000;
