@@ -36,7 +36,7 @@ use crate::strings::names;
 /// From here on numbers of flows are threads' own.
 const FIRST_OF_THREADS: u64 = 1 << 63;
 /// Spans of a thread between two looks for our function.
-const SPANS_BETWEEN_LOOKS: u16 = 256;
+const SPANS_BETWEEN_CHECKS: u16 = 256;
 /// Greenlets that are remembered at most; more are not seen.
 const MOST: usize = 1 << 20;
 
@@ -98,7 +98,7 @@ pub(crate) fn follow_thread(py: Python<'_>) {
         return;
     }
     // SAFETY: this thread's own, for the length of this call of a field.
-    let spans = unsafe { &mut (*Thread::own()).spans_to_look };
+    let spans = unsafe { &mut (*Thread::own()).spans_until_check };
     if *spans == 0 {
         follow(py);
     } else {
@@ -119,13 +119,13 @@ fn loaded<'py>(module: &Bound<'py, PyString>, attribute: &str) -> Option<Bound<'
 
 #[cold]
 fn follow(py: Python<'_>) {
-    static IS_SAID: AtomicBool = AtomicBool::new(false);
+    static IS_REPORTED: AtomicBool = AtomicBool::new(false);
     let hub = loaded(names(py).gevent_hub.bind(py), "Hub").and_then(|hub| hub.cast_into::<PyType>().ok());
     let Some(hub) = hub.filter(|_| !is_foreign(own_tstate())) else { return };
     // SAFETY: this thread's own.
-    unsafe { (*Thread::own()).spans_to_look = SPANS_BETWEEN_LOOKS };
+    unsafe { (*Thread::own()).spans_until_check = SPANS_BETWEEN_CHECKS };
     if let Err(why) = set_trace(&hub)
-        && !IS_SAID.swap(true, Ordering::Relaxed)
+        && !IS_REPORTED.swap(true, Ordering::Relaxed)
     {
         host::report(Level::Warning, format!("the waits of gevent's greenlets are not measured: {why}"));
     }

@@ -45,7 +45,7 @@ pub(super) struct Thread {
     poll: *const [u64; 2],
     polled_at: u64,
     /// Spans until it is looked whether its greenlets are still followed, and whether they were.
-    pub(super) spans_to_look: u16,
+    pub(super) spans_until_check: u16,
     pub(super) greenlets_were_followed: bool,
     /// Where all suspensions go during the self-test, null otherwise.
     pub(super) seen: *mut Vec<Seen>,
@@ -64,7 +64,7 @@ thread_local! {
             left_at: 0,
             poll: ptr::null(),
             polled_at: 0,
-            spans_to_look: 0,
+            spans_until_check: 0,
             greenlets_were_followed: false,
             seen: ptr::null_mut(),
         })
