@@ -22,19 +22,15 @@ use spanprof_core::{Level, current_flow, host, wants_span_times};
 
 use crate::awaits::clock::ticks;
 use crate::awaits::known::{Getter, getter};
-use crate::awaits::sample::{add_up_greenlet, begins, consider_greenlet, flow_of_span};
+use crate::awaits::sample::{add_up_greenlet, consider_greenlet};
 use crate::awaits::shared::shared;
 use crate::awaits::slots::{AddressHasher, Met};
 use crate::awaits::steps::{is_foreign, is_measuring, own_tstate};
 use crate::awaits::thread::Thread;
 use crate::calls::{self, uncollected};
 use crate::errors::guard;
-use crate::stack::interpreter::CPython;
-use crate::stack::memory::Object;
 use crate::strings::names;
 
-/// From here on numbers of flows are threads' own.
-const FIRST_OF_THREADS: u64 = 1 << 63;
 /// Spans of a thread between two looks for our function.
 const SPANS_BETWEEN_CHECKS: u16 = 256;
 /// Greenlets that are remembered at most; more are not seen.
@@ -135,20 +131,21 @@ fn follow(py: Python<'_>) {
 /// objects, so no collection may come.
 fn set_trace(hub: &Bound<'_, PyType>) -> Result<(), &'static str> {
     let py = hub.py();
-    // SAFETY: the GIL of the main interpreter is held.
+    // SAFETY: the GIL of the main interpreter is held, and the reference is over before greenlet is called.
     let known = unsafe { &mut greenlets().library };
     if known.is_none() {
         *known = Some(Library::find(hub).ok_or("this greenlet library is of an unknown kind")?);
     }
-    let Some(library) = known.as_ref() else { return Ok(()) };
-    let before = uncollected(py, || library.get.bind(py).call0()).map_err(|_| "greenlet.gettrace failed")?;
+    let Some(Library { get, set, switched, .. }) = known else { return Ok(()) };
+    let (get, set, switched) = (get.clone_ref(py), set.clone_ref(py), switched.clone_ref(py));
+    let before = uncollected(py, || get.bind(py).call0()).map_err(|_| "greenlet.gettrace failed")?;
     // SAFETY: this thread's own.
     let was_set = unsafe { &mut (*Thread::own()).greenlets_were_followed };
     if before.is_none() {
         *was_set = true;
-        let set = uncollected(py, || calls::call(library.set.bind(py), library.switched.bind(py)));
+        let set = uncollected(py, || calls::call(set.bind(py), switched.bind(py)));
         set.map(|_| ()).map_err(|_| "greenlet.settrace failed")
-    } else if *was_set || before.is(&library.switched) {
+    } else if *was_set || before.is(&switched) {
         // Who came after us calls us, as gevent's own does.
         Ok(())
     } else {
@@ -184,7 +181,7 @@ fn switched(left: *mut PyObject, resumed: *mut PyObject) {
     let Greenlets { library, suspended } = unsafe { greenlets() };
     // SAFETY: as above.
     let shared = unsafe { shared() };
-    let (Some(library), Some((_, runtime))) = (library, shared.of) else { return };
+    let (Some(library), Some((_, runtime))) = (library.as_ref(), shared.of) else { return };
     if runtime.is_finalizing() || !library.is_greenlet(left) || !library.is_greenlet(resumed) {
         return;
     }
@@ -205,10 +202,9 @@ fn switched(left: *mut PyObject, resumed: *mut PyObject) {
     }
     thread.check_poll(&shared.clock, &mut shared.rates);
     let Some(known) = known else {
-        // SAFETY: the calling thread's own state.
-        let own = unsafe { own_of(tstate, runtime) }.or(Some(left_flow).filter(|_| !from_hub));
-        shared.last_flow += u64::from(own.is_none());
-        thread.set_flow(own.unwrap_or(shared.last_flow));
+        // It begins, or nobody saw it suspended: a new flow, as its number before is another one's now. Who is called works for its caller's.
+        shared.last_flow += u64::from(from_hub);
+        thread.set_flow(if from_hub { shared.last_flow } else { left_flow });
         return;
     };
     if known.since == 0 {
@@ -277,22 +273,5 @@ fn leave(suspended: &mut ByAddress, greenlet: *mut PyObject, library: &Library, 
         (known.since, known.flow) = (since, flow);
     } else if suspended.len() < MOST && suspended.try_reserve(1).is_ok() {
         suspended.insert(greenlet.addr(), Suspended { since, flow, is_concurrent: false });
-    }
-}
-
-/// The number of the flow of a greenlet that goes on and was not seen to be suspended, 0 for that of the thread itself: its span's, where
-/// it was suspended before anybody looked. `None`: it begins, or is in no span.
-///
-/// # Safety
-/// As for [`CPython::walk_thread`], and no other number is the thread's.
-unsafe fn own_of(tstate: Object, runtime: &CPython) -> Option<u64> {
-    // SAFETY: the caller's promise.
-    if unsafe { begins(tstate, runtime) } {
-        return None;
-    }
-    // SAFETY: as above, and the GIL is held.
-    match unsafe { flow_of_span(tstate, runtime) } {
-        Some(own) if own == current_flow() => Some(0),
-        own => own.filter(|own| (1..FIRST_OF_THREADS).contains(own)),
     }
 }

@@ -1,7 +1,7 @@
 //! The signal handler, and the one signal that all timers send.
 //!
 //! Rules, for this file and for all it calls (`os/{clock,futex}`, `context/{span_slot,span_record,span_names}`, `sample/{record,
-//! gate,ring,cursor,frames,safe_load,frame_pointer,waits/wrappers}`, a binding's `stack/`): no allocation, lock, log, panic, lazy
+//! gate,ring,cursor,frames,safe_load,frame_pointer,waits/{flow,wrappers}}`, a binding's `stack/`): no allocation, lock, log, panic, lazy
 //! initialisation, first touch of a thread-local; errno is kept. System calls and libc functions used: `__errno_location` (reads a register),
 //! `clock_gettime` (async-signal-safe by POSIX; a system call only where a timer was late), `futex` (a raw system call, when
 //! a ring is half full), `process_vm_readv` (raw, where safe_load's handlers were replaced), what the doc of a

@@ -86,8 +86,8 @@ def test_a_span_that_is_current_on_one_thread_alone_has_nothing_beside_it(
     span: str, measured: tuple[dict, list[pprof.Profile]]
 ) -> None:
     _, profiles = measured
-    others = [sample for sample in wall(profiles, span) if sample[0] and sample[1] not in ("gil", "lock")]
-    # Between the copy of the context and the span of its own the other thread is in the one around it.
+    others = [sample for sample in wall(profiles, span) if sample[0] and sample[1] not in ("gil", "lock", "run_queue")]
+    # Between the copy of the context and the span of its own the other thread is in the one around it, on a busy machine in its run queue.
     assert sum(weight for _, _, weight in others) < 0.01e9, others
 
 
