@@ -97,7 +97,7 @@ otlp_sdk() {
     install_requirements "$venv" viewer/tests/otlp/requirements.txt
     run_viewer otlp-sdk
     if grep 'cannot listen' "$viewer_log"; then skip "another program has OTLP's default ports"; fi
-    "$venv/bin/python" viewer/tests/otlp/send.py
+    "$venv/bin/python" viewer/tests/otlp/send.py >"$TARGET/otlp-traces"
     OTEL_EXPORTER_OTLP_COMPRESSION=gzip "$venv/bin/python" viewer/tests/otlp/send.py
     for name in grpc http; do
         "$venv/bin/python" - "$url" "$name" <<'PROGRAM'
@@ -107,6 +107,13 @@ rows = json.load(urllib.request.urlopen(f"{url}/api/spans?service=sdk-{name}"))[
 assert [(row["name"], row["count"]) for row in rows] == [(f"by {name}", 2)], rows
 PROGRAM
     done
+    "$venv/bin/python" - "$url" "$TARGET/otlp-traces" <<'PROGRAM'
+import json, sys, urllib.request
+url, traces = sys.argv[1:]
+for trace in open(traces):
+    (span,) = json.load(urllib.request.urlopen(f"{url}/api/trace/{trace.strip()}"))["spans"]
+    assert span["states"] == {"io": 7} and span["by_attributes"], span
+PROGRAM
 }
 
 # Grafana's extension of OpenTelemetry's Java agent, in a service that has spans.

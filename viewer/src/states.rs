@@ -10,6 +10,9 @@ use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
 use crate::format;
 
+/// What the attributes are called by which a span says itself how long it was in a state, in nanoseconds; the state's label follows.
+const ATTRIBUTE: &str = "pyroscope.time.";
+
 /// What a span did while its time went by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum State {
@@ -136,6 +139,23 @@ impl Serialize for State {
 pub(crate) struct StateTimes(Vec<(State, i64)>);
 
 impl StateTimes {
+    /// What a span's attributes say, a JSON object: sums that its process kept of all that it did, and not samples.
+    pub(crate) fn of_attributes(attributes: &str) -> Self {
+        let mut times = Self::default();
+        if !attributes.contains(ATTRIBUTE) {
+            return times;
+        }
+        let attributes: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_str(attributes).unwrap_or_default();
+        for (name, value) in &attributes {
+            let state = name.strip_prefix(ATTRIBUTE).and_then(State::parse);
+            if let (Some(state), Some(ns @ 1..)) = (state, value.as_i64()) {
+                times.add(state, ns);
+            }
+        }
+        times
+    }
+
     /// Adds time in a state.
     pub(crate) fn add(&mut self, state: State, ns: i64) {
         if ns == 0 {
@@ -361,6 +381,16 @@ mod tests {
             (Some(State::Cpu), Some(State::Io))
         );
         assert!(sum.is_told() && !times(&[(State::NotTold, 7)]).is_told() && !StateTimes::default().is_told());
+    }
+
+    #[test]
+    fn attributes_say_times_and_may_say_anything() {
+        let said = r#"{"pyroscope.time.io":7,"pyroscope.time.cpu":2,"pyroscope.time.gil":-1,"pyroscope.time.lock":"3",
+            "pyroscope.time.quantum":9,"pyroscope.time.":1,"io":5}"#;
+        assert_eq!(StateTimes::of_attributes(said), times(&[(State::Io, 7), (State::Cpu, 2)]));
+        for none in ["{}", "", "pyroscope.time.io", r#"["pyroscope.time.io"]"#] {
+            assert!(StateTimes::of_attributes(none).is_empty(), "{none}");
+        }
     }
 
     #[test]

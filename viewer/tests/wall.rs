@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Server, profile, span, spanprof, wall, with_attribute, words};
+use common::{Server, number, profile, span, spanprof, wall, with_attribute, words};
+use opentelemetry_proto::tonic::trace::v1::Span;
 use serde_json::json;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -217,6 +218,34 @@ fn of_a_service_sampled_by_root_span_the_root_has_all_and_its_children_are_unkno
         assert_eq!((&root["in_child_spans_ns"], &root["unexplained_ns"]), (&json!(0), &json!(20 * MS)));
         assert!(child.get("states").is_none() && child.get("unexplained_ns").is_none(), "{child}");
     }
+}
+
+#[test]
+fn a_span_that_says_its_times_itself_has_them_without_samples() {
+    let server = Server::start();
+    let said = |mut span: Span, times: &[(&str, i64)]| {
+        span.attributes.extend(times.iter().map(|(state, ns)| number(&format!("pyroscope.time.{state}"), *ns)));
+        span
+    };
+    // Too short for a sample, and one that has samples beside its attributes.
+    let short = said(span(TRACE, CHILD, ROOT, "SELECT", 10, 4), &[("io", 3 * MS), ("gil", MS / 2)]);
+    let root = said(span(TRACE, ROOT, "", "GET /cart", 0, 100), &[("lock", 21 * MS), ("cpu", 33 * MS)]);
+    assert_eq!(
+        server.push_as("wall", "shop", &wall(&[(&["main:1"], &of(ROOT, "GET /cart"), "lock", 1, 20)])).status,
+        200
+    );
+    assert_eq!(server.trace("shop", vec![root, short]).status, 200);
+    let spans = &server.json(&format!("/api/trace/{TRACE}"))["spans"];
+    assert_eq!((&spans[0]["states"], spans[0].get("by_attributes")), (&json!({ "lock": 20 * MS }), None));
+    assert_eq!(spans[1]["states"], json!({ "gil": MS / 2, "io": 3 * MS }));
+    assert_eq!((&spans[1]["unexplained_ns"], &spans[1]["by_attributes"]), (&json!(MS / 2), &json!(true)));
+    let text = words(&server.page(&format!("/trace/{TRACE}")));
+    let says =
+        "from 10.0 ms for 4.00 ms, as its attributes say GIL 500 µs, 12 % I/O 3.00 ms, 75 % (unexplained) 500 µs, 12 %";
+    assert!(text.contains(says), "{text}");
+    let text = words(&server.page(&format!("/flame?span={ROOT}")));
+    let says = "CPU 33.0 ms, 33 %; lock 21.0 ms, 21 %; (unexplained) 46.0 ms, 46 %";
+    assert!(text.contains("its process measured") && text.contains(says), "{text}");
 }
 
 #[test]

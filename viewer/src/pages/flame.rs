@@ -10,6 +10,7 @@ use crate::params::Params;
 use crate::selection::{Bound, CPU, Pair, Selection, Side, StackDisplay, StateChoice, TimeRange, WALL, link};
 use crate::show::{FEW_SAMPLES, ShowError, Shown, SpanDetail, Sums, Top};
 use crate::span_status::Status;
+use crate::states::{StateTimes, TimeSpent};
 use crate::store::Sampling;
 
 /// More functions than anyone reads; the API has them all.
@@ -204,6 +205,8 @@ fn of_span(detail: &SpanDetail) -> Markup {
     let attributes: serde_json::Map<String, serde_json::Value> =
         serde_json::from_str(&span.attributes).unwrap_or_default();
     let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let said = StateTimes::of_attributes(&span.attributes);
+    let said = TimeSpent::of(detail.stored.traced.then_some(span.duration), said, 0);
     html! {
         dl.facts {
             dt { "service" } dd { (span.service) }
@@ -211,6 +214,10 @@ fn of_span(detail: &SpanDetail) -> Markup {
                 dt { "wall" } dd { (format::time(span.duration)) }
                 dt { "started" } dd { (layout::instant(span.start)) }
             } @else { dt { "wall" } dd { "unknown: its trace was not received" } }
+            @if !said.states.is_empty() {
+                dt title="by its attributes pyroscope.time: sums of all it did, and no samples" { "its process measured" }
+                dd { (states::bar(&said, "nanoseconds")) " " (said.sentence("nanoseconds", "; ")) }
+            }
             @if span.status == Status::Error { dt { "status" } dd { span.tag { "error" } } }
             dt { "trace" } dd { a.id href={ "trace/" (span.trace) } { (span.trace) } }
         }

@@ -159,11 +159,12 @@ fn bar(trace: &Trace, span: &TraceSpan) -> Markup {
     // Threads can burn more CPU than there is wall time.
     let cpu = span.own_cpu_ns.unwrap_or(0).min(wall);
     let instants = format!("from {} for {}", time(start - first), time(wall));
+    let source = if span.is_by_attributes { ", as its attributes say" } else { "" };
     html! {
         @match &span.time {
             Some(spent) => {
                 svg.span role="img" {
-                    title { (instants) "\n" (spent.sentence("nanoseconds", "\n")) }
+                    title { (instants) (source) "\n" (spent.sentence("nanoseconds", "\n")) }
                     rect.wall x=(left) width=(width) height="100%" {}
                     (states::segments(spent, share(start - first, all.max(1)), share(wall, all.max(1))))
                 }

@@ -53,6 +53,9 @@ pub(crate) struct TraceSpan {
     /// Where its time went; none if no sample of the trace's services says it, or can.
     #[serde(flatten)]
     pub(crate) time: Option<TimeSpent>,
+    /// Whether that is what its attributes say, as it has no samples of its own.
+    #[serde(rename = "by_attributes", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_by_attributes: bool,
     /// How it ended.
     pub(crate) status: Status,
     /// How many of its ancestors were received.
@@ -84,13 +87,23 @@ impl Shown {
         let received = stored.iter().filter(|span| span.traced).count();
         let ids: Vec<SpanId> = stored.iter().map(|span| span.span.span).collect();
         let sums = self.store.sums_of_spans(trace, &ids)?;
-        // A service says states in all its spans or in none.
+        let mut said = HashMap::new();
+        let mut steps = Steps::default();
+        for StoredSpan { span, .. } in &stored {
+            steps.step()?;
+            let times = StateTimes::of_attributes(&span.attributes);
+            if !times.is_empty() {
+                said.insert(span.span, times);
+            }
+        }
+        // The samples of a service say states in all its spans or in none.
         let says_states: HashSet<&str> = stored
             .iter()
             .filter(|span| sums.get(&span.span.span).is_some_and(|sum| sum.states.is_told()))
             .map(|span| &*span.span.service)
             .collect();
-        let child_spans = if says_states.is_empty() { Vec::new() } else { time_of_child_spans(&stored)? };
+        let child_spans =
+            if says_states.is_empty() && said.is_empty() { Vec::new() } else { time_of_child_spans(&stored)? };
 
         let order = depth_first(&stored);
         let mut spans: Vec<TraceSpan> = Vec::with_capacity(order.len());
@@ -99,8 +112,11 @@ impl Shown {
             let sampled_by = sampling.get(&*span.service).copied().unwrap_or(Sampling::None);
             let sum = sums.get(&span.span);
             let burnt = sum.and_then(|sum| sum.cpu);
-            let states = sum.map_or_else(StateTimes::default, |sum| sum.states.clone());
+            let mut states = sum.map_or_else(StateTimes::default, |sum| sum.states.clone());
             let concurrent = sum.map_or(0, |sum| sum.concurrent);
+            let by_attributes = said.remove(&span.span).filter(|_| states.is_empty());
+            let is_by_attributes = by_attributes.is_some();
+            states = by_attributes.unwrap_or(states);
             let labelled = match sampled_by {
                 Sampling::Span => true,
                 Sampling::Root => !child,
@@ -108,7 +124,7 @@ impl Shown {
             };
             // What its child spans took is theirs only where their samples carry them.
             let of_children = if sampled_by == Sampling::Span { child_spans.get(index).copied() } else { None };
-            let is_known = says_states.contains(&*span.service) && (labelled || !states.is_empty());
+            let is_known = is_by_attributes || says_states.contains(&*span.service) && (labelled || !states.is_empty());
             let wall = traced.then_some(span.duration);
             spans.push(TraceSpan {
                 span: span.span,
@@ -121,6 +137,7 @@ impl Shown {
                 inclusive_cpu_ns: None,
                 samples: burnt.map_or(0, |(_, samples)| samples),
                 time: is_known.then(|| TimeSpent::of(wall, states, of_children.unwrap_or(0)).beside(concurrent)),
+                is_by_attributes,
                 status: span.status,
                 depth,
                 sampled_by,

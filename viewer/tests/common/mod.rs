@@ -313,6 +313,11 @@ pub fn attribute(key: &str, value: &str) -> KeyValue {
     KeyValue { key: key.into(), value: Some(value), ..KeyValue::default() }
 }
 
+pub fn number(key: &str, value: i64) -> KeyValue {
+    let value = AnyValue { value: Some(any_value::Value::IntValue(value)) };
+    KeyValue { key: key.into(), value: Some(value), ..KeyValue::default() }
+}
+
 /// An export request of one service.
 pub fn export(service: &str, spans: Vec<Span>) -> ExportTraceServiceRequest {
     let resource = Resource { attributes: vec![attribute("service.name", service)], ..Resource::default() };

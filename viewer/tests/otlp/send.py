@@ -1,6 +1,6 @@
 """Sends a span by each of the SDK's OTLP exporters with their defaults: gRPC to port 4317, HTTP to port 4318.
 
-Prints the trace ids, and fails if an exporter did not get its answer.
+The span says by an attribute how long it waited. Prints the trace ids, and fails if an exporter did not get its answer.
 """
 
 import sys
@@ -31,7 +31,7 @@ for name, exporter in [("grpc", GrpcExporter()), ("http", HttpExporter())]:
     checked = Checked(exporter)
     provider = TracerProvider(resource=Resource.create({"service.name": f"sdk-{name}"}))
     provider.add_span_processor(SimpleSpanProcessor(checked))
-    with provider.get_tracer("test").start_as_current_span(f"by {name}") as span:
+    with provider.get_tracer("test").start_as_current_span(f"by {name}", attributes={"pyroscope.time.io": 7}) as span:
         print(f"{span.get_span_context().trace_id:032x}")
     provider.shutdown()
     if checked.results != [SpanExportResult.SUCCESS]:
