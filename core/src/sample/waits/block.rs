@@ -7,12 +7,12 @@ use crate::stats::Tally;
 /// A wait that is to become a sample.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
-pub(super) struct Kept {
+pub(super) struct Pending {
     /// What the stack begins with, and the state, as numbers.
     pub(super) leaf: u16,
     pub(super) state: u16,
     /// Whose it is: see [`fates`](super::fates).
-    pub(super) turn: u16,
+    pub(super) generation: u16,
     /// How many waits it is that were to be samples.
     pub(super) waits: u16,
     /// What it stands for, and how long it was; 0: there is none.
@@ -22,8 +22,8 @@ pub(super) struct Kept {
     pub(super) caller: usize,
 }
 
-impl Kept {
-    const NONE: Self = Self { leaf: 0, state: 0, turn: 0, waits: 0, weight: 0, took_ns: 0, caller: 0 };
+impl Pending {
+    const NONE: Self = Self { leaf: 0, state: 0, generation: 0, waits: 0, weight: 0, took_ns: 0, caller: 0 };
 
     pub(super) fn tally(self) -> Tally {
         Tally { samples: self.waits.into(), weight: self.weight }
@@ -39,10 +39,10 @@ pub(super) struct Block {
     /// Where the thread's timer expiries, and the nanoseconds of their handlers, are counted; null while its record is not known.
     pub(super) expiries: *const AtomicU64,
     handled: *const AtomicU64,
-    /// The mutex at whose unlocking the waits that are kept become samples; null: none are kept.
-    kept_until: *const (),
+    /// The mutex at whose unlocking the waits that are pending become samples; null: none are pending.
+    pending_until: *const (),
     /// Those: one for the interpreter's lock, and the one before it.
-    kept: [Kept; 2],
+    pending: [Pending; 2],
     /// What the thread's record is entered with, its bits inverted: 0 = not known.
     record: u64,
     /// CPU time within short calls, and within long ones of the function `long_function`, that is still to be taken off.
@@ -109,22 +109,23 @@ impl Block {
 
     /// Keeps a wait until `mutex` is unlocked. A second one of the same call goes on with the first: a wait for the interpreter's lock
     /// goes on in pieces without an unlocking in between. Returns what there is no room for; what is left of an earlier profiler goes.
-    pub(super) fn keep(&mut self, mutex: *const (), wait: Kept) -> Tally {
+    pub(super) fn hold(&mut self, mutex: *const (), wait: Pending) -> Tally {
         let mut lost = Tally::default();
-        if self.kept_until != mutex {
-            let kept = self.take_kept().into_iter().filter(|kept| kept.turn == wait.turn);
-            kept.for_each(|kept| lost += kept.tally());
-            self.kept_until = mutex;
+        if self.pending_until != mutex {
+            let pending = self.take_pending().into_iter().filter(|pending| pending.generation == wait.generation);
+            pending.for_each(|pending| lost += pending.tally());
+            self.pending_until = mutex;
         }
-        let is_none = |kept: &Kept| kept.weight == 0 || kept.turn != wait.turn;
-        let same = |kept: &&mut Kept| is_none(kept) || (kept.leaf, kept.state) == (wait.leaf, wait.state);
-        match self.kept.iter_mut().find(same) {
-            Some(kept) if is_none(kept) => *kept = wait,
-            Some(kept) => {
-                *kept = Kept {
-                    waits: kept.waits.saturating_add(wait.waits),
-                    weight: kept.weight + wait.weight,
-                    took_ns: kept.took_ns + wait.took_ns,
+        let is_none = |pending: &Pending| pending.weight == 0 || pending.generation != wait.generation;
+        let same =
+            |pending: &&mut Pending| is_none(pending) || (pending.leaf, pending.state) == (wait.leaf, wait.state);
+        match self.pending.iter_mut().find(same) {
+            Some(pending) if is_none(pending) => *pending = wait,
+            Some(pending) => {
+                *pending = Pending {
+                    waits: pending.waits.saturating_add(wait.waits),
+                    weight: pending.weight + wait.weight,
+                    took_ns: pending.took_ns + wait.took_ns,
                     ..wait
                 }
             }
@@ -133,15 +134,15 @@ impl Block {
         lost
     }
 
-    /// What is kept, which it is no longer.
-    pub(super) fn take_kept(&mut self) -> [Kept; 2] {
-        self.kept_until = std::ptr::null();
-        std::mem::replace(&mut self.kept, [Kept::NONE; 2])
+    /// What is pending, which it is no longer.
+    pub(super) fn take_pending(&mut self) -> [Pending; 2] {
+        self.pending_until = std::ptr::null();
+        std::mem::replace(&mut self.pending, [Pending::NONE; 2])
     }
 
-    /// Whether waits are kept.
-    pub(super) fn keeps(&self) -> bool {
-        !self.kept_until.is_null()
+    /// Whether waits are pending.
+    pub(super) fn has_pending(&self) -> bool {
+        !self.pending_until.is_null()
     }
 
     /// CPU time that a call burnt is in the profile as CPU time: what its expiries weigh is taken off, so each call has the right
@@ -231,33 +232,34 @@ mod tests {
     }
 
     #[test]
-    fn waits_are_kept_until_one_mutex_is_unlocked() {
+    fn waits_are_pending_until_one_mutex_is_unlocked() {
         let mutexes = [1_u64, 2];
         let [first, second] = [&raw const mutexes[0], &raw const mutexes[1]].map(<*const u64>::cast::<()>);
-        let wait = |leaf, weight| Kept { leaf, state: 3, turn: 1, waits: 1, weight, took_ns: weight, caller: 0 };
+        let wait =
+            |leaf, weight| Pending { leaf, state: 3, generation: 1, waits: 1, weight, took_ns: weight, caller: 0 };
         let mut block = block();
-        assert!(!block.keeps());
+        assert!(!block.has_pending());
         assert_eq!(
-            [block.keep(first, wait(1, 10)), block.keep(first, wait(2, 5)), block.keep(first, wait(1, 3))],
+            [block.hold(first, wait(1, 10)), block.hold(first, wait(2, 5)), block.hold(first, wait(1, 3))],
             [Tally::default(); 3]
         );
         let one = |weight| Tally { samples: 1, weight };
-        assert_eq!(block.keep(first, wait(7, 4)), one(4));
-        assert!(block.keeps());
+        assert_eq!(block.hold(first, wait(7, 4)), one(4));
+        assert!(block.has_pending());
         assert_eq!(
-            block.take_kept().map(|kept| (kept.leaf, kept.waits, kept.weight, kept.took_ns)),
+            block.take_pending().map(|pending| (pending.leaf, pending.waits, pending.weight, pending.took_ns)),
             [(1, 2, 13, 13), (2, 1, 5, 5)]
         );
         assert_eq!(
-            (block.keeps(), block.keep(first, wait(1, 10)), block.keep(second, wait(1, 2))),
+            (block.has_pending(), block.hold(first, wait(1, 10)), block.hold(second, wait(1, 2))),
             (false, Tally::default(), one(10))
         );
-        assert_eq!(block.take_kept().map(|kept| kept.weight), [2, 0]);
+        assert_eq!(block.take_pending().map(|pending| pending.weight), [2, 0]);
         // Those of an earlier profiler are nobody's.
-        block.keep(first, wait(1, 10));
-        let later = |weight| Kept { turn: 2, ..wait(1, weight) };
-        assert_eq!([block.keep(first, later(3)), block.keep(first, later(4))], [Tally::default(); 2]);
-        assert_eq!(block.take_kept().map(|kept| (kept.turn, kept.weight)), [(2, 7), (0, 0)]);
+        block.hold(first, wait(1, 10));
+        let later = |weight| Pending { generation: 2, ..wait(1, weight) };
+        assert_eq!([block.hold(first, later(3)), block.hold(first, later(4))], [Tally::default(); 2]);
+        assert_eq!(block.take_pending().map(|pending| (pending.generation, pending.weight)), [(2, 7), (0, 0)]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ enum state { CPU, IO, LOCK, GIL, SLEEP, CHILD, NAME, AWAIT, BUSY, GVL, RUN_QUEUE
 struct block {
     uint64_t total;
     const volatile uint64_t *expiries, *handled;
-    const void *kept_until;
+    const void *pending_until;
     uint64_t rest[18];
 };
 
@@ -259,7 +259,7 @@ static long wrapped_syscall(long n, long a, long b, long c, long d, long e, long
 static int wrapped_pthread_mutex_unlock(void *mutex)
 {
     // Nobody but this thread keeps its waits, so nothing comes in between.
-    if (likely(own.kept_until != mutex) || !mutex) return CALL(pthread_mutex_unlock, int, (void *a), (mutex));
+    if (likely(own.pending_until != mutex) || !mutex) return CALL(pthread_mutex_unlock, int, (void *a), (mutex));
     int result = CALL(pthread_mutex_unlock, int, (void *a), (mutex)), kept = errno;
     unlocked(&own);
     errno = kept;

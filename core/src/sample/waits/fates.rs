@@ -1,4 +1,4 @@
-//! What became of the waits that were to be samples, of threads and of flows: each has one fate, or is still kept.
+//! What became of the waits that were to be samples, of threads and of flows: each has one fate, or is still pending.
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -35,40 +35,41 @@ impl Counts {
 /// Those of this profiler, and of the one before: a wait that was taken for that one may get its fate only now.
 #[derive(Debug)]
 struct Fates {
-    turn: AtomicU16,
+    /// One more with each start of a profiler.
+    generation: AtomicU16,
     counts: [Counts; 2],
 }
 
-static FATES: Fates = Fates { turn: AtomicU16::new(0), counts: [const { Counts::none() }; 2] };
+static FATES: Fates = Fates { generation: AtomicU16::new(0), counts: [const { Counts::none() }; 2] };
 
 impl Fates {
-    fn of(&self, turn: u16) -> &Counts {
-        &self.counts[usize::from(turn & 1)]
+    fn of(&self, generation: u16) -> &Counts {
+        &self.counts[usize::from(generation & 1)]
     }
 
-    fn turn(&self) -> u16 {
-        self.turn.load(Ordering::Acquire)
+    fn generation(&self) -> u16 {
+        self.generation.load(Ordering::Acquire)
     }
 
     fn take(&self, weight: u64) -> u16 {
-        let turn = self.turn();
-        self.of(turn).taken.add(Tally { samples: 1, weight });
-        turn
+        let generation = self.generation();
+        self.of(generation).taken.add(Tally { samples: 1, weight });
+        generation
     }
 
-    fn end(&self, fate: Fate, waits: Tally, turn: u16) -> bool {
-        let counts = turn == self.turn();
+    fn end(&self, fate: Fate, waits: Tally, generation: u16) -> bool {
+        let counts = generation == self.generation();
         if counts {
-            self.of(turn).fates[fate as usize].add(waits);
+            self.of(generation).fates[fate as usize].add(waits);
         }
         counts
     }
 
     fn clear(&self) {
-        let next = self.turn().wrapping_add(1);
+        let next = self.generation().wrapping_add(1);
         let Counts { taken, fates } = self.of(next);
         [taken].into_iter().chain(fates).for_each(AtomicTally::clear);
-        self.turn.store(next, Ordering::Release);
+        self.generation.store(next, Ordering::Release);
     }
 }
 
@@ -78,13 +79,13 @@ pub(super) fn take(weight: u64) -> u16 {
 }
 
 /// What became of waits that were. False: their profiler counts no more.
-pub(super) fn end(fate: Fate, waits: Tally, turn: u16) -> bool {
-    FATES.end(fate, waits, turn)
+pub(super) fn end(fate: Fate, waits: Tally, generation: u16) -> bool {
+    FATES.end(fate, waits, generation)
 }
 
 /// Whether waits are of the profiler that counts now.
-pub(super) fn is_of_now(turn: u16) -> bool {
-    turn == FATES.turn()
+pub(super) fn is_of_now(generation: u16) -> bool {
+    generation == FATES.generation()
 }
 
 /// A profiler starts.
@@ -95,7 +96,7 @@ pub(super) fn clear() {
 /// Adds them to what a profiler says of itself.
 pub(crate) fn add_to(stats: Stats) -> Stats {
     // What has a fate first: what is taken meanwhile is pending.
-    let counts = FATES.of(FATES.turn());
+    let counts = FATES.of(FATES.generation());
     let of = |fate: Fate| counts.fates[fate as usize].get();
     let stats = Stats {
         waits_sampled: of(Fate::Sampled),
@@ -123,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_wait_of_an_earlier_profiler_is_in_no_count_of_the_next() {
-        let fates = Fates { turn: AtomicU16::new(u16::MAX), counts: [Counts::none(), Counts::none()] };
+        let fates = Fates { generation: AtomicU16::new(u16::MAX), counts: [Counts::none(), Counts::none()] };
         let one = |weight| Tally { samples: 1, weight };
         let [first, second] = [10, 20].map(|weight| fates.take(weight));
         assert!(fates.end(Fate::Outside, one(10), first));
@@ -131,10 +132,10 @@ mod tests {
         let third = fates.take(5);
         assert!(!fates.end(Fate::Sampled, one(20), second));
         assert!(fates.end(Fate::Sampled, one(5), third));
-        let Counts { taken, fates: ended } = fates.of(fates.turn());
+        let Counts { taken, fates: ended } = fates.of(fates.generation());
         assert_eq!((taken.get(), ended[Fate::Sampled as usize].get()), (one(5), one(5)));
         assert_eq!(ended[Fate::Outside as usize].get(), Tally::default());
         fates.clear();
-        assert_eq!(fates.of(fates.turn()).taken.get(), Tally::default());
+        assert_eq!(fates.of(fates.generation()).taken.get(), Tally::default());
     }
 }

@@ -21,7 +21,7 @@ pub(crate) mod wrappers;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use self::block::{Block, Call, Kept};
+use self::block::{Block, Call, Pending};
 use self::fates::Fate;
 pub(crate) use self::modules::lock;
 use self::taking::{Sampled, Wait};
@@ -120,7 +120,7 @@ pub(crate) fn tick(owner: Owner) {
     if OWNER.load(Ordering::Acquire) != owner {
         return;
     }
-    modules::look_again();
+    modules::rescan();
     let now = clock::monotonic_ns();
     let since = now.saturating_sub(STEERED_NS.swap(now, Ordering::Relaxed)).max(1);
     let sampled = SAMPLED.swap(0, Ordering::Relaxed);
@@ -216,19 +216,20 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     }
     let lock_ns = lock_ns.min(took_ns);
     let before_ns = took_ns - lock_ns;
-    if let Some((weight, turn)) = chosen(block, before_ns, ended_ns) {
+    if let Some((weight, generation)) = chosen(block, before_ns, ended_ns) {
         #[expect(clippy::cast_possible_truncation, reason = "some hundred functions")]
         let leaf = FIRST_FUNCTION + call.function as u16;
         let (state, took_ns, caller) = (state as u16, before_ns, call.caller.addr());
-        sample(block, Kept { leaf, state, turn, waits: 1, weight, took_ns, caller }, frame);
+        sample(block, Pending { leaf, state, generation, waits: 1, weight, took_ns, caller }, frame);
     }
-    if let Some((weight, turn)) = chosen(block, lock_ns, ended_ns) {
+    if let Some((weight, generation)) = chosen(block, lock_ns, ended_ns) {
         let leaf = if lock_state == State::Gvl { GVL } else { GIL };
-        let wait = Kept { leaf, state: lock_state as u16, turn, waits: 1, weight, took_ns: lock_ns, caller: 0 };
+        let wait =
+            Pending { leaf, state: lock_state as u16, generation, waits: 1, weight, took_ns: lock_ns, caller: 0 };
         if call.mutex.is_null() {
             sample(block, wait, frame);
         } else {
-            keep(block, call.mutex, wait);
+            hold(block, call.mutex, wait);
         }
     }
 }
@@ -239,13 +240,13 @@ fn chosen(block: &mut Block, took_ns: u64, now_ns: u64) -> Option<(u64, u16)> {
         return None;
     }
     let weight = block.weight_of(took_ns, mean_ns(), now_ns)?;
-    let turn = fates::take(weight);
+    let generation = fates::take(weight);
     if block.busy_at != 0 {
         // In a signal handler that came while we were at it: who is interrupted holds the ring.
-        lose(Fate::Busy, Tally { samples: 1, weight }, turn);
+        lose(Fate::Busy, Tally { samples: 1, weight }, generation);
         return None;
     }
-    Some((weight, turn))
+    Some((weight, generation))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "hours at most")]
@@ -253,51 +254,51 @@ fn mean_ns() -> f64 {
     MEAN_NS.load(Ordering::Relaxed) as f64
 }
 
-fn keep(block: &mut Block, mutex: *const (), wait: Kept) {
-    let lost = if mutex.is_null() { wait.tally() } else { block.keep(mutex, wait) };
+fn hold(block: &mut Block, mutex: *const (), wait: Pending) {
+    let lost = if mutex.is_null() { wait.tally() } else { block.hold(mutex, wait) };
     if lost.samples > 0 {
-        lose(Fate::Busy, lost, wait.turn);
+        lose(Fate::Busy, lost, wait.generation);
     }
 }
 
 /// Counts waits that are no samples, and were in spans.
-fn lose(fate: Fate, waits: Tally, turn: u16) {
-    if fates::end(fate, waits, turn) {
+fn lose(fate: Fate, waits: Tally, generation: u16) {
+    if fates::end(fate, waits, generation) {
         threads::drop_waits(waits);
     }
 }
 
-/// The mutex until whose unlocking waits were kept is unlocked.
+/// The mutex is unlocked until whose unlocking waits were pending.
 extern "C" fn on_unlock(block: *mut Block) {
     // SAFETY: as in `on_wait`.
-    sample_kept(unsafe { &mut *block });
+    sample_pending(unsafe { &mut *block });
 }
 
-fn sample_kept(block: &mut Block) {
-    for wait in block.take_kept() {
-        if wait.weight > 0 && fates::is_of_now(wait.turn) {
+fn sample_pending(block: &mut Block) {
+    for wait in block.take_pending() {
+        if wait.weight > 0 && fates::is_of_now(wait.generation) {
             sample(block, wait, WaitFrame::LEFT);
         }
     }
 }
 
-/// Takes the samples of waits of the calling thread that were kept as its stack could not be read
+/// Takes the samples of waits of the calling thread that were pending as its stack could not be read
 /// ([`Runtime::defers`](crate::Runtime::defers)): now it can. Nothing, mostly, which costs 2 ns.
 ///
 /// # Safety
 /// As for [`sample_here`](crate::sample_here).
-pub unsafe fn sample_kept_waits() {
+pub unsafe fn sample_pending_waits() {
     // SAFETY: the calling thread's own block.
     if let Some(block) = wrappers::own_block().map(|block| unsafe { &mut *block })
-        && block.keeps()
+        && block.has_pending()
         && block.busy_at == 0
     {
-        sample_kept(block);
+        sample_pending(block);
     }
 }
 
-fn sample(block: &mut Block, kept: Kept, frame: WaitFrame) {
-    let Kept { leaf, state, turn, weight, took_ns, caller, .. } = kept;
+fn sample(block: &mut Block, pending: Pending, frame: WaitFrame) {
+    let Pending { leaf, state, generation, weight, took_ns, caller, .. } = pending;
     let (leaf, state) = (FIRST_FRAME + u64::from(leaf), State::of(state.into()).unwrap_or_default());
     block.busy_at = stack_place();
     let profile_type = profile_type();
@@ -309,22 +310,22 @@ fn sample(block: &mut Block, kept: Kept, frame: WaitFrame) {
                 taking::sample_wait(record, value, Wait { profile_type, state, count, weight, leaf, caller, frame })
             } {
                 Sampled::Yes => {
-                    fates::end(Fate::Sampled, kept.tally(), turn);
+                    fates::end(Fate::Sampled, pending.tally(), generation);
                     SAMPLED.fetch_add(1, Ordering::Relaxed);
                 }
-                Sampled::Later(mutex) => keep(block, mutex, kept),
+                Sampled::Later(mutex) => hold(block, mutex, pending),
                 // The thread itself counts what its ring had no room for.
-                Sampled::No(fate @ (Fate::Outside | Fate::Ring)) => drop(fates::end(fate, kept.tally(), turn)),
-                Sampled::No(fate) => lose(fate, kept.tally(), turn),
+                Sampled::No(fate @ (Fate::Outside | Fate::Ring)) => drop(fates::end(fate, pending.tally(), generation)),
+                Sampled::No(fate) => lose(fate, pending.tally(), generation),
             }
         }
         // A thread that is not found yet, or a child of vfork, which is another process in our memory.
         // SAFETY: the calling thread is asked about itself.
         None if unsafe { taking::is_in_span(record::nobody()) } => {
-            lose(Fate::Thread, kept.tally(), turn);
+            lose(Fate::Thread, pending.tally(), generation);
             WAKE.wake();
         }
-        None => drop(fates::end(Fate::Outside, kept.tally(), turn)),
+        None => drop(fates::end(Fate::Outside, pending.tally(), generation)),
     }
     block.busy_at = 0;
 }

@@ -118,7 +118,7 @@ pub(super) fn forget() {
 }
 
 /// Looks for modules that came since, on a tick of the profiler's thread.
-pub(super) fn look_again() {
+pub(super) fn rescan() {
     if let Some(mut modules) = try_lock()
         && let Some(modules) = modules.as_mut()
     {

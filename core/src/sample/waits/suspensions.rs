@@ -30,7 +30,7 @@ pub unsafe fn sample_flow(
     if OWNER.load(Ordering::Acquire) == 0 {
         return false;
     }
-    let turn = fates::take(weight_ns);
+    let generation = fates::take(weight_ns);
     let fate = if context.span.is_null() {
         Fate::Outside
     // SAFETY: the caller's promise.
@@ -39,7 +39,7 @@ pub unsafe fn sample_flow(
     } else {
         Fate::Ring
     };
-    fates::end(fate, Tally { samples: 1, weight: weight_ns }, turn);
+    fates::end(fate, Tally { samples: 1, weight: weight_ns }, generation);
     fate == Fate::Sampled
 }
 

@@ -6,7 +6,7 @@ use super::block::{Block, Call};
 
 /// An address of code.
 pub(super) type Address = *const c_void;
-/// What a wrapper calls: of a call that took its time, at the unlocking of a mutex at which a wait is kept, and when a module
+/// What a wrapper calls: of a call that took its time, at the unlocking of a mutex at which a wait is pending, and when a module
 /// was opened.
 pub(super) type OnWait = extern "C" fn(*mut Block, *const Call);
 pub(super) type OnUnlock = extern "C" fn(*mut Block);

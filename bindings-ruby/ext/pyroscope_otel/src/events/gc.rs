@@ -59,6 +59,6 @@ unsafe extern "C" fn on_gc_exit(_: VALUE, _: *mut c_void) {
         // only this thread changes.
         unsafe { spanprof_core::sample_deferred(inside, |out| Interpreter.walk_collecting(out)) };
         // SAFETY: as above.
-        collection::ending_here(|| unsafe { spanprof_core::sample_kept_waits() });
+        collection::ending_here(|| unsafe { spanprof_core::sample_pending_waits() });
     });
 }
