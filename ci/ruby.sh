@@ -48,16 +48,36 @@ use_ruby() {
     fi
 }
 
-# need_libclang: what reads Ruby's headers for the engine, and clang's own headers, which Debian keeps in a package of their own.
-need_libclang() {
+LIBCLANG='libclang and its headers (Debian: libclang1-14 libclang-common-14-dev)'
+
+# has_libclang: what reads Ruby's headers for the engine, and clang's own headers, which Debian keeps in a package of their own.
+has_libclang() {
     if [ -n "${LIBCLANG_PATH:-}" ]; then return 0; fi
     # libclang-cpp is another library, which is there wherever LLVM is.
-    if compgen -G '/usr/lib/llvm-*/lib/libclang.so*' >/dev/null || compgen -G '/usr/lib/llvm-*/lib/libclang-[0-9]*.so*' >/dev/null; then
-        if compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stdarg.h' >/dev/null; then return 0; fi
-    fi
+    compgen -G '/usr/lib/llvm-*/lib/libclang.so*' >/dev/null || compgen -G '/usr/lib/llvm-*/lib/libclang-[0-9]*.so*' >/dev/null || return 1
+    compgen -G '/usr/lib/llvm-*/lib/clang/*/include/stdarg.h' >/dev/null
+}
+
+# need_libclang: the same, installed where that is allowed.
+need_libclang() {
+    if has_libclang; then return 0; fi
     # Both are small in Debian 12; elsewhere they come with more.
     if may_apt && apt_install libclang1-14 libclang-common-14-dev; then return 0; fi
     apt_install libclang-dev
+}
+
+# need_for_gem RUBY TEXT COMMAND...: ends the script with one line of all that is missing to compile the gem: RUBY, which COMMAND finds,
+# and libclang, if it cannot be installed; TEXT is its end.
+need_for_gem() {
+    local missing=() ruby=$1 text=$2
+    shift 2
+    if ! "$@" >/dev/null; then missing+=("$ruby"); fi
+    if ! has_libclang && ! may_apt; then missing+=("$LIBCLANG"); fi
+    case ${#missing[@]} in
+    1) fail "please install ${missing[0]}$text" ;;
+    2) fail "please install ${missing[0]} and ${missing[1]}$text" ;;
+    esac
+    need_libclang || exit 1
 }
 
 # build_ruby 3.N: compiles the engine for this Ruby into bindings-ruby/lib/pyroscope_otel/3.N, linked for glibc 2.17 where
@@ -66,7 +86,7 @@ need_libclang() {
 build_ruby() {
     local library=$ROOT/bindings-ruby/lib/pyroscope_otel/$1/pyroscope_otel.so stamp=$TARGET/ruby-$1/compiled settings environment
     need_rust
-    need_libclang || fail "please install libclang and its headers (Debian: libclang1-14 libclang-common-14-dev)"
+    need_libclang || fail "please install $LIBCLANG"
     settings=$(library_settings)
     mapfile -t environment <<<"$settings"
     settings="lto=${CARGO_PROFILE_RELEASE_LTO:-} ${environment[0]}"
