@@ -438,6 +438,10 @@ fn top_prints_states() {
     {
         assert!(text.contains(line), "{line:?}: {text}");
     }
+    // What the states of a name are to be held against.
+    let cart = top(&["--service", "shop", "--span", "GET /cart"]);
+    assert!(cart.contains(": 50.0 ms, 4 samples of 1 span that took 100 ms\n"), "{cart}");
+    assert!(!text.contains("that took"), "{text}");
     let waits = top(&["--service", "shop", "state=waits"]);
     assert!(
         waits.starts_with("everything of shop, wall, state waits, last hour: 58.0 ms") && !waits.contains("CPU"),

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 
 use serde_json::Value;
 
-use crate::format::{counted, error, percent, value};
+use crate::format::{counted, error, percent, time, value};
 use crate::states::State;
 
 /// A text without characters that move a terminal's cursor, set its title or turn its direction: names are anyone's.
@@ -45,8 +45,11 @@ pub(crate) fn top(answer: &Value, most: usize) -> String {
         }
     };
     let samples = answer["samples"].as_i64().unwrap_or(0);
-    let mut out =
-        format!("{}: {}, {}\n", text(answer, "sentence"), number(answer, "total"), counted(samples, "sample"));
+    let spans = answer["spans"].as_i64().map_or_else(String::new, |spans| {
+        format!(" of {} that took {}", counted(spans, "span"), time(answer["wall_ns"].as_i64().unwrap_or(0)))
+    });
+    let (sentence, total) = (text(answer, "sentence"), number(answer, "total"));
+    let mut out = format!("{sentence}: {total}, {}{spans}\n", counted(samples, "sample"));
     let total = answer["total"].as_i64().unwrap_or(0);
     for (state, own) in states(&answer["states"]) {
         let part = if total > 0 { own as f64 / total as f64 } else { 0.0 };

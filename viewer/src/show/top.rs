@@ -11,8 +11,7 @@ use super::estimate::share;
 use super::shown::Shown;
 use super::stacks::{states, sums, unit};
 use super::steps::Steps;
-use crate::selection::Selection;
-use crate::selection::StackDisplay;
+use crate::selection::{Selection, Side, StackDisplay};
 use crate::states::StateTimes;
 use crate::store::{Function, StackFrame, Stacks, shared_text};
 
@@ -26,10 +25,22 @@ pub(crate) struct Top {
     /// The value in each state; none where no sample says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) states: Option<StateTimes>,
+    /// Of profiles of all time: of which spans of a name it is.
+    #[serde(flatten)]
+    pub(crate) spans: Option<Spans>,
     /// Unit of all values.
     pub(crate) unit: String,
     /// Most own first.
     pub(crate) functions: Vec<TopFunction>,
+}
+
+/// Spans of which traces were received.
+#[derive(Debug, Serialize)]
+pub(crate) struct Spans {
+    /// How many.
+    pub(crate) spans: i64,
+    /// How long all together took.
+    pub(crate) wall_ns: i64,
 }
 
 /// A function, or a line of it.
@@ -69,9 +80,19 @@ impl Shown {
             sentence: selection.sentence(),
             sums: sums(&stacks),
             states: states(&stacks),
+            spans: self.spans_of_name(selection)?,
             unit: unit(&stacks.profile_type).into(),
             functions: functions(&stacks, display.lines)?,
         })
+    }
+
+    /// The spans whose time is to be explained.
+    fn spans_of_name(&self, selection: &Selection) -> Result<Option<Spans>, ShowError> {
+        if !selection.is_wall() || selection.name.is_none() || selection.side == Side::Outside {
+            return Ok(None);
+        }
+        let (spans, wall_ns) = self.store.total_wall(&self.resolve(selection)?)?;
+        Ok((spans > 0).then_some(Spans { spans, wall_ns }))
     }
 }
 

@@ -146,6 +146,17 @@ impl Store {
         })
     }
 
+    /// How many spans a selection chooses, and nanoseconds of wall time of all of them.
+    pub(crate) fn total_wall(&self, selection: &Selection) -> Result<(i64, i64), StoreError> {
+        let predicate = spans_in_time(selection, "c");
+        // A sum of integers may not fit, one of numbers does.
+        let sql = format!("SELECT count(*), CAST(total(c.duration) AS INTEGER) FROM spans c WHERE {}", predicate.sql);
+        self.read(|connection| {
+            let mut statement = connection.prepare_cached(&sql)?;
+            statement.query_row(params_from_iter(&predicate.values), |row| Ok((row.get(0)?, row.get(1)?)))
+        })
+    }
+
     /// The wall times of the spans that a selection chooses, sorted.
     pub(crate) fn walls(&self, selection: &Selection) -> Result<Vec<i64>, StoreError> {
         let predicate = spans_in_time(selection, "c");
