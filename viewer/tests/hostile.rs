@@ -303,7 +303,8 @@ fn questions_are_bounded_as_uploads_are() {
             .collect();
         let stacks: Vec<Vec<&str>> = names.iter().map(|names| names.iter().map(String::as_str).collect()).collect();
         let rows: Vec<common::Row<'_>> = stacks.iter().map(|stack| (&stack[..], &[][..], 1)).collect();
-        assert_eq!(server.0.push("churn", &profile(&rows)).status, 200);
+        let answer = server.0.push("churn", &profile(&rows));
+        assert_eq!(answer.status, 200, "{}", answer.text());
     }
     let asked = ["/api/flame", "/api/top", "/api/diff", "/folded", "/profile.pb.gz", "/flame", "/flame.svg"];
     std::thread::scope(|scope| {
@@ -374,7 +375,8 @@ fn stacks_in_all_states_take_no_more_than_an_answer_may() {
         let stacks: Vec<Vec<&str>> = names.iter().map(|names| names.iter().map(String::as_str).collect()).collect();
         let rows: Vec<common::WallRow<'_>> =
             stacks.iter().flat_map(|stack| STATES.map(|state| (&stack[..], &[][..], state, 1, 10))).collect();
-        assert_eq!(server.0.push_as("wall", "churn", &wall(&rows)).status, 200);
+        let answer = server.0.push_as("wall", "churn", &wall(&rows));
+        assert_eq!(answer.status, 200, "{}", answer.text());
     }
     let asked = ["/api/flame", "/api/top", "/api/diff", "/folded", "/flame"];
     std::thread::scope(|scope| {
@@ -412,7 +414,8 @@ fn names_with_all_states_that_have_no_room_are_one_row() {
         let labels: Vec<[(&str, &str); 1]> = ids.iter().map(|id| [("span_id", id.as_str())]).collect();
         let rows: Vec<common::WallRow<'_>> =
             labels.iter().flat_map(|labels| STATES.map(|state| (&["main:1"][..], &labels[..], state, 1, 10))).collect();
-        assert_eq!(server.0.push_as("wall", "churn", &wall(&rows)).status, 200);
+        let answer = server.0.push_as("wall", "churn", &wall(&rows));
+        assert_eq!(answer.status, 200, "{}", answer.text());
     }
     let names = server.0.json("/api/spans?service=churn");
     assert_eq!(names["rest"]["name"], "(too small to be shown)");
