@@ -288,6 +288,7 @@ mod tests {
             inclusive_cpu_ns: None,
             samples: 0,
             time: None,
+            is_by_attributes: false,
             status: Status::Unset,
             depth,
             sampled_by: Sampling::Span,

@@ -283,9 +283,14 @@ pub fn words(page: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// A span that started a second ago, `start_ms` after that, `wall_ms` long.
+thread_local! {
+    /// A second before this test made its first span.
+    static BASE: u64 = now() - 1_000_000_000;
+}
+
+/// A span that started `start_ms` after a second ago, which is the same instant for all of a test, `wall_ms` long.
 pub fn span(trace: &str, id: &str, parent: &str, name: &str, start_ms: u64, wall_ms: u64) -> Span {
-    let start = now() - 1_000_000_000 + start_ms * 1_000_000;
+    let start = BASE.with(|base| *base) + start_ms * 1_000_000;
     Span {
         trace_id: hex(trace),
         span_id: hex(id),
