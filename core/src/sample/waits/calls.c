@@ -181,8 +181,9 @@ static __attribute__((cold, noinline)) void report(const struct call *call)
     uint64_t ended = now(), took = ended - start, inner = own.total - before; \
     if (unlikely(took >= shortest) && took > inner) { \
         if (unlikely(cpu)) cpu = now_of(CLOCK_THREAD_CPUTIME_ID) - cpu; \
-        report(&(struct call){ID_##name, state, POLLS(ID_##name), took - inner, ended, counter ? *counter - expiries : 0, \
-                              counter ? *own.handled - handled : 0, cpu, (uint64_t)(argument), mutex, __builtin_return_address(0), \
+        const volatile uint64_t *known = counter == own.expiries ? counter : 0; \
+        report(&(struct call){ID_##name, state, POLLS(ID_##name), took - inner, ended, known ? *known - expiries : 0, \
+                              known ? *own.handled - handled : 0, cpu, (uint64_t)(argument), mutex, __builtin_return_address(0), \
                               __builtin_frame_address(0)}); \
     } \
     return result;

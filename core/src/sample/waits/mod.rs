@@ -179,20 +179,22 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     recover(block);
     let mut took_ns = call.took_ns;
     let exact_ns;
+    // A record that the thread lost meanwhile, as it was quiet or the profiler started anew, has counted for another one since.
+    let period_ns = if call.expiries.cast_signed() > 0 { period_ns(block) } else { 0 };
     if call.cpu_ns > 0 {
         took_ns = took_ns.saturating_sub(call.cpu_ns);
         if took_ns < SHORTEST_NS {
             return;
         }
         exact_ns = took_ns;
-    } else if call.expiries > 0 {
+    } else if period_ns > 0 {
         // A call that was as long as this because of the handler is none that counts, nor is its CPU time.
         let handled_ns = call.handled_ns.saturating_add(call.expiries.saturating_mul(DELIVERY_NS));
         took_ns = took_ns.saturating_sub(handled_ns);
         if took_ns < SHORTEST_NS {
             return;
         }
-        let (measured_ns, period_ns) = (took_ns, period_ns(block));
+        let measured_ns = took_ns;
         took_ns = block.without_cpu(call.function, took_ns, call.expiries.saturating_mul(period_ns), period_ns);
         exact_ns = times::without_cpu(call.function, state, measured_ns, took_ns);
     } else {

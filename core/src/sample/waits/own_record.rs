@@ -52,3 +52,39 @@ fn note(
     block.set_record(value, thread, record.counters());
     Some((record, value))
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use std::ptr;
+
+    use super::super::block::Call;
+    use super::super::on_wait;
+    use super::*;
+    use crate::wait_state::State;
+
+    #[test]
+    fn a_wait_in_which_the_thread_lost_its_record_is_not_shortened_by_what_another_one_counted_there() {
+        const SLEPT_NS: u64 = 5_000_000_000;
+        // SAFETY: as in a new thread: numbers and null. It has no record.
+        let mut block: Block = unsafe { std::mem::zeroed() };
+        let [counted_anew, counted_much] = [2_u64.wrapping_sub(7), 1_000];
+        for (times, expiries) in (1..).zip([counted_anew, counted_much]) {
+            let call = Call {
+                function: 0,
+                state: State::Sleep as u16,
+                polls: 0,
+                took_ns: SLEPT_NS,
+                ended_ns: 1,
+                expiries,
+                handled_ns: expiries,
+                cpu_ns: 0,
+                argument: 0,
+                mutex: ptr::null(),
+                caller: ptr::null(),
+                frame: ptr::null(),
+            };
+            on_wait(&raw mut block, &raw const call);
+            assert_eq!(block.total_ns, times * SLEPT_NS);
+        }
+    }
+}
