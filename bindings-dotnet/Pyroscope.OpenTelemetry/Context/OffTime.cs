@@ -171,10 +171,11 @@ internal struct OffTime
 
     internal void Leave(long now, int current)
     {
-        // Before it counts as left, as another thread may come at once. Who was interrupted on its way here may come after a later one.
-        if (now > Volatile.Read(ref since))
+        // Before it counts as left, as another thread may come at once. Who was interrupted on its way here may come after a later one, also
+        // between these two.
+        for (var last = Volatile.Read(ref since); now > last;)
         {
-            Volatile.Write(ref since, now);
+            last = Interlocked.CompareExchange(ref since, now, last) is var found && found == last ? now : found;
         }
 
         for (var was = Volatile.Read(ref held); Counts(was, current) && (int)was > 0;)

@@ -22,5 +22,33 @@ public sealed class OffTimeTests : IDisposable
         Assert.Equal(6, span.Off.Current(10));
     }
 
+    [Fact]
+    public void The_last_of_those_who_leave_at_once_is_the_one_that_counts()
+    {
+        const int Rounds = 200_000;
+        var current = OffTime.Begin();
+        using var together = new Barrier(2);
+        var early = 0;
+        Parallel.Invoke(() => Leave(0), () => Leave(1));
+        Assert.Equal(0, early);
+
+        void Leave(int which)
+        {
+            for (var round = 0; round < Rounds; round++)
+            {
+                span.Off.Enter(current);
+                together.SignalAndWait();
+                span.Off.Leave((2 * round) + which, current);
+                together.SignalAndWait();
+                if (which == 1 && span.Off.Current(2 * Rounds) != (2 * Rounds) - ((2 * round) + 1))
+                {
+                    early++;
+                }
+
+                together.SignalAndWait();
+            }
+        }
+    }
+
     public void Dispose() => OffTime.End();
 }
