@@ -56,7 +56,7 @@ def test_a_wait_is_seen_as_long_as_it_was(way, waited: tuple[dict, list]) -> Non
     assert seen[state] < 1.02 * wall, said
     # What waits for the GIL may be stopped with its whole machine instead. A late sample of CPU time within a wait is taken off it.
     late = sum(seen[other] for other in ("lock", "run_queue", "cpu") if other != state)
-    assert seen[state] > (0.5 if state == "gil" else 0.7) * least, said
+    assert seen[state] > (0.6 if state == "gil" else 0.7) * least, said
     assert state == "gil" or seen[state] + late > 0.95 * least, said
     # To start a thread is to wait for it, whoever waits without the GIL waits for it afterwards, and SQLite opens and writes files.
     expected = {state, "cpu", "gil", "lock", "run_queue"} | ({"io"} if name == "wait_for_database" else set())
