@@ -15,7 +15,7 @@ from pyroscope import _arguments, _messages, _native
 TESTS = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(TESTS.parents[1] / "tests" / "support" / "python"))
 
-from children import PATHS  # noqa: E402
+from children import PATHS, TIMEOUT  # noqa: E402
 from pprof import samples_of  # noqa: E402
 
 sys.path[:0] = map(str, PATHS)
@@ -104,7 +104,7 @@ def python(tmp_path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=40,
+            timeout=TIMEOUT,
         )
         assert done.returncode == code, done.stdout + done.stderr
         run.stderr = done.stderr

@@ -55,7 +55,7 @@ class Served:
         return (self.folder / "log").read_text()[-end if end else 0 :]
 
     def wait_until(self, condition, what: str) -> None:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while not condition():
             assert self.process.poll() is None and time.monotonic() < deadline, f"{what}\n{self.output()}"
             time.sleep(0.02)
@@ -83,7 +83,7 @@ class Served:
         """As a supervisor does: TERM to the first process, which sees to the others."""
         self.process.send_signal(signal.SIGTERM)
         try:
-            self.process.wait(30)
+            self.process.wait(120)
         except subprocess.TimeoutExpired:
             pytest.fail(f"it did not end\n{self.output()}")
 
@@ -114,10 +114,13 @@ class Served:
         assert {name for name in weights if name.startswith("worker_")} == {f"worker_{pid}" for pid in workers}
         loaded = [name for name in weights if name.startswith("loader_")]
         assert len(loaded) == loaders, loaded
-        assert all(weights[name] < 0.2e9 for name in loaded), "0.1 s, sent once"
+        # What a kernel that has much to do tells late may be of what ran before.
+        burnt = {name: int((self.reports / name).read_text()) for name in loaded}
+        assert all(weights[name] < burnt[name] + 0.09e9 for name in loaded), f"sent once: {weights} of {burnt}"
 
         reports = self.reported()
         of = {name: sum(report[name]["weight"] for report in reports) for name in ("taken", "uploaded", "pending")}
+        pending = [report["pending"]["samples"] for report in reports]
         dropped = sum(
             value["weight"]
             for report in reports
@@ -127,4 +130,4 @@ class Served:
         assert sum(profile.total() for profile in profiles) == of["uploaded"]
         assert dropped == 0
         # A process that a signal ends sends before it does; it may be seen once more meanwhile.
-        assert of["taken"] - of["uploaded"] == of["pending"] <= 2 * 4_000_000 * len(reports), of
+        assert of["taken"] - of["uploaded"] == of["pending"] and max(pending, default=0) <= 2, (of, pending)

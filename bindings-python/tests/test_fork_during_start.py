@@ -23,7 +23,7 @@ def block():
     '''Here another thread stays, while the main one forks.'''
     if os.getpid() == parent and threading.current_thread() is not threading.main_thread():
         reached.set()
-        assert go_on.wait(30)
+        assert go_on.wait(90)
 
 def provider_of(processor=None):
     provider = TracerProvider(resource=Resource({"service.name": "shop"}), shutdown_on_exit=False)
@@ -38,7 +38,7 @@ def in_child(deed, fork=os.fork):
     child = fork()
     child = child[0] if isinstance(child, tuple) else child
     if child == 0:
-        signal.alarm(20)
+        signal.alarm(60)
         try:
             deed()
         except BaseException:
@@ -82,7 +82,7 @@ def starts_a_span_at_last():
 def while_blocked(start, *arguments):
     thread = threading.Thread(target=start)
     thread.start()
-    assert reached.wait(20)
+    assert reached.wait(60)
     in_child(*arguments)
     go_on.set()
     thread.join()

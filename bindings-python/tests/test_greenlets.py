@@ -1,7 +1,7 @@
 """What gevent's greenlets wait for has its time, its stack and its span, and is told from a busy loop.
 
-The truth is what the program's own clock says around each wait, as in test_awaits. Each test is a process of its own: greenlet calls our
-function on each thread for good, and nothing takes it off.
+The truth is what the program knows of each wait (`suspensions`). Each test is a process of its own: greenlet calls our function on each
+thread for good, and nothing takes it off.
 """
 
 import sys
@@ -13,31 +13,21 @@ from children import run, succeeded
 pytest.importorskip("gevent")
 
 PROGRAM = """
-    import collections, gc, os, sys, threading, time
+    import gc, os, selectors, sys, threading, time
     import gevent, gevent.event, gevent.hub, gevent.lock, gevent.queue, gevent.socket, greenlet
     import pyroscope
-    from test_awaits import Awaits, Truth, lost_ms, on_purpose
+    from suspensions import TimedSelector, Truth, elsewhere, time_hub
+    from test_awaits import Awaits, time_of
 
     BUSY, CONCURRENT = "(event loop busy)", "(concurrent task)"
-    truth = collections.Counter()
+    selectors.DefaultSelector = TimedSelector
+    truth = Truth()
+    near = truth.assert_near
+    time_hub()
 
     def timed(name, function, *arguments):
-        before = time.perf_counter()
-        try:
+        with truth.around(name):
             return function(*arguments)
-        finally:
-            truth[name] += (time.perf_counter() - before) * 1e3
-
-    def time_of(chains, span, *functions, state=None):
-        def has(chain):
-            names = iter(chain)
-            return all(function in names for function in functions) and (state is None or chain[-1] == state)
-        return sum(ms for (name, chain), ms in chains.items() if name == span and has(chain))
-
-    def near(found, name):
-        # The program's own clock is read outside of the wait. In between a collection may run, or a busy machine others.
-        lost = lost_ms() - Truth.lost_before
-        assert truth[name] * 0.97 - 2 - lost < found < truth[name] * 1.03 + 1, (name, found, truth[name], lost)
 """
 
 
@@ -103,7 +93,7 @@ def test_events_queues_locks_sockets_and_joins(tmp_path):
 
         request()
         chains = awaits.chains()
-        for name in truth:
+        for name in truth.most:
             near(time_of(chains, name, "request"), name)
         """,
     )
@@ -117,21 +107,25 @@ def test_a_busy_hub_is_told_from_what_is_awaited(tmp_path):
 
         def hog():
             until = time.perf_counter() + 0.2
-            with on_purpose():
+            with elsewhere():
                 while time.perf_counter() < until:
                     pass
 
-        def request():
-            with awaits.span("request"):
-                timed("request", gevent.sleep, 0.05)
+        def request(name):
+            with awaits.span(name):
+                timed(name, gevent.sleep, 0.05)
 
-        waits = gevent.spawn(request)
-        gevent.sleep(0.01)
+        # The hub waits, so what comes after is without a break; and while it waits it is not busy.
+        gevent.spawn(request, "awaits").join()
+        waits = gevent.spawn(request, "busy")
+        gevent.sleep(0)
         gevent.spawn(hog)
         waits.join()
         chains = awaits.chains()
-        near(time_of(chains, "request"), "request")
-        assert time_of(chains, "request", state=BUSY) > 150, chains
+        for name in truth.most:
+            near(time_of(chains, name), name)
+        assert time_of(chains, "busy", state=BUSY) > 195, chains
+        assert time_of(chains, "awaits", state=BUSY) < truth.most["awaits"] - truth.least["awaits"] + 1, chains
         """,
     )
 
@@ -163,7 +157,7 @@ def test_killed_timed_out_and_dropped_ones(tmp_path):
         del raw
         gc.collect()
         chains = awaits.chains()
-        for name in truth:
+        for name in truth.most:
             near(time_of(chains, name), name)
         """,
     )
@@ -181,13 +175,14 @@ def test_each_thread_has_its_own_hub(tmp_path):
                     timed(name, gevent.sleep, 0.03)
 
         def loop(number):
+            time_hub()
             gevent.joinall([gevent.spawn(handler, f"{number} {each}") for each in range(3)])
 
         threads = [threading.Thread(target=loop, args=(number,)) for number in range(3)]
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
         chains = awaits.chains()
-        for name in truth:
+        for name in truth.most:
             near(time_of(chains, name, "handler"), name)
         """,
     )
@@ -201,15 +196,14 @@ def test_a_stop_and_a_start_within_a_span(tmp_path):
 
         def handler():
             with awaits.span("request"):
-                gevent.sleep(0.05)
+                timed("request", gevent.sleep, 0.05)
                 pyroscope.stop()
                 gevent.sleep(0.05)
                 awaits.start()
                 timed("request", gevent.sleep, 0.05)
 
         gevent.spawn(handler).join()
-        found = awaits.chains()
-        assert 95 < time_of(found, "request") < 130, found
+        near(time_of(awaits.chains(), "request"), "request")
         """,
     )
 
@@ -279,9 +273,8 @@ def test_a_greenlet_that_is_called_is_no_wait(tmp_path):
 
         def burn(seconds):
             until = time.thread_time() + seconds
-            with on_purpose():
-                while time.thread_time() < until:
-                    pass
+            while time.thread_time() < until:
+                pass
 
         def synchronous():
             for _ in range(2):
@@ -292,9 +285,7 @@ def test_a_greenlet_that_is_called_is_no_wait(tmp_path):
             child = greenlet.greenlet(synchronous)
             result = child.switch()
             while not child.dead:
-                before = time.perf_counter()
-                await result
-                truth["asyncio"] += (time.perf_counter() - before) * 1e3
+                await truth.of("asyncio", result)
                 result = child.switch()
 
         async def handler():

@@ -11,7 +11,7 @@ from conftest import TESTS
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_children_send_all_that_they_sampled(served, method, kind):
     served.start(sys.executable, "-W", "ignore", TESTS / "served" / "jobs.py", method, kind)
-    assert served.process.wait(60) == 0, served.output()
+    assert served.process.wait(120) == 0, served.output()
     workers = {int(pid) for pid in served.output().split()}
     assert 1 <= len(workers) <= 2 and os.getpid() not in workers
     # The main module is loaded by the parent alone, or by each child too.

@@ -13,13 +13,19 @@ from truth_program import burn
 folder = sys.argv[1]
 def configure(rate=250):
     assert _arguments.launch({"application_name": "x", "server_address": "file://" + folder, "sample_rate": rate})
-def here(seconds): burn(int(seconds * 1e9))
+burnt = 0
+def here(seconds):
+    global burnt
+    began = time.thread_time()
+    burn(int(seconds * 1e9))
+    burnt += time.thread_time() - began
 """
 
 
-def seen(folder, function="here"):
-    """CPU seconds in a function."""
-    return sum(sample.values[-1] for sample in samples_of(folder) if function in sample.names) / 1e9
+def assert_seen(folder, burnt, function="here"):
+    """So many CPU seconds were in a function: a kernel that has much to do owes up to 100 ms of ticks, at last to nobody."""
+    seen = sum(sample.values[-1] for sample in samples_of(folder) if function in sample.names) / 1e9
+    assert burnt - 0.15 <= seen <= burnt + 0.1, f"{seen} of {burnt} s"
 
 
 def test_a_profiler_by_sigprof_goes_on_beside_us(python, tmp_path):
@@ -37,7 +43,7 @@ def of_a_second():
     return ticks - before
 signal.signal(signal.SIGPROF, tick)
 signal.setitimer(signal.ITIMER_PROF, 0.012, 0.012)
-alone = of_a_second()
+alone, burnt = of_a_second(), 0
 configure()
 beside = of_a_second()
 # Made anew, as by a profiler that starts after us.
@@ -46,16 +52,16 @@ after = of_a_second()
 assert signal.getsignal(signal.SIGPROF) is tick
 assert pyroscope.shutdown()
 signal.setitimer(signal.ITIMER_PROF, 0)
-print(alone, beside, after)
+print(alone, beside, after, burnt)
 """,
         args=(tmp_path,),
     )
-    alone, beside, after = map(int, out.split())
-    assert alone > 20
-    # On a busy machine the kernel merges ticks, so the counts are to each other as 1 to 3 at worst; taken away they are 0.
+    alone, beside, after, burnt = map(float, out.split())
+    # On a busy machine the kernel merges ticks, up to ten, so the counts are to each other as 1 to 3 at worst; taken away they are 0.
+    assert alone > 5
     assert min(beside, after) >= 0.2 * alone, out
     # Ours are not merged but weighted.
-    assert 1.9 <= seen(tmp_path) <= 2.1
+    assert_seen(tmp_path, burnt)
 
 
 @pytest.mark.parametrize("first", ["theirs", "ours"])
@@ -64,30 +70,35 @@ def test_faulthandler_dumps_where_it_would(python, tmp_path, first):
     theirs = "faulthandler.enable(); faulthandler.register(signal.SIGUSR1)"
     ours = "configure()"
     starts = (theirs, ours) if first == "theirs" else (ours, theirs)
-    python(
+    burnt = python(
         PRELUDE
         + f"""
 {starts[0]}
 {starts[1]}
-faulthandler.dump_traceback_later(0.2)
+later = open(folder + "/later", "w+")
+faulthandler.dump_traceback_later(0.2, repeat=True, file=later)
 here(0.5)
+while "in here" not in open(later.name).read() and burnt < 20:
+    here(0.1)
+faulthandler.cancel_dump_traceback_later()
 os.kill(os.getpid(), signal.SIGUSR1)
 assert pyroscope.flush()
+print(burnt, flush=True)
 faulthandler._sigsegv()
 """,
         args=(tmp_path,),
         code=-signal.SIGSEGV,
     )
-    dumped = python.stderr
-    assert "Timeout (0:00:00.200000)!" in dumped
-    assert "in here" in dumped.partition("Fatal Python error")[0]
+    later, dumped = (tmp_path / "later").read_text(), python.stderr
+    assert "Timeout (0:00:00.200000)!" in later and "in here" in later
+    assert "in <module>" in dumped.partition("Fatal Python error")[0]
     assert "Fatal Python error: Segmentation fault" in dumped
-    # What was flushed before the crash: all but a last tick, which a busy kernel may owe for 100 ms.
-    assert seen(tmp_path) >= 0.35
+    # What was flushed before the crash.
+    assert_seen(tmp_path, float(burnt))
 
 
 def test_a_wakeup_fd_hears_of_the_programs_signals_alone(python, tmp_path):
-    python(
+    burnt = python(
         PRELUDE
         + """
 receiver, sender = socket.socketpair()
@@ -102,28 +113,30 @@ here(0.1)
 assert receiver.recv(100) == bytes([signal.SIGUSR1])
 assert signal.set_wakeup_fd(-1) == sender.fileno()
 assert pyroscope.shutdown()
+print(burnt)
 """,
         args=(tmp_path,),
     )
-    assert 0.5 <= seen(tmp_path) <= 0.7
+    assert_seen(tmp_path, float(burnt))
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_a_loops_signal_handlers_are_called(python, tmp_path, loop):
     if loop == "uvloop":
         pytest.importorskip("uvloop")
-    python(
+    burnt = python(
         PRELUDE
         + f"""
 import {loop}
 heard = 0
 async def main():
-    global heard
+    global heard, began
     def hear():
         global heard
         heard += 1
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, hear)
     configure()
+    began = time.thread_time()
     for number in range(10):
         os.kill(os.getpid(), signal.SIGUSR1)
         here(0.05)
@@ -131,17 +144,18 @@ async def main():
             await asyncio.sleep(0.001)
 {loop}.run(main())
 assert heard == 10
+print(time.thread_time() - began)
 assert pyroscope.shutdown()
 """,
         args=(tmp_path,),
     )
-    # Ten bursts. On a busy machine the kernel owes up to 100 ms of ticks, so most of a burst may be seen where the loop goes on.
-    assert 0.4 <= seen(tmp_path, "<module>") <= 1.5
+    # Ten bursts: what a busy kernel tells late of one may be seen where the loop goes on.
+    assert_seen(tmp_path, float(burnt), "<module>")
 
 
 def test_gevents_signals_are_heard(python, tmp_path):
     pytest.importorskip("gevent")
-    python(
+    burnt = python(
         """
 from gevent import monkey
 monkey.patch_all()
@@ -162,11 +176,11 @@ if child == 0:
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 assert pyroscope.shutdown()
+print(burnt)
 """,
         args=(tmp_path,),
     )
-    # One burst, of which the last tick is seen a little later.
-    assert 0.35 <= seen(tmp_path) <= 0.6
+    assert_seen(tmp_path, float(burnt))
 
 
 def test_waiting_calls_are_not_cut_short(python, tmp_path):
@@ -196,7 +210,8 @@ assert os.read(read, 1) == b"x"
 lock = threading.Lock()
 with lock:
     assert not lock.acquire(timeout=0.2)
-assert pyroscope.stats()["taken"]["samples"] > 100
+# A machine that has much to do merges them.
+assert pyroscope.stats()["taken"]["weight"] > 0.5e9
 assert pyroscope.shutdown()
 """,
         args=(tmp_path,),

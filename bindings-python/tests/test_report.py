@@ -3,6 +3,7 @@
 import ctypes
 import os
 import threading
+import time
 
 import pytest
 from conftest import burn
@@ -38,7 +39,7 @@ def in_child() -> None:
 
 
 def in_foreign() -> None:
-    burn(0.5)
+    burn(0.3)
 
 
 def in_older() -> None:
@@ -46,12 +47,13 @@ def in_older() -> None:
 
 
 def test_threads_have_the_id_and_the_name_that_log_records_have(recording):
-    begun, go = threading.Event(), threading.Event()
+    begun, go, burnt = threading.Event(), threading.Event(), threading.Event()
 
     def older() -> None:
         begun.set()
         assert go.wait(20)
         in_older()
+        burnt.set()
 
     before = threading.Thread(target=older, name="older")
     before.start()
@@ -60,6 +62,8 @@ def test_threads_have_the_id_and_the_name_that_log_records_have(recording):
     go.set()
 
     def renames() -> None:
+        # One after the other: who burns looks for a sample, whoever has it.
+        assert burnt.wait(20)
         in_thread()
         threading.current_thread().name = "by itself"
         in_renamed()
@@ -156,11 +160,14 @@ def test_a_thread_that_threading_does_not_know_has_the_kernels_name(recording):
     """Such as the threads of a library in C that calls back."""
     recording.start(**REPORTS)
     libc = ctypes.CDLL(None)
-    tids = []
+    tids, known = [], _native.stats()["threads"]
 
     def run(_argument):
         libc.prctl(15, b"from-c", 0, 0, 0)  # PR_SET_NAME
         tids.append(str(threading.get_native_id()))
+        until = time.monotonic() + 20
+        while _native.stats()["threads"] == known and time.monotonic() < until:
+            time.sleep(0.01)
         in_foreign()
         return 0
 

@@ -1,6 +1,7 @@
 """What the time of each span went to, as attributes: exact, of its own flow alone, and not there unless somebody asks.
 
-The truth is what the program's own clock says around each wait: it is read a little outside of it, so it is an upper bound.
+The truth is what the program's own clock says around each wait: it is read a little outside of it, so it is an upper bound. What coroutines
+await has a lower one too (`suspensions`).
 """
 
 import asyncio
@@ -9,7 +10,9 @@ import contextvars
 import functools
 import os
 import select
+import selectors
 import socket
+import statistics
 import sys
 import threading
 import time
@@ -23,6 +26,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from suspensions import TimedSelector, Truth
 
 import pyroscope
 from pyroscope.otel import PyroscopeSpanProcessor, _times
@@ -69,6 +73,11 @@ def program(tmp_path):
     yield make
     for each in made:
         each.provider.shutdown()
+
+
+@pytest.fixture
+def timed_loops(monkeypatch):
+    monkeypatch.setattr(selectors, "DefaultSelector", TimedSelector)
 
 
 @pytest.fixture(autouse=True)
@@ -148,19 +157,21 @@ def test_each_short_span_says_its_wait_though_few_become_samples(program):
     found = {name: times(span)["sleep"] for name, span in short.spans().items()}
     assert all(found[name] <= clock.seconds for name, clock in clocks.items())
     assert len(found) == 300 and sum(seconds >= 0.0001 for seconds in found.values()) > 300 * LEAST
-    sampled = pyroscope.stats()["waits_sampled"]["samples"]
-    assert sampled < 300, "on a machine with little to do 40 of them are samples"
+    # One is a sample with the probability 1 - exp(-its seconds / 0.001) at most: on a machine with little to do 50 of them are.
+    likely = sum(min(clock.seconds / 0.001, 1) for clock in clocks.values())
+    assert pyroscope.stats()["waits_sampled"]["samples"] < likely + 5 * likely**0.5
 
 
 def test_ten_thousand_waits_of_one_span_are_all_in_its_sum(program):
-    many, clock = program(), Clock()
+    many, clocks = program(), [Clock() for _ in range(10_000)]
     with many.span("span"):
-        for _ in range(10_000):
+        for clock in clocks:
             with clock:
                 sleep(0.00002)
-    assert 0.2 * LEAST <= many.times()["sleep"] <= clock.seconds
-    # Beside its wait a call takes what Python's own functions do, and what comes between them on a busy machine.
-    assert many.times()["sleep"] > clock.seconds * 0.5
+    seconds = [clock.seconds for clock in clocks]
+    assert 0.2 * LEAST <= many.times()["sleep"] <= sum(seconds)
+    # Beside its wait a call takes what Python's own functions do. On a busy machine much more comes between them now and then.
+    assert many.times()["sleep"] > 10_000 * statistics.median(seconds) * 0.5
 
 
 def test_a_wait_has_the_state_of_its_call(program):
@@ -191,9 +202,10 @@ def test_a_wait_has_the_state_of_its_call(program):
             os.waitpid(child, 0)
     thread.join()
     found = waits.times()
-    # A thread that comes back waits for the GIL, and for a processor, which is part of its wait. The other one is not ours to time.
+    # A thread that comes back waits for the GIL, and for a processor, which is part of its wait. The other one is not ours to time: what is
+    # waited for may be there before the wait begins.
     for state, truth in own.items():
-        assert truth.seconds * 0.3 - 0.01 < found[state] <= truth.seconds, (state, truth.seconds, found)
+        assert truth.seconds * 0.3 - 0.01 < found.get(state, 0) <= truth.seconds, (state, truth.seconds, found)
     assert found["sleep"] >= 0.05 * LEAST
     assert_whole(found, clock)
 
@@ -299,14 +311,15 @@ def test_cpu_time_is_that_in_which_the_span_was_current(program):
 @in_own_thread
 def test_a_new_root_within_a_root_has_its_own_cpu_time(program):
     nested, burnt = program(), Burnt()
+    began = time.thread_time()
     with nested.span("outer"):
         burn(0.01)
         with burnt.of(nested.tracer.start_as_current_span("inner", context=Context())):
             burn(0.03)
-        before = time.thread_time()
         burn(0.01)
+    most = time.thread_time() - began
     assert burnt.least <= nested.times("inner")["cpu"] <= burnt.most
-    assert 0.02 <= nested.times("outer")["cpu"] < 0.03 + time.thread_time() - before
+    assert 0.02 <= nested.times("outer")["cpu"] <= most - burnt.least
 
 
 @in_own_thread
@@ -350,44 +363,47 @@ def test_a_span_that_ends_on_another_thread_has_no_cpu_time(program):
     assert moving.times("never current") == {}
 
 
-def test_an_await_counts_once(program):
-    awaits, clock, own = program(), Clock(), Clock()
+def test_an_await_counts_once(program, timed_loops):
+    awaits, clock, truth = program(), Clock(), Truth()
 
     async def handler():
         with clock, awaits.span("span"):
             for _ in range(20):
-                with own:
-                    await asyncio.sleep(0.005)
+                await truth.of("await", asyncio.sleep(0.005))
             sleep(0.02)
 
     asyncio.run(handler())
     found = awaits.times()
     assert found["sleep"] >= 0.02 * LEAST and "cpu" not in found
-    assert own.seconds * 0.9 < found["await"] + found.get("busy", 0) <= own.seconds * 1.001
+    assert truth.least["await"] * 0.99 <= (found["await"] + found.get("busy", 0)) * 1e3 <= truth.most["await"] * 1.001
     assert_whole(found, clock)
 
 
 def test_a_coroutine_that_its_loop_lets_wait_is_busy(program):
-    loop, clock = program(), Clock()
+    loop, clock, blocked = program(), Clock(), 0.0
 
     async def handler():
         with clock, loop.span("span"):
             await asyncio.sleep(0.02)
 
     async def main():
+        nonlocal blocked
         task = asyncio.create_task(handler())
         await asyncio.sleep(0)
+        blocked = time.perf_counter()
         sleep(0.1)
         await task
 
     asyncio.run(main())
     found = loop.times()
-    assert found["await"] >= 0.015 and found["busy"] > 0.07, found
+    # It was suspended before the loop was blocked, and ready when its timer was due.
+    late = blocked - clock.began
+    assert 0.019 - late < found.get("await", 0) < 0.022 and found["busy"] > 0.078, (found, late)
     assert_whole(found, clock)
 
 
-def test_tasks_at_once_in_one_span_are_beside_its_time(program):
-    tasks, clock = program(), Clock()
+def test_tasks_at_once_in_one_span_are_beside_its_time(program, timed_loops):
+    tasks, clock, truth = program(), Clock(), Truth()
 
     async def child():
         await asyncio.sleep(0.03)
@@ -395,11 +411,11 @@ def test_tasks_at_once_in_one_span_are_beside_its_time(program):
 
     async def main():
         with clock, tasks.span("span"):
-            await asyncio.gather(*(child() for _ in range(10)))
+            await truth.of("gather", asyncio.gather(*(child() for _ in range(10))))
 
     asyncio.run(main())
     found = tasks.times()
-    assert found["await"] > clock.seconds * 0.5
+    assert (found["await"] + found.get("busy", 0)) * 1e3 >= truth.least["gather"] * 0.99
     assert_whole(found, clock)
 
 
@@ -407,12 +423,13 @@ def test_a_loop_within_a_span_is_its_threads_wait(program):
     within, clock = program(), Clock()
 
     async def main():
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.2)
 
     with clock, within.span("span"):
         asyncio.run(main())
     found = within.times()
-    assert found["io"] > 0.03 and "await" not in found
+    # But for what comes between the timer and the wait for it, on a busy machine.
+    assert found["io"] > 0.05 and "await" not in found
     assert_whole(found, clock)
 
 
@@ -445,11 +462,12 @@ def test_a_fork_within_a_span(python):
         import os, tempfile
         from pathlib import Path
         from conftest import Recording
-        from test_time_attributes import LEAST, Program, sleep
+        from test_time_attributes import LEAST, Clock, Program, sleep
 
         program = Program(Path(tempfile.mkdtemp()), time_attributes=True)
         with program.span("outer"):
-            sleep(0.02)
+            with Clock() as clock:
+                sleep(0.02)
             child = os.fork()
             if child == 0:
                 with program.span("inner"):
@@ -462,7 +480,7 @@ def test_a_fork_within_a_span(python):
             print(found, inner, flush=True)
             os._exit(0 if found == {} and inner["sleep"] >= 0.05 * LEAST else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert 0.02 * LEAST <= found["sleep"] < 0.05 and found["cpu"] > 0, found
+        assert 0.02 * LEAST <= found["sleep"] <= clock.seconds and found["cpu"] > 0, found
         """
     )
 

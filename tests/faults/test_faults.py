@@ -53,8 +53,8 @@ def run(client: str, name: str) -> tuple[Any, Any]:
     with subprocess.Popen([SERVER, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         environment = languages.environment(**json.loads(server.stdout.readline())["environment"])
         command = languages.command(client, CLIENTS, str(patience))
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-        received = json.loads(server.communicate(timeout=20)[0])
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+        received = json.loads(server.communicate(timeout=60)[0])
     assert done.returncode == 0 and done.stderr == "", f"{done.returncode}\n{done.stdout}\n{done.stderr}"
     return json.loads(done.stdout), received
 
@@ -62,7 +62,7 @@ def run(client: str, name: str) -> tuple[Any, Any]:
 def test_all_of_it_ends_where_it_must(
     client: str, fault: str, runs: dict[tuple[str, str], "Future[tuple[Any, Any]]"]
 ) -> None:
-    result, received = runs[client, fault].result(timeout=120)
+    result, received = runs[client, fault].result(timeout=300)
     expected, stats = faults()[fault], result["stats"]
     weight = {name: stats[name]["weight"] for name in languages.STATS["tallies"]}
 
@@ -91,5 +91,5 @@ def test_all_of_it_ends_where_it_must(
         assert told == ""
 
     # The server's patience is 10 s and more: these bounds tell waiting for it from waiting for the machine.
-    assert result["stopped_in"] < 6
+    assert result["stopped_in"] < 9
     assert result["blocked"] < 1

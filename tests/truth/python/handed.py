@@ -21,12 +21,14 @@ from opentelemetry.sdk.trace import TracerProvider
 from pyroscope.otel import PyroscopeSpanProcessor
 
 #: What a thread burns, and then sleeps, in seconds.
-BURNT, SLEPT = 0.02, 0.05
+BURNT, SLEPT = 0.05, 0.05
 
 provider = TracerProvider(shutdown_on_exit=False)
 tracer = provider.get_tracer("handed")
-#: By span: how long it was current, and for how long its thread had no processor meanwhile, in nanoseconds.
-taken: dict[str, tuple[int, int]] = {}
+#: By name, of each span: its id, how long it was current, and for how long its thread had no processor meanwhile, in nanoseconds.
+taken: dict[str, list[tuple[str, int, int]]] = {}
+#: What threads ran in the span around their own, and before.
+ran_before = 0
 
 
 def queued_ns() -> int:
@@ -35,10 +37,10 @@ def queued_ns() -> int:
 
 @contextlib.contextmanager
 def noted(name: str) -> Iterator[None]:
+    span_id = format(trace.get_current_span().get_span_context().span_id, "016x")
     began, queued = time.perf_counter_ns(), queued_ns()
     yield
-    before = taken.get(name, (0, 0))
-    taken[name] = before[0] + time.perf_counter_ns() - began, before[1] + queued_ns() - queued
+    taken.setdefault(name, []).append((span_id, time.perf_counter_ns() - began, queued_ns() - queued))
 
 
 @contextlib.contextmanager
@@ -124,6 +126,8 @@ def inner() -> None:
     with current_span("inner_outer"), ThreadPoolExecutor(1) as executor:
 
         def begin() -> None:
+            global ran_before
+            ran_before += time.thread_time_ns()
             with current_span("inner"):
                 work()
 
@@ -180,7 +184,7 @@ def main() -> None:
             else:
                 way()
     pyroscope.shutdown()
-    options.records.write_text(json.dumps(taken))
+    options.records.write_text(json.dumps({"taken": taken, "ran_before": ran_before}))
 
 
 if __name__ == "__main__":

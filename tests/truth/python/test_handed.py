@@ -1,6 +1,7 @@
 """A span's own states add up to its wall time, whatever other threads and tasks do in it meanwhile."""
 
 import json
+import statistics
 from collections import Counter
 from pathlib import Path
 
@@ -23,8 +24,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, list[pprof
     return json.loads(records.read_text()), pprof.read_folder(profiles)
 
 
-def wall(profiles: list[pprof.Profile], span: str) -> list[tuple[bool, str, int]]:
-    """Of the samples of a span in profile `wall`: whether they are concurrent, their state, and nanoseconds."""
+def wall(profiles: list[pprof.Profile], span: str) -> list[tuple[bool, str, int, str]]:
+    """Of the samples of a span in profile `wall`: whether they are concurrent, their state, nanoseconds, and which span of that name it is."""
     samples = []
     for profile in profiles:
         if profile.sample_types != [("wait_count", "count"), ("wall", "nanoseconds")]:
@@ -34,7 +35,7 @@ def wall(profiles: list[pprof.Profile], span: str) -> list[tuple[bool, str, int]
                 is_concurrent = sample.names[-1] == CONCURRENT
                 assert (sample.labels.get("flow") == "concurrent") == is_concurrent, sample
                 assert CONCURRENT not in sample.names[:-1], sample
-                samples.append((is_concurrent, sample.labels["state"], profile.weight(sample)))
+                samples.append((is_concurrent, sample.labels["state"], profile.weight(sample), sample.labels["span_id"]))
     return samples
 
 
@@ -54,16 +55,18 @@ def of_cpu(profiles: list[pprof.Profile], span: str) -> list[tuple[pprof.Sample,
     ["to_thread", "run_in_executor", "tasks", "around_a_loop", "pool", "thread", "inner", "inner_outer", "moved", "forked"],
 )
 def test_own_states_add_up_to_the_wall_time(span: str, measured: tuple[dict, list[pprof.Profile]]) -> None:
-    taken, profiles = measured
+    record, profiles = measured
+    taken = record["taken"][span]
     own: Counter[str] = Counter()
-    for is_concurrent, state, weight in wall(profiles, span):
+    for is_concurrent, _, weight, span_id in wall(profiles, span):
         if not is_concurrent:
-            own[state] += weight
+            own[span_id] += weight
+    said = [(own[span_id], length, queued) for span_id, length, queued in taken]
+    assert sum(own.values()) < 1.1 * sum(length for _, length, _ in said), said
     # CPU time comes in periods, of which one may be a neighbour's; what a thread stood in the run queue for at its end is not seen, nor
-    # what a new one burnt before a busy kernel looks at its timer.
-    length, queued = taken[span]
+    # what a new one burnt before a busy kernel looks at its timer. While one of the spans runs its whole machine may be stopped.
     least = 0.4 if span in ("inner", "moved") else 0.6
-    assert least * (length - queued) < sum(own.values()) < 1.1 * length, (dict(own), taken[span])
+    assert statistics.median(found / (length - queued) for found, length, queued in said) > least, said
 
 
 @pytest.mark.parametrize("span", ["to_thread", "run_in_executor", "pool", "thread"])
@@ -71,10 +74,12 @@ def test_time_of_another_thread_is_beside_it(span: str, measured: tuple[dict, li
     _, profiles = measured
     own: Counter[str] = Counter()
     concurrent: Counter[str] = Counter()
-    for is_concurrent, state, weight in wall(profiles, span):
+    for is_concurrent, state, weight, _ in wall(profiles, span):
         (concurrent if is_concurrent else own)[state] += weight
     threads = TIMES * (2 if span == "pool" else 1)
-    assert concurrent["sleep"] > 0.95e9 * threads * handed.SLEPT, concurrent
+    # A timer that expires late, within the sleep, takes off what it stands for.
+    assert concurrent["sleep"] > 0.7e9 * threads * handed.SLEPT, concurrent
+    assert concurrent["sleep"] + concurrent["cpu"] > 0.95e9 * threads * handed.SLEPT, concurrent
     # A new thread's first ticks may come before its timer; what is seen is here and there.
     assert concurrent["cpu"] > 0.2e9 * threads * handed.BURNT, concurrent
     both = own + concurrent
@@ -85,10 +90,10 @@ def test_time_of_another_thread_is_beside_it(span: str, measured: tuple[dict, li
 def test_a_span_that_is_current_on_one_thread_alone_has_nothing_beside_it(
     span: str, measured: tuple[dict, list[pprof.Profile]]
 ) -> None:
-    _, profiles = measured
+    record, profiles = measured
     others = [sample for sample in wall(profiles, span) if sample[0] and sample[1] not in ("gil", "lock", "run_queue")]
     # Between the copy of the context and the span of its own the other thread is in the one around it, on a busy machine in its run queue.
-    assert sum(weight for _, _, weight in others) < 0.01e9, others
+    assert sum(weight for _, _, weight, _ in others) < 0.01e9 + record["ran_before"], others
 
 
 def test_the_profile_of_cpu_time_knows_nothing_of_it(measured: tuple[dict, list[pprof.Profile]]) -> None:

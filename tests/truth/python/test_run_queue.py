@@ -21,7 +21,7 @@ def test_a_processor_that_is_shared(of_their_own, tmp_path):
                 assert (sample.names[0] == "(waits for a CPU)") == (sample.labels["state"] == "run_queue")
     taken = json.loads(records.read_text())
     said = f"{dict(seen)} of {taken}"
-    # About half of the time that it burns. In the kernel's number are also the ends of its sleeps, as in those.
+    # About half of the time that it burns.
     assert taken["queued"] > 0.3 * taken["cpu"], f"the other process had nothing: {said}"
     # Where a processor is shared, the kernel's timers of CPU time come a tenth of a second late now and then; what ran meanwhile may be
     # another span's, or none's. The time in the queue goes with the CPU samples, so it is judged by these.

@@ -1,6 +1,6 @@
 """What a span waited for is seen: how long, in which state, below which function, and in no other span.
 
-What a wait took at most its program knows by its own clock, what it took at least by what it waited for. In between is what
+What a wait took at most its program knows by its own clock, what it took at least by when what it waited for came. In between is what
 Python does before and after, on a machine that others use too.
 """
 
@@ -44,20 +44,19 @@ def waited(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, list]:
 @pytest.mark.parametrize("way", waits.WAYS, ids=lambda way: way.__name__)
 def test_a_wait_is_seen_as_long_as_it_was(way, waited: tuple[dict, list]) -> None:
     record, samples = waited
-    name, state, least = way.__name__, waits.WAYS[way], TIMES * waits.LEAST * 1e9
+    name, state = way.__name__, waits.WAYS[way]
     of_way = [sample for sample in samples if sample[0] == name]
     # OpenTelemetry's own code too waits for the GIL where others burn.
     assert state == "gil" or all(name in names for _, in_state, names, _ in of_way if in_state == state)
     seen: Counter[str] = Counter()
     for _, in_state, _, weight in of_way:
         seen[in_state] += weight
-    wall, cpu = record["taken"][name]
-    said = f"{dict(seen)} of {wall} ns, of which {cpu} ns of CPU"
+    wall, cpu, least = record["taken"][name]
+    said = f"{dict(seen)} of {wall} ns, of which {cpu} ns of CPU and {least} ns or more waited"
     assert seen[state] < 1.02 * wall, said
-    # Of five threads that want the GIL each has it for a fifth of the time; elsewhere a wait is all that happens. On a busy machine it
-    # may begin late, as what is waited for takes its time meanwhile, and a late sample of CPU time within a wait is taken off it.
+    # What waits for the GIL may be stopped with its whole machine instead. A late sample of CPU time within a wait is taken off it.
     late = sum(seen[other] for other in ("lock", "run_queue", "cpu") if other != state)
-    assert seen[state] > (0.5 if state == "gil" else 0.7) * least, said
+    assert seen[state] > (0.6 if state == "gil" else 0.7) * least, said
     assert state == "gil" or seen[state] + late > 0.95 * least, said
     # To start a thread is to wait for it, whoever waits without the GIL waits for it afterwards, and SQLite opens and writes files.
     expected = {state, "cpu", "gil", "lock", "run_queue"} | ({"io"} if name == "wait_for_database" else set())

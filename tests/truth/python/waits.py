@@ -25,15 +25,30 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 from pyroscope.otel import PyroscopeSpanProcessor
 
-#: What each wait takes at least, in seconds.
-LEAST = 0.03
+#: What each wait takes at least, in seconds, and those of which the machine has a part: that of a child until it runs, of the others
+#: that want the GIL all along.
+LEAST, LONG = 0.03, 0.1
 
 folder = tempfile.TemporaryDirectory()
+#: When the last wait was about to begin, and when what it waits for came.
+ready = came = 0.0
 
 
 def later(action: Callable[[], object]) -> None:
     """Does something in another thread, once the calling one has waited."""
-    threading.Timer(LEAST, action).start()
+    global ready
+
+    def act() -> None:
+        global came
+        came = time.perf_counter()
+        action()
+
+    threading.Timer(LEAST, act).start()
+    ready = time.perf_counter()
+
+
+def queued_ns() -> int:
+    return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
 
 
 def with_pair(wait: Callable[[socket.socket], object]) -> None:
@@ -126,8 +141,16 @@ def get_from_queue() -> None:
 
 
 def join_thread() -> None:
-    thread = threading.Thread(target=time.sleep, args=(LEAST,))
+    global ready
+
+    def sleeps() -> None:
+        global came
+        time.sleep(LEAST)
+        came = time.perf_counter()
+
+    thread = threading.Thread(target=sleeps)
     thread.start()
+    ready = time.perf_counter()
     thread.join()
 
 
@@ -136,7 +159,11 @@ def wait_for_signal() -> None:
 
 
 def wait_for_child() -> None:
-    subprocess.Popen(["sleep", str(LEAST)]).wait()
+    global ready, came
+    came = time.perf_counter() + LONG
+    child = subprocess.Popen(["sleep", str(LONG)])
+    ready = time.perf_counter()
+    child.wait()
 
 
 def run_system() -> None:
@@ -160,7 +187,7 @@ def wait_for_database() -> None:
 
 def wait_for_gil() -> None:
     """Four others burn: of each five switch intervals this thread has one."""
-    end = time.perf_counter() + LEAST
+    end = time.perf_counter() + LONG
     while time.perf_counter() < end:
         sum(range(200))
 
@@ -189,6 +216,7 @@ WAYS: dict[Callable[[], None], str] = {
 
 
 def main() -> None:
+    global ready, came
     parser = argparse.ArgumentParser()
     parser.add_argument("--times", type=int, required=True)
     parser.add_argument("--server", required=True)
@@ -199,7 +227,8 @@ def main() -> None:
     provider.add_span_processor(PyroscopeSpanProcessor(scope="all"))
     tracer = provider.get_tracer("waits")
 
-    taken: dict[str, tuple[int, int]] = {}
+    #: By way: how long it took, how much of that was CPU time, and how long it waited at least.
+    taken: dict[str, tuple[int, int, int]] = {}
 
     def burn(is_over: threading.Event) -> None:
         while not is_over.is_set():
@@ -210,17 +239,21 @@ def main() -> None:
         others = [threading.Thread(target=burn, args=(is_over,)) for _ in range(4 if way is wait_for_gil else 0)]
         for thread in others:
             thread.start()
-        wall, cpu = 0, 0
+        wall, cpu, least = 0, 0, 0
         for _ in range(options.times):
+            ready, came, queued = 0.0, LEAST, queued_ns()
             with tracer.start_as_current_span(way.__name__):
                 began, began_cpu = time.perf_counter_ns(), time.thread_time_ns()
                 way()
-                wall += time.perf_counter_ns() - began
-                cpu += time.thread_time_ns() - began_cpu
+                took, took_cpu = time.perf_counter_ns() - began, time.thread_time_ns() - began_cpu
+            blocked = max(took - took_cpu - (queued_ns() - queued), 0)
+            least += blocked if way is wait_for_gil else int(max(came - ready, 0) * 1e9)
+            wall += took
+            cpu += took_cpu
         is_over.set()
         for thread in others:
             thread.join()
-        taken[way.__name__] = (wall, cpu)
+        taken[way.__name__] = (wall, cpu, least)
     pyroscope.shutdown()
     stats = pyroscope.stats()
     options.records.write_text(json.dumps({"taken": taken, "states": {way.__name__: WAYS[way] for way in WAYS}, "stats": stats}))
