@@ -61,13 +61,12 @@ fn older_code_is_named_after_a_collection_and_not_asked_for_before() {
                 those.filter(|sample| function.is_empty() || sample.functions.iter().any(|name| name == function));
             those.map(|sample| sample.values[0]).sum()
         };
-        // It runs for a second by the clock, in which others may have most of the processor.
-        assert!(weight(52, "") > 50_000_000, "{framework}: {} ns", weight(52, ""));
+        assert!(weight(52, "") > 500_000_000, "{framework}: {} ns", weight(52, ""));
         assert_eq!(weight(52, "Made.Older.Loop"), 0, "{framework}: it could have been unloaded");
         let named = [(61, "NativeApp.Older.Stays"), (62, "Made.Older.Loop"), (63, "NativeApp.Older.Generic<Older>")];
         for (span, function) in named {
             let (named, all) = (weight(span, function), weight(span, ""));
-            assert!(all > 50_000_000 && named * 10 > all * 8, "{framework}: {named} of {all} ns are in {function}");
+            assert!(all > 100_000_000 && named * 10 > all * 8, "{framework}: {named} of {all} ns are in {function}");
         }
     });
 }

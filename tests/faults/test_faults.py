@@ -90,6 +90,6 @@ def test_all_of_it_ends_where_it_must(
     if expected["says_nothing"]:
         assert told == ""
 
-    # The server's patience is 10 s and more: these bounds tell waiting for it from waiting for the machine.
+    # A stop may take 5 s, the server's patience is 10 s and more: these bounds tell waiting for it from waiting for the machine.
     assert result["stopped_in"] < 9
     assert result["blocked"] < 1

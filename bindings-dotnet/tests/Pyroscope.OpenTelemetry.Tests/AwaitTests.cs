@@ -81,7 +81,10 @@ public sealed class AwaitTests
                 await AwaitInAChain();
                 using (TrueSpan.Start("query", span))
                 {
+                    var began = Stopwatch.GetTimestamp();
                     await Task.Delay(Milliseconds);
+                    var took = Stopwatch.GetElapsedTime(began).TotalMilliseconds;
+                    walls.AddOrUpdate("query's await", took, (_, sum) => sum + took);
                     Thread.Sleep(1);
                 }
 
@@ -96,22 +99,17 @@ public sealed class AwaitTests
         // CPU time, and the time in which a thread was ready and another one ran, go by few samples.
         Assert.True(request.Values.Sum() + query.Values.Sum() < 1.04 * walls["request"], said);
         Assert.True(request.Values.Sum() + query.Values.Sum() > 0.9 * walls["request"], said);
-        Assert.InRange(query["await"], 80 * 0.95 * Milliseconds, 80 * 4 * Milliseconds);
+        Assert.InRange(query["await"], 80 * 0.9 * Milliseconds, 1.01 * walls["query's await"]);
     }
 
     [Fact]
     public async Task The_next_await_of_a_span_is_seen_after_a_restart_within_it()
     {
         using var run = WallTime.Run();
-        using (TrueSpan.Start("goes on"))
-        {
-            // With other credentials it is started anew.
-            Profiler.Instance.SetBasicAuth("", "");
-            await Task.Delay(10 * Milliseconds);
-        }
-
+        // With other credentials it is started anew.
+        var least = await Suspended("goes on", () => Profiler.Instance.SetBasicAuth("", ""));
         var byState = WallTime.ByState(run.End("wall").Where(sample => sample.Label("span_name") == "goes on"));
-        Assert.True(byState.GetValueOrDefault("await") >= 9 * Milliseconds, WallTime.Said(byState));
+        Assert.True(byState.GetValueOrDefault("await") > 0.95 * least, WallTime.Said(byState));
     }
 
     [Fact]
@@ -133,8 +131,9 @@ public sealed class AwaitTests
         var samples = run.End("wall").Where(sample => sample.Label("span_name") == "one of many").ToArray();
         var seen = WallTime.ByState(samples)["await"] * 1e6;
         var stats = Profiler.Instance.Stats;
-        // Some hundred samples stand for all: their sum has a standard deviation of a twelfth. What rings did not hold is counted.
-        Assert.InRange(seen / awaited, 0.6, 1.5);
+        // A thousand samples stand for all, most of them for few: their sum has a standard deviation of a tenth. What rings did not hold is
+        // counted.
+        Assert.InRange(seen / awaited, 0.6, 1.6);
         Assert.True(samples.Sum(sample => sample.Values[0]) > Flows, $"{samples.Length} samples, {stats.DroppedRing.Samples} dropped");
         WallTime.AssertAddsUp();
     }
@@ -142,18 +141,23 @@ public sealed class AwaitTests
     [Fact]
     public async Task A_parent_does_not_await_while_its_children_are_under_way()
     {
+        // Methods are compiled before they are measured.
+        await Child(TrueSpan.None);
         using var run = WallTime.Run();
+        var most = 0.0;
         for (var time = 0; time < 5; time++)
         {
             using var parent = TrueSpan.Start("parent");
-            await Task.WhenAll(Enumerable.Range(0, 5).Select(_ => Child(parent)));
+            var ends = await Task.WhenAll(Enumerable.Range(0, 5).Select(_ => Child(parent)));
             await Task.Delay(Milliseconds);
+            most += Stopwatch.GetElapsedTime(ends.Max()).TotalMilliseconds;
         }
 
         var samples = run.End("wall");
         double Awaits(string span) => WallTime.ByState(samples.Where(sample => sample.Label("span_name") == span)).GetValueOrDefault("await");
-        Assert.True(Awaits("child") > 0.95 * 25 * Milliseconds, $"{Awaits("child")} ms");
-        Assert.InRange(Awaits("parent"), 0.95 * 5 * Milliseconds, 2.5 * 5 * Milliseconds);
+        Assert.True(Awaits("child") > 0.9 * 25 * Milliseconds, $"{Awaits("child")} ms");
+        // A timer runs before it is awaited, on a busy machine maybe to its end.
+        Assert.InRange(Awaits("parent"), 0.7 * 5 * Milliseconds, 1.01 * most);
     }
 
     [Fact]
@@ -176,7 +180,7 @@ public sealed class AwaitTests
         }
 
         var awaited = WallTime.ByState(run.End("wall").Where(sample => sample.Label("span_name") == "parent"));
-        Assert.True(awaited.GetValueOrDefault("await") > 0.95 * 5 * Milliseconds, WallTime.Said(awaited));
+        Assert.True(awaited.GetValueOrDefault("await") > 0.7 * 5 * Milliseconds, WallTime.Said(awaited));
     }
 
     [Fact]
@@ -185,16 +189,11 @@ public sealed class AwaitTests
         using (TrueSpan.Start("around"))
         {
             using var run = WallTime.Run();
-            using (TrueSpan.Start("first"))
-            {
-                await Task.Delay(Milliseconds);
-            }
-
+            var least = await Suspended("first", () => { });
             var samples = run.End("wall");
             await Task.Delay(Milliseconds);
             var awaited = WallTime.ByState(samples.Where(sample => sample.Label("span_name") == "first"));
-            // The timer runs while the rest is still being compiled.
-            Assert.True(awaited.GetValueOrDefault("await") > 0.3 * Milliseconds, WallTime.Said(awaited));
+            Assert.True(awaited.GetValueOrDefault("await") > 0.95 * least, WallTime.Said(awaited));
             Assert.False(Context.OffTime.IsMeasured);
         }
     }
@@ -202,6 +201,8 @@ public sealed class AwaitTests
     [Fact]
     public async Task A_stack_is_the_chain_of_methods_that_await_each_other()
     {
+        // So few that each is a sample, at first.
+        const int Flows = 10, Times = 8;
         using var run = WallTime.Run();
         var collects = true;
         using (new Thread(() =>
@@ -217,10 +218,10 @@ public sealed class AwaitTests
             }
         }).Do())
         {
-            await Task.WhenAll(Enumerable.Range(0, 20).Select(_ => Task.Run(async () =>
+            await Task.WhenAll(Enumerable.Range(0, Flows).Select(_ => Task.Run(async () =>
             {
                 using var span = TrueSpan.Start("chain");
-                for (var time = 0; time < 20; time++)
+                for (var time = 0; time < Times; time++)
                 {
                     await Handler();
                 }
@@ -238,8 +239,8 @@ public sealed class AwaitTests
         var chains = samples.GroupBy(Chain).ToDictionary(group => group.Key, group => group.Where(IsLong).Sum(sample => sample.Values[0]));
         var said = string.Join('\n', chains.OrderByDescending(pair => pair.Value).Select(pair => $"{pair.Value} {pair.Key}"));
         var right = awaited.Select(methods => chains.Where(pair => pair.Key.StartsWith($"{methods} < Handler < {nameof(A_stack_is_the_chain_of_methods_that_await_each_other)}", StringComparison.Ordinal)).Sum(pair => pair.Value)).ToArray();
-        // Each way is awaited 400 times, the two at once of one of them once or twice.
-        Assert.All(right, times => Assert.InRange(times, 300, 900));
+        // Of one of them the two at once are awaited once or twice.
+        Assert.All(right, times => Assert.InRange(times, 0.75 * Flows * Times, 2.25 * Flows * Times));
         // Rarely a method has ended when its caller is not there yet, which then goes on by itself.
         Assert.True(right.Sum() >= 0.95 * chains.Values.Sum(), said);
         string[] methods = ["(await)", "Third", "Second", "AwaitInAChain", "Generic", "Leaf", "AwaitValueTask"];
@@ -265,10 +266,32 @@ public sealed class AwaitTests
         return default;
     }
 
-    private static async Task Child(TrueSpan parent)
+    /// <summary>When its span is about to end.</summary>
+    private static async Task<long> Child(TrueSpan parent)
     {
         using var span = TrueSpan.Start("child", parent);
         await Task.Delay(Milliseconds);
+        return Stopwatch.GetTimestamp();
+    }
+
+    /// <summary>A span that is suspended for so many milliseconds at least, from the instant on at which it is.</summary>
+    private static async Task<double> Suspended(string name, Action first)
+    {
+        var goesOn = new TaskCompletionSource(TaskCreationOptions.RunContinuationsAsynchronously);
+        async Task Flow()
+        {
+            using var span = TrueSpan.Start(name);
+            first();
+            await goesOn.Task;
+        }
+
+        var flow = Flow();
+        var began = Stopwatch.GetTimestamp();
+        await Task.Delay(5 * Milliseconds);
+        var least = Stopwatch.GetElapsedTime(began).TotalMilliseconds;
+        goesOn.SetResult();
+        await flow;
+        return least;
     }
 
     private static async Task AwaitSemaphore()

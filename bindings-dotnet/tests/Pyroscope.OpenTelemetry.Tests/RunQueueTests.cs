@@ -26,7 +26,7 @@ public sealed partial class RunQueueTests
         Assert.True(taken.Queued > 0.3 * taken.Cpu, $"the other thread had nothing: {said}");
         // The time in the queue goes with the CPU samples, which on a busy machine may be late and another span's, so it is judged by these.
         var sampled = seen["cpu"] / taken.Cpu;
-        Assert.True(sampled is > 0.75 and < 1.25, said);
+        Assert.True(sampled is > 0.6 and < 1.6, said);
         Assert.True(seen.GetValueOrDefault("run_queue") / sampled > 0.7 * taken.Queued, said);
         Assert.True(seen["run_queue"] / sampled < 1.05 * taken.Queued, said);
         var burns = samples.Where(sample => sample.Label("state") == "run_queue" && sample.Frames.Any(frame => frame.EndsWith("ThreadTime.Burn", StringComparison.Ordinal)));

@@ -11,6 +11,8 @@ namespace Pyroscope.Tests;
 /// <summary>What must be the same in every language: tests/conformance, as it was copied beside this program.</summary>
 internal static class Vectors
 {
+    private static ulong spans;
+
     internal static JsonNode Read(string name) =>
         JsonNode.Parse(File.ReadAllText(Path.Combine(AppContext.BaseDirectory, "conformance", $"{name}.json")))!;
 
@@ -30,7 +32,8 @@ internal static class Vectors
     /// <summary>Uses CPU time until this thread is one of those that are sampled; then some of each piece of it is.</summary>
     internal static void BurnUntilThisThreadIsSampled()
     {
-        const ulong span = 1;
+        // Another each time: a span is known to be sampled for longer than a test.
+        var span = Interlocked.Increment(ref spans);
         Profiler.Instance.SetSpanContext(span, 0, 0);
         for (var time = 0; time < 1_000 && HotNative.IsSampled(HexId.FromMemory(span)) == 0; time++)
         {

@@ -54,17 +54,18 @@ public sealed class WaitTests
         using (TrueSpan.Start("synchronizes"))
         using (var file = new FileStream(path, FileMode.Create, FileAccess.Write, FileShare.None, 4096, FileOptions.DeleteOnClose))
         {
-            for (var time = 0; time < 40; time++)
+            // Of so much, which is enough to be seen in samples, or of so many, where a file system has little to do.
+            for (var time = 0; time < 40 || (time < 2_000 && taken < TimeSpan.FromMilliseconds(200)); time++)
             {
                 var began = Stopwatch.GetTimestamp();
-                file.Write(new byte[200_000]);
+                file.Write(new byte[20_000]);
                 file.Flush(true);
                 taken += Stopwatch.GetElapsedTime(began);
             }
         }
 
         var samples = run.End("wall").Where(sample => sample.Label("span_name") == "synchronizes").ToArray();
-        // Less of it where a file system has little to do; of forty waits of a millisecond some stand for others.
+        // Of waits of a millisecond some stand for others.
         Assert.InRange(WallTime.ByState(samples).GetValueOrDefault("io"), 0, 1.5 * taken.TotalMilliseconds);
         var synchronized = samples.Where(sample => sample.Frames[0] == "fsync").ToArray();
         Assert.NotEmpty(synchronized);
@@ -203,9 +204,9 @@ public sealed class WaitTests
         // Of waits that are short beside a millisecond, as of who spins first, some stand for others.
         Assert.True(seen < (state == "lock" ? 1.15 : 1.02) * took, said);
         // What is waited for (another thread's sleep, a child) begins before the wait does, on a busy machine well before: while its
-        // thread is waited for, or a method is compiled.
+        // thread is waited for, or a method is compiled, or another thread has the processor.
         var before = state == "lock" ? 0 : byState.GetValueOrDefault("lock") + byState.GetValueOrDefault("runtime");
-        Assert.True(seen + before > 0.9 * Times * KnownWaits.Milliseconds && seen > 0.6 * Times * KnownWaits.Milliseconds, said);
+        Assert.True(seen + before > 0.75 * Times * KnownWaits.Milliseconds && seen > 0.6 * Times * KnownWaits.Milliseconds, said);
         // To start a thread is to wait for it, on a busy machine for long, and methods that are compiled anew wait for the runtime.
         Assert.True(byState.Where(pair => pair.Key != state && pair.Key is not ("lock" or "runtime")).Sum(pair => pair.Value) < 0.1 * took, said);
         // So is a thread that is late to start, which is waited for where it is started, or until it says that it is there.
@@ -230,8 +231,9 @@ public sealed class WaitTests
 
     private static void InterruptWhenItWaits(Thread thread)
     {
-        Thread.Sleep(KnownWaits.Milliseconds);
+        // It may begin to wait late, on a busy machine.
         Assert.True(SpinWait.SpinUntil(() => thread.ThreadState.HasFlag(System.Threading.ThreadState.WaitSleepJoin), TimeSpan.FromSeconds(30)));
+        Thread.Sleep(KnownWaits.Milliseconds);
         thread.Interrupt();
     }
 

@@ -1,6 +1,7 @@
 using System.Reflection;
 using System.Reflection.Emit;
 using System.Runtime.CompilerServices;
+using Pyroscope.Tests;
 
 namespace NativeApp;
 
@@ -32,14 +33,16 @@ static class Older
         foreach (var (work, id) in new[] { (own!, 61ul), (collectible!, 62ul), (generic!, 63ul) })
         {
             Span.Set(id);
-            Burn(work, 150);
+            Burn(work, 300);
         }
         Span.Set(0);
     }
 
+    // So much of the thread's time, for so long at least.
     [MethodImpl(MethodImplOptions.NoInlining)] static void Burn(Func<int, int> work, int milliseconds)
     {
-        for (var until = Environment.TickCount64 + milliseconds; Environment.TickCount64 < until;) Chains.Sink += work(20_000);
+        var (until, used) = (Environment.TickCount64 + milliseconds, ThreadTime.Seconds + milliseconds / 1e3);
+        while (Environment.TickCount64 < until || ThreadTime.Seconds < used) Chains.Sink += work(200_000);
     }
 
     [MethodImpl(MethodImplOptions.NoInlining | MethodImplOptions.AggressiveOptimization)] static int Stays(int n) { var sum = 0; for (var i = 0; i < n; i++) sum += sum ^ i; return sum; }

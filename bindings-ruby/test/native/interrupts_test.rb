@@ -71,9 +71,9 @@ class InterruptsTest < NativeTest
       server = TCPServer.new("127.0.0.1", 0)
       Native.start({ application_name: "test", server_address: "http://127.0.0.1:#{server.addr[1]}" })
       busy 30
-      stopping = Thread.new { Native.stop(1.0) }
+      stopping = Thread.new { Native.stop(3.0) }
       Thread.pass until stopping.status == "sleep"
-      waiting = Thread.new { Native.stop(2.0) }
+      waiting = Thread.new { Native.stop(4.0) }
       Thread.pass until waiting.status == "sleep"
       waiting.kill.join
       p stopping.alive?, waiting.status

@@ -1,6 +1,7 @@
 # frozen_string_literal: true
 
 require "pyroscope-otel"
+require_relative "../../../tests/support/ruby/waiting"
 OpenTelemetry.logger = Logger.new($stdout, formatter: ->(level, _time, name, text) { "#{level} #{name}: #{text}\n" })
 
 # Burns this much CPU time of the calling thread, in milliseconds. True.

@@ -18,26 +18,27 @@ class HandedTest < NativeTest
       assert_equal sample[:root] == CONCURRENT, sample[:flow] == "concurrent", sample.inspect
       refute sample[:inside], sample.inspect
     end
-    result[:taken].each do |span, (wall, queued)|
-      assert_span(span.to_s, wall, queued, of_wall.select { |sample| sample[:span] == span.to_s })
+    result[:taken].each do |span, (wall, without_processor)|
+      beside = span == :inner_outer ? result[:beside] : 0
+      assert_span(span.to_s, wall, without_processor, beside, of_wall.select { |sample| sample[:span] == span.to_s })
     end
   end
 
-  def assert_span(span, wall, queued, samples)
+  def assert_span(span, wall, without_processor, beside, samples)
     concurrent, own = samples.partition { |sample| sample[:flow] }
     own, concurrent = [own, concurrent].map do |part|
       part.group_by { |sample| sample[:state] }.transform_values { |of_state| of_state.sum { |sample| sample[:seconds] } }
     end
-    said = "#{span}: own #{own}, concurrent #{concurrent} of #{wall} s, of which #{queued} s in the run queue"
+    said = "#{span}: own #{own}, concurrent #{concurrent} of #{wall} s, of which #{without_processor} s without a processor"
     # CPU time comes in periods, of which one may be a neighbour's; what a thread stood in the queue for at its end is not seen, nor
     # what a new one burnt before a busy kernel looks at its timer.
     least = %w[inner moved].include?(span) ? 0.4 : 0.6
-    assert_operator own.values.sum, :>, least * (wall - queued), said
+    assert_operator own.values.sum, :>, least * (wall - without_processor), said
     assert_operator own.values.sum, :<, 1.15 * wall, said
     threads = { "thread" => 1, "pool" => 2 }.fetch(span, 0)
     if threads.zero?
-      # Between the context and the span of its own the other thread is in the one around it.
-      assert_operator concurrent.except("gvl").values.sum, :<, 0.01, said
+      # Between the context and the span of its own the other thread is in the one around it, on a busy machine in its run queue.
+      assert_operator concurrent.except("gvl", "lock", "run_queue").values.sum, :<, 0.01 + beside, "#{said}, #{beside} s beside"
     else
       assert_operator concurrent.fetch("cpu", 0), :>, 0.2 * threads * TIMES * 0.03, said
       assert_operator concurrent.fetch("sleep", 0), :>, 0.95 * threads * TIMES * 0.03, said

@@ -211,5 +211,5 @@ right, wrong, texts = Spans.judge(samples)
 stats = Native.stats
 puts JSON.generate(checks: Spans.checks[:right], wrong_checks: Spans.wrong.size, right: right, wrong: wrong, texts: (Spans.wrong + texts).first(8),
                    samples: samples.size, taken: stats[:taken][:samples], uploaded: stats[:uploaded][:samples],
-                   unreadable: stats[:stacks_unreadable], unresolved: stats[:frames_unresolved],
+                   dropped: stats[:dropped_ring][:samples], unreadable: stats[:stacks_unreadable], unresolved: stats[:frames_unresolved],
                    left_out: LEFT_OUT.uniq, api: OpenTelemetry::VERSION, ruby: RUBY_DESCRIPTION)

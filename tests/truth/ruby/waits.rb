@@ -13,21 +13,18 @@ require "timeout"
 require "tmpdir"
 require "zlib"
 require_relative "../../support/ruby/profile"
+require_relative "../../support/ruby/waiting"
 
 # How often each is waited for, and how long at least.
 TIMES = 5
 SECONDS = 0.03
+# How long another thread burns with the GVL: who is woken meanwhile has a processor of its own by then, on a busy machine too.
+SPUN = 0.1
 
 def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 def cpu = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID)
 
-# Does it in another thread when the calling one waits.
-def later(&block)
-  Thread.new do
-    sleep(SECONDS)
-    block.call
-  end
-end
+def later(&) = Waiting.later(SECONDS, &)
 
 def spin(seconds)
   done = now + seconds
@@ -38,6 +35,8 @@ end
 module Waits
   FOLDER = Dir.mktmpdir
   DATA = Random.new(1).bytes(1_000_000)
+  # A child ends when it has read a line: the shell reads it, for which Ruby calls the shell where there is a semicolon.
+  CHILD = "read line;"
   CHILDREN = Queue.new
 
   class << self
@@ -93,9 +92,11 @@ module Waits
     def lock_mutex
       mutex = Mutex.new
       locked = Queue.new
+      waiting = Thread.current
       Thread.new do
         mutex.synchronize do
           locked << 1
+          Waiting.begun(waiting)
           sleep(SECONDS)
         end
       end
@@ -128,7 +129,7 @@ module Waits
       queue.pop
     end
 
-    def lock_join = Thread.new { sleep(SECONDS) }.join
+    def lock_join = later { nil }.join
 
     def lock_file
       first, second = Array.new(2) { File.open(File.join(FOLDER, "locked"), "w") }
@@ -138,13 +139,21 @@ module Waits
       second.close
     end
 
-    def child_system = system("sleep #{SECONDS}")
+    def child_system
+      reader, writer = IO.pipe
+      later { writer << "\n" }
+      system(CHILD, in: reader)
+    end
 
-    def child_wait = Process.wait(CHILDREN.pop)
+    def child_wait
+      child, writer = CHILDREN.pop
+      later { writer << "\n" }
+      Process.wait(child)
+    end
 
     # The other thread does not let the GVL go in so short a time.
     def gvl_after_a_sleep
-      thread = Thread.new { spin(SECONDS) }
+      thread = Thread.new { spin(SPUN) }
       sleep(0.0001) while thread.alive?
     end
 
@@ -154,7 +163,7 @@ module Waits
       thread = Thread.new do
         sleep(0.01)
         queue << 1
-        spin(SECONDS)
+        spin(SPUN)
       end
       queue.pop
       thread.join
@@ -194,7 +203,10 @@ tracer = provider.tracer("test")
 taken = ways.to_h { |way| [way, [0.0, 0.0]] }
 TIMES.times do
   ways.each do |way|
-    Waits::CHILDREN << spawn("sleep #{SECONDS}") if way == "child_wait"
+    if way == "child_wait"
+      reader, writer = IO.pipe
+      Waits::CHILDREN << [spawn(Waits::CHILD, in: reader), writer]
+    end
     fiber = Fiber.new do
       tracer.in_span(way) do
         before = [now, cpu]

@@ -4,8 +4,8 @@ require_relative "native_helper"
 
 # What a span waited for is seen: how long, in which state, below which method, and in no other span.
 #
-# What a wait took at most its program knows by its own clock, what it took at least by what it waited for. In between is what Ruby
-# does before and after, on a machine that others use too.
+# What a wait took at most its program knows by its own clock, what it took at least by what ends it, which begins when the wait has. In
+# between is what Ruby does before and after, on a machine that others use too.
 class WaitsTest < NativeTest
   PROGRAM = File.join(__dir__, "waits.rb")
   LEAST = 5 * 0.03
@@ -53,13 +53,12 @@ class WaitsTest < NativeTest
     text = "#{way}: #{said} of #{wall} s, of which #{cpu} s of CPU"
     assert_operator said[:share], :<=, 1, text
     state = way[/\A[a-z]+/]
-    if state == "cpu"
-      assert_operator sums.except("gvl").values.sum, :<, 0.1 * wall, text
-      return
-    end
+    return assert_operator sums.values.sum, :<, wall - cpu + (0.1 * cpu), text if state == "cpu"
+
     longer = state == "gvl" ? sums.values_at("sleep", "lock").compact.sum : 0
     assert_operator sums.fetch(state, 0) + longer, :>, 0.8 * LEAST, text
-    assert_operator sums.except(state, "gvl").values.sum, :<, state == "gvl" ? wall : 0.25 * wall, text
+    # Ruby yields where it makes a thread, on a busy machine for long.
+    assert_operator sums.except(state, "gvl", "run_queue").values.sum, :<, state == "gvl" ? wall : 0.25 * wall, text
   end
 
   def assert_way(way, wall, cpu, samples)
@@ -68,23 +67,22 @@ class WaitsTest < NativeTest
     sums.delete("run_queue")
     said = "#{way}: #{sums} of #{wall} s, of which #{cpu} s of CPU"
     state = way[/\A[a-z]+/]
-    if state == "cpu"
-      sums.delete("gc")
-      assert_operator sums.values.sum, :<, 0.1 * wall, said
-      return
-    end
-    # What is waited for (another thread's sleep, a child) begins before the wait does, on a busy machine well before. Who is woken
-    # there while another thread burns may not run before that one is done, and then waits for no GVL.
+    # On a busy machine others hold the GVL for longer than they need it.
+    return assert_operator sums.except("gc").values.sum, :<, wall - cpu + (0.1 * cpu), said if state == "cpu"
+
+    # Who is woken while another thread burns may on a busy machine not run before that one is done, and then waits for no GVL.
     longer = state == "gvl" ? sums.values_at("sleep", "lock").compact.sum : 0
     assert_operator sums.fetch(state, 0) + longer, :>, 0.8 * LEAST, said
     assert_operator sums.fetch(state, 0), :<, 1.03 * wall, said
     # To begin a thread or a process is a wait too, and who waited waits for the GVL afterwards.
     assert_operator sums.except(state, "gvl").values.sum, :<, state == "gvl" ? 1.03 * wall : 0.25 * wall, said
-    longest = samples.select { |sample| sample[:state] == state }.max_by { |sample| sample[:seconds] }
+    longest = samples.select { |sample| sample[:state] == state }.group_by { |sample| sample.values_at(:method, :leaf) }
+                     .max_by { |_, alike| alike.sum { |sample| sample[:seconds] } }
     return unless longest
 
-    assert_equal INNERMOST.fetch(way, longest[:method]), longest[:method], said
+    method, is_called = longest.first
+    assert_equal INNERMOST.fetch(way, method), method, said
     leaf = { "gvl" => "(waits for the GVL)", "await" => "(fiber waits)" }[state]
-    assert_equal leaf, longest[:leaf] if leaf
+    assert_equal leaf, is_called if leaf
   end
 end
