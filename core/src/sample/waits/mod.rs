@@ -58,6 +58,8 @@ static PROFILE_TYPE: AtomicU64 = AtomicU64::new(0);
 /// Samples since the mean was steered, and when that was.
 static SAMPLED: AtomicU64 = AtomicU64::new(0);
 static STEERED_NS: AtomicU64 = AtomicU64::new(0);
+/// No more often: what came between two wakes of the profiler's thread says little.
+const STEERING_NS: u64 = 50_000_000;
 /// What the mean was then: many flows at one instant make it grow meanwhile.
 static STEERED_MEAN_NS: AtomicU64 = AtomicU64::new(LEAST_MEAN_NS);
 /// Samples that may still come before the mean grows.
@@ -122,7 +124,11 @@ pub(crate) fn tick(owner: Owner) {
     }
     modules::rescan();
     let now = clock::monotonic_ns();
-    let since = now.saturating_sub(STEERED_NS.swap(now, Ordering::Relaxed)).max(1);
+    let since = now.saturating_sub(STEERED_NS.load(Ordering::Relaxed));
+    if since < STEERING_NS {
+        return;
+    }
+    STEERED_NS.store(now, Ordering::Relaxed);
     let sampled = SAMPLED.swap(0, Ordering::Relaxed);
     let a_second = sampled.saturating_mul(1_000_000_000) / since;
     let gained = since.saturating_mul(SAMPLES_A_SECOND) / 1_000_000_000;
@@ -325,6 +331,8 @@ fn sample(block: &mut Block, pending: Pending, frame: WaitFrame) {
         // SAFETY: the calling thread is asked about itself.
         None if unsafe { taking::is_in_span(record::nobody()) } => {
             lose(Fate::Thread, pending.tally(), generation);
+            // So that threads for which there is no record do not keep the profiler's thread awake: as many a second come as samples do.
+            SAMPLED.fetch_add(1, Ordering::Relaxed);
             WAKE.wake();
         }
         None => drop(fates::end(Fate::Outside, pending.tally(), generation)),
