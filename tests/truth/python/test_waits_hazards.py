@@ -147,7 +147,8 @@ def test_calls_that_copy_much_do_not_wait(tmp_path: Path) -> None:
             if "state" in sample.labels:
                 seen[sample.labels["span_name"], sample.labels["state"]] += profile.weight(sample)
     for name in ("read", "readv"):
-        # Where others have the processor within a call, or another machine on the same host, that is time of the call's.
-        assert seen[name, "io"] < 0.06e9 + off_cpu[name], f"{name}: {seen}, {off_cpu}"
+        # Where others have the processor within a call, or another machine on the same host, that is time of the call's. Of expiries that
+        # come together, as a busy kernel tells of them, one is taken off the next calls at most. Nothing taken off would be 0.3e9.
+        assert seen[name, "io"] < 0.12e9 + off_cpu[name], f"{name}: {seen}, {off_cpu}"
     # And what they burnt is not taken off what another span waits for.
     assert seen["sleeps", "sleep"] > 0.2e9, seen
