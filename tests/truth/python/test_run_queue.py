@@ -26,7 +26,7 @@ def test_a_processor_that_is_shared(of_their_own, tmp_path):
     # Where a processor is shared, the kernel's timers of CPU time come a tenth of a second late now and then; what ran meanwhile may be
     # another span's, or none's. The time in the queue goes with the CPU samples, so it is judged by these.
     sampled = seen["cpu"] / taken["cpu"]
-    assert 0.75 < sampled < 1.25, said
+    assert 0.55 < sampled < 1.45, said
     assert 0.7 * taken["queued"] < seen["run_queue"] / sampled < 1.05 * taken["queued"], said
     # What another machine on the same host took of the processor is in none of the kernel's numbers.
     known = min(taken["wall"], taken["cpu"] + taken["queued"] + seen["sleep"])
