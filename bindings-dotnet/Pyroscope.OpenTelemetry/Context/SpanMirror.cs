@@ -22,9 +22,13 @@ internal static class SpanMirror
     private const int LocalRoot = 1;
     private const int Innermost = 2;
 
+    // What this thread was in when its program last took Activity.Current away, as who suppresses spans for a while does.
+    [ThreadStatic]
+    private static SpanContext? taken;
+
     // A lambda, here and below: a delegate to a static method goes by way of a thunk.
     private static readonly AsyncLocal<SpanContext?> Current = new(static change => OnSwitched(change.PreviousValue, change.CurrentValue));
-    private static readonly EventHandler<ActivityChangedEventArgs> CurrentChanged = static (_, change) => Current.Value = SpanContext.For(change.Current, Current.Value);
+    private static readonly EventHandler<ActivityChangedEventArgs> CurrentChanged = static (_, change) => Current.Value = Follow(change.Current);
     private static readonly object Gate = new();
 
     /// <summary>One of the constants above. Contexts that were captured earlier go on calling after the last processor.</summary>
@@ -136,6 +140,28 @@ internal static class SpanMirror
         {
             Current.Value = spanId == 0 ? null : new SpanContext(spanId, traceHigh, traceLow);
         }
+    }
+
+    /// <summary>
+    /// The context of what is current from now on. A span that comes back on the thread on which it was taken away has the context
+    /// that its other flows know: with another one, these would take for awaited what it runs meanwhile.
+    /// </summary>
+    private static SpanContext? Follow(Activity? current)
+    {
+        var before = Current.Value;
+        if (current is null)
+        {
+            if (before is not null)
+            {
+                taken = before.Activity is { IsStopped: true } ? null : before;
+            }
+
+            return null;
+        }
+
+        before ??= taken;
+        taken = null;
+        return SpanContext.For(current, before);
     }
 
     /// <summary>Called with <see cref="Gate"/> held, after what it depends on has changed.</summary>

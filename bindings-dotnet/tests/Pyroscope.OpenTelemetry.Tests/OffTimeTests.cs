@@ -1,4 +1,8 @@
+using System.Diagnostics;
+using OpenTelemetry;
+using OpenTelemetry.Trace;
 using Pyroscope.Context;
+using Pyroscope.OpenTelemetry;
 
 namespace Pyroscope.Tests;
 
@@ -47,6 +51,31 @@ public sealed class OffTimeTests : IDisposable
 
                 together.SignalAndWait();
             }
+        }
+    }
+
+    [Fact]
+    public void A_span_that_is_taken_away_and_comes_back_is_the_same_one()
+    {
+        using var source = new ActivitySource(nameof(OffTimeTests));
+        using var provider = Sdk.CreateTracerProviderBuilder().AddSource(source.Name).AddProcessor(new PyroscopeSpanProcessor(SpanScope.All)).Build();
+        using var outer = source.StartActivity("outer")!;
+        using var inner = source.StartActivity("inner")!;
+        var (ofOuter, ofInner) = (SpanMirror.ContextOf(outer), SpanMirror.ContextOf(inner));
+        Assert.NotNull(ofInner);
+        Activity.Current = null;
+        Activity.Current = null;
+        Assert.Null(SpanMirror.ContextOf(inner));
+        Activity.Current = inner;
+        Assert.Same(ofInner, SpanMirror.ContextOf(inner));
+        Activity.Current = null;
+        Activity.Current = outer;
+        Assert.Same(ofOuter, SpanMirror.ContextOf(outer));
+        // What comes meanwhile is not in it.
+        Activity.Current = null;
+        using (var other = source.StartActivity("other")!)
+        {
+            Assert.Null(SpanMirror.ContextOf(other)!.Parent);
         }
     }
 
