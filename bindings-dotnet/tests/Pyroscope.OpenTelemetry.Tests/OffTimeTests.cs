@@ -9,7 +9,7 @@ namespace Pyroscope.Tests;
 /// <summary>How long nobody runs a span is never made of two periods, whenever profilers end and begin meanwhile.</summary>
 public sealed class OffTimeTests : IDisposable
 {
-    private readonly SpanContext span = new(1, 0, 0);
+    private readonly Pyroscope.Context.SpanContext span = new(1, 0, 0);
 
     [Fact]
     public void Who_comes_with_a_period_that_is_over_changes_nothing()
