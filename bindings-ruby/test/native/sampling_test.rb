@@ -54,8 +54,13 @@ class SamplingTest < NativeTest
       def deflating(text = "abc" * 3_000_000) = 2.times.map { Thread.new { Zlib.deflate(text) } }.each(&:join)
       def short = 15.times { Thread.new { busy 20 }.join }
       # Of all threads but the engine's.
-      own = -> { Dir["/proc/self/task/*"].select { |task| File.read(File.join(task, "comm")).start_with?("spanprof") } }
-      of_engine = -> { own.call.sum { |task| File.read(File.join(task, "schedstat")).to_i } / 1e9 }
+      read = lambda do |task, name|
+        File.read(File.join(task, name))
+      rescue Errno::ENOENT, Errno::ESRCH
+        "" # it has ended
+      end
+      own = -> { Dir["/proc/self/task/*"].select { |task| read.call(task, "comm").start_with?("spanprof") } }
+      of_engine = -> { own.call.sum { |task| read.call(task, "schedstat").to_i } / 1e9 }
       cpu = -> { Process.clock_gettime(Process::CLOCK_PROCESS_CPUTIME_ID) - of_engine.call }
       burnt = {}
       samples = profiled(sample_rate: 100) do
