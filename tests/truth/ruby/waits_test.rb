@@ -74,8 +74,8 @@ class WaitsTest < NativeTest
     longer = state == "gvl" ? sums.values_at("sleep", "lock").compact.sum : 0
     assert_operator sums.fetch(state, 0) + longer, :>, 0.8 * LEAST, said
     assert_operator sums.fetch(state, 0), :<, 1.03 * wall, said
-    # To begin a thread or a process is a wait too, and who waited waits for the GVL afterwards.
-    assert_operator sums.except(state, "gvl").values.sum, :<, state == "gvl" ? 1.03 * wall : 0.25 * wall, said
+    # To begin a thread or a process is a wait too, on a busy machine for long, and who waited waits for the GVL afterwards.
+    assert_operator sums.except(state, "gvl").values.sum, :<, state == "gvl" ? 1.03 * wall : 0.4 * wall, said
     longest = samples.select { |sample| sample[:state] == state }.group_by { |sample| sample.values_at(:method, :leaf) }
                      .max_by { |_, alike| alike.sum { |sample| sample[:seconds] } }
     return unless longest
