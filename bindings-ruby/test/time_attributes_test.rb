@@ -68,20 +68,7 @@ class TimeAttributesTest < Minitest::Test
         "sleep" => -> { sleep(SECONDS) },
         "io" => -> { UNIXSocket.pair.then { |ours, theirs| later { theirs << "x" } && ours.recv(1) } },
         "lock" => -> { Queue.new.then { |queue| later { queue << 1 } && queue.pop } },
-        "lock mutex" => lambda do
-          mutex = Mutex.new
-          locked = Queue.new
-          waiting = Thread.current
-          Thread.new do
-            mutex.synchronize do
-              locked << 1
-              Waiting.begun(waiting)
-              sleep(SECONDS)
-            end
-          end
-          locked.pop
-          mutex.synchronize { nil }
-        end,
+        "lock mutex" => -> { Waiting.held(SECONDS).synchronize { nil } },
         "child" => -> { IO.pipe.then { |reader, writer| later { writer << "\n" } && system("read line;", in: reader) } }
       }
       ways.each do |way, wait|

@@ -243,8 +243,17 @@ fn a_span_that_says_its_times_itself_has_them_without_samples() {
         "from 10.0 ms for 4.00 ms, as its attributes say GIL 500 µs, 13 % I/O 3.00 ms, 75 % (unexplained) 500 µs, 13 %";
     assert!(text.contains(says), "{text}");
     let text = words(&server.page(&format!("/flame?span={ROOT}")));
-    let says = "CPU 33.0 ms, 33 %; lock 21.0 ms, 21 %; (unexplained) 46.0 ms, 46 %";
-    assert!(text.contains("its process measured") && text.contains(says), "{text}");
+    let says = "its process measured CPU 33.0 ms, 61 % lock 21.0 ms, 39 % CPU 33.0 ms, 61 %; lock 21.0 ms, 39 % trace";
+    assert!(text.contains(says), "{text}");
+    let text = words(&server.page(&format!("/flame?span={CHILD}")));
+    assert!(text.contains("GIL 500 µs, 13 %; I/O 3.00 ms, 75 %; (unexplained) 500 µs, 13 %"), "{text}");
+    // Without any profile: what child spans took that say their times is theirs, and no riddle.
+    let alone = Server::start();
+    let root = said(span(TRACE, ROOT, "", "GET /cart", 0, 100), &[("lock", 21 * MS)]);
+    let child = said(span(TRACE, CHILD, ROOT, "SELECT", 10, 4), &[("io", 4 * MS)]);
+    assert_eq!(alone.trace("shop", vec![root, child]).status, 200);
+    let root = &alone.json(&format!("/api/trace/{TRACE}"))["spans"][0];
+    assert_eq!((&root["in_child_spans_ns"], &root["unexplained_ns"]), (&json!(4 * MS), &json!(75 * MS)));
 }
 
 #[test]

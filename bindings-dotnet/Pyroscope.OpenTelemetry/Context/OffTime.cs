@@ -175,7 +175,13 @@ internal struct OffTime
         // between these two.
         for (var last = Volatile.Read(ref since); now > last;)
         {
-            last = Interlocked.CompareExchange(ref since, now, last) is var found && found == last ? now : found;
+            var found = Interlocked.CompareExchange(ref since, now, last);
+            if (found == last)
+            {
+                break;
+            }
+
+            last = found;
         }
 
         for (var was = Volatile.Read(ref held); Counts(was, current) && (int)was > 0;)

@@ -13,6 +13,22 @@ module Waiting
     end
   end
 
+  # A mutex that another thread holds until so many seconds after the calling one began to wait.
+  def self.held(seconds)
+    waiting = Thread.current
+    locked = Queue.new
+    mutex = Mutex.new
+    Thread.new do
+      mutex.synchronize do
+        locked << 1
+        begun(waiting)
+        sleep(seconds)
+      end
+    end
+    locked.pop
+    mutex
+  end
+
   # Returns when this thread is in a call that waits.
   def self.begun(thread)
     sleep(0.0005) until thread.stop? && sleeps?(thread)

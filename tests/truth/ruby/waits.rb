@@ -90,18 +90,7 @@ module Waits
     end
 
     def lock_mutex
-      mutex = Mutex.new
-      locked = Queue.new
-      waiting = Thread.current
-      Thread.new do
-        mutex.synchronize do
-          locked << 1
-          Waiting.begun(waiting)
-          sleep(SECONDS)
-        end
-      end
-      locked.pop
-      mutex.synchronize { nil }
+      Waiting.held(SECONDS).synchronize { nil }
     end
 
     def lock_condition

@@ -206,7 +206,9 @@ fn of_span(detail: &SpanDetail) -> Markup {
         serde_json::from_str(&span.attributes).unwrap_or_default();
     let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let said = StateTimes::of_attributes(&span.attributes);
-    let said = TimeSpent::of(detail.stored.traced.then_some(span.duration), said, 0);
+    // With spans below it the rest may be theirs, which is not known here.
+    let wall = Some(span.duration).filter(|_| detail.stored.traced && !detail.has_below);
+    let said = TimeSpent::of(wall, said, 0);
     html! {
         dl.facts {
             dt { "service" } dd { (span.service) }

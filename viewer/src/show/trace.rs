@@ -87,13 +87,14 @@ impl Shown {
         let received = stored.iter().filter(|span| span.traced).count();
         let ids: Vec<SpanId> = stored.iter().map(|span| span.span.span).collect();
         let sums = self.store.sums_of_spans(trace, &ids)?;
-        let mut said = HashMap::new();
+        let (mut said, mut above) = (HashMap::new(), HashSet::new());
         let mut steps = Steps::default();
         for StoredSpan { span, .. } in &stored {
             steps.step()?;
             let times = StateTimes::of_attributes(&span.attributes);
             if !times.is_empty() {
                 said.insert(span.span, times);
+                above.extend(span.parent);
             }
         }
         // The samples of a service say states in all its spans or in none.
@@ -122,8 +123,9 @@ impl Shown {
                 Sampling::Root => !child,
                 Sampling::Wall | Sampling::None => false,
             };
-            // What its child spans took is theirs only where their samples carry them.
-            let of_children = if sampled_by == Sampling::Span { child_spans.get(index).copied() } else { None };
+            // What its child spans took is theirs only where their samples carry them, or they say times of their own.
+            let is_theirs = sampled_by == Sampling::Span || is_by_attributes && above.contains(&span.span);
+            let of_children = if is_theirs { child_spans.get(index).copied() } else { None };
             let is_known = is_by_attributes || says_states.contains(&*span.service) && (labelled || !states.is_empty());
             let wall = traced.then_some(span.duration);
             spans.push(TraceSpan {
