@@ -1,14 +1,21 @@
 //! Where a walk begins on CPython 3.11 and 3.12.
 //!
 //! These publish a struct on the C stack (`tstate->cframe`) some instructions before they write it; until then its
-//! `current_frame` and its `previous` are what an earlier call left there. Two rules make a walk safe:
+//! `current_frame` and its `previous` are what an earlier call left there. Four rules make a walk safe:
 //! 1. a cframe is *sound* if the first frame of the interpreter loop that is reached from its `current_frame` hangs
 //!    below the `current_frame` of the cframe before it. If the newest one is not, the function that is being entered
 //!    is not on the stack yet, and the walk begins at the cframe before it, which is still in a register. If none there
 //!    is sound (a greenlet is just moving stacks), the stack counts as unreadable.
-//! 2. frames, and what code objects point to, are read by guarded loads. If one faults the walk ends there.
+//! 2. a call that stays in its loop makes the callee's frame current, and some compilers write its `previous` some
+//!    instructions later; until then that is what an earlier frame left there, which may well be an older frame of
+//!    this very stack. A frame that has not begun, or that nothing is behind, is therefore on the stack only if no
+//!    register names a caller that is nearer: else the walk begins at the caller.
+//! 3. a greenlet that is being left has its frames linked past those of the loops, so rule 1 says nothing of them. They
+//!    count only while the cframe that names them lies on the interrupted stack: once the stack pointer is the next
+//!    greenlet's, what is below it is anybody's.
+//! 4. frames, and what code objects point to, are read by guarded loads. If one faults the walk ends there.
 //!
-//! Every other version publishes frames whole: neither rule is needed.
+//! Every other version publishes frames whole: no rule is needed.
 
 use libc::ucontext_t;
 
@@ -23,9 +30,25 @@ const MAX_STEPS: usize = 2_048;
 const MAX_TSTATE: usize = 4_096;
 /// How far above the newest cframe the one before it may lie: a C stack's usual length.
 const MAX_STACK: usize = 8 << 20;
+/// What a function may use below its stack pointer.
+const RED_ZONE: usize = 128;
+/// The number of a frame's instruction before its first.
+const NOT_BEGUN: u32 = u32::MAX;
+
+/// The lowest address that the interrupted stack uses; 0 without an interrupted one.
+///
+/// # Safety
+/// `ucontext` must be null or what the running handler got.
+unsafe fn lowest_in_use(ucontext: *const ucontext_t) -> usize {
+    if ucontext.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { registers::stack_pointer(ucontext) }.saturating_sub(RED_ZONE)
+}
 
 impl CPython {
-    /// The frame at which a walk may begin: rule 1 above. `None`: the stack cannot be read.
+    /// The frame at which a walk may begin: rules 1 to 3 above. `None`: the stack cannot be read.
     ///
     /// # Safety
     /// As for [`Memory::word`] of any address; `ucontext` must be null or what the running handler got.
@@ -38,22 +61,109 @@ impl CPython {
         let mut steps = MAX_STEPS;
         // SAFETY: the caller's promise.
         let (current, previous) = unsafe { self.cframe::<M>(newest) }?;
+        // SAFETY: as above.
+        let lowest = unsafe { lowest_in_use(ucontext) };
+        // SAFETY: as above.
+        if let Some(caller) = unsafe { self.nearer_caller::<M>(current, previous, ucontext) } {
+            return Some(caller);
+        }
         // The thread state's own has none before it, and then nothing runs. Another one without was not written yet.
         let is_whole = if previous.is_null() {
             newest.addr().wrapping_sub(tstate.addr()) < MAX_TSTATE
         } else {
             // SAFETY: as above.
-            unsafe { self.is_sound::<M>(newest, current, previous, &mut steps) }
+            unsafe { self.is_sound::<M>(newest, current, previous, lowest, &mut steps) }
         };
         if is_whole {
             return Some(current);
         }
         // Nothing is true of the newest one yet, but the interpreter holds the one before it in a register to write it.
         // SAFETY: as above.
-        let before = unsafe { self.cframe_in_registers::<M>(newest, ucontext, &mut steps) };
+        let before = unsafe { self.cframe_in_registers::<M>(newest, ucontext) };
         // A greenlet that is being left has its frames linked past those of the interpreter loops, up to the end.
         // SAFETY: as above.
-        before.or_else(|| unsafe { self.ends::<M>(current, &mut steps) }.then_some(current))
+        let mut is_left = || newest.addr() >= lowest && unsafe { self.ends::<M>(current, &mut steps) };
+        before.or_else(|| is_left().then_some(current))
+    }
+
+    /// Rule 2: the caller of a frame that is current and not linked yet, by a register of the interrupted thread.
+    ///
+    /// # Safety
+    /// As for [`first_frame`](Self::first_frame).
+    #[inline]
+    unsafe fn nearer_caller<M: Memory>(
+        &self,
+        current: Object,
+        previous: Object,
+        ucontext: *const ucontext_t,
+    ) -> Option<Object> {
+        if current.is_null() || previous.is_null() || ucontext.is_null() {
+            return None;
+        }
+        let layout = &self.layout.frame;
+        // SAFETY: the caller's promise.
+        let [code, behind, instr] = unsafe { M::words(current, [layout.code, layout.previous, layout.instr]) }?;
+        if behind != 0 && self.instruction_number(code as Object, instr) != NOT_BEGUN {
+            return None;
+        }
+        // SAFETY: as above.
+        unsafe { self.caller_in_registers::<M>(current, behind as Object, previous, ucontext) }
+    }
+
+    /// The frame nearest to `current` that a register names and that is on the stack of the loop after `previous`; `None` if
+    /// what `current` names itself is as near.
+    ///
+    /// # Safety
+    /// As for [`first_frame`](Self::first_frame).
+    #[cold]
+    unsafe fn caller_in_registers<M: Memory>(
+        &self,
+        current: Object,
+        behind: Object,
+        previous: Object,
+        ucontext: *const ucontext_t,
+    ) -> Option<Object> {
+        // SAFETY: the caller's promise.
+        let (below, _) = unsafe { self.cframe::<M>(previous) }?;
+        // SAFETY: as above.
+        let is_linked = unsafe { self.hangs_below::<M>(current, below, &mut { MAX_STEPS }) };
+        let mut nearest = is_linked.then_some(behind);
+        let mut steps = MAX_STEPS;
+        // SAFETY: as above.
+        for word in unsafe { registers::words(ucontext) } {
+            let frame = word as Object;
+            if steps == 0 || word % 8 != 0 || frame == current || nearest == Some(frame) {
+                continue;
+            }
+            let is_nearer = match nearest {
+                // SAFETY: as for any address.
+                Some(nearest) => unsafe { self.calls::<M>(nearest, frame, &mut steps) },
+                // SAFETY: as above.
+                None => unsafe { self.hangs_below::<M>(frame, below, &mut steps) },
+            };
+            if is_nearer {
+                nearest = Some(frame);
+            }
+        }
+        nearest.filter(|&frame| !is_linked || frame != behind)
+    }
+
+    /// Whether `older` led to `frame` by calls within one loop.
+    ///
+    /// # Safety
+    /// As for [`Memory::word`] of any address.
+    unsafe fn calls<M: Memory>(&self, older: Object, mut frame: Object, steps: &mut usize) -> bool {
+        let mut round = Round::from(frame);
+        while *steps > 0 {
+            *steps -= 1;
+            // SAFETY: the caller's promise.
+            match unsafe { self.behind::<M>(frame) } {
+                Some((previous, false)) if previous == older => return true,
+                Some((previous, false)) if !round.closes(previous) => frame = previous,
+                _ => return false,
+            }
+        }
+        false
     }
 
     /// Whether rule 1 holds of the newest cframe, by the cframe before it. For the self-test.
@@ -78,23 +188,21 @@ impl CPython {
     /// # Safety
     /// As for [`first_frame`](Self::first_frame).
     #[cold]
-    unsafe fn cframe_in_registers<M: Memory>(
-        &self,
-        newest: Object,
-        ucontext: *const ucontext_t,
-        steps: &mut usize,
-    ) -> Option<Object> {
+    unsafe fn cframe_in_registers<M: Memory>(&self, newest: Object, ucontext: *const ucontext_t) -> Option<Object> {
         if ucontext.is_null() {
             return None;
         }
         // SAFETY: the caller's promise.
         let registers = unsafe { registers::words(ucontext) };
+        // SAFETY: as above.
+        let lowest = unsafe { lowest_in_use(ucontext) };
+        let mut steps = MAX_STEPS;
         let mut nearest = MAX_STACK;
         let mut frame = None;
         for word in registers {
             let cframe = word as Object;
             let distance = cframe.addr().wrapping_sub(newest.addr());
-            if distance == 0 || distance >= nearest || word % 8 != 0 {
+            if steps == 0 || distance == 0 || distance >= nearest || word % 8 != 0 {
                 continue;
             }
             // SAFETY: as for any address.
@@ -102,7 +210,7 @@ impl CPython {
                 continue;
             };
             // SAFETY: as above.
-            if !previous.is_null() && unsafe { self.is_sound::<M>(cframe, current, previous, steps) } {
+            if !previous.is_null() && unsafe { self.is_sound::<M>(cframe, current, previous, lowest, &mut steps) } {
                 (nearest, frame) = (distance, Some(current));
             }
         }
@@ -113,11 +221,19 @@ impl CPython {
     ///
     /// cframes lie on the stack, older ones above newer ones, up to the one in the thread state, which has none before
     /// it. Where a greenlet begins or ends it stands on a copy of its maker's cframe, below the thread state's own.
+    /// `lowest` is the lowest address that the stack uses.
     ///
     /// # Safety
     /// As for [`Memory::word`] of any address.
     #[inline]
-    unsafe fn is_sound<M: Memory>(&self, cframe: Object, current: Object, previous: Object, steps: &mut usize) -> bool {
+    unsafe fn is_sound<M: Memory>(
+        &self,
+        cframe: Object,
+        current: Object,
+        previous: Object,
+        lowest: usize,
+        steps: &mut usize,
+    ) -> bool {
         // SAFETY: the caller's promise.
         let Some((below, next)) = (unsafe { self.cframe::<M>(previous) }) else {
             return false;
@@ -128,7 +244,7 @@ impl CPython {
         // SAFETY: as above.
         let hangs = unsafe { self.hangs_below::<M>(current, below, steps) };
         // SAFETY: as above.
-        hangs || (next.is_null() && unsafe { self.ends::<M>(current, steps) })
+        hangs || (next.is_null() && cframe.addr() >= lowest && unsafe { self.ends::<M>(current, steps) })
     }
 
     /// Whether the chain from `frame` has an end.
@@ -243,34 +359,139 @@ mod tests {
     use super::*;
     use crate::stack::hamt::{Key, NodeTypes};
     use crate::stack::interpreter::Published;
-    use crate::stack::layout::LAYOUTS;
+    use crate::stack::layout::{FrameLayout, LAYOUTS, Layout};
     use crate::stack::memory::Probed;
+
+    /// An interpreter with this layout, whose code objects are `code`.
+    fn interpreter(layout: &'static Layout, code_type: Object) -> CPython {
+        // SAFETY: addresses and numbers, of which none is looked at here.
+        let nodes: NodeTypes = unsafe { mem::zeroed() };
+        // SAFETY: as above.
+        let key: Key = unsafe { mem::zeroed() };
+        let published = Published { key, class: ptr::null(), offset: 0 };
+        let (span, tags, finalizing, collecting, runtime) = (published, published, None, None, 0..0);
+        CPython { layout, code_type, main: ptr::null(), nodes, span, tags, finalizing, collecting, runtime }
+    }
+
+    /// Words that the interpreter would have written.
+    type Words = Box<[usize; 64]>;
+
+    fn at(words: &[usize]) -> Object {
+        words.as_ptr().cast()
+    }
+
+    /// A code object, whose type is its own address.
+    fn code() -> Words {
+        let mut code = Box::new([0; 64]);
+        code[OB_TYPE / 8] = at(&*code).addr();
+        code
+    }
+
+    fn frame(layout: &Layout, code: &Words, previous: Object, has_begun: bool, is_entry: bool) -> Words {
+        let FrameLayout { code: code_at, previous: previous_at, instr, owner, entry_from, .. } = layout.frame;
+        let mut frame = Box::new([0; 64]);
+        frame[code_at / 8] = at(&**code).addr();
+        frame[previous_at / 8] = previous.addr();
+        let first = at(&**code).addr() + layout.code.size;
+        frame[instr / 8] = if has_begun { first + 4 } else { first - 2 };
+        frame[owner / 8] = usize::from(if is_entry { entry_from } else { 0 }) << (8 * (owner % 8));
+        frame
+    }
+
+    /// What a handler gets of a thread with these registers.
+    #[cfg(target_arch = "x86_64")]
+    fn interrupted(register: Object, stack_pointer: Object) -> ucontext_t {
+        // SAFETY: a struct of numbers and addresses.
+        let mut ucontext: ucontext_t = unsafe { mem::zeroed() };
+        ucontext.uc_mcontext.gregs[libc::REG_RBX as usize] = register.addr() as i64;
+        ucontext.uc_mcontext.gregs[libc::REG_RSP as usize] = stack_pointer.addr() as i64;
+        ucontext
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_frame_that_is_current_before_it_is_linked_leaves_the_walk_to_its_caller() {
+        for (version, layout) in LAYOUTS {
+            let Entry::CFrame { current_frame, previous, .. } = layout.entry else { continue };
+            let code = code();
+            let runtime = interpreter(layout, at(&*code));
+            let below = frame(layout, &code, ptr::null(), true, true);
+            let entry = frame(layout, &code, at(&*below), true, true);
+            let older = frame(layout, &code, at(&*entry), true, false);
+            let caller = frame(layout, &code, at(&*older), true, false);
+            let (mut before, mut newest) = ([0_usize; 8], [0_usize; 8]);
+            before[current_frame / 8] = at(&*below).addr();
+            before[previous / 8] = 0x1000;
+            // A cframe lies below the one before it.
+            let cframes: &mut [[usize; 8]; 2] = &mut [newest, before];
+            newest[previous / 8] = at(&cframes[1]).addr();
+            let mut first = |behind: Object, has_begun: bool, register: Object| {
+                let callee = frame(layout, &code, behind, has_begun, false);
+                newest[current_frame / 8] = at(&*callee).addr();
+                cframes[0] = newest;
+                let ucontext = interrupted(register, at(&cframes[0]));
+                // SAFETY: Probed asks before it reads.
+                let frame = unsafe { runtime.first_frame::<Probed>(ptr::null(), at(&cframes[0]), &raw const ucontext) };
+                (frame != Some(at(&*callee))).then_some(frame)
+            };
+            let (caller, older, entry) = (at(&*caller), at(&*older), at(&*entry));
+            let nowhere = 0x10_usize as Object;
+            // None: the callee itself.
+            assert_eq!(
+                first(caller, false, caller),
+                None,
+                "{version:?}: linked, and its caller is still in a register"
+            );
+            assert_eq!(first(caller, false, older), None, "{version:?}: linked, and something older is there");
+            assert_eq!(first(caller, false, nowhere), None, "{version:?}: linked");
+            assert_eq!(first(older, true, caller), None, "{version:?}: what has begun is linked");
+            assert_eq!(first(older, false, caller), Some(Some(caller)), "{version:?}: linked to an older one");
+            assert_eq!(first(entry, false, caller), Some(Some(caller)), "{version:?}: linked to the loop's first one");
+            assert_eq!(first(nowhere, false, caller), Some(Some(caller)), "{version:?}: linked to nothing");
+            assert_eq!(first(ptr::null(), true, caller), Some(Some(caller)), "{version:?}: a generator goes on");
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn what_lies_below_the_stack_says_nothing_of_a_greenlet() {
+        for (version, layout) in LAYOUTS {
+            let Entry::CFrame { current_frame, previous, .. } = layout.entry else { continue };
+            let code = code();
+            let runtime = interpreter(layout, at(&*code));
+            let only = frame(layout, &code, ptr::null(), true, false);
+            let root = [0_usize; 8];
+            let mut stack = [0_usize; 256];
+            stack[current_frame / 8] = at(&*only).addr();
+            stack[previous / 8] = at(&root).addr();
+            let first = |stack_pointer: Object| {
+                let ucontext = interrupted(ptr::null(), stack_pointer);
+                // SAFETY: Probed asks before it reads.
+                unsafe { runtime.first_frame::<Probed>(ptr::null(), at(&stack), &raw const ucontext) }
+            };
+            assert_eq!(first(at(&stack)), Some(at(&*only)), "{version:?}");
+            assert_eq!(first(at(&stack[128..])), None, "{version:?}");
+        }
+    }
 
     #[test]
     fn a_cframe_without_another_before_it_counts_only_in_its_thread_state() {
         for (version, layout) in LAYOUTS {
             let Entry::CFrame { current_frame, previous, .. } = layout.entry else { continue };
-            // SAFETY: addresses and numbers, of which none is looked at here.
-            let nodes: NodeTypes = unsafe { mem::zeroed() };
-            // SAFETY: as above.
-            let key: Key = unsafe { mem::zeroed() };
-            let published = Published { key, class: ptr::null(), offset: 0 };
-            let (code_type, main) = (ptr::null(), ptr::null());
-            let (span, tags, finalizing, collecting, runtime) = (published, published, None, None, 0..0);
-            let runtime = CPython { layout, code_type, main, nodes, span, tags, finalizing, collecting, runtime };
+            let runtime = interpreter(layout, ptr::null());
             // What an earlier call left on the stack, and a thread state with a cframe in its middle.
             let (frame, mut tstate, mut stale) = (0x1000_usize, [0_usize; 64], [0_usize; 8]);
             tstate[32 + current_frame / 8] = frame;
             stale[current_frame / 8] = frame;
             assert_eq!((stale[previous / 8], tstate[32 + previous / 8]), (0, 0));
-            let first = |cframe: *const usize| {
+            let first = |cframe: Object| {
                 // SAFETY: Probed asks before it reads.
-                unsafe { runtime.first_frame::<Probed>(tstate.as_ptr().cast(), cframe.cast(), ptr::null()) }
+                unsafe { runtime.first_frame::<Probed>(at(&tstate), cframe, ptr::null()) }
             };
-            assert_eq!(first(&raw const tstate[32]), Some(frame as Object), "{version:?}");
+            assert_eq!(first(at(&tstate[32..])), Some(frame as Object), "{version:?}");
             // A thread state is never so near to a stack as these two are to each other.
             let far = Box::new(stale);
-            assert_eq!(first(far.as_ptr()), None, "{version:?}");
+            assert_eq!(first(at(&*far)), None, "{version:?}");
         }
     }
 

@@ -42,3 +42,26 @@ pub(crate) unsafe fn words(ucontext: *const ucontext_t) -> [u64; WORDS] {
     // SAFETY: the kernel passes a valid ucontext.
     unsafe { (*ucontext).uc_mcontext.regs }
 }
+
+/// The stack pointer.
+///
+/// # Safety
+/// `ucontext` must be the third argument of the running signal handler.
+#[cfg(target_arch = "x86_64")]
+#[expect(clippy::cast_possible_truncation, reason = "an address")]
+pub(crate) unsafe fn stack_pointer(ucontext: *const ucontext_t) -> usize {
+    // SAFETY: the kernel passes a valid ucontext.
+    let machine = unsafe { &(*ucontext).uc_mcontext };
+    machine.gregs[libc::REG_RSP as usize].cast_unsigned() as usize
+}
+
+/// The stack pointer.
+///
+/// # Safety
+/// `ucontext` must be the third argument of the running signal handler.
+#[cfg(target_arch = "aarch64")]
+#[expect(clippy::cast_possible_truncation, reason = "an address")]
+pub(crate) unsafe fn stack_pointer(ucontext: *const ucontext_t) -> usize {
+    // SAFETY: the kernel passes a valid ucontext.
+    unsafe { (*ucontext).uc_mcontext.sp as usize }
+}

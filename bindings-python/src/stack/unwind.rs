@@ -105,7 +105,7 @@ impl CPython {
             if frame.is_null() {
                 // A chain without the shims of its loops is that of a greenlet which is being left: it links its frames
                 // past them, and the thread's context may be that of the next one already. On 3.12 it may also be that
-                // of a generator which was published before its caller was noted.
+                // of a generator which was published before its caller was noted, where no register told of that.
                 if layout.entry_is_shim && loops == 0 && out.frames() > 0 {
                     out.push(SWITCHING);
                 }
