@@ -17,6 +17,8 @@
 //!
 //! Every other version publishes frames whole: no rule is needed.
 
+use std::ops::Range;
+
 use libc::ucontext_t;
 
 use crate::stack::interpreter::CPython;
@@ -30,6 +32,10 @@ const MAX_STEPS: usize = 2_048;
 const MAX_TSTATE: usize = 4_096;
 /// How far above the newest cframe the one before it may lie: a C stack's usual length.
 const MAX_STACK: usize = 8 << 20;
+/// Where a program's memory is. A load of what is elsewhere would be caught, at the price of a signal.
+const ADDRESSES: Range<u64> = 1 << 16..1 << 47;
+/// Bytes in which the interpreter lays frames one behind the other, `DATA_STACK_CHUNK_SIZE`.
+const CHUNK: usize = 16 << 10;
 /// What a function may use below its stack pointer.
 const RED_ZONE: usize = 128;
 /// The number of a frame's instruction before its first.
@@ -130,13 +136,22 @@ impl CPython {
         let mut nearest = is_linked.then_some(behind);
         let mut steps = MAX_STEPS;
         // SAFETY: as above.
-        for word in unsafe { registers::words(ucontext) } {
+        let registers = unsafe { registers::words(ucontext) };
+        // No compiler keeps the caller in a vector.
+        for &word in &registers[..registers::GENERAL] {
             let frame = word as Object;
-            if steps == 0 || word % 8 != 0 || frame == current || nearest == Some(frame) {
+            let is_address = ADDRESSES.contains(&word) && word % 8 == 0;
+            // Where the next frame will be, what was there is no more; nor is what this one called when it ran before.
+            let is_next = frame.addr().wrapping_sub(current.addr()) < CHUNK;
+            if steps == 0 || !is_address || is_next || nearest == Some(frame) {
+                continue;
+            }
+            // SAFETY: as for any address.
+            if unsafe { self.calls::<M>(current, frame, &mut steps) } {
                 continue;
             }
             let is_nearer = match nearest {
-                // SAFETY: as for any address.
+                // SAFETY: as above.
                 Some(nearest) => unsafe { self.calls::<M>(nearest, frame, &mut steps) },
                 // SAFETY: as above.
                 None => unsafe { self.hangs_below::<M>(frame, below, &mut steps) },
@@ -415,40 +430,48 @@ mod tests {
             let Entry::CFrame { current_frame, previous, .. } = layout.entry else { continue };
             let code = code();
             let runtime = interpreter(layout, at(&*code));
-            let below = frame(layout, &code, ptr::null(), true, true);
-            let entry = frame(layout, &code, at(&*below), true, true);
-            let older = frame(layout, &code, at(&*entry), true, false);
-            let caller = frame(layout, &code, at(&*older), true, false);
-            let (mut before, mut newest) = ([0_usize; 8], [0_usize; 8]);
-            before[current_frame / 8] = at(&*below).addr();
-            before[previous / 8] = 0x1000;
-            // A cframe lies below the one before it.
-            let cframes: &mut [[usize; 8]; 2] = &mut [newest, before];
-            newest[previous / 8] = at(&cframes[1]).addr();
+            // One behind the other, as the interpreter lays them.
+            let mut frames = Box::new([[0; 64]; 6]);
+            let [below, entry, older, caller, callee, next] = frames.each_ref().map(|frame| at(frame));
+            frames[0] = *frame(layout, &code, ptr::null(), true, true);
+            frames[1] = *frame(layout, &code, below, true, true);
+            frames[2] = *frame(layout, &code, entry, true, false);
+            frames[3] = *frame(layout, &code, older, true, false);
+            // Of an earlier call, in which another frame stood where the callee is.
+            frames[5] = *frame(layout, &code, caller, true, false);
+            let mut cframes = [[0_usize; 8]; 2];
+            let [newest, before] = cframes.each_ref().map(|cframe| at(cframe));
+            cframes[1][current_frame / 8] = below.addr();
+            cframes[1][previous / 8] = 0x1000;
+            cframes[0][current_frame / 8] = callee.addr();
+            cframes[0][previous / 8] = before.addr();
             let mut first = |behind: Object, has_begun: bool, register: Object| {
-                let callee = frame(layout, &code, behind, has_begun, false);
-                newest[current_frame / 8] = at(&*callee).addr();
-                cframes[0] = newest;
-                let ucontext = interrupted(register, at(&cframes[0]));
+                frames[4] = *frame(layout, &code, behind, has_begun, false);
+                let ucontext = interrupted(register, newest);
                 // SAFETY: Probed asks before it reads.
-                let frame = unsafe { runtime.first_frame::<Probed>(ptr::null(), at(&cframes[0]), &raw const ucontext) };
-                (frame != Some(at(&*callee))).then_some(frame)
+                unsafe { runtime.first_frame::<Probed>(ptr::null(), newest, &raw const ucontext) }
             };
-            let (caller, older, entry) = (at(&*caller), at(&*older), at(&*entry));
             let nowhere = 0x10_usize as Object;
-            // None: the callee itself.
             assert_eq!(
                 first(caller, false, caller),
-                None,
-                "{version:?}: linked, and its caller is still in a register"
+                Some(callee),
+                "{version:?}: linked, its caller still in a register"
             );
-            assert_eq!(first(caller, false, older), None, "{version:?}: linked, and something older is there");
-            assert_eq!(first(caller, false, nowhere), None, "{version:?}: linked");
-            assert_eq!(first(older, true, caller), None, "{version:?}: what has begun is linked");
-            assert_eq!(first(older, false, caller), Some(Some(caller)), "{version:?}: linked to an older one");
-            assert_eq!(first(entry, false, caller), Some(Some(caller)), "{version:?}: linked to the loop's first one");
-            assert_eq!(first(nowhere, false, caller), Some(Some(caller)), "{version:?}: linked to nothing");
-            assert_eq!(first(ptr::null(), true, caller), Some(Some(caller)), "{version:?}: a generator goes on");
+            assert_eq!(first(caller, false, older), Some(callee), "{version:?}: linked, something older in a register");
+            assert_eq!(first(caller, false, nowhere), Some(callee), "{version:?}: linked");
+            assert_eq!(first(older, true, caller), Some(callee), "{version:?}: what has begun is linked");
+            assert_eq!(first(older, false, caller), Some(caller), "{version:?}: linked to an older one");
+            assert_eq!(first(entry, false, caller), Some(caller), "{version:?}: linked to the loop's first one");
+            assert_eq!(first(nowhere, false, caller), Some(caller), "{version:?}: linked to nothing");
+            assert_eq!(first(ptr::null(), true, caller), Some(caller), "{version:?}: a generator goes on");
+            assert_eq!(first(caller, false, next), Some(callee), "{version:?}: the next place in a register");
+            // A generator's frame lies anywhere, and its `previous` stays for a while.
+            let elsewhere = frame(layout, &code, callee, true, false);
+            assert_eq!(
+                first(caller, false, at(&*elsewhere)),
+                Some(callee),
+                "{version:?}: called by what was there before"
+            );
         }
     }
 

@@ -2,12 +2,17 @@
 
 use libc::ucontext_t;
 
-/// General registers, and halves of vector registers, in which compilers build pairs of words.
+/// General registers, which are the first ones.
 #[cfg(target_arch = "x86_64")]
-pub(crate) const WORDS: usize = 16 + 2 * 16;
-/// General registers. Pairs of words are stored from two of them; no vector is needed.
+pub(crate) const GENERAL: usize = 16;
 #[cfg(target_arch = "aarch64")]
-pub(crate) const WORDS: usize = 31;
+pub(crate) const GENERAL: usize = 31;
+/// With the halves of vector registers, in which compilers build pairs of words.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const WORDS: usize = GENERAL + 2 * 16;
+/// Pairs of words are stored from two general registers; no vector is needed.
+#[cfg(target_arch = "aarch64")]
+pub(crate) const WORDS: usize = GENERAL;
 
 /// The registers' values, 0 for those that the kernel did not save.
 ///
@@ -16,10 +21,10 @@ pub(crate) const WORDS: usize = 31;
 #[cfg(target_arch = "x86_64")]
 pub(crate) unsafe fn words(ucontext: *const ucontext_t) -> [u64; WORDS] {
     let mut words = [0; WORDS];
-    let (general, halves) = words.split_at_mut(16);
+    let (general, halves) = words.split_at_mut(GENERAL);
     // SAFETY: the kernel passes a valid ucontext.
     let machine = unsafe { &(*ucontext).uc_mcontext };
-    // The first sixteen are the general ones.
+    // Those that `gregs` has first are the general ones.
     for (word, register) in general.iter_mut().zip(machine.gregs) {
         *word = register.cast_unsigned();
     }
