@@ -174,6 +174,8 @@ impl Config {
             "report_thread_name" => Field::Flag(&mut self.report_thread_name),
             // For the stress tests: rates by wall time that no CPU clock could give.
             "wall_clock" => Field::Clock(&mut self.clock),
+            // For them, too: as many samples of waits as an hour of a service has in seconds.
+            "every_wait" => Field::Flag(&mut self.every_wait),
             _ => return None,
         })
     }
@@ -221,6 +223,7 @@ mod tests {
             enabled: false,
             cpu_enabled: false,
             wall_time: true,
+            every_wait: true,
             allocation_enabled: true,
             lock_enabled: true,
             exception_enabled: true,
@@ -265,6 +268,7 @@ mod tests {
             ("tags", SettingValue::Pairs(pairs(&[("region", "eu")]))),
             ("sample_rate", SettingValue::Number(250)),
             ("wall_clock", yes.clone()),
+            ("every_wait", yes.clone()),
             ("upload_interval", SettingValue::Seconds(1.5)),
             ("trace_id", no.clone()),
             ("span_names", no),

@@ -29,6 +29,8 @@ pub struct Config {
     pub cpu_enabled: bool,
     /// Whether all time of spans is profiled: what they waited for too.
     pub wall_time: bool,
+    /// Whether each wait becomes a sample, however short and however many there are. For stress tests.
+    pub every_wait: bool,
     /// Kinds of profile beyond the timer's, whose samples the host takes itself ([`sample_here`](crate::sample_here)).
     pub profile_types: Vec<ProfileType>,
     /// Whether allocations are profiled, by a host that can.
@@ -86,6 +88,7 @@ impl Default for Config {
             enabled: true,
             cpu_enabled: true,
             wall_time: false,
+            every_wait: false,
             profile_types: Vec::new(),
             allocation_enabled: false,
             lock_enabled: false,
@@ -121,6 +124,7 @@ impl fmt::Debug for Config {
             .field("enabled", &self.enabled)
             .field("cpu_enabled", &self.cpu_enabled)
             .field("wall_time", &self.wall_time)
+            .field("every_wait", &self.every_wait)
             .field("profile_types", &self.profile_types)
             .field("allocation_enabled", &self.allocation_enabled)
             .field("lock_enabled", &self.lock_enabled)

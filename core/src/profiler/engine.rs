@@ -122,7 +122,7 @@ impl Engine {
     pub(super) fn measure_waits(&self) {
         waits::forget_counts();
         let Some(wall) = self.wall else { return };
-        if waits::start(self.owner, wall) == 0 {
+        if waits::start(self.owner, wall, self.config.every_wait) == 0 {
             waits::stop(self.owner);
             self.messages.report(Cause::NoWaits, &["no call of libc can be seen in this process"]);
         }

@@ -43,6 +43,8 @@ const DELIVERY_NS: u64 = 2_000;
 /// sample, and each wait that is long beside it is one.
 const LEAST_MEAN_NS: u64 = 1_000_000;
 const MOST_MEAN_NS: u64 = 10_000_000_000_000;
+/// Beside which every wait is long. It is never steered.
+const MEAN_OF_EACH_NS: u64 = 1;
 /// Samples of waits a second, of the whole process, that are not to be passed for long. Each costs some five microseconds, its share of
 /// the drain and of the upload included: a thousand of them cost a web service 1.5 % of its CPU time.
 const SAMPLES_A_SECOND: u64 = 100;
@@ -87,10 +89,10 @@ fn profile_type() -> ProfileTypeId {
 }
 
 /// Measures waits from now on, for a profiler whose samples of them have this type. Tells how many slots call us; 0: this
-/// process has none that may be changed, or this processor is not known.
-pub(crate) fn start(owner: Owner, profile_type: ProfileTypeId) -> usize {
+/// process has none that may be changed, or this processor is not known. `each`: they become samples, all of them.
+pub(crate) fn start(owner: Owner, profile_type: ProfileTypeId, each: bool) -> usize {
     PROFILE_TYPE.store(u64::from(profile_type.0), Ordering::Relaxed);
-    set_mean(LEAST_MEAN_NS);
+    set_mean(if each { MEAN_OF_EACH_NS } else { LEAST_MEAN_NS });
     SAMPLED.store(0, Ordering::Relaxed);
     LEFT.store(SAMPLES_AHEAD, Ordering::Relaxed);
     STEERED_NS.store(clock::monotonic_ns(), Ordering::Relaxed);
@@ -123,6 +125,9 @@ pub(crate) fn tick(owner: Owner) {
         return;
     }
     modules::rescan();
+    if MEAN_NS.load(Ordering::Relaxed) == MEAN_OF_EACH_NS {
+        return;
+    }
     let now = clock::monotonic_ns();
     let since = now.saturating_sub(STEERED_NS.load(Ordering::Relaxed));
     if since < STEERING_NS {
