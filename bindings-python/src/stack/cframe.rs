@@ -107,9 +107,12 @@ impl CPython {
             return None;
         }
         let layout = &self.layout.frame;
+        let fields = [layout.code, layout.previous, layout.instr, layout.owner_word()];
         // SAFETY: the caller's promise.
-        let [code, behind, instr] = unsafe { M::words(current, [layout.code, layout.previous, layout.instr]) }?;
-        if behind != 0 && self.instruction_number(code as Object, instr) != NOT_BEGUN {
+        let [code, behind, instr, owner] = unsafe { M::words(current, fields) }?;
+        // The first frame of a loop is linked before it is published, if only to nothing.
+        let is_linked = self.instruction_number(code as Object, instr) != NOT_BEGUN && behind != 0;
+        if is_linked || layout.is_entry(owner) {
             return None;
         }
         // SAFETY: as above.
