@@ -13,7 +13,9 @@ import importlib
 import multiprocessing
 import os
 import random
+import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -57,15 +59,21 @@ import pyroscope  # noqa: E402
 from pyroscope import _arguments  # noqa: E402
 from pyroscope.otel import PyroscopeSpanProcessor  # noqa: E402
 
+wall_time = chance.random() < 0.5
 provider = TracerProvider(shutdown_on_exit=False)
-provider.add_span_processor(PyroscopeSpanProcessor(scope=chance.choice(["root", "all"])))
+scope, time_attributes = chance.choice(["root", "all"]), wall_time and chance.random() < 0.5
+provider.add_span_processor(PyroscopeSpanProcessor(scope=scope, time_attributes=time_attributes))
 tracer = provider.get_tracer("exits")
 SETTINGS: dict = {"application_name": "exits", "server_address": "none", "sample_rate": 1000}
 if chance.random() < 0.3:
     SETTINGS["server_address"] = f"{Path.cwd().as_uri()}/profiles"
-if chance.random() < 0.3:
+if wall_time:
+    # As many samples of waits as can be, in some.
+    SETTINGS.update(wall_time=True, every_wait=chance.random() < 0.5)
+elif chance.random() < 0.6:
     # Timers that interrupt a thread anywhere, also where it waits: for tests alone.
     SETTINGS.update(wall_clock=True, sample_rate=2000)
+LOCK = threading.Lock()
 HUNG, WRONG = 97, 98
 
 
@@ -103,6 +111,20 @@ def compress() -> None:
     zlib.compress(b"spanprof" * 20_000)  # without the interpreter's lock
 
 
+def waits() -> None:
+    # A child may have the lock as another thread held it.
+    with tracer.start_as_current_span("waits"):
+        if LOCK.acquire(timeout=0.001):
+            time.sleep(0.0002)
+            LOCK.release()
+        reader, writer = socket.socketpair()
+        writer.send(b"a")
+        select.select([reader], [], [], 0.001)
+        reader.recv(1)
+        reader.close()
+        writer.close()
+
+
 def garbage() -> None:
     for _ in range(300):
         ring: list = []
@@ -133,7 +155,7 @@ def starts_and_stops() -> None:
 
 
 def work() -> None:
-    chance.choice([spans, tags, compress, garbage, deep])()
+    chance.choice([spans, tags, waits, compress, garbage, deep])()
 
 
 def for_ever(*deeds: Callable[[], None], threads: int = 1) -> None:

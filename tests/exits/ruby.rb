@@ -15,8 +15,12 @@ require "zlib"
 
 module Exits
   CHANCE = Random.new(Integer(ARGV.fetch(1)))
+  WALL_TIME = CHANCE.rand < 0.5
   TRACER = OpenTelemetry::SDK::Trace::TracerProvider.new
-    .tap { |provider| provider.add_span_processor(Pyroscope::Otel::SpanProcessor.new(scope: %i[root all].sample(random: CHANCE), inherit_fibers: CHANCE.rand < 0.5)) }
+    .tap do |provider|
+      scope, inherit_fibers, time_attributes = %i[root all].sample(random: CHANCE), CHANCE.rand < 0.5, WALL_TIME && CHANCE.rand < 0.5
+      provider.add_span_processor(Pyroscope::Otel::SpanProcessor.new(scope:, inherit_fibers:, time_attributes:))
+    end
     .tracer("exits")
   ADDRESS = CHANCE.rand < 0.3 ? "file://#{Dir.pwd}/profiles" : "none"
   HUNG, WRONG = 97, 98
@@ -25,7 +29,7 @@ module Exits
   module_function
 
   def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
-  def start = Pyroscope.configure(application_name: "exits", server_address: ADDRESS, sample_rate: 1000)
+  def start = Pyroscope.configure(application_name: "exits", server_address: ADDRESS, sample_rate: 1000, wall_time: WALL_TIME)
 
   # Where another thread does the same at this instant, one of them is told no.
   def start_or_not
@@ -51,13 +55,14 @@ module Exits
   def spans = TRACER.in_span("outer") { TRACER.in_span("inner") { burn(0.0005) } }
   def tags = Pyroscope.tag_wrapper({ "tenant" => rand(7).to_s }) { TRACER.in_span("tagged") { burn(0.0005) } }
   def compress = Zlib.deflate("spanprof" * 20_000)
+  def waits = TRACER.in_span("waits") { sleep(0.0002).then { IO.pipe { |out, into| into.write("a").then { out.read(1) } } } }
   def garbage = Array.new(300) { |number| [number.to_s * 3] }
   def fibers = 3.times.map { Fiber.new { spans.then { Fiber.yield } } }.each(&:resume).each(&:resume)
   def raises = (TRACER.in_span("fails") { catch(:done) { throw :done } && raise(IOError) } rescue nil)
   def polls = Pyroscope.stats
   def flushes = Pyroscope.flush(0.01)
   def starts_and_stops = Pyroscope.stop.then { start_or_not }
-  def work = public_send(%i[spans tags compress garbage fibers raises].sample(random: CHANCE))
+  def work = public_send(%i[spans tags waits compress garbage fibers raises].sample(random: CHANCE))
 
   # Threads that do this until the process ends.
   def for_ever(*deeds, threads: 1) = Array.new(threads) { Thread.new { loop { deeds.each { |deed| public_send(deed) } } } }
