@@ -221,7 +221,7 @@ def time_rows(quick: bool) -> list[Planned]:
     def known_waits(run: Run) -> Cell:
         record, samples = run_waits(run, 2 if quick else 10)
         seen = {
-            way: sum(weight for span, state, _, weight in samples if (span, state) == (way, state_of)) / record["taken"][way][0]
+            way: sum(weight for span, state, _, weight in samples if (span, state) == (way, state_of)) / record["waited"][way]
             for way, state_of in record["states"].items()
             if state_of != "gil"
         }
