@@ -220,11 +220,10 @@ def time_rows(quick: bool) -> list[Planned]:
 
     def known_waits(run: Run) -> Cell:
         record, samples = run_waits(run, 2 if quick else 10)
-        seen = {
-            way: sum(weight for span, state, _, weight in samples if (span, state) == (way, state_of)) / record["waited"][way]
-            for way, state_of in record["states"].items()
-            if state_of != "gil"
-        }
+        waits = [(span, weight) for span, state, _, weight in samples if state not in ("cpu", "gc", "run_queue")]
+        # Who wants the GIL also stands in the queue for a processor, with the others that do.
+        ways = {way: away for way, away in record["off_cpu"].items() if record["states"][way] != "gil"}
+        seen = {way: sum(weight for span, weight in waits if span == way) / away for way, away in ways.items()}
         worst = min(seen.values())
         text = f"{worst:.3f}-{max(seen.values()):.3f} of {len(seen)} ways"
         return Cell(text, worst >= 0.97 and max(seen.values()) <= 1.03, seen)
