@@ -101,6 +101,9 @@ public sealed class ProfilerConfiguration
     /// </summary>
     public ILogger? Logger { get; set; }
 
+    /// <summary>For stress tests: each wait becomes a sample, however many there are.</summary>
+    internal bool? EveryWait { get; set; }
+
     internal ProfilerConfiguration Clone()
     {
         var clone = (ProfilerConfiguration)MemberwiseClone();
@@ -169,6 +172,7 @@ public sealed class ProfilerConfiguration
         Add(nameof(ContentionProfilingEnabled), "lock_enabled", Text(ContentionProfilingEnabled));
         Add(nameof(ExceptionProfilingEnabled), "exception_enabled", Text(ExceptionProfilingEnabled));
         Add(nameof(WallTimeProfilingEnabled), "wall_time", Text(WallTimeProfilingEnabled));
+        Add(nameof(EveryWait), "every_wait", Text(EveryWait));
         Add(nameof(SampleRate), "sample_rate", SampleRate?.ToString(CultureInfo.InvariantCulture));
         Add(nameof(UploadInterval), "upload_interval_ms", UploadInterval?.TotalMilliseconds.ToString("F0", CultureInfo.InvariantCulture));
         Add(nameof(SpanProfileLinkingEnabled), "", Text(SpanProfileLinkingEnabled));

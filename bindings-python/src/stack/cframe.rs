@@ -70,8 +70,15 @@ impl CPython {
         // SAFETY: as above.
         let lowest = unsafe { lowest_in_use(ucontext) };
         // SAFETY: as above.
-        if let Some(caller) = unsafe { self.nearer_caller::<M>(current, previous, ucontext) } {
-            return Some(caller);
+        if !previous.is_null() && !unsafe { self.is_linked::<M>(current) } {
+            if ucontext.is_null() {
+                // A signal's handler of the program's waits, which came at this instant.
+                return None;
+            }
+            // SAFETY: as above.
+            if let Some(caller) = unsafe { self.nearer_caller::<M>(current, previous, ucontext) } {
+                return Some(caller);
+            }
         }
         // The thread state's own has none before it, and then nothing runs. Another one without was not written yet.
         let is_whole = if previous.is_null() {
@@ -92,47 +99,39 @@ impl CPython {
         before.or_else(|| is_left().then_some(current))
     }
 
-    /// Rule 2: the caller of a frame that is current and not linked yet, by a register of the interrupted thread.
+    /// Whether what `frame` names as its caller is that for sure, by rule 2.
+    ///
+    /// # Safety
+    /// As for [`Memory::word`] of any address.
+    #[inline]
+    unsafe fn is_linked<M: Memory>(&self, frame: Object) -> bool {
+        if frame.is_null() {
+            return true;
+        }
+        let layout = &self.layout.frame;
+        let fields = [layout.code, layout.previous, layout.instr, layout.owner_word()];
+        // SAFETY: the caller's promise. What cannot be read is no frame, as the other rules find.
+        let Some([code, behind, instr, owner]) = (unsafe { M::words(frame, fields) }) else { return true };
+        let has_begun = self.instruction_number(code as Object, instr) != NOT_BEGUN;
+        // The first frame of a loop is linked before it is published, if only to nothing.
+        has_begun && behind != 0 || layout.is_entry(owner)
+    }
+
+    /// The frame nearest to `current`, which is not linked yet, that a register of the interrupted thread names and that is on the
+    /// stack of the loop after `previous`. `None`: what `current` names itself is as near.
     ///
     /// # Safety
     /// As for [`first_frame`](Self::first_frame).
-    #[inline]
+    #[cold]
     unsafe fn nearer_caller<M: Memory>(
         &self,
         current: Object,
         previous: Object,
         ucontext: *const ucontext_t,
     ) -> Option<Object> {
-        if current.is_null() || previous.is_null() || ucontext.is_null() {
-            return None;
-        }
-        let layout = &self.layout.frame;
-        let fields = [layout.code, layout.previous, layout.instr, layout.owner_word()];
         // SAFETY: the caller's promise.
-        let [code, behind, instr, owner] = unsafe { M::words(current, fields) }?;
-        // The first frame of a loop is linked before it is published, if only to nothing.
-        let is_linked = self.instruction_number(code as Object, instr) != NOT_BEGUN && behind != 0;
-        if is_linked || layout.is_entry(owner) {
-            return None;
-        }
+        let (behind, _) = unsafe { self.behind::<M>(current) }?;
         // SAFETY: as above.
-        unsafe { self.caller_in_registers::<M>(current, behind as Object, previous, ucontext) }
-    }
-
-    /// The frame nearest to `current` that a register names and that is on the stack of the loop after `previous`; `None` if
-    /// what `current` names itself is as near.
-    ///
-    /// # Safety
-    /// As for [`first_frame`](Self::first_frame).
-    #[cold]
-    unsafe fn caller_in_registers<M: Memory>(
-        &self,
-        current: Object,
-        behind: Object,
-        previous: Object,
-        ucontext: *const ucontext_t,
-    ) -> Option<Object> {
-        // SAFETY: the caller's promise.
         let (below, _) = unsafe { self.cframe::<M>(previous) }?;
         // SAFETY: as above.
         let is_linked = unsafe { self.hangs_below::<M>(current, below, &mut { MAX_STEPS }) };
@@ -457,6 +456,10 @@ mod tests {
                 unsafe { runtime.first_frame::<Probed>(ptr::null(), newest, &raw const ucontext) }
             };
             let nowhere = 0x10_usize as Object;
+            first(caller, false, nowhere);
+            // SAFETY: as above.
+            let waiting = unsafe { runtime.first_frame::<Probed>(ptr::null(), newest, ptr::null()) };
+            assert_eq!(waiting, None, "{version:?}: not begun, in a wait of a signal's handler");
             assert_eq!(
                 first(caller, false, caller),
                 Some(callee),
