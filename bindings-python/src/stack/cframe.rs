@@ -371,6 +371,7 @@ impl Round {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::{mem, ptr};
 
     use super::*;
@@ -390,29 +391,31 @@ mod tests {
         CPython { layout, code_type, main: ptr::null(), nodes, span, tags, finalizing, collecting, runtime }
     }
 
-    /// Words that the interpreter would have written.
-    type Words = Box<[usize; 64]>;
+    /// A word of the interpreter's.
+    type Word = Cell<usize>;
 
-    fn at(words: &[usize]) -> Object {
+    const fn words<const N: usize>() -> [Word; N] {
+        [const { Cell::new(0) }; N]
+    }
+
+    fn at(words: &[Word]) -> Object {
         words.as_ptr().cast()
     }
 
     /// A code object, whose type is its own address.
-    fn code() -> Words {
-        let mut code = Box::new([0; 64]);
-        code[OB_TYPE / 8] = at(&*code).addr();
+    fn code() -> Box<[Word; 64]> {
+        let code = Box::new(words());
+        code[OB_TYPE / 8].set(at(&*code).addr());
         code
     }
 
-    fn frame(layout: &Layout, code: &Words, previous: Object, has_begun: bool, is_entry: bool) -> Words {
+    fn write_frame(frame: &[Word], layout: &Layout, code: &[Word], previous: Object, has_begun: bool, is_entry: bool) {
         let FrameLayout { code: code_at, previous: previous_at, instr, owner, entry_from, .. } = layout.frame;
-        let mut frame = Box::new([0; 64]);
-        frame[code_at / 8] = at(&**code).addr();
-        frame[previous_at / 8] = previous.addr();
-        let first = at(&**code).addr() + layout.code.size;
-        frame[instr / 8] = if has_begun { first + 4 } else { first - 2 };
-        frame[owner / 8] = usize::from(if is_entry { entry_from } else { 0 }) << (8 * (owner % 8));
-        frame
+        frame[code_at / 8].set(at(code).addr());
+        frame[previous_at / 8].set(previous.addr());
+        let first = at(code).addr() + layout.code.size;
+        frame[instr / 8].set(if has_begun { first + 4 } else { first - 2 });
+        frame[owner / 8].set(usize::from(if is_entry { entry_from } else { 0 }) << (8 * (owner % 8)));
     }
 
     /// What a handler gets of a thread with these registers.
@@ -433,24 +436,27 @@ mod tests {
             let code = code();
             let runtime = interpreter(layout, at(&*code));
             // One behind the other, as the interpreter lays them.
-            let mut frames = Box::new([[0; 64]; 7]);
+            let frames = Box::new([const { words::<64>() }; 7]);
             let [elsewhere, below, entry, older, caller, callee, next] = frames.each_ref().map(|frame| at(frame));
-            frames[1] = *frame(layout, &code, ptr::null(), true, true);
-            frames[2] = *frame(layout, &code, below, true, true);
-            frames[3] = *frame(layout, &code, entry, true, false);
-            frames[4] = *frame(layout, &code, older, true, false);
-            // Of an earlier call, in which another frame stood where the callee is.
-            frames[6] = *frame(layout, &code, caller, true, false);
+            let write = |number: usize, behind: Object, has_begun, is_entry| {
+                write_frame(&frames[number], layout, &*code, behind, has_begun, is_entry);
+            };
             // A generator's frame lies anywhere, and on 3.11 its `previous` stays.
-            frames[0] = *frame(layout, &code, callee, true, false);
-            let mut cframes = [[0_usize; 8]; 2];
+            write(0, callee, true, false);
+            write(1, ptr::null(), true, true);
+            write(2, below, true, true);
+            write(3, entry, true, false);
+            write(4, older, true, false);
+            // Of an earlier call, in which another frame stood where the callee is.
+            write(6, caller, true, false);
+            let cframes = [const { words::<8>() }; 2];
             let [newest, before] = cframes.each_ref().map(|cframe| at(cframe));
-            cframes[1][current_frame / 8] = below.addr();
-            cframes[1][previous / 8] = 0x1000;
-            cframes[0][current_frame / 8] = callee.addr();
-            cframes[0][previous / 8] = before.addr();
-            let mut first = |behind: Object, has_begun: bool, register: Object| {
-                frames[5] = *frame(layout, &code, behind, has_begun, false);
+            cframes[1][current_frame / 8].set(below.addr());
+            cframes[1][previous / 8].set(0x1000);
+            cframes[0][current_frame / 8].set(callee.addr());
+            cframes[0][previous / 8].set(before.addr());
+            let first = |behind: Object, has_begun: bool, register: Object| {
+                write(5, behind, has_begun, false);
                 let ucontext = interrupted(register, newest);
                 // SAFETY: Probed asks before it reads.
                 unsafe { runtime.first_frame::<Probed>(ptr::null(), newest, &raw const ucontext) }
@@ -484,17 +490,18 @@ mod tests {
             let Entry::CFrame { current_frame, previous, .. } = layout.entry else { continue };
             let code = code();
             let runtime = interpreter(layout, at(&*code));
-            let only = frame(layout, &code, ptr::null(), true, false);
-            let root = [0_usize; 8];
-            let mut stack = [0_usize; 256];
-            stack[current_frame / 8] = at(&*only).addr();
-            stack[previous / 8] = at(&root).addr();
+            let only = words::<64>();
+            write_frame(&only, layout, &*code, ptr::null(), true, false);
+            let root = words::<8>();
+            let stack = words::<256>();
+            stack[current_frame / 8].set(at(&only).addr());
+            stack[previous / 8].set(at(&root).addr());
             let first = |stack_pointer: Object| {
                 let ucontext = interrupted(ptr::null(), stack_pointer);
                 // SAFETY: Probed asks before it reads.
                 unsafe { runtime.first_frame::<Probed>(ptr::null(), at(&stack), &raw const ucontext) }
             };
-            assert_eq!(first(at(&stack)), Some(at(&*only)), "{version:?}");
+            assert_eq!(first(at(&stack)), Some(at(&only)), "{version:?}");
             assert_eq!(first(at(&stack[128..])), None, "{version:?}");
         }
     }
@@ -505,18 +512,17 @@ mod tests {
             let Entry::CFrame { current_frame, previous, .. } = layout.entry else { continue };
             let runtime = interpreter(layout, ptr::null());
             // What an earlier call left on the stack, and a thread state with a cframe in its middle.
-            let (frame, mut tstate, mut stale) = (0x1000_usize, [0_usize; 64], [0_usize; 8]);
-            tstate[32 + current_frame / 8] = frame;
-            stale[current_frame / 8] = frame;
-            assert_eq!((stale[previous / 8], tstate[32 + previous / 8]), (0, 0));
+            // A thread state is never so near to a stack as they would be side by side.
+            let (frame, tstate, stale) = (0x1000_usize, words::<64>(), Box::new(words::<8>()));
+            tstate[32 + current_frame / 8].set(frame);
+            stale[current_frame / 8].set(frame);
+            assert_eq!((stale[previous / 8].get(), tstate[32 + previous / 8].get()), (0, 0));
             let first = |cframe: Object| {
                 // SAFETY: Probed asks before it reads.
                 unsafe { runtime.first_frame::<Probed>(at(&tstate), cframe, ptr::null()) }
             };
             assert_eq!(first(at(&tstate[32..])), Some(frame as Object), "{version:?}");
-            // A thread state is never so near to a stack as these two are to each other.
-            let far = Box::new(stale);
-            assert_eq!(first(at(&*far)), None, "{version:?}");
+            assert_eq!(first(at(&*stale)), None, "{version:?}");
         }
     }
 
