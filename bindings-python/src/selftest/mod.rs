@@ -283,6 +283,10 @@ impl Probe {
                 return None;
             }
         }
+        // SAFETY: as above.
+        if !unsafe { runtime.is_in_newest_chunk::<Probed>(thread_state()) } {
+            return None;
+        }
         let mut ids = [0; spanprof_core::MAX_FRAMES];
         let mut out = FrameWriter::new(&mut ids);
         // SAFETY: this thread's own state; examine() has mapped the definitions.
@@ -328,9 +332,13 @@ mod tests {
 
     type Field = (&'static str, fn(&mut Layout) -> Option<&mut usize>);
 
-    const FIELDS: [Field; 19] = [
+    const FIELDS: [Field; 20] = [
         ("frame or current_frame of a thread", |layout| match &mut layout.entry {
-            Entry::Frame { tstate_frame } => Some(tstate_frame),
+            Entry::Frame { tstate_frame, .. } => Some(tstate_frame),
+            Entry::CFrame { .. } => None,
+        }),
+        ("chunk of a thread", |layout| match &mut layout.entry {
+            Entry::Frame { tstate_chunk, .. } => tstate_chunk.as_mut(),
             Entry::CFrame { .. } => None,
         }),
         ("cframe of a thread", |layout| match &mut layout.entry {

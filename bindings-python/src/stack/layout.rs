@@ -26,8 +26,9 @@ pub(crate) enum Entry {
     /// 3.11 and 3.12: `PyThreadState.cframe` names a struct on the C stack, whose frame is for an instant not yet
     /// written. See [`cframe`](crate::stack::cframe).
     CFrame { tstate_cframe: usize, current_frame: usize, previous: usize },
-    /// 3.10: `PyThreadState.frame`; 3.13 and later: `PyThreadState.current_frame`.
-    Frame { tstate_frame: usize },
+    /// 3.10: `PyThreadState.frame`; 3.13 and later: `PyThreadState.current_frame`, and `datastack_chunk`, by which it is known
+    /// whether that frame is still there. See [`chunk`](crate::stack::chunk).
+    Frame { tstate_frame: usize, tstate_chunk: Option<usize> },
 }
 
 /// `_PyInterpreterFrame`, in 3.10 `PyFrameObject`.
@@ -59,7 +60,13 @@ impl FrameLayout {
     /// Whether a frame is the first of an interpreter loop, by that word.
     #[inline]
     pub(crate) fn is_entry(&self, word: u64) -> bool {
-        (word >> (8 * (self.owner & 7))) & 0xFF >= u64::from(self.entry_from)
+        self.owner(word) >= u64::from(self.entry_from)
+    }
+
+    /// Whose a frame is, by that word; 0: the thread's, in a chunk.
+    #[inline]
+    pub(crate) fn owner(&self, word: u64) -> u64 {
+        (word >> (8 * (self.owner & 7))) & 0xFF
     }
 }
 
@@ -117,7 +124,7 @@ const OWNED_BY_INTERPRETER: u16 = 3;
 const NO_MONITORING_EVENTS: u32 = 0x0200_0000;
 
 static V3_10: Layout = Layout {
-    entry: Entry::Frame { tstate_frame: 24 },
+    entry: Entry::Frame { tstate_frame: 24, tstate_chunk: None },
     tstate_context: 240,
     frame: FrameLayout {
         code: 32,
@@ -191,7 +198,7 @@ static V3_12: Layout = Layout {
 };
 
 static V3_13: Layout = Layout {
-    entry: Entry::Frame { tstate_frame: 72 },
+    entry: Entry::Frame { tstate_frame: 72, tstate_chunk: Some(232) },
     code: CodeLayout { internal: NO_MONITORING_EVENTS, size: 200, ..V3_12.code },
     ..V3_12
 };
@@ -199,7 +206,8 @@ static V3_13: Layout = Layout {
 static V3_14: Layout =
     Layout { frame: FrameLayout { owner: 74, ..V3_13.frame }, code: CodeLayout { size: 208, ..V3_13.code }, ..V3_13 };
 
-static V3_15: Layout = Layout { tstate_context: 232, ..V3_14 };
+static V3_15: Layout =
+    Layout { entry: Entry::Frame { tstate_frame: 72, tstate_chunk: Some(256) }, tstate_context: 232, ..V3_14 };
 
 /// The tables there are.
 pub(crate) static LAYOUTS: [((u8, u8), &Layout); 6] =

@@ -1,5 +1,6 @@
 //! Reading the interpreter's memory: in a handler plainly where the layout promises that it is mapped, guarded where
-//! it does not (3.11 and 3.12, see [`cframe`](crate::stack::cframe)); in the self-test by asking the kernel first.
+//! it does not (3.11 and 3.12, see [`cframe`](crate::stack::cframe)); in the self-test, and where one frame may be gone
+//! ([`chunk`](crate::stack::chunk)), by asking the kernel first.
 
 use std::io;
 use std::ptr;

@@ -4,7 +4,8 @@
 //! alive, and each owns its code object. Nothing is counted, as another thread may hold the GIL.
 //!
 //! 3.11 and 3.12 publish a frame some instructions before it can be read; [`cframe`](crate::stack::cframe) has the rules for
-//! that. The other versions publish frames whole, greenlets' too: plain loads are enough.
+//! that. The other versions publish frames whole, greenlets' too: plain loads are enough, once [`chunk`](crate::stack::chunk) says that
+//! the newest one is there.
 
 use libc::ucontext_t;
 use spanprof_core::FrameWriter;
@@ -71,8 +72,12 @@ impl CPython {
         // SAFETY: the thread state is alive.
         let interpreter = unsafe { M::pointer(tstate, TSTATE_INTERP) };
         let first = match self.layout.entry {
-            // SAFETY: as above.
-            Entry::Frame { tstate_frame } => unsafe { M::pointer(tstate, tstate_frame) },
+            Entry::Frame { tstate_frame, .. } => {
+                // SAFETY: as above.
+                let frame = unsafe { M::pointer(tstate, tstate_frame) };
+                // SAFETY: as above.
+                frame.filter(|&frame| unsafe { self.is_there::<M>(tstate, frame) })
+            }
             Entry::CFrame { tstate_cframe, .. } => {
                 // SAFETY: as above.
                 let cframe = unsafe { M::pointer(tstate, tstate_cframe) };
