@@ -347,6 +347,29 @@ def test_daemon_threads_at_exit_do_no_harm(python, tmp_path):
         )
 
 
+def test_stacks_that_shrink_where_generators_are_made_are_not_looked_at(python):
+    """3.13 unmaps the end of its stack before the function that made the generator has stopped being the current one."""
+    python(
+        """
+        import time
+        import pyroscope
+        from pyroscope import _arguments
+        assert _arguments.launch({"application_name": "x", "server_address": "none", "wall_clock": True, "sample_rate": 10000})
+        def make(count):
+            for _ in range(count):
+                (number for number in ())
+        def dive(depth):
+            dive(depth - 1) if depth else make(60)
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            # At one of these depths the generator's frame is the first of a piece of the stack.
+            for depth in range(300):
+                dive(depth)
+        assert pyroscope.stats()["taken"]["samples"] > 100, pyroscope.stats()
+        """
+    )
+
+
 def test_an_interpreter_that_ends_under_armed_timers_is_not_looked_at(python):
     python(
         """
