@@ -16,27 +16,37 @@ const MAX_FRAMES: usize = 12;
 pub(crate) struct LockWait {
     /// The method called the function that waits for the lock of an object.
     is_monitor: bool,
+    /// By its call it slept.
+    is_sleep: bool,
 }
 
 impl LockWait {
     /// Looks at a sample's frames, of which the first managed one is told, while they are addresses. `None`: what the call says holds.
     pub(crate) fn of(frames: &[u64], first_managed: u64, state: State) -> Option<Self> {
         let first_managed = usize::try_from(first_managed).ok().filter(|_| first_managed != NO_FRAME)?;
-        let is_wait = matches!(state, State::Lock | State::RunQueue) && wait_function(*frames.first()?).is_some();
+        let is_wait =
+            matches!(state, State::Lock | State::RunQueue | State::Sleep) && wait_function(*frames.first()?).is_some();
         let caller = frames.get(1).filter(|_| is_wait && first_managed > 1)?;
         if !is_runtime(&registry::path_of(*caller)?) {
             return None;
         }
         let outermost = *frames.get(first_managed - 1)?;
-        Some(Self { is_monitor: !monitor_enter::is_known() || monitor_enter::is_it(outermost) })
+        let is_monitor = !monitor_enter::is_known() || monitor_enter::is_it(outermost);
+        Some(Self { is_monitor, is_sleep: state == State::Sleep })
     }
 
     /// The state, once frames have names.
     pub(crate) fn state(self, frames: &[FrameId]) -> State {
         let known = resolver::resolve(frames.get(..frames.len().min(MAX_FRAMES * 2)).unwrap_or_default());
         let managed = known.iter().flatten().filter(|frame| frame.file.is_empty()).map(|frame| &*frame.function);
-        state_of(managed.filter(|name| is_method(name)).take(MAX_FRAMES), self.is_monitor)
+        let state = state_of(managed.filter(|name| is_method(name)).take(MAX_FRAMES), self.is_monitor);
+        by_call(state, self.is_sleep)
     }
+}
+
+/// What the call tells beside the methods: the runtime sleeps itself where it waits until all threads have stopped, and for no lock.
+fn by_call(state: State, is_sleep: bool) -> State {
+    if is_sleep && state == State::Lock { State::Runtime } else { state }
 }
 
 /// Whether a name is a method's, not the call's that the stack begins with.
@@ -66,6 +76,12 @@ fn state_of<'a>(mut methods: impl Iterator<Item = &'a str> + Clone, waits_for_an
     match first {
         // .NET 10 looks by managed code whether a collection waits for it.
         poll if poll.starts_with("System.Threading.Thread.PollGC") => State::Runtime,
+        // They allocate, and wait for nothing else.
+        flow if flow.starts_with("System.Threading.AsyncLocal")
+            || flow.starts_with("System.Threading.ExecutionContext.") =>
+        {
+            by_default
+        }
         wait if wait.starts_with("System.Threading.") => State::Lock,
         _ => by_default,
     }
@@ -95,12 +111,17 @@ mod tests {
             (&["System.Threading.WaitHandle.WaitOneNoCheck", "A.B", "System.Diagnostics.Process.Start"], State::Lock),
             (&["System.GC.Collect", "A.B"], State::Runtime),
             (&["System.Threading.Thread.PollGC.PollGCWorker", "A.B"], State::Runtime),
+            (&["System.Threading.AsyncLocalValueMap.TwoElementAsyncLocalValueMap.Set", "A.B"], State::Runtime),
+            (&["System.Threading.ExecutionContext.SetLocalValue", "A.B"], State::Runtime),
             (&["A.B"], State::Runtime),
             (&[], State::Lock),
         ] {
             assert_eq!(of(methods, false), expected, "{methods:?}");
         }
         assert_eq!(of(&["A.B"], true), State::Lock);
+        let sleeps = |methods: &[&str]| by_call(of(methods, true), true);
+        assert_eq!(sleeps(&["A.B"]), State::Runtime, "it waits until threads have stopped");
+        assert_eq!(sleeps(&["System.Threading.Thread.Sleep", "A.B"]), State::Sleep);
     }
 
     #[test]
