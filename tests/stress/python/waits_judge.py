@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import pprof
-from waits_calls import ANY, ANYWHERE, BESIDE, FILES, FUNCTIONS, HANDLED, HANDLER, HANDLERS, INHERITED, LOOP, LOOP_SPAN, is_among
+from waits_calls import ANY, BESIDE, FILES, FUNCTIONS, HANDLED, HANDLER, HANDLERS, INHERITED, LOOP, LOOP_SPAN, is_among
 
 WALL = [("wait_count", "count"), ("wall", "nanoseconds")]
 GIL = ("gil", "(waits for the GIL)")
@@ -88,7 +88,7 @@ def mistakes(sample: pprof.Sample, stack: tuple[pprof.Frame, ...], is_beside: bo
     if (state, leaf) != GIL and not {(state, leaf), (state, ANY)} & function.waits:
         yield f"{innermost} in the state {state}: {said}"
     for frame in stack[: own[0]]:
-        if not {package_of(frame), ANY} & (function.files | ANYWHERE):
+        if (state, leaf) != GIL and not {package_of(frame), ANY} & function.files:
             yield f"{innermost} below {frame.function} of {frame.file}: {said}"
     for callee, caller in zip(own, [*own[1:], None]):
         below = names[caller] if caller is not None else ""

@@ -122,7 +122,8 @@ def lock_till_raised(things: Things) -> None:
 
 def get_till_raised(_things: Things) -> None:
     arm()
-    queue.Queue().get()
+    # Not `queue.Queue`, which an exception may leave with a lock that it releases twice.
+    queue.SimpleQueue().get()
 
 
 def select_till_raised(things: Things) -> None:
