@@ -31,7 +31,7 @@ const MAX_STEPS: usize = 2_048;
 /// A thread state is smaller than this. No stack is so near to one.
 const MAX_TSTATE: usize = 4_096;
 /// How far above the newest cframe the one before it may lie: a C stack's usual length.
-const MAX_STACK: usize = 8 << 20;
+pub(crate) const MAX_STACK: usize = 8 << 20;
 /// Where a program's memory is. A load of what is elsewhere would be caught, at the price of a signal.
 const ADDRESSES: Range<u64> = 1 << 16..1 << 47;
 /// Bytes in which the interpreter lays frames one behind the other, `DATA_STACK_CHUNK_SIZE`.
@@ -370,7 +370,7 @@ impl Round {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::cell::Cell;
     use std::{mem, ptr};
 
@@ -381,7 +381,7 @@ mod tests {
     use crate::stack::memory::Probed;
 
     /// An interpreter with this layout, whose code objects are `code`.
-    fn interpreter(layout: &'static Layout, code_type: Object) -> CPython {
+    pub(crate) fn interpreter(layout: &'static Layout, code_type: Object) -> CPython {
         // SAFETY: addresses and numbers, of which none is looked at here.
         let nodes: NodeTypes = unsafe { mem::zeroed() };
         // SAFETY: as above.
@@ -392,18 +392,18 @@ mod tests {
     }
 
     /// A word of the interpreter's.
-    type Word = Cell<usize>;
+    pub(crate) type Word = Cell<usize>;
 
-    const fn words<const N: usize>() -> [Word; N] {
+    pub(crate) const fn words<const N: usize>() -> [Word; N] {
         [const { Cell::new(0) }; N]
     }
 
-    fn at(words: &[Word]) -> Object {
+    pub(crate) fn at(words: &[Word]) -> Object {
         words.as_ptr().cast()
     }
 
     /// A code object, whose type is its own address.
-    fn code() -> Box<[Word; 64]> {
+    pub(crate) fn code() -> Box<[Word; 64]> {
         let code = Box::new(words());
         code[OB_TYPE / 8].set(at(&*code).addr());
         code

@@ -5,32 +5,48 @@
 //! 3.13 and 3.14 up to some minor version unmap the chunk: until the caller is current, the current frame lies where no memory is, or
 //! somebody else's. The signal of a timer that expires meanwhile comes as that system call returns, in just this instant.
 //!
-//! Such a frame is the first of its chunk, and its chunk is no longer the thread's newest one.
+//! Such a frame is the first of its chunk, and its chunk is no longer the thread's newest one. A few others lie like it by chance: what
+//! they are is asked of the kernel first, and believed only where it is what frames of a generator or of the C stack are.
 
+use libc::ucontext_t;
+
+use crate::stack::cframe::MAX_STACK;
 use crate::stack::interpreter::CPython;
-use crate::stack::layout::Entry;
+use crate::stack::layout::{Entry, OB_TYPE};
 use crate::stack::memory::{Memory, Object, PAGE, Probed};
+use crate::stack::registers;
+use crate::stack::unwind::TAG;
 
 /// `_PyStackChunk`: the chunk before, its bytes, words in use; then come frames.
 const BEFORE: usize = 0;
 const SIZE: usize = 8;
 const FIRST_FRAME: usize = 24;
+/// Whose a frame is: `FRAME_OWNED_BY_GENERATOR`.
+const OF_GENERATOR: u64 = 1;
+/// The last one of them: `FRAME_OWNED_BY_CSTACK`, in 3.14.
+const LAST_OWNER: u64 = 4;
 
 impl CPython {
     /// Whether a thread's current frame is there: a compare, but for one frame in some hundred.
     ///
     /// # Safety
-    /// `tstate` must be the calling thread's own thread state, and its current frame `frame`.
+    /// `tstate` must be the calling thread's own thread state, and its current frame `frame`; `ucontext` null or what the running
+    /// handler got.
     #[inline]
-    pub(crate) unsafe fn is_there<M: Memory>(&self, tstate: Object, frame: Object) -> bool {
+    pub(crate) unsafe fn is_there<M: Memory>(
+        &self,
+        tstate: Object,
+        frame: Object,
+        ucontext: *const ucontext_t,
+    ) -> bool {
         // SAFETY: the caller's promise.
-        frame.addr() % PAGE != FIRST_FRAME || unsafe { self.is_first_and_there::<M>(tstate, frame) }
+        frame.addr() % PAGE != FIRST_FRAME || unsafe { self.is_first_and_there::<M>(tstate, frame, ucontext) }
     }
 
     /// # Safety
     /// As for [`is_there`](Self::is_there).
     #[cold]
-    unsafe fn is_first_and_there<M: Memory>(&self, tstate: Object, frame: Object) -> bool {
+    unsafe fn is_first_and_there<M: Memory>(&self, tstate: Object, frame: Object, ucontext: *const ucontext_t) -> bool {
         let Entry::Frame { tstate_chunk: Some(offset), .. } = self.layout.entry else { return true };
         let chunk = frame.wrapping_sub(FIRST_FRAME);
         // SAFETY: a field of the thread state.
@@ -41,10 +57,24 @@ impl CPython {
             return true;
         }
         let layout = &self.layout.frame;
-        // An object or the C stack has it. In memory that is somebody else's by now the byte is 0 nearly always.
-        // SAFETY: the kernel is asked first.
-        let owner = unsafe { Probed::word(frame, layout.owner_word()) };
-        owner.is_some_and(|word| layout.owner(word) != 0)
+        // SAFETY: the kernel is asked first. Whose memory this is by now would have to unmap it between that and the load.
+        let Some([code, owner]) = (unsafe { Probed::words(frame, [layout.code, layout.owner_word()]) }) else {
+            return false;
+        };
+        let owner = layout.owner(owner);
+        if owner == OF_GENERATOR {
+            // SAFETY: as above.
+            return unsafe { Probed::pointer((code & !TAG) as Object, OB_TYPE) } == Some(self.code_type);
+        }
+        // Between two calls of a loop its own first frame is the current one, on the stack of the thread.
+        let here = 0_u8;
+        let lowest = if ucontext.is_null() {
+            (&raw const here).addr()
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { registers::stack_pointer(ucontext) }
+        };
+        (u64::from(layout.entry_from)..=LAST_OWNER).contains(&owner) && frame.addr().wrapping_sub(lowest) < MAX_STACK
     }
 
     /// Whether the thread's newest chunk has its current frame, which a function's is. For the self-test.
@@ -58,5 +88,65 @@ impl CPython {
         // SAFETY: as above.
         let size = unsafe { M::word(chunk as Object, SIZE) };
         size.is_some_and(|size| (FIRST_FRAME as u64..size).contains(&frame.wrapping_sub(chunk)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr;
+
+    use super::*;
+    use crate::stack::cframe::tests::{at, code, interpreter, words};
+    use crate::stack::layout::LAYOUTS;
+
+    #[test]
+    fn the_first_frame_of_a_chunk_that_was_left_is_not_there() {
+        // SAFETY: new memory.
+        let page = unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            libc::mmap(ptr::null_mut(), PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+        };
+        assert_ne!(page, libc::MAP_FAILED);
+        let (chunk, frame) = (page as Object, page.wrapping_byte_add(FIRST_FRAME) as Object);
+        for (version, layout) in LAYOUTS {
+            let Entry::Frame { tstate_chunk: Some(offset), .. } = layout.entry else { continue };
+            let (code, other) = (code(), words::<8>());
+            let runtime = interpreter(layout, at(&*code));
+            let (tstate, newest) = (words::<64>(), words::<8>());
+            let write = |offset: usize, word: usize| {
+                // SAFETY: the page is ours, and the frame in it shorter.
+                unsafe { ptr::write(frame.wrapping_add(offset).cast_mut().cast(), word) };
+            };
+            // SAFETY: Probed asks before it reads.
+            let is_there = |frame| unsafe { runtime.is_there::<Probed>(at(&tstate), frame, ptr::null()) };
+            let newest_is = |chunk: Object| tstate[offset / 8].set(chunk.addr());
+            let owner = |owner: usize| write(layout.frame.owner_word(), owner << (8 * (layout.frame.owner % 8)));
+            newest_is(at(&newest));
+            write(layout.frame.code, at(&*code).addr());
+            owner(0);
+            assert!(!is_there(frame), "{version:?}: of a chunk that was left");
+            assert!(is_there(frame.wrapping_add(8)), "{version:?}: not the first");
+            newest[BEFORE / 8].set(chunk.addr());
+            assert!(is_there(frame), "{version:?}: the next one is in a new chunk");
+            newest[BEFORE / 8].set(0);
+            newest_is(chunk);
+            assert!(is_there(frame), "{version:?}: of the newest chunk");
+            newest_is(at(&newest));
+            owner(usize::try_from(OF_GENERATOR).unwrap());
+            assert!(is_there(frame), "{version:?}: a generator's");
+            write(layout.frame.code, at(&other).addr());
+            assert!(!is_there(frame), "{version:?}: looks like a generator's, and has no code");
+            owner(0x41);
+            assert!(!is_there(frame), "{version:?}: somebody else's memory");
+        }
+        // SAFETY: the page was mapped above.
+        assert_eq!(unsafe { libc::munmap(page, PAGE) }, 0);
+        for (version, layout) in LAYOUTS {
+            let Entry::Frame { tstate_chunk: Some(_), .. } = layout.entry else { continue };
+            let runtime = interpreter(layout, ptr::null());
+            let tstate = words::<64>();
+            // SAFETY: Probed asks before it reads.
+            assert!(!unsafe { runtime.is_there::<Probed>(at(&tstate), frame, ptr::null()) }, "{version:?}: unmapped");
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::stack::memory::{Guarded, Memory, Object, Plain};
 /// Frames looked at for those that are kept: each loop of the interpreter has one of its own.
 const MAX_SEEN: usize = 2 * spanprof_core::MAX_FRAMES;
 /// The lowest bits of a frame's code are a tag from 3.14, and 0 before: objects are aligned.
-const TAG: u64 = 7;
+pub(crate) const TAG: u64 = 7;
 
 impl CPython {
     /// Pushes the stack of the interrupted thread, leaf first. Handler only.
@@ -76,7 +76,7 @@ impl CPython {
                 // SAFETY: as above.
                 let frame = unsafe { M::pointer(tstate, tstate_frame) };
                 // SAFETY: as above.
-                frame.filter(|&frame| unsafe { self.is_there::<M>(tstate, frame) })
+                frame.filter(|&frame| unsafe { self.is_there::<M>(tstate, frame, ucontext) })
             }
             Entry::CFrame { tstate_cframe, .. } => {
                 // SAFETY: as above.

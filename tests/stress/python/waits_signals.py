@@ -219,7 +219,8 @@ def waits_for_child_till_raised(work: Work) -> None:
 
 def child_till_raised(child: subprocess.Popen[bytes]) -> None:
     arm()
-    child.wait()
+    # Not child.wait(): an exception that a handler raises within it can leave its lock held for ever.
+    os.waitpid(child.pid, 0)
 
 
 def sleep_after_child() -> None:
