@@ -5,7 +5,7 @@ namespace Waits;
 
 /// <summary>Compares samples of waits with what the program can do.</summary>
 /// <remarks>
-/// What a stack may lack is known, and counted apart. A method without a frame that was met for the first time up to a tenth of a second
+/// Why some stacks are wrong is known, and said as that. A method without a frame that was met for the first time up to a tenth of a second
 /// before has no caller where it is deep in the stack, nor has a method that a signal's handler interrupts at its begin or end. A library that
 /// was opened up to two seconds before is not known yet, and a function of it has no caller either.
 /// </remarks>
@@ -17,15 +17,10 @@ sealed class Judge
     /// <summary>Waits that are in profiles, and how many of them cannot be.</summary>
     public long Waits { get; private set; }
     public long Wrong { get; private set; }
-    public long WithoutACaller { get; private set; }
-    public long InANewLibrary { get; private set; }
     public Dictionary<string, long> Mistakes { get; } = [];
-    public Dictionary<string, long> LeftOutOf { get; } = [];
 
     /// <summary>How many there were by the method that waited, the state and the call.</summary>
     public Dictionary<string, long> Seen { get; } = [];
-
-    public bool HasTooManyWithoutACaller => WithoutACaller > 50 + Waits / 1_000;
 
     /// <summary>Judges the profiles that are there, and removes them.</summary>
     public void LookAt(string folder)
@@ -49,19 +44,9 @@ sealed class Judge
         Waits += count;
         var own = sample.Frames.Select(OwnName).Where(name => name.Length > 0).ToList();
         Note(Seen, $"{(own.Count > 0 ? own[0] : "-")} {state} {leaf}", count);
-        switch (OfCallers(sample, own) ?? OfState(sample, own, state, leaf))
-        {
-            case null: break;
-            case LeftOut:
-                WithoutACaller += count;
-                Note(LeftOutOf, string.Join(" < ", sample.Frames.Take(12)), count);
-                break;
-            case NewLibrary: InANewLibrary += count; break;
-            case var mistake:
-                Wrong += count;
-                Note(Mistakes, $"{mistake}: {string.Join(" < ", sample.Frames.Take(16))}", count);
-                break;
-        }
+        if ((OfCallers(sample, own) ?? OfState(sample, own, state, leaf)) is not { } mistake) return;
+        Wrong += count;
+        Note(Mistakes, mistake == NewLibrary ? mistake : $"{mistake}: {string.Join(" < ", sample.Frames.Take(16))}", count);
     }
 
     static void Note(Dictionary<string, long> counts, string what, long count) => counts[what] = counts.GetValueOrDefault(what) + count;
