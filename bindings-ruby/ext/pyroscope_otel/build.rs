@@ -4,6 +4,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     rb_sys_env::activate()?;
     println!("cargo:rerun-if-changed=shim/guard.c");
     // Two words of thread-local storage, read in signal handlers: without initial-exec the first read may allocate.
-    cc::Build::new().file("shim/guard.c").flag("-ftls-model=initial-exec").compile("pyroscope_guard");
+    cc::Build::new()
+        .file("shim/guard.c")
+        .flag("-ftls-model=initial-exec")
+        .flag("-Werror=implicit-function-declaration")
+        .compile("pyroscope_guard");
     Ok(())
 }

@@ -221,7 +221,7 @@ module Ways
       send(work) if work
       exit!(0)
     rescue StandardError => error
-      warn error.full_message
+      $stderr.puts(error.full_message) # not warn, which -W0 silences
       exit!(1)
     end
     stuck = !reader.wait_readable(BEGINS)

@@ -10,16 +10,14 @@ class WaitsJudge
   # What a sample is judged by.
   Wait = Struct.new(:functions, :span, :state, :flow)
 
-  # Of samples of waits, by process: how many waits they are, and how long. Mistakes, each with its number, and how many waits within
-  # switches of fibers have the span of the fiber before.
-  attr_reader :waits, :weight, :mistakes, :switches
+  # Of samples of waits, by process: how many waits they are, and how long. Mistakes, each with its number.
+  attr_reader :waits, :weight, :mistakes
 
   def initialize(folder)
     @folder = folder
     @waits = Hash.new(0)
     @weight = Hash.new(0)
     @mistakes = Hash.new(0)
-    @switches = 0
     @known = {}
   end
 
@@ -54,13 +52,11 @@ class WaitsJudge
     @weight[process] += ns
     wait = Wait.new(functions, sample.labels["span_name"], state, sample.labels["flow"])
     mistake = @known.fetch(wait) { @known[wait] = mistake_of(wait) }
-    mistake == :switch ? @switches += count : (@mistakes[mistake] += count if mistake)
+    @mistakes[mistake] += count if mistake
   end
 
   def mistake_of(wait)
     own = wait.functions.filter_map { |name| name[WaitsTable::OWN, 1]&.to_sym }.chunk_while { |a, b| a == b }.map(&:first)
-    return :switch if span_mistake(wait, own) && WaitsTable.switches?(wait.functions)
-
     wrong = span_mistake(wait, own) || stack_mistake(own) || flow_mistake(wait, own) || state_mistake(wait, own)
     "#{wrong}: #{wait.state}, in #{wait.span}: #{wait.functions.first(4).join(" < ")} ... #{own.join(" < ")}" if wrong
   end

@@ -43,7 +43,6 @@ Dir.mktmpdir do |folder|
   print format("%-14s%10d%8d%10d%8d%6s\n", [RUBY_VERSION, *options.grep("--yjit")].join(" "), judge.waits[program], judge.wrong, dropped, lost,
                status.exitstatus || status.termsig)
   judge.mistakes.sort_by { |_, times| -times }.first(20).each { |what, times| puts "  #{times} #{what}" }
-  puts "  #{judge.switches} waits within a switch of fibers have the span of the fiber before" if judge.switches.positive?
   puts "  #{unseen} ns of the waits that became samples are in no profile" unless unseen.zero?
   puts "  #{count.call(:waits_pending)} waits are pending" if count.call(:waits_pending).positive?
   puts "  the profiler did not stop in time" if result[:stopped] == false

@@ -63,16 +63,13 @@ module WaitsTable
       *CHILD, "lock pthread_cond_wait popen", "child read system", "child read `",
       "child poll `", "io read popen", "io poll popen", "io read spawn", "io read read", "io poll read", "io writev write"
     ],
-    way_fork: [], way_fork__one: CHILD + ["io poll wait_readable", "lock pthread_join _fork", "lock pthread_join fork"],
+    way_fork: [], way_fork__one: CHILD + ["io poll wait_readable", "lock pthread_join _fork", "lock pthread_join fork", "lock pthread_rwlock_wrlock _fork"],
     way_fork__profiled: ["lock pthread_cond_timedwait after_fork"]
   }.freeze
   # By these a thread of Ruby's wakes another one, or takes a lock of Ruby's own, wherever it is. Before 3.3 it yields as it does so, and
   # one of those that wait for a condition waits for the pipe of signals instead, and reads it.
   BEFORE_3_3 = RUBY_VERSION < "3.3"
   ANYWHERE = ["write", "pthread_mutex_lock", *(%w[sched_yield read] if BEFORE_3_3)].freeze
-  # Ruby lets other threads and finalizers run within a switch of fibers, before it tells that there was one: the stack is that of the fiber
-  # that goes on, the span that of the other one. Such waits are counted by themselves.
-  SWITCHES = %w[resume yield transfer raise kill next].freeze
   PIPE = %w[pthread_cond_wait pthread_cond_timedwait].freeze
 
   module_function
@@ -98,15 +95,6 @@ module WaitsTable
     # A signal or a collection came in what is below.
     else spans(below)
     end
-  end
-
-  # Whether Ruby waited within a switch of fibers: itself, or in what a finalizer did.
-  def switches?(functions)
-    leaf, *methods = functions.map { |name| name[/[^.#]+\z/] }
-    in_handler = methods.rindex { |name| name.start_with?("handler_") }
-    return SWITCHES.include?(methods.first) && ["(waits for the GVL)", *ANYWHERE].include?(leaf) unless in_handler
-
-    SWITCHES.include?(methods.drop(in_handler + 1).find { |name| name != "call" })
   end
 
   # Whether a function of that name waits so.

@@ -17,6 +17,7 @@
 typedef uintptr_t VALUE;
 int rb_profile_frames(int start, int limit, VALUE *frames, int *lines);
 VALUE rb_thread_current(void);
+VALUE rb_fiber_current(void);
 VALUE rb_current_receiver(void);
 uintptr_t rb_frame_this_func(void);
 
@@ -59,6 +60,9 @@ VALUE pyroscope_flags(VALUE object) { RETURN_GUARDED(VALUE, *(volatile VALUE *)o
 
 // The Ruby thread that runs here; 0: none does.
 VALUE pyroscope_thread_current(void) { RETURN_GUARDED(VALUE, rb_thread_current(), 0); }
+
+// The fiber that runs here; 0: none does. Called where the thread has switched fibers, so each of them has its object already.
+VALUE pyroscope_fiber_current(void) { RETURN_GUARDED(VALUE, rb_fiber_current(), 0); }
 
 // The method that runs here, as Ruby numbers names; 0: none does.
 uintptr_t pyroscope_frame_method(void) { RETURN_GUARDED(uintptr_t, rb_frame_this_func(), 0); }

@@ -1,5 +1,6 @@
 //! Ruby as the engine sees it. Each method hands on to where its work stands.
 
+use std::ptr;
 use std::sync::atomic::Ordering;
 
 use spanprof_core::{
@@ -27,7 +28,12 @@ unsafe impl Runtime for Interpreter {
 
     #[inline]
     unsafe fn context(&self, _thread: &ThreadRecord, _ucontext: *const libc::ucontext_t) -> Context {
-        record::own().map_or(Context::NONE, record::Slot::context)
+        let Some(slot) = record::own() else { return Context::NONE };
+        let context = slot.context();
+        if !context.span.is_null() && self.is_between_fibers(slot.fiber()) {
+            return Context { span: ptr::null(), ..context };
+        }
+        context
     }
 
     #[inline]

@@ -61,12 +61,14 @@ pub(crate) fn measure(on: bool) {
 
 /// A fiber was switched to; its span is in the slot.
 pub(crate) fn switched() {
-    if !IS_ON.load(Ordering::Relaxed) {
-        return;
-    }
     let Some(slot) = record::own_or_claim() else { return };
     // SAFETY: called by Ruby.
     let fiber = unsafe { rb_sys::rb_fiber_current() };
+    if !IS_ON.load(Ordering::Relaxed) {
+        // By it handlers know that the slot speaks for the fiber that runs.
+        slot.set_fiber(fiber);
+        return;
+    }
     let previous = slot.fiber();
     if fiber == previous {
         return;

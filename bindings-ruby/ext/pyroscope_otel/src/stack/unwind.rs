@@ -55,6 +55,20 @@ impl Interpreter {
             && ((is_collecting() && !is_ending_here()) || saved::is_switching(running_thread))
     }
 
+    /// Whether another fiber runs in the calling thread than the one that its slot speaks for: Ruby looks for interrupts after it has
+    /// switched and before it tells us, so finalizers, handlers of signals and other threads may come between.
+    #[inline]
+    pub(crate) fn is_between_fibers(&self, known: VALUE) -> bool {
+        unsafe extern "C" {
+            fn pyroscope_fiber_current() -> VALUE;
+        }
+        if known == 0 || saved::is_on() || !self.is_walked_here() || !IS_GUARDED.load(Ordering::Relaxed) {
+            return false;
+        }
+        // SAFETY: takes nothing, and reads behind the guard.
+        unsafe { pyroscope_fiber_current() != known }
+    }
+
     /// Whether the calling thread is one of Ruby's, while there is Ruby.
     #[inline]
     pub(crate) fn is_walked_here(&self) -> bool {
