@@ -25,6 +25,8 @@ const FIRST_FRAME: usize = 24;
 const OF_GENERATOR: u64 = 1;
 /// The last one of them: `FRAME_OWNED_BY_CSTACK`, in 3.14.
 const LAST_OWNER: u64 = 4;
+/// The size of 3.15's thread state, which has the frame below all others in it.
+const THREAD_STATE: usize = 1096;
 
 impl CPython {
     /// Whether a thread's current frame is there: a compare, but for one frame in some hundred.
@@ -66,7 +68,8 @@ impl CPython {
             // SAFETY: as above.
             return unsafe { Probed::pointer((code & !TAG) as Object, OB_TYPE) } == Some(self.code_type);
         }
-        // Between two calls of a loop its own first frame is the current one, on the stack of the thread.
+        // Between two calls of a loop its own first frame is the current one, on the stack of the thread; outside of all loops 3.15 has
+        // one in the thread state.
         let here = 0_u8;
         let lowest = if ucontext.is_null() {
             (&raw const here).addr()
@@ -74,7 +77,8 @@ impl CPython {
             // SAFETY: the caller's promise.
             unsafe { registers::stack_pointer(ucontext) }
         };
-        (u64::from(layout.entry_from)..=LAST_OWNER).contains(&owner) && frame.addr().wrapping_sub(lowest) < MAX_STACK
+        (u64::from(layout.entry_from)..=LAST_OWNER).contains(&owner)
+            && (frame.addr().wrapping_sub(lowest) < MAX_STACK || frame.addr().wrapping_sub(tstate.addr()) < THREAD_STATE)
     }
 
     /// Whether the thread's newest chunk has its current frame, which a function's is. For the self-test.
@@ -138,6 +142,8 @@ mod tests {
             assert!(!is_there(frame), "{version:?}: looks like a generator's, and has no code");
             owner(0x41);
             assert!(!is_there(frame), "{version:?}: somebody else's memory");
+            owner(usize::from(layout.frame.entry_from));
+            assert!(!is_there(frame), "{version:?}: a loop's, and on no stack");
         }
         // SAFETY: the page was mapped above.
         assert_eq!(unsafe { libc::munmap(page, PAGE) }, 0);
@@ -148,5 +154,24 @@ mod tests {
             // SAFETY: Probed asks before it reads.
             assert!(!unsafe { runtime.is_there::<Probed>(at(&tstate), frame, ptr::null()) }, "{version:?}: unmapped");
         }
+    }
+    #[test]
+    fn the_frame_in_a_thread_state_is_there() {
+        /// `_PyThreadStateImpl.base_frame` of 3.15: an odd number of words behind where a thread state may lie.
+        const BASE_FRAME: usize = 888;
+        let (_, layout) = LAYOUTS.iter().find(|(version, _)| *version == (3, 15)).expect("a table of 3.15");
+        let Entry::Frame { tstate_chunk: Some(offset), .. } = layout.entry else { panic!("3.15 has chunks") };
+        let runtime = interpreter(layout, ptr::null());
+        let (memory, newest) = (words::<1024>(), words::<8>());
+        let place = (PAGE + FIRST_FRAME - BASE_FRAME).wrapping_sub(at(&memory).addr()) % PAGE;
+        let write = |place: usize, word: usize| memory[place / 8].set(word);
+        write(place + offset, at(&newest).addr());
+        let owner = BASE_FRAME + layout.frame.owner_word();
+        write(place + owner, usize::from(layout.frame.entry_from) << (8 * (layout.frame.owner % 8)));
+        let tstate = at(&memory).wrapping_add(place);
+        let frame = tstate.wrapping_add(BASE_FRAME);
+        assert_eq!(frame.addr() % PAGE, FIRST_FRAME);
+        // SAFETY: Probed asks before it reads.
+        assert!(unsafe { runtime.is_there::<Probed>(tstate, frame, ptr::null()) });
     }
 }
