@@ -6,8 +6,9 @@ require_relative "waits_work"
 module Ways
   # Who waits is never out for good: what was to interrupt it may be swallowed where a finalizer ran just then.
   LONGEST = 0.05
-  # Whether the handler of a signal may raise: way_signals waits.
-  @may_raise = false
+  # The thread in which the handler of a signal may raise: way_signals waits there. A child process inherits it, and signals that have
+  # come and were not handled yet, but it has another main thread.
+  @may_raise = nil
   # How many children did not begin within so many seconds.
   BEGINS = 10
   @stuck = 0
@@ -89,13 +90,13 @@ module Ways
   # In the main thread: a handler raises out of the wait, or waits itself.
   def way_signals(partner, rounds)
     (rounds / 2).times do |round|
-      Ways.may_raise = true
+      Ways.may_raise = Thread.current
       partner.ask(:outside_kills, round % 3 == 1 ? :USR1 : :USR2)
       round.odd? ? sleep(10 * a_little) : way_signals__reads
     rescue Out
       # Out of the wait.
     ensure
-      Ways.may_raise = false
+      Ways.may_raise = nil
     end
   end
 
@@ -109,9 +110,9 @@ module Ways
   def outside_kills(signal) = sleep(a_little) && Process.kill(signal, Process.pid)
 
   def handler_raises
-    may_raise = Ways.may_raise
+    may_raise = Ways.may_raise == Thread.current
     # Once: by the next one the thread may be in OpenTelemetry's code.
-    Ways.may_raise = false
+    Ways.may_raise = nil
     raise Out if may_raise
   end
 
