@@ -39,7 +39,9 @@ module WaitsTable
   AWAIT = ["await (fiber waits) yield", "await (fiber waits) transfer", "await (fiber waits) io_wait"].freeze
   # What a function waits for; those that are not here sleep.
   WAITS = {
-    way_mutex: MUTEX, way_condition: CONDITION, way_monitor: CONDITION + MUTEX, way_queue: POP,
+    way_mutex: MUTEX, way_condition: CONDITION, way_queue: POP,
+    # After a wait for a condition that nobody signalled in time, the partner is still in the monitor.
+    way_monitor: CONDITION + MUTEX + ["lock pthread_cond_wait enter"],
     way_narrow_queue: ["lock pthread_cond_wait push"],
     way_pipe: ["io poll readpartial", "io read readpartial", "io write write"],
     way_full_pipe: ["io poll write", "io write write"],
