@@ -1,6 +1,6 @@
 //! fork: the child has one thread, no timers, and whatever locks other threads held. So the engine's static locks are
-//! held over the fork and found free in the child, which only marks that it is one; a binding rebuilds the profiler
-//! from its own hook, where allocation is safe.
+//! held over the fork and found free in the child, which only marks that it is one, and looks at what it has to know before it has other
+//! threads; a binding rebuilds the profiler from its own hook, where allocation is safe.
 
 use std::any::Any;
 use std::cell::UnsafeCell;
@@ -20,7 +20,8 @@ unsafe impl Sync for Held {}
 
 static HELD: Held = Held(UnsafeCell::new(Vec::new()));
 type Locks = fn() -> Vec<Box<dyn Any>>;
-static LOCKS: std::sync::OnceLock<Locks> = std::sync::OnceLock::new();
+/// What takes the locks, and what looks around in the child.
+static HOOKS: std::sync::OnceLock<(Locks, fn())> = std::sync::OnceLock::new();
 
 /// Whether this process was forked from one that profiles and has not started its own profiler yet. About 1 ns.
 #[inline]
@@ -38,18 +39,19 @@ pub(crate) fn clear() {
     FORKED.store(false, Ordering::Relaxed);
 }
 
-/// Installs the hooks, once a process. `locks` takes all static locks, always in the same order.
-pub(crate) fn install(locks: Locks) {
+/// Installs the hooks, once a process. `locks` takes all static locks, always in the same order; `look` is called in the child while it has
+/// one thread.
+pub(crate) fn install(locks: Locks, look: fn()) {
     // No Once: a child of a fork in its midst would wait for the end of it.
     if !INSTALLED.swap(true, Ordering::AcqRel) {
-        let _ = LOCKS.set(locks);
+        let _ = HOOKS.set((locks, look));
         // SAFETY: the three functions have the type that libc wants and live for ever.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     }
 }
 
 extern "C" fn before() {
-    let held = LOCKS.get().map_or_else(Vec::new, |locks| locks());
+    let held = HOOKS.get().map_or_else(Vec::new, |(locks, _)| locks());
     // SAFETY: see `Held`; all locks are held now.
     unsafe { *HELD.0.get() = held };
 }
@@ -63,5 +65,8 @@ extern "C" fn in_parent() {
 extern "C" fn in_child() {
     FORKED.store(true, Ordering::Relaxed);
     GENERATION.fetch_add(1, Ordering::Relaxed);
+    if let Some((_, look)) = HOOKS.get() {
+        look();
+    }
     in_parent();
 }

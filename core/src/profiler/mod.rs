@@ -51,7 +51,7 @@ impl Profiler {
         }
         let settings = Arc::new(config.validate()?);
         // Before the lock, which a child of a fork that knew nothing of it would find taken for ever.
-        fork::install(lock_all);
+        fork::install(lock_all, waits::look_at_loader);
         let start = Start::begin()?;
         let claim = Claim::new().ok_or_else(|| {
             let why = "another copy of the profiler's engine samples this process; remove one of the two packages";

@@ -80,6 +80,46 @@ def test_c_code_goes_on_as_it_did(binding: str, tmp_path: Path) -> None:
         assert said["times"][span][f"pyroscope.time.{state}"] >= 19e6, said["times"][span]
 
 
+FORKED = """
+import ctypes, os, signal, sys, time
+# A child that waits for ever is ended, also where it does so as it is forked.
+os.register_at_fork(after_in_child=lambda: signal.alarm(60))
+import pyroscope
+from opentelemetry.sdk.trace import TracerProvider
+from pyroscope.otel import PyroscopeSpanProcessor
+library = ctypes.CDLL(sys.argv[1])
+assert library.hold_modules_at_forks() == 0
+assert pyroscope.configure(application_name="forked", server_address=sys.argv[2], wall_time=True)
+provider = TracerProvider(shutdown_on_exit=False)
+provider.add_span_processor(PyroscopeSpanProcessor())
+child = os.fork()
+if child == 0:
+    with provider.get_tracer("forked").start_as_current_span("forked"):
+        # A function that is looked up, as in a module that was just opened, is where modules are looked for.
+        assert ctypes.CDLL(None).getpid() == os.getpid()
+        time.sleep(0.2)
+    os._exit(0 if pyroscope.flush(30) else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_child_that_is_forked_while_a_module_is_closed_goes_on_and_is_measured(tmp_path: Path) -> None:
+    """glibc leaves it a lock that nobody gives back, and who asks for the list of modules would wait for that for ever."""
+    compiler = shutil.which("cc")
+    if compiler is None or platform.machine() != "x86_64":
+        pytest.skip("no C compiler for x86-64 here (Debian: apt-get install gcc)")
+    library, profiles = tmp_path / "hazards.so", tmp_path / "profiles"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-pthread", "-Wl,-z,notext", HERE / "waits_hazards.c", "-o", library], check=True)
+    assert children.succeeded(children.run("-c", FORKED, library, profiles.as_uri())).split() == ["0"]
+    slept = [
+        profile.weight(sample)
+        for profile in pprof.read_folder(profiles)
+        for sample in profile.samples
+        if (sample.labels.get("span_name"), sample.labels.get("state")) == ("forked", "sleep")
+    ]
+    assert sum(slept) > 0.19e9, slept
+
+
 OWN_SEND = "long send(int a, const void *b, unsigned long c, int d) { return 4711; }"
 CALLS_SEND = """
 #include <sys/socket.h>

@@ -1,6 +1,7 @@
 // What C code does that a wrapper around libc's functions must bear. Each function returns 0, or the number of the check that failed.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <link.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
@@ -8,6 +9,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -200,5 +202,38 @@ int is_cancelled_where_it_is_free(void)
     CHECK(pthread_create(&thread, NULL, posts_and_waits, (void *)&turns) == 0);
     while (turns == 0) sched_yield();
     CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+    return 0;
+}
+
+// Whoever forks finds ld.so's list of modules held by another thread, as where that one is just closing a module. libc calls what was
+// registered first last, so that nothing else holds a fork up meanwhile.
+static sem_t is_held, may_go;
+static pthread_t holder;
+static int holds(struct dl_phdr_info *info, size_t size, void *unused)
+{
+    (void)info, (void)size, (void)unused;
+    sem_post(&is_held);
+    while (sem_wait(&may_go) != 0) {}
+    return 1;
+}
+static void *holds_modules(void *unused)
+{
+    dl_iterate_phdr(holds, unused);
+    return NULL;
+}
+static void hold_modules(void)
+{
+    if (pthread_create(&holder, NULL, holds_modules, NULL) != 0) abort();
+    while (sem_wait(&is_held) != 0) {}
+}
+static void let_modules_go(void)
+{
+    sem_post(&may_go);
+    pthread_join(holder, NULL);
+}
+int hold_modules_at_forks(void)
+{
+    CHECK(sem_init(&is_held, 0, 0) == 0 && sem_init(&may_go, 0, 0) == 0);
+    CHECK(pthread_atfork(hold_modules, let_modules_go, NULL) == 0);
     return 0;
 }

@@ -11,6 +11,7 @@ mod block;
 mod elf;
 pub(crate) mod fates;
 pub(crate) mod flow;
+mod loader;
 mod modules;
 pub(crate) mod own_record;
 mod real;
@@ -23,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::block::{Block, Call, Pending};
 use self::fates::Fate;
+pub(crate) use self::loader::look as look_at_loader;
 pub(crate) use self::modules::lock;
 use self::taking::{Sampled, Wait};
 use super::handler::WAKE;

@@ -18,7 +18,8 @@ use std::{ptr, slice};
 use libc::dl_phdr_info;
 
 use super::elf::{Module, Name, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, word};
-use super::real::{OLDEST, address_of, executable, has_older};
+use super::loader;
+use super::real::{ALIASES, OLDEST, address_of, executable, has_older};
 use super::wrappers::{self, Address, OnUnlock, OnWait};
 
 /// Modules that are remembered as scanned; more are scanned again each time.
@@ -60,22 +61,6 @@ static MODULES: Mutex<Option<Modules>> = Mutex::new(None);
 /// Whether slots are to have our wrappers.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-/// Functions that have another name in other modules, which is the same function for files of 64 bits.
-const ALIASES: [(&CStr, &CStr); 12] = [
-    (c"pread", c"pread64"),
-    (c"pwrite", c"pwrite64"),
-    (c"preadv", c"preadv64"),
-    (c"pwritev", c"pwritev64"),
-    (c"sendfile", c"sendfile64"),
-    (c"open", c"open64"),
-    (c"fcntl", c"fcntl64"),
-    (c"lockf", c"lockf64"),
-    (c"__read", c"read"),
-    (c"__write", c"write"),
-    (c"__poll", c"poll"),
-    (c"__connect", c"connect"),
-];
-
 /// Puts wrappers into all slots, and from now on into those of modules that come. Returns how many slots have one, at least 1 where not
 /// all could be judged yet.
 pub(super) fn install(shortest_ns: u64, on_wait: OnWait, on_unlock: OnUnlock) -> usize {
@@ -92,8 +77,7 @@ pub(super) fn install(shortest_ns: u64, on_wait: OnWait, on_unlock: OnUnlock) ->
     wrappers::switch(true);
     // Where another thread closes a module meanwhile nothing can be judged, so it is tried again, and by later ticks.
     for _ in 0..TRIES {
-        modules.forget_seen();
-        modules.scan(true);
+        modules.scan_anew();
         if modules.slots > 0 || !modules.unfinished {
             break;
         }
@@ -106,8 +90,7 @@ pub(super) fn uninstall() {
     wrappers::switch(false);
     INSTALLED.store(false, Ordering::Relaxed);
     if let Some(modules) = lock().as_mut() {
-        modules.forget_seen();
-        modules.scan(true);
+        modules.scan_anew();
     }
 }
 
@@ -159,7 +142,14 @@ impl Modules {
     /// Where libc's functions are. `None`: not all are found that a wrapper calls before it waits.
     fn find() -> Option<Self> {
         let (wrapped, all) = wrappers::counts();
-        let executable = executable();
+        let executable = {
+            let _forks_wait = lock();
+            loader::find();
+            if loader::is_stuck() {
+                return None;
+            }
+            executable()
+        };
         let mut real = Vec::with_capacity(all);
         let mut functions = HashMap::with_capacity(2 * all);
         let mut names = Vec::with_capacity(wrapped);
@@ -207,13 +197,20 @@ impl Modules {
         })
     }
 
-    fn forget_seen(&mut self) {
-        self.seen.clear();
-        self.slots = 0;
+    /// Scans all modules. A forked child that must not ask for them has what its parent found.
+    fn scan_anew(&mut self) {
+        if !loader::is_stuck() {
+            self.seen.clear();
+            self.slots = 0;
+            self.scan(true);
+        }
     }
 
     /// Scans the modules that were not scanned yet; `all`: also where ld.so says that none came.
     fn scan(&mut self, all: bool) {
+        if loader::is_stuck() {
+            return;
+        }
         // Before any of their slots is written: a module that was just opened may find functions in others that came with it.
         for asks in [true, false] {
             let mut scan = Scan { modules: self, all, asks, is_first: true };

@@ -9,6 +9,22 @@ use libc::dl_phdr_info;
 use super::elf::Module;
 use super::wrappers::Address;
 
+/// Functions that have another name in other modules, which is the same function for files of 64 bits.
+pub(super) const ALIASES: [(&CStr, &CStr); 12] = [
+    (c"pread", c"pread64"),
+    (c"pwrite", c"pwrite64"),
+    (c"preadv", c"preadv64"),
+    (c"pwritev", c"pwritev64"),
+    (c"sendfile", c"sendfile64"),
+    (c"open", c"open64"),
+    (c"fcntl", c"fcntl64"),
+    (c"lockf", c"lockf64"),
+    (c"__read", c"read"),
+    (c"__write", c"write"),
+    (c"__poll", c"poll"),
+    (c"__connect", c"connect"),
+];
+
 /// The range of the program's executable.
 pub(super) fn executable() -> Range<usize> {
     unsafe extern "C" fn first(info: *mut dl_phdr_info, _: usize, range: *mut c_void) -> c_int {

@@ -1,0 +1,105 @@
+//! ld.so's lock of its list of modules, over a fork.
+//!
+//! Who opens or closes a module holds it, and who asks for the list by `dl_iterate_phdr`. glibc makes the other locks of ld.so anew in a
+//! forked child, and not this one: where another thread of the parent's held it, it is held for ever, by nobody who is there, and who
+//! asks for the list waits for ever. So a child looks at the lock, while it has one thread, and does not ask where it is held. Where the
+//! lock is glibc does not say, so it is found by what it counts. musl makes its own anew, and this finds nothing there.
+
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
+use std::{mem, ptr, slice};
+
+use libc::dl_phdr_info;
+
+use super::elf::word;
+use crate::os::thread_id::tid;
+
+/// The beginning of a mutex of glibc's that one thread may lock several times.
+#[repr(C)]
+struct Mutex {
+    /// 0: nobody has it.
+    lock: AtomicI32,
+    count: AtomicI32,
+    owner: AtomicI32,
+}
+
+static LOCK: AtomicPtr<Mutex> = AtomicPtr::new(ptr::null_mut());
+static IS_STUCK: AtomicBool = AtomicBool::new(false);
+
+/// Looks for the lock, once a process. Called where forks wait, so that no child finds the lock to be held by this.
+pub(super) fn find() {
+    if LOCK.load(Ordering::Relaxed).is_null() {
+        // SAFETY: the callback takes nothing, and asks again from within, as ld.so allows.
+        unsafe { libc::dl_iterate_phdr(Some(ask_again), ptr::null_mut()) };
+    }
+}
+
+/// Whether this process was forked while another thread held the lock: the list of modules is not to be asked for.
+pub(super) fn is_stuck() -> bool {
+    IS_STUCK.load(Ordering::Relaxed)
+}
+
+/// In a forked child, before it has a second thread.
+pub(crate) fn look() {
+    // SAFETY: ld.so's, and it stays.
+    let lock = unsafe { LOCK.load(Ordering::Relaxed).as_ref() };
+    let is_stuck = lock.is_some_and(|lock| lock.lock.load(Ordering::Relaxed) != 0);
+    IS_STUCK.store(is_stuck, Ordering::Relaxed);
+}
+
+/// This thread holds the lock twice now, and no other one so.
+unsafe extern "C" fn ask_again(_: *mut dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
+    // SAFETY: as in `find`.
+    unsafe { libc::dl_iterate_phdr(Some(find_in), ptr::null_mut()) };
+    1
+}
+
+/// Called for each module: looks for the lock in what ld.so can write.
+unsafe extern "C" fn find_in(info: *mut dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
+    // SAFETY: valid for the call.
+    let info = unsafe { &*info };
+    // SAFETY: getauxval may be called at any time.
+    if word(info.dlpi_addr) != word(unsafe { libc::getauxval(libc::AT_BASE) }) {
+        return 0;
+    }
+    let own = tid();
+    // SAFETY: there are so many.
+    for header in unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) } {
+        if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_W == 0 {
+            continue;
+        }
+        let start = word(info.dlpi_addr + header.p_vaddr).next_multiple_of(mem::align_of::<usize>());
+        let end = word(info.dlpi_addr + header.p_vaddr + header.p_memsz);
+        for place in (start..end.saturating_sub(mem::size_of::<Mutex>())).step_by(mem::align_of::<usize>()) {
+            let mutex = ptr::with_exposed_provenance_mut::<Mutex>(place);
+            // SAFETY: within what is mapped; others write it word by word.
+            let Mutex { lock, count, owner } = unsafe { &*mutex };
+            let [lock, count, owner] = [lock, count, owner].map(|word| word.load(Ordering::Relaxed));
+            if lock != 0 && count == 2 && owner == own {
+                LOCK.store(mutex, Ordering::Relaxed);
+            }
+        }
+    }
+    1
+}
+
+#[cfg(all(test, target_env = "gnu"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_that_is_found_is_held_by_who_asks_for_modules() {
+        unsafe extern "C" fn owner(_: *mut dl_phdr_info, _: usize, owner: *mut c_void) -> c_int {
+            // SAFETY: what `find` found.
+            let lock = unsafe { LOCK.load(Ordering::Relaxed).as_ref() };
+            // SAFETY: the place that is passed below.
+            unsafe { *owner.cast() = lock.map_or(0, |lock| lock.owner.load(Ordering::Relaxed)) };
+            1
+        }
+        find();
+        let mut found = 0;
+        // SAFETY: the callback takes what is passed.
+        unsafe { libc::dl_iterate_phdr(Some(owner), (&raw mut found).cast()) };
+        assert_eq!(found, tid());
+    }
+}
