@@ -8,6 +8,7 @@
 import argparse
 import faulthandler
 import json
+import logging
 import os
 import random
 import sys
@@ -56,6 +57,8 @@ def run(options: argparse.Namespace, folder: str) -> dict:
     }
     if not _arguments.launch(settings):
         raise RuntimeError("the profiler did not start")
+    # A logger takes all loggers' lock when it is first asked this, as each loop does of its own, and a fork holds that lock.
+    logging.getLogger("asyncio").isEnabledFor(logging.DEBUG)
     provider = TracerProvider(resource=Resource({"service.name": "waits"}), shutdown_on_exit=False)
     provider.add_span_processor(PyroscopeSpanProcessor(scope="all"))
     modules = waits_modules.copy_modules(options.library, folder) if options.library else []
