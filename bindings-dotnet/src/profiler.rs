@@ -12,6 +12,7 @@ use crate::events::{resumed, sessions};
 use crate::interface::types::{Feature, FeatureState, Number, Settings, Statistics};
 use crate::libraries::registry;
 use crate::runtime::CoreClr;
+use crate::stack::loader;
 use crate::symbols::code_map;
 use crate::{arguments, messages};
 
@@ -47,6 +48,7 @@ pub(crate) fn start(settings: &Settings) -> Result<(), Error> {
         return Err(Error::new(ErrorKind::AlreadyRunning, "a profiler runs in this process already"));
     }
     config.check()?;
+    loader::prepare();
     registry::refresh();
     resumed::prepare();
     SEES_NO_WAITS.store(false, Ordering::Relaxed);

@@ -38,19 +38,25 @@ pub extern "C" fn spanprof_resumed(off_ns: u64) -> u64 {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn spanprof_sample_resumed(off_ns: u64, weight: u64, context: *const u64, all: u32) -> u64 {
-    // What the caller has in registers lies below its stack then.
+    // What the caller has in registers lies below its stack then. The assembler describes it for walks, as compilers do of their functions.
     naked_asm!(
+        ".cfi_startproc",
         "push rbp",
+        ".cfi_adjust_cfa_offset 8",
+        ".cfi_rel_offset rbp, 0",
         "push rbx",
         "push r12",
         "push r13",
         "push r14",
         "push r15",
         "sub rsp, 8",
+        ".cfi_adjust_cfa_offset 48",
         "lea r8, [rsp + 8]",
         "call {sample}",
         "add rsp, 56",
+        ".cfi_adjust_cfa_offset -56",
         "ret",
+        ".cfi_endproc",
         sample = sym sample,
     );
 }

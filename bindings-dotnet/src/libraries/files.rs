@@ -1,4 +1,5 @@
-//! The files of native libraries: their `.eh_frame` rows for the walk, and the functions that they export.
+//! The files of native libraries: their `.eh_frame` rows for the walk, and the functions that they export; and those of assemblies, which have
+//! rows alone.
 //!
 //! What was read of a file stays for ever, some hundred kilobytes for the largest, and serves each time that the file is
 //! loaded.
@@ -8,6 +9,7 @@ use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::{Mutex, PoisonError};
 
+use crate::libraries::assemblies;
 use crate::libraries::call_frames;
 use crate::libraries::elf::{self, Elf};
 use crate::libraries::exports::Exports;
@@ -62,7 +64,10 @@ pub(crate) fn contents_of(module: &Mapped) -> &'static Contents {
 
 impl Contents {
     fn read(part: elf::Part<'_>) -> Option<Self> {
-        let elf = Elf::read(part)?;
+        let Some(elf) = Elf::read(part) else {
+            let rows = assemblies::rows_of_assembly(part)?;
+            return Some(Self { tables: Tables { rows }, exports: Exports::new() });
+        };
         Some(Self {
             tables: Tables { rows: call_frames::rows_of_elf(&elf).unwrap_or_default() },
             exports: Exports::of_elf(&elf).unwrap_or_default(),

@@ -94,6 +94,23 @@ pub(crate) fn images(maps: &[Map<'_>], libraries: &[Mapped]) -> Vec<(u64, u64)> 
     merged(maps.iter().filter(|map| map.is_executable && is_file(map.path) && !in_library(map)))
 }
 
+/// Executable parts of assemblies, whose headers are in the mapping before that begins with the file: code may be in the file's first page too.
+pub(crate) fn assemblies(maps: &[Map<'_>]) -> Vec<Mapped> {
+    let mut base = None;
+    let mut found = Vec::new();
+    for map in maps.iter().filter(|map| map.path.ends_with(".dll")) {
+        if map.offset == 0 && !map.is_executable {
+            base = Some((map.path, map.start));
+        }
+        if map.is_executable
+            && let Some((path, base)) = base.filter(|(path, _)| *path == map.path)
+        {
+            found.push(Mapped { path: path.to_owned(), base, start: map.start, end: map.end });
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +137,15 @@ broken line
         let expected =
             [(0x55e_0000, 0x55f_0000), (0x660_0000, 0x661_0000), (0x700_0000, 0x720_0000), (0x900_0000, 0x901_0000)];
         assert_eq!(code, expected);
+        let found = assemblies(&parse(
+            "8000-9000 r--p 00000000 fe:00 3 /a.dll\n9000-a000 r-xp 00000000 fe:00 3 /a.dll\nb000-c000 r-xp 0001000 fe:00 4 /b.dll",
+        ));
+        let path = "/a.dll".to_owned();
+        assert_eq!(
+            found,
+            [Mapped { path, base: 0x8000, start: 0x9000, end: 0xa000 }],
+            "of the other one the begin is not there"
+        );
         let images = images(&maps, &libraries);
         assert_eq!(images, [(0x660_0000, 0x661_0000), (0x710_0000, 0x720_0000)], "also those within a single file");
     }

@@ -1,5 +1,6 @@
-//! The native libraries of the process: where they are mapped, and what their files say.
+//! The native libraries of the process and its assemblies: where they are mapped, and what their files say.
 
+mod assemblies;
 mod call_frames;
 mod elf;
 mod exports;

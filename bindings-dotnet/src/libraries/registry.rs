@@ -1,4 +1,4 @@
-//! The native libraries of the process, and what memory is executable.
+//! The native libraries of the process and its assemblies, and what memory is executable.
 //!
 //! The profiler's thread looks at /proc/self/maps when it starts and from then on each two seconds, reads the files of what was
 //! loaded meanwhile, and shows the handler both ([`modules`](crate::stack::modules)). The place of a library that is unloaded is
@@ -10,7 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::libraries::exports::Exports;
 use crate::libraries::files::{self, Contents};
 use crate::libraries::mappings::{self, Mapped};
-use crate::stack::modules::{EXECUTABLE, MAIN_STACK_END, MODULES, Module, USED};
+use crate::stack::modules::{
+    ASSEMBLIES, ASSEMBLIES_USED, ASSEMBLY_CODE, EXECUTABLE, MAIN_STACK_END, MODULES, Module, USED,
+};
 
 /// What is known of a library. `start` 0: it is gone, and its place is free.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +26,8 @@ struct Library {
 static IMAGES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 /// What is known of the libraries, for names. Index = place in MODULES.
 static KNOWN: Mutex<Vec<Library>> = Mutex::new(Vec::new());
+/// The same of the assemblies. Index = place in ASSEMBLIES.
+static KNOWN_ASSEMBLIES: Mutex<Vec<Library>> = Mutex::new(Vec::new());
 
 impl Library {
     fn is_gone(&self) -> bool {
@@ -64,7 +68,11 @@ pub(crate) fn native_name(pc: u64) -> Option<NativeName> {
 }
 
 fn lock_known() -> MutexGuard<'static, Vec<Library>> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&KNOWN)
+}
+
+fn lock(known: &'static Mutex<Vec<Library>>) -> MutexGuard<'static, Vec<Library>> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What a reading of the mappings found.
@@ -95,6 +103,9 @@ pub(crate) fn refresh() -> Changes {
     let now = mappings::libraries(&maps);
     *IMAGES.lock().unwrap_or_else(PoisonError::into_inner) = mappings::images(&maps, &now);
     changes.libraries = settle(&mut lock_known(), &MODULES, &USED, now);
+    let assemblies = mappings::assemblies(&maps);
+    ASSEMBLY_CODE.replace(&assemblies.iter().map(|mapped| (mapped.start, mapped.end)).collect::<Vec<_>>());
+    settle(&mut lock(&KNOWN_ASSEMBLIES), &ASSEMBLIES, &ASSEMBLIES_USED, assemblies);
     changes
 }
 
@@ -114,7 +125,7 @@ fn settle(known: &mut Vec<Library>, modules: &[Module], used: &AtomicUsize, now:
         }
         let free = known.iter().position(Library::is_gone).unwrap_or(known.len());
         let Some(place) = modules.get(free) else { continue };
-        place.take(mapped.base, mapped.start..mapped.end);
+        place.take(mapped.base, mapped.start..mapped.end, stays(&mapped.path));
         let library = Library { mapped, exports: None };
         match known.get_mut(free) {
             Some(known) => *known = library,
@@ -126,16 +137,42 @@ fn settle(known: &mut Vec<Library>, modules: &[Module], used: &AtomicUsize, now:
     changed
 }
 
-/// Reads the files of libraries that were not read yet. Tens of milliseconds for a whole process, once.
+/// Whether a library is never closed: of the runtime's own, and what those are linked with.
+fn stays(path: &str) -> bool {
+    const STAY: [&str; 13] = [
+        "[vdso]",
+        "ld-linux-",
+        "libSystem.",
+        "libc.so",
+        "libclrgc",
+        "libclrjit.",
+        "libcoreclr.",
+        "libdl.so",
+        "libgcc_s.",
+        "libm.so",
+        "libpthread.so",
+        "libspanprof.",
+        "libstdc++.",
+    ];
+    let name = path.rsplit('/').next().unwrap_or(path);
+    STAY.iter().any(|begin| name.starts_with(begin))
+}
+
+/// Reads the files of libraries and assemblies that were not read yet. Tens of milliseconds for a whole process, once.
 pub(crate) fn read_files() {
-    let known = lock_known().clone();
-    for (place, (library, slot)) in known.iter().zip(&MODULES).enumerate() {
+    read_files_of(&KNOWN, &MODULES);
+    read_files_of(&KNOWN_ASSEMBLIES, &ASSEMBLIES);
+}
+
+fn read_files_of(libraries: &'static Mutex<Vec<Library>>, modules: &[Module]) {
+    let known = lock(libraries).clone();
+    for (place, (library, slot)) in known.iter().zip(modules).enumerate() {
         if library.is_gone() || library.exports.is_some() {
             continue;
         }
         let Contents { tables, exports } = files::contents_of(&library.mapped);
         // Unless the place became another's meanwhile.
-        if let Some(now) = lock_known().get_mut(place)
+        if let Some(now) = lock(libraries).get_mut(place)
             && now.mapped == library.mapped
         {
             now.exports = Some(exports);
@@ -173,7 +210,7 @@ mod tests {
         read_files();
         let here = our_own_code_is_found_with_its_rules as fn() as usize as u64;
         assert!(is_executable(here) && !is_executable([7_u8].as_ptr() as u64));
-        let row = module_of(here).and_then(|module| module.row(here)).unwrap();
+        let row = module_of(here).map(|module| module.row(here)).unwrap();
         assert_eq!((row.cfa, row.offset), (Cfa::Rsp, 8), "a function's first instruction");
         assert!(main_stack_end() > 0);
         assert!(path_of(here).unwrap().contains("spanprof"));

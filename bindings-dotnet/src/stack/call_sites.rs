@@ -1,7 +1,7 @@
 //! Return addresses within methods that have no frame: where the walk finds the caller that the rbp chain leaves out.
 //!
-//! A table of fixed size: the profiler's thread adds the call sites of a method when it first meets it and takes them back
-//! when the code is gone, the handler looks up.
+//! A table of fixed size. The call sites of a method are added when it was compiled, and taken back when other code takes its place. Of
+//! methods that were compiled ahead of time the handler remembers those that it met, also that they have a frame.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,6 +9,8 @@ const PLACES: usize = 1 << 16;
 /// Places looked at for one address.
 const PROBES: usize = 8;
 const GONE: u64 = u64::MAX;
+
+const HAS_FRAME: u64 = 0xffff;
 
 /// Return address << 16 | bytes from rsp, after the callee returned, to the method's own return address. 0 = free.
 static SITES: [AtomicU64; PLACES] = [const { AtomicU64::new(0) }; PLACES];
@@ -18,22 +20,52 @@ fn places(address: u64) -> impl Iterator<Item = &'static AtomicU64> {
     (0..PROBES).map(move |probe| &SITES[(first + probe) % PLACES])
 }
 
-/// Bytes to the return address of the method that `return_address` is in, if that has no frame. Async-signal-safe.
+/// Where the caller is of the method that a return address is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// Where rbp says.
+    ByFrame,
+    /// Its return address is so many bytes above rsp.
+    After(u64),
+}
+
+/// What is known of a return address. Async-signal-safe.
 #[inline]
-pub(crate) fn find(return_address: u64) -> Option<u64> {
+pub(crate) fn find(return_address: u64) -> Option<Caller> {
     for place in places(return_address) {
         match place.load(Ordering::Relaxed) {
             0 => return None,
-            site if site >> 16 == return_address => return Some(site & 0xffff),
+            site if site >> 16 == return_address => {
+                return Some(if site & HAS_FRAME == HAS_FRAME {
+                    Caller::ByFrame
+                } else {
+                    Caller::After(site & HAS_FRAME)
+                });
+            }
             _ => {}
         }
     }
     None
 }
 
+/// Remembers what was found of a return address in code that stays. Async-signal-safe: where there is no free place it is found anew.
+pub(crate) fn remember(return_address: u64, caller: Caller) {
+    let bytes = match caller {
+        Caller::After(bytes @ 0..HAS_FRAME) => bytes,
+        Caller::ByFrame => HAS_FRAME,
+        Caller::After(_) => return,
+    };
+    if return_address >> 47 == 0
+        && let Some(place) = places(return_address).find(|place| place.load(Ordering::Relaxed) == 0)
+    {
+        // Who adds or remembers another one meanwhile has the place.
+        let _ = place.compare_exchange(0, return_address << 16 | bytes, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
 /// Notes a call site. One that finds no place is left out: its caller will be, too. One caller at a time.
 pub(crate) fn add(return_address: u64, bytes: u32) {
-    if bytes > 0xffff || return_address >> 47 != 0 {
+    if u64::from(bytes) >= HAS_FRAME || return_address >> 47 != 0 {
         return;
     }
     forget(return_address);
@@ -62,14 +94,19 @@ mod tests {
             add(address, 40);
         }
         add(0x7f00_0007, 48);
-        assert_eq!(find(0x7f00_0007), Some(48), "newest");
-        assert_eq!(find(0x7f00_0fff), Some(40));
+        assert_eq!(find(0x7f00_0007), Some(Caller::After(48)), "newest");
+        assert_eq!(find(0x7f00_0fff), Some(Caller::After(40)));
         forget(0x7f00_0007);
-        assert_eq!((find(0x7f00_0007), find(0x7f00_0008)), (None, Some(40)));
+        assert_eq!((find(0x7f00_0007), find(0x7f00_0008)), (None, Some(Caller::After(40))));
         add(0x7f00_0007, 56);
-        assert_eq!(find(0x7f00_0007), Some(56));
+        assert_eq!(find(0x7f00_0007), Some(Caller::After(56)));
         add(0x7f00_0009, 70_000);
-        assert_eq!(find(0x7f00_0009), Some(40), "a frame that large is not noted");
+        assert_eq!(find(0x7f00_0009), Some(Caller::After(40)), "a frame that large is not noted");
         assert_eq!(find(0), None);
+        remember(0x7f00_2000, Caller::ByFrame);
+        remember(0x7f00_2008, Caller::After(8));
+        remember(0x7f00_2010, Caller::After(70_000));
+        let found = [0x7f00_2000, 0x7f00_2008, 0x7f00_2010].map(find);
+        assert_eq!(found, [Some(Caller::ByFrame), Some(Caller::After(8)), None]);
     }
 }

@@ -1,8 +1,11 @@
 //! What runs in the signal handler: the walk, and the tables that it searches. All else of this library fills these tables or
 //! reads what the walk wrote, and nothing here uses any of it.
 
+pub(crate) mod call_frames;
 pub(crate) mod call_sites;
 pub(crate) mod eh_frame;
+pub(crate) mod library_names;
+pub(crate) mod loader;
 pub(crate) mod modules;
 pub(crate) mod monitor_enter;
 pub(crate) mod range_set;

@@ -1,16 +1,23 @@
-//! The native libraries of the process as the handler knows them, with their `.eh_frame` rows, and what memory is executable.
+//! The native libraries of the process as the handler knows them, with their `.eh_frame` rows, the assemblies that were compiled ahead of time,
+//! with the same of their methods, and what memory is executable.
 //!
 //! Tables in static memory: the handler searches, and the profiler's thread ([`registry`](crate::libraries::registry)) fills in
-//! what it found.
+//! what it found. That is up to two seconds old, so of a library that may be closed, and of one that is in no table, ld.so is asked
+//! ([`loader`]).
 
+use std::ffi::c_char;
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use crate::stack::eh_frame::{self, Cfa, Row};
+use crate::stack::loader;
 use crate::stack::range_set::RangeSet;
 
 /// Libraries that the handler knows; frames in further ones are found by frame pointers alone.
 const MAX_MODULES: usize = 256;
+/// Assemblies that the handler knows; in further ones a method without a frame has no caller until it was met once.
+const MAX_ASSEMBLIES: usize = 1_024;
 
 /// A library, as the handler sees it. `start` 0: none.
 #[derive(Debug)]
@@ -18,6 +25,8 @@ pub(crate) struct Module {
     pub(crate) start: AtomicU64,
     end: AtomicU64,
     base: AtomicU64,
+    /// It is never closed.
+    stays: AtomicBool,
     /// Null while the file is not read.
     tables: AtomicPtr<Tables>,
 }
@@ -30,6 +39,10 @@ pub(crate) struct Tables {
 
 pub(crate) static MODULES: [Module; MAX_MODULES] = [const { Module::unused() }; MAX_MODULES];
 pub(crate) static USED: AtomicUsize = AtomicUsize::new(0);
+pub(crate) static ASSEMBLIES: [Module; MAX_ASSEMBLIES] = [const { Module::unused() }; MAX_ASSEMBLIES];
+pub(crate) static ASSEMBLIES_USED: AtomicUsize = AtomicUsize::new(0);
+/// Where the code of these is.
+pub(crate) static ASSEMBLY_CODE: RangeSet<MAX_ASSEMBLIES> = RangeSet::new();
 /// Memory that may be executed, neighbours merged.
 pub(crate) static EXECUTABLE: RangeSet<8_192> = RangeSet::new();
 /// The end of the main thread's stack.
@@ -42,20 +55,23 @@ impl Module {
             start: AtomicU64::new(0),
             end: AtomicU64::new(0),
             base: AtomicU64::new(0),
+            stays: AtomicBool::new(false),
             tables: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 
     /// The rule at `pc`, which is in this library; an unknown one while its file is not read yet. Async-signal-safe.
-    ///
-    /// A library with a frame on this stack is not unloaded, so its place does not become another's meanwhile; where an
-    /// address is none of a frame's, any rule is as good.
     #[inline]
-    pub(crate) fn row(&self, pc: u64) -> Option<Row> {
-        let Some(tables) = self.tables() else {
-            return Some(Row { pc: 0, offset: 0, saved_rbp: 0, cfa: Cfa::Unknown });
-        };
-        eh_frame::find(&tables.rows, self.offset(pc)?)
+    pub(crate) fn row(&self, pc: u64) -> Row {
+        let none = |cfa| Row { pc: 0, offset: 0, saved_rbp: 0, cfa };
+        let Some(tables) = self.tables() else { return none(Cfa::Unknown) };
+        self.offset(pc).and_then(|pc| eh_frame::find(&tables.rows, pc)).unwrap_or(none(Cfa::Nothing))
+    }
+
+    /// Whether what was read of it holds for as long as the process does.
+    #[inline]
+    fn is_settled(&self) -> bool {
+        self.stays.load(Ordering::Relaxed) && self.tables().is_some()
     }
 
     #[inline]
@@ -70,10 +86,11 @@ impl Module {
         u32::try_from(pc.checked_sub(self.base.load(Ordering::Relaxed))?).ok()
     }
 
-    /// Gives the place to a library: `base` is where it is loaded, `code` its executable part.
-    pub(crate) fn take(&self, base: u64, code: Range<u64>) {
+    /// Gives the place to a library: `base` is where it is loaded, `code` its executable part, and `stays`: it is never closed.
+    pub(crate) fn take(&self, base: u64, code: Range<u64>, stays: bool) {
         self.tables.store(std::ptr::null_mut(), Ordering::Relaxed);
         self.base.store(base, Ordering::Relaxed);
+        self.stays.store(stays, Ordering::Relaxed);
         self.end.store(code.end, Ordering::Relaxed);
         // Release: a handler that sees the place sees all of it.
         self.start.store(code.start, Ordering::Release);
@@ -94,11 +111,42 @@ impl Module {
 /// The library that `pc` is in. Async-signal-safe: a scan of the list.
 #[inline]
 pub(crate) fn module_of(pc: u64) -> Option<&'static Module> {
-    let used = USED.load(Ordering::Acquire).min(MAX_MODULES);
-    MODULES[..used].iter().find(|module| {
+    find(&MODULES, &USED, pc)
+}
+
+/// The rule in the method at `pc` of an assembly that was compiled ahead of time, while it calls another. Async-signal-safe: ten loads where
+/// it is in none, else a scan of the list.
+#[inline]
+pub(crate) fn assembly_row(pc: u64) -> Option<Row> {
+    if !ASSEMBLY_CODE.contains(pc) {
+        return None;
+    }
+    find(&ASSEMBLIES, &ASSEMBLIES_USED, pc).map(|module| module.row(pc))
+}
+
+#[inline]
+fn find(modules: &'static [Module], used: &AtomicUsize, pc: u64) -> Option<&'static Module> {
+    let used = used.load(Ordering::Acquire).min(modules.len());
+    modules[..used].iter().find(|module| {
         let start = module.start.load(Ordering::Acquire);
         start != 0 && pc >= start && pc < module.end.load(Ordering::Relaxed)
     })
+}
+
+/// The rule at `pc`, and where the library's name is if it may be closed. `None`: it is in no library. Async-signal-safe.
+///
+/// # Safety
+/// `is_certain`: `pc` is where the calling thread is, or within a call that it is in.
+#[inline]
+pub(crate) unsafe fn row_at(pc: u64, is_certain: bool) -> Option<(Row, *const c_char)> {
+    let module = module_of(pc);
+    match module {
+        // SAFETY: the caller's promise.
+        _ if is_certain && loader::answers() && !module.is_some_and(Module::is_settled) => unsafe {
+            loader::row_at(pc)
+        },
+        module => module.map(|module| (module.row(pc), ptr::null())),
+    }
 }
 
 /// Whether `pc` may be code. Async-signal-safe.

@@ -1,16 +1,19 @@
 //! Sets of address ranges that the signal handler searches while the profiler's thread replaces them.
 //!
-//! Two tables of fixed size in static memory: the writer fills the one that is not current and flips. A handler that was
-//! held up in the middle of a search while both were rewritten may answer wrongly, for one frame of one sample; it
-//! never reads memory that is not there, as nothing is ever freed.
+//! Two tables of fixed size in static memory: the writer fills the one that is not current and flips. Who was held up in the middle of a
+//! search while they were flipped searches again, as its table may have been rewritten; nothing is ever freed.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+
+/// Searches until one counts. The table would have to be replaced within each of them.
+const MAX_SEARCHES: usize = 8;
 
 /// Up to `N` ranges, sorted, that do not overlap.
 #[derive(Debug)]
 pub(crate) struct RangeSet<const N: usize> {
     tables: [Table<N>; 2],
-    current: AtomicUsize,
+    /// How often it was replaced: the table with the last bit of that is current.
+    replaced: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -27,12 +30,14 @@ impl<const N: usize> Table<N> {
 
 impl<const N: usize> RangeSet<N> {
     pub(crate) const fn new() -> Self {
-        Self { tables: [Table::new(), Table::new()], current: AtomicUsize::new(0) }
+        Self { tables: [Table::new(), Table::new()], replaced: AtomicUsize::new(0) }
     }
 
     /// Puts `ranges`, sorted, in place of those there are; false = more than `N`, and the first `N` count. One caller at a time.
     pub(crate) fn replace(&self, ranges: &[(u64, u64)]) -> bool {
-        let next = self.current.load(Ordering::Relaxed) ^ 1;
+        let next = self.replaced.load(Ordering::Relaxed).wrapping_add(1);
+        // Release: who reads of the table what is written from here on sees, by the fence in `contains`, that it was replaced before.
+        fence(Ordering::Release);
         let table = &self.tables[next & 1];
         for (place, (start, end)) in table.ranges.iter().zip(ranges) {
             place[0].store(*start, Ordering::Relaxed);
@@ -40,18 +45,34 @@ impl<const N: usize> RangeSet<N> {
         }
         table.length.store(ranges.len().min(N), Ordering::Relaxed);
         // Release: pairs with the load in `contains`.
-        self.current.store(next, Ordering::Release);
+        self.replaced.store(next, Ordering::Release);
         ranges.len() <= N
     }
 
     /// Whether `address` is in one of the ranges. Async-signal-safe; about ten loads.
     #[inline]
     pub(crate) fn contains(&self, address: u64) -> bool {
-        let table = &self.tables[self.current.load(Ordering::Acquire) & 1];
-        let (mut low, mut high) = (0, table.length.load(Ordering::Relaxed).min(N));
+        let mut found = false;
+        for _ in 0..MAX_SEARCHES {
+            let replaced = self.replaced.load(Ordering::Acquire);
+            found = self.tables[replaced & 1].contains(address);
+            // Acquire: pairs with the fence in `replace`.
+            fence(Ordering::Acquire);
+            if self.replaced.load(Ordering::Relaxed) == replaced {
+                break;
+            }
+        }
+        found
+    }
+}
+
+impl<const N: usize> Table<N> {
+    #[inline]
+    fn contains(&self, address: u64) -> bool {
+        let (mut low, mut high) = (0, self.length.load(Ordering::Relaxed).min(N));
         while low < high {
             let middle = usize::midpoint(low, high);
-            let [start, end] = &table.ranges[middle];
+            let [start, end] = &self.ranges[middle];
             if address < start.load(Ordering::Relaxed) {
                 high = middle;
             } else if address >= end.load(Ordering::Relaxed) {

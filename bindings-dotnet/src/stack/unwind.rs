@@ -1,28 +1,34 @@
 //! The stack of the interrupted thread, walked in the signal handler.
 //!
-//! **Functions called in the handler:** none but those of this folder; of a wait that is over, `sigaltstack`, which is a system call and
-//! no more. Memory read: the handler's own ucontext; tables in static memory ([`modules`], [`range_set`](crate::stack::range_set), [`call_sites`]); words of the thread's own stack, each
-//! checked to lie between the interrupted rsp and the stack's end ([`Stack`]).
+//! **Functions called in the handler:** none but those of this folder, and ld.so's ([`loader`](crate::stack::loader)); of a wait that is
+//! over, `sigaltstack`, which is a system call and no more. Memory read: the handler's own ucontext; tables in static memory ([`modules`],
+//! [`range_set`](crate::stack::range_set), [`call_sites`]); words of the thread's own stack, each checked to lie between the interrupted rsp
+//! and the stack's end ([`Stack`]); the tables of libraries that it is in.
 //!
 //! The walk, in the words of the rules that [`repair`](crate::symbols::repair) goes on with:
 //! * H1: native code at the leaf is left by rows of `.eh_frame`, since system libraries keep no frame pointers; a signal's handler by the
-//!   registers that it will restore.
+//!   registers that it will restore. Where that ends without a known caller a frame says so ([`CUT`]).
 //! * H2: the words above rsp of the first managed frame go along, for what only code bytes can tell.
 //! * From there on rbp is followed: CoreCLR gives most methods a frame.
-//! * H4: call sites in methods without a frame are known from a table.
+//! * H4: call sites in methods without a frame are known from a table, and those of methods that were compiled ahead of time from their
+//!   assemblies.
 //! * H5: a method that on-stack replacement entered lies on top of its own earlier body; its return address is higher up.
 //!
 //! The leaf's frame is its pc, that of a caller its return address minus one, which is within the call.
 
 use std::arch::asm;
+use std::ffi::c_char;
 use std::mem::{self, offset_of};
 use std::ptr;
 
 use libc::{stack_t, ucontext_t};
 use spanprof_core::FrameWriter;
 
-use crate::stack::eh_frame::Cfa;
+use crate::stack::call_sites::Caller;
+use crate::stack::eh_frame::{Cfa, Row};
+use crate::stack::library_names::LibraryNames;
 use crate::stack::range_set::RangeSet;
+use crate::stack::sample_header::{CUT, FirstManaged};
 use crate::stack::{call_sites, modules, sample_header};
 
 /// Words of the stack that go along with a sample.
@@ -48,13 +54,13 @@ pub(crate) unsafe fn walk(ucontext: *const ucontext_t, out: &mut FrameWriter<'_>
         let registers = &context.uc_mcontext.gregs;
         let [pc, sp, bp] = REGISTERS.map(|register| registers[register].cast_unsigned());
         let alternate = (context.uc_stack.ss_sp as u64, context.uc_stack.ss_size as u64);
-        walk_stack(Registers { pc, sp, bp, is_leaf: true }, Stack::of(sp, alternate), out);
+        walk_stack(Registers { pc, sp, bp, is_leaf: true, is_certain: true }, Stack::of(sp, alternate), out);
     }
 }
 
 /// Pushes the stack of the code that called a function of ours, which it will go on with these registers: rip, rsp and rbp.
 pub(crate) fn walk_caller([pc, sp, bp]: [u64; 3], out: &mut FrameWriter<'_>) {
-    walk_stack(Registers { pc, sp, bp, is_leaf: false }, Stack::of(sp, alternate_stack()), out);
+    walk_stack(Registers { pc, sp, bp, is_leaf: false, is_certain: true }, Stack::of(sp, alternate_stack()), out);
 }
 
 /// The words of the calling thread's stack from `sp` on.
@@ -67,13 +73,14 @@ pub(crate) fn words_from(sp: u64) -> impl Iterator<Item = u64> {
 /// [`walk_caller`]. `None`: no managed code is found.
 pub(crate) fn outermost_native([pc, sp, bp]: [u64; 3]) -> Option<u64> {
     let mut stack = Stack::of(sp, alternate_stack());
-    let mut at = Registers { pc, sp, bp, is_leaf: false };
+    let mut at = Registers { pc, sp, bp, is_leaf: false, is_certain: true };
+    let (mut row, _) = at.row()?;
     for _ in 0..MAX_NATIVE {
-        let module = modules::module_of(at.pc)?;
         let outermost = at.frame();
-        at = at.caller_of_native(module, &mut stack)?;
-        if modules::module_of(at.pc).is_none() {
-            return Some(outermost).filter(|_| modules::is_executable(at.pc));
+        at = at.caller_of_native(row, &mut stack)?;
+        match at.row() {
+            Some((next, _)) => row = next,
+            None => return Some(outermost).filter(|_| modules::is_executable(at.pc)),
         }
     }
     None
@@ -156,35 +163,47 @@ impl Stack {
 fn walk_stack(mut at: Registers, mut stack: Stack, out: &mut FrameWriter<'_>) {
     let end = out.frames() + MAX_NATIVE;
     out.push(at.frame());
-    while out.frames() < end
-        && let Some(module) = modules::module_of(at.pc)
-    {
-        let Some(caller) = at.caller_of_native(module, &mut stack) else { break };
+    let (mut first_managed, mut names) = (None, LibraryNames::new());
+    loop {
+        let Some((row, name)) = at.row() else {
+            first_managed = Some((FirstManaged { frame: out.frames() - 1, is_interrupted: at.is_leaf }, at.sp));
+            break;
+        };
+        names.note(out.frames() - 1, name);
+        let caller = at.caller_of_native(row, &mut stack).filter(|_| out.frames() < end);
+        let Some(caller) = caller else {
+            out.push(CUT);
+            break;
+        };
         at = caller;
         if at.pc < 4096 || !out.push(at.frame()) {
-            out.push_extra(sample_header::header(None, sample_header::method_count()));
+            push_extra(None, stack, &names, out);
             return;
         }
     }
-    let first_managed = modules::module_of(at.pc).is_none().then(|| (out.frames() - 1, at.sp));
-    let end = stack.high;
+    let high = stack.high;
     follow_frames(at, stack, out);
-    out.push_extra(sample_header::header(first_managed.map(|(frame, _)| frame), sample_header::method_count()));
-    if let Some((_, sp)) = first_managed {
-        let stack = Stack { low: sp, high: end };
-        for word in 0..EXTRA_WORDS as u64 {
-            let Some(word) = stack.load(sp.wrapping_add(8 * word)) else { break };
-            if !out.push_extra(word) {
-                return;
-            }
-        }
+    let words = Stack { low: first_managed.map_or(high, |(_, sp)| sp), high };
+    push_extra(first_managed.map(|(first, _)| first), words, &names, out);
+}
+
+/// What goes along with the frames.
+#[inline]
+fn push_extra(first: Option<FirstManaged>, stack: Stack, names: &LibraryNames, out: &mut FrameWriter<'_>) {
+    let words = if first.is_some() { EXTRA_WORDS } else { 0 };
+    let words = words.min(usize::try_from(stack.high.saturating_sub(stack.low) / 8).unwrap_or(0));
+    out.push_extra(sample_header::header(first, words, sample_header::method_count()));
+    for word in 0..words as u64 {
+        out.push_extra(stack.load(stack.low.wrapping_add(8 * word)).unwrap_or(0));
     }
+    // SAFETY: the thread is in their functions.
+    unsafe { names.push(out) };
 }
 
 /// The frame pointers from `at` on.
 #[inline]
 fn follow_frames(at: Registers, mut stack: Stack, out: &mut FrameWriter<'_>) {
-    let Registers { mut pc, mut bp, .. } = at;
+    let (mut pc, mut bp) = (at.frame(), at.bp);
     while let (Some(next), Some(mut back)) = (stack.load(bp), stack.load(bp.wrapping_add(8))) {
         let mut frame = bp;
         if OSR_METHODS.contains(pc)
@@ -201,7 +220,7 @@ fn follow_frames(at: Registers, mut stack: Stack, out: &mut FrameWriter<'_>) {
             return;
         }
         for _ in 0..MAX_FRAMELESS {
-            let Some(bytes) = call_sites::find(back) else { break };
+            let Some(Caller::After(bytes)) = caller_of_managed(back) else { break };
             let Some(address) = stack.load(sp.wrapping_add(bytes)) else { break };
             if address < 4096 || !out.push(address - 1) {
                 return;
@@ -213,8 +232,23 @@ fn follow_frames(at: Registers, mut stack: Stack, out: &mut FrameWriter<'_>) {
             return;
         }
         stack.low = frame + 16;
-        (pc, bp) = (back, next);
+        (pc, bp) = (back - 1, next);
     }
+}
+
+/// H4: what is known of the caller of the method that `back` is in.
+#[inline]
+fn caller_of_managed(back: u64) -> Option<Caller> {
+    call_sites::find(back).or_else(|| {
+        let row = modules::assembly_row(back - 1)?;
+        let caller = match row.cfa {
+            Cfa::Rsp => Caller::After(u64::from(row.offset.cast_unsigned()) - 8),
+            Cfa::Rbp => Caller::ByFrame,
+            _ => return None,
+        };
+        call_sites::remember(back, caller);
+        Some(caller)
+    })
 }
 
 /// H5: where the body that was replaced keeps its copy of the caller's rbp (`next`), and the return address beside it.
@@ -241,6 +275,8 @@ struct Registers {
     bp: u64,
     /// `pc` is an instruction that was interrupted, not the one after a call.
     is_leaf: bool,
+    /// The thread is here: what rules led to it are those of the code that ran.
+    is_certain: bool,
 }
 
 impl Registers {
@@ -250,18 +286,27 @@ impl Registers {
         if self.is_leaf { self.pc } else { self.pc - 1 }
     }
 
+    /// The rule here, and where the library's name is if it may be closed; `None`: it is not native code.
+    #[inline]
+    fn row(self) -> Option<(Row, *const c_char)> {
+        // SAFETY: as the field says.
+        unsafe { modules::row_at(self.frame(), self.is_certain) }
+    }
+
     /// H1: the registers after the native function returned; from then on only what lies above it is read.
     #[inline]
-    fn caller_of_native(self, module: &modules::Module, stack: &mut Stack) -> Option<Self> {
-        let Self { sp, mut bp, is_leaf, .. } = self;
-        let (cfa, saved) = match module.row(self.frame()) {
-            Some(row) if row.cfa == Cfa::Rsp => (sp.wrapping_add_signed(row.offset.into()), row.saved_rbp),
-            Some(row) if row.cfa == Cfa::Rbp => (bp.wrapping_add_signed(row.offset.into()), row.saved_rbp),
-            Some(row) if row.cfa == Cfa::Signal => return self.interrupted(stack),
+    fn caller_of_native(self, row: Row, stack: &mut Stack) -> Option<Self> {
+        let Self { sp, mut bp, is_leaf, mut is_certain, .. } = self;
+        let (cfa, saved) = match row.cfa {
+            Cfa::Rsp => (sp.wrapping_add_signed(row.offset.into()), row.saved_rbp),
+            Cfa::Rbp => (bp.wrapping_add_signed(row.offset.into()), row.saved_rbp),
+            Cfa::Signal => return self.interrupted(stack),
             // Code without a description is a stub that pushed nothing.
-            Some(row) if row.cfa == Cfa::Nothing && is_leaf => (sp.wrapping_add(8), 0),
-            None if is_leaf => (sp.wrapping_add(8), 0),
-            _ => return None,
+            Cfa::Nothing if is_leaf => {
+                is_certain = false;
+                (sp.wrapping_add(8), 0)
+            }
+            Cfa::Unknown | Cfa::Nothing => return None,
         };
         if cfa <= sp || cfa & 7 != 0 {
             return None;
@@ -275,20 +320,25 @@ impl Registers {
             }
         }
         stack.low = cfa;
-        Some(Self { pc: back, sp: cfa, bp, is_leaf: false })
+        Some(Self { pc: back, sp: cfa, bp, is_leaf: false, is_certain })
     }
 
-    /// The registers of what a signal interrupted whose handler returns here. Nothing where that had a stack of its own.
+    /// The registers of what a signal interrupted whose handler returns here, which may have had a stack of its own.
     #[inline]
     fn interrupted(self, stack: &mut Stack) -> Option<Self> {
         let saved =
             self.sp.wrapping_add((offset_of!(ucontext_t, uc_mcontext) + offset_of!(libc::mcontext_t, gregs)) as u64);
         let [pc, sp, bp] = REGISTERS.map(|register| stack.load(saved.wrapping_add(8 * register as u64)));
         let (pc, sp, bp) = (pc?, sp?, bp?);
-        if sp <= self.sp || sp >= stack.high {
-            return None;
+        if sp > self.sp && sp < stack.high {
+            stack.low = sp;
+        } else {
+            let own = Stack::of(sp, (0, 0));
+            if own.low == own.high || (own.low..own.high).contains(&self.sp) {
+                return None;
+            }
+            *stack = own;
         }
-        stack.low = sp;
-        Some(Self { pc, sp, bp, is_leaf: true })
+        Some(Self { pc, sp, bp, is_leaf: true, is_certain: self.is_certain })
     }
 }

@@ -22,18 +22,15 @@ use crate::clr::code::Body;
 use crate::clr::info::{self, Clr, FunctionId};
 use crate::libraries::registry;
 use crate::memory;
-use crate::stack::unwind::OSR_METHODS;
-use crate::stack::{call_sites, sample_header};
-use crate::symbols::prologue::{self, EPILOGUE_BYTES, PROLOGUE_BYTES, Prologue};
-use crate::symbols::resolver;
+use crate::stack::sample_header;
+use crate::symbols::prologue::{EPILOGUE_BYTES, Prologue};
+use crate::symbols::{resolver, shapes};
 
 /// News that may wait for the profiler's thread; of methods beyond it the code stays unknown, and so becomes what may
 /// have given them its place.
 const MAX_NEWS: usize = 50_000;
 /// Ranges that are kept; further ones stay unknown.
 const MAX_RANGES: usize = 200_000;
-/// Longer methods without a frame are not searched for call sites.
-const MAX_SEARCHED: u64 = 16 << 10;
 /// Ranges that were replaced and are remembered: those of more than the last drain.
 const MAX_REPLACED: usize = 4_096;
 /// Code that nobody reported.
@@ -54,7 +51,6 @@ pub(crate) struct Code {
     may_go: bool,
     /// Whether the method's start is the range's.
     is_whole: bool,
-    call_sites: Box<[u64]>,
 }
 
 /// A method that was compiled.
@@ -78,19 +74,25 @@ struct Replaced {
 /// What the profiler's thread is to learn, in order. `None`: methods that may go away may have gone, and others taken their
 /// place, while nobody reported it.
 static NEWS: Mutex<Vec<Option<Compiled>>> = Mutex::new(Vec::new());
+
 /// A function was compiled, on this thread, where it is in use. Some microseconds.
 pub(crate) fn compiled(clr: Clr, function: FunctionId) {
-    // Before it is in use, and after what was in its place was dropped: no sample of that has a number as high.
-    let number = sample_header::next_number();
-    let frame = (!clr.stays(function)).then(|| id_of(clr, function));
-    report(Compiled { function, number, frame, bodies: clr.bodies((function, 0)) }, MAX_NEWS);
+    report_all(clr, function, MAX_NEWS);
 }
 
 /// A function was compiled at some time, and does not go away while this runs.
 fn was_compiled(clr: Clr, function: FunctionId) {
+    report_all(clr, function, MAX_RANGES);
+}
+
+/// Reports a function with its bodies. Only one that may go away has a number, before it is in use and after what was in its place was
+/// dropped: no sample of that has a number as high. Other threads may be in the others already, whose place was nobody's before.
+fn report_all(clr: Clr, function: FunctionId, most: usize) {
     let (number, frame) =
         if clr.stays(function) { (0, None) } else { (sample_header::next_number(), Some(id_of(clr, function))) };
-    report(Compiled { function, number, frame, bodies: clr.bodies((function, 0)) }, MAX_RANGES);
+    let bodies = clr.bodies((function, 0));
+    shapes::learn(&bodies, frame.is_some());
+    report(Compiled { function, number, frame, bodies }, most);
 }
 
 /// Reports all functions that were compiled before CoreCLR reported any. Called by a finalizer: CoreCLR unloads
@@ -117,6 +119,7 @@ pub(crate) fn note_own_stack() {
 pub(crate) fn listen() -> Result<(), String> {
     // Before the first callback: what CoreCLR did until now nobody knows.
     note_gap();
+    shapes::forget_what_may_go();
     info::listen()
 }
 
@@ -159,20 +162,16 @@ pub(crate) fn with<T>(use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
     let map = map.get_or_insert_default();
     // Not locked while CoreCLR is asked: its callbacks wait for this lock.
     let news = std::mem::take(&mut *NEWS.lock().unwrap_or_else(PoisonError::into_inner));
-    let mut osr_changed = false;
     for compiled in news {
-        osr_changed |= match compiled {
+        match compiled {
             Some(Compiled { function, number, frame, bodies }) => map.learn(function, number, frame, bodies),
             None => map.drop_what_may_go(),
-        };
-    }
-    if osr_changed {
-        map.show_osr();
+        }
     }
     use_it(map)
 }
 
-/// Takes up what callbacks reported, so that the handler knows new code.
+/// Takes up what callbacks reported.
 pub(crate) fn tick() {
     if info::attached().is_some() {
         with(|_| {});
@@ -186,9 +185,7 @@ impl CodeMap {
             let function = clr.function_at(pc)?;
             // Where the range is not known, this address alone is known.
             let body = clr.body_at(function, pc).unwrap_or_else(|| std::iter::once(pc..pc + 1).collect());
-            if self.learn(function.0, 0, None, vec![body]) {
-                self.show_osr();
-            }
+            self.learn(function.0, 0, None, vec![body]);
         }
         self.by_start.get(&self.start_of(pc)?)
     }
@@ -217,43 +214,33 @@ impl CodeMap {
         self.by_start.range(..=pc).next_back().filter(|(_, code)| pc < code.end).map(|(start, _)| *start)
     }
 
-    /// Adds the bodies of a function, in place of what was there. True: what was entered by replacement changed.
-    fn learn(&mut self, function: FunctionId, number: u32, frame: Option<FrameId>, bodies: Vec<Body>) -> bool {
-        let mut osr_changed = false;
+    /// Adds the bodies of a function, in place of what was there.
+    fn learn(&mut self, function: FunctionId, number: u32, frame: Option<FrameId>, bodies: Vec<Body>) {
         for (place, Range { start, end }) in bodies.into_iter().flat_map(|body| body.into_iter().enumerate()) {
-            let is_known = self
-                .by_start
-                .get(&start)
-                .is_some_and(|code| code.end == end && code.function == function && !code.may_go && frame.is_none());
+            // With each further body of a method all are told again; that one may go and was replaced by its like makes no difference.
+            let is_same = |code: &Code| code.end == end && code.function == function;
+            let is_known = |code: &Code| if code.may_go { frame == code.frame } else { frame.is_none() };
+            let is_known = self.by_start.get(&start).is_some_and(|code| is_same(code) && is_known(code));
             if end <= start || is_known {
                 continue;
             }
-            osr_changed |= self.make_room(start, end, number);
+            self.make_room(start, end, number);
             if self.by_start.len() >= MAX_RANGES {
                 continue;
             }
             let (is_whole, may_go) = (place == 0 && end - start > 1, frame.is_some());
-            let call_sites = Box::default();
-            let mut code = Code { start, end, is_osr: false, function, number, frame, may_go, is_whole, call_sites };
-            if let Some(prologue) = code.prologue() {
-                code.is_osr = prologue.is_osr;
-                code.call_sites = learn_call_sites(start, end - start, &prologue);
-            }
-            osr_changed |= code.is_osr;
+            let mut code = Code { start, end, is_osr: false, function, number, frame, may_go, is_whole };
+            code.is_osr = code.prologue().is_some_and(|prologue| prologue.is_osr);
             self.by_start.insert(start, code);
         }
-        osr_changed
     }
 
     /// Takes out ranges that overlap this one, of the method with this number.
-    fn make_room(&mut self, start: u64, end: u64, number: u32) -> bool {
-        let mut osr_changed = false;
+    fn make_room(&mut self, start: u64, end: u64, number: u32) {
         while let Some(at) =
             self.by_start.range(..end).next_back().filter(|(_, code)| code.end > start).map(|(at, _)| *at)
         {
             if let Some(code) = self.by_start.remove(&at) {
-                code.call_sites.into_iter().for_each(call_sites::forget);
-                osr_changed |= code.is_osr;
                 if let Some(frame) = code.frame {
                     if self.replaced.len() == MAX_REPLACED {
                         self.replaced.pop_front();
@@ -263,26 +250,10 @@ impl CodeMap {
                 }
             }
         }
-        osr_changed
     }
 
-    /// True: what was entered by replacement changed.
-    fn drop_what_may_go(&mut self) -> bool {
-        let mut osr_changed = false;
-        self.by_start.retain(|_, code| {
-            if code.may_go {
-                code.call_sites.iter().for_each(|site| call_sites::forget(*site));
-                osr_changed |= code.is_osr;
-            }
-            !code.may_go
-        });
-        osr_changed
-    }
-
-    /// Shows the handler which code was entered by on-stack replacement.
-    fn show_osr(&self) {
-        let osr = self.by_start.values().filter(|code| code.is_osr);
-        OSR_METHODS.replace(&osr.map(|code| (code.start, code.end)).collect::<Vec<_>>());
+    fn drop_what_may_go(&mut self) {
+        self.by_start.retain(|_, code| !code.may_go);
     }
 }
 
@@ -294,10 +265,7 @@ impl Code {
 
     /// How the method begins, if the range is its start; from its code as it is now.
     pub(crate) fn prologue(&self) -> Option<Prologue> {
-        let mut copy = [0; PROLOGUE_BYTES];
-        let length = usize::try_from(self.end - self.start).ok()?.min(PROLOGUE_BYTES);
-        let code = memory::read(self.start, &mut copy[..length]);
-        (self.is_whole && code.len() == length).then(|| Prologue::decode(code))
+        self.is_whole.then(|| shapes::prologue_of(self.start, self.end)).flatten()
     }
 
     /// Code bytes from `pc` on, as many as an epilogue may have.
@@ -306,18 +274,6 @@ impl Code {
         let length = usize::try_from(self.end.saturating_sub(pc)).unwrap_or(0).min(EPILOGUE_BYTES);
         memory::read(pc, &mut copy[..length]).to_vec()
     }
-}
-
-/// Shows the handler where a method without a frame calls others.
-fn learn_call_sites(start: u64, size: u64, prologue: &Prologue) -> Box<[u64]> {
-    let Some(bytes) = prologue.frameless_bytes().filter(|_| size <= MAX_SEARCHED) else {
-        return Box::default();
-    };
-    let mut copy = vec![0; usize::try_from(size).unwrap_or(0)];
-    let offsets = prologue::call_sites(memory::read(start, &mut copy));
-    let sites: Box<[u64]> = offsets.map(|offset| start + u64::from(offset)).collect();
-    sites.iter().for_each(|site| call_sites::add(*site, bytes));
-    sites
 }
 
 #[cfg(test)]

@@ -5,7 +5,6 @@ use spanprof_core::{FrameId, State, wait_function};
 
 use crate::libraries::registry;
 use crate::stack::monitor_enter;
-use crate::stack::sample_header::NO_FRAME;
 use crate::symbols::resolver;
 
 /// Managed frames that are looked at.
@@ -16,14 +15,13 @@ const MAX_FRAMES: usize = 12;
 pub(crate) struct LockWait {
     /// The method called the function that waits for the lock of an object.
     is_monitor: bool,
-    /// By its call it slept.
-    is_sleep: bool,
+    /// What the call says.
+    call: State,
 }
 
 impl LockWait {
     /// Looks at a sample's frames, of which the first managed one is told, while they are addresses. `None`: what the call says holds.
-    pub(crate) fn of(frames: &[u64], first_managed: u64, state: State) -> Option<Self> {
-        let first_managed = usize::try_from(first_managed).ok().filter(|_| first_managed != NO_FRAME)?;
+    pub(crate) fn of(frames: &[u64], first_managed: usize, state: State) -> Option<Self> {
         let is_wait =
             matches!(state, State::Lock | State::RunQueue | State::Sleep) && wait_function(*frames.first()?).is_some();
         let caller = frames.get(1).filter(|_| is_wait && first_managed > 1)?;
@@ -32,7 +30,7 @@ impl LockWait {
         }
         let outermost = *frames.get(first_managed - 1)?;
         let is_monitor = !monitor_enter::is_known() || monitor_enter::is_it(outermost);
-        Some(Self { is_monitor, is_sleep: state == State::Sleep })
+        Some(Self { is_monitor, call: state })
     }
 
     /// The state, once frames have names.
@@ -40,13 +38,18 @@ impl LockWait {
         let known = resolver::resolve(frames.get(..frames.len().min(MAX_FRAMES * 2)).unwrap_or_default());
         let managed = known.iter().flatten().filter(|frame| frame.file.is_empty()).map(|frame| &*frame.function);
         let state = state_of(managed.filter(|name| is_method(name)).take(MAX_FRAMES), self.is_monitor);
-        by_call(state, self.is_sleep)
+        by_call(state, self.call)
     }
 }
 
-/// What the call tells beside the methods: the runtime sleeps itself where it waits until all threads have stopped, and for no lock.
-fn by_call(state: State, is_sleep: bool) -> State {
-    if is_sleep && state == State::Lock { State::Runtime } else { state }
+/// What the call tells beside the methods: the runtime sleeps itself where it waits until all threads have stopped, and for no lock; and who
+/// sleeps for no time gives its processor away.
+fn by_call(state: State, call: State) -> State {
+    match (state, call) {
+        (State::Lock, State::Sleep) => State::Runtime,
+        (State::Sleep, State::RunQueue) => call,
+        _ => state,
+    }
 }
 
 /// Whether a name is a method's, not the call's that the stack begins with.
@@ -119,9 +122,12 @@ mod tests {
             assert_eq!(of(methods, false), expected, "{methods:?}");
         }
         assert_eq!(of(&["A.B"], true), State::Lock);
-        let sleeps = |methods: &[&str]| by_call(of(methods, true), true);
+        let sleeps = |methods: &[&str]| by_call(of(methods, true), State::Sleep);
         assert_eq!(sleeps(&["A.B"]), State::Runtime, "it waits until threads have stopped");
         assert_eq!(sleeps(&["System.Threading.Thread.Sleep", "A.B"]), State::Sleep);
+        let yields = |methods: &[&str]| by_call(of(methods, true), State::RunQueue);
+        assert_eq!(yields(&["System.Threading.Thread.Sleep", "A.B"]), State::RunQueue, "Sleep(0)");
+        assert_eq!(yields(&["System.Threading.Thread.Sleep", "System.Threading.SpinWait.SpinOnceCore"]), State::Lock);
     }
 
     #[test]

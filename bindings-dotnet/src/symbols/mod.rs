@@ -8,3 +8,4 @@ mod prologue;
 pub(crate) mod refresh;
 pub(crate) mod repair;
 pub(crate) mod resolver;
+pub(crate) mod shapes;

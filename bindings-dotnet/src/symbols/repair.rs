@@ -5,13 +5,13 @@
 //! * D2: in an epilogue it is behind what is still to be popped.
 //! * D3: a method without a frame has it at a fixed distance; so may its caller, and so on.
 //! * D4: a stub of the runtime pushed nothing.
-//! * D5: a method without a frame that was not known as one when the sample was taken, as it was met then for the first time.
 
 use spanprof_core::{FrameId, Repair, State};
 
 use crate::clr::info::{self, Clr};
-use crate::stack::sample_header::NO_FRAME;
-use crate::stack::{call_sites, modules};
+use crate::stack::library_names::{self, NO_NAME};
+use crate::stack::modules;
+use crate::stack::sample_header::{self, CUT, FirstManaged};
 use crate::symbols::code_map::{self, CodeMap};
 use crate::symbols::lock_wait::LockWait;
 use crate::symbols::{await_stack, prologue, refresh, resolver};
@@ -20,6 +20,7 @@ use crate::symbols::{await_stack, prologue, refresh, resolver};
 const MAX_INSERTED: usize = 16;
 const STUB: &str = "(runtime stub)";
 const UNNAMED: &str = "(managed code)";
+const NO_CALLERS: &str = "(unknown callers)";
 
 /// First the engine asks with locks held that a fork takes; names come of CoreCLR, which may take long. Once all is
 /// read it asks again, without them.
@@ -37,29 +38,38 @@ pub(crate) fn repair(frames: &mut Vec<u64>, extra: &[u64], state: &mut State) ->
 /// managed frame, of an event nothing. Returns the state that it turned out to be in.
 fn mend(frames: &mut Vec<u64>, extra: &[u64], state: State) -> State {
     refresh::note_sample();
+    let is_event = extra.is_empty();
+    let (first, word_count, method_count) =
+        extra.first().map_or((None, 0, u32::MAX), |header| sample_header::read(*header));
+    let (words, names) = extra.get(1..).unwrap_or_default().split_at_checked(word_count).unwrap_or_default();
+    let native_count = first.map_or(0, |first| first.frame);
+    let native = |at, pc| {
+        // Of an event the runtime tells managed frames only.
+        if is_event {
+            return None;
+        }
+        // Below its first frame managed code is told by what is known of it.
+        let mut place = NO_NAME;
+        match library_names::name_at(names, at, &mut place).filter(|_| at < native_count) {
+            Some(name) => Some(resolver::native_id_in(pc, name)),
+            None => resolver::native_id(pc),
+        }
+    };
     let Some(clr) = info::attached() else {
-        to_ids(frames, resolver::native_id, |pc| modules::is_executable(pc).then(|| resolver::id_of(UNNAMED, "")));
+        to_ids(frames, native, |pc| modules::is_executable(pc).then(|| resolver::id_of(UNNAMED, "")));
         // How many of them there are tells nobody anything.
         frames.dedup();
         return state;
     };
-    let wait = LockWait::of(frames, extra.first().map_or(NO_FRAME, |header| header & NO_FRAME), state);
-    let is_event = extra.is_empty();
+    let wait = first.and_then(|first| LockWait::of(frames, first.frame, state));
     code_map::with(|map| {
-        let (mut method_count, mut stub) = (u32::MAX, None);
-        if let [header, words @ ..] = extra {
-            method_count = (header >> 32) as u32;
-            let first = (header & NO_FRAME) as usize;
+        let mut stub = None;
+        if let Some(first) = first {
             stub = insert_callers(frames, first, words, |pc, is_leaf| {
                 return_address(map, clr, (pc, method_count), is_leaf)
             });
-            insert_callers_of_new(frames, first, words, |back| {
-                map.code_at(clr, back.wrapping_sub(1)).is_some().then(|| call_sites::find(back))
-            });
         }
         let mut replaced = None;
-        // Of an event the runtime tells managed frames only.
-        let native = |pc| if is_event { None } else { resolver::native_id(pc) };
         to_ids(frames, native, |pc| match map.id_at(clr, pc, method_count) {
             // The runtime's own walk tells a body that was entered by replacement and the one below it that it replaced.
             Some((id, _)) if is_event && replaced.take() == Some(id) => None,
@@ -116,13 +126,13 @@ fn return_address(map: &mut CodeMap, clr: Clr, (pc, method_count): (u64, u32), i
 /// Puts in the callers that the walk left out. Returns the leaf if that is a stub.
 fn insert_callers(
     frames: &mut Vec<u64>,
-    first: usize,
+    first: FirstManaged,
     words: &[u64],
     mut find: impl FnMut(u64, bool) -> Return,
 ) -> Option<u64> {
-    let (mut at, mut used, mut stub) = (first, 0, None);
+    let (mut at, mut used, mut stub) = (first.frame, 0, None);
     for _ in 0..MAX_INSERTED {
-        let is_leaf = at == 0;
+        let is_leaf = at == first.frame && first.is_interrupted;
         let Some(pc) = frames.get(at).copied() else { break };
         let bytes = match find(pc, is_leaf) {
             Return::Bytes(bytes) if bytes % 8 == 0 => bytes as usize,
@@ -144,44 +154,24 @@ fn insert_callers(
     stub
 }
 
-/// Puts in the callers of methods without a frame that nobody knew as such when the sample was taken. `known` tells of a return
-/// address, if it is one of a method, how far away the next is, if that has no frame. Only among the words that go along with a
-/// sample: what a method calls deeply is mostly known.
-fn insert_callers_of_new(
-    frames: &mut Vec<u64>,
-    first: usize,
-    words: &[u64],
-    known: impl FnMut(u64) -> Option<Option<u64>>,
-) {
-    let (mut at, mut from, mut inserted, mut known) = (first + 1, 0, 0, known);
-    while inserted < MAX_INSERTED
-        && let Some(back) = frames.get(at).map(|frame| frame.wrapping_add(1))
-        && let Some(place) = words.get(from..).and_then(|rest| rest.iter().position(|word| *word == back))
-    {
-        from += place + 1;
-        at += 1;
-        if let Some(Some(bytes)) = known(back)
-            && let Some(next) =
-                usize::try_from(bytes / 8).ok().and_then(|words_between| words.get(from + words_between)).copied()
-            && frames.get(at) != Some(&next.wrapping_sub(1))
-            && known(next).is_some()
-        {
-            frames.insert(at, next - 1);
-            inserted += 1;
-        }
-    }
-}
-
 /// Turns addresses into frame ids, and leaves out what is no code. Of native frames one a function is kept, and none on the far side
 /// of all managed ones: how the runtime starts its threads is the same everywhere.
-fn to_ids(frames: &mut Vec<u64>, native: impl Fn(u64) -> Option<u64>, mut managed: impl FnMut(u64) -> Option<u64>) {
+fn to_ids(
+    frames: &mut Vec<u64>,
+    native: impl Fn(usize, u64) -> Option<u64>,
+    mut managed: impl FnMut(u64) -> Option<u64>,
+) {
     let mut ids: Vec<(FrameId, bool)> = Vec::with_capacity(frames.len());
-    for pc in frames.iter() {
+    for (at, pc) in frames.iter().enumerate() {
+        if *pc == CUT {
+            ids.push((resolver::id_of(NO_CALLERS, ""), false));
+            continue;
+        }
         if resolver::is_id(*pc) {
             ids.push((*pc, false));
             continue;
         }
-        let (id, is_native) = match native(*pc) {
+        let (id, is_native) = match native(at, *pc) {
             Some(id) => (id, true),
             None => match managed(*pc) {
                 Some(id) => (id, false),
@@ -214,8 +204,9 @@ mod tests {
         }
     }
 
-    fn mended(frames: &[u64], first: usize, words: &[u64]) -> Vec<u64> {
+    fn mended(frames: &[u64], frame: usize, words: &[u64]) -> Vec<u64> {
         let mut frames = frames.to_vec();
+        let first = FirstManaged { frame, is_interrupted: frame == 0 };
         let stub = insert_callers(&mut frames, first, words, find);
         assert_eq!(stub, frames.first().copied().filter(|pc| pc / 10_000 == 9 && frames.get(1) == Some(&10_300)));
         frames
@@ -236,26 +227,6 @@ mod tests {
     }
 
     #[test]
-    fn callers_of_methods_that_were_met_for_the_first_time_are_put_in() {
-        // Methods at 10,000, 20,000, …; those at 20,000 and 30,000 have no frame, and 16 bytes of stack.
-        let known =
-            |back: u64| (10_000..60_000).contains(&back).then(|| (20_000..40_000).contains(&back).then_some(16));
-        let mended = |frames: &[u64], words: &[u64]| {
-            let mut frames = frames.to_vec();
-            insert_callers_of_new(&mut frames, 1, words, known);
-            frames
-        };
-        let words = [5, 20_101, 6, 7, 30_201, 8, 9, 40_301, 50_401];
-        let whole = [900, 10_000, 20_100, 30_200, 40_300, 50_400];
-        assert_eq!(mended(&[900, 10_000, 20_100, 50_400], &words), whole);
-        assert_eq!(mended(&whole, &words), whole);
-        assert_eq!(mended(&[900, 10_000, 20_100, 50_400], &words[..4]), [900, 10_000, 20_100, 50_400]);
-        // What lies there is no return address.
-        assert_eq!(mended(&[900, 10_000, 20_100, 50_400], &[20_101, 6, 7, 70_000]), [900, 10_000, 20_100, 50_400]);
-        assert_eq!(mended(&[900], &words), [900]);
-    }
-
-    #[test]
     fn a_stub_has_its_caller_on_top_of_the_stack_if_that_is_a_method() {
         assert_eq!(mended(&[90_000, 10_500], 0, &[10_301]), [90_000, 10_300, 10_500]);
         assert_eq!(mended(&[90_000, 10_500], 0, &[91_001]), [90_000, 10_500]);
@@ -265,7 +236,7 @@ mod tests {
 
     #[test]
     fn native_frames_are_kept_once_and_not_below_managed_ones() {
-        let native = |pc| (pc >= 500).then_some(pc / 100);
+        let native = |_, pc| (pc >= 500).then_some(pc / 100);
         let ids = |frames: &[u64]| {
             let mut frames = frames.to_vec();
             to_ids(&mut frames, native, |pc| (pc != 3).then_some(pc + 1_000));

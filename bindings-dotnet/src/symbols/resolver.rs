@@ -72,6 +72,12 @@ pub(crate) fn native_id(pc: u64) -> Option<FrameId> {
     Some(id)
 }
 
+/// The same for an address in a library that had this name when the sample was taken: by now there may be another one.
+pub(crate) fn native_id_in(pc: u64, name: &str) -> FrameId {
+    let is_it = registry::path_of(pc).is_some_and(|path| path.rsplit('/').next() == Some(name));
+    native_id(pc).filter(|_| is_it).unwrap_or_else(|| id_of(name, ""))
+}
+
 /// What frame ids mean.
 pub(crate) fn resolve(asked: &[FrameId]) -> Vec<Option<Frame>> {
     let ids = lock();
