@@ -22,7 +22,7 @@ internal static class Messenger
         // On a thread of the pool, where an exception ends the process: at its limit of threads or of memory each of these may throw one.
         Try(CatchUp.Now);
         Try(CatchUp.Late);
-        Try(WaitTest.LearnLock);
+        Try(static () => WaitTest.LearnLock());
         Try(ProfilerMessages.Deliver);
     }
 

@@ -12,6 +12,7 @@ internal static class WaitTest
     private static readonly TimeSpan Held = TimeSpan.FromMilliseconds(3);
 
     private static int triesLeft = 20;
+    private static bool isKnown;
 
     /// <summary>Whether waits are measured; where one of a millisecond is not seen they are not any more. A millisecond or two.</summary>
     internal static bool Passes()
@@ -37,18 +38,18 @@ internal static class WaitTest
 
     /// <summary>
     /// Learns how waits for the lock of an object are told from those for a garbage collection, and sleeps from both, unless it is known. Not with
-    /// the profiler's start, as it has not read the runtime's libraries then.
+    /// the profiler's start, as it has not read the runtime's libraries then. Whether it is known now.
     /// </summary>
-    internal static void LearnLock()
+    internal static bool LearnLock()
     {
-        if (triesLeft <= 0 || !Engine.MeasuresWaits())
+        if (!isKnown && triesLeft > 0 && Engine.MeasuresWaits())
         {
-            return;
+            isKnown = KnowsAfterAFew(LearnSleep) & KnowsAfterAFew(LearnOneLock);
+            // Not where no thread could be started, which is told by an exception.
+            triesLeft--;
         }
 
-        var isKnown = KnowsAfterAFew(LearnSleep) & KnowsAfterAFew(LearnOneLock);
-        // Not where no thread could be started, which is told by an exception.
-        triesLeft = isKnown ? 0 : triesLeft - 1;
+        return isKnown;
     }
 
     /// <summary>What two waits say alike is known; a third, where one of them was held up by something else.</summary>

@@ -4,15 +4,9 @@ using Pyroscope.Tests;
 namespace Waits;
 
 /// <summary>Compares samples of waits with what the program can do.</summary>
-/// <remarks>
-/// Why some stacks are wrong is known, and said as that. A method without a frame that was met for the first time up to a tenth of a second
-/// before has no caller where it is deep in the stack, nor has a method that a signal's handler interrupts at its begin or end. A library that
-/// was opened up to two seconds before is not known yet, and a function of it has no caller either.
-/// </remarks>
 sealed class Judge
 {
     const string LeftOut = "a caller is left out";
-    const string NewLibrary = "a library is not known yet";
 
     /// <summary>Waits that are in profiles, and how many of them cannot be.</summary>
     public long Waits { get; private set; }
@@ -46,7 +40,7 @@ sealed class Judge
         Note(Seen, $"{(own.Count > 0 ? own[0] : "-")} {state} {leaf}", count);
         if ((OfCallers(sample, own) ?? OfState(sample, own, state, leaf)) is not { } mistake) return;
         Wrong += count;
-        Note(Mistakes, mistake == NewLibrary ? mistake : $"{mistake}: {string.Join(" < ", sample.Frames.Take(16))}", count);
+        Note(Mistakes, $"{mistake} ({state}): {string.Join(" < ", sample.Frames.Take(16))}", count);
     }
 
     static void Note(Dictionary<string, long> counts, string what, long count) => counts[what] = counts.GetValueOrDefault(what) + count;
@@ -58,9 +52,7 @@ sealed class Judge
         if (span is null || !Truth.Spans.Contains(span)) return $"the span {span ?? "none"}";
         if (own.FirstOrDefault(name => !Truth.Methods.ContainsKey(name)) is { } stranger) return $"no such method {stranger}";
         if (own.Count > 0 && Truth.Methods[own[0]] is { IsEdge: false } innermost && !innermost.Spans.Contains(span)) return $"{own[0]} in the span {span}";
-        // What it was called from is not known; the code may be gone by now.
-        if ((own.Count == 0 ? span == "library" : own[0] == "Modules.Library" || (own[0] == "Spans.One" && span == "library")) && sample.Frames[0] is ("nanosleep" or "poll")) return NewLibrary;
-        if (sample.Frames.FirstOrDefault(frame => frame.StartsWith("(unknown", StringComparison.Ordinal) || frame == "(no stack)") is { } unknown) return IsOfASignal(sample.Frames) ? LeftOut : unknown;
+        if (sample.Frames.FirstOrDefault(frame => frame.StartsWith("(unknown", StringComparison.Ordinal) || frame == "(no stack)") is { } unknown) return unknown;
         for (var at = 0; at < own.Count; at++)
         {
             var caller = at + 1 < own.Count ? own[at + 1] : "-";
@@ -73,12 +65,16 @@ sealed class Judge
 
     static string? OfState(PprofSample sample, List<string> own, string state, string leaf)
     {
-        if (state == "runtime" || IsOfASignal(sample.Frames)) return null;
-        if (own.Count == 0) return state == "await" && Truth.BeginAnew.Contains(sample.Label("span_name")) ? null : LeftOut;
+        if (state == "runtime") return null;
+        if (IsOfASignal(sample.Frames)) return state == (leaf == "write" ? "io" : "sleep") ? null : $"a signal's handler in the state {state}";
+        if (own.Count == 0) return Truth.MayBeAlone(sample.Label("span_name")!, state, sample.Frames) ? null : LeftOut;
         var innermost = Truth.Methods[own[0]];
+        if (Truth.ReadsRandomBytes(state, leaf, sample.Frames)) return null;
         // What it called waits, and is left out.
         if (innermost.IsEdge && !innermost.States.Contains(state)) return LeftOut;
-        // Who spins for a lock sleeps between two looks at it: this program never sleeps for no time.
+        // Who spins for a lock gives its processor away between two looks at it. Where the compiler put that into the method nothing says for what.
+        if ((state, leaf) == ("run_queue", "sched_yield") && innermost.States.Contains("lock") && sample.Frames.Contains("System.Threading.Thread.Sleep")) return null;
+        // This program never sleeps for no time.
         if (state == "sleep" && (leaf == "sched_yield" || (!innermost.States.Contains(state) && sample.Frames.Contains("System.Threading.Thread.Sleep")))) return LeftOut;
         // A timer's queue has a lock.
         if (!innermost.States.Contains(state) && !(state == "lock" && Truth.IsAsync(own[0]))) return $"{own[0]} in the state {state}";

@@ -1,3 +1,5 @@
+using System.Text.RegularExpressions;
+
 namespace Waits;
 
 /// <summary>A method of the program's: whom it may be called by, the spans that it runs in, and the states in which it may wait.</summary>
@@ -29,8 +31,25 @@ static class Truth
         ["child"] = ["pthread_cond_wait", "pthread_cond_timedwait", "pthread_mutex_lock", "sched_yield", "waitpid", "system"],
     };
 
-    /// <summary>Spans with a wait after which none of the program's methods is on the stack yet, or the runtime's own iterator alone.</summary>
-    public static readonly string[] BeginAnew = ["several", "channel"];
+    /// <summary>
+    /// Whether none of the program's methods need be on the stack: it goes on after a wait and none is there yet, or by the runtime's own iterator
+    /// of a channel, which has a lock. Where the objects of who awaits whom could not be read the stack is the thread's: it begins with what will call
+    /// the method.
+    /// </summary>
+    public static bool MayBeAlone(string span, string state, IReadOnlyList<string> frames) => state switch
+    {
+        "await" => span is "several" or "channel" || IsBoxOf(span, frames[1]),
+        "lock" => span == "channel" && frames.Any(frame => frame.EndsWith(".ReadAllAsync", StringComparison.Ordinal)),
+        _ => false,
+    };
+
+    static bool IsBoxOf(string span, string frame) =>
+        Regex.Match(frame, @"\.AsyncStateMachineBox<.*<(\w+)>d__\d+>\.MoveNext$") is { Success: true } box
+        && Methods.TryGetValue($"Awaits.{box.Groups[1].Value}", out var method) && method.Spans.Contains(span);
+
+    /// <summary>A span that starts reads random bytes, of which its number is made.</summary>
+    public static bool ReadsRandomBytes(string state, string leaf, IReadOnlyList<string> frames) =>
+        (state, leaf) == ("io", "read") && frames.Take(4).Contains("System.Guid.NewGuid") && frames.Contains("System.Diagnostics.Activity.Start");
 
     /// <summary>Whether one caller between these two, which the program has, is left out.</summary>
     public static bool LeavesOneOut(string caller, string callee) => Methods.Keys.Any(between => MayCall(caller, between) && MayCall(between, callee));
