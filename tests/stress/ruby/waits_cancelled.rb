@@ -25,20 +25,21 @@ module Ways
 
   module_function
 
+  # Pipes are made where nothing can interrupt that: Ruby would close their descriptors twice, the second time perhaps another thread's.
   def way_timeout(_partner, rounds)
+    reader, writer = IO.pipe
     rounds.times do |round|
-      Timeout.timeout(a_little) { round.even? ? sleep(LONGEST) : way_timeout__deeper(round) }
+      Timeout.timeout(a_little) { round.even? ? sleep(LONGEST) : way_timeout__deeper(round, reader) }
     rescue Timeout::Error
       # As it must be.
     end
+  ensure
+    [reader, writer].each(&:close)
   end
 
-  def way_timeout__deeper(round)
-    reader, writer = IO.pipe
+  def way_timeout__deeper(round, reader)
     mutex = Mutex.new
     round % 4 == 1 ? reader.wait_readable(LONGEST) : mutex.synchronize { ConditionVariable.new.wait(mutex, LONGEST) }
-  ensure
-    [reader, writer].each { |io| io&.close }
   end
 
   # Nothing is raised but here: before it goes on it hears that it was.
@@ -89,23 +90,21 @@ module Ways
 
   # In the main thread: a handler raises out of the wait, or waits itself.
   def way_signals(partner, rounds)
+    reader, writer = IO.pipe
     (rounds / 2).times do |round|
       Ways.may_raise = Thread.current
       partner.ask(:outside_kills, round % 3 == 1 ? :USR1 : :USR2)
-      round.odd? ? sleep(10 * a_little) : way_signals__reads
+      round.odd? ? sleep(10 * a_little) : way_signals__reads(reader)
     rescue Out
       # Out of the wait.
     ensure
       Ways.may_raise = nil
     end
+  ensure
+    [reader, writer].each(&:close)
   end
 
-  def way_signals__reads
-    reader, writer = IO.pipe
-    reader.wait_readable(10 * a_little)
-  ensure
-    [reader, writer].each { |io| io&.close }
-  end
+  def way_signals__reads(reader) = reader.wait_readable(10 * a_little)
 
   def outside_kills(signal) = sleep(a_little) && Process.kill(signal, Process.pid)
 
