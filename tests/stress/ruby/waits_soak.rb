@@ -45,6 +45,8 @@ Dir.mktmpdir do |folder|
   judge.mistakes.sort_by { |_, times| -times }.first(20).each { |what, times| puts "  #{times} #{what}" }
   puts "  #{unseen} ns of the waits that became samples are in no profile" unless unseen.zero?
   puts "  #{count.call(:waits_pending)} waits are pending" if count.call(:waits_pending).positive?
+  nameless = result.dig(:stats, :spans_lost) || 0
+  puts "  #{nameless} samples have a span of which nothing was told" if nameless.positive?
   puts "  the profiler did not stop in time" if result[:stopped] == false
   if result.fetch(:stuck, 0).positive?
     puts "  not ours: #{result[:stuck]} of #{3 * result.dig(:rounds, :fork)} children waited for ever in Ruby's own fork"
