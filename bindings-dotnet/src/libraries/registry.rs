@@ -183,8 +183,11 @@ fn read_files_of(libraries: &'static Mutex<Vec<Library>>, modules: &[Module]) {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CStr;
+
     use super::*;
-    use crate::stack::eh_frame::Cfa;
+    use crate::stack::eh_frame::{Cfa, Row};
+    use crate::stack::loader;
     use crate::stack::modules::{is_executable, main_stack_end, module_of};
 
     #[test]
@@ -214,5 +217,27 @@ mod tests {
         assert_eq!((row.cfa, row.offset), (Cfa::Rsp, 8), "a function's first instruction");
         assert!(main_stack_end() > 0);
         assert!(path_of(here).unwrap().contains("spanprof"));
+    }
+
+    #[test]
+    fn ld_so_says_of_a_library_in_memory_what_its_file_says() {
+        loader::prepare();
+        if !loader::answers() {
+            return;
+        }
+        refresh();
+        read_files();
+        let rule = |row: Row| (row.cfa, row.offset, row.saved_rbp);
+        let start = libc::getppid as *const () as u64;
+        for pc in (start..start + 50_000).step_by(3) {
+            // SAFETY: the C library stays.
+            let (row, name) = unsafe { loader::row_at(pc) }.unwrap();
+            assert_eq!(rule(row), rule(module_of(pc).unwrap().row(pc)), "at {:#x}", pc - start);
+            // SAFETY: as above.
+            assert!(unsafe { CStr::from_ptr(name) }.to_str().unwrap().ends_with("/libc.so.6"));
+        }
+        let local = 0_u64;
+        // SAFETY: no library is there.
+        assert_eq!(unsafe { loader::row_at((&raw const local) as u64) }, None);
     }
 }

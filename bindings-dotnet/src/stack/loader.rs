@@ -60,7 +60,7 @@ pub(crate) fn answers() -> bool {
 }
 
 /// The rule at `pc`, an unknown one where the library does not tell, and where the library's name is. `None`: no library is there.
-/// Async-signal-safe; 30 ns where there is none, else some 200 ns.
+/// Async-signal-safe; 10 ns where there is none, else some hundred.
 ///
 /// # Safety
 /// `pc` is within a call that the calling thread is in, or nowhere.

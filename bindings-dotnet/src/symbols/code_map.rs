@@ -22,7 +22,7 @@ use crate::clr::code::Body;
 use crate::clr::info::{self, Clr, FunctionId};
 use crate::libraries::registry;
 use crate::memory;
-use crate::stack::sample_header;
+use crate::stack::{modules, sample_header};
 use crate::symbols::prologue::{EPILOGUE_BYTES, Prologue};
 use crate::symbols::{resolver, shapes};
 
@@ -185,6 +185,10 @@ impl CodeMap {
             let function = clr.function_at(pc)?;
             // Where the range is not known, this address alone is known.
             let body = clr.body_at(function, pc).unwrap_or_else(|| std::iter::once(pc..pc + 1).collect());
+            // In a single file there is no table of its methods.
+            if modules::assembly_row(pc).is_none() {
+                shapes::learn(std::slice::from_ref(&body), false);
+            }
             self.learn(function.0, 0, None, vec![body]);
         }
         self.by_start.get(&self.start_of(pc)?)
@@ -315,9 +319,11 @@ mod tests {
         assert_eq!([6, 8].map(|method_count| before(31, method_count)), [second, second]);
         assert_eq!([before(0, 3), before(32, 5), before(8, 7)], [frame(UNKNOWN); 3], "nobody knows what was there");
         for number in (10..).take(2 * MAX_REPLACED) {
-            map.learn(1, number, Some(first), body(here, here + 64));
+            map.learn(1, number, Some([first, second][number as usize % 2]), body(here, here + 64));
         }
         assert_eq!(map.replaced.len(), MAX_REPLACED);
+        map.learn(1, u32::MAX, map.by_start[&here].frame, body(here, here + 64));
+        assert!(!map.by_start[&here].is_younger(u32::MAX - 1), "the same is told again");
     }
 
     #[test]

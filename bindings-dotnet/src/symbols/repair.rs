@@ -239,10 +239,12 @@ mod tests {
         let native = |_, pc| (pc >= 500).then_some(pc / 100);
         let ids = |frames: &[u64]| {
             let mut frames = frames.to_vec();
-            to_ids(&mut frames, native, |pc| (pc != 3).then_some(pc + 1_000));
+            to_ids(&mut frames, native, |pc| (pc != 23).then_some(pc + 1_000));
             frames
         };
-        assert_eq!(ids(&[510, 520, 610, 1, 3, 1, 710, 720, 2, 810, 910]), [5, 6, 1_001, 1_001, 7, 1_002]);
+        assert_eq!(ids(&[510, 520, 610, 21, 23, 21, 710, 720, 22, 810, 910]), [5, 6, 1_021, 1_021, 7, 1_022]);
         assert_eq!(ids(&[510, 610, 620]), [5, 6]);
+        let cut = resolver::id_of(NO_CALLERS, "");
+        assert_eq!(ids(&[510, CUT, 21]), [5, cut, 1_021]);
     }
 }
