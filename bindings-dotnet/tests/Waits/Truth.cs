@@ -47,6 +47,10 @@ static class Truth
         Regex.Match(frame, @"\.AsyncStateMachineBox<.*<(\w+)>d__\d+>\.MoveNext$") is { Success: true } box
         && Methods.TryGetValue($"Awaits.{box.Groups[1].Value}", out var method) && method.Spans.Contains(span);
 
+    /// <summary>The runtime itself writes, where it makes threads of its own and compiles: no call of the program's comes through its library.</summary>
+    public static bool IsTheRuntimes(string state, string leaf, IReadOnlyList<string> frames) =>
+        (state, leaf) == ("io", "write") && frames.Count > 2 && frames[1] == "libcoreclr.so";
+
     /// <summary>A span that starts reads random bytes, of which its number is made.</summary>
     public static bool ReadsRandomBytes(string state, string leaf, IReadOnlyList<string> frames) =>
         (state, leaf) == ("io", "read") && frames.Take(4).Contains("System.Guid.NewGuid") && frames.Contains("System.Diagnostics.Activity.Start");
@@ -97,8 +101,9 @@ static class Truth
         Add("Modules.CallsIt", "Modules.Library", "library", "sleep io");
         Add("Modules.Forks", One, "forks", "child");
         Add("Modules.RunsACommand", One, "runs a command", "child");
-        Add("Modules.Collectible", One, "collectible", "io");
-        Add("Modules.Body", "Modules.Collectible Modules.Dynamic", "collectible,dynamic", "");
+        // What reflection remembers of types has a lock.
+        Add("Modules.Collectible", One, "collectible", "io lock");
+        Add("Modules.Body", "Modules.Collectible Modules.Dynamic", "collectible,dynamic", "lock");
         Add("Made.Rest", "Modules.Collectible", "collectible", "sleep");
         Add("Modules.Dynamic", One, "dynamic", "");
         Add("made", "Modules.Dynamic", "dynamic", "sleep");
