@@ -83,7 +83,7 @@ fn launch(
             let gvl = unsafe { Gvl::held() };
             tags::republish(gvl);
             spanprof_core::thread_started();
-            waits::begin(&profiler);
+            waits::begin(&profiler)?;
             Ok(Ok(()))
         }
         Err(error) => {

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::Duration;
 
+use magnus::Error;
 use rb_sys::VALUE;
 use spanprof_core::Profiler;
 
@@ -19,22 +20,27 @@ use crate::span::saved;
 use crate::stack::wall_clock::BY_WALL_TIME;
 use crate::stack::{gvl, method};
 use crate::value::id;
+use crate::without_gvl::without_gvl;
 
 /// How often it is tried to see one.
 const TRIES: u32 = 5;
-/// How many milliseconds are waited for a thread of ours to let the GVL go, and to come for it.
-const PATIENCE: u32 = 100;
+/// How many milliseconds are waited for a thread of ours to let the GVL go, while others may have it, and to come for it, while none has.
+/// On a machine that has other work a thread may be kept from the processor for some hundred.
+const PATIENCE: [u32; 2] = [1_000, 100];
 
-/// Measures waits, if that was asked for. Where they are not what they should be they are not measured, which is reported.
-pub(crate) fn begin(profiler: &Profiler) {
+/// Measures waits, if that was asked for. Where they are not what they should be they are not measured, which is reported. An error:
+/// what came for the calling thread meanwhile; they are measured all the same.
+pub(crate) fn begin(profiler: &Profiler) -> Result<(), Error> {
     if !profiler.config().wall_time || BY_WALL_TIME.load(Ordering::Relaxed) {
-        return;
+        return Ok(());
     }
     learn_methods();
-    match prepare() {
-        Ok(()) => fiber_waits::measure(true),
-        Err(why) => profiler.measure_no_waits(why),
+    if let Err(why) = prepare() {
+        profiler.measure_no_waits(why);
+        return Ok(());
     }
+    fiber_waits::measure(true);
+    if gvl::is_unknown() { learn_gvl() } else { Ok(()) }
 }
 
 /// Tells what is read of the method in which a thread waited.
@@ -100,36 +106,38 @@ fn prepare() -> Result<(), &'static str> {
     if !(0..TRIES).any(|_| wait_a_millisecond() >= 900_000) {
         return Err("a wait of a millisecond was not seen as one");
     }
-    if gvl::is_unknown() {
-        learn_gvl();
-    }
     Ok(())
 }
 
 /// Lets the parked thread wait for the GVL while this one holds it, which tells where the mutex of the GVL is. Where that takes too
-/// long, the parked thread may learn it later; until then what waits for the GVL waits for a lock.
-fn learn_gvl() {
-    unsafe extern "C" fn let_it_begin(_: *mut c_void) -> *mut c_void {
-        for _ in 0..PATIENCE {
-            if gvl::is_away() {
-                break;
+/// long, the parked thread may learn it later; until then what waits for the GVL waits for a lock. An error: what interrupted it.
+fn learn_gvl() -> Result<(), Error> {
+    // It may be kept from the processor for longer than it is given, before it waits: then once more, with more time.
+    for hold in [1, 4, 16, 64] {
+        without_gvl(|| {
+            for _ in 0..PATIENCE[0] {
+                if gvl::is_away() {
+                    break;
+                }
+                sleep(Duration::from_millis(1));
             }
-            sleep(Duration::from_millis(1));
+        })?;
+        // If it is away again, it is known what it waited for.
+        if !gvl::is_unknown() || !gvl::is_away() {
+            break;
         }
-        ptr::null_mut()
-    }
-    // SAFETY: the function calls nothing of Ruby's. This call raises nothing.
-    unsafe { rb_sys::rb_thread_call_without_gvl2(Some(let_it_begin), ptr::null_mut(), None, ptr::null_mut()) };
-    if gvl::is_away() {
         bell::ring();
-        for _ in 0..PATIENCE {
+        for _ in 0..PATIENCE[1] {
             wait_a_millisecond();
             if !gvl::is_away() {
-                wait_a_millisecond();
+                for _ in 0..hold {
+                    wait_a_millisecond();
+                }
                 break;
             }
         }
     }
+    Ok(())
 }
 
 /// Ruby waits for what nobody signals. It keeps the GVL, so none of the program's code runs. Returns for how many nanoseconds that was seen.
