@@ -1,7 +1,8 @@
 //! Sums samples by (profile type, stack, span, tags) for one window.
 //!
 //! Stacks, frames and span names are interned for the window and leave with it; what outlives it is bounded: the frames
-//! resolved so far, and the spans of the window before, for samples that a handler was just writing at its end.
+//! resolved so far, and the spans of the window before, for samples that a handler was just writing at its end (of two windows, where
+//! the host did not drain in time).
 
 use std::collections::{HashMap, hash_map};
 use std::sync::Arc;
@@ -72,7 +73,8 @@ pub(crate) struct Aggregate {
     filling: Filling,
     start_unix_nanos: i64,
     start: Instant,
-    previous_spans: Arc<HashMap<u64, Span>>,
+    /// Of the windows before, the newest first.
+    previous_spans: [Arc<HashMap<u64, Span>>; 2],
     previous_names: Arc<HashMap<u64, Box<str>>>,
     frames: HashMap<u64, Arc<Frame>>,
     unresolved: Vec<u64>,
@@ -101,7 +103,7 @@ impl Aggregate {
             filling: Filling::default(),
             start_unix_nanos: wall_clock(),
             start: Instant::now(),
-            previous_spans: Arc::default(),
+            previous_spans: Default::default(),
             previous_names: Arc::default(),
             frames: HashMap::new(),
             unresolved: Vec::new(),
@@ -185,22 +187,31 @@ impl Aggregate {
         }
     }
 
-    /// Swaps the window out. `final_names` are those told since the last rotation.
+    /// Swaps the window out. `final_names` are those told since the last rotation. `is_drained`: what was sampled before the new
+    /// window's number was told is in it. Else such samples come later, whose spans may have been told in the window before this one.
     /// `cache_frames`: what frame ids mean stays known for the next window.
     pub(crate) fn rotate(
         &mut self,
         final_names: HashMap<u64, Box<str>>,
         cache_frames: bool,
+        is_drained: bool,
         counters: &Counters,
     ) -> ClosedWindow {
         let mut filling = std::mem::take(&mut self.filling);
         let spans = Arc::new(std::mem::take(&mut filling.spans));
         let names = Arc::new(final_names);
+        let previous_spans = self.previous_spans.clone();
+        if is_drained {
+            self.previous_spans = [spans.clone(), Arc::default()];
+        } else if !spans.is_empty() {
+            self.previous_spans.rotate_right(1);
+            self.previous_spans[0] = spans.clone();
+        }
         let window = ClosedWindow {
             start_unix_nanos: self.start_unix_nanos,
             duration: self.age(),
             profile_types: self.profile_types.clone(),
-            previous_spans: std::mem::replace(&mut self.previous_spans, spans.clone()),
+            previous_spans,
             previous_names: std::mem::replace(&mut self.previous_names, names.clone()),
             spans,
             names,

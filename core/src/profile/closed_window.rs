@@ -28,7 +28,8 @@ pub(crate) struct ClosedWindow {
     pub(super) spans: Arc<HashMap<u64, Span>>,
     /// Those told at their spans' ends.
     pub(super) names: Arc<HashMap<u64, Box<str>>>,
-    pub(super) previous_spans: Arc<HashMap<u64, Span>>,
+    /// Of the windows before, the newest first.
+    pub(super) previous_spans: [Arc<HashMap<u64, Span>>; 2],
     pub(super) previous_names: Arc<HashMap<u64, Box<str>>>,
 }
 
@@ -88,7 +89,8 @@ impl ClosedWindow {
     }
 
     fn span(&mut self, span_id: u64, tally: Tally, counters: &Counters) -> WindowSpan {
-        let known = self.spans.get(&span_id).or_else(|| self.previous_spans.get(&span_id)).cloned();
+        let known =
+            [&self.spans].into_iter().chain(&self.previous_spans).find_map(|spans| spans.get(&span_id)).cloned();
         let Span { trace_id, name } = known.unwrap_or_else(|| {
             counters.spans_lost.fetch_add(tally.samples, Ordering::Relaxed);
             Span { trace_id: [0, 0], name: "".into() }

@@ -84,8 +84,10 @@ impl Books {
             Step::Gone { thread } => self.add(Drained::Gone(*thread), Tally::default()),
             Step::Rotate { max_samples, max_bytes } => {
                 settle(&mut self.aggregate, &Numbered, &self.counters, false);
-                let window =
-                    self.aggregate.rotate([(3, "renamed".into())].into(), true, &self.counters).finish(&self.counters);
+                let window = self
+                    .aggregate
+                    .rotate([(3, "renamed".into())].into(), true, true, &self.counters)
+                    .finish(&self.counters);
                 let options =
                     EncodeOptions { max_samples: *max_samples, max_bytes: *max_bytes, ..EncodeOptions::default() };
                 let mut lost = window.tally();
@@ -181,7 +183,7 @@ fn a_million_different_stacks_spans_and_names() {
         // Rings are read every 100 ms at the latest; this is one read.
         if number % 20_000 == 0 && (books.aggregate.must_rotate() || number == samples) {
             settle(&mut books.aggregate, &Numbered, &books.counters, false);
-            let window = books.aggregate.rotate([].into(), true, &books.counters).finish(&books.counters);
+            let window = books.aggregate.rotate([].into(), true, true, &books.counters).finish(&books.counters);
             windows += 1;
             most = most.max(window.samples.len());
             books.encoded += Tally {

@@ -49,21 +49,24 @@ impl Engine {
             control.drains_wanted += 1;
             (control.drains_wanted, control.patience.take())
         };
-        match self.runtime.request_drain() {
-            Drain::Now => self.drain(is_last),
+        let is_drained = match self.runtime.request_drain() {
+            Drain::Now => {
+                self.drain(is_last);
+                true
+            }
             Drain::Requested => {
                 let timeout = Instant::now() + DRAIN_TIMEOUT;
                 self.wait(patience.map_or(timeout, |patience| patience.max(timeout)), |control| {
                     control.drains_done >= wanted
-                });
+                })
             }
-        }
+        };
         let closed = {
             let mut aggregate = self.aggregate();
             if !allocator::has(aggregate.bytes_to_encode()) {
                 aggregate.let_go(&self.counters);
             }
-            aggregate.rotate(final_names, self.runtime.caches_frames(), &self.counters)
+            aggregate.rotate(final_names, self.runtime.caches_frames(), is_drained, &self.counters)
         };
         if is_newest {
             self.runtime.window_rotated();

@@ -43,11 +43,16 @@ impl Fixture {
         self.add(1, Entry::Span { span_id, trace_id: [1, span_id], name: name.as_bytes() });
     }
 
+    /// The host did not drain in time.
+    fn rotate_undrained(&mut self) {
+        drop(self.aggregate.rotate(HashMap::new(), true, false, &self.counters));
+    }
+
     /// The window's samples as text, sorted.
     fn rotate(&mut self, final_names: &[(u64, &str)]) -> Vec<String> {
         settle(&mut self.aggregate, &Numbered, &self.counters, false);
         let names = final_names.iter().map(|(id, name)| (*id, Box::from(*name))).collect();
-        let window = self.aggregate.rotate(names, true, &self.counters).finish(&self.counters);
+        let window = self.aggregate.rotate(names, true, true, &self.counters).finish(&self.counters);
         let mut lines: Vec<String> = window
             .samples
             .iter()
@@ -94,6 +99,30 @@ fn a_span_whose_definition_was_lost_keeps_its_id_and_is_counted() {
     fixture.sample(9, &[1]);
     assert_eq!(fixture.rotate(&[]), ["f1 1x10 9:"]);
     assert_eq!(fixture.counters.snapshot().spans_lost, 1);
+}
+
+#[test]
+fn a_span_is_known_where_its_samples_come_a_window_late() {
+    let mut fixture = Fixture::new();
+    // Of the next window: told after its number was, before this one was swapped out.
+    fixture.span(7, "GET");
+    fixture.rotate(&[]);
+    fixture.span(8, "POST");
+    fixture.rotate_undrained();
+    fixture.rotate_undrained();
+    fixture.sample(7, &[1]);
+    fixture.sample(8, &[1]);
+    assert_eq!(fixture.rotate(&[]), ["f1 1x10 7:GET", "f1 1x10 8:POST"]);
+
+    fixture.span(7, "GET");
+    for _ in 0..2 {
+        fixture.span(8, "POST");
+        fixture.rotate_undrained();
+    }
+    fixture.span(9, "PUT");
+    fixture.rotate_undrained();
+    fixture.sample(7, &[1]);
+    assert_eq!(fixture.rotate(&[]), ["f1 1x10 7:"], "what is kept is bounded");
 }
 
 #[test]
@@ -166,7 +195,7 @@ fn a_clock_that_is_set_ends_the_window_and_no_duration_suffers() {
         let before = NOW.load(Ordering::Relaxed);
         NOW.store(before + jump * 1_000_000, Ordering::Relaxed);
         assert_eq!(aggregate.must_rotate(), rotates, "{jump} ms");
-        let window = aggregate.rotate(HashMap::new(), true, &counters);
+        let window = aggregate.rotate(HashMap::new(), true, true, &counters);
         assert_eq!(window.start_unix_nanos, before, "stamped with its start");
         assert!(window.duration < Duration::from_secs(600), "{:?}", window.duration);
         assert!(!aggregate.must_rotate(), "once a jump");
@@ -228,7 +257,7 @@ fn samples_beside_their_span_s_own_time_have_a_stack_that_says_so_where_there_is
         fixture.add(1, Entry::Sample(Sample { is_concurrent: true, ..sample }));
         fixture.aggregate.share_ready(40);
         settle(&mut fixture.aggregate, &Numbered, &fixture.counters, false);
-        let window = fixture.aggregate.rotate(HashMap::new(), true, &fixture.counters).finish(&fixture.counters);
+        let window = fixture.aggregate.rotate(HashMap::new(), true, true, &fixture.counters).finish(&fixture.counters);
         let name = |frame: &u32| window.frames[*frame as usize].function.to_string();
         let stack = |stack: u32| window.stacks[stack as usize].iter().map(name).collect::<Vec<_>>().join(";");
         let mut stacks: Vec<String> =
@@ -260,7 +289,7 @@ fn what_a_sample_that_waits_for_repair_stood_in_the_run_queue_for_follows_it() {
     fixture.add(2, Entry::Sample(Sample { span_id: 7, frames: &[4], ..PLACE }));
     fixture.aggregate.share_ready(5);
     settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, false);
-    let window = fixture.aggregate.rotate(HashMap::new(), true, &fixture.counters).finish(&fixture.counters);
+    let window = fixture.aggregate.rotate(HashMap::new(), true, true, &fixture.counters).finish(&fixture.counters);
     assert_eq!(window.samples.iter().map(|sample| sample.value).sum::<i64>(), 10 + 10 + 10 + 5);
     let ready = "(waits for a CPU);f2 0x40 8:POST /";
     assert_eq!(fixture.rotate(&[]), [ready, "f2 1x10 -", "f2 2x40 8:POST /", "f3 1x10 8:POST /"]);
