@@ -80,7 +80,8 @@ pub(crate) fn outermost_native([pc, sp, bp]: [u64; 3]) -> Option<u64> {
         at = at.caller_of_native(row, &mut stack)?;
         match at.row() {
             Some((next, _)) => row = next,
-            None => return Some(outermost).filter(|_| modules::is_executable(at.pc)),
+            // Code of a method may be in memory that nobody looked at yet.
+            None => return Some(outermost).filter(|_| at.pc >= 4096),
         }
     }
     None

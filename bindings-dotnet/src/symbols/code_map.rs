@@ -244,14 +244,14 @@ impl CodeMap {
         while let Some(at) =
             self.by_start.range(..end).next_back().filter(|(_, code)| code.end > start).map(|(at, _)| *at)
         {
-            if let Some(code) = self.by_start.remove(&at) {
-                if let Some(frame) = code.frame {
-                    if self.replaced.len() == MAX_REPLACED {
-                        self.replaced.pop_front();
-                    }
-                    let (range, numbers) = (code.start..code.end, code.number..number);
-                    self.replaced.push_back(Replaced { range, numbers, frame });
+            if let Some(code) = self.by_start.remove(&at)
+                && let Some(frame) = code.frame
+            {
+                if self.replaced.len() == MAX_REPLACED {
+                    self.replaced.pop_front();
                 }
+                let (range, numbers) = (code.start..code.end, code.number..number);
+                self.replaced.push_back(Replaced { range, numbers, frame });
             }
         }
     }

@@ -46,7 +46,7 @@ impl LockWait {
 /// sleeps for no time gives its processor away.
 fn by_call(state: State, call: State) -> State {
     match (state, call) {
-        (State::Lock, State::Sleep) => State::Runtime,
+        (State::Lock | State::Child, State::Sleep) => State::Runtime,
         (State::Sleep, State::RunQueue) => call,
         _ => state,
     }
@@ -58,12 +58,18 @@ fn is_method(name: &str) -> bool {
 }
 
 /// Of the methods that called, innermost first.
-fn state_of<'a>(mut methods: impl Iterator<Item = &'a str> + Clone, waits_for_an_object: bool) -> State {
-    let by_default = if waits_for_an_object { State::Lock } else { State::Runtime };
+fn state_of<'a>(methods: impl Iterator<Item = &'a str> + Clone, waits_for_an_object: bool) -> State {
     let own = |name: &&str| name.starts_with("System.") || name.starts_with("Microsoft.Win32.");
-    if methods.clone().take_while(own).any(|name| name.starts_with("System.Diagnostics.Process")) {
-        return State::Child;
+    let is_of_child = methods.clone().take_while(own).any(|name| name.starts_with("System.Diagnostics.Process"));
+    // What starts a process allocates, too.
+    match state_of_wait(methods, waits_for_an_object) {
+        State::Lock if is_of_child => State::Child,
+        state => state,
     }
+}
+
+fn state_of_wait<'a>(mut methods: impl Iterator<Item = &'a str> + Clone, waits_for_an_object: bool) -> State {
+    let by_default = if waits_for_an_object { State::Lock } else { State::Runtime };
     let Some(first) = methods.next() else { return State::Lock };
     if first.starts_with("System.Threading.Thread.Sleep")
         || first.starts_with("System.Threading.Thread.UninterruptibleSleep")
@@ -112,6 +118,7 @@ mod tests {
                 State::Child,
             ),
             (&["System.Threading.WaitHandle.WaitOneNoCheck", "A.B", "System.Diagnostics.Process.Start"], State::Lock),
+            (&["System.Collections.Hashtable.expand", "System.Diagnostics.Process.Start", "A.B"], State::Runtime),
             (&["System.GC.Collect", "A.B"], State::Runtime),
             (&["System.Threading.Thread.PollGC.PollGCWorker", "A.B"], State::Runtime),
             (&["System.Threading.AsyncLocalValueMap.TwoElementAsyncLocalValueMap.Set", "A.B"], State::Runtime),
