@@ -51,7 +51,7 @@ sealed class Judge
         var span = sample.Label("span_name");
         if (span is null || !Truth.Spans.Contains(span)) return $"the span {span ?? "none"}";
         if (own.FirstOrDefault(name => !Truth.Methods.ContainsKey(name)) is { } stranger) return $"no such method {stranger}";
-        if (own.Count > 0 && Truth.Methods[own[0]] is { IsEdge: false } innermost && !innermost.Spans.Contains(span)) return $"{own[0]} in the span {span}";
+        if (own.Count > 0 && Truth.Methods[own[0]] is { IsEdge: false } innermost && !innermost.Spans.Contains(span) && !Truth.GoesOnWith(span, own[0], sample.Frames)) return $"{own[0]} in the span {span}";
         if (sample.Frames.FirstOrDefault(frame => frame.StartsWith("(unknown", StringComparison.Ordinal) || frame == "(no stack)") is { } unknown) return unknown;
         for (var at = 0; at < own.Count; at++)
         {

@@ -16,6 +16,8 @@ static class Truth
 {
     public static readonly Dictionary<string, Own> Methods = All();
 
+    const string OneAwait = "Spans.OneAwait";
+
     /// <summary>Names of spans.</summary>
     public static readonly HashSet<string> Spans = [.. Methods.Values.SelectMany(own => own.Spans).Where(name => name != "*")];
 
@@ -43,9 +45,18 @@ static class Truth
         _ => false,
     };
 
+    // Of code that types share the runtime does not tell which.
     static bool IsBoxOf(string span, string frame) =>
-        Regex.Match(frame, @"\.AsyncStateMachineBox<.*<(\w+)>d__\d+>\.MoveNext$") is { Success: true } box
-        && Methods.TryGetValue($"Awaits.{box.Groups[1].Value}", out var method) && method.Spans.Contains(span);
+        frame.EndsWith(", Canon>.MoveNext", StringComparison.Ordinal) && frame.Contains(".AsyncStateMachineBox<", StringComparison.Ordinal)
+        || (Methods.TryGetValue(MethodOfBox(frame), out var method) && (method.IsEdge || method.Spans.Contains(span)));
+
+    static string MethodOfBox(string frame) =>
+        Regex.Match(frame, @"\.AsyncStateMachineBox<.*<(\w+)>d__\d+>\.MoveNext$") is { Success: true, Groups: var groups }
+            ? groups[1].Value == "OneAwait" ? OneAwait : $"Awaits.{groups[1].Value}" : "";
+
+    /// <summary>Whether a method that ended is about to call one that awaits it, whose span is current already.</summary>
+    public static bool GoesOnWith(string span, string method, IReadOnlyList<string> frames) =>
+        IsAsync(method) && frames.TakeWhile(frame => frame != $"Waits.{method}").Any(frame => Methods[method].Callers.Contains(MethodOfBox(frame)) && IsBoxOf(span, frame));
 
     /// <summary>The runtime itself writes, where it makes threads of its own and compiles: no call of the program's comes through its library.</summary>
     public static bool IsTheRuntimes(string state, string leaf, IReadOnlyList<string> frames) =>
@@ -66,7 +77,7 @@ static class Truth
         return IsAsync(callee) && (caller == callee || caller == "-" || (IsAsync(caller) && Methods[caller].Callers.Contains(callee)));
     }
 
-    public static bool IsAsync(string method) => method == "Spans.OneAwait" || (method.StartsWith("Awaits.", StringComparison.Ordinal) && method != "Awaits.Rests");
+    public static bool IsAsync(string method) => method == OneAwait || (method.StartsWith("Awaits.", StringComparison.Ordinal) && method != "Awaits.Rests");
 
     static Dictionary<string, Own> All()
     {
@@ -127,7 +138,6 @@ static class Truth
         Add("Signals.Send", "-", "", "");
         Add("Signals.Sends", One, "sends", "sleep");
         Add("Signals.Handles", "-", "", "");
-        const string OneAwait = "Spans.OneAwait";
         Add(OneAwait, "Awaits.Flow Awaits.Parent", "*", "await");
         Add("Awaits.Flow", "Play.Run", "", "");
         Add("Awaits.Delays", OneAwait, "delays", "await");
