@@ -47,7 +47,7 @@ static class Truth
 
     // Of code that types share the runtime does not tell which.
     static bool IsBoxOf(string span, string frame) =>
-        frame.EndsWith(", Canon>.MoveNext", StringComparison.Ordinal) && frame.Contains(".AsyncStateMachineBox<", StringComparison.Ordinal)
+        Regex.IsMatch(frame, @"\.AsyncStateMachineBox(<\w+, Canon>)?\.MoveNext$")
         || (Methods.TryGetValue(MethodOfBox(frame), out var method) && (method.IsEdge || method.Spans.Contains(span)));
 
     static string MethodOfBox(string frame) =>
