@@ -78,7 +78,8 @@ impl CPython {
             unsafe { registers::stack_pointer(ucontext) }
         };
         (u64::from(layout.entry_from)..=LAST_OWNER).contains(&owner)
-            && (frame.addr().wrapping_sub(lowest) < MAX_STACK || frame.addr().wrapping_sub(tstate.addr()) < THREAD_STATE)
+            && (frame.addr().wrapping_sub(lowest) < MAX_STACK
+                || frame.addr().wrapping_sub(tstate.addr()) < THREAD_STATE)
     }
 
     /// Whether the thread's newest chunk has its current frame, which a function's is. For the self-test.
