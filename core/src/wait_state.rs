@@ -58,6 +58,11 @@ impl State {
         Self::ALL.get(number as usize).copied()
     }
 
+    /// Whether a flow of the program's was in it, and no thread.
+    pub(crate) const fn is_of_flow(self) -> bool {
+        matches!(self, Self::Await | Self::Busy)
+    }
+
     /// The label's value.
     pub(crate) const fn label(self) -> &'static str {
         match self {
