@@ -62,7 +62,9 @@ def test_own_states_add_up_to_the_wall_time(span: str, measured: tuple[dict, lis
         if not is_concurrent:
             own[span_id] += weight
     said = [(own[span_id], length, queued) for span_id, length, queued in taken]
-    assert sum(own.values()) < 1.1 * sum(length for _, length, _ in said), said
+    # What a thread stood in the run queue for is known by the tenth of a second, of which the first and the last of these spans share one
+    # with others.
+    assert sum(own.values()) < 1.1 * sum(length for _, length, _ in said) + 0.1e9, said
     # CPU time comes in periods, of which one may be a neighbour's; what a thread stood in the run queue for at its end is not seen, nor
     # what a new one burnt before a busy kernel looks at its timer. While one of the spans runs its whole machine may be stopped.
     least = 0.4 if span in ("inner", "moved") else 0.6
