@@ -301,6 +301,10 @@ impl Registers {
         let (cfa, saved) = match row.cfa {
             Cfa::Rsp => (sp.wrapping_add_signed(row.offset.into()), row.saved_rbp),
             Cfa::Rbp => (bp.wrapping_add_signed(row.offset.into()), row.saved_rbp),
+            Cfa::Stored => {
+                let stored = stack.load(sp.wrapping_add_signed(row.offset.into()))?;
+                (stored.wrapping_add(8), row.saved_rbp)
+            }
             Cfa::Signal => return self.interrupted(stack),
             // Code without a description is a stub that pushed nothing.
             Cfa::Nothing if is_leaf => {
