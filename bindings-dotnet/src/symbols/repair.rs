@@ -168,7 +168,8 @@ fn to_ids(
             continue;
         }
         if resolver::is_id(*pc) {
-            ids.push((*pc, false));
+            // What the stack of a wait begins with is libc's.
+            ids.push((*pc, at == 0));
             continue;
         }
         let (id, is_native) = match native(at, *pc) {
@@ -244,6 +245,10 @@ mod tests {
         };
         assert_eq!(ids(&[510, 520, 610, 21, 23, 21, 710, 720, 22, 810, 910]), [5, 6, 1_021, 1_021, 7, 1_022]);
         assert_eq!(ids(&[510, 610, 620]), [5, 6]);
+        let wait = resolver::id_of("wait", "");
+        assert_eq!(ids(&[wait, 510, 610]), [wait, 5, 6], "a wait of the runtime's own is not alone");
+        assert_eq!(ids(&[wait, 510, 21, 610]), [wait, 5, 1_021]);
+        assert_eq!(ids(&[wait]), [wait]);
         let cut = resolver::id_of(NO_CALLERS, "");
         assert_eq!(ids(&[510, CUT, 21]), [5, cut, 1_021]);
     }
