@@ -40,7 +40,7 @@ sealed class Judge
         Note(Seen, $"{(own.Count > 0 ? own[0] : "-")} {state} {leaf}", count);
         if ((OfCallers(sample, own) ?? OfState(sample, own, state, leaf)) is not { } mistake) return;
         Wrong += count;
-        Note(Mistakes, $"{mistake} ({state}): {string.Join(" < ", sample.Frames.Take(16))}", count);
+        Note(Mistakes, $"{mistake} ({state} in {sample.Label("span_name")}): {string.Join(" < ", sample.Frames.Take(16))}", count);
     }
 
     static void Note(Dictionary<string, long> counts, string what, long count) => counts[what] = counts.GetValueOrDefault(what) + count;
