@@ -4,7 +4,7 @@
 //! * D1: in a prologue the return address is behind what was pushed so far.
 //! * D2: in an epilogue it is behind what is still to be popped.
 //! * D3: a method without a frame has it at a fixed distance; so may its caller, and so on.
-//! * D4: a stub of the runtime pushed nothing.
+//! * D4: a stub of the runtime pushed nothing, or one word, as the one that finds an interface's method does.
 
 use spanprof_core::{FrameId, Repair, State};
 
@@ -137,12 +137,10 @@ fn insert_callers(
         let bytes = match find(pc, is_leaf) {
             Return::Bytes(bytes) if bytes % 8 == 0 => bytes as usize,
             Return::Nowhere if is_leaf => {
-                let in_a_method = |address: u64| find(address.wrapping_sub(1), false) != Return::Nowhere;
-                if !words.first().copied().is_some_and(in_a_method) {
-                    break;
-                }
+                let mut in_a_method = |address: u64| find(address.wrapping_sub(1), false) != Return::Nowhere;
+                let Some(pushed) = words.iter().take(2).position(|word| in_a_method(*word)) else { break };
                 stub = Some(pc);
-                0
+                8 * pushed
             }
             _ => break,
         };
@@ -230,6 +228,8 @@ mod tests {
     #[test]
     fn a_stub_has_its_caller_on_top_of_the_stack_if_that_is_a_method() {
         assert_eq!(mended(&[90_000, 10_500], 0, &[10_301]), [90_000, 10_300, 10_500]);
+        assert_eq!(mended(&[90_000, 10_500], 0, &[7, 10_301]), [90_000, 10_300, 10_500], "it saved a register");
+        assert_eq!(mended(&[90_000, 10_500], 0, &[7, 7, 10_301]), [90_000, 10_500]);
         assert_eq!(mended(&[90_000, 10_500], 0, &[91_001]), [90_000, 10_500]);
         assert_eq!(mended(&[90_000, 10_500], 0, &[]), [90_000, 10_500]);
         assert_eq!(mended(&[], 5, &[1]), [0; 0]);
