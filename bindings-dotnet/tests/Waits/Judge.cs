@@ -73,8 +73,8 @@ sealed class Judge
         // What it called waits, and is left out.
         if (innermost.IsEdge && !innermost.States.Contains(state)) return LeftOut;
         // Who spins for a lock gives its processor away between two looks at it, and may wait there for a collection. Where the compiler put that into
-        // the method nothing says for what.
-        if ((state, leaf) is ("run_queue", "sched_yield") or ("sleep", "pthread_cond_wait") && innermost.States.Contains("lock")
+        // the method nothing says for what. In a sleep the runtime gives it away, too.
+        if ((state, leaf) is ("run_queue", "sched_yield") or ("sleep", "pthread_cond_wait") && innermost.States.Any(other => other is "lock" or "sleep")
             && sample.Frames.SkipWhile(frame => frame != "System.Threading.Thread.Sleep").Skip(1).FirstOrDefault() == $"Waits.{own[0]}") return null;
         // This program never sleeps for no time.
         if (state == "sleep" && (leaf == "sched_yield" || (!innermost.States.Contains(state) && sample.Frames.Contains("System.Threading.Thread.Sleep")))) return LeftOut;
