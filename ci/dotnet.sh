@@ -83,6 +83,8 @@ dotnet_tests() {
     has_dotnet_runtime "$1.0" || skip "no ASP.NET Core $1.0 here"
     [ -f "$directory/Pyroscope.OpenTelemetry.Tests.dll" ] || skip "the package was not built"
     (cd "$directory" && dotnet Pyroscope.OpenTelemetry.Tests.dll -noLogo -noColor)
+    # Each wait of a program that waits in every way becomes a sample: none is wrong, and none is lost.
+    dotnet "$TARGET/dotnet/bin/Waits/release_net$1.0/Pyroscope.OpenTelemetry.Waits.dll" 2
 }
 
 dotnet_demo() {

@@ -58,9 +58,11 @@ static CALLBACK_TABLE: Table<98> = {
     table[0] = query_callback as *const ();
     table[1] = count as *const ();
     table[2] = count as *const ();
+    table[23] = begun as *const ();
     table[24] = compiled as *const ();
     table[31] = thread_assigned as *const ();
     table[80] = initialize_for_attach as *const ();
+    table[92] = begun as *const ();
     table[93] = compiled as *const ();
     table[95] = event_delivered as *const ();
     table[97] = load_as_notification_only as *const ();
@@ -169,6 +171,12 @@ unsafe extern "system" fn initialize_for_attach(
     }
     // SAFETY: it is the interface that was asked for.
     unsafe { info::initialize(info) }
+}
+
+/// JITCompilationStarted, and DynamicMethodJITCompilationStarted.
+extern "system" fn begun(_this: *const c_void, function: usize) -> Hresult {
+    quietly(|| code_map::begun(function));
+    S_OK
 }
 
 /// JITCompilationFinished, and DynamicMethodJITCompilationFinished.

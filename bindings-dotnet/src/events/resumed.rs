@@ -38,19 +38,18 @@ pub extern "C" fn spanprof_resumed(off_ns: u64) -> u64 {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub extern "C" fn spanprof_sample_resumed(off_ns: u64, weight: u64, context: *const u64, all: u32) -> u64 {
-    // What the caller has in registers lies below its stack then. The assembler describes it for walks, as compilers do of their functions.
+    // What the caller has in registers lies below its stack then. The assembler describes it for walks, as compilers do of their functions: at
+    // each instruction, as a signal may come there.
     naked_asm!(
         ".cfi_startproc",
-        "push rbp",
-        ".cfi_adjust_cfa_offset 8",
-        ".cfi_rel_offset rbp, 0",
-        "push rbx",
-        "push r12",
-        "push r13",
-        "push r14",
-        "push r15",
-        "sub rsp, 8",
-        ".cfi_adjust_cfa_offset 48",
+        "sub rsp, 56",
+        ".cfi_adjust_cfa_offset 56",
+        "mov [rsp + 48], rbp",
+        "mov [rsp + 40], rbx",
+        "mov [rsp + 32], r12",
+        "mov [rsp + 24], r13",
+        "mov [rsp + 16], r14",
+        "mov [rsp + 8], r15",
         "lea r8, [rsp + 8]",
         "call {sample}",
         "add rsp, 56",

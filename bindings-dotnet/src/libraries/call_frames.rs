@@ -89,6 +89,30 @@ mod tests {
     }
 
     #[test]
+    fn an_expression_that_is_not_known_is_no_rule() {
+        let rule = |expression: &[u8]| {
+            let mut section =
+                vec![20, 0, 0, 0, 0, 0, 0, 0, 1, b'z', b'R', 0, 1, 0x78, 16, 1, 0x1b, 0x0c, 7, 8, 0x90, 1, 0, 0];
+            let length = u8::try_from(expression.len()).unwrap();
+            section.extend((15 + u32::from(length)).to_le_bytes());
+            section.extend(28_u32.to_le_bytes());
+            section.extend((0x500_i32 - (0x1000 + 32)).to_le_bytes());
+            section.extend([46, 0, 0, 0, 0, 0x0f, length]);
+            section.extend(expression);
+            let row = rows(&section, 0x1000)[0];
+            (row.cfa, row.offset)
+        };
+        // rsp + 8 + ((rip & 15) >= 11) * 8, and *(rsp + 152) + 8.
+        assert_eq!(rule(&[0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22]), (Cfa::Rsp, 8));
+        assert_eq!(rule(&[0x77, 0x98, 1, 0x06, 0x23, 8]), (Cfa::Stored, 152));
+        // *(rbp - 8), *(rsp + 16) + 64, *(rsp + 8 + r9 * 8) + 8.
+        for other in [&[0x76, 0x78, 0x06][..], &[0x77, 16, 0x06, 0x23, 64], &[0x77, 8, 0x79, 0, 0x38, 0x1e, 0x22], &[]]
+        {
+            assert_eq!(rule(other).0, Cfa::Unknown);
+        }
+    }
+
+    #[test]
     fn what_is_cut_off_or_garbled_is_read_to_no_harm() {
         let file = libc();
         for length in (0..file.len()).step_by(file.len() / 40 + 1) {

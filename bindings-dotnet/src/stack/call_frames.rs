@@ -217,11 +217,10 @@ impl Machine<'_> {
                     }
                     0x0e => self.rule.offset = bytes.unsigned()?.cast_signed(),
                     0x0f => {
-                        bytes.block()?;
-                        // Of all expressions for the CFA the linker's for PLT entries is the usual one: nothing was pushed
-                        // yet, or one word for a few instructions. A signal frame's is another matter.
-                        let cfa = if self.common.is_signal_frame { Cfa::Signal } else { Cfa::Rsp };
-                        self.rule = Rule { cfa, offset: 8, ..self.rule };
+                        let (cfa, offset) = expression(bytes.block()?).unwrap_or((Cfa::Unknown, 0));
+                        // A signal frame's is another matter.
+                        let cfa = if self.common.is_signal_frame { Cfa::Signal } else { cfa };
+                        self.rule = Rule { cfa, offset, ..self.rule };
                     }
                     0x10 | 0x16 => {
                         let register = bytes.unsigned()?;
@@ -246,6 +245,23 @@ impl Machine<'_> {
         }
         Some(())
     }
+}
+
+/// The two expressions for a CFA that are usual.
+fn expression(block: Bytes<'_>) -> Option<(Cfa, i64)> {
+    const OFFSET_TO_RSP: u64 = 0x77;
+    const LOAD_ADD_8: [u64; 3] = [0x06, 0x23, 8];
+    let mut bytes = block;
+    if bytes.number(1)? != OFFSET_TO_RSP {
+        return None;
+    }
+    let offset = bytes.signed()?;
+    let mut rest = bytes;
+    if LOAD_ADD_8.iter().all(|expected| rest.number(1) == Some(*expected)) && rest.at == rest.end {
+        return Some((Cfa::Stored, offset));
+    }
+    // The linker's for PLT entries, which asks where rip is: nothing was pushed yet, or one word for a few instructions.
+    (offset == 8 && bytes.number(2)? == 0x0080).then_some((Cfa::Rsp, 8))
 }
 
 /// Reads numbers from bytes, up to `end`.
@@ -284,10 +300,11 @@ impl Bytes<'_> {
         Some((number << (64 - bits)).cast_signed() >> (64 - bits))
     }
 
-    fn block(&mut self) -> Option<()> {
+    fn block(&mut self) -> Option<Self> {
         let length = usize::try_from(self.unsigned()?).ok()?;
-        self.at = self.at.checked_add(length).filter(|at| *at <= self.end)?;
-        Some(())
+        let start = self.at;
+        self.at = start.checked_add(length).filter(|at| *at <= self.end)?;
+        Some(Self { at: start, end: self.at, ..*self })
     }
 
     /// A pointer as DW_EH_PE says, absolute or relative to its own place; the section is at `address`.

@@ -11,7 +11,9 @@ pub(crate) enum Cfa {
     Rsp,
     /// rbp plus the offset.
     Rbp,
-    /// By an expression, which is not evaluated.
+    /// The word at rsp plus the offset, plus 8: a function that aligned its stack keeps there what rsp was.
+    Stored,
+    /// By another register or expression, which is not evaluated.
     Unknown,
     /// A signal's handler returns here: the registers of what it interrupted are in the ucontext on top of the stack.
     Signal,

@@ -20,7 +20,7 @@ pub(crate) const CUT: u64 = 1;
 /// How many methods were reported so far, for a sample that is taken now. Async-signal-safe.
 #[inline]
 pub(crate) fn method_count() -> u32 {
-    // Relaxed: who runs a method was handed its code, after it was counted.
+    // Relaxed: who runs a method was handed its code, after those before its compilation were counted, and on the same thread itself.
     METHOD_COUNT.load(Ordering::Relaxed)
 }
 

@@ -19,6 +19,7 @@
 use std::arch::asm;
 use std::ffi::c_char;
 use std::mem::{self, offset_of};
+use std::ops::Range;
 use std::ptr;
 
 use libc::{stack_t, ucontext_t};
@@ -39,6 +40,8 @@ const MAX_FRAMELESS: usize = 16;
 const MAX_OSR_BYTES: u64 = 64 << 10;
 /// Native frames at the leaf.
 const MAX_NATIVE: usize = 64;
+/// Where code may be: nothing beyond is an address of a program's, and frame ids are there.
+const CODE: Range<u64> = 4096..1 << 47;
 
 /// Code of methods that were entered by on-stack replacement.
 pub(crate) static OSR_METHODS: RangeSet<4_096> = RangeSet::new();
@@ -81,7 +84,7 @@ pub(crate) fn outermost_native([pc, sp, bp]: [u64; 3]) -> Option<u64> {
         match at.row() {
             Some((next, _)) => row = next,
             // Code of a method may be in memory that nobody looked at yet.
-            None => return Some(outermost).filter(|_| at.pc >= 4096),
+            None => return Some(outermost).filter(|_| CODE.contains(&at.pc)),
         }
     }
     None
@@ -171,13 +174,13 @@ fn walk_stack(mut at: Registers, mut stack: Stack, out: &mut FrameWriter<'_>) {
             break;
         };
         names.note(out.frames() - 1, name);
-        let caller = at.caller_of_native(row, &mut stack).filter(|_| out.frames() < end);
+        let caller = at.caller_of_native(row, &mut stack).filter(|caller| out.frames() < end && caller.pc < CODE.end);
         let Some(caller) = caller else {
             out.push(CUT);
             break;
         };
         at = caller;
-        if at.pc < 4096 || !out.push(at.frame()) {
+        if !CODE.contains(&at.pc) || !out.push(at.frame()) {
             push_extra(None, stack, &names, out);
             return;
         }
@@ -217,13 +220,13 @@ fn follow_frames(at: Registers, mut stack: Stack, out: &mut FrameWriter<'_>) {
             sample_header::note_unknown_code();
         }
         let mut sp = frame + 16;
-        if back < 4096 || !out.push(back - 1) {
+        if !CODE.contains(&back) || !out.push(back - 1) {
             return;
         }
         for _ in 0..MAX_FRAMELESS {
             let Some(Caller::After(bytes)) = caller_of_managed(back) else { break };
             let Some(address) = stack.load(sp.wrapping_add(bytes)) else { break };
-            if address < 4096 || !out.push(address - 1) {
+            if !CODE.contains(&address) || !out.push(address - 1) {
                 return;
             }
             sp = sp.wrapping_add(bytes + 8);
@@ -301,6 +304,10 @@ impl Registers {
         let (cfa, saved) = match row.cfa {
             Cfa::Rsp => (sp.wrapping_add_signed(row.offset.into()), row.saved_rbp),
             Cfa::Rbp => (bp.wrapping_add_signed(row.offset.into()), row.saved_rbp),
+            Cfa::Stored => {
+                let stored = stack.load(sp.wrapping_add_signed(row.offset.into()))?;
+                (stored.wrapping_add(8), row.saved_rbp)
+            }
             Cfa::Signal => return self.interrupted(stack),
             // Code without a description is a stub that pushed nothing.
             Cfa::Nothing if is_leaf => {
@@ -341,5 +348,36 @@ impl Registers {
             *stack = own;
         }
         Some(Self { pc, sp, bp, is_leaf: true, is_certain: self.is_certain })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the walk finds from a method on whose frames are these pairs of words: the return address of each, the caller's below it.
+    fn walked<const N: usize>(return_addresses: [u64; N]) -> Vec<u64> {
+        const METHOD: u64 = 0x1000_0001;
+        let walk = move || {
+            let mut frames = [[0_u64; 2]; N];
+            let start = frames.as_ptr() as u64;
+            for ((at, frame), back) in (1..).zip(&mut frames).zip(return_addresses) {
+                *frame = [start + 16 * at, back];
+            }
+            let mut space = [0; 256];
+            let mut out = FrameWriter::new(&mut space);
+            walk_caller([METHOD, std::hint::black_box(&frames).as_ptr() as u64, start], &mut out);
+            let count = out.frames();
+            space[..count].to_vec()
+        };
+        // Not the main thread, of whose stack the end may not be known.
+        std::thread::spawn(walk).join().unwrap()
+    }
+
+    #[test]
+    fn a_word_that_is_no_address_of_code_ends_the_stack() {
+        assert_eq!(walked([0x2001, 0x3001, 0])[..], [0x1000_0000, 0x2000, 0x3000]);
+        assert_eq!(walked([0x2001, u64::MAX, 0x3001])[..], [0x1000_0000, 0x2000]);
+        assert_eq!(walked([1 << 62, 0x3001])[..], [0x1000_0000]);
     }
 }

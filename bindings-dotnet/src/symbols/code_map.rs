@@ -9,8 +9,9 @@
 //!
 //! Callbacks queue what they know; the map itself is the profiler's thread's. A sample is read up to a tenth of a second
 //! after it was taken, and code of a dynamic method is replaced faster. So methods are numbered as they are reported, before
-//! they run for the first time; a CPU sample says how many there were, and a younger method is none of its frames. An event
-//! does not: its frames are called what is there when it is read.
+//! they run for the first time on that thread; a sample says how many there were, and a younger method is none of its frames, unless
+//! another thread was at it while it was about to be reported: nothing else is known to have been there then, and its compilation had
+//! begun. An event says nothing: its frames are called what is there when it is read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -33,6 +34,8 @@ const MAX_NEWS: usize = 50_000;
 const MAX_RANGES: usize = 200_000;
 /// Ranges that were replaced and are remembered: those of more than the last drain.
 const MAX_REPLACED: usize = 4_096;
+/// Compilations that are followed at a time, those that failed among them; they are let go together.
+const MAX_BEGUN: usize = 256;
 /// Code that nobody reported.
 pub(crate) const UNKNOWN: &str = "(unknown method)";
 
@@ -46,6 +49,8 @@ pub(crate) struct Code {
     function: FunctionId,
     /// Which method this is in the order of reports; 0 was there before and stays.
     number: u32,
+    /// How many methods had been reported when its compilation began.
+    begun: u32,
     /// What the method is called, once it was asked for.
     frame: Option<FrameId>,
     may_go: bool,
@@ -58,6 +63,7 @@ pub(crate) struct Code {
 struct Compiled {
     function: FunctionId,
     number: u32,
+    begun: u32,
     /// Of a function that may go away, which cannot be asked for later.
     frame: Option<FrameId>,
     bodies: Vec<Body>,
@@ -75,24 +81,37 @@ struct Replaced {
 /// place, while nobody reported it.
 static NEWS: Mutex<Vec<Option<Compiled>>> = Mutex::new(Vec::new());
 
+/// How many methods had been reported when the compilation of a function began that has not ended.
+static BEGUN: Mutex<BTreeMap<FunctionId, u32>> = Mutex::new(BTreeMap::new());
+
+/// A function is about to be compiled.
+pub(crate) fn begun(function: FunctionId) {
+    let mut begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner);
+    if begun.len() >= MAX_BEGUN {
+        begun.clear();
+    }
+    begun.insert(function, sample_header::method_count());
+}
+
 /// A function was compiled, on this thread, where it is in use. Some microseconds.
 pub(crate) fn compiled(clr: Clr, function: FunctionId) {
-    report_all(clr, function, MAX_NEWS);
+    let begun = BEGUN.lock().unwrap_or_else(PoisonError::into_inner).remove(&function);
+    report_all(clr, function, begun, MAX_NEWS);
 }
 
 /// A function was compiled at some time, and does not go away while this runs.
 fn was_compiled(clr: Clr, function: FunctionId) {
-    report_all(clr, function, MAX_RANGES);
+    report_all(clr, function, None, MAX_RANGES);
 }
 
 /// Reports a function with its bodies. Only one that may go away has a number, before it is in use and after what was in its place was
 /// dropped: no sample of that has a number as high. Other threads may be in the others already, whose place was nobody's before.
-fn report_all(clr: Clr, function: FunctionId, most: usize) {
+fn report_all(clr: Clr, function: FunctionId, begun: Option<u32>, most: usize) {
     let (number, frame) =
         if clr.stays(function) { (0, None) } else { (sample_header::next_number(), Some(id_of(clr, function))) };
     let bodies = clr.bodies((function, 0));
     shapes::learn(&bodies, frame.is_some());
-    report(Compiled { function, number, frame, bodies }, most);
+    report(Compiled { function, number, begun: begun.unwrap_or(number), frame, bodies }, most);
 }
 
 /// Reports all functions that were compiled before CoreCLR reported any. Called by a finalizer: CoreCLR unloads
@@ -164,7 +183,7 @@ pub(crate) fn with<T>(use_it: impl FnOnce(&mut CodeMap) -> T) -> T {
     let news = std::mem::take(&mut *NEWS.lock().unwrap_or_else(PoisonError::into_inner));
     for compiled in news {
         match compiled {
-            Some(Compiled { function, number, frame, bodies }) => map.learn(function, number, frame, bodies),
+            Some(compiled) => map.learn(compiled),
             None => map.drop_what_may_go(),
         }
     }
@@ -189,7 +208,7 @@ impl CodeMap {
             if modules::assembly_row(pc).is_none() {
                 shapes::learn(std::slice::from_ref(&body), false);
             }
-            self.learn(function.0, 0, None, vec![body]);
+            self.learn(Compiled { function: function.0, number: 0, begun: 0, frame: None, bodies: vec![body] });
         }
         self.by_start.get(&self.start_of(pc)?)
     }
@@ -197,21 +216,24 @@ impl CodeMap {
     /// What the method at `pc` was called when so many methods were reported, and whether this is a body that was entered
     /// by replacement.
     pub(crate) fn id_at(&mut self, clr: Clr, pc: u64, method_count: u32) -> Option<(FrameId, bool)> {
-        let code = self.code_at(clr, pc)?;
-        if code.is_younger(method_count) {
-            return Some((self.id_before(pc, method_count), false));
+        let start = self.code_at(clr, pc)?.start;
+        if let Some(other) = self.by_start.get(&start).and_then(|code| self.other_at(code, pc, method_count)) {
+            return Some((other, false));
         }
-        let (start, is_osr) = (code.start, code.is_osr);
         let code = self.by_start.get_mut(&start)?;
         let frame = *code.frame.get_or_insert_with(|| id_of(clr, code.function));
-        Some((frame, is_osr))
+        Some((frame, code.is_osr))
     }
 
-    /// What was at `pc` before.
-    fn id_before(&self, pc: u64, method_count: u32) -> FrameId {
-        let before = self.replaced.iter().rev();
+    /// What was at `pc` when so many methods were reported, if that was not this code.
+    fn other_at(&self, code: &Code, pc: u64, method_count: u32) -> Option<FrameId> {
+        if !code.is_younger(method_count) {
+            return None;
+        }
         let was_there = |gone: &&Replaced| gone.range.contains(&pc) && gone.numbers.contains(&method_count);
-        before.into_iter().find(was_there).map_or_else(|| resolver::id_of(UNKNOWN, ""), |gone| gone.frame)
+        let before = self.replaced.iter().rev().find(was_there).map(|gone| gone.frame);
+        // The runtime hands a method out a moment before it reports it.
+        before.or_else(|| (code.begun > method_count).then(|| resolver::id_of(UNKNOWN, "")))
     }
 
     fn start_of(&self, pc: u64) -> Option<u64> {
@@ -219,7 +241,7 @@ impl CodeMap {
     }
 
     /// Adds the bodies of a function, in place of what was there.
-    fn learn(&mut self, function: FunctionId, number: u32, frame: Option<FrameId>, bodies: Vec<Body>) {
+    fn learn(&mut self, Compiled { function, number, begun, frame, bodies }: Compiled) {
         for (place, Range { start, end }) in bodies.into_iter().flat_map(|body| body.into_iter().enumerate()) {
             // With each further body of a method all are told again; that one may go and was replaced by its like makes no difference.
             let is_same = |code: &Code| code.end == end && code.function == function;
@@ -233,7 +255,7 @@ impl CodeMap {
                 continue;
             }
             let (is_whole, may_go) = (place == 0 && end - start > 1, frame.is_some());
-            let mut code = Code { start, end, is_osr: false, function, number, frame, may_go, is_whole };
+            let mut code = Code { start, end, is_osr: false, function, number, begun, frame, may_go, is_whole };
             code.is_osr = code.prologue().is_some_and(|prologue| prologue.is_osr);
             self.by_start.insert(start, code);
         }
@@ -284,8 +306,9 @@ impl Code {
 mod tests {
     use super::*;
 
-    fn body(from: u64, to: u64) -> Vec<Body> {
-        vec![std::iter::once(from..to).collect()]
+    fn compiled(function: FunctionId, number: u32, frame: Option<FrameId>, range: Range<u64>) -> Compiled {
+        let bodies = vec![std::iter::once(range).collect()];
+        Compiled { function, number, begun: number, frame, bodies }
     }
 
     #[test]
@@ -293,13 +316,13 @@ mod tests {
         // Real code, so that its bytes can be read: this very function's.
         let here = new_code_takes_the_place_of_what_was_there as *const () as u64;
         let mut map = CodeMap::default();
-        map.learn(1, 1, Some(10), body(here, here + 32));
-        map.learn(2, 2, Some(20), body(here + 32, here + 64));
+        map.learn(compiled(1, 1, Some(10), here..here + 32));
+        map.learn(compiled(2, 2, Some(20), here + 32..here + 64));
         let function = |map: &CodeMap, at: u64| {
             map.start_of(here + at).and_then(|start| map.by_start.get(&start)).map(|code| code.function)
         };
         assert_eq!([0, 31, 32, 63, 64].map(|at| function(&map, at)), [Some(1), Some(1), Some(2), Some(2), None]);
-        map.learn(3, 3, Some(30), body(here + 16, here + 48));
+        map.learn(compiled(3, 3, Some(30), here + 16..here + 48));
         assert_eq!([0, 16, 47, 48].map(|at| function(&map, at)), [None, Some(3), Some(3), None]);
     }
 
@@ -309,29 +332,43 @@ mod tests {
         let frame = |name: &str| resolver::id_of(name, "");
         let (first, second, third) = (frame("First"), frame("Second"), frame("Third"));
         let mut map = CodeMap::default();
-        map.learn(1, 4, Some(first), body(here, here + 32));
-        map.learn(2, 6, Some(second), body(here + 16, here + 48));
-        map.learn(3, 9, Some(third), body(here, here + 64));
+        map.learn(compiled(1, 4, Some(first), here..here + 32));
+        map.learn(compiled(2, 6, Some(second), here + 16..here + 48));
+        map.learn(compiled(3, 9, Some(third), here..here + 64));
         let is_younger = |method_count| map.by_start[&here].is_younger(method_count);
         assert_eq!([8, 9].map(is_younger), [true, false]);
-        let before = |at: u64, method_count: u32| map.id_before(here + at, method_count);
-        assert_eq!([4, 5].map(|method_count| before(31, method_count)), [first, first]);
-        assert_eq!([6, 8].map(|method_count| before(31, method_count)), [second, second]);
-        assert_eq!([before(0, 3), before(32, 5), before(8, 7)], [frame(UNKNOWN); 3], "nobody knows what was there");
+        let before = |at: u64, method_count: u32| map.other_at(&map.by_start[&here], here + at, method_count);
+        assert_eq!([4, 5].map(|method_count| before(31, method_count)), [Some(first); 2]);
+        assert_eq!([6, 8].map(|method_count| before(31, method_count)), [Some(second); 2]);
+        let unknown = Some(frame(UNKNOWN));
+        assert_eq!([before(0, 3), before(32, 5), before(8, 7)], [unknown; 3], "nobody knows what was there");
+        assert_eq!([9, 10].map(|method_count| before(8, method_count)), [None; 2]);
         for number in (10..).take(2 * MAX_REPLACED) {
-            map.learn(1, number, Some([first, second][number as usize % 2]), body(here, here + 64));
+            map.learn(compiled(1, number, Some([first, second][number as usize % 2]), here..here + 64));
         }
         assert_eq!(map.replaced.len(), MAX_REPLACED);
-        map.learn(1, u32::MAX, map.by_start[&here].frame, body(here, here + 64));
+        map.learn(compiled(1, u32::MAX, map.by_start[&here].frame, here..here + 64));
         assert!(!map.by_start[&here].is_younger(u32::MAX - 1), "the same is told again");
+    }
+
+    #[test]
+    fn what_runs_before_it_is_reported_is_known_unless_other_code_may_have_been_there() {
+        let here = what_runs_before_it_is_reported_is_known_unless_other_code_may_have_been_there as *const () as u64;
+        let unknown = Some(resolver::id_of(UNKNOWN, ""));
+        let mut map = CodeMap::default();
+        map.learn(Compiled { begun: 5, ..compiled(1, 9, Some(10), here..here + 32) });
+        let other = |map: &CodeMap, method_count| map.other_at(&map.by_start[&here], here, method_count);
+        assert_eq!([4, 5, 8, 9].map(|method_count| other(&map, method_count)), [unknown, None, None, None]);
+        map.learn(Compiled { begun: 12, ..compiled(2, 15, Some(20), here..here + 32) });
+        assert_eq!([12, 14, 15].map(|method_count| other(&map, method_count)), [Some(10), Some(10), None]);
     }
 
     #[test]
     fn once_news_were_lost_nothing_is_known_but_what_stays() {
         let here = once_news_were_lost_nothing_is_known_but_what_stays as *const () as u64;
         let mut map = CodeMap::default();
-        map.learn(1, 1, None, body(here, here + 32));
-        map.learn(2, 2, Some(20), body(here + 32, here + 64));
+        map.learn(compiled(1, 1, None, here..here + 32));
+        map.learn(compiled(2, 2, Some(20), here + 32..here + 64));
         map.drop_what_may_go();
         let functions: Vec<FunctionId> = map.by_start.values().map(|code| code.function).collect();
         assert_eq!(functions, [1]);

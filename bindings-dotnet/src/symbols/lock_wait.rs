@@ -85,9 +85,10 @@ fn state_of_wait<'a>(mut methods: impl Iterator<Item = &'a str> + Clone, waits_f
     match first {
         // .NET 10 looks by managed code whether a collection waits for it.
         poll if poll.starts_with("System.Threading.Thread.PollGC") => State::Runtime,
-        // They allocate, and wait for nothing else.
+        // They allocate, and wait for nothing else but locks of objects.
         flow if flow.starts_with("System.Threading.AsyncLocal")
-            || flow.starts_with("System.Threading.ExecutionContext.") =>
+            || flow.starts_with("System.Threading.ExecutionContext.")
+            || flow.starts_with("System.Threading.Tasks.") =>
         {
             by_default
         }
@@ -123,12 +124,14 @@ mod tests {
             (&["System.Threading.Thread.PollGC.PollGCWorker", "A.B"], State::Runtime),
             (&["System.Threading.AsyncLocalValueMap.TwoElementAsyncLocalValueMap.Set", "A.B"], State::Runtime),
             (&["System.Threading.ExecutionContext.SetLocalValue", "A.B"], State::Runtime),
+            (&["System.Threading.Tasks.Task.UnsafeSetContinuationForAwait", "A.B"], State::Runtime),
             (&["A.B"], State::Runtime),
             (&[], State::Lock),
         ] {
             assert_eq!(of(methods, false), expected, "{methods:?}");
         }
         assert_eq!(of(&["A.B"], true), State::Lock);
+        assert_eq!(of(&["System.Threading.Tasks.Task.RemoveContinuation", "A.B"], true), State::Lock);
         let sleeps = |methods: &[&str]| by_call(of(methods, true), State::Sleep);
         assert_eq!(sleeps(&["A.B"]), State::Runtime, "it waits until threads have stopped");
         assert_eq!(sleeps(&["System.Threading.Thread.Sleep", "A.B"]), State::Sleep);

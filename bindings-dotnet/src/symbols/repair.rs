@@ -4,7 +4,7 @@
 //! * D1: in a prologue the return address is behind what was pushed so far.
 //! * D2: in an epilogue it is behind what is still to be popped.
 //! * D3: a method without a frame has it at a fixed distance; so may its caller, and so on.
-//! * D4: a stub of the runtime pushed nothing.
+//! * D4: a stub of the runtime pushed nothing, or one word, as the one that finds an interface's method does.
 
 use spanprof_core::{FrameId, Repair, State};
 
@@ -137,12 +137,10 @@ fn insert_callers(
         let bytes = match find(pc, is_leaf) {
             Return::Bytes(bytes) if bytes % 8 == 0 => bytes as usize,
             Return::Nowhere if is_leaf => {
-                let in_a_method = |address: u64| find(address.wrapping_sub(1), false) != Return::Nowhere;
-                if !words.first().copied().is_some_and(in_a_method) {
-                    break;
-                }
+                let mut in_a_method = |address: u64| find(address.wrapping_sub(1), false) != Return::Nowhere;
+                let Some(pushed) = words.iter().take(2).position(|word| in_a_method(*word)) else { break };
                 stub = Some(pc);
-                0
+                8 * pushed
             }
             _ => break,
         };
@@ -168,7 +166,8 @@ fn to_ids(
             continue;
         }
         if resolver::is_id(*pc) {
-            ids.push((*pc, false));
+            // What the stack of a wait begins with is libc's.
+            ids.push((*pc, at == 0));
             continue;
         }
         let (id, is_native) = match native(at, *pc) {
@@ -229,6 +228,8 @@ mod tests {
     #[test]
     fn a_stub_has_its_caller_on_top_of_the_stack_if_that_is_a_method() {
         assert_eq!(mended(&[90_000, 10_500], 0, &[10_301]), [90_000, 10_300, 10_500]);
+        assert_eq!(mended(&[90_000, 10_500], 0, &[7, 10_301]), [90_000, 10_300, 10_500], "it saved a register");
+        assert_eq!(mended(&[90_000, 10_500], 0, &[7, 7, 10_301]), [90_000, 10_500]);
         assert_eq!(mended(&[90_000, 10_500], 0, &[91_001]), [90_000, 10_500]);
         assert_eq!(mended(&[90_000, 10_500], 0, &[]), [90_000, 10_500]);
         assert_eq!(mended(&[], 5, &[1]), [0; 0]);
@@ -244,6 +245,10 @@ mod tests {
         };
         assert_eq!(ids(&[510, 520, 610, 21, 23, 21, 710, 720, 22, 810, 910]), [5, 6, 1_021, 1_021, 7, 1_022]);
         assert_eq!(ids(&[510, 610, 620]), [5, 6]);
+        let wait = resolver::id_of("wait", "");
+        assert_eq!(ids(&[wait, 510, 610]), [wait, 5, 6], "a wait of the runtime's own is not alone");
+        assert_eq!(ids(&[wait, 510, 21, 610]), [wait, 5, 1_021]);
+        assert_eq!(ids(&[wait]), [wait]);
         let cut = resolver::id_of(NO_CALLERS, "");
         assert_eq!(ids(&[510, CUT, 21]), [5, cut, 1_021]);
     }

@@ -40,7 +40,7 @@ sealed class Judge
         Note(Seen, $"{(own.Count > 0 ? own[0] : "-")} {state} {leaf}", count);
         if ((OfCallers(sample, own) ?? OfState(sample, own, state, leaf)) is not { } mistake) return;
         Wrong += count;
-        Note(Mistakes, $"{mistake} ({state}): {string.Join(" < ", sample.Frames.Take(16))}", count);
+        Note(Mistakes, $"{mistake} ({state} in {sample.Label("span_name")}): {string.Join(" < ", sample.Frames.Take(16))}", count);
     }
 
     static void Note(Dictionary<string, long> counts, string what, long count) => counts[what] = counts.GetValueOrDefault(what) + count;
@@ -72,8 +72,10 @@ sealed class Judge
         if (Truth.ReadsRandomBytes(state, leaf, sample.Frames) || Truth.IsTheRuntimes(state, leaf, sample.Frames)) return null;
         // What it called waits, and is left out.
         if (innermost.IsEdge && !innermost.States.Contains(state)) return LeftOut;
-        // Who spins for a lock gives its processor away between two looks at it. Where the compiler put that into the method nothing says for what.
-        if ((state, leaf) == ("run_queue", "sched_yield") && innermost.States.Contains("lock") && sample.Frames.Contains("System.Threading.Thread.Sleep")) return null;
+        // Who spins for a lock gives its processor away between two looks at it, and may wait there for a collection. Where the compiler put that into
+        // the method nothing says for what. In a sleep the runtime gives it away, too.
+        if ((state, leaf) is ("run_queue", "sched_yield") or ("sleep", "pthread_cond_wait") && innermost.States.Any(other => other is "lock" or "sleep")
+            && sample.Frames.SkipWhile(frame => frame != "System.Threading.Thread.Sleep").Skip(1).FirstOrDefault() == $"Waits.{own[0]}") return null;
         // This program never sleeps for no time.
         if (state == "sleep" && (leaf == "sched_yield" || (!innermost.States.Contains(state) && sample.Frames.Contains("System.Threading.Thread.Sleep")))) return LeftOut;
         // A timer's queue has a lock.
