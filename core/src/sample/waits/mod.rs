@@ -209,11 +209,11 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
         }
         let measured_ns = took_ns;
         took_ns = block.without_cpu(call.function, took_ns, call.expiries.saturating_mul(period_ns), period_ns);
-        exact_ns = times::without_cpu(call.function, state, measured_ns, took_ns);
+        exact_ns = times::without_cpu(call.function, call.polls != 0, state, measured_ns, took_ns);
     } else {
         let measured_ns = took_ns;
         took_ns = block.without_cpu(call.function, took_ns, 0, u64::MAX);
-        exact_ns = times::without_cpu(call.function, state, measured_ns, took_ns);
+        exact_ns = times::without_cpu(call.function, call.polls != 0, state, measured_ns, took_ns);
     }
     if exact_ns == 0 {
         return;

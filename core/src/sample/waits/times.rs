@@ -61,9 +61,10 @@ pub fn add_time(span: &SpanRecord, state: State, ns: u64) {
 ///
 /// The samples' way (`Block::without_cpu`) is right on average: an expiry of the thread's timer within a call takes a whole period off
 /// it and those after it. Of one span's sleep that would take 10 ms, for microseconds that were CPU time. So only what may be CPU time
-/// as a whole loses it: short calls that copy, as a `read` of what is in memory, and those that may copy much without its being known.
-pub(super) fn without_cpu(function: u32, state: State, took_ns: u64, sampled_ns: u64) -> u64 {
-    let is_less = sampled_ns != took_ns && matches!(state, State::Io | State::Name);
+/// as a whole loses it: short calls that copy, as a `read` of what is in memory, and those that may copy much without its being known. One
+/// that waits for several things at once (`polls`) copies nothing, and may be a sleep of the host's.
+pub(super) fn without_cpu(function: u32, polls: bool, state: State, took_ns: u64, sampled_ns: u64) -> u64 {
+    let is_less = sampled_ns != took_ns && !polls && matches!(state, State::Io | State::Name);
     if is_less && (took_ns < LONG_NS || may_copy_much(function)) { sampled_ns } else { took_ns }
 }
 
@@ -173,12 +174,13 @@ mod tests {
     #[test]
     fn an_expiry_takes_nothing_off_but_what_may_be_cpu_time_as_a_whole() {
         let function = |name| (0..).find(|number| modules::name(*number as usize) == Some(name)).unwrap();
-        let left = |name, state, took_ns| without_cpu(function(name), state, took_ns, 7);
+        let left = |name, state, took_ns| without_cpu(function(name), false, state, took_ns, 7);
         assert_eq!([left("recv", State::Io, LONG_NS - 1), left("readv", State::Io, LONG_NS)], [7, 7]);
         for (name, state) in [("recv", State::Io), ("getaddrinfo", State::Name), ("nanosleep", State::Sleep)] {
             assert_eq!(left(name, state, LONG_NS), LONG_NS);
         }
         assert_eq!(left("nanosleep", State::Sleep, LONG_NS - 1), LONG_NS - 1);
+        assert_eq!(without_cpu(function("ppoll"), true, State::Io, LONG_NS - 1, 7), LONG_NS - 1);
     }
 
     #[test]
