@@ -3,7 +3,8 @@
 //!
 //! What a file says is not trusted: no more is read than its reader gives.
 
-use crate::libraries::elf::{Part, number};
+use crate::libraries::elf::Part;
+use crate::stack::call_frames::number;
 use crate::stack::eh_frame::{Cfa, Row};
 
 /// Start, end and description of a function, relative to the image.

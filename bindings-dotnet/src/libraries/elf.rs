@@ -1,5 +1,7 @@
 //! Sections of ELF files. What a file says is not trusted: no more is read than its reader gives.
 
+use crate::stack::call_frames::number;
+
 /// Reads so many bytes from an offset on, or `None`.
 pub(crate) type Part<'a> = &'a dyn Fn(usize, usize) -> Option<Vec<u8>>;
 
@@ -58,12 +60,6 @@ impl<'a> Elf<'a> {
             size: usize::try_from(word(32)?).ok()?,
         })
     }
-}
-
-/// A little-endian number of up to eight bytes.
-pub(crate) fn number(data: &[u8], at: usize, bytes: usize) -> Option<u64> {
-    let found = data.get(at..at.checked_add(bytes)?)?;
-    Some(found.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
 /// A part of what is in memory.

@@ -3,7 +3,8 @@
 //! Read from its file, not asked of ld.so: that waits while any thread of the program loads a library, whose constructors
 //! may take as long as they like.
 
-use crate::libraries::elf::{Elf, number};
+use crate::libraries::elf::Elf;
+use crate::stack::call_frames::number;
 
 /// Functions of one library that are kept.
 const MAX_FUNCTIONS: usize = 1 << 16;

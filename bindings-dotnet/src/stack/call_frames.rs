@@ -273,12 +273,10 @@ struct Bytes<'a> {
 }
 
 impl Bytes<'_> {
-    /// A little-endian number of up to eight bytes.
     fn number(&mut self, bytes: usize) -> Option<u64> {
-        let end = self.at.checked_add(bytes).filter(|end| *end <= self.end)?;
-        let found = self.data.get(self.at..end)?;
-        self.at = end;
-        Some(found.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+        let found = number(self.data.get(..self.end)?, self.at, bytes)?;
+        self.at += bytes;
+        Some(found)
     }
 
     fn unsigned(&mut self) -> Option<u64> {
@@ -329,6 +327,12 @@ impl Bytes<'_> {
             _ => None,
         }
     }
+}
+
+/// A little-endian number of up to eight bytes.
+pub(crate) fn number(data: &[u8], at: usize, bytes: usize) -> Option<u64> {
+    let found = data.get(at..at.checked_add(bytes)?)?;
+    Some(found.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
 fn sign_extended(number: u64, bits: u32) -> u64 {

@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 use std::{mem, ptr, slice};
 
-use crate::stack::call_frames;
+use crate::stack::call_frames::{self, number};
 use crate::stack::eh_frame::{Cfa, Row};
 
 /// `struct dl_find_object`.
@@ -159,12 +159,6 @@ fn entry_of(header: &[u8], pc: i64) -> Option<Option<i64>> {
     };
     let after = pairs.partition_point(|pair| half(pair, 0) <= pc);
     Some(after.checked_sub(1).and_then(|before| pairs.get(before)).map(|pair| half(pair, 4)))
-}
-
-/// A little-endian number of up to eight bytes.
-fn number(data: &[u8], at: usize, bytes: usize) -> Option<u64> {
-    let found = data.get(at..at.checked_add(bytes)?)?;
-    Some(found.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "x86-64 only")]
