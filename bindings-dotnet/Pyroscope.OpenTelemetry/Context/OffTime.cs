@@ -54,7 +54,8 @@ internal struct OffTime
     [MethodImpl(MethodImplOptions.AggressiveInlining)]
     internal static void Switch(SpanContext? before, SpanContext? to)
     {
-        if (period is not 0 and var now && !ReferenceEquals(running, to))
+        // Also where nothing changed: who ran it when this period began does not hold it yet.
+        if (period is not 0 and var now && (!ReferenceEquals(running, to) || noted != now))
         {
             Change(before, to, now);
         }

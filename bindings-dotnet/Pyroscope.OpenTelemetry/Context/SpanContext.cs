@@ -9,6 +9,9 @@ namespace Pyroscope.Context;
 /// </summary>
 internal sealed unsafe class SpanContext
 {
+    /// <summary>Where a span keeps its context while wall time is measured.</summary>
+    private const string Property = "pyroscope.context";
+
     /// <summary>The span, or null for ids that <see cref="Profiler.SetSpanContext"/> was given.</summary>
     internal readonly Activity? Activity;
 
@@ -71,7 +74,7 @@ internal sealed unsafe class SpanContext
 
         if (before?.Activity is { } activity && ReferenceEquals(span.Parent, activity))
         {
-            if (SpanTimes.ContextOf(span) is { } known)
+            if (Remembered(span) is { } known)
             {
                 return known;
             }
@@ -87,6 +90,21 @@ internal sealed unsafe class SpanContext
 
         return Known(span, before) ?? (IsLocalRoot(span) ? new SpanContext(span, null) : Rebuild(span, before));
     }
+
+    /// <summary>
+    /// A span has started in the calling flow. Where wall time is measured it has this one context wherever it is made current: what it
+    /// awaits in one of two would be what a thread runs in the other. 0.1 µs.
+    /// </summary>
+    internal static void Remember(Activity span)
+    {
+        if (OffTime.IsMeasured && SpanMirror.ContextOf(span) is { } context && SpanMirror.Carries(context.Parent is null))
+        {
+            span.SetCustomProperty(Property, context);
+        }
+    }
+
+    /// <summary>The context of a span that was remembered, if it was.</summary>
+    internal static SpanContext? Remembered(Activity span) => span.GetCustomProperty(Property) as SpanContext;
 
     /// <summary>Whether no exported span of this process is around the span.</summary>
     internal static bool IsLocalRoot(Activity span) => Exported(span.Parent) is null;
@@ -135,8 +153,7 @@ internal sealed unsafe class SpanContext
         return among;
     }
 
-    /// <summary>One that tells its times has one context, wherever it is made current.</summary>
-    private static SpanContext? Known(Activity span, SpanContext? among) => Find(span, among) ?? SpanTimes.ContextOf(span);
+    private static SpanContext? Known(Activity span, SpanContext? among) => Find(span, among) ?? Remembered(span);
 
     // User code made a span current that is not next to the one before: from the outside in, with what is known reused.
     private static SpanContext Rebuild(Activity span, SpanContext? before)

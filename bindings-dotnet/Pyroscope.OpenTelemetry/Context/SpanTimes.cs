@@ -15,14 +15,11 @@ namespace Pyroscope.Context;
 /// </remarks>
 internal sealed unsafe class SpanTimes
 {
-    /// <summary>Where a span that has some keeps its context.</summary>
-    private const string Property = "pyroscope.times";
-
     private const int Cpu = 0;
     private const int Await = 7;
 
-    /// <summary>So many spans with times there may be at once: 8 MB.</summary>
-    private const int Most = 65_536;
+    /// <summary>So many spans with times there may be at once, with those that ended since the last collection of garbage: 32 MB.</summary>
+    private const int Most = 262_144;
 
     /// <summary>By the number of the state, as the native library names them.</summary>
     private static readonly string[] Tags =
@@ -36,6 +33,7 @@ internal sealed unsafe class SpanTimes
     private static readonly ConcurrentStack<nint> Unused = new();
     private static int made;
     private static int wanted;
+    private static volatile bool anyMissed;
 
     private readonly Times* times;
     private readonly int thread = Environment.CurrentManagedThreadId;
@@ -86,22 +84,10 @@ internal sealed unsafe class SpanTimes
             ? new SpanTimes((Times*)times, isLocalRoot ? OwnCpu() : 0)
             : null;
 
-    /// <summary>A span has started in the calling flow: what its time goes to is told when it ends.</summary>
-    internal static void Remember(Activity span)
-    {
-        if (SpanMirror.ContextOf(span) is { Times: not null } context)
-        {
-            span.SetCustomProperty(Property, context);
-        }
-    }
-
-    /// <summary>The context of a span for which that was called.</summary>
-    internal static SpanContext? ContextOf(Activity span) => wanted == 0 ? null : span.GetCustomProperty(Property) as SpanContext;
-
     /// <summary>A span has ended: it gets its tags, once.</summary>
     internal static void SetTags(Activity span)
     {
-        if (span.GetCustomProperty(Property) is SpanContext { Times: { } times } context && Interlocked.Exchange(ref times.tagged, 1) == 0)
+        if (SpanContext.Remembered(span) is { Times: { } times } context && Interlocked.Exchange(ref times.tagged, 1) == 0)
         {
             times.SetTags(span, context);
         }
@@ -121,7 +107,24 @@ internal sealed unsafe class SpanTimes
     }
 
     /// <summary>The calling thread is in no span any more that is in this local root.</summary>
-    internal void LeaveRoot() => left |= Environment.CurrentManagedThreadId == thread;
+    internal void LeaveRoot()
+    {
+        // Others write nothing: what one of them read before this thread wrote it would undo that.
+        if (Environment.CurrentManagedThreadId == thread)
+        {
+            left = true;
+        }
+    }
+
+    /// <summary>Warns where spans got none, as there were too many.</summary>
+    internal static void TellOfMissed()
+    {
+        if (anyMissed)
+        {
+            anyMissed = false;
+            ProfilerMessages.Note($"Spans got no tags that say their time: more than {Most} were under way, or had ended since the last collection of garbage");
+        }
+    }
 
     private static nint Take()
     {
@@ -137,6 +140,7 @@ internal sealed unsafe class SpanTimes
         }
 
         Interlocked.Decrement(ref made);
+        anyMissed = true;
         return 0;
     }
 

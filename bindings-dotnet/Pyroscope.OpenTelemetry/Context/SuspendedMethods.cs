@@ -57,12 +57,14 @@ internal static unsafe class SuspendedMethods
 
     /// <summary>
     /// A sample of the span that the calling thread goes on with. Called inside of the runtime's switch of contexts, so the box of the
-    /// method that goes on is on the stack, and all that it leads to is alive.
+    /// method that goes on is on the stack, and all that it leads to is alive. Nothing is allocated but where it is caught: an exception here
+    /// ends the process.
     /// </summary>
     internal static void Sample(ulong nanoseconds, ulong weight)
     {
         var context = ExecutionContext.Capture();
-        List<nint>? mayGo = null;
+        var mayGo = stackalloc nint[MostAtOnce];
+        var count = 0;
         for (var explained = 0; ; explained++)
         {
             var table = HotNative.SampleResumed(nanoseconds, weight, Unsafe.AsPointer(ref context), explained < MostAtOnce ? 0u : 1u);
@@ -71,15 +73,15 @@ internal static unsafe class SuspendedMethods
                 break;
             }
 
-            if (Explain(table))
+            if (Explain(table) && count < MostAtOnce)
             {
-                (mayGo ??= []).Add(table);
+                mayGo[count++] = table;
             }
         }
 
-        foreach (var table in mayGo ?? [])
+        while (count > 0)
         {
-            HotNative.ExplainType(table, null, 0, 0, Forgotten);
+            HotNative.ExplainType(mayGo[--count], null, 0, 0, Forgotten);
         }
     }
 

@@ -1,3 +1,4 @@
+using Pyroscope.Context;
 using Pyroscope.Interop;
 
 namespace Pyroscope;
@@ -23,6 +24,7 @@ internal static class Messenger
         Try(CatchUp.Now);
         Try(CatchUp.Late);
         Try(static () => WaitTest.LearnLock());
+        Try(SpanTimes.TellOfMissed);
         Try(ProfilerMessages.Deliver);
     }
 

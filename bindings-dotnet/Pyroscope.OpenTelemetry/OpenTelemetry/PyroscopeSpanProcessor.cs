@@ -105,9 +105,9 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
             Begin();
         }
 
-        if (timeAttributes && added && data.Recorded)
+        if (added && data.Recorded)
         {
-            SpanTimes.Remember(data);
+            SpanContext.Remember(data);
         }
 
         if (Profiler.Instance.IsRunning)

@@ -11,6 +11,7 @@ use std::ptr;
 use crate::clr::com::{Guid, Hresult, S_OK, call};
 use crate::clr::info;
 use crate::events::samples;
+use crate::stack::own_stack;
 use crate::symbols::code_map;
 
 const E_NOINTERFACE: Hresult = 0x8000_4002_u32.cast_signed();
@@ -192,7 +193,10 @@ extern "system" fn compiled(_this: *const c_void, function: usize, result: Hresu
 /// ThreadAssignedToOSThread, which the runtime calls on a thread of its own as its first deed: it is sampled from here on,
 /// where a sweep of the list of threads would find it up to 100 ms later, or no more.
 extern "system" fn thread_assigned(_this: *const c_void, _managed: usize, _os: u32) -> Hresult {
-    quietly(spanprof_core::thread_started);
+    quietly(|| {
+        own_stack::note();
+        spanprof_core::thread_started();
+    });
     S_OK
 }
 

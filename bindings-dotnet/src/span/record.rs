@@ -8,7 +8,6 @@
 //! Blocks are never freed, so managed code that kept an address too long writes into memory that is there. A thread that
 //! ends gives its block to the next one, zeroed.
 
-use std::arch::{asm, global_asm};
 use std::cell::Cell;
 use std::mem::offset_of;
 use std::ptr;
@@ -16,6 +15,9 @@ use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use std::sync::{Mutex, PoisonError};
 
 use spanprof_core::{Context, SpanRecord, TagSetId};
+
+use crate::stack::own_stack;
+use crate::stack::static_tls::static_tls_word;
 
 /// What managed code writes. Offsets are part of the interface: `Interop/Block.cs` has the same.
 #[repr(C)]
@@ -34,46 +36,21 @@ const _: () = assert!(size_of::<AtomicU32>() == 4 && size_of::<TagSetId>() == 4)
 const _: () = assert!(offset_of!(Block, halves) == 8 && offset_of!(Block, halves) + size_of::<SpanRecord>() == 64);
 const _: () = assert!(size_of::<Block>() == 120);
 
-// The word is zero in every thread until `set_own` sets it. Hidden: it is this library's own, in whatever object.
-global_asm!(
-    ".pushsection .tbss.spanprof_own_block,\"awT\",@nobits",
-    ".p2align 3",
-    ".globl spanprof_own_block",
-    ".hidden spanprof_own_block",
-    ".type spanprof_own_block, @object",
-    ".size spanprof_own_block, 8",
-    "spanprof_own_block:",
-    ".zero 8",
-    ".popsection",
-);
+static_tls_word! {
+    /// The address of the calling thread's block.
+    "spanprof_own_block", own_word, set_own_word
+}
 
 /// The calling thread's block, null if it has none. Async-signal-safe: two loads.
 #[inline]
 pub(super) fn own() -> *mut Block {
-    let block: *mut Block;
-    // SAFETY: static TLS is mapped for every thread as long as it runs, and the word is ours.
-    unsafe {
-        asm!(
-            "mov {block}, qword ptr [rip + spanprof_own_block@GOTTPOFF]",
-            "mov {block}, qword ptr fs:[{block}]",
-            block = out(reg) block,
-            options(nostack, preserves_flags, readonly),
-        );
-    }
-    block
+    #[expect(clippy::cast_possible_truncation, reason = "x86-64 only")]
+    let address = own_word() as usize;
+    ptr::with_exposed_provenance_mut(address)
 }
 
 fn set_own(block: *mut Block) {
-    // SAFETY: as in `own`; the word is this thread's alone.
-    unsafe {
-        asm!(
-            "mov {at}, qword ptr [rip + spanprof_own_block@GOTTPOFF]",
-            "mov qword ptr fs:[{at}], {block}",
-            at = out(reg) _,
-            block = in(reg) block,
-            options(nostack, preserves_flags),
-        );
-    }
+    set_own_word(block.expose_provenance() as u64);
 }
 
 impl Block {
@@ -141,6 +118,7 @@ pub extern "C" fn spanprof_block() -> *mut Block {
     // A thread that is past its destructors gets a block that is never read: nobody would take one back from it.
     if AT_EXIT.try_with(|at_exit| at_exit.0.set(block)).is_ok() {
         set_own(block);
+        own_stack::note();
         spanprof_core::thread_started();
     }
     block

@@ -8,6 +8,8 @@ pub(crate) mod library_names;
 pub(crate) mod loader;
 pub(crate) mod modules;
 pub(crate) mod monitor_enter;
+pub(crate) mod own_stack;
 pub(crate) mod range_set;
 pub(crate) mod sample_header;
+pub(crate) mod static_tls;
 pub(crate) mod unwind;

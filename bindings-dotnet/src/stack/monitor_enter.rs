@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::stack::unwind;
+use crate::stack::{own_stack, unwind};
 
 /// Where fs points in the thread that waits for a lock so that it is learned; 0: none does.
 static LEARNS: AtomicU64 = AtomicU64::new(0);
@@ -51,7 +51,7 @@ impl Call {
 pub(crate) fn begin() {
     LONGEST_NS.store(0, Ordering::Relaxed);
     SEEN.store(0, Ordering::Relaxed);
-    LEARNS.store(unwind::thread_pointer(), Ordering::Relaxed);
+    LEARNS.store(own_stack::thread_pointer(), Ordering::Relaxed);
 }
 
 /// That was all; `certain`: it waited for nothing else that is known of. Whether the call is known.
@@ -90,7 +90,7 @@ pub(crate) fn note(took_ns: u64, registers: Option<[u64; 3]>) {
 
 #[cold]
 fn learn(took_ns: u64, registers: Option<[u64; 3]>) {
-    if LEARNS.load(Ordering::Relaxed) == unwind::thread_pointer()
+    if LEARNS.load(Ordering::Relaxed) == own_stack::thread_pointer()
         && took_ns > LONGEST_NS.load(Ordering::Relaxed)
         && let Some(call) = registers.and_then(unwind::outermost_native)
     {

@@ -1,9 +1,10 @@
 //! The stack of the interrupted thread, walked in the signal handler.
 //!
-//! **Functions called in the handler:** none but those of this folder, and ld.so's ([`loader`](crate::stack::loader)); of a wait that is
-//! over, `sigaltstack`, which is a system call and no more. Memory read: the handler's own ucontext; tables in static memory ([`modules`],
-//! [`range_set`](crate::stack::range_set), [`call_sites`]); words of the thread's own stack, each checked to lie between the interrupted rsp
-//! and the stack's end ([`Stack`]); the tables of libraries that it is in.
+//! **Functions called in the handler:** none but those of this folder, ld.so's ([`loader`](crate::stack::loader)), and of threads that run no
+//! managed code those of [`own_stack`](crate::stack::own_stack); of a wait that is over, `sigaltstack`, which is a system call and no more.
+//! Memory read: the handler's own ucontext; tables in static memory ([`modules`], [`range_set`](crate::stack::range_set), [`call_sites`]); words
+//! of the thread's own stack, each checked to lie between the interrupted rsp and the stack's end ([`own_stack`](crate::stack::own_stack)); the
+//! tables of libraries that it is in.
 //!
 //! The walk, in the words of the rules that [`repair`](crate::symbols::repair) goes on with:
 //! * H1: native code at the leaf is left by rows of `.eh_frame`, since system libraries keep no frame pointers; a signal's handler by the
@@ -16,7 +17,6 @@
 //!
 //! The leaf's frame is its pc, that of a caller its return address minus one, which is within the call.
 
-use std::arch::asm;
 use std::ffi::c_char;
 use std::mem::{self, offset_of};
 use std::ops::Range;
@@ -28,6 +28,7 @@ use spanprof_core::FrameWriter;
 use crate::stack::call_sites::Caller;
 use crate::stack::eh_frame::{Cfa, Row};
 use crate::stack::library_names::LibraryNames;
+use crate::stack::own_stack::Stack;
 use crate::stack::range_set::RangeSet;
 use crate::stack::sample_header::{CUT, FirstManaged};
 use crate::stack::{call_sites, modules, sample_header};
@@ -103,60 +104,6 @@ fn alternate_stack() -> (u64, u64) {
     // SAFETY: only asked; a system call that keeps no memory.
     unsafe { libc::sigaltstack(ptr::null(), &raw mut stack) };
     (stack.ss_sp as u64, stack.ss_size as u64)
-}
-
-/// Where fs points: the calling thread's control block. Async-signal-safe.
-#[inline]
-pub(crate) fn thread_pointer() -> u64 {
-    let pointer: u64;
-    // SAFETY: the first word of a thread's control block is its own address, by the ABI.
-    unsafe { asm!("mov {}, qword ptr fs:[0]", out(reg) pointer, options(nostack, preserves_flags, readonly)) };
-    pointer
-}
-
-/// The part of the running thread's stack that may be read.
-#[derive(Clone, Copy, Debug)]
-struct Stack {
-    low: u64,
-    high: u64,
-}
-
-impl Stack {
-    /// From `sp` to the end of the stack that it is on; nothing if that is not known. `alternate`: start and size of the
-    /// thread's signal stack.
-    #[inline]
-    fn of(sp: u64, alternate: (u64, u64)) -> Self {
-        /// A stack pointer that is farther below is on some other stack.
-        const MAX_THREAD: u64 = 16 << 20;
-        const MAX_MAIN: u64 = 64 << 20;
-        let (start, size) = alternate;
-        if start != 0 && sp >= start && sp < start.saturating_add(size) {
-            return Self { low: sp, high: start + size };
-        }
-        // The main thread's stack has nothing mapped closely below it; the kernel keeps a gap.
-        let main = modules::main_stack_end();
-        if sp < main && main - sp < MAX_MAIN {
-            return Self { low: sp, high: main };
-        }
-        // glibc puts a thread's control block, which fs points to, at the upper end of its stack, in the same mapping.
-        let thread = thread_pointer();
-        if sp < thread && thread - sp < MAX_THREAD {
-            return Self { low: sp, high: thread };
-        }
-        Self { low: sp, high: sp }
-    }
-
-    /// The word at `address`, if that is within.
-    #[inline]
-    fn load(&self, address: u64) -> Option<u64> {
-        if address < self.low || address & 7 != 0 || address >= self.high || self.high - address < 8 {
-            return None;
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "x86-64 only")]
-        let address = address as usize;
-        // SAFETY: between the interrupted rsp and the end of this thread's own stack, which is mapped.
-        Some(unsafe { std::ptr::with_exposed_provenance::<u64>(address).read() })
-    }
 }
 
 /// Pushes the stack from these registers, leaf first; extra: [`header`](sample_header::header), and the words at the rsp of the
