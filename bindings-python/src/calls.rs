@@ -14,6 +14,7 @@ use std::ffi::c_int;
 use std::hint::black_box;
 use std::mem::ManuallyDrop;
 use std::ptr;
+use std::sync::OnceLock;
 
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
@@ -27,6 +28,7 @@ unsafe extern "C-unwind" {
     fn PyObject_Str(object: *mut PyObject) -> *mut PyObject;
     fn PyObject_Repr(object: *mut PyObject) -> *mut PyObject;
     fn PyDict_New() -> *mut PyObject;
+    fn Py_DecRef(object: *mut PyObject);
     fn PyErr_NormalizeException(class: *mut *mut PyObject, value: *mut *mut PyObject, trace: *mut *mut PyObject);
 }
 
@@ -74,6 +76,27 @@ pub(crate) fn uncollected<T>(_py: Python<'_>, make: impl FnOnce() -> T) -> T {
     // SAFETY: the GIL is held.
     let _collections = Collections { were_on: unsafe { ffi::PyGC_Disable() } != 0 };
     make()
+}
+
+/// The same, where allocations collect: up to 3.11. For functions of the interpreter that are not made for a collection in their midst.
+#[inline]
+pub(crate) fn uninterrupted<T>(py: Python<'_>, call: impl FnOnce() -> T) -> T {
+    if allocations_collect(py) { uncollected(py, call) } else { call() }
+}
+
+#[inline]
+fn allocations_collect(py: Python<'_>) -> bool {
+    static COLLECT: OnceLock<bool> = OnceLock::new();
+    *COLLECT.get_or_init(|| py.version_info() < (3, 12))
+}
+
+/// Gives up a reference, which may be the last one.
+pub(crate) fn drop_reference(object: Option<Bound<'_, PyAny>>) {
+    if let Some(object) = object {
+        let object = object.into_ptr();
+        // SAFETY: a reference that was ours, and the GIL is held.
+        guarded(|| unsafe { hidden(Py_DecRef as unsafe extern "C-unwind" fn(*mut PyObject))(object) });
+    }
 }
 
 /// The exception that is set.

@@ -248,3 +248,31 @@ def test_somebodys_own_runtime_context_is_wrapped(provider, monkeypatch):
         otel_context._RUNTIME_CONTEXT.detach(7)
     processor.shutdown()
     assert otel_context._RUNTIME_CONTEXT is own
+
+
+def test_a_span_in_a_destructor_that_any_allocation_may_run(python):
+    """Up to 3.11 a collection comes with any allocation, those of a switch of contexts too."""
+    python(
+        """
+        import gc
+        from opentelemetry.sdk.trace import TracerProvider
+        from pyroscope.otel import PyroscopeSpanProcessor
+
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(PyroscopeSpanProcessor("all"))
+        span = provider.get_tracer("test").start_as_current_span
+
+        class Cycle:
+            def __init__(self):
+                self.itself = self
+
+            def __del__(self):
+                with span("inner"):
+                    pass
+
+        gc.set_threshold(7, 2, 2)
+        for _ in range(20_000):
+            with span("outer"):
+                Cycle()
+        """
+    )

@@ -499,6 +499,51 @@ def test_what_is_missing_without_wall_time_is_said_once(program, caplog):
     ]
 
 
+@pytest.mark.parametrize("scope", ["root", "all"])
+@in_own_thread
+def test_without_wall_time_a_coroutine_has_no_cpu_time_of_others(program, scope):
+    without = program(wall_time=False, scope=scope)
+
+    async def other():
+        for _ in range(10):
+            burn(0.001)
+            await asyncio.sleep(0)
+
+    async def handler():
+        others = asyncio.create_task(other())
+        with without.span("handler"):
+            await asyncio.sleep(0)
+            await others
+
+    asyncio.run(handler())
+    with without.span("behind"):
+        burn(0.001)
+    assert without.times("handler") == {} and without.times("behind").keys() == {"cpu"}
+
+
+def test_a_span_in_which_the_profiler_starts_has_each_await_once(program, timed_loops):
+    starting, clock = program(wall_time=False), Clock()
+    pyroscope.shutdown()
+
+    async def child(began):
+        await began.wait()
+        await asyncio.sleep(0.05)
+
+    async def main():
+        began = asyncio.Event()
+        with clock, starting.span("span"):
+            children = [asyncio.create_task(child(began)) for _ in range(10)]
+            await asyncio.sleep(0)
+            assert pyroscope.configure(application_name="test", server_address="none", wall_time=True)
+            began.set()
+            await asyncio.gather(*children)
+
+    asyncio.run(main())
+    found = starting.times()
+    assert found["await"] > 0
+    assert_whole(found, clock)
+
+
 @in_own_thread
 def test_a_span_that_is_full_keeps_the_programs_own_attributes(program):
     full = program(limits=SpanLimits(max_span_attributes=3))

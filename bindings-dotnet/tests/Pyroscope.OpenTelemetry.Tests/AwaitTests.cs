@@ -32,6 +32,37 @@ public sealed class AwaitTests
     [Theory]
     [InlineData(SpanScope.All)]
     [InlineData(SpanScope.Root)]
+    public async Task A_span_that_another_thread_makes_current_by_hand_is_run_by_it(SpanScope scope)
+    {
+        using var run = WallTime.Run(scope);
+        var (ran, took, began) = (TimeSpan.Zero, TimeSpan.Zero, Stopwatch.GetTimestamp());
+        using (var span = TrueSpan.Start("by hand"))
+        {
+            var activity = Activity.Current;
+            var ended = new TaskCompletionSource();
+            var thread = new Thread(() =>
+            {
+                Activity.Current = activity;
+                var since = Stopwatch.GetTimestamp();
+                Thread.Sleep(10 * Milliseconds);
+                ran = Stopwatch.GetElapsedTime(since);
+                Activity.Current = null;
+                ended.SetResult();
+            });
+            thread.UnsafeStart();
+            await ended.Task;
+            took = Stopwatch.GetElapsedTime(began);
+        }
+
+        var own = run.End("wall").Where(sample => sample.Label("span_name") == "by hand");
+        var byState = WallTime.ByState(own);
+        Assert.True(byState["sleep"] >= 10 * Milliseconds, WallTime.Said(byState));
+        Assert.True(byState.GetValueOrDefault("await") <= (took - ran).TotalMilliseconds, WallTime.Said(byState));
+    }
+
+    [Theory]
+    [InlineData(SpanScope.All)]
+    [InlineData(SpanScope.Root)]
     public async Task What_a_span_awaits_is_seen_as_long_as_it_was(SpanScope scope)
     {
         // Methods are compiled before they are measured.

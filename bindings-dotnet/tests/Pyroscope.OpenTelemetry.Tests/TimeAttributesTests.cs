@@ -77,6 +77,50 @@ public sealed class TimeAttributesTests
     }
 
     [Fact]
+    public void A_span_within_which_the_profiler_starts_anew_awaits_nothing_while_its_thread_runs_it()
+    {
+        using var run = new TimeAttributesRun(SpanScope.Root);
+        using (TrueSpan.Start("restart"))
+        {
+            Profiler.Instance.Configure(new ProfilerConfiguration { ApplicationName = "tests", ServerAddress = "none", WallTimeProfilingEnabled = true });
+            var context = ExecutionContext.Capture()!;
+            // Others come and go meanwhile.
+            for (var time = 0; time < 3; time++)
+            {
+                using var other = new Thread(() => ExecutionContext.Run(context, _ => { }, null)).Do();
+                Thread.Sleep(Milliseconds);
+            }
+        }
+
+        var span = run.Of("restart");
+        Assert.True(span["sleep"] >= 3 * Milliseconds, span.ToString());
+        Assert.True(span["await"] < Milliseconds, span.ToString());
+        Assert.True(span.IsWithin, span.ToString());
+    }
+
+    [Fact]
+    public void A_local_root_whose_thread_left_it_has_no_CPU_time_whoever_leaves_it_at_once()
+    {
+        using var run = new TimeAttributesRun(SpanScope.Root);
+        for (var time = 0; time < 500; time++)
+        {
+            using var span = TrueSpan.Start("left");
+            var context = ExecutionContext.Capture()!;
+            using var together = new Barrier(2);
+            using (new Thread(() => ExecutionContext.Run(context, _ => together.SignalAndWait(), null)).Do())
+            {
+                together.SignalAndWait();
+                var here = Activity.Current;
+                Activity.Current = null;
+                Activity.Current = here;
+            }
+
+            span.Dispose();
+            Assert.DoesNotContain("pyroscope.time.cpu", run.Of("left").Times.Keys);
+        }
+    }
+
+    [Fact]
     public void Spans_within_each_other_each_have_their_own_time()
     {
         using var run = new TimeAttributesRun(SpanScope.All);

@@ -16,6 +16,26 @@ public sealed class WaitTests
     private static object? kept;
 
     [Fact]
+    public void A_start_on_a_thread_that_was_interrupted_measures_waits_and_leaves_the_interruption_to_the_program()
+    {
+        var started = false;
+        using (new Thread(() =>
+        {
+            Thread.CurrentThread.Interrupt();
+            started = Profiler.Instance.Configure(new ProfilerConfiguration { ApplicationName = "tests", ServerAddress = "none", WallTimeProfilingEnabled = true });
+            Assert.Throws<ThreadInterruptedException>(() => Thread.Sleep(1));
+        }).Do())
+        {
+        }
+
+        using (Profiler.Instance)
+        {
+            Assert.True(started);
+            Assert.True(Engine.MeasuresWaits());
+        }
+    }
+
+    [Fact]
     public void A_wait_is_seen_as_long_as_it_was()
     {
         var taken = KnownWaits.All.ToDictionary(way => way.Wait.Method.Name, _ => TimeSpan.Zero);

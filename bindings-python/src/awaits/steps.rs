@@ -25,6 +25,7 @@ use crate::awaits::sample::{LONG_NS, add_up, consider, flow_of_span};
 use crate::awaits::shared::{Shared, shared};
 use crate::awaits::slots::Met;
 use crate::awaits::thread::{Seen, Thread};
+use crate::span::record::KNOWS_COROUTINES;
 use crate::stack::interpreter::CPython;
 use crate::stack::layout::TSTATE_INTERP;
 use crate::stack::memory::{Memory, Object, Plain};
@@ -48,11 +49,13 @@ pub(super) fn begin(known: &'static Known, runtime: &'static CPython) {
     shared.last_generation = shared.last_generation.wrapping_add(1).max(1);
     MAIN.store(runtime.main.cast_mut(), Ordering::Relaxed);
     GENERATION.store(shared.last_generation, Ordering::Relaxed);
+    KNOWS_COROUTINES.store(true, Ordering::Relaxed);
 }
 
 /// Ends it. Steps that are under way come back and do nothing more than to leave the thread as they found it. The GIL is held.
 pub(super) fn end() {
     GENERATION.store(0, Ordering::Relaxed);
+    KNOWS_COROUTINES.store(false, Ordering::Relaxed);
     // SAFETY: as above.
     unsafe { shared() }.slots.retire();
 }
@@ -205,7 +208,7 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
         }
         _ => {
             // SAFETY: the caller's promise, and as above.
-            let (slot, flow) = unsafe { number(shared, coroutine, met, tstate) };
+            let (slot, flow) = unsafe { number(thread, shared, coroutine, met, tstate) };
             thread.set_flow(flow);
             (slot, flow)
         }
@@ -227,14 +230,21 @@ pub(super) unsafe fn enter(coroutine: Object) -> Step {
     }
 }
 
-/// Slot and number of a flow that was not seen to be suspended. One that was met before the last stop keeps its own, and one that had begun
-/// before anybody looked has that of the span that is current in it, if that is its thread's: nobody looked then either.
+/// Slot and number of a flow that was not seen to be suspended. One that was met before the last stop keeps its own. Of those that had
+/// begun before anybody looked the thread's first one has the number of the span that is current in it, if that is the thread's: nobody
+/// looked then either. Which of several that are in one span is its own cannot be known; of all, its time would count as often.
 ///
 /// # Safety
 /// As for [`enter`], and the GIL of the main interpreter is held.
 #[cold]
 #[inline(never)]
-unsafe fn number(shared: &mut Shared, coroutine: Object, met: Option<Met>, tstate: Object) -> (u32, u64) {
+unsafe fn number(
+    thread: &mut Thread,
+    shared: &mut Shared,
+    coroutine: Object,
+    met: Option<Met>,
+    tstate: Object,
+) -> (u32, u64) {
     if let Some((known, runtime)) = shared.of {
         // SAFETY: the caller's promise.
         let has_begun = unsafe { known.layout.has_begun::<Plain>(coroutine) };
@@ -242,9 +252,11 @@ unsafe fn number(shared: &mut Shared, coroutine: Object, met: Option<Met>, tstat
             shared.slots.renew(met.slot);
             return (met.slot, met.flow);
         }
+        let may_take = has_begun && thread.taken_in != shared.last_generation;
         // SAFETY: the calling thread's own.
-        let of_span = if has_begun { unsafe { flow_of_span(tstate, runtime) } } else { None };
+        let of_span = if may_take { unsafe { flow_of_span(tstate, runtime) } } else { None };
         if let Some(own) = of_span.filter(|of_span| *of_span == current_flow()) {
+            thread.taken_in = shared.last_generation;
             return (0, own);
         }
     }

@@ -47,6 +47,8 @@ pub(super) struct Thread {
     /// Spans until it is looked whether its greenlets are still followed, and whether they were.
     pub(super) spans_until_check: u16,
     pub(super) greenlets_were_followed: bool,
+    /// In which time of measuring a coroutine that had begun before took the number of the thread's own flow; 0: in none.
+    pub(super) taken_in: u32,
     /// Where all suspensions go during the self-test, null otherwise.
     pub(super) seen: *mut Vec<Seen>,
 }
@@ -66,6 +68,7 @@ thread_local! {
             polled_at: 0,
             spans_until_check: 0,
             greenlets_were_followed: false,
+            taken_in: 0,
             seen: ptr::null_mut(),
         })
     };

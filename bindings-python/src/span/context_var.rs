@@ -4,6 +4,10 @@
 //! the limited API, so pyo3 does not declare them for an abi3 wheel. Going through the objects' methods instead would
 //! cost 100 ns a call on the path of every attach and detach. The self-test at start uses them before anything depends
 //! on them, and a missing symbol fails the import with its name. They may run Python code: see [`calls`](crate::calls).
+//!
+//! Up to 3.11 what sets and resets a variable allocates, so it may collect, and so run destructors, while it holds the context's variables
+//! without a reference: where a destructor sets one too (it opens a span) these are gone, and the process ends. So there are no
+//! collections meanwhile.
 
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;
@@ -12,7 +16,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi::PyObject;
 use pyo3::prelude::*;
 
-use crate::calls::{guarded, owned, raised};
+use crate::calls::{drop_reference, guarded, owned, raised, uninterrupted};
 
 unsafe extern "C-unwind" {
     fn PyContextVar_New(name: *const c_char, default: *mut PyObject) -> *mut PyObject;
@@ -61,7 +65,8 @@ impl ContextVar {
     #[inline]
     pub(crate) fn set<'py>(&self, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         // SAFETY: `self.0` is a ContextVar; it takes its own reference to the value.
-        let token = guarded(|| unsafe { PyContextVar_Set(self.0.as_ptr(), value.as_ptr()) });
+        let set = || guarded(|| unsafe { PyContextVar_Set(self.0.as_ptr(), value.as_ptr()) });
+        let token = uninterrupted(value.py(), set);
         // SAFETY: a new reference, or null with an exception set.
         unsafe { owned(value.py(), token) }
     }
@@ -76,11 +81,13 @@ impl ContextVar {
             // The C function trusts its argument; the method does not.
             return Err(PyTypeError::new_err("expected an instance of contextvars.Token"));
         }
+        // What it drops may run Python code, so it lives until collections are back.
+        let last = self.get(token.py())?;
         // SAFETY: a ContextVar and a Token.
-        if guarded(|| unsafe { PyContextVar_Reset(self.0.as_ptr(), token.as_ptr()) }) < 0 {
-            return Err(raised(token.py()));
-        }
-        Ok(())
+        let reset = || guarded(|| unsafe { PyContextVar_Reset(self.0.as_ptr(), token.as_ptr()) });
+        let result = if uninterrupted(token.py(), reset) < 0 { Err(raised(token.py())) } else { Ok(()) };
+        drop_reference(last);
+        result
     }
 }
 

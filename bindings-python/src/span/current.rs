@@ -136,7 +136,7 @@ fn set_published(context: &Bound<'_, PyAny>) -> PyResult<()> {
             handle.get().note_flow();
         }
         if spanprof_core::wants_span_times() {
-            SpanHandle::follow_root(now.as_ref().and_then(handle_in), handle_in(&wanted));
+            SpanHandle::follow_root(py, now.as_ref().and_then(handle_in), handle_in(&wanted));
         }
         ours.set(&wanted)?;
     }

@@ -4,16 +4,30 @@
 
 use std::process;
 use std::ptr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyInt, PyString, PyTuple};
 use spanprof_core::{SpanCpu, SpanRecord, SpanTimes, State, current_flow};
 
 use crate::calls::{find_attr, get_attr, set_attr, uncollected};
 use crate::span::published::{PROCESSOR_EPOCH, PublishedSpan};
 use crate::strings::names;
+
+/// Whether a coroutine is told from the thread that runs it, as it is while awaits are measured.
+pub(crate) static KNOWS_COROUTINES: AtomicBool = AtomicBool::new(false);
+/// No flow has this number.
+const NO_FLOW: u64 = SpanRecord::ELSEWHERE;
+
+/// Whether an event loop runs on the calling thread: asyncio's, uvloop's and trio's look after asynchronous generators meanwhile. 0.2 µs.
+fn runs_a_loop(py: Python<'_>) -> bool {
+    static HOOKS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let find = || PyResult::Ok(py.import("sys")?.getattr("get_asyncgen_hooks")?.unbind());
+    let first = |hooks: &Py<PyAny>| uncollected(py, || hooks.bind(py).call0()?.get_item(0));
+    HOOKS.get_or_try_init(py, find).and_then(first).is_ok_and(|first| !first.is_none())
+}
 
 /// A span as the sampler reads it, and the string that its name is in.
 #[pyclass(frozen, module = "pyroscope._native")]
@@ -110,7 +124,7 @@ impl SpanHandle {
     }
 
     /// What is current in the calling flow changes. With the GIL held.
-    pub(crate) fn follow_root(from: Option<&Self>, to: Option<&Self>) {
+    pub(crate) fn follow_root(py: Python<'_>, from: Option<&Self>, to: Option<&Self>) {
         let [from, to] = [from, to].map(|span| span.and_then(Self::local_root));
         if from.map(ptr::from_ref) == to.map(ptr::from_ref) {
             return;
@@ -119,7 +133,8 @@ impl SpanHandle {
             cpu.leave(span.flow());
         }
         if let Some((span, cpu)) = to.and_then(Self::cpu) {
-            cpu.enter(span.flow());
+            let is_known = KNOWS_COROUTINES.load(Ordering::Relaxed) || !runs_a_loop(py);
+            cpu.enter(if is_known { span.flow() } else { NO_FLOW });
         }
     }
 
