@@ -11,6 +11,7 @@ mod interpreter;
 
 use std::sync::OnceLock;
 
+use pyo3::exceptions::PyException;
 use pyo3::ffi::PyInterpreterState_Get;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyModule, PyTuple};
@@ -53,13 +54,17 @@ def nest(walk, getframe):
                 for _ in (1,)
             ]
         result = property(method)
-    def größe():
+    def size():
         for look in (False,) * 100 + (True,):
             Outer(
                 look
             )
         yield
-    next(größe())
+    # As an identifier it would take the module unicodedata, which may not be there.
+    code = size.__code__
+    fields = [field for field in ("co_name", "co_qualname") if hasattr(code, field)]
+    size.__code__ = code.replace(**dict.fromkeys(fields, "gr\u00f6\u00dfe"))
+    next(size())
     return found[0]
 "#;
 
@@ -84,9 +89,16 @@ pub(crate) fn runtime(py: Python<'_>) -> PyResult<Result<&'static CPython, Refus
     if let Some(known) = CPYTHON.get() {
         return Ok(Ok(known));
     }
-    let examined = match interpreter::layout(py)? {
-        Ok(layout) => examine(py, layout)?,
-        Err(why) => Err(Refusal::ForGood(why)),
+    let examined = interpreter::layout(py).and_then(|layout| match layout {
+        Ok(layout) => examine(py, layout),
+        Err(why) => Ok(Err(Refusal::ForGood(why))),
+    });
+    let examined = match examined {
+        // No file could be opened, or a hook of the program's forbids what is done here.
+        Err(error) if error.is_instance_of::<PyException>(py) => {
+            Err(Refusal::ForNow(format!("the interpreter could not be looked at: {error}")))
+        }
+        examined => examined?,
     };
     match examined {
         Ok(runtime) => Ok(Ok(CPYTHON.get_or_init(|| runtime))),

@@ -80,6 +80,45 @@ def test_c_code_goes_on_as_it_did(binding: str, tmp_path: Path) -> None:
         assert said["times"][span][f"pyroscope.time.{state}"] >= 19e6, said["times"][span]
 
 
+LISTED = """
+import ctypes, faulthandler, os, signal, sys, threading
+import pyroscope
+# Threads that wait for each other, with the interpreter's lock held, are ended all the same.
+faulthandler.dump_traceback_later(60, exit=True)
+os.register_at_fork(after_in_child=lambda: signal.alarm(60))
+assert pyroscope.configure(application_name="listed", server_address="none", wall_time=True)
+lists, goes_on = threading.Event(), threading.Event()
+
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+def one(*module):
+    lists.set()
+    return 0 if goes_on.wait(60) else 1
+
+lister = threading.Thread(target=lambda: ctypes.CDLL(None).dl_iterate_phdr(one, None))
+lister.start()
+assert lists.wait(60)
+process = ctypes.CDLL(None)
+for _ in range(3):
+    # Looked up each time, as by item.
+    assert process["getpid"]() == os.getpid()
+    # The profiler's thread looks for modules too.
+    assert pyroscope.flush(30)
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+goes_on.set()
+lister.join()
+pyroscope.shutdown()
+print("ended")
+"""
+
+
+def test_who_lists_the_modules_by_a_function_of_python_holds_up_nobody() -> None:
+    """threadpoolctl does: ld.so holds its list meanwhile, and the function waits for the lock of who looks for modules."""
+    assert children.succeeded(children.run("-c", LISTED)).split() == ["ended"]
+
+
 FORKED = """
 import ctypes, os, signal, sys, time
 # A child that waits for ever is ended, also where it does so as it is forked.

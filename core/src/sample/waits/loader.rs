@@ -1,8 +1,11 @@
-//! ld.so's lock of its list of modules, over a fork.
+//! ld.so's lock of its list of modules.
 //!
-//! Who opens or closes a module holds it, and who asks for the list by `dl_iterate_phdr`. glibc makes the other locks of ld.so anew in a
-//! forked child, and not this one: where another thread of the parent's held it, it is held for ever, by nobody who is there, and who
-//! asks for the list waits for ever. So a child looks at the lock, while it has one thread, and does not ask where it is held. Where the
+//! Who opens or closes a module holds it, and who asks for the list by `dl_iterate_phdr`, also while it calls the program for each module.
+//! That may wait for the interpreter's lock (Python's threadpoolctl asks so), which who looks up a function may hold, and who forks, for which
+//! this folder's own lock is taken. So we wait for it at a process's first start alone, and else take it only where it is free.
+//!
+//! glibc makes the other locks of ld.so anew in a forked child, and not this one: where another thread of the parent's held it, it is held
+//! for ever, by nobody who is there. So a child looks at it, while it has one thread, and does not ask for modules where it is held. Where the
 //! lock is glibc does not say, so it is found by what it counts. musl makes its own anew, and this finds nothing there.
 
 use std::ffi::{c_int, c_void};
@@ -26,12 +29,36 @@ struct Mutex {
 static LOCK: AtomicPtr<Mutex> = AtomicPtr::new(ptr::null_mut());
 static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
-/// Looks for the lock, once a process. Called where forks wait, so that no child finds the lock to be held by this.
+/// Looks for the lock, once a process, and waits for it. Called where forks wait, so that no child finds the lock to be held by this.
 pub(super) fn find() {
     if LOCK.load(Ordering::Relaxed).is_null() {
         // SAFETY: the callback takes nothing, and asks again from within, as ld.so allows.
         unsafe { libc::dl_iterate_phdr(Some(ask_again), ptr::null_mut()) };
     }
+}
+
+/// The lock, or nothing where it is not known. Who has it asks for modules without waiting.
+#[derive(Debug)]
+pub(super) struct Held(*mut Mutex);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if !self.0.is_null() {
+            // SAFETY: ld.so's, which stays, and this thread locked it.
+            unsafe { libc::pthread_mutex_unlock(self.0.cast()) };
+        }
+    }
+}
+
+/// Takes the lock where nobody else has it. Waits for nobody.
+pub(super) fn try_hold() -> Option<Held> {
+    let lock = LOCK.load(Ordering::Relaxed);
+    if is_stuck() {
+        return None;
+    }
+    // SAFETY: null, or ld.so's, which stays.
+    let is_held = lock.is_null() || unsafe { libc::pthread_mutex_trylock(lock.cast()) } == 0;
+    is_held.then(|| Held(lock))
 }
 
 /// Whether this process was forked while another thread held the lock: the list of modules is not to be asked for.
@@ -86,6 +113,23 @@ unsafe extern "C" fn find_in(info: *mut dl_phdr_info, _: usize, _: *mut c_void) 
 #[cfg(all(test, target_env = "gnu"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_lock_is_taken_where_nobody_else_has_it() {
+        unsafe extern "C" fn tries(_: *mut dl_phdr_info, _: usize, tried: *mut c_void) -> c_int {
+            let try_here = || try_hold().is_some();
+            let elsewhere = std::thread::scope(|scope| scope.spawn(try_here).join().unwrap());
+            // SAFETY: the place that is passed below.
+            unsafe { *tried.cast() = [try_here(), elsewhere] };
+            1
+        }
+        find();
+        let mut tried = [false; 2];
+        // SAFETY: the callback takes what is passed.
+        unsafe { libc::dl_iterate_phdr(Some(tries), (&raw mut tried).cast()) };
+        assert_eq!(tried, [true, false]);
+        std::thread::scope(|scope| assert!(scope.spawn(|| try_hold().is_some()).join().unwrap(), "it was given back"));
+    }
 
     #[test]
     fn the_lock_that_is_found_is_held_by_who_asks_for_modules() {

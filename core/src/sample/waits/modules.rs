@@ -13,6 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
 use std::{ptr, slice};
 
 use libc::dl_phdr_info;
@@ -26,6 +27,9 @@ use super::wrappers::{self, Address, OnUnlock, OnWait};
 const MAX_MODULES: usize = 4_096;
 /// So often modules are scanned at a start until there is a slot.
 const TRIES: u32 = 8;
+/// So often it is tried, at a start or a stop, to ask for modules while somebody else does; then it is left to the next tick.
+const PATIENCE: u32 = 100;
+const BETWEEN_TRIES: Duration = Duration::from_millis(1);
 
 /// What is known of the process's modules.
 pub(crate) struct Modules {
@@ -72,25 +76,41 @@ pub(super) fn install(shortest_ns: u64, on_wait: OnWait, on_unlock: OnUnlock) ->
         wrappers::prepare(&found.real, shortest_ns, on_wait, on_unlock, on_module);
         *modules = Some(found);
     }
-    let Some(modules) = modules.as_mut() else { return 0 };
+    drop(modules);
     INSTALLED.store(true, Ordering::Relaxed);
     wrappers::switch(true);
+    let mut slots = 0;
     // Where another thread closes a module meanwhile nothing can be judged, so it is tried again, and by later ticks.
     for _ in 0..TRIES {
-        modules.scan_anew();
-        if modules.slots > 0 || !modules.unfinished {
+        let (found, is_finished) = scan_anew();
+        slots = found.max(usize::from(!is_finished));
+        if found > 0 || is_finished {
             break;
         }
     }
-    modules.slots.max(usize::from(modules.unfinished))
+    slots
+}
+
+/// Scans all modules. How many slots have a wrapper, and whether all could be judged.
+fn scan_anew() -> (usize, bool) {
+    for _ in 0..PATIENCE {
+        // Not held while it waits: forks wait for it.
+        if let Some(modules) = lock().as_mut()
+            && modules.scan_anew()
+        {
+            return (modules.slots, !modules.unfinished);
+        }
+        std::thread::sleep(BETWEEN_TRIES);
+    }
+    (0, false)
 }
 
 /// Puts what was there back into all slots that still have a wrapper.
 pub(super) fn uninstall() {
     wrappers::switch(false);
     INSTALLED.store(false, Ordering::Relaxed);
-    if let Some(modules) = lock().as_mut() {
-        modules.scan_anew();
+    if lock().is_some() {
+        scan_anew();
     }
 }
 
@@ -197,20 +217,21 @@ impl Modules {
         })
     }
 
-    /// Scans all modules. A forked child that must not ask for them has what its parent found.
-    fn scan_anew(&mut self) {
-        if !loader::is_stuck() {
-            self.seen.clear();
-            self.slots = 0;
-            self.scan(true);
+    /// Scans all modules. A forked child that must not ask for them has what its parent found. False: somebody else asks, so it is left to
+    /// the next tick.
+    fn scan_anew(&mut self) -> bool {
+        if loader::is_stuck() {
+            return true;
         }
+        self.seen.clear();
+        self.slots = 0;
+        self.unfinished = true;
+        self.scan(true)
     }
 
-    /// Scans the modules that were not scanned yet; `all`: also where ld.so says that none came.
-    fn scan(&mut self, all: bool) {
-        if loader::is_stuck() {
-            return;
-        }
+    /// Scans the modules that were not scanned yet; `all`: also where ld.so says that none came. False: somebody else asks for them.
+    fn scan(&mut self, all: bool) -> bool {
+        let Some(_held) = loader::try_hold() else { return false };
         // Before any of their slots is written: a module that was just opened may find functions in others that came with it.
         for asks in [true, false] {
             let mut scan = Scan { modules: self, all, asks, is_first: true };
@@ -218,6 +239,7 @@ impl Modules {
             unsafe { libc::dl_iterate_phdr(Some(on_phdr), (&raw mut scan).cast()) };
         }
         self.memory = None;
+        true
     }
 
     /// Scans a module. False: not all of its slots could be judged yet.
