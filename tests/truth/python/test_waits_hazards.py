@@ -190,6 +190,64 @@ def test_who_finds_a_function_of_his_own_calls_it(when: str, tmp_path: Path) -> 
     assert children.succeeded(children.run("-c", DEEP, tmp_path / "libcalls.so", when)).split() == ["4711"]
 
 
+CONSTRUCTOR = """
+#include <stdlib.h>
+#include <unistd.h>
+__attribute__((constructor)) static void constructed(void)
+{
+    char byte = 0;
+    (void)!write(atoi(getenv("CONSTRUCTED")), &byte, 1);
+    (void)!read(atoi(getenv("GOES_ON")), &byte, 1);
+}
+"""
+LOADING = """
+import ctypes, faulthandler, os, sys, threading
+import pyroscope
+from opentelemetry.sdk.trace import TracerProvider
+from pyroscope.otel import PyroscopeSpanProcessor
+faulthandler.dump_traceback_later(60, exit=True)
+begun, begins = os.pipe()
+ends, end = os.pipe()
+os.environ.update(CONSTRUCTED=str(begins), GOES_ON=str(ends))
+provider = TracerProvider(shutdown_on_exit=False)
+provider.add_span_processor(PyroscopeSpanProcessor())
+
+def span():
+    with provider.get_tracer("loading").start_as_current_span("span"):
+        with pyroscope.tag_wrapper({"tag": "value"}):
+            pass
+
+goes = threading.Event()
+older = threading.Thread(target=lambda: goes.wait() and span())
+older.start()
+assert pyroscope.configure(application_name="loading", server_address="none", wall_time=sys.argv[2] == "waits")
+loader = threading.Thread(target=ctypes.CDLL, args=(sys.argv[1],))
+loader.start()
+os.read(begun, 1)
+goes.set()
+older.join()
+younger = threading.Thread(target=span)
+younger.start()
+younger.join()
+assert pyroscope.flush(30)
+os.write(end, b"x")
+loader.join()
+print("ended")
+"""
+
+
+@pytest.mark.parametrize("measures", ["waits", "nothing else"])
+def test_threads_begin_while_a_library_is_loaded_whose_constructor_takes_its_time(measures: str, tmp_path: Path) -> None:
+    """ld.so's lock is held until it is over, and may be waited for with the interpreter's."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here (Debian: apt-get install gcc)")
+    source, library = tmp_path / "constructor.c", tmp_path / "constructor.so"
+    source.write_text(CONSTRUCTOR)
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", library], check=True)
+    assert children.succeeded(children.run("-c", LOADING, library, measures)).split() == ["ended"]
+
+
 COPIES = """
 import json, os, sys, time, pyroscope
 from opentelemetry.sdk.trace import TracerProvider

@@ -1,7 +1,8 @@
 //! A thread on itself: its start and its end, and the record with which it takes samples outside of handlers.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::ffi::c_void;
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use super::registry::{IS_SAMPLING, Registry, lock, try_lock};
 use crate::os::background_thread::BlockedSignals;
@@ -10,30 +11,74 @@ use crate::os::thread_id::tid;
 use crate::sample::record::{RECORDS, ThreadRecord, by_signal_value};
 use crate::stats::{AtomicTally, Tally};
 
-struct AtExit {
-    tid: Cell<i32>,
-    /// What the record's timer signals with: its number and generation, which may be over.
-    value: Cell<u64>,
+/// A word of each thread, 0 at first, and what is called with it as the thread ends. By pthread, and no thread-local: to give one a destructor
+/// takes ld.so's lock, so the first touch waits for whoever loads a library, until that library's constructors are over; a host's threads
+/// come here with the interpreter's lock held.
+struct Word {
+    /// Its key, plus one; 0: it has none, and reads as 0.
+    key: AtomicU64,
+    at_end: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 
-impl Drop for AtExit {
-    fn drop(&mut self) {
-        // In a child that has started nothing yet the timers are the parent's, and their numbers may be those of others.
-        if fork::forked() {
-            return;
+/// The thread's number, of one that announced itself: its end is seen.
+static TID: Word = Word { key: AtomicU64::new(0), at_end: Some(at_end) };
+/// What the record's timer signals with, its bits inverted: its number and generation, which may be over.
+static VALUE: Word = Word { key: AtomicU64::new(0), at_end: None };
+
+impl Word {
+    /// Where there are no keys any more, the ends of threads are seen by sweeps alone.
+    fn prepare(&self) {
+        let mut key = 0;
+        // SAFETY: a place of ours; the function is there for ever.
+        let is_made = self.key.load(Ordering::Relaxed) == 0
+            && unsafe { libc::pthread_key_create(&raw mut key, self.at_end) } == 0;
+        if is_made && self.key.compare_exchange(0, u64::from(key) + 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            // SAFETY: just made, and nobody's.
+            unsafe { libc::pthread_key_delete(key) };
         }
-        if let Some(registry) = lock().as_mut() {
-            registry.leave(self.tid.get());
-            registry.tags.end(self.tid.get());
+    }
+
+    fn known_key(&self) -> Option<libc::pthread_key_t> {
+        libc::pthread_key_t::try_from(self.key.load(Ordering::Relaxed)).ok()?.checked_sub(1)
+    }
+
+    #[inline]
+    fn get(&self) -> u64 {
+        // SAFETY: a key of ours, which is never deleted.
+        self.known_key().map_or(0, |key| unsafe { libc::pthread_getspecific(key) }.addr() as u64)
+    }
+
+    fn set(&self, word: u64) {
+        if let Some(key) = self.known_key() {
+            #[expect(clippy::cast_possible_truncation, reason = "of 64 bits")]
+            let word = ptr::without_provenance::<c_void>(word as usize);
+            // SAFETY: as above. It fails where there is no memory: then the word stays.
+            unsafe { libc::pthread_setspecific(key, word) };
         }
     }
 }
 
-/// A value that names no record.
-const NO_RECORD: u64 = u64::MAX;
+/// Makes room for what threads know of themselves. Before threads are sampled.
+pub(super) fn prepare() {
+    TID.prepare();
+    VALUE.prepare();
+}
 
-thread_local! {
-    static AT_EXIT: AtExit = const { AtExit { tid: Cell::new(0), value: Cell::new(NO_RECORD) } };
+/// A thread that announced itself ends.
+unsafe extern "C" fn at_end(tid: *mut c_void) {
+    // In a child that has started nothing yet the timers are the parent's, and their numbers may be those of others.
+    if fork::forked() {
+        return;
+    }
+    let tid = i32::try_from(tid.addr()).unwrap_or(0);
+    if let Some(registry) = lock().as_mut() {
+        registry.leave(tid);
+        registry.tags.end(tid);
+    }
+}
+
+fn note_tid(tid: i32) {
+    TID.set(u64::from(tid.unsigned_abs()));
 }
 
 /// Announces that the calling thread just started, so that it is sampled from here on and gives its closing sample when it
@@ -48,7 +93,7 @@ pub fn thread_started() {
     if let Some(registry) = lock().as_mut() {
         registry.begin(tid, true);
     }
-    let _ = AT_EXIT.try_with(|exit| exit.tid.set(tid));
+    note_tid(tid);
 }
 
 /// The calling thread's record, and the value to enter it with, if it has one; nobody is waited for.
@@ -66,14 +111,15 @@ pub(crate) fn known_record() -> Option<(&'static ThreadRecord, u64)> {
 
 #[inline]
 fn noted_record() -> Option<(&'static ThreadRecord, u64)> {
-    let known = AT_EXIT.try_with(|exit| exit.value.get()).ok()?;
+    let known = !VALUE.get();
     by_signal_value(known).filter(|record| record.is_for(known)).map(|record| (record, known))
 }
 
 fn note(tid: i32, index: u32) -> (&'static ThreadRecord, u64) {
     let record = &RECORDS[index as usize];
     let value = u64::from(record.gate.generation.load(Ordering::Relaxed)) << 32 | u64::from(index);
-    let _ = AT_EXIT.try_with(|exit| (exit.tid.set(tid), exit.value.set(value)));
+    note_tid(tid);
+    VALUE.set(!value);
     (record, value)
 }
 
@@ -133,7 +179,9 @@ fn try_registry(find: impl FnOnce(&mut Registry) -> Option<u32>) -> Option<(&'st
 
 /// In the child after fork: the calling thread is there under another number; returns the parent's.
 pub(super) fn renew(own: i32) -> i32 {
-    AT_EXIT.try_with(|exit| exit.tid.replace(own)).unwrap_or_default()
+    let parents = i32::try_from(TID.get()).unwrap_or(0);
+    note_tid(own);
+    parents
 }
 
 #[cfg(test)]

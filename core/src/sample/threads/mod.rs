@@ -74,6 +74,7 @@ pub(crate) fn start_again(sampling: Sampling) {
     (registry.is_listed, registry.since_ns) = (is_listed, since_ns);
     registry.tags.start(&alive);
     registry.random = RandomState::new().hash_one(tid()) | 1;
+    local::prepare();
     IS_SAMPLING.store(true, Ordering::Relaxed);
     registry.sweep(alive, false);
 }
