@@ -38,6 +38,9 @@ internal struct OffTime
     /// <summary>The period since which this span holds its parent; 0: it does not.</summary>
     private int holdsParent;
 
+    /// <summary>Which time it is that off times are measured; 0: they are not.</summary>
+    internal static int Period => period;
+
     /// <summary>Whether off times are measured.</summary>
     internal static bool IsMeasured => period != 0;
 
@@ -127,7 +130,7 @@ internal struct OffTime
         if (to is not null)
         {
             var holders = to.Off.Enter(current);
-            to.Times?.Enter();
+            to.Times?.Enter(current, now);
             if (holders == 1 && to.Activity is not { IsStopped: true })
             {
                 Resumed(now - to.Off.since);

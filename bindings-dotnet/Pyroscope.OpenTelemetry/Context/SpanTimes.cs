@@ -38,6 +38,8 @@ internal sealed unsafe class SpanTimes
     private readonly Times* times;
     private readonly int thread = Environment.CurrentManagedThreadId;
     private readonly ulong cpuSince;
+    private readonly int began = OffTime.Period;
+    private int period = OffTime.Period;
     private volatile bool left;
     private int tagged;
 
@@ -93,8 +95,18 @@ internal sealed unsafe class SpanTimes
         }
     }
 
-    /// <summary>A thread is in the span now.</summary>
-    internal void Enter() => Interlocked.CompareExchange(ref times->Owner, (nint)ThreadBlock.Own, 0);
+    /// <summary>A thread is in the span now, in this period of measuring.</summary>
+    internal void Enter(int current, long now)
+    {
+        if (period != current && Interlocked.Exchange(ref period, current) != current)
+        {
+            // Who owned it when the last one ended may have left since, which nobody told.
+            times->FreeSince = now;
+            Volatile.Write(ref times->Owner, 0);
+        }
+
+        Interlocked.CompareExchange(ref times->Owner, (nint)ThreadBlock.Own, 0);
+    }
 
     /// <summary>The calling thread is not any more.</summary>
     internal void Leave(long now)
@@ -161,7 +173,7 @@ internal sealed unsafe class SpanTimes
         // It ended elsewhere while its own flow awaits something.
         var awaited = Math.Clamp(context.Off.Current(Stopwatch.GetTimestamp()), 0, Math.Max(rest, 0));
         sums[Await] += awaited;
-        if (cpuSince != 0 && !left && Environment.CurrentManagedThreadId == thread)
+        if (cpuSince != 0 && !left && began == OffTime.Period && Environment.CurrentManagedThreadId == thread)
         {
             // A part of it was within calls that waited.
             sums[Cpu] = Math.Clamp((long)(OwnCpu() - cpuSince), 0, Math.Max(rest - awaited, 0));
