@@ -16,8 +16,7 @@ use std::sync::{Mutex, PoisonError};
 
 use spanprof_core::{Context, SpanRecord, TagSetId};
 
-use crate::stack::own_stack;
-use crate::stack::static_tls::static_tls_word;
+use crate::stack::{own_stack, static_tls};
 
 /// What managed code writes. Offsets are part of the interface: `Interop/Block.cs` has the same.
 #[repr(C)]
@@ -36,21 +35,16 @@ const _: () = assert!(size_of::<AtomicU32>() == 4 && size_of::<TagSetId>() == 4)
 const _: () = assert!(offset_of!(Block, halves) == 8 && offset_of!(Block, halves) + size_of::<SpanRecord>() == 64);
 const _: () = assert!(size_of::<Block>() == 120);
 
-static_tls_word! {
-    /// The address of the calling thread's block.
-    "spanprof_own_block", own_word, set_own_word
-}
-
 /// The calling thread's block, null if it has none. Async-signal-safe: two loads.
 #[inline]
 pub(super) fn own() -> *mut Block {
     #[expect(clippy::cast_possible_truncation, reason = "x86-64 only")]
-    let address = own_word() as usize;
+    let address = static_tls::BLOCK.get() as usize;
     ptr::with_exposed_provenance_mut(address)
 }
 
 fn set_own(block: *mut Block) {
-    set_own_word(block.expose_provenance() as u64);
+    static_tls::BLOCK.set(block.expose_provenance() as u64);
 }
 
 impl Block {

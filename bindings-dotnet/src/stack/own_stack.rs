@@ -10,13 +10,7 @@ use std::arch::asm;
 use std::mem;
 use std::ptr;
 
-use crate::stack::modules;
-use crate::stack::static_tls::static_tls_word;
-
-static_tls_word! {
-    /// The lowest address of the calling thread's stack; 0: it noted none.
-    "spanprof_own_stack", lowest, set_lowest
-}
+use crate::stack::{modules, static_tls};
 
 /// A stack pointer that is farther below is on some other stack.
 const MAX_THREAD: u64 = 16 << 20;
@@ -32,7 +26,7 @@ pub(crate) fn note() {
     // SAFETY: plain bits.
     let mut attributes: libc::pthread_attr_t = unsafe { mem::zeroed() };
     // Of the main thread glibc would read all mappings to tell.
-    if lowest() != 0 || is_on_main((&raw const attributes) as u64) {
+    if static_tls::STACK.get() != 0 || is_on_main((&raw const attributes) as u64) {
         return;
     }
     // SAFETY: takes nothing and cannot fail.
@@ -47,7 +41,7 @@ pub(crate) fn note() {
     // SAFETY: as before, and not used again.
     unsafe { libc::pthread_attr_destroy(&raw mut attributes) };
     if result == 0 {
-        set_lowest(start as u64);
+        static_tls::STACK.set(start as u64);
     }
 }
 
@@ -88,7 +82,7 @@ impl Stack {
         // glibc puts a thread's control block, which fs points to, at the upper end of its stack, in the same mapping.
         let thread = thread_pointer();
         if sp < thread {
-            let high = match lowest() {
+            let high = match static_tls::STACK.get() {
                 0 if thread - sp < MAX_THREAD => readable_end(sp, thread),
                 lowest if lowest != 0 && lowest <= sp => thread,
                 _ => sp,
@@ -169,7 +163,7 @@ mod tests {
             let run = move || {
                 if notes {
                     note();
-                    assert!(lowest() != 0, "it is known");
+                    assert!(static_tls::STACK.get() != 0, "it is known");
                 }
                 let own = Stack::of((&raw const notes) as u64 & !7, (0, 0));
                 let page = page_below_the_stack();

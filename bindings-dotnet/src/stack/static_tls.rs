@@ -1,50 +1,59 @@
-//! Words of static TLS (initial-exec) of this library's own: a load or two, where the first touch of an ordinary thread-local may allocate.
+//! Words of each thread in static TLS (initial-exec), 0 at first: a load or two, where the first touch of an ordinary thread-local may
+//! allocate.
 
-/// A word that is zero in every thread until that thread sets it: `$get() -> u64` is async-signal-safe, `$set(u64)` too.
-/// The symbol is hidden: it is this library's own, in whatever object.
-macro_rules! static_tls_word {
-    ($(#[$doc:meta])* $symbol:literal, $get:ident, $set:ident) => {
-        ::std::arch::global_asm!(
-            concat!(".pushsection .tbss.", $symbol, ",\"awT\",@nobits"),
-            ".p2align 3",
-            concat!(".globl ", $symbol),
-            concat!(".hidden ", $symbol),
-            concat!(".type ", $symbol, ", @object"),
-            concat!(".size ", $symbol, ", 8"),
-            concat!($symbol, ":"),
-            ".zero 8",
-            ".popsection",
-        );
+use std::arch::{asm, global_asm};
 
-        $(#[$doc])*
-        #[inline]
-        fn $get() -> u64 {
-            let word: u64;
-            // SAFETY: static TLS is mapped for every thread as long as it runs, and the word is ours.
-            unsafe {
-                ::std::arch::asm!(
-                    concat!("mov {word}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
-                    "mov {word}, qword ptr fs:[{word}]",
-                    word = out(reg) word,
-                    options(nostack, preserves_flags, readonly),
-                );
-            }
-            word
+// Hidden: they are this library's own, in whatever object.
+global_asm!(
+    ".pushsection .tbss.spanprof_own_words,\"awT\",@nobits",
+    ".p2align 3",
+    ".globl spanprof_own_words",
+    ".hidden spanprof_own_words",
+    ".type spanprof_own_words, @object",
+    ".size spanprof_own_words, 16",
+    "spanprof_own_words:",
+    ".zero 16",
+    ".popsection",
+);
+
+/// The word at this offset, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Word<const OFFSET: usize>(());
+
+/// The address of the thread's block, of which `span/record.rs` says more.
+pub(crate) const BLOCK: Word<0> = Word(());
+/// The lowest address of the thread's stack.
+pub(crate) const STACK: Word<8> = Word(());
+
+impl<const OFFSET: usize> Word<OFFSET> {
+    /// The calling thread's. Async-signal-safe: two loads.
+    #[inline]
+    pub(crate) fn get(self) -> u64 {
+        let word: u64;
+        // SAFETY: static TLS is mapped for every thread as long as it runs, and the word is ours.
+        unsafe {
+            asm!(
+                "mov {word}, qword ptr [rip + spanprof_own_words@GOTTPOFF]",
+                "mov {word}, qword ptr fs:[{word} + {offset}]",
+                word = out(reg) word,
+                offset = const OFFSET,
+                options(nostack, preserves_flags, readonly),
+            );
         }
+        word
+    }
 
-        fn $set(word: u64) {
-            // SAFETY: as above; the word is this thread's alone.
-            unsafe {
-                ::std::arch::asm!(
-                    concat!("mov {at}, qword ptr [rip + ", $symbol, "@GOTTPOFF]"),
-                    "mov qword ptr fs:[{at}], {word}",
-                    at = out(reg) _,
-                    word = in(reg) word,
-                    options(nostack, preserves_flags),
-                );
-            }
+    pub(crate) fn set(self, word: u64) {
+        // SAFETY: as in `get`; the word is this thread's alone.
+        unsafe {
+            asm!(
+                "mov {at}, qword ptr [rip + spanprof_own_words@GOTTPOFF]",
+                "mov qword ptr fs:[{at} + {offset}], {word}",
+                at = out(reg) _,
+                word = in(reg) word,
+                offset = const OFFSET,
+                options(nostack, preserves_flags),
+            );
         }
-    };
+    }
 }
-
-pub(crate) use static_tls_word;
