@@ -119,7 +119,8 @@ impl State {
 
     /// By the label's value; one that a newer profiler may send is some other state.
     pub(crate) fn of_label(label: Option<&str>) -> Self {
-        label.map_or(Self::NotTold, |label| Self::parse(label).unwrap_or(Self::Other))
+        let told = |label: &str| Self::parse(label).filter(|state| *state != Self::NotTold).unwrap_or(Self::Other);
+        label.map_or(Self::NotTold, told)
     }
 
     /// By its name in the API.
@@ -367,7 +368,8 @@ mod tests {
         for (at, state) in State::ALL.into_iter().enumerate() {
             assert_eq!((state as usize, State::parse(state.label())), (at, Some(state)));
         }
-        assert_eq!([Some("io"), Some("quantum"), None].map(State::of_label), [State::Io, State::Other, State::NotTold]);
+        let read = [Some("io"), Some("quantum"), Some("not_told"), None].map(State::of_label);
+        assert_eq!(read, [State::Io, State::Other, State::Other, State::NotTold]);
     }
 
     #[test]

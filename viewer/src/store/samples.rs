@@ -74,12 +74,12 @@ impl Store {
         })
     }
 
-    /// Whether any profile of a service, or of all, says the states of its samples.
+    /// Whether any profile of a service, or of all, says the states of its samples, which are nanoseconds.
     pub(crate) fn has_states(&self, service: Option<&str>, time_range: TimeRange) -> Result<bool, StoreError> {
         let (from, to) = time_range.bounds();
         let sql = format!(
             "SELECT EXISTS (SELECT 1 FROM kinds CROSS JOIN series ON series.kind = kinds.id
-                 WHERE kinds.name = '{WALL}' AND kinds.main AND {STATE} IS NOT NULL
+                 WHERE kinds.name = '{WALL}' AND kinds.main AND kinds.unit = 'nanoseconds' AND {STATE} IS NOT NULL
                  AND (?3 IS NULL OR series.service = (SELECT id FROM strings WHERE text = ?3))
                  AND EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id AND parts.time BETWEEN ?1 AND ?2))"
         );
