@@ -135,13 +135,16 @@ fn readable_end(from: u64, to: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::c_void;
+
     use super::*;
 
     /// The address of a page of its own, below the calling thread's stack, with another one above that may not be read.
     fn page_below_the_stack() -> u64 {
         let size = 2 * PAGE_SIZE;
+        let own = usize::try_from(thread_pointer() & !(PAGE - 1)).unwrap();
         for below in 1..4_000 {
-            let hint = ptr::without_provenance_mut((thread_pointer() & !(PAGE - 1)) as usize - below * PAGE_SIZE);
+            let hint = ptr::with_exposed_provenance_mut::<c_void>(own - below * PAGE_SIZE);
             let (may, flags) = (
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE,
@@ -150,7 +153,9 @@ mod tests {
             let start = unsafe { libc::mmap(hint, size, may, flags, -1, 0) };
             if start != libc::MAP_FAILED {
                 // SAFETY: the second page of what was just mapped.
-                assert_eq!(unsafe { libc::mprotect(start.add(PAGE_SIZE), PAGE_SIZE, libc::PROT_NONE) }, 0);
+                let second = unsafe { start.add(PAGE_SIZE) };
+                // SAFETY: as above.
+                assert_eq!(unsafe { libc::mprotect(second, PAGE_SIZE, libc::PROT_NONE) }, 0);
                 return start as u64;
             }
         }
