@@ -27,7 +27,18 @@ internal static class SpanMirror
     private static SpanContext? taken;
 
     // A lambda, here and below: a delegate to a static method goes by way of a thunk.
-    private static readonly AsyncLocal<SpanContext?> Current = new(static change => OnSwitched(change.PreviousValue, change.CurrentValue));
+    private static readonly AsyncLocal<SpanContext?> Current = new(static change =>
+    {
+        try
+        {
+            OnSwitched(change.PreviousValue, change.CurrentValue);
+        }
+        catch (OutOfMemoryException)
+        {
+            // A thread's first thread-static takes some memory.
+        }
+    });
+
     private static readonly EventHandler<ActivityChangedEventArgs> CurrentChanged = static (_, change) => Current.Value = Follow(change.Current);
     private static readonly object Gate = new();
 
