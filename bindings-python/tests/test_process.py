@@ -531,6 +531,8 @@ def test_no_collection_begins_where_an_object_of_ours_is_made(python):
             gc.callbacks.append(are_there)
             gc.set_threshold(max(gc.get_count()[0], 1))
             _native.enter_tags(tags, 1)
+            # Nor where a variable is set: the next object makes it begin.
+            another = []
             gc.callbacks.clear()
             print(set(seen), gc.isenabled())
             """
