@@ -190,6 +190,36 @@ def test_who_finds_a_function_of_his_own_calls_it(when: str, tmp_path: Path) -> 
     assert children.succeeded(children.run("-c", DEEP, tmp_path / "libcalls.so", when)).split() == ["4711"]
 
 
+FIRST_IN_A_CHILD = """
+import ctypes, os, signal, sys, threading
+import pyroscope
+if sys.argv[1] == "profiled":
+    assert pyroscope.configure(application_name="parent", server_address="none")
+lists, goes_on = threading.Event(), threading.Event()
+
+@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+def one(*module):
+    lists.set()
+    return 0 if goes_on.wait(60) else 1
+
+lister = threading.Thread(target=lambda: ctypes.CDLL(None).dl_iterate_phdr(one, None))
+lister.start()
+assert lists.wait(60)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    os._exit(0 if pyroscope.configure(application_name="child", server_address="none", wall_time=True) and pyroscope.flush(30) else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+goes_on.set()
+lister.join()
+"""
+
+
+@pytest.mark.parametrize("parent", ["profiled", "not profiled"])
+def test_a_child_that_is_the_first_to_measure_waits_and_was_forked_while_modules_were_listed(parent: str) -> None:
+    assert children.succeeded(children.run("-c", FIRST_IN_A_CHILD, parent)).split() == ["0"]
+
+
 CONSTRUCTOR = """
 #include <stdlib.h>
 #include <unistd.h>

@@ -2,7 +2,7 @@
 //!
 //! Who opens or closes a module holds it, and who asks for the list by `dl_iterate_phdr`, also while it calls the program for each module.
 //! That may wait for the interpreter's lock (Python's threadpoolctl asks so), which who looks up a function may hold, and who forks, for which
-//! this folder's own lock is taken. So we wait for it at a process's first start alone, and else take it only where it is free.
+//! this folder's own lock is taken. So we take it only where it is free, but for a thread that looks where it is, at a process's first start.
 //!
 //! glibc makes the other locks of ld.so anew in a forked child, and not this one: where another thread of the parent's held it, it is held
 //! for ever, by nobody who is there. So a child looks at it, while it has one thread, and does not ask for modules where it is held. Where the
@@ -29,7 +29,7 @@ struct Mutex {
 static LOCK: AtomicPtr<Mutex> = AtomicPtr::new(ptr::null_mut());
 static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
-/// Looks for the lock, once a process, and waits for it. Called where forks wait, so that no child finds the lock to be held by this.
+/// Looks for the lock, once a process, and waits for it.
 pub(super) fn find() {
     if LOCK.load(Ordering::Relaxed).is_null() {
         // SAFETY: the callback takes nothing, and asks again from within, as ld.so allows.

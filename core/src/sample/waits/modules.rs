@@ -10,11 +10,12 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::{File, OpenOptions};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Mutex, MutexGuard, TryLockError, mpsc};
 use std::time::Duration;
-use std::{ptr, slice};
+use std::{ptr, slice, thread};
 
 use libc::dl_phdr_info;
 
@@ -22,6 +23,7 @@ use super::elf::{Module, Name, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLO
 use super::loader;
 use super::real::{ALIASES, OLDEST, address_of, executable, has_older};
 use super::wrappers::{self, Address, OnUnlock, OnWait};
+use crate::os::background_thread::BlockedSignals;
 
 /// Modules that are remembered as scanned; more are scanned again each time.
 const MAX_MODULES: usize = 4_096;
@@ -30,6 +32,8 @@ const TRIES: u32 = 8;
 /// So often it is tried, at a start or a stop, to ask for modules while somebody else does; then it is left to the next tick.
 const PATIENCE: u32 = 100;
 const BETWEEN_TRIES: Duration = Duration::from_millis(1);
+/// So long the first start of a process waits for the list of modules; then no waits are measured.
+const MOST_FOR_FIRST: Duration = Duration::from_secs(1);
 
 /// What is known of the process's modules.
 pub(crate) struct Modules {
@@ -100,7 +104,7 @@ fn scan_anew() -> (usize, bool) {
         {
             return (modules.slots, !modules.unfinished);
         }
-        std::thread::sleep(BETWEEN_TRIES);
+        thread::sleep(BETWEEN_TRIES);
     }
     (0, false)
 }
@@ -162,14 +166,7 @@ impl Modules {
     /// Where libc's functions are. `None`: not all are found that a wrapper calls before it waits.
     fn find() -> Option<Self> {
         let (wrapped, all) = wrappers::counts();
-        let executable = {
-            let _forks_wait = lock();
-            loader::find();
-            if loader::is_stuck() {
-                return None;
-            }
-            executable()
-        };
+        let executable = executable_elsewhere()?;
         let mut real = Vec::with_capacity(all);
         let mut functions = HashMap::with_capacity(2 * all);
         let mut names = Vec::with_capacity(wrapped);
@@ -331,6 +328,25 @@ impl Modules {
         }
         self.memory.as_ref().is_some_and(|memory| memory.write_all_at(&value.to_ne_bytes(), slot as u64).is_ok())
     }
+}
+
+/// The range of the program's executable, once ld.so's lock is known. Asked for on a thread of its own: in a child that was forked before
+/// anybody knew the lock, it may be held by nobody who is there, and who asks waits for ever.
+fn executable_elsewhere() -> Option<Range<usize>> {
+    if loader::is_stuck() {
+        return None;
+    }
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let ask = move || {
+        loader::find();
+        // Nobody waits for it any more, if that took long.
+        let _ = sender.send(executable());
+    };
+    let blocked = BlockedSignals::new();
+    let asks = thread::Builder::new().name("spanprof-modules".to_owned()).spawn(ask);
+    drop(blocked);
+    asks.ok()?;
+    receiver.recv_timeout(MOST_FOR_FIRST).ok()
 }
 
 /// One scan of the list of modules.
