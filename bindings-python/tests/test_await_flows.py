@@ -292,4 +292,7 @@ def test_a_herd_leaves_the_sums_of_others_alone(awaits):
     # A few of its own are samples that stand for more.
     assert truth.least["steady"] * 0.9 - 1 < own_of(chains, "steady") < truth.most["steady"] * 1.1 + 1
     assert_own(chains, "burst", truth)
-    assert 3000 * 50 * 0.5 < concurrent_of(chains, "burst") < 3000 * took
+    # What the thread's ring had no room for, as the machine was busy, is told.
+    lost = pyroscope.stats()["dropped_ring"]["weight"] / 1e6
+    found = concurrent_of(chains, "burst")
+    assert 3000 * 50 * 0.5 < found + lost and found < 3000 * took, (found, lost)

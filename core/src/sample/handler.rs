@@ -43,7 +43,7 @@ static PREVIOUS: AtomicUsize = AtomicUsize::new(0);
 
 /// What taking a sample may need of a stack, the walk included. With the kernel's frame above it, 2,184 bytes of an alternate stack
 /// were seen to be used. POSIX lets one be of 2,048 bytes: samples that have no room there are counted as dropped.
-const SAMPLE_BYTES: usize = 2_048;
+pub(super) const SAMPLE_BYTES: usize = 2_048;
 
 /// siginfo_t of a timer's signal, as the kernel lays it out.
 #[repr(C)]

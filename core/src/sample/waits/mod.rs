@@ -27,7 +27,7 @@ use self::fates::Fate;
 pub(crate) use self::loader::look as look_at_loader;
 pub(crate) use self::modules::lock;
 use self::taking::{Sampled, Wait};
-use super::handler::WAKE;
+use super::handler::{SAMPLE_BYTES, WAKE};
 use super::record::{self, ThreadRecord};
 use super::runtime::{LockWait, WaitFrame};
 use super::threads::{self, Owner};
@@ -315,6 +315,9 @@ pub unsafe fn sample_pending_waits() {
 fn sample(block: &mut Block, pending: Pending, frame: WaitFrame) {
     let Pending { leaf, state, generation, weight, took_ns, caller, .. } = pending;
     let (leaf, state) = (FIRST_FRAME + u64::from(leaf), State::of(state.into()).unwrap_or_default());
+    if !has_room() {
+        return lose(Fate::Busy, pending.tally(), generation);
+    }
     block.busy_at = stack_place();
     let profile_type = profile_type();
     let count = count_of(weight, took_ns);
@@ -345,6 +348,16 @@ fn sample(block: &mut Block, pending: Pending, frame: WaitFrame) {
         None => drop(fates::end(Fate::Outside, pending.tally(), generation)),
     }
     block.busy_at = 0;
+}
+
+/// Whether the stack has room for a sample, if it is that of a signal's handler of the program's, which may be small. 0.1 µs: a system call.
+#[inline(never)]
+fn has_room() -> bool {
+    // SAFETY: plain bits.
+    let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
+    // SAFETY: only asked.
+    unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) };
+    stack.ss_flags & libc::SS_ONSTACK == 0 || (&raw const stack).addr() - stack.ss_sp.addr() >= SAMPLE_BYTES
 }
 
 /// Where on its stack the calling thread is, in units of 16 bytes; not 0.
