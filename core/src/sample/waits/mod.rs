@@ -313,11 +313,18 @@ pub unsafe fn sample_pending_waits() {
 }
 
 fn sample(block: &mut Block, pending: Pending, frame: WaitFrame) {
+    if has_room() {
+        take(block, pending, frame);
+    } else {
+        lose(Fate::Busy, pending.tally(), pending.generation);
+    }
+}
+
+/// On its own, so that a wait that becomes no sample needs little of a stack.
+#[inline(never)]
+fn take(block: &mut Block, pending: Pending, frame: WaitFrame) {
     let Pending { leaf, state, generation, weight, took_ns, caller, .. } = pending;
     let (leaf, state) = (FIRST_FRAME + u64::from(leaf), State::of(state.into()).unwrap_or_default());
-    if !has_room() {
-        return lose(Fate::Busy, pending.tally(), generation);
-    }
     block.busy_at = stack_place();
     let profile_type = profile_type();
     let count = count_of(weight, took_ns);
