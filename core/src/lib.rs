@@ -91,6 +91,7 @@ pub use error::{Error, ErrorKind};
 pub use messages::{Level, Message};
 pub use os::allocator::Allocator;
 pub use os::fork::forked;
+pub use os::thread_word::ThreadWord;
 pub use profile_type::{ProfileType, ProfileTypeId, SampleClock};
 pub use profiler::Profiler;
 pub use profiler::process::leave_parent_behind;

@@ -9,3 +9,4 @@ pub(crate) mod futex;
 pub(crate) mod panics;
 pub(crate) mod single_instance;
 pub(crate) mod thread_id;
+pub(crate) mod thread_word;

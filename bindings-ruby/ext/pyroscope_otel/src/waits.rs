@@ -22,6 +22,8 @@ use crate::stack::{gvl, method};
 use crate::value::id;
 use crate::without_gvl::without_gvl;
 
+/// What is read of methods is known, in this process or in one that it was forked from.
+static LEARNED: AtomicBool = AtomicBool::new(false);
 /// How often it is tried to see one.
 const TRIES: u32 = 5;
 /// How many milliseconds are waited for a thread of ours to let the GVL go, while others may have it, and to come for it, while none has.
@@ -34,7 +36,15 @@ pub(crate) fn begin(profiler: &Profiler) -> Result<(), Error> {
     if !profiler.config().wall_time || BY_WALL_TIME.load(Ordering::Relaxed) {
         return Ok(());
     }
-    learn_methods();
+    // In a forked child nobody may be there to give back the lock of ld.so's list of modules: what its parent learned stays, and where the
+    // engine could not ask for modules, nobody does.
+    if !spanprof_core::measures_waits() {
+        return Ok(());
+    }
+    if !LEARNED.load(Ordering::Relaxed) {
+        learn_methods();
+        LEARNED.store(true, Ordering::Relaxed);
+    }
     if let Err(why) = prepare() {
         profiler.measure_no_waits(why);
         return Ok(());

@@ -1,71 +1,29 @@
 //! A thread on itself: its start and its end, and the record with which it takes samples outside of handlers.
 
 use std::ffi::c_void;
-use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::registry::{IS_SAMPLING, Registry, lock, try_lock};
 use crate::os::background_thread::BlockedSignals;
 use crate::os::fork;
 use crate::os::thread_id::tid;
+use crate::os::thread_word::ThreadWord;
 use crate::sample::record::{RECORDS, ThreadRecord, by_signal_value};
 use crate::stats::{AtomicTally, Tally};
 
-/// A word of each thread, 0 at first, and what is called with it as the thread ends. By pthread, and no thread-local: to give one a destructor
-/// takes ld.so's lock, so the first touch waits for whoever loads a library, until that library's constructors are over; a host's threads
-/// come here with the interpreter's lock held.
-struct Word {
-    /// Its key, plus one; 0: it has none, and reads as 0.
-    key: AtomicU64,
-    at_end: Option<unsafe extern "C" fn(*mut c_void)>,
-}
-
 /// The thread's number, of one that announced itself: its end is seen.
-static TID: Word = Word { key: AtomicU64::new(0), at_end: Some(at_end) };
+static TID: ThreadWord = ThreadWord::new(Some(at_end));
 /// What the record's timer signals with, its bits inverted: its number and generation, which may be over.
-static VALUE: Word = Word { key: AtomicU64::new(0), at_end: None };
+static VALUE: ThreadWord = ThreadWord::new(None);
 
-impl Word {
-    /// Where there are no keys any more, the ends of threads are seen by sweeps alone.
-    fn prepare(&self) {
-        let mut key = 0;
-        // SAFETY: a place of ours; the function is there for ever.
-        let is_made = self.key.load(Ordering::Relaxed) == 0
-            && unsafe { libc::pthread_key_create(&raw mut key, self.at_end) } == 0;
-        if is_made && self.key.compare_exchange(0, u64::from(key) + 1, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-            // SAFETY: just made, and nobody's.
-            unsafe { libc::pthread_key_delete(key) };
-        }
-    }
-
-    fn known_key(&self) -> Option<libc::pthread_key_t> {
-        libc::pthread_key_t::try_from(self.key.load(Ordering::Relaxed)).ok()?.checked_sub(1)
-    }
-
-    #[inline]
-    fn get(&self) -> u64 {
-        // SAFETY: a key of ours, which is never deleted.
-        self.known_key().map_or(0, |key| unsafe { libc::pthread_getspecific(key) }.addr() as u64)
-    }
-
-    fn set(&self, word: u64) {
-        if let Some(key) = self.known_key() {
-            #[expect(clippy::cast_possible_truncation, reason = "of 64 bits")]
-            let word = ptr::without_provenance::<c_void>(word as usize);
-            // SAFETY: as above. It fails where there is no memory: then the word stays.
-            unsafe { libc::pthread_setspecific(key, word) };
-        }
-    }
-}
-
-/// Makes room for what threads know of themselves. Before threads are sampled.
+/// Makes room for what threads know of themselves. Before threads are sampled; where there is none, their ends are seen by sweeps alone.
 pub(super) fn prepare() {
     TID.prepare();
     VALUE.prepare();
 }
 
 /// A thread that announced itself ends.
-unsafe extern "C" fn at_end(tid: *mut c_void) {
+extern "C" fn at_end(tid: *mut c_void) {
     // In a child that has started nothing yet the timers are the parent's, and their numbers may be those of others.
     if fork::forked() {
         return;

@@ -11,7 +11,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
-use spanprof_core::{Context, MAX_NAME_BYTES, SpanRecord, SpanTimes, TagSetId};
+use spanprof_core::{Context, MAX_NAME_BYTES, SpanRecord, SpanTimes, TagSetId, ThreadWord};
 
 unsafe extern "C" {
     fn pyroscope_slot() -> *mut c_void;
@@ -103,17 +103,11 @@ pub(crate) fn next_follow_generation() {
     FOLLOW_GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Gives the slot back when its thread ends.
-struct Owner;
+/// Not 0 in a thread that has a slot, which it gives back as it ends.
+static HAS_SLOT: ThreadWord = ThreadWord::new(Some(at_end));
 
-impl Drop for Owner {
-    fn drop(&mut self) {
-        release();
-    }
-}
-
-thread_local! {
-    static OWNER: Owner = const { Owner };
+extern "C" fn at_end(_: *mut c_void) {
+    release();
 }
 
 /// The calling thread's slot, if it has one. For handlers too.
@@ -133,8 +127,10 @@ pub(crate) fn own_or_claim() -> Option<&'static Slot> {
 
 #[cold]
 fn claim() -> Option<&'static Slot> {
-    // A thread whose locals are gone already has no slot any more: nobody would give it back.
-    OWNER.try_with(|_| ()).ok()?;
+    // Nobody would give it back.
+    if !(HAS_SLOT.prepare() && HAS_SLOT.set(1)) {
+        return None;
+    }
     for (at, word) in CLAIMED.iter().enumerate() {
         let mut taken = word.load(Ordering::Relaxed);
         while taken != u64::MAX {
