@@ -27,7 +27,7 @@ impl ThreadWord {
         if self.key.load(Ordering::Relaxed) != 0 {
             return true;
         }
-        // SAFETY: both are called with the same arguments, by the same rules.
+        // As pthread's declaration has it.
         let at_end = self.at_end.map(|at_end| at_end as unsafe extern "C" fn(*mut c_void));
         let mut key = 0;
         // SAFETY: a place of ours; the function is there for ever.

@@ -80,13 +80,9 @@ def test_c_code_goes_on_as_it_did(binding: str, tmp_path: Path) -> None:
         assert said["times"][span][f"pyroscope.time.{state}"] >= 19e6, said["times"][span]
 
 
-LISTED = """
-import ctypes, faulthandler, os, signal, sys, threading
-import pyroscope
-# Threads that wait for each other, with the interpreter's lock held, are ended all the same.
-faulthandler.dump_traceback_later(60, exit=True)
-os.register_at_fork(after_in_child=lambda: signal.alarm(60))
-assert pyroscope.configure(application_name="listed", server_address="none", wall_time=True)
+# A part of a program: a thread that lists the modules until it is told to go on.
+LISTS = """
+import ctypes, threading
 lists, goes_on = threading.Event(), threading.Event()
 
 @ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
@@ -97,6 +93,15 @@ def one(*module):
 lister = threading.Thread(target=lambda: ctypes.CDLL(None).dl_iterate_phdr(one, None))
 lister.start()
 assert lists.wait(60)
+"""
+LISTED = f"""
+import faulthandler, os, signal
+import pyroscope
+# Threads that wait for each other, with the interpreter's lock held, are ended all the same.
+faulthandler.dump_traceback_later(60, exit=True)
+os.register_at_fork(after_in_child=lambda: signal.alarm(60))
+assert pyroscope.configure(application_name="listed", server_address="none", wall_time=True)
+{LISTS}
 process = ctypes.CDLL(None)
 for _ in range(3):
     # Looked up each time, as by item.
@@ -190,21 +195,12 @@ def test_who_finds_a_function_of_his_own_calls_it(when: str, tmp_path: Path) -> 
     assert children.succeeded(children.run("-c", DEEP, tmp_path / "libcalls.so", when)).split() == ["4711"]
 
 
-FIRST_IN_A_CHILD = """
-import ctypes, os, signal, sys, threading
+FIRST_IN_A_CHILD = f"""
+import os, signal, sys
 import pyroscope
 if sys.argv[1] == "profiled":
     assert pyroscope.configure(application_name="parent", server_address="none")
-lists, goes_on = threading.Event(), threading.Event()
-
-@ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-def one(*module):
-    lists.set()
-    return 0 if goes_on.wait(60) else 1
-
-lister = threading.Thread(target=lambda: ctypes.CDLL(None).dl_iterate_phdr(one, None))
-lister.start()
-assert lists.wait(60)
+{LISTS}
 child = os.fork()
 if child == 0:
     signal.alarm(60)
