@@ -57,7 +57,8 @@ public sealed class AwaitTests
         var own = run.End("wall").Where(sample => sample.Label("span_name") == "by hand");
         var byState = WallTime.ByState(own);
         Assert.True(byState["sleep"] >= 10 * Milliseconds, WallTime.Said(byState));
-        Assert.True(byState.GetValueOrDefault("await") <= (took - ran).TotalMilliseconds, WallTime.Said(byState));
+        // Awaits of less than a millisecond are none or a millisecond each, and there are two at most.
+        Assert.True(byState.GetValueOrDefault("await") <= 2 + (took - ran).TotalMilliseconds, WallTime.Said(byState));
     }
 
     [Theory]
