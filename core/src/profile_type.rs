@@ -76,3 +76,9 @@ pub enum SampleClock {
     /// Wall time: every thread is interrupted, also in system calls. For stress tests of a host's handler code.
     Wall,
 }
+
+impl SampleClock {
+    pub(crate) fn of(by_wall_time: bool) -> Self {
+        if by_wall_time { Self::Wall } else { Self::Cpu }
+    }
+}

@@ -48,12 +48,13 @@ sealed class SoakJudge
     public bool Judge(string[] settings, Dictionary<string, ulong> stats, Memory memory)
     {
         var folder = settings.Single(setting => setting.StartsWith("server_address=file://", StringComparison.Ordinal))["server_address=file://".Length..];
+        var timed = settings.Contains("wall_clock=true") ? "wall" : "process_cpu";
         foreach (var kind in new[] { "process_cpu", "memory", "lock", "exception", "wall" })
             foreach (var profile in Pprof.ReadFolder(folder, kind))
                 foreach (var sample in profile.Samples)
                     // An event's leaf is the type of the object or exception.
-                    if (kind == "wall") Waits(sample);
-                    else if (kind == "process_cpu") Look(kind, sample.Frames, sample, Math.Max(1, (sample.Values[0] + profile.Period / 2) / profile.Period));
+                    if (kind == timed) Look("time", sample.Frames, sample, Math.Max(1, (sample.Values[0] + profile.Period / 2) / profile.Period));
+                    else if (kind == "wall") Waits(sample);
                     else Look(kind, sample.Frames.Skip(kind == "lock" ? 0 : 1).ToList(), sample, 1);
         long Of(params string[] names) => names.Sum(name => (long)stats[name + "_samples"]);
         var dropped = Of("dropped_ring", "dropped_window", "refused", "dropped_queue", "dropped_old", "discarded");

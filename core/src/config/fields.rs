@@ -118,9 +118,8 @@ impl Config {
             (Field::Secret(field), SettingValue::Text(text)) => *field = Secret(text),
             (Field::Flag(field), SettingValue::Flag(flag)) => *field = flag,
             (Field::Flag(field), SettingValue::Text(text)) => *field = parse_bool(name, &text)?,
-            (Field::Clock(field), SettingValue::Flag(by_wall_time)) => {
-                *field = if by_wall_time { SampleClock::Wall } else { SampleClock::Cpu };
-            }
+            (Field::Clock(field), SettingValue::Flag(by_wall_time)) => *field = SampleClock::of(by_wall_time),
+            (Field::Clock(field), SettingValue::Text(text)) => *field = SampleClock::of(parse_bool(name, &text)?),
             // Whole numbers that no field can hold are refused as those are that validation refuses.
             (Field::Number(field), SettingValue::Number(number)) => {
                 *field = u32::try_from(number).map_err(|_| Error::invalid(name, number, RATES_ALLOWED))?;
@@ -285,6 +284,7 @@ mod tests {
     fn text_is_parsed_for_fields_that_are_none() {
         let config = set(&[
             ("cpu_enabled", text("No")),
+            ("wall_clock", text("yes")),
             ("sample_rate", text("250")),
             ("upload_interval", text("500ms")),
             ("trace_id", text("auto")),
@@ -293,6 +293,7 @@ mod tests {
         ]);
         let expected = Config {
             cpu_enabled: false,
+            clock: SampleClock::Wall,
             sample_rate: 250,
             upload_interval: Duration::from_millis(500),
             trace_id: TraceIdLabel::Auto,
