@@ -84,8 +84,10 @@ def test_who_collects_pays(recording):
     del many
     provider.shutdown()
     cpu, wall = seconds(recording)
-    assert 0.9 * took < cpu["collects", True, "collect"] < took + 0.02
-    assert cpu["burns", False, "burn"] > 0.9 * burnt
+    # A late sample may stand for what came before it, and be of who asks whether there is one.
+    asking = sum(cpu["collects", False, name] for name in ("kept", "until_sampled"))
+    assert 0.9 * took < cpu["collects", True, "collect"] + asking < took + 0.02
+    assert sum(value for key, value in cpu.items() if key[0] == "burns") > 0.9 * burnt
     assert not [key for key in cpu if key[0] == "burns" and key[1]]
     # What is in spans is in the profile of wall time, with the same stacks.
     assert wall == {key: value for key, value in cpu.items() if key[0]}

@@ -89,7 +89,8 @@ fn run(fault: &Fault) {
 fn check(fault: &Fault, server: &Server, stats: &Stats, stop: Duration, said: &str) {
     assert_adds_up(stats);
     assert!(stats.taken.weight > 100_000_000, "{stats:?}");
-    assert!(stop < Duration::from_millis(5_500), "stop took {stop:?}");
+    // Five seconds, and what a busy machine takes to wake the thread; its server hangs for ever.
+    assert!(stop < Duration::from_secs(9), "stop took {stop:?}");
     let ends = match fault.end {
         End::Uploaded => stats.uploaded,
         End::Refused => stats.refused,

@@ -78,10 +78,13 @@ fn main() {
     SIGNAL.store(our_signal(), Ordering::Relaxed);
     let threads: Vec<_> = (1..=4_u64)
         .map(|number| {
+            let profiler = profiler.clone();
             std::thread::spawn(move || {
                 thread_started();
                 add_thread_tag("worker", &number.to_string());
-                for round in 0..100 {
+                // At first so many, and then until the kernel's tick has met them often enough.
+                let goes_on = |round: &u64| *round < 100 || profiler.stats().taken.samples <= 50;
+                for round in (0..20_000).take_while(goes_on) {
                     span_start(1 + round, &format!("span {round}"));
                     burn(Duration::from_millis(1));
                     span_end();

@@ -14,7 +14,7 @@ use spanprof_core::{
     Config, Context, Drain, DrainPermit, Frame, FrameId, FrameWriter, ProfileType, ProfileTypeId, Profiler, Runtime,
     SampleSignal, ThreadRecord, for_each_pending_frame, sample_deferred, sample_here,
 };
-use support::{Sample, assert_adds_up, burn, config, read};
+use support::{Sample, assert_adds_up, burn, burn_until, config, read};
 
 static COLLECTING: AtomicBool = AtomicBool::new(false);
 static EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -26,7 +26,8 @@ const RUNNING: u64 = 1;
 const COLLECTION: u64 = 2;
 const ALLOCATION: u64 = 3;
 const MEMORY: ProfileTypeId = ProfileTypeId(1);
-const ROUND: Duration = Duration::from_millis(20);
+/// What a sum may be off by, as a timer is looked at by the tick.
+const TICKS: Duration = Duration::from_millis(20);
 /// For which the ring is busy.
 const BUSY: Duration = Duration::from_millis(50);
 
@@ -94,17 +95,6 @@ fn pending() -> BTreeSet<u64> {
     // SAFETY: only this thread drains, and it does not now.
     unsafe { for_each_pending_frame(|id| ids.extend([id])) };
     ids
-}
-
-/// Burns CPU time until something holds, and tells how much that was: beside others on its processor the kernel's tick may miss
-/// this thread for long.
-fn burn_until(holds: impl Fn() -> bool) -> Duration {
-    let mut burnt = Duration::ZERO;
-    while !holds() {
-        burn(ROUND);
-        burnt += ROUND;
-    }
-    burnt
 }
 
 /// A walk that finds one frame.
@@ -175,12 +165,12 @@ fn what_a_host_defers_and_what_it_samples_itself_is_in_the_profiles() {
     let samples = read(folder.path());
     let (collection, running) = (sum(&samples, "f2", "cpu"), sum(&samples, "f1", "cpu"));
     let nanoseconds = |time: Duration| i64::try_from(time.as_nanos()).unwrap();
-    let most = nanoseconds(in_collection + ROUND);
+    let most = nanoseconds(in_collection + TICKS);
     assert!((50_000_000..=most).contains(&collection), "{collection} ns of {in_collection:?}");
     assert_eq!((sum(&samples, "f3", "alloc_samples"), sum(&samples, "f3", "alloc_size")), (3, 4096));
     // What was burnt while the ring was busy went to the sample after it; what came after the last one is in none.
     let all = in_collection + BUSY + before + after;
-    let expected = nanoseconds(all - ROUND * 3 / 2)..=nanoseconds(all + ROUND);
+    let expected = nanoseconds(all - TICKS)..=nanoseconds(all + TICKS);
     assert!(expected.contains(&(collection + running)), "{collection} + {running} ns of {all:?}");
 
     // Without CPU time, events are taken all the same, and no timer is made.

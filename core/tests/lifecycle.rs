@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use spanprof_core::{ErrorKind, Profiler, forked, span_end, span_start};
-use support::{Native, assert_adds_up, burn, config, read};
+use support::{Native, assert_adds_up, burn, burn_until, config, read};
 
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -30,7 +30,7 @@ fn a_profiler_can_be_stopped_and_started_again_and_survives_fork() {
     let second = Profiler::start(config(folder.path(), 1000), &Native).unwrap_err();
     assert_eq!(second.kind(), ErrorKind::AlreadyRunning);
     span_start(1, "before the fork");
-    burn(Duration::from_millis(60));
+    burn_until(|| first.stats().taken.samples > 0);
     assert!(first.flush(Duration::from_secs(5)));
     assert!(!read(folder.path()).is_empty(), "a flush writes what was sampled");
     burn(Duration::from_millis(20));
@@ -74,7 +74,13 @@ fn a_profiler_can_be_stopped_and_started_again_and_survives_fork() {
     for _ in 0..50 {
         assert!(Profiler::start(config(folder.path(), 100), &Native).unwrap().stop(Duration::from_secs(5)));
     }
-    assert_eq!((open_files(), threads()), before);
+    assert_eq!(open_files(), before.0);
+    assert!(
+        threads() <= before.1 + 1,
+        "{} threads, then {}: one that was joined may be listed for an instant",
+        before.1,
+        threads()
+    );
     assert!(mappings() <= maps + 4, "{} mappings, then {}", maps, mappings());
 }
 

@@ -557,6 +557,20 @@ def stored(viewer):
     return {row["service"]: row["profiles"] for row in services}
 
 
+def settled(viewer):
+    """How many profiles it forgot since it started, and those that it has, at an instant at which it forgets none."""
+
+    def forgotten():
+        gone = 'spanprof_forgotten_total{what="profiles"'
+        return sum(value for name, value in metrics(viewer).items() if name.startswith(gone))
+
+    for _ in range(1_000):
+        before, left = forgotten(), stored(viewer)
+        if forgotten() == before:
+            return before, left
+    raise RuntimeError("it forgets for ever")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("program")
@@ -611,13 +625,12 @@ def main():
         viewer.process.send_signal(signal.SIGTERM)
         viewer.process.wait()
         viewer.start()
-        before = sum(stored(viewer).values())
+        forgotten_before, stored_before = settled(viewer)
         twice = [honest(sender.sent + count) for count in range(20)]
         for path, headers, body in twice * 2:
             viewer.ask(path, headers, body)
-        counted, left = metrics(viewer), stored(viewer)
-        gone = 'spanprof_forgotten_total{what="profiles"'
-        forgotten = sum(value for name, value in counted.items() if name.startswith(gone))
+        forgotten_after, left = settled(viewer)
+        counted = metrics(viewer)
         added, repeated = counted["spanprof_profiles_stored_total"], counted["spanprof_profiles_repeated_total"]
         viewer.process.kill()
         viewer.process.wait()
@@ -675,6 +688,7 @@ def main():
         wrong.append(f"{left['honest']} profiles are stored of {sender.sent + 20} that were sent")
     if (added, repeated) != (20, 20):
         wrong.append(f"of 20 profiles that were sent twice {added} were stored and {repeated} known")
+    before, forgotten = sum(stored_before.values()), forgotten_after - forgotten_before
     if before + added != sum(left.values()) + forgotten:
         wrong.append(f"{before} profiles and {added} more are {sum(left.values())} and {forgotten} forgotten")
     for sentence in wrong:

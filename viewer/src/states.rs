@@ -168,6 +168,11 @@ impl StateTimes {
         }
     }
 
+    /// The same with other times.
+    pub(crate) fn map(&self, time: impl Fn(i64) -> i64) -> Self {
+        Self(self.iter().map(|(state, ns)| (state, time(ns))).filter(|(_, ns)| *ns != 0).collect())
+    }
+
     /// Adds all of another one.
     pub(crate) fn merge(&mut self, other: &Self) {
         other.iter().for_each(|(state, ns)| self.add(state, ns));

@@ -541,11 +541,11 @@ fn what_is_sent_again_counts_once() {
         assert_eq!(server.post(PUSH, &[PROTO], &other).status, 200);
     }
     let profiles = otlp_request(dictionary(2), vec![otlp_profile(1), otlp_profile(1)]).encode_to_vec();
+    let from = common::now() / 60_000_000_000 * 60;
     for _ in 0..2 {
         assert_eq!(server.post("/v1development/profiles", &[OTLP], &profiles).status, 200);
         let lines = server.post("/ingest?name=lines", &[], b"main;work 1\n");
         assert_eq!(lines.status, 200);
-        let from = common::now() / 60_000_000_000 * 60;
         let of_a_time = server.post(&format!("/ingest?name=of_a_time&from={from}&until={from}"), &[], b"main;work 1\n");
         assert_eq!(of_a_time.status, 200);
     }

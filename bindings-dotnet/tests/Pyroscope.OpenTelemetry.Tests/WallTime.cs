@@ -17,6 +17,13 @@ internal static class WallTime
     internal static Dictionary<string, double> ByState(IEnumerable<PprofSample> samples) =>
         samples.GroupBy(sample => sample.Label("state")!).ToDictionary(group => group.Key, group => group.Sum(sample => sample.Values[1]) / 1e6);
 
+    /// <summary>Milliseconds of sleep, if there are some, with what a late sample of CPU time within it took off it.</summary>
+    internal static double OfSleep(IEnumerable<PprofSample> samples)
+    {
+        var byState = ByState(samples);
+        return byState.TryGetValue("sleep", out var slept) ? slept + byState.GetValueOrDefault("cpu") : 0;
+    }
+
     internal static string Said(Dictionary<string, double> byState) => string.Join(", ", byState.Select(pair => $"{pair.Key} {pair.Value:F1} ms"));
 
     internal static string Said(PprofSample sample) => $"{sample.Values[1] / 1e6:F1} ms, {sample.Label("state")}: " + string.Join(" < ", sample.Frames);

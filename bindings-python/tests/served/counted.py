@@ -43,10 +43,10 @@ def burn_sampled(nanoseconds: int) -> None:
         burn(20_000_000)
 
 
-def work(name: str, seconds: float, burn=burn_sampled) -> int:
+def work(name: str, seconds: float) -> int:
     """Burns in a function that names this process, whose id is returned."""
     pid = os.getpid()
-    made = {"burn": burn}
+    made = {"burn": burn_sampled}
     exec(f"def {name}_{pid}(): burn({int(seconds * 1e9)})", made)
     made[f"{name}_{pid}"]()
     return pid
@@ -58,6 +58,6 @@ def configure():
     provider = TracerProvider(resource=Resource({"service.name": "served"}))
     provider.add_span_processor(PyroscopeSpanProcessor())
     began = time.thread_time_ns()
-    work("loader", 0.1, burn)
+    work("loader", 0.1)
     pathlib.Path(os.environ["REPORTS"], f"loader_{os.getpid()}").write_text(str(time.thread_time_ns() - began))
     return provider.get_tracer("served")

@@ -17,7 +17,7 @@ use spanprof_core::{
 use spanprof_faults::{Options, Reply, Server};
 
 use super::cases::Case;
-use super::support::{Addresses, burn, config, read};
+use super::support::{Addresses, burn, burn_until, config, read};
 use super::{assert_saw, finish, start};
 
 pub(crate) const CASES: &[Case] = &[
@@ -280,7 +280,7 @@ fn sockets() -> usize {
 fn work_past_closed_descriptors(parents: Profiler, kept: RawFd) -> i32 {
     let profiler = parents.restart_in_child().unwrap();
     let inherited = sockets();
-    burn(Duration::from_millis(30));
+    burn_until(|| profiler.stats().taken.samples > 0);
     assert!(profiler.flush(super::LONG));
     assert!(profiler.stats().profiles_uploaded > 0);
     assert_eq!(sockets(), inherited, "no connection is kept between uploads");
@@ -450,7 +450,13 @@ fn a_thousand_starts_and_stops_leave_nothing() {
     let before = count();
     (0..1000).for_each(|_| round());
     let after = count();
-    assert_eq!((after.0, after.1, after.2), (before.0, before.1, before.2), "files, threads, timers");
+    assert_eq!((after.0, after.2), (before.0, before.2), "files, timers");
+    assert!(
+        after.1 <= before.1 + 1,
+        "{} threads, then {}: one that was joined may be listed for an instant",
+        before.1,
+        after.1
+    );
     assert!(after.3 <= before.3 + 2, "{} mappings, then {}", before.3, after.3);
 }
 

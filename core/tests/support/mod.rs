@@ -119,6 +119,17 @@ pub(crate) fn config(folder: &Path, sample_rate: u32) -> Config {
     }
 }
 
+/// Burns CPU of the calling thread until something holds, and tells how much: the kernel looks at CPU timers at its tick, which may
+/// miss a thread beside others for long.
+pub(crate) fn burn_until(holds: impl Fn() -> bool) -> Duration {
+    let began = thread_cpu();
+    while !holds() {
+        burn(Duration::from_millis(5));
+        assert!(thread_cpu() - began < Duration::from_secs(20), "it never holds");
+    }
+    thread_cpu() - began
+}
+
 /// CPU time of the calling thread.
 pub(crate) fn thread_cpu() -> Duration {
     clock(libc::CLOCK_THREAD_CPUTIME_ID)

@@ -178,6 +178,13 @@ internal static partial class Hazards
 
         Profiler.Instance.Dispose();
         var after = Left();
+        // A thread that has just been joined may be listed for an instant.
+        for (var times = 0; times < 1_000 && after.Ours > before.Ours; times++)
+        {
+            Thread.Yield();
+            after = Left();
+        }
+
         Require(after.Files <= before.Files && after.Ours <= before.Ours && after.Timers <= before.Timers, $"{before} {after}");
         StopAndReport();
     }
@@ -185,8 +192,21 @@ internal static partial class Hazards
     /// <summary>Files, threads of the profiler and timers. The runtime's own threads come and go as it likes.</summary>
     private static (int Files, int Ours, int Timers) Left()
     {
-        var ours = Directory.GetDirectories("/proc/self/task").Count(task => File.ReadAllText($"{task}/comm").StartsWith("spanprof", StringComparison.Ordinal));
+        var ours = Directory.GetDirectories("/proc/self/task").Count(task => NameOf(task).StartsWith("spanprof", StringComparison.Ordinal));
         return (Files(), ours, File.ReadAllText("/proc/self/timers").Split("ID:").Length - 1);
+    }
+
+    /// <summary>A thread's name, nothing if it has ended meanwhile.</summary>
+    private static string NameOf(string task)
+    {
+        try
+        {
+            return File.ReadAllText($"{task}/comm");
+        }
+        catch (IOException)
+        {
+            return "";
+        }
     }
 
     private static int Files() => Directory.GetFiles("/proc/self/fd").Length;

@@ -41,7 +41,10 @@ class HandedTest < NativeTest
       assert_operator concurrent.except("gvl", "lock", "run_queue").values.sum, :<, 0.01 + beside, "#{said}, #{beside} s beside"
     else
       assert_operator concurrent.fetch("cpu", 0), :>, 0.2 * threads * TIMES * 0.03, said
-      assert_operator concurrent.fetch("sleep", 0), :>, 0.95 * threads * TIMES * 0.03, said
+      # A timer that expires late, within the sleep, takes off what it stands for.
+      slept = concurrent.fetch("sleep", 0)
+      assert_operator slept, :>, 0.7 * threads * TIMES * 0.03, said
+      assert_operator slept + concurrent["cpu"], :>, 0.95 * threads * TIMES * 0.03, said
     end
   end
 end

@@ -119,6 +119,13 @@ impl Gathered {
                 *count = whole(*count).max(i64::from(*value > 0));
             });
             self.stacks.retain(|_, (value, _)| *value > 0);
+            if let Some(states) = &mut self.states {
+                states.retain(|_, value| {
+                    *value = whole(*value);
+                    *value > 0
+                });
+            }
+            self.rest_states = self.rest_states.map(whole);
         }
         store.read(|connection| {
             let mut find = connection.prepare_cached(
@@ -235,6 +242,28 @@ mod tests {
         let over = work::within(Duration::ZERO, Haste::Patient, Gone::default(), gather);
         assert!(over.unwrap_err().is_over());
     }
+
+    #[test]
+    fn states_of_what_there_was_at_an_instant_are_averages_as_the_stacks_are() {
+        // Room for both stacks, and for one.
+        for answer in [1 << 20, 2] {
+            let store = Store::open(None, &StorageLimits::with(u64::MAX, 1 << 20, answer)).unwrap();
+            for name in ["f1", "f2"] {
+                store.insert_profile(&Profile::of(name)).unwrap();
+            }
+            let wall = Selection::everything().profile_type("wall");
+            let mut gathered = Gathered::of(&store, &wall).averaged(Some(Snapshots::of_profiles(1, 2)));
+            for label in ["io", "cpu"] {
+                gathered.add(1, Some(label), &stack_blob::pack(&[(1, 600, 1), (2, 400, 1)])).unwrap();
+            }
+            let found = gathered.finish(&store).unwrap();
+            assert_eq!(found.sums.iter().map(|sum| sum.1).sum::<i64>(), 1_000);
+            for state in [State::Io, State::Cpu] {
+                assert_eq!(found.states.iter().filter(|row| row.1 == state).map(|row| row.2).sum::<i64>(), 500);
+            }
+        }
+    }
+
     #[test]
     fn states_add_up_to_the_stacks_also_where_not_all_have_room() {
         // Rooms for all stacks, and for none but a few.

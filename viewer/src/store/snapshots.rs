@@ -60,13 +60,20 @@ pub(super) fn whole(parts: i64) -> i64 {
 mod tests {
     use super::*;
 
+    impl Snapshots {
+        /// Of one series, and so many profiles.
+        pub(in super::super) fn of_profiles(series: i64, profiles: i64) -> Self {
+            Self {
+                services: [(series, 1)].into_iter().collect(),
+                profiles: [(1, (0..profiles).collect())].into_iter().collect(),
+            }
+        }
+    }
+
     #[test]
     fn small_values_of_many_profiles_have_their_average() {
         for (profiles, value) in [(2, 1), (1_200, 1), (5_760, 5), (100_000, 1), (4, 1 << 40)] {
-            let snapshots = Snapshots {
-                services: [(7, 1)].into_iter().collect(),
-                profiles: [(1, (0..profiles).collect())].into_iter().collect(),
-            };
+            let snapshots = Snapshots::of_profiles(7, profiles);
             let sum = (0..profiles).map(|_| snapshots.parts(7, value)).sum();
             assert_eq!(whole(sum), value, "{profiles} profiles");
         }
