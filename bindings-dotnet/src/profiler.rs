@@ -227,9 +227,9 @@ pub(crate) fn set_tracking(feature: Feature, on: bool) -> Result<(), Error> {
 
 /// Measures no waits any more, until the next start: one that was made to see that was not seen.
 pub(crate) fn measure_no_waits() {
-    SEES_NO_WAITS.store(true, Ordering::Relaxed);
     if let Some(profiler) = host::running() {
-        profiler.measure_no_waits("a wait of a millisecond was not seen as one");
+        profiler.saw_no_wait();
+        SEES_NO_WAITS.store(!spanprof_core::measures_waits(), Ordering::Relaxed);
     }
 }
 

@@ -24,7 +24,7 @@ mod value;
 
 use pyo3::prelude::*;
 
-use crate::span::record::SpanHandle;
+use crate::span::record::{SpanHandle, loop_hooks};
 use crate::span::tags::TagSet;
 use crate::span::{context_var, current, tags};
 
@@ -72,6 +72,7 @@ fn prepare(py: Python<'_>) -> PyResult<()> {
     context_var::token_class(py)?;
     current::variable(py)?;
     tags::variable(py)?;
+    loop_hooks(py)?;
     py.get_type::<SpanHandle>();
     py.get_type::<TagSet>();
     Ok(())

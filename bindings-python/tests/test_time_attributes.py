@@ -322,9 +322,10 @@ def test_a_new_root_within_a_root_has_its_own_cpu_time(program):
     assert 0.02 <= nested.times("outer")["cpu"] <= most - burnt.least
 
 
+@pytest.mark.parametrize("wall_time", [True, False])
 @in_own_thread
-def test_a_loop_within_a_span_that_serves_others_leaves_its_cpu_time_unknown(program):
-    within = program()
+def test_a_loop_within_a_span_that_serves_others_leaves_its_cpu_time_unknown(program, wall_time):
+    within = program(wall_time=wall_time)
 
     async def serve():
         with within.tracer.start_as_current_span("request", context=Context()):
@@ -335,7 +336,10 @@ def test_a_loop_within_a_span_that_serves_others_leaves_its_cpu_time_unknown(pro
 
     with within.span("span"):
         asyncio.run(main())
-    assert "cpu" not in within.times("span") and "cpu" not in within.times("request")
+    # One that the span's own coroutine goes into and comes back from.
+    with within.span("around"):
+        asyncio.run(serve())
+    assert not [span.name for span in within.exporter.get_finished_spans() if "cpu" in times(span)]
 
 
 def test_a_span_that_ends_on_another_thread_has_no_cpu_time(program):
@@ -536,6 +540,40 @@ def test_a_span_in_which_the_profiler_starts_has_each_await_once(program, timed_
             await asyncio.sleep(0)
             assert pyroscope.configure(application_name="test", server_address="none", wall_time=True)
             began.set()
+            await asyncio.gather(*children)
+
+    asyncio.run(main())
+    found = starting.times()
+    assert found["await"] > 0
+    assert_whole(found, clock)
+
+
+def test_a_span_in_which_the_profiler_starts_again_has_each_await_once(program, timed_loops):
+    starting, clock = program(wall_time=False), Clock()
+    pyroscope.shutdown()
+
+    def start():
+        assert pyroscope.configure(application_name="test", server_address="none", wall_time=True)
+
+    async def child(goes_on):
+        await goes_on.wait()
+        await asyncio.sleep(0.05)
+
+    async def main():
+        goes_on = asyncio.Event()
+        with clock, starting.span("span"):
+            # Met while the first one runs, and what begins between the two.
+            children = [asyncio.create_task(child(goes_on))]
+            await asyncio.sleep(0.01)
+            start()
+            await asyncio.sleep(0.01)
+            pyroscope.shutdown()
+            children += [asyncio.create_task(child(goes_on)) for _ in range(5)]
+            await asyncio.sleep(0.01)
+            start()
+            # What is awaited across a start is not seen.
+            await asyncio.sleep(0)
+            goes_on.set()
             await asyncio.gather(*children)
 
     asyncio.run(main())

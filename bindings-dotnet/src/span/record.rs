@@ -8,13 +8,13 @@
 //! Blocks are never freed, so managed code that kept an address too long writes into memory that is there. A thread that
 //! ends gives its block to the next one, zeroed.
 
-use std::cell::Cell;
+use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 use std::sync::{Mutex, PoisonError};
 
-use spanprof_core::{Context, SpanRecord, TagSetId};
+use spanprof_core::{Context, SpanRecord, TagSetId, ThreadWord};
 
 use crate::stack::{own_stack, static_tls};
 
@@ -64,26 +64,17 @@ unsafe impl Send for Unused {}
 /// Blocks of threads that ended.
 static UNUSED: Mutex<Vec<Unused>> = Mutex::new(Vec::new());
 
-/// Gives the block back when its thread ends.
-struct AtExit(Cell<*mut Block>);
+/// The thread's block, which it gives back when it ends.
+static OWN: ThreadWord = ThreadWord::new(Some(give_back));
 
-impl Drop for AtExit {
-    fn drop(&mut self) {
-        let block = self.0.get();
-        if block.is_null() {
-            return;
-        }
-        set_own(ptr::null_mut());
-        // The handler runs on this thread: in program order it sees no block from here on.
-        compiler_fence(Ordering::SeqCst);
-        // SAFETY: blocks are never freed, and this one is no thread's any more.
-        unsafe { block.write(Block::empty()) };
-        UNUSED.lock().unwrap_or_else(PoisonError::into_inner).push(Unused(block));
-    }
-}
-
-thread_local! {
-    static AT_EXIT: AtExit = const { AtExit(Cell::new(ptr::null_mut())) };
+extern "C" fn give_back(block: *mut c_void) {
+    let block = block.cast::<Block>();
+    set_own(ptr::null_mut());
+    // The handler runs on this thread: in program order it sees no block from here on.
+    compiler_fence(Ordering::SeqCst);
+    // SAFETY: blocks are never freed, and this one is no thread's any more.
+    unsafe { block.write(Block::empty()) };
+    UNUSED.lock().unwrap_or_else(PoisonError::into_inner).push(Unused(block));
 }
 
 /// The span and tags of the calling thread, as managed code published them.
@@ -109,8 +100,8 @@ pub extern "C" fn spanprof_block() -> *mut Block {
     }
     let unused = UNUSED.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let block = unused.map_or_else(|| Box::into_raw(Box::new(Block::empty())), |unused| unused.0);
-    // A thread that is past its destructors gets a block that is never read: nobody would take one back from it.
-    if AT_EXIT.try_with(|at_exit| at_exit.0.set(block)).is_ok() {
+    // Where nobody would take it back from the thread it is one that is never read.
+    if OWN.prepare() && OWN.set(block.expose_provenance() as u64) {
         set_own(block);
         own_stack::note();
         spanprof_core::thread_started();

@@ -66,7 +66,8 @@ sealed class SoakJudge
         // A few before the profiler knows what it met; in a short run they are more than one in 200. Where nobody drains, what
         // is left of a run is its beginning, so those that were dropped count here.
         // Threads wait for each other while the runtime makes an exception of a signal, and then the method that raised it has no name.
-        return samples > 0 && wrong == 0 && odd == 0 && unreadable <= 5 + (samples - waitSamples + dropped) / 200 && unreadableWaits <= 5 + waitSamples / 10
+        var rare = timed == "wall" ? 50 : 200;
+        return samples > 0 && wrong == 0 && odd == 0 && unreadable <= 5 + (samples - waitSamples + dropped) / rare && unreadableWaits <= 5 + waitSamples / 10
             && lost == 0 && memory.IsFlat;
     }
 

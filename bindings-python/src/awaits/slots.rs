@@ -84,6 +84,11 @@ impl Slots {
         }
     }
 
+    /// Whether a coroutine is the root of this flow.
+    pub(super) fn has_flow(&self, flow: u64) -> bool {
+        self.slots.iter().any(|slot| !slot.coroutine.is_null() && slot.flow == flow)
+    }
+
     /// Of what class the suspensions of this one are from now on.
     pub(super) fn note_class(&mut self, slot: u32, is_concurrent: bool) {
         if let Some(known) = self.slots.get_mut(slot as usize) {

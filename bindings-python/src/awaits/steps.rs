@@ -257,7 +257,10 @@ unsafe fn number(
         let of_span = if may_take { unsafe { flow_of_span(tstate, runtime) } } else { None };
         if let Some(own) = of_span.filter(|of_span| *of_span == current_flow()) {
             thread.taken_in = shared.last_generation;
-            return (0, own);
+            // One that took it before the last stop has it still.
+            if !shared.slots.has_flow(own) {
+                return (0, own);
+            }
         }
     }
     shared.last_flow += 1;

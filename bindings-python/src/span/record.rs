@@ -21,12 +21,17 @@ pub(crate) static KNOWS_COROUTINES: AtomicBool = AtomicBool::new(false);
 /// No flow has this number.
 const NO_FLOW: u64 = SpanRecord::ELSEWHERE;
 
+static HOOKS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+
+/// What tells an event loop ([`runs_a_loop`]); found when the module is imported.
+pub(crate) fn loop_hooks(py: Python<'_>) -> PyResult<&Py<PyAny>> {
+    HOOKS.get_or_try_init(py, || Ok(py.import("sys")?.getattr("get_asyncgen_hooks")?.unbind()))
+}
+
 /// Whether an event loop runs on the calling thread: asyncio's, uvloop's and trio's look after asynchronous generators meanwhile. 0.2 µs.
 fn runs_a_loop(py: Python<'_>) -> bool {
-    static HOOKS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-    let find = || PyResult::Ok(py.import("sys")?.getattr("get_asyncgen_hooks")?.unbind());
     let first = |hooks: &Py<PyAny>| uncollected(py, || hooks.bind(py).call0()?.get_item(0));
-    HOOKS.get_or_try_init(py, find).and_then(first).is_ok_and(|first| !first.is_none())
+    loop_hooks(py).and_then(first).is_ok_and(|first| !first.is_none())
 }
 
 /// A span as the sampler reads it, and the string that its name is in.
@@ -129,12 +134,15 @@ impl SpanHandle {
         if from.map(ptr::from_ref) == to.map(ptr::from_ref) {
             return;
         }
+        let is_known = KNOWS_COROUTINES.load(Ordering::Relaxed) || !runs_a_loop(py);
         if let Some((span, cpu)) = from.and_then(Self::cpu) {
-            cpu.leave(span.flow());
+            if is_known { cpu.leave(span.flow()) } else { cpu.forget() }
         }
         if let Some((span, cpu)) = to.and_then(Self::cpu) {
-            let is_known = KNOWS_COROUTINES.load(Ordering::Relaxed) || !runs_a_loop(py);
             cpu.enter(if is_known { span.flow() } else { NO_FLOW });
+            if !is_known {
+                cpu.forget();
+            }
         }
     }
 

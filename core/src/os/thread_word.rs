@@ -48,11 +48,11 @@ impl ThreadWord {
         self.known_key().map_or(0, |key| unsafe { libc::pthread_getspecific(key) }.addr() as u64)
     }
 
-    /// Sets the calling thread's. False: there is no memory, or it is not prepared. It may allocate: never from a signal handler.
+    /// Sets the calling thread's, which for an address has its provenance exposed. False: there is no memory, or it is not prepared. It may allocate: never from a signal handler.
     pub fn set(&self, word: u64) -> bool {
         self.known_key().is_some_and(|key| {
             #[expect(clippy::cast_possible_truncation, reason = "of 64 bits")]
-            let word = ptr::without_provenance::<c_void>(word as usize);
+            let word = ptr::with_exposed_provenance::<c_void>(word as usize);
             // SAFETY: as above.
             unsafe { libc::pthread_setspecific(key, word) == 0 }
         })

@@ -72,7 +72,11 @@ impl Engine {
             if std::mem::replace(&mut faults_lost, lost) && lost {
                 self.messages.report(Cause::FaultsLost, &[]);
             }
-            waits::tick(self.owner);
+            if !waits::tick(self.owner) {
+                waits::stop(self.owner);
+                self.messages
+                    .report(Cause::NoWaits, &["since the start a thread of the program asks ld.so for modules"]);
+            }
             threads::give_wanted(self.owner);
             self.sweep_if_due(&mut pulse);
             if pulse.is_alone {

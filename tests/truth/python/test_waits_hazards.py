@@ -204,7 +204,10 @@ if sys.argv[1] == "profiled":
 child = os.fork()
 if child == 0:
     signal.alarm(60)
-    os._exit(0 if pyroscope.configure(application_name="child", server_address="none", wall_time=True) and pyroscope.flush(30) else 1)
+    # So often, each at once, and no thread is left behind.
+    for _ in range(3):
+        assert pyroscope.configure(application_name="child", server_address="none", wall_time=True) and pyroscope.flush(30)
+    os._exit(0 if len(os.listdir("/proc/self/task")) == 2 else 1)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 goes_on.set()
 lister.join()
@@ -214,6 +217,30 @@ lister.join()
 @pytest.mark.parametrize("parent", ["profiled", "not profiled"])
 def test_a_child_that_is_the_first_to_measure_waits_and_was_forked_while_modules_were_listed(parent: str) -> None:
     assert children.succeeded(children.run("-c", FIRST_IN_A_CHILD, parent)).split() == ["0"]
+
+
+LISTED_AT_START = f"""
+import faulthandler, time
+import pyroscope
+from opentelemetry.sdk.trace import TracerProvider
+from pyroscope.otel import PyroscopeSpanProcessor
+faulthandler.dump_traceback_later(60, exit=True)
+{LISTS}
+assert pyroscope.configure(application_name="listed", server_address="none", wall_time=True)
+goes_on.set()
+lister.join()
+provider = TracerProvider(shutdown_on_exit=False)
+provider.add_span_processor(PyroscopeSpanProcessor())
+with provider.get_tracer("listed").start_as_current_span("waits"):
+    while pyroscope.stats()["waits_taken"]["samples"] == 0:
+        time.sleep(0.01)
+pyroscope.shutdown()
+print("measured")
+"""
+
+
+def test_a_start_while_the_modules_are_listed_measures_waits_from_later_on() -> None:
+    assert children.succeeded(children.run("-c", LISTED_AT_START)).split() == ["measured"]
 
 
 CONSTRUCTOR = """

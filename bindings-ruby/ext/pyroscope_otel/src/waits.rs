@@ -1,6 +1,6 @@
 //! Waits of threads, which the engine measures where they call libc: what that needs in the interpreter, and whether it can be.
 
-use std::ffi::{c_int, c_ulong, c_void};
+use std::ffi::{c_int, c_ulong};
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr;
@@ -36,8 +36,6 @@ pub(crate) fn begin(profiler: &Profiler) -> Result<(), Error> {
     if !profiler.config().wall_time || BY_WALL_TIME.load(Ordering::Relaxed) {
         return Ok(());
     }
-    // In a forked child nobody may be there to give back the lock of ld.so's list of modules: what its parent learned stays, and where the
-    // engine could not ask for modules, nobody does.
     if !spanprof_core::measures_waits() {
         return Ok(());
     }
@@ -48,6 +46,13 @@ pub(crate) fn begin(profiler: &Profiler) -> Result<(), Error> {
     if let Err(why) = prepare() {
         profiler.measure_no_waits(why);
         return Ok(());
+    }
+    // Ruby says until when it waits before it does, and may be kept from the processor in between.
+    if !(0..TRIES).any(|_| wait_a_millisecond() >= 900_000) {
+        profiler.saw_no_wait();
+        if !spanprof_core::measures_waits() {
+            return Ok(());
+        }
     }
     fiber_waits::measure(true);
     if gvl::is_unknown() { learn_gvl() } else { Ok(()) }
@@ -67,36 +72,24 @@ fn learn_methods() {
     method::learn(id, (mutex_type, word.unwrap_or_default()), &interpreter());
 }
 
-/// The range of the module that the interpreter is in.
+/// The range of the file that the interpreter is mapped from. ld.so is not asked: who holds its list of modules may wait for the GVL, or
+/// have been left behind by a fork.
 fn interpreter() -> Range<usize> {
-    unsafe extern "C" fn look(info: *mut libc::dl_phdr_info, _: usize, range: *mut c_void) -> c_int {
-        // SAFETY: valid for the call.
-        let info = unsafe { &*info };
-        // SAFETY: what is passed below, which begins with an address in the module that is looked for.
-        let range = unsafe { &mut *range.cast::<Range<usize>>() };
-        let address = |value: u64| usize::try_from(value).unwrap_or(0);
-        let (mut start, mut end) = (usize::MAX, 0);
-        for number in 0..usize::from(info.dlpi_phnum) {
-            // SAFETY: there are so many.
-            let header = unsafe { info.dlpi_phdr.add(number) };
-            // SAFETY: as above.
-            let header = unsafe { &*header };
-            if header.p_type == libc::PT_LOAD {
-                let first = address(info.dlpi_addr) + address(header.p_vaddr);
-                (start, end) = (start.min(first), end.max(first + address(header.p_memsz)));
-            }
-        }
-        let is_it = start <= range.start && range.start < end;
-        if is_it {
-            *range = start..end;
-        }
-        c_int::from(is_it)
-    }
     let inside = rb_sys::rb_profile_frames as *const () as usize;
-    let mut range = inside..inside;
-    // SAFETY: the callback takes what is passed on here.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut range).cast()) };
-    range
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mapped = maps.lines().filter_map(|line| {
+        let (start, rest) = line.split_once('-')?;
+        let (end, rest) = rest.split_once(' ')?;
+        // Permissions, offset, device, inode, path.
+        let file = rest.split_whitespace().nth(4)?;
+        Some((usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?, file))
+    });
+    let mapped: Vec<_> = mapped.collect();
+    let Some((_, own)) = mapped.iter().find(|(range, _)| range.contains(&inside)) else { return inside..inside };
+    let of_it = || mapped.iter().filter(|(_, file)| file == own).map(|(range, _)| range);
+    let start = of_it().map(|range| range.start).min();
+    let end = of_it().map(|range| range.end).max();
+    start.unwrap_or(inside)..end.unwrap_or(inside)
 }
 
 /// Takes out of the interpreter what [`begin`] put there.
@@ -112,10 +105,6 @@ fn prepare() -> Result<(), &'static str> {
     }
     #[cfg(ruby_gte_3_3)]
     ready::watch().map_err(|_| "Ractors are there already, so Ruby does not tell when its threads are woken")?;
-    // Ruby says until when it waits before it does, and may be kept from the processor in between.
-    if !(0..TRIES).any(|_| wait_a_millisecond() >= 900_000) {
-        return Err("a wait of a millisecond was not seen as one");
-    }
     Ok(())
 }
 

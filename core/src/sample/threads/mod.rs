@@ -1,7 +1,7 @@
 //! The threads that are sampled: a record each, a registry, and the sweep of /proc/self/task that finds them.
 //!
-//! A thread gets its record from [`thread_started`] (a runtime's hook), or from the sweep. It loses it in a TLS destructor at
-//! its end where it came by itself, else when a sweep misses it.
+//! A thread gets its record from [`thread_started`] (a runtime's hook), or from the sweep. It loses it at its end where it
+//! came by itself, in the destructor of a pthread key, else when a sweep misses it.
 
 mod accounting;
 mod drain;

@@ -271,7 +271,10 @@ static int wrapped_pthread_mutex_unlock(void *mutex)
 __attribute__((used, visibility("hidden"))) void *spanprof_waits_dlsym;
 __attribute__((used, visibility("hidden"))) void spanprof_waits_look(void)
 {
-    if (on) module_opened();
+    if (!on) return;
+    int error = errno;
+    module_opened();
+    errno = error;
 }
 __attribute__((visibility("hidden"))) void spanprof_waits_dlsym_wrapper(void);
 __asm__(".text\n.hidden spanprof_waits_dlsym_wrapper\n.globl spanprof_waits_dlsym_wrapper\n"

@@ -171,57 +171,66 @@ impl Module {
 
     /// Whether the module itself has a function of this name for others to call.
     pub(super) fn defines(&self, name: &Name) -> bool {
+        self.find(name).is_some()
+    }
+
+    /// What the module itself has of this name.
+    pub(super) fn find(&self, name: &Name) -> Option<Elf64_Sym> {
         if !self.gnu_hash.is_null() {
-            self.defines_by_gnu_hash(name)
+            self.find_by_gnu_hash(name)
+        } else if !self.hash.is_null() {
+            self.find_by_hash(name)
         } else {
-            !self.hash.is_null() && self.defines_by_hash(name)
+            None
         }
     }
 
     /// nbuckets, first symbol, words of the filter, shift; the filter; buckets; a hash for each symbol, its last bit set where a chain ends.
-    fn defines_by_gnu_hash(&self, name: &Name) -> bool {
+    fn find_by_gnu_hash(&self, name: &Name) -> Option<Elf64_Sym> {
         // SAFETY: the module says that such a table is there; numbers in it are within it.
         let at = |index: usize| unsafe { self.gnu_hash.wrapping_add(index).read() };
         let (buckets, first, words) = (at(0) as usize, at(1) as usize, at(2) as usize);
         if buckets == 0 {
-            return false;
+            return None;
         }
         let filter_at = 4 + 2 * ((name.gnu_hash as usize / 64) & words.wrapping_sub(1));
         let filter = u64::from(at(filter_at)) | (u64::from(at(filter_at + 1)) << 32);
         let bits = (1_u64 << (name.gnu_hash % 64)) | (1 << ((name.gnu_hash >> at(3)) % 64));
         if filter & bits != bits {
-            return false;
+            return None;
         }
         let chains = 4 + 2 * words + buckets;
         let mut symbol = at(4 + 2 * words + name.gnu_hash as usize % buckets) as usize;
         if symbol < first {
-            return false;
+            return None;
         }
         loop {
             let hash = at(chains + symbol - first);
-            if hash | 1 == name.gnu_hash | 1 && self.is_definition(symbol, name) {
-                return true;
+            if hash | 1 == name.gnu_hash | 1
+                && let Some(found) = self.definition(symbol, name)
+            {
+                return Some(found);
             }
             if hash & 1 != 0 {
-                return false;
+                return None;
             }
             symbol += 1;
         }
     }
 
     /// nbuckets, nchains; buckets; for each symbol the next one of its chain.
-    fn defines_by_hash(&self, name: &Name) -> bool {
+    fn find_by_hash(&self, name: &Name) -> Option<Elf64_Sym> {
         // SAFETY: as above.
         let at = |index: usize| unsafe { self.hash.wrapping_add(index).read() } as usize;
         let (buckets, chains) = (at(0), at(1));
         let mut symbol = if buckets == 0 { 0 } else { at(2 + name.hash as usize % buckets) };
         while symbol != 0 && symbol < chains {
-            if self.is_definition(symbol, name) {
-                return true;
+            if let Some(found) = self.definition(symbol, name) {
+                return Some(found);
             }
             symbol = at(2 + buckets + symbol);
         }
-        false
+        None
     }
 
     /// Whether the module asks for this version of one of its symbols. One that names none asks for the `oldest`.
@@ -253,12 +262,13 @@ impl Module {
         false
     }
 
-    fn is_definition(&self, symbol: usize, name: &Name) -> bool {
+    fn definition(&self, symbol: usize, name: &Name) -> Option<Elf64_Sym> {
         // SAFETY: tables of names hold numbers of symbols.
         let symbol = unsafe { self.symbols.wrapping_add(symbol).read() };
         // SAFETY: symbols name strings of the module's table.
-        symbol.st_shndx != 0
-            && unsafe { CStr::from_ptr(self.strings.wrapping_add(symbol.st_name as usize)) } == name.text
+        let is_it = symbol.st_shndx != 0
+            && unsafe { CStr::from_ptr(self.strings.wrapping_add(symbol.st_name as usize)) } == name.text;
+        is_it.then_some(symbol)
     }
 }
 

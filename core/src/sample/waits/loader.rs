@@ -2,42 +2,121 @@
 //!
 //! Who opens or closes a module holds it, and who asks for the list by `dl_iterate_phdr`, also while it calls the program for each module.
 //! That may wait for the interpreter's lock (Python's threadpoolctl asks so), which who looks up a function may hold, and who forks, for which
-//! this folder's own lock is taken. So we take it only where it is free, but for a thread that looks where it is, at a process's first start.
+//! this folder's own lock is taken. So we take it only where it is free.
 //!
 //! glibc makes the other locks of ld.so anew in a forked child, and not this one: where another thread of the parent's held it, it is held
 //! for ever, by nobody who is there. So a child looks at it, while it has one thread, and does not ask for modules where it is held. Where the
-//! lock is glibc does not say, so it is found by what it counts. musl makes its own anew, and this finds nothing there.
+//! lock is glibc does not say: it stands after another one of its kind in `_rtld_global`, and whether it is the right one is seen by what it
+//! counts. musl makes its own anew, and has no such variable.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
-use std::{mem, ptr, slice};
+use std::{mem, ptr};
 
 use libc::dl_phdr_info;
 
-use super::elf::word;
+use super::elf::{Module, Name, word};
 use crate::os::thread_id::tid;
 
-/// The beginning of a mutex of glibc's that one thread may lock several times.
+/// The beginning of a mutex of glibc's.
 #[repr(C)]
 struct Mutex {
     /// 0: nobody has it.
     lock: AtomicI32,
     count: AtomicI32,
     owner: AtomicI32,
+    users: AtomicI32,
+    kind: AtomicI32,
+    spins: AtomicI32,
+    list: [AtomicPtr<Mutex>; 2],
 }
 
-static LOCK: AtomicPtr<Mutex> = AtomicPtr::new(ptr::null_mut());
-static IS_STUCK: AtomicBool = AtomicBool::new(false);
-
-/// Looks for the lock, once a process, and waits for it.
-pub(super) fn find() {
-    if LOCK.load(Ordering::Relaxed).is_null() {
-        // SAFETY: the callback takes nothing, and asks again from within, as ld.so allows.
-        unsafe { libc::dl_iterate_phdr(Some(ask_again), ptr::null_mut()) };
+impl Mutex {
+    /// Whether this may be a mutex that one thread may lock several times, locked or not.
+    fn is_recursive(&self) -> bool {
+        let Self { lock, count, owner, users, kind, spins, list } = self;
+        let [lock, count, owner, users, kind, spins] =
+            [lock, count, owner, users, kind, spins].map(|word| word.load(Ordering::Relaxed));
+        let is_locked_or_not = (0..=2).contains(&lock) && count >= 0 && owner >= 0 && (0..=1).contains(&users);
+        kind == libc::PTHREAD_MUTEX_RECURSIVE
+            && is_locked_or_not
+            && spins == 0
+            && list.iter().all(|next| next.load(Ordering::Relaxed).is_null())
     }
 }
 
-/// The lock, or nothing where it is not known. Who has it asks for modules without waiting.
+/// Where the lock is, once that was looked for.
+static LOCK: AtomicPtr<Mutex> = AtomicPtr::new(ptr::null_mut());
+/// What stands there where the C library has none, and where it was not found.
+static UNNEEDED: u64 = 0;
+static UNKNOWN: u64 = 1;
+/// It was seen to be the right one.
+static IS_CERTAIN: AtomicBool = AtomicBool::new(false);
+static IS_STUCK: AtomicBool = AtomicBool::new(false);
+
+/// Where the lock is, in words.
+enum Lock {
+    Unneeded,
+    Unknown,
+    At(*mut Mutex),
+}
+
+fn lock() -> Lock {
+    let (unneeded, unknown) = (marker(&UNNEEDED), marker(&UNKNOWN));
+    let mut lock = LOCK.load(Ordering::Relaxed);
+    if lock.is_null() {
+        lock = match look_for_it() {
+            Lock::Unneeded => unneeded,
+            Lock::Unknown => unknown,
+            Lock::At(lock) => lock,
+        };
+        LOCK.store(lock, Ordering::Relaxed);
+    }
+    match lock {
+        lock if lock == unneeded => Lock::Unneeded,
+        lock if lock == unknown => Lock::Unknown,
+        lock => Lock::At(lock),
+    }
+}
+
+fn marker(marker: &'static u64) -> *mut Mutex {
+    ptr::from_ref(marker).cast_mut().cast()
+}
+
+/// Reads what ld.so says of itself. Locks nothing, allocates nothing, and calls nobody but the kernel.
+fn look_for_it() -> Lock {
+    // SAFETY: getauxval may be called at any time. A program that ld.so was called to run has none of its own but that.
+    let [base, headers] = [libc::AT_BASE, libc::AT_PHDR].map(|kind| word(unsafe { libc::getauxval(kind) }));
+    let base = if base == 0 { headers.wrapping_sub(size_of::<libc::Elf64_Ehdr>()) } else { base };
+    // SAFETY: where the kernel has mapped a file, which begins with its header.
+    let Some(header) = (unsafe { ptr::with_exposed_provenance::<libc::Elf64_Ehdr>(base).as_ref() }) else {
+        return Lock::Unneeded;
+    };
+    if header.e_ident[..4] != *b"\x7fELF" {
+        return Lock::Unneeded;
+    }
+    // SAFETY: plain bits.
+    let mut info: dl_phdr_info = unsafe { mem::zeroed() };
+    info.dlpi_addr = base as u64;
+    info.dlpi_phdr = ptr::with_exposed_provenance(base + word(header.e_phoff));
+    info.dlpi_phnum = header.e_phnum;
+    // SAFETY: as its header says.
+    let global = unsafe { Module::read(&info) }.and_then(|module| module.find(&Name::new(c"_rtld_global")));
+    let Some(global) = global else { return Lock::Unneeded };
+    let start = base + word(global.st_value);
+    let one = size_of::<libc::pthread_mutex_t>();
+    let places = start..(start + word(global.st_size)).saturating_sub(2 * one);
+    let is_first = |place: &usize| {
+        [*place, *place + one].iter().all(|place| {
+            // SAFETY: within the variable, which others write word by word.
+            unsafe { &*ptr::with_exposed_provenance::<Mutex>(*place) }.is_recursive()
+        })
+    };
+    let first = places.step_by(mem::align_of::<Mutex>()).find(is_first);
+    first.map_or(Lock::Unknown, |first| Lock::At(ptr::with_exposed_provenance_mut(first + one)))
+}
+
+/// The lock, or nothing where there is none. Who has it asks for modules without waiting.
 #[derive(Debug)]
 pub(super) struct Held(*mut Mutex);
 
@@ -50,64 +129,61 @@ impl Drop for Held {
     }
 }
 
-/// Takes the lock where nobody else has it. Waits for nobody.
+/// Takes the lock where nobody else has it. Waits for nobody. Not where a fork may leave a child with it: this folder's own lock is held.
 pub(super) fn try_hold() -> Option<Held> {
-    let lock = LOCK.load(Ordering::Relaxed);
     if is_stuck() {
         return None;
     }
-    // SAFETY: null, or ld.so's, which stays.
-    let is_held = lock.is_null() || unsafe { libc::pthread_mutex_trylock(lock.cast()) } == 0;
-    is_held.then(|| Held(lock))
+    let lock = match lock() {
+        Lock::Unneeded => return Some(Held(ptr::null_mut())),
+        Lock::Unknown => return None,
+        Lock::At(lock) => lock,
+    };
+    // SAFETY: ld.so's, which stays.
+    if unsafe { libc::pthread_mutex_trylock(lock.cast()) } != 0 {
+        return None;
+    }
+    let held = Held(lock);
+    if !IS_CERTAIN.load(Ordering::Relaxed) {
+        // SAFETY: as above.
+        let locked = unsafe { &(*lock).count }.load(Ordering::Relaxed);
+        let mut counted = 0;
+        // SAFETY: the callback takes the place that is passed.
+        unsafe { libc::dl_iterate_phdr(Some(count), (&raw mut counted).cast()) };
+        if counted != locked + 1 {
+            LOCK.store(marker(&UNKNOWN), Ordering::Relaxed);
+            return None;
+        }
+        IS_CERTAIN.store(true, Ordering::Relaxed);
+    }
+    Some(held)
 }
 
-/// Whether this process was forked while another thread held the lock: the list of modules is not to be asked for.
+/// How often this thread holds the lock: once more than before, if it is the right one.
+unsafe extern "C" fn count(_: *mut dl_phdr_info, _: usize, counted: *mut c_void) -> c_int {
+    if let Lock::At(lock) = lock() {
+        // SAFETY: ld.so's, which stays.
+        let Mutex { count, owner, .. } = unsafe { &*lock };
+        if owner.load(Ordering::Relaxed) == tid() {
+            // SAFETY: what `try_hold` passes.
+            unsafe { *counted.cast() = count.load(Ordering::Relaxed) };
+        }
+    }
+    1
+}
+
+/// Whether nobody ever asks for modules here: the lock is held for ever, by who is not in this forked child, or was not found.
 pub(super) fn is_stuck() -> bool {
-    IS_STUCK.load(Ordering::Relaxed)
+    IS_STUCK.load(Ordering::Relaxed) || matches!(lock(), Lock::Unknown)
 }
 
 /// In a forked child, before it has a second thread.
 pub(crate) fn look() {
-    // SAFETY: ld.so's, and it stays.
-    let lock = unsafe { LOCK.load(Ordering::Relaxed).as_ref() };
-    let is_stuck = lock.is_some_and(|lock| lock.lock.load(Ordering::Relaxed) != 0);
-    IS_STUCK.store(is_stuck, Ordering::Relaxed);
-}
-
-/// This thread holds the lock twice now, and no other one so.
-unsafe extern "C" fn ask_again(_: *mut dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
-    // SAFETY: as in `find`.
-    unsafe { libc::dl_iterate_phdr(Some(find_in), ptr::null_mut()) };
-    1
-}
-
-/// Called for each module: looks for the lock in what ld.so can write.
-unsafe extern "C" fn find_in(info: *mut dl_phdr_info, _: usize, _: *mut c_void) -> c_int {
-    // SAFETY: valid for the call.
-    let info = unsafe { &*info };
-    // SAFETY: getauxval may be called at any time.
-    if word(info.dlpi_addr) != word(unsafe { libc::getauxval(libc::AT_BASE) }) {
-        return 0;
-    }
-    let own = tid();
-    // SAFETY: there are so many.
-    for header in unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) } {
-        if header.p_type != libc::PT_LOAD || header.p_flags & libc::PF_W == 0 {
-            continue;
-        }
-        let start = word(info.dlpi_addr + header.p_vaddr).next_multiple_of(mem::align_of::<usize>());
-        let end = word(info.dlpi_addr + header.p_vaddr + header.p_memsz);
-        for place in (start..end.saturating_sub(mem::size_of::<Mutex>())).step_by(mem::align_of::<usize>()) {
-            let mutex = ptr::with_exposed_provenance_mut::<Mutex>(place);
-            // SAFETY: within what is mapped; others write it word by word.
-            let Mutex { lock, count, owner } = unsafe { &*mutex };
-            let [lock, count, owner] = [lock, count, owner].map(|word| word.load(Ordering::Relaxed));
-            if lock != 0 && count == 2 && owner == own {
-                LOCK.store(mutex, Ordering::Relaxed);
-            }
-        }
-    }
-    1
+    let is_held = |lock: *mut Mutex| {
+        // SAFETY: ld.so's, which stays.
+        unsafe { &*lock }.lock.load(Ordering::Relaxed) != 0
+    };
+    IS_STUCK.store(matches!(lock(), Lock::At(lock) if is_held(lock)), Ordering::Relaxed);
 }
 
 #[cfg(all(test, target_env = "gnu"))]
@@ -123,7 +199,6 @@ mod tests {
             unsafe { *tried.cast() = [try_here(), elsewhere] };
             1
         }
-        find();
         let mut tried = [false; 2];
         // SAFETY: the callback takes what is passed.
         unsafe { libc::dl_iterate_phdr(Some(tries), (&raw mut tried).cast()) };
@@ -134,13 +209,11 @@ mod tests {
     #[test]
     fn the_lock_that_is_found_is_held_by_who_asks_for_modules() {
         unsafe extern "C" fn owner(_: *mut dl_phdr_info, _: usize, owner: *mut c_void) -> c_int {
-            // SAFETY: what `find` found.
-            let lock = unsafe { LOCK.load(Ordering::Relaxed).as_ref() };
-            // SAFETY: the place that is passed below.
-            unsafe { *owner.cast() = lock.map_or(0, |lock| lock.owner.load(Ordering::Relaxed)) };
+            let Lock::At(lock) = lock() else { return 1 };
+            // SAFETY: what was found, and the place that is passed below.
+            unsafe { *owner.cast() = (*lock).owner.load(Ordering::Relaxed) };
             1
         }
-        find();
         let mut found = 0;
         // SAFETY: the callback takes what is passed.
         unsafe { libc::dl_iterate_phdr(Some(owner), (&raw mut found).cast()) };

@@ -62,6 +62,10 @@ static PROFILE_TYPE: AtomicU64 = AtomicU64::new(0);
 /// Samples since the mean was steered, and when that was.
 static SAMPLED: AtomicU64 = AtomicU64::new(0);
 static STEERED_NS: AtomicU64 = AtomicU64::new(0);
+/// When it began.
+static STARTED_NS: AtomicU64 = AtomicU64::new(0);
+/// So long it may last until a wait can be seen.
+const MOST_PENDING_NS: u64 = 10_000_000_000;
 /// No more often: what came between two wakes of the profiler's thread says little.
 const STEERING_NS: u64 = 50_000_000;
 /// What the mean was then: many flows at one instant make it grow meanwhile.
@@ -97,7 +101,9 @@ pub(crate) fn start(owner: Owner, profile_type: ProfileTypeId, each: bool) -> us
     set_mean(if each { MEAN_OF_EACH_NS } else { LEAST_MEAN_NS });
     SAMPLED.store(0, Ordering::Relaxed);
     LEFT.store(SAMPLES_AHEAD, Ordering::Relaxed);
-    STEERED_NS.store(clock::monotonic_ns(), Ordering::Relaxed);
+    let now = clock::monotonic_ns();
+    STEERED_NS.store(now, Ordering::Relaxed);
+    STARTED_NS.store(now, Ordering::Relaxed);
     times::start();
     OWNER.store(owner, Ordering::Release);
     if let Some(block) = wrappers::own_block() {
@@ -121,12 +127,17 @@ pub(crate) fn forget() {
     modules::forget();
 }
 
-/// On each tick of the profiler's thread: modules that came, and how many waits become samples.
-pub(crate) fn tick(owner: Owner) {
+/// On each tick of the profiler's thread: modules that came, and how many waits become samples. False: since the start none could be seen.
+pub(crate) fn tick(owner: Owner) -> bool {
     if OWNER.load(Ordering::Acquire) != owner {
-        return;
+        return true;
     }
     modules::rescan();
+    steer();
+    !are_pending() || clock::monotonic_ns().saturating_sub(STARTED_NS.load(Ordering::Relaxed)) < MOST_PENDING_NS
+}
+
+fn steer() {
     if MEAN_NS.load(Ordering::Relaxed) == MEAN_OF_EACH_NS {
         return;
     }
@@ -164,6 +175,11 @@ fn set_mean(mean: u64) {
 /// A profiler begins to count.
 pub(crate) fn forget_counts() {
     fates::clear();
+}
+
+/// Whether none can be seen yet, as the program asks ld.so for modules: from a later tick on they are.
+pub fn are_pending() -> bool {
+    modules::is_pending()
 }
 
 /// Whether waits are measured now.

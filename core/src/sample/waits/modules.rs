@@ -10,10 +10,9 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::fs::{File, OpenOptions};
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError, mpsc};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 use std::{ptr, slice, thread};
 
@@ -32,8 +31,6 @@ const TRIES: u32 = 8;
 /// So often it is tried, at a start or a stop, to ask for modules while somebody else does; then it is left to the next tick.
 const PATIENCE: u32 = 100;
 const BETWEEN_TRIES: Duration = Duration::from_millis(1);
-/// So long the first start of a process waits for the list of modules; then no waits are measured.
-const MOST_FOR_FIRST: Duration = Duration::from_secs(1);
 
 /// What is known of the process's modules.
 pub(crate) struct Modules {
@@ -70,7 +67,7 @@ static MODULES: Mutex<Option<Modules>> = Mutex::new(None);
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// Puts wrappers into all slots, and from now on into those of modules that come. Returns how many slots have one, at least 1 where not
-/// all could be judged yet.
+/// all could be judged yet ([`is_pending`]).
 pub(super) fn install(shortest_ns: u64, on_wait: OnWait, on_unlock: OnUnlock) -> usize {
     // Without the lock, for which forks wait: to ask for functions waits for whoever loads a library.
     let found = if lock().is_none() { Modules::find() } else { None };
@@ -124,19 +121,30 @@ pub(super) fn forget() {
     INSTALLED.store(false, Ordering::Relaxed);
 }
 
+/// Whether no slot has a wrapper yet, as somebody else asks for modules: a later tick gives them theirs.
+pub(super) fn is_pending() -> bool {
+    // Who has the lock is scanning.
+    let modules = try_lock();
+    let modules = modules.as_ref().and_then(|modules| modules.as_ref());
+    modules.is_some_and(|modules| modules.slots == 0 && modules.unfinished && !loader::is_stuck())
+}
+
 /// Looks for modules that came since, on a tick of the profiler's thread.
 pub(super) fn rescan() {
     if let Some(mut modules) = try_lock()
         && let Some(modules) = modules.as_mut()
     {
-        let all = modules.again > 0;
-        modules.again = modules.again.saturating_sub(1);
-        modules.scan(all);
+        let again = std::mem::take(&mut modules.again);
+        let is_scanned = modules.scan(again > 0);
+        modules.again = modules.again.max(if is_scanned { again.saturating_sub(1) } else { again });
     }
 }
 
 /// A module was opened: somebody asks for one of its functions. Called by the wrapper of `dlsym`, so it waits for nobody.
 extern "C" fn on_module() {
+    // A handler of the program's could jump out of this (siglongjmp), and who cancels the thread could end it: with the locks held.
+    let _blocked = BlockedSignals::new();
+    let _stays = NotCancelled::new();
     if let Some(mut modules) = try_lock()
         && let Some(modules) = modules.as_mut()
     {
@@ -166,13 +174,13 @@ impl Modules {
     /// Where libc's functions are. `None`: not all are found that a wrapper calls before it waits.
     fn find() -> Option<Self> {
         let (wrapped, all) = wrappers::counts();
-        let executable = executable_elsewhere()?;
+        let executable = executable();
         let mut real = Vec::with_capacity(all);
         let mut functions = HashMap::with_capacity(2 * all);
         let mut names = Vec::with_capacity(wrapped);
         for function in 0..all {
             let name = wrappers::name(function)?;
-            let address = address_of(name, &executable);
+            let address = address_of(name, executable);
             if function < wrapped {
                 names.push(Name::new(name));
             }
@@ -192,7 +200,7 @@ impl Modules {
         let on_module: extern "C" fn() = on_module;
         // SAFETY: getauxval may be called at any time.
         let of_kernel = [libc::AT_BASE, libc::AT_SYSINFO_EHDR].map(|kind| word(unsafe { libc::getauxval(kind) }));
-        let in_libc = [c"read", c"pthread_mutex_lock"].map(|name| address_of(name, &executable).addr());
+        let in_libc = [c"read", c"pthread_mutex_lock"].map(|name| address_of(name, executable).addr());
         let left_alone = [on_module as usize].into_iter().chain(of_kernel).chain(in_libc).collect();
         let seen = Vec::with_capacity(MAX_MODULES);
         let has_older = names.iter().zip(&real).map(|(name, real)| has_older(name.text, *real)).collect();
@@ -330,23 +338,27 @@ impl Modules {
     }
 }
 
-/// The range of the program's executable, once ld.so's lock is known. Asked for on a thread of its own: in a child that was forked before
-/// anybody knew the lock, it may be held by nobody who is there, and who asks waits for ever.
-fn executable_elsewhere() -> Option<Range<usize>> {
-    if loader::is_stuck() {
-        return None;
+/// As long as this lives the calling thread is not cancelled: files are points of cancellation.
+struct NotCancelled(c_int);
+
+impl NotCancelled {
+    fn new() -> Self {
+        let mut before = 0;
+        // SAFETY: a place for what there was. 1: PTHREAD_CANCEL_DISABLE, of glibc and musl.
+        unsafe { pthread_setcancelstate(1, &raw mut before) };
+        Self(before)
     }
-    let (sender, receiver) = mpsc::sync_channel(1);
-    let ask = move || {
-        loader::find();
-        // Nobody waits for it any more, if that took long.
-        let _ = sender.send(executable());
-    };
-    let blocked = BlockedSignals::new();
-    let asks = thread::Builder::new().name("spanprof-modules".to_owned()).spawn(ask);
-    drop(blocked);
-    asks.ok()?;
-    receiver.recv_timeout(MOST_FOR_FIRST).ok()
+}
+
+impl Drop for NotCancelled {
+    fn drop(&mut self) {
+        // SAFETY: what there was, which is one of the two states.
+        unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
 /// One scan of the list of modules.

@@ -1,13 +1,15 @@
 //! Where libc's functions are.
 
-use std::ffi::{CStr, c_int, c_void};
-use std::ops::Range;
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use libc::dl_phdr_info;
-
-use super::elf::Module;
 use super::wrappers::Address;
+
+const RTLD_DI_LINKMAP: c_int = 2;
+
+unsafe extern "C" {
+    fn dlinfo(handle: *mut c_void, request: c_int, info: *mut c_void) -> c_int;
+}
 
 /// Functions that have another name in other modules, which is the same function for files of 64 bits.
 pub(super) const ALIASES: [(&CStr, &CStr); 12] = [
@@ -25,36 +27,52 @@ pub(super) const ALIASES: [(&CStr, &CStr); 12] = [
     (c"__connect", c"connect"),
 ];
 
-/// The range of the program's executable.
-pub(super) fn executable() -> Range<usize> {
-    unsafe extern "C" fn first(info: *mut dl_phdr_info, _: usize, range: *mut c_void) -> c_int {
-        // SAFETY: valid for the call.
-        let info = unsafe { &*info };
-        // SAFETY: the first module is the executable, which stays.
-        if let Some(module) = unsafe { Module::read(info) } {
-            // SAFETY: what is passed below.
-            unsafe { *range.cast() = module.range };
-        }
-        1
+/// The beginning of `struct link_map`: what ld.so knows of a module.
+#[repr(C)]
+struct LinkMap {
+    base: usize,
+    name: *const c_char,
+    dynamic: *const c_void,
+}
+
+/// Where the program's executable is loaded. The list of modules is not asked for, which somebody may hold for ever.
+pub(super) fn executable() -> Address {
+    // SAFETY: the program itself, which is always loaded.
+    let program = unsafe { libc::dlopen(ptr::null(), libc::RTLD_LAZY) };
+    let mut map: *const LinkMap = ptr::null();
+    // SAFETY: an open handle, and a place for what is asked for.
+    let is_found = !program.is_null() && unsafe { dlinfo(program, RTLD_DI_LINKMAP, (&raw mut map).cast()) } == 0;
+    // SAFETY: null, or what ld.so knows of the executable, which stays.
+    let map = if is_found { unsafe { map.as_ref() } } else { None };
+    let found = map.map_or(ptr::null(), |map| module_of(map.dynamic));
+    if !program.is_null() {
+        // SAFETY: opened above.
+        unsafe { libc::dlclose(program) };
     }
-    let mut range = 0..0;
-    // SAFETY: as for looks for modules.
-    unsafe { libc::dl_iterate_phdr(Some(first), (&raw mut range).cast()) };
-    range
+    found
+}
+
+/// Where the module is loaded that this address is in.
+fn module_of(address: Address) -> Address {
+    // SAFETY: plain bits.
+    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: any address may be asked for.
+    unsafe { libc::dladdr(address, &raw mut info) };
+    info.dli_fbase
 }
 
 /// The address of a function of libc as modules see it, null if there is none. In an executable that is not position-independent a
 /// function may have the address of that executable's own stub, which leads back to the slot that we change: then libc is asked.
-pub(super) fn address_of(name: &CStr, executable: &Range<usize>) -> Address {
+pub(super) fn address_of(name: &CStr, executable: Address) -> Address {
     // SAFETY: a string; any module may be asked at any time.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    if !executable.contains(&address.addr()) {
+    if address.is_null() || module_of(address) != executable {
         return address;
     }
     let found = of_libc(|handle| {
         // SAFETY: a handle that is open, and a string.
         let address: Address = unsafe { libc::dlsym(handle, name.as_ptr()) };
-        (!address.is_null() && !executable.contains(&address.addr())).then_some(address)
+        (!address.is_null() && module_of(address) != executable).then_some(address)
     });
     found.unwrap_or(ptr::null())
 }

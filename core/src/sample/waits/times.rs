@@ -146,6 +146,12 @@ impl SpanCpu {
         }
     }
 
+    /// The time is not known, and will not be: the thread went into the span or out of it where it runs for others too.
+    pub fn forget(&self) {
+        self.sum_ns.store(Self::UNKNOWN, Ordering::Relaxed);
+        self.since_ns.store(0, Ordering::Relaxed);
+    }
+
     /// The time so far. `None` where it is not known: in another flow, or if this one was never in the span.
     pub fn total_ns(&self, flow: u64) -> Option<u64> {
         let (since, entry) = (self.since_ns.load(Ordering::Relaxed), self.entry.load(Ordering::Relaxed));
