@@ -7,7 +7,7 @@
 //! glibc makes the other locks of ld.so anew in a forked child, and not this one: where another thread of the parent's held it, it is held
 //! for ever, by nobody who is there. So a child looks at it, while it has one thread, and does not ask for modules where it is held. Where the
 //! lock is glibc does not say: it stands after another one of its kind in `_rtld_global`, and whether it is the right one is seen by what it
-//! counts. musl makes its own anew, and has no such variable.
+//! counts (glibc 2.19 to 2.41, and by no name or place of its own). musl makes its own anew, and has no such variable.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
