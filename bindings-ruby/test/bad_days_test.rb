@@ -382,6 +382,33 @@ class BadDaysTest < Minitest::Test
     RUBY
   end
 
+  # ld.so holds its list of modules meanwhile, and the function waits for the GVL.
+  def test_who_lists_the_modules_by_a_function_of_rubys_holds_up_nobody
+    # The child says that it measures no waits.
+    assert_equal %W[started\n forked\n measured\n], assert_ruby(<<~'RUBY').lines.grep_v(/^WARN .*Waits are not measured/)
+      require "fiddle"
+      program = Process.pid
+      ends_it = fork { sleep 60; Process.kill(:KILL, program) }
+      lists, goes_on = Queue.new, Queue.new
+      pointer, size, int = Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T, Fiddle::TYPE_INT
+      one = Fiddle::Closure::BlockCaller.new(int, [pointer, size, pointer]) { lists << 1; goes_on.pop; 1 }
+      list = Fiddle::Function.new(Fiddle.dlopen(nil)["dl_iterate_phdr"], [pointer, pointer], int)
+      lister = Thread.new { list.call(one, nil) }
+      lists.pop
+      start = -> { Pyroscope.configure(application_name: "listed", server_address: "none", wall_time: true) || abort("no start") }
+      start.call
+      puts "started"
+      child = fork { start.call }
+      Process.wait(child)
+      puts "forked" if $?.success?
+      goes_on << 1
+      lister.join
+      tracer.in_span("waits") { sleep 0.01 until Pyroscope.stats[:waits_taken][:samples].positive? }
+      puts "measured"
+      Process.kill(:KILL, ends_it)
+    RUBY
+  end
+
   def test_a_bad_variable_leaves_spans_working
     said = assert_ruby(<<~'RUBY', environment: { "PYROSCOPE_SAMPLE_RATE" => "often" })
       tracer.in_span("span") { |span| puts "works" if span.context.valid? }

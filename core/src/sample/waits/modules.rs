@@ -99,7 +99,7 @@ fn scan_anew() -> (usize, bool) {
         if let Some(modules) = lock().as_mut()
             && modules.scan_anew()
         {
-            return (modules.slots, !modules.unfinished);
+            return (modules.slots, !modules.unfinished || loader::is_stuck());
         }
         thread::sleep(BETWEEN_TRIES);
     }
