@@ -37,7 +37,7 @@ public sealed class TimeAttributesTests
         var taken = 0.0;
         using (TrueSpan.Start("waits"))
         {
-            while (taken < 5 * Milliseconds)
+            for (var time = 0; time < 5; time++)
             {
                 asks();
                 taken += Took(wait);
@@ -45,7 +45,7 @@ public sealed class TimeAttributesTests
         }
 
         var span = run.Of("waits");
-        AssertTold(taken, span, state);
+        AssertTold(Math.Min(taken, 5 * Milliseconds), taken, span, state);
         // Nothing that it did not do, and of one thread its CPU time.
         Assert.Empty(span.Times.Keys.Except(AtHome));
         Assert.True(span["cpu"] > 0, span.ToString());
@@ -71,7 +71,7 @@ public sealed class TimeAttributesTests
         }
 
         var span = run.Of("awaits");
-        AssertTold(taken, span, "await");
+        AssertTold(12 * Milliseconds, taken, span, "await");
         // Its thread did other things meanwhile, whichever it ends on.
         Assert.DoesNotContain("pyroscope.time.cpu", span.Times.Keys);
     }
@@ -136,8 +136,8 @@ public sealed class TimeAttributesTests
         }
 
         var (around, within) = (run.Of("parent"), run.Of("child"));
-        AssertTold(outer, around, "sleep");
-        AssertTold(inner, within, "sleep");
+        AssertTold(Milliseconds, outer, around, "sleep");
+        AssertTold(2 * Milliseconds, inner, within, "sleep");
         Assert.Equal(["pyroscope.time.cpu"], around.Times.Keys.Union(within.Times.Keys).Where(name => name.EndsWith("cpu", StringComparison.Ordinal)));
         // A child span that ends is no await, and its CPU time is the local root's.
         Assert.DoesNotContain("pyroscope.time.await", around.Times.Keys);
@@ -158,7 +158,7 @@ public sealed class TimeAttributesTests
             taken += Took(() => Thread.Sleep(Milliseconds));
         }
 
-        AssertTold(taken, run.Of("is left"), "sleep");
+        AssertTold(2 * Milliseconds, taken, run.Of("is left"), "sleep");
         Assert.DoesNotContain("pyroscope.time.cpu", run.Of("is left").Times.Keys);
     }
 
@@ -176,7 +176,7 @@ public sealed class TimeAttributesTests
             taken += Took(() => Thread.Sleep(Milliseconds));
         }
 
-        AssertTold(taken, run.Of("child"), "sleep");
+        AssertTold(2 * Milliseconds, taken, run.Of("child"), "sleep");
     }
 
     [Fact]
@@ -190,7 +190,7 @@ public sealed class TimeAttributesTests
             taken = Took(() => Thread.Sleep(Milliseconds));
         }
 
-        AssertTold(taken, run.Of("parent"), "sleep");
+        AssertTold(Milliseconds, taken, run.Of("parent"), "sleep");
         Assert.Empty(run.Of("child").Times);
     }
 
@@ -242,7 +242,7 @@ public sealed class TimeAttributesTests
 
         var span = run.Of("waits for others");
         // Who spins before it waits yields, on a busy machine for long.
-        Assert.True(span.IsWithin && span["lock"] + span["run_queue"] >= 0.7 * taken, $"{span}, {taken:F1} ms");
+        Assert.True(span.IsWithin && span["lock"] + span["run_queue"] >= 0.7 * Math.Min(taken, 5 * Milliseconds), $"{span}, {taken:F1} ms");
         Assert.DoesNotContain("pyroscope.time.sleep", span.Times.Keys);
     }
 
@@ -269,7 +269,7 @@ public sealed class TimeAttributesTests
         }
 
         var span = run.Of("hands over");
-        Assert.True(span["sleep"] >= 0.8 * taken && span.IsWithin, span.ToString());
+        Assert.True(span["sleep"] >= 0.8 * Milliseconds && span["sleep"] <= taken && span.IsWithin, span.ToString());
     }
 
     [Fact]
@@ -362,10 +362,13 @@ public sealed class TimeAttributesTests
         return Stopwatch.GetElapsedTime(began).TotalMilliseconds;
     }
 
-    /// <summary>What the program saw it take, less what it took to call and to be back; and no more than the span in all.</summary>
-    private static void AssertTold(double taken, EndedSpan span, string state)
+    /// <summary>
+    /// At least what was waited for, but for a part that may be over before it is waited for; at most what the program saw it take, which is more by what
+    /// its thread stood in a run queue for before and after. And no more than the span in all.
+    /// </summary>
+    private static void AssertTold(double least, double taken, EndedSpan span, string state)
     {
-        Assert.True(span[state] >= 0.8 * taken && span[state] <= taken, $"{span}, {taken:F1} ms");
+        Assert.True(span[state] >= 0.8 * least && span[state] <= taken, $"{span}, {taken:F1} ms");
         Assert.True(span.IsWithin, span.ToString());
     }
 

@@ -210,8 +210,10 @@ mod tests {
     fn the_lock_that_is_found_is_held_by_who_asks_for_modules() {
         unsafe extern "C" fn owner(_: *mut dl_phdr_info, _: usize, owner: *mut c_void) -> c_int {
             let Lock::At(lock) = lock() else { return 1 };
-            // SAFETY: what was found, and the place that is passed below.
-            unsafe { *owner.cast() = (*lock).owner.load(Ordering::Relaxed) };
+            // SAFETY: ld.so's, which stays.
+            let has = unsafe { &*lock }.owner.load(Ordering::Relaxed);
+            // SAFETY: the place that is passed below.
+            unsafe { *owner.cast() = has };
             1
         }
         let mut found = 0;
