@@ -43,6 +43,11 @@ unsafe impl Runtime for CoreClr {
         true
     }
 
+    /// CoreCLR's own begin with a page that is protected, and say nothing of it.
+    fn signal_stack_guard(&self) -> usize {
+        4_096
+    }
+
     /// There is no such lock; this is where a wait is seen that tells how locks are waited for.
     #[inline]
     fn interpreter_lock_ns(&self, wait: &LockWait) -> u64 {

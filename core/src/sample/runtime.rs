@@ -110,6 +110,11 @@ pub unsafe trait Runtime: Send + Sync {
         false
     }
 
+    /// How many bytes at the lower end of an alternate stack for signals cannot be used: a runtime's own may begin with a page that guards it.
+    fn signal_stack_guard(&self) -> usize {
+        0
+    }
+
     /// The span and tags of the interrupted thread. Default: the core's slot, see [`span_start`](crate::span_start).
     ///
     /// # Safety

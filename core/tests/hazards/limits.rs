@@ -13,6 +13,8 @@ use super::cases::{Case, skip};
 use super::support::{Addresses, assert_adds_up, burn, burn_until, config, thread_cpu};
 use super::{LONG, assert_saw, finish, said, start};
 
+const PAGE: usize = 4096;
+
 pub(crate) const CASES: &[Case] = &[
     ("no_pending_signals_are_left", no_pending_signals_are_left),
     ("the_last_pending_signals_are_the_program_s", the_last_pending_signals_are_the_program_s),
@@ -22,6 +24,7 @@ pub(crate) const CASES: &[Case] = &[
     ("rings_up_to_their_bound", rings_up_to_their_bound),
     ("a_host_that_does_not_drain", a_host_that_does_not_drain),
     ("a_small_alternate_stack", a_small_alternate_stack),
+    ("an_alternate_stack_that_begins_with_its_guard", an_alternate_stack_that_begins_with_its_guard),
     ("more_sets_of_tags_than_there_is_room_for", more_sets_of_tags_than_there_is_room_for),
     ("seccomp_without_timers", seccomp_without_timers),
     ("seccomp_without_what_is_not_needed", seccomp_without_what_is_not_needed),
@@ -189,6 +192,26 @@ unsafe impl Runtime for Rings {
     }
 }
 
+/// Whose alternate stacks for signals begin with the page that guards them.
+#[derive(Debug)]
+struct Guarded;
+
+// SAFETY: as above.
+unsafe impl Runtime for Guarded {
+    fn signal_stack_guard(&self) -> usize {
+        PAGE
+    }
+
+    unsafe fn walk(&self, _: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
+        // SAFETY: the handler passes its third argument.
+        unsafe { walk_frame_pointers(ucontext, out) }
+    }
+
+    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
+        ids.iter().map(|_| Some(Frame::default())).collect()
+    }
+}
+
 /// Whose every stack is a new one, so that its windows grow.
 #[derive(Debug)]
 struct EverOther;
@@ -311,13 +334,12 @@ fn a_host_that_does_not_drain() {
 }
 
 /// Burns on a thread with an alternate signal stack of `bytes`, with nothing below it that could be written, until 100 ms were taken
-/// there or lost; tells how much it was.
-fn burn_on_stack(profiler: &Profiler, bytes: usize) -> Duration {
+/// there or lost; tells how much it was. `guard`: so much of what cannot be written is said to be its beginning.
+fn burn_on_stack(profiler: &Profiler, bytes: usize, guard: usize) -> Duration {
     let profiler = profiler.clone();
     std::thread::spawn(move || {
         thread_started();
-        let page = 4096;
-        let size = page + bytes.next_multiple_of(page);
+        let size = PAGE + bytes.next_multiple_of(PAGE);
         // SAFETY: memory of our own, wherever the kernel finds it.
         let memory = unsafe {
             libc::mmap(
@@ -331,8 +353,8 @@ fn burn_on_stack(profiler: &Profiler, bytes: usize) -> Duration {
         };
         assert_ne!(memory, libc::MAP_FAILED);
         // SAFETY: its first page, which nobody uses.
-        assert_eq!(unsafe { libc::mprotect(memory, page, libc::PROT_NONE) }, 0);
-        let ours = libc::stack_t { ss_sp: memory.wrapping_byte_add(page), ss_flags: 0, ss_size: bytes };
+        assert_eq!(unsafe { libc::mprotect(memory, PAGE, libc::PROT_NONE) }, 0);
+        let ours = libc::stack_t { ss_sp: memory.wrapping_byte_add(PAGE - guard), ss_flags: 0, ss_size: bytes + guard };
         // SAFETY: a stack_t is plain bits.
         let mut before: libc::stack_t = unsafe { std::mem::zeroed() };
         // SAFETY: both are valid, and the memory is there until the stack is another one again.
@@ -348,14 +370,28 @@ fn burn_on_stack(profiler: &Profiler, bytes: usize) -> Duration {
     .unwrap()
 }
 
+/// What the kernel itself needs, with the registers of this processor.
+fn least_stack() -> usize {
+    // SAFETY: takes no pointer.
+    usize::try_from(unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }).unwrap()
+}
+
+fn an_alternate_stack_that_begins_with_its_guard() {
+    let folder = tempfile::tempdir().unwrap();
+    // It would be enough with the guard, and is not without.
+    let profiler = Profiler::start(config(folder.path(), 1000), &Guarded).unwrap();
+    burn_on_stack(&profiler, least_stack() + 1024, PAGE);
+    let stats = finish(&profiler);
+    assert!(stats.dropped_ring.weight >= 80_000_000, "{stats:?}");
+}
+
 fn a_small_alternate_stack() {
     let folder = tempfile::tempdir().unwrap();
-    // SAFETY: takes no pointer. What the kernel itself needs, with the registers of this processor.
-    let least = usize::try_from(unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }).unwrap();
+    let least = least_stack();
     // POSIX's least, or what has room for a signal of this kernel's, but not for a sample.
     let small = if least <= 2048 { 2048 } else { least + 1024 };
     let profiler = start(folder.path());
-    burn_on_stack(&profiler, small);
+    burn_on_stack(&profiler, small, 0);
     let stats = finish(&profiler);
     assert!(stats.dropped_ring.weight >= 80_000_000, "{stats:?}");
     let messages = said(&profiler);
@@ -363,7 +399,7 @@ fn a_small_alternate_stack() {
     assert!(messages.contains(&lost) && !messages.contains("rings"), "{messages}");
 
     let profiler = start(folder.path());
-    let burnt = burn_on_stack(&profiler, least + 8192);
+    let burnt = burn_on_stack(&profiler, least + 8192, 0);
     let stats = finish(&profiler);
     assert_eq!(stats.dropped_ring.samples, 0, "{stats:?}");
     assert_saw(&stats, burnt);
