@@ -373,9 +373,11 @@ fn take(block: &mut Block, pending: Pending, frame: WaitFrame) {
     block.busy_at = 0;
 }
 
-/// What a sample of a wait may need of a stack: of 2,607 bytes CoreCLR's was seen to use, the call that waited included. A timer's signal that
-/// comes meanwhile, which the kernel puts below it, asks for its own. Code that is not optimized takes three times as much.
-const SAMPLE_BYTES: usize = if cfg!(debug_assertions) { 12_288 } else { 4_096 };
+/// What a sample of a wait may need of a stack: of 2,607 bytes CoreCLR's was seen to use, the call that waited included. Code that is not
+/// optimized takes three times as much.
+const SAMPLE_BYTES: usize = if cfg!(debug_assertions) { 9_216 } else { 3_072 };
+/// What the kernel needs to tell of a timer meanwhile, where it does not say.
+const SIGNAL_BYTES: u64 = 4_096;
 
 /// Whether the stack has room for a sample, if it is that of a signal's handler of the program's, which may be small. 0.1 µs: a system call.
 #[inline(never)]
@@ -388,7 +390,11 @@ fn has_room() -> bool {
         return true;
     }
     let guard = handler::runtime().map_or(0, |runtime| runtime.signal_stack_guard());
-    (&raw const stack).addr().saturating_sub(stack.ss_sp.addr()) >= guard + SAMPLE_BYTES
+    // SAFETY: may be called at any time.
+    let signal =
+        usize::try_from(unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }.max(SIGNAL_BYTES)).unwrap_or(usize::MAX);
+    let room = (&raw const stack).addr().saturating_sub(stack.ss_sp.addr());
+    room >= (guard + SAMPLE_BYTES).saturating_add(signal)
 }
 
 /// Where on its stack the calling thread is, in units of 16 bytes; not 0.
