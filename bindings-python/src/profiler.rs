@@ -77,7 +77,7 @@ pub(crate) fn start(py: Python<'_>, settings: &Bound<'_, PyDict>) -> PyResult<bo
             if !selftest::measures_waits(py)? {
                 profiler.saw_no_wait();
             }
-            if spanprof_core::waits_are_pending() {
+            if spanprof_core::waits_began_pending() {
                 // That imports modules.
                 profiler.measure_no_awaits("a thread of the program asks ld.so for modules");
             } else if spanprof_core::measures_waits()

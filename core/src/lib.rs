@@ -108,7 +108,7 @@ pub use sample::waits::suspensions::{flow_weight, sample_flow};
 pub use sample::waits::times::{SpanCpu, add_time, unwant_span_times, want_span_times, wants_span_times};
 pub use sample::waits::wrappers::waited_ns;
 pub use sample::waits::{
-    are_pending as waits_are_pending, function_of as wait_function, measures_waits, own_poll, sample_pending_waits,
+    began_pending as waits_began_pending, function_of as wait_function, measures_waits, own_poll, sample_pending_waits,
 };
 pub use stats::{Stats, Tally};
 pub use upload::outcome::Failure;

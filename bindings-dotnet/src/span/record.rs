@@ -100,12 +100,11 @@ pub extern "C" fn spanprof_block() -> *mut Block {
     }
     let unused = UNUSED.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let block = unused.map_or_else(|| Box::into_raw(Box::new(Block::empty())), |unused| unused.0);
-    // Where nobody would take it back from the thread it is one that is never read.
-    if OWN.prepare() && OWN.set(block.expose_provenance() as u64) {
-        set_own(block);
-        own_stack::note();
-        spanprof_core::thread_started();
-    }
+    // Where there are no more keys nobody takes it back from the thread.
+    let _ = OWN.prepare() && OWN.set(block.expose_provenance() as u64);
+    set_own(block);
+    own_stack::note();
+    spanprof_core::thread_started();
     block
 }
 

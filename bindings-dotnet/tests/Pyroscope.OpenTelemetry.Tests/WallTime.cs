@@ -17,11 +17,11 @@ internal static class WallTime
     internal static Dictionary<string, double> ByState(IEnumerable<PprofSample> samples) =>
         samples.GroupBy(sample => sample.Label("state")!).ToDictionary(group => group.Key, group => group.Sum(sample => sample.Values[1]) / 1e6);
 
-    /// <summary>Milliseconds of sleep, if there are some, with what a late sample of CPU time within it took off it.</summary>
+    /// <summary>Milliseconds of sleep, if there are some, with what late samples of CPU time within it took off it: each a period, of 10 ms.</summary>
     internal static double OfSleep(IEnumerable<PprofSample> samples)
     {
         var byState = ByState(samples);
-        return byState.TryGetValue("sleep", out var slept) ? slept + byState.GetValueOrDefault("cpu") : 0;
+        return byState.TryGetValue("sleep", out var slept) ? slept + Math.Min(20, byState.GetValueOrDefault("cpu")) : 0;
     }
 
     internal static string Said(Dictionary<string, double> byState) => string.Join(", ", byState.Select(pair => $"{pair.Key} {pair.Value:F1} ms"));

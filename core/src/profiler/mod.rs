@@ -150,10 +150,10 @@ impl Profiler {
         if self.engine.is_parents() { Stats::default() } else { self.engine.stats() }
     }
 
-    /// Measures no waits any more, as a host made one of a millisecond to see, and it was not seen as one. Nothing where none can be seen yet, as
-    /// the program asks ld.so for modules: they are seen from later on.
+    /// Measures no waits any more, as a host made one of a millisecond to see, and it was not seen as one. Nothing where none could be seen
+    /// yet, as a thread of the program asked ld.so for modules: they are seen from later on.
     pub fn saw_no_wait(&self) {
-        if !waits::are_pending() {
+        if !waits::began_pending() {
             self.measure_no_waits("a wait of a millisecond was not seen as one");
         }
     }

@@ -55,7 +55,8 @@ pub(crate) fn begin(profiler: &Profiler) -> Result<(), Error> {
         }
     }
     fiber_waits::measure(true);
-    if gvl::is_unknown() { learn_gvl() } else { Ok(()) }
+    // Where nothing is seen yet nothing can be learnt.
+    if gvl::is_unknown() && !spanprof_core::waits_began_pending() { learn_gvl() } else { Ok(()) }
 }
 
 /// Tells what is read of the method in which a thread waited.
@@ -78,18 +79,19 @@ fn interpreter() -> Range<usize> {
     let inside = rb_sys::rb_profile_frames as *const () as usize;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mapped = maps.lines().filter_map(|line| {
-        let (start, rest) = line.split_once('-')?;
-        let (end, rest) = rest.split_once(' ')?;
-        // Permissions, offset, device, inode, path.
-        let file = rest.split_whitespace().nth(4)?;
+        let mut fields = line.split_whitespace();
+        let (start, end) = fields.next()?.split_once('-')?;
+        // Behind permissions and offset: device and inode.
+        let file = (fields.nth(2)?, fields.next()?);
         Some((usize::from_str_radix(start, 16).ok()?..usize::from_str_radix(end, 16).ok()?, file))
     });
     let mapped: Vec<_> = mapped.collect();
-    let Some((_, own)) = mapped.iter().find(|(range, _)| range.contains(&inside)) else { return inside..inside };
-    let of_it = || mapped.iter().filter(|(_, file)| file == own).map(|(range, _)| range);
-    let start = of_it().map(|range| range.start).min();
-    let end = of_it().map(|range| range.end).max();
-    start.unwrap_or(inside)..end.unwrap_or(inside)
+    // One after the other, and no other mapping of that file.
+    let own = mapped
+        .chunk_by(|(_, one), (_, next)| one == next)
+        .find(|own| own.iter().any(|(range, _)| range.contains(&inside)));
+    let ends = own.and_then(|own| Some((own.first()?.0.start, own.last()?.0.end)));
+    ends.map_or(inside..inside, |(start, end)| start..end)
 }
 
 /// Takes out of the interpreter what [`begin`] put there.

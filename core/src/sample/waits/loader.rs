@@ -57,24 +57,15 @@ static IS_STUCK: AtomicBool = AtomicBool::new(false);
 /// Where the lock is, in words.
 enum Lock {
     Unneeded,
+    /// Or not looked for yet.
     Unknown,
     At(*mut Mutex),
 }
 
 fn lock() -> Lock {
-    let (unneeded, unknown) = (marker(&UNNEEDED), marker(&UNKNOWN));
-    let mut lock = LOCK.load(Ordering::Relaxed);
-    if lock.is_null() {
-        lock = match look_for_it() {
-            Lock::Unneeded => unneeded,
-            Lock::Unknown => unknown,
-            Lock::At(lock) => lock,
-        };
-        LOCK.store(lock, Ordering::Relaxed);
-    }
-    match lock {
-        lock if lock == unneeded => Lock::Unneeded,
-        lock if lock == unknown => Lock::Unknown,
+    match LOCK.load(Ordering::Relaxed) {
+        lock if lock == marker(&UNNEEDED) => Lock::Unneeded,
+        lock if lock.is_null() || lock == marker(&UNKNOWN) => Lock::Unknown,
         lock => Lock::At(lock),
     }
 }
@@ -83,17 +74,42 @@ fn marker(marker: &'static u64) -> *mut Mutex {
     ptr::from_ref(marker).cast_mut().cast()
 }
 
-/// Reads what ld.so says of itself. Locks nothing, allocates nothing, and calls nobody but the kernel.
-fn look_for_it() -> Lock {
-    // SAFETY: getauxval may be called at any time. A program that ld.so was called to run has none of its own but that.
-    let [base, headers] = [libc::AT_BASE, libc::AT_PHDR].map(|kind| word(unsafe { libc::getauxval(kind) }));
-    let base = if base == 0 { headers.wrapping_sub(size_of::<libc::Elf64_Ehdr>()) } else { base };
-    // SAFETY: where the kernel has mapped a file, which begins with its header.
-    let Some(header) = (unsafe { ptr::with_exposed_provenance::<libc::Elf64_Ehdr>(base).as_ref() }) else {
-        return Lock::Unneeded;
-    };
+/// The beginning of `struct r_debug`, what ld.so tells debuggers.
+#[repr(C)]
+struct Debug {
+    version: c_int,
+    modules: *const c_void,
+    breaks_at: usize,
+    state: c_int,
+    /// Where ld.so itself is loaded.
+    base: usize,
+}
+
+/// Looks for the lock, once a process. It takes no lock but that of functions that are looked up.
+pub(super) fn prepare() {
+    if !LOCK.load(Ordering::Relaxed).is_null() {
+        return;
+    }
+    // SAFETY: strings; any module may be asked at any time.
+    let [debug, is_glibc] =
+        [c"_r_debug", c"gnu_get_libc_version"].map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
+    // SAFETY: null, or ld.so's variable of this name.
+    let base = unsafe { debug.cast::<Debug>().as_ref() }.map_or(0, |debug| debug.base);
+    // SAFETY: null, or where ld.so is.
+    let found = if base == 0 { None } else { unsafe { look_in(base) } };
+    let nowhere = if is_glibc.is_null() { marker(&UNNEEDED) } else { marker(&UNKNOWN) };
+    LOCK.store(found.unwrap_or(nowhere), Ordering::Relaxed);
+}
+
+/// Looks for the lock in the `_rtld_global` of ld.so.
+///
+/// # Safety
+/// A file is loaded there, from its header on.
+unsafe fn look_in(base: usize) -> Option<*mut Mutex> {
+    // SAFETY: the caller's promise.
+    let header = unsafe { ptr::with_exposed_provenance::<libc::Elf64_Ehdr>(base).as_ref() }?;
     if header.e_ident[..4] != *b"\x7fELF" {
-        return Lock::Unneeded;
+        return None;
     }
     // SAFETY: plain bits.
     let mut info: dl_phdr_info = unsafe { mem::zeroed() };
@@ -101,8 +117,7 @@ fn look_for_it() -> Lock {
     info.dlpi_phdr = ptr::with_exposed_provenance(base + word(header.e_phoff));
     info.dlpi_phnum = header.e_phnum;
     // SAFETY: as its header says.
-    let global = unsafe { Module::read(&info) }.and_then(|module| module.find(&Name::new(c"_rtld_global")));
-    let Some(global) = global else { return Lock::Unneeded };
+    let global = unsafe { Module::read(&info) }?.find(&Name::new(c"_rtld_global"))?;
     let start = base + word(global.st_value);
     let one = size_of::<libc::pthread_mutex_t>();
     let places = start..(start + word(global.st_size)).saturating_sub(2 * one);
@@ -112,8 +127,8 @@ fn look_for_it() -> Lock {
             unsafe { &*ptr::with_exposed_provenance::<Mutex>(*place) }.is_recursive()
         })
     };
-    let first = places.step_by(mem::align_of::<Mutex>()).find(is_first);
-    first.map_or(Lock::Unknown, |first| Lock::At(ptr::with_exposed_provenance_mut(first + one)))
+    let first = places.step_by(mem::align_of::<Mutex>()).find(is_first)?;
+    Some(ptr::with_exposed_provenance_mut(first + one))
 }
 
 /// The lock, or nothing where there is none. Who has it asks for modules without waiting.
@@ -191,6 +206,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn it_is_found_where_ld_so_was_called_to_run_the_program() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let loader =
+            maps.lines().filter_map(|line| line.split_whitespace().nth(5)).find(|file| file.contains("/ld-")).unwrap();
+        let tests = concat!(module_path!(), "::the_lock_is_").split_once("::").unwrap().1;
+        let run = std::process::Command::new(loader).arg(std::env::current_exe().unwrap()).arg(tests).output().unwrap();
+        let said = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success() && said.contains("2 passed"), "{said}");
+    }
+
+    #[test]
     fn the_lock_is_taken_where_nobody_else_has_it() {
         unsafe extern "C" fn tries(_: *mut dl_phdr_info, _: usize, tried: *mut c_void) -> c_int {
             let try_here = || try_hold().is_some();
@@ -199,6 +225,7 @@ mod tests {
             unsafe { *tried.cast() = [try_here(), elsewhere] };
             1
         }
+        prepare();
         let mut tried = [false; 2];
         // SAFETY: the callback takes what is passed.
         unsafe { libc::dl_iterate_phdr(Some(tries), (&raw mut tried).cast()) };
@@ -207,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_that_is_found_is_held_by_who_asks_for_modules() {
+    fn the_lock_is_held_by_who_asks_for_modules() {
         unsafe extern "C" fn owner(_: *mut dl_phdr_info, _: usize, owner: *mut c_void) -> c_int {
             let Lock::At(lock) = lock() else { return 1 };
             // SAFETY: ld.so's, which stays.
@@ -216,6 +243,7 @@ mod tests {
             unsafe { *owner.cast() = has };
             1
         }
+        prepare();
         let mut found = 0;
         // SAFETY: the callback takes what is passed.
         unsafe { libc::dl_iterate_phdr(Some(owner), (&raw mut found).cast()) };

@@ -20,7 +20,7 @@ mod taking;
 pub(crate) mod times;
 pub(crate) mod wrappers;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use self::block::{Block, Call, Pending};
 use self::fates::Fate;
@@ -62,6 +62,9 @@ static PROFILE_TYPE: AtomicU64 = AtomicU64::new(0);
 /// Samples since the mean was steered, and when that was.
 static SAMPLED: AtomicU64 = AtomicU64::new(0);
 static STEERED_NS: AtomicU64 = AtomicU64::new(0);
+/// What the kernel needs to tell of a timer.
+static SIGNAL_ROOM: AtomicU64 = AtomicU64::new(SIGNAL_BYTES);
+static BEGAN_PENDING: AtomicBool = AtomicBool::new(false);
 /// When it began.
 static STARTED_NS: AtomicU64 = AtomicU64::new(0);
 /// So long it may last until a wait can be seen.
@@ -110,7 +113,12 @@ pub(crate) fn start(owner: Owner, profile_type: ProfileTypeId, each: bool) -> us
         // SAFETY: the calling thread's own block.
         unsafe { (*block).forget_debt() };
     }
-    modules::install(SHORTEST_NS, on_wait, on_unlock)
+    // SAFETY: may be called at any time.
+    let signal = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }.max(SIGNAL_BYTES);
+    SIGNAL_ROOM.store(signal, Ordering::Relaxed);
+    let slots = modules::install(SHORTEST_NS, on_wait, on_unlock);
+    BEGAN_PENDING.store(modules::is_pending(), Ordering::Relaxed);
+    slots
 }
 
 /// Ends it, if it is this profiler's. Threads that wait come back through the wrappers, which measure nothing any more.
@@ -134,7 +142,7 @@ pub(crate) fn tick(owner: Owner) -> bool {
     }
     modules::rescan();
     steer();
-    !are_pending() || clock::monotonic_ns().saturating_sub(STARTED_NS.load(Ordering::Relaxed)) < MOST_PENDING_NS
+    !modules::is_pending() || clock::monotonic_ns().saturating_sub(STARTED_NS.load(Ordering::Relaxed)) < MOST_PENDING_NS
 }
 
 fn steer() {
@@ -177,9 +185,9 @@ pub(crate) fn forget_counts() {
     fates::clear();
 }
 
-/// Whether none can be seen yet, as the program asks ld.so for modules: from a later tick on they are.
-pub fn are_pending() -> bool {
-    modules::is_pending()
+/// Whether none could be seen at the start, as a thread of the program asked ld.so for modules: from a later tick on they are.
+pub fn began_pending() -> bool {
+    BEGAN_PENDING.load(Ordering::Relaxed)
 }
 
 /// Whether waits are measured now.
@@ -390,9 +398,7 @@ fn has_room() -> bool {
         return true;
     }
     let guard = handler::runtime().map_or(0, |runtime| runtime.signal_stack_guard());
-    // SAFETY: may be called at any time.
-    let signal =
-        usize::try_from(unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }.max(SIGNAL_BYTES)).unwrap_or(usize::MAX);
+    let signal = usize::try_from(SIGNAL_ROOM.load(Ordering::Relaxed)).unwrap_or(usize::MAX);
     let room = (&raw const stack).addr().saturating_sub(stack.ss_sp.addr());
     room >= (guard + SAMPLE_BYTES).saturating_add(signal)
 }

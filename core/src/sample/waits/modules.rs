@@ -70,6 +70,7 @@ static INSTALLED: AtomicBool = AtomicBool::new(false);
 /// all could be judged yet ([`is_pending`]).
 pub(super) fn install(shortest_ns: u64, on_wait: OnWait, on_unlock: OnUnlock) -> usize {
     // Without the lock, for which forks wait: to ask for functions waits for whoever loads a library.
+    loader::prepare();
     let found = if lock().is_none() { Modules::find() } else { None };
     let mut modules = lock();
     if modules.is_none() {
@@ -83,7 +84,7 @@ pub(super) fn install(shortest_ns: u64, on_wait: OnWait, on_unlock: OnUnlock) ->
     let mut slots = 0;
     // Where another thread closes a module meanwhile nothing can be judged, so it is tried again, and by later ticks.
     for _ in 0..TRIES {
-        let (found, is_finished) = scan_anew();
+        let Some((found, is_finished)) = scan_anew() else { return 1 };
         slots = found.max(usize::from(!is_finished));
         if found > 0 || is_finished {
             break;
@@ -92,18 +93,20 @@ pub(super) fn install(shortest_ns: u64, on_wait: OnWait, on_unlock: OnUnlock) ->
     slots
 }
 
-/// Scans all modules. How many slots have a wrapper, and whether all could be judged.
-fn scan_anew() -> (usize, bool) {
+/// Scans all modules. How many slots have a wrapper, and whether all could be judged; `None` where somebody else asks for modules all the time.
+fn scan_anew() -> Option<(usize, bool)> {
     for _ in 0..PATIENCE {
+        let here = StaysHere::new();
         // Not held while it waits: forks wait for it.
         if let Some(modules) = lock().as_mut()
             && modules.scan_anew()
         {
-            return (modules.slots, !modules.unfinished || loader::is_stuck());
+            return Some((modules.slots, !modules.unfinished || loader::is_stuck()));
         }
+        drop(here);
         thread::sleep(BETWEEN_TRIES);
     }
-    (0, false)
+    None
 }
 
 /// Puts what was there back into all slots that still have a wrapper.
@@ -123,10 +126,7 @@ pub(super) fn forget() {
 
 /// Whether no slot has a wrapper yet, as somebody else asks for modules: a later tick gives them theirs.
 pub(super) fn is_pending() -> bool {
-    // Who has the lock is scanning.
-    let modules = try_lock();
-    let modules = modules.as_ref().and_then(|modules| modules.as_ref());
-    modules.is_some_and(|modules| modules.slots == 0 && modules.unfinished && !loader::is_stuck())
+    lock().as_ref().is_some_and(|modules| modules.slots == 0 && modules.unfinished && !loader::is_stuck())
 }
 
 /// Looks for modules that came since, on a tick of the profiler's thread.
@@ -142,9 +142,7 @@ pub(super) fn rescan() {
 
 /// A module was opened: somebody asks for one of its functions. Called by the wrapper of `dlsym`, so it waits for nobody.
 extern "C" fn on_module() {
-    // A handler of the program's could jump out of this (siglongjmp), and who cancels the thread could end it: with the locks held.
-    let _blocked = BlockedSignals::new();
-    let _stays = NotCancelled::new();
+    let _here = StaysHere::new();
     if let Some(mut modules) = try_lock()
         && let Some(modules) = modules.as_mut()
     {
@@ -175,6 +173,9 @@ impl Modules {
     fn find() -> Option<Self> {
         let (wrapped, all) = wrappers::counts();
         let executable = executable();
+        if executable.is_null() {
+            return None;
+        }
         let mut real = Vec::with_capacity(all);
         let mut functions = HashMap::with_capacity(2 * all);
         let mut names = Vec::with_capacity(wrapped);
@@ -338,22 +339,26 @@ impl Modules {
     }
 }
 
-/// As long as this lives the calling thread is not cancelled: files are points of cancellation.
-struct NotCancelled(c_int);
+/// As long as this lives no handler of the program's runs on the calling thread, which could jump out of it (siglongjmp), and nobody cancels
+/// the thread, as files are points of cancellation: either would leave the locks held.
+struct StaysHere {
+    cancels: c_int,
+    _blocked: BlockedSignals,
+}
 
-impl NotCancelled {
+impl StaysHere {
     fn new() -> Self {
-        let mut before = 0;
+        let mut cancels = 0;
         // SAFETY: a place for what there was. 1: PTHREAD_CANCEL_DISABLE, of glibc and musl.
-        unsafe { pthread_setcancelstate(1, &raw mut before) };
-        Self(before)
+        unsafe { pthread_setcancelstate(1, &raw mut cancels) };
+        Self { cancels, _blocked: BlockedSignals::new() }
     }
 }
 
-impl Drop for NotCancelled {
+impl Drop for StaysHere {
     fn drop(&mut self) {
         // SAFETY: what there was, which is one of the two states.
-        unsafe { pthread_setcancelstate(self.0, ptr::null_mut()) };
+        unsafe { pthread_setcancelstate(self.cancels, ptr::null_mut()) };
     }
 }
 
