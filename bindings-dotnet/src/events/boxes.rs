@@ -251,15 +251,32 @@ fn object(address: u64) -> Option<[u64; WORDS]> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::c_void;
+    use std::ptr;
+
     use super::*;
 
     fn at(object: &[u64]) -> u64 {
         object.as_ptr() as u64
     }
 
+    /// Keeps it where no thread's stack is near: what is near one is no object.
+    fn keep<T>(value: T) -> &'static mut T {
+        const FAR: *mut c_void = ptr::without_provenance_mut(0x2000_0000_0000);
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: new memory, where the kernel finds some if it has none there.
+        let place = unsafe { libc::mmap(FAR, size_of::<T>(), access, flags, -1, 0) };
+        assert_ne!(place, libc::MAP_FAILED);
+        let place = place.cast::<T>();
+        // SAFETY: it has room for one, and nobody else knows of it.
+        unsafe { place.write(value) };
+        // SAFETY: as above, and it stays.
+        unsafe { &mut *place }
+    }
+
     /// A class and its method table, which name each other.
     fn class() -> &'static [[u64; 16]; 2] {
-        let both = Box::leak(Box::new([[0; 16]; 2]));
+        let both = keep([[0; 16]; 2]);
         let (table, class) = (at(&both[0]), at(&both[1]));
         both[0][5] = class;
         both[1][2] = table;
@@ -285,10 +302,10 @@ mod tests {
         let [known, box_of, action, list, other] = [(); 5].map(|()| class());
         assert!(learn_layout(16, 32, &[known, box_of].map(|class| at(&class[0]))));
         // An instantiation that is not its class's own.
-        let instantiation = Box::leak(Box::new([0_u64; 16]));
+        let instantiation = keep([0_u64; 16]);
         instantiation[5] = at(&box_of[0]) + 1;
         let object = |table: u64, words: &[(usize, u64)]| {
-            let object = Box::leak(Box::new([0_u64; 16]));
+            let object = keep([0_u64; 16]);
             object[0] = table;
             words.iter().for_each(|(at, word)| object[*at] = *word);
             at(object)
