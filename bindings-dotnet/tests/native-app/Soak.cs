@@ -3,6 +3,7 @@ using System.Linq.Expressions;
 using System.Reflection;
 using System.Reflection.Emit;
 using System.Runtime.CompilerServices;
+using System.Runtime.InteropServices;
 
 namespace NativeApp;
 
@@ -19,6 +20,7 @@ static class Soak
         var until = DateTime.UtcNow.AddSeconds(seconds);
         void Keep(Action work)
         {
+            if (work == Throw) HearNothingOfChildren();
             while (DateTime.UtcNow < until) { Enter(work.Method.Name); work(); Span.Set(0); }
         }
         Action[] all = [Collect, Throw, Threads, DynamicMethod, CollectibleAssembly, Process, Compile, Tasks];
@@ -30,6 +32,18 @@ static class Soak
         Console.WriteLine($"soak server {System.Runtime.GCSettings.IsServerGC} {System.Runtime.GCSettings.LatencyMode} gc {GC.CollectionCount(0)} forced {collections} exceptions {exceptions} threads {threads} methods {methods} assemblies {assemblies} processes {processes}");
         return memory;
     }
+
+    /// SIGCHLD is for other threads. CoreCLR copies registers on the small stack on which a fault of the processor's is told, and a signal that comes
+    /// then has no room left there, which ends the process, without a profiler as well. Its own signal, which ours is, it holds back.
+    static void HearNothingOfChildren()
+    {
+        const int Block = 0, Child = 17;
+        var signals = new byte[128];
+        signals[(Child - 1) / 8] |= 1 << ((Child - 1) % 8);
+        if (pthread_sigmask(Block, signals, null) != 0) throw new InvalidOperationException("pthread_sigmask");
+    }
+
+    [DllImport("libc")] static extern int pthread_sigmask(int how, byte[] signals, byte[]? before);
 
     /// The calling thread is in a new span of this name, which is that of the method it calls next.
     static void Enter(string name) => Span.Set((ulong)Interlocked.Increment(ref spans), name);
