@@ -250,7 +250,14 @@ fn in_daemon(work: impl FnOnce(RawFd) -> i32) {
         // SAFETY: no pointers.
         unsafe { libc::setsid() };
         fork(|| {
-            let code = work(writer.as_raw_fd());
+            let kept = writer.as_raw_fd();
+            // It may have no other descriptor any more.
+            std::panic::set_hook(Box::new(move |panic| {
+                let said = panic.to_string();
+                // SAFETY: so many bytes, and a descriptor that stays open.
+                unsafe { libc::write(kept, said.as_ptr().cast(), said.len()) };
+            }));
+            let code = work(kept);
             std::io::Write::write_all(&mut writer, &[u8::try_from(code).unwrap()]).unwrap();
             0
         });
@@ -260,7 +267,7 @@ fn in_daemon(work: impl FnOnce(RawFd) -> i32) {
     drop(writer);
     let mut said = Vec::new();
     std::io::Read::read_to_end(&mut reader, &mut said).unwrap();
-    assert_eq!(said, [0], "the daemon profiled");
+    assert!(said == [0], "the daemon profiled: {}", String::from_utf8_lossy(&said));
 }
 
 fn daemonize() {
