@@ -34,7 +34,8 @@ class HandedTest < NativeTest
     # what a new one burnt before a busy kernel looks at its timer.
     least = %w[inner moved].include?(span) ? 0.4 : 0.6
     assert_operator own.values.sum, :>, least * (wall - without_processor), said
-    assert_operator own.values.sum, :<, 1.15 * wall, said
+    # That is known by the tenth of a second, of which the first and the last one are shared with others.
+    assert_operator own.values.sum, :<, (1.15 * wall) + 0.1, said
     threads = { "thread" => 1, "pool" => 2 }.fetch(span, 0)
     if threads.zero?
       # Between the context and the span of its own the other thread is in the one around it, on a busy machine in its run queue.
