@@ -76,6 +76,8 @@ class WaitsTest < NativeTest
     assert_operator sums.fetch(state, 0), :<, 1.03 * wall, said
     # To begin a thread or a process is a wait too, on a busy machine for long, and who waited waits for the GVL afterwards.
     assert_operator sums.except(state, "gvl").values.sum, :<, state == "gvl" ? 1.03 * wall : 0.4 * wall, said
+    # Until another thread has the Mutex it is waited for that, on a busy machine for longer.
+    samples = samples.reject { |sample| sample[:method] == "pop" } if way == "lock_mutex"
     longest = samples.select { |sample| sample[:state] == state }.group_by { |sample| sample.values_at(:method, :leaf) }
                      .max_by { |_, alike| alike.sum { |sample| sample[:seconds] } }
     return unless longest
