@@ -27,6 +27,8 @@ module Hazards
   module_function
 
   def run(hazard)
+    # It tells of contexts that were left as they were, where Ruby ended a thread in its midst.
+    OpenTelemetry.logger = Logger.new(IO::NULL)
     Pyroscope.logger = Logger.new(LOG, formatter: ->(_level, _time, _name, text) { "#{text}\n" })
     @restore_signals = lower(:SIGPENDING, 0) if hazard == "no_pending_signals_are_left"
     configure
