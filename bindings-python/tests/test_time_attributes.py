@@ -525,13 +525,14 @@ def test_without_wall_time_a_coroutine_has_no_cpu_time_of_others(program, scope)
     assert without.times("handler") == {} and without.times("behind").keys() == {"cpu"}
 
 
+async def child(goes_on):
+    await goes_on.wait()
+    await asyncio.sleep(0.05)
+
+
 def test_a_span_in_which_the_profiler_starts_has_each_await_once(program, timed_loops):
     starting, clock = program(wall_time=False), Clock()
     pyroscope.shutdown()
-
-    async def child(began):
-        await began.wait()
-        await asyncio.sleep(0.05)
 
     async def main():
         began = asyncio.Event()
@@ -554,10 +555,6 @@ def test_a_span_in_which_the_profiler_starts_again_has_each_await_once(program, 
 
     def start():
         assert pyroscope.configure(application_name="test", server_address="none", wall_time=True)
-
-    async def child(goes_on):
-        await goes_on.wait()
-        await asyncio.sleep(0.05)
 
     async def main():
         goes_on = asyncio.Event()

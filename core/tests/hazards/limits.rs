@@ -166,16 +166,22 @@ fn little_address_space() {
     assert_saw(&finish(&profiler), Duration::from_millis(50));
 }
 
-/// A host with rings as large as it says, which are read by the profiler's thread or not at all.
+/// A host with rings as large as it says, which are read by the profiler's thread or not at all, and stacks for signals with a guard.
 struct Rings {
     bytes: usize,
     are_read: AtomicBool,
+    /// With how much of a guard alternate stacks for signals begin.
+    guard: usize,
 }
 
 // SAFETY: `walk` only calls `walk_frame_pointers`, which is made for the handler.
 unsafe impl Runtime for Rings {
     fn ring_bytes(&self) -> usize {
         self.bytes
+    }
+
+    fn signal_stack_guard(&self) -> usize {
+        self.guard
     }
 
     unsafe fn walk(&self, _: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
@@ -189,26 +195,6 @@ unsafe impl Runtime for Rings {
 
     fn request_drain(&self) -> Drain {
         if self.are_read.load(Ordering::Relaxed) { Drain::Now } else { Drain::Requested }
-    }
-}
-
-/// Whose alternate stacks for signals begin with the page that guards them.
-#[derive(Debug)]
-struct Guarded;
-
-// SAFETY: as above.
-unsafe impl Runtime for Guarded {
-    fn signal_stack_guard(&self) -> usize {
-        PAGE
-    }
-
-    unsafe fn walk(&self, _: &ThreadRecord, ucontext: *const libc::ucontext_t, out: &mut FrameWriter<'_>) {
-        // SAFETY: the handler passes its third argument.
-        unsafe { walk_frame_pointers(ucontext, out) }
-    }
-
-    fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
-        ids.iter().map(|_| Some(Frame::default())).collect()
     }
 }
 
@@ -279,7 +265,7 @@ fn a_program_out_of_memory() {
 }
 
 fn rings_up_to_their_bound() {
-    static LARGE: Rings = Rings { bytes: 16 << 20, are_read: AtomicBool::new(true) };
+    static LARGE: Rings = Rings { bytes: 16 << 20, are_read: AtomicBool::new(true), guard: 0 };
     static BUSY: AtomicBool = AtomicBool::new(true);
     let folder = tempfile::tempdir().unwrap();
     let profiler = Profiler::start(config(folder.path(), 1000), &LARGE).unwrap();
@@ -311,7 +297,7 @@ fn rings_up_to_their_bound() {
 }
 
 fn a_host_that_does_not_drain() {
-    static UNREAD: Rings = Rings { bytes: 4096, are_read: AtomicBool::new(false) };
+    static UNREAD: Rings = Rings { bytes: 4096, are_read: AtomicBool::new(false), guard: 0 };
     let folder = tempfile::tempdir().unwrap();
     let profiler = Profiler::start(config(folder.path(), 1000), &UNREAD).unwrap();
     let began = thread_cpu();
@@ -377,9 +363,10 @@ fn least_stack() -> usize {
 }
 
 fn an_alternate_stack_that_begins_with_its_guard() {
+    static GUARDED: Rings = Rings { bytes: 64 << 10, are_read: AtomicBool::new(true), guard: PAGE };
     let folder = tempfile::tempdir().unwrap();
     // It would be enough with the guard, and is not without.
-    let profiler = Profiler::start(config(folder.path(), 1000), &Guarded).unwrap();
+    let profiler = Profiler::start(config(folder.path(), 1000), &GUARDED).unwrap();
     burn_on_stack(&profiler, least_stack() + 1024, PAGE);
     let stats = finish(&profiler);
     assert!(stats.dropped_ring.weight >= 80_000_000, "{stats:?}");
