@@ -527,7 +527,7 @@ def test_without_wall_time_a_coroutine_has_no_cpu_time_of_others(program, scope)
 
 async def child(goes_on):
     await goes_on.wait()
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.25)
 
 
 def test_a_span_in_which_the_profiler_starts_has_each_await_once(program, timed_loops):
