@@ -129,7 +129,7 @@ def main() -> None:
             outcome = run(options.seconds, Path(folder), options.rate, jit)
         version = ".".join(map(str, sys.version_info[:3])) + (" JIT" if jit else "")
         wrong = sum(outcome.wrong.values())
-        print(f"{version:<12}{outcome.samples:>10}{wrong:>8}{outcome.unreadable:>12}{outcome.faults:>8}{outcome.code:>6}")
+        print(f"{version:<12}{outcome.samples:>10}{wrong:>8}{outcome.unreadable:>12}{outcome.faults:>8}{children.shell_code(outcome.code):>6}")
         for mistake in outcome.mistakes():
             failed = True
             print(f"    {mistake}")

@@ -135,7 +135,7 @@ def main() -> None:
     print(outcome.output if outcome.code == 0 else "", end="", file=sys.stderr)
     version = ".".join(map(str, sys.version_info[:3]))
     wrong = sum(outcome.wrong.values())
-    print(f"{version:<14}{outcome.waits('sampled'):>10}{wrong:>8}{outcome.dropped:>10}{outcome.lost:>8}{outcome.code:>6}")
+    print(f"{version:<14}{outcome.waits('sampled'):>10}{wrong:>8}{outcome.dropped:>10}{outcome.lost:>8}{children.shell_code(outcome.code):>6}")
     mistakes = outcome.mistakes()
     for mistake in mistakes:
         print(f"  {mistake}")

@@ -16,7 +16,7 @@ result = status.success? ? JSON.parse(output, symbolize_names: true) : {}
 odd = result.values_at(:odd_names, :odd_calls, :odd_spans).compact.flatten(1)
 lost = result.fetch(:taken, 0) - result.fetch(:uploaded, 0) - result.fetch(:dropped, 0)
 print format("%-14s%10d%10d%8d%12d%8d%6s\n", [RUBY_VERSION, *options.grep("--yjit")].join(" "), result.fetch(:taken, 0), result.fetch(:dropped, 0),
-             result.fetch(:odd, 0), result.fetch(:unreadable, 0), lost, status.exitstatus || status.termsig)
+             result.fetch(:odd, 0), result.fetch(:unreadable, 0), lost, status.exitstatus || 128 + status.termsig)
 odd.each { |what| puts "  #{what}" }
 puts errors.lines.first(40) unless errors.empty?
 exit(status.success? && result[:odd] <= result[:odd_allowed] && lost.zero? && result[:taken].positive?)

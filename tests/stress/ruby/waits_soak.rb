@@ -41,7 +41,7 @@ Dir.mktmpdir do |folder|
   # Each wait stands for itself, so the profiles have what the samples were to the nanosecond.
   unseen = (tallies.dig(:waits_sampled, :weight) || 0) - judge.weight[program]
   print format("%-14s%10d%8d%10d%8d%6s\n", [RUBY_VERSION, *options.grep("--yjit")].join(" "), judge.waits[program], judge.wrong, dropped, lost,
-               status.exitstatus || status.termsig)
+               status.exitstatus || 128 + status.termsig)
   judge.mistakes.sort_by { |_, times| -times }.first(20).each { |what, times| puts "  #{times} #{what}" }
   puts "  #{unseen} ns of the waits that became samples are in no profile" unless unseen.zero?
   puts "  #{count.call(:waits_pending)} waits are pending" if count.call(:waits_pending).positive?

@@ -28,6 +28,11 @@ def run(
     )
 
 
+def shell_code(code: int) -> int:
+    """An exit code as a shell has it, for one of `subprocess`, which is below 0 for a process that was killed by this signal."""
+    return code if code >= 0 else 128 - code
+
+
 def is_ours(name: str) -> bool:
     return name.startswith(("PYROSCOPE_", "OTEL_"))
 
