@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from pprof import samples_of
 
 import pyroscope
-from pyroscope import _native
+from pyroscope import _messages, _native
 from pyroscope.otel import PROFILE_ID_SPAN_ATTRIBUTE_KEY, PyroscopeSpanProcessor
 
 
@@ -44,10 +44,17 @@ def test_the_scope_from_the_environment(provider_of, monkeypatch, value, own):
         assert (PROFILE_ID_SPAN_ATTRIBUTE_KEY in child.attributes) == own
 
 
-def test_a_flag_that_does_not_parse_is_named(monkeypatch):
-    monkeypatch.setenv("OTEL_PYROSCOPE_ROOT_SPAN_ONLY", "maybe")
-    with pytest.raises(ValueError, match="OTEL_PYROSCOPE_ROOT_SPAN_ONLY: maybe is not allowed"):
-        PyroscopeSpanProcessor()
+@pytest.mark.parametrize("name", ["ROOT_SPAN_ONLY", "START_PROFILING", "TIME_ATTRIBUTES"])
+def test_a_flag_that_does_not_parse_is_told_and_spans_go_on(provider_of, monkeypatch, caplog, name):
+    pyroscope.configure(application_name="shop", server_address="none")
+    monkeypatch.setattr(_messages, "_warned", set())
+    monkeypatch.setenv(f"OTEL_PYROSCOPE_{name}", "maybe")
+    tracer = provider_of().get_tracer("test")
+    with tracer.start_as_current_span("root") as root, tracer.start_as_current_span("child") as child:
+        assert PROFILE_ID_SPAN_ATTRIBUTE_KEY in root.attributes
+        assert PROFILE_ID_SPAN_ATTRIBUTE_KEY not in child.attributes
+    said = f"OTEL_PYROSCOPE_{name}: maybe is not allowed; allowed: true, false, 1, 0, yes, no. It is taken for "
+    assert caplog.text.count(said) == 1
 
 
 def test_a_span_renamed_before_its_end_has_its_last_name(recording, provider_of):

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 import greenlet
 import pytest
 from conftest import Recording, burn
-from opentelemetry import trace
+from opentelemetry import context, trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -140,9 +140,6 @@ def test_the_environment_asks_for_them(program, monkeypatch):
     with asked.span("span"):
         sleep(0.01)
     assert asked.times()["sleep"] >= 0.01 * LEAST
-    monkeypatch.setenv("OTEL_PYROSCOPE_TIME_ATTRIBUTES", "maybe")
-    with pytest.raises(ValueError, match="OTEL_PYROSCOPE_TIME_ATTRIBUTES: maybe is not allowed"):
-        PyroscopeSpanProcessor()
     with pytest.raises(ValueError, match="time_attributes: maybe is not allowed; allowed: true, false, 1, 0, yes, no"):
         PyroscopeSpanProcessor(time_attributes="maybe")
 
@@ -340,6 +337,37 @@ def test_a_loop_within_a_span_that_serves_others_leaves_its_cpu_time_unknown(pro
     with within.span("around"):
         asyncio.run(serve())
     assert not [span.name for span in within.exporter.get_finished_spans() if "cpu" in times(span)]
+
+
+@pytest.mark.parametrize("wall_time", [True, False])
+@in_own_thread
+def test_a_loop_of_another_thread_that_goes_into_a_span_leaves_its_cpu_time_known(program, wall_time):
+    beside, burnt = program(wall_time=wall_time), Burnt()
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def attach(current):
+        token = context.attach(current)
+        await asyncio.sleep(0)
+        context.detach(token)
+
+    async def serve():
+        with beside.tracer.start_as_current_span("request", context=Context()):
+            await asyncio.sleep(0)
+
+    def run(coroutine):
+        asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+    with burnt.of(beside.span("span")):
+        burn(0.01)
+        contextvars.Context().run(run, attach(context.get_current()))
+        run(serve())
+        burn(0.01)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    assert burnt.least <= beside.times()["cpu"] <= burnt.most
 
 
 def test_a_span_that_ends_on_another_thread_has_no_cpu_time(program):

@@ -143,6 +143,18 @@ class SpanProcessorTest < Minitest::Test
     end
   end
 
+  def test_a_variable_that_is_no_boolean_is_told_once_and_spans_go_on
+    %w[ROOT_SPAN_ONLY ADD_SPAN_NAME ADD_PROFILE_URL START_PROFILING TIME_ATTRIBUTES].each do |name|
+      variables = { "OTEL_PYROSCOPE_#{name}" => "perhaps", "PYROSCOPE_SERVER_ADDRESS" => "none", "PYROSCOPE_APPLICATION_NAME" => "app" }
+      said = assert_ruby(<<~'RUBY', environment: variables)
+        2.times { tracer.in_span("span") { |span| abort unless span.attributes.key?("pyroscope.profile.id") } }
+        abort unless Pyroscope.running?
+      RUBY
+      expected = "OTEL_PYROSCOPE_#{name}: perhaps is not allowed; allowed: true, false, 1, 0, yes, no. It is taken for "
+      assert_equal 1, said.scan(expected).size, said
+    end
+  end
+
   def test_names_that_differ_are_one_warning
     said = assert_ruby(<<~'RUBY')
       Pyroscope.configure(application_name: "orders", server_address: "none")

@@ -1,18 +1,23 @@
 namespace Pyroscope.OpenTelemetry;
 
-/// <summary>Booleans of the environment, as the native library reads them.</summary>
+/// <summary>Booleans of the environment, as the native library reads them. One that is none is told once, with the next delivery, and spans go on.</summary>
 internal static class BooleanVariable
 {
-    /// <summary>The value of a variable; <paramref name="otherwise"/> where it is not set or empty.</summary>
+    /// <summary>The value of a variable; <paramref name="otherwise"/> where it is not set, empty or no boolean.</summary>
     internal static bool Read(string name, bool otherwise)
     {
         var value = Environment.GetEnvironmentVariable(name)?.Trim();
-        return value?.ToLowerInvariant() switch
+        switch (value?.ToLowerInvariant())
         {
-            null or "" => otherwise,
-            "true" or "1" or "yes" => true,
-            "false" or "0" or "no" => false,
-            _ => throw new ArgumentException($"{name}: {value} is not allowed; allowed: true, false, 1, 0, yes, no", name),
-        };
+            case null or "":
+                return otherwise;
+            case "true" or "1" or "yes":
+                return true;
+            case "false" or "0" or "no":
+                return false;
+            default:
+                ProfilerMessages.Note($"{name}: {value} is not allowed; allowed: true, false, 1, 0, yes, no. It is taken for {(otherwise ? "true" : "false")}.");
+                return otherwise;
+        }
     }
 }

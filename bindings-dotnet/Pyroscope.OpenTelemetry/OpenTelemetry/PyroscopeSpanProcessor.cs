@@ -36,7 +36,6 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     private bool startedProfiler;
 
     /// <summary>With the scope that <c>OTEL_PYROSCOPE_ROOT_SPAN_ONLY</c> says, by default <see cref="SpanScope.Root"/>.</summary>
-    /// <exception cref="ArgumentException">An environment variable that is read here is no boolean.</exception>
     public PyroscopeSpanProcessor()
         : this(null, null)
     {
@@ -44,7 +43,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
 
     /// <summary>With a scope.</summary>
     /// <param name="scope">Which span samples carry.</param>
-    /// <exception cref="ArgumentException"><paramref name="scope"/> is none of its values, or an environment variable is no boolean.</exception>
+    /// <exception cref="ArgumentException"><paramref name="scope"/> is none of its values.</exception>
     public PyroscopeSpanProcessor(SpanScope scope)
         : this(scope, null)
     {
@@ -52,7 +51,6 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
 
     /// <summary>For code that says whether stacks of awaited methods are put together.</summary>
     /// <param name="stitchAsyncStacks">Without effect: samples of a continuation carry their span in any case.</param>
-    /// <exception cref="ArgumentException">An environment variable that is read here is no boolean.</exception>
     public PyroscopeSpanProcessor(bool stitchAsyncStacks)
         : this(null, null) => _ = stitchAsyncStacks;
 

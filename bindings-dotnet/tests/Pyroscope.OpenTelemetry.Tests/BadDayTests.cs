@@ -141,6 +141,7 @@ public sealed class BadDayTests : IDisposable
         var worker = await Run(new() { ["PYROSCOPE_SAMPLE_RATE"] = "fast" });
         Assert.Equal((40, 0, false), (worker.Spans, worker.Tagged, worker.Running));
         Assert.Contains("PYROSCOPE_SAMPLE_RATE: fast is not allowed", Assert.Single(worker.Warnings));
+        Assert.StartsWith("PYROSCOPE_SAMPLE_RATE: fast is not allowed", worker.Reason);
     }
 
     [Fact]
@@ -211,6 +212,17 @@ public sealed class BadDayTests : IDisposable
         Assert.Equal((40, 0, false), (worker.Spans, worker.Tagged, worker.Running));
         Assert.Empty(worker.Warnings);
         Assert.Empty(Directory.GetFiles(folder));
+    }
+
+    [Theory]
+    [InlineData("OTEL_PYROSCOPE_ROOT_SPAN_ONLY")]
+    [InlineData("OTEL_PYROSCOPE_START_PROFILING")]
+    [InlineData("OTEL_PYROSCOPE_TIME_ATTRIBUTES")]
+    public async Task A_variable_that_is_no_boolean_is_told_once_and_spans_go_on(string variable)
+    {
+        var worker = await Run(new() { [variable] = "maybe" });
+        Assert.Equal((40, 40, true), (worker.Spans, worker.Tagged, worker.Running));
+        Assert.StartsWith($"{variable}: maybe is not allowed; allowed: true, false, 1, 0, yes, no. It is taken for ", Assert.Single(worker.Warnings));
     }
 
     public void Dispose() => Directory.Delete(folder, true);

@@ -136,12 +136,12 @@ impl SpanHandle {
         }
         let is_known = KNOWS_COROUTINES.load(Ordering::Relaxed) || !runs_a_loop(py);
         if let Some((span, cpu)) = from.and_then(Self::cpu) {
-            if is_known { cpu.leave(span.flow()) } else { cpu.forget() }
+            if is_known { cpu.leave(span.flow()) } else { cpu.forget(span.flow()) }
         }
         if let Some((span, cpu)) = to.and_then(Self::cpu) {
             cpu.enter(if is_known { span.flow() } else { NO_FLOW });
             if !is_known {
-                cpu.forget();
+                cpu.forget(span.flow());
             }
         }
     }

@@ -124,7 +124,7 @@ impl Engine {
         let Some(wall) = self.wall else { return };
         if waits::start(self.owner, wall, self.config.every_wait) == 0 {
             waits::stop(self.owner);
-            self.messages.report(Cause::NoWaits, &["no call of libc can be seen in this process"]);
+            self.messages.report(Cause::NoWaits, &[waits::why_none()]);
         }
     }
 

@@ -219,6 +219,33 @@ def test_a_child_that_is_the_first_to_measure_waits_and_was_forked_while_modules
     assert children.succeeded(children.run("-c", FIRST_IN_A_CHILD, parent)).split() == ["0"]
 
 
+OPENED_AT_FORK = """
+import ctypes, os, signal, time
+import pyroscope
+from opentelemetry.sdk.trace import TracerProvider
+from pyroscope.otel import PyroscopeSpanProcessor
+provider = TracerProvider(shutdown_on_exit=False)
+provider.add_span_processor(PyroscopeSpanProcessor())
+# What ld.so tells debuggers of itself, r_state of struct r_debug.
+state = ctypes.c_int.from_address(ctypes.addressof(ctypes.c_char.in_dll(ctypes.CDLL(None), "_r_debug")) + 24)
+assert state.value == 0
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    state.value = 1  # a module is being opened, by a thread that is not here
+    assert pyroscope.configure(application_name="child", server_address="none", wall_time=True)
+    with provider.get_tracer("child").start_as_current_span("waits"):
+        time.sleep(0.1)
+    os._exit(0 if pyroscope.stats()["waits_taken"]["samples"] > 0 else 1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_child_that_is_the_first_to_measure_waits_and_was_forked_while_a_module_was_opened() -> None:
+    """ld.so ends a process in which it is asked for a module that is there already, while it says that it opens one."""
+    assert children.succeeded(children.run("-c", OPENED_AT_FORK)).split() == ["0"]
+
+
 LISTED_AT_START = f"""
 import faulthandler, time
 import pyroscope

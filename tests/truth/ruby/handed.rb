@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Spans whose context is handed to other threads: prints what each took by its own clock, and what the profile has of it.
+# Spans whose context is handed to other threads and processes: prints what each took by its own clock, and what the profile has of it.
 
 require "etc"
 require "fileutils"
@@ -104,13 +104,25 @@ def moved
   started.finish
 end
 
+# A child process goes on with a copy of the span, which its parent ends.
+def forked
+  span("forked") do
+    child = fork do
+      work
+      Pyroscope.stop
+      exit!
+    end
+    Process.wait(child)
+  end
+end
+
 OpenTelemetry.logger = Logger.new(File::NULL)
 Pyroscope.configure(application_name: "app", server_address: "file://#{FOLDER}", sample_rate: 500, wall_time: true)
 provider = OpenTelemetry::SDK::Trace::TracerProvider.new
 provider.add_span_processor(Pyroscope::Otel::SpanProcessor.new(scope: :all))
 TRACER = provider.tracer("test")
 TIMES.times do
-  %i[thread pool inner moved].each do |way|
+  %i[thread pool inner moved forked].each do |way|
     send(way)
     settle
   end

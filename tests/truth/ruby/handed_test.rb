@@ -2,13 +2,13 @@
 
 require_relative "native_helper"
 
-# A span's own states add up to its wall time, whatever other threads do in it meanwhile.
+# A span's own states add up to its wall time, whatever other threads and child processes do in it meanwhile.
 class HandedTest < NativeTest
   PROGRAM = File.join(__dir__, "handed.rb")
   CONCURRENT = "(concurrent task)"
   TIMES = 5
 
-  each_mode("time_of_other_threads_is_beside_a_span_s_own") do |options|
+  each_mode("time_of_other_threads_and_processes_is_beside_a_span_s_own") do |options|
     result = result_of(PROGRAM, options: options)
     of_cpu, of_wall = result[:seen].partition { |sample| sample[:state].nil? }
     # The profile of CPU time knows nothing of it.
@@ -36,7 +36,7 @@ class HandedTest < NativeTest
     assert_operator own.values.sum, :>, least * (wall - without_processor), said
     # That is known by the tenth of a second, of which the first and the last one are shared with others.
     assert_operator own.values.sum, :<, (1.15 * wall) + 0.1, said
-    threads = { "thread" => 1, "pool" => 2 }.fetch(span, 0)
+    threads = { "thread" => 1, "pool" => 2, "forked" => 1 }.fetch(span, 0)
     if threads.zero?
       # Between the context and the span of its own the other thread is in the one around it, on a busy machine in its run queue.
       assert_operator concurrent.except("gvl", "lock", "run_queue").values.sum, :<, 0.01 + beside, "#{said}, #{beside} s beside"

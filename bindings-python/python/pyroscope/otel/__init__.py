@@ -63,7 +63,8 @@ class PyroscopeSpanProcessor(SpanProcessor):
         attributes: ``pyroscope.time.io``, ``pyroscope.time.lock``, ``pyroscope.time.await`` and so on, exactly and not
         sampled, which takes ``wall_time``; a local root that begins and ends on one thread, and in no coroutine, also
         ``pyroscope.time.cpu``. By default what ``OTEL_PYROSCOPE_TIME_ATTRIBUTES`` says, else False.
-    :raises ValueError: ``scope`` is neither, or ``time_attributes`` or an environment variable is no boolean.
+    :raises ValueError: ``scope`` is neither, or ``time_attributes`` is no boolean. An environment variable that is none is told
+        by the logger, and left at its default.
     """
 
     def __init__(self, scope: Optional[str] = None, time_attributes: Optional[bool] = None) -> None:
@@ -217,6 +218,10 @@ def _on_start(hooks: _native.SpanHooks, time_attributes: bool) -> Any:
 
 
 def _flag(name: str, default: bool) -> bool:
-    """A boolean of the environment."""
-    flag = _native.flag(name, os.environ.get(name))
+    """A boolean of the environment. What is none is told once, and spans go on."""
+    try:
+        flag = _native.flag(name, os.environ.get(name))
+    except ValueError as error:
+        _messages.warn_once(f"{error}. It is taken for {str(default).lower()}.")
+        return default
     return default if flag is None else flag

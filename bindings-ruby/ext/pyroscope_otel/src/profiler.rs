@@ -11,7 +11,7 @@ use crate::drain::parked;
 use crate::errors::{guard, is_thread_error, to_ruby};
 use crate::events::{gc, hooks};
 use crate::runtime::RUBY;
-use crate::span::{current, tags};
+use crate::span::{current, record, tags};
 use crate::stack::guard::install_guard;
 use crate::symbols::functions;
 use crate::transition::Transition;
@@ -208,6 +208,9 @@ pub(crate) fn restart_after_fork() -> Result<bool, Error> {
 /// Forgets what is the parent's, in a forked child; its profiler, if it had one.
 fn leave_parents() -> Option<Profiler> {
     drain::forget();
+    if let Some(slot) = record::own() {
+        slot.begin_anew();
+    }
     // SAFETY: called by Ruby.
     functions::forget(unsafe { Gvl::held() });
     drop(host::take_messages());

@@ -39,11 +39,8 @@ pub(crate) fn begin(profiler: &Profiler) -> Result<(), Error> {
     if !spanprof_core::measures_waits() {
         return Ok(());
     }
-    if !LEARNED.load(Ordering::Relaxed) {
-        learn_methods();
-        LEARNED.store(true, Ordering::Relaxed);
-    }
-    if let Err(why) = prepare() {
+    let learned = if LEARNED.load(Ordering::Relaxed) { Ok(()) } else { learn_methods() };
+    if let Err(why) = learned.and_then(|()| prepare()) {
         profiler.measure_no_waits(why);
         return Ok(());
     }
@@ -59,8 +56,9 @@ pub(crate) fn begin(profiler: &Profiler) -> Result<(), Error> {
     if gvl::is_unknown() && !spanprof_core::waits_began_pending() { learn_gvl() } else { Ok(()) }
 }
 
-/// Tells what is read of the method in which a thread waited.
-fn learn_methods() {
+/// Tells what is read of the method in which a thread waited. An error: why not.
+fn learn_methods() -> Result<(), &'static str> {
+    let interpreter = interpreter().ok_or("/proc/self/maps, which says where the interpreter is, cannot be read")?;
     // SAFETY: called with the GVL held; it lives as long as it stands here.
     let mutex = unsafe { rb_sys::rb_mutex_new() };
     // SAFETY: a data object.
@@ -70,14 +68,16 @@ fn learn_methods() {
     // SAFETY: objects have five words at least.
     let words = unsafe { *words };
     let word = (2..5).find(|word| words[*word] == mutex_type).and_then(|word| c_int::try_from(word).ok());
-    method::learn(id, (mutex_type, word.unwrap_or_default()), &interpreter());
+    method::learn(id, (mutex_type, word.unwrap_or_default()), &interpreter);
+    LEARNED.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// The range of the file that the interpreter is mapped from. ld.so is not asked: who holds its list of modules may wait for the GVL, or
 /// have been left behind by a fork.
-fn interpreter() -> Range<usize> {
+fn interpreter() -> Option<Range<usize>> {
     let inside = rb_sys::rb_profile_frames as *const () as usize;
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let mapped = maps.lines().filter_map(|line| {
         let mut fields = line.split_whitespace();
         let (start, end) = fields.next()?.split_once('-')?;
@@ -90,8 +90,7 @@ fn interpreter() -> Range<usize> {
     let own = mapped
         .chunk_by(|(_, one), (_, next)| one == next)
         .find(|own| own.iter().any(|(range, _)| range.contains(&inside)));
-    let ends = own.and_then(|own| Some((own.first()?.0.start, own.last()?.0.end)));
-    ends.map_or(inside..inside, |(start, end)| start..end)
+    own.and_then(|own| Some(own.first()?.0.start..own.last()?.0.end))
 }
 
 /// Takes out of the interpreter what [`begin`] put there.

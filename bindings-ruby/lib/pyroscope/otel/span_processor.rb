@@ -59,9 +59,10 @@ module Pyroscope
       #   nanoseconds, as attributes: "pyroscope.time.io", "pyroscope.time.lock", "pyroscope.time.await" and so on, exactly and not
       #   sampled, which takes wall_time; a local root that begins and ends on one thread, and in no fiber, also
       #   "pyroscope.time.cpu". nil: false, unless OTEL_PYROSCOPE_TIME_ATTRIBUTES=true
-      # @raise [ArgumentError] scope is neither, or a flag or a variable is no boolean
+      # @raise [ArgumentError] scope is neither, or a flag is no boolean. A variable that is none is told by the logger, and left at
+      #   its default
       def initialize(app_name = nil, pyroscope_endpoint = nil, scope: nil, inherit_fibers: false, time_attributes: nil)
-        scope = Environment.flag("OTEL_PYROSCOPE_ROOT_SPAN_ONLY", true) ? :root : :all if scope.nil?
+        scope = variable("ROOT_SPAN_ONLY", true) ? :root : :all if scope.nil?
         unless scope.respond_to?(:to_sym) && SCOPES.include?(scope.to_sym)
           raise ArgumentError, "scope: #{scope.inspect} is not allowed; allowed: :root, :all"
         end
@@ -70,10 +71,10 @@ module Pyroscope
         @pyroscope_endpoint = pyroscope_endpoint && URI.parse(pyroscope_endpoint.to_s)
         @root_span_only = scope.to_sym == :root
         @inherit_fibers = flag("inherit_fibers", inherit_fibers || false)
-        @add_span_name = Environment.flag("OTEL_PYROSCOPE_ADD_SPAN_NAME", true)
-        @add_url = Environment.flag("OTEL_PYROSCOPE_ADD_PROFILE_URL", true)
-        @start_profiling = Environment.flag("OTEL_PYROSCOPE_START_PROFILING", true)
-        time_attributes = Environment.flag("OTEL_PYROSCOPE_TIME_ATTRIBUTES", false) if time_attributes.nil?
+        @add_span_name = variable("ADD_SPAN_NAME", true)
+        @add_url = variable("ADD_PROFILE_URL", true)
+        @start_profiling = variable("START_PROFILING", true)
+        time_attributes = variable("TIME_ATTRIBUTES", false) if time_attributes.nil?
         @time_attributes = flag("time_attributes", time_attributes)
         @lock = Mutex.new
         @begun = @started_profiler = false
@@ -146,6 +147,14 @@ module Pyroscope
         return value if [true, false].include?(value)
 
         raise ArgumentError, "#{name}: #{value.inspect} is not allowed; allowed: true, false"
+      end
+
+      # A boolean of the environment. What is none is told once: an error here would take the program's spans along.
+      def variable(name, default)
+        Environment.flag("OTEL_PYROSCOPE_#{name}", default)
+      rescue ArgumentError => error
+        Messages.warn_once(name, "#{error.message}. It is taken for #{default}.")
+        default
       end
 
       def configure_spans

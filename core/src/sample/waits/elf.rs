@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char};
 use std::ops::Range;
-use std::{ptr, slice};
+use std::{mem, ptr, slice};
 
 use libc::{Elf64_Sym, dl_phdr_info};
 
@@ -169,6 +169,25 @@ impl Module {
         (!module.symbols.is_null() && !module.strings.is_null()).then_some(module)
     }
 
+    /// The module whose file is loaded from its header on.
+    ///
+    /// # Safety
+    /// One is, there.
+    pub(super) unsafe fn at(base: usize) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        let header = unsafe { ptr::with_exposed_provenance::<libc::Elf64_Ehdr>(base).as_ref() }?;
+        if header.e_ident[..4] != *b"\x7fELF" {
+            return None;
+        }
+        // SAFETY: plain bits.
+        let mut info: dl_phdr_info = unsafe { mem::zeroed() };
+        info.dlpi_addr = base as u64;
+        info.dlpi_phdr = ptr::with_exposed_provenance(base + word(header.e_phoff));
+        info.dlpi_phnum = header.e_phnum;
+        // SAFETY: as its header says.
+        unsafe { Self::read(&info) }
+    }
+
     /// Whether the module itself has a function of this name for others to call.
     pub(super) fn defines(&self, name: &Name) -> bool {
         self.find(name).is_some()
@@ -176,17 +195,36 @@ impl Module {
 
     /// What the module itself has of this name.
     pub(super) fn find(&self, name: &Name) -> Option<Elf64_Sym> {
+        self.find_where(name, |_, _| true)
+    }
+
+    /// Where what the module itself has of this name is, in the version that who names none is linked with.
+    pub(super) fn newest(&self, name: &Name) -> Option<usize> {
+        let is_newest = |number: usize, _: &Elf64_Sym| {
+            // SAFETY: the table has a number for each symbol.
+            self.versions.is_null() || unsafe { self.versions.wrapping_add(number).read() } & HIDDEN == 0
+        };
+        self.find_where(name, is_newest).map(|symbol| self.base + word(symbol.st_value))
+    }
+
+    /// Whether the module itself has something of this name elsewhere than there, in another version.
+    pub(super) fn has_other(&self, name: &Name, there: usize) -> bool {
+        self.find_where(name, |_, symbol| self.base + word(symbol.st_value) != there).is_some()
+    }
+
+    /// What the module itself has of this name, of which this is so, which is told a symbol's number as well.
+    fn find_where(&self, name: &Name, is_so: impl Fn(usize, &Elf64_Sym) -> bool) -> Option<Elf64_Sym> {
         if !self.gnu_hash.is_null() {
-            self.find_by_gnu_hash(name)
+            self.find_by_gnu_hash(name, is_so)
         } else if !self.hash.is_null() {
-            self.find_by_hash(name)
+            self.find_by_hash(name, is_so)
         } else {
             None
         }
     }
 
     /// nbuckets, first symbol, words of the filter, shift; the filter; buckets; a hash for each symbol, its last bit set where a chain ends.
-    fn find_by_gnu_hash(&self, name: &Name) -> Option<Elf64_Sym> {
+    fn find_by_gnu_hash(&self, name: &Name, is_so: impl Fn(usize, &Elf64_Sym) -> bool) -> Option<Elf64_Sym> {
         // SAFETY: the module says that such a table is there; numbers in it are within it.
         let at = |index: usize| unsafe { self.gnu_hash.wrapping_add(index).read() };
         let (buckets, first, words) = (at(0) as usize, at(1) as usize, at(2) as usize);
@@ -208,6 +246,7 @@ impl Module {
             let hash = at(chains + symbol - first);
             if hash | 1 == name.gnu_hash | 1
                 && let Some(found) = self.definition(symbol, name)
+                && is_so(symbol, &found)
             {
                 return Some(found);
             }
@@ -219,13 +258,15 @@ impl Module {
     }
 
     /// nbuckets, nchains; buckets; for each symbol the next one of its chain.
-    fn find_by_hash(&self, name: &Name) -> Option<Elf64_Sym> {
+    fn find_by_hash(&self, name: &Name, is_so: impl Fn(usize, &Elf64_Sym) -> bool) -> Option<Elf64_Sym> {
         // SAFETY: as above.
         let at = |index: usize| unsafe { self.hash.wrapping_add(index).read() } as usize;
         let (buckets, chains) = (at(0), at(1));
         let mut symbol = if buckets == 0 { 0 } else { at(2 + name.hash as usize % buckets) };
         while symbol != 0 && symbol < chains {
-            if let Some(found) = self.definition(symbol, name) {
+            if let Some(found) = self.definition(symbol, name)
+                && is_so(symbol, &found)
+            {
                 return Some(found);
             }
             symbol = at(2 + buckets + symbol);

@@ -107,17 +107,7 @@ pub(super) fn prepare() {
 /// A file is loaded there, from its header on.
 unsafe fn look_in(base: usize) -> Option<*mut Mutex> {
     // SAFETY: the caller's promise.
-    let header = unsafe { ptr::with_exposed_provenance::<libc::Elf64_Ehdr>(base).as_ref() }?;
-    if header.e_ident[..4] != *b"\x7fELF" {
-        return None;
-    }
-    // SAFETY: plain bits.
-    let mut info: dl_phdr_info = unsafe { mem::zeroed() };
-    info.dlpi_addr = base as u64;
-    info.dlpi_phdr = ptr::with_exposed_provenance(base + word(header.e_phoff));
-    info.dlpi_phnum = header.e_phnum;
-    // SAFETY: as its header says.
-    let global = unsafe { Module::read(&info) }?.find(&Name::new(c"_rtld_global"))?;
+    let global = unsafe { Module::at(base) }?.find(&Name::new(c"_rtld_global"))?;
     let start = base + word(global.st_value);
     let one = size_of::<libc::pthread_mutex_t>();
     let places = start..(start + word(global.st_size)).saturating_sub(2 * one);

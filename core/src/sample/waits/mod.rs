@@ -121,6 +121,15 @@ pub(crate) fn start(owner: Owner, profile_type: ProfileTypeId, each: bool) -> us
     slots
 }
 
+/// Why [`start`] found none.
+pub(crate) fn why_none() -> &'static str {
+    if loader::is_stuck() {
+        "ld.so's list of modules is not to be had, as in a child that was forked while another thread opened one"
+    } else {
+        "no call of libc can be seen in this process"
+    }
+}
+
 /// Ends it, if it is this profiler's. Threads that wait come back through the wrappers, which measure nothing any more.
 pub(crate) fn stop(owner: Owner) {
     if OWNER.compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {

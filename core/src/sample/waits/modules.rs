@@ -20,7 +20,7 @@ use libc::dl_phdr_info;
 
 use super::elf::{Module, Name, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, word};
 use super::loader;
-use super::real::{ALIASES, OLDEST, address_of, executable, has_older};
+use super::real::{ALIASES, OLDEST, address_of, executable, has_older, libc};
 use super::wrappers::{self, Address, OnUnlock, OnWait};
 use crate::os::background_thread::BlockedSignals;
 
@@ -172,7 +172,7 @@ impl Modules {
     /// Where libc's functions are. `None`: not all are found that a wrapper calls before it waits.
     fn find() -> Option<Self> {
         let (wrapped, all) = wrappers::counts();
-        let executable = executable();
+        let (executable, libc) = (executable(), libc());
         if executable.is_null() {
             return None;
         }
@@ -181,7 +181,7 @@ impl Modules {
         let mut names = Vec::with_capacity(wrapped);
         for function in 0..all {
             let name = wrappers::name(function)?;
-            let address = address_of(name, executable);
+            let address = address_of(name, executable, &libc);
             if function < wrapped {
                 names.push(Name::new(name));
             }
@@ -201,10 +201,10 @@ impl Modules {
         let on_module: extern "C" fn() = on_module;
         // SAFETY: getauxval may be called at any time.
         let of_kernel = [libc::AT_BASE, libc::AT_SYSINFO_EHDR].map(|kind| word(unsafe { libc::getauxval(kind) }));
-        let in_libc = [c"read", c"pthread_mutex_lock"].map(|name| address_of(name, executable).addr());
+        let in_libc = [c"read", c"pthread_mutex_lock"].map(|name| address_of(name, executable, &libc).addr());
         let left_alone = [on_module as usize].into_iter().chain(of_kernel).chain(in_libc).collect();
         let seen = Vec::with_capacity(MAX_MODULES);
-        let has_older = names.iter().zip(&real).map(|(name, real)| has_older(name.text, *real)).collect();
+        let has_older = names.iter().zip(&real).map(|(name, real)| has_older(name, *real, &libc)).collect();
         Some(Self {
             functions,
             real,
@@ -230,9 +230,14 @@ impl Modules {
             return true;
         }
         self.seen.clear();
-        self.slots = 0;
+        // Those of an earlier scan, if a stop could not take their wrappers away, are there as before.
+        let slots = std::mem::take(&mut self.slots);
         self.unfinished = true;
-        self.scan(true)
+        let is_scanned = self.scan(true);
+        if !is_scanned {
+            self.slots = slots;
+        }
+        is_scanned
     }
 
     /// Scans the modules that were not scanned yet; `all`: also where ld.so says that none came. False: somebody else asks for them.

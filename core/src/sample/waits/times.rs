@@ -146,10 +146,13 @@ impl SpanCpu {
         }
     }
 
-    /// The time is not known, and will not be: the thread went into the span or out of it where it runs for others too.
-    pub fn forget(&self) {
-        self.sum_ns.store(Self::UNKNOWN, Ordering::Relaxed);
-        self.since_ns.store(0, Ordering::Relaxed);
+    /// The time is not known, and will not be: the span's own thread went into it or out of it where it runs for others too. Others do
+    /// nothing.
+    pub fn forget(&self, flow: u64) {
+        if current_flow() == flow {
+            self.sum_ns.store(Self::UNKNOWN, Ordering::Relaxed);
+            self.since_ns.store(0, Ordering::Relaxed);
+        }
     }
 
     /// The time so far. `None` where it is not known: in another flow, or if this one was never in the span.
@@ -231,6 +234,8 @@ mod tests {
         }
         let known = cpu.total_ns(own);
         assert!((20_000_000..40_000_000).contains(&known.unwrap()));
+        std::thread::scope(|scope| scope.spawn(|| cpu.forget(own)).join().unwrap());
+        assert_eq!(cpu.total_ns(own), known);
         // SAFETY: this thread's own.
         let flow = unsafe { &*own_flow() };
         flow.set(7);
@@ -253,5 +258,7 @@ mod tests {
         outer.leave(own);
         outer.enter(own);
         assert_eq!(outer.total_ns(own), None, "nor is it later");
+        inner.forget(own);
+        assert_eq!(inner.total_ns(own), None);
     }
 }

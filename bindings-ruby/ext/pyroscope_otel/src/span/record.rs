@@ -282,6 +282,14 @@ impl Slot {
         self.forget_fibers();
     }
 
+    /// In a forked child: its parent goes on with the spans that are current, so what is done in them here is beside them. Own thread only.
+    pub(crate) fn begin_anew(&self) {
+        self.thread.store(NEXT_THREAD.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(half) = self.current_half() {
+            half.record.enter(|| SpanRecord::ELSEWHERE);
+        }
+    }
+
     /// Outside every span from now on.
     #[inline]
     pub(crate) fn clear(&self) {
