@@ -131,11 +131,6 @@ impl SpanName {
         self.cpu_ns.filter(|_| self.count > 0).map(|cpu| cpu / self.count)
     }
 
-    /// Their wall time; without traces that in all states.
-    pub(crate) fn wall(&self) -> Option<i64> {
-        self.wall_total_ns.or(self.time.as_ref().map(TimeSpent::wall))
-    }
-
     /// CPU for each second of wall time.
     pub(crate) fn cpu_per_wall(&self) -> Option<f64> {
         self.wall_total_ns.filter(|wall| *wall > 0).and_then(|wall| self.cpu_ns.map(|cpu| share(cpu, wall)))
