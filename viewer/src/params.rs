@@ -107,12 +107,12 @@ impl Params {
         Ok(self.take_flag_or_value(name)?.filter(|value| !value.is_empty()))
     }
 
-    /// Takes a parameter that has no value: `inside`, `inside=` and `inside=1` say yes.
+    /// Takes a parameter that says yes or is left out: `inside`, `inside=` and `inside=1` say yes.
     pub(crate) fn take_flag(&mut self, name: &'static str) -> Result<bool, BadParameter> {
         match self.take_flag_or_value(name)?.as_deref() {
             None => Ok(false),
             Some("" | "1") => Ok(true),
-            Some(other) => Err(BadParameter::new(name, other, "takes no value; leave it out for no")),
+            Some(other) => Err(BadParameter::new(name, other, "allowed is 1, or no value; leave it out for no")),
         }
     }
 
@@ -133,12 +133,12 @@ impl Params {
 
     /// Refuses what nobody took.
     pub(crate) fn finish(self) -> Result<(), BadParameter> {
-        match self.left.first() {
-            None => Ok(()),
-            Some((name, value)) => {
-                Err(BadParameter::new(name, value, format!("is not known here; allowed are {}", self.asked.join(", "))))
-            }
-        }
+        let Some((name, value)) = self.left.first() else { return Ok(()) };
+        let allowed = match self.asked.join(", ") {
+            none if none.is_empty() => "is not known here; no parameter is".into(),
+            asked => format!("is not known here; allowed are {asked}"),
+        };
+        Err(BadParameter::new(name, value, allowed))
     }
 }
 
@@ -193,6 +193,9 @@ mod tests {
         assert_eq!(params.take("name").unwrap(), None);
         let refused = params.finish().unwrap_err().to_string();
         assert!(refused.contains("\"sevice\" = \"b\"") && refused.contains("service, name"), "{refused}");
+        // Where nobody takes any, there is no list of them.
+        let refused = Params::parse("service=a").finish().unwrap_err().to_string();
+        assert_eq!(refused, "parameter \"service\" = \"a\": is not known here; no parameter is");
     }
 
     #[test]
