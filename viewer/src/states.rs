@@ -245,8 +245,9 @@ pub(crate) struct TimeSpent {
     concurrent: i64,
 }
 
+/// Whether there is nothing to be said of a number.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
-fn is_zero(number: &i64) -> bool {
+pub(crate) fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 

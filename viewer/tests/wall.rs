@@ -297,8 +297,23 @@ fn what_other_threads_or_tasks_did_is_beside_the_wall_time() {
         let says = "await 80.0 ms, 80 % (unexplained) 20.0 ms, 20 % beside it 75.0 ms in other threads or tasks";
         assert!(page.contains(says), "{page}");
     }
-    // A flame graph has both.
-    assert_eq!(server.json("/api/flame?service=shop&type=wall")["total"], 155 * MS);
+    // A flame graph has both, says how much of it is no wall time, and can be had without.
+    let flame = "service=shop&name=GET%20/cart&type=wall";
+    for (query, total, concurrent, says) in [
+        (flame.into(), 155, json!(75 * MS), "155 ms in total (of it 75.0 ms beside the spans)"),
+        (format!("{flame}&state=io&fold=1"), 25, json!(25 * MS), "25.0 ms in total (of it 25.0 ms beside the spans)"),
+        (format!("{flame}&label.flow="), 80, json!(null), "80.0 ms in total, 1 sample"),
+    ] {
+        for path in ["flame", "top"] {
+            let answer = server.json(&format!("/api/{path}?{query}"));
+            assert_eq!((&answer["total"], &answer["concurrent"]), (&json!(total * MS), &concurrent), "{path} {query}");
+        }
+        let page = words(&server.page(&format!("/flame?{query}")));
+        assert!(page.contains(says), "{says}: {page}");
+    }
+    let printed = spanprof().args(["top", "--url", &server.url, "--type", "wall"]).output().unwrap();
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    assert!(printed.contains("155 ms (of it 75.0 ms beside the spans), 7 samples"), "{printed}");
 }
 
 #[test]

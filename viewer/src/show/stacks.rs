@@ -42,7 +42,7 @@ impl Shown {
 /// What all samples add up to.
 pub(super) fn sums(stacks: &Stacks) -> Sums {
     let sums = Sums::of(stacks.sums.iter().map(|&(_, value, count)| (value, count)));
-    Sums { averaged_over: stacks.averaged_over, ..sums }
+    Sums { averaged_over: stacks.averaged_over, concurrent: stacks.concurrent, ..sums }
 }
 
 /// The value in each state.
