@@ -141,6 +141,7 @@ impl Shown {
     /// The span names of a service, of the spans that the selection chooses.
     pub(crate) fn span_names(&self, service: &str, asked: &Selection) -> Result<SpanNames, ShowError> {
         let selection = self.resolve(&asked.clone().service(service))?;
+        self.check_profile_type(&selection)?;
         let profile_types = self.store.profile_types(Some(service), selection.time_range)?;
         let mut beside = beside(&selection, &profile_types.types);
         let of_beside = beside.is_some().then(|| selection.clone());

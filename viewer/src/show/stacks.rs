@@ -9,10 +9,11 @@ use crate::states::StateTimes;
 use crate::store::Stacks;
 
 impl Shown {
-    /// The stacks of a selection; a span or trace that nothing is known of is an error.
+    /// The stacks of a selection; a span or trace that nothing is known of is an error, and so is such a profile type.
     pub(crate) fn stacks(&self, selection: &Selection, display: StackDisplay) -> Result<Stacks, ShowError> {
         let stacks = self.store.stacks(&self.resolve(selection)?)?;
         if stacks.sums.is_empty() {
+            self.check_profile_type(selection)?;
             self.check_known(selection)?;
         }
         if display.fold { fold(&stacks) } else { Ok(stacks) }
