@@ -132,10 +132,9 @@ fn profiles_that_say_no_state_change_nothing() {
     assert_eq!(server.push("shop", &profile(&[(&["main:1"], &labels, 20)])).status, 200);
     assert_eq!(server.trace("shop", vec![span(TRACE, ROOT, "", "GET /cart", 0, 600)]).status, 200);
     let before = server.page("/spans?service=shop");
-    assert!(
-        words(&before)
-            .contains("What these spans wait for is not measured. wall_time=True in Python's pyroscope.configure")
-    );
+    assert!(words(&before).contains(
+        "What these spans wait for is not measured. PYROSCOPE_PROFILING_WALLTIME_ENABLED=true in the service"
+    ));
     // As those of Node and Java.
     assert_eq!(server.push_as("wall", "shop", &wall(&[(&["main:1", "epoll:2"], &labels, "", 0, 90)])).status, 200);
     let after = server.page("/spans?service=shop");
