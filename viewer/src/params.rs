@@ -75,31 +75,41 @@ impl Params {
         self.left.iter().any(|(known, _)| known == name)
     }
 
-    /// Takes all parameters that start with the prefix, by what follows it; empty ones count as not given.
-    pub(crate) fn take_prefixed(&mut self, prefix: &'static str) -> Result<BTreeMap<String, String>, BadParameter> {
-        self.asked.push(format!("{prefix}KEY"));
-        let (found, left): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.left).into_iter().partition(|(name, _)| name.starts_with(prefix));
+    /// Takes `attr.KEY=VALUE` of the name `attr`, and `attr=KEY=VALUE`, as forms send it, which counts before the other; each any number
+    /// of times. An empty value is one too: it asks for what has no such key.
+    pub(crate) fn take_pairs(&mut self, name: &'static str) -> Result<BTreeMap<String, String>, BadParameter> {
+        self.asked.extend([format!("{name}.KEY"), name.to_owned()]);
+        let key_of = |given: &str| Some(given.strip_prefix(name)?.strip_prefix('.')?.to_owned());
+        let (mut found, left): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.left).into_iter().partition(|(given, _)| given == name || key_of(given).is_some());
         self.left = left;
-        let mut values = BTreeMap::new();
-        for (name, value) in found {
-            let key = name[prefix.len()..].to_owned();
+        found.sort_by_key(|(given, _)| given == name);
+        let mut pairs = BTreeMap::new();
+        for (given, text) in found {
+            let bad = |allowed: String| BadParameter::new(&given, &text, allowed);
+            let of_form = given == name;
+            let (key, value) = match key_of(&given) {
+                Some(key) => (key, text.clone()),
+                // A field that was left empty.
+                None if text.is_empty() => continue,
+                None => match text.split_once('=') {
+                    Some((key, value)) => (key.trim().to_owned(), value.trim().to_owned()),
+                    None => {
+                        return Err(bad("allowed is KEY=VALUE, such as region=eu, or KEY= for what has none".into()));
+                    }
+                },
+            };
             if key.is_empty() {
-                return Err(BadParameter::new(&name, &value, format!("needs a key, such as {prefix}region")));
+                return Err(bad(format!("needs a key, such as {name}.region")));
             }
-            if values.len() == MOST_OF_A_PREFIX {
-                return Err(BadParameter::new(
-                    &name,
-                    &value,
-                    format!("is one more than {MOST_OF_A_PREFIX} of {prefix}KEY"),
-                ));
+            if pairs.len() == MOST_OF_A_PREFIX && !pairs.contains_key(&key) {
+                return Err(bad(format!("is one more than {MOST_OF_A_PREFIX} of {name}.KEY")));
             }
-            if values.insert(key, value.clone()).is_some() {
-                return Err(BadParameter::new(&name, &value, "is given twice; give it once"));
+            if pairs.insert(key, value).is_some() && !of_form {
+                return Err(bad("is given twice; give it once".into()));
             }
         }
-        values.retain(|_, value| !value.is_empty());
-        Ok(values)
+        Ok(pairs)
     }
 
     /// Takes the parameter out; given twice it is an error, given empty it counts as not given.
@@ -107,12 +117,12 @@ impl Params {
         Ok(self.take_flag_or_value(name)?.filter(|value| !value.is_empty()))
     }
 
-    /// Takes a parameter that has no value: `inside`, `inside=` and `inside=1` say yes.
+    /// Takes a parameter that says yes or is left out: `inside`, `inside=` and `inside=1` say yes.
     pub(crate) fn take_flag(&mut self, name: &'static str) -> Result<bool, BadParameter> {
         match self.take_flag_or_value(name)?.as_deref() {
             None => Ok(false),
             Some("" | "1") => Ok(true),
-            Some(other) => Err(BadParameter::new(name, other, "takes no value; leave it out for no")),
+            Some(other) => Err(BadParameter::new(name, other, "allowed is 1, or no value; leave it out for no")),
         }
     }
 
@@ -133,12 +143,12 @@ impl Params {
 
     /// Refuses what nobody took.
     pub(crate) fn finish(self) -> Result<(), BadParameter> {
-        match self.left.first() {
-            None => Ok(()),
-            Some((name, value)) => {
-                Err(BadParameter::new(name, value, format!("is not known here; allowed are {}", self.asked.join(", "))))
-            }
-        }
+        let Some((name, value)) = self.left.first() else { return Ok(()) };
+        let allowed = match self.asked.join(", ") {
+            none if none.is_empty() => "is not known here; no parameter is".into(),
+            asked => format!("is not known here; allowed are {asked}"),
+        };
+        Err(BadParameter::new(name, value, allowed))
     }
 }
 
@@ -193,6 +203,9 @@ mod tests {
         assert_eq!(params.take("name").unwrap(), None);
         let refused = params.finish().unwrap_err().to_string();
         assert!(refused.contains("\"sevice\" = \"b\"") && refused.contains("service, name"), "{refused}");
+        // Where nobody takes any, there is no list of them.
+        let refused = Params::parse("service=a").finish().unwrap_err().to_string();
+        assert_eq!(refused, "parameter \"service\" = \"a\": is not known here; no parameter is");
     }
 
     #[test]
@@ -203,17 +216,27 @@ mod tests {
     }
 
     #[test]
-    fn keys_follow_a_prefix() {
-        let mut params = Params::parse("attr.http.route=/cart&attr.user=&name=a");
-        let found = params.take_prefixed("attr.").unwrap();
-        assert_eq!(found, BTreeMap::from([("http.route".into(), "/cart".into())]));
-        assert!(params.has("name") && !params.has("attr.user"));
-        assert!(Params::parse("attr.=a").take_prefixed("attr.").unwrap_err().to_string().contains("needs a key"));
-        let many: Vec<String> = (0..1_200).map(|key| format!("attr.{key}=1")).collect();
-        let many = Params::parse(&many.join("&")).take_prefixed("attr.").unwrap_err().to_string();
-        assert!(many.contains("one more than 20"), "{many}");
-        let twice = Params::parse("attr.a=1&attr.a=2").take_prefixed("attr.").unwrap_err().to_string();
-        assert!(twice.contains("\"attr.a\" = \"2\": is given twice"), "{twice}");
+    fn keys_follow_a_name() {
+        let take = |query: &str| Params::parse(query).take_pairs("attr");
+        let pairs = |pairs: &[(&str, &str)]| -> BTreeMap<String, String> {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let mut params = Params::parse("attr.http.route=/cart&attr.user=&name=a&attribute=b");
+        assert_eq!(params.take_pairs("attr").unwrap(), pairs(&[("http.route", "/cart"), ("user", "")]));
+        assert!(params.has("name") && params.has("attribute") && !params.has("attr.user"));
+        // A form has a field for each, and one that is empty.
+        let of_form = take("attr=user%3D7&attr=plan%3D&attr= q = a%3Db&attr=").unwrap();
+        assert_eq!(of_form, pairs(&[("user", "7"), ("plan", ""), ("q", "a=b")]));
+        assert_eq!(take("attr=user%3D8&attr.user=7").unwrap(), pairs(&[("user", "8")]));
+        let refused = |query: &str| take(query).unwrap_err().to_string();
+        for query in ["attr.=a", "attr=%3Da"] {
+            assert!(refused(query).contains("needs a key, such as attr.region"), "{}", refused(query));
+        }
+        for form in ["attr.{}=1", "attr={}%3D1"] {
+            let many: Vec<String> = (0..1_200).map(|key| form.replace("{}", &key.to_string())).collect();
+            assert!(refused(&many.join("&")).contains("one more than 20 of attr.KEY"), "{form}");
+        }
+        assert!(refused("attr.a=1&attr.a=2").contains("\"attr.a\" = \"2\": is given twice"));
     }
 
     #[test]

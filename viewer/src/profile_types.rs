@@ -5,6 +5,9 @@ pub(crate) const CPU: &str = "process_cpu";
 /// The name of the profile types that hold all time, waits too, whose samples may say their state.
 pub(crate) const WALL: &str = "wall";
 
+/// The names that profilers have for profiles. That none of such a name came is no mistake of whoever asks for it.
+const NAMES: [&str; 9] = [CPU, WALL, "memory", "lock", "exception", "mutex", "block", "goroutines", "off_cpu"];
+
 /// Units of what is measured, first what is meant rather; others count how often.
 const MEASURES: [&str; 5] = ["nanoseconds", "microseconds", "milliseconds", "seconds", "bytes"];
 
@@ -20,6 +23,11 @@ pub(crate) fn word(text: &str) -> String {
         }
         word => word.into(),
     }
+}
+
+/// Whether its name is one that profilers have for profiles.
+pub(crate) fn is_named(text: &str) -> bool {
+    NAMES.contains(&parts(text).0)
 }
 
 /// The unit of its values.

@@ -1,13 +1,12 @@
 //! Which kind of profiler or SDK a service sends with, as far as it says so; what pages advise must fit it.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// A profiler, or the language of an SDK.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Sender {
-    /// A profiler of this project's, or one that takes the same settings: Python, Ruby, .NET.
-    Ours,
+    /// A profiler of this project's, or one that takes the same settings, and its language where that is said.
+    Ours(Option<Language>),
     /// Grafana's for .NET.
     DotnetOfGrafana,
     /// Go: pyroscope-go and otel-profiling-go.
@@ -22,6 +21,29 @@ pub(crate) enum Sender {
     Otlp,
 }
 
+/// Its name in the API, which says no language.
+impl Serialize for Sender {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(match self {
+            Self::Ours(_) => "ours",
+            Self::DotnetOfGrafana => "dotnet_of_grafana",
+            Self::Go => "go",
+            Self::Java => "java",
+            Self::Node => "node",
+            Self::Native => "native",
+            Self::Otlp => "otlp",
+        })
+    }
+}
+
+/// A language that this project has a profiler for; each writes settings in its own way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Language {
+    Python,
+    Ruby,
+    Dotnet,
+}
+
 /// How the eBPF profiler names the scope of its profiles: by its own command, or by the package that is in a Collector.
 const EBPF: &str = "ebpf-profiler";
 
@@ -33,10 +55,10 @@ impl Sender {
             "javaspy" | "alloy.java" | "grafana-agent.java" => Some(Self::Java),
             "nodespy" => Some(Self::Node),
             "dotnetspy" => Some(Self::DotnetOfGrafana),
-            "pyspy" | "rbspy" => Some(Self::Ours),
+            "pyspy" => Some(Self::Ours(Some(Language::Python))),
+            "rbspy" => Some(Self::Ours(Some(Language::Ruby))),
             "ebpfspy" | "perf_script" | "pyroscope-rs" => Some(Self::Native),
-            spy if spy.starts_with("spanprof-") => Some(Self::Ours),
-            _ => None,
+            spy => spy.strip_prefix("spanprof-").map(|language| Self::Ours(Language::of(language))),
         }
     }
 
@@ -46,9 +68,8 @@ impl Sender {
             "go" => Some(Self::Go),
             "java" => Some(Self::Java),
             "nodejs" => Some(Self::Node),
-            "python" | "ruby" | "dotnet" => Some(Self::Ours),
             "cpp" | "rust" | "swift" => Some(Self::Native),
-            _ => None,
+            language => Language::of(language).map(|language| Self::Ours(Some(language))),
         }
     }
 
@@ -82,6 +103,18 @@ impl Sender {
     }
 }
 
+impl Language {
+    /// By what OpenTelemetry calls it, and the names of this project's profilers.
+    fn of(text: &str) -> Option<Self> {
+        match text {
+            "python" => Some(Self::Python),
+            "ruby" => Some(Self::Ruby),
+            "dotnet" => Some(Self::Dotnet),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,13 +122,16 @@ mod tests {
     #[test]
     fn senders_are_known_by_what_they_call_themselves() {
         let spies = ["gospy", "javaspy", "nodespy", "dotnetspy", "spanprof-ruby", "unknown"].map(Sender::of_spy);
-        let known = [Sender::Go, Sender::Java, Sender::Node, Sender::DotnetOfGrafana, Sender::Ours].map(Some);
+        let ours = |language| Sender::Ours(Some(language));
+        let known = [Sender::Go, Sender::Java, Sender::Node, Sender::DotnetOfGrafana, ours(Language::Ruby)].map(Some);
         assert_eq!(spies[..5], known);
         assert_eq!(spies[5], None);
         let languages = ["go", "java", "nodejs", "dotnet", "cpp", "php"].map(Sender::of_language);
-        let known = [Sender::Go, Sender::Java, Sender::Node, Sender::Ours, Sender::Native].map(Some);
+        let known = [Sender::Go, Sender::Java, Sender::Node, ours(Language::Dotnet), Sender::Native].map(Some);
         assert_eq!(languages[..5], known);
         assert_eq!(languages[5], None);
+        // A profiler of ours that is newer than this viewer.
+        assert_eq!(Sender::of_spy("spanprof-lua"), Some(Sender::Ours(None)));
     }
 
     #[test]

@@ -229,6 +229,7 @@ impl Serialize for StateTimes {
 /// A wall time, explained as far as it is known.
 #[derive(Clone, Debug, serde::Serialize)]
 pub(crate) struct TimeSpent {
+    /// What shares are of: without traces the time in all states.
     #[serde(skip)]
     wall: i64,
     /// What its own samples say.
@@ -244,8 +245,9 @@ pub(crate) struct TimeSpent {
     concurrent: i64,
 }
 
+/// Whether there is nothing to be said of a number.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes it so")]
-fn is_zero(number: &i64) -> bool {
+pub(crate) fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
@@ -310,11 +312,6 @@ impl TimeSpent {
     /// The same, beside which other threads or tasks spent so much.
     pub(crate) fn beside(self, concurrent: i64) -> Self {
         Self { concurrent, ..self }
-    }
-
-    /// The wall time; without traces the time in all states.
-    pub(crate) fn wall(&self) -> i64 {
-        self.wall
     }
 
     /// All parts that have any time.
@@ -407,13 +404,13 @@ mod tests {
         let expected =
             [(Part::In(State::Cpu), 30), (Part::In(State::Lock), 40), (Part::ChildSpans, 10), (Part::Unexplained, 20)];
         assert_eq!(parts, expected);
-        assert_eq!(parts.iter().map(|(_, ns)| ns).sum::<i64>(), spent.wall());
+        assert_eq!(parts.iter().map(|(_, ns)| ns).sum::<i64>(), spent.wall);
         assert!((spent.segments().map(|segment| segment.width).sum::<f64>() - 1.0).abs() < 1e-9);
         // Child spans that ran at once account for no more than there is.
         assert_eq!(TimeSpent::of(Some(100), times(&[(State::Cpu, 30)]), 500).unexplained, 0);
         // Without traces all that is known is the states.
         let untraced = TimeSpent::of(None, times(&[(State::Cpu, 30)]), 9);
-        assert_eq!((untraced.wall(), untraced.in_child_spans, untraced.unexplained, untraced.over()), (30, 0, 0, None));
+        assert_eq!((untraced.wall, untraced.in_child_spans, untraced.unexplained, untraced.over()), (30, 0, 0, None));
     }
 
     #[test]

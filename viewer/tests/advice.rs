@@ -23,6 +23,14 @@ fn traces(server: &Server, service: &str, language: &str) {
     assert_eq!(answer.status, 200);
 }
 
+/// Pushes CPU time as this profiler does.
+fn push_as(server: &Server, service: &str, spy: &str, labels: &[(&str, &str)]) {
+    let pairs = [("__name__", "process_cpu"), ("service_name", service), ("pyroscope_spy", spy)];
+    let body = request(&pairs, profile(&[(&["main:1"], labels, 20)]).encode_to_vec());
+    let answer = server.post("/push.v1.PusherService/Push", &[("content-type", "application/proto")], &body);
+    assert_eq!(answer.status, 200);
+}
+
 fn assert_says(server: &Server, path: &str, says: &[&str], not: &[&str]) {
     let text = words(&server.page(path));
     for part in says {
@@ -63,17 +71,60 @@ fn how_each_span_is_labelled_is_said_for_the_profiler_that_sent_it() {
     ] {
         for (labels, advice) in [(&[][..], no_span), (&[("span_id", ROOT)], all_spans)] {
             let server = Server::start();
-            let pairs = [("__name__", "process_cpu"), ("service_name", "shop"), ("pyroscope_spy", spy)];
-            let body = request(&pairs, profile(&[(&["main:1"], labels, 20)]).encode_to_vec());
-            let answer = server.post("/push.v1.PusherService/Push", &[("content-type", "application/proto")], &body);
-            assert_eq!(answer.status, 200);
+            push_as(&server, "shop", spy, labels);
             // What its SDK is written in says less than the profiler itself.
             traces(&server, "shop", "python");
-            let others: &[&str] = if spy == "spanprof-ruby" { &[] } else { &["wall_time=True"] };
-            assert_says(&server, "/", &[advice], others);
-            assert_says(&server, "/spans?service=shop", &[advice], others);
+            assert_says(&server, "/", &[advice], &["wall_time=True"]);
+            assert_says(&server, "/spans?service=shop", &[advice], &["wall_time=True"]);
         }
     }
+}
+
+#[test]
+fn how_waits_are_measured_is_said_in_the_language_that_sent_the_profiles() {
+    const NONE: &str = "is not measured. PYROSCOPE_PROFILING_WALLTIME_ENABLED=true in the service's environment";
+    let python = "wall_time=True in pyroscope.configure , or PYROSCOPE_PROFILING_WALLTIME_ENABLED=true";
+    let ruby = "config.wall_time = true in Pyroscope.configure , or PYROSCOPE_PROFILING_WALLTIME_ENABLED=true";
+    let dotnet =
+        "WallTimeProfilingEnabled = true in the settings of AddPyroscope or Configure , or PYROSCOPE_PROFILING";
+    for (spy, language, says) in [
+        ("spanprof-python", "python", python),
+        ("spanprof-ruby", "python", ruby),
+        ("spanprof-dotnet", "dotnet", dotnet),
+        // Its traces alone say the language, or nothing does.
+        ("", "ruby", ruby),
+        ("", "dotnet", dotnet),
+        ("spanprof-lua", "lua", NONE),
+        ("", "", NONE),
+    ] {
+        let server = Server::start();
+        push_as(&server, "shop", spy, &[("span_id", ROOT), ("span_name", "GET /cart")]);
+        traces(&server, "shop", language);
+        let others: Vec<&str> = ["wall_time=True", "config.wall_time", "WallTimeProfilingEnabled"]
+            .into_iter()
+            .filter(|setting| !says.starts_with(setting))
+            .collect();
+        assert_says(&server, "/spans?service=shop", &[says], &others);
+        let sender = server.json("/api/spans?service=shop")["sender"].clone();
+        assert_eq!(
+            sender,
+            if says == NONE && spy.is_empty() { serde_json::json!(null) } else { serde_json::json!("ours") }
+        );
+    }
+}
+
+#[test]
+fn services_of_several_languages_with_one_advice_share_a_sentence() {
+    let server = Server::start();
+    traces(&server, "cart", "ruby");
+    traces(&server, "shop", "python");
+    traces(&server, "stock", "go");
+    assert_says(
+        &server,
+        "/",
+        &["no profiles yet: cart, shop . Start the profiler", "no profiles yet: stock . Start"],
+        &[],
+    );
 }
 
 /// What the Collector and the eBPF profiler's reporter sent (tests/clients/collector), and the same with other resources.

@@ -182,8 +182,10 @@ fn top_asks_a_running_viewer() {
         ),
         "{out}"
     );
-    let (out, _) = words(&top(&["--type", "bogus"]));
-    assert!(out.contains("shop (process_cpu)"), "{out}");
+    let refused = top(&["--type", "bogus"]);
+    let (_, errors) = words(&refused);
+    let says = "\"bogus\": is no profile type that is stored; allowed are process_cpu";
+    assert!(!refused.status.success() && errors.contains(says), "{errors}");
     let refused = top(&["--service", "shop", "dur>fast"]);
     let (_, errors) = words(&refused);
     assert!(!refused.status.success() && errors.contains("\"dur>\" = \"fast\""), "{errors}");

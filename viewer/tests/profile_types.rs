@@ -185,3 +185,54 @@ fn what_there_is_at_an_instant_is_averaged_and_what_happens_is_added() {
     let text = words(&server.page("/flame?service=shop&since=10m&type=memory:alloc_space:bytes:space:bytes"));
     assert!(text.contains("40 B in total") && text.contains("alloc_space"), "{text}");
 }
+
+#[test]
+fn a_profile_type_that_nobody_sent_is_a_400_that_names_those_of_the_service() {
+    let server = Server::start();
+    // Before anything came nobody can tell.
+    assert_eq!(server.json("/api/flame?type=lock_time")["total"], 0);
+    let locks = of_types(&[("lock_count", "count", 7), ("lock_time", "nanoseconds", 90)], ("", "", 0));
+    assert_eq!(server.push("shop", &profile(&[(&["main:1"], &[], 1)])).status, 200);
+    assert_eq!(server.push_as("queues", "shop", &locks).status, 200);
+    assert_eq!(server.push("bank", &profile(&[(&["main:1"], &[], 1)])).status, 200);
+    assert_eq!(server.trace("traced", vec![span(TRACE, SPAN, "", "GET /cart", 0, 600)]).status, 200);
+    for query in ["flame?", "top?", "spans?", "traces?", "diff?b.since=5m&", "function?function=main&"] {
+        for (service, allowed) in [("shop", "process_cpu, queues, queues:lock_count:count::"), ("bank", "process_cpu")]
+        {
+            let answer = server.get(&format!("/api/{query}service={service}&type=lock_time"));
+            let error: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+            let says = format!(
+                "parameter \"type\" = \"lock_time\": is no profile type of \"{service}\" that is stored; allowed are {allowed}"
+            );
+            assert_eq!((answer.status, error["error"].as_str()), (400, Some(says.as_str())), "{query}");
+        }
+    }
+    let all = server.get("/api/flame?type=lock_time:lock_time:nanoseconds::");
+    assert!(
+        all.status == 400 && all.text().contains("is no profile type that is stored; allowed are process_cpu, queues")
+    );
+    let page = server.get("/flame?service=shop&type=walls");
+    assert!(page.status == 400 && words(&page.text()).contains("allowed are process_cpu, queues"), "{}", page.text());
+    // What others send, what some profilers do, and anything of a service without profiles.
+    for query in [
+        "service=bank&type=queues",
+        "service=bank&type=queues:lock_count:count::",
+        "service=shop&type=wall",
+        "service=shop&type=memory:alloc_space:bytes::",
+        "service=traced&type=walls",
+        "service=nobody&type=walls",
+    ] {
+        assert_eq!(server.json(&format!("/api/flame?{query}"))["total"], 0, "{query}");
+        assert!(server.json(&format!("/api/spans?{query}"))["spans"].is_array(), "{query}");
+    }
+}
+
+#[test]
+fn a_service_of_which_nothing_came_is_an_empty_answer_wherever_it_is_asked_for() {
+    let server = Server::start();
+    assert_eq!(server.push("shop", &profile(&[(&["main:1"], &[], 1)])).status, 200);
+    for (path, empty) in [("spans", "spans"), ("traces", "traces"), ("top", "functions")] {
+        assert_eq!(server.json(&format!("/api/{path}?service=nobody"))[empty], serde_json::json!([]), "{path}");
+    }
+    assert_eq!(server.json("/api/flame?service=nobody")["total"], 0);
+}

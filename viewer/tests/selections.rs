@@ -47,6 +47,14 @@ fn spans_are_chosen_by_what_their_traces_say() {
         ("status=error", 20),
         ("status=unset&dur>190ms", 19),
         ("label.region=eu", 110),
+        ("label.region=", 0),
+        ("label=region%3D&label=zone%3D", 0),
+        ("label=region%3Deu&label=zone%3D&label=", 110),
+        ("label.zone=", 210),
+        ("attr.user=", 0),
+        ("attr.coupon=", 210),
+        ("attr=user%3D7&attr=coupon%3D&attr=", 100),
+        ("name=", 210),
         ("name~=CART", 210),
         ("name~=order", 0),
         ("attr.user=9", 0),
@@ -215,4 +223,29 @@ fn other_profile_types_stand_beside_cpu() {
     let cart = &names["spans"][0];
     assert_eq!((&cart["cpu_ns"], &cart["beside"]), (&json!(210 * PERIOD), &json!(PERIOD)));
     assert!(server.page("/flame?service=shop").contains("type=memory"));
+}
+
+#[test]
+fn forms_send_what_is_chosen_and_an_emptied_field_asks_for_nothing() {
+    let server = carts();
+    let query = "service=shop&attr.user=7&attr.coupon=&label.region=us&label.a%3Db=";
+    for (page, prefix) in [(format!("/flame?{query}"), ""), (format!("/diff?{query}"), "a.")] {
+        let text = server.page(&page);
+        for (name, value) in [
+            ("attr", "user=7"),
+            ("attr", "coupon="),
+            ("attr", ""),
+            ("label", "region=us"),
+            ("label", ""),
+            // Its key has an equals sign.
+            ("label.a=b", ""),
+        ] {
+            let field = format!("name=\"{prefix}{name}\" value=\"{value}\"");
+            assert!(text.contains(&field), "{page}: no {field} in {text}");
+        }
+    }
+    let sent = "service=shop&attr=user%3D7&attr=&attr=&label=&label=region%3Dus&label.a%3Db=&name~=&status=";
+    let graph = server.json(&format!("/api/flame?{sent}"));
+    assert_eq!(graph["sentence"], "spans of shop, user = 7, without a=b, region = us, last hour");
+    assert_eq!(graph["total"], 100 * PERIOD);
 }

@@ -184,6 +184,8 @@ fn a_bad_parameter_is_a_400_that_names_it() {
     for (path, says) in [
         ("/flame?span=xyz", "parameter \"span\" = \"xyz\": allowed are 16 hex digits"),
         ("/api/flame?sevice=shop", "parameter \\\"sevice\\\" = \\\"shop\\\": is not known here; allowed are service"),
+        ("/api/trace/4bf92f3577b34da6a3ce929d0e0e4736?service=x", "is not known here; no parameter is"),
+        ("/api/flame?inside=2", "allowed is 1, or no value; leave it out for no"),
         ("/spans", "parameter \"service\" = \"\": is missing"),
         ("/spans?service=a&sort=colour", "allowed are name, waits, wall, count, err"),
         ("/api/traces?service=a&sort=best", "allowed are wall and cpu"),

@@ -132,10 +132,9 @@ fn profiles_that_say_no_state_change_nothing() {
     assert_eq!(server.push("shop", &profile(&[(&["main:1"], &labels, 20)])).status, 200);
     assert_eq!(server.trace("shop", vec![span(TRACE, ROOT, "", "GET /cart", 0, 600)]).status, 200);
     let before = server.page("/spans?service=shop");
-    assert!(
-        words(&before)
-            .contains("What these spans wait for is not measured. wall_time=True in Python's pyroscope.configure")
-    );
+    assert!(words(&before).contains(
+        "What these spans wait for is not measured. PYROSCOPE_PROFILING_WALLTIME_ENABLED=true in the service"
+    ));
     // As those of Node and Java.
     assert_eq!(server.push_as("wall", "shop", &wall(&[(&["main:1", "epoll:2"], &labels, "", 0, 90)])).status, 200);
     let after = server.page("/spans?service=shop");
@@ -297,12 +296,27 @@ fn what_other_threads_or_tasks_did_is_beside_the_wall_time() {
         let says = "await 80.0 ms, 80 % (unexplained) 20.0 ms, 20 % beside it 75.0 ms in other threads or tasks";
         assert!(page.contains(says), "{page}");
     }
-    // A flame graph has both.
-    assert_eq!(server.json("/api/flame?service=shop&type=wall")["total"], 155 * MS);
+    // A flame graph has both, says how much of it is no wall time, and can be had without.
+    let flame = "service=shop&name=GET%20/cart&type=wall";
+    for (query, total, concurrent, says) in [
+        (flame.into(), 155, json!(75 * MS), "155 ms in total (of it 75.0 ms beside the spans)"),
+        (format!("{flame}&state=io&fold=1"), 25, json!(25 * MS), "25.0 ms in total (of it 25.0 ms beside the spans)"),
+        (format!("{flame}&label.flow="), 80, json!(null), "80.0 ms in total, 1 sample"),
+    ] {
+        for path in ["flame", "top"] {
+            let answer = server.json(&format!("/api/{path}?{query}"));
+            assert_eq!((&answer["total"], &answer["concurrent"]), (&json!(total * MS), &concurrent), "{path} {query}");
+        }
+        let page = words(&server.page(&format!("/flame?{query}")));
+        assert!(page.contains(says), "{says}: {page}");
+    }
+    let printed = spanprof().args(["top", "--url", &server.url, "--type", "wall"]).output().unwrap();
+    let printed = String::from_utf8(printed.stdout).unwrap();
+    assert!(printed.contains("155 ms (of it 75.0 ms beside the spans), 7 samples"), "{printed}");
 }
 
 #[test]
-fn without_traces_the_wall_time_is_what_was_measured() {
+fn without_traces_the_wall_time_is_unknown_and_parts_are_of_what_was_measured() {
     let server = Server::start();
     let labels = of(ROOT, "GET /cart");
     let rows: [common::WallRow<'_>; 2] = [(&["main:1"], &labels, "sleep", 1, 70), (&["idle:1"], &[], "io", 1, 500)];
@@ -313,8 +327,8 @@ fn without_traces_the_wall_time_is_what_was_measured() {
         (&json!({ "sleep": 70 * MS }), &json!(null), &json!(0))
     );
     let text = words(&server.page("/spans?service=shop"));
-    assert!(text.contains("GET /cart sleep 70.0 ms, 100 % sleep 100 % 70.0 ms – – – –"), "{text}");
-    assert!(text.contains("(outside spans) I/O 500 ms, 100 % I/O 100 % 500 ms"), "{text}");
+    assert!(text.contains("GET /cart sleep 70.0 ms, 100 % sleep 100 % – – – – –"), "{text}");
+    assert!(text.contains("(outside spans) I/O 500 ms, 100 % I/O 100 % – 0"), "{text}");
 }
 
 #[test]

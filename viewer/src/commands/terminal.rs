@@ -48,8 +48,11 @@ pub(crate) fn top(answer: &Value, most: usize) -> String {
     let spans = answer["spans"].as_i64().map_or_else(String::new, |spans| {
         format!(" of {} that took {}", counted(spans, "span"), time(answer["wall_ns"].as_i64().unwrap_or(0)))
     });
+    let beside = answer["concurrent"]
+        .as_i64()
+        .map_or_else(String::new, |concurrent| format!(" (of it {} beside the spans)", value(concurrent, &unit)));
     let (sentence, total) = (text(answer, "sentence"), number(answer, "total"));
-    let mut out = format!("{sentence}: {total}, {}{spans}\n", counted(samples, "sample"));
+    let mut out = format!("{sentence}: {total}{beside}, {}{spans}\n", counted(samples, "sample"));
     let total = answer["total"].as_i64().unwrap_or(0);
     for (state, own) in states(&answer["states"]) {
         let part = if total > 0 { own as f64 / total as f64 } else { 0.0 };

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use crate::sender::Sender;
+use crate::sender::{Language, Sender};
 use crate::show::Shown;
 
 /// How the profiler of a service is started, as the rest of a sentence that begins with "Start the profiler there".
@@ -62,7 +62,7 @@ pub(super) fn each_span(sender: Option<Sender>) -> Markup {
             Some(Sender::Node) => { "run each span's work in a " code { "Pyroscope.wrapWithLabels" } " of its own" }
             Some(Sender::Native) => { "let the program publish its innermost span" }
             Some(Sender::Otlp) => { "let the profiler link each sample to the innermost span" }
-            Some(Sender::Ours | Sender::DotnetOfGrafana) | None => { "set " code { "OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false" } }
+            Some(Sender::Ours(_) | Sender::DotnetOfGrafana) | None => { "set " code { "OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false" } }
         }
     }
 }
@@ -71,8 +71,16 @@ pub(super) fn each_span(sender: Option<Sender>) -> Markup {
 pub(super) fn measure_waits(sender: Option<Sender>) -> Markup {
     html! {
         @match sender {
-            Some(Sender::Ours) | None => {
-                "What these spans wait for is not measured. " code { "wall_time=True" } " in Python's " code { "pyroscope.configure" } ", or "
+            Some(Sender::Ours(_)) | None => {
+                "What these spans wait for is not measured. "
+                @match sender {
+                    Some(Sender::Ours(Some(Language::Python))) => { code { "wall_time=True" } " in " code { "pyroscope.configure" } ", or " }
+                    Some(Sender::Ours(Some(Language::Ruby))) => { code { "config.wall_time = true" } " in " code { "Pyroscope.configure" } ", or " }
+                    Some(Sender::Ours(Some(Language::Dotnet))) => {
+                        code { "WallTimeProfilingEnabled = true" } " in the settings of " code { "AddPyroscope" } " or " code { "Configure" } ", or "
+                    }
+                    _ => {}
+                }
                 code { "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true" } " in the service's environment, shows where their time goes."
             }
             Some(Sender::Java) => { "What these spans wait for is not measured; " code { "PYROSCOPE_PROFILER_EVENT=wall" } " samples wall time in place of CPU time." }

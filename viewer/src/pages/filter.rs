@@ -1,5 +1,7 @@
 //! The form that narrows a selection: by name, attribute, wall time, status and label.
 
+use std::collections::BTreeMap;
+
 use maud::{Markup, html};
 
 use crate::selection::{Bound, Selection, link, status_text};
@@ -38,8 +40,7 @@ pub(super) fn part(selection: &Selection, prefix: &str) -> Markup {
 pub(super) fn of_spans(selection: &Selection, prefix: &str) -> Markup {
     let bound = |bound: Option<Bound>| bound.map(Bound::text).unwrap_or_default();
     html! {
-        @for (key, value) in &selection.attributes { (field(&format!("{prefix}attr.{key}"), key, value, "")) }
-        (field(&format!("{prefix}attr"), "attribute", "", "http.route=/cart"))
+        (pairs(prefix, ("attr", "attribute", "http.route=/cart"), &selection.attributes))
         (field(&format!("{prefix}dur>"), "wall at least", &bound(selection.least), "200ms or p95"))
         (field(&format!("{prefix}dur<"), "wall at most", &bound(selection.most), "2s or p50"))
         label { "status"
@@ -55,9 +56,19 @@ pub(super) fn of_spans(selection: &Selection, prefix: &str) -> Markup {
 
 /// What profiles say of samples.
 pub(super) fn of_profiles(selection: &Selection, prefix: &str) -> Markup {
+    pairs(prefix, ("label", "profile label", "region=eu"), &selection.labels)
+}
+
+/// A field for each pair that is chosen, which leaves it away where it is emptied, and one for another.
+fn pairs(prefix: &str, (name, label, example): (&str, &str, &str), chosen: &BTreeMap<String, String>) -> Markup {
+    let named = format!("{prefix}{name}");
     html! {
-        @for (key, value) in &selection.labels { (field(&format!("{prefix}label.{key}"), key, value, "")) }
-        (field(&format!("{prefix}label"), "profile label", "", "region=eu"))
+        @for (key, value) in chosen {
+            // In one text the key would end at its equals sign.
+            @if key.contains('=') { (field(&format!("{named}.{key}"), key, value, "")) }
+            @else { (field(&named, label, &format!("{key}={value}"), "")) }
+        }
+        (field(&named, label, "", example))
     }
 }
 

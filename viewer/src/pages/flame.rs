@@ -76,7 +76,13 @@ pub(super) fn sums(shown: &Shown, selection: &Selection, sums: &Sums, unit: &str
     Ok(html! {
         p.sums {
             @if spans > 0 { b { (counted(spans, "span")) } ", " }
-            b { (value(sums.total, unit)) } (added(selection, sums)) ", " b { (counted(sums.samples, "sample")) }
+            b { (value(sums.total, unit)) } (added(selection, sums))
+            @if sums.concurrent > 0 {
+                span.aside title="Other threads or tasks spent it in the spans meanwhile: it is no part of their wall time, and stands below (concurrent task)." {
+                    " (of it " (value(sums.concurrent, unit)) " beside the spans)"
+                }
+            }
+            ", " b { (counted(sums.samples, "sample")) }
             @if joined { span.aside title="Their profiler knows no spans: they are those of the span that their thread had open." { " · joined by time" } }
             @for (asked, ns) in percentiles { span.aside { " · " (asked.text()) " is " (format::time(ns)) } }
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 use super::advice::{self, otlp_url, url};
 use super::layout::{self, Page};
@@ -107,14 +107,14 @@ fn carries(row: &ServiceRow) -> &'static str {
     }
 }
 
-/// What is missing, with the one thing to do about it: a sentence for all services that are sent with the same.
+/// What is missing, with the one thing to do about it: a sentence for all services that it is the same for.
 fn next_steps(shown: &Shown, services: &Services, time_range: TimeRange) -> Markup {
-    let groups = |wanted: fn(&&ServiceRow) -> bool| {
-        let mut groups: BTreeMap<Option<Sender>, Vec<&str>> = BTreeMap::new();
+    let groups = |wanted: fn(&&ServiceRow) -> bool, advice: &dyn Fn(Option<Sender>) -> Markup| {
+        let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
         for row in services.services.iter().filter(wanted) {
-            groups.entry(row.sender).or_default().push(&row.service);
+            groups.entry(advice(row.sender).into_string()).or_default().push(&row.service);
         }
-        groups.into_iter().map(|(sender, names)| (sender, names[..names.len().min(5)].join(", ")))
+        groups.into_iter().map(|(advice, names)| (PreEscaped(advice), names[..names.len().min(5)].join(", ")))
     };
     let all = |wanted: fn(&&ServiceRow) -> bool| {
         let names: Vec<&str> =
@@ -128,8 +128,8 @@ fn next_steps(shown: &Shown, services: &Services, time_range: TimeRange) -> Mark
                 a href=(refused_link(time_range)) { "below" } "."
             }
         }
-        @for (sender, names) in groups(|row| row.profiles == 0 && row.refused_profiles == 0) {
-            p.state { "Traces but no profiles yet: " b { (names) } ". Start the profiler there" (advice::start(shown, sender)) }
+        @for (start, names) in groups(|row| row.profiles == 0 && row.refused_profiles == 0, &|sender| advice::start(shown, sender)) {
+            p.state { "Traces but no profiles yet: " b { (names) } ". Start the profiler there" (start) }
         }
         @if let Some(names) = all(|row| row.spans == 0) {
             p.state {
@@ -138,13 +138,13 @@ fn next_steps(shown: &Shown, services: &Services, time_range: TimeRange) -> Mark
                 code { "OpenTelemetry::SDK::Trace::Export::BatchSpanProcessor.new(OpenTelemetry::Exporter::OTLP::Exporter.new)" } " too."
             }
         }
-        @for (sender, names) in groups(|row| row.profiles > 0 && row.spans > 0 && row.sampled_by == Sampling::None) {
-            p.state { "Traces and profiles, but no sample carries a span: " b { (names) } ". " (advice::label_spans(sender)) }
+        @for (label, names) in groups(|row| row.profiles > 0 && row.spans > 0 && row.sampled_by == Sampling::None, &advice::label_spans) {
+            p.state { "Traces and profiles, but no sample carries a span: " b { (names) } ". " (label) }
         }
-        @for (sender, names) in groups(|row| row.sampled_by == Sampling::Root) {
+        @for (each, names) in groups(|row| row.sampled_by == Sampling::Root, &advice::each_span) {
             p.state {
                 "Sampled by root span: " b { (names) } ". CPU of child spans is counted in their root span; to see each span's own, "
-                (advice::each_span(sender)) "."
+                (each) "."
             }
         }
     }

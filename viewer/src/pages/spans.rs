@@ -109,7 +109,7 @@ impl Sort {
                 Key::Column("p50") => a.wall_p50_ns.cmp(&b.wall_p50_ns),
                 Key::Column("p95") => a.wall_p95_ns.cmp(&b.wall_p95_ns),
                 Key::Column("p99") => a.wall_p99_ns.cmp(&b.wall_p99_ns),
-                Key::Column(WALL_TOTAL) => a.wall().cmp(&b.wall()),
+                Key::Column(WALL_TOTAL) => a.wall_total_ns.cmp(&b.wall_total_ns),
                 Key::Column(WAITS) => by_states(&StateTimes::waits),
                 Key::Column("cpu_span") => a.cpu_per_span().cmp(&b.cpu_per_span()),
                 Key::Column(CPU_PER_WALL) => a.cpu_per_wall().partial_cmp(&b.cpu_per_wall()).unwrap_or(Ordering::Equal),
@@ -282,7 +282,7 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
                         @let Outside { cpu_ns, samples, time: spent } = &names.outside;
                         tr.outside {
                             th scope="row" { a href=(outside.link("flame")) { "(outside spans)" } }
-                            @if has_states { (spent_cells(spent.as_ref().map(TimeSpent::wall), spent.as_ref())) }
+                            @if has_states { (spent_cells(None, spent.as_ref())) }
                             td {} td {} td {} td {} td {}
                             td.n { (time(*cpu_ns)) }
                             @if !has_states { td.bar { (layout::bar(share(*cpu_ns, all))) } }
@@ -298,7 +298,7 @@ fn table(names: &SpanNames, selection: &Selection, sort: Sort) -> Markup {
     }
 }
 
-/// A bar of where it went with the largest part below it, and how long it was.
+/// A bar of where it went with the largest part below it, and how long the spans took, which traces alone say.
 fn spent_cells(wall: Option<i64>, spent: Option<&TimeSpent>) -> Markup {
     html! {
         td.bar.went {
@@ -337,7 +337,7 @@ fn row(name: &SpanName, names: &SpanNames, selection: Option<&Selection>, all: i
                 Some(selection) => { th scope="row" title=(name.name) { a href=(selection.link("traces")) { (name.name) } } }
                 None => { th scope="row" title="the names with the least CPU and the fewest spans; --memory bounds how many are shown" { (name.name) } }
             }
-            @if has_states { (spent_cells(name.wall(), name.time.as_ref())) }
+            @if has_states { (spent_cells(name.wall_total_ns, name.time.as_ref())) }
             td.n { (layout::known(count, number)) }
             td.n { @if name.errors > 0 { (percent(share(name.errors, name.count))) } }
             td.n { (layout::time(name.wall_p50_ns)) }

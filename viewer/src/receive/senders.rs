@@ -50,13 +50,15 @@ impl Senders {
 mod tests {
     use super::*;
 
+    const OURS: Sender = Sender::Ours(None);
+
     #[test]
     fn what_profiles_say_counts_before_what_traces_say_and_tenants_are_apart() {
         let senders = Senders::default();
-        senders.note(1, "shop", Sender::Ours, false);
-        assert_eq!(senders.of(1, "shop"), Some(Sender::Ours));
+        senders.note(1, "shop", OURS, false);
+        assert_eq!(senders.of(1, "shop"), Some(OURS));
         senders.note(1, "shop", Sender::DotnetOfGrafana, true);
-        senders.note(1, "shop", Sender::Ours, false);
+        senders.note(1, "shop", OURS, false);
         assert_eq!((senders.of(1, "shop"), senders.of(2, "shop")), (Some(Sender::DotnetOfGrafana), None));
     }
 
@@ -65,9 +67,9 @@ mod tests {
         let senders = Senders::default();
         senders.note(1, "shop", Sender::Native, true);
         assert_eq!(senders.of(1, "shop"), Some(Sender::Native));
-        senders.note(1, "shop", Sender::Ours, true);
+        senders.note(1, "shop", OURS, true);
         senders.note(1, "shop", Sender::Native, true);
-        assert_eq!(senders.of(1, "shop"), Some(Sender::Ours));
+        assert_eq!(senders.of(1, "shop"), Some(OURS));
     }
 
     #[test]

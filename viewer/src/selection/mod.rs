@@ -33,7 +33,7 @@ pub(crate) struct Selection {
     pub(crate) name: Option<String>,
     /// Only spans whose name holds this, in capitals or not.
     pub(crate) name_part: Option<String>,
-    /// Only spans with these attributes.
+    /// Only spans with these attributes; without those whose value is empty.
     pub(crate) attributes: BTreeMap<String, String>,
     /// Only spans that took at least this long.
     pub(crate) least: Option<Bound>,
@@ -41,7 +41,7 @@ pub(crate) struct Selection {
     pub(crate) most: Option<Bound>,
     /// Only spans that ended like this.
     pub(crate) status: Option<Status>,
-    /// Only profiles with these labels.
+    /// Only profiles with these labels, likewise.
     pub(crate) labels: BTreeMap<String, String>,
     /// Only spans of this trace.
     pub(crate) trace: Option<TraceId>,
@@ -97,11 +97,11 @@ impl Selection {
         let service = params.take("service")?;
         let name = params.take("name")?;
         let name_part = params.take("name~")?;
-        let attributes = take_pairs(params, "attr", "attr.")?;
+        let attributes = params.take_pairs("attr")?;
         let mut bound = |name| params.take(name)?.map(|text| Bound::parse(name, &text)).transpose();
         let (least, most) = (bound("dur>")?, bound("dur<")?);
         let status = take_status(params)?;
-        let labels = take_pairs(params, "label", "label.")?;
+        let labels = params.take_pairs("label")?;
         let trace = match params.take("trace")? {
             None => None,
             Some(text) => Some(
@@ -328,7 +328,7 @@ impl Selection {
             add(format!(" of {service}"));
         }
         for (key, value) in self.attributes.iter().chain(&self.labels) {
-            add(format!(", {key} = {value}"));
+            add(if value.is_empty() { format!(", without {key}") } else { format!(", {key} = {value}") });
         }
         match (self.least, self.most) {
             (None, None) => {}
@@ -360,23 +360,6 @@ pub(crate) fn query(pairs: &[(String, String)]) -> String {
 /// A link to `path` with a query.
 pub(crate) fn link(path: &str, pairs: &[(String, String)]) -> String {
     if pairs.is_empty() { path.into() } else { format!("{path}?{}", query(pairs)) }
-}
-
-/// Takes `attr.KEY=VALUE` any number of times, and `attr=KEY=VALUE` once, as forms send it.
-fn take_pairs(
-    params: &mut Params,
-    short: &'static str,
-    prefix: &'static str,
-) -> Result<BTreeMap<String, String>, BadParameter> {
-    let mut pairs = params.take_prefixed(prefix)?;
-    if let Some(text) = params.take(short)? {
-        let Some((key, value)) = text.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty())
-        else {
-            return Err(BadParameter::new(short, &text, "allowed is KEY=VALUE, such as region=eu"));
-        };
-        pairs.insert(key.trim().into(), value.trim().into());
-    }
-    Ok(pairs)
 }
 
 fn take_status(params: &mut Params) -> Result<Option<Status>, BadParameter> {

@@ -18,6 +18,7 @@ fn a_query_string_survives() {
         "span=00f067aa0ba902b7&below=1&since=5m",
         "service=a%26b&outside=1&since=15m",
         "type=memory&from=1000&to=2000",
+        "service=a&attr.user=&label.flow=",
         "service=a&type=wall&state=waits",
         "type=wall:wall:nanoseconds:wall:nanoseconds&state=io",
         "service=a&since=all",
@@ -52,7 +53,7 @@ fn a_bad_parameter_is_named_with_its_value() {
         ("inside=1&outside=1", "contradicts"),
         ("outside=1&name=a", "contradicts"),
         ("outside=1&status=ok", "contradicts"),
-        ("inside=yes", "takes no value"),
+        ("inside=2", "\"inside\" = \"2\": allowed is 1, or no value; leave it out for no"),
         ("below=1", "needs span"),
         ("type=a:b", "\"type\""),
         ("state=waits", "\"state\" = \"waits\": needs type=wall"),
@@ -61,7 +62,7 @@ fn a_bad_parameter_is_named_with_its_value() {
         ("dur>2s&dur<1s", "\"dur>\" = \"2s\": is more than dur<"),
         ("dur>p95&dur<p50", "\"dur>\" = \"p95\": is more than dur<"),
         ("status=bad", "\"status\" = \"bad\": allowed are error, ok and unset"),
-        ("attr=route", "\"attr\" = \"route\": allowed is KEY=VALUE"),
+        ("attr=route", "\"attr\" = \"route\": allowed is KEY=VALUE, such as region=eu, or KEY= for what has none"),
         ("attr.=x", "needs a key"),
         ("attributes=x", "not known here; allowed are service, name, name~, attr.KEY, attr, dur>, dur<, status"),
     ] {
@@ -86,6 +87,7 @@ fn sentences_read_well() {
             "a, 1ms to 20ms, 2023-11-14 22:13:20 to 2023-11-14 22:14:20 UTC",
         ),
         ("service=s&since=all", "everything of s, all that is stored"),
+        ("name=a&attr.user=&label.flow=", "a, without user, without flow, last hour"),
         ("service=s&type=wall&state=waits", "everything of s, wall, state waits, last hour"),
         ("service=s&type=wall&state=all", "everything of s, wall, last hour"),
     ] {

@@ -181,7 +181,7 @@ mod tests {
             times.iter().for_each(|(state, ns)| all.add(*state, *ns));
             all
         };
-        let all = [100, 1_000].map(|total| Sums { total, samples: 100, equal_samples: 100.0, averaged_over: None });
+        let all = [100, 1_000].map(|total| Sums { total, samples: 100, equal_samples: 100.0, ..Sums::default() });
         let (cpu, untold) = (times(&[(State::Cpu, 60), (State::Io, 40)]), times(&[(State::NotTold, 1_000)]));
         let mixed = times(&[(State::Io, 100), (State::Lock, 900)]);
         let changes = |a: &StateTimes, b: &StateTimes| -> Vec<_> {

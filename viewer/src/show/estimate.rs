@@ -4,6 +4,8 @@
 
 use serde::Serialize;
 
+use crate::states::is_zero;
+
 /// Below this many samples a flame graph says that it shows little.
 pub(crate) const FEW_SAMPLES: i64 = 10;
 
@@ -25,6 +27,9 @@ pub(crate) struct Sums {
     /// Of how many profiles all values are the average, where they are of instants; else they are added.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) averaged_over: Option<i64>,
+    /// What of the total is beside the wall time of its spans: other threads or tasks spent it in them meanwhile.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(crate) concurrent: i64,
 }
 
 impl Sums {
@@ -37,7 +42,7 @@ impl Sums {
             squares += (value as f64).powi(2) / count.max(1) as f64;
         }
         let equal_samples = if squares > 0.0 { (total as f64).powi(2) / squares } else { samples as f64 };
-        Self { total, samples, equal_samples, averaged_over: None }
+        Self { total, samples, equal_samples, averaged_over: None, concurrent: 0 }
     }
 
     /// The standard error of a share of them.

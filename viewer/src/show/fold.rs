@@ -21,8 +21,9 @@ pub(super) fn fold(stacks: &Stacks) -> Result<Stacks, ShowError> {
 /// The same, and which new stack each old one became.
 pub(super) fn fold_with_places(stacks: &Stacks) -> Result<(Stacks, HashMap<i64, i64>), ShowError> {
     let runtime: HashMap<i64, bool> = stacks.functions.iter().map(|(id, f)| (*id, is_runtime(f))).collect();
-    let Stacks { period, averaged_over, .. } = *stacks;
-    let mut folded = Stacks { profile_type: stacks.profile_type.clone(), period, averaged_over, ..Stacks::default() };
+    let Stacks { period, averaged_over, concurrent, .. } = *stacks;
+    let profile_type = stacks.profile_type.clone();
+    let mut folded = Stacks { profile_type, period, averaged_over, concurrent, ..Stacks::default() };
     folded.functions =
         stacks.functions.iter().filter(|(id, _)| !runtime[*id]).map(|(id, f)| (*id, f.clone())).collect();
     folded.functions.insert(FOLDED_ID, Function { name: FOLDED.into(), file: "".into() });

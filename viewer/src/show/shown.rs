@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use super::error::ShowError;
 use crate::http::refusal::Refusals;
+use crate::params::BadParameter;
+use crate::profile_types;
 use crate::queries::{NotRun, Queries};
 use crate::receive::profilers::Profilers;
 use crate::selection::{Selection, TimeRange, since_text};
@@ -52,6 +54,23 @@ impl Shown {
             return "kept as long as this runs".into();
         }
         format!("kept for {}", since_text(self.retain))
+    }
+
+    /// Refuses a profile type that nobody sent, which would otherwise look like nothing found, unless profilers have such a name, or no
+    /// profile of the service came yet.
+    pub(super) fn check_profile_type(&self, selection: &Selection) -> Result<(), ShowError> {
+        let asked = &selection.profile_type;
+        if profile_types::is_named(asked) || self.store.has_profile_type(asked)? {
+            return Ok(());
+        }
+        let service = selection.service.as_deref();
+        let seen = self.store.profile_types(service, TimeRange::Stored)?;
+        if seen.types.is_empty() {
+            return Ok(());
+        }
+        let of = service.map(|service| format!(" of {service:?}")).unwrap_or_default();
+        let allowed = format!("is no profile type{of} that is stored; allowed are {}", seen.named());
+        Err(BadParameter::new("type", asked, allowed).into())
     }
 
     /// Refuses a selection of a span or a trace that nothing is known of.

@@ -131,11 +131,6 @@ impl SpanName {
         self.cpu_ns.filter(|_| self.count > 0).map(|cpu| cpu / self.count)
     }
 
-    /// Their wall time; without traces that in all states.
-    pub(crate) fn wall(&self) -> Option<i64> {
-        self.wall_total_ns.or(self.time.as_ref().map(TimeSpent::wall))
-    }
-
     /// CPU for each second of wall time.
     pub(crate) fn cpu_per_wall(&self) -> Option<f64> {
         self.wall_total_ns.filter(|wall| *wall > 0).and_then(|wall| self.cpu_ns.map(|cpu| share(cpu, wall)))
@@ -146,6 +141,7 @@ impl Shown {
     /// The span names of a service, of the spans that the selection chooses.
     pub(crate) fn span_names(&self, service: &str, asked: &Selection) -> Result<SpanNames, ShowError> {
         let selection = self.resolve(&asked.clone().service(service))?;
+        self.check_profile_type(&selection)?;
         let profile_types = self.store.profile_types(Some(service), selection.time_range)?;
         let mut beside = beside(&selection, &profile_types.types);
         let of_beside = beside.is_some().then(|| selection.clone());

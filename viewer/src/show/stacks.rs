@@ -9,10 +9,11 @@ use crate::states::StateTimes;
 use crate::store::Stacks;
 
 impl Shown {
-    /// The stacks of a selection; a span or trace that nothing is known of is an error.
+    /// The stacks of a selection; a span or trace that nothing is known of is an error, and so is such a profile type.
     pub(crate) fn stacks(&self, selection: &Selection, display: StackDisplay) -> Result<Stacks, ShowError> {
         let stacks = self.store.stacks(&self.resolve(selection)?)?;
         if stacks.sums.is_empty() {
+            self.check_profile_type(selection)?;
             self.check_known(selection)?;
         }
         if display.fold { fold(&stacks) } else { Ok(stacks) }
@@ -42,7 +43,7 @@ impl Shown {
 /// What all samples add up to.
 pub(super) fn sums(stacks: &Stacks) -> Sums {
     let sums = Sums::of(stacks.sums.iter().map(|&(_, value, count)| (value, count)));
-    Sums { averaged_over: stacks.averaged_over, ..sums }
+    Sums { averaged_over: stacks.averaged_over, concurrent: stacks.concurrent, ..sums }
 }
 
 /// The value in each state.

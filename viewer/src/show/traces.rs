@@ -44,6 +44,7 @@ pub(crate) struct TraceRow {
 impl Shown {
     /// Traces with a span of the selection, sorted by that span's wall time or by the trace's CPU.
     pub(crate) fn traces(&self, selection: &Selection, sort: TraceSort) -> Result<Traces, ShowError> {
+        self.check_profile_type(selection)?;
         let mut traces = Vec::new();
         let mut sampling = HashMap::new();
         for found in self.store.traces(&self.resolve(selection)?, sort, MOST)? {

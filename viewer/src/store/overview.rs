@@ -9,6 +9,8 @@ use crate::selection::{CPU, TimeRange};
 
 /// Profile types of a service that are shown, or of all.
 const MOST_TYPES: usize = 64;
+/// Those that a sentence names.
+const MOST_NAMED: usize = 10;
 
 /// A profile type that occurs.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
@@ -63,6 +65,13 @@ impl SeenProfileTypes {
         self.types.len() < MOST_TYPES
     }
 
+    /// What asks for each, in words.
+    pub(crate) fn named(&self) -> String {
+        let named: Vec<&str> = self.types.iter().take(MOST_NAMED).map(|seen| seen.asked.as_str()).collect();
+        let more = self.types.len() - named.len() + self.more;
+        if more > 0 { format!("{} and {more} more", named.join(", ")) } else { named.join(", ") }
+    }
+
     /// Puts them in order. The first of a name is what the name alone means, whatever its period is.
     pub(super) fn sort(&mut self) {
         self.types.sort_by(|a, b| a.order().cmp(&b.order()).then_with(|| a.asked.cmp(&b.asked)));
@@ -110,6 +119,12 @@ impl Store {
             found.sort();
             Ok(found)
         })
+    }
+
+    /// Whether any profile is stored that a selection of this profile type may mean, of whatever service and time.
+    pub(crate) fn has_profile_type(&self, asked: &str) -> Result<bool, StoreError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM kinds WHERE text = ?1 OR (name = ?1 AND main))";
+        self.read(|connection| connection.prepare_cached(sql)?.query_row(params![asked], |row| row.get(0)))
     }
 
     /// Whether anything is stored.

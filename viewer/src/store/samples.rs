@@ -19,16 +19,22 @@ use crate::states::{State, StateTimes};
 impl Store {
     /// The samples of a selection, by stack.
     pub(crate) fn stacks(&self, selection: &Selection) -> Result<Stacks, StoreError> {
-        let gathered = self.read(|connection| {
+        let (gathered, concurrent) = self.read(|connection| {
             let query = SampleQuery::new(connection, selection)?;
             let mut gathered = Gathered::of(self, selection).averaged(Snapshots::of(connection, &query)?);
-            let state = if selection.is_wall() { STATE } else { "NULL" };
-            query.each(connection, &format!("series.id, {state}, s.stacks"), |row| {
+            let mut concurrent = 0_i64;
+            let (state, is_own) = if selection.is_wall() { (STATE, IS_OWN) } else { ("NULL", "true") };
+            query.each(connection, &format!("series.id, {state}, s.stacks, {is_own}, s.value"), |row| {
+                if !row.get::<_, bool>(3)? {
+                    concurrent = concurrent.saturating_add(row.get(4)?);
+                }
                 gathered.add(row.get(0)?, row.get_ref(1)?.as_str_or_null()?, row.get_ref(2)?.as_blob()?)
             })?;
-            Ok(gathered)
+            Ok((gathered, concurrent))
         })?;
-        gathered.finish(self)
+        let stacks = gathered.finish(self)?;
+        let concurrent = if stacks.averaged_over.is_none() { concurrent } else { 0 };
+        Ok(Stacks { concurrent, ..stacks })
     }
 
     /// Whether any sample of any type is labelled with the span.

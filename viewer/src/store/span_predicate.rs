@@ -32,8 +32,12 @@ fn condition<const N: usize>(sql: String, values: [Value; N]) -> Condition {
     Condition { sql, values: values.into(), by_span: false }
 }
 
-/// A key of a JSON object has this value, written as text.
+/// A key of a JSON object has this value, written as text; of the empty one, the object has no such key, or an empty value.
 fn json(column: &str, key: &str, value: &str) -> Condition {
+    if value.is_empty() {
+        let sql = format!("NOT EXISTS (SELECT 1 FROM json_each({column}) WHERE key = ? AND value != '')");
+        return condition(sql, [key.to_owned().into()]);
+    }
     let text = "CASE type WHEN 'true' THEN 'true' WHEN 'false' THEN 'false' ELSE CAST(value AS TEXT) END";
     let sql = format!("EXISTS (SELECT 1 FROM json_each({column}) WHERE key = ? AND {text} = ?)");
     condition(sql, [key.to_owned().into(), value.to_owned().into()])

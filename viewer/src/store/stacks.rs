@@ -22,6 +22,9 @@ pub(crate) struct Stacks {
     pub(crate) period: i64,
     /// So many profiles say each what there was at an instant, and all values are averages of theirs. None: they are sums.
     pub(crate) averaged_over: Option<i64>,
+    /// How much of all values is beside the wall time of their spans: what other threads or tasks spent in these meanwhile. Only of profile
+    /// types whose samples may say it, and of sums.
+    pub(crate) concurrent: i64,
 }
 
 /// A frame of a stack.
