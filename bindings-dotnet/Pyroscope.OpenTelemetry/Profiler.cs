@@ -341,14 +341,9 @@ public sealed class Profiler : IDisposable
             answer = Engine.Start(settings.Settings());
         }
 
-        if (answer.kind != Done)
-        {
-            reason = answer.text;
-        }
-
         if (answer.kind == NotAllowed)
         {
-            throw ProfilerConfiguration.Refusal(answer.text);
+            throw ProfilerConfiguration.Refusal(reason = answer.text);
         }
 
         if (answer.kind == SwitchedOff)
@@ -359,6 +354,11 @@ public sealed class Profiler : IDisposable
         configuration = settings;
         SpanMirror.Links = settings.SpanProfileLinkingEnabled ?? true;
         givenName = settings.ApplicationName;
+        if (answer.kind != Done)
+        {
+            reason = answer.text;
+        }
+
         running = answer.kind == Done;
         if (running)
         {

@@ -144,7 +144,7 @@ class SpanProcessorTest < Minitest::Test
   end
 
   def test_a_variable_that_is_no_boolean_is_told_once_and_spans_go_on
-    %w[ROOT_SPAN_ONLY ADD_SPAN_NAME ADD_PROFILE_URL START_PROFILING TIME_ATTRIBUTES].each do |name|
+    %w[ROOT_SPAN_ONLY ADD_PROFILE_URL START_PROFILING TIME_ATTRIBUTES].each do |name|
       variables = { "OTEL_PYROSCOPE_#{name}" => "perhaps", "PYROSCOPE_SERVER_ADDRESS" => "none", "PYROSCOPE_APPLICATION_NAME" => "app" }
       said = assert_ruby(<<~'RUBY', environment: variables)
         2.times { tracer.in_span("span") { |span| abort unless span.attributes.key?("pyroscope.profile.id") } }

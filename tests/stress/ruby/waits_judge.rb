@@ -72,7 +72,8 @@ class WaitsJudge
   end
 
   def flow_mistake(wait, own)
-    ("flow" unless (wait.flow == "concurrent") == (own.last == WaitsTable::CONCURRENT))
+    is_beside = own.last == WaitsTable::CONCURRENT || own.first == WaitsTable::IN_PARENTS_SPAN
+    ("flow" unless (wait.flow == "concurrent") == is_beside)
   end
 
   def state_mistake(wait, own)

@@ -28,6 +28,8 @@ module WaitsTable
   SPANS = [*MAIN.keys, *CALLERS.keys.filter_map { |name| name[/\Aenter_(?!.*__)(.+)/, 1]&.to_sym }].uniq.freeze
   # The thread that does something in a span which is another one's.
   CONCURRENT = :outside_attaches
+  # Where a forked child is still in the span of its parent, which is not its own.
+  IN_PARENTS_SPAN = :way_fork__profiled
 
   # Waits as state, call and innermost method.
   SLEEP = ["sleep pthread_cond_timedwait sleep"].freeze

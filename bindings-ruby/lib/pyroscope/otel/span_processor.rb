@@ -62,7 +62,7 @@ module Pyroscope
       # @raise [ArgumentError] scope is neither, or a flag is no boolean. A variable that is none is told by the logger, and left at
       #   its default
       def initialize(app_name = nil, pyroscope_endpoint = nil, scope: nil, inherit_fibers: false, time_attributes: nil)
-        scope = variable("ROOT_SPAN_ONLY", true) ? :root : :all if scope.nil?
+        scope = variable("OTEL_PYROSCOPE_ROOT_SPAN_ONLY", true) ? :root : :all if scope.nil?
         unless scope.respond_to?(:to_sym) && SCOPES.include?(scope.to_sym)
           raise ArgumentError, "scope: #{scope.inspect} is not allowed; allowed: :root, :all"
         end
@@ -71,10 +71,10 @@ module Pyroscope
         @pyroscope_endpoint = pyroscope_endpoint && URI.parse(pyroscope_endpoint.to_s)
         @root_span_only = scope.to_sym == :root
         @inherit_fibers = flag("inherit_fibers", inherit_fibers || false)
-        @add_span_name = variable("ADD_SPAN_NAME", true)
-        @add_url = variable("ADD_PROFILE_URL", true)
-        @start_profiling = variable("START_PROFILING", true)
-        time_attributes = variable("TIME_ATTRIBUTES", false) if time_attributes.nil?
+        @add_span_name = variable("OTEL_PYROSCOPE_ADD_SPAN_NAME", true)
+        @add_url = variable("OTEL_PYROSCOPE_ADD_PROFILE_URL", true)
+        @start_profiling = variable("OTEL_PYROSCOPE_START_PROFILING", true)
+        time_attributes = variable("OTEL_PYROSCOPE_TIME_ATTRIBUTES", false) if time_attributes.nil?
         @time_attributes = flag("time_attributes", time_attributes)
         @lock = Mutex.new
         @begun = @started_profiler = false
@@ -151,7 +151,7 @@ module Pyroscope
 
       # A boolean of the environment. What is none is told once: an error here would take the program's spans along.
       def variable(name, default)
-        Environment.flag("OTEL_PYROSCOPE_#{name}", default)
+        Environment.flag(name, default)
       rescue ArgumentError => error
         Messages.warn_once(name, "#{error.message}. It is taken for #{default}.")
         default
