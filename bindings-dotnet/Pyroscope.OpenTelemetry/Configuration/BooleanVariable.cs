@@ -16,7 +16,8 @@ internal static class BooleanVariable
             case "false" or "0" or "no":
                 return false;
             default:
-                ProfilerMessages.Note($"{name}: {value} is not allowed; allowed: true, false, 1, 0, yes, no. It is taken for {(otherwise ? "true" : "false")}.");
+                var taken = otherwise ? "true" : "false";
+                ProfilerMessages.Note($"{name}: {value} is not allowed; allowed: true, false, 1, 0, yes, no. It is taken for {taken}.");
                 return otherwise;
         }
     }
