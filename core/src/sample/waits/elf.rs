@@ -169,10 +169,10 @@ impl Module {
         (!module.symbols.is_null() && !module.strings.is_null()).then_some(module)
     }
 
-    /// The module whose file is loaded from its header on.
+    /// The module whose file is loaded from its header on; none at 0.
     ///
     /// # Safety
-    /// One is, there.
+    /// One is, there, or it is 0.
     pub(super) unsafe fn at(base: usize) -> Option<Self> {
         // SAFETY: the caller's promise.
         let header = unsafe { ptr::with_exposed_provenance::<libc::Elf64_Ehdr>(base).as_ref() }?;

@@ -74,3 +74,34 @@ pub(super) fn libc() -> Libc {
         unsafe { Module::at(module_of(address).addr()) }
     })
 }
+
+#[cfg(all(test, target_env = "gnu", target_arch = "x86_64"))]
+mod tests {
+    use super::super::wrappers;
+    use super::*;
+
+    #[test]
+    fn the_executable_is_where_this_test_is() {
+        assert_eq!(executable(), module_of(the_executable_is_where_this_test_is as Address));
+    }
+
+    #[test]
+    fn libc_s_own_tables_say_what_ld_so_says() {
+        let (libc, mut older) = (libc(), Vec::new());
+        for name in (0..wrappers::counts().1).map(|function| wrappers::name(function).unwrap()) {
+            // SAFETY: strings.
+            let [real, oldest] = unsafe {
+                let real = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+                [real, libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), OLDEST.as_ptr())]
+            };
+            let tables = libc.iter().flatten().find_map(|library| library.newest(&Name::new(name)));
+            assert_eq!(tables, Some(real.addr()), "{name:?}");
+            let is_older = !oldest.is_null() && oldest != real;
+            assert_eq!(has_older(&Name::new(name), real, &libc), is_older, "{name:?}");
+            if is_older {
+                older.push(name);
+            }
+        }
+        assert!(older.contains(&c"pthread_cond_wait"), "{older:?}");
+    }
+}
