@@ -89,11 +89,10 @@ mod tests {
     fn libc_s_own_tables_say_what_ld_so_says() {
         let (libc, mut older) = (libc(), Vec::new());
         for name in (0..wrappers::counts().1).map(|function| wrappers::name(function).unwrap()) {
+            // SAFETY: a string.
+            let real = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
             // SAFETY: strings.
-            let [real, oldest] = unsafe {
-                let real = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
-                [real, libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), OLDEST.as_ptr())]
-            };
+            let oldest = unsafe { libc::dlvsym(libc::RTLD_DEFAULT, name.as_ptr(), OLDEST.as_ptr()) };
             let tables = libc.iter().flatten().find_map(|library| library.newest(&Name::new(name)));
             assert_eq!(tables, Some(real.addr()), "{name:?}");
             let is_older = !oldest.is_null() && oldest != real;
