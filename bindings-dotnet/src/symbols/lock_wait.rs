@@ -93,6 +93,8 @@ fn state_of_wait<'a>(mut methods: impl Iterator<Item = &'a str> + Clone, waits_f
             by_default
         }
         wait if wait.starts_with("System.Threading.") => State::Lock,
+        // The wait for a handle is inlined there, once both are hot.
+        wait if wait.starts_with("System.Diagnostics.Process") && wait.contains(".WaitForExit") => State::Lock,
         _ => by_default,
     }
 }
@@ -116,6 +118,11 @@ mod tests {
             (&["System.Threading.Monitor.Wait", "System.Threading.ManualResetEventSlim.Wait"], State::Lock),
             (
                 &["System.Threading.WaitHandle.WaitOneNoCheck", "System.Diagnostics.ProcessWaitState.WaitForExit"],
+                State::Child,
+            ),
+            (&["System.Diagnostics.Process.WaitForExit", "A.B"], State::Child),
+            (
+                &["System.Diagnostics.ProcessWaitState.WaitForExit", "System.Diagnostics.Process.WaitForExitCore"],
                 State::Child,
             ),
             (&["System.Threading.WaitHandle.WaitOneNoCheck", "A.B", "System.Diagnostics.Process.Start"], State::Lock),
