@@ -69,13 +69,13 @@ sealed class Judge
         if (IsOfASignal(sample.Frames)) return state == (leaf == "write" ? "io" : "sleep") ? null : $"a signal's handler in the state {state}";
         if (own.Count == 0) return Truth.MayBeAlone(sample.Label("span_name")!, state, sample.Frames) ? null : LeftOut;
         var innermost = Truth.Methods[own[0]];
-        if (Truth.ReadsRandomBytes(state, leaf, sample.Frames) || Truth.IsTheRuntimes(state, leaf, sample.Frames)) return null;
+        if (Truth.IsOfItsStart(state, leaf, sample.Frames) || Truth.IsTheRuntimes(state, leaf, sample.Frames)) return null;
         // What it called waits, and is left out.
         if (innermost.IsEdge && !innermost.States.Contains(state)) return LeftOut;
         // Who spins for a lock gives its processor away between two looks at it, and may wait there for a collection. Where the compiler put that into
         // the method nothing says for what. In a sleep the runtime gives it away, too.
         if ((state, leaf) is ("run_queue", "sched_yield") or ("sleep", "pthread_cond_wait") && innermost.States.Any(other => other is "lock" or "sleep")
-            && sample.Frames.SkipWhile(frame => frame != "System.Threading.Thread.Sleep").Skip(1).FirstOrDefault() == $"Waits.{own[0]}") return null;
+            && sample.Frames.SkipWhile(frame => frame != "System.Threading.Thread.Sleep").Skip(1).FirstOrDefault() is { } sleeps && OwnName(sleeps) == own[0]) return null;
         // This program never sleeps for no time.
         if (state == "sleep" && (leaf == "sched_yield" || (!innermost.States.Contains(state) && sample.Frames.Contains("System.Threading.Thread.Sleep")))) return LeftOut;
         // A timer's queue has a lock.

@@ -62,10 +62,18 @@ static class Truth
     public static bool IsTheRuntimes(string state, string leaf, IReadOnlyList<string> frames) =>
         (state, leaf) == ("io", "write") && frames.Count > 2 && frames[1] == "libcoreclr.so";
 
-    /// <summary>A span that starts reads random bytes, of which its number is made; the compiler may put one of these methods into the other.</summary>
-    public static bool ReadsRandomBytes(string state, string leaf, IReadOnlyList<string> frames) =>
-        (state, leaf) == ("io", "read") && frames.Contains("System.Diagnostics.Activity.Start")
-        && frames.Take(4).Any(frame => frame is "System.Guid.NewGuid" or "System.Diagnostics.RandomNumberGenerator..ctor");
+    /// <summary>
+    /// A span that starts reads random bytes, of which its number is made; the compiler may put one of these methods into the other. And the
+    /// processor puts a property into it, which takes the lock of an object.
+    /// </summary>
+    public static bool IsOfItsStart(string state, string leaf, IReadOnlyList<string> frames) => (state, leaf) switch
+    {
+        ("io", "read") => frames.Contains("System.Diagnostics.Activity.Start")
+            && frames.Take(4).Any(frame => frame is "System.Guid.NewGuid" or "System.Diagnostics.RandomNumberGenerator..ctor"),
+        ("lock", "pthread_cond_wait") => frames.Contains("System.Diagnostics.ActivitySource.NotifyActivityStart")
+            && frames.SkipWhile(frame => !frame.Contains('.') || frame.EndsWith(".so", StringComparison.Ordinal)).First() == "System.Diagnostics.Activity.SetCustomProperty",
+        _ => false,
+    };
 
     /// <summary>Whether one caller between these two, which the program has, is left out.</summary>
     public static bool LeavesOneOut(string caller, string callee) => Methods.Keys.Any(between => MayCall(caller, between) && MayCall(between, callee));
