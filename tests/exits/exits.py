@@ -29,8 +29,6 @@ import failures  # noqa: E402
 # What a client ends with when it has seen a child hang, or something wrong.
 HUNG = 97
 KINDS = ("signals", "hung", "wrong")
-# As the runtime ends by itself too, without a profiler: told and not counted. A shape says by which code, and README.md why.
-OWN = "own"
 # How long the engine's threads are held: stop() waits for them for 5 s.
 HELD = 7.0
 PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT, WALL = 17, 0x4206, 0x4207, 0x40000000
@@ -42,7 +40,7 @@ libc.ptrace.restype = ctypes.c_long
 @dataclass
 class Ended:
     kind: str
-    """One of KINDS, nothing if all is as it must be, or OWN."""
+    """One of KINDS, or nothing if all is as it must be."""
     how: str
     backtrace: str = ""
 
@@ -72,10 +70,7 @@ def main() -> int:
             shape = sorted(shapes)[seed % len(shapes)]
             folder = Path(tempfile.mkdtemp(prefix="exits-"))
             ended = run(options, shape, shapes[shape], seed, folder)
-            if ended.kind == OWN:
-                with lock:
-                    print(f"{options.language} {options.version}, shape {shape}, seed {seed}: {ended.how}", flush=True)
-            elif ended.kind:
+            if ended.kind:
                 with lock:
                     counts[ended.kind] += 1
                     by_shape[shape] = by_shape.get(shape, 0) + 1
@@ -162,8 +157,6 @@ def run(options: argparse.Namespace, shape: str, expected: dict[str, Any], seed:
     core = next(filter(failures.is_core, folder.glob("*core*")), None)
     if code == expected["ends"] and core is None:
         return Ended("", "")
-    if code == expected.get("own") and core is None:
-        return Ended(OWN, f"ended by signal {-code}, as it does without a profiler too")
     backtrace = without_head(failures.backtrace(core)) if core else ""
     if code == HUNG:
         return Ended("hung", "a child hung", backtrace)

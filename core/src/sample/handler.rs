@@ -21,6 +21,7 @@ use super::record::{self, ThreadRecord};
 use super::ring::{Era, Measure, Written};
 use super::runtime::{Runtime, SampleSignal};
 use super::safe_load::{self, WithoutFaults};
+use super::shared_signal;
 use super::threads;
 use super::waits::own_record;
 use super::waits::wrappers::waited_ns;
@@ -150,6 +151,9 @@ fn share(signal: i32) -> Result<i32, Error> {
     action(signal, Some(&shared));
     SIGNAL.store(signal, Ordering::Release);
     safe_load::set_sampling_signal(signal);
+    if is_handler {
+        shared_signal::keep(signal, PREVIOUS.load(Ordering::Acquire));
+    }
     Ok(signal)
 }
 

@@ -2,6 +2,7 @@
 
 mod cursor;
 pub(crate) mod due;
+mod elf;
 pub(crate) mod frame_pointer;
 pub(crate) mod frames;
 mod gate;
@@ -12,6 +13,8 @@ pub(crate) mod ring;
 mod ring_model;
 pub(crate) mod runtime;
 pub(crate) mod safe_load;
+mod shared_signal;
+mod slot;
 pub(crate) mod threads;
 pub(crate) mod timer;
 pub(crate) mod waits;

@@ -22,6 +22,7 @@ pub(crate) const CASES: &[Case] = &[
     ("our_real_time_signal_is_reset_to_its_default", our_real_time_signal_is_reset_to_its_default),
     ("every_signal_is_reset_to_its_default", every_signal_is_reset_to_its_default),
     ("a_signal_shared_with_the_host_is_taken_and_given_back", a_signal_shared_with_the_host_is_taken_and_given_back),
+    ("a_shared_signal_that_the_host_gives_back_ends_nothing", a_shared_signal_that_the_host_gives_back_ends_nothing),
     ("our_signal_is_blocked_in_a_thread", our_signal_is_blocked_in_a_thread),
     ("the_fault_handler_is_taken_by_another_library", the_fault_handler_is_taken_by_another_library),
     ("a_second_copy_of_the_engine", a_second_copy_of_the_engine),
@@ -196,6 +197,27 @@ fn a_signal_shared_with_the_host_is_taken_and_given_back() {
     assert_eq!(profiler.ended(), None);
     burn(Duration::from_millis(100));
     assert_saw(&finish(&profiler), Duration::from_millis(200));
+}
+
+/// As CoreCLR 8 does before it ends a process that crashes, while other threads' timers run.
+fn a_shared_signal_that_the_host_gives_back_ends_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (handler, signal) = (their_handler as Handler, libc::SIGRTMIN());
+    set_action(signal, handler as usize);
+    let profiler = Profiler::start(config(folder.path(), 1000), &Sharing).unwrap();
+    burn(Duration::from_millis(100));
+    set_action(signal, libc::SIG_DFL);
+    burn(Duration::from_millis(100));
+    assert_eq!(action(signal), libc::SIG_IGN);
+    // A child that is about to become another program, which would ignore it too.
+    let in_child = || {
+        set_action(signal, libc::SIG_DFL);
+        i32::from(action(signal) != libc::SIG_DFL)
+    };
+    assert_eq!(wait(fork(in_child)), 0);
+    set_action(libc::SIGUSR2, libc::SIG_DFL);
+    assert_eq!(action(libc::SIGUSR2), libc::SIG_DFL, "another one");
+    assert!(profiler.stop(LONG));
 }
 
 fn our_signal_is_blocked_in_a_thread() {

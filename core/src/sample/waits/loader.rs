@@ -15,8 +15,8 @@ use std::{mem, ptr};
 
 use libc::dl_phdr_info;
 
-use super::elf::{Module, Name, word};
 use crate::os::thread_id::tid;
+use crate::sample::elf::{Module, Name, word};
 
 /// The beginning of a mutex of glibc's.
 #[repr(C)]

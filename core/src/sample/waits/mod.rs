@@ -8,7 +8,6 @@
 //! allocator's held. So it obeys the rules of `sample/handler.rs`: no allocation, no lock (one is tried), no panic.
 
 mod block;
-mod elf;
 pub(crate) mod fates;
 pub(crate) mod flow;
 mod loader;

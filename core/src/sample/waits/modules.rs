@@ -9,20 +9,20 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
+use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
-use std::{ptr, slice, thread};
+use std::{ptr, thread};
 
 use libc::dl_phdr_info;
 
-use super::elf::{Module, Name, R_X86_64_64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, word};
 use super::loader;
 use super::real::{ALIASES, OLDEST, address_of, executable, has_older, libc};
 use super::wrappers::{self, Address, OnUnlock, OnWait};
 use crate::os::background_thread::BlockedSignals;
+use crate::sample::elf::{Module, Name, R_X86_64_JUMP_SLOT, Slot, word};
+use crate::sample::slot;
 
 /// Modules that are remembered as scanned; more are scanned again each time.
 const MAX_MODULES: usize = 4_096;
@@ -256,33 +256,12 @@ impl Modules {
     /// Scans a module. False: not all of its slots could be judged yet.
     fn scan_module(&mut self, module: &Module) -> bool {
         let mut is_finished = true;
-        for (table, count) in module.tables {
-            if table.is_null() {
-                continue;
-            }
-            // SAFETY: the module says that its table has so many.
-            for relocation in unsafe { slice::from_raw_parts(table, count) } {
-                let kind = (relocation.info & 0xffff_ffff) as u32;
-                let is_slot = matches!(kind, R_X86_64_JUMP_SLOT | R_X86_64_GLOB_DAT)
-                    || (kind == R_X86_64_64 && relocation.addend == 0);
-                if !is_slot {
-                    continue;
-                }
-                let number = word(relocation.info >> 32);
-                // SAFETY: relocations name symbols of the module's table.
-                let symbol = unsafe { module.symbols.wrapping_add(number).read() };
-                if symbol.st_shndx != 0 {
-                    continue;
-                }
-                let name = module.strings.wrapping_add(symbol.st_name as usize);
-                // SAFETY: symbols name strings of the module's table.
-                let name = unsafe { CStr::from_ptr(name) };
-                if let Some(&function) = self.functions.get(name) {
-                    let may_be_stub = kind == R_X86_64_JUMP_SLOT
-                        && !self.contested[function]
-                        && !(self.has_older[function] && module.asks_for(number, OLDEST));
-                    is_finished &= self.set(module, module.base + relocation.offset, may_be_stub, function);
-                }
+        for Slot { address, kind, symbol, name } in module.slots() {
+            if let Some(&function) = self.functions.get(name) {
+                let may_be_stub = kind == R_X86_64_JUMP_SLOT
+                    && !self.contested[function]
+                    && !(self.has_older[function] && module.asks_for(symbol, OLDEST));
+                is_finished &= self.set(module, address, may_be_stub, function);
             }
         }
         is_finished
@@ -298,7 +277,7 @@ impl Modules {
         let is_read_only = module.read_only.contains(&slot);
         if !INSTALLED.load(Ordering::Relaxed) {
             if value == wrapper {
-                self.write(slot, wrapper, real, is_read_only);
+                slot::write(slot, wrapper, real, is_read_only, &mut self.memory);
             }
             return true;
         }
@@ -313,7 +292,7 @@ impl Modules {
         if value != real && !is_stub {
             return true;
         }
-        if self.write(slot, value, wrapper, is_read_only) {
+        if slot::write(slot, value, wrapper, is_read_only, &mut self.memory) {
             self.slots += 1;
             return true;
         }
@@ -326,21 +305,6 @@ impl Modules {
         for (contested, name) in self.contested.iter_mut().zip(&self.names) {
             *contested |= module.defines(name);
         }
-    }
-
-    /// Writes a slot in which this was found: one may be the program's own pointer, which it changes at any time.
-    fn write(&mut self, slot: usize, found: usize, value: usize, is_read_only: bool) -> bool {
-        let place = ptr::with_exposed_provenance::<AtomicUsize>(slot);
-        // What a module says of its pages is not all: a text relocation is in a page that cannot be written, and a module may have
-        // protected its table itself.
-        if !is_read_only && can_be_written(slot) {
-            // SAFETY: as in `set`; ld.so writes such slots at any time, and either is right.
-            return unsafe { (*place).compare_exchange(found, value, Ordering::AcqRel, Ordering::Relaxed).is_ok() };
-        }
-        if self.memory.is_none() {
-            self.memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").ok();
-        }
-        self.memory.as_ref().is_some_and(|memory| memory.write_all_at(&value.to_ne_bytes(), slot as u64).is_ok())
     }
 }
 
@@ -434,14 +398,4 @@ unsafe extern "C" fn on_phdr(info: *mut dl_phdr_info, _: usize, scan: *mut c_voi
         modules.seen.push(base);
     }
     0
-}
-
-/// Whether a word can be written: its lower half is added 0 to, by the kernel, which finds that out.
-fn can_be_written(slot: usize) -> bool {
-    /// `FUTEX_OP(FUTEX_OP_ADD, 0, FUTEX_OP_CMP_EQ, 0)`.
-    const ADD_NOTHING: libc::c_int = 1 << 28;
-    let unused = 0_u32;
-    let operation = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: nobody waits at either; the kernel checks the second address.
-    unsafe { libc::syscall(libc::SYS_futex, &raw const unused, operation, 0, 0_usize, slot, ADD_NOTHING) >= 0 }
 }

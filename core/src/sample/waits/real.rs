@@ -3,8 +3,8 @@
 use std::ffi::CStr;
 use std::ptr;
 
-use super::elf::{Module, Name, word};
 use super::wrappers::Address;
+use crate::sample::elf::{Module, Name, word};
 
 /// Functions that have another name in other modules, which is the same function for files of 64 bits.
 pub(super) const ALIASES: [(&CStr, &CStr); 12] = [

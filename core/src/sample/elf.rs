@@ -15,10 +15,10 @@ struct Dynamic {
 
 /// A relocation: what ld.so writes where.
 #[repr(C)]
-pub(super) struct Relocation {
-    pub(super) offset: usize,
-    pub(super) info: u64,
-    pub(super) addend: i64,
+struct Relocation {
+    offset: usize,
+    info: u64,
+    addend: i64,
 }
 
 const DT_NULL: i64 = 0;
@@ -38,9 +38,19 @@ const DT_VERNEED: i64 = 0x6fff_fffe;
 const DT_VERNEEDNUM: i64 = 0x6fff_ffff;
 const DF_BIND_NOW: usize = 8;
 const DF_1_NOW: usize = 1;
-pub(super) const R_X86_64_64: u32 = 1;
-pub(super) const R_X86_64_GLOB_DAT: u32 = 6;
+const R_X86_64_64: u32 = 1;
+const R_X86_64_GLOB_DAT: u32 = 6;
 pub(super) const R_X86_64_JUMP_SLOT: u32 = 7;
+
+/// A word of a module in which ld.so puts where something of another module is.
+pub(super) struct Slot<'a> {
+    pub(super) address: usize,
+    /// `R_X86_64_JUMP_SLOT`, or one that ld.so writes at once.
+    pub(super) kind: u32,
+    /// The symbol's number, and its name.
+    pub(super) symbol: usize,
+    pub(super) name: &'a CStr,
+}
 
 /// What a module says of itself.
 pub(super) struct Module {
@@ -48,9 +58,9 @@ pub(super) struct Module {
     pub(super) range: Range<usize>,
     /// Read-only once it is relocated.
     pub(super) read_only: Range<usize>,
-    pub(super) tables: [(*const Relocation, usize); 2],
-    pub(super) symbols: *const Elf64_Sym,
-    pub(super) strings: *const c_char,
+    tables: [(*const Relocation, usize); 2],
+    symbols: *const Elf64_Sym,
+    strings: *const c_char,
     pub(super) binds_now: bool,
     /// Its hash tables of names, null where it has none of that kind.
     gnu_hash: *const u32,
@@ -186,6 +196,31 @@ impl Module {
         info.dlpi_phnum = header.e_phnum;
         // SAFETY: as its header says.
         unsafe { Self::read(&info) }
+    }
+
+    /// The slots by which it finds what it has not itself.
+    pub(super) fn slots(&self) -> impl Iterator<Item = Slot<'_>> {
+        let tables = self.tables.into_iter().filter(|(table, _)| !table.is_null());
+        // SAFETY: the module says that a table has so many.
+        tables.flat_map(|(table, count)| unsafe { slice::from_raw_parts(table, count) }).filter_map(|relocation| {
+            let kind = (relocation.info & 0xffff_ffff) as u32;
+            let is_slot = matches!(kind, R_X86_64_JUMP_SLOT | R_X86_64_GLOB_DAT)
+                || (kind == R_X86_64_64 && relocation.addend == 0);
+            if !is_slot {
+                return None;
+            }
+            let number = word(relocation.info >> 32);
+            // SAFETY: relocations name symbols of the module's table.
+            let symbol = unsafe { self.symbols.wrapping_add(number).read() };
+            // SAFETY: symbols name strings of the module's table.
+            let name = || unsafe { CStr::from_ptr(self.strings.wrapping_add(symbol.st_name as usize)) };
+            (symbol.st_shndx == 0).then(|| Slot {
+                address: self.base + relocation.offset,
+                kind,
+                symbol: number,
+                name: name(),
+            })
+        })
     }
 
     /// Whether the module itself has a function of this name for others to call.
