@@ -10,6 +10,10 @@ struct NoStacks;
 unsafe impl Runtime for NoStacks {
     unsafe fn walk(&self, _: &ThreadRecord, _: *const libc::ucontext_t, _: &mut FrameWriter<'_>) {}
 
+    fn measures_waits(&self) -> bool {
+        true
+    }
+
     fn resolve(&self, ids: &[FrameId]) -> Vec<Option<Frame>> {
         ids.iter().map(|_| None).collect()
     }
@@ -37,7 +41,8 @@ static LOADED: extern "C" fn() = loaded;
 /// Starts this copy's profiler: 0 = it runs, 1 = another one does, 2 = it cannot.
 #[unsafe(no_mangle)]
 pub extern "C" fn engine_copy_start() -> i32 {
-    let config = Config { application_name: "copy".into(), server_address: "none".into(), ..Config::default() };
+    let config =
+        Config { application_name: "copy".into(), server_address: "none".into(), wall_time: true, ..Config::default() };
     match Profiler::start(config, &NoStacks) {
         Ok(profiler) => RUNNING.lock().map_or(2, |mut running| {
             *running = Some(profiler);
@@ -46,4 +51,10 @@ pub extern "C" fn engine_copy_start() -> i32 {
         Err(error) if error.kind() == ErrorKind::AlreadyRunning => 1,
         Err(_) => 2,
     }
+}
+
+/// Whether it measures waits: 1 or 0.
+#[unsafe(no_mangle)]
+pub extern "C" fn engine_copy_measures_waits() -> i32 {
+    i32::from(spanprof_core::measures_waits())
 }

@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::ops::Range;
 use std::{mem, ptr, slice};
 
-use libc::{Elf64_Sym, dl_phdr_info};
+use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info};
 
 /// An entry of a module's dynamic section.
 #[repr(C)]
@@ -189,10 +189,19 @@ impl Module {
         if header.e_ident[..4] != *b"\x7fELF" {
             return None;
         }
+        let headers: *const Elf64_Phdr = ptr::with_exposed_provenance(base + word(header.e_phoff));
+        // SAFETY: as its header says, which is loaded with them.
+        let loaded = unsafe { slice::from_raw_parts(headers, usize::from(header.e_phnum)) };
+        // An executable that may be at one place alone names that.
+        let named = loaded
+            .iter()
+            .filter(|part| part.p_type == libc::PT_LOAD)
+            .map(|part| part.p_vaddr & !(part.p_align.max(1) - 1))
+            .min()?;
         // SAFETY: plain bits.
         let mut info: dl_phdr_info = unsafe { mem::zeroed() };
-        info.dlpi_addr = base as u64;
-        info.dlpi_phdr = ptr::with_exposed_provenance(base + word(header.e_phoff));
+        info.dlpi_addr = (base as u64).wrapping_sub(named);
+        info.dlpi_phdr = headers;
         info.dlpi_phnum = header.e_phnum;
         // SAFETY: as its header says.
         unsafe { Self::read(&info) }

@@ -15,6 +15,10 @@ pub(super) fn write(slot: usize, found: usize, value: usize, is_read_only: bool,
         // SAFETY: a slot of a module that is loaded, aligned; ld.so writes such slots at any time, and either is right.
         return unsafe { (*place).compare_exchange(found, value, Ordering::AcqRel, Ordering::Relaxed).is_ok() };
     }
+    // SAFETY: as above.
+    if unsafe { (*place).load(Ordering::Acquire) } != found {
+        return false;
+    }
     if memory.is_none() {
         *memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").ok();
     }

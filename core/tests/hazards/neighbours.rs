@@ -27,6 +27,10 @@ pub(crate) const CASES: &[Case] = &[
     ("the_fault_handler_is_taken_by_another_library", the_fault_handler_is_taken_by_another_library),
     ("a_second_copy_of_the_engine", a_second_copy_of_the_engine),
     (
+        "an_executable_at_one_place_has_libc_s_functions_as_its_own",
+        an_executable_at_one_place_has_libc_s_functions_as_its_own,
+    ),
+    (
         "a_library_is_loaded_for_long_while_threads_take_samples",
         a_library_is_loaded_for_long_while_threads_take_samples,
     ),
@@ -247,9 +251,13 @@ fn the_fault_handler_is_taken_by_another_library() {
     let nothing: *const u64 = std::ptr::without_provenance(0xdead_0000);
     assert_eq!(spanprof_core::safe_load(nothing), None);
     let handler: Handler = die;
-    set_action(libc::SIGSEGV, handler as usize);
+    let ours = set_action(libc::SIGSEGV, handler as usize);
+    set_action(libc::SIGSEGV, ours);
     assert!(profiler.flush(LONG), "a check of the handlers comes with it");
-    assert!(!said(&profiler).contains("SIGSEGV"), "somebody may have borrowed it");
+    assert!(!said(&profiler).contains("SIGSEGV"), "somebody borrowed it");
+    set_action(libc::SIGSEGV, handler as usize);
+    assert!(profiler.flush(LONG));
+    // Not of the first check, when it may be borrowed; one of each second's may have come before.
     assert!(profiler.flush(LONG) && said(&profiler).contains("SIGSEGV"));
     let word = 7_u64;
     assert_eq!(spanprof_core::safe_load(nothing), None, "the other handler would have ended the process");
@@ -430,6 +438,32 @@ fn a_second_copy_of_the_engine() {
     assert_eq!(start_copy(), 0, "and it works once the first has stopped");
     let error = spanprof_core::Profiler::start(super::config(folder.path(), 100), &super::Addresses).unwrap_err();
     assert!(error.message().contains("another copy"), "{error}");
+}
+
+/// An executable that can only be at one place, and takes the address of a function by which libc is found: that is a stub of its own.
+fn an_executable_at_one_place_has_libc_s_functions_as_its_own() {
+    const HOST: &str = r#"
+        #include <dlfcn.h>
+        #include <gnu/libc-version.h>
+        static const char *(*volatile version)(void) = gnu_get_libc_version;
+        int main(int count, char **arguments) {
+            void *copy = count == 2 && version()[0] ? dlopen(arguments[1], RTLD_NOW) : 0;
+            int (*start)(void) = copy ? (int (*)(void))dlsym(copy, "engine_copy_start") : 0;
+            int (*measures)(void) = copy ? (int (*)(void))dlsym(copy, "engine_copy_measures_waits") : 0;
+            return !start || !measures ? 10 : start() != 0 ? 11 : measures() != 1 ? 12 : 0;
+        }
+    "#;
+    let (library, folder) = (engine_copy(), tempfile::tempdir().unwrap());
+    let (source, host) = (folder.path().join("host.c"), folder.path().join("host"));
+    std::fs::write(&source, HOST).unwrap();
+    let mut compiler = std::process::Command::new("cc");
+    compiler.args(["-fno-pie", "-no-pie", "-o"]).arg(&host).arg(&source).args(["-ldl"]);
+    match compiler.output() {
+        Err(error) => skip(&format!("no C compiler here (Debian: apt-get install gcc): {error}")),
+        Ok(said) => assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr)),
+    }
+    let ended = std::process::Command::new(host).arg(library.to_str().unwrap()).status().unwrap();
+    assert!(ended.success(), "{ended}");
 }
 
 fn a_child_has_nothing_of_its_parent_s_claim() {

@@ -172,10 +172,11 @@ impl Modules {
     /// Where libc's functions are. `None`: not all are found that a wrapper calls before it waits.
     fn find() -> Option<Self> {
         let (wrapped, all) = wrappers::counts();
-        let (executable, libc) = (executable(), libc());
+        let executable = executable();
         if executable.is_null() {
             return None;
         }
+        let libc = libc(executable)?;
         let mut real = Vec::with_capacity(all);
         let mut functions = HashMap::with_capacity(2 * all);
         let mut names = Vec::with_capacity(wrapped);

@@ -63,16 +63,27 @@ pub(super) fn has_older(name: &Name, real: Address, libc: &Libc) -> bool {
 /// The libraries that are libc, that of threads first.
 pub(super) type Libc = [Option<Module>; 2];
 
+/// Functions that nobody else has: of threads' library, which was one of its own before glibc 2.34, and of libc itself.
+const OF_GLIBC: [[&CStr; 3]; 2] = [
+    [c"pthread_sigqueue", c"pthread_attr_getaffinity_np", c"pthread_yield"],
+    [c"gnu_get_libc_version", c"gnu_get_libc_release", c"__libc_freeres"],
+];
+
 /// Finds them without opening them again: a child that was forked while another thread of its parent's opened a module is ended by ld.so
-/// for that.
-pub(super) fn libc() -> Libc {
-    // Which nobody else has, of threads' library, which was one of its own before glibc 2.34, and of libc itself.
-    [c"pthread_sigqueue", c"gnu_get_libc_version"].map(|name| {
-        // SAFETY: a string; any module may be asked at any time.
-        let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-        // SAFETY: null, or where a file is loaded that stays.
-        unsafe { Module::at(module_of(address).addr()) }
-    })
+/// for that. `None`: they hide behind stubs of the executable (see [`address_of`]). musl has none of these names, and one version of each.
+pub(super) fn libc(executable: Address) -> Option<Libc> {
+    let mut libc = [None, None];
+    for (library, names) in libc.iter_mut().zip(OF_GLIBC) {
+        // SAFETY: strings; any module may be asked at any time.
+        let found = names.map(|name| module_of(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }));
+        let mut found = found.into_iter().filter(|module| !module.is_null()).peekable();
+        if found.peek().is_some() {
+            let base = found.find(|module| *module != executable)?;
+            // SAFETY: where a file is loaded that stays.
+            *library = unsafe { Module::at(base.addr()) };
+        }
+    }
+    Some(libc)
 }
 
 #[cfg(all(test, target_env = "gnu", target_arch = "x86_64"))]
@@ -87,7 +98,7 @@ mod tests {
 
     #[test]
     fn libc_s_own_tables_say_what_ld_so_says() {
-        let (libc, mut older) = (libc(), Vec::new());
+        let (libc, mut older) = (libc(executable()).unwrap(), Vec::new());
         for name in (0..wrappers::counts().1).map(|function| wrappers::name(function).unwrap()) {
             // SAFETY: a string.
             let real = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };

@@ -149,7 +149,7 @@ impl SpanCpu {
     /// The time is not known, and will not be: the span's own thread went into it or out of it where it runs for others too. Others do
     /// nothing.
     pub fn forget(&self, flow: u64) {
-        if current_flow() == flow {
+        if flow == 0 || current_flow() == flow {
             self.sum_ns.store(Self::UNKNOWN, Ordering::Relaxed);
             self.since_ns.store(0, Ordering::Relaxed);
         }
