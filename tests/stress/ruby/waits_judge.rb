@@ -72,7 +72,9 @@ class WaitsJudge
   end
 
   def flow_mistake(wait, own)
-    is_beside = own.last == WaitsTable::CONCURRENT || own.first == WaitsTable::IN_PARENTS_SPAN
+    # Also what a finalizer does there, before the child's own span begins or after it has ended.
+    is_in_parents = own.include?(WaitsTable::IN_PARENTS_SPAN) && wait.span == WaitsTable::PARENTS_SPAN
+    is_beside = own.last == WaitsTable::CONCURRENT || is_in_parents
     ("flow" unless (wait.flow == "concurrent") == is_beside)
   end
 

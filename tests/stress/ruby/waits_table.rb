@@ -30,6 +30,7 @@ module WaitsTable
   CONCURRENT = :outside_attaches
   # Where a forked child is still in the span of its parent, which is not its own.
   IN_PARENTS_SPAN = :way_fork__profiled
+  PARENTS_SPAN = "fork"
 
   # Waits as state, call and innermost method.
   SLEEP = ["sleep pthread_cond_timedwait sleep"].freeze
