@@ -299,7 +299,9 @@ fn rings_up_to_their_bound() {
 fn a_host_that_does_not_drain() {
     static UNREAD: Rings = Rings { bytes: 4096, are_read: AtomicBool::new(false), guard: 0 };
     let folder = tempfile::tempdir().unwrap();
-    let profiler = Profiler::start(config(folder.path(), 1000), &UNREAD).unwrap();
+    // All of it is lost before one upload, which says so once.
+    let config = Config { upload_interval: Duration::from_secs(600), ..config(folder.path(), 1000) };
+    let profiler = Profiler::start(config, &UNREAD).unwrap();
     let began = thread_cpu();
     // A second, and more where the kernel's tick meets this thread so seldom that all of its samples have room.
     for number in
