@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import pathlib
 import random
 import sys
@@ -27,16 +26,6 @@ def truth(frame):
     return [(name_of(one.f_code), one.f_code.co_filename, line, one.f_code.co_firstlineno) for one, line in stack]
 
 
-def walk_with_names():
-    """The walk once all of it was told: not where another thread's sample is just telling a function."""
-    for _ in range(1_000):
-        walked = _native.walk()
-        if all(name for name, *_ in walked):
-            break
-        os.sched_yield()
-    return walked
-
-
 @pytest.mark.parametrize("before", [0, 60])
 def test_code_that_is_loaded_again_has_its_own_lines(before, request):
     """A module that is reloaded has the names, the file and often the addresses of the one that is gone."""
@@ -48,8 +37,9 @@ def test_code_that_is_loaded_again_has_its_own_lines(before, request):
         source = "def handler(walk):\n" + "    x = 1\n" * before + "\n" * blank + "    return walk()\n" + "    x = 2\n" * before
         namespace = {}
         exec(compile(source, "plugin.py", "exec"), namespace)
-        lines = [line for name, _, line, _ in namespace["handler"](walk_with_names) if name == "handler"]
-        assert lines == [before + blank + 2]
+        walked = namespace["handler"](_native.walk)
+        lines = [line for name, _, line, _ in walked if name == "handler"]
+        assert lines == [before + blank + 2], walked
         del namespace
         gc.collect()
 
