@@ -36,7 +36,7 @@ pub enum SampleSignal {
     /// The first real-time signal from SIGRTMIN + 6 up that nobody uses: where programs take SIGURG for themselves.
     RealTime,
     /// One that the host uses already: its action's mask and flags are kept, and what is not a timer's of ours goes to
-    /// the action found there.
+    /// the action found there. Where the module that has this action gives the signal its default back, it is ignored.
     Shared(i32),
 }
 
