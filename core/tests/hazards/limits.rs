@@ -1,6 +1,6 @@
 //! What a kernel, a container or a disk does not grant.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -321,12 +321,10 @@ fn a_host_that_does_not_drain() {
     assert!(messages.contains(&lost), "{messages}");
 }
 
-/// Burns on a thread with an alternate signal stack of `bytes`, with nothing below it that could be written, until 100 ms were taken
-/// there or lost; tells how much it was. `guard`: so much of what cannot be written is said to be its beginning.
-fn burn_on_stack(profiler: &Profiler, bytes: usize, guard: usize) -> Duration {
-    let profiler = profiler.clone();
+/// Calls `f` on a thread with an alternate signal stack of `bytes`, with nothing below it that could be written. `guard`: so much of
+/// what cannot be written is said to be its beginning.
+fn on_stack<T: Send + 'static>(bytes: usize, guard: usize, f: impl FnOnce() -> T + Send + 'static) -> T {
     std::thread::spawn(move || {
-        thread_started();
         let size = PAGE + bytes.next_multiple_of(PAGE);
         // SAFETY: memory of our own, wherever the kernel finds it.
         let memory = unsafe {
@@ -347,18 +345,49 @@ fn burn_on_stack(profiler: &Profiler, bytes: usize, guard: usize) -> Duration {
         let mut before: libc::stack_t = unsafe { std::mem::zeroed() };
         // SAFETY: both are valid, and the memory is there until the stack is another one again.
         assert_eq!(unsafe { libc::sigaltstack(&raw const ours, &raw mut before) }, 0);
-        let burnt = burn_until(|| profiler.stats().taken.weight >= 100_000_000);
+        let result = f();
         // SAFETY: as above.
         assert_eq!(unsafe { libc::sigaltstack(&raw const before, std::ptr::null_mut()) }, 0);
         // SAFETY: nothing looks at it any more.
         assert_eq!(unsafe { libc::munmap(memory, size) }, 0);
-        burnt
+        result
     })
     .join()
     .unwrap()
 }
 
-/// What the kernel itself needs, with the registers of this processor.
+/// Burns on such a thread until 100 ms were taken there or lost; tells how much it was.
+fn burn_on_stack(profiler: &Profiler, bytes: usize, guard: usize) -> Duration {
+    let profiler = profiler.clone();
+    on_stack(bytes, guard, move || {
+        thread_started();
+        burn_until(|| profiler.stats().taken.weight >= 100_000_000)
+    })
+}
+
+/// What the kernel puts on an alternate stack to handle a signal. It asks for more (AT_MINSIGSTKSZ): also for registers that a program
+/// must ask for first (AMX, 8 KiB).
+fn kernel_frame() -> usize {
+    static FRAME: AtomicUsize = AtomicUsize::new(0);
+    extern "C" fn on_signal(_signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: the kernel passes a valid ucontext to an SA_SIGINFO handler.
+        let stack = unsafe { (*context.cast::<libc::ucontext_t>()).uc_stack };
+        let top = stack.ss_sp.addr() + stack.ss_size;
+        FRAME.store(top - info.addr().min(context.addr()), Ordering::Relaxed);
+    }
+    // SAFETY: a sigaction is plain bits.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_signal;
+    action.sa_sigaction = handler as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // SAFETY: it is valid, and its handler stores a number.
+    assert_eq!(unsafe { libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut()) }, 0);
+    // SAFETY: it goes to this thread, which handles it.
+    on_stack(least_stack() + 8192, 0, || assert_eq!(unsafe { libc::raise(libc::SIGUSR2) }, 0));
+    FRAME.load(Ordering::Relaxed)
+}
+
+/// What the kernel asks for, with all registers of this processor.
 fn least_stack() -> usize {
     // SAFETY: takes no pointer.
     usize::try_from(unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }).unwrap()
@@ -369,16 +398,15 @@ fn an_alternate_stack_that_begins_with_its_guard() {
     let folder = tempfile::tempdir().unwrap();
     // It would be enough with the guard, and is not without.
     let profiler = Profiler::start(config(folder.path(), 1000), &GUARDED).unwrap();
-    burn_on_stack(&profiler, least_stack() + 1024, PAGE);
+    burn_on_stack(&profiler, kernel_frame() + 1024, PAGE);
     let stats = finish(&profiler);
     assert!(stats.dropped_ring.weight >= 80_000_000, "{stats:?}");
 }
 
 fn a_small_alternate_stack() {
     let folder = tempfile::tempdir().unwrap();
-    let least = least_stack();
     // POSIX's least, or what has room for a signal of this kernel's, but not for a sample.
-    let small = if least <= 2048 { 2048 } else { least + 1024 };
+    let small = (kernel_frame() + 1024).max(2048);
     let profiler = start(folder.path());
     burn_on_stack(&profiler, small, 0);
     let stats = finish(&profiler);
@@ -388,7 +416,7 @@ fn a_small_alternate_stack() {
     assert!(messages.contains(&lost) && !messages.contains("rings"), "{messages}");
 
     let profiler = start(folder.path());
-    let burnt = burn_on_stack(&profiler, least + 8192, 0);
+    let burnt = burn_on_stack(&profiler, least_stack() + 8192, 0);
     let stats = finish(&profiler);
     assert_eq!(stats.dropped_ring.samples, 0, "{stats:?}");
     assert_saw(&stats, burnt);
