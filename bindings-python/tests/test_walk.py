@@ -82,6 +82,21 @@ def test_calls_and_recursion(check):
     [check() for _ in range(2)]
 
 
+def test_a_function_is_seen_wherever_its_frame_lies():
+    """Frames of many sizes at each depth: from 3.13 on one at the place in a page where a chunk of the stack has its first was not."""
+
+    def leaf():
+        return _native.walk()[0][0]
+
+    seen = []
+    for size in range(1, 25):
+        made = {}
+        variables = "; ".join(f"v{n} = {n}" for n in range(size))
+        exec(f"def of_its_size(depth, leaf):\n    {variables}\n    return of_its_size(depth - 1, leaf) if depth else leaf()", made)
+        seen += [made["of_its_size"](depth, leaf) for depth in range(200)]
+    assert set(seen) == {name_of(leaf.__code__)}
+
+
 def test_a_stack_deeper_than_what_is_kept_loses_its_root(check):
     def deep(n):
         return check() if n == 0 else deep(n - 1)

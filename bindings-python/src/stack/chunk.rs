@@ -5,8 +5,9 @@
 //! 3.13 and 3.14 up to some minor version unmap the chunk: until the caller is current, the current frame lies where no memory is, or
 //! somebody else's. The signal of a timer that expires meanwhile comes as that system call returns, in just this instant.
 //!
-//! Such a frame is the first of its chunk, and its chunk is no longer the thread's newest one. A few others lie like it by chance: what
-//! they are is asked of the kernel first, and believed only where it is what frames of a generator or of the C stack are.
+//! Such a frame is the first of its chunk, and its chunk is no longer the thread's newest one. Others lie like it by chance, one place in
+//! 512 of each page: those of the newest chunk or the one before are there. What the rest are is asked of the kernel first, and believed
+//! only where it is what frames of a generator or of the C stack are.
 
 use libc::ucontext_t;
 
@@ -50,13 +51,17 @@ impl CPython {
     #[cold]
     unsafe fn is_first_and_there<M: Memory>(&self, tstate: Object, frame: Object, ucontext: *const ucontext_t) -> bool {
         let Entry::Frame { tstate_chunk: Some(offset), .. } = self.layout.entry else { return true };
-        let chunk = frame.wrapping_sub(FIRST_FRAME);
         // SAFETY: a field of the thread state.
         let Some(newest) = (unsafe { M::pointer(tstate, offset) }) else { return false };
-        // The next frame may be under way already, in a chunk of its own.
-        // SAFETY: the thread's newest chunk is mapped.
-        if newest == chunk || !newest.is_null() && unsafe { M::pointer(newest, BEFORE) } == Some(chunk) {
-            return true;
+        if !newest.is_null() {
+            // SAFETY: the thread's newest chunk is mapped.
+            let Some([before, size]) = (unsafe { M::words(newest, [BEFORE, SIZE]) }) else { return false };
+            // The next frame may be under way already, in a chunk of its own.
+            // SAFETY: a chunk is mapped until the thread has left it.
+            let is_before = || before != 0 && unsafe { is_in::<M>(frame, before as Object) };
+            if lies_in(frame, newest, size) || is_before() {
+                return true;
+            }
         }
         let layout = &self.layout.frame;
         // SAFETY: the kernel is asked first. Whose memory this is by now would have to unmap it between that and the load.
@@ -91,9 +96,21 @@ impl CPython {
         // SAFETY: the caller's promise.
         let Some([frame, chunk]) = (unsafe { M::words(tstate, [tstate_frame, offset]) }) else { return false };
         // SAFETY: as above.
-        let size = unsafe { M::word(chunk as Object, SIZE) };
-        size.is_some_and(|size| (FIRST_FRAME as u64..size).contains(&frame.wrapping_sub(chunk)))
+        unsafe { is_in::<M>(frame as Object, chunk as Object) }
     }
+}
+
+/// Whether a frame is one of a chunk's.
+///
+/// # Safety
+/// The chunk must be mapped, or M able to read what is not.
+unsafe fn is_in<M: Memory>(frame: Object, chunk: Object) -> bool {
+    // SAFETY: the caller's promise.
+    unsafe { M::word(chunk, SIZE) }.is_some_and(|size| lies_in(frame, chunk, size))
+}
+
+fn lies_in(frame: Object, chunk: Object, size: u64) -> bool {
+    (FIRST_FRAME as u64..size).contains(&(frame.addr().wrapping_sub(chunk.addr()) as u64))
 }
 
 #[cfg(test)]
@@ -106,10 +123,12 @@ mod tests {
 
     #[test]
     fn the_first_frame_of_a_chunk_that_was_left_is_not_there() {
+        /// As CPython's first one of a thread.
+        const BYTES: usize = 4 * PAGE;
         // SAFETY: new memory.
         let page = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-            libc::mmap(ptr::null_mut(), PAGE, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
+            libc::mmap(ptr::null_mut(), BYTES, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0)
         };
         assert_ne!(page, libc::MAP_FAILED);
         let (chunk, frame) = (page as Object, page.wrapping_byte_add(FIRST_FRAME) as Object);
@@ -131,12 +150,20 @@ mod tests {
             owner(0);
             assert!(!is_there(frame), "{version:?}: of a chunk that was left");
             assert!(is_there(frame.wrapping_add(8)), "{version:?}: not the first");
-            newest[BEFORE / 8].set(chunk.addr());
-            assert!(is_there(frame), "{version:?}: the next one is in a new chunk");
-            newest[BEFORE / 8].set(0);
-            newest_is(chunk);
-            assert!(is_there(frame), "{version:?}: of the newest chunk");
-            newest_is(at(&newest));
+            let later = frame.wrapping_byte_add(2 * PAGE);
+            for (place, frame) in [("the first", frame), ("one a page's end behind it", later)] {
+                // SAFETY: a word of the chunk's own.
+                unsafe { ptr::write(chunk.wrapping_add(SIZE).cast_mut().cast(), BYTES) };
+                newest[BEFORE / 8].set(chunk.addr());
+                assert!(is_there(frame), "{version:?}: {place}, while the next one is in a new chunk");
+                newest[BEFORE / 8].set(0);
+                assert!(!is_there(frame), "{version:?}: {place} of a chunk that was left");
+                newest_is(chunk);
+                assert!(is_there(frame), "{version:?}: {place} of the newest chunk");
+                // SAFETY: as above.
+                unsafe { ptr::write(chunk.wrapping_add(SIZE).cast_mut().cast(), PAGE) };
+                newest_is(at(&newest));
+            }
             owner(usize::try_from(OF_GENERATOR).unwrap());
             assert!(is_there(frame), "{version:?}: a generator's");
             write(layout.frame.code, at(&other).addr());
@@ -145,7 +172,7 @@ mod tests {
             assert!(!is_there(frame), "{version:?}: somebody else's memory");
         }
         // SAFETY: the page was mapped above.
-        assert_eq!(unsafe { libc::munmap(page, PAGE) }, 0);
+        assert_eq!(unsafe { libc::munmap(page, BYTES) }, 0);
         for (version, layout) in LAYOUTS {
             let Entry::Frame { tstate_chunk: Some(_), .. } = layout.entry else { continue };
             let runtime = interpreter(layout, ptr::null());
