@@ -228,7 +228,7 @@ fn other_profile_types_stand_beside_cpu() {
 #[test]
 fn forms_send_what_is_chosen_and_an_emptied_field_asks_for_nothing() {
     let server = carts();
-    let query = "service=shop&attr.user=7&attr.coupon=&label.region=us&label.a%3Db=";
+    let query = "service=shop&attr.user=7&attr.coupon=&label.region=us&label.a%3Db=&label.zone=%20b";
     for (page, prefix) in [(format!("/flame?{query}"), ""), (format!("/diff?{query}"), "a.")] {
         let text = server.page(&page);
         for (name, value) in [
@@ -239,6 +239,8 @@ fn forms_send_what_is_chosen_and_an_emptied_field_asks_for_nothing() {
             ("label", ""),
             // Its key has an equals sign.
             ("label.a=b", ""),
+            // In a text with its key the space would be lost.
+            ("label.zone", " b"),
         ] {
             let field = format!("name=\"{prefix}{name}\" value=\"{value}\"");
             assert!(text.contains(&field), "{page}: no {field} in {text}");

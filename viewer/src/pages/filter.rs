@@ -64,8 +64,8 @@ fn pairs(prefix: &str, (name, label, example): (&str, &str, &str), chosen: &BTre
     let named = format!("{prefix}{name}");
     html! {
         @for (key, value) in chosen {
-            // In one text the key would end at its equals sign.
-            @if key.contains('=') { (field(&format!("{named}.{key}"), key, value, "")) }
+            // In one text the key would end at its equals sign, and spaces around either are not sent.
+            @if key.contains('=') || [key, value].iter().any(|text| text.trim() != text.as_str()) { (field(&format!("{named}.{key}"), key, value, "")) }
             @else { (field(&named, label, &format!("{key}={value}"), "")) }
         }
         (field(&named, label, "", example))
