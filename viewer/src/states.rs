@@ -178,6 +178,21 @@ impl StateTimes {
         other.iter().for_each(|(state, ns)| self.add(state, ns));
     }
 
+    /// Of times that attributes say: the CPU time of a local root is its child spans' too, where these have times of their own. So it
+    /// is the span's own as far as its wall time has room for it beside its waits and their `of_children`.
+    pub(crate) fn own(mut self, wall: i64, of_children: i64) -> Self {
+        if of_children > 0 {
+            let room = wall.saturating_sub(of_children).saturating_sub(self.waits()).max(0);
+            for (state, ns) in &mut self.0 {
+                if *state == State::Cpu {
+                    *ns = (*ns).min(room);
+                }
+            }
+            self.0.retain(|(_, ns)| *ns != 0);
+        }
+        self
+    }
+
     /// States with their times.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (State, i64)> {
         self.0.iter().copied()

@@ -253,6 +253,14 @@ fn a_span_that_says_its_times_itself_has_them_without_samples() {
     assert_eq!(alone.trace("shop", vec![root, child]).status, 200);
     let root = &alone.json(&format!("/api/trace/{TRACE}"))["spans"][0];
     assert_eq!((&root["in_child_spans_ns"], &root["unexplained_ns"]), (&json!(4 * MS), &json!(75 * MS)));
+    // A local root's CPU time has that of its child spans in it, which is in their bars.
+    let busy = Server::start();
+    let root = said(span(TRACE, ROOT, "", "GET /cart", 0, 100), &[("lock", 5 * MS), ("cpu", 60 * MS)]);
+    let child = said(span(TRACE, CHILD, ROOT, "SELECT", 10, 80), &[("io", 30 * MS)]);
+    assert_eq!(busy.trace("shop", vec![root, child]).status, 200);
+    let root = &busy.json(&format!("/api/trace/{TRACE}"))["spans"][0];
+    assert_eq!(root["states"], json!({ "cpu": 15 * MS, "lock": 5 * MS }));
+    assert_eq!((&root["in_child_spans_ns"], &root["unexplained_ns"]), (&json!(80 * MS), &json!(0)));
 }
 
 #[test]

@@ -198,5 +198,5 @@ def _check_for_others() -> None:
     if any(name.startswith("pyroscope_io-") for name in beside):
         _messages.warn_once(
             "the package pyroscope-io is installed beside pyroscope-otel and has a module of the same name; "
-            "run: pip uninstall pyroscope-io && pip install --force-reinstall --no-deps pyroscope-otel"
+            "run: pip uninstall pyroscope-io && pip install --force-reinstall --no-deps 'pyroscope-otel>=2'"
         )

@@ -117,7 +117,6 @@ impl Shown {
             let concurrent = sum.map_or(0, |sum| sum.concurrent);
             let by_attributes = said.remove(&span.span).filter(|_| states.is_empty());
             let is_by_attributes = by_attributes.is_some();
-            states = by_attributes.unwrap_or(states);
             let labelled = match sampled_by {
                 Sampling::Span => true,
                 Sampling::Root => !child,
@@ -126,8 +125,11 @@ impl Shown {
             // What its child spans took is theirs only where their samples carry them, or they say times of their own.
             let is_theirs = sampled_by == Sampling::Span || is_by_attributes && above.contains(&span.span);
             let of_children = if is_theirs { child_spans.get(index).copied() } else { None };
-            let is_known = is_by_attributes || says_states.contains(&*span.service) && (labelled || !states.is_empty());
             let wall = traced.then_some(span.duration);
+            if let Some(times) = by_attributes {
+                states = if let Some(wall) = wall { times.own(wall, of_children.unwrap_or(0)) } else { times };
+            }
+            let is_known = is_by_attributes || says_states.contains(&*span.service) && (labelled || !states.is_empty());
             spans.push(TraceSpan {
                 span: span.span,
                 parent: span.parent,
