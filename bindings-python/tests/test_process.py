@@ -105,14 +105,16 @@ assert _arguments.launch({"application_name": "fork", "server_address": "file://
 
 
 def shares(folder):
-    """Which of the functions `parent` and `child` occur in which process's files."""
+    """Which of the program's functions `parent` and `child` occur in which process's files."""
     from pprof import read_folder
 
     found = {}
     for profile in read_folder(folder):
         process = profile.file.split("-")[-2]
         for sample in profile.samples:
-            for name in {"parent", "child"} & set(sample.names):
+            # pathlib has a `parent`, too.
+            names = {frame.function for frame in sample.stack if frame.file == "<string>"}
+            for name in {"parent", "child"} & names:
                 found.setdefault(process, set()).add(name)
     return sorted(map(sorted, found.values()))
 

@@ -128,8 +128,10 @@ public sealed class AwaitTests
         var samples = run.End("wall");
         var (request, query) = (WallTime.ByState(samples.Where(sample => sample.Label("span_name") == "request")), WallTime.ByState(samples.Where(sample => sample.Label("span_name") == "query")));
         var said = $"request {WallTime.Said(request)}; query {WallTime.Said(query)}; {walls["request"]:F1} ms";
-        // CPU time, and the time in which a thread was ready and another one ran, go by few samples.
-        Assert.True(request.Values.Sum() + query.Values.Sum() < 1.04 * walls["request"], said);
+        // CPU time, and the time in which a thread was ready and another one ran, go by few samples; that may also be while what it goes
+        // on with was awaited.
+        var queued = request.GetValueOrDefault("run_queue") + query.GetValueOrDefault("run_queue");
+        Assert.True(request.Values.Sum() + query.Values.Sum() - queued < 1.04 * walls["request"], said);
         Assert.True(request.Values.Sum() + query.Values.Sum() > 0.9 * walls["request"], said);
         Assert.InRange(query["await"], 80 * 0.9 * Milliseconds, 1.01 * walls["query's await"]);
     }

@@ -99,6 +99,11 @@ impl Clock {
             return;
         }
         let now = Instant::now();
+        // Who comes with a tick of before the last comparison (what is due is asked more than once for one) would compare them over an
+        // instant that says nothing.
+        if now.ns.saturating_sub(self.last.ns) < FIRST_NS {
+            return;
+        }
         let recent = Self::ratio(self.last, now);
         if (recent / self.ns_per_tick - 1.0).abs() > MOST_CHANGE {
             self.first = self.last;
@@ -160,6 +165,15 @@ mod tests {
         let reads =
             [(100, 1_000, 20_000_100), (20_000_200, 10_001_050, 20_000_240), (20_000_300, 10_001_100, 20_000_400)];
         assert_eq!(Instant::narrowest(reads.into_iter()), Instant { ticks: 20_000_220, ns: 10_001_050 });
+    }
+
+    #[test]
+    fn clocks_are_not_compared_over_an_instant() {
+        let last = Instant::now();
+        let first = Instant { ticks: last.ticks, ns: last.ns.saturating_sub(FIRST_NS) };
+        let mut clock = Clock { ns_per_tick: 0.5, first, last: Instant { ns: last.ns + FIRST_NS, ..last } };
+        clock.compare(last.ticks - 1);
+        assert_eq!(clock.in_ticks(1.0).to_bits(), 2.0_f64.to_bits());
     }
 
     #[test]

@@ -63,9 +63,11 @@ def test_own_states_add_up_to_the_wall_time(span: str, measured: tuple[dict, lis
             own[span_id] += weight
     said = [(own[span_id], length, queued) for span_id, length, queued in taken]
     # What a thread stood in the run queue for is known by the tenth of a second, of which the first and the last of these spans share one
-    # with others. While a coroutine is suspended its thread may stand there too, and what it awaits lasts until it is back.
+    # with others; where each has a thread of its own, with what that stood there for before it. While a coroutine is suspended its
+    # thread may stand there too, and what it awaits lasts until it is back.
     beside = sum(queued for _, _, queued in said) if span in ("to_thread", "run_in_executor") else 0
-    assert sum(own.values()) < 1.1 * sum(length for _, length, _ in said) + 0.1e9 + beside, said
+    tenths = TIMES if span == "moved" else 1
+    assert sum(own.values()) < 1.1 * sum(length for _, length, _ in said) + tenths * 0.1e9 + beside, said
     # CPU time comes in periods, of which one may be a neighbour's; what a thread stood in the run queue for at its end is not seen, nor
     # what a new one burnt before a busy kernel looks at its timer. While one of the spans runs its whole machine may be stopped.
     least = 0.4 if span in ("inner", "moved") else 0.6

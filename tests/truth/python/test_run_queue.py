@@ -8,6 +8,9 @@ import pprof
 import pytest
 import run_queue
 
+#: By how much the time in the queue is known, in nanoseconds.
+TENTH = 0.1e9
+
 
 @pytest.mark.parametrize("of_their_own", [(), ("--threads",)], ids=["one thread", "a thread a span"])
 def test_a_processor_that_is_shared(of_their_own, tmp_path):
@@ -25,13 +28,13 @@ def test_a_processor_that_is_shared(of_their_own, tmp_path):
     assert taken["queued"] > 0.3 * taken["cpu"], f"the other process had nothing: {said}"
     # Where a processor is shared, the kernel's timers of CPU time come a tenth of a second late now and then; what ran meanwhile may be
     # another span's, or none's. The time in the queue goes with the CPU samples: at most as much of it is somewhere else. Where
-    # other samples of the same moment are left, they have it, so it may also be all there.
+    # other samples of the same moment are left, they have it, so it may also be all there, with what was queued just before the spans.
     sampled = seen["cpu"] / taken["cpu"]
     assert 0.55 < sampled < 1.45, said
     least, most = seen["run_queue"] / max(sampled, 1), seen["run_queue"] / min(sampled, 1)
     assert most > 0.7 * taken["queued"], said
-    assert least < 1.05 * taken["queued"], said
+    assert least < 1.05 * taken["queued"] + TENTH, said
     # What another machine on the same host took of the processor is in none of the kernel's numbers.
     known = min(taken["wall"], taken["cpu"] + taken["queued"] + seen["sleep"])
     assert taken["cpu"] + most + seen["sleep"] > 0.93 * known, said
-    assert taken["cpu"] + least + seen["sleep"] < 1.05 * taken["wall"], said
+    assert taken["cpu"] + least + seen["sleep"] < 1.05 * taken["wall"] + TENTH, said
