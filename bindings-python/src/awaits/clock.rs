@@ -170,8 +170,9 @@ mod tests {
     #[test]
     fn clocks_are_not_compared_over_an_instant() {
         let last = Instant::now();
-        let first = Instant { ticks: last.ticks, ns: last.ns.saturating_sub(FIRST_NS) };
-        let mut clock = Clock { ns_per_tick: 0.5, first, last: Instant { ns: last.ns + FIRST_NS, ..last } };
+        // However long this thread is not run.
+        let later = Instant { ns: last.ns + 3_600_000_000_000, ..last };
+        let mut clock = Clock { ns_per_tick: 0.5, first: last, last: later };
         clock.compare(last.ticks - 1);
         assert_eq!(clock.in_ticks(1.0).to_bits(), 2.0_f64.to_bits());
     }
