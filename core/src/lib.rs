@@ -95,7 +95,7 @@ pub use os::thread_word::ThreadWord;
 pub use profile_type::{ProfileType, ProfileTypeId, SampleClock};
 pub use profiler::Profiler;
 pub use profiler::process::leave_parent_behind;
-pub use sample::due::sample_due;
+pub use sample::due::{sample_due, span_switched};
 pub use sample::frame_pointer::walk_frame_pointers;
 pub use sample::frames::{Frame, FrameId, FrameWriter, MAX_FRAMES};
 pub use sample::handler::{sample_deferred, sample_here};

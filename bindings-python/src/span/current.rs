@@ -132,6 +132,8 @@ fn set_published(context: &Bound<'_, PyAny>) -> PyResult<()> {
     if !same {
         // SAFETY: no handler, and the context keeps the span that is still current.
         unsafe { spanprof_core::sample_due() };
+        // SAFETY: as above.
+        unsafe { spanprof_core::span_switched() };
         if let Ok(handle) = wanted.cast::<SpanHandle>() {
             handle.get().note_flow();
         }

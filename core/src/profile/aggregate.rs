@@ -48,6 +48,7 @@ struct Place {
 #[derive(Debug)]
 struct Newest {
     place: Place,
+    claim: u16,
     frames: Vec<u64>,
     /// Of one that its runtime did not mend at once.
     extra: Option<Vec<u64>>,
@@ -59,7 +60,7 @@ struct Waiting {
     since: Instant,
     place: Place,
     tally: Tally,
-    /// Of one of CPU time, what its thread stood in the run queue for.
+    /// Of one of CPU time, what it claims of its thread's time in the run queue; once that is known, what it gets.
     ready_ns: u64,
     frames: Vec<u64>,
     extra: Vec<u64>,
@@ -235,12 +236,12 @@ impl Aggregate {
             }
             Entry::Sample(sample) => self.add_sample(thread, sample, runtime, counters),
             Entry::Again { value } => {
-                let tally = Tally { samples: 1, weight: *value };
+                let tally = tally_of(*value);
                 match self.newest.remove(&thread) {
                     Some(newest) => {
                         match &newest.extra {
-                            Some(extra) => self.wait(newest.place, tally, &newest.frames, extra),
-                            None => self.sum_of_thread(newest.place, &newest.frames, tally, counters),
+                            Some(extra) => self.wait(newest.place, tally, newest.claim, &newest.frames, extra),
+                            None => self.sum_of_thread(newest.place, &newest.frames, tally, newest.claim, counters),
                         }
                         self.newest.insert(thread, newest);
                     }
@@ -260,26 +261,29 @@ impl Aggregate {
             context_tags: sample.context_tags,
             thread_tags: sample.thread_tags,
         };
-        let tally = Tally { samples: 1, weight: sample.measure.value };
-        let mut newest = self.newest.remove(&thread).unwrap_or(Newest { place, frames: Vec::new(), extra: None });
+        let tally = tally_of(sample.measure.value);
+        let claim = sample.measure.claim;
+        let mut newest =
+            self.newest.remove(&thread).unwrap_or(Newest { place, claim, frames: Vec::new(), extra: None });
         newest.frames.clear();
         newest.frames.extend_from_slice(sample.frames);
         newest.extra = None;
         let is_ready = runtime.repair(&mut newest.frames, sample.extra, &mut place.state) == Repair::Ready;
-        newest.place = place;
+        (newest.place, newest.claim) = (place, claim);
         if is_ready {
-            self.sum_of_thread(place, &newest.frames, tally, counters);
+            self.sum_of_thread(place, &newest.frames, tally, claim, counters);
         } else {
             newest.extra = Some(sample.extra.to_vec());
-            self.wait(place, tally, &newest.frames, sample.extra);
+            self.wait(place, tally, claim, &newest.frames, sample.extra);
         }
         self.newest.insert(thread, newest);
     }
 
-    fn wait(&mut self, place: Place, tally: Tally, frames: &[u64], extra: &[u64]) {
-        self.round.add_later(place.profile_type, tally.weight);
+    fn wait(&mut self, place: Place, tally: Tally, claim: u16, frames: &[u64], extra: &[u64]) {
+        let claimed_ns = ready::claimed_ns(claim);
+        self.round.add_later(claimed_ns);
         let (frames, extra) = (frames.to_vec(), extra.to_vec());
-        self.waiting.push(Waiting { since: Instant::now(), place, tally, ready_ns: 0, frames, extra });
+        self.waiting.push(Waiting { since: Instant::now(), place, tally, ready_ns: claimed_ns, frames, extra });
     }
 
     fn add_unseen(&mut self, unseen: Unseen, counters: &Counters) {
@@ -298,17 +302,16 @@ impl Aggregate {
     }
 
     /// As [`sum`](Self::sum), of a sample that was just read from its thread's ring.
-    fn sum_of_thread(&mut self, place: Place, frames: &[u64], tally: Tally, counters: &Counters) {
-        let key = self.sum(place, frames, tally, counters);
-        if let Some(key) = key.filter(|key| self.wall_time.is_some() && key.profile_type == ProfileTypeId::TIMER) {
-            self.round.add(key, tally.weight);
+    fn sum_of_thread(&mut self, place: Place, frames: &[u64], tally: Tally, claim: u16, counters: &Counters) {
+        if let Some(key) = self.sum(place, frames, tally, counters).filter(|_| self.wall_time.is_some()) {
+            self.round.add(key, ready::claimed_ns(claim));
         }
     }
 
     /// What a thread stood in the queue for since its CPU samples before these is theirs.
     fn end_round(&mut self, thread: u32, tid: Option<i32>) {
         let asks = self.wall_time.is_some() && !self.round.is_empty();
-        let ready_ns = if asks { self.run_queues.ready_ns(thread, tid) } else { 0 };
+        let ready_ns = if asks { self.run_queues.take_ns(thread, tid, self.round.most_ns()) } else { 0 };
         self.share_ready(ready_ns);
     }
 
@@ -317,8 +320,8 @@ impl Aggregate {
             self.round.share(ready_ns, profile_type, &mut self.filling);
             // Those of the round are the newest that wait.
             let later = self.waiting.iter_mut().rev().take(self.round.later());
-            for waiting in later.filter(|waiting| waiting.place.profile_type == ProfileTypeId::TIMER) {
-                waiting.ready_ns = self.round.share_of(ready_ns, waiting.tally.weight);
+            for waiting in later {
+                waiting.ready_ns = self.round.share_of(ready_ns, waiting.ready_ns);
             }
         }
         self.round.clear();
@@ -337,9 +340,11 @@ impl Aggregate {
         let stack = self.stack(frames);
         let Place { profile_type, state, count, span_id, is_concurrent, context_tags, thread_tags } = place;
         let key = Key { profile_type, state, stack, span_id, is_concurrent, context_tags, thread_tags };
-        let sum = self.filling.samples.entry(key).or_default();
-        sum.tally += tally;
-        sum.count = sum.count.saturating_add(u64::from(count) * tally.samples);
+        if tally.samples > 0 {
+            let sum = self.filling.samples.entry(key).or_default();
+            sum.tally += tally;
+            sum.count = sum.count.saturating_add(u64::from(count) * tally.samples);
+        }
         Some(key)
     }
 
@@ -376,6 +381,11 @@ impl Aggregate {
             self.frames.insert(id, frame);
         }
     }
+}
+
+/// Of one sample; one that weighs nothing is none, and only claims.
+fn tally_of(value: u64) -> Tally {
+    Tally { samples: u64::from(value > 0), weight: value }
 }
 
 fn nanos(duration: Duration) -> u64 {

@@ -60,7 +60,13 @@ impl Books {
         match step {
             Step::Sample { thread, span_id, value, frames } => {
                 let sample = Sample {
-                    measure: Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value: *value },
+                    measure: Measure {
+                        profile_type: ProfileTypeId::TIMER,
+                        state: State::Cpu,
+                        count: 1,
+                        claim: 0,
+                        value: *value,
+                    },
                     span_id: *span_id,
                     is_concurrent: *value % 3 == 0,
                     context_tags: no_tags,

@@ -23,6 +23,7 @@ use super::runtime::{Runtime, SampleSignal};
 use super::safe_load::{self, WithoutFaults};
 use super::shared_signal;
 use super::threads;
+use super::waits::claim;
 use super::waits::own_record;
 use super::waits::wrappers::waited_ns;
 use crate::context::current::Context;
@@ -262,7 +263,8 @@ unsafe fn sample(
     };
     // SAFETY: as above.
     let state = if unsafe { runtime.is_collecting(record) } { State::Gc } else { State::Cpu };
-    let measure = Measure { profile_type: ProfileTypeId::TIMER, state, count: 1, value };
+    let claim = claim::take(now_ns);
+    let measure = Measure { profile_type: ProfileTypeId::TIMER, state, count: 1, claim, value };
     // SAFETY: this thread's ring, and the handler does not interrupt itself: its signal is masked meanwhile.
     unsafe { write(record, runtime, measure, inside, walk) };
 }
@@ -304,6 +306,28 @@ pub(super) unsafe fn write(
     }
 }
 
+/// Writes a sample that weighs nothing and is not counted, for its claim on the thread's time in the run queue; where there is no room
+/// it is lost.
+///
+/// # Safety
+/// As for [`write`].
+pub(super) unsafe fn write_claim(
+    record: &ThreadRecord,
+    runtime: &dyn Runtime,
+    claim: u16,
+    inside: Context,
+    walk: impl Fn(&mut FrameWriter<'_>),
+) {
+    let measure = Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, claim, value: 0 };
+    let era = Era { window: WINDOW.load(Ordering::Relaxed), epoch: runtime.epoch() };
+    // SAFETY: as the caller promises.
+    let written = unsafe { record.ring().write(measure, inside, record.thread_tags(), era, walk) };
+    // SAFETY: null or valid, as the caller promises.
+    if let (Written::Yes { .. }, Some(span)) = (written, unsafe { inside.span.as_ref() }) {
+        span_names::mark_sampled(span.span_id(), era.window);
+    }
+}
+
 /// Takes a sample of the calling thread outside a handler: an allocation, a wait, an exception.
 ///
 /// `value` is in the unit of the profile type, `count` says how many things the sample stands for (see
@@ -337,7 +361,7 @@ pub(super) unsafe fn sample_state_here(
     context: Context,
     walk: impl Fn(&mut FrameWriter<'_>),
 ) -> bool {
-    let measure = |_: &ThreadRecord| Some(Measure { profile_type, state, count, value });
+    let measure = |_: &ThreadRecord| Some(Measure { profile_type, state, count, claim: 0, value });
     // SAFETY: as the caller promises.
     unsafe { write_here(measure, context, walk) }.unwrap_or_else(|| threads::drop_here(value))
 }
@@ -350,10 +374,13 @@ pub(super) unsafe fn sample_state_here(
 pub unsafe fn sample_deferred(context: Context, walk: impl Fn(&mut FrameWriter<'_>)) -> bool {
     let measure = |record: &ThreadRecord| {
         let value = record.count_expiries(record.take_deferred());
-        if value > 0 {
-            record.note_ready(clock::monotonic_ns(), waited_ns());
+        if value == 0 {
+            return None;
         }
-        (value > 0).then_some(Measure { profile_type: ProfileTypeId::TIMER, state: State::Gc, count: 1, value })
+        let now_ns = clock::monotonic_ns();
+        record.note_ready(now_ns, waited_ns());
+        let claim = claim::take(now_ns);
+        Some(Measure { profile_type: ProfileTypeId::TIMER, state: State::Gc, count: 1, claim, value })
     };
     // SAFETY: as the caller promises.
     unsafe { write_here(measure, context, walk) }.unwrap_or(false)

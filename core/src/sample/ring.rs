@@ -1,7 +1,7 @@
 //! A bounded ring of words, one a thread: the handler on that thread writes, whoever drains reads.
 //!
 //! ```text
-//! sample   kind:7 concurrent:1 profile_type:4 state:4 frames:16 extra:16 count:16 | value | span id | context tags:32 thread tags:32 | frames… | extra…
+//! sample   kind:7 concurrent:1 profile_type:4 state:4 frames:16 extra:16 count:16 (of a CPU sample: claim:16) | value | span id | context tags:32 thread tags:32 | frames… | extra…
 //! span     kind:8 name bytes:16 …                      | span id | trace id high | low | name, padded to words…
 //! again    kind:8 value:56                               the newest sample once more
 //! pad      kind:8                                        nothing up to the end of the ring
@@ -57,6 +57,9 @@ pub(crate) struct Measure {
     pub(crate) state: State,
     /// How many things it stands for, for a profile type with two sample types.
     pub(crate) count: u16,
+    /// Of a CPU sample, which counts one: its [claim](super::waits::claim) on the thread's time in the run queue.
+    pub(crate) claim: u16,
+    /// 0: it only claims.
     pub(crate) value: u64,
 }
 
@@ -160,7 +163,8 @@ impl Ring {
         let span = unsafe { context.span.as_ref() };
         let define = span.filter(|span| !span.is_defined_in(era.window));
         let span_words = define.map_or(0, |span| SPAN_HEADER + span.name_parts().1.div_ceil(8));
-        let Measure { profile_type, state, count, value } = measure;
+        let Measure { profile_type, state, count, claim, value } = measure;
+        let count = if profile_type == ProfileTypeId::TIMER { claim } else { count };
         let concurrent = span.is_some_and(|span| is_concurrent(span.flow(), state));
         // Tasks that are beside a span's own flow go on by the thousand at one instant: a quarter is for all else.
         let kept = if concurrent && state.is_of_flow() { capacity / 4 } else { 0 };
@@ -307,11 +311,15 @@ fn read_entry(words: &[u64], f: &mut impl FnMut(Entry<'_>)) -> usize {
         KIND_SAMPLE => {
             let (frames, extra) = ((words[0] >> 16 & 0xffff) as usize, (words[0] >> 32 & 0xffff) as usize);
             let body = &words[SAMPLE_HEADER..];
+            let profile_type = ProfileTypeId((words[0] >> 8 & 15) as u8);
+            let number = (words[0] >> 48) as u16;
+            let (count, claim) = if profile_type == ProfileTypeId::TIMER { (1, number) } else { (number, 0) };
             f(Entry::Sample(Sample {
                 measure: Measure {
-                    profile_type: ProfileTypeId((words[0] >> 8 & 15) as u8),
+                    profile_type,
                     state: State::of((words[0] >> 12 & 15) as u32).unwrap_or_default(),
-                    count: (words[0] >> 48) as u16,
+                    count,
+                    claim,
                     value: words[1],
                 },
                 span_id: words[2],
@@ -392,7 +400,7 @@ mod tests {
     }
 
     fn write_of(ring: &Ring, state: State, value: u64, context: Context, frames: &[u64], era: Era) -> Written {
-        let measure = Measure { profile_type: ProfileTypeId::TIMER, state, count: 1, value };
+        let measure = Measure { profile_type: ProfileTypeId::TIMER, state, count: 1, claim: 0, value };
         // SAFETY: one thread writes and reads, and the spans outlive the call.
         unsafe {
             ring.write(measure, context, TagSetId(7), era, |out| {

@@ -57,7 +57,7 @@ proptest! {
             match step {
                 Step::Write { value, frame, frames } => {
                     let (measure, era) =
-                        (Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value }, Era { window: 1, epoch: 0 });
+                        (Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, claim: 0, value }, Era { window: 1, epoch: 0 });
                     // SAFETY: as above; there is no span.
                     let written = unsafe {
                         ring.write(measure, Context::NONE, TagSetId::EMPTY, era, |out| {

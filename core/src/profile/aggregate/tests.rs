@@ -7,7 +7,7 @@ use crate::sample::runtime::testing::{NeverReady, Numbered};
 use crate::sample::threads::Why;
 
 const PLACE: Sample<'static> = Sample {
-    measure: Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, value: 10 },
+    measure: Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, claim: 1, value: 10 },
     span_id: 0,
     is_concurrent: false,
     context_tags: TagSetId::EMPTY,
@@ -273,7 +273,7 @@ fn what_a_sample_that_waits_for_repair_stood_in_the_run_queue_for_follows_it() {
     fixture.span(7, "GET /");
     fixture.span(8, "POST /");
     let late = Sample { span_id: 8, extra: &[1], frames: &[2], ..PLACE };
-    let wait = Measure { profile_type: ProfileTypeId(1), state: State::Lock, ..PLACE.measure };
+    let wait = Measure { profile_type: ProfileTypeId(1), state: State::Lock, claim: 0, ..PLACE.measure };
     let entries = [
         Entry::Sample(late),
         Entry::Again { value: 30 },
@@ -290,8 +290,8 @@ fn what_a_sample_that_waits_for_repair_stood_in_the_run_queue_for_follows_it() {
     fixture.aggregate.share_ready(5);
     settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, false);
     let window = fixture.aggregate.rotate(HashMap::new(), true, true, &fixture.counters).finish(&fixture.counters);
-    assert_eq!(window.samples.iter().map(|sample| sample.value).sum::<i64>(), 10 + 10 + 10 + 5);
-    let ready = "(waits for a CPU);f2 0x40 8:POST /";
+    assert_eq!(window.samples.iter().map(|sample| sample.value).sum::<i64>(), 10 + 15 + 10 + 5);
+    let ready = "(waits for a CPU);f2 0x30 8:POST /";
     assert_eq!(fixture.rotate(&[]), [ready, "f2 1x10 -", "f2 2x40 8:POST /", "f3 1x10 8:POST /"]);
 }
 
@@ -304,6 +304,36 @@ fn what_waits_for_repair_is_let_go_with_its_time_in_the_run_queue() {
     fixture.aggregate.let_go(&fixture.counters);
     assert_eq!(fixture.counters.dropped_window.get(), Tally { samples: 1, weight: 10 });
     assert_eq!(fixture.rotate(&[]), [""; 0]);
+}
+
+#[test]
+fn time_in_the_run_queue_is_the_span_s_that_was_kept_from_running_and_not_much_more_than_it_was() {
+    let mut fixture = Fixture::with_wall_time();
+    let claiming = |span_id, claim| {
+        let frames = match span_id {
+            8 => &[8],
+            9 => &[9],
+            _ => &[7],
+        };
+        let measure = Measure { claim, ..PLACE.measure };
+        Entry::Sample(Sample { span_id, frames, measure, ..PLACE })
+    };
+    for (span_id, claim) in [(7, 0), (8, 3), (9, 1), (0, 1)] {
+        fixture.add(1, claiming(span_id, claim));
+    }
+    fixture.aggregate.share_ready(25);
+    let ready = |fixture: &mut Fixture| {
+        let lines = fixture.rotate(&[]).into_iter();
+        lines.filter(|line| line.starts_with("(waits for a CPU)")).collect::<Vec<_>>()
+    };
+    assert_eq!(ready(&mut fixture), ["(waits for a CPU);f8 0x15 8:", "(waits for a CPU);f9 0x5 9:"]);
+    // More than is claimed, of which none weighs anything.
+    let Entry::Sample(sample) = claiming(8, 3) else { unreachable!() };
+    let measure = Measure { value: 0, ..sample.measure };
+    fixture.add(1, Entry::Sample(Sample { measure, ..sample }));
+    fixture.add(1, Entry::Again { value: 0 });
+    fixture.aggregate.share_ready(1_000_000);
+    assert_eq!(fixture.rotate(&[]), ["(waits for a CPU);f8 0x393216 8:"]);
 }
 
 #[test]

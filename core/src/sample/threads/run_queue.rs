@@ -4,7 +4,8 @@
 //! ([`ThreadRecord::note_ready`](crate::sample::record::ThreadRecord::note_ready)). In that rest are also waits that no wrapper saw; the
 //! kernel counts how long the thread stood in the queue (schedstat), in which are also the ends of waits, from being woken to running.
 //! Of two instants the smaller difference counts, so neither can be taken for the queue. The kernel is asked at a drain, which comes
-//! later than the newest expiry: what it counted in between is for the next time. Three microseconds a thread, once a drain, and at the
+//! later than the newest expiry: what it counted in between is for the next time. Whose it is samples [claim](super::super::waits::claim).
+//! Three microseconds a thread, once a drain, and at the
 //! start and the end of a thread that announces them, these with the registry's lock held; what others stood in the queue for since the
 //! last drain before their end is lost.
 
@@ -21,6 +22,8 @@ struct Seen {
     queued_ns: u64,
     /// What may have been counted as queued since the newest expiry.
     late_ns: u64,
+    /// What nobody has claimed yet.
+    left_ns: u64,
 }
 
 /// The threads that were asked, by the number of their record.
@@ -30,15 +33,32 @@ pub(crate) struct RunQueues {
 }
 
 impl RunQueues {
+    /// Takes so much at most of the time that a thread stood in the queue. Claims and the newest expiry are not of one instant, so what is
+    /// left is to be had the next time, and half of it the time after that.
+    pub(crate) fn take_ns(&mut self, number: u32, tid: Option<i32>, most_ns: u64) -> u64 {
+        let ready_ns = self.ready_ns(number, tid);
+        let Some(seen) = self.seen.get_mut(&number) else { return 0 };
+        Self::take_of(seen, ready_ns, most_ns)
+    }
+
+    fn take_of(seen: &mut Seen, ready_ns: u64, most_ns: u64) -> u64 {
+        let taken_ns = (seen.left_ns + ready_ns).min(most_ns);
+        // What was left first goes first.
+        let (old_ns, spent_ns) = (seen.left_ns.saturating_sub(taken_ns), taken_ns.saturating_sub(seen.left_ns));
+        seen.left_ns = old_ns / 2 + ready_ns - spent_ns;
+        taken_ns
+    }
+
     /// How long a thread, `None` if it has ended, stood in the queue since this was last asked of it, as of its newest expiry. The first
     /// time since it started; 0 if it did before the profiler.
-    pub(crate) fn ready_ns(&mut self, number: u32, tid: Option<i32>) -> u64 {
+    fn ready_ns(&mut self, number: u32, tid: Option<i32>) -> u64 {
         let Some(record) = RECORDS.get(number as usize) else { return 0 };
         let queued_ns = tid.and_then(queued_ns).or_else(|| record.take_queued_at_end_ns());
         let Some(queued_ns) = queued_ns else { return 0 };
         let late_ns = clock::monotonic_ns().saturating_sub(record.noted_ns());
-        let at_start = record.ready_at_start_ns().map(|(rest_ns, queued_ns)| Seen { rest_ns, queued_ns, late_ns: 0 });
-        self.advance(number, at_start, Seen { rest_ns: record.ready_ns(), queued_ns, late_ns })
+        let at_start =
+            record.ready_at_start_ns().map(|(rest_ns, queued_ns)| Seen { rest_ns, queued_ns, late_ns: 0, left_ns: 0 });
+        self.advance(number, at_start, Seen { rest_ns: record.ready_ns(), queued_ns, late_ns, left_ns: 0 })
     }
 
     /// The thread's number may be another one's next.
@@ -58,6 +78,7 @@ impl RunQueues {
             let rest = now.rest_ns.wrapping_sub(before.rest_ns).cast_signed();
             let ready = u64::try_from(rest).unwrap_or(0).min(queued);
             now.late_ns = now.late_ns.min(queued - ready);
+            now.left_ns = before.left_ns;
             ready
         });
         self.seen.insert(number, now);
@@ -84,7 +105,7 @@ mod tests {
     use super::*;
 
     fn seen(rest_ns: u64, queued_ns: u64) -> Seen {
-        Seen { rest_ns, queued_ns, late_ns: 0 }
+        Seen { rest_ns, queued_ns, late_ns: 0, left_ns: 0 }
     }
 
     #[test]
@@ -109,6 +130,17 @@ mod tests {
         assert_eq!(queues.advance(1, None, Seen { late_ns: 30, ..seen(50, 100) }), 50);
         assert_eq!(queues.advance(1, None, Seen { late_ns: 0, ..seen(140, 160) }), 90);
         assert_eq!(queues.advance(1, None, seen(240, 170)), 10);
+    }
+
+    #[test]
+    fn what_nobody_claims_is_to_be_had_the_next_time_and_half_of_it_later() {
+        let mut queues = RunQueues::default();
+        queues.advance(1, None, seen(0, 0));
+        let mut take = |rest_ns, most_ns| {
+            let ready_ns = queues.advance(1, None, seen(rest_ns, rest_ns));
+            RunQueues::take_of(queues.seen.get_mut(&1).unwrap(), ready_ns, most_ns)
+        };
+        assert_eq!([take(100, 60), take(110, 30), take(110, 0), take(110, 100)], [60, 30, 0, 7]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
+use super::claim::Mark;
 use crate::stats::Tally;
 
 /// A wait that is to become a sample.
@@ -30,6 +31,23 @@ impl Pending {
     }
 }
 
+/// What is to be added to a span's times once the stack can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Held {
+    /// 0: nothing is.
+    pub(super) ns: u64,
+    /// The state of the call, as a number, and who called.
+    pub(super) state: u64,
+    pub(super) caller: usize,
+    /// Whose it is: an address to compare, what is there may be gone.
+    pub(super) times: usize,
+}
+
+impl Held {
+    const NONE: Self = Self { ns: 0, state: 0, caller: 0, times: 0 };
+}
+
 /// A thread's block, in initial-exec thread-local storage; all zeros in a new thread. As `calls.c` has it.
 #[derive(Debug)]
 #[repr(C)]
@@ -41,6 +59,8 @@ pub(super) struct Block {
     handled: *const AtomicU64,
     /// The mutex at whose unlocking the waits that are pending become samples; null: none are pending.
     pending_until: *const (),
+    /// When the call began that is under way, 0: none is, or one within it ended.
+    pub(super) since_ns: u64,
     /// Those: one for the interpreter's lock, and the one before it.
     pending: [Pending; 2],
     /// What the thread's record is entered with, its bits inverted: 0 = not known.
@@ -61,12 +81,17 @@ pub(super) struct Block {
     /// The numbers of the flow that the thread runs, 0 for none but itself, and of the thread, 0 = not given yet.
     pub(super) flow: u64,
     pub(super) thread_flow: u64,
+    /// Nanoseconds waited so far, with what of it was CPU time.
+    pub(super) whole_ns: u64,
+    /// What a CPU sample's [claim](super::claim) is of.
+    pub(super) mark: Mark,
+    held: Held,
 }
 
 /// A wait from here on pays no debts but those of its own function.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
-const _: () = assert!(size_of::<Block>() == 22 * 8);
+const _: () = assert!(size_of::<Block>() == 30 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]
@@ -94,6 +119,12 @@ pub(super) struct Call {
 }
 
 impl Block {
+    /// With the call that is under way.
+    pub(super) fn waited_whole_ns(&self, now_ns: u64) -> u64 {
+        let under_way_ns = if self.since_ns == 0 { 0 } else { now_ns.saturating_sub(self.since_ns) };
+        self.whole_ns + under_way_ns
+    }
+
     pub(super) fn record(&self) -> u64 {
         !self.record
     }
@@ -132,6 +163,22 @@ impl Block {
             None => lost += wait.tally(),
         }
         lost
+    }
+
+    /// Keeps time of a span until `mutex` is unlocked. A second wait of the same call goes on with the first; returns what else was held.
+    pub(super) fn hold_time(&mut self, mutex: *const (), time: Held) -> Option<Held> {
+        let before = self.take_held();
+        // What is pending until another mutex is unlocked is of a call that is over, and goes with this one.
+        self.pending_until = mutex;
+        let goes_on = |held: &Held| (held.state, held.caller, held.times) == (time.state, time.caller, time.times);
+        let (same, other) = (before.filter(goes_on), before.filter(|held| !goes_on(held)));
+        self.held = Held { ns: time.ns + same.map_or(0, |held| held.ns), ..time };
+        other
+    }
+
+    /// The time of a span that is held, which it is no longer.
+    pub(super) fn take_held(&mut self) -> Option<Held> {
+        Some(std::mem::replace(&mut self.held, Held::NONE)).filter(|held| held.ns > 0)
     }
 
     /// What is pending, which it is no longer.
@@ -260,6 +307,18 @@ mod tests {
         let later = |weight| Pending { generation: 2, ..wait(1, weight) };
         assert_eq!([block.hold(first, later(3)), block.hold(first, later(4))], [Tally::default(); 2]);
         assert_eq!(block.take_pending().map(|pending| (pending.generation, pending.weight)), [(2, 7), (0, 0)]);
+    }
+
+    #[test]
+    fn time_is_held_until_a_mutex_is_unlocked_one_call_s_at_a_time() {
+        let mutex = (&raw const *&1_u64).cast::<()>();
+        let time = |ns, caller| Held { ns, state: 1, caller, times: 9 };
+        let mut block = block();
+        assert_eq!(block.take_held(), None);
+        assert_eq!([block.hold_time(mutex, time(5, 7)), block.hold_time(mutex, time(2, 7))], [None; 2]);
+        assert!(block.has_pending());
+        assert_eq!(block.hold_time(mutex, time(3, 8)), Some(time(7, 7)));
+        assert_eq!([block.take_held(), block.take_held()], [Some(time(3, 8)), None]);
     }
 
     #[test]

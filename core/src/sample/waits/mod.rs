@@ -8,6 +8,7 @@
 //! allocator's held. So it obeys the rules of `sample/handler.rs`: no allocation, no lock (one is tried), no panic.
 
 mod block;
+pub(crate) mod claim;
 pub(crate) mod fates;
 pub(crate) mod flow;
 mod loader;
@@ -218,6 +219,8 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     let call = unsafe { &*call };
     let Some(state) = State::of(call.state.into()) else { return };
     let ended_ns = call.ended_ns;
+    block.whole_ns += call.took_ns.saturating_sub(call.cpu_ns);
+    block.since_ns = 0;
     if call.polls != 0 {
         block.polled = [ended_ns.saturating_sub(call.took_ns), ended_ns];
     }
@@ -259,7 +262,7 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     }
     if times::wants_span_times() {
         let lock_ns = lock_ns.min(exact_ns);
-        times::add_wait(call, (state, exact_ns - lock_ns), (lock_state, lock_ns));
+        times::add_wait(block, call, (state, exact_ns - lock_ns), (lock_state, lock_ns));
     }
     let lock_ns = lock_ns.min(took_ns);
     let before_ns = took_ns - lock_ns;
@@ -327,6 +330,7 @@ fn sample_pending(block: &mut Block) {
             sample(block, wait, WaitFrame::LEFT);
         }
     }
+    times::settle(block);
 }
 
 /// Takes the samples of waits of the calling thread that were pending as its stack could not be read

@@ -66,7 +66,7 @@ pub(super) unsafe fn sample_wait(record: &ThreadRecord, value: u64, wait: Wait) 
                 // SAFETY: on the thread itself, as above.
                 unsafe { runtime.walk_caller(record, frame, out) };
             };
-            let measure = Measure { profile_type, state, count, value: weight };
+            let measure = Measure { profile_type, state, count, claim: 0, value: weight };
             // SAFETY: entered, and busy keeps this thread's handler out.
             let is_written = unsafe { handler::write(record, runtime, measure, inside, walk) };
             sampled = if is_written { Sampled::Yes } else { Sampled::No(Fate::Ring) };

@@ -8,14 +8,15 @@ use std::cell::Cell;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
-use super::block::{Call, LONG_NS};
+use super::block::{Block, Call, Held, LONG_NS};
 use super::flow::{self, current_flow, is_concurrent};
 use super::modules;
 use crate::context::span_record::SpanRecord;
+use crate::context::span_times::SpanTimes;
 use crate::os::clock;
 use crate::sample::handler;
 use crate::sample::record;
-use crate::sample::runtime::WaitFrame;
+use crate::sample::runtime::{Runtime, WaitFrame};
 use crate::wait_state::State;
 
 /// How many want them: who does not pays for one load a wait.
@@ -81,27 +82,60 @@ fn may_copy_much(function: u32) -> bool {
 
 /// A wait of the calling thread, of which the last part was for the interpreter's lock.
 #[cold]
-pub(super) fn add_wait(call: &Call, (state, ns): (State, u64), (lock_state, lock_ns): (State, u64)) {
-    let Some(runtime) = handler::runtime() else { return };
-    // Spans with times are the hosts', who find them without a record: the thread may have none yet.
-    let record = record::nobody();
-    // SAFETY: the calling thread is asked about itself.
-    let context = unsafe { runtime.context(record, ptr::null()) };
-    // SAFETY: null, or current on this thread, so it is there.
-    let Some(span) = (unsafe { context.span.as_ref() }) else { return };
-    // SAFETY: takes nothing and cannot fail.
-    let Some(times) = span.times().filter(|_| unsafe { libc::getpid() } == PROCESS.load(Ordering::Relaxed)) else {
-        return;
-    };
+pub(super) fn add_wait(block: &mut Block, call: &Call, (state, ns): (State, u64), (lock_state, lock_ns): (State, u64)) {
+    let Some((runtime, span, times)) = current() else { return };
     if ns > 0 {
-        // SAFETY: as above.
-        let is_certain = call.caller.is_null() || unsafe { runtime.defers(record) };
-        let state = if is_certain { state } else { runtime.wait_state(state, call.caller.addr()) };
-        let (state, ns) = runtime.own_wait(times, (state, ns), WaitFrame(call.frame));
-        add_time(span, state, ns);
+        let time = Held { ns, state: state as u64, caller: call.caller.addr(), times: ptr::from_ref(times).addr() };
+        add_when_known(block, (runtime, span, times), time, WaitFrame(call.frame));
     }
     if lock_ns > 0 {
         add_time(span, lock_state, lock_ns);
+    }
+}
+
+/// What was held as the stack could not be read: now it can, or it is held on.
+pub(super) fn settle(block: &mut Block) {
+    if let Some(time) = block.take_held()
+        && let Some(current @ (_, _, times)) = current()
+        && ptr::from_ref(times).addr() == time.times
+    {
+        add_when_known(block, current, time, WaitFrame::LEFT);
+    }
+}
+
+type Current<'a> = (&'static dyn Runtime, &'a SpanRecord, &'a SpanTimes);
+
+/// The span with times in which the calling thread is.
+fn current<'a>() -> Option<Current<'a>> {
+    let runtime = handler::runtime()?;
+    // Spans with times are the hosts', who find them without a record: the thread may have none yet.
+    // SAFETY: the calling thread is asked about itself.
+    let context = unsafe { runtime.context(record::nobody(), ptr::null()) };
+    // SAFETY: null, or current on this thread, so it is there.
+    let span = unsafe { context.span.as_ref() }?;
+    // SAFETY: takes nothing and cannot fail.
+    let times = span.times().filter(|_| unsafe { libc::getpid() } == PROCESS.load(Ordering::Relaxed))?;
+    Some((runtime, span, times))
+}
+
+/// Adds it in the state that the stack says, or in the call's own where that cannot be known; else it is held.
+fn add_when_known(block: &mut Block, (runtime, span, times): Current<'_>, time: Held, frame: WaitFrame) {
+    let add = |state, ns| {
+        let (state, ns) = runtime.own_wait(times, (state, ns), frame);
+        add_time(span, state, ns);
+    };
+    let state_of = |time: Held| u32::try_from(time.state).ok().and_then(State::of).unwrap_or_default();
+    // SAFETY: the calling thread is asked about itself.
+    let is_hidden = time.caller != 0 && unsafe { runtime.defers(record::nobody()) };
+    if !is_hidden {
+        let state = if time.caller == 0 { state_of(time) } else { runtime.wait_state(state_of(time), time.caller) };
+        add(state, time.ns);
+        return;
+    }
+    let mutex = runtime.interpreter_mutex();
+    let other = if mutex.is_null() { Some(time) } else { block.hold_time(mutex, time) };
+    if let Some(other) = other.filter(|other| other.times == time.times) {
+        add(state_of(other), other.ns);
     }
 }
 
@@ -178,7 +212,6 @@ fn own_cpu_ns() -> u64 {
 mod tests {
     use super::super::flow::own_flow;
     use super::*;
-    use crate::context::span_times::SpanTimes;
 
     #[test]
     fn an_expiry_takes_nothing_off_but_what_may_be_cpu_time_as_a_whole() {

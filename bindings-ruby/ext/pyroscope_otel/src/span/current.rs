@@ -145,6 +145,8 @@ unsafe extern "C" fn attach(count: c_int, arguments: *const VALUE, _class: VALUE
         let publish = || {
             fork::restart_if_forked()?;
             correct_fiber();
+            // SAFETY: as in `republish`.
+            unsafe { spanprof_core::span_switched() };
             publish_context(gvl, context);
             Ok(())
         };
@@ -178,6 +180,8 @@ unsafe extern "C" fn clear(count: c_int, arguments: *const VALUE, _class: VALUE)
 pub(crate) fn republish(gvl: Gvl) {
     let Some(api) = API.get() else { return };
     correct_fiber();
+    // SAFETY: a method of Ruby's, and the slot has the span that is still current.
+    unsafe { spanprof_core::span_switched() };
     publish_context(gvl, api.current_context(gvl));
 }
 
