@@ -85,13 +85,14 @@ pub(super) struct Block {
     pub(super) whole_ns: u64,
     /// What a CPU sample's [claim](super::claim) is of.
     pub(super) mark: Mark,
-    held: Held,
+    /// Of the wait that the program asked for, and of what was no wait for the interpreter's lock in the one after it.
+    held: [Held; 2],
 }
 
 /// A wait from here on pays no debts but those of its own function.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
-const _: () = assert!(size_of::<Block>() == 30 * 8);
+const _: () = assert!(size_of::<Block>() == 34 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]
@@ -165,20 +166,21 @@ impl Block {
         lost
     }
 
-    /// Keeps time of a span until `mutex` is unlocked. A second wait of the same call goes on with the first; returns what else was held.
-    pub(super) fn hold_time(&mut self, mutex: *const (), time: Held) -> Option<Held> {
-        let before = self.take_held();
+    /// Keeps time of a span until `mutex` is unlocked. A second wait of the same call goes on with the first; false: there is no room.
+    pub(super) fn hold_time(&mut self, mutex: *const (), time: Held) -> bool {
+        let goes_on = |held: &&mut Held| {
+            held.ns == 0 || (held.state, held.caller, held.times) == (time.state, time.caller, time.times)
+        };
+        let Some(held) = self.held.iter_mut().find(goes_on) else { return false };
         // What is pending until another mutex is unlocked is of a call that is over, and goes with this one.
         self.pending_until = mutex;
-        let goes_on = |held: &Held| (held.state, held.caller, held.times) == (time.state, time.caller, time.times);
-        let (same, other) = (before.filter(goes_on), before.filter(|held| !goes_on(held)));
-        self.held = Held { ns: time.ns + same.map_or(0, |held| held.ns), ..time };
-        other
+        *held = Held { ns: held.ns + time.ns, ..time };
+        true
     }
 
-    /// The time of a span that is held, which it is no longer.
-    pub(super) fn take_held(&mut self) -> Option<Held> {
-        Some(std::mem::replace(&mut self.held, Held::NONE)).filter(|held| held.ns > 0)
+    /// The times of spans that are held, which they are no longer.
+    pub(super) fn take_held(&mut self) -> [Held; 2] {
+        std::mem::replace(&mut self.held, [Held::NONE; 2])
     }
 
     /// What is pending, which it is no longer.
@@ -314,11 +316,9 @@ mod tests {
         let mutex = (&raw const *&1_u64).cast::<()>();
         let time = |ns, caller| Held { ns, state: 1, caller, times: 9 };
         let mut block = block();
-        assert_eq!(block.take_held(), None);
-        assert_eq!([block.hold_time(mutex, time(5, 7)), block.hold_time(mutex, time(2, 7))], [None; 2]);
-        assert!(block.has_pending());
-        assert_eq!(block.hold_time(mutex, time(3, 8)), Some(time(7, 7)));
-        assert_eq!([block.take_held(), block.take_held()], [Some(time(3, 8)), None]);
+        assert!([time(5, 7), time(3, 8), time(2, 7)].into_iter().all(|time| block.hold_time(mutex, time)));
+        assert!(!block.hold_time(mutex, time(1, 9)) && block.has_pending());
+        assert_eq!([block.take_held(), block.take_held()], [[time(7, 7), time(3, 8)], [Held::NONE; 2]]);
     }
 
     #[test]

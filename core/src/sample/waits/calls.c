@@ -28,7 +28,7 @@ struct block {
     const volatile uint64_t *expiries, *handled;
     const void *pending_until;
     uint64_t since;
-    uint64_t rest[25];
+    uint64_t rest[29];
 };
 
 // `Call` in mod.rs: one that took long enough to be a wait.

@@ -95,11 +95,15 @@ pub(super) fn add_wait(block: &mut Block, call: &Call, (state, ns): (State, u64)
 
 /// What was held as the stack could not be read: now it can, or it is held on.
 pub(super) fn settle(block: &mut Block) {
-    if let Some(time) = block.take_held()
-        && let Some(current @ (_, _, times)) = current()
-        && ptr::from_ref(times).addr() == time.times
-    {
-        add_when_known(block, current, time, WaitFrame::LEFT);
+    let held = block.take_held();
+    if held.iter().all(|time| time.ns == 0) {
+        return;
+    }
+    let Some(current @ (_, _, times)) = current() else { return };
+    for time in held {
+        if time.ns > 0 && time.times == ptr::from_ref(times).addr() {
+            add_when_known(block, current, time, WaitFrame::LEFT);
+        }
     }
 }
 
@@ -133,9 +137,8 @@ fn add_when_known(block: &mut Block, (runtime, span, times): Current<'_>, time: 
         return;
     }
     let mutex = runtime.interpreter_mutex();
-    let other = if mutex.is_null() { Some(time) } else { block.hold_time(mutex, time) };
-    if let Some(other) = other.filter(|other| other.times == time.times) {
-        add(state_of(other), other.ns);
+    if mutex.is_null() || !block.hold_time(mutex, time) {
+        add(state_of(time), time.ns);
     }
 }
 
