@@ -59,6 +59,21 @@ class TimeAttributesTest < Minitest::Test
     end
   end
 
+  # A wait that ends while another thread collects: its stack cannot be read before that is over.
+  def test_a_sleep_beside_collections_is_a_sleep
+    run_program(<<~'RUBY')
+      tracer = start(time_attributes: true)
+      collections = GC.count
+      collector = Thread.new { loop { GC.start } }
+      Thread.pass until GC.count > collections + 2
+      20.times { tracer.in_span("span") { sleep(0.02) } }
+      collector.kill.join
+      all = EXPORTER.finished_spans.flat_map { |span| span.attributes.to_a }.group_by(&:first).transform_values { |of| of.sum(&:last) / 1e9 }
+      check all["pyroscope.time.sleep"] >= 0.4 * LEAST / SECONDS, all
+      check all.fetch("pyroscope.time.lock", 0) + all.fetch("pyroscope.time.io", 0) < 0.01, all
+    RUBY
+  end
+
   def test_each_wait_is_in_its_state_and_all_are_no_more_than_the_span
     run_program(<<~'RUBY')
       tracer = start(time_attributes: true)

@@ -189,7 +189,8 @@ pub unsafe trait Runtime: Send + Sync {
     }
 
     /// The mutex that a thread unlocks when it has got the interpreter's lock again, and before it runs any code of the program:
-    /// until then a wait is kept at whose end the runtime [`defers`](Self::defers). Null: not known, and the wait is dropped.
+    /// until then a wait is kept at whose end the runtime [`defers`](Self::defers). Null: not known, and the wait is dropped; in exact sums
+    /// it has the state of its call.
     fn interpreter_mutex(&self) -> *const () {
         std::ptr::null()
     }

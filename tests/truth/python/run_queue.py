@@ -2,13 +2,16 @@
 
     python run_queue.py --spans 20 --server file:///folder --records records.json
     python run_queue.py --spans 20 --server file:///folder --records records.json --threads
+    python run_queue.py --spans 150 --server file:///folder --records records.json --turns
 
-With `--threads` each span has a thread of its own, as requests have in some servers.
+With `--threads` each span has a thread of its own, as requests have in some servers. With `--turns` spans of a few milliseconds take turns, and the
+other process is stopped during each second one, `quiet`.
 """
 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -20,10 +23,11 @@ from opentelemetry.sdk.trace import TracerProvider
 from pyroscope.otel import PyroscopeSpanProcessor
 
 BURNT, SLEPT = 0.05, 0.01
+BURNT_IN_TURNS = 0.004
 
 
-def burn() -> None:
-    until = time.thread_time() + BURNT
+def burn(seconds: float = BURNT) -> None:
+    until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
 
@@ -38,6 +42,7 @@ def main() -> None:
     parser.add_argument("--server", required=True)
     parser.add_argument("--records", type=Path, required=True)
     parser.add_argument("--threads", action="store_true")
+    parser.add_argument("--turns", action="store_true")
     options = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     pyroscope.configure(application_name="run_queue", server_address=options.server, sample_rate=250, wall_time=True)
@@ -62,8 +67,19 @@ def main() -> None:
             taken["cpu"] += time.thread_time_ns() - cpu
             taken["queued"] += queued_ns() - queued - slept
 
+        def turn(name: str) -> None:
+            other.send_signal(signal.SIGSTOP if name == "quiet" else signal.SIGCONT)
+            time.sleep(SLEPT)
+            queued = queued_ns()
+            with tracer.start_as_current_span(name):
+                burn(BURNT_IN_TURNS)
+            taken[name] = taken.get(name, 0) + queued_ns() - queued
+
         for _ in range(options.spans):
-            if options.threads:
+            if options.turns:
+                turn("quiet")
+                turn("starved")
+            elif options.threads:
                 thread = threading.Thread(target=request)
                 thread.start()
                 thread.join()

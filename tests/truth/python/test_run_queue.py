@@ -12,6 +12,22 @@ import run_queue
 TENTH = 0.1e9
 
 
+def test_spans_that_take_turns_have_what_each_was_kept_for(tmp_path):
+    records, profiles = tmp_path / "records.json", tmp_path / "profiles"
+    arguments = ("--server", profiles.as_uri(), "--records", records, "--spans", 150, "--turns")
+    children.succeeded(children.run(run_queue.__file__, *map(str, arguments)))
+    seen: Counter[str] = Counter()
+    for profile in pprof.read_folder(profiles):
+        for sample in profile.samples:
+            if sample.labels.get("state") == "run_queue":
+                seen[sample.labels["span_name"]] += profile.weight(sample)
+    taken = json.loads(records.read_text())
+    said = f"{dict(seen)} of {taken}"
+    assert taken["starved"] > 0.2e9, f"the other process had nothing: {said}"
+    assert seen["quiet"] < 2 * taken["quiet"] + 0.1 * taken["starved"], said
+    assert 0.6 * taken["starved"] - TENTH < seen["starved"] < 1.3 * taken["starved"] + TENTH, said
+
+
 @pytest.mark.parametrize("of_their_own", [(), ("--threads",)], ids=["one thread", "a thread a span"])
 def test_a_processor_that_is_shared(of_their_own, tmp_path):
     records, profiles = tmp_path / "records.json", tmp_path / "profiles"
