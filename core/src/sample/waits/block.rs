@@ -2,7 +2,6 @@
 
 use std::sync::atomic::AtomicU64;
 
-use super::claim::Mark;
 use crate::stats::Tally;
 
 /// A wait that is to become a sample.
@@ -29,6 +28,15 @@ impl Pending {
     pub(super) fn tally(self) -> Tally {
         Tally { samples: self.waits.into(), weight: self.weight }
     }
+}
+
+/// From when on a thread's time belongs to its next sample: see [`claim`](super::claim). All zeros: not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Mark {
+    /// What it neither ran nor waited so far, from some instant, and what it ran.
+    pub(super) rest_ns: u64,
+    pub(super) cpu_ns: u64,
 }
 
 /// What is to be added to a span's times once the stack can be read.
@@ -313,7 +321,8 @@ mod tests {
 
     #[test]
     fn time_is_held_until_a_mutex_is_unlocked_one_call_s_at_a_time() {
-        let mutex = (&raw const *&1_u64).cast::<()>();
+        let lock = 1_u64;
+        let mutex = (&raw const lock).cast::<()>();
         let time = |ns, caller| Held { ns, state: 1, caller, times: 9 };
         let mut block = block();
         assert!([time(5, 7), time(3, 8), time(2, 7)].into_iter().all(|time| block.hold_time(mutex, time)));

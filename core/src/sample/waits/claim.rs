@@ -8,9 +8,10 @@
 //!
 //! The CPU time of calls that wait is in their waits too, so claims are rather too low than too high.
 
-use super::block::Block;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::block::{Block, Mark};
 use super::wrappers::own_block;
-use super::{OWNER, Ordering};
 use crate::os::clock;
 
 /// What a claim counts in.
@@ -18,14 +19,8 @@ pub(crate) const CLAIM_NS: u64 = 1 << 15;
 /// Less is none: a sample like the one before it is then written as that.
 const LEAST_NS: u64 = 100_000;
 
-/// From when on a thread's time belongs to its next sample. All zeros: not known.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub(super) struct Mark {
-    /// What it neither ran nor waited so far, from some instant, and what it ran.
-    rest_ns: u64,
-    cpu_ns: u64,
-}
+/// Whether there are any: while wall time is measured.
+static ARE_MADE: AtomicBool = AtomicBool::new(false);
 
 impl Mark {
     /// Of the calling thread. For handlers.
@@ -45,10 +40,15 @@ impl Mark {
     }
 }
 
+/// There are claims from now on, or none.
+pub(super) fn make(on: bool) {
+    ARE_MADE.store(on, Ordering::Relaxed);
+}
+
 /// Whether there are any.
 #[inline]
 pub(in crate::sample) fn are_made() -> bool {
-    OWNER.load(Ordering::Relaxed) != 0
+    ARE_MADE.load(Ordering::Relaxed)
 }
 
 /// The claim of a sample of the calling thread; what comes from here on is the next one's. 0 while no wall time is measured. For handlers;

@@ -109,6 +109,7 @@ pub(crate) fn start(owner: Owner, profile_type: ProfileTypeId, each: bool) -> us
     STARTED_NS.store(now, Ordering::Relaxed);
     times::start();
     OWNER.store(owner, Ordering::Release);
+    claim::make(true);
     if let Some(block) = wrappers::own_block() {
         // SAFETY: the calling thread's own block.
         unsafe { (*block).forget_debt() };
@@ -133,6 +134,7 @@ pub(crate) fn why_none() -> &'static str {
 /// Ends it, if it is this profiler's. Threads that wait come back through the wrappers, which measure nothing any more.
 pub(crate) fn stop(owner: Owner) {
     if OWNER.compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        claim::make(false);
         modules::uninstall();
     }
 }
@@ -140,6 +142,7 @@ pub(crate) fn stop(owner: Owner) {
 /// In a forked child: nothing is measured until a profiler starts.
 pub(crate) fn forget() {
     OWNER.store(0, Ordering::Relaxed);
+    claim::make(false);
     flow::begin_anew();
     modules::forget();
 }
