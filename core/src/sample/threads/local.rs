@@ -48,10 +48,17 @@ pub fn thread_started() {
         return;
     }
     let tid = tid();
-    if let Some(registry) = lock().as_mut() {
+    let mut registry = lock();
+    let registry = registry.as_mut();
+    let index = registry.and_then(|registry| {
         registry.begin(tid, true);
+        Some(registry.by_tid.get(&tid)?.index)
+    });
+    match index {
+        // It finds it without the lock from here on, also where many threads begin at once.
+        Some(index) => drop(note(tid, index)),
+        None => note_tid(tid),
     }
-    note_tid(tid);
 }
 
 /// The calling thread's record, and the value to enter it with, if it has one; nobody is waited for.
@@ -62,7 +69,8 @@ pub(crate) fn known_record() -> Option<(&'static ThreadRecord, u64)> {
     }
     noted_record().or_else(|| {
         let tid = tid();
-        let index = try_lock()?.as_ref()?.by_tid.get(&tid)?.index;
+        let registry = try_lock()?;
+        let index = registry.as_ref()?.by_tid.get(&tid)?.index;
         Some(note(tid, index))
     })
 }
@@ -73,12 +81,18 @@ fn noted_record() -> Option<(&'static ThreadRecord, u64)> {
     by_signal_value(known).filter(|record| record.is_for(known)).map(|record| (record, known))
 }
 
+/// With the registry's lock held: without it the record may be another thread's meanwhile.
 fn note(tid: i32, index: u32) -> (&'static ThreadRecord, u64) {
-    let record = &RECORDS[index as usize];
-    let value = u64::from(record.gate.generation.load(Ordering::Relaxed)) << 32 | u64::from(index);
+    let (record, value) = at(index);
     note_tid(tid);
     VALUE.set(!value);
     (record, value)
+}
+
+/// A record of a thread, and what it is entered with. With the registry's lock held.
+fn at(index: u32) -> (&'static ThreadRecord, u64) {
+    let record = &RECORDS[index as usize];
+    (record, u64::from(record.gate.generation.load(Ordering::Relaxed)) << 32 | u64::from(index))
 }
 
 /// Samples of threads that had no record and could not get one at once. Counted without a lock, as those who take them wait for nobody.
@@ -110,7 +124,12 @@ pub(crate) fn drop_waits(waits: Tally) {
 /// The record of a thread and the value to enter it with, without making one. Nobody is waited for, and no thread-local that has a
 /// destructor is touched: its first touch waits for whoever loads a library.
 pub(crate) fn find_record(thread: i32) -> Option<(&'static ThreadRecord, u64)> {
-    try_registry(|registry| Some(registry.by_tid.get(&thread)?.index))
+    if !IS_SAMPLING.load(Ordering::Relaxed) || fork::forked() {
+        return None;
+    }
+    // What the thread noted of itself, which a child of vfork finds in its memory too.
+    let noted = noted_record().filter(|_| TID.get() == u64::from(thread.unsigned_abs()));
+    noted.or_else(|| try_registry(|registry| Some(registry.by_tid.get(&thread)?.index)))
 }
 
 /// The same of the calling thread, where it may allocate. It is made if there is none, unless somebody has the registry.
@@ -129,10 +148,11 @@ fn try_registry(find: impl FnOnce(&mut Registry) -> Option<u32>) -> Option<(&'st
     }
     // A handler of the program's that jumps out of this (siglongjmp) would leave the lock locked.
     let blocked = BlockedSignals::new();
-    let index = find(try_lock()?.as_mut()?)?;
+    let mut registry = try_lock()?;
+    let found = at(find(registry.as_mut()?)?);
+    drop(registry);
     drop(blocked);
-    let record = &RECORDS[index as usize];
-    Some((record, u64::from(record.gate.generation.load(Ordering::Relaxed)) << 32 | u64::from(index)))
+    Some(found)
 }
 
 /// In the child after fork: the calling thread is there under another number; returns the parent's.
