@@ -59,6 +59,16 @@ class TimeAttributesTest < Minitest::Test
     end
   end
 
+  def test_threads_that_begin_at_once_lose_no_wait
+    run_program(<<~'RUBY')
+      tracer = start(time_attributes: true)
+      Array.new(100) { Thread.new { tracer.in_span("span") { sleep(SECONDS) } } }.each(&:join)
+      stats = Pyroscope.stats
+      check stats[:waits_taken][:samples] >= 100, stats
+      check stats[:waits_dropped_thread][:samples].zero?, stats
+    RUBY
+  end
+
   # A wait that ends while another thread collects: its stack cannot be read before that is over.
   def test_a_sleep_beside_collections_is_a_sleep
     run_program(<<~'RUBY')
