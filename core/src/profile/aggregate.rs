@@ -235,19 +235,17 @@ impl Aggregate {
                 self.filling.add_span(*span_id, Span { trace_id: *trace_id, name });
             }
             Entry::Sample(sample) => self.add_sample(thread, sample, runtime, counters),
-            Entry::Again { value } => {
-                let tally = tally_of(*value);
-                match self.newest.remove(&thread) {
-                    Some(newest) => {
-                        match &newest.extra {
-                            Some(extra) => self.wait(newest.place, tally, newest.claim, &newest.frames, extra),
-                            None => self.sum_of_thread(newest.place, &newest.frames, tally, newest.claim, counters),
-                        }
-                        self.newest.insert(thread, newest);
+            Entry::Again { value } => match self.newest.remove(&thread) {
+                Some(newest) => {
+                    let tally = tally_of(newest.place.profile_type, *value);
+                    match &newest.extra {
+                        Some(extra) => self.wait(newest.place, tally, newest.claim, &newest.frames, extra),
+                        None => self.sum_of_thread(newest.place, &newest.frames, tally, newest.claim, counters),
                     }
-                    None => counters.dropped_window.add(tally),
+                    self.newest.insert(thread, newest);
                 }
-            }
+                None => counters.dropped_window.add(tally_of(ProfileTypeId::TIMER, *value)),
+            },
         }
     }
 
@@ -261,7 +259,7 @@ impl Aggregate {
             context_tags: sample.context_tags,
             thread_tags: sample.thread_tags,
         };
-        let tally = tally_of(sample.measure.value);
+        let tally = tally_of(place.profile_type, sample.measure.value);
         let claim = sample.measure.claim;
         let mut newest =
             self.newest.remove(&thread).unwrap_or(Newest { place, claim, frames: Vec::new(), extra: None });
@@ -281,7 +279,7 @@ impl Aggregate {
 
     fn wait(&mut self, place: Place, tally: Tally, claim: u16, frames: &[u64], extra: &[u64]) {
         let claimed_ns = ready::claimed_ns(claim);
-        self.round.add_later(claimed_ns);
+        self.round.add_later(place.profile_type, claimed_ns);
         let (frames, extra) = (frames.to_vec(), extra.to_vec());
         self.waiting.push(Waiting { since: Instant::now(), place, tally, ready_ns: claimed_ns, frames, extra });
     }
@@ -303,7 +301,8 @@ impl Aggregate {
 
     /// As [`sum`](Self::sum), of a sample that was just read from its thread's ring.
     fn sum_of_thread(&mut self, place: Place, frames: &[u64], tally: Tally, claim: u16, counters: &Counters) {
-        if let Some(key) = self.sum(place, frames, tally, counters).filter(|_| self.wall_time.is_some()) {
+        let key = self.sum(place, frames, tally, counters);
+        if let Some(key) = key.filter(|key| self.wall_time.is_some() && key.profile_type == ProfileTypeId::TIMER) {
             self.round.add(key, ready::claimed_ns(claim));
         }
     }
@@ -383,9 +382,10 @@ impl Aggregate {
     }
 }
 
-/// Of one sample; one that weighs nothing is none, and only claims.
-fn tally_of(value: u64) -> Tally {
-    Tally { samples: u64::from(value > 0), weight: value }
+/// Of one sample; a CPU sample that weighs nothing is none, and only claims.
+fn tally_of(profile_type: ProfileTypeId, value: u64) -> Tally {
+    let only_claims = value == 0 && profile_type == ProfileTypeId::TIMER;
+    Tally { samples: u64::from(!only_claims), weight: value }
 }
 
 fn nanos(duration: Duration) -> u64 {

@@ -19,6 +19,8 @@ pub(super) struct Round {
     in_spans: Vec<(Key, u64)>,
     /// Samples, of any type, whose stack is known only later.
     later: usize,
+    /// CPU samples, with those that only claim.
+    entries: usize,
     /// Nanoseconds, of all of them.
     claimed_ns: u64,
 }
@@ -30,6 +32,7 @@ pub(super) fn claimed_ns(claim: u16) -> u64 {
 
 impl Round {
     pub(super) fn add(&mut self, key: Key, claimed_ns: u64) {
+        self.entries += 1;
         self.claimed_ns = self.claimed_ns.saturating_add(claimed_ns);
         if key.span_id != 0 && claimed_ns > 0 && self.in_spans.try_reserve(1).is_ok() {
             self.in_spans.push((key, claimed_ns));
@@ -37,7 +40,8 @@ impl Round {
     }
 
     /// One whose stack is known only later: [`share_of`](Self::share_of) says what is its own.
-    pub(super) fn add_later(&mut self, claimed_ns: u64) {
+    pub(super) fn add_later(&mut self, profile_type: ProfileTypeId, claimed_ns: u64) {
+        self.entries += usize::from(profile_type == ProfileTypeId::TIMER);
         self.claimed_ns = self.claimed_ns.saturating_add(claimed_ns);
         self.later += 1;
     }
@@ -46,9 +50,8 @@ impl Round {
         self.later
     }
 
-    /// Whether nothing is claimed.
     pub(super) fn is_empty(&self) -> bool {
-        self.claimed_ns == 0
+        self.entries == 0
     }
 
     /// More than this they do not get.
@@ -58,7 +61,7 @@ impl Round {
 
     pub(super) fn clear(&mut self) {
         self.in_spans.clear();
-        (self.later, self.claimed_ns) = (0, 0);
+        (self.later, self.entries, self.claimed_ns) = (0, 0, 0);
     }
 
     /// Each sample in a span gets what its claim is of all; the share of those outside of spans is nobody's.

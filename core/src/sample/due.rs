@@ -64,14 +64,14 @@ unsafe fn take(record: &ThreadRecord, value: u64) {
 }
 
 /// The calling thread goes into another span, or out of one: what the span in which it still is was kept from running for since the
-/// thread's sample before, or since it went into it, is that span's share of the run queue. To be called before its span changes, not where
-/// coroutines take turns. A load while no wall time is measured, else 0.3 µs: a system call; a sample's cost where it was kept.
+/// thread's sample before, or since it went into it, is that span's share of the run queue. To be called before its span changes, by a thread
+/// that runs no coroutine; one whose [flow](crate::own_flow) is known to be one does nothing. A load while no wall time is measured, else 0.3 µs: a system call; a sample's cost where it was kept.
 ///
 /// # Safety
 /// As for [`sample_due`].
 #[inline]
 pub unsafe fn span_switched() {
-    if claim::are_made() {
+    if claim::ends_with_span() {
         // SAFETY: the caller's promise.
         unsafe { note_claim() };
     }
@@ -82,10 +82,10 @@ pub unsafe fn span_switched() {
 #[cold]
 unsafe fn note_claim() {
     let claim = claim::take(clock::monotonic_ns());
-    let (Some(runtime), Some((record, value))) = (runtime(), threads::known_record()) else { return };
     if claim == 0 {
         return;
     }
+    let (Some(runtime), Some((record, value))) = (runtime(), threads::known_record()) else { return };
     if record.enter(value) && !record.is_busy() {
         record.set_busy(true);
         // SAFETY: as in `take`.

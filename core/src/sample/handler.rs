@@ -1,9 +1,10 @@
 //! The signal handler, and the one signal that all timers send.
 //!
 //! Rules, for this file and for all it calls (`os/{clock,futex}`, `context/{span_slot,span_record,span_names}`, `sample/{record,
-//! gate,ring,cursor,frames,safe_load,frame_pointer,waits/{flow,wrappers}}`, a binding's `stack/`): no allocation, lock, log, panic, lazy
+//! gate,ring,cursor,frames,safe_load,frame_pointer,waits/{block,claim,flow,wrappers}}`, a binding's `stack/`): no allocation, lock, log, panic, lazy
 //! initialisation, first touch of a thread-local; errno is kept. System calls and libc functions used: `__errno_location` (reads a register),
-//! `clock_gettime` (async-signal-safe by POSIX; a system call only where a timer was late), `futex` (a raw system call, when
+//! `clock_gettime` (async-signal-safe by POSIX; a system call where a timer was late, and with wall time), `getrusage` (a system call, where
+//! a thread was kept from running), `futex` (a raw system call, when
 //! a ring is half full), `process_vm_readv` (raw, where safe_load's handlers were replaced), what the doc of a
 //! binding's `stack/` names.
 //!
@@ -322,9 +323,14 @@ pub(super) unsafe fn write_claim(
     let era = Era { window: WINDOW.load(Ordering::Relaxed), epoch: runtime.epoch() };
     // SAFETY: as the caller promises.
     let written = unsafe { record.ring().write(measure, inside, record.thread_tags(), era, walk) };
-    // SAFETY: null or valid, as the caller promises.
-    if let (Written::Yes { .. }, Some(span)) = (written, unsafe { inside.span.as_ref() }) {
-        span_names::mark_sampled(span.span_id(), era.window);
+    if let Written::Yes { half_full } = written {
+        // SAFETY: null or valid, as the caller promises.
+        if let Some(span) = unsafe { inside.span.as_ref() } {
+            span_names::mark_sampled(span.span_id(), era.window);
+        }
+        if half_full {
+            WAKE.wake();
+        }
     }
 }
 

@@ -166,8 +166,13 @@ impl Ring {
         let Measure { profile_type, state, count, claim, value } = measure;
         let count = if profile_type == ProfileTypeId::TIMER { claim } else { count };
         let concurrent = span.is_some_and(|span| is_concurrent(span.flow(), state));
-        // Tasks that are beside a span's own flow go on by the thousand at one instant: a quarter is for all else.
-        let kept = if concurrent && state.is_of_flow() { capacity / 4 } else { 0 };
+        // Tasks that are beside a span's own flow go on by the thousand at one instant: a quarter is for all else. What only claims leaves
+        // half to samples.
+        let kept = match value {
+            0 if profile_type == ProfileTypeId::TIMER => capacity / 2,
+            _ if concurrent && state.is_of_flow() => capacity / 4,
+            _ => 0,
+        };
 
         // First where the head is, then, if the ring's end was in the way, once more at its start.
         loop {
@@ -492,9 +497,26 @@ mod tests {
         let inside = Context { span: &span, tags: TagSetId(5) };
         let herd = |value: u64| write_of(&ring, State::Await, value, inside, &[value], era);
         let written = (0..).take_while(|value| herd(*value) != Written::Full).count();
-        let room = (0..).take_while(|value| write(&ring, *value, inside, &[*value]) != Written::Full).count();
+        let room = (1..).take_while(|value| write(&ring, *value, inside, &[*value]) != Written::Full).count();
         let expected = if cfg!(target_arch = "x86_64") { (75, 26) } else { (101, 0) };
         assert_eq!((written, room), expected, "512 words hold 101 samples of 5, and a definition");
+    }
+
+    #[test]
+    fn what_only_claims_leaves_half_of_the_room_to_samples() {
+        let (ring, era) = (ring(), Era { window: 1, epoch: 0 });
+        let claims = |claim: u16| {
+            let measure = Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, claim, value: 0 };
+            // SAFETY: one thread writes, in no span.
+            unsafe {
+                ring.write(measure, Context::NONE, TagSetId(7), era, |out| {
+                    out.push(claim.into());
+                })
+            }
+        };
+        let written = (1..).take_while(|claim| claims(*claim) != Written::Full).count();
+        let room = (1..).take_while(|value| write(&ring, *value, Context::NONE, &[*value]) != Written::Full).count();
+        assert_eq!((written, room), (51, 51), "512 words hold 102 of 5");
     }
 
     #[test]

@@ -37,7 +37,12 @@ pub(super) struct Mark {
     /// What it neither ran nor waited so far, from some instant, and what it ran.
     pub(super) rest_ns: u64,
     pub(super) cpu_ns: u64,
+    /// Whose profiler it was noted for: [`OWNER`].
+    pub(super) owner: u64,
 }
+
+/// Whose waits are measured, 0: nobody's.
+pub(super) static OWNER: AtomicU64 = AtomicU64::new(0);
 
 /// What is to be added to a span's times once the stack can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +74,8 @@ pub(super) struct Block {
     pending_until: *const (),
     /// When the call began that is under way, 0: none is, or one within it ended.
     pub(super) since_ns: u64,
+    /// What the thread's clock of CPU time showed then, of a call that copies much; else 0, and its CPU time is in what it waited.
+    pub(super) since_cpu_ns: u64,
     /// Those: one for the interpreter's lock, and the one before it.
     pending: [Pending; 2],
     /// What the thread's record is entered with, its bits inverted: 0 = not known.
@@ -93,6 +100,8 @@ pub(super) struct Block {
     pub(super) whole_ns: u64,
     /// What a CPU sample's [claim](super::claim) is of.
     pub(super) mark: Mark,
+    /// How often it had lost its processor when that was last asked.
+    pub(super) preempted: u64,
     /// Of the wait that the program asked for, and of what was no wait for the interpreter's lock in the one after it.
     held: [Held; 2],
 }
@@ -100,7 +109,7 @@ pub(super) struct Block {
 /// A wait from here on pays no debts but those of its own function.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
-const _: () = assert!(size_of::<Block>() == 34 * 8);
+const _: () = assert!(size_of::<Block>() == 37 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]
@@ -128,10 +137,11 @@ pub(super) struct Call {
 }
 
 impl Block {
-    /// With the call that is under way.
-    pub(super) fn waited_whole_ns(&self, now_ns: u64) -> u64 {
+    /// With the call that is under way; `cpu_ns`: what the thread's clock of CPU time shows.
+    pub(super) fn waited_whole_ns(&self, now_ns: u64, cpu_ns: u64) -> u64 {
         let under_way_ns = if self.since_ns == 0 { 0 } else { now_ns.saturating_sub(self.since_ns) };
-        self.whole_ns + under_way_ns
+        let burnt_ns = if self.since_cpu_ns == 0 { 0 } else { cpu_ns.saturating_sub(self.since_cpu_ns) };
+        self.whole_ns + under_way_ns.saturating_sub(burnt_ns)
     }
 
     pub(super) fn record(&self) -> u64 {

@@ -27,8 +27,8 @@ struct block {
     uint64_t total;
     const volatile uint64_t *expiries, *handled;
     const void *pending_until;
-    uint64_t since;
-    uint64_t rest[29];
+    uint64_t since, since_cpu;
+    uint64_t rest[31];
 };
 
 // `Call` in mod.rs: one that took long enough to be a wait.
@@ -178,6 +178,7 @@ static __attribute__((cold, noinline)) void report(const struct call *call)
     const volatile uint64_t *counter = own.expiries; \
     uint64_t expiries = counter ? *counter : 0, handled = counter ? *own.handled : 0; \
     uint64_t cpu = unlikely((bytes) > MANY_BYTES) ? now_of(CLOCK_THREAD_CPUTIME_ID) : 0, start = own.since = now(); \
+    own.since_cpu = cpu; \
     type result = expression; \
     uint64_t ended = now(), took = ended - start, inner = own.total - before; \
     if (unlikely(took >= shortest) && took > inner) { \
@@ -187,7 +188,7 @@ static __attribute__((cold, noinline)) void report(const struct call *call)
                               known ? *own.handled - handled : 0, cpu, (uint64_t)(argument), mutex, __builtin_return_address(0), \
                               __builtin_frame_address(0)}); \
     } \
-    own.since = 0; \
+    own.since = own.since_cpu = 0; \
     return result;
 
 #define WRAPPER(name, type, parameters, arguments, state, argument, can_wait) \

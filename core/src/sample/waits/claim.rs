@@ -8,9 +8,9 @@
 //!
 //! The CPU time of calls that wait is in their waits too, so claims are rather too low than too high.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use super::block::{Block, Mark};
+use super::block::{Block, Mark, OWNER};
 use super::wrappers::own_block;
 use crate::os::clock;
 
@@ -19,50 +19,62 @@ pub(crate) const CLAIM_NS: u64 = 1 << 15;
 /// Less is none: a sample like the one before it is then written as that.
 const LEAST_NS: u64 = 100_000;
 
-/// Whether there are any: while wall time is measured.
-static ARE_MADE: AtomicBool = AtomicBool::new(false);
-
 impl Mark {
     /// Of the calling thread. For handlers.
-    fn now(block: &Block, now_ns: u64) -> Self {
+    fn now(block: &Block, now_ns: u64, owner: u64) -> Self {
         let cpu_ns = clock::read(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0);
-        Self { rest_ns: now_ns.wrapping_sub(block.waited_whole_ns(now_ns)).wrapping_sub(cpu_ns), cpu_ns }
+        let waited_ns = block.waited_whole_ns(now_ns, cpu_ns);
+        Self { rest_ns: now_ns.wrapping_sub(waited_ns).wrapping_sub(cpu_ns), cpu_ns, owner }
     }
 
-    /// The claim of a sample of which this is the instant, since `before`.
-    fn claim_since(self, before: Self) -> u16 {
-        if before.cpu_ns == 0 || self.cpu_ns < before.cpu_ns {
+    /// What the thread neither ran nor waited since `before`; 0 where that is of another profiler, or of this process's parent.
+    fn rest_since(self, before: Self) -> u64 {
+        if before.owner != self.owner || self.cpu_ns < before.cpu_ns {
             return 0;
         }
         // Calls that wait and burn CPU time may make it less than nothing.
-        let rest_ns = u64::try_from(self.rest_ns.wrapping_sub(before.rest_ns).cast_signed()).unwrap_or(0);
-        if rest_ns < LEAST_NS { 0 } else { u16::try_from(rest_ns / CLAIM_NS).unwrap_or(u16::MAX) }
+        u64::try_from(self.rest_ns.wrapping_sub(before.rest_ns).cast_signed()).unwrap_or(0)
     }
 }
 
-/// There are claims from now on, or none.
-pub(super) fn make(on: bool) {
-    ARE_MADE.store(on, Ordering::Relaxed);
-}
-
-/// Whether there are any.
+/// Whether there are any, for what the calling thread runs: while wall time is measured, and not where coroutines take turns, as what one is
+/// kept from running for the next one would claim.
 #[inline]
-pub(in crate::sample) fn are_made() -> bool {
-    ARE_MADE.load(Ordering::Relaxed)
+pub(in crate::sample) fn ends_with_span() -> bool {
+    // SAFETY: the calling thread's own block.
+    OWNER.load(Ordering::Relaxed) != 0 && own_block().is_some_and(|block| unsafe { (*block).flow } == 0)
 }
 
 /// The claim of a sample of the calling thread; what comes from here on is the next one's. 0 while no wall time is measured. For handlers;
-/// 0.3 µs, a system call.
+/// 0.3 µs, a system call, and another one where the thread was kept from running.
 #[inline]
 pub(in crate::sample) fn take(now_ns: u64) -> u16 {
-    if !are_made() {
+    let owner = OWNER.load(Ordering::Relaxed);
+    if owner == 0 {
         return 0;
     }
     // SAFETY: the calling thread's own block. A handler that comes in between sets its mark, over which this one is written: a moment's
     // difference.
     let Some(block) = own_block().map(|block| unsafe { &mut *block }) else { return 0 };
-    let now = Mark::now(block, now_ns);
-    now.claim_since(std::mem::replace(&mut block.mark, now))
+    let now = Mark::now(block, now_ns, owner);
+    let rest_ns = now.rest_since(std::mem::replace(&mut block.mark, now));
+    // In a wait that no wrapper saw a thread gives its processor away; who stands in the queue lost it.
+    if rest_ns < LEAST_NS || !was_preempted(block) {
+        return 0;
+    }
+    u16::try_from(rest_ns / CLAIM_NS).unwrap_or(u16::MAX)
+}
+
+/// Whether the calling thread has lost its processor since this was last asked, or the kernel does not say.
+fn was_preempted(block: &mut Block) -> bool {
+    // SAFETY: plain bits.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: a place of ours; a system call.
+    if unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) } != 0 {
+        return true;
+    }
+    let preempted = u64::try_from(usage.ru_nivcsw).unwrap_or(0);
+    std::mem::replace(&mut block.preempted, preempted) != preempted
 }
 
 #[cfg(test)]
@@ -70,19 +82,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_claim_is_what_the_thread_neither_ran_nor_waited() {
-        let before = Mark { rest_ns: 0_u64.wrapping_sub(70), cpu_ns: 1_000_000 };
-        let claim = |rest_ns: i64| {
-            Mark { rest_ns: before.rest_ns.wrapping_add_signed(rest_ns), cpu_ns: 5_000_000 }.claim_since(before)
+    fn what_a_thread_neither_ran_nor_waited_is_the_rest() {
+        let before = Mark { rest_ns: 0_u64.wrapping_sub(70), cpu_ns: 1_000_000, owner: 1 };
+        let rest = |rest_ns: i64| {
+            let rest_ns = before.rest_ns.wrapping_add_signed(rest_ns);
+            Mark { rest_ns, cpu_ns: 5_000_000, owner: 1 }.rest_since(before)
         };
-        assert_eq!([claim(0), claim(99_999), claim(1 << 18), claim(9_000_000_000)], [0, 0, 8, u16::MAX]);
-        assert_eq!(claim(-5_000_000), 0);
+        assert_eq!([rest(0), rest(99_999), rest(-5_000_000)], [0, 99_999, 0]);
     }
 
     #[test]
-    fn nothing_is_claimed_where_it_is_not_known_since_when() {
-        let now = Mark { rest_ns: 9_000_000, cpu_ns: 3_000_000 };
-        assert_eq!(now.claim_since(Mark::default()), 0);
-        assert_eq!(now.claim_since(Mark { rest_ns: 0, cpu_ns: 4_000_000 }), 0, "a forked child's thread begins anew");
+    fn there_is_none_where_it_is_not_known_since_when() {
+        let now = Mark { rest_ns: 9_000_000, cpu_ns: 3_000_000, owner: 2 };
+        assert_eq!(now.rest_since(Mark::default()), 0);
+        assert_eq!(now.rest_since(Mark { rest_ns: 0, cpu_ns: 1_000_000, owner: 1 }), 0, "of a profiler before");
+        assert_eq!(now.rest_since(Mark { rest_ns: 0, cpu_ns: 4_000_000, owner: 2 }), 0, "a child's thread begins anew");
+    }
+
+    #[test]
+    fn cpu_time_of_a_call_that_copies_much_is_no_rest() {
+        // SAFETY: as in a new thread: numbers and null.
+        let mut block: Block = unsafe { std::mem::zeroed() };
+        block.whole_ns = 5;
+        assert_eq!(block.waited_whole_ns(1_000, 700), 5);
+        block.since_ns = 400;
+        assert_eq!(block.waited_whole_ns(1_000, 700), 605);
+        block.since_cpu_ns = 200;
+        assert_eq!(block.waited_whole_ns(1_000, 700), 105);
     }
 }

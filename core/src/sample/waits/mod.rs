@@ -22,7 +22,7 @@ pub(crate) mod wrappers;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use self::block::{Block, Call, Pending};
+use self::block::{Block, Call, OWNER, Pending};
 use self::fates::Fate;
 pub(crate) use self::loader::look as look_at_loader;
 pub(crate) use self::modules::lock;
@@ -55,8 +55,6 @@ const SAMPLES_AHEAD: u64 = 1_000;
 /// How much the mean grows at a tick, at most.
 const MOST_STEP: u64 = 8;
 static MEAN_NS: AtomicU64 = AtomicU64::new(LEAST_MEAN_NS);
-/// Whose samples these are, 0 for nobody's.
-static OWNER: AtomicU64 = AtomicU64::new(0);
 /// The profile type that they have there.
 static PROFILE_TYPE: AtomicU64 = AtomicU64::new(0);
 /// Samples since the mean was steered, and when that was.
@@ -109,7 +107,6 @@ pub(crate) fn start(owner: Owner, profile_type: ProfileTypeId, each: bool) -> us
     STARTED_NS.store(now, Ordering::Relaxed);
     times::start();
     OWNER.store(owner, Ordering::Release);
-    claim::make(true);
     if let Some(block) = wrappers::own_block() {
         // SAFETY: the calling thread's own block.
         unsafe { (*block).forget_debt() };
@@ -134,7 +131,6 @@ pub(crate) fn why_none() -> &'static str {
 /// Ends it, if it is this profiler's. Threads that wait come back through the wrappers, which measure nothing any more.
 pub(crate) fn stop(owner: Owner) {
     if OWNER.compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-        claim::make(false);
         modules::uninstall();
     }
 }
@@ -142,7 +138,6 @@ pub(crate) fn stop(owner: Owner) {
 /// In a forked child: nothing is measured until a profiler starts.
 pub(crate) fn forget() {
     OWNER.store(0, Ordering::Relaxed);
-    claim::make(false);
     flow::begin_anew();
     modules::forget();
 }
@@ -223,7 +218,7 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     let Some(state) = State::of(call.state.into()) else { return };
     let ended_ns = call.ended_ns;
     block.whole_ns += call.took_ns.saturating_sub(call.cpu_ns);
-    block.since_ns = 0;
+    (block.since_ns, block.since_cpu_ns) = (0, 0);
     if call.polls != 0 {
         block.polled = [ended_ns.saturating_sub(call.took_ns), ended_ns];
     }

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::Ordering;
 
+use super::block::OWNER;
 use super::fates::{self, Fate};
-use super::{MEAN_NS, MOST_MEAN_NS, OWNER, SAMPLED, SHORTEST_NS, count_of, mean_ns, profile_type, wrappers};
+use super::{MEAN_NS, MOST_MEAN_NS, SAMPLED, SHORTEST_NS, count_of, mean_ns, profile_type, wrappers};
 use crate::context::current::Context;
 use crate::sample::frames::FrameWriter;
 use crate::sample::handler;

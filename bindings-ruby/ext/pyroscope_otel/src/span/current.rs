@@ -145,8 +145,7 @@ unsafe extern "C" fn attach(count: c_int, arguments: *const VALUE, _class: VALUE
         let publish = || {
             fork::restart_if_forked()?;
             correct_fiber();
-            // SAFETY: as in `republish`.
-            unsafe { spanprof_core::span_switched() };
+            span_switches();
             publish_context(gvl, context);
             Ok(())
         };
@@ -180,8 +179,7 @@ unsafe extern "C" fn clear(count: c_int, arguments: *const VALUE, _class: VALUE)
 pub(crate) fn republish(gvl: Gvl) {
     let Some(api) = API.get() else { return };
     correct_fiber();
-    // SAFETY: a method of Ruby's, and the slot has the span that is still current.
-    unsafe { spanprof_core::span_switched() };
+    span_switches();
     publish_context(gvl, api.current_context(gvl));
 }
 
@@ -190,6 +188,14 @@ fn correct_fiber() {
     // Where no switch was seen none was missed.
     if let Some(slot) = record::own().filter(|slot| slot.fiber() != FALSE) {
         slot.set_fiber(rb_fiber());
+    }
+}
+
+/// The thread is about to go into another span, or out of one, and none of its fibers takes turns with others.
+fn span_switches() {
+    if record::own().is_none_or(|slot| slot.fiber() == FALSE) {
+        // SAFETY: a method of Ruby's, and the slot has the span that is still current.
+        unsafe { spanprof_core::span_switched() };
     }
 }
 
