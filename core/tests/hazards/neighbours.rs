@@ -2,6 +2,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -395,16 +396,28 @@ fn fork_while_a_profiler_starts_and_a_library_is_loaded() {
         assert!(reach(STARTS));
         Profiler::start(config, &Addresses).unwrap()
     });
-    let (tell, told) = std::sync::mpsc::channel::<Library>();
+    // It must not wait for whoever loads the library: so it has begun before, and takes nothing that waits by a thread-local.
+    static WATCHES: AtomicBool = AtomicBool::new(false);
+    static LIBRARY: Mutex<Option<Library>> = Mutex::new(None);
     let watches = std::thread::spawn(move || {
-        let library = told.recv().unwrap();
+        WATCHES.store(true, Ordering::SeqCst);
+        let library = loop {
+            match LIBRARY.lock().unwrap().take() {
+                Some(library) => break library,
+                None => std::thread::yield_now(),
+            }
+        };
         let has_forked = reach(FORKED);
         library.go_on();
         library.loads.join().unwrap();
         has_forked
     });
     assert!(reach(READY));
-    tell.send(Library::load()).unwrap();
+    while !WATCHES.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    let library = Library::load();
+    *LIBRARY.lock().unwrap() = Some(library);
     let before = tasks();
     STEP.store(STARTS, Ordering::SeqCst);
     while tasks() == before {
