@@ -13,6 +13,7 @@ use super::record::ThreadRecord;
 use super::ring::Measure;
 use super::runtime::Runtime;
 use super::threads;
+use super::waits;
 use super::waits::claim;
 use super::waits::wrappers::waited_ns;
 use crate::os::clock;
@@ -81,10 +82,12 @@ pub unsafe fn span_switched() {
 /// As for [`span_switched`].
 #[cold]
 unsafe fn note_claim() {
-    let claim = claim::take(clock::monotonic_ns());
-    if claim == 0 {
+    let now_ns = clock::monotonic_ns();
+    let rest_ns = claim::take_rest(now_ns);
+    if rest_ns == 0 {
         return;
     }
+    let Some(claimed_ns) = waits::chosen_claim(rest_ns, now_ns) else { return };
     let (Some(runtime), Some((record, value))) = (runtime(), threads::known_record()) else { return };
     if record.enter(value) && !record.is_busy() {
         record.set_busy(true);
@@ -97,7 +100,7 @@ unsafe fn note_claim() {
             }
         };
         // SAFETY: as in `take`.
-        unsafe { write_claim(record, runtime, claim, inside, walk) };
+        unsafe { write_claim(record, runtime, claim::of(claimed_ns), inside, walk) };
         record.set_busy(false);
     }
     record.leave();

@@ -49,6 +49,16 @@ pub(in crate::sample) fn ends_with_span() -> bool {
 /// 0.3 µs, a system call, and another one where the thread was kept from running.
 #[inline]
 pub(in crate::sample) fn take(now_ns: u64) -> u16 {
+    of(take_rest(now_ns))
+}
+
+/// A claim to so many nanoseconds.
+pub(in crate::sample) fn of(rest_ns: u64) -> u16 {
+    u16::try_from(rest_ns / CLAIM_NS).unwrap_or(u16::MAX)
+}
+
+/// What is claimed, in nanoseconds: [`take`].
+pub(in crate::sample) fn take_rest(now_ns: u64) -> u64 {
     let owner = OWNER.load(Ordering::Relaxed);
     if owner == 0 {
         return 0;
@@ -59,10 +69,7 @@ pub(in crate::sample) fn take(now_ns: u64) -> u16 {
     let now = Mark::now(block, now_ns, owner);
     let rest_ns = now.rest_since(std::mem::replace(&mut block.mark, now));
     // In a wait that no wrapper saw a thread gives its processor away; who stands in the queue lost it.
-    if rest_ns < LEAST_NS || !was_preempted(block) {
-        return 0;
-    }
-    u16::try_from(rest_ns / CLAIM_NS).unwrap_or(u16::MAX)
+    if rest_ns < LEAST_NS || !was_preempted(block) { 0 } else { rest_ns }
 }
 
 /// Whether the calling thread has lost its processor since this was last asked, or the kernel does not say.
