@@ -178,7 +178,8 @@ fn top_asks_a_running_viewer() {
     let (out, _) = words(&top(&["--service", "shop", "--span", "nowhere"]));
     assert!(
         out.contains(
-            "There are profiles of: shop (process_cpu). Try --since all, another --service, --span or --type.\n"
+            "There are profiles of: shop (process_cpu). Try --since all, another --service, --span or --type. \
+             No span of shop is named \"nowhere\"; there are: GET /cart.\n"
         ),
         "{out}"
     );

@@ -470,7 +470,15 @@ fn top_prints_states() {
     }
     // What the states of a name are to be held against.
     let cart = top(&["--service", "shop", "--span", "GET /cart"]);
-    assert!(cart.contains(": 50.0 ms, 4 samples of 1 span that took 100 ms\n"), "{cart}");
+    let says = ": 50.0 ms, 4 samples of 1 span that took 100 ms
+  CPU                30.0 ms    30 %
+  lock               20.0 ms    20 %
+  (in child spans)   40.0 ms    40 %
+  (unexplained)      10.0 ms    10 %
+";
+    assert!(cart.contains(says), "{cart}");
+    let locks = top(&["--service", "shop", "--span", "GET /cart", "state=lock"]);
+    assert!(locks.contains("that took 100 ms\n") && !locks.contains("(unexplained)"), "what else it did is not asked: {locks}");
     assert!(!text.contains("that took"), "{text}");
     let waits = top(&["--service", "shop", "state=waits"]);
     assert!(

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use serde_json::Value;
 
 use crate::format::{counted, error, percent, time, value};
-use crate::states::State;
+use crate::states::{Part, State};
 
 /// A text without characters that move a terminal's cursor, set its title or turn its direction: names are anyone's.
 pub(crate) fn plain(text: &str) -> String {
@@ -31,6 +31,13 @@ fn states(object: &Value) -> Vec<(State, i64)> {
     State::ALL.into_iter().filter_map(of).collect()
 }
 
+/// Where the time of an answer went: its states, and what they leave of the wall time of its spans.
+fn parts(answer: &Value) -> Vec<(Part, i64)> {
+    let rest = [(Part::ChildSpans, "in_child_spans_ns"), (Part::Unexplained, "unexplained_ns")];
+    let rest = rest.into_iter().filter_map(|(part, key)| Some((part, answer[key].as_i64().filter(|own| *own > 0)?)));
+    states(&answer["states"]).into_iter().map(|(state, own)| (Part::In(state), own)).chain(rest).collect()
+}
+
 /// The answer of /api/top as text: a sentence, where its time went if that is known, then its first `most` functions.
 pub(crate) fn top(answer: &Value, most: usize) -> String {
     let text = |row: &Value, key: &str| plain(row[key].as_str().unwrap_or_default());
@@ -53,10 +60,13 @@ pub(crate) fn top(answer: &Value, most: usize) -> String {
         .map_or_else(String::new, |concurrent| format!(" (of it {} beside the spans)", value(concurrent, &unit)));
     let (sentence, total) = (text(answer, "sentence"), number(answer, "total"));
     let mut out = format!("{sentence}: {total}{beside}, {}{spans}\n", counted(samples, "sample"));
-    let total = answer["total"].as_i64().unwrap_or(0);
-    for (state, own) in states(&answer["states"]) {
-        let part = if total > 0 { own as f64 / total as f64 } else { 0.0 };
-        out.push_str(&format!("  {:<14}{:>10}{:>8}\n", state.word(), value(own, &unit), percent(part)));
+    let parts = parts(answer);
+    // Of the spans' wall time where all of it is known, else of what was measured.
+    let of: i64 = parts.iter().map(|(_, own)| own).sum();
+    let width = parts.iter().map(|(part, _)| part.word().len()).fold(14, usize::max);
+    for (part, own) in parts {
+        let share = if of > 0 { own as f64 / of as f64 } else { 0.0 };
+        out.push_str(&format!("  {:<width$}{:>10}{:>8}\n", part.word(), value(own, &unit), percent(share)));
     }
     let functions = answer["functions"].as_array().map_or(&[][..], Vec::as_slice);
     if functions.is_empty() {

@@ -25,8 +25,13 @@ pub(crate) fn run(top: &Top) -> Result<(), String> {
     let answer = ask(top, "api/top", &pairs(top))?;
     let mut text = terminal::top(&answer, top.limit);
     if answer["functions"].as_array().is_some_and(Vec::is_empty) {
-        let stored = ask(top, "api/services", &[("since".into(), "all".into())])?;
+        let all = || ("since".to_owned(), "all".to_owned());
+        let stored = ask(top, "api/services", &[all()])?;
         text.push_str(&terminal::plain(&nothing(top, &stored)));
+        if let (Some(service), Some(span)) = (&top.service, &top.span) {
+            let known = ask(top, "api/spans", &[("service".into(), service.clone()), all()])?;
+            text.push_str(&terminal::plain(&no_such_span(service, span, &known).unwrap_or_default()));
+        }
         text.push('\n');
     }
     terminal::print(&text)
@@ -70,6 +75,14 @@ fn nothing(top: &Top, stored: &Value) -> String {
     let names = first(&names);
     let longer = if top.since.as_deref() == Some("all") { "" } else { "--since all, " };
     format!("No sample was found. There are profiles of: {names}. Try {longer}another --service, --span or --type.")
+}
+
+/// The names of spans there are, most CPU first, where `span` is none of them; `known` is what /api/spans says.
+fn no_such_span(service: &str, span: &str, known: &Value) -> Option<String> {
+    let rows = known["spans"].as_array().map_or(&[][..], Vec::as_slice);
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
+    let is_told = !names.is_empty() && known["rest"].is_null() && !names.contains(&span);
+    is_told.then(|| format!(" No span of {service} is named {span:?}; there are: {}.", first(&names)))
 }
 
 /// A service with its profile types, by the names that ask for them.

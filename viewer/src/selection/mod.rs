@@ -208,6 +208,12 @@ impl Selection {
         self.profile_type.split(':').next() == Some(WALL)
     }
 
+    /// Whether it chooses among spans, and not among samples of theirs.
+    pub(crate) fn chooses_whole_spans(&self) -> bool {
+        let is_of_samples = self.side != Side::Any || self.state != StateChoice::All || !self.labels.is_empty();
+        !is_of_samples && self.trace.is_none() && self.span.is_none()
+    }
+
     /// Whether a bound must still be looked up.
     pub(crate) fn has_percentile(&self) -> bool {
         [self.least, self.most].iter().any(|bound| matches!(bound, Some(Bound::Percentile(_))))
