@@ -478,7 +478,10 @@ fn top_prints_states() {
 ";
     assert!(cart.contains(says), "{cart}");
     let locks = top(&["--service", "shop", "--span", "GET /cart", "state=lock"]);
-    assert!(locks.contains("that took 100 ms\n") && !locks.contains("(unexplained)"), "what else it did is not asked: {locks}");
+    assert!(
+        locks.contains("that took 100 ms\n") && !locks.contains("(unexplained)"),
+        "what else it did is not asked: {locks}"
+    );
     assert!(!text.contains("that took"), "{text}");
     let waits = top(&["--service", "shop", "state=waits"]);
     assert!(

@@ -2,13 +2,20 @@
 
     python run_queue.py --spans 20 --server file:///folder --records records.json
     python run_queue.py --spans 20 --server file:///folder --records records.json --threads
-    python run_queue.py --spans 150 --server file:///folder --records records.json --turns
+    python run_queue.py --spans 150 --server file:///folder --records records.json --turns burns
 
-With `--threads` each span has a thread of its own, as requests have in some servers. With `--turns` spans of a few milliseconds take turns, and the
-other process is stopped during each second one, `quiet`.
+With `--threads` each span has a thread of its own, as requests have in some servers. With `--turns` two spans take turns, and the other process runs
+during one of them alone, `starved`, that burns a few milliseconds. What the other, `quiet`, does is the option's value:
+
+    burns      the same
+    unseen     it waits in a function that nobody measures
+    reads      it copies a large file from the kernel's memory within one call
+    coroutine  it is a coroutine that ends after `starved`, of another coroutine of this thread
 """
 
 import argparse
+import asyncio
+import ctypes
 import json
 import os
 import signal
@@ -16,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pyroscope
@@ -24,6 +32,8 @@ from pyroscope.otel import PyroscopeSpanProcessor
 
 BURNT, SLEPT = 0.05, 0.01
 BURNT_IN_TURNS = 0.004
+LARGE = 100 << 20
+LIBC = ctypes.CDLL(None)
 
 
 def burn(seconds: float = BURNT) -> None:
@@ -42,7 +52,7 @@ def main() -> None:
     parser.add_argument("--server", required=True)
     parser.add_argument("--records", type=Path, required=True)
     parser.add_argument("--threads", action="store_true")
-    parser.add_argument("--turns", action="store_true")
+    parser.add_argument("--turns", choices=("burns", "unseen", "reads", "coroutine"))
     options = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     pyroscope.configure(application_name="run_queue", server_address=options.server, sample_rate=250, wall_time=True)
@@ -67,18 +77,56 @@ def main() -> None:
             taken["cpu"] += time.thread_time_ns() - cpu
             taken["queued"] += queued_ns() - queued - slept
 
-        def turn(name: str) -> None:
+        def add(name: str, queued: int) -> None:
+            taken[name] = taken.get(name, 0) + queued_ns() - queued
+
+        def let_run(name: str) -> None:
             other.send_signal(signal.SIGSTOP if name == "quiet" else signal.SIGCONT)
+
+        def turn(name: str, work: Callable[[], object]) -> None:
+            let_run(name)
             time.sleep(SLEPT)
             queued = queued_ns()
             with tracer.start_as_current_span(name):
-                burn(BURNT_IN_TURNS)
-            taken[name] = taken.get(name, 0) + queued_ns() - queued
+                work()
+            add(name, queued)
 
+        async def wait_in_quiet(go: asyncio.Event) -> None:
+            with tracer.start_as_current_span("quiet"):
+                await go.wait()
+
+        async def turn_of_coroutines() -> None:
+            for _ in range(options.spans):
+                go = asyncio.Event()
+                quiet = asyncio.create_task(wait_in_quiet(go))
+                await asyncio.sleep(SLEPT)
+                with tracer.start_as_current_span("starved"):
+                    let_run("starved")
+                    queued = queued_ns()
+                    burn(BURNT_IN_TURNS)
+                    add("starved", queued)
+                    let_run("quiet")
+                    go.set()
+                    queued = queued_ns()
+                    await quiet
+                    add("quiet", queued)
+
+        buffer = bytearray(LARGE if options.turns == "reads" else 0)
+        file = options.records.with_suffix(".large")
+        file.write_bytes(buffer)
+
+        def read() -> None:
+            with file.open("rb", buffering=0) as opened:
+                opened.readinto(buffer)
+
+        work = {"burns": lambda: burn(BURNT_IN_TURNS), "unseen": lambda: LIBC.usleep(10_000), "reads": read}
+        if options.turns == "coroutine":
+            asyncio.run(turn_of_coroutines())
+            options.spans = 0
         for _ in range(options.spans):
             if options.turns:
-                turn("quiet")
-                turn("starved")
+                turn("quiet", work[options.turns])
+                turn("starved", work["burns"])
             elif options.threads:
                 thread = threading.Thread(target=request)
                 thread.start()
@@ -86,6 +134,7 @@ def main() -> None:
             else:
                 request()
         other.kill()
+    file.unlink()
     pyroscope.shutdown()
     options.records.write_text(json.dumps(taken))
 

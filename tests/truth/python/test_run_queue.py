@@ -12,9 +12,10 @@ import run_queue
 TENTH = 0.1e9
 
 
-def test_spans_that_take_turns_have_what_each_was_kept_for(tmp_path):
+@pytest.mark.parametrize(("quiet", "spans"), [("burns", 150), ("unseen", 50), ("reads", 50), ("coroutine", 50)])
+def test_spans_that_take_turns_have_what_each_was_kept_for(quiet, spans, tmp_path):
     records, profiles = tmp_path / "records.json", tmp_path / "profiles"
-    arguments = ("--server", profiles.as_uri(), "--records", records, "--spans", 150, "--turns")
+    arguments = ("--server", profiles.as_uri(), "--records", records, "--spans", spans, "--turns", quiet)
     children.succeeded(children.run(run_queue.__file__, *map(str, arguments)))
     seen: Counter[str] = Counter()
     for profile in pprof.read_folder(profiles):
@@ -24,8 +25,11 @@ def test_spans_that_take_turns_have_what_each_was_kept_for(tmp_path):
     taken = json.loads(records.read_text())
     said = f"{dict(seen)} of {taken}"
     assert taken["starved"] > 0.2e9, f"the other process had nothing: {said}"
-    assert seen["quiet"] < 2 * taken["quiet"] + 0.1 * taken["starved"], said
-    assert 0.6 * taken["starved"] - TENTH < seen["starved"] < 1.3 * taken["starved"] + TENTH, said
+    # In an event loop it goes with the CPU samples alone: of spans as short as these there are few, and some come a tick late.
+    moved = 0.5 if quiet == "coroutine" else 0.1
+    assert seen["quiet"] < 2 * taken["quiet"] + moved * taken["starved"], said
+    if quiet != "coroutine":
+        assert 0.6 * taken["starved"] - TENTH < seen["starved"] < 1.3 * taken["starved"] + TENTH, said
 
 
 @pytest.mark.parametrize("of_their_own", [(), ("--threads",)], ids=["one thread", "a thread a span"])

@@ -6,6 +6,10 @@
 //! running for is noted as a sample of its own that weighs nothing and only claims
 //! ([`span_switched`](crate::sample::due::span_switched)), and what comes later claims no more of it.
 //!
+//! What a thread ran only the kernel knows, which takes a system call of up to a microsecond. Who loses his processor mostly loses it for a
+//! millisecond or more. So a span that ends does not ask while its thread was awake for less than half of one since the mark before,
+//! and what it was kept from running for, if anything, is in the next claim.
+//!
 //! The CPU time of calls that wait is in their waits too, so claims are rather too low than too high.
 
 use std::sync::atomic::Ordering;
@@ -18,6 +22,8 @@ use crate::os::clock;
 pub(crate) const CLAIM_NS: u64 = 1 << 15;
 /// Less is none: a sample like the one before it is then written as that.
 const LEAST_NS: u64 = 100_000;
+/// A thread that ran, or was kept from it, for less since its mark is not asked about at the end of a span.
+const AWAKE_NS: u64 = 500_000;
 
 impl Mark {
     /// Of the calling thread. For handlers.
@@ -58,7 +64,7 @@ pub(in crate::sample) fn of(rest_ns: u64) -> u16 {
 }
 
 /// What is claimed, in nanoseconds: [`take`].
-pub(in crate::sample) fn take_rest(now_ns: u64) -> u64 {
+fn take_rest(now_ns: u64) -> u64 {
     let owner = OWNER.load(Ordering::Relaxed);
     if owner == 0 {
         return 0;
@@ -70,6 +76,21 @@ pub(in crate::sample) fn take_rest(now_ns: u64) -> u64 {
     let rest_ns = now.rest_since(std::mem::replace(&mut block.mark, now));
     // In a wait that no wrapper saw a thread gives its processor away; who stands in the queue lost it.
     if rest_ns < LEAST_NS || !was_preempted(block) { 0 } else { rest_ns }
+}
+
+/// As [`take_rest`], at the end of a span: 0 too while it is too short for a system call, and then the next one claims its rest. 30 ns so.
+pub(in crate::sample) fn take_rest_of_span(now_ns: u64) -> u64 {
+    let owner = OWNER.load(Ordering::Relaxed);
+    // SAFETY: the calling thread's own block.
+    let is_short = own_block().is_some_and(|block| unsafe { was_awake_for_a_moment(&*block, now_ns, owner) });
+    if is_short { 0 } else { take_rest(now_ns) }
+}
+
+/// Whether a thread neither ran nor was kept from it for long since its mark, which this profiler made.
+fn was_awake_for_a_moment(block: &Block, now_ns: u64, owner: u64) -> bool {
+    let awake_ns = now_ns.wrapping_sub(block.waited_whole_ns(now_ns, 0));
+    let since_ns = awake_ns.wrapping_sub(block.mark.rest_ns).wrapping_sub(block.mark.cpu_ns);
+    block.mark.owner == owner && since_ns.cast_signed() < AWAKE_NS.cast_signed()
 }
 
 /// Whether the calling thread has lost its processor since this was last asked, or the kernel does not say.
@@ -104,6 +125,24 @@ mod tests {
         assert_eq!(now.rest_since(Mark::default()), 0);
         assert_eq!(now.rest_since(Mark { rest_ns: 0, cpu_ns: 1_000_000, owner: 1 }), 0, "of a profiler before");
         assert_eq!(now.rest_since(Mark { rest_ns: 0, cpu_ns: 4_000_000, owner: 2 }), 0, "a child's thread begins anew");
+    }
+
+    #[test]
+    fn a_span_that_ends_at_once_does_not_ask_the_kernel() {
+        // SAFETY: as in a new thread: numbers and null.
+        let mut block: Block = unsafe { std::mem::zeroed() };
+        let is_short = |block: &Block, now_ns: u64| was_awake_for_a_moment(block, now_ns, 7);
+        assert!(!is_short(&block, 1_000), "it has no mark yet");
+        // At 50 ms of the clock it had waited 10 and run 30.
+        let (ms, waited) = (1_000_000, 10_000_000);
+        block.mark = Mark { rest_ns: 10 * ms, cpu_ns: 30 * ms, owner: 7 };
+        block.whole_ns = waited;
+        assert!(is_short(&block, 50 * ms) && is_short(&block, 50 * ms + AWAKE_NS - 1));
+        assert!(!is_short(&block, 50 * ms + AWAKE_NS));
+        block.whole_ns = waited + 200 * ms;
+        assert!(is_short(&block, 250 * ms), "what it waited does not count");
+        assert!(!is_short(&block, 251 * ms));
+        assert!(!was_awake_for_a_moment(&block, 250 * ms, 8), "the mark is of a profiler before");
     }
 
     #[test]
