@@ -1,11 +1,12 @@
 using System.Diagnostics;
 using System.Text.Json;
 using System.Text.Json.Nodes;
+using System.Text.RegularExpressions;
 
 namespace Pyroscope.Tests;
 
 /// <summary>Whatever is in the profiler's way, spans go on, the program ends as it should, and one warning says what is wrong.</summary>
-public sealed class BadDayTests : IDisposable
+public sealed partial class BadDayTests : IDisposable
 {
     private static readonly string WorkerFolder = AppContext.BaseDirectory.Replace(
         $"{Path.DirectorySeparatorChar}Pyroscope.OpenTelemetry.Tests{Path.DirectorySeparatorChar}", $"{Path.DirectorySeparatorChar}Worker{Path.DirectorySeparatorChar}", StringComparison.Ordinal);
@@ -26,8 +27,9 @@ public sealed class BadDayTests : IDisposable
         Assert.Equal((40, 80), (worker.Spans, worker.Caught));
         // The first span starts the profiler, which others that begin meanwhile do not wait for.
         Assert.InRange(worker.Tagged, 1, 40);
-        // On a busy machine a new thread may wait before the profiler, which is late, knows it: that is said.
-        Assert.DoesNotContain(worker.Warnings, warning => !warning.Contains("waits were lost, as their threads were not known", StringComparison.Ordinal));
+        // On a busy machine a new thread may wait before the profiler, which is late, knows it, and a burst of events be more than a ring that it
+        // is late to empty: that is said.
+        Assert.DoesNotContain(worker.Warnings, warning => !MayBeSaid().IsMatch(warning));
         Assert.All(worker.Features, feature => Assert.Equal((feature.Key, ""), (feature.Key, feature.Value)));
         foreach (var kind in new[] { "process_cpu", "memory", "lock", "exception" })
         {
@@ -286,4 +288,7 @@ public sealed class BadDayTests : IDisposable
 
     private sealed record Report(
         int Spans, int Tagged, string MeanwhileAtFirst, string Meanwhile, int Caught, bool Running, string Reason, Dictionary<string, string> Features, string[] Warnings, ulong Taken);
+
+    [GeneratedRegex("waits were lost, as their threads were not known|^[1-9] samples were lost, as the rings of their threads were full")]
+    private static partial Regex MayBeSaid();
 }
