@@ -8,6 +8,7 @@
 //! A runtime context of another class runs Python code, so what stands in for it is Python, `_context.py`, which calls
 //! [`publish`]. It is that module too that puts either of them in its place.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -119,6 +120,11 @@ fn publish_quietly(context: &Bound<'_, PyAny>) {
     }
 }
 
+thread_local! {
+    /// Where the handle is that was last made current on this thread, in whatever context; 0: none. To compare, it may be gone.
+    static PUBLISHED: Cell<usize> = const { Cell::new(0) };
+}
+
 #[inline]
 fn set_published(context: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = context.py();
@@ -132,8 +138,11 @@ fn set_published(context: &Bound<'_, PyAny>) -> PyResult<()> {
     if !same {
         // SAFETY: no handler, and the context keeps the span that is still current.
         unsafe { spanprof_core::sample_due() };
+        // A context that is entered by `Context.run`, by a step of a task or by a switch of greenlets brings its own span with it.
+        let address = |published: &Bound<'_, PyAny>| if published.is_none() { 0 } else { published.as_ptr().addr() };
+        let is_ours = PUBLISHED.replace(address(&wanted)) == now.as_ref().map_or(0, address);
         // SAFETY: as above.
-        unsafe { spanprof_core::span_switched() };
+        unsafe { spanprof_core::span_switched(is_ours) };
         if let Ok(handle) = wanted.cast::<SpanHandle>() {
             handle.get().note_flow();
         }

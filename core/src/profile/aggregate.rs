@@ -17,9 +17,9 @@ use crate::context::tags::TagSetId;
 use crate::os::clock;
 use crate::profile_type::{ProfileType, ProfileTypeId};
 use crate::sample::frames::{Frame, FrameId};
-use crate::sample::ring::{Entry, Sample};
+use crate::sample::ring::{Entry, Measure, Sample};
 use crate::sample::runtime::{Repair, Runtime};
-use crate::sample::threads::{Drained, RunQueues, Unseen};
+use crate::sample::threads::{Drained, Part, RunQueues, Unseen};
 use crate::stats::{Counters, Tally};
 use crate::wait_state::State;
 
@@ -48,7 +48,8 @@ struct Place {
 #[derive(Debug)]
 struct Newest {
     place: Place,
-    claim: u16,
+    /// What it claims of its thread's time in the run queue, in nanoseconds.
+    claimed_ns: u64,
     frames: Vec<u64>,
     /// Of one that its runtime did not mend at once.
     extra: Option<Vec<u64>>,
@@ -237,14 +238,14 @@ impl Aggregate {
             Entry::Sample(sample) => self.add_sample(thread, sample, runtime, counters),
             Entry::Again { value } => match self.newest.remove(&thread) {
                 Some(newest) => {
-                    let tally = tally_of(newest.place.profile_type, *value);
+                    let tally = Tally { samples: 1, weight: *value };
                     match &newest.extra {
-                        Some(extra) => self.wait(newest.place, tally, newest.claim, &newest.frames, extra),
-                        None => self.sum_of_thread(newest.place, &newest.frames, tally, newest.claim, counters),
+                        Some(extra) => self.wait(newest.place, tally, newest.claimed_ns, &newest.frames, extra),
+                        None => self.sum_of_thread(newest.place, &newest.frames, tally, newest.claimed_ns, counters),
                     }
                     self.newest.insert(thread, newest);
                 }
-                None => counters.dropped_window.add(tally_of(ProfileTypeId::TIMER, *value)),
+                None => counters.dropped_window.add(Tally { samples: 1, weight: *value }),
             },
         }
     }
@@ -259,27 +260,26 @@ impl Aggregate {
             context_tags: sample.context_tags,
             thread_tags: sample.thread_tags,
         };
-        let tally = tally_of(place.profile_type, sample.measure.value);
-        let claim = sample.measure.claim;
+        let tally = tally_of(sample.measure);
+        let claimed_ns = ready::claimed_ns(sample.measure);
         let mut newest =
-            self.newest.remove(&thread).unwrap_or(Newest { place, claim, frames: Vec::new(), extra: None });
+            self.newest.remove(&thread).unwrap_or(Newest { place, claimed_ns, frames: Vec::new(), extra: None });
         newest.frames.clear();
         newest.frames.extend_from_slice(sample.frames);
         newest.extra = None;
         let is_ready = runtime.repair(&mut newest.frames, sample.extra, &mut place.state) == Repair::Ready;
-        (newest.place, newest.claim) = (place, claim);
+        (newest.place, newest.claimed_ns) = (place, claimed_ns);
         if is_ready {
-            self.sum_of_thread(place, &newest.frames, tally, claim, counters);
+            self.sum_of_thread(place, &newest.frames, tally, claimed_ns, counters);
         } else {
             newest.extra = Some(sample.extra.to_vec());
-            self.wait(place, tally, claim, &newest.frames, sample.extra);
+            self.wait(place, tally, claimed_ns, &newest.frames, sample.extra);
         }
         self.newest.insert(thread, newest);
     }
 
-    fn wait(&mut self, place: Place, tally: Tally, claim: u16, frames: &[u64], extra: &[u64]) {
-        let claimed_ns = ready::claimed_ns(claim);
-        self.round.add_later(place.profile_type, claimed_ns);
+    fn wait(&mut self, place: Place, tally: Tally, claimed_ns: u64, frames: &[u64], extra: &[u64]) {
+        self.round.add_later(claimed_ns);
         let (frames, extra) = (frames.to_vec(), extra.to_vec());
         self.waiting.push(Waiting { since: Instant::now(), place, tally, ready_ns: claimed_ns, frames, extra });
     }
@@ -300,27 +300,27 @@ impl Aggregate {
     }
 
     /// As [`sum`](Self::sum), of a sample that was just read from its thread's ring.
-    fn sum_of_thread(&mut self, place: Place, frames: &[u64], tally: Tally, claim: u16, counters: &Counters) {
+    fn sum_of_thread(&mut self, place: Place, frames: &[u64], tally: Tally, claimed_ns: u64, counters: &Counters) {
         let key = self.sum(place, frames, tally, counters);
         if let Some(key) = key.filter(|key| self.wall_time.is_some() && key.profile_type == ProfileTypeId::TIMER) {
-            self.round.add(key, ready::claimed_ns(claim));
+            self.round.add(key, claimed_ns);
         }
     }
 
-    /// What a thread stood in the queue for since its CPU samples before these is theirs.
+    /// What a thread stood in the queue for is of those who claim it.
     fn end_round(&mut self, thread: u32, tid: Option<i32>) {
         let asks = self.wall_time.is_some() && !self.round.is_empty();
-        let ready_ns = if asks { self.run_queues.take_ns(thread, tid, self.round.most_ns()) } else { 0 };
-        self.share_ready(ready_ns);
+        let part = if asks { self.run_queues.part(thread, tid) } else { Part::default() };
+        self.share_ready(part);
     }
 
-    fn share_ready(&mut self, ready_ns: u64) {
+    fn share_ready(&mut self, part: Part) {
         if let Some(profile_type) = self.wall_time {
-            self.round.share(ready_ns, profile_type, &mut self.filling);
+            self.round.share(part, profile_type, &mut self.filling);
             // Those of the round are the newest that wait.
             let later = self.waiting.iter_mut().rev().take(self.round.later());
             for waiting in later {
-                waiting.ready_ns = self.round.share_of(ready_ns, waiting.ready_ns);
+                waiting.ready_ns = part.of(waiting.ready_ns);
             }
         }
         self.round.clear();
@@ -382,10 +382,9 @@ impl Aggregate {
     }
 }
 
-/// Of one sample; a CPU sample that weighs nothing is none, and only claims.
-fn tally_of(profile_type: ProfileTypeId, value: u64) -> Tally {
-    let only_claims = value == 0 && profile_type == ProfileTypeId::TIMER;
-    Tally { samples: u64::from(!only_claims), weight: value }
+/// Of one sample; what only claims is none.
+fn tally_of(measure: Measure) -> Tally {
+    if measure.only_claims() { Tally::default() } else { Tally { samples: 1, weight: measure.value } }
 }
 
 fn nanos(duration: Duration) -> u64 {

@@ -1,80 +1,62 @@
-//! What a thread stood in the run queue for, as rows of wall time: shared among the CPU samples of the time in which it did, by what each
-//! [claims](crate::sample::waits::claim).
+//! What a thread stood in the run queue for, as rows of wall time: what its samples and its spans that ended
+//! [claim](crate::sample::waits::claim), as far as the kernel counted as much.
 //!
 //! These rows are derived, as those of CPU time in that profile are: no sample is counted for them, and none is lost with them.
 
 use super::open_window::{Filling, Key};
 use crate::profile_type::ProfileTypeId;
+use crate::sample::ring::Measure;
+use crate::sample::threads::Part;
 use crate::sample::waits::claim::CLAIM_NS;
 use crate::stats::Tally;
 use crate::wait_state::State;
 
-/// A sample gets so many times its claim at most: claims are rather too low, as calls that wait burn CPU time, and what nobody claims was
-/// in none of these spans.
-const MOST_OF_A_CLAIM: u64 = 2;
-
-/// The CPU samples of one thread that were read at one drain.
+/// The claims of one thread that were read at one drain.
 #[derive(Debug, Default)]
 pub(super) struct Round {
     in_spans: Vec<(Key, u64)>,
-    /// Samples, of any type, whose stack is known only later.
+    /// Samples, of any type, whose stack is known only later, and whether they claim.
     later: usize,
-    /// CPU samples, with those that only claim.
-    entries: usize,
-    /// Nanoseconds, of all of them.
-    claimed_ns: u64,
+    later_claim: bool,
 }
 
-/// What a CPU sample claims of its thread's time in the run queue, in nanoseconds.
-pub(super) fn claimed_ns(claim: u16) -> u64 {
-    u64::from(claim) * CLAIM_NS
+/// What a CPU sample claims of its thread's time in the run queue, in nanoseconds, or what stands in its place where a span ended.
+pub(super) fn claimed_ns(measure: Measure) -> u64 {
+    if measure.only_claims() { measure.value } else { u64::from(measure.claim) * CLAIM_NS }
 }
 
 impl Round {
     pub(super) fn add(&mut self, key: Key, claimed_ns: u64) {
-        self.entries += 1;
-        self.claimed_ns = self.claimed_ns.saturating_add(claimed_ns);
         if key.span_id != 0 && claimed_ns > 0 && self.in_spans.try_reserve(1).is_ok() {
             self.in_spans.push((key, claimed_ns));
         }
     }
 
-    /// One whose stack is known only later: [`share_of`](Self::share_of) says what is its own.
-    pub(super) fn add_later(&mut self, profile_type: ProfileTypeId, claimed_ns: u64) {
-        self.entries += usize::from(profile_type == ProfileTypeId::TIMER);
-        self.claimed_ns = self.claimed_ns.saturating_add(claimed_ns);
+    /// One whose stack is known only later.
+    pub(super) fn add_later(&mut self, claimed_ns: u64) {
         self.later += 1;
+        self.later_claim |= claimed_ns > 0;
     }
 
     pub(super) fn later(&self) -> usize {
         self.later
     }
 
+    /// Whether nobody claims anything.
     pub(super) fn is_empty(&self) -> bool {
-        self.entries == 0
-    }
-
-    /// More than this they do not get.
-    pub(super) fn most_ns(&self) -> u64 {
-        self.claimed_ns.saturating_mul(MOST_OF_A_CLAIM)
+        self.in_spans.is_empty() && !self.later_claim
     }
 
     pub(super) fn clear(&mut self) {
         self.in_spans.clear();
-        (self.later, self.entries, self.claimed_ns) = (0, 0, 0);
+        (self.later, self.later_claim) = (0, false);
     }
 
-    /// Each sample in a span gets what its claim is of all; the share of those outside of spans is nobody's.
-    pub(super) fn share(&self, ready_ns: u64, profile_type: ProfileTypeId, filling: &mut Filling) {
+    /// Each gets that part of its claim.
+    pub(super) fn share(&self, part: Part, profile_type: ProfileTypeId, filling: &mut Filling) {
         for &(key, claimed_ns) in &self.in_spans {
-            add(filling, key, self.share_of(ready_ns, claimed_ns), profile_type);
+            add(filling, key, part.of(claimed_ns), profile_type);
         }
-    }
-
-    /// Of a sample that claims so much.
-    pub(super) fn share_of(&self, ready_ns: u64, claimed_ns: u64) -> u64 {
-        let share = u128::from(ready_ns) * u128::from(claimed_ns) / u128::from(self.claimed_ns.max(1));
-        u64::try_from(share).unwrap_or(u64::MAX).min(claimed_ns.saturating_mul(MOST_OF_A_CLAIM))
     }
 }
 

@@ -15,7 +15,6 @@ use super::runtime::Runtime;
 use super::threads;
 use super::waits;
 use super::waits::claim;
-use super::waits::wrappers::waited_ns;
 use crate::os::clock;
 use crate::profile_type::ProfileTypeId;
 use crate::wait_state::State;
@@ -50,11 +49,9 @@ unsafe fn take(record: &ThreadRecord, value: u64) {
         let now_ns = u64::try_from(clock::own_thread_cpu().as_nanos()).unwrap_or(0);
         let value = record.take_due(now_ns);
         if value > 0 {
-            let monotonic_ns = clock::monotonic_ns();
-            record.note_ready(monotonic_ns, waited_ns());
-            let claim = claim::take(monotonic_ns);
             // SAFETY: the calling thread's own record, and no call is under way in which its stack could not be read.
             let inside = unsafe { runtime.context(record, ptr::null()) };
+            let claim = claim::take(record, inside, clock::monotonic_ns());
             let measure = Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, claim, value };
             // SAFETY: entered, and busy keeps this thread's handler out.
             unsafe { write(record, runtime, measure, inside, walk_late(record, runtime)) };
@@ -66,14 +63,16 @@ unsafe fn take(record: &ThreadRecord, value: u64) {
 
 /// The calling thread goes into another span, or out of one: what the span in which it still is was kept from running for since the
 /// thread's sample before, or since it went into it, is that span's share of the run queue. To be called before its span changes, by a thread
-/// that runs no coroutine; one whose [flow](crate::own_flow) is known to be one does nothing. A load while no wall time is measured, else
-/// 40 ns, and a system call for each half a millisecond that the thread ran; a sample's cost where it was kept.
+/// that runs no coroutine; one whose [flow](crate::own_flow) is known to be one does nothing. `is_ours`: the span in which it still is
+/// became current by the change before of which this was told. Where another one may have been current in between, nothing is its own, and is not
+/// until a CPU sample of the thread itself has claimed what came before. A load while no wall time is measured, else 40 ns, and a system
+/// call for each half a millisecond that the thread ran; a sample's cost where it was kept.
 ///
 /// # Safety
 /// As for [`sample_due`].
 #[inline]
-pub unsafe fn span_switched() {
-    if claim::ends_with_span() {
+pub unsafe fn span_switched(is_ours: bool) {
+    if claim::ends_with_span(is_ours) {
         // SAFETY: the caller's promise.
         unsafe { note_claim() };
     }
@@ -83,25 +82,22 @@ pub unsafe fn span_switched() {
 /// As for [`span_switched`].
 #[cold]
 unsafe fn note_claim() {
-    let now_ns = clock::monotonic_ns();
-    let rest_ns = claim::take_rest_of_span(now_ns);
-    if rest_ns == 0 {
-        return;
-    }
-    let Some(claimed_ns) = waits::chosen_claim(rest_ns, now_ns) else { return };
+    let Some((now_ns, rest_ns)) = claim::take_rest_of_span() else { return };
     let (Some(runtime), Some((record, value))) = (runtime(), threads::known_record()) else { return };
     if record.enter(value) && !record.is_busy() {
         record.set_busy(true);
         // SAFETY: as in `take`.
         let inside = unsafe { runtime.context(record, ptr::null()) };
-        // Of time outside of spans no more is said than how much it was.
-        let walk = |out: &mut FrameWriter<'_>| {
-            if !inside.span.is_null() {
-                walk_late(record, runtime)(out)
+        if !inside.span.is_null() {
+            // Those too of which nothing is written: each that is stands for some.
+            record.note_claimed(now_ns, rest_ns);
+            if let Some(claimed_ns) = waits::weight_of_claim(rest_ns, now_ns) {
+                // SAFETY: as in `take`.
+                let is_written =
+                    unsafe { write_claim(record, runtime, claimed_ns, inside, walk_late(record, runtime)) };
+                waits::count_claim(is_written);
             }
-        };
-        // SAFETY: as in `take`.
-        unsafe { write_claim(record, runtime, claim::of(claimed_ns), inside, walk) };
+        }
         record.set_busy(false);
     }
     record.leave();

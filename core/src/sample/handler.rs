@@ -26,7 +26,6 @@ use super::shared_signal;
 use super::threads;
 use super::waits::claim;
 use super::waits::own_record;
-use super::waits::wrappers::waited_ns;
 use crate::context::current::Context;
 use crate::context::span_names::{self, WINDOW};
 use crate::context::tags::TagSetId;
@@ -246,7 +245,6 @@ unsafe fn sample(
     if value == 0 {
         return;
     }
-    record.note_ready(now_ns, waited_ns());
     let room = room.saturating_sub(runtime.signal_stack_guard());
     if room < SAMPLE_BYTES {
         record.count_cramped(value);
@@ -264,7 +262,7 @@ unsafe fn sample(
     };
     // SAFETY: as above.
     let state = if unsafe { runtime.is_collecting(record) } { State::Gc } else { State::Cpu };
-    let claim = claim::take(now_ns);
+    let claim = claim::take(record, inside, now_ns);
     let measure = Measure { profile_type: ProfileTypeId::TIMER, state, count: 1, claim, value };
     // SAFETY: this thread's ring, and the handler does not interrupt itself: its signal is masked meanwhile.
     unsafe { write(record, runtime, measure, inside, walk) };
@@ -307,31 +305,34 @@ pub(super) unsafe fn write(
     }
 }
 
-/// Writes a sample that weighs nothing and is not counted, for its claim on the thread's time in the run queue; where there is no room
-/// it is lost.
+/// Writes an entry that is no sample and is not counted, but stands for a claim of so many nanoseconds on the thread's time in the run
+/// queue; false: there was no room, and it is lost.
 ///
 /// # Safety
 /// As for [`write`].
 pub(super) unsafe fn write_claim(
     record: &ThreadRecord,
     runtime: &dyn Runtime,
-    claim: u16,
+    claimed_ns: u64,
     inside: Context,
     walk: impl Fn(&mut FrameWriter<'_>),
-) {
-    let measure = Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, claim, value: 0 };
+) -> bool {
+    let measure =
+        Measure { profile_type: ProfileTypeId::TIMER, state: State::RunQueue, count: 1, claim: 0, value: claimed_ns };
     let era = Era { window: WINDOW.load(Ordering::Relaxed), epoch: runtime.epoch() };
     // SAFETY: as the caller promises.
-    let written = unsafe { record.ring().write(measure, inside, record.thread_tags(), era, walk) };
-    if let Written::Yes { half_full } = written {
-        // SAFETY: null or valid, as the caller promises.
-        if let Some(span) = unsafe { inside.span.as_ref() } {
-            span_names::mark_sampled(span.span_id(), era.window);
-        }
-        if half_full {
-            WAKE.wake();
-        }
+    let Written::Yes { half_full } = (unsafe { record.ring().write(measure, inside, record.thread_tags(), era, walk) })
+    else {
+        return false;
+    };
+    // SAFETY: null or valid, as the caller promises.
+    if let Some(span) = unsafe { inside.span.as_ref() } {
+        span_names::mark_sampled(span.span_id(), era.window);
     }
+    if half_full {
+        WAKE.wake();
+    }
+    true
 }
 
 /// Takes a sample of the calling thread outside a handler: an allocation, a wait, an exception.
@@ -383,9 +384,7 @@ pub unsafe fn sample_deferred(context: Context, walk: impl Fn(&mut FrameWriter<'
         if value == 0 {
             return None;
         }
-        let now_ns = clock::monotonic_ns();
-        record.note_ready(now_ns, waited_ns());
-        let claim = claim::take(now_ns);
+        let claim = claim::take(record, context, clock::monotonic_ns());
         Some(Measure { profile_type: ProfileTypeId::TIMER, state: State::Gc, count: 1, claim, value })
     };
     // SAFETY: as the caller promises.

@@ -28,14 +28,11 @@ pub struct ThreadRecord {
     /// Those of them of which the timer is yet to tell, and what the thread's clock shows at the first of all.
     pub(super) ahead: AtomicU64,
     pub(super) first_ns: AtomicU64,
-    /// Nanoseconds by the clock, from some instant, less those that it waited and that its expiries weigh: it grows by what it had no
-    /// processor for. As of its newest expiry.
-    ready_ns: AtomicU64,
-    /// When that was noted; later than any instant before the first time.
-    noted_ns: AtomicU64,
-    /// The same when the thread got this record, and its nanoseconds in the run queue by the kernel's count, then and when it lost the
-    /// record; [`UNKNOWN`] if nobody asked.
-    ready_at_start_ns: AtomicU64,
+    /// What the thread [claimed](super::waits::claim) of its time in the run queue since it has this record, also where no sample says it.
+    claimed_ns: AtomicU64,
+    /// When that was last looked at; later than any instant before the first time.
+    claimed_at_ns: AtomicU64,
+    /// Its nanoseconds in the run queue by the kernel's count when it got this record, and when it lost it; [`UNKNOWN`] if nobody asked.
     queued_ns: [AtomicU64; 2],
     /// Expiries that found no moment to sample, and how many of them later samples took up.
     pub(super) deferred: AtomicU64,
@@ -92,9 +89,8 @@ impl ThreadRecord {
             expiries: AtomicU64::new(0),
             ahead: AtomicU64::new(0),
             first_ns: AtomicU64::new(u64::MAX),
-            ready_ns: AtomicU64::new(0),
-            noted_ns: AtomicU64::new(u64::MAX),
-            ready_at_start_ns: AtomicU64::new(0),
+            claimed_ns: AtomicU64::new(0),
+            claimed_at_ns: AtomicU64::new(u64::MAX),
             queued_ns: [const { AtomicU64::new(UNKNOWN) }; 2],
             deferred: AtomicU64::new(0),
             taken_up: AtomicU64::new(0),
@@ -202,44 +198,34 @@ impl ThreadRecord {
         self.expiries.load(Ordering::Relaxed)
     }
 
-    /// Notes when the expiries that were just counted came, and how long the thread had waited by then. Only its own handler does, and who
-    /// keeps it out.
+    /// Notes what the thread claims at this instant. Only its own handler does, and who keeps it out.
     #[inline]
-    pub(crate) fn note_ready(&self, now_ns: u64, waited_ns: u64) {
-        let ran = self.expiries.load(Ordering::Relaxed).wrapping_mul(self.period_ns());
-        self.ready_ns.store(now_ns.wrapping_sub(waited_ns).wrapping_sub(ran), Ordering::Relaxed);
-        self.noted_ns.store(now_ns, Ordering::Relaxed);
+    pub(super) fn note_claimed(&self, now_ns: u64, claimed_ns: u64) {
+        add(&self.claimed_ns, claimed_ns);
+        self.claimed_at_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// When that was done last; later than now if it never was.
-    pub(super) fn noted_ns(&self) -> u64 {
-        self.noted_ns.load(Ordering::Relaxed)
+    /// What it claimed so far, and when that was last looked at: later than now if it never was.
+    pub(super) fn claimed(&self) -> (u64, u64) {
+        (self.claimed_ns.load(Ordering::Relaxed), self.claimed_at_ns.load(Ordering::Relaxed))
     }
 
-    /// What grows by the time that it had no processor for.
-    pub(super) fn ready_ns(&self) -> u64 {
-        self.ready_ns.load(Ordering::Relaxed)
-    }
-
-    /// The record is a thread's from now on; what is known of it goes for what grows from here, and for its time in the queue.
-    pub(super) fn begin_ready(&self, known: Option<(u64, u64)>) {
-        let (ready_ns, queued_ns) = known.unwrap_or((0, UNKNOWN));
-        self.ready_ns.store(ready_ns, Ordering::Relaxed);
-        self.noted_ns.store(u64::MAX, Ordering::Relaxed);
-        self.ready_at_start_ns.store(ready_ns, Ordering::Relaxed);
-        self.queued_ns[0].store(queued_ns, Ordering::Relaxed);
+    /// The record is a thread's from now on, which was queued for so long, if that is known.
+    pub(super) fn begin_claims(&self, queued_ns: Option<u64>) {
+        self.claimed_ns.store(0, Ordering::Relaxed);
+        self.claimed_at_ns.store(u64::MAX, Ordering::Relaxed);
+        self.queued_ns[0].store(queued_ns.unwrap_or(UNKNOWN), Ordering::Relaxed);
         self.queued_ns[1].store(UNKNOWN, Ordering::Relaxed);
     }
 
     /// The record is its thread's no longer, which was queued for so long.
-    pub(super) fn end_ready(&self, queued_ns: Option<u64>) {
+    pub(super) fn end_claims(&self, queued_ns: Option<u64>) {
         self.queued_ns[1].store(queued_ns.unwrap_or(UNKNOWN), Ordering::Relaxed);
     }
 
-    /// What [`ready_ns`](Self::ready_ns) and the thread's time in the queue were when it got this record, if that is known.
-    pub(super) fn ready_at_start_ns(&self) -> Option<(u64, u64)> {
-        let queued_ns = Some(self.queued_ns[0].load(Ordering::Relaxed)).filter(|&ns| ns != UNKNOWN);
-        Some(self.ready_at_start_ns.load(Ordering::Relaxed)).zip(queued_ns)
+    /// How long the thread was queued when it got this record, if that is known.
+    pub(super) fn queued_at_start_ns(&self) -> Option<u64> {
+        Some(self.queued_ns[0].load(Ordering::Relaxed)).filter(|&ns| ns != UNKNOWN)
     }
 
     /// How long the thread was queued when it lost this record, if that is known. Once: a record that its handler had not left is read

@@ -59,8 +59,15 @@ pub(crate) struct Measure {
     pub(crate) count: u16,
     /// Of a CPU sample, which counts one: its [claim](super::waits::claim) on the thread's time in the run queue.
     pub(crate) claim: u16,
-    /// 0: it only claims.
+    /// Of one in [`State::RunQueue`], which is no sample: the nanoseconds that it claims.
     pub(crate) value: u64,
+}
+
+impl Measure {
+    /// It is no sample, but a claim of a span that ended.
+    pub(crate) fn only_claims(self) -> bool {
+        self.profile_type == ProfileTypeId::TIMER && self.state == State::RunQueue
+    }
 }
 
 /// When a sample is taken: spans are defined once a window, and "again" refers to no entry of another era.
@@ -168,8 +175,9 @@ impl Ring {
         let concurrent = span.is_some_and(|span| is_concurrent(span.flow(), state));
         // Tasks that are beside a span's own flow go on by the thousand at one instant: a quarter is for all else. What only claims leaves
         // half to samples.
-        let kept = match value {
-            0 if profile_type == ProfileTypeId::TIMER => capacity / 2,
+        let only_claims = measure.only_claims();
+        let kept = match state {
+            _ if only_claims => capacity / 2,
             _ if concurrent && state.is_of_flow() => capacity / 4,
             _ => 0,
         };
@@ -204,7 +212,7 @@ impl Ring {
                     header[3] = u64::from(context.tags.0) | u64::from(thread_tags.0) << 32;
                     let length = SAMPLE_HEADER + frames + extra;
                     let same_era = self.newest_era.load(Ordering::Relaxed) == era.number();
-                    if define.is_none() && same_era && value <= AGAIN_MAX {
+                    if define.is_none() && same_era && value <= AGAIN_MAX && !only_claims {
                         // SAFETY: `newest` is a position this writer published, and nothing was written over it since.
                         let same = unsafe { self.is_newest(words, capacity, at, &sample_space[..length]) };
                         if same {
@@ -505,12 +513,13 @@ mod tests {
     #[test]
     fn what_only_claims_leaves_half_of_the_room_to_samples() {
         let (ring, era) = (ring(), Era { window: 1, epoch: 0 });
-        let claims = |claim: u16| {
-            let measure = Measure { profile_type: ProfileTypeId::TIMER, state: State::Cpu, count: 1, claim, value: 0 };
+        let claims = |value: u64| {
+            let measure =
+                Measure { profile_type: ProfileTypeId::TIMER, state: State::RunQueue, count: 1, claim: 0, value };
             // SAFETY: one thread writes, in no span.
             unsafe {
                 ring.write(measure, Context::NONE, TagSetId(7), era, |out| {
-                    out.push(claim.into());
+                    out.push(1);
                 })
             }
         };

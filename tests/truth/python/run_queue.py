@@ -4,17 +4,20 @@
     python run_queue.py --spans 20 --server file:///folder --records records.json --threads
     python run_queue.py --spans 150 --server file:///folder --records records.json --turns burns
 
-With `--threads` each span has a thread of its own, as requests have in some servers. With `--turns` two spans take turns, and the other process runs
+With `--threads` each span has a thread of its own, as requests have in some servers, and burns `--burn` seconds. With `--turns` two spans take turns, and the other process runs
 during one of them alone, `starved`, that burns a few milliseconds. What the other, `quiet`, does is the option's value:
 
     burns      the same
     unseen     it waits in a function that nobody measures
     reads      it copies a large file from the kernel's memory within one call
     coroutine  it is a coroutine that ends after `starved`, of another coroutine of this thread
+    loop       it is the thread's own, and runs a loop to whose end a coroutine is `starved`
+    context    it is current in a context of its own, and has a child span that does nothing; `starved` in another one
 """
 
 import argparse
 import asyncio
+import contextvars
 import ctypes
 import json
 import os
@@ -52,12 +55,13 @@ def main() -> None:
     parser.add_argument("--server", required=True)
     parser.add_argument("--records", type=Path, required=True)
     parser.add_argument("--threads", action="store_true")
-    parser.add_argument("--turns", choices=("burns", "unseen", "reads", "coroutine"))
+    parser.add_argument("--turns", choices=("burns", "unseen", "reads", "coroutine", "loop", "context"))
+    parser.add_argument("--burn", type=float, default=BURNT)
     options = parser.parse_args()
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     pyroscope.configure(application_name="run_queue", server_address=options.server, sample_rate=250, wall_time=True)
     provider = TracerProvider(shutdown_on_exit=False)
-    provider.add_span_processor(PyroscopeSpanProcessor())
+    provider.add_span_processor(PyroscopeSpanProcessor(scope="all"))
     tracer = provider.get_tracer("run_queue")
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         # The first expiry says from when on a thread's time is known, and under load this may be half a second later than asked.
@@ -68,7 +72,7 @@ def main() -> None:
         def request() -> None:
             wall, cpu, queued = time.perf_counter_ns(), time.thread_time_ns(), queued_ns()
             with tracer.start_as_current_span("request"):
-                burn()
+                burn(options.burn)
                 awake = queued_ns()
                 time.sleep(SLEPT)
                 # The end of a sleep is in the sleep, and in the kernel's number too.
@@ -111,6 +115,46 @@ def main() -> None:
                     await quiet
                     add("quiet", queued)
 
+        async def starve() -> None:
+            with tracer.start_as_current_span("starved"):
+                let_run("starved")
+                queued = queued_ns()
+                burn(BURNT_IN_TURNS)
+                add("starved", queued)
+                let_run("quiet")
+
+        def turns_of_a_loop() -> None:
+            loop = asyncio.new_event_loop()
+            for _ in range(options.spans):
+                let_run("quiet")
+                with tracer.start_as_current_span("quiet"):
+                    loop.run_until_complete(starve())
+                    queued = queued_ns()
+                add("quiet", queued)
+            loop.close()
+
+        def turns_of_contexts() -> None:
+            contexts = {name: contextvars.copy_context() for name in ("quiet", "starved")}
+            spans = {name: tracer.start_as_current_span(name) for name in contexts}
+            for name, context in contexts.items():
+                context.run(spans[name].__enter__)
+
+            def act(name: str) -> None:
+                let_run(name)
+                queued = queued_ns()
+                if name == "starved":
+                    burn(BURNT_IN_TURNS)
+                else:
+                    with tracer.start_as_current_span("nothing"):
+                        pass
+                add(name, queued)
+
+            for _ in range(options.spans):
+                for name, context in contexts.items():
+                    context.run(act, name)
+            for name, context in contexts.items():
+                context.run(spans[name].__exit__, None, None, None)
+
         buffer = bytearray(LARGE if options.turns == "reads" else 0)
         file = options.records.with_suffix(".large")
         file.write_bytes(buffer)
@@ -120,8 +164,13 @@ def main() -> None:
                 opened.readinto(buffer)
 
         work = {"burns": lambda: burn(BURNT_IN_TURNS), "unseen": lambda: LIBC.usleep(10_000), "reads": read}
-        if options.turns == "coroutine":
-            asyncio.run(turn_of_coroutines())
+        of_contexts = {
+            "coroutine": lambda: asyncio.run(turn_of_coroutines()),
+            "loop": turns_of_a_loop,
+            "context": turns_of_contexts,
+        }
+        if turns := of_contexts.get(options.turns):
+            turns()
             options.spans = 0
         for _ in range(options.spans):
             if options.turns:

@@ -10,9 +10,12 @@ import run_queue
 
 #: By how much the time in the queue is known, in nanoseconds.
 TENTH = 0.1e9
+#: Where contexts take turns on a thread.
+OF_CONTEXTS = ("coroutine", "loop", "context")
+OF_TURNS = [("burns", 150), ("unseen", 50), ("reads", 50), *((name, 50) for name in OF_CONTEXTS)]
 
 
-@pytest.mark.parametrize(("quiet", "spans"), [("burns", 150), ("unseen", 50), ("reads", 50), ("coroutine", 50)])
+@pytest.mark.parametrize(("quiet", "spans"), OF_TURNS)
 def test_spans_that_take_turns_have_what_each_was_kept_for(quiet, spans, tmp_path):
     records, profiles = tmp_path / "records.json", tmp_path / "profiles"
     arguments = ("--server", profiles.as_uri(), "--records", records, "--spans", spans, "--turns", quiet)
@@ -25,11 +28,22 @@ def test_spans_that_take_turns_have_what_each_was_kept_for(quiet, spans, tmp_pat
     taken = json.loads(records.read_text())
     said = f"{dict(seen)} of {taken}"
     assert taken["starved"] > 0.2e9, f"the other process had nothing: {said}"
-    # In an event loop it goes with the CPU samples alone: of spans as short as these there are few, and some come a tick late.
-    moved = 0.5 if quiet == "coroutine" else 0.1
+    # It goes with the CPU samples alone then: of spans as short as these there are few, and some come a tick late.
+    moved = 0.5 if quiet in OF_CONTEXTS else 0.1
     assert seen["quiet"] < 2 * taken["quiet"] + moved * taken["starved"], said
-    if quiet != "coroutine":
+    if quiet not in OF_CONTEXTS:
         assert 0.6 * taken["starved"] - TENTH < seen["starved"] < 1.3 * taken["starved"] + TENTH, said
+
+
+def test_threads_that_burn_less_than_a_sample_have_theirs(tmp_path):
+    records, profiles = tmp_path / "records.json", tmp_path / "profiles"
+    arguments = ("--server", profiles.as_uri(), "--records", records, "--spans", 100, "--threads", "--burn", 0.003)
+    children.succeeded(children.run(run_queue.__file__, *map(str, arguments)))
+    states = [(profile.weight(sample), sample.labels.get("state")) for profile in pprof.read_folder(profiles) for sample in profile.samples if sample.labels.get("span_name") == "request"]
+    seen = sum(weight for weight, state in states if state == "run_queue")
+    queued = json.loads(records.read_text())["queued"]
+    assert queued > 0.1e9, "the other process had nothing"
+    assert 0.7 * queued - TENTH < seen < 1.05 * queued + TENTH, f"{seen} of {queued}"
 
 
 @pytest.mark.parametrize("of_their_own", [(), ("--threads",)], ids=["one thread", "a thread a span"])

@@ -69,6 +69,11 @@ impl Fixture {
     }
 }
 
+/// So many nanoseconds for the claim of each sample of [`PLACE`].
+fn each(ready_ns: u64) -> Part {
+    Part::new(ready_ns, ready::claimed_ns(PLACE.measure))
+}
+
 #[test]
 fn equal_samples_are_summed_and_again_repeats_the_threads_newest() {
     let mut fixture = Fixture::new();
@@ -255,7 +260,7 @@ fn samples_beside_their_span_s_own_time_have_a_stack_that_says_so_where_there_is
         fixture.add(1, Entry::Again { value: 10 });
         fixture.aggregate.round.clear();
         fixture.add(1, Entry::Sample(Sample { is_concurrent: true, ..sample }));
-        fixture.aggregate.share_ready(40);
+        fixture.aggregate.share_ready(each(40));
         settle(&mut fixture.aggregate, &Numbered, &fixture.counters, false);
         let window = fixture.aggregate.rotate(HashMap::new(), true, true, &fixture.counters).finish(&fixture.counters);
         let name = |frame: &u32| window.frames[*frame as usize].function.to_string();
@@ -284,10 +289,10 @@ fn what_a_sample_that_waits_for_repair_stood_in_the_run_queue_for_follows_it() {
     for entry in entries {
         fixture.aggregate.add(Drained::Entry(1, entry), &NeverReady, &fixture.counters);
     }
-    fixture.aggregate.share_ready(60);
+    fixture.aggregate.share_ready(each(15));
     // Another thread's, which are no longer of that round.
     fixture.add(2, Entry::Sample(Sample { span_id: 7, frames: &[4], ..PLACE }));
-    fixture.aggregate.share_ready(5);
+    fixture.aggregate.share_ready(each(5));
     settle(&mut fixture.aggregate, &NeverReady, &fixture.counters, false);
     let window = fixture.aggregate.rotate(HashMap::new(), true, true, &fixture.counters).finish(&fixture.counters);
     assert_eq!(window.samples.iter().map(|sample| sample.value).sum::<i64>(), 10 + 15 + 10 + 5);
@@ -300,14 +305,14 @@ fn what_waits_for_repair_is_let_go_with_its_time_in_the_run_queue() {
     let mut fixture = Fixture::with_wall_time();
     let late = Entry::Sample(Sample { span_id: 8, extra: &[1], frames: &[2], ..PLACE });
     fixture.aggregate.add(Drained::Entry(1, late), &NeverReady, &fixture.counters);
-    fixture.aggregate.share_ready(80);
+    fixture.aggregate.share_ready(each(80));
     fixture.aggregate.let_go(&fixture.counters);
     assert_eq!(fixture.counters.dropped_window.get(), Tally { samples: 1, weight: 10 });
     assert_eq!(fixture.rotate(&[]), [""; 0]);
 }
 
 #[test]
-fn time_in_the_run_queue_is_the_span_s_that_was_kept_from_running_and_not_much_more_than_it_was() {
+fn time_in_the_run_queue_is_the_span_s_that_was_kept_from_running() {
     let mut fixture = Fixture::with_wall_time();
     let claiming = |span_id, claim| {
         let frames = match span_id {
@@ -321,19 +326,20 @@ fn time_in_the_run_queue_is_the_span_s_that_was_kept_from_running_and_not_much_m
     for (span_id, claim) in [(7, 0), (8, 3), (9, 1), (0, 1)] {
         fixture.add(1, claiming(span_id, claim));
     }
-    fixture.aggregate.share_ready(25);
+    fixture.aggregate.share_ready(each(5));
     let ready = |fixture: &mut Fixture| {
         let lines = fixture.rotate(&[]).into_iter();
         lines.filter(|line| line.starts_with("(waits for a CPU)")).collect::<Vec<_>>()
     };
     assert_eq!(ready(&mut fixture), ["(waits for a CPU);f8 0x15 8:", "(waits for a CPU);f9 0x5 9:"]);
-    // More than is claimed, of which none weighs anything.
-    let Entry::Sample(sample) = claiming(8, 3) else { unreachable!() };
-    let measure = Measure { value: 0, ..sample.measure };
+    // What only claims is no sample, and may stand for more than a sample can say.
+    let Entry::Sample(sample) = claiming(8, 0) else { unreachable!() };
+    let measure = Measure { state: State::RunQueue, value: 9_000_000_000, ..sample.measure };
     fixture.add(1, Entry::Sample(Sample { measure, ..sample }));
-    fixture.add(1, Entry::Again { value: 0 });
-    fixture.aggregate.share_ready(1_000_000);
-    assert_eq!(fixture.rotate(&[]), ["(waits for a CPU);f8 0x393216 8:"]);
+    fixture.add(1, Entry::Sample(Sample { measure, span_id: 0, ..sample }));
+    fixture.aggregate.share_ready(Part::new(1, 3));
+    assert_eq!(fixture.rotate(&[]), ["(waits for a CPU);f8 0x3000000000 8:"]);
+    assert_eq!(fixture.counters.dropped_window.get(), Tally::default());
 }
 
 #[test]
@@ -344,15 +350,15 @@ fn what_a_thread_stood_in_the_run_queue_for_is_shared_among_its_samples_in_spans
     fixture.sample(7, &[1, 2]);
     fixture.sample(7, &[3, 2]);
     fixture.sample(0, &[4]);
-    fixture.aggregate.share_ready(80);
+    fixture.aggregate.share_ready(each(20));
     let cpu = ["f1;f2 2x20 7:GET /", "f3;f2 1x10 7:GET /", "f4 1x10 -"];
     let ready = ["(waits for a CPU);f1;f2 0x40 7:GET /", "(waits for a CPU);f3;f2 0x20 7:GET /"];
     assert_eq!(fixture.rotate(&[]), [&ready[..], &cpu[..]].concat());
     // Each round stands alone, and what is derived is not counted as lost.
     fixture.sample(7, &[1]);
-    fixture.aggregate.share_ready(0);
+    fixture.aggregate.share_ready(Part::default());
     fixture.sample(7, &[1]);
-    fixture.aggregate.share_ready(5);
+    fixture.aggregate.share_ready(each(5));
     fixture.aggregate.let_go(&fixture.counters);
     assert_eq!(fixture.counters.dropped_window.get(), Tally { samples: 2, weight: 20 });
 }

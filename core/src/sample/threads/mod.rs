@@ -32,7 +32,7 @@ pub(crate) use proc::is_host_gone;
 use proc::{list_certain, list_threads};
 pub(crate) use registry::lock;
 use registry::{IS_SAMPLING, Registry};
-pub(crate) use run_queue::RunQueues;
+pub(crate) use run_queue::{Part, RunQueues};
 pub(crate) use sampling::{Counts, Owner, Report, Sampling, Unsampled, Unseen, Why};
 pub use tags::{add_thread_tag, describe_thread, remove_thread_tag};
 

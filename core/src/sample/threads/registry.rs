@@ -216,7 +216,7 @@ impl Registry {
         let next_ns = plan.first_ns.saturating_add(skipped.saturating_mul(plan.period_ns));
         record.first_ns.store(if has_clock { next_ns } else { u64::MAX }, Ordering::Relaxed);
         let asked = has_clock && sampling.run_queues;
-        record.begin_ready(asked.then(|| run_queue::at_start(record, tid, next_ns.saturating_sub(now))).flatten());
+        record.begin_claims(asked.then(|| run_queue::queued_ns(tid)).flatten());
         record.taken_up.store(0, Ordering::Relaxed);
         record.reminded.store(0, Ordering::Relaxed);
         record.thread_tags.store(self.tags.of(tid).0, Ordering::Relaxed);
@@ -272,7 +272,7 @@ impl Registry {
         // No signal comes after this but those that are on their way.
         drop(timer);
         let asked = self.sampling.is_some_and(|sampling| sampling.run_queues);
-        RECORDS[index as usize].end_ready(asked.then(|| run_queue::queued_ns(tid)).flatten());
+        RECORDS[index as usize].end_claims(asked.then(|| run_queue::queued_ns(tid)).flatten());
         retire(index, until);
         span_slot::release(tid);
         self.retired.push((index, self.owner));

@@ -2,9 +2,10 @@
 //!
 //! The kernel counts how long a thread stood in the queue, and not in which of its spans (`sample/threads/run_queue.rs`). So each CPU
 //! sample says how long its thread neither ran nor waited, by the clock, since its sample before. A span may be shorter than that, and the
-//! one before it starved while it is not: where the host says that the thread goes from one to another, what the first was kept from
-//! running for is noted as a sample of its own that weighs nothing and only claims
-//! ([`span_switched`](crate::sample::due::span_switched)), and what comes later claims no more of it.
+//! one before it starved while it is not: where the host says that the thread goes from one to another
+//! ([`span_switched`](crate::sample::due::span_switched)), what the first was kept from running for is its claim, and what comes later
+//! claims no more of it. Of those some become entries of the ring, as of waits, each for itself and those that do not; the thread's record
+//! has the sum of all claims, to be held against the kernel's number.
 //!
 //! What a thread ran only the kernel knows, which takes a system call of up to a microsecond. Who loses his processor mostly loses it for a
 //! millisecond or more. So a span that ends does not ask while its thread was awake for less than half of one since the mark before,
@@ -12,11 +13,13 @@
 //!
 //! The CPU time of calls that wait is in their waits too, so claims are rather too low than too high.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::block::{Block, Mark, OWNER};
 use super::wrappers::own_block;
+use crate::context::current::Context;
 use crate::os::clock;
+use crate::sample::record::ThreadRecord;
 
 /// What a claim counts in.
 pub(crate) const CLAIM_NS: u64 = 1 << 15;
@@ -43,47 +46,68 @@ impl Mark {
     }
 }
 
-/// Whether there are any, for what the calling thread runs: while wall time is measured, and not where coroutines take turns, as what one is
-/// kept from running for the next one would claim.
+/// Whether the calling thread's span may claim as it ends: while wall time is measured, and not where coroutines or contexts take turns, as
+/// what one is kept from running for the next one would claim. See [`span_switched`](crate::sample::due::span_switched).
 #[inline]
-pub(in crate::sample) fn ends_with_span() -> bool {
-    // SAFETY: the calling thread's own block.
-    OWNER.load(Ordering::Relaxed) != 0 && own_block().is_some_and(|block| unsafe { (*block).flow } == 0)
-}
-
-/// The claim of a sample of the calling thread; what comes from here on is the next one's. 0 while no wall time is measured. For handlers;
-/// 0.3 µs, a system call, and another one where the thread was kept from running.
-#[inline]
-pub(in crate::sample) fn take(now_ns: u64) -> u16 {
-    of(take_rest(now_ns))
-}
-
-/// A claim to so many nanoseconds.
-pub(in crate::sample) fn of(rest_ns: u64) -> u16 {
-    u16::try_from(rest_ns / CLAIM_NS).unwrap_or(u16::MAX)
-}
-
-/// What is claimed, in nanoseconds: [`take`].
-fn take_rest(now_ns: u64) -> u64 {
-    let owner = OWNER.load(Ordering::Relaxed);
-    if owner == 0 {
-        return 0;
+pub(in crate::sample) fn ends_with_span(is_ours: bool) -> bool {
+    if OWNER.load(Ordering::Relaxed) == 0 {
+        return false;
     }
-    // SAFETY: the calling thread's own block. A handler that comes in between sets its mark, over which this one is written: a moment's
-    // difference.
-    let Some(block) = own_block().map(|block| unsafe { &mut *block }) else { return 0 };
+    // SAFETY: the calling thread's own block.
+    own_block().map(|block| unsafe { &mut *block }).is_some_and(|block| {
+        if !is_ours || block.flow != 0 {
+            block.mixed = 1;
+        }
+        block.mixed == 0
+    })
+}
+
+/// The claim of a CPU sample of the calling thread, which is noted in its record if it is in a span; what comes from here on is the next
+/// one's. 0 while no wall time is measured. For handlers, and who keeps them out; 0.3 µs, a system call, and another one where the thread was kept from running.
+#[inline]
+pub(in crate::sample) fn take(record: &ThreadRecord, inside: Context, now_ns: u64) -> u16 {
+    let owner = OWNER.load(Ordering::Relaxed);
+    // SAFETY: the calling thread's own block.
+    let Some(block) = own_block().filter(|_| owner != 0).map(|block| unsafe { &mut *block }) else { return 0 };
+    if block.flow == 0 {
+        block.mixed = 0;
+    }
+    let claimed_ns = take_rest(block, now_ns, owner);
+    record.note_claimed(now_ns, if inside.span.is_null() { 0 } else { claimed_ns });
+    u16::try_from(claimed_ns / CLAIM_NS).unwrap_or(u16::MAX)
+}
+
+/// What a span that ends claims, in nanoseconds, and when that was; `None`: nothing, or its thread was awake for so short a time that it
+/// is not worth a system call, and then the next one claims it. 30 ns so. Not for handlers.
+pub(in crate::sample) fn take_rest_of_span() -> Option<(u64, u64)> {
+    let owner = OWNER.load(Ordering::Relaxed);
+    // SAFETY: the calling thread's own block.
+    let block = own_block().map(|block| unsafe { &mut *block })?;
+    let before = block.mark;
+    // A handler that comes from here on sets a mark of its own.
+    compiler_fence(Ordering::SeqCst);
+    let now_ns = clock::monotonic_ns();
+    if was_awake_for_a_moment(block, now_ns, owner) {
+        return None;
+    }
+    let now = Mark::now(block, now_ns, owner);
+    compiler_fence(Ordering::SeqCst);
+    if block.mark != before {
+        return None;
+    }
+    block.mark = now;
+    Some((now_ns, claimed(block, now.rest_since(before)))).filter(|&(_, claimed_ns)| claimed_ns > 0)
+}
+
+fn take_rest(block: &mut Block, now_ns: u64, owner: u64) -> u64 {
     let now = Mark::now(block, now_ns, owner);
     let rest_ns = now.rest_since(std::mem::replace(&mut block.mark, now));
-    // In a wait that no wrapper saw a thread gives its processor away; who stands in the queue lost it.
-    if rest_ns < LEAST_NS || !was_preempted(block) { 0 } else { rest_ns }
+    claimed(block, rest_ns)
 }
 
-/// As [`take_rest`], at the end of a span: 0 too while it is too short for a system call, and then the next one claims its rest. 30 ns so.
-pub(in crate::sample) fn take_rest_of_span(now_ns: u64) -> u64 {
-    let owner = OWNER.load(Ordering::Relaxed);
-    // SAFETY: the calling thread's own block.
-    let is_short = own_block().is_some_and(|block| unsafe { was_awake_for_a_moment(&*block, now_ns, owner) });
-    if is_short { 0 } else { take_rest(now_ns) }
+/// In a wait that no wrapper saw a thread gives its processor away; who stands in the queue lost it.
+fn claimed(block: &mut Block, rest_ns: u64) -> u64 {
+    if rest_ns < LEAST_NS || !was_preempted(block) { 0 } else { rest_ns }
 }
 
 /// Whether a thread neither ran nor was kept from it for long since its mark, which this profiler made.

@@ -282,13 +282,16 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     }
 }
 
-/// What a thread's time in the run queue stands for that would be noted by a sample of its own: they are chosen as waits are, and among
-/// them, so where many are preempted they cost no more.
-pub(in crate::sample) fn chosen_claim(rest_ns: u64, now_ns: u64) -> Option<u64> {
+/// What a thread's time in the run queue stands for, if it is noted by an entry of its own: they are chosen as waits are, and
+/// [among them](count_claim), so where many are preempted they cost no more.
+pub(in crate::sample) fn weight_of_claim(rest_ns: u64, now_ns: u64) -> Option<u64> {
     // SAFETY: the calling thread's own block.
-    let weight = wrappers::own_block().and_then(|block| unsafe { (*block).weight_of(rest_ns, mean_ns(), now_ns) })?;
-    SAMPLED.fetch_add(1, Ordering::Relaxed);
-    Some(weight)
+    wrappers::own_block().and_then(|block| unsafe { (*block).weight_of(rest_ns, mean_ns(), now_ns) })
+}
+
+/// Such an entry was written, or there was no room for it.
+pub(in crate::sample) fn count_claim(is_written: bool) {
+    SAMPLED.fetch_add(u64::from(is_written), Ordering::Relaxed);
 }
 
 /// What a wait stands for, if it becomes a sample, and whose.

@@ -195,7 +195,7 @@ fn correct_fiber() {
 fn span_switches() {
     if record::own().is_none_or(|slot| slot.fiber() == FALSE) {
         // SAFETY: a method of Ruby's, and the slot has the span that is still current.
-        unsafe { spanprof_core::span_switched() };
+        unsafe { spanprof_core::span_switched(true) };
     }
 }
 
