@@ -183,6 +183,8 @@ fn top_asks_a_running_viewer() {
         ),
         "{out}"
     );
+    let (out, _) = words(&top(&["--service", "shpo", "--span", "GET /cart"]));
+    assert!(out.ends_with("There is no service \"shpo\"; there are profiles of: shop (process_cpu).\n"), "{out}");
     let refused = top(&["--type", "bogus"]);
     let (_, errors) = words(&refused);
     let says = "\"bogus\": is no profile type that is stored; allowed are process_cpu";

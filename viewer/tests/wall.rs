@@ -216,6 +216,10 @@ fn of_a_service_sampled_by_root_span_the_root_has_all_and_its_children_are_unkno
         assert_eq!((&root["in_child_spans_ns"], &root["unexplained_ns"]), (&json!(0), &json!(20 * MS)));
         assert!(child.get("states").is_none() && child.get("unexplained_ns").is_none(), "{child}");
     }
+    let arguments = ["top", "--url", &server.url, "--type", "wall", "--service", "shop", "--span", "SELECT"];
+    let printed = String::from_utf8(spanprof().args(arguments).output().unwrap().stdout).unwrap();
+    let says = "Samples of shop carry root spans alone (scope=\"root\"), and \"SELECT\" is a child of one.\n";
+    assert!(printed.ends_with(says), "{printed}");
 }
 
 #[test]
@@ -318,9 +322,15 @@ fn what_other_threads_or_tasks_did_is_beside_the_wall_time() {
         let page = words(&server.page(&format!("/flame?{query}")));
         assert!(page.contains(says), "{says}: {page}");
     }
-    let printed = spanprof().args(["top", "--url", &server.url, "--type", "wall"]).output().unwrap();
-    let printed = String::from_utf8(printed.stdout).unwrap();
+    let top = |more: &[&str]| {
+        let done = spanprof().args(["top", "--url", &server.url, "--type", "wall"]).args(more).output().unwrap();
+        String::from_utf8(done.stdout).unwrap()
+    };
+    let printed = top(&[]);
     assert!(printed.contains("155 ms (of it 75.0 ms beside the spans), 7 samples"), "{printed}");
+    let printed = top(&["--service", "shop", "--span", "GET /cart"]);
+    let says = "took 100 ms\n  await            80.0 ms    80 %\n  (unexplained)    20.0 ms    20 %\n  ";
+    assert!(printed.contains(says.trim_end()), "the spans' own: {printed}");
 }
 
 #[test]

@@ -146,8 +146,8 @@ sealed class SoakJudge
         foreach (var type in AppDomain.CurrentDomain.GetAssemblies().Where(assembly => !assembly.IsDynamic).SelectMany(assembly => assembly.GetTypes()))
         {
             var name = string.Join('.', (type.FullName ?? type.Name).Split('+').Select(part => part.Split('`')[0]));
-            // The static constructor of the compiler's own type in it is called as one of its own.
-            found.Add($"{name.Split(".<")[0]}..cctor");
+            // The constructors of the compiler's own type in it are called as its own.
+            found.UnionWith([$"{name.Split(".<")[0]}..cctor", $"{name.Split(".<")[0]}..ctor"]);
             foreach (var method in type.GetMembers(all).OfType<MethodBase>()) found.Add(Bare($"{name}.{method.Name}"));
         }
         found.Add("Program.Main");

@@ -31,11 +31,30 @@ fn states(object: &Value) -> Vec<(State, i64)> {
     State::ALL.into_iter().filter_map(of).collect()
 }
 
-/// Where the time of an answer went: its states, and what they leave of the wall time of its spans.
-fn parts(answer: &Value) -> Vec<(Part, i64)> {
+/// Where the time of spans went: their states, and what these leave of their wall time.
+fn parts(own: &Value) -> Vec<(Part, i64)> {
     let rest = [(Part::ChildSpans, "in_child_spans_ns"), (Part::Unexplained, "unexplained_ns")];
-    let rest = rest.into_iter().filter_map(|(part, key)| Some((part, answer[key].as_i64().filter(|own| *own > 0)?)));
-    states(&answer["states"]).into_iter().map(|(state, own)| (Part::In(state), own)).chain(rest).collect()
+    let rest = rest.into_iter().filter_map(|(part, key)| Some((part, own[key].as_i64().filter(|ns| *ns > 0)?)));
+    states(&own["states"]).into_iter().map(|(state, ns)| (Part::In(state), ns)).chain(rest).collect()
+}
+
+/// Lines of what time went to. Where spans of a name are known it is theirs, and shares are of their wall time; else it is all that was
+/// measured.
+fn where_it_went(answer: &Value, unit: &str) -> String {
+    let of_spans = answer["own"].is_object();
+    let parts = parts(if of_spans { &answer["own"] } else { answer });
+    let sum = parts.iter().fold(0_i64, |sum, (_, ns)| sum.saturating_add(*ns));
+    let of = if of_spans { answer["wall_ns"].as_i64().unwrap_or(sum) } else { sum };
+    let share = |ns: i64| percent(if of > 0 { ns as f64 / of as f64 } else { 0.0 });
+    let width = parts.iter().map(|(part, _)| part.word().len()).fold(14, usize::max);
+    let line =
+        |(part, ns): &(Part, i64)| format!("  {:<width$}{:>10}{:>8}\n", part.word(), value(*ns, unit), share(*ns));
+    let mut out: String = parts.iter().map(line).collect();
+    // Beyond what sampling makes of it.
+    if of > 0 && sum as f64 > 1.02 * of as f64 {
+        out.push_str(&format!("  together {} of the wall time\n", share(sum)));
+    }
+    out
 }
 
 /// The answer of /api/top as text: a sentence, where its time went if that is known, then its first `most` functions.
@@ -60,14 +79,7 @@ pub(crate) fn top(answer: &Value, most: usize) -> String {
         .map_or_else(String::new, |concurrent| format!(" (of it {} beside the spans)", value(concurrent, &unit)));
     let (sentence, total) = (text(answer, "sentence"), number(answer, "total"));
     let mut out = format!("{sentence}: {total}{beside}, {}{spans}\n", counted(samples, "sample"));
-    let parts = parts(answer);
-    // Of the spans' wall time where all of it is known, else of what was measured.
-    let of: i64 = parts.iter().map(|(_, own)| own).sum();
-    let width = parts.iter().map(|(part, _)| part.word().len()).fold(14, usize::max);
-    for (part, own) in parts {
-        let share = if of > 0 { own as f64 / of as f64 } else { 0.0 };
-        out.push_str(&format!("  {:<width$}{:>10}{:>8}\n", part.word(), value(own, &unit), percent(share)));
-    }
+    out.push_str(&where_it_went(answer, &unit));
     let functions = answer["functions"].as_array().map_or(&[][..], Vec::as_slice);
     if functions.is_empty() {
         return out;

@@ -28,9 +28,11 @@ pub(crate) fn run(top: &Top) -> Result<(), String> {
         let all = || ("since".to_owned(), "all".to_owned());
         let stored = ask(top, "api/services", &[all()])?;
         text.push_str(&terminal::plain(&nothing(top, &stored)));
-        if let (Some(service), Some(span)) = (&top.service, &top.span) {
+        if let (Some(service), Some(span)) =
+            (top.service.as_ref().filter(|service| is_known(&stored, service)), &top.span)
+        {
             let known = ask(top, "api/spans", &[("service".into(), service.clone()), all()])?;
-            text.push_str(&terminal::plain(&no_such_span(service, span, &known).unwrap_or_default()));
+            text.push_str(&terminal::plain(&of_that_span(service, span, &known).unwrap_or_default()));
         }
         text.push('\n');
     }
@@ -64,6 +66,10 @@ fn ask(top: &Top, path: &str, pairs: &[(String, String)]) -> Result<Value, Strin
     }
 }
 
+fn is_known(stored: &Value, service: &str) -> bool {
+    stored["services"].as_array().is_some_and(|rows| rows.iter().any(|row| row["service"] == service))
+}
+
 /// What to try where no sample was found; `stored` is what /api/services says of all that is stored.
 fn nothing(top: &Top, stored: &Value) -> String {
     let rows = stored["services"].as_array().map_or(&[][..], Vec::as_slice);
@@ -73,15 +79,24 @@ fn nothing(top: &Top, stored: &Value) -> String {
         return format!("No profiles were received yet; {} says how to send some.", top.url);
     }
     let names = first(&names);
+    if let Some(service) = top.service.as_ref().filter(|service| !is_known(stored, service)) {
+        return format!("There is no service {service:?}; there are profiles of: {names}.");
+    }
     let longer = if top.since.as_deref() == Some("all") { "" } else { "--since all, " };
     format!("No sample was found. There are profiles of: {names}. Try {longer}another --service, --span or --type.")
 }
 
-/// The names of spans there are, most CPU first, where `span` is none of them; `known` is what /api/spans says.
-fn no_such_span(service: &str, span: &str, known: &Value) -> Option<String> {
+/// Why a span of a service has none: there is none of that name, or its samples are its root span's; `known` is what /api/spans says.
+fn of_that_span(service: &str, span: &str, known: &Value) -> Option<String> {
     let rows = known["spans"].as_array().map_or(&[][..], Vec::as_slice);
+    if let Some(row) = rows.iter().find(|row| row["name"] == span) {
+        let is_child = known["sampled_by"] == "root" && row["cpu_ns"].is_null();
+        return is_child.then(|| {
+            format!(" Samples of {service} carry root spans alone (scope=\"root\"), and {span:?} is a child of one.")
+        });
+    }
     let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
-    let is_told = !names.is_empty() && known["rest"].is_null() && !names.contains(&span);
+    let is_told = !names.is_empty() && known["rest"].is_null();
     is_told.then(|| format!(" No span of {service} is named {span:?}; there are: {}.", first(&names)))
 }
 

@@ -12,7 +12,7 @@ use super::shown::Shown;
 use super::stacks::{states, sums, unit};
 use super::steps::Steps;
 use crate::selection::{Selection, Side, StackDisplay};
-use crate::states::StateTimes;
+use crate::states::{StateTimes, TimeSpent};
 use crate::store::{Function, StackFrame, Stacks, shared_text};
 
 /// The functions of a selection.
@@ -41,18 +41,9 @@ pub(crate) struct Spans {
     pub(crate) spans: i64,
     /// How long all together took.
     pub(crate) wall_ns: i64,
-    /// What the states leave of that, where they are all that is known of these spans.
-    #[serde(flatten)]
-    pub(crate) rest: Option<Rest>,
-}
-
-/// What the states of spans leave of their wall time.
-#[derive(Debug, Serialize)]
-pub(crate) struct Rest {
-    /// What child spans account for.
-    in_child_spans_ns: i64,
-    /// What nothing explains.
-    unexplained_ns: i64,
+    /// Where that went, as far as it is known, where whole spans of a service are chosen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) own: Option<TimeSpent>,
 }
 
 /// A function, or a line of it.
@@ -88,19 +79,18 @@ impl Shown {
     /// The functions of a selection.
     pub(crate) fn top(&self, selection: &Selection, display: StackDisplay) -> Result<Top, ShowError> {
         let stacks = self.stacks(selection, display)?;
-        let states = states(&stacks);
         Ok(Top {
             sentence: selection.sentence(),
             sums: sums(&stacks),
-            spans: self.spans_of_name(selection, states.as_ref())?,
-            states,
+            states: states(&stacks),
+            spans: self.spans_of_name(selection)?,
             unit: unit(&stacks.profile_type).into(),
             functions: functions(&stacks, display.lines)?,
         })
     }
 
     /// The spans whose time is to be explained.
-    fn spans_of_name(&self, selection: &Selection, states: Option<&StateTimes>) -> Result<Option<Spans>, ShowError> {
+    fn spans_of_name(&self, selection: &Selection) -> Result<Option<Spans>, ShowError> {
         if !selection.is_wall() || selection.name.is_none() || selection.side == Side::Outside {
             return Ok(None);
         }
@@ -108,16 +98,15 @@ impl Shown {
         if spans == 0 {
             return Ok(None);
         }
-        Ok(Some(Spans { spans, wall_ns, rest: self.rest(selection, states)? }))
+        Ok(Some(Spans { spans, wall_ns, own: self.own(selection)? }))
     }
 
-    /// Of a name, if its `states` are those of its bar: not where the selection chooses among samples, nor where some are beside the spans.
-    fn rest(&self, selection: &Selection, states: Option<&StateTimes>) -> Result<Option<Rest>, ShowError> {
+    /// Not where the selection chooses among samples.
+    fn own(&self, selection: &Selection) -> Result<Option<TimeSpent>, ShowError> {
         let (Some(service), true) = (&selection.service, selection.chooses_whole_spans()) else { return Ok(None) };
         let names = self.span_names(service, selection)?;
         let row = names.spans.into_iter().find(|row| Some(&row.name) == selection.name.as_ref());
-        let time = row.and_then(|row| row.time).filter(|time| Some(&time.states) == states);
-        Ok(time.map(|time| Rest { in_child_spans_ns: time.in_child_spans, unexplained_ns: time.unexplained }))
+        Ok(row.and_then(|row| row.time))
     }
 }
 
