@@ -279,7 +279,7 @@ impl Aggregate {
     }
 
     fn wait(&mut self, place: Place, tally: Tally, claimed_ns: u64, frames: &[u64], extra: &[u64]) {
-        self.round.add_later(claimed_ns);
+        self.round.add_later();
         let (frames, extra) = (frames.to_vec(), extra.to_vec());
         self.waiting.push(Waiting { since: Instant::now(), place, tally, ready_ns: claimed_ns, frames, extra });
     }
@@ -309,7 +309,7 @@ impl Aggregate {
 
     /// What a thread stood in the queue for is of those who claim it.
     fn end_round(&mut self, thread: u32, tid: Option<i32>) {
-        let asks = self.wall_time.is_some() && !self.round.is_empty();
+        let asks = self.wall_time.is_some() && self.round.asks();
         let part = if asks { self.run_queues.part(thread, tid) } else { Part::default() };
         self.share_ready(part);
     }

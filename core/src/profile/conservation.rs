@@ -21,6 +21,7 @@ use crate::wire::pprof::Profile;
 #[derive(Clone, Debug)]
 enum Step {
     Sample { thread: u32, span_id: u64, value: u64, frames: Vec<u64> },
+    Claim { thread: u32, span_id: u64, value: u64 },
     Again { thread: u32, value: u64 },
     Span { span_id: u64, name: String },
     Unseen { expiries: u64 },
@@ -34,6 +35,8 @@ fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         8 => (thread.clone(), 0..20_u64, value.clone(), frames)
             .prop_map(|(thread, span_id, value, frames)| Step::Sample { thread, span_id, value, frames }),
+        1 => (thread.clone(), 0..20_u64, value.clone())
+            .prop_map(|(thread, span_id, value)| Step::Claim { thread, span_id, value }),
         4 => (thread.clone(), value).prop_map(|(thread, value)| Step::Again { thread, value }),
         2 => (1..20_u64, ".{0,20}").prop_map(|(span_id, name)| Step::Span { span_id, name }),
         1 => (1..5_u64).prop_map(|expiries| Step::Unseen { expiries }),
@@ -56,25 +59,14 @@ impl Books {
     }
 
     fn follow(&mut self, step: &Step) {
-        let (no_tags, one) = (TagSetId::EMPTY, |weight| Tally { samples: 1, weight });
+        let one = |weight| Tally { samples: 1, weight };
         match step {
             Step::Sample { thread, span_id, value, frames } => {
-                let sample = Sample {
-                    measure: Measure {
-                        profile_type: ProfileTypeId::TIMER,
-                        state: State::Cpu,
-                        count: 1,
-                        claim: 0,
-                        value: *value,
-                    },
-                    span_id: *span_id,
-                    is_concurrent: *value % 3 == 0,
-                    context_tags: no_tags,
-                    thread_tags: no_tags,
-                    frames,
-                    extra: &[],
-                };
-                self.add(Drained::Entry(*thread, Entry::Sample(sample)), one(*value));
+                self.add(Drained::Entry(*thread, sample(State::Cpu, *span_id, *value, frames)), one(*value));
+            }
+            // It is no sample.
+            Step::Claim { thread, span_id, value } => {
+                self.add(Drained::Entry(*thread, sample(State::RunQueue, *span_id, *value, &[7])), Tally::default());
             }
             Step::Again { thread, value } => {
                 self.add(Drained::Entry(*thread, Entry::Again { value: *value }), one(*value));
@@ -106,6 +98,18 @@ impl Books {
             }
         }
     }
+}
+
+fn sample(state: State, span_id: u64, value: u64, frames: &[u64]) -> Entry<'_> {
+    Entry::Sample(Sample {
+        measure: Measure { profile_type: ProfileTypeId::TIMER, state, count: 1, claim: 0, value },
+        span_id,
+        is_concurrent: value % 3 == 0,
+        context_tags: TagSetId::EMPTY,
+        thread_tags: TagSetId::EMPTY,
+        frames,
+        extra: &[],
+    })
 }
 
 fn decode(encoded: &Encoded) -> Profile {

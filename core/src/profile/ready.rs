@@ -15,9 +15,10 @@ use crate::wait_state::State;
 #[derive(Debug, Default)]
 pub(super) struct Round {
     in_spans: Vec<(Key, u64)>,
-    /// Samples, of any type, whose stack is known only later, and whether they claim.
+    /// Samples, of any type, whose stack is known only later.
     later: usize,
-    later_claim: bool,
+    /// Whether anything was read that may claim.
+    asks: bool,
 }
 
 /// What a CPU sample claims of its thread's time in the run queue, in nanoseconds, or what stands in its place where a span ended.
@@ -27,29 +28,30 @@ pub(super) fn claimed_ns(measure: Measure) -> u64 {
 
 impl Round {
     pub(super) fn add(&mut self, key: Key, claimed_ns: u64) {
+        self.asks = true;
         if key.span_id != 0 && claimed_ns > 0 && self.in_spans.try_reserve(1).is_ok() {
             self.in_spans.push((key, claimed_ns));
         }
     }
 
     /// One whose stack is known only later.
-    pub(super) fn add_later(&mut self, claimed_ns: u64) {
+    pub(super) fn add_later(&mut self) {
         self.later += 1;
-        self.later_claim |= claimed_ns > 0;
+        self.asks = true;
     }
 
     pub(super) fn later(&self) -> usize {
         self.later
     }
 
-    /// Whether nobody claims anything.
-    pub(super) fn is_empty(&self) -> bool {
-        self.in_spans.is_empty() && !self.later_claim
+    /// Whether the kernel is to be asked, where nobody claims anything too: what it counted is of no later time.
+    pub(super) fn asks(&self) -> bool {
+        self.asks
     }
 
     pub(super) fn clear(&mut self) {
         self.in_spans.clear();
-        (self.later, self.later_claim) = (0, false);
+        (self.later, self.asks) = (0, false);
     }
 
     /// Each gets that part of its claim.

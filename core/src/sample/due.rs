@@ -15,6 +15,7 @@ use super::runtime::Runtime;
 use super::threads;
 use super::waits;
 use super::waits::claim;
+use crate::context::span_record::SpanRecord;
 use crate::os::clock;
 use crate::profile_type::ProfileTypeId;
 use crate::wait_state::State;
@@ -64,38 +65,43 @@ unsafe fn take(record: &ThreadRecord, value: u64) {
 /// The calling thread goes into another span, or out of one: what the span in which it still is was kept from running for since the
 /// thread's sample before, or since it went into it, is that span's share of the run queue. To be called before its span changes, by a thread
 /// that runs no coroutine; one whose [flow](crate::own_flow) is known to be one does nothing. `is_ours`: the span in which it still is
-/// became current by the change before of which this was told. Where another one may have been current in between, nothing is its own, and is not
-/// until a CPU sample of the thread itself has claimed what came before. A load while no wall time is measured, else 40 ns, and a system
+/// became current by the change before of which this was told. Where that is not so, or a sample saw another one, nothing is its own,
+/// and is not until a CPU sample of the thread itself has claimed what came before. A load while no wall time is measured, else 40 ns, and a system
 /// call for each half a millisecond that the thread ran; a sample's cost where it was kept.
 ///
 /// # Safety
 /// As for [`sample_due`].
 #[inline]
 pub unsafe fn span_switched(is_ours: bool) {
-    if claim::ends_with_span(is_ours) {
+    if let Some(sampled) = claim::ends_with_span(is_ours) {
         // SAFETY: the caller's promise.
-        unsafe { note_claim() };
+        unsafe { note_claim(sampled) };
     }
 }
 
 /// # Safety
 /// As for [`span_switched`].
 #[cold]
-unsafe fn note_claim() {
-    let Some((now_ns, rest_ns)) = claim::take_rest_of_span() else { return };
+unsafe fn note_claim(sampled: *const SpanRecord) {
     let (Some(runtime), Some((record, value))) = (runtime(), threads::known_record()) else { return };
+    let Some((now_ns, rest_ns)) = claim::take_rest_of_span() else { return };
     if record.enter(value) && !record.is_busy() {
         record.set_busy(true);
         // SAFETY: as in `take`.
         let inside = unsafe { runtime.context(record, ptr::null()) };
-        if !inside.span.is_null() {
-            // Those too of which nothing is written: each that is stands for some.
-            record.note_claimed(now_ns, rest_ns);
-            if let Some(claimed_ns) = waits::weight_of_claim(rest_ns, now_ns) {
-                // SAFETY: as in `take`.
-                let is_written =
-                    unsafe { write_claim(record, runtime, claimed_ns, inside, walk_late(record, runtime)) };
-                waits::count_claim(is_written);
+        let is_alone = sampled.is_null() || ptr::eq(sampled, inside.span);
+        if !is_alone {
+            claim::mix();
+        }
+        let claimed_ns = if is_alone && !inside.span.is_null() { rest_ns } else { 0 };
+        // Those too of which nothing is written: each that is stands for some.
+        record.note_claimed(now_ns, claimed_ns);
+        if claimed_ns > 0
+            && let Some(weight_ns) = waits::weight_of_claim(claimed_ns, now_ns)
+        {
+            // SAFETY: as in `take`.
+            if unsafe { write_claim(record, runtime, weight_ns, inside, walk_late(record, runtime)) } {
+                waits::count_claim();
             }
         }
         record.set_busy(false);

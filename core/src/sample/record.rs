@@ -202,12 +202,14 @@ impl ThreadRecord {
     #[inline]
     pub(super) fn note_claimed(&self, now_ns: u64, claimed_ns: u64) {
         add(&self.claimed_ns, claimed_ns);
-        self.claimed_at_ns.store(now_ns, Ordering::Relaxed);
+        // Release, with `claimed`: who reads this instant reads what was claimed by then.
+        self.claimed_at_ns.store(now_ns, Ordering::Release);
     }
 
     /// What it claimed so far, and when that was last looked at: later than now if it never was.
     pub(super) fn claimed(&self) -> (u64, u64) {
-        (self.claimed_ns.load(Ordering::Relaxed), self.claimed_at_ns.load(Ordering::Relaxed))
+        let at_ns = self.claimed_at_ns.load(Ordering::Acquire);
+        (self.claimed_ns.load(Ordering::Relaxed), at_ns)
     }
 
     /// The record is a thread's from now on, which was queued for so long, if that is known.

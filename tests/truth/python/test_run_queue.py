@@ -37,13 +37,15 @@ def test_spans_that_take_turns_have_what_each_was_kept_for(quiet, spans, tmp_pat
 
 def test_threads_that_burn_less_than_a_sample_have_theirs(tmp_path):
     records, profiles = tmp_path / "records.json", tmp_path / "profiles"
-    arguments = ("--server", profiles.as_uri(), "--records", records, "--spans", 100, "--threads", "--burn", 0.003)
+    arguments = ("--server", profiles.as_uri(), "--records", records, "--spans", 200, "--threads", "--burn", 0.003)
     children.succeeded(children.run(run_queue.__file__, *map(str, arguments)))
-    states = [(profile.weight(sample), sample.labels.get("state")) for profile in pprof.read_folder(profiles) for sample in profile.samples if sample.labels.get("span_name") == "request"]
-    seen = sum(weight for weight, state in states if state == "run_queue")
+    seen = 0
+    for profile in pprof.read_folder(profiles):
+        samples = [sample for sample in profile.samples if sample.labels.get("state") == "run_queue"]
+        seen += sum(profile.weight(sample) for sample in samples if sample.labels["span_name"] == "request")
     queued = json.loads(records.read_text())["queued"]
-    assert queued > 0.1e9, "the other process had nothing"
-    assert 0.7 * queued - TENTH < seen < 1.05 * queued + TENTH, f"{seen} of {queued}"
+    assert queued > 0.2e9, "the other process had nothing"
+    assert 0.65 * queued < seen < 1.05 * queued + TENTH, f"{seen} of {queued}"
 
 
 @pytest.mark.parametrize("of_their_own", [(), ("--threads",)], ids=["one thread", "a thread a span"])

@@ -51,7 +51,7 @@ def test_c_code_goes_on_as_it_did(binding: str, tmp_path: Path) -> None:
         for sample in profile.samples:
             if sample.labels.get("state") == "cpu":
                 cpu[sample.labels["span_name"]] += profile.weight(sample)
-            # What the thread stood in the queue for is shared among the samples of a tenth of a second, so a span may have another's.
+            # What the thread stood in the queue for is of other tests: here a span may have another's.
             if sample.labels.get("state") not in (None, "cpu", "run_queue"):
                 seen[sample.labels["span_name"]] += profile.weight(sample)
     # Left by a jump or a cancellation a wait is not seen; all others are, also of modules that came later.

@@ -5,8 +5,8 @@
 //! queue (schedstat), in which are also the ends of waits, from being woken to running. Of the time between two drains at which it was asked
 //! the smaller number counts, so neither can be taken for the queue: claims get as much as the kernel's number is of all of them, and all of it
 //! where that is more. It is asked later than the thread claimed last: what it counted in between is for the next time.
-//! Three microseconds a thread, once a drain, and at the start and the end of a thread that announces them, these with the registry's lock held;
-//! what others stood in the queue for since the last drain before their end is lost.
+//! Three microseconds a thread, once a drain that read anything of it, and where it gets a record and loses it, these with the registry's lock
+//! held; what threads that do not announce their end stood in the queue for since the last drain before it is lost.
 
 use std::collections::HashMap;
 
@@ -52,12 +52,14 @@ pub(crate) struct RunQueues {
 
 impl RunQueues {
     /// How much a thread gets of what it claims, `None` if it has ended: by its time since this was last asked of it, the first time since it
-    /// started, and nothing if it did before the profiler.
+    /// got its record.
     pub(crate) fn part(&mut self, number: u32, tid: Option<i32>) -> Part {
         let Some(record) = RECORDS.get(number as usize) else { return Part::default() };
         let (claimed_ns, claimed_at_ns) = record.claimed();
         let queued_ns = tid.and_then(queued_ns).or_else(|| record.take_queued_at_end_ns());
-        let Some(queued_ns) = queued_ns else { return Part::default() };
+        let Some(queued_ns) = queued_ns else {
+            return self.seen.get(&number).map(|seen| seen.part).unwrap_or_default();
+        };
         let late_ns = clock::monotonic_ns().saturating_sub(claimed_at_ns);
         let at_start = record.queued_at_start_ns().map(|queued_ns| Seen { queued_ns, ..Seen::default() });
         self.advance(number, at_start, Seen { claimed_ns, queued_ns, late_ns, part: Part::default() })
@@ -73,14 +75,16 @@ impl RunQueues {
         if self.seen.try_reserve(1).is_err() {
             return Part::default();
         }
-        if let Some(before) = self.seen.get(&number).copied().or(at_start) {
-            let queued_ns = now.queued_ns.saturating_sub(before.queued_ns) + before.late_ns;
-            let claimed_ns = now.claimed_ns.saturating_sub(before.claimed_ns);
-            let ready_ns = claimed_ns.min(queued_ns);
-            now.late_ns = now.late_ns.min(queued_ns - ready_ns);
-            // A claim is counted before it is in the ring, so it may be read a drain later.
-            now.part = if claimed_ns == 0 { before.part } else { Part::new(ready_ns, claimed_ns) };
-        }
+        let Some(before) = self.seen.get(&number).copied().or(at_start) else {
+            self.seen.insert(number, Seen { late_ns: 0, ..now });
+            return Part::default();
+        };
+        let queued_ns = now.queued_ns.saturating_sub(before.queued_ns) + before.late_ns;
+        let claimed_ns = now.claimed_ns.saturating_sub(before.claimed_ns);
+        let ready_ns = claimed_ns.min(queued_ns);
+        now.late_ns = now.late_ns.min(queued_ns - ready_ns);
+        // A claim is counted before it is in the ring, so it may be read a drain later.
+        now.part = if claimed_ns == 0 { before.part } else { Part::new(ready_ns, claimed_ns) };
         self.seen.insert(number, now);
         now.part
     }

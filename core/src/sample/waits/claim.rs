@@ -13,11 +13,13 @@
 //!
 //! The CPU time of calls that wait is in their waits too, so claims are rather too low than too high.
 
+use std::ptr;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::block::{Block, Mark, OWNER};
 use super::wrappers::own_block;
 use crate::context::current::Context;
+use crate::context::span_record::SpanRecord;
 use crate::os::clock;
 use crate::sample::record::ThreadRecord;
 
@@ -47,23 +49,37 @@ impl Mark {
 }
 
 /// Whether the calling thread's span may claim as it ends: while wall time is measured, and not where coroutines or contexts take turns, as
-/// what one is kept from running for the next one would claim. See [`span_switched`](crate::sample::due::span_switched).
+/// what one is kept from running for the next one would claim. See [`span_switched`](crate::sample::due::span_switched). Then: in which span
+/// the newest CPU sample was since the switch before, null for none; to compare.
 #[inline]
-pub(in crate::sample) fn ends_with_span(is_ours: bool) -> bool {
+pub(in crate::sample) fn ends_with_span(is_ours: bool) -> Option<*const SpanRecord> {
     if OWNER.load(Ordering::Relaxed) == 0 {
-        return false;
+        return None;
     }
     // SAFETY: the calling thread's own block.
-    own_block().map(|block| unsafe { &mut *block }).is_some_and(|block| {
-        if !is_ours || block.flow != 0 {
-            block.mixed = 1;
-        }
-        block.mixed == 0
-    })
+    own_block().and_then(|block| unsafe { switches(&mut *block, is_ours) })
 }
 
-/// The claim of a CPU sample of the calling thread, which is noted in its record if it is in a span; what comes from here on is the next
-/// one's. 0 while no wall time is measured. For handlers, and who keeps them out; 0.3 µs, a system call, and another one where the thread was kept from running.
+fn switches(block: &mut Block, is_ours: bool) -> Option<*const SpanRecord> {
+    let sampled = std::mem::replace(&mut block.sampled, ptr::null());
+    if !is_ours || block.flow != 0 {
+        block.mixed = 1;
+    }
+    (block.mixed == 0).then_some(sampled)
+}
+
+/// Of the calling thread another span was current meanwhile: no span of it claims as it ends, until a CPU sample did.
+#[cold]
+pub(in crate::sample) fn mix() {
+    // SAFETY: the calling thread's own block.
+    if let Some(block) = own_block().map(|block| unsafe { &mut *block }) {
+        block.mixed = 1;
+    }
+}
+
+/// The claim of a CPU sample of the calling thread, which is noted in its record; what comes from here on is the next one's. 0 outside of
+/// spans, and while no wall time is measured. For handlers, and who keeps them out; 0.3 µs, a system call, and another one where the thread
+/// was kept from running.
 #[inline]
 pub(in crate::sample) fn take(record: &ThreadRecord, inside: Context, now_ns: u64) -> u16 {
     let owner = OWNER.load(Ordering::Relaxed);
@@ -72,17 +88,21 @@ pub(in crate::sample) fn take(record: &ThreadRecord, inside: Context, now_ns: u6
     if block.flow == 0 {
         block.mixed = 0;
     }
-    let claimed_ns = take_rest(block, now_ns, owner);
-    record.note_claimed(now_ns, if inside.span.is_null() { 0 } else { claimed_ns });
-    u16::try_from(claimed_ns / CLAIM_NS).unwrap_or(u16::MAX)
+    block.sampled = inside.span;
+    let rest_ns = take_rest(block, now_ns, owner);
+    let claim = if inside.span.is_null() { 0 } else { (rest_ns + CLAIM_NS / 2) / CLAIM_NS };
+    let claim = u16::try_from(claim).unwrap_or(u16::MAX);
+    // As much as the sample says, so that nothing is missing from the sum of all.
+    record.note_claimed(now_ns, u64::from(claim) * CLAIM_NS);
+    claim
 }
 
-/// What a span that ends claims, in nanoseconds, and when that was; `None`: nothing, or its thread was awake for so short a time that it
-/// is not worth a system call, and then the next one claims it. 30 ns so. Not for handlers.
+/// What a span that ends claims, in nanoseconds, and when that was; `None`: its thread was awake for so short a time that it is not worth a
+/// system call, and then the next one claims it. 30 ns so. Not for handlers.
 pub(in crate::sample) fn take_rest_of_span() -> Option<(u64, u64)> {
     let owner = OWNER.load(Ordering::Relaxed);
     // SAFETY: the calling thread's own block.
-    let block = own_block().map(|block| unsafe { &mut *block })?;
+    let block = own_block().filter(|_| owner != 0).map(|block| unsafe { &mut *block })?;
     let before = block.mark;
     // A handler that comes from here on sets a mark of its own.
     compiler_fence(Ordering::SeqCst);
@@ -96,7 +116,7 @@ pub(in crate::sample) fn take_rest_of_span() -> Option<(u64, u64)> {
         return None;
     }
     block.mark = now;
-    Some((now_ns, claimed(block, now.rest_since(before)))).filter(|&(_, claimed_ns)| claimed_ns > 0)
+    Some((now_ns, claimed(block, now.rest_since(before))))
 }
 
 fn take_rest(block: &mut Block, now_ns: u64, owner: u64) -> u64 {
@@ -149,6 +169,26 @@ mod tests {
         assert_eq!(now.rest_since(Mark::default()), 0);
         assert_eq!(now.rest_since(Mark { rest_ns: 0, cpu_ns: 1_000_000, owner: 1 }), 0, "of a profiler before");
         assert_eq!(now.rest_since(Mark { rest_ns: 0, cpu_ns: 4_000_000, owner: 2 }), 0, "a child's thread begins anew");
+    }
+
+    #[test]
+    fn spans_claim_as_they_end_where_no_other_was_current_in_between() {
+        // SAFETY: as in a new thread: numbers and null.
+        let mut block: Block = unsafe { std::mem::zeroed() };
+        assert_eq!(switches(&mut block, true), Some(ptr::null()));
+        // What a sample saw is told once.
+        block.sampled = ptr::without_provenance(64);
+        assert_eq!(switches(&mut block, true).map(<*const SpanRecord>::addr), Some(64));
+        assert_eq!(switches(&mut block, true), Some(ptr::null()));
+        // A switch that was not seen, and then a coroutine's: until a sample claims, which `take` does.
+        for (is_ours, flow) in [(false, 0), (true, 7)] {
+            block.flow = flow;
+            assert_eq!(switches(&mut block, is_ours), None);
+            block.flow = 0;
+            assert_eq!(switches(&mut block, true), None);
+            block.mixed = 0;
+            assert_eq!(switches(&mut block, true), Some(ptr::null()));
+        }
     }
 
     #[test]
