@@ -15,7 +15,6 @@ use super::runtime::Runtime;
 use super::threads;
 use super::waits;
 use super::waits::claim;
-use crate::context::span_record::SpanRecord;
 use crate::os::clock;
 use crate::profile_type::ProfileTypeId;
 use crate::wait_state::State;
@@ -65,35 +64,31 @@ unsafe fn take(record: &ThreadRecord, value: u64) {
 /// The calling thread goes into another span, or out of one: what the span in which it still is was kept from running for since the
 /// thread's sample before, or since it went into it, is that span's share of the run queue. To be called before its span changes, by a thread
 /// that runs no coroutine; one whose [flow](crate::own_flow) is known to be one does nothing. `is_ours`: the span in which it still is
-/// became current by the change before of which this was told. Where that is not so, or a sample saw another one, nothing is its own,
-/// and is not until a CPU sample of the thread itself has claimed what came before. A load while no wall time is measured, else 40 ns, and a system
-/// call for each half a millisecond that the thread ran; a sample's cost where it was kept.
+/// became current by the change before of which this was told. Where that is not so, contexts take turns on the thread, which may do so
+/// again without a change of spans: from then on nothing is a span's own there, and its time in the queue is its CPU samples'. A load while
+/// no wall time is measured, else 40 ns, and a system call for each half a millisecond that the thread ran; a sample's cost where it was kept.
 ///
 /// # Safety
 /// As for [`sample_due`].
 #[inline]
 pub unsafe fn span_switched(is_ours: bool) {
-    if let Some(sampled) = claim::ends_with_span(is_ours) {
+    if claim::ends_with_span(is_ours) {
         // SAFETY: the caller's promise.
-        unsafe { note_claim(sampled) };
+        unsafe { note_claim() };
     }
 }
 
 /// # Safety
 /// As for [`span_switched`].
 #[cold]
-unsafe fn note_claim(sampled: *const SpanRecord) {
+unsafe fn note_claim() {
     let (Some(runtime), Some((record, value))) = (runtime(), threads::known_record()) else { return };
     let Some((now_ns, rest_ns)) = claim::take_rest_of_span() else { return };
     if record.enter(value) && !record.is_busy() {
         record.set_busy(true);
         // SAFETY: as in `take`.
         let inside = unsafe { runtime.context(record, ptr::null()) };
-        let is_alone = sampled.is_null() || ptr::eq(sampled, inside.span);
-        if !is_alone {
-            claim::mix();
-        }
-        let claimed_ns = if is_alone && !inside.span.is_null() { rest_ns } else { 0 };
+        let claimed_ns = if inside.span.is_null() { 0 } else { rest_ns };
         // Those too of which nothing is written: each that is stands for some.
         record.note_claimed(now_ns, claimed_ns);
         if claimed_ns > 0

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::AtomicU64;
 
-use crate::context::span_record::SpanRecord;
 use crate::stats::Tally;
 
 /// A wait that is to become a sample.
@@ -103,10 +102,8 @@ pub(super) struct Block {
     pub(super) mark: Mark,
     /// How often it had lost its processor when that was last asked.
     pub(super) preempted: u64,
-    /// 1: since its mark spans may have been current of which it was not told.
+    /// 1: coroutines or contexts took turns on it, so that another span may have been current than it was told.
     pub(super) mixed: u64,
-    /// In which span the newest CPU sample was since the switch of spans before, null for none; to compare, it may be gone.
-    pub(super) sampled: *const SpanRecord,
     /// Of the wait that the program asked for, and of what was no wait for the interpreter's lock in the one after it.
     held: [Held; 2],
 }
@@ -114,7 +111,7 @@ pub(super) struct Block {
 /// A wait from here on pays no debts but those of its own function.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
-const _: () = assert!(size_of::<Block>() == 39 * 8);
+const _: () = assert!(size_of::<Block>() == 38 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]

@@ -13,13 +13,11 @@
 //!
 //! The CPU time of calls that wait is in their waits too, so claims are rather too low than too high.
 
-use std::ptr;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use super::block::{Block, Mark, OWNER};
 use super::wrappers::own_block;
 use crate::context::current::Context;
-use crate::context::span_record::SpanRecord;
 use crate::os::clock;
 use crate::sample::record::ThreadRecord;
 
@@ -48,33 +46,20 @@ impl Mark {
     }
 }
 
-/// Whether the calling thread's span may claim as it ends: while wall time is measured, and not where coroutines or contexts take turns, as
-/// what one is kept from running for the next one would claim. See [`span_switched`](crate::sample::due::span_switched). Then: in which span
-/// the newest CPU sample was since the switch before, null for none; to compare.
+/// Whether the calling thread's span may claim as it ends: while wall time is measured, and not in a thread in which coroutines or contexts
+/// take turns, or once did: what one is kept from running for the next one would claim. See
+/// [`span_switched`](crate::sample::due::span_switched).
 #[inline]
-pub(in crate::sample) fn ends_with_span(is_ours: bool) -> Option<*const SpanRecord> {
-    if OWNER.load(Ordering::Relaxed) == 0 {
-        return None;
-    }
+pub(in crate::sample) fn ends_with_span(is_ours: bool) -> bool {
     // SAFETY: the calling thread's own block.
-    own_block().and_then(|block| unsafe { switches(&mut *block, is_ours) })
+    OWNER.load(Ordering::Relaxed) != 0 && own_block().is_some_and(|block| unsafe { may_claim(&mut *block, is_ours) })
 }
 
-fn switches(block: &mut Block, is_ours: bool) -> Option<*const SpanRecord> {
-    let sampled = std::mem::replace(&mut block.sampled, ptr::null());
+fn may_claim(block: &mut Block, is_ours: bool) -> bool {
     if !is_ours || block.flow != 0 {
         block.mixed = 1;
     }
-    (block.mixed == 0).then_some(sampled)
-}
-
-/// Of the calling thread another span was current meanwhile: no span of it claims as it ends, until a CPU sample did.
-#[cold]
-pub(in crate::sample) fn mix() {
-    // SAFETY: the calling thread's own block.
-    if let Some(block) = own_block().map(|block| unsafe { &mut *block }) {
-        block.mixed = 1;
-    }
+    block.mixed == 0
 }
 
 /// The claim of a CPU sample of the calling thread, which is noted in its record; what comes from here on is the next one's. 0 outside of
@@ -85,10 +70,6 @@ pub(in crate::sample) fn take(record: &ThreadRecord, inside: Context, now_ns: u6
     let owner = OWNER.load(Ordering::Relaxed);
     // SAFETY: the calling thread's own block.
     let Some(block) = own_block().filter(|_| owner != 0).map(|block| unsafe { &mut *block }) else { return 0 };
-    if block.flow == 0 {
-        block.mixed = 0;
-    }
-    block.sampled = inside.span;
     let rest_ns = take_rest(block, now_ns, owner);
     let claim = if inside.span.is_null() { 0 } else { (rest_ns + CLAIM_NS / 2) / CLAIM_NS };
     let claim = u16::try_from(claim).unwrap_or(u16::MAX);
@@ -172,22 +153,16 @@ mod tests {
     }
 
     #[test]
-    fn spans_claim_as_they_end_where_no_other_was_current_in_between() {
+    fn spans_claim_as_they_end_until_others_were_current_in_between() {
         // SAFETY: as in a new thread: numbers and null.
-        let mut block: Block = unsafe { std::mem::zeroed() };
-        assert_eq!(switches(&mut block, true), Some(ptr::null()));
-        // What a sample saw is told once.
-        block.sampled = ptr::without_provenance(64);
-        assert_eq!(switches(&mut block, true).map(<*const SpanRecord>::addr), Some(64));
-        assert_eq!(switches(&mut block, true), Some(ptr::null()));
-        // A switch that was not seen, and then a coroutine's: until a sample claims, which `take` does.
+        let new = || unsafe { std::mem::zeroed::<Block>() };
         for (is_ours, flow) in [(false, 0), (true, 7)] {
+            let mut block = new();
+            assert!(may_claim(&mut block, true));
             block.flow = flow;
-            assert_eq!(switches(&mut block, is_ours), None);
+            assert!(!may_claim(&mut block, is_ours));
             block.flow = 0;
-            assert_eq!(switches(&mut block, true), None);
-            block.mixed = 0;
-            assert_eq!(switches(&mut block, true), Some(ptr::null()));
+            assert!(!may_claim(&mut block, true), "those of before may come again, and change no span");
         }
     }
 
