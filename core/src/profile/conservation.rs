@@ -104,7 +104,7 @@ fn sample(state: State, span_id: u64, value: u64, frames: &[u64]) -> Entry<'_> {
     Entry::Sample(Sample {
         measure: Measure { profile_type: ProfileTypeId::TIMER, state, count: 1, claim: 0, value },
         span_id,
-        is_concurrent: value % 3 == 0,
+        is_concurrent: value.is_multiple_of(3),
         context_tags: TagSetId::EMPTY,
         thread_tags: TagSetId::EMPTY,
         frames,
