@@ -49,7 +49,9 @@ class DemoTest < Minitest::Test
     define_method("test_the_hottest_method_of_#{service}_#{name.tr(" /:", "___")}_is_the_one_that_was_made_hot") do
       span = spans.fetch([service, name])
       assert_operator span["samples"], :>=, 10
-      assert_equal hot, method_of(span["hottest"]["function"]), span["hottest"].inspect
+      # A collection is of whoever made it due: now and then most of it is of one name.
+      hottest = get("/api/top", service: service, name: name)["functions"].find { |row| row["function"] != "(garbage collection)" }
+      assert_equal hot, method_of(hottest["function"]), hottest.inspect
     end
   end
 
