@@ -35,7 +35,7 @@ from pyroscope.otel import PyroscopeSpanProcessor
 
 BURNT, SLEPT = 0.05, 0.01
 BURNT_IN_TURNS = 0.004
-LARGE = 100 << 20
+LARGE = 40 << 20
 LIBC = ctypes.CDLL(None)
 
 

@@ -12,7 +12,7 @@ import run_queue
 TENTH = 0.1e9
 #: Where contexts take turns on a thread.
 OF_CONTEXTS = ("coroutine", "loop", "context")
-OF_TURNS = [("burns", 150), ("unseen", 50), ("reads", 50), *((name, 50) for name in OF_CONTEXTS)]
+OF_TURNS = [("burns", 100), ("unseen", 40), ("reads", 40), *((name, 50) for name in OF_CONTEXTS)]
 
 
 @pytest.mark.parametrize(("quiet", "spans"), OF_TURNS)
@@ -27,7 +27,7 @@ def test_spans_that_take_turns_have_what_each_was_kept_for(quiet, spans, tmp_pat
                 seen[sample.labels["span_name"]] += profile.weight(sample)
     taken = json.loads(records.read_text())
     said = f"{dict(seen)} of {taken}"
-    assert taken["starved"] > 0.2e9, f"the other process had nothing: {said}"
+    assert taken["starved"] > 0.15e9, f"the other process had nothing: {said}"
     # It goes with the CPU samples alone then: of spans as short as these there are few, and some come a tick late. A wait that is not seen
     # has some of it too, where its thread lost its processor before.
     moved = 0.5 if quiet in (*OF_CONTEXTS, "unseen") else 0.1
@@ -38,7 +38,7 @@ def test_spans_that_take_turns_have_what_each_was_kept_for(quiet, spans, tmp_pat
 
 def test_threads_that_burn_less_than_a_sample_have_theirs(tmp_path):
     records, profiles = tmp_path / "records.json", tmp_path / "profiles"
-    arguments = ("--server", profiles.as_uri(), "--records", records, "--spans", 200, "--threads", "--burn", 0.003)
+    arguments = ("--server", profiles.as_uri(), "--records", records, "--spans", 100, "--threads", "--burn", 0.004)
     children.succeeded(children.run(run_queue.__file__, *map(str, arguments)))
     seen = 0
     for profile in pprof.read_folder(profiles):
