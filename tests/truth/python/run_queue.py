@@ -99,22 +99,6 @@ def main() -> None:
             with tracer.start_as_current_span("quiet"):
                 await go.wait()
 
-        async def turn_of_coroutines() -> None:
-            for _ in range(options.spans):
-                go = asyncio.Event()
-                quiet = asyncio.create_task(wait_in_quiet(go))
-                await asyncio.sleep(SLEPT)
-                with tracer.start_as_current_span("starved"):
-                    let_run("starved")
-                    queued = queued_ns()
-                    burn(BURNT_IN_TURNS)
-                    add("starved", queued)
-                    let_run("quiet")
-                    go.set()
-                    queued = queued_ns()
-                    await quiet
-                    add("quiet", queued)
-
         async def starve() -> None:
             with tracer.start_as_current_span("starved"):
                 let_run("starved")
@@ -122,6 +106,17 @@ def main() -> None:
                 burn(BURNT_IN_TURNS)
                 add("starved", queued)
                 let_run("quiet")
+
+        async def turn_of_coroutines() -> None:
+            for _ in range(options.spans):
+                go = asyncio.Event()
+                quiet = asyncio.create_task(wait_in_quiet(go))
+                await asyncio.sleep(SLEPT)
+                await starve()
+                go.set()
+                queued = queued_ns()
+                await quiet
+                add("quiet", queued)
 
         def turns_of_a_loop() -> None:
             loop = asyncio.new_event_loop()
