@@ -117,6 +117,11 @@ impl State {
         }
     }
 
+    /// Whether it is known to be on no CPU. A collection is the thread's own CPU time, beside what the program itself burnt.
+    pub(crate) fn is_wait(self) -> bool {
+        !matches!(self, Self::Cpu | Self::Gc | Self::NotTold)
+    }
+
     /// By the label's value; one that a newer profiler may send is some other state.
     pub(crate) fn of_label(label: Option<&str>) -> Self {
         let told = |label: &str| Self::parse(label).filter(|state| *state != Self::NotTold).unwrap_or(Self::Other);
@@ -182,7 +187,8 @@ impl StateTimes {
     /// is the span's own as far as its wall time has room for it beside its waits and their `of_children`.
     pub(crate) fn own(mut self, wall: i64, of_children: i64) -> Self {
         if of_children > 0 {
-            let room = wall.saturating_sub(of_children).saturating_sub(self.waits()).max(0);
+            let others = self.sum().saturating_sub(self.of(State::Cpu));
+            let room = wall.saturating_sub(of_children).saturating_sub(others).max(0);
             for (state, ns) in &mut self.0 {
                 if *state == State::Cpu {
                     *ns = (*ns).min(room);
@@ -210,8 +216,7 @@ impl StateTimes {
 
     /// The time in which it was known to be on no CPU.
     pub(crate) fn waits(&self) -> i64 {
-        let waits = self.iter().filter(|(state, _)| !matches!(state, State::Cpu | State::NotTold));
-        waits.fold(0, |sum: i64, (_, ns)| sum.saturating_add(ns))
+        self.iter().filter(|(state, _)| state.is_wait()).fold(0, |sum: i64, (_, ns)| sum.saturating_add(ns))
     }
 
     /// The state with the most time, the first of equal ones.
@@ -240,6 +245,13 @@ impl Serialize for StateTimes {
         object.end()
     }
 }
+
+/// One part in so many of a wall time is too little to be called more than all of it.
+pub(crate) const OVER: i64 = 50;
+
+/// Why all states can be more than the wall time.
+pub(crate) const WHY_OVER: &str = "of few spans by chance, as CPU time is sampled; else threads or tasks ran at once and the profiler does not tell \
+     them apart, or no trace was received of some spans";
 
 /// A wall time, explained as far as it is known.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -343,8 +355,8 @@ impl TimeSpent {
     /// What part of the wall time all states are together, where that is more than all of it.
     pub(crate) fn over(&self) -> Option<f64> {
         let sum = self.states.sum();
-        // Within a thousandth it is the wall time, measured twice.
-        (sum.saturating_sub(self.wall) > self.wall / 1_000).then(|| self.share(sum))
+        // Within it, that is what sampling makes of CPU time, as `spanprof top` has it too.
+        (sum.saturating_sub(self.wall) > self.wall / OVER).then(|| self.share(sum))
     }
 
     /// The pieces of a bar that is as wide as the wall time, or as all states where these are more.

@@ -175,16 +175,24 @@ fn top_asks_a_running_viewer() {
     assert!(out.contains("100 % ± 0.0  cart  cart.py") && !out.contains("idle"), "{out}");
     let (out, _) = words(&top(&["--service", "shop", "--lines", "--limit", "1", "outside=1"]));
     assert!(out.contains("idle  idle.py:1\n(1 more)"), "{out}");
-    let (out, _) = words(&top(&["--service", "shop", "--span", "nowhere"]));
-    assert!(
-        out.contains(
-            "There are profiles of: shop (process_cpu). Try --since all, another --service, --span or --type. \
-             No span of shop is named \"nowhere\"; there are: GET /cart.\n"
+    // What there is none of is an error, as a script sees.
+    for (arguments, says) in [
+        (["--service", "shop", "--span", "nowhere"], "no span of shop is named \"nowhere\"; there are: GET /cart\n"),
+        (
+            ["--service", "shpo", "--span", "GET /cart"],
+            "there is no service \"shpo\"; there are profiles of: shop (process_cpu)\n",
         ),
+        (["--service", "", "--span", "GET /cart"], "a value is required for '--service <SERVICE>'"),
+    ] {
+        let refused = top(&arguments);
+        let (out, errors) = words(&refused);
+        assert!(!refused.status.success() && out.is_empty() && errors.contains(says), "{out}{errors}");
+    }
+    let (out, _) = words(&top(&["--service", "shop", "label.region=eu"]));
+    assert!(
+        out.ends_with("There are profiles of: shop (process_cpu). Try --since all, another --span or --type.\n"),
         "{out}"
     );
-    let (out, _) = words(&top(&["--service", "shpo", "--span", "GET /cart"]));
-    assert!(out.ends_with("There is no service \"shpo\"; there are profiles of: shop (process_cpu).\n"), "{out}");
     let refused = top(&["--type", "bogus"]);
     let (_, errors) = words(&refused);
     let says = "\"bogus\": is no profile type that is stored; allowed are process_cpu";
@@ -224,4 +232,28 @@ fn a_flag_that_is_not_understood_is_named_with_its_value_and_what_is_allowed() {
             "{errors}"
         );
     }
+}
+
+/// Answers each request so, as what is no spanprof does.
+fn stranger(answer: &'static str) -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 4096];
+            let _ = std::io::Read::read(&mut stream, &mut request);
+            let _ = std::io::Write::write_all(&mut stream, answer.as_bytes());
+        }
+    });
+    url
+}
+
+#[test]
+fn who_asks_another_server_is_told_what_it_answers() {
+    let url = stranger("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    let (_, errors) = words(&spanprof().args(["top", "--url", &url]).output().unwrap());
+    let says =
+        format!("what answers at {url} (404 Not Found) has no pages of spanprof: say by --url where these are\n");
+    assert!(errors.ends_with(&says), "{errors}");
 }

@@ -503,3 +503,74 @@ fn top_prints_states() {
     assert_eq!((&recv["states"], &answer["states"]["io"]), (&json!({ "io": 30 * MS }), &json!(38 * MS)));
     assert!(server.json("/api/top?service=shop").get("states").is_none());
 }
+
+#[test]
+fn a_collection_is_no_wait() {
+    let server = Server::start();
+    let labels = of(ROOT, "GET /cart");
+    let rows: [common::WallRow<'_>; 3] = [
+        (&["main:1"], &labels, "cpu", 0, 10),
+        (&["main:1", "gc:1"], &labels, "gc", 0, 70),
+        (&["recv:1"], &labels, "io", 1, 20),
+    ];
+    assert_eq!(server.push_as("wall", "shop", &wall(&rows)).status, 200);
+    let of_state = |state: &str| {
+        server.json(&format!("/api/flame?service=shop&type=wall&state={state}"))["total"].as_i64().unwrap() / MS
+    };
+    assert_eq!(["waits", "cpu", "gc", "all"].map(of_state), [20, 10, 70, 100]);
+}
+
+#[test]
+fn who_asks_for_time_that_is_not_measured_is_told_so() {
+    let server = Server::start();
+    fill(&server);
+    let labels = of("00f067aa0ba902c1", "GET /stock");
+    assert_eq!(server.push("stock", &profile(&[(&["main:1"], &labels, 20)])).status, 200);
+    let trace = vec![span("4bf92f3577b34da6a3ce929d0e0e4737", "00f067aa0ba902d1", "", "pay", 0, 40)];
+    assert_eq!(server.trace("till", trace).status, 200);
+    let top = |service: &str, more: &[&str]| {
+        let arguments = ["top", "--url", &server.url, "--type", "wall", "--service", service];
+        String::from_utf8(spanprof().args(arguments).args(more).output().unwrap().stdout).unwrap()
+    };
+    let says = "stock sends process_cpu, and no wall: wall_time in its profiler's settings, or PYROSCOPE_PROFILING_WALLTIME_ENABLED=true";
+    for more in [&[][..], &["--span", "GET /stock"]] {
+        assert!(top("stock", more).contains(says), "{}", top("stock", more));
+    }
+    let till = top("till", &[]);
+    assert!(till.contains("till sends traces, and no profiles come under this name. There are some of: "), "{till}");
+    for (path, says) in [
+        (
+            "/flame?service=stock&type=wall",
+            "What these spans wait for is not measured. PYROSCOPE_PROFILING_WALLTIME_ENABLED",
+        ),
+        ("/flame?service=shpo", "Nothing was received of a service \"shpo\" (last hour)."),
+        (
+            "/flame?service=shop&name=POST",
+            "No span of shop is named \"POST\" (last hour). Look at those that there are .",
+        ),
+        ("/flame?service=shop&type=wall&state=sleep", "No sample was taken in this selection."),
+    ] {
+        let text = words(&server.page(path));
+        assert!(text.contains(says), "{path}: {text}");
+    }
+}
+
+#[test]
+fn a_download_says_the_state_of_its_samples_and_whose_time_it_is() {
+    use std::io::Write as _;
+    let server = Server::start();
+    fill(&server);
+    let packed = server.get("/profile.pb.gz?service=shop&type=wall");
+    let mut file = tempfile::Builder::new().prefix("shop-").suffix(".pb.gz").tempfile().unwrap();
+    file.write_all(&packed.body).unwrap();
+    // Another one reads it as it was sent.
+    let shown = spanprof().args(["view", "--once"]).arg(file.path()).output().unwrap();
+    let text = String::from_utf8(shown.stdout).unwrap();
+    for line in [
+        "  CPU              30.0 ms    34 %\n",
+        "  lock             20.0 ms    23 %\n",
+        "  I/O              38.0 ms    43 %\n",
+    ] {
+        assert!(text.contains(line), "{line:?}: {text}");
+    }
+}

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::builder::NonEmptyStringValueParser;
+
 use crate::memory::parse_memory;
 use crate::server::flags::{BasicAuth, Cli, parse_address, parse_basic_auth};
 
@@ -76,11 +78,11 @@ pub(crate) struct View {
 #[derive(Debug, clap::Args)]
 pub(crate) struct Top {
     /// Only this service.
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     pub(crate) service: Option<String>,
 
     /// Only spans of this name.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) span: Option<String>,
 
     /// The last time of this length: 90s, 15m, 1h, 2d, or all; 1h where nothing is said.
@@ -115,7 +117,8 @@ pub(crate) struct Top {
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4040", value_parser = parse_url)]
     pub(crate) url: String,
 
-    /// Further parameters of a selection, as in the addresses of pages: 'dur>p95', status=error, attr.user=7, state=waits.
+    /// Further parameters of a selection, as in the addresses of pages: 'dur>p95', status=error, attr.user=7, label.region=eu, trace=ID,
+    /// and of --type wall state=waits, or a state alone: cpu, lock, gil, gvl, io, sleep, await, busy, run_queue, child, name, runtime, gc.
     #[arg(value_name = "PARAMETER")]
     pub(crate) parameters: Vec<String>,
 }

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use serde_json::Value;
 
 use crate::format::{counted, error, percent, time, value};
-use crate::states::{Part, State};
+use crate::states::{OVER, Part, State, WHY_OVER};
 
 /// A text without characters that move a terminal's cursor, set its title or turn its direction: names are anyone's.
 pub(crate) fn plain(text: &str) -> String {
@@ -50,9 +50,11 @@ fn where_it_went(answer: &Value, unit: &str) -> String {
     let line =
         |(part, ns): &(Part, i64)| format!("  {:<width$}{:>10}{:>8}\n", part.word(), value(*ns, unit), share(*ns));
     let mut out: String = parts.iter().map(line).collect();
-    // Beyond what sampling makes of it.
-    if of > 0 && sum as f64 > 1.02 * of as f64 {
-        out.push_str(&format!("  together {} of the wall time\n", share(sum)));
+    if of > 0 && sum.saturating_sub(of) > of / OVER {
+        out.push_str(&format!("  together {} of the wall time: {WHY_OVER}\n", share(sum)));
+    }
+    if !of_spans && !parts.is_empty() && answer["spans"].is_i64() {
+        out.push_str("  (shares of these samples; of the spans' wall time with --service and nothing that chooses among samples)\n");
     }
     out
 }

@@ -10,7 +10,7 @@ use super::cli::Top;
 use super::terminal;
 use crate::http::tenant;
 use crate::params::split_pair;
-use crate::selection::link;
+use crate::selection::{CPU, WALL, link};
 
 /// The viewer may be busy; nobody waits longer for a table.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,13 +27,13 @@ pub(crate) fn run(top: &Top) -> Result<(), String> {
     if answer["functions"].as_array().is_some_and(Vec::is_empty) {
         let all = || ("since".to_owned(), "all".to_owned());
         let stored = ask(top, "api/services", &[all()])?;
-        text.push_str(&terminal::plain(&nothing(top, &stored)));
-        if let (Some(service), Some(span)) =
-            (top.service.as_ref().filter(|service| is_known(&stored, service)), &top.span)
-        {
-            let known = ask(top, "api/spans", &[("service".into(), service.clone()), all()])?;
-            text.push_str(&terminal::plain(&of_that_span(service, span, &known).unwrap_or_default()));
-        }
+        let known = match &top.service {
+            Some(service) if top.span.is_some() && row_of(&stored, service).is_some() => {
+                ask(top, "api/spans", &[("service".into(), service.clone()), all()])?
+            }
+            _ => Value::Null,
+        };
+        text.push_str(&terminal::plain(&nothing(top, &stored, &known).map_err(|error| terminal::plain(&error))?));
         text.push('\n');
     }
     terminal::print(&text)
@@ -57,8 +57,10 @@ fn ask(top: &Top, path: &str, pairs: &[(String, String)]) -> Result<Value, Strin
         return Err(format!("{} wants a user and a password: say them by --basic-auth USER:FILE", top.url));
     }
     let body = response.body_mut().with_config().limit(MOST_BYTES).read_to_vec().map_err(failed)?;
-    let answer: Value = serde_json::from_slice(&body)
-        .map_err(|error| format!("what answers at {} is no spanprof: {} {error}", top.url, response.status()))?;
+    let answer: Value = serde_json::from_slice(&body).map_err(|_| {
+        let status = response.status();
+        format!("what answers at {} ({status}) has no pages of spanprof: say by --url where these are", top.url)
+    })?;
     // A tenant that is no name is refused before the API is asked.
     match answer["error"].as_str().or_else(|| answer["message"].as_str()) {
         Some(sentence) => Err(sentence.into()),
@@ -66,45 +68,83 @@ fn ask(top: &Top, path: &str, pairs: &[(String, String)]) -> Result<Value, Strin
     }
 }
 
-fn is_known(stored: &Value, service: &str) -> bool {
-    stored["services"].as_array().is_some_and(|rows| rows.iter().any(|row| row["service"] == service))
+fn row_of<'a>(stored: &'a Value, service: &str) -> Option<&'a Value> {
+    stored["services"].as_array()?.iter().find(|row| row["service"] == service)
 }
 
-/// What to try where no sample was found; `stored` is what /api/services says of all that is stored.
-fn nothing(top: &Top, stored: &Value) -> String {
+/// Why no sample was found, and what to try; the error is of a service or a span that there is none of. `stored` is what /api/services
+/// says of all that is stored, `known` what /api/spans says of the service, where a span of it is asked for.
+fn nothing(top: &Top, stored: &Value, known: &Value) -> Result<String, String> {
     let rows = stored["services"].as_array().map_or(&[][..], Vec::as_slice);
     let profiled = rows.iter().filter(|row| row["profiles"].as_i64() > Some(0));
     let names: Vec<String> = profiled.filter_map(with_types).collect();
     if names.is_empty() {
-        return format!("No profiles were received yet; {} says how to send some.", top.url);
+        return Ok(format!("No profiles were received yet; {} says how to send some.", top.url));
     }
     let names = first(&names);
-    if let Some(service) = top.service.as_ref().filter(|service| !is_known(stored, service)) {
-        return format!("There is no service {service:?}; there are profiles of: {names}.");
-    }
     let longer = if top.since.as_deref() == Some("all") { "" } else { "--since all, " };
-    format!("No sample was found. There are profiles of: {names}. Try {longer}another --service, --span or --type.")
+    let Some(service) = &top.service else {
+        return Ok(format!(
+            "No sample was found. There are profiles of: {names}. Try {longer}another --service, --span or --type."
+        ));
+    };
+    let row = row_of(stored, service)
+        .ok_or_else(|| format!("there is no service {service:?}; there are profiles of: {names}"))?;
+    if row["profiles"].as_i64() == Some(0) {
+        return Ok(format!(
+            "{service} sends traces, and no profiles come under this name. There are some of: {names}."
+        ));
+    }
+    let why = match &top.span {
+        Some(span) => of_that_span(service, span, known)?,
+        None => None,
+    };
+    if let Some(why) = why.or_else(|| of_that_type(top, service, row)) {
+        return Ok(why);
+    }
+    let names = with_types(row).unwrap_or_default();
+    Ok(format!("No sample was found. There are profiles of: {names}. Try {longer}another --span or --type."))
 }
 
-/// Why a span of a service has none: there is none of that name, or its samples are its root span's; `known` is what /api/spans says.
-fn of_that_span(service: &str, span: &str, known: &Value) -> Option<String> {
+/// Why a span of a service has no sample: its samples are its root span's. The error: there is none of that name.
+fn of_that_span(service: &str, span: &str, known: &Value) -> Result<Option<String>, String> {
     let rows = known["spans"].as_array().map_or(&[][..], Vec::as_slice);
     if let Some(row) = rows.iter().find(|row| row["name"] == span) {
         let is_child = known["sampled_by"] == "root" && row["cpu_ns"].is_null();
-        return is_child.then(|| {
-            format!(" Samples of {service} carry root spans alone (scope=\"root\"), and {span:?} is a child of one.")
-        });
+        return Ok(is_child.then(|| {
+            format!("Samples of {service} carry root spans alone (scope=\"root\"), and {span:?} is a child of one.")
+        }));
     }
     let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
-    let is_told = !names.is_empty() && known["rest"].is_null();
-    is_told.then(|| format!(" No span of {service} is named {span:?}; there are: {}.", first(&names)))
+    if names.is_empty() || !known["rest"].is_null() {
+        return Ok(None);
+    }
+    Err(format!("no span of {service} is named {span:?}; there are: {}", first(&names)))
+}
+
+/// Whether the service sends no such profiles at all, and how it does where that is a setting.
+fn of_that_type(top: &Top, service: &str, row: &Value) -> Option<String> {
+    let asked = top.profile_type.as_deref().unwrap_or(CPU);
+    let types = types(row);
+    if types.contains(&asked) || types.is_empty() {
+        return None;
+    }
+    let setting = if asked == WALL {
+        ": wall_time in its profiler's settings, or PYROSCOPE_PROFILING_WALLTIME_ENABLED=true in its environment, measures where time goes"
+    } else {
+        ""
+    };
+    Some(format!("{service} sends {}, and no {asked}{setting}.", first(&types)))
 }
 
 /// A service with its profile types, by the names that ask for them.
 fn with_types(row: &Value) -> Option<String> {
+    Some(format!("{} ({})", row["service"].as_str()?, first(&types(row))))
+}
+
+fn types(row: &Value) -> Vec<&str> {
     let types = row["profile_types"].as_array().map_or(&[][..], Vec::as_slice);
-    let types: Vec<&str> = types.iter().filter_map(|seen| seen["type"].as_str()).collect();
-    Some(format!("{} ({})", row["service"].as_str()?, first(&types)))
+    types.iter().filter_map(|seen| seen["type"].as_str()).collect()
 }
 
 fn first<T: AsRef<str>>(names: &[T]) -> String {

@@ -34,11 +34,10 @@ impl<'a> Strings<'a> {
 
 /// What is said in a profile whose samples do not say all that they are of.
 const NAMES_ALONE: &str = "span_id and trace_id are left out, as there are more than a file may have; choose less";
-const NO_LABELS: &str =
-    "span_name, span_id and trace_id are left out, as there are more than a file may have; choose less";
+const NO_LABELS: &str = "labels are left out, as there are more than a file may have; choose less";
 
-/// The profile of samples with what they are of, as far as so many bytes have room for it: labels `span_name`, `span_id` and `trace_id`
-/// by which `go tool pprof -tagfocus` chooses.
+/// The profile of samples with what they are of, as far as so many bytes have room for it: labels `span_name`, `span_id`, `trace_id`,
+/// `state` and `flow`, by which `go tool pprof -tagfocus` chooses.
 pub(super) fn labelled(stacks: &Stacks, mut labelled: Labelled, most: usize) -> Result<Profile, ShowError> {
     let fits = |labelled: &Labelled| numbers_fit(stacks, labelled.rows.iter().map(|(_, stack, _)| *stack), most);
     let mut rows = fits(&labelled);
@@ -135,6 +134,11 @@ impl Ids {
         if let Some(trace) = origin.trace {
             let key = strings.number("trace_id");
             add(key, *self.traces.entry(trace).or_insert_with(|| strings.add(trace.to_string())));
+        }
+        for (key, value) in [("state", &origin.state), ("flow", &origin.flow)] {
+            if let Some(value) = value {
+                add(strings.number(key), strings.number(value));
+            }
         }
         labels
     }

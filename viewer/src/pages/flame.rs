@@ -50,7 +50,10 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
         (layout::profile_types((&profile_types.types, profile_types.more), &selection, "profile", |selection| link("flame", &pairs(selection))))
         @if !single && selection.side != Side::Outside { (filter::form("flame", &selection, &display.pairs(), true)) }
         (of_states(&selection, &top, |state| link("flame", &pairs(&selection.clone().state(state)))))
-        (few(shown, &selection, detail, top.sums.samples))
+        @match missing(shown, &selection, detail, top.sums.samples)? {
+            Some(why) => { p.state { (why) } }
+            None => { (few(shown, &selection, detail, top.sums.samples)) }
+        }
         @if top.sums.samples > 0 {
             (tools(&selection, display))
             div.split {
@@ -236,6 +239,37 @@ fn of_span(detail: &SpanDetail) -> Markup {
             }
         }
     }
+}
+
+/// Why spans of a service have no samples, where that is known.
+fn missing(
+    shown: &Shown,
+    selection: &Selection,
+    detail: Option<&SpanDetail>,
+    samples: i64,
+) -> Result<Option<Markup>, ShowError> {
+    let (Some(service), None, 0) = (&selection.service, detail, samples) else { return Ok(None) };
+    let all = Selection::everything().service(service).time_range(selection.time_range);
+    let names = shown.span_names(service, &all)?;
+    if names.profile_types.is_empty() && names.spans.is_empty() && names.rest.is_none() {
+        let when = selection.time_range.words();
+        return Ok(Some(
+            html! { b { "Nothing was received of a service " (format!("{service:?}")) " (" (when) ")." } },
+        ));
+    }
+    let row = selection.name.as_ref().map(|asked| (asked, names.spans.iter().find(|row| row.name == *asked)));
+    Ok(match row {
+        Some((asked, None)) if names.rest.is_none() => Some(html! {
+            b { "No span of " (service) " is named " (format!("{asked:?}")) " (" (selection.time_range.words()) ")." }
+            " " a href=(all.link("spans")) { "Look at those that there are" } "."
+        }),
+        Some((_, Some(row))) if names.sampled_by == Sampling::Root && row.cpu_ns.is_none() => Some(html! {
+            b { "Sampled by root span." } " Samples carry the span that entered the service; what this one did is counted in it. To see each span's own, "
+            (advice::each_span(names.sender)) "."
+        }),
+        _ if selection.is_wall() && names.measures_no_waits() => Some(advice::measure_waits(names.sender)),
+        _ => None,
+    })
 }
 
 /// Few or no samples: what that means, and where there are more.

@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::format::{percent, value};
 use crate::selection::StateChoice;
-use crate::states::{Part, StateTimes, TimeSpent};
+use crate::states::{Part, StateTimes, TimeSpent, WHY_OVER};
 
 /// A bar that is as wide as its cell; what it says is its title, which screen readers read.
 pub(super) fn bar(spent: &TimeSpent, unit: &str) -> Markup {
@@ -31,7 +31,7 @@ pub(super) fn mostly(spent: &TimeSpent) -> Markup {
     html! {
         @if let Some((part, ns)) = largest { (part.word()) " " (percent(spent.share(ns))) }
         @if let Some(over) = spent.over() {
-            span title="threads or tasks ran at once and the profiler does not tell them apart, or spans of which no trace was received" { ", all " (percent(over)) }
+            span title=(WHY_OVER) { ", all " (percent(over)) }
         }
     }
 }
@@ -87,8 +87,8 @@ pub(super) fn switch(current: Option<StateChoice>, link: impl Fn(StateChoice) ->
             @for choice in StateChoice::SWITCHES {
                 @let (words, title) = match choice {
                     StateChoice::All => ("both", "CPU and waits"),
-                    StateChoice::Waits => ("waits", "all time that was spent on no CPU, as far as samples say their state"),
-                    StateChoice::One(_) => ("CPU", "time on a CPU alone"),
+                    StateChoice::Waits => ("waits", "all time that was spent on no CPU, as far as samples say their state: neither CPU nor collections"),
+                    StateChoice::One(_) => ("CPU", "time on a CPU, collections left out"),
                 };
                 a.switch href=(link(choice)) aria-current=[(current == Some(choice)).then_some("true")] title=(title) { (words) }
             }

@@ -9,7 +9,7 @@ pub(crate) enum StateChoice {
     /// All, CPU and waits.
     #[default]
     All,
-    /// All that are known to be on no CPU.
+    /// All that are known to be on no CPU, see [`State::is_wait`].
     Waits,
     /// One of them.
     One(State),

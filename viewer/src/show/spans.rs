@@ -137,6 +137,15 @@ impl SpanName {
     }
 }
 
+impl SpanNames {
+    /// Whether profiles come, with spans, and none of all time.
+    pub(crate) fn measures_no_waits(&self) -> bool {
+        let is_wall = |seen: &SeenProfileType| seen.asked.split(':').next() == Some(WALL);
+        let is_sampled = self.sampled_by != Sampling::None && self.spans.iter().any(|name| name.samples > 0);
+        is_sampled && !self.says_states && !self.profile_types.iter().any(is_wall)
+    }
+}
+
 impl Shown {
     /// The span names of a service, of the spans that the selection chooses.
     pub(crate) fn span_names(&self, service: &str, asked: &Selection) -> Result<SpanNames, ShowError> {

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
+use rusqlite::Row;
+
 use super::connection::{StoreError, too_many_spans};
 use super::database::Store;
 use super::sample_query::SampleQuery;
@@ -23,6 +25,10 @@ pub(crate) struct Origin {
     pub(crate) name: Option<Arc<str>>,
     pub(crate) span: Option<SpanId>,
     pub(crate) trace: Option<TraceId>,
+    /// Of profiles of all time, what was done in it: the label `state`.
+    pub(crate) state: Option<Arc<str>>,
+    /// Whether it is the span's own time, or beside it: the label `flow`.
+    pub(crate) flow: Option<Arc<str>>,
 }
 
 /// The samples of a selection by what they are of.
@@ -42,7 +48,7 @@ impl Labelled {
     pub(crate) fn forget_spans(&mut self) {
         let mut sums: BTreeMap<(Origin, i64), i64> = BTreeMap::new();
         for (origin, stack, value) in std::mem::take(&mut self.rows) {
-            let origin = Origin { name: origin.name, span: None, trace: None };
+            let origin = Origin { span: None, trace: None, ..origin };
             let sum = sums.entry((origin, stack)).or_default();
             *sum = sum.saturating_add(value);
         }
@@ -51,8 +57,17 @@ impl Labelled {
     }
 }
 
-/// The number of a span's name, the span and the profile.
-type Source = (i64, Option<SpanId>, i64);
+/// What samples of a stack say that they are of.
+struct Source {
+    /// The number of the span's name.
+    name: i64,
+    span: Option<SpanId>,
+    profile: i64,
+    series: i64,
+}
+
+/// The labels `state` and `flow` of a series.
+type OfSeries = [Option<Arc<str>>; 2];
 
 /// What is read of a selection before names are looked up.
 #[derive(Default)]
@@ -70,7 +85,7 @@ impl Store {
         match self.read_by_span(selection, most) {
             Ok(read) => {
                 let spans: Vec<(i64, SpanId)> =
-                    read.stacks.iter().filter_map(|((_, span, profile), _)| Some((*profile, (*span)?))).collect();
+                    read.stacks.iter().filter_map(|(source, _)| Some((source.profile, source.span?))).collect();
                 let traces = self.traces_of_spans(&spans)?;
                 self.with_names(read, |span, profile| (Some(span), traces.get(&(profile, span)).copied()), true)
             }
@@ -85,15 +100,16 @@ impl Store {
     fn read_by_span(&self, selection: &Selection, most: usize) -> Result<Read, StoreError> {
         self.read(|connection| {
             let mut read = Read { first: i64::MAX, ..Read::default() };
-            let columns = "s.name, s.span, parts.profile, s.stacks, parts.time,
+            let columns = "s.name, s.span, parts.profile, series.id, s.stacks, parts.time,
                            (SELECT received FROM profiles WHERE profiles.id = parts.profile)";
             let mut query = SampleQuery::new(connection, selection)?;
             query.of_profiles();
             query.each(connection, columns, |row| {
-                let origin = (row.get(0)?, SpanId::from_column(row.get(1)?), row.get(2)?);
-                read.add(origin, row.get_ref(3)?.as_blob()?, most)?;
-                read.first = read.first.min(row.get(4)?);
-                read.last = read.last.max(row.get::<_, Option<i64>>(5)?.unwrap_or(0));
+                let span = SpanId::from_column(row.get(1)?);
+                let source = Source { name: row.get(0)?, span, profile: row.get(2)?, series: row.get(3)? };
+                read.add(source, row.get_ref(4)?.as_blob()?, most)?;
+                read.first = read.first.min(row.get(5)?);
+                read.last = read.last.max(row.get::<_, Option<i64>>(6)?.unwrap_or(0));
                 Ok(())
             })?;
             Ok(read)
@@ -105,8 +121,9 @@ impl Store {
         let stored = self.profile_times()?.map_or(from, |(first, _)| first);
         self.read(|connection| {
             let mut read = Read { first: from.max(stored), last: to.min(clock::now()), ..Read::default() };
-            SampleQuery::new(connection, selection)?.each(connection, "s.name, s.stacks", |row| {
-                read.add((row.get(0)?, None, 0), row.get_ref(1)?.as_blob()?, most)
+            SampleQuery::new(connection, selection)?.each(connection, "s.name, series.id, s.stacks", |row| {
+                let source = Source { name: row.get(0)?, span: None, profile: 0, series: row.get(1)? };
+                read.add(source, row.get_ref(2)?.as_blob()?, most)
             })?;
             Ok(read)
         })
@@ -119,15 +136,24 @@ impl Store {
         ids: impl Fn(SpanId, i64) -> (Option<SpanId>, Option<TraceId>),
         has_spans: bool,
     ) -> Result<Labelled, StoreError> {
-        let numbers: HashSet<i64> = read.stacks.iter().map(|((name, ..), _)| *name).collect();
+        let numbers: HashSet<i64> = read.stacks.iter().map(|(source, _)| source.name).collect();
         let names: HashMap<i64, Arc<str>> = self.read(|connection| {
             let named = numbers.iter().filter(|name| **name != 0 && **name != UNNAMED_ID);
             named.map(|name| Ok((*name, text(connection, *name)?.into()))).collect()
         })?;
+        let numbers: HashSet<i64> = read.stacks.iter().map(|(source, _)| source.series).collect();
+        let series: HashMap<i64, OfSeries> = self.read(|connection| {
+            let sql = "SELECT labels ->> '$.state', labels ->> '$.flow' FROM series WHERE id = ?";
+            let mut find = connection.prepare_cached(sql)?;
+            let label = |row: &Row<'_>, column| row.get::<_, Option<String>>(column).map(|text| text.map(Arc::from));
+            let mut of = |id: i64| find.query_row([id], |row| Ok([label(row, 0)?, label(row, 1)?]));
+            numbers.iter().map(|id| Ok((*id, of(*id)?))).collect()
+        })?;
         let mut sums: BTreeMap<(Origin, i64), i64> = BTreeMap::new();
-        for ((name, span, profile), entries) in read.stacks {
-            let (span, trace) = span.map_or((None, None), |span| ids(span, profile));
-            let origin = Origin { name: names.get(&name).cloned(), span, trace };
+        for (source, entries) in read.stacks {
+            let (span, trace) = source.span.map_or((None, None), |span| ids(span, source.profile));
+            let [state, flow] = series.get(&source.series).cloned().unwrap_or_default();
+            let origin = Origin { name: names.get(&source.name).cloned(), span, trace, state, flow };
             for (stack, value, _) in entries {
                 let sum = sums.entry((origin.clone(), stack)).or_default();
                 *sum = sum.saturating_add(value);

@@ -55,7 +55,7 @@ fn in_state(choice: StateChoice) -> Option<Condition> {
     let label = |state: State| Value::from(state.label().to_owned());
     Some(match choice {
         StateChoice::All => return None,
-        StateChoice::Waits => condition(format!("{STATE} != ?"), [label(State::Cpu)]),
+        StateChoice::Waits => condition(format!("{STATE} NOT IN (?, ?)"), [State::Cpu, State::Gc].map(label)),
         StateChoice::One(State::NotTold) => condition(format!("{STATE} IS NULL"), []),
         StateChoice::One(State::Other) => {
             let named = State::ALL.into_iter().filter(|state| !matches!(state, State::Other | State::NotTold));
