@@ -27,7 +27,7 @@ def test_spans_that_take_turns_have_what_each_was_kept_for(quiet, spans, tmp_pat
                 seen[sample.labels["span_name"]] += profile.weight(sample)
     taken = json.loads(records.read_text())
     said = f"{dict(seen)} of {taken}"
-    assert taken["starved"] > 0.15e9, f"the other process had nothing: {said}"
+    assert taken["starved"] > 0.05e9, f"the other process had nothing: {said}"
     # It goes with the CPU samples alone then: of spans as short as these there are few, and some come a tick late. A wait that is not seen
     # has some of it too, where its thread lost its processor before.
     moved = 0.5 if quiet in (*OF_CONTEXTS, "unseen") else 0.1
