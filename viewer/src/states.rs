@@ -444,6 +444,8 @@ mod tests {
     fn states_beyond_the_wall_time_are_said_and_not_hidden() {
         let spent = TimeSpent::of(Some(100), times(&[(State::Cpu, 90), (State::Io, 60)]), 5);
         assert_eq!((spent.in_child_spans, spent.unexplained, spent.over()), (0, 0, Some(1.5)));
+        let by_chance = |cpu| TimeSpent::of(Some(100), times(&[(State::Cpu, cpu)]), 0).over();
+        assert_eq!((by_chance(102), by_chance(103)), (None, Some(1.03)));
         assert_eq!(
             spent.sentence("nanoseconds", "; "),
             "CPU 90 ns, 90 %; I/O 60 ns, 60 %; together 150 % of the wall time"

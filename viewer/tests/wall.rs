@@ -493,6 +493,7 @@ fn top_prints_states() {
         "what else it did is not asked: {locks}"
     );
     assert!(!text.contains("that took"), "{text}");
+    assert!(locks.contains("(shares of these samples; of the spans' wall time with --service and nothing"), "{locks}");
     let waits = top(&["--service", "shop", "state=waits"]);
     assert!(
         waits.starts_with("everything of shop, wall, state waits, last hour: 58.0 ms") && !waits.contains("CPU"),
@@ -560,6 +561,9 @@ fn a_download_says_the_state_of_its_samples_and_whose_time_it_is() {
     use std::io::Write as _;
     let server = Server::start();
     fill(&server);
+    let labels = of(ROOT, "GET /cart");
+    let concurrent = [labels[0], labels[1], labels[2], ("flow", "concurrent")];
+    assert_eq!(server.push_as("wall", "shop", &wall(&[(&["main:1"], &concurrent, "gc", 1, 12)])).status, 200);
     let packed = server.get("/profile.pb.gz?service=shop&type=wall");
     let mut file = tempfile::Builder::new().prefix("shop-").suffix(".pb.gz").tempfile().unwrap();
     file.write_all(&packed.body).unwrap();
@@ -567,9 +571,11 @@ fn a_download_says_the_state_of_its_samples_and_whose_time_it_is() {
     let shown = spanprof().args(["view", "--once"]).arg(file.path()).output().unwrap();
     let text = String::from_utf8(shown.stdout).unwrap();
     for line in [
-        "  CPU              30.0 ms    34 %\n",
-        "  lock             20.0 ms    23 %\n",
-        "  I/O              38.0 ms    43 %\n",
+        "100 ms (of it 12.0 ms beside the spans)",
+        "  CPU              30.0 ms    30 %\n",
+        "  lock             20.0 ms    20 %\n",
+        "  I/O              38.0 ms    38 %\n",
+        "  GC               12.0 ms    12 %\n",
     ] {
         assert!(text.contains(line), "{line:?}: {text}");
     }

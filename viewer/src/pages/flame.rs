@@ -267,7 +267,9 @@ fn missing(
             b { "Sampled by root span." } " Samples carry the span that entered the service; what this one did is counted in it. To see each span's own, "
             (advice::each_span(names.sender)) "."
         }),
-        _ if selection.is_wall() && names.measures_no_waits() => Some(advice::measure_waits(names.sender)),
+        _ if selection.is_wall() && !names.sends_wall() && names.measures_no_waits() => {
+            Some(advice::measure_waits(names.sender))
+        }
         _ => None,
     })
 }

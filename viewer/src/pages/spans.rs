@@ -239,14 +239,13 @@ fn note(names: &SpanNames) -> Markup {
 
 /// What the bars mean; where there are none, how to get them.
 fn waits(names: &SpanNames) -> Markup {
-    let is_sampled = names.sampled_by != Sampling::None && names.spans.iter().any(|name| name.samples > 0);
     html! {
         @if names.states.is_some() {
             p.aside {
                 "A bar is the wall time of all spans of a name, and its parts are shares of it. What is grey was not measured: "
                 "no sample and no wait accounts for it, or child spans ran, which have it in their own states."
             }
-        } @else if is_sampled && !names.says_states {
+        } @else if names.measures_no_waits() {
             p.aside { (advice::measure_waits(names.sender)) }
         }
     }

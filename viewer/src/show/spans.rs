@@ -138,11 +138,15 @@ impl SpanName {
 }
 
 impl SpanNames {
-    /// Whether profiles come, with spans, and none of all time.
+    /// Whether samples carry spans and none says a state.
     pub(crate) fn measures_no_waits(&self) -> bool {
-        let is_wall = |seen: &SeenProfileType| seen.asked.split(':').next() == Some(WALL);
         let is_sampled = self.sampled_by != Sampling::None && self.spans.iter().any(|name| name.samples > 0);
-        is_sampled && !self.says_states && !self.profile_types.iter().any(is_wall)
+        is_sampled && !self.says_states
+    }
+
+    /// Whether profiles of all time come.
+    pub(crate) fn sends_wall(&self) -> bool {
+        self.profile_types.iter().any(|seen| seen.asked.split(':').next() == Some(WALL))
     }
 }
 

@@ -53,16 +53,17 @@ pub(super) const IS_OWN: &str = "(series.labels ->> '$.flow') IS NOT 'concurrent
 /// A series is of the chosen states, as [`State::of_label`] reads its label.
 fn in_state(choice: StateChoice) -> Option<Condition> {
     let label = |state: State| Value::from(state.label().to_owned());
+    let none_of = |is_left_out: fn(&State) -> bool| {
+        let left_out = State::ALL.into_iter().filter(|state| *state != State::NotTold && is_left_out(state));
+        let values: Vec<Value> = left_out.map(label).collect();
+        let sql = format!("{STATE} NOT IN ({})", vec!["?"; values.len()].join(", "));
+        Condition { sql, values, by_span: false }
+    };
     Some(match choice {
         StateChoice::All => return None,
-        StateChoice::Waits => condition(format!("{STATE} NOT IN (?, ?)"), [State::Cpu, State::Gc].map(label)),
+        StateChoice::Waits => none_of(|state| !state.is_wait()),
         StateChoice::One(State::NotTold) => condition(format!("{STATE} IS NULL"), []),
-        StateChoice::One(State::Other) => {
-            let named = State::ALL.into_iter().filter(|state| !matches!(state, State::Other | State::NotTold));
-            let values: Vec<Value> = named.map(label).collect();
-            let sql = format!("{STATE} NOT IN ({})", vec!["?"; values.len()].join(", "));
-            Condition { sql, values, by_span: false }
-        }
+        StateChoice::One(State::Other) => none_of(|state| *state != State::Other),
         StateChoice::One(state) => condition(format!("{STATE} = ?"), [label(state)]),
     })
 }
