@@ -76,6 +76,10 @@ fn how_each_span_is_labelled_is_said_for_the_profiler_that_sent_it() {
             traces(&server, "shop", "python");
             assert_says(&server, "/", &[advice], &["wall_time=True"]);
             assert_says(&server, "/spans?service=shop", &[advice], &["wall_time=True"]);
+            if !labels.is_empty() {
+                let says = ["Sampled by root span. Samples carry the span that entered the service", advice];
+                assert_says(&server, "/flame?service=shop&name=render", &says, &["No sample"]);
+            }
         }
     }
 }
