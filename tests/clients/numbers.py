@@ -64,7 +64,8 @@ def sums(file: str) -> dict[str, object]:
     found: dict[str, object] = {}
     for sample_type, unit in re.findall(r"([^/\s]+)/([^\s\[]+)", types[1]) if types else []:
         functions = top(file, sample_type, unit)
-        by_span = {span: sum(flat for flat, _ in top(file, sample_type, unit, f"-tagfocus=span_id={span}").values()) for span in spans}
+        # Anchored, as pprof takes an id of digits, or of digits and then letters, for a number with its unit: one id in 700.
+        by_span = {span: sum(flat for flat, _ in top(file, sample_type, unit, f"-tagfocus=span_id=^{span}$").values()) for span in spans}
         found[sample_type] = {"unit": unit, "total": sum(flat for flat, _ in functions.values()), "functions": functions, "spans": by_span}
     return found
 
