@@ -356,7 +356,7 @@ impl TimeSpent {
     pub(crate) fn over(&self) -> Option<f64> {
         let sum = self.states.sum();
         // Within it, that is what sampling makes of CPU time, as `spanprof top` has it too.
-        (sum.saturating_sub(self.wall) > self.wall / OVER).then(|| self.share(sum))
+        (self.wall > 0 && sum.saturating_sub(self.wall) > self.wall / OVER).then(|| self.share(sum))
     }
 
     /// The pieces of a bar that is as wide as the wall time, or as all states where these are more.

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Output;
 
-use common::{PERIOD, Server, gzip, profile, spanprof};
+use common::{PERIOD, Server, gzip, profile, spanprof, wall};
 use prost::Message as _;
 use spanprof_core::wire::pprof::{Function, Line, Location, Sample};
 
@@ -235,7 +235,7 @@ fn a_flag_that_is_not_understood_is_named_with_its_value_and_what_is_allowed() {
 }
 
 /// Answers each request so, as what is no spanprof does.
-fn stranger(answer: &'static str) -> String {
+fn stranger(answer: String) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     std::thread::spawn(move || {
@@ -251,9 +251,60 @@ fn stranger(answer: &'static str) -> String {
 
 #[test]
 fn who_asks_another_server_is_told_what_it_answers() {
-    let url = stranger("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
-    let (_, errors) = words(&spanprof().args(["top", "--url", &url]).output().unwrap());
-    let says =
-        format!("what answers at {url} (404 Not Found) has no pages of spanprof: say by --url where these are\n");
-    assert!(errors.ends_with(&says), "{errors}");
+    let none = |status: &str| {
+        format!("what answers at URL ({status}) has no pages of spanprof: say by --url where these are\n")
+    };
+    for (status, of, body, says) in [
+        ("404 Not Found", "text/html", "", none("404 Not Found")),
+        ("404 Not Found", "application/json", r#"{"detail":"Not Found"}"#, none("404 Not Found")),
+        ("404 Not Found", "application/json", r#"{"error":{"type":"no_index"},"status":404}"#, none("404 Not Found")),
+        ("200 OK", "application/json", "{}", none("200 OK")),
+        ("200 OK", "application/json", "[]", none("200 OK")),
+        ("200 OK", "text/plain", "hello", none("200 OK")),
+        (
+            "404 Not Found",
+            "application/json",
+            r#"{"message":"Not found"}"#,
+            "URL answers 404 Not Found: Not found\n".into(),
+        ),
+        (
+            "403 Forbidden",
+            "text/plain; charset=utf-8",
+            "not to this name\nmore",
+            "URL answers 403 Forbidden: not to this name\n".into(),
+        ),
+        (
+            "502 Bad Gateway",
+            "text/html",
+            "<html>",
+            "URL answers 502 Bad Gateway; say by --url where spanprof listens\n".into(),
+        ),
+    ] {
+        let length = body.len();
+        let url = stranger(format!(
+            "HTTP/1.1 {status}\r\ncontent-type: {of}\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
+        ));
+        let refused = spanprof().args(["top", "--url", &url]).output().unwrap();
+        let (out, errors) = words(&refused);
+        assert!(!refused.status.success() && out.is_empty(), "{status} {body}: {out}");
+        assert!(errors.replace(&url, "URL").ends_with(&says), "{status} {body}: {errors}");
+    }
+}
+
+#[test]
+fn view_takes_a_download_with_all_its_label_sets() {
+    let server = Server::start();
+    let names: Vec<String> = (0..1_200).map(|number| format!("GET /{number}")).collect();
+    let states = ["cpu", "io", "lock", "gil", "await"];
+    // The server itself takes 5,000 of a profile.
+    for names in names.chunks(600) {
+        let labels: Vec<[(&str, &str); 1]> = names.iter().map(|name| [("span_name", name.as_str())]).collect();
+        let rows: Vec<common::WallRow<'_>> =
+            labels.iter().flat_map(|labels| states.map(|state| (&["main:1"][..], &labels[..], state, 1, 10))).collect();
+        assert_eq!(server.push_as("wall", "shop", &wall(&rows)).status, 200);
+    }
+    let file = tempfile::Builder::new().suffix(".pb.gz").tempfile().unwrap();
+    fs::write(file.path(), server.get("/profile.pb.gz?service=shop&type=wall").body).unwrap();
+    let (out, errors) = words(&spanprof().args(["view", "--once"]).arg(file.path()).output().unwrap());
+    assert!(out.contains("6,000 samples") && out.contains("  lock              12.0 s    20 %\n"), "{out}{errors}");
 }

@@ -57,6 +57,15 @@ fn labels(profile: &Profile) -> BTreeMap<String, i64> {
 }
 
 #[test]
+fn a_label_state_is_one_of_all_time_alone() {
+    let server = Server::start();
+    let order = [("span_name", "GET /cart"), ("state", "order-17"), ("flow", "east")];
+    assert_eq!(server.push("shop", &profile(&[(&["main:1"], &order, 7)])).status, 200);
+    let sums = labels(&pprof(&server, "service=shop"));
+    assert_eq!(sums, BTreeMap::from([("span_name=GET /cart".to_owned(), 7 * PERIOD)]));
+}
+
+#[test]
 fn a_pprof_says_when_and_of_which_spans_its_samples_are() {
     let server = server();
     let of = |id: &str| format!("span_name=GET /cart span_id={id} trace_id={TRACE}");

@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::io::Read as _;
+
 use common::{PERIOD, Server, gzip, now, profile, request, span, words};
 use prost::Message as _;
 use spanprof_core::wire::pprof::{Label, Profile, ValueType};
@@ -179,6 +181,18 @@ fn what_there_is_at_an_instant_is_averaged_and_what_happens_is_added() {
     assert_eq!((&allocated["total"], &allocated["averaged_over"]), (&40.into(), &serde_json::Value::Null));
     // Two services have what both have.
     assert_eq!(flame("type=memory")["total"], 300 + 2_000);
+    // A file has the same.
+    for (query, total) in [
+        ("service=shop&type=memory", 300),
+        ("type=memory", 2_300),
+        ("service=shop&type=memory:alloc_space:bytes:space:bytes", 40),
+    ] {
+        let packed = server.get(&format!("/profile.pb.gz?since=10m&{query}"));
+        let mut bytes = Vec::new();
+        flate2::read::GzDecoder::new(packed.body.as_slice()).read_to_end(&mut bytes).unwrap();
+        let sum: i64 = Profile::decode(bytes.as_slice()).unwrap().sample.iter().map(|sample| sample.value[0]).sum();
+        assert_eq!(sum, total, "{query}");
+    }
     assert_eq!(server.json("/api/spans?service=shop&since=10m&type=memory")["beside"]["outside"], 300);
     let text = words(&server.page("/flame?service=shop&since=10m&type=memory"));
     assert!(text.contains("300 B on average of 4 profiles"), "{text}");

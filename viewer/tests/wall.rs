@@ -218,7 +218,7 @@ fn of_a_service_sampled_by_root_span_the_root_has_all_and_its_children_are_unkno
     }
     let arguments = ["top", "--url", &server.url, "--type", "wall", "--service", "shop", "--span", "SELECT"];
     let printed = String::from_utf8(spanprof().args(arguments).output().unwrap().stdout).unwrap();
-    let says = "Samples of shop carry root spans alone (scope=\"root\"), and \"SELECT\" is a child of one.\n";
+    let says = "Samples of shop carry root spans alone, which entered it, and \"SELECT\" is a child of one: what it did is counted there.\n";
     assert!(printed.ends_with(says), "{printed}");
 }
 
@@ -493,7 +493,7 @@ fn top_prints_states() {
         "what else it did is not asked: {locks}"
     );
     assert!(!text.contains("that took"), "{text}");
-    assert!(locks.contains("(shares of these samples; of the spans' wall time with --service and nothing"), "{locks}");
+    assert!(locks.contains("(shares of these samples; of the spans' wall time with --service, and nothing"), "{locks}");
     let waits = top(&["--service", "shop", "state=waits"]);
     assert!(
         waits.starts_with("everything of shop, wall, state waits, last hour: 58.0 ms") && !waits.contains("CPU"),
@@ -533,7 +533,7 @@ fn who_asks_for_time_that_is_not_measured_is_told_so() {
         let arguments = ["top", "--url", &server.url, "--type", "wall", "--service", service];
         String::from_utf8(spanprof().args(arguments).args(more).output().unwrap().stdout).unwrap()
     };
-    let says = "stock sends process_cpu, and no wall: wall_time in its profiler's settings, or PYROSCOPE_PROFILING_WALLTIME_ENABLED=true";
+    let says = "stock sends process_cpu, and no wall. PYROSCOPE_PROFILING_WALLTIME_ENABLED=true in the service's environment, shows";
     for more in [&[][..], &["--span", "GET /stock"]] {
         assert!(top("stock", more).contains(says), "{}", top("stock", more));
     }
@@ -544,11 +544,10 @@ fn who_asks_for_time_that_is_not_measured_is_told_so() {
             "/flame?service=stock&type=wall",
             "What these spans wait for is not measured. PYROSCOPE_PROFILING_WALLTIME_ENABLED",
         ),
-        ("/flame?service=shpo", "Nothing was received of a service \"shpo\" (last hour)."),
-        (
-            "/flame?service=shop&name=POST",
-            "No span of shop is named \"POST\" (last hour). Look at those that there are .",
-        ),
+        ("/flame?service=shpo", "Nothing was received of a service \"shpo\"."),
+        ("/flame?service=shop&name=POST", "No span of shop is named \"POST\". Look at those that there are ."),
+        ("/flame?service=till&type=wall", "Traces but no profiles yet. Start the profiler there"),
+        ("/flame?service=stock&type=memory", "stock sends process_cpu, and no memory."),
         ("/flame?service=shop&type=wall&state=sleep", "No sample was taken in this selection."),
     ] {
         let text = words(&server.page(path));

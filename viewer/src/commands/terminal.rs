@@ -54,7 +54,7 @@ fn where_it_went(answer: &Value, unit: &str) -> String {
         out.push_str(&format!("  together {} of the wall time: {WHY_OVER}\n", share(sum)));
     }
     if !of_spans && !parts.is_empty() && answer["spans"].is_i64() {
-        out.push_str("  (shares of these samples; of the spans' wall time with --service and nothing that chooses among samples)\n");
+        out.push_str("  (shares of these samples; of the spans' wall time with --service, and nothing that chooses a trace or among samples)\n");
     }
     out
 }

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use serde_json::Value;
 
 use super::cli::Top;
 use super::terminal;
 use crate::http::tenant;
 use crate::params::split_pair;
-use crate::selection::{CPU, WALL, link};
+use crate::selection::link;
 
 /// The viewer may be busy; nobody waits longer for a table.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,21 +19,21 @@ const MOST_BYTES: u64 = 256 << 20;
 
 /// Services, and profile types of each, that are named where nothing was found.
 const MOST_NAMES: usize = 10;
+/// Characters of such a name, or of what a server says of itself.
+const MOST_CHARACTERS: usize = 500;
 
 /// Prints the table. The error is one sentence.
 pub(crate) fn run(top: &Top) -> Result<(), String> {
-    let answer = ask(top, "api/top", &pairs(top))?;
+    let pairs = pairs(top);
+    let answer = ask(top, "api/top", &pairs)?;
+    if !answer["functions"].is_array() {
+        return Err(has_no_pages(top, StatusCode::OK));
+    }
     let mut text = terminal::top(&answer, top.limit);
     if answer["functions"].as_array().is_some_and(Vec::is_empty) {
-        let all = || ("since".to_owned(), "all".to_owned());
-        let stored = ask(top, "api/services", &[all()])?;
-        let known = match &top.service {
-            Some(service) if top.span.is_some() && row_of(&stored, service).is_some() => {
-                ask(top, "api/spans", &[("service".into(), service.clone()), all()])?
-            }
-            _ => Value::Null,
-        };
-        text.push_str(&terminal::plain(&nothing(top, &stored, &known).map_err(|error| terminal::plain(&error))?));
+        let said = |name: &str| pairs.iter().rev().find(|(said, _)| said == name).map(|(_, value)| value.as_str());
+        let why = nothing(top, said, &answer["absence"]);
+        text.push_str(&terminal::plain(&why.map_err(|error| terminal::plain(&error))?));
         text.push('\n');
     }
     terminal::print(&text)
@@ -56,89 +56,67 @@ fn ask(top: &Top, path: &str, pairs: &[(String, String)]) -> Result<Value, Strin
     if response.status() == StatusCode::UNAUTHORIZED {
         return Err(format!("{} wants a user and a password: say them by --basic-auth USER:FILE", top.url));
     }
+    let status = response.status();
+    let is_text = response.headers().get(CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"text/plain"));
     let body = response.body_mut().with_config().limit(MOST_BYTES).read_to_vec().map_err(failed)?;
-    let answer: Value = serde_json::from_slice(&body).map_err(|_| {
-        let status = response.status();
-        format!("what answers at {} ({status}) has no pages of spanprof: say by --url where these are", top.url)
-    })?;
-    // A tenant that is no name is refused before the API is asked.
-    match answer["error"].as_str().or_else(|| answer["message"].as_str()) {
-        Some(sentence) => Err(sentence.into()),
-        None => Ok(answer),
+    let answer = serde_json::from_slice(&body).ok().filter(Value::is_object);
+    if let (true, Some(answer)) = (status.is_success(), &answer) {
+        return Ok(answer.clone());
     }
+    // A tenant that is no name is refused before the API is asked.
+    let said = answer.as_ref().and_then(|answer| answer["error"].as_str().or_else(|| answer["message"].as_str()));
+    let text = String::from_utf8_lossy(&body);
+    let said = said.or_else(|| if is_text { text.lines().next().filter(|line| !line.is_empty()) } else { None });
+    Err(match said {
+        Some(sentence) if status == StatusCode::BAD_REQUEST => sentence.into(),
+        Some(sentence) if !status.is_success() => format!("{} answers {status}: {}", top.url, short(sentence)),
+        _ if status.is_client_error() && status != StatusCode::NOT_FOUND || status.is_server_error() => {
+            format!("{} answers {status}; say by --url where spanprof listens", top.url)
+        }
+        _ => has_no_pages(top, status),
+    })
 }
 
-fn row_of<'a>(stored: &'a Value, service: &str) -> Option<&'a Value> {
-    stored["services"].as_array()?.iter().find(|row| row["service"] == service)
+/// Of a server that is none of ours.
+fn has_no_pages(top: &Top, status: StatusCode) -> String {
+    format!("what answers at {} ({status}) has no pages of spanprof: say by --url where these are", top.url)
 }
 
-/// Why no sample was found, and what to try; the error is of a service or a span that there is none of. `stored` is what /api/services
-/// says of all that is stored, `known` what /api/spans says of the service, where a span of it is asked for.
-fn nothing(top: &Top, stored: &Value, known: &Value) -> Result<String, String> {
+/// Why no sample was found, and what to try; the error is of a service or a span that there is none of. `said` is what the selection says
+/// of a parameter, `absence` what the viewer says of why.
+fn nothing<'a>(top: &Top, said: impl Fn(&str) -> Option<&'a str>, absence: &Value) -> Result<String, String> {
+    let all = || ("since".to_owned(), "all".to_owned());
+    let stored = ask(top, "api/services", &[all()])?;
     let rows = stored["services"].as_array().map_or(&[][..], Vec::as_slice);
     let profiled = rows.iter().filter(|row| row["profiles"].as_i64() > Some(0));
     let names: Vec<String> = profiled.filter_map(with_types).collect();
-    if names.is_empty() {
-        return Ok(format!("No profiles were received yet; {} says how to send some.", top.url));
+    let names = if names.is_empty() { None } else { Some(first(&names)) };
+    let none_yet = || format!("no profiles were received yet; {} says how to send some", top.url);
+    let service = said("service").unwrap_or_default();
+    let sentence = absence["sentence"].as_str().unwrap_or_default();
+    match (absence["reason"].as_str(), &names) {
+        (Some("no_service"), Some(names)) => {
+            return Err(format!("there is no service {service:?}; there are profiles of: {names}"));
+        }
+        (Some("no_service"), None) => return Err(format!("there is no service {service:?}: {}", none_yet())),
+        (Some("no_span"), _) => {
+            let known = ask(top, "api/spans", &[("service".into(), service.into()), all()])?;
+            let rows = known["spans"].as_array().map_or(&[][..], Vec::as_slice);
+            let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
+            let there_are = if names.is_empty() { String::new() } else { format!("; there are: {}", first(&names)) };
+            let name = said("name").unwrap_or_default();
+            return Err(format!("no span of {service} is named {name:?}{there_are}"));
+        }
+        (Some("no_profiles"), Some(names)) => return Ok(format!("{sentence} There are some of: {names}.")),
+        (Some(_), _) => return Ok(sentence.into()),
+        (None, None) => return Ok(format!("N{}.", &none_yet()[1..])),
+        (None, Some(_)) => {}
     }
-    let names = first(&names);
-    let longer = if top.since.as_deref() == Some("all") { "" } else { "--since all, " };
-    let Some(service) = &top.service else {
-        return Ok(format!(
-            "No sample was found. There are profiles of: {names}. Try {longer}another --service, --span or --type."
-        ));
-    };
-    let Some(row) = row_of(stored, service) else {
-        // Of very many services the last ones are not listed.
-        let is_told = stored["rest"].is_null();
-        let sentence = format!("there is no service {service:?}; there are profiles of: {names}");
-        return if is_told { Err(sentence) } else { Ok("No sample was found.".into()) };
-    };
-    if row["profiles"].as_i64() == Some(0) {
-        return Ok(format!(
-            "{service} sends traces, and no profiles come under this name. There are some of: {names}."
-        ));
-    }
-    let why = match &top.span {
-        Some(span) => of_that_span(service, span, known)?,
-        None => None,
-    };
-    if let Some(why) = why.or_else(|| of_that_type(top, service, row)) {
-        return Ok(why);
-    }
-    let names = with_types(row).unwrap_or_default();
-    Ok(format!("No sample was found. There are profiles of: {names}. Try {longer}another --span or --type."))
-}
-
-/// Why a span of a service has no sample: its samples are its root span's. The error: there is none of that name.
-fn of_that_span(service: &str, span: &str, known: &Value) -> Result<Option<String>, String> {
-    let rows = known["spans"].as_array().map_or(&[][..], Vec::as_slice);
-    if let Some(row) = rows.iter().find(|row| row["name"] == span) {
-        let is_child = known["sampled_by"] == "root" && row["cpu_ns"].is_null();
-        return Ok(is_child.then(|| {
-            format!("Samples of {service} carry root spans alone (scope=\"root\"), and {span:?} is a child of one.")
-        }));
-    }
-    let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
-    if names.is_empty() || !known["rest"].is_null() {
-        return Ok(None);
-    }
-    Err(format!("no span of {service} is named {span:?}; there are: {}", first(&names)))
-}
-
-/// Whether the service sends no such profiles at all, and how it does where that is a setting.
-fn of_that_type(top: &Top, service: &str, row: &Value) -> Option<String> {
-    let asked = top.profile_type.as_deref().unwrap_or(CPU);
-    let types = types(row);
-    if types.contains(&asked) || types.is_empty() {
-        return None;
-    }
-    let setting = if asked == WALL {
-        ": wall_time in its profiler's settings, or PYROSCOPE_PROFILING_WALLTIME_ENABLED=true in its environment, measures where time goes"
-    } else {
-        ""
-    };
-    Some(format!("{service} sends {}, and no {asked}{setting}.", first(&types)))
+    let row = rows.iter().find(|row| row["service"] == service);
+    let names = row.and_then(with_types).or(names).unwrap_or_default();
+    let longer = if said("since") == Some("all") { "" } else { "--since all, " };
+    let others = if service.is_empty() { "another --service, --span or --type" } else { "another --span or --type" };
+    Ok(format!("No sample was found. There are profiles of: {names}. Try {longer}{others}."))
 }
 
 /// A service with its profile types, by the names that ask for them.
@@ -152,9 +130,16 @@ fn types(row: &Value) -> Vec<&str> {
 }
 
 fn first<T: AsRef<str>>(names: &[T]) -> String {
-    let shown: Vec<&str> = names.iter().take(MOST_NAMES).map(T::as_ref).collect();
+    let shown: Vec<String> = names.iter().take(MOST_NAMES).map(|name| short(name.as_ref())).collect();
     let more = names.len() - shown.len();
     if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
+}
+
+/// As much of a text as has room in a sentence.
+fn short(text: &str) -> String {
+    let mut left = text.chars();
+    let start: String = left.by_ref().take(MOST_CHARACTERS).collect();
+    if left.next().is_some() { start + "…" } else { start }
 }
 
 fn pairs(top: &Top) -> Vec<(String, String)> {

@@ -34,10 +34,12 @@ impl<'a> Strings<'a> {
 
 /// What is said in a profile whose samples do not say all that they are of.
 const NAMES_ALONE: &str = "span_id and trace_id are left out, as there are more than a file may have; choose less";
+const NO_STATES: &str =
+    "span_id, trace_id, state and flow are left out, as there are more than a file may have; choose less";
 const NO_LABELS: &str = "labels are left out, as there are more than a file may have; choose less";
 
 /// The profile of samples with what they are of, as far as so many bytes have room for it: labels `span_name`, `span_id`, `trace_id`,
-/// `state` and `flow`, by which `go tool pprof -tagfocus` chooses.
+/// and in profiles of all time `state` and `flow`, by which `go tool pprof -tagfocus` chooses.
 pub(super) fn labelled(stacks: &Stacks, mut labelled: Labelled, most: usize) -> Result<Profile, ShowError> {
     let fits = |labelled: &Labelled| numbers_fit(stacks, labelled.rows.iter().map(|(_, stack, _)| *stack), most);
     let mut rows = fits(&labelled);
@@ -46,6 +48,11 @@ pub(super) fn labelled(stacks: &Stacks, mut labelled: Labelled, most: usize) -> 
         rows = fits(&labelled);
     }
     let mut left_out = (!labelled.has_spans).then_some(NAMES_ALONE);
+    if labelled.has_states && matches!(rows, Err(ShowError::TooLarge(_))) {
+        labelled.forget_states();
+        rows = fits(&labelled);
+        left_out = Some(NO_STATES);
+    }
     match rows {
         Ok(()) => {}
         Err(ShowError::TooLarge(_)) => {
@@ -122,7 +129,9 @@ struct Ids {
 
 impl Ids {
     fn labels<'a>(&mut self, origin: &'a Origin, strings: &mut Strings<'a>) -> Vec<Label> {
-        let mut labels = Vec::new();
+        let texts = [&origin.name, &origin.state, &origin.flow].into_iter().flatten().count();
+        let ids = usize::from(origin.span.is_some()) + usize::from(origin.trace.is_some());
+        let mut labels = Vec::with_capacity(texts + ids);
         let mut add = |key: i64, str: i64| labels.push(Label { key, str, num: 0, num_unit: 0 });
         if let Some(name) = &origin.name {
             add(strings.number("span_name"), strings.number(name));

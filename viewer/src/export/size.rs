@@ -5,7 +5,7 @@ use crate::store::{StackFrame, Stacks};
 
 /// What a stack takes in a pprof, and in what is written of that; and each of its frames: the number of its location, and that as
 /// text, which may be moved to where it has room.
-const SAMPLE: usize = 300;
+const SAMPLE: usize = 400;
 const LOCATION: usize = 28;
 
 /// Refuses what would be larger than an answer may be, where each stack is written with the names of all its frames.
@@ -60,7 +60,7 @@ mod tests {
             ..Stacks::default()
         };
         assert!(fits(&stacks, 100 * 100 * 9).is_ok() && fits(&stacks, 100 * 100 * 9 - 1).is_err());
-        let bytes = 100 * (300 + 100 * 28);
+        let bytes = 100 * (400 + 100 * 28);
         assert!(fits_as_numbers(&stacks, bytes).is_ok());
         assert!(matches!(fits_as_numbers(&stacks, bytes - 1), Err(ShowError::TooLarge(_))));
     }

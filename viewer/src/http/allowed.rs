@@ -17,6 +17,9 @@ const OF_A_BYTE: usize = 16;
 /// How long a small request waits for bytes that others have; then it is worked on among the large ones, as the threads of the
 /// small are few.
 const SMALL_PATIENCE: Duration = Duration::from_millis(100);
+/// Label sets of a profile, which make a series each, and their bytes.
+const MOST_SERIES: usize = 5_000;
+const MOST_LABEL_BYTES: usize = 8 << 20;
 /// Bytes that are taken from the budget at a time.
 const AT_A_TIME: usize = 64 << 10;
 /// Between two looks at the clock there are so many steps.
@@ -34,6 +37,8 @@ pub(crate) struct Allowed {
     most_steps: usize,
     /// The bytes of a profile, unpacked.
     most_profile: usize,
+    /// Label sets of a profile, and their bytes.
+    most_series: (usize, usize),
     looked: usize,
     is_small: bool,
 }
@@ -48,6 +53,7 @@ impl Allowed {
             steps: 0,
             most_steps: MOST_STEPS,
             most_profile: MOST_PROFILE,
+            most_series: (MOST_SERIES, MOST_LABEL_BYTES),
             looked: 0,
             is_small: false,
         }
@@ -60,12 +66,18 @@ impl Allowed {
 
     /// The same for a file, which somebody chose: it is as large as there is memory.
     pub(crate) fn of_file(held: Held) -> Self {
-        Self { most_steps: usize::MAX, most_profile: held.most_of_one(), ..Self::new(held) }
+        let most_series = (usize::MAX, usize::MAX);
+        Self { most_steps: usize::MAX, most_profile: held.most_of_one(), most_series, ..Self::new(held) }
     }
 
     /// The largest profile, unpacked.
     pub(crate) fn most_profile(&self) -> usize {
         self.most_profile
+    }
+
+    /// The most label sets of a profile, and the most bytes of all of them.
+    pub(crate) fn most_series(&self) -> (usize, usize) {
+        self.most_series
     }
 
     /// The most bytes that a request may take.

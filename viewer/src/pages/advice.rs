@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
-use crate::sender::{Language, Sender};
-use crate::show::Shown;
+use crate::sender::Sender;
+use crate::show::{Shown, how_waits_are_measured};
 
 /// How the profiler of a service is started, as the rest of a sentence that begins with "Start the profiler there".
 pub(super) fn start(shown: &Shown, sender: Option<Sender>) -> Markup {
@@ -67,31 +67,12 @@ pub(super) fn each_span(sender: Option<Sender>) -> Markup {
     }
 }
 
-/// How what spans wait for is measured: a sentence, where the sender can.
+/// How what spans wait for is measured, where the sender can.
 pub(super) fn measure_waits(sender: Option<Sender>) -> Markup {
+    let how = how_waits_are_measured(sender);
     html! {
-        @match sender {
-            Some(Sender::Ours(_)) | None => {
-                "What these spans wait for is not measured. "
-                @match sender {
-                    Some(Sender::Ours(Some(Language::Python))) => { code { "wall_time=True" } " in " code { "pyroscope.configure" } ", or " }
-                    Some(Sender::Ours(Some(Language::Ruby))) => { code { "config.wall_time = true" } " in " code { "Pyroscope.configure" } ", or " }
-                    Some(Sender::Ours(Some(Language::Dotnet))) => {
-                        code { "WallTimeProfilingEnabled = true" } " in the settings of " code { "AddPyroscope" } " or " code { "Configure" } ", or "
-                    }
-                    _ => {}
-                }
-                code { "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true" } " in the service's environment, shows where their time goes."
-            }
-            Some(Sender::Java) => { "What these spans wait for is not measured; " code { "PYROSCOPE_PROFILER_EVENT=wall" } " samples wall time in place of CPU time." }
-            Some(Sender::DotnetOfGrafana) => { "What these spans wait for is not measured; " code { "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true" } " samples wall time too." }
-            Some(Sender::Native) => {
-                "What these spans wait for is not measured; the eBPF profiler's " code { "-off-cpu-threshold" } " samples waits, as the profile type "
-                code { "off_cpu" } "."
-            }
-            Some(Sender::Otlp) => { "What these spans wait for is not measured: this service's profiler sends no wall time." }
-            Some(Sender::Go | Sender::Node) => { "What these spans wait for is not measured: this service's profiler cannot tell." }
-        }
+        "What these spans wait for is not measured. "
+        @for (at, part) in how.split('`').enumerate() { @if at % 2 == 1 { code { (part) } } @else { (part) } }
     }
 }
 

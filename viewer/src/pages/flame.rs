@@ -8,7 +8,7 @@ use crate::format::{self, counted, value};
 use crate::http::request::StackRequest;
 use crate::params::Params;
 use crate::selection::{Bound, CPU, Pair, Selection, Side, StackDisplay, StateChoice, TimeRange, WALL, link};
-use crate::show::{FEW_SAMPLES, ShowError, Shown, SpanDetail, Sums, Top};
+use crate::show::{Absence, FEW_SAMPLES, Reason, ShowError, Shown, SpanDetail, Sums, Top};
 use crate::span_status::Status;
 use crate::states::{StateTimes, TimeSpent};
 use crate::store::Sampling;
@@ -50,8 +50,8 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
         (layout::profile_types((&profile_types.types, profile_types.more), &selection, "profile", |selection| link("flame", &pairs(selection))))
         @if !single && selection.side != Side::Outside { (filter::form("flame", &selection, &display.pairs(), true)) }
         (of_states(&selection, &top, |state| link("flame", &pairs(&selection.clone().state(state)))))
-        @match missing(shown, &selection, detail, top.sums.samples)? {
-            Some(why) => { p.state { (why) } }
+        @match &top.absence {
+            Some(absence) => { (missing(shown, &selection, absence)) }
             None => { (few(shown, &selection, detail, top.sums.samples)) }
         }
         @if top.sums.samples > 0 {
@@ -241,37 +241,31 @@ fn of_span(detail: &SpanDetail) -> Markup {
     }
 }
 
-/// Why spans of a service have no samples, where that is known.
-fn missing(
-    shown: &Shown,
-    selection: &Selection,
-    detail: Option<&SpanDetail>,
-    samples: i64,
-) -> Result<Option<Markup>, ShowError> {
-    let (Some(service), None, 0) = (&selection.service, detail, samples) else { return Ok(None) };
-    let all = Selection::everything().service(service).time_range(selection.time_range);
-    let names = shown.span_names(service, &all)?;
-    if names.profile_types.is_empty() && names.spans.is_empty() && names.rest.is_none() {
-        let when = selection.time_range.words();
-        return Ok(Some(
-            html! { b { "Nothing was received of a service " (format!("{service:?}")) " (" (when) ")." } },
-        ));
-    }
-    let row = selection.name.as_ref().map(|asked| (asked, names.spans.iter().find(|row| row.name == *asked)));
-    Ok(match row {
-        Some((asked, None)) if names.rest.is_none() => Some(html! {
-            b { "No span of " (service) " is named " (format!("{asked:?}")) " (" (selection.time_range.words()) ")." }
-            " " a href=(all.link("spans")) { "Look at those that there are" } "."
-        }),
-        Some((_, Some(row))) if names.sampled_by == Sampling::Root && row.cpu_ns.is_none() => Some(html! {
-            b { "Sampled by root span." } " Samples carry the span that entered the service; what this one did is counted in it. To see each span's own, "
-            (advice::each_span(names.sender)) "."
-        }),
-        _ if selection.is_wall() && !names.sends_wall() && names.measures_no_waits() => {
-            Some(advice::measure_waits(names.sender))
+/// Why a service has no samples of what was asked for.
+fn missing(shown: &Shown, selection: &Selection, absence: &Absence) -> Markup {
+    let service = selection.service.as_deref().unwrap_or_default();
+    let all = Selection::everything().service(service).time_range(TimeRange::Stored);
+    html! {
+        p.state {
+            @match absence.reason {
+                Reason::NoService => { b { (absence.sentence) } }
+                Reason::NoSpan => { b { (absence.sentence) } " " a href=(all.link("spans")) { "Look at those that there are" } "." }
+                Reason::Refused => { (none_could_be_taken()) }
+                Reason::NoProfiles => { b { "Traces but no profiles yet." } " Start the profiler there" (advice::start(shown, absence.sender)) }
+                Reason::NoType if selection.is_wall() => { (advice::measure_waits(absence.sender)) }
+                Reason::NoType => { b { (absence.sentence) } }
+                Reason::ChildSpan => {
+                    b { "Sampled by root span." } " Samples carry the span that entered the service; what this one did is counted in it. To see each span's own, "
+                    (advice::each_span(absence.sender)) "."
+                }
+            }
         }
-        _ => None,
-    })
+    }
+}
+
+/// That profiles came, and none could be taken.
+fn none_could_be_taken() -> Markup {
+    html! { b { "No profile of this service could be taken." } " " a href="./#refused" { "What its sender was told" } "." }
 }
 
 /// Few or no samples: what that means, and where there are more.
@@ -293,7 +287,7 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
                     a href=(Selection::of_span(root).link("flame")) { "look at that one" } "."
                 }
                 (0, None, _, Some(Sampling::None)) if refused > 0 => {
-                    b { "No profile of this service could be taken." } " " a href="./#refused" { "What its sender was told" } "."
+                    (none_could_be_taken())
                 }
                 (0, None, _, Some(Sampling::None)) => {
                     b { "No profile holds a span of this service." } " " (advice::label_spans(sender))

@@ -1,5 +1,6 @@
 //! The numbers that a page, an API answer or a download needs: no HTML, no SQL.
 
+mod absence;
 mod diff;
 mod error;
 mod estimate;
@@ -20,6 +21,7 @@ mod trace;
 mod traces;
 mod tree;
 
+pub(crate) use absence::{Absence, Reason, how_waits_are_measured};
 pub(crate) use diff::{Diff, FunctionChange, Side as DiffSide};
 pub(crate) use error::ShowError;
 pub(crate) use estimate::{Change, FEW_SAMPLES, Sums, share, value_error};

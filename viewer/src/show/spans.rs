@@ -143,11 +143,6 @@ impl SpanNames {
         let is_sampled = self.sampled_by != Sampling::None && self.spans.iter().any(|name| name.samples > 0);
         is_sampled && !self.says_states
     }
-
-    /// Whether profiles of all time come.
-    pub(crate) fn sends_wall(&self) -> bool {
-        self.profile_types.iter().any(|seen| seen.asked.split(':').next() == Some(WALL))
-    }
 }
 
 impl Shown {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::absence::Absence;
 use super::error::ShowError;
 use super::estimate::Sums;
 use super::estimate::share;
@@ -32,6 +33,9 @@ pub(crate) struct Top {
     pub(crate) unit: String,
     /// Most own first.
     pub(crate) functions: Vec<TopFunction>,
+    /// Why there is no sample, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) absence: Option<Absence>,
 }
 
 /// Spans of which traces were received.
@@ -79,13 +83,16 @@ impl Shown {
     /// The functions of a selection.
     pub(crate) fn top(&self, selection: &Selection, display: StackDisplay) -> Result<Top, ShowError> {
         let stacks = self.stacks(selection, display)?;
+        let sums = sums(&stacks);
+        let absence = if sums.samples == 0 { self.absence(selection)? } else { None };
         Ok(Top {
             sentence: selection.sentence(),
-            sums: sums(&stacks),
+            sums,
             states: states(&stacks),
             spans: self.spans_of_name(selection)?,
             unit: unit(&stacks.profile_type).into(),
             functions: functions(&stacks, display.lines)?,
+            absence,
         })
     }
 

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use rusqlite::Row;
+use rusqlite::{Connection, Row};
 
 use super::connection::{StoreError, too_many_spans};
 use super::database::Store;
 use super::sample_query::SampleQuery;
 use super::samples::text;
 use super::schema::UNNAMED_ID;
+use super::snapshots::{Snapshots, whole};
 use super::stack_blob::{self, Entry};
 use crate::clock;
 use crate::ids::{SpanId, TraceId};
@@ -41,19 +42,31 @@ pub(crate) struct Labelled {
     pub(crate) duration: i64,
     /// Whether spans are told apart, or their names alone.
     pub(crate) has_spans: bool,
+    /// Whether states and flows are.
+    pub(crate) has_states: bool,
 }
 
 impl Labelled {
     /// Leaves the spans, of which their names stay.
     pub(crate) fn forget_spans(&mut self) {
+        self.change(|origin| Origin { span: None, trace: None, ..origin });
+        self.has_spans = false;
+    }
+
+    /// Leaves the states, of which names stay.
+    pub(crate) fn forget_states(&mut self) {
+        self.change(|origin| Origin { state: None, flow: None, ..origin });
+        self.has_states = false;
+    }
+
+    /// Adds up what is of one origin then.
+    fn change(&mut self, change: impl Fn(Origin) -> Origin) {
         let mut sums: BTreeMap<(Origin, i64), i64> = BTreeMap::new();
         for (origin, stack, value) in std::mem::take(&mut self.rows) {
-            let origin = Origin { span: None, trace: None, ..origin };
-            let sum = sums.entry((origin, stack)).or_default();
+            let sum = sums.entry((change(origin), stack)).or_default();
             *sum = sum.saturating_add(value);
         }
         self.rows = sums.into_iter().map(|((origin, stack), value)| (origin, stack, value)).collect();
-        self.has_spans = false;
     }
 }
 
@@ -73,6 +86,10 @@ type OfSeries = [Option<Arc<str>>; 2];
 #[derive(Default)]
 struct Read {
     stacks: Vec<(Source, Vec<Entry>)>,
+    /// Of profiles of all time, by the numbers of their series.
+    states: HashMap<i64, OfSeries>,
+    /// What values are averaged over, where they are not added.
+    snapshots: Option<Snapshots>,
     entries: usize,
     first: i64,
     last: i64,
@@ -103,6 +120,7 @@ impl Store {
             let columns = "s.name, s.span, parts.profile, series.id, s.stacks, parts.time,
                            (SELECT received FROM profiles WHERE profiles.id = parts.profile)";
             let mut query = SampleQuery::new(connection, selection)?;
+            read.snapshots = Snapshots::of(connection, &query)?;
             query.of_profiles();
             query.each(connection, columns, |row| {
                 let span = SpanId::from_column(row.get(1)?);
@@ -112,6 +130,7 @@ impl Store {
                 read.last = read.last.max(row.get::<_, Option<i64>>(6)?.unwrap_or(0));
                 Ok(())
             })?;
+            read.find_states(connection, selection)?;
             Ok(read)
         })
     }
@@ -121,10 +140,13 @@ impl Store {
         let stored = self.profile_times()?.map_or(from, |(first, _)| first);
         self.read(|connection| {
             let mut read = Read { first: from.max(stored), last: to.min(clock::now()), ..Read::default() };
-            SampleQuery::new(connection, selection)?.each(connection, "s.name, series.id, s.stacks", |row| {
+            let query = SampleQuery::new(connection, selection)?;
+            read.snapshots = Snapshots::of(connection, &query)?;
+            query.each(connection, "s.name, series.id, s.stacks", |row| {
                 let source = Source { name: row.get(0)?, span: None, profile: 0, series: row.get(1)? };
                 read.add(source, row.get_ref(2)?.as_blob()?, most)
             })?;
+            read.find_states(connection, selection)?;
             Ok(read)
         })
     }
@@ -141,34 +163,45 @@ impl Store {
             let named = numbers.iter().filter(|name| **name != 0 && **name != UNNAMED_ID);
             named.map(|name| Ok((*name, text(connection, *name)?.into()))).collect()
         })?;
-        let numbers: HashSet<i64> = read.stacks.iter().map(|(source, _)| source.series).collect();
-        let series: HashMap<i64, OfSeries> = self.read(|connection| {
-            let sql = "SELECT labels ->> '$.state', labels ->> '$.flow' FROM series WHERE id = ?";
-            let mut find = connection.prepare_cached(sql)?;
-            let label = |row: &Row<'_>, column| row.get::<_, Option<String>>(column).map(|text| text.map(Arc::from));
-            let mut of = |id: i64| find.query_row([id], |row| Ok([label(row, 0)?, label(row, 1)?]));
-            numbers.iter().map(|id| Ok((*id, of(*id)?))).collect()
-        })?;
         let mut sums: BTreeMap<(Origin, i64), i64> = BTreeMap::new();
         for (source, entries) in read.stacks {
             let (span, trace) = source.span.map_or((None, None), |span| ids(span, source.profile));
-            let [state, flow] = series.get(&source.series).cloned().unwrap_or_default();
+            let [state, flow] = read.states.get(&source.series).cloned().unwrap_or_default();
             let origin = Origin { name: names.get(&source.name).cloned(), span, trace, state, flow };
             for (stack, value, _) in entries {
                 let sum = sums.entry((origin.clone(), stack)).or_default();
-                *sum = sum.saturating_add(value);
+                let parts = read.snapshots.as_ref().map(|snapshots| snapshots.parts(source.series, value));
+                *sum = sum.saturating_add(parts.unwrap_or(value));
             }
         }
+        let of_sum = |sum: i64| if read.snapshots.is_some() { whole(sum) } else { sum };
         Ok(Labelled {
-            rows: sums.into_iter().map(|((origin, stack), value)| (origin, stack, value)).collect(),
+            rows: sums.into_iter().map(|((origin, stack), value)| (origin, stack, of_sum(value))).collect(),
             time: if read.first == i64::MAX { 0 } else { read.first },
             duration: read.last.saturating_sub(read.first).max(0),
             has_spans,
+            has_states: !read.states.is_empty(),
         })
     }
 }
 
 impl Read {
+    /// Asks what series of all time say of their samples, while they are the same that were read.
+    fn find_states(&mut self, connection: &Connection, selection: &Selection) -> rusqlite::Result<()> {
+        if !selection.is_wall() {
+            return Ok(());
+        }
+        let mut find =
+            connection.prepare_cached("SELECT labels ->> '$.state', labels ->> '$.flow' FROM series WHERE id = ?")?;
+        let label = |row: &Row<'_>, column| row.get::<_, Option<String>>(column).map(|text| text.map(Arc::from));
+        let numbers: HashSet<i64> = self.stacks.iter().map(|(source, _)| source.series).collect();
+        for number in numbers {
+            let of = find.query_row([number], |row| Ok([label(row, 0)?, label(row, 1)?]))?;
+            self.states.insert(number, of);
+        }
+        Ok(())
+    }
+
     fn add(&mut self, origin: Source, stacks: &[u8], most: usize) -> rusqlite::Result<()> {
         let mut entries = Vec::new();
         stack_blob::unpack(stacks, |entry| entries.push(entry))?;

@@ -17,6 +17,7 @@ mod labelled;
 mod largest;
 mod numbered;
 mod overview;
+mod presence;
 mod profile_traces;
 mod readers;
 mod retention;

@@ -20,10 +20,6 @@ use crate::store::{Function, Part, Place, Profile, Sample, StackNode, TimedSampl
 
 /// Frames of a stack; of deeper ones the leaf end is kept.
 const MOST_FRAMES: usize = 1_000;
-/// Label sets, which make a series each.
-const MOST_SERIES: usize = 5_000;
-/// Bytes of all label sets of a profile.
-const MOST_LABEL_BYTES: usize = 8 << 20;
 /// The largest value of a sample, 104 days of nanoseconds or 9 PB, so that sums of them stay numbers.
 const MOST_VALUE: i64 = 1 << 53;
 /// The functions of two frames that the profile itself does not have, by numbers that no function of the tables has.
@@ -263,8 +259,9 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
         allowed: &mut Allowed,
     ) -> Result<usize, Refusal> {
         let next = self.series.len();
-        if next == MOST_SERIES {
-            let sentence = format!("the labels of the profile's samples make more than {MOST_SERIES} series");
+        let (most, most_bytes) = allowed.most_series();
+        if next == most {
+            let sentence = format!("the labels of the profile's samples make more than {most} series");
             return Err(Refusal::new(Reason::TooLarge, sentence));
         }
         let mut all: BTreeMap<&str, &str> =
@@ -274,8 +271,8 @@ impl<'r, 'a, S: Samples<'a>> Reader<'r, 'a, S> {
         // In JSON a character may become six.
         let json = serde_json::json!(all).to_string();
         self.label_bytes = self.label_bytes.saturating_add(json.len());
-        if self.label_bytes > MOST_LABEL_BYTES {
-            let sentence = format!("the label sets of the profile's samples have more than {MOST_LABEL_BYTES} bytes");
+        if self.label_bytes > most_bytes {
+            let sentence = format!("the label sets of the profile's samples have more than {most_bytes} bytes");
             return Err(Refusal::new(Reason::TooLarge, sentence));
         }
         allowed.take(json.len() + SERIES + others.len() * 32, "the profile")?;

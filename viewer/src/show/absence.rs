@@ -1,0 +1,108 @@
+//! Why a service has no sample of what was asked for, where that is known.
+
+use serde::Serialize;
+
+use super::error::ShowError;
+use super::shown::Shown;
+use crate::selection::{Selection, TimeRange};
+use crate::sender::Sender;
+use crate::store::Sampling;
+
+/// Why a selection of a service has no sample: by all that is stored, whatever its time range is.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Absence {
+    /// What is not there.
+    pub(crate) reason: Reason,
+    /// The same in words.
+    pub(crate) sentence: String,
+    /// What the service is sent with, as far as it says so.
+    #[serde(skip)]
+    pub(crate) sender: Option<Sender>,
+}
+
+/// What is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Reason {
+    /// Anything of the service.
+    NoService,
+    /// Profiles of it: those that came could not be taken.
+    Refused,
+    /// Profiles of it: traces alone come.
+    NoProfiles,
+    /// A span of that name.
+    NoSpan,
+    /// Profiles of that type.
+    NoType,
+    /// Samples of child spans: those of the service carry root spans alone.
+    ChildSpan,
+}
+
+impl Shown {
+    /// Why a selection has no sample; none where it does not say a service, says a single span or trace, or is of what is there.
+    pub(crate) fn absence(&self, selection: &Selection) -> Result<Option<Absence>, ShowError> {
+        let Some(service) = selection.service.as_deref() else { return Ok(None) };
+        if selection.span.is_some() || selection.trace.is_some() {
+            return Ok(None);
+        }
+        let name = selection.name.as_deref();
+        let known = self.store.presence(service, &selection.profile_type, name)?;
+        let of_name = known.name.unwrap_or_default();
+        let is_refused = !known.profiles && self.refusals.profiles_of(service) > 0;
+        let is_child = of_name.traces && !of_name.entry && !of_name.samples;
+        let reason = match name {
+            _ if is_refused => Reason::Refused,
+            _ if !known.profiles && !known.traces => Reason::NoService,
+            Some(_) if !of_name.samples && !of_name.traces => Reason::NoSpan,
+            _ if !known.profiles => Reason::NoProfiles,
+            _ if !known.profile_type => Reason::NoType,
+            Some(_) if is_child && self.store.sampling(service)? == Sampling::Root => Reason::ChildSpan,
+            _ => return Ok(None),
+        };
+        let sender = self.profilers.sender(service);
+        let name = name.unwrap_or_default();
+        let sentence = match reason {
+            Reason::NoService => format!("Nothing was received of a service {service:?}."),
+            Reason::Refused => format!("No profile of {service} could be taken; the page of services says why."),
+            Reason::NoProfiles => format!("{service} sends traces, and no profiles come under this name."),
+            Reason::NoSpan => format!("No span of {service} is named {name:?}."),
+            Reason::NoType => self.no_type(selection, service, sender)?,
+            Reason::ChildSpan => format!(
+                "Samples of {service} carry root spans alone, which entered it, and {name:?} is a child of one: what it did is counted there."
+            ),
+        };
+        Ok(Some(Absence { reason, sentence, sender }))
+    }
+
+    fn no_type(&self, selection: &Selection, service: &str, sender: Option<Sender>) -> Result<String, ShowError> {
+        let sent = self.store.profile_types(Some(service), TimeRange::Stored)?.named();
+        let asked = &selection.profile_type;
+        let how = if selection.is_wall() { how_waits_are_measured(sender).replace('`', "") } else { String::new() };
+        Ok(format!("{service} sends {sent}, and no {asked}. {how}").trim_end().to_owned())
+    }
+}
+
+/// How what spans wait for is measured, where the sender can: a sentence, with code between backticks.
+pub(crate) fn how_waits_are_measured(sender: Option<Sender>) -> String {
+    use crate::sender::Language::{Dotnet, Python, Ruby};
+    let setting = match sender {
+        Some(Sender::Ours(Some(Python))) => "`wall_time=True` in `pyroscope.configure`, or ",
+        Some(Sender::Ours(Some(Ruby))) => "`config.wall_time = true` in `Pyroscope.configure`, or ",
+        Some(Sender::Ours(Some(Dotnet))) => {
+            "`WallTimeProfilingEnabled = true` in the settings of `AddPyroscope` or `Configure`, or "
+        }
+        Some(Sender::Ours(None)) | None => "",
+        Some(Sender::DotnetOfGrafana) => {
+            return "`PYROSCOPE_PROFILING_WALLTIME_ENABLED=true` samples wall time too.".into();
+        }
+        Some(Sender::Java) => return "`PYROSCOPE_PROFILER_EVENT=wall` samples wall time in place of CPU time.".into(),
+        Some(Sender::Native) => {
+            return "The eBPF profiler's `-off-cpu-threshold` samples waits, as the profile type `off_cpu`.".into();
+        }
+        Some(Sender::Otlp) => return "This service's profiler sends no wall time.".into(),
+        Some(Sender::Go | Sender::Node) => return "This service's profiler cannot tell.".into(),
+    };
+    format!(
+        "{setting}`PYROSCOPE_PROFILING_WALLTIME_ENABLED=true` in the service's environment, shows where their time goes."
+    )
+}
