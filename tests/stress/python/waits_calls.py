@@ -6,8 +6,8 @@ callers  functions of the program that may be below it: `x` right below, `x~` be
          other files' functions, `-` nothing. `*`: any, as with handlers of signals.
 spans    those that may be current where it is the innermost function of the program; after a `;` those where it is a caller,
          if they are others. `-`: none, so it has no sample. `*`: any; `^x`: any but x.
-waits    states, and the calls that are their leaves. A wait for the GIL may come anywhere.
-files    modules and packages whose functions may be above it, but for a wait for the GIL. `*`: any, as with what is called at a fork.
+waits    states, and the calls that are their leaves. A wait for the GIL may come anywhere, and so may `close` and what asks for a file by name.
+files    modules and packages whose functions may be above it, but for a wait that may come anywhere. `*`: any, as with what is called at a fork.
 """
 
 from dataclasses import dataclass
@@ -19,6 +19,8 @@ ALIASES = {
     "$lock": "lock:sem_wait,sem_timedwait,sem_clockwait",
     "$join": "lock:sem_wait,sem_timedwait,sem_clockwait,pthread_join",
     "$open": "io:open64,read,write",
+    "$names": "io:mkdir,open64,rename,link,symlink,truncate64,ftruncate64,posix_fallocate64,fallocate64,opendir,readdir64,unlink,rmdir",
+    "$names_at": "io:openat64,renameat,unlinkat",
     "$await": "await:(await),(await_Future),(await_Task) busy:(event_loop_busy)",
     # What the loop and its executor call, too.
     "$loop": "asyncio selectors threading concurrent queue socket contextlib os",
@@ -48,6 +50,8 @@ write_file         | files                | files               | $open
 read_file          | files                | files               | $open
 sync_file          | files                | files               | io:open64,fsync
 lock_file          | files                | files               | io:open64 lock:flock
+name_files         | files                | files               | $names
+name_files_in      | files                | files               | $names_at io:open64
 sleep_with_file    | lock_file            | files               | $sleep
 joins              | work_on              | joins
 start_short        | joins                | joins               | $lock | threading

@@ -10,6 +10,8 @@ from waits_calls import ANY, BESIDE, FILES, FUNCTIONS, HANDLED, HANDLER, HANDLER
 
 WALL = [("wait_count", "count"), ("wall", "nanoseconds")]
 GIL = ("gil", "(waits for the GIL)")
+#: Whoever has files closes and looks for some, and that rarely waits.
+ANYWHERE = {GIL, *(("io", name) for name in ("close", "fclose", "fopen64", "stat64", "lstat64", "fstatat64", "statx", "access"))}
 CONCURRENT, BUSY, AWAIT_TASK, RUN_QUEUE = "(concurrent task)", "(event loop busy)", "(await Task)", "(waits for a CPU)"
 PACKAGE = re.compile(r"(?:.*(?:site-packages|python3\.\d+)/|<frozen )(\w+)")
 
@@ -85,10 +87,10 @@ def mistakes(sample: pprof.Sample, stack: tuple[pprof.Frame, ...], is_beside: bo
         if name == HANDLER and span == HANDLED:
             break
         is_innermost = name in HANDLERS
-    if (state, leaf) != GIL and not {(state, leaf), (state, ANY)} & function.waits:
+    if (state, leaf) not in ANYWHERE and not {(state, leaf), (state, ANY)} & function.waits:
         yield f"{innermost} in the state {state}: {said}"
     for frame in stack[: own[0]]:
-        if (state, leaf) != GIL and not {package_of(frame), ANY} & function.files:
+        if (state, leaf) not in ANYWHERE and not {package_of(frame), ANY} & function.files:
             yield f"{innermost} below {frame.function} of {frame.file}: {said}"
     for callee, caller in zip(own, [*own[1:], None]):
         below = names[caller] if caller is not None else ""

@@ -113,6 +113,8 @@ def files(work: Work, chance: random.Random) -> None:
             read_file(path)
         sync_file(path)
         lock_file(os.path.join(work.folder, "locked"))
+        name_files(path + " names")
+        name_files_in(work.folder, f"at {threading.get_ident()}")
 
 
 def write_file(path: str) -> None:
@@ -136,6 +138,33 @@ def lock_file(path: str) -> None:
     fcntl.flock(file, fcntl.LOCK_EX)
     sleep_with_file()
     os.close(file)
+
+
+def name_files(folder: str) -> None:
+    os.mkdir(folder)
+    first, second, link = (os.path.join(folder, name) for name in ("first", "second", "link"))
+    file = os.open(first, os.O_RDWR | os.O_CREAT)
+    os.posix_fallocate(file, 0, 100_000)
+    os.ftruncate(file, 50_000)
+    os.close(file)
+    os.rename(first, second)
+    os.link(second, first)
+    os.symlink(second, link)
+    os.truncate(second, 20_000)
+    assert sorted(os.listdir(folder)) == ["first", "link", "second"]
+    assert os.path.samefile(first, link) and os.lstat(first).st_size == 20_000 and os.access(link, os.R_OK)
+    for path in (first, second, link):
+        os.unlink(path)
+    os.rmdir(folder)
+
+
+def name_files_in(folder: str, name: str) -> None:
+    place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    os.close(os.open(name, os.O_WRONLY | os.O_CREAT, dir_fd=place))
+    os.rename(name, name + "!", src_dir_fd=place, dst_dir_fd=place)
+    assert os.stat(name + "!", dir_fd=place).st_size == 0
+    os.unlink(name + "!", dir_fd=place)
+    os.close(place)
 
 
 def sleep_with_file() -> None:

@@ -74,7 +74,9 @@ module WaitsTable
   # By these a thread of Ruby's wakes another one, or takes a lock of Ruby's own, wherever it is. Before 3.3 it yields as it does so, and
   # one of those that wait for a condition waits for the pipe of signals instead, and reads it.
   BEFORE_3_3 = RUBY_VERSION < "3.3"
-  ANYWHERE = ["write", "pthread_mutex_lock", *(%w[sched_yield read] if BEFORE_3_3)].freeze
+  # Whoever has files closes and looks for some.
+  NAMES = %w[close fclose stat64 lstat64 fstatat64 statx access].freeze
+  ANYWHERE = ["write", "pthread_mutex_lock", *NAMES, *(%w[sched_yield read] if BEFORE_3_3)].freeze
   PIPE = %w[pthread_cond_wait pthread_cond_timedwait].freeze
 
   module_function

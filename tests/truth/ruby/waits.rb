@@ -89,6 +89,20 @@ module Waits
       reader.wait_readable(SECONDS)
     end
 
+    def io_wait
+      reader, _writer = IO.pipe
+      reader.wait(SECONDS)
+    end
+
+    def io_foreach
+      path = File.join(FOLDER, "fifo")
+      File.mkfifo(path) unless File.exist?(path)
+      writer = File.open(path, File::RDWR)
+      later { writer.write("x\n") }
+      IO.foreach(path) { break }
+      writer.close
+    end
+
     def lock_mutex
       Waiting.held(SECONDS).synchronize { nil }
     end

@@ -67,16 +67,20 @@ VALUE pyroscope_fiber_current(void) { RETURN_GUARDED(VALUE, rb_fiber_current(), 
 // The method that runs here, as Ruby numbers names; 0: none does.
 uintptr_t pyroscope_frame_method(void) { RETURN_GUARDED(uintptr_t, rb_frame_this_func(), 0); }
 
-// Whether the receiver of that method is a data object of this type, which stands in this word of such objects.
-enum { T_DATA = 0x0c, TYPE_MASK = 0x1f };
-static int has_type(const volatile VALUE *object, int word, VALUE type) {
+// Whether the receiver of that method is an IO, or a data object of this type, which stands in this word of such objects.
+enum { T_FILE = 0x0b, T_DATA = 0x0c, TYPE_MASK = 0x1f };
+static VALUE kind_of(const volatile VALUE *object) {
     // Numbers, symbols, nil, true and false are no addresses.
     int is_address = ((VALUE)object & 7) == 0 && (VALUE)object > 0x1000;
-    return is_address && (object[0] & TYPE_MASK) == T_DATA && object[word] == type;
+    return is_address ? object[0] & TYPE_MASK : 0;
+}
+static int has_type(const volatile VALUE *object, int word, VALUE type) {
+    return kind_of(object) == T_DATA && object[word] == type;
 }
 int pyroscope_receiver_has_type(int word, VALUE type) {
     RETURN_GUARDED(int, has_type((VALUE *)rb_current_receiver(), word, type), 0);
 }
+int pyroscope_receiver_is_io(void) { RETURN_GUARDED(int, kind_of((VALUE *)rb_current_receiver()) == T_FILE, 0); }
 
 static void on_fault(int signal_number, siginfo_t *info, void *context) {
     sigjmp_buf *to = guard;

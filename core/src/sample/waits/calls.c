@@ -87,6 +87,32 @@ static void (*module_opened)(void);
     X(fdatasync, int, (int a), (a), IO, a, 1) \
     X(syncfs, int, (int a), (a), IO, a, 1) \
     X(open64, int, (const char *a, int b, mode_t c), (a, b, c), IO, 0, 1) \
+    X(openat64, int, (int a, const char *b, int c, mode_t d), (a, b, c, d), IO, 0, 1) \
+    X(fopen64, void *, (const char *a, const char *b), (a, b), IO, 0, 1) \
+    X(fclose, int, (void *a), (a), IO, 0, 1) \
+    X(close, int, (int a), (a), IO, 0, 1) \
+    X(opendir, void *, (const char *a), (a), IO, 0, 1) \
+    X(readdir64, void *, (void *a), (a), IO, 0, 1) \
+    X(stat64, int, (const char *a, void *b), (a, b), IO, 0, 1) \
+    X(lstat64, int, (const char *a, void *b), (a, b), IO, 0, 1) \
+    X(fstatat64, int, (int a, const char *b, void *c, int d), (a, b, c, d), IO, 0, 1) \
+    X(statx, int, (int a, const char *b, int c, unsigned d, void *e), (a, b, c, d, e), IO, 0, 1) \
+    X(access, int, (const char *a, int b), (a, b), IO, 0, 1) \
+    X(unlink, int, (const char *a), (a), IO, 0, 1) \
+    X(unlinkat, int, (int a, const char *b, int c), (a, b, c), IO, 0, 1) \
+    X(rename, int, (const char *a, const char *b), (a, b), IO, 0, 1) \
+    X(renameat, int, (int a, const char *b, int c, const char *d), (a, b, c, d), IO, 0, 1) \
+    X(renameat2, int, (int a, const char *b, int c, const char *d, unsigned e), (a, b, c, d, e), IO, 0, 1) \
+    X(mkdir, int, (const char *a, mode_t b), (a, b), IO, 0, 1) \
+    X(rmdir, int, (const char *a), (a), IO, 0, 1) \
+    X(link, int, (const char *a, const char *b), (a, b), IO, 0, 1) \
+    X(symlink, int, (const char *a, const char *b), (a, b), IO, 0, 1) \
+    X(truncate64, int, (const char *a, off_t b), (a, b), IO, 0, 1) \
+    X(ftruncate64, int, (int a, off_t b), (a, b), IO, a, 1) \
+    X(fallocate64, int, (int a, int b, off_t c, off_t d), (a, b, c, d), IO, a, 1) \
+    X(posix_fallocate64, int, (int a, off_t b, off_t c), (a, b, c), IO, a, 1) \
+    X(sync_file_range, int, (int a, off_t b, off_t c, unsigned d), (a, b, c, d), IO, a, 1) \
+    X(msync, int, (void *a, size_t b, int c), (a, b, c), IO, 0, 1) \
     L(fread, size_t, (void *a, size_t b, size_t c, void *d), (a, b, c, d), IO, 0, 1, b * c) \
     X(fgets, char *, (char *a, int b, void *c), (a, b, c), IO, 0, 1) \
     X(getline, ssize_t, (void *a, void *b, void *c), (a, b, c), IO, 0, 1) \

@@ -7,13 +7,23 @@ use super::wrappers::Address;
 use crate::sample::elf::{Module, Name, word};
 
 /// Functions that have another name in other modules, which is the same function for files of 64 bits.
-pub(super) const ALIASES: [(&CStr, &CStr); 12] = [
+pub(super) const ALIASES: [(&CStr, &CStr); 22] = [
     (c"pread", c"pread64"),
     (c"pwrite", c"pwrite64"),
     (c"preadv", c"preadv64"),
     (c"pwritev", c"pwritev64"),
     (c"sendfile", c"sendfile64"),
     (c"open", c"open64"),
+    (c"openat", c"openat64"),
+    (c"fopen", c"fopen64"),
+    (c"readdir", c"readdir64"),
+    (c"stat", c"stat64"),
+    (c"lstat", c"lstat64"),
+    (c"fstatat", c"fstatat64"),
+    (c"truncate", c"truncate64"),
+    (c"ftruncate", c"ftruncate64"),
+    (c"fallocate", c"fallocate64"),
+    (c"posix_fallocate", c"posix_fallocate64"),
     (c"fcntl", c"fcntl64"),
     (c"lockf", c"lockf64"),
     (c"__read", c"read"),

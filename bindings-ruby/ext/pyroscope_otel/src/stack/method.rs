@@ -13,6 +13,7 @@ use crate::stack::guard::IS_GUARDED;
 unsafe extern "C" {
     fn pyroscope_frame_method() -> VALUE;
     fn pyroscope_receiver_has_type(word: c_int, data_type: VALUE) -> c_int;
+    fn pyroscope_receiver_is_io() -> c_int;
 }
 
 /// Methods that wait, and what for. They are asked where the interpreter waited for a condition, and, but for `select`, where it
@@ -85,9 +86,18 @@ pub(crate) fn state(state: State, caller: usize) -> State {
         // `Mutex#sleep` waits for a signal of a ConditionVariable.
         Some(SLEEP) if is_of_mutex() => State::Lock,
         Some(SELECT) if state != State::Lock => state,
+        // IO#wait and IO.foreach are called as Process.wait and Addrinfo.foreach are; the latter waits for no descriptor.
+        Some(known) if state == State::Io && METHODS[known].1 == State::Name => state,
+        Some(known) if state == State::Io && METHODS[known].1 == State::Child && is_of_io() => state,
         Some(known) => METHODS[known].1,
         None => state,
     }
+}
+
+/// Whether the method's receiver is an IO.
+fn is_of_io() -> bool {
+    // SAFETY: reads behind the guard.
+    unsafe { pyroscope_receiver_is_io() != 0 }
 }
 
 /// Whether the method's receiver is a Mutex.
