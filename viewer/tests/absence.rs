@@ -51,14 +51,14 @@ fn why_there_is_no_sample_is_said_alike_everywhere() {
             "no_service",
             false,
             "there is no service \"shpo\"; there are profiles of: ",
-            "Nothing was received of a service \"shpo\".",
+            "Nothing is stored of a service \"shpo\".",
         ),
         (
             "service=broken",
             "refused",
-            true,
-            "No profile of broken could be taken",
-            "No profile of this service could be taken.",
+            false,
+            "No profile of broken is stored, and some were refused",
+            "No profile of this service is stored, and some were refused.",
         ),
         (
             "service=till",
@@ -136,7 +136,7 @@ fn nothing_is_said_to_be_missing_that_is_there() {
         assert_eq!(answer["absence"], Value::Null, "{selection}: {answer}");
         let text = words(&server.page(&format!("/flame?{selection}")));
         assert!(
-            ["No span of", "not measured", "Nothing was received of"].iter().all(|says| !text.contains(says)),
+            ["No span of", "not measured", "Nothing is stored of"].iter().all(|says| !text.contains(says)),
             "{text}"
         );
         let (ended_well, said) = top(&server, selection);

@@ -208,7 +208,7 @@ fn top_asks_a_running_viewer() {
 fn top_of_a_viewer_that_received_nothing_says_so() {
     let server = Server::start();
     let (out, _) = words(&spanprof().args(["top", "--url", &server.url]).output().unwrap());
-    let says = format!("No profiles were received yet; {} says how to send some.\n", server.url);
+    let says = format!("No profiles are stored; {} says how to send some.\n", server.url);
     assert!(out.ends_with(&says), "{out}");
 }
 

@@ -544,7 +544,7 @@ fn who_asks_for_time_that_is_not_measured_is_told_so() {
             "/flame?service=stock&type=wall",
             "What these spans wait for is not measured. PYROSCOPE_PROFILING_WALLTIME_ENABLED",
         ),
-        ("/flame?service=shpo", "Nothing was received of a service \"shpo\"."),
+        ("/flame?service=shpo", "Nothing is stored of a service \"shpo\"."),
         ("/flame?service=shop&name=POST", "No span of shop is named \"POST\". Look at those that there are ."),
         ("/flame?service=till&type=wall", "Traces but no profiles yet. Start the profiler there"),
         ("/flame?service=stock&type=memory", "stock sends process_cpu, and no memory."),

@@ -98,7 +98,7 @@ module Waits
       path = File.join(FOLDER, "fifo")
       File.mkfifo(path) unless File.exist?(path)
       writer = File.open(path, File::RDWR)
-      later { writer.write("x\n") }
+      later { writer.syswrite("x\n") }
       IO.foreach(path) { break }
       writer.close
     end

@@ -19,8 +19,9 @@ const MOST_BYTES: u64 = 256 << 20;
 
 /// Services, and profile types of each, that are named where nothing was found.
 const MOST_NAMES: usize = 10;
-/// Characters of such a name, or of what a server says of itself.
-const MOST_CHARACTERS: usize = 500;
+/// Characters of such a name, and of what a server says.
+const MOST_OF_A_NAME: usize = 500;
+const MOST_OF_AN_ERROR: usize = 8_000;
 
 /// Prints the table. The error is one sentence.
 pub(crate) fn run(top: &Top) -> Result<(), String> {
@@ -66,10 +67,18 @@ fn ask(top: &Top, path: &str, pairs: &[(String, String)]) -> Result<Value, Strin
     // A tenant that is no name is refused before the API is asked.
     let said = answer.as_ref().and_then(|answer| answer["error"].as_str().or_else(|| answer["message"].as_str()));
     let text = String::from_utf8_lossy(&body);
-    let said = said.or_else(|| if is_text { text.lines().next().filter(|line| !line.is_empty()) } else { None });
+    let said = said.or_else(|| {
+        if is_text && status != StatusCode::NOT_FOUND {
+            text.lines().next().filter(|line| !line.is_empty())
+        } else {
+            None
+        }
+    });
     Err(match said {
-        Some(sentence) if status == StatusCode::BAD_REQUEST => sentence.into(),
-        Some(sentence) if !status.is_success() => format!("{} answers {status}: {}", top.url, short(sentence)),
+        Some(sentence) if status == StatusCode::BAD_REQUEST => short(sentence, MOST_OF_AN_ERROR),
+        Some(sentence) if !status.is_success() => {
+            format!("{} answers {status}: {}", top.url, short(sentence, MOST_OF_AN_ERROR))
+        }
         _ if status.is_client_error() && status != StatusCode::NOT_FOUND || status.is_server_error() => {
             format!("{} answers {status}; say by --url where spanprof listens", top.url)
         }
@@ -91,7 +100,7 @@ fn nothing<'a>(top: &Top, said: impl Fn(&str) -> Option<&'a str>, absence: &Valu
     let profiled = rows.iter().filter(|row| row["profiles"].as_i64() > Some(0));
     let names: Vec<String> = profiled.filter_map(with_types).collect();
     let names = if names.is_empty() { None } else { Some(first(&names)) };
-    let none_yet = || format!("no profiles were received yet; {} says how to send some", top.url);
+    let none_yet = || format!("no profiles are stored; {} says how to send some", top.url);
     let service = said("service").unwrap_or_default();
     let sentence = absence["sentence"].as_str().unwrap_or_default();
     match (absence["reason"].as_str(), &names) {
@@ -100,7 +109,9 @@ fn nothing<'a>(top: &Top, said: impl Fn(&str) -> Option<&'a str>, absence: &Valu
         }
         (Some("no_service"), None) => return Err(format!("there is no service {service:?}: {}", none_yet())),
         (Some("no_span"), _) => {
-            let known = ask(top, "api/spans", &[("service".into(), service.into()), all()])?;
+            let of_type = said("type").map(|asked| ("type".to_owned(), asked.to_owned()));
+            let asked: Vec<_> = [("service".into(), service.into()), all()].into_iter().chain(of_type).collect();
+            let known = ask(top, "api/spans", &asked)?;
             let rows = known["spans"].as_array().map_or(&[][..], Vec::as_slice);
             let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
             let there_are = if names.is_empty() { String::new() } else { format!("; there are: {}", first(&names)) };
@@ -108,9 +119,10 @@ fn nothing<'a>(top: &Top, said: impl Fn(&str) -> Option<&'a str>, absence: &Valu
             return Err(format!("no span of {service} is named {name:?}{there_are}"));
         }
         (Some("no_profiles"), Some(names)) => return Ok(format!("{sentence} There are some of: {names}.")),
-        (Some(_), _) => return Ok(sentence.into()),
-        (None, None) => return Ok(format!("N{}.", &none_yet()[1..])),
-        (None, Some(_)) => {}
+        (Some("refused"), _) => return Err(sentence.trim_end_matches('.').into()),
+        (Some(_), _) if !sentence.is_empty() => return Ok(sentence.into()),
+        (_, None) => return Ok(format!("N{}.", &none_yet()[1..])),
+        (_, Some(_)) => {}
     }
     let row = rows.iter().find(|row| row["service"] == service);
     let names = row.and_then(with_types).or(names).unwrap_or_default();
@@ -130,15 +142,15 @@ fn types(row: &Value) -> Vec<&str> {
 }
 
 fn first<T: AsRef<str>>(names: &[T]) -> String {
-    let shown: Vec<String> = names.iter().take(MOST_NAMES).map(|name| short(name.as_ref())).collect();
+    let shown: Vec<String> = names.iter().take(MOST_NAMES).map(|name| short(name.as_ref(), MOST_OF_A_NAME)).collect();
     let more = names.len() - shown.len();
     if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
 }
 
 /// As much of a text as has room in a sentence.
-fn short(text: &str) -> String {
+fn short(text: &str, most: usize) -> String {
     let mut left = text.chars();
-    let start: String = left.by_ref().take(MOST_CHARACTERS).collect();
+    let start: String = left.by_ref().take(most).collect();
     if left.next().is_some() { start + "…" } else { start }
 }
 

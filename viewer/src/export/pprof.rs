@@ -1,6 +1,7 @@
 //! Stacks as one pprof profile, for `go tool pprof` and speedscope.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use spanprof_core::wire::pprof::{Function, Label, Line, Location, Profile, Sample, ValueType};
 
@@ -34,6 +35,7 @@ impl<'a> Strings<'a> {
 
 /// What is said in a profile whose samples do not say all that they are of.
 const NAMES_ALONE: &str = "span_id and trace_id are left out, as there are more than a file may have; choose less";
+const AVERAGES: &str = "values are averages over profiles, so samples say no span_id and trace_id";
 const NO_STATES: &str =
     "span_id, trace_id, state and flow are left out, as there are more than a file may have; choose less";
 const NO_LABELS: &str = "labels are left out, as there are more than a file may have; choose less";
@@ -41,17 +43,32 @@ const NO_LABELS: &str = "labels are left out, as there are more than a file may 
 /// The profile of samples with what they are of, as far as so many bytes have room for it: labels `span_name`, `span_id`, `trace_id`,
 /// and in profiles of all time `state` and `flow`, by which `go tool pprof -tagfocus` chooses.
 pub(super) fn labelled(stacks: &Stacks, mut labelled: Labelled, most: usize) -> Result<Profile, ShowError> {
-    let fits = |labelled: &Labelled| numbers_fit(stacks, labelled.rows.iter().map(|(_, stack, _)| *stack), most);
+    // Each text is there once, as it is looked up, in the table and as bytes.
+    let texts = |labelled: &Labelled| -> usize {
+        let of = |origin: &'_ Origin| [&origin.name, &origin.state, &origin.flow].map(Option::clone);
+        let all: HashSet<Arc<str>> = labelled.rows.iter().flat_map(|(origin, ..)| of(origin)).flatten().collect();
+        all.iter().map(|text| 3 * text.len()).sum()
+    };
+    let fits = |labelled: &Labelled| {
+        numbers_fit(stacks, labelled.rows.iter().map(|(_, stack, _)| *stack), most.saturating_sub(texts(labelled)))
+    };
     let mut rows = fits(&labelled);
     if labelled.has_spans && matches!(rows, Err(ShowError::TooLarge(_))) {
         labelled.forget_spans();
         rows = fits(&labelled);
     }
-    let mut left_out = (!labelled.has_spans).then_some(NAMES_ALONE);
+    let mut left_out = match (labelled.is_averaged, labelled.has_spans) {
+        (true, _) => Some(AVERAGES),
+        (false, true) => None,
+        (false, false) => Some(NAMES_ALONE),
+    };
     if labelled.has_states && matches!(rows, Err(ShowError::TooLarge(_))) {
         labelled.forget_states();
         rows = fits(&labelled);
         left_out = Some(NO_STATES);
+    }
+    if labelled.is_cut {
+        rows = Err(ShowError::TooLarge(NO_LABELS.into()));
     }
     match rows {
         Ok(()) => {}

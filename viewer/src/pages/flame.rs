@@ -250,9 +250,10 @@ fn missing(shown: &Shown, selection: &Selection, absence: &Absence) -> Markup {
             @match absence.reason {
                 Reason::NoService => { b { (absence.sentence) } }
                 Reason::NoSpan => { b { (absence.sentence) } " " a href=(all.link("spans")) { "Look at those that there are" } "." }
-                Reason::Refused => { (none_could_be_taken()) }
+                Reason::Refused => { b { "No profile of this service is stored, and some were refused." } " " (why_refused()) }
+                Reason::NoProfiles if !shown.profilers.of(service).is_empty() => { b { "Traces but no sample yet." } " Its profiler runs." }
                 Reason::NoProfiles => { b { "Traces but no profiles yet." } " Start the profiler there" (advice::start(shown, absence.sender)) }
-                Reason::NoType if selection.is_wall() => { (advice::measure_waits(absence.sender)) }
+                Reason::NoType if absence.measures_no_waits => { (advice::measure_waits(absence.sender)) }
                 Reason::NoType => { b { (absence.sentence) } }
                 Reason::ChildSpan => {
                     b { "Sampled by root span." } " Samples carry the span that entered the service; what this one did is counted in it. To see each span's own, "
@@ -263,9 +264,9 @@ fn missing(shown: &Shown, selection: &Selection, absence: &Absence) -> Markup {
     }
 }
 
-/// That profiles came, and none could be taken.
-fn none_could_be_taken() -> Markup {
-    html! { b { "No profile of this service could be taken." } " " a href="./#refused" { "What its sender was told" } "." }
+/// Where it is said why profiles were refused.
+fn why_refused() -> Markup {
+    html! { a href="./#refused" { "What its sender was told" } "." }
 }
 
 /// Few or no samples: what that means, and where there are more.
@@ -287,7 +288,7 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
                     a href=(Selection::of_span(root).link("flame")) { "look at that one" } "."
                 }
                 (0, None, _, Some(Sampling::None)) if refused > 0 => {
-                    (none_could_be_taken())
+                    b { "No profile of this service could be taken." } " " (why_refused())
                 }
                 (0, None, _, Some(Sampling::None)) => {
                     b { "No profile holds a span of this service." } " " (advice::label_spans(sender))

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::error::ShowError;
 use super::shown::Shown;
-use crate::selection::{Selection, TimeRange};
+use crate::selection::{CPU, Selection, TimeRange, WALL};
 use crate::sender::Sender;
 use crate::store::Sampling;
 
@@ -15,6 +15,9 @@ pub(crate) struct Absence {
     pub(crate) reason: Reason,
     /// The same in words.
     pub(crate) sentence: String,
+    /// It is of all time that there is no profile.
+    #[serde(skip)]
+    pub(crate) measures_no_waits: bool,
     /// What the service is sent with, as far as it says so.
     #[serde(skip)]
     pub(crate) sender: Option<Sender>,
@@ -56,29 +59,42 @@ impl Shown {
             Some(_) if !of_name.samples && !of_name.traces => Reason::NoSpan,
             _ if !known.profiles => Reason::NoProfiles,
             _ if !known.profile_type => Reason::NoType,
-            Some(_) if is_child && self.store.sampling(service)? == Sampling::Root => Reason::ChildSpan,
+            // Of other types samples may be of no span at all.
+            Some(_)
+                if is_child
+                    && (selection.profile_type == CPU || selection.is_wall())
+                    && self.store.sampling(service)? == Sampling::Root =>
+            {
+                Reason::ChildSpan
+            }
             _ => return Ok(None),
         };
         let sender = self.profilers.sender(service);
         let name = name.unwrap_or_default();
+        let mut measures_no_waits = false;
         let sentence = match reason {
-            Reason::NoService => format!("Nothing was received of a service {service:?}."),
-            Reason::Refused => format!("No profile of {service} could be taken; the page of services says why."),
+            Reason::NoService => format!("Nothing is stored of a service {service:?}."),
+            Reason::Refused => {
+                format!("No profile of {service} is stored, and some were refused; the page of services says why.")
+            }
             Reason::NoProfiles => format!("{service} sends traces, and no profiles come under this name."),
             Reason::NoSpan => format!("No span of {service} is named {name:?}."),
-            Reason::NoType => self.no_type(selection, service, sender)?,
+            Reason::NoType => {
+                let sent = self.store.profile_types(Some(service), TimeRange::Stored)?;
+                let has_wall =
+                    sent.more > 0 || sent.types.iter().any(|seen| seen.asked.split(':').next() == Some(WALL));
+                measures_no_waits = selection.is_wall() && !has_wall;
+                let how =
+                    if measures_no_waits { how_waits_are_measured(sender).replace('`', "") } else { String::new() };
+                format!("{service} sends {}, and no {}. {how}", sent.named(), selection.profile_type)
+                    .trim_end()
+                    .to_owned()
+            }
             Reason::ChildSpan => format!(
                 "Samples of {service} carry root spans alone, which entered it, and {name:?} is a child of one: what it did is counted there."
             ),
         };
-        Ok(Some(Absence { reason, sentence, sender }))
-    }
-
-    fn no_type(&self, selection: &Selection, service: &str, sender: Option<Sender>) -> Result<String, ShowError> {
-        let sent = self.store.profile_types(Some(service), TimeRange::Stored)?.named();
-        let asked = &selection.profile_type;
-        let how = if selection.is_wall() { how_waits_are_measured(sender).replace('`', "") } else { String::new() };
-        Ok(format!("{service} sends {sent}, and no {asked}. {how}").trim_end().to_owned())
+        Ok(Some(Absence { reason, sentence, measures_no_waits, sender }))
     }
 }
 

@@ -1,5 +1,6 @@
 //! The samples of a selection with the spans that they are of, and when they were taken: what a pprof is made from.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use super::database::Store;
 use super::sample_query::SampleQuery;
 use super::samples::text;
 use super::schema::UNNAMED_ID;
-use super::snapshots::{Snapshots, whole};
-use super::stack_blob::{self, Entry};
+use super::snapshots::{PARTS, Snapshots, whole};
+use super::stack_blob;
 use crate::clock;
 use crate::ids::{SpanId, TraceId};
 use crate::selection::Selection;
@@ -40,6 +41,10 @@ pub(crate) struct Labelled {
     /// Start of the first profile, and what is between that and the end of the last.
     pub(crate) time: i64,
     pub(crate) duration: i64,
+    /// Whether there are more than an answer may have; then there is none.
+    pub(crate) is_cut: bool,
+    /// Whether values are averaged over profiles, and so are of no single span.
+    pub(crate) is_averaged: bool,
     /// Whether spans are told apart, or their names alone.
     pub(crate) has_spans: bool,
     /// Whether states and flows are.
@@ -70,7 +75,8 @@ impl Labelled {
     }
 }
 
-/// What samples of a stack say that they are of.
+/// What samples of a stack say that they are of, before names are looked up.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Source {
     /// The number of the span's name.
     name: i64,
@@ -85,33 +91,54 @@ type OfSeries = [Option<Arc<str>>; 2];
 /// What is read of a selection before names are looked up.
 #[derive(Default)]
 struct Read {
-    stacks: Vec<(Source, Vec<Entry>)>,
+    /// By stack; in parts, where values are averaged.
+    sums: HashMap<(Source, i64), i64>,
     /// Of profiles of all time, by the numbers of their series.
     states: HashMap<i64, OfSeries>,
     /// What values are averaged over, where they are not added.
     snapshots: Option<Snapshots>,
-    entries: usize,
     first: i64,
     last: i64,
 }
 
 impl Store {
-    /// The samples of a selection by span, or by the name of their span alone where that would take more than an answer may.
+    /// The samples of a selection by span, by the name of their span alone where that would take more than an answer may, or where values
+    /// are averaged over many; none at all where there are too many names.
     pub(crate) fn labelled(&self, selection: &Selection) -> Result<Labelled, StoreError> {
         let most = self.limits.answer() / OF_ENTRY;
         match self.read_by_span(selection, most) {
-            Ok(read) => {
+            Ok(read) if read.snapshots.is_none() => {
                 let spans: Vec<(i64, SpanId)> =
-                    read.stacks.iter().filter_map(|(source, _)| Some((source.profile, source.span?))).collect();
+                    read.sums.keys().filter_map(|(source, _)| Some((source.profile, source.span?))).collect();
                 let traces = self.traces_of_spans(&spans)?;
-                self.with_names(read, |span, profile| (Some(span), traces.get(&(profile, span)).copied()), true)
+                return self.with_names(
+                    read,
+                    |span, profile| (Some(span), traces.get(&(profile, span)).copied()),
+                    true,
+                );
             }
-            Err(error) if error.is_too_large() => {
-                let read = self.read_by_name(selection, most)?;
-                self.with_names(read, |_, _| (None, None), false)
-            }
+            Ok(_) => {}
+            Err(error) if error.is_too_large() => {}
+            Err(error) => return Err(error),
+        }
+        let (first, last) = self.time_of(selection)?;
+        match self.read_by_name(selection, most) {
+            Ok(read) => self.with_names(Read { first, last, ..read }, |_, _| (None, None), false),
+            Err(error) if error.is_too_large() => Ok(Labelled {
+                is_cut: true,
+                time: first,
+                duration: last.saturating_sub(first).max(0),
+                ..Labelled::default()
+            }),
             Err(error) => Err(error),
         }
+    }
+
+    /// From when to when what is stored of a selection may be.
+    fn time_of(&self, selection: &Selection) -> Result<(i64, i64), StoreError> {
+        let (from, to) = selection.time_range.bounds();
+        let stored = self.profile_times()?.map_or(from, |(first, _)| first);
+        Ok((from.max(stored), to.min(clock::now())))
     }
 
     fn read_by_span(&self, selection: &Selection, most: usize) -> Result<Read, StoreError> {
@@ -136,12 +163,9 @@ impl Store {
     }
 
     fn read_by_name(&self, selection: &Selection, most: usize) -> Result<Read, StoreError> {
-        let (from, to) = selection.time_range.bounds();
-        let stored = self.profile_times()?.map_or(from, |(first, _)| first);
         self.read(|connection| {
-            let mut read = Read { first: from.max(stored), last: to.min(clock::now()), ..Read::default() };
             let query = SampleQuery::new(connection, selection)?;
-            read.snapshots = Snapshots::of(connection, &query)?;
+            let mut read = Read { snapshots: Snapshots::of(connection, &query)?, ..Read::default() };
             query.each(connection, "s.name, series.id, s.stacks", |row| {
                 let source = Source { name: row.get(0)?, span: None, profile: 0, series: row.get(1)? };
                 read.add(source, row.get_ref(2)?.as_blob()?, most)
@@ -158,27 +182,27 @@ impl Store {
         ids: impl Fn(SpanId, i64) -> (Option<SpanId>, Option<TraceId>),
         has_spans: bool,
     ) -> Result<Labelled, StoreError> {
-        let numbers: HashSet<i64> = read.stacks.iter().map(|(source, _)| source.name).collect();
+        let numbers: HashSet<i64> = read.sums.keys().map(|(source, _)| source.name).collect();
         let names: HashMap<i64, Arc<str>> = self.read(|connection| {
             let named = numbers.iter().filter(|name| **name != 0 && **name != UNNAMED_ID);
             named.map(|name| Ok((*name, text(connection, *name)?.into()))).collect()
         })?;
         let mut sums: BTreeMap<(Origin, i64), i64> = BTreeMap::new();
-        for (source, entries) in read.stacks {
+        for ((source, stack), value) in read.sums {
             let (span, trace) = source.span.map_or((None, None), |span| ids(span, source.profile));
             let [state, flow] = read.states.get(&source.series).cloned().unwrap_or_default();
             let origin = Origin { name: names.get(&source.name).cloned(), span, trace, state, flow };
-            for (stack, value, _) in entries {
-                let sum = sums.entry((origin.clone(), stack)).or_default();
-                let parts = read.snapshots.as_ref().map(|snapshots| snapshots.parts(source.series, value));
-                *sum = sum.saturating_add(parts.unwrap_or(value));
-            }
+            let sum = sums.entry((origin, stack)).or_default();
+            *sum = sum.saturating_add(value);
         }
-        let of_sum = |sum: i64| if read.snapshots.is_some() { whole(sum) } else { sum };
+        let rows = sums.into_iter().map(|((origin, stack), value)| (origin, stack, value)).collect();
+        let is_averaged = read.snapshots.is_some();
         Ok(Labelled {
-            rows: sums.into_iter().map(|((origin, stack), value)| (origin, stack, of_sum(value))).collect(),
+            rows: if is_averaged { whole_rows(rows) } else { rows },
             time: if read.first == i64::MAX { 0 } else { read.first },
             duration: read.last.saturating_sub(read.first).max(0),
+            is_cut: false,
+            is_averaged,
             has_spans,
             has_states: !read.states.is_empty(),
         })
@@ -186,6 +210,21 @@ impl Store {
 }
 
 impl Read {
+    /// Adds the stacks of a row; refuses more than `most` in all.
+    fn add(&mut self, source: Source, stacks: &[u8], most: usize) -> rusqlite::Result<()> {
+        let mut is_cut = false;
+        stack_blob::unpack(stacks, |(stack, value, _)| {
+            let value = self.snapshots.as_ref().map_or(value, |snapshots| snapshots.parts(source.series, value));
+            if self.sums.len() < most || self.sums.contains_key(&(source, stack)) {
+                let sum = self.sums.entry((source, stack)).or_default();
+                *sum = sum.saturating_add(value);
+            } else {
+                is_cut = true;
+            }
+        })?;
+        if is_cut { Err(too_many_spans(most)) } else { Ok(()) }
+    }
+
     /// Asks what series of all time say of their samples, while they are the same that were read.
     fn find_states(&mut self, connection: &Connection, selection: &Selection) -> rusqlite::Result<()> {
         if !selection.is_wall() {
@@ -193,23 +232,58 @@ impl Read {
         }
         let mut find =
             connection.prepare_cached("SELECT labels ->> '$.state', labels ->> '$.flow' FROM series WHERE id = ?")?;
-        let label = |row: &Row<'_>, column| row.get::<_, Option<String>>(column).map(|text| text.map(Arc::from));
-        let numbers: HashSet<i64> = self.stacks.iter().map(|(source, _)| source.series).collect();
+        let numbers: HashSet<i64> = self.sums.keys().map(|(source, _)| source.series).collect();
+        // Each text once.
+        let mut texts: HashSet<Arc<str>> = HashSet::new();
+        let mut label = |row: &Row<'_>, column| -> rusqlite::Result<Option<Arc<str>>> {
+            let Some(text) = row.get::<_, Option<String>>(column)? else { return Ok(None) };
+            let text = texts.get(text.as_str()).cloned().unwrap_or_else(|| text.into());
+            texts.insert(Arc::clone(&text));
+            Ok(Some(text))
+        };
         for number in numbers {
             let of = find.query_row([number], |row| Ok([label(row, 0)?, label(row, 1)?]))?;
             self.states.insert(number, of);
         }
         Ok(())
     }
+}
 
-    fn add(&mut self, origin: Source, stacks: &[u8], most: usize) -> rusqlite::Result<()> {
-        let mut entries = Vec::new();
-        stack_blob::unpack(stacks, |entry| entries.push(entry))?;
-        self.entries += entries.len();
-        if self.entries > most {
-            return Err(too_many_spans(most));
-        }
-        self.stacks.push((origin, entries));
-        Ok(())
+/// The whole of parts, so that the rows of a stack are together the whole of its parts; those of which nothing is left are left out.
+fn whole_rows(rows: Vec<(Origin, i64, i64)>) -> Vec<(Origin, i64, i64)> {
+    let mut stacks: BTreeMap<i64, Vec<(Origin, i64)>> = BTreeMap::new();
+    for (origin, stack, parts) in rows {
+        stacks.entry(stack).or_default().push((origin, parts));
+    }
+    let of_stack = |(stack, mut rows): (i64, Vec<(Origin, i64)>)| {
+        let sum = rows.iter().fold(0_i64, |sum, (_, parts)| sum.saturating_add(*parts));
+        let least = rows.iter().fold(0_i64, |sum, (_, parts)| sum.saturating_add(parts / PARTS));
+        let mut left = whole(sum).saturating_sub(least);
+        // Those that lose most by being cut get what is left.
+        rows.sort_by_key(|(_, parts)| Reverse(parts % PARTS));
+        rows.into_iter().filter_map(move |(origin, parts)| {
+            let value = parts / PARTS + i64::from(left > 0);
+            left -= 1;
+            (value > 0).then_some((origin, stack, value))
+        })
+    };
+    stacks.into_iter().flat_map(of_stack).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_a_stack_are_together_its_average() {
+        let of = |name: &str| Origin { name: Some(name.into()), ..Origin::default() };
+        let third = PARTS / 3;
+        let rows = whole_rows(vec![
+            (of("a"), 7, third),
+            (of("b"), 7, third),
+            (of("c"), 7, third + 1),
+            (of("a"), 8, 5 * PARTS + 1),
+        ]);
+        assert_eq!(rows, [(of("c"), 7, 1), (of("a"), 8, 5)]);
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct NamePresence {
     pub(crate) samples: bool,
     /// Themselves, by traces.
     pub(crate) traces: bool,
-    /// One that entered the service from outside.
+    /// One that entered the service from outside; not asked where there are samples.
     pub(crate) entry: bool,
 }
 
@@ -65,11 +65,10 @@ fn of_name(connection: &Connection, service: i64, name: &str) -> rusqlite::Resul
     let samples = "SELECT 1 FROM series CROSS JOIN stack_sums ON stack_sums.series = series.id
                    WHERE series.service = ?1 AND stack_sums.name = ?2";
     let one = |sql: &str| exists(connection, sql, params![service, name]);
-    Ok(NamePresence {
-        samples: one(samples)?,
-        traces: one(of_spans)?,
-        entry: one(&format!("{of_spans} AND NOT {IS_CHILD}"))?,
-    })
+    let (samples, traces) = (one(samples)?, one(of_spans)?);
+    // All its spans are asked for their parents.
+    let entry = !samples && traces && one(&format!("{of_spans} AND NOT {IS_CHILD}"))?;
+    Ok(NamePresence { samples, traces, entry })
 }
 
 /// The number of a text, if it is stored.

@@ -8,7 +8,7 @@ use super::sample_query::SampleQuery;
 
 /// Averages are added up in such parts of their unit: a value of 1 in one of ten thousand profiles is still a hundred of them, and 8 TiB
 /// are not too many.
-const PARTS: i64 = 1 << 20;
+pub(super) const PARTS: i64 = 1 << 20;
 
 /// How many profiles the average of each series is made from.
 #[derive(Debug)]
