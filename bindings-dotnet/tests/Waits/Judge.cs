@@ -69,7 +69,7 @@ sealed class Judge
         if (IsOfASignal(sample.Frames)) return state == (leaf == "write" ? "io" : "sleep") ? null : $"a signal's handler in the state {state}";
         if (own.Count == 0) return Truth.MayBeAlone(sample.Label("span_name")!, state, sample.Frames) ? null : LeftOut;
         var innermost = Truth.Methods[own[0]];
-        if (Truth.IsOfItsStart(state, leaf, sample.Frames) || Truth.IsTheRuntimes(state, leaf, sample.Frames)) return null;
+        if (Truth.IsOfItsStart(state, leaf, sample.Frames) || Truth.IsTheRuntimes(state, leaf, sample.Frames) || Truth.IsOfAName(state, leaf)) return null;
         // What it called waits, and is left out.
         if (innermost.IsEdge && !innermost.States.Contains(state)) return LeftOut;
         // Who spins for a lock gives its processor away between two looks at it, and may wait there for a collection. Where the compiler put that into

@@ -62,6 +62,10 @@ static class Truth
     public static bool IsTheRuntimes(string state, string leaf, IReadOnlyList<string> frames) =>
         (state, leaf) == ("io", "write") && frames.Count > 2 && frames[1] == "libcoreclr.so";
 
+    /// <summary>Whoever has files closes and looks for some, and the runtime has.</summary>
+    public static bool IsOfAName(string state, string leaf) =>
+        state == "io" && leaf is "close" or "fclose" or "fopen64" or "stat64" or "lstat64" or "fstatat64" or "statx" or "access";
+
     /// <summary>
     /// A span that starts reads random bytes, of which its number is made; the compiler may put one of these methods into the other. And the
     /// processor puts a property into it, which takes the lock of an object.

@@ -98,8 +98,9 @@ module Waits
       path = File.join(FOLDER, "fifo")
       File.mkfifo(path) unless File.exist?(path)
       writer = File.open(path, File::RDWR)
-      later { writer.syswrite("x\n") }
+      writes = later { writer.syswrite("x\n") }
       IO.foreach(path) { break }
+      writes.join
       writer.close
     end
 
