@@ -74,8 +74,10 @@ static class Truth
     {
         ("io", "read") => frames.Contains("System.Diagnostics.Activity.Start")
             && frames.Take(4).Any(frame => frame is "System.Guid.NewGuid" or "System.Diagnostics.RandomNumberGenerator..ctor"),
-        ("lock", "pthread_cond_wait") => frames.Contains("System.Diagnostics.ActivitySource.NotifyActivityStart")
-            && frames.SkipWhile(frame => !frame.Contains('.') || frame.EndsWith(".so", StringComparison.Ordinal)).First() == "System.Diagnostics.Activity.SetCustomProperty",
+        ("lock", "pthread_cond_wait") => frames.Contains("System.Diagnostics.Activity.Start")
+            // From .NET 10 on the lock's own methods are managed code.
+            && frames.SkipWhile(frame => !frame.Contains('.') || frame.EndsWith(".so", StringComparison.Ordinal) || frame.StartsWith("System.Threading.Monitor.", StringComparison.Ordinal))
+                .First() == "System.Diagnostics.Activity.SetCustomProperty",
         _ => false,
     };
 
