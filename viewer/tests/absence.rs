@@ -30,6 +30,13 @@ fn server() -> Server {
     let child = span(TRACE, CHILD, ROOT, "render", 1, 500);
     assert_eq!(server.trace("shop", vec![root, child]).status, 200);
     assert_eq!(server.trace("till", vec![span(&TRACE.replace('4', "5"), CHILD, "", "pay", 0, 40)]).status, 200);
+    // Memory is of no span there.
+    assert_eq!(server.push("deep", &cpu).status, 200);
+    assert_eq!(server.push_as("memory", "deep", &profile(&[(&["main:1"], &[], 5)])).status, 200);
+    let (root, child) = ("00f067aa0ba902d1", "00f067aa0ba902d2");
+    let trace = TRACE.replace('4', "6");
+    let spans = vec![span(&trace, root, "", "GET /cart", 0, 600), span(&trace, child, root, "render", 1, 500)];
+    assert_eq!(server.trace("deep", spans).status, 200);
     assert_eq!(server.post("/ingest?name=broken&from=yesterday", &[], b"").status, 400);
     server
 }
@@ -126,6 +133,7 @@ fn nothing_is_said_to_be_missing_that_is_there() {
         "service=shop&label.region=eu",
         // Memory alone has samples of it.
         "service=mem&name=load",
+        "service=deep&type=memory&name=render",
         // Nothing came then.
         "service=shop&type=wall&from=1000&to=2000",
         // Of a single trace its page says what is missing.

@@ -201,6 +201,28 @@ fn what_there_is_at_an_instant_is_averaged_and_what_happens_is_added() {
 }
 
 #[test]
+fn a_file_of_averages_has_what_its_pages_have_however_many_spans_share_it() {
+    let server = Server::start();
+    for number in 0..10 {
+        let id = format!("{:016x}", number + 1);
+        let labels = [("span_id", id.as_str()), ("span_name", "serve")];
+        let mut profile = profile(&[(&["main:1", "handle:2"], &labels, 1), (&["main:1", "accept:3"], &[], 1)]);
+        profile.sample.iter_mut().for_each(|sample| sample.value = vec![3]);
+        let text = i64::try_from(profile.string_table.len()).unwrap();
+        profile.string_table.extend(["goroutine", "count"].map(String::from));
+        profile.sample_type = vec![ValueType { r#type: text, unit: text + 1 }];
+        profile.period_type = profile.sample_type.first().copied();
+        assert_eq!(server.push_as("goroutine", "shop", &profile).status, 200);
+    }
+    let total = server.json("/api/flame?service=shop&type=goroutine")["total"].as_i64().unwrap();
+    let packed = server.get("/profile.pb.gz?service=shop&type=goroutine");
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(packed.body.as_slice()).read_to_end(&mut bytes).unwrap();
+    let of_file: i64 = Profile::decode(bytes.as_slice()).unwrap().sample.iter().map(|sample| sample.value[0]).sum();
+    assert_eq!((total, of_file), (6, 6));
+}
+
+#[test]
 fn a_profile_type_that_nobody_sent_is_a_400_that_names_those_of_the_service() {
     let server = Server::start();
     // Before anything came nobody can tell.
