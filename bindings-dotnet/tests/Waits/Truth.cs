@@ -64,7 +64,7 @@ static class Truth
 
     /// <summary>Whoever has files closes and looks for some, and the runtime has.</summary>
     public static bool IsOfAName(string state, string leaf) =>
-        state == "io" && leaf is "close" or "fclose" or "fopen64" or "stat64" or "lstat64" or "fstatat64" or "statx" or "access";
+        state == "io" && leaf is "close" or "fclose" or "fopen64" or "stat64" or "lstat64" or "fstatat64" or "__xstat64" or "__lxstat64" or "__fxstatat64" or "statx" or "access";
 
     /// <summary>
     /// A span that starts reads random bytes, of which its number is made; the compiler may put one of these methods into the other. And the

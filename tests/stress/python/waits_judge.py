@@ -11,7 +11,8 @@ from waits_calls import ANY, BESIDE, FILES, FUNCTIONS, HANDLED, HANDLER, HANDLER
 WALL = [("wait_count", "count"), ("wall", "nanoseconds")]
 GIL = ("gil", "(waits for the GIL)")
 #: Whoever has files closes and looks for some, and that rarely waits.
-ANYWHERE = {GIL, *(("io", name) for name in ("close", "fclose", "fopen64", "stat64", "lstat64", "fstatat64", "statx", "access"))}
+OF_NAMES = "close fclose fopen64 stat64 lstat64 fstatat64 __xstat64 __lxstat64 __fxstatat64 statx access"
+ANYWHERE = {GIL, *(("io", name) for name in OF_NAMES.split())}
 CONCURRENT, BUSY, AWAIT_TASK, RUN_QUEUE = "(concurrent task)", "(event loop busy)", "(await Task)", "(waits for a CPU)"
 PACKAGE = re.compile(r"(?:.*(?:site-packages|python3\.\d+)/|<frozen )(\w+)")
 

@@ -75,7 +75,7 @@ module WaitsTable
   # one of those that wait for a condition waits for the pipe of signals instead, and reads it.
   BEFORE_3_3 = RUBY_VERSION < "3.3"
   # Whoever has files closes and looks for some.
-  NAMES = %w[close fclose fopen64 stat64 lstat64 fstatat64 statx access].freeze
+  NAMES = %w[close fclose fopen64 stat64 lstat64 fstatat64 __xstat64 __lxstat64 __fxstatat64 statx access].freeze
   ANYWHERE = ["write", "pthread_mutex_lock", *NAMES, *(%w[sched_yield read] if BEFORE_3_3)].freeze
   PIPE = %w[pthread_cond_wait pthread_cond_timedwait].freeze
 

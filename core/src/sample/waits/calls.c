@@ -88,6 +88,10 @@ static void (*module_opened)(void);
     X(syncfs, int, (int a), (a), IO, a, 1) \
     X(open64, int, (const char *a, int b, mode_t c), (a, b, c), IO, 0, 1) \
     X(openat64, int, (int a, const char *b, int c, mode_t d), (a, b, c, d), IO, 0, 1) \
+    X(__open_2, int, (const char *a, int b), (a, b), IO, 0, 1) \
+    X(__open64_2, int, (const char *a, int b), (a, b), IO, 0, 1) \
+    X(__openat_2, int, (int a, const char *b, int c), (a, b, c), IO, 0, 1) \
+    X(__openat64_2, int, (int a, const char *b, int c), (a, b, c), IO, 0, 1) \
     X(fopen64, void *, (const char *a, const char *b), (a, b), IO, 0, 1) \
     X(fclose, int, (void *a), (a), IO, 0, 1) \
     X(close, int, (int a), (a), IO, 0, 1) \
@@ -96,9 +100,13 @@ static void (*module_opened)(void);
     X(stat64, int, (const char *a, void *b), (a, b), IO, 0, 1) \
     X(lstat64, int, (const char *a, void *b), (a, b), IO, 0, 1) \
     X(fstatat64, int, (int a, const char *b, void *c, int d), (a, b, c, d), IO, 0, 1) \
+    X(__xstat64, int, (int a, const char *b, void *c), (a, b, c), IO, 0, 1) \
+    X(__lxstat64, int, (int a, const char *b, void *c), (a, b, c), IO, 0, 1) \
+    X(__fxstatat64, int, (int a, int b, const char *c, void *d, int e), (a, b, c, d, e), IO, 0, 1) \
     X(statx, int, (int a, const char *b, int c, unsigned d, void *e), (a, b, c, d, e), IO, 0, 1) \
     X(access, int, (const char *a, int b), (a, b), IO, 0, 1) \
     X(unlink, int, (const char *a), (a), IO, 0, 1) \
+    X(remove, int, (const char *a), (a), IO, 0, 1) \
     X(unlinkat, int, (int a, const char *b, int c), (a, b, c), IO, 0, 1) \
     X(rename, int, (const char *a, const char *b), (a, b), IO, 0, 1) \
     X(renameat, int, (int a, const char *b, int c, const char *d), (a, b, c, d), IO, 0, 1) \
@@ -110,6 +118,7 @@ static void (*module_opened)(void);
     X(truncate64, int, (const char *a, off_t b), (a, b), IO, 0, 1) \
     X(ftruncate64, int, (int a, off_t b), (a, b), IO, a, 1) \
     X(fallocate64, int, (int a, int b, off_t c, off_t d), (a, b, c, d), IO, a, 1) \
+    X(posix_fallocate, int, (int a, off_t b, off_t c), (a, b, c), IO, a, 1) \
     X(posix_fallocate64, int, (int a, off_t b, off_t c), (a, b, c), IO, a, 1) \
     X(sync_file_range, int, (int a, off_t b, off_t c, unsigned d), (a, b, c, d), IO, a, 1) \
     X(msync, int, (void *a, size_t b, int c), (a, b, c), IO, 0, 1) \

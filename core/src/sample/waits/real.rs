@@ -7,7 +7,7 @@ use super::wrappers::Address;
 use crate::sample::elf::{Module, Name, word};
 
 /// Functions that have another name in other modules, which is the same function for files of 64 bits.
-pub(super) const ALIASES: [(&CStr, &CStr); 22] = [
+pub(super) const ALIASES: [(&CStr, &CStr); 24] = [
     (c"pread", c"pread64"),
     (c"pwrite", c"pwrite64"),
     (c"preadv", c"preadv64"),
@@ -23,7 +23,9 @@ pub(super) const ALIASES: [(&CStr, &CStr); 22] = [
     (c"truncate", c"truncate64"),
     (c"ftruncate", c"ftruncate64"),
     (c"fallocate", c"fallocate64"),
-    (c"posix_fallocate", c"posix_fallocate64"),
+    (c"__xstat", c"__xstat64"),
+    (c"__lxstat", c"__lxstat64"),
+    (c"__fxstatat", c"__fxstatat64"),
     (c"fcntl", c"fcntl64"),
     (c"lockf", c"lockf64"),
     (c"__read", c"read"),
@@ -104,6 +106,15 @@ mod tests {
     #[test]
     fn the_executable_is_where_this_test_is() {
         assert_eq!(executable(), module_of(the_executable_is_where_this_test_is as Address));
+    }
+
+    #[test]
+    fn names_of_one_function_have_one_address() {
+        for (alias, name) in ALIASES {
+            // SAFETY: strings.
+            let [alias_at, at] = [alias, name].map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) });
+            assert!(alias_at.is_null() || alias_at == at, "{alias:?} is not {name:?}");
+        }
     }
 
     #[test]

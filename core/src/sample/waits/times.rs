@@ -69,14 +69,19 @@ pub(super) fn without_cpu(function: u32, polls: bool, state: State, took_ns: u64
     if is_less && (took_ns < LONG_NS || may_copy_much(function)) { sampled_ns } else { took_ns }
 }
 
-/// Whether a function may copy more than the wrappers know of, who read the thread's clock for what is much.
+/// Whether a function may copy more than the wrappers know of, who read the thread's clock for what is much, or may free or find a file's
+/// room, which is CPU time where the file system is memory.
 fn may_copy_much(function: u32) -> bool {
     let name = usize::try_from(function).ok().and_then(modules::name);
     name.is_some_and(|name| {
         name.ends_with("msg")
             || name.contains("readv")
             || name.contains("writev")
-            || matches!(name, "fflush" | "fgets" | "getline" | "getdelim")
+            || name.contains("truncate")
+            || name.contains("fallocate")
+            || name.starts_with("rename")
+            || name.starts_with("unlink")
+            || matches!(name, "fflush" | "fgets" | "getline" | "getdelim" | "close" | "fclose" | "remove" | "msync")
     })
 }
 
@@ -221,6 +226,9 @@ mod tests {
         let function = |name| (0..).find(|number| modules::name(*number as usize) == Some(name)).unwrap();
         let left = |name, state, took_ns| without_cpu(function(name), false, state, took_ns, 7);
         assert_eq!([left("recv", State::Io, LONG_NS - 1), left("readv", State::Io, LONG_NS)], [7, 7]);
+        for name in ["close", "unlink", "rename", "ftruncate64", "posix_fallocate"] {
+            assert_eq!(left(name, State::Io, LONG_NS), 7, "{name}: to find or free room may be CPU time");
+        }
         for (name, state) in [("recv", State::Io), ("getaddrinfo", State::Name), ("nanosleep", State::Sleep)] {
             assert_eq!(left(name, state, LONG_NS), LONG_NS);
         }
