@@ -60,10 +60,10 @@ fn ask(top: &Top, path: &str, pairs: &[(String, String)]) -> Result<Value, Strin
     let status = response.status();
     let is_text = response.headers().get(CONTENT_TYPE).is_some_and(|of| of.as_bytes().starts_with(b"text/plain"));
     let body = response.body_mut().with_config().limit(MOST_BYTES).read_to_vec().map_err(failed)?;
-    let answer = serde_json::from_slice(&body).ok().filter(Value::is_object);
-    if let (true, Some(answer)) = (status.is_success(), &answer) {
-        return Ok(answer.clone());
-    }
+    let answer = match serde_json::from_slice(&body).ok().filter(Value::is_object) {
+        Some(answer) if status.is_success() => return Ok(answer),
+        answer => answer,
+    };
     // A tenant that is no name is refused before the API is asked.
     let said = answer.as_ref().and_then(|answer| answer["error"].as_str().or_else(|| answer["message"].as_str()));
     let text = String::from_utf8_lossy(&body);

@@ -45,7 +45,7 @@ const NO_LABELS: &str = "labels are left out, as there are more than a file may 
 pub(super) fn labelled(stacks: &Stacks, mut labelled: Labelled, most: usize) -> Result<Profile, ShowError> {
     // Each text is there once, as it is looked up, in the table and as bytes.
     let texts = |labelled: &Labelled| -> usize {
-        let of = |origin: &'_ Origin| [&origin.name, &origin.state, &origin.flow].map(Option::clone);
+        let of = |origin: &Origin| [&origin.name, &origin.state, &origin.flow].map(Option::clone);
         let all: HashSet<Arc<str>> = labelled.rows.iter().flat_map(|(origin, ..)| of(origin)).flatten().collect();
         all.iter().map(|text| 3 * text.len()).sum()
     };
