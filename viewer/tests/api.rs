@@ -244,14 +244,10 @@ fn other_sample_types_are_asked_for_by_name() {
 
 #[test]
 fn downloads_hold_the_same_samples() {
-    use std::io::Read as _;
     let server = shop();
     let query = format!("span={ROOT}");
     assert_eq!(server.get(&format!("/folded?{query}")).text(), "main;cart 10000000\nmain;cart;sum 30000000\n");
-    let packed = server.get(&format!("/profile.pb.gz?{query}"));
-    let mut bytes = Vec::new();
-    flate2::read::GzDecoder::new(packed.body.as_slice()).read_to_end(&mut bytes).unwrap();
-    let merged = spanprof_core::wire::pprof::Profile::decode(bytes.as_slice()).unwrap();
+    let merged = server.pprof(&query);
     assert_eq!(merged.sample.iter().map(|sample| sample.value[0]).sum::<i64>(), 4 * PERIOD);
     assert_eq!((merged.period, merged.location.len()), (PERIOD, 4));
     let svg = server.get(&format!("/flame.svg?{query}"));

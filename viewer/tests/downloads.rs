@@ -5,10 +5,8 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::Read as _;
 
 use common::{PERIOD, Server, profile, span};
-use prost::Message as _;
 use serde_json::json;
 use spanprof_core::wire::pprof::Profile;
 
@@ -28,14 +26,6 @@ fn server() -> Server {
     ]);
     assert_eq!(server.push("shop", &shop).status, 200);
     server
-}
-
-fn pprof(server: &Server, query: &str) -> Profile {
-    let packed = server.get(&format!("/profile.pb.gz?{query}"));
-    assert_eq!(packed.status, 200, "{}", packed.text());
-    let mut bytes = Vec::new();
-    flate2::read::GzDecoder::new(packed.body.as_slice()).read_to_end(&mut bytes).unwrap();
-    Profile::decode(bytes.as_slice()).unwrap()
 }
 
 fn text(profile: &Profile, index: i64) -> &str {
@@ -72,7 +62,7 @@ fn an_hour_of_profiles_is_added_up_before_it_is_too_much() {
         uploaded.time_nanos -= i64::try_from(upload * 30_000_000_000).unwrap();
         assert_eq!(server.push("shop", &uploaded).status, 200);
     }
-    let all = pprof(&server, "service=shop");
+    let all = server.pprof("service=shop");
     let sums = labels(&all);
     assert_eq!(sums.len(), 20, "{sums:?}");
     assert_eq!(sums["span_name=GET /7"], 60 * 22 * PERIOD);
@@ -84,7 +74,7 @@ fn a_label_state_is_one_of_all_time_alone() {
     let server = Server::start();
     let order = [("span_name", "GET /cart"), ("state", "order-17"), ("flow", "east")];
     assert_eq!(server.push("shop", &profile(&[(&["main:1"], &order, 7)])).status, 200);
-    let sums = labels(&pprof(&server, "service=shop"));
+    let sums = labels(&server.pprof("service=shop"));
     assert_eq!(sums, BTreeMap::from([("span_name=GET /cart".to_owned(), 7 * PERIOD)]));
 }
 
@@ -92,7 +82,7 @@ fn a_label_state_is_one_of_all_time_alone() {
 fn a_pprof_says_when_and_of_which_spans_its_samples_are() {
     let server = server();
     let of = |id: &str| format!("span_name=GET /cart span_id={id} trace_id={TRACE}");
-    let all = pprof(&server, "service=shop");
+    let all = server.pprof("service=shop");
     let expected = BTreeMap::from([
         (of(CART), 7 * PERIOD),
         (of(USER), 2 * PERIOD),
@@ -105,15 +95,15 @@ fn a_pprof_says_when_and_of_which_spans_its_samples_are() {
     assert!(all.duration_nanos > 0 && all.time_nanos + all.duration_nanos <= now, "{}", all.duration_nanos);
     assert!(all.comment.is_empty(), "{:?}", all.comment);
 
-    let one = pprof(&server, &format!("span={CART}"));
+    let one = server.pprof(&format!("span={CART}"));
     assert_eq!(labels(&one), BTreeMap::from([(of(CART), 7 * PERIOD)]));
     // Its trace is known by what was received, and names it.
     let received = span("4bf92f3577b34da6a3ce929d0e0e4737", "00f067aa0ba902b9", "", "GET /user", 0, 60);
     assert_eq!(server.trace("shop", vec![received]).status, 200);
-    let named = pprof(&server, "service=shop&name=GET%20/user");
+    let named = server.pprof("service=shop&name=GET%20/user");
     let label = "span_name=GET /user span_id=00f067aa0ba902b9 trace_id=4bf92f3577b34da6a3ce929d0e0e4737";
     assert_eq!(labels(&named), BTreeMap::from([(label.to_owned(), 4 * PERIOD)]));
-    assert_eq!(labels(&pprof(&server, "service=shop&fold=1")), labels(&pprof(&server, "service=shop")));
+    assert_eq!(labels(&server.pprof("service=shop&fold=1")), labels(&server.pprof("service=shop")));
 }
 
 #[test]
@@ -128,11 +118,11 @@ fn what_there_are_too_many_of_for_a_file_is_left_out_and_said() {
         let rows: Vec<common::Row<'_>> = labels.iter().map(|labels| (&stack[..], &labels[..], 1)).collect();
         assert_eq!(server.push("shop", &profile(&rows)).status, 200);
     }
-    let all = pprof(&server, "service=shop");
+    let all = server.pprof("service=shop");
     assert_eq!(labels(&all), BTreeMap::from([("span_name=GET /cart".to_owned(), 2_000 * PERIOD)]));
     let said = "span_id and trace_id are left out, as there are more than a file may have; choose less";
     assert_eq!(text(&all, all.comment[0]), said);
-    assert_eq!(labels(&pprof(&server, "span=0000000000000007")).len(), 1);
+    assert_eq!(labels(&server.pprof("span=0000000000000007")).len(), 1);
 }
 
 #[test]

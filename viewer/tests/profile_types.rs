@@ -5,8 +5,6 @@
 
 mod common;
 
-use std::io::Read as _;
-
 use common::{PERIOD, Server, gzip, now, profile, request, span, words};
 use prost::Message as _;
 use spanprof_core::wire::pprof::{Label, Profile, ValueType};
@@ -187,10 +185,8 @@ fn what_there_is_at_an_instant_is_averaged_and_what_happens_is_added() {
         ("type=memory", 2_300),
         ("service=shop&type=memory:alloc_space:bytes:space:bytes", 40),
     ] {
-        let packed = server.get(&format!("/profile.pb.gz?since=10m&{query}"));
-        let mut bytes = Vec::new();
-        flate2::read::GzDecoder::new(packed.body.as_slice()).read_to_end(&mut bytes).unwrap();
-        let sum: i64 = Profile::decode(bytes.as_slice()).unwrap().sample.iter().map(|sample| sample.value[0]).sum();
+        let file = server.pprof(&format!("since=10m&{query}"));
+        let sum: i64 = file.sample.iter().map(|sample| sample.value[0]).sum();
         assert_eq!(sum, total, "{query}");
     }
     assert_eq!(server.json("/api/spans?service=shop&since=10m&type=memory")["beside"]["outside"], 300);
@@ -215,10 +211,8 @@ fn a_file_of_averages_has_what_its_pages_have_however_many_spans_share_it() {
         assert_eq!(server.push_as("goroutine", "shop", &profile).status, 200);
     }
     let total = server.json("/api/flame?service=shop&type=goroutine")["total"].as_i64().unwrap();
-    let packed = server.get("/profile.pb.gz?service=shop&type=goroutine");
-    let mut bytes = Vec::new();
-    flate2::read::GzDecoder::new(packed.body.as_slice()).read_to_end(&mut bytes).unwrap();
-    let of_file: i64 = Profile::decode(bytes.as_slice()).unwrap().sample.iter().map(|sample| sample.value[0]).sum();
+    let file = server.pprof("service=shop&type=goroutine");
+    let of_file: i64 = file.sample.iter().map(|sample| sample.value[0]).sum();
     assert_eq!((total, of_file), (6, 6));
 }
 

@@ -74,6 +74,8 @@ def test_a_leaf_says_how_it_waited(waited: tuple[dict, list]) -> None:
         ("wait_by_epoll", "epoll_wait"),
         ("read_pipe", "read"),
         ("write_full_pipe", "write"),
+        ("truncate_leased_file", "truncate64"),
+        ("open_leased_file_in_its_folder", "openat64"),
         ("lock_file", "flock"),
         ("wait_for_signal", "sigtimedwait"),
         ("run_system", "system"),

@@ -121,6 +121,26 @@ def lock_file() -> None:
         fcntl.flock(ours, fcntl.LOCK_EX)
 
 
+def with_lease(wait: Callable[[str], object]) -> None:
+    """Who wants a file that somebody has a lease on waits until it is given up."""
+    path = os.path.join(folder.name, "leased")
+    holder = os.open(path, os.O_RDWR | os.O_CREAT)
+    fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+    later(lambda: fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK))
+    wait(path)
+    os.close(holder)
+
+
+def truncate_leased_file() -> None:
+    with_lease(lambda path: os.truncate(path, 0))
+
+
+def open_leased_file_in_its_folder() -> None:
+    place = os.open(folder.name, os.O_RDONLY | os.O_DIRECTORY)
+    with_lease(lambda path: os.close(os.open(os.path.basename(path), os.O_RDONLY, dir_fd=place)))
+    os.close(place)
+
+
 def lock() -> None:
     held = threading.Lock()
     held.acquire()
@@ -202,6 +222,8 @@ WAYS: dict[Callable[[], None], str] = {
     accept: "io",
     read_pipe: "io",
     write_full_pipe: "io",
+    truncate_leased_file: "io",
+    open_leased_file_in_its_folder: "io",
     lock_file: "lock",
     lock: "lock",
     wait_for_event: "lock",
@@ -222,6 +244,8 @@ def main() -> None:
     parser.add_argument("--server", required=True)
     parser.add_argument("--records", type=Path, required=True)
     options = parser.parse_args()
+    # Tells the holder of a lease that somebody waits, which ends a program that does not want to know.
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
     pyroscope.configure(application_name="waits", server_address=options.server, wall_time=True)
     provider = TracerProvider(resource=Resource({"service.name": "waits"}), shutdown_on_exit=False)
     provider.add_span_processor(PyroscopeSpanProcessor(scope="all"))

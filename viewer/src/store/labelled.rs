@@ -148,6 +148,10 @@ impl Store {
                            (SELECT received FROM profiles WHERE profiles.id = parts.profile)";
             let mut query = SampleQuery::new(connection, selection)?;
             read.snapshots = Snapshots::of(connection, &query)?;
+            if read.snapshots.is_some() {
+                // They are averaged over many spans.
+                return Ok(read);
+            }
             query.of_profiles();
             query.each(connection, columns, |row| {
                 let span = SpanId::from_column(row.get(1)?);

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeMap;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
 
 use flate2::Compression;
@@ -75,6 +75,15 @@ impl Server {
 
     pub fn get_with(&self, path: &str, header: (&str, &str)) -> Answer {
         answer(agent().get(format!("{}{path}", self.url)).header(header.0, header.1).call())
+    }
+
+    /// The pprof of a selection.
+    pub fn pprof(&self, query: &str) -> Profile {
+        let packed = self.get(&format!("/profile.pb.gz?{query}"));
+        assert_eq!(packed.status, 200, "{}", packed.text());
+        let mut bytes = Vec::new();
+        flate2::read::GzDecoder::new(packed.body.as_slice()).read_to_end(&mut bytes).unwrap();
+        Profile::decode(bytes.as_slice()).unwrap()
     }
 
     /// The JSON of an answer that must be well.

@@ -66,12 +66,12 @@ pub fn add_time(span: &SpanRecord, state: State, ns: u64) {
 /// that waits for several things at once (`polls`) copies nothing, and may be a sleep of the host's.
 pub(super) fn without_cpu(function: u32, polls: bool, state: State, took_ns: u64, sampled_ns: u64) -> u64 {
     let is_less = sampled_ns != took_ns && !polls && matches!(state, State::Io | State::Name);
-    if is_less && (took_ns < LONG_NS || may_copy_much(function)) { sampled_ns } else { took_ns }
+    if is_less && (took_ns < LONG_NS || may_be_cpu_time(function)) { sampled_ns } else { took_ns }
 }
 
 /// Whether a function may copy more than the wrappers know of, who read the thread's clock for what is much, or may free or find a file's
 /// room, which is CPU time where the file system is memory.
-fn may_copy_much(function: u32) -> bool {
+fn may_be_cpu_time(function: u32) -> bool {
     let name = usize::try_from(function).ok().and_then(modules::name);
     name.is_some_and(|name| {
         name.ends_with("msg")
