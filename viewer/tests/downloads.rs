@@ -47,29 +47,6 @@ fn labels(profile: &Profile) -> BTreeMap<String, i64> {
 }
 
 #[test]
-fn an_hour_of_profiles_is_added_up_before_it_is_too_much() {
-    let server = Server::with(&["--memory", "64m"]);
-    let names: Vec<String> = (0..20).map(|number| format!("GET /{number}")).collect();
-    let stacks: Vec<String> = (0..22).map(|number| format!("work:{number}")).collect();
-    let frames: Vec<[&str; 1]> = stacks.iter().map(|stack| [stack.as_str()]).collect();
-    for upload in 0..60_u64 {
-        let ids: Vec<String> = (0..20).map(|number| format!("{:016x}", 1 + upload * 20 + number)).collect();
-        let labels: Vec<[(&str, &str); 2]> =
-            names.iter().zip(&ids).map(|(name, id)| [("span_name", name.as_str()), ("span_id", id.as_str())]).collect();
-        let rows: Vec<common::Row<'_>> =
-            labels.iter().flat_map(|labels| frames.iter().map(move |frames| (&frames[..], &labels[..], 1))).collect();
-        let mut uploaded = profile(&rows);
-        uploaded.time_nanos -= i64::try_from(upload * 30_000_000_000).unwrap();
-        assert_eq!(server.push("shop", &uploaded).status, 200);
-    }
-    let all = server.pprof("service=shop");
-    let sums = labels(&all);
-    assert_eq!(sums.len(), 20, "{sums:?}");
-    assert_eq!(sums["span_name=GET /7"], 60 * 22 * PERIOD);
-    assert!(all.comment.iter().any(|comment| text(&all, *comment).contains("span_id and trace_id are left out")));
-}
-
-#[test]
 fn a_label_state_is_one_of_all_time_alone() {
     let server = Server::start();
     let order = [("span_name", "GET /cart"), ("state", "order-17"), ("flow", "east")];

@@ -201,7 +201,8 @@ fn a_file_of_averages_has_what_its_pages_have_however_many_spans_share_it() {
     let server = Server::start();
     for number in 0..10 {
         let id = format!("{:016x}", number + 1);
-        let labels = [("span_id", id.as_str()), ("span_name", "serve")];
+        let name = format!("serve {number}");
+        let labels = [("span_id", id.as_str()), ("span_name", name.as_str())];
         let mut profile = profile(&[(&["main:1", "handle:2"], &labels, 1), (&["main:1", "accept:3"], &[], 1)]);
         profile.sample.iter_mut().for_each(|sample| sample.value = vec![3]);
         let text = i64::try_from(profile.string_table.len()).unwrap();

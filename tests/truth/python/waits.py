@@ -131,6 +131,16 @@ def with_lease(wait: Callable[[str], object]) -> None:
     os.close(holder)
 
 
+def has_leases() -> bool:
+    """Whether the file system of temporary files has any."""
+    with tempfile.TemporaryFile(dir=folder.name) as file:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        except OSError:
+            return False
+    return True
+
+
 def truncate_leased_file() -> None:
     with_lease(lambda path: os.truncate(path, 0))
 
@@ -260,7 +270,10 @@ def main() -> None:
         while not is_over.is_set():
             sum(range(200))
 
+    left_out = [] if has_leases() else [truncate_leased_file, open_leased_file_in_its_folder]
     for way in WAYS:
+        if way in left_out:
+            continue
         is_over = threading.Event()
         others = [threading.Thread(target=burn, args=(is_over,)) for _ in range(4 if way is wait_for_gil else 0)]
         for thread in others:
@@ -283,7 +296,7 @@ def main() -> None:
         taken[way.__name__], off_cpu[way.__name__] = (wall, cpu, least), away
     pyroscope.shutdown()
     stats = pyroscope.stats()
-    states = {way.__name__: state for way, state in WAYS.items()}
+    states = {way.__name__: state for way, state in WAYS.items() if way not in left_out}
     options.records.write_text(json.dumps({"taken": taken, "off_cpu": off_cpu, "states": states, "stats": stats}))
 
 

@@ -276,7 +276,29 @@ fn whole_rows(rows: Vec<(Origin, i64, i64)>) -> Vec<(Origin, i64, i64)> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::rows::{Profile, Sample};
+    use super::super::storage_limits::StorageLimits;
     use super::*;
+    use crate::selection::{CPU, TimeRange};
+
+    #[test]
+    fn what_is_too_much_by_span_is_added_up_by_name_before_that_is_too_much() {
+        // Ten profiles of twenty spans each, whose names are not known.
+        for (room, rows, has_spans, is_cut) in [(200, 200, true, false), (199, 1, false, false), (0, 0, false, true)] {
+            let store = Store::open(None, &StorageLimits::with(u64::MAX, 1 << 20, room * OF_ENTRY)).unwrap();
+            for first in (0..200).step_by(20) {
+                let mut profile = Profile::of("work");
+                let span = |number: u64| SpanId::from_bytes(&number.to_be_bytes());
+                let sample = |number| Sample { span: span(number), stack: 1, value: 3, count: 1 };
+                profile.parts[0].samples = (first + 1..=first + 20).map(sample).collect();
+                store.insert_profile(&profile).unwrap();
+            }
+            let selection = Selection::everything().service("shop").profile_type(CPU).time_range(TimeRange::Stored);
+            let found = store.labelled(&selection).unwrap();
+            assert_eq!((found.rows.len(), found.has_spans, found.is_cut), (rows, has_spans, is_cut), "{room}");
+            assert_eq!(found.rows.iter().map(|(.., value)| value).sum::<i64>(), if is_cut { 0 } else { 600 });
+        }
+    }
 
     #[test]
     fn rows_of_a_stack_are_together_its_average() {
