@@ -123,8 +123,8 @@ def lock_file() -> None:
 
 def with_lease(wait: Callable[[str], object]) -> None:
     """Who wants a file that somebody has a lease on waits until it is given up."""
-    path = os.path.join(folder.name, "leased")
-    holder = os.open(path, os.O_RDWR | os.O_CREAT)
+    # A file of its own each time: who gives up a lease has the file open until its call returns, be that after ours.
+    holder, path = tempfile.mkstemp(dir=folder.name)
     fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     later(lambda: fcntl.fcntl(holder, fcntl.F_SETLEASE, fcntl.F_UNLCK))
     wait(path)
