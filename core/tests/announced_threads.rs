@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use spanprof_core::{Frame, FrameId, FrameWriter, Profiler, Runtime, ThreadRecord};
-use support::{assert_adds_up, burn, config};
+use support::{PATIENT, assert_adds_up, burn, config};
 
 /// Kernel id of the thread that was sampled last.
 static SAMPLED: AtomicI32 = AtomicI32::new(0);
@@ -57,6 +57,6 @@ fn threads_that_announce_nothing_are_found() {
             scope.spawn(burn_until_found);
         });
     });
-    assert!(profiler.stop(Duration::from_secs(60)));
+    assert!(profiler.stop(PATIENT));
     assert_adds_up(&profiler.stats());
 }

@@ -14,7 +14,7 @@ use spanprof_core::{
     remove_thread_tag, span_end, span_start,
 };
 use spanprof_faults::{Options, Push, Reply, Server};
-use support::{Addresses, Sample, burn, read};
+use support::{Addresses, PATIENT, Sample, burn, read};
 
 /// There is one profiler a process.
 fn alone() -> MutexGuard<'static, ()> {
@@ -80,7 +80,7 @@ fn sent(vectors: &Value, case: &Value) -> Push {
     let config = configured(vectors, case, &format!("127.0.0.1:{}", server.port)).unwrap();
     let profiler = Profiler::start(config, &Addresses).unwrap();
     burn(Duration::from_millis(10));
-    assert!(profiler.stop(Duration::from_secs(5)), "{case}: {:?}", profiler.stats());
+    assert!(profiler.stop(PATIENT), "{case}: {:?}", profiler.stats());
     let newest = server.seen().newest.take();
     newest.unwrap()
 }
@@ -107,7 +107,7 @@ fn settings() {
         if let Some(starts) = case["starts"].as_bool() {
             let started = Profiler::start(Config { server_address: "none".to_owned(), ..config }, &Addresses);
             assert_eq!(started.as_ref().err().map(|error| error.kind()), (!starts).then_some(ErrorKind::Disabled));
-            started.iter().for_each(|profiler| assert!(profiler.stop(Duration::from_secs(5))));
+            started.iter().for_each(|profiler| assert!(profiler.stop(PATIENT)));
             continue;
         }
         let push = sent(&vectors, case);
@@ -153,7 +153,7 @@ fn sampled(work: impl FnOnce(&Profiler)) -> Vec<Sample> {
     let folder = tempfile::tempdir().unwrap();
     let profiler = Profiler::start(support::config(folder.path(), 1000), &Addresses).unwrap();
     work(&profiler);
-    assert!(profiler.stop(Duration::from_secs(5)));
+    assert!(profiler.stop(PATIENT));
     read(folder.path())
 }
 
@@ -292,7 +292,7 @@ fn statistics() {
     let profiler = Profiler::start(support::config(folder.path(), 1000), &Addresses).unwrap();
     burn(Duration::from_millis(20));
     assert_adds_up(&vectors, &profiler.stats());
-    assert!(profiler.stop(Duration::from_secs(5)));
+    assert!(profiler.stop(PATIENT));
     let stats = profiler.stats();
     assert_adds_up(&vectors, &stats);
     assert!(stats.taken.samples > 0);

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use spanprof_core::{Profiler, SpanContext, add_thread_tag, span_end, span_start};
-use support::{Native, burn, config, read};
+use support::{Native, PATIENT, burn, config, read};
 
 macro_rules! truth {
     ($($name:ident),*) => {
@@ -65,7 +65,7 @@ fn every_sample_carries_the_span_its_thread_was_in() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert!(profiler.stop(Duration::from_secs(5)));
+    assert!(profiler.stop(PATIENT));
     let stats = profiler.stats();
     assert_eq!(stats.pending.samples, 0, "{stats:?}");
     assert_eq!(stats.uploaded, stats.taken, "{stats:?}");

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use spanprof_core::{Profiler, add_thread_tag, span_end, span_start, thread_started};
-use support::{Addresses, assert_adds_up, burn, config};
+use support::{Addresses, PATIENT, assert_adds_up, burn, config};
 
 /// The profiler's signal, once it is known.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
@@ -93,7 +93,7 @@ fn main() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert!(profiler.stop(Duration::from_secs(10)));
+    assert!(profiler.stop(PATIENT));
     let stats = profiler.stats();
     assert_adds_up(&stats);
     assert!(stats.taken.samples > 50 && CALLS.load(Ordering::Relaxed) > 1_000, "{stats:?}");

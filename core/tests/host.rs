@@ -6,12 +6,9 @@ mod support;
 
 use std::mem::ManuallyDrop;
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
 
 use spanprof_core::{Config, Level, Message, Profiler, forked, host, leave_parent_behind};
-use support::{Addresses, burn_until};
-
-const TIMEOUT: Duration = Duration::from_secs(5);
+use support::{Addresses, PATIENT, burn_until};
 
 fn start() -> Profiler {
     let config = Config { application_name: "host".into(), server_address: "none".into(), ..Config::default() };
@@ -60,7 +57,7 @@ fn one_profiler_of_a_process_from_start_to_start_and_in_a_child() {
         host::set_running(parents.restart_in_child().unwrap());
         assert!(!forked());
         let own = host::running().unwrap();
-        assert!(own.stop(TIMEOUT));
+        assert!(own.stop(PATIENT));
         host::ended(&own);
         assert!(host::running().is_none());
     });
@@ -71,12 +68,12 @@ fn one_profiler_of_a_process_from_start_to_start_and_in_a_child() {
         assert!(!forked() && host::running().is_none());
         let own = start();
         host::set_running(own.clone());
-        assert!(own.stop(TIMEOUT));
+        assert!(own.stop(PATIENT));
         host::ended(&own);
     });
 
     // Taken out after the stop: until then it is the one that is asked.
-    assert!(first.stop(TIMEOUT));
+    assert!(first.stop(PATIENT));
     assert!(host::running().unwrap().is_stopping());
     host::ended(&first);
     assert!(host::running().is_none());
@@ -90,12 +87,12 @@ fn one_profiler_of_a_process_from_start_to_start_and_in_a_child() {
     host::set_running(start());
     let second = host::take_running().unwrap();
     assert!(host::running().is_none());
-    assert!(second.stop(TIMEOUT));
+    assert!(second.stop(PATIENT));
     host::set_running(start());
     host::set_last(Some(second.stats()));
     let third = host::running().unwrap();
     assert!(!third.is_stopping(), "the next one runs");
-    assert!(third.stop(TIMEOUT));
+    assert!(third.stop(PATIENT));
     host::ended(&third);
     host::set_last(None);
     assert_eq!(host::last().taken.samples, 0);

@@ -14,7 +14,7 @@ use spanprof_core::{
     Config, Context, Drain, DrainPermit, Frame, FrameId, FrameWriter, ProfileType, ProfileTypeId, Profiler, Runtime,
     SampleSignal, ThreadRecord, for_each_pending_frame, sample_deferred, sample_here,
 };
-use support::{Sample, assert_adds_up, burn, burn_until, config, read};
+use support::{PATIENT, Sample, assert_adds_up, burn, burn_until, config, read};
 
 static COLLECTING: AtomicBool = AtomicBool::new(false);
 static EPOCH: AtomicU32 = AtomicU32::new(0);
@@ -155,10 +155,10 @@ fn what_a_host_defers_and_what_it_samples_itself_is_in_the_profiles() {
     unsafe { libc::raise(libc::SIGRTMIN()) };
     assert_eq!(FOREIGN.load(Ordering::Relaxed), 1, "what is not ours goes to the handler that was there");
 
-    assert!(draining(&profiler, || profiler.flush(Duration::from_secs(10))));
+    assert!(draining(&profiler, || profiler.flush(PATIENT)));
     assert_eq!(RESOLVED.load(Ordering::Relaxed), 3);
     let after = burn_until(|| pending().contains(&RUNNING));
-    assert!(draining(&profiler, || profiler.stop(Duration::from_secs(10))));
+    assert!(draining(&profiler, || profiler.stop(PATIENT)));
     assert!(RESOLVED.load(Ordering::Relaxed) > 3, "frame ids are asked for again in the next window");
     assert!(pending().is_empty());
     assert_adds_up(&profiler.stats());
@@ -181,7 +181,7 @@ fn what_a_host_defers_and_what_it_samples_itself_is_in_the_profiles() {
     burn(Duration::from_millis(20));
     // SAFETY: as above.
     assert!(unsafe { sample_here(MEMORY, 100, 1, Context::NONE, stack_of(ALLOCATION)) });
-    assert!(draining(&profiler, || profiler.stop(Duration::from_secs(10))));
+    assert!(draining(&profiler, || profiler.stop(PATIENT)));
     assert_adds_up(&profiler.stats());
     let samples = read(folder.path());
     assert_eq!((samples.len(), sum(&samples, "f3", "alloc_size")), (1, 100), "{samples:?}");

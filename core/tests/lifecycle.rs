@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use spanprof_core::{ErrorKind, Profiler, forked, span_end, span_start};
-use support::{Native, assert_adds_up, burn, burn_until, config, read};
+use support::{Addresses, PATIENT, assert_adds_up, burn, burn_until, config, read};
 
 fn open_files() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -26,12 +26,12 @@ fn mappings() -> usize {
 #[test]
 fn a_profiler_can_be_stopped_and_started_again_and_survives_fork() {
     let folder = tempfile::tempdir().unwrap();
-    let first = Profiler::start(config(folder.path(), 1000), &Native).unwrap();
-    let second = Profiler::start(config(folder.path(), 1000), &Native).unwrap_err();
+    let first = Profiler::start(config(folder.path(), 1000), &Addresses).unwrap();
+    let second = Profiler::start(config(folder.path(), 1000), &Addresses).unwrap_err();
     assert_eq!(second.kind(), ErrorKind::AlreadyRunning);
     span_start(1, "before the fork");
     burn_until(|| first.stats().taken.samples > 0);
-    assert!(first.flush(Duration::from_secs(5)));
+    assert!(first.flush(PATIENT));
     assert!(!read(folder.path()).is_empty(), "a flush writes what was sampled");
     burn(Duration::from_millis(20));
 
@@ -51,28 +51,28 @@ fn a_profiler_can_be_stopped_and_started_again_and_survives_fork() {
     }
     assert!(!forked());
     span_end();
-    assert!(first.stop(Duration::from_secs(5)));
-    assert!(first.stop(Duration::from_secs(5)), "a second stop does nothing");
+    assert!(first.stop(PATIENT));
+    assert!(first.stop(PATIENT), "a second stop does nothing");
     let stats = first.stats();
     assert_eq!((stats.pending.samples, stats.uploaded), (0, stats.taken), "{stats:?}");
 
     // Others that came after it changed nothing of what it counted.
     for _ in 0..2 {
-        let later = Profiler::start(config(folder.path(), 1000), &Native).unwrap();
+        let later = Profiler::start(config(folder.path(), 1000), &Addresses).unwrap();
         burn(Duration::from_millis(20));
-        assert!(later.stop(Duration::from_secs(5)));
+        assert!(later.stop(PATIENT));
         assert_eq!(first.stats().taken, stats.taken);
         assert_adds_up(&first.stats());
     }
 
     // Warm up what libraries keep, then look for what we leave behind.
     for _ in 0..3 {
-        Profiler::start(config(folder.path(), 100), &Native).unwrap().stop(Duration::from_secs(5));
+        Profiler::start(config(folder.path(), 100), &Addresses).unwrap().stop(PATIENT);
     }
     let before = (open_files(), threads());
     let maps = mappings();
     for _ in 0..50 {
-        assert!(Profiler::start(config(folder.path(), 100), &Native).unwrap().stop(Duration::from_secs(5)));
+        assert!(Profiler::start(config(folder.path(), 100), &Addresses).unwrap().stop(PATIENT));
     }
     assert_eq!(open_files(), before.0);
     assert!(
@@ -90,7 +90,7 @@ fn in_child(parents: Profiler) {
     assert!(!forked());
     burn(Duration::from_millis(100));
     span_end();
-    assert!(profiler.stop(Duration::from_secs(5)));
+    assert!(profiler.stop(PATIENT));
     let stats = profiler.stats();
     assert!(stats.taken.weight >= 80_000_000, "the child is sampled: {stats:?}");
     assert!(stats.taken.weight < 140_000_000, "the parent's samples are not sent twice: {stats:?}");

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use spanprof_core::{Profiler, SpanContext, span_end, span_start};
-use support::{Addresses, assert_adds_up, burn, config, read};
+use support::{Addresses, PATIENT, assert_adds_up, burn, config, read};
 
 const SPANS: u64 = 12;
 const BURNT: Duration = Duration::from_millis(400);
@@ -45,7 +45,7 @@ fn spans_of_a_thread_that_shares_its_processor_have_their_cpu_time() {
     spans.join().unwrap();
     ENDS.store(true, Ordering::Relaxed);
     other.join().unwrap();
-    assert!(profiler.stop(Duration::from_secs(5)));
+    assert!(profiler.stop(PATIENT));
     assert_adds_up(&profiler.stats());
     let samples = read(folder.path());
     let seen = |number: u64| {

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use spanprof_core::{Profiler, thread_started};
-use support::{Native, burn, config, process_cpu, read};
+use support::{Native, PATIENT, burn, config, process_cpu, read};
 
 #[test]
 fn threads_shorter_than_a_period_are_counted_without_bias() {
@@ -23,7 +23,7 @@ fn threads_shorter_than_a_period_are_counted_without_bias() {
     }
     // What it takes to start and end a thread is the thread's too, and on a busy machine that is a lot.
     let burnt = process_cpu() - Duration::from_nanos(profiler.stats().own_cpu_ns) - before;
-    assert!(profiler.stop(Duration::from_secs(5)));
+    assert!(profiler.stop(PATIENT));
     let stats = profiler.stats();
     assert_eq!((stats.pending.samples, stats.uploaded), (0, stats.taken), "{stats:?}");
     let seen = read(folder.path()).iter().map(|sample| sample.value).sum::<i64>();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use spanprof_core::{Config, Frame, FrameId, FrameWriter, Profiler, Runtime, SampleClock, ThreadRecord};
-use support::{assert_adds_up, config, process_cpu};
+use support::{PATIENT, assert_adds_up, config, process_cpu};
 
 /// Stacks that take five times as long to read as there is between two samples.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ fn a_program_gets_on_however_long_its_stacks_take() {
     for number in 0..5_000_000_u64 {
         black_box(number);
     }
-    assert!(profiler.stop(Duration::from_secs(60)));
+    assert!(profiler.stop(PATIENT));
     let stats = profiler.stats();
     assert!(stats.taken.samples > 0, "{stats:?}");
     assert_adds_up(&stats);

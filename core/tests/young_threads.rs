@@ -11,7 +11,7 @@ use spanprof_core::{
     Context, Frame, FrameId, FrameWriter, Profiler, Runtime, SpanRecord, TagSetId, ThreadRecord, sample_due,
     thread_started,
 };
-use support::{assert_adds_up, burn, config, read, thread_cpu};
+use support::{PATIENT, assert_adds_up, burn, config, read, thread_cpu};
 
 thread_local! {
     static SPAN: Cell<*const SpanRecord> = const { Cell::new(std::ptr::null()) };
@@ -75,7 +75,7 @@ fn threads_of_one_short_span_have_their_cpu_time_in_it() {
             *burnt += one_span(*at, *after).join().unwrap();
         }
     }
-    assert!(profiler.stop(Duration::from_secs(5)));
+    assert!(profiler.stop(PATIENT));
     assert_adds_up(&profiler.stats());
     let samples = read(folder.path());
     assert!(samples.iter().any(|sample| sample.stack == ["(seen as the span changes)", "frame"]), "{samples:?}");

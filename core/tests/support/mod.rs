@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use spanprof_core::{Config, Frame, FrameId, FrameWriter, Runtime, Stats, Tally, ThreadRecord, walk_frame_pointers};
 
+/// How long a profiler may take for what it must do: on a busy machine reading debug information alone takes seconds.
+pub(crate) const PATIENT: Duration = Duration::from_secs(60);
+
 /// Frame pointers, named by debug information.
 #[derive(Debug)]
 pub(crate) struct Native;

@@ -34,7 +34,10 @@ rescue NameError
   false
 end
 
-def own(label) = label[/[#.]?(s\d_\d)\z/, 1]&.to_sym
+# What a function is called beyond the bound of a window's: it may be any.
+UNNAMED = :"(too many functions)"
+
+def own(label) = label == UNNAMED.name ? UNNAMED : label[/[#.]?(s\d_\d)\z/, 1]&.to_sym
 
 rounds = Hash.new(0)
 samples = profiled(sample_rate: RATE, upload_interval: 2, wall_clock: BY_WALL_TIME) do
@@ -68,7 +71,9 @@ samples.each do |sample|
   end
   own = sample.functions.filter_map { |label| own(label) }
   own.each_cons(2) do |callee, caller|
-    odd_calls["#{callee} from #{caller}"] += 1 unless callee == caller || StressWork::CALLERS[callee]&.include?(caller)
+    next if callee == caller || callee == UNNAMED || caller == UNNAMED || StressWork::CALLERS[callee]&.include?(caller)
+
+    odd_calls["#{callee} from #{caller} of #{sample.functions.reverse.join(";")}"] += 1
   end
   name = sample.labels["span_name"]
   odd_spans["#{own.last} in #{name}"] += 1 if name && own.any? && own.last.end_with?("_0") && own.last[1] != name[1]

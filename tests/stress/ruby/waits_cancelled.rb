@@ -237,7 +237,7 @@ module Ways
   def way_fork__profiled
     Native.after_fork
     10.times { enter_child_sleep }
-    Native.stop(5.0) or raise "not stopped: #{Native.stats}"
+    Native.stop(60.0) or raise "not stopped: #{Native.stats}"
     raise "waits are lost: #{Native.stats}" unless Ways.lost(Native.stats).zero?
   end
 
