@@ -15,10 +15,9 @@ namespace Pyroscope.Context;
 /// </remarks>
 internal sealed unsafe class SpanTimes
 {
-    private const int Cpu = 0;
     private const int Await = 7;
 
-    /// <summary>So many spans with times there may be at once, with those that ended since the last collection of garbage: 32 MB.</summary>
+    /// <summary>So many spans with times there may be at once, with those that ended since the last collection of garbage: 59 MB.</summary>
     private const int Most = 262_144;
 
     /// <summary>By the number of the state, as the native library names them.</summary>
@@ -160,32 +159,34 @@ internal sealed unsafe class SpanTimes
     [MethodImpl(MethodImplOptions.NoInlining)]
     private static ulong OwnCpu() => HotNative.OwnCpu();
 
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static void AddCpu(Times* times, ulong cpu, long wall) => HotNative.AddCpu(times, cpu, (ulong)Math.Max(wall, 0));
+
     private void SetTags(Activity span, SpanContext context)
     {
-        var rest = span.Duration.Ticks * (1_000_000_000 / TimeSpan.TicksPerSecond);
-        var sums = stackalloc long[Times.States];
+        var wall = span.Duration.Ticks * (1_000_000_000 / TimeSpan.TicksPerSecond);
+        var rest = wall;
         for (var state = 0; state < Times.States; state++)
         {
-            sums[state] = (long)Volatile.Read(ref times->Sums[state]);
-            rest -= sums[state];
+            rest -= (long)Volatile.Read(ref times->Sums[state]);
         }
 
         // It ended elsewhere while its own flow awaits something.
         var awaited = Math.Clamp(context.Off.Current(Stopwatch.GetTimestamp()), 0, Math.Max(rest, 0));
-        sums[Await] += awaited;
         if (cpuSince != 0 && !left && began == OffTime.Period && Environment.CurrentManagedThreadId == thread)
         {
-            // A part of it was within calls that waited.
-            sums[Cpu] = Math.Clamp((long)(OwnCpu() - cpuSince), 0, Math.Max(rest - awaited, 0));
+            AddCpu(times, OwnCpu() - cpuSince, wall - awaited);
+        }
+
+        for (var state = 0; state < Times.States; state++)
+        {
+            var sum = (long)Volatile.Read(ref times->Sums[state]) + (state == Await ? awaited : 0);
+            if (sum > 0)
+            {
+                span.SetTag(Tags[state], sum);
+            }
         }
 
         GC.KeepAlive(this);
-        for (var state = 0; state < Times.States; state++)
-        {
-            if (sums[state] > 0)
-            {
-                span.SetTag(Tags[state], sums[state]);
-            }
-        }
     }
 }

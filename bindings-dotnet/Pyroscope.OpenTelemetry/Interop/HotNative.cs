@@ -60,6 +60,12 @@ internal static unsafe partial class HotNative
     [SuppressGCTransition]
     internal static partial ulong OwnCpu();
 
+    /// <summary>A span has ended after so much time, and its thread ran for so long: what of that was within calls that waited is taken off these.</summary>
+    [LibraryImport(Library, EntryPoint = "spanprof_add_cpu")]
+    [DefaultDllImportSearchPaths(DllImportSearchPath.AssemblyDirectory)]
+    [SuppressGCTransition]
+    internal static partial void AddCpu(Times* times, ulong cpu, ulong wall);
+
     /// <summary>This thread sleeps from here on (0), until now, when it may have waited for something else too (1) or not (2). Not 0: it is
     /// known how sleeps are told from other waits.</summary>
     [LibraryImport(Library, EntryPoint = "spanprof_learn_sleep")]

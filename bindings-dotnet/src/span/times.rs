@@ -25,8 +25,8 @@ struct Times {
     free_since: AtomicU64,
 }
 
-const _: () = assert!(offset_of!(Times, sums) == 0 && offset_of!(Times, owner) == 104);
-const _: () = assert!(offset_of!(Times, free_since) == 112 && size_of::<Times>() == 120);
+const _: () = assert!(offset_of!(Times, sums) == 0 && offset_of!(Times, owner) == 208);
+const _: () = assert!(offset_of!(Times, free_since) == 216 && size_of::<Times>() == 224);
 
 /// What of a wait of the calling thread, which is just over, is its span's own. `times` are those in a [`Times`], as all of this
 /// package's spans have them. Async-signal-safe.
@@ -58,6 +58,16 @@ pub extern "C" fn spanprof_want_times(wanted: u32) {
 #[unsafe(no_mangle)]
 pub extern "C" fn spanprof_own_cpu() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// A span has ended after `wall_ns`, of which no thread was in it for what is not to be counted, and its own thread ran for so long meanwhile.
+///
+/// # Safety
+/// `times` are of a span of this package.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spanprof_add_cpu(times: *const SpanTimes, cpu_ns: u64, wall_ns: u64) {
+    // SAFETY: the caller's promise: they begin with the sums, and are never freed.
+    unsafe { &*times }.add_cpu(cpu_ns, wall_ns);
 }
 
 /// What the calling thread waits for from here on is a sleep (0), so that is learned how these are told from other waits; or that was

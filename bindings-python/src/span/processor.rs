@@ -89,12 +89,14 @@ impl SpanHooks {
         &self,
         span: &Bound<'py, PyAny>,
         holder: &Bound<'py, PyAny>,
+        wall_ns: i64,
         has_own_thread: bool,
     ) -> Option<Bound<'py, PyDict>> {
         if is_retired() {
             return None;
         }
-        guard(|| times_of(span, holder, has_own_thread)).unwrap_or_else(|error| {
+        let wall_ns = u64::try_from(wall_ns).unwrap_or(0);
+        guard(|| times_of(span, holder, wall_ns, has_own_thread)).unwrap_or_else(|error| {
             messages::report_callback_error(span.py(), "ending a span", &error);
             None
         })
@@ -156,6 +158,7 @@ fn root_of_parent<'py>(
 fn times_of<'py>(
     span: &Bound<'py, PyAny>,
     holder: &Bound<'py, PyAny>,
+    wall_ns: u64,
     has_own_thread: bool,
 ) -> PyResult<Option<Bound<'py, PyDict>>> {
     let py = span.py();
@@ -165,7 +168,7 @@ fn times_of<'py>(
     if handle.get().span.record.span_id() != id_of(span)? {
         return Ok(None);
     }
-    let Some(times) = handle.get().times(has_own_thread) else { return Ok(None) };
+    let Some(times) = handle.get().times(wall_ns, has_own_thread) else { return Ok(None) };
     uncollected(py, || {
         let found = PyDict::new(py);
         for (name, ns) in times {

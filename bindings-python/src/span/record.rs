@@ -98,16 +98,16 @@ impl SpanHandle {
         Ok(Self { span, times, _name: name })
     }
 
-    /// What its time went to so far, by the names of attributes; `None` if nobody asked, and in a forked child. `has_own_thread`: what
-    /// the thread ran is what it ran for this span.
-    pub(crate) fn times(&self, has_own_thread: bool) -> Option<Vec<(&'static str, u64)>> {
+    /// What its time went to, by the names of attributes, when it has ended after `wall_ns`; `None` if nobody asked, and in a forked child.
+    /// `has_own_thread`: what the thread ran is what it ran for this span.
+    pub(crate) fn times(&self, wall_ns: u64, has_own_thread: bool) -> Option<Vec<(&'static str, u64)>> {
         let times = self.times.as_ref().filter(|times| times.process == process::id())?;
         if let Local::Root(cpu) = &times.of
             && has_own_thread
             && times.waits.get(State::Cpu) == 0
             && let Some(cpu_ns) = cpu.total_ns(self.span.record.flow())
         {
-            times.waits.add(State::Cpu, cpu_ns);
+            times.waits.add_cpu(cpu_ns, wall_ns);
         }
         Some(times.waits.attributes().map(|(_, name, ns)| (name, ns)).collect())
     }

@@ -67,7 +67,7 @@ module Pyroscope
       def install_context_hooks = nil
       def configure_spans(_scope_all, _inherit_fibers, _names) = nil
       def want_times(_wanted) = nil
-      def span_times(_span) = nil
+      def span_times(_span, _wall_ns) = nil
       def wall_time? = false
       def span_started(_span, _parent_context) = false
       def span_finished(_span) = nil

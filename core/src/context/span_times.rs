@@ -8,7 +8,11 @@ use crate::wait_state::State;
 /// ([`with_times`](crate::SpanRecord::with_times)); threads that are in the span add to them. Sixty-four bits hold 584 years.
 #[derive(Debug, Default)]
 #[repr(C)]
-pub struct SpanTimes([AtomicU64; State::COUNT]);
+pub struct SpanTimes {
+    sums: [AtomicU64; State::COUNT],
+    /// Of these, calls of less than a millisecond: some of that is CPU time.
+    short: [AtomicU64; State::COUNT],
+}
 
 /// The attributes of spans that say them, in the states' order.
 const ATTRIBUTES: [&str; State::COUNT] = [
@@ -30,24 +34,49 @@ const ATTRIBUTES: [&str; State::COUNT] = [
 impl SpanTimes {
     /// Nothing yet.
     pub const fn new() -> Self {
-        Self([const { AtomicU64::new(0) }; State::COUNT])
+        const ZERO: [AtomicU64; State::COUNT] = [const { AtomicU64::new(0) }; State::COUNT];
+        Self { sums: ZERO, short: ZERO }
     }
 
     /// Nanoseconds in a state so far. Relaxed: what threads that are still in the span add meanwhile may be missing.
     #[inline]
     pub fn get(&self, state: State) -> u64 {
-        self.0[state as usize].load(Ordering::Relaxed)
+        self.sums[state as usize].load(Ordering::Relaxed)
     }
 
     /// Adds to a state. Async-signal-safe.
     #[inline]
     pub fn add(&self, state: State, ns: u64) {
-        self.0[state as usize].fetch_add(ns, Ordering::Relaxed);
+        self.sums[state as usize].fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// Adds a wait, by the clock, of a call of less than a millisecond. Async-signal-safe.
+    #[inline]
+    pub(crate) fn add_short(&self, state: State, ns: u64) {
+        self.add(state, ns);
+        self.short[state as usize].fetch_add(ns, Ordering::Relaxed);
+    }
+
+    /// The CPU time of the span's own thread, once, when the span has ended after `wall_ns`. What that and the waits are more than the wall
+    /// time is CPU time within calls that waited, so it is taken off the short ones, each state by its part: a call that is switched out for
+    /// microseconds burns as many. What these do not have is taken off the CPU time.
+    pub fn add_cpu(&self, cpu_ns: u64, wall_ns: u64) {
+        let sum = |times: &[AtomicU64]| times.iter().map(|ns| ns.load(Ordering::Relaxed)).fold(0, u64::saturating_add);
+        let (waits, all_short) = (sum(&self.sums), sum(&self.short));
+        let more_ns = waits.saturating_add(cpu_ns).saturating_sub(wall_ns).min(cpu_ns);
+        let within_ns = more_ns.min(all_short);
+        for (ns, short) in self.sums.iter().zip(&self.short) {
+            let part =
+                u128::from(within_ns) * u128::from(short.swap(0, Ordering::Relaxed)) / u128::from(all_short.max(1));
+            let part = u64::try_from(part).unwrap_or(u64::MAX);
+            ns.store(ns.load(Ordering::Relaxed).saturating_sub(part), Ordering::Relaxed);
+        }
+        self.add(State::Cpu, cpu_ns - (more_ns - within_ns));
     }
 
     /// Those above 0, by the number of their state, with the name of the attribute.
     pub fn attributes(&self) -> impl Iterator<Item = (usize, &'static str, u64)> {
-        let all = self.0.iter().zip(ATTRIBUTES).enumerate();
+        let all = self.sums.iter().zip(ATTRIBUTES).enumerate();
         all.map(|(state, (ns, name))| (state, name, ns.load(Ordering::Relaxed))).filter(|(.., ns)| *ns > 0)
     }
 }
@@ -70,5 +99,22 @@ mod tests {
         times.add(State::Io, 40);
         let attributes: Vec<_> = times.attributes().take(2).collect();
         assert_eq!(attributes, [(0, "pyroscope.time.cpu", 1), (1, "pyroscope.time.io", 42)]);
+    }
+
+    #[test]
+    fn cpu_time_within_short_calls_is_taken_off_these_and_no_sum_is_more_than_the_wall_time() {
+        let after = |cpu_ns, wall_ns| {
+            let times = SpanTimes::new();
+            times.add(State::Sleep, 1_000);
+            times.add_short(State::Io, 90);
+            times.add_short(State::Lock, 30);
+            times.add_cpu(cpu_ns, wall_ns);
+            [State::Sleep, State::Io, State::Lock, State::Cpu].map(|state| times.get(state))
+        };
+        assert_eq!(after(80, 1_200), [1_000, 90, 30, 80]);
+        assert_eq!(after(80, 1_160), [1_000, 60, 20, 80]);
+        assert_eq!(after(200, 1_120), [1_000, 0, 0, 120]);
+        // An end that was set by hand.
+        assert_eq!(after(80, 10), [1_000, 30, 10, 80]);
     }
 }

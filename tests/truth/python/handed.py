@@ -184,7 +184,7 @@ def main() -> None:
             else:
                 way()
     pyroscope.shutdown()
-    options.records.write_text(json.dumps({"taken": taken, "ran_before": ran_before}))
+    options.records.write_text(json.dumps({"taken": taken, "ran_before": ran_before, "queued": queued_ns()}))
 
 
 if __name__ == "__main__":

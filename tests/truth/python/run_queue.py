@@ -122,10 +122,10 @@ def main() -> None:
             loop = asyncio.new_event_loop()
             for _ in range(options.spans):
                 let_run("quiet")
+                queued, of_starved = queued_ns(), taken.get("starved", 0)
                 with tracer.start_as_current_span("quiet"):
                     loop.run_until_complete(starve())
-                    queued = queued_ns()
-                add("quiet", queued)
+                add("quiet", queued + taken["starved"] - of_starved)
             loop.close()
 
         def turns_of_contexts() -> None:

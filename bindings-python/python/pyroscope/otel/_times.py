@@ -16,7 +16,6 @@ from .. import _messages, _native
 
 #: Whether the SDK tells of a span's end before any exporter sees the span.
 HAS_ON_ENDING = hasattr(SpanProcessor, "_on_ending")
-_CPU = "pyroscope.time.cpu"
 
 
 def remember(span: Any) -> None:
@@ -33,15 +32,10 @@ def set_attributes(hooks: _native.SpanHooks, span: Any) -> None:
     """The span has ended."""
     try:
         attributes = span._attributes
-        times = hooks.times(span, span if HAS_ON_ENDING else attributes, _has_own_thread())
+        wall_ns = span.end_time - span.start_time
+        times = hooks.times(span, span if HAS_ON_ENDING else attributes, wall_ns, _has_own_thread())
         if not times:
             return
-        if _CPU in times:
-            # Some of it may have been within calls that waited.
-            others = sum(times.values()) - times[_CPU]
-            times[_CPU] = min(times[_CPU], span.end_time - span.start_time - others)
-            if times[_CPU] <= 0:
-                del times[_CPU]
         with attributes._lock:
             merged = attributes._dict.copy()
             merged.update(times)

@@ -22,7 +22,7 @@
 //! | `span_started(span, parent_context)` → bool | whether samples carry this very span (a local root; scope all: any); never raises |
 //! | `span_finished(span)` → nil | never raises |
 //! | `want_times(bool)` → nil | one span processor more, or fewer, wants spans to say what their time went to |
-//! | `span_times(span)` → Hash{String=>Integer} or nil | nanoseconds by names of attributes |
+//! | `span_times(span, wall_ns)` → Hash{String=>Integer} or nil | nanoseconds by names of attributes |
 //! | `wall_time?` → bool | whether a profiler runs that was asked for wall time |
 //! | `tags_within(Hash) { \|bool\| }` → what the block returns | runs it with tags added to the fiber's; false: there can be none here |
 //! | `current_tags` → Integer | the number of the set of the fiber that runs; 0: none: for tests |
@@ -108,7 +108,7 @@ fn define(ruby: &Ruby) -> Result<(), Error> {
     native.define_singleton_method("remove_hooks", function!(remove_hooks, 0))?;
     native.define_singleton_method("configure_spans", function!(configure_spans, -1))?;
     native.define_singleton_method("want_times", function!(times::want, 1))?;
-    native.define_singleton_method("span_times", function!(times::span_times, 1))?;
+    native.define_singleton_method("span_times", function!(times::span_times, 2))?;
     native.define_singleton_method("wall_time?", function!(profiler::has_wall_time, 0))?;
     processor::define(native)?;
     ractor_safely(|| {

@@ -11,15 +11,11 @@ module Pyroscope
       # Whether the SDK tells of a span's end before any exporter sees the span.
       HAS_ON_FINISHING = OpenTelemetry::SDK::Trace::SpanProcessor.method_defined?(:on_finishing)
 
-      CPU = 'pyroscope.time.cpu'
-      private_constant :CPU
-
       # The span ends.
       def self.set_attributes(span)
-        times = Native.span_times(span)
+        times = Native.span_times(span, span.end_timestamp - span.start_timestamp)
         return if times.nil? || times.empty?
 
-        shorten_cpu(times, span)
         old = span.instance_variable_get(:@attributes) || {}
         most = span.instance_variable_get(:@span_limits).attribute_count_limit
         # The program's own come first.
@@ -29,14 +25,6 @@ module Pyroscope
         merged = old.merge(added)
         span.instance_variable_set(:@attributes, old.frozen? ? merged.freeze : merged)
       end
-
-      # Some of the CPU time may have been within calls that waited.
-      def self.shorten_cpu(times, span)
-        cpu = times.delete(CPU) or return
-        cpu = [cpu, span.end_timestamp - span.start_timestamp - times.values.sum].min
-        times[CPU] = cpu if cpu.positive?
-      end
-      private_class_method :shorten_cpu
     end
   end
 end

@@ -50,7 +50,7 @@ pub(super) static OWNER: AtomicU64 = AtomicU64::new(0);
 pub(super) struct Held {
     /// 0: nothing is.
     pub(super) ns: u64,
-    /// The state of the call, as a number, and who called.
+    /// The state of the call, as a number ([with how long it was](super::times)), and who called.
     pub(super) state: u64,
     pub(super) caller: usize,
     /// Whose it is: an address to compare, what is there may be gone.

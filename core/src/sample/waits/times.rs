@@ -51,11 +51,15 @@ pub(super) fn start() {
 /// To be called where the flow goes on, with its number in [`own_flow`](crate::own_flow) already. 3 ns.
 #[inline]
 pub fn add_time(span: &SpanRecord, state: State, ns: u64) {
-    if let Some(times) = span.times()
-        && !is_concurrent(span.flow(), state)
-    {
+    if let Some(times) = own_times(span, state) {
         times.add(state, ns);
     }
+}
+
+/// Those of a span whose own flow runs.
+#[inline]
+fn own_times(span: &SpanRecord, state: State) -> Option<&SpanTimes> {
+    span.times().filter(|_| !is_concurrent(span.flow(), state))
 }
 
 /// What of a wait is no CPU time, for exact sums.
@@ -89,12 +93,25 @@ fn may_be_cpu_time(function: u32) -> bool {
 #[cold]
 pub(super) fn add_wait(block: &mut Block, call: &Call, (state, ns): (State, u64), (lock_state, lock_ns): (State, u64)) {
     let Some((runtime, span, times)) = current() else { return };
+    let is_short = call.took_ns < LONG_NS;
     if ns > 0 {
-        let time = Held { ns, state: state as u64, caller: call.caller.addr(), times: ptr::from_ref(times).addr() };
+        let state = state as u64 | if is_short { SHORT } else { 0 };
+        let time = Held { ns, state, caller: call.caller.addr(), times: ptr::from_ref(times).addr() };
         add_when_known(block, (runtime, span, times), time, WaitFrame(call.frame));
     }
     if lock_ns > 0 {
-        add_time(span, lock_state, lock_ns);
+        add(span, lock_state, lock_ns, is_short);
+    }
+}
+
+/// Beside a held state's number: a call of less than [`LONG_NS`].
+const SHORT: u64 = 1 << 32;
+
+fn add(span: &SpanRecord, state: State, ns: u64, is_short: bool) {
+    match own_times(span, state) {
+        Some(times) if is_short => times.add_short(state, ns),
+        Some(times) => times.add(state, ns),
+        None => {}
     }
 }
 
@@ -131,9 +148,9 @@ fn current<'a>() -> Option<Current<'a>> {
 fn add_when_known(block: &mut Block, (runtime, span, times): Current<'_>, time: Held, frame: WaitFrame) {
     let add = |state, ns| {
         let (state, ns) = runtime.own_wait(times, (state, ns), frame);
-        add_time(span, state, ns);
+        add(span, state, ns, time.state & SHORT != 0);
     };
-    let state_of = |time: Held| u32::try_from(time.state).ok().and_then(State::of).unwrap_or_default();
+    let state_of = |time: Held| u32::try_from(time.state & !SHORT).ok().and_then(State::of).unwrap_or_default();
     // SAFETY: the calling thread is asked about itself.
     let is_hidden = time.caller != 0 && unsafe { runtime.defers(record::nobody()) };
     if !is_hidden {

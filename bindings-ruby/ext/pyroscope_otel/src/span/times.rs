@@ -159,8 +159,9 @@ pub(crate) fn leave_root(slot: &Slot) {
     slot.root_times.store(FALSE, Ordering::Relaxed);
 }
 
-/// What the time of a span went to so far, by the names of attributes; nil for one that has no sums here.
-pub(crate) fn span_times(ruby: &Ruby, span: Value) -> Result<Option<RHash>, Error> {
+/// What the time of a span went to, by the names of attributes, when it has ended after so many nanoseconds; nil for one that has no sums
+/// here.
+pub(crate) fn span_times(ruby: &Ruby, span: Value, wall_ns: i64) -> Result<Option<RHash>, Error> {
     guard(ruby, || {
         // SAFETY: called by Ruby.
         let gvl = unsafe { Gvl::held() };
@@ -176,7 +177,7 @@ pub(crate) fn span_times(ruby: &Ruby, span: Value) -> Result<Option<RHash>, Erro
             && times.waits.get(State::Cpu) == 0
             && let Some(cpu_ns) = times.cpu.as_ref().and_then(|cpu| cpu.total_ns(times.flow.get()))
         {
-            times.waits.add(State::Cpu, cpu_ns);
+            times.waits.add_cpu(cpu_ns, u64::try_from(wall_ns).unwrap_or(0));
         }
         let found: Vec<_> = times.waits.attributes().map(|(_, name, ns)| (name, ns)).collect();
         let told = ruby.hash_new();
