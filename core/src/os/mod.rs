@@ -8,5 +8,6 @@ pub(crate) mod fork;
 pub(crate) mod futex;
 pub(crate) mod panics;
 pub(crate) mod single_instance;
+pub(crate) mod switches;
 pub(crate) mod thread_id;
 pub(crate) mod thread_word;

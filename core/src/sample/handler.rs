@@ -1,6 +1,6 @@
 //! The signal handler, and the one signal that all timers send.
 //!
-//! Rules, for this file and for all it calls (`os/{clock,futex}`, `context/{span_slot,span_record,span_names}`, `sample/{record,
+//! Rules, for this file and for all it calls (`os/{clock,futex,switches}`, `context/{span_slot,span_record,span_names}`, `sample/{record,
 //! gate,ring,cursor,frames,safe_load,frame_pointer,waits/{block,claim,flow,wrappers}}`, a binding's `stack/`): no allocation, lock, log, panic, lazy
 //! initialisation, first touch of a thread-local; errno is kept. System calls and libc functions used: `__errno_location` (reads a register),
 //! `clock_gettime` (async-signal-safe by POSIX; a system call where a timer was late, and with wall time), `getrusage` (a system call, where

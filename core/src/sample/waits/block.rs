@@ -102,6 +102,8 @@ pub(super) struct Block {
     pub(super) mark: Mark,
     /// How often it had lost its processor when that was last asked.
     pub(super) preempted: u64,
+    /// How often it had given it away, when a long call was over that may have been no wait.
+    gave_away: u64,
     /// 1: coroutines or contexts took turns on it, so that another span may have been current than it was told.
     pub(super) mixed: u64,
     /// Of the wait that the program asked for, and of what was no wait for the interpreter's lock in the one after it.
@@ -111,7 +113,7 @@ pub(super) struct Block {
 /// A wait from here on pays no debts but those of its own function.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
-const _: () = assert!(size_of::<Block>() == 38 * 8);
+const _: () = assert!(size_of::<Block>() == 39 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]
@@ -152,6 +154,12 @@ impl Block {
 
     pub(super) fn set_record(&mut self, value: u64, thread: i32, [expiries, handled]: [*const AtomicU64; 2]) {
         (self.record, self.thread, self.handled, self.expiries) = (!value, thread, handled, expiries);
+    }
+
+    /// Whether the thread gave its processor away, as who waits does, since this was last asked; `times`: so often so far. Where that is
+    /// never, as the kernel does not count it, it may have.
+    pub(super) fn gave_away(&mut self, times: u64) -> bool {
+        std::mem::replace(&mut self.gave_away, times) != times || times == 0
     }
 
     /// What was not taken off is forgotten.
@@ -258,16 +266,29 @@ impl Block {
         Some((took / -(-took / mean_ns).exp_m1() + 0.5) as u64)
     }
 
-    /// A number that is distributed as the times between events of a rate of 1. xorshift64: no more is asked of it.
+    /// How many waits a sample stands for that weighs so much, of one that took so long: more or less than that is a whole number, and on
+    /// average as much.
+    pub(super) fn count_of(&mut self, weight: u64, took_ns: u64) -> u16 {
+        let took_ns = took_ns.max(1);
+        let is_more = self.next_random(0) % took_ns < weight % took_ns;
+        u16::try_from(weight / took_ns + u64::from(is_more)).unwrap_or(u16::MAX).max(1)
+    }
+
+    /// A number that is distributed as the times between events of a rate of 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits")]
     fn exponential(&mut self, seed: u64) -> f64 {
+        -(((self.next_random(seed) >> 11) + 1) as f64 / 9_007_199_254_740_993.0).ln()
+    }
+
+    /// xorshift64: no more is asked of it.
+    fn next_random(&mut self, seed: u64) -> u64 {
         if self.random == 0 {
             self.random = (seed ^ std::ptr::from_ref(self).addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         }
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        -(((self.random >> 11) + 1) as f64 / 9_007_199_254_740_993.0).ln()
+        self.random
     }
 }
 
@@ -292,6 +313,20 @@ mod tests {
             #[expect(clippy::cast_precision_loss, reason = "small numbers")]
             let ratio = weights.iter().sum::<u64>() as f64 / (took_ns * waits) as f64;
             assert!((ratio - 1.0).abs() < tolerance, "{took_ns} ns: {ratio}");
+        }
+    }
+
+    #[test]
+    fn what_samples_count_adds_up_to_the_waits_there_were() {
+        for took_ns in [100_000, 700_000, 2_000_000] {
+            let mut block = block();
+            let mut counted = 0;
+            for _ in 0..200_000 {
+                if let Some(weight) = block.weight_of(took_ns, 1e6, 7) {
+                    counted += u64::from(block.count_of(weight, took_ns));
+                }
+            }
+            assert!((196_000..204_000).contains(&counted), "{took_ns} ns: {counted}");
         }
     }
 
@@ -340,6 +375,12 @@ mod tests {
         assert!([time(5, 7), time(3, 8), time(2, 7)].into_iter().all(|time| block.hold_time(mutex, time)));
         assert!(!block.hold_time(mutex, time(1, 9)) && block.has_pending());
         assert_eq!([block.take_held(), block.take_held()], [[time(7, 7), time(3, 8)], [Held::NONE; 2]]);
+    }
+
+    #[test]
+    fn who_never_gave_its_processor_away_did_not_wait_unless_nobody_counts() {
+        let mut block = block();
+        assert_eq!([0, 0, 1, 1, 2, 2].map(|times| block.gave_away(times)), [true, true, true, false, true, false]);
     }
 
     #[test]

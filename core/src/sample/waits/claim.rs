@@ -18,7 +18,7 @@ use std::sync::atomic::{Ordering, compiler_fence};
 use super::block::{Block, Mark, OWNER};
 use super::wrappers::own_block;
 use crate::context::current::Context;
-use crate::os::clock;
+use crate::os::{clock, switches};
 use crate::sample::record::ThreadRecord;
 
 /// What a claim counts in.
@@ -120,14 +120,8 @@ fn was_awake_for_a_moment(block: &Block, now_ns: u64, owner: u64) -> bool {
 
 /// Whether the calling thread has lost its processor since this was last asked, or the kernel does not say.
 fn was_preempted(block: &mut Block) -> bool {
-    // SAFETY: plain bits.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: a place of ours; a system call.
-    if unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) } != 0 {
-        return true;
-    }
-    let preempted = u64::try_from(usage.ru_nivcsw).unwrap_or(0);
-    std::mem::replace(&mut block.preempted, preempted) != preempted
+    switches::own()
+        .is_none_or(|switches| std::mem::replace(&mut block.preempted, switches.involuntary) != switches.involuntary)
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ pub(crate) mod wrappers;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use self::block::{Block, Call, OWNER, Pending};
+use self::block::{Block, Call, LONG_NS, OWNER, Pending};
 use self::fates::Fate;
 pub(crate) use self::loader::look as look_at_loader;
 pub(crate) use self::modules::lock;
@@ -31,7 +31,7 @@ use super::handler::{self, WAKE};
 use super::record::{self, ThreadRecord};
 use super::runtime::{LockWait, WaitFrame};
 use super::threads::{self, Owner};
-use crate::os::clock;
+use crate::os::{clock, switches};
 use crate::profile_type::ProfileTypeId;
 use crate::sample::frames::FrameId;
 use crate::stats::Tally;
@@ -216,6 +216,10 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     // SAFETY: valid while this runs.
     let call = unsafe { &*call };
     let Some(state) = State::of(call.state.into()) else { return };
+    if was_no_wait(block, call, state) {
+        (block.since_ns, block.since_cpu_ns) = (0, 0);
+        return;
+    }
     let ended_ns = call.ended_ns;
     block.whole_ns += call.took_ns.saturating_sub(call.cpu_ns);
     (block.since_ns, block.since_cpu_ns) = (0, 0);
@@ -280,6 +284,14 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
             hold(block, call.mutex, wait);
         }
     }
+}
+
+/// Whether a long call that may be CPU time as a whole, as a `stat` of what is in memory, only lost the processor for a while: then that is
+/// time in the run queue, which the thread's next sample claims. 0.3 µs, a system call, of a call of a millisecond or more. A call
+/// within which another one ended is taken for a wait.
+fn was_no_wait(block: &mut Block, call: &Call, state: State) -> bool {
+    let may_be_none = matches!(state, State::Io | State::Name) && call.polls == 0 && call.took_ns >= LONG_NS;
+    may_be_none && block.since_ns != 0 && switches::own().is_some_and(|switches| !block.gave_away(switches.voluntary))
 }
 
 /// What a thread's time in the run queue stands for, if it is noted by an entry of its own: they are chosen as waits are, and
@@ -373,7 +385,7 @@ fn take(block: &mut Block, pending: Pending, frame: WaitFrame) {
     let (leaf, state) = (FIRST_FRAME + u64::from(leaf), State::of(state.into()).unwrap_or_default());
     block.busy_at = stack_place();
     let profile_type = profile_type();
-    let count = count_of(weight, took_ns);
+    let count = block.count_of(weight, took_ns);
     match own_record::find(block) {
         Some((record, value)) => {
             // SAFETY: on the record's thread, outside of its handler and of any walk.
@@ -455,11 +467,6 @@ fn is_on_other_stack() -> bool {
     let mut stack: libc::stack_t = unsafe { std::mem::zeroed() };
     // SAFETY: only asks.
     unsafe { libc::sigaltstack(std::ptr::null(), &raw mut stack) != 0 || stack.ss_flags & libc::SS_ONSTACK != 0 }
-}
-
-/// How many waits a sample stands for.
-fn count_of(weight: u64, took_ns: u64) -> u16 {
-    u16::try_from((weight + took_ns / 2) / took_ns.max(1)).unwrap_or(u16::MAX).max(1)
 }
 
 /// What an expiry of the thread's timer weighs; 0 if the record is another thread's by now.

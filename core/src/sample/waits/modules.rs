@@ -37,8 +37,10 @@ pub(crate) struct Modules {
     /// Functions by name, with aliases.
     functions: HashMap<&'static CStr, usize>,
     real: Vec<Address>,
-    /// The names of functions that have a wrapper, by their numbers, and which of them other modules than libc have too.
+    /// The names of functions that have a wrapper, by their numbers, the other names of some, and which of them other modules than libc
+    /// have too, by any name.
     names: Vec<Name>,
+    aliases: Vec<(Name, usize)>,
     contested: Vec<bool>,
     /// Of which libc has an older kind too.
     has_older: Vec<bool>,
@@ -194,9 +196,11 @@ impl Modules {
         if real[wrapped..].iter().any(|address| address.is_null()) {
             return None;
         }
+        let mut aliases = Vec::with_capacity(ALIASES.len());
         for (alias, name) in ALIASES {
             if let Some(&function) = functions.get(name) {
                 functions.insert(alias, function);
+                aliases.push((Name::new(alias), function));
             }
         }
         let on_module: extern "C" fn() = on_module;
@@ -212,6 +216,7 @@ impl Modules {
             contested: vec![false; names.len()],
             has_older,
             names,
+            aliases,
             asked: Vec::with_capacity(MAX_MODULES),
             left_alone,
             seen,
@@ -305,6 +310,9 @@ impl Modules {
     fn ask(&mut self, module: &Module) {
         for (contested, name) in self.contested.iter_mut().zip(&self.names) {
             *contested |= module.defines(name);
+        }
+        for (alias, function) in &self.aliases {
+            self.contested[*function] |= module.defines(alias);
         }
     }
 }

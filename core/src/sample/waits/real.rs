@@ -50,12 +50,18 @@ fn module_of(address: Address) -> Address {
     info.dli_fbase
 }
 
-/// The address of a function of libc as modules see it, null if there is none. In an executable that is not position-independent a
-/// function may have the address of that executable's own stub, which leads back to the slot that we change: then libc is asked.
+/// The address of a function of libc, null if there is none. What ld.so finds first may be another module's, which need not be the same
+/// function at all (`remove` of a program's own lists), or, in an executable that is not position-independent, that executable's own stub,
+/// which leads back to the slot that we change: then libc is asked.
 pub(super) fn address_of(name: &'static CStr, executable: Address, libc: &Libc) -> Address {
     // SAFETY: a string; any module may be asked at any time.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    if address.is_null() || module_of(address) != executable {
+    let mut libraries = libc.iter().flatten().peekable();
+    let is_libc_s = match libraries.peek() {
+        Some(_) => libraries.any(|library| library.range.contains(&address.addr())),
+        None => module_of(address) != executable,
+    };
+    if is_libc_s {
         return address;
     }
     let found = libc.iter().flatten().find_map(|library| library.newest(&Name::new(name)));
@@ -73,18 +79,20 @@ pub(super) fn has_older(name: &Name, real: Address, libc: &Libc) -> bool {
 }
 
 /// The libraries that are libc, that of threads first.
-pub(super) type Libc = [Option<Module>; 2];
+pub(super) type Libc = [Option<Module>; 3];
 
-/// Functions that nobody else has: of threads' library, which was one of its own before glibc 2.34, and of libc itself.
-const OF_GLIBC: [[&CStr; 3]; 2] = [
+/// Functions that nobody else has: of the libraries of threads and of `dlsym`, which were ones of their own before glibc 2.34, and of libc
+/// itself.
+const OF_GLIBC: [[&CStr; 3]; 3] = [
     [c"pthread_sigqueue", c"pthread_attr_getaffinity_np", c"pthread_yield"],
+    [c"dladdr1", c"dlmopen", c"dlvsym"],
     [c"gnu_get_libc_version", c"gnu_get_libc_release", c"__libc_freeres"],
 ];
 
 /// Finds them without opening them again: a child that was forked while another thread of its parent's opened a module is ended by ld.so
 /// for that. `None`: they hide behind stubs of the executable (see [`address_of`]). musl has none of these names, and one version of each.
 pub(super) fn libc(executable: Address) -> Option<Libc> {
-    let mut libc = [None, None];
+    let mut libc = [None, None, None];
     for (library, names) in libc.iter_mut().zip(OF_GLIBC) {
         // SAFETY: strings; any module may be asked at any time.
         let found = names.map(|name| module_of(unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }));

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::block::OWNER;
 use super::fates::{self, Fate};
-use super::{MEAN_NS, MOST_MEAN_NS, SAMPLED, SHORTEST_NS, count_of, mean_ns, profile_type, wrappers};
+use super::{MEAN_NS, MOST_MEAN_NS, SAMPLED, SHORTEST_NS, mean_ns, profile_type, wrappers};
 use crate::context::current::Context;
 use crate::sample::frames::FrameWriter;
 use crate::sample::handler;
@@ -63,7 +63,7 @@ pub fn flow_weight(took_ns: u64, was_suspended: impl FnOnce() -> bool) -> Option
     if sampled >= MOST_AT_ONCE {
         MEAN_NS.store(after_one_more(MEAN_NS.load(Ordering::Relaxed)), Ordering::Relaxed);
     }
-    Some((weight, count_of(weight, took_ns)))
+    Some((weight, block.count_of(weight, took_ns)))
 }
 
 fn after_one_more(mean: u64) -> u64 {

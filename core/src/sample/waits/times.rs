@@ -84,6 +84,7 @@ fn may_be_cpu_time(function: u32) -> bool {
             || name.contains("truncate")
             || name.contains("fallocate")
             || name.starts_with("rename")
+            || name.contains("open")
             || name.starts_with("unlink")
             || matches!(name, "fflush" | "fgets" | "getline" | "getdelim" | "close" | "fclose" | "remove" | "msync")
     })
@@ -243,7 +244,7 @@ mod tests {
         let function = |name| (0..).find(|number| modules::name(*number as usize) == Some(name)).unwrap();
         let left = |name, state, took_ns| without_cpu(function(name), false, state, took_ns, 7);
         assert_eq!([left("recv", State::Io, LONG_NS - 1), left("readv", State::Io, LONG_NS)], [7, 7]);
-        for name in ["close", "unlink", "rename", "ftruncate64", "posix_fallocate"] {
+        for name in ["close", "unlink", "rename", "ftruncate64", "posix_fallocate", "openat64", "fopen64"] {
             assert_eq!(left(name, State::Io, LONG_NS), 7, "{name}: to find or free room may be CPU time");
         }
         for (name, state) in [("recv", State::Io), ("getaddrinfo", State::Name), ("nanosleep", State::Sleep)] {

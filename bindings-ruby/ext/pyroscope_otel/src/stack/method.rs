@@ -52,6 +52,8 @@ pub(crate) const METHODS: [(&str, State); 30] = [
 ];
 const SLEEP: usize = 0;
 const SELECT: usize = 1;
+const WAIT: usize = 15;
+const _: () = assert!(matches!(METHODS[WAIT].0.as_bytes(), b"wait"));
 
 /// The methods as Ruby numbers names, in the same order; 0: not learnt yet.
 static NUMBERS: [AtomicU64; METHODS.len()] = [const { AtomicU64::new(0) }; METHODS.len()];
@@ -88,7 +90,7 @@ pub(crate) fn state(state: State, caller: usize) -> State {
         Some(SELECT) if state != State::Lock => state,
         // IO#wait and IO.foreach are called as Process.wait and Addrinfo.foreach are; the latter waits for no descriptor.
         Some(known) if state == State::Io && METHODS[known].1 == State::Name => state,
-        Some(known) if state == State::Io && METHODS[known].1 == State::Child && is_of_io() => state,
+        Some(WAIT) if state == State::Io && is_of_io() => state,
         Some(known) => METHODS[known].1,
         None => state,
     }
