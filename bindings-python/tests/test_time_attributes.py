@@ -50,7 +50,6 @@ class Program:
         self.provider.add_span_processor(PyroscopeSpanProcessor(scope, **arguments))
         self.provider.add_span_processor(SimpleSpanProcessor(self.exporter))
         self.tracer = self.provider.get_tracer("test")
-        self.walls = {}
 
     def span(self, name):
         return self.tracer.start_as_current_span(name)
@@ -168,7 +167,19 @@ def test_ten_thousand_waits_of_one_span_are_all_in_its_sum(program):
     seconds = [clock.seconds for clock in clocks]
     assert 0.2 * LEAST <= many.times()["sleep"] <= sum(seconds)
     # Beside its wait a call takes what Python's own functions do. On a busy machine much more comes between them now and then.
-    assert many.times()["sleep"] > 10_000 * statistics.median(seconds) * 0.5
+    assert many.times()["sleep"] + many.times()["cpu"] > 10_000 * statistics.median(seconds) * 0.5
+
+
+def test_what_burns_within_short_waits_is_cpu_time(program):
+    short = program()
+    with short.span("span"):
+        began = time.thread_time()
+        for _ in range(3_000):
+            sleep(0.00002)
+        burnt = time.thread_time() - began
+    span = short.spans()["span"]
+    assert times(span)["cpu"] >= LEAST * burnt
+    assert sum(times(span).values()) <= (span.end_time - span.start_time) / 1e9
 
 
 def test_a_wait_has_the_state_of_its_call(program):

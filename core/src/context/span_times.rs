@@ -66,8 +66,8 @@ impl SpanTimes {
         let more_ns = waits.saturating_add(cpu_ns).saturating_sub(wall_ns).min(cpu_ns);
         let within_ns = more_ns.min(all_short);
         for (ns, short) in self.sums.iter().zip(&self.short) {
-            let part =
-                u128::from(within_ns) * u128::from(short.swap(0, Ordering::Relaxed)) / u128::from(all_short.max(1));
+            let part = u128::from(within_ns) * u128::from(short.swap(0, Ordering::Relaxed));
+            let part = part.div_ceil(u128::from(all_short.max(1)));
             let part = u64::try_from(part).unwrap_or(u64::MAX);
             ns.store(ns.load(Ordering::Relaxed).saturating_sub(part), Ordering::Relaxed);
         }
@@ -109,10 +109,13 @@ mod tests {
             times.add_short(State::Io, 90);
             times.add_short(State::Lock, 30);
             times.add_cpu(cpu_ns, wall_ns);
+            let sum: u64 = times.attributes().map(|(.., ns)| ns).sum();
+            assert!(sum <= wall_ns || wall_ns < 1_000, "{sum}");
             [State::Sleep, State::Io, State::Lock, State::Cpu].map(|state| times.get(state))
         };
         assert_eq!(after(80, 1_200), [1_000, 90, 30, 80]);
         assert_eq!(after(80, 1_160), [1_000, 60, 20, 80]);
+        assert_eq!(after(80, 1_159), [1_000, 59, 19, 80]);
         assert_eq!(after(200, 1_120), [1_000, 0, 0, 120]);
         // An end that was set by hand.
         assert_eq!(after(80, 10), [1_000, 30, 10, 80]);

@@ -195,6 +195,40 @@ def test_who_finds_a_function_of_his_own_calls_it(when: str, tmp_path: Path) -> 
     assert children.succeeded(children.run("-c", DEEP, tmp_path / "libcalls.so", when)).split() == ["4711"]
 
 
+OWN_NAMES = """
+#include <sys/stat.h>
+long access(long a, long b, long c, long d) { return a + 10 * b + 100 * c + 1000 * d; }
+int stat(const char *path, struct stat *found) { found->st_size = 4711; return 0; }
+"""
+CALLS_OWN_NAMES = """
+#include <sys/stat.h>
+long access(long a, long b, long c, long d);
+long accesses(void) { return access(1, 2, 3, 4); }
+long stats(void) { struct stat found = {0}; stat("/", &found); return found.st_size; }
+"""
+CALLS_THEM = """
+import ctypes, pyroscope
+assert pyroscope.configure(application_name="own", server_address="none", wall_time=True)
+print(ctypes.CDLL(None).accesses(), ctypes.CDLL(None).stats())
+"""
+
+
+@pytest.mark.parametrize("binding", ["lazy", "now"])
+def test_who_comes_before_libc_may_have_functions_with_names_of_libc_s(binding: str, tmp_path: Path) -> None:
+    """One that is another function altogether, and one that is known by another name: the same function of libc's is `stat64`."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here (Debian: apt-get install gcc)")
+    libraries = []
+    for name, text in [("own", OWN_NAMES), ("calls", CALLS_OWN_NAMES)]:
+        source, library = tmp_path / f"{name}.c", tmp_path / f"{name}.so"
+        source.write_text(text)
+        subprocess.run([compiler, "-shared", "-fPIC", "-fno-builtin", f"-Wl,-z,{binding}", source, "-o", library], check=True)
+        libraries.append(str(library))
+    said = children.succeeded(children.run("-c", CALLS_THEM, environment={"LD_PRELOAD": ":".join(libraries)}))
+    assert said.split() == ["4321", "4711"]
+
+
 FIRST_IN_A_CHILD = f"""
 import os, signal, sys
 import pyroscope

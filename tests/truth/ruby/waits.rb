@@ -149,6 +149,9 @@ module Waits
       system(CHILD, in: reader)
     end
 
+    # The method's receiver is an IO.
+    def child_of_an_io = $stdin.instance_eval { `sleep #{SECONDS}` }
+
     def child_wait
       child, writer = CHILDREN.pop
       later { writer << "\n" }

@@ -15,7 +15,8 @@ class WaitsTest < NativeTest
     "io_write_to_a_full_pipe" => "write", "io_recv" => "recv", "io_accept" => "accept", "io_select" => "select",
     "io_wait_readable" => "wait_readable", "io_wait" => "wait", "io_foreach" => "foreach", "lock_mutex" => "synchronize", "lock_condition" => "sleep",
     "lock_condition_for_a_time" => "sleep", "lock_monitor" => "sleep", "lock_queue" => "pop", "lock_join" => "join",
-    "lock_file" => "flock", "child_system" => "system", "child_wait" => "wait", "gvl_after_a_sleep" => "sleep",
+    "lock_file" => "flock", "child_system" => "system", "child_wait" => "wait", "child_of_an_io" => "`",
+    "gvl_after_a_sleep" => "sleep",
     "await_yield" => "yield"
   }.freeze
 
