@@ -60,7 +60,7 @@ def test_a_call_that_only_lost_the_processor_waited_for_nothing(tmp_path):
     queued = json.loads(records.read_text())["queued"]
     assert queued > 0.2e9, "the other process had nothing"
     # The first long one after a sleep may have waited.
-    assert seen["io"] < 0.1 * queued, f"{dict(seen)} of {queued}"
+    assert seen["io"] < 0.3 * queued, f"{dict(seen)} of {queued}"
     assert 0.6 * queued - TENTH < seen["run_queue"] < 1.1 * queued + TENTH, f"{dict(seen)} of {queued}"
 
 
