@@ -34,8 +34,7 @@ const ATTRIBUTES: [&str; State::COUNT] = [
 impl SpanTimes {
     /// Nothing yet.
     pub const fn new() -> Self {
-        const ZERO: [AtomicU64; State::COUNT] = [const { AtomicU64::new(0) }; State::COUNT];
-        Self { sums: ZERO, short: ZERO }
+        Self { sums: [const { AtomicU64::new(0) }; State::COUNT], short: [const { AtomicU64::new(0) }; State::COUNT] }
     }
 
     /// Nanoseconds in a state so far. Relaxed: what threads that are still in the span add meanwhile may be missing.
