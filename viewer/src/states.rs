@@ -174,7 +174,7 @@ impl StateTimes {
     }
 
     /// The same with other times.
-    pub(crate) fn map(&self, time: impl Fn(i64) -> i64) -> Self {
+    pub(crate) fn map(&self, mut time: impl FnMut(i64) -> i64) -> Self {
         Self(self.iter().map(|(state, ns)| (state, time(ns))).filter(|(_, ns)| *ns != 0).collect())
     }
 

@@ -5,7 +5,9 @@
 
 mod common;
 
-use common::{PERIOD, Server, gzip, now, profile, request, span, words};
+use std::collections::BTreeMap;
+
+use common::{PERIOD, Row, Server, gzip, now, profile, request, span, words};
 use prost::Message as _;
 use spanprof_core::wire::pprof::{Label, Profile, ValueType};
 
@@ -215,6 +217,64 @@ fn a_file_of_averages_has_what_its_pages_have_however_many_spans_share_it() {
     let file = server.pprof("service=shop&type=goroutine");
     let of_file: i64 = file.sample.iter().map(|sample| sample.value[0]).sum();
     assert_eq!((total, of_file), (6, 6));
+}
+
+#[test]
+fn averages_add_up_however_small_each_stack_is() {
+    let server = Server::start();
+    for profiles in [2, 4, 7] {
+        let service = format!("of {profiles}");
+        let total: i64 = 300;
+        // A goroutine in each of 300 stacks, which no other profile has; half of them are of spans.
+        for number in 0..profiles {
+            let names: Vec<String> = (0..total).map(|stack| format!("f{number}_{stack}:2")).collect();
+            let stacks: Vec<[&str; 2]> = names.iter().map(|name| ["main:1", name.as_str()]).collect();
+            let spans: Vec<(String, String)> =
+                (0..total).map(|stack| (format!("{:016x}", stack + 1), format!("serve {}", stack % 50))).collect();
+            let labels: Vec<Vec<(&str, &str)>> = spans
+                .iter()
+                .enumerate()
+                .map(
+                    |(at, (id, name))| {
+                        if at % 2 == 0 { vec![("span_id", &**id), ("span_name", &**name)] } else { vec![] }
+                    },
+                )
+                .collect();
+            let rows: Vec<Row<'_>> =
+                stacks.iter().zip(&labels).map(|(stack, labels)| (&stack[..], &labels[..], 1)).collect();
+            let mut profile = profile(&rows);
+            profile.sample.iter_mut().for_each(|sample| sample.value = vec![1]);
+            let text = i64::try_from(profile.string_table.len()).unwrap();
+            profile.string_table.extend(["goroutine", "count"].map(String::from));
+            profile.sample_type = vec![ValueType { r#type: text, unit: text + 1 }];
+            profile.period_type = profile.sample_type.first().copied();
+            profile.period = 1;
+            assert_eq!(server.push_as("goroutine", &service, &profile).status, 200);
+        }
+        let query = format!("service=of%20{profiles}&type=goroutine");
+        let top = server.json(&format!("/api/top?{query}"));
+        let own: i64 = top["functions"].as_array().unwrap().iter().map(|row| row["own"].as_i64().unwrap()).sum();
+        let main = top["functions"].as_array().unwrap().iter().find(|row| row["function"] == "main").unwrap();
+        assert_eq!((&top["total"], &top["samples"], own), (&total.into(), &total.into(), total), "{profiles}");
+        assert_eq!(main["total"], total, "{profiles}");
+        let file = server.pprof(&query);
+        assert_eq!(file.sample.iter().map(|sample| sample.value[0]).sum::<i64>(), total, "{profiles}");
+        // Stack by stack.
+        let name = |sample: &spanprof_core::wire::pprof::Sample| {
+            let leaf = file.location.iter().find(|location| location.id == sample.location_id[0]).unwrap();
+            let function = file.function.iter().find(|function| function.id == leaf.line[0].function_id).unwrap();
+            file.string_table[usize::try_from(function.name).unwrap()].clone()
+        };
+        let of_file: BTreeMap<String, i64> = file.sample.iter().map(|sample| (name(sample), sample.value[0])).collect();
+        let rows = top["functions"].as_array().unwrap().iter().filter(|row| row["own"] != 0);
+        let of_page = rows.map(|row| (row["function"].as_str().unwrap().to_owned(), row["own"].as_i64().unwrap()));
+        assert_eq!(of_file, of_page.collect(), "{profiles}");
+        let text = words(&server.page(&format!("/flame?{query}")));
+        assert!(text.contains(&format!("300 on average of {profiles} profiles")), "{text}");
+        let spans = server.json(&format!("/api/spans?{query}"));
+        let of_names: i64 = spans["spans"].as_array().unwrap().iter().map(|row| row["beside"].as_i64().unwrap()).sum();
+        assert_eq!(of_names + spans["beside"]["outside"].as_i64().unwrap(), total, "{profiles}");
+    }
 }
 
 #[test]

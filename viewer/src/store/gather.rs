@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::connection::{StoreError, interrupted};
 use super::database::Store;
 use super::rows::Function;
-use super::snapshots::{Snapshots, whole};
+use super::snapshots::{Snapshots, Whole};
 use super::stack_blob;
 use super::stacks::Stacks;
 use super::trie::Trie;
@@ -111,21 +111,29 @@ impl Gathered {
     /// Names them, the largest first, as long as there is room; the store is free for others in between.
     pub(super) fn finish(mut self, store: &Store) -> Result<Stacks, StoreError> {
         let mut found = Stacks::default();
+        let of_states = if self.states.is_some() { NODE_STATES } else { 0 };
+        let mut sums: Vec<(i64, i64, i64)> =
+            self.stacks.into_iter().map(|(stack, (value, count))| (stack, value, count)).collect();
+        let mut states: Vec<((i64, State), i64)> = self.states.into_iter().flatten().collect();
         if let Some(snapshots) = &self.snapshots {
             found.averaged_over = Some(snapshots.number());
-            let averages = self.stacks.values_mut().chain([&mut self.rest]);
-            averages.for_each(|(value, count)| {
-                *value = whole(*value);
-                *count = whole(*count).max(i64::from(*value > 0));
-            });
-            self.stacks.retain(|_, (value, _)| *value > 0);
-            if let Some(states) = &mut self.states {
-                states.retain(|_, value| {
-                    *value = whole(*value);
-                    *value > 0
-                });
+            // In one order, so that a stack is what its states are.
+            sums.sort_unstable();
+            states.sort_unstable();
+            let (mut values, mut counts, mut of_state) = (Whole::default(), Whole::default(), Whole::default());
+            let mut is_first = true;
+            for (value, count) in
+                sums.iter_mut().map(|sum| (&mut sum.1, &mut sum.2)).chain([(&mut self.rest.0, &mut self.rest.1)])
+            {
+                *value = values.of(*value);
+                counts.add(*count);
+                // Where there is a value there is a sample.
+                *count = if *value > 0 { counts.take(i64::from(std::mem::take(&mut is_first))) } else { 0 };
             }
-            self.rest_states = self.rest_states.map(whole);
+            states.iter_mut().for_each(|(_, value)| *value = of_state.of(*value));
+            self.rest_states = self.rest_states.map(|value| of_state.of(value));
+            sums.retain(|sum| sum.1 > 0);
+            states.retain(|(_, value)| *value > 0);
         }
         store.read(|connection| {
             let mut find = connection.prepare_cached(
@@ -143,12 +151,9 @@ impl Gathered {
             }
             Ok(())
         })?;
-        let mut sums: Vec<(i64, i64, i64)> =
-            self.stacks.into_iter().map(|(stack, (value, count))| (stack, value, count)).collect();
         sums.sort_unstable_by_key(|&(stack, value, _)| (Reverse(value), stack));
         let mut left = store.limits.answer();
         let mut sums = sums.into_iter();
-        let of_states = if self.states.is_some() { NODE_STATES } else { 0 };
         while left > 0 && !sums.as_slice().is_empty() {
             store.read(|connection| {
                 let trie = &mut *store.trie();
@@ -180,7 +185,7 @@ impl Gathered {
         }
         found.sums.sort_unstable();
         let mut rest_states = self.rest_states;
-        for ((stack, state), value) in self.states.into_iter().flatten() {
+        for ((stack, state), value) in states {
             if found.sums.binary_search_by_key(&stack, |sum| sum.0).is_ok() {
                 found.states.push((stack, state, value));
             } else {

@@ -1,6 +1,5 @@
 //! The samples of a selection with the spans that they are of, and when they were taken: what a pprof is made from.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -11,7 +10,7 @@ use super::database::Store;
 use super::sample_query::SampleQuery;
 use super::samples::text;
 use super::schema::UNNAMED_ID;
-use super::snapshots::{PARTS, Snapshots, whole};
+use super::snapshots::{Snapshots, Whole};
 use super::stack_blob;
 use crate::clock;
 use crate::ids::{SpanId, TraceId};
@@ -253,25 +252,14 @@ impl Read {
     }
 }
 
-/// The whole of parts, so that the rows of a stack are together the whole of its parts; those of which nothing is left are left out.
-fn whole_rows(rows: Vec<(Origin, i64, i64)>) -> Vec<(Origin, i64, i64)> {
-    let mut stacks: BTreeMap<i64, Vec<(Origin, i64)>> = BTreeMap::new();
-    for (origin, stack, parts) in rows {
-        stacks.entry(stack).or_default().push((origin, parts));
-    }
-    let of_stack = |(stack, mut rows): (i64, Vec<(Origin, i64)>)| {
-        let sum = rows.iter().fold(0_i64, |sum, (_, parts)| sum.saturating_add(*parts));
-        let least = rows.iter().fold(0_i64, |sum, (_, parts)| sum.saturating_add(parts / PARTS));
-        let mut left = whole(sum).saturating_sub(least);
-        // Those that lose most by being cut get what is left.
-        rows.sort_by_key(|(_, parts)| Reverse(parts % PARTS));
-        rows.into_iter().filter_map(move |(origin, parts)| {
-            let value = parts / PARTS + i64::from(left > 0);
-            left -= 1;
-            (value > 0).then_some((origin, stack, value))
-        })
-    };
-    stacks.into_iter().flat_map(of_stack).collect()
+/// The whole of parts, stack by stack as those of a page, so that the rows of a stack are together what it is there; those of which nothing
+/// is left are left out.
+fn whole_rows(mut rows: Vec<(Origin, i64, i64)>) -> Vec<(Origin, i64, i64)> {
+    rows.sort_by_key(|(_, stack, _)| *stack);
+    let mut whole = Whole::default();
+    rows.iter_mut().for_each(|(.., value)| *value = whole.of(*value));
+    rows.retain(|(.., value)| *value > 0);
+    rows
 }
 
 #[cfg(test)]
@@ -298,18 +286,5 @@ mod tests {
             assert_eq!((found.rows.len(), found.has_spans, found.is_cut), (rows, has_spans, is_cut), "{room}");
             assert_eq!(found.rows.iter().map(|(.., value)| value).sum::<i64>(), if is_cut { 0 } else { 600 });
         }
-    }
-
-    #[test]
-    fn rows_of_a_stack_are_together_its_average() {
-        let of = |name: &str| Origin { name: Some(name.into()), ..Origin::default() };
-        let third = PARTS / 3;
-        let rows = whole_rows(vec![
-            (of("a"), 7, third),
-            (of("b"), 7, third),
-            (of("c"), 7, third + 1),
-            (of("a"), 8, 5 * PARTS + 1),
-        ]);
-        assert_eq!(rows, [(of("c"), 7, 1), (of("a"), 8, 5)]);
     }
 }

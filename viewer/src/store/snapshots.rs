@@ -8,7 +8,7 @@ use super::sample_query::SampleQuery;
 
 /// Averages are added up in such parts of their unit: a value of 1 in one of ten thousand profiles is still a hundred of them, and 8 TiB
 /// are not too many.
-pub(super) const PARTS: i64 = 1 << 20;
+const PARTS: i64 = 1 << 20;
 
 /// How many profiles the average of each series is made from.
 #[derive(Debug)]
@@ -51,9 +51,34 @@ fn length(profiles: &HashSet<i64>) -> i64 {
     i64::try_from(profiles.len()).unwrap_or(i64::MAX)
 }
 
-/// The whole of parts.
-pub(super) fn whole(parts: i64) -> i64 {
-    parts.saturating_add(PARTS / 2) / PARTS
+/// Whole numbers made of parts, one after the other: what rounding leaves of one is the next one's, so that all of them, and any number of
+/// the first, are together the whole of their parts.
+#[derive(Default)]
+pub(super) struct Whole {
+    parts: i128,
+    given: i64,
+}
+
+impl Whole {
+    /// The whole of these parts, with what is left of those before.
+    pub(super) fn of(&mut self, parts: i64) -> i64 {
+        self.add(parts);
+        self.take(0)
+    }
+
+    /// Leaves these parts to what comes next.
+    pub(super) fn add(&mut self, parts: i64) {
+        self.parts += i128::from(parts);
+    }
+
+    /// The whole of what is left, and at least so much of what comes yet.
+    pub(super) fn take(&mut self, least: i64) -> i64 {
+        let parts = i128::from(PARTS);
+        let whole = i64::try_from((self.parts + parts / 2) / parts).unwrap_or(i64::MAX);
+        let more = whole.saturating_sub(self.given).max(least);
+        self.given = self.given.saturating_add(more);
+        more
+    }
 }
 
 #[cfg(test)]
@@ -75,7 +100,22 @@ mod tests {
         for (profiles, value) in [(2, 1), (1_200, 1), (5_760, 5), (100_000, 1), (4, 1 << 40)] {
             let snapshots = Snapshots::of_profiles(7, profiles);
             let sum = (0..profiles).map(|_| snapshots.parts(7, value)).sum();
-            assert_eq!(whole(sum), value, "{profiles} profiles");
+            assert_eq!(Whole::default().of(sum), value, "{profiles} profiles");
         }
+    }
+
+    #[test]
+    fn what_is_made_whole_adds_up_however_far_it_is_read() {
+        let mut whole = Whole::default();
+        let quarters: Vec<i64> = (0..8).map(|_| whole.of(PARTS / 4)).collect();
+        assert_eq!(quarters, [0, 1, 0, 0, 0, 1, 0, 0]);
+        assert_eq!(whole.of(3 * PARTS), 3);
+        // What is given beforehand is not given again.
+        let mut whole = Whole::default();
+        let mut take = |parts, least| {
+            whole.add(parts);
+            whole.take(least)
+        };
+        assert_eq!([take(PARTS / 4, 1), take(PARTS / 2, 0), take(PARTS, 0)], [1, 0, 1]);
     }
 }

@@ -12,7 +12,7 @@ use super::gather::{AT_ONCE, SUM};
 use super::largest::{Largest, Sum};
 use super::rows::Function;
 use super::sample_query::SampleQuery;
-use super::snapshots::{Snapshots, whole};
+use super::snapshots::{Snapshots, Whole};
 use super::span_predicate::{self, IS_OWN, STATE};
 use super::spans::IS_CHILD;
 use super::stack_blob;
@@ -144,8 +144,11 @@ impl Gathered<'_> {
                 Ok(())
             })?;
             if snapshots.is_some() {
-                let sums = self.names.sums.values_mut().chain(&mut self.names.rest).chain([&mut self.outside]);
-                sums.for_each(|sum| sum.beside = whole(sum.beside));
+                let mut named: Vec<_> = self.names.sums.iter_mut().collect();
+                named.sort_unstable_by_key(|(name, _)| **name);
+                let mut whole = Whole::default();
+                let sums = named.into_iter().map(|(_, sum)| sum).chain(&mut self.names.rest).chain([&mut self.outside]);
+                sums.for_each(|sum| sum.beside = whole.of(sum.beside));
             }
         }
         if let Some(OfStates { selection, by_span }) = states {
