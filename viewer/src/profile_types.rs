@@ -8,8 +8,11 @@ pub(crate) const WALL: &str = "wall";
 /// The names that profilers have for profiles. That none of such a name came is no mistake of whoever asks for it.
 const NAMES: [&str; 9] = [CPU, WALL, "memory", "lock", "exception", "mutex", "block", "goroutines", "off_cpu"];
 
+/// The unit of times as our profilers send them.
+pub(crate) const NANOSECONDS: &str = "nanoseconds";
+
 /// Units of what is measured, first what is meant rather; others count how often.
-const MEASURES: [&str; 5] = ["nanoseconds", "microseconds", "milliseconds", "seconds", "bytes"];
+const MEASURES: [&str; 5] = [NANOSECONDS, "microseconds", "milliseconds", "seconds", "bytes"];
 
 /// What people call it: `cpu`, `alloc_space`, `block delay`.
 pub(crate) fn word(text: &str) -> String {

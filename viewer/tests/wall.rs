@@ -4,7 +4,7 @@ mod common;
 
 use common::{Server, number, profile, span, spanprof, wall, with_attribute, words};
 use opentelemetry_proto::tonic::trace::v1::Span;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const ROOT: &str = "00f067aa0ba902b7";
@@ -197,6 +197,27 @@ fn a_trace_is_coloured_by_state() {
     }
     // From 10 on 38 of 100 ms.
     assert!(page.contains("<rect class=\"in-io\" x=\"10.000%\" width=\"38.000%\""), "{page}");
+}
+
+#[test]
+fn where_the_time_of_spans_went_stands_beside_times_alone() {
+    let server = Server::start();
+    fill(&server);
+    let counts = "wall:wait_count:count:wall:nanoseconds";
+    for (kind, says, own) in [
+        ("wall", "  (in child spans)   40.0 ms    40 %\n  (unexplained)      10.0 ms    10 %\n", true),
+        (counts, ": 1, 1 sample of 1 span that took 100 ms\n  lock                   1   100 %\n", false),
+    ] {
+        let arguments = ["top", "--url", &server.url, "--type", kind, "--service", "shop", "--span", "GET /cart"];
+        let printed = String::from_utf8(spanprof().args(arguments).output().unwrap().stdout).unwrap();
+        assert!(printed.contains(says), "{printed}");
+        assert!(own || !printed.contains("(in child spans)") && !printed.contains("(shares of"), "{printed}");
+        let answer = server.json(&format!("/api/top?service=shop&name=GET%20/cart&type={kind}"));
+        assert_eq!((answer["own"].is_object(), &answer["spans"]), (own, &json!(1)), "{answer}");
+    }
+    // Nor where there is none.
+    let answer = server.json(&format!("/api/top?service=shop&name=GET%20/cart&dur>1h&type={counts}"));
+    assert_eq!((&answer["unit"], &answer["own"]), (&json!("count"), &Value::Null), "{answer}");
 }
 
 #[test]

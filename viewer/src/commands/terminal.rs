@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use serde_json::Value;
 
 use crate::format::{counted, error, percent, time, value};
+use crate::profile_types::NANOSECONDS;
 use crate::states::{OVER, Part, State, WHY_OVER};
 
 /// A text without characters that move a terminal's cursor, set its title or turn its direction: names are anyone's.
@@ -53,7 +54,7 @@ fn where_it_went(answer: &Value, unit: &str) -> String {
     if of > 0 && sum.saturating_sub(of) > of / OVER {
         out.push_str(&format!("  together {} of the wall time: {WHY_OVER}\n", share(sum)));
     }
-    if !of_spans && !parts.is_empty() && answer["spans"].is_i64() {
+    if !of_spans && !parts.is_empty() && answer["spans"].is_i64() && unit == NANOSECONDS {
         out.push_str("  (shares of these samples; of the spans' wall time with --service, and nothing that chooses a trace or among samples)\n");
     }
     out

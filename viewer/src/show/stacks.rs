@@ -4,6 +4,7 @@ use super::error::ShowError;
 use super::estimate::{Sums, percentile};
 use super::fold::fold;
 use super::shown::Shown;
+use crate::profile_types::NANOSECONDS;
 use crate::selection::{Bound, Selection, StackDisplay};
 use crate::states::StateTimes;
 use crate::store::Stacks;
@@ -60,5 +61,5 @@ pub(super) fn states(stacks: &Stacks) -> Option<StateTimes> {
 
 /// The unit in a profile type.
 pub(super) fn unit(profile_type: &str) -> &str {
-    profile_type.split(':').nth(2).unwrap_or("nanoseconds")
+    profile_type.split(':').nth(2).unwrap_or(NANOSECONDS)
 }

@@ -12,6 +12,7 @@ use super::estimate::share;
 use super::shown::Shown;
 use super::stacks::{states, sums, unit};
 use super::steps::Steps;
+use crate::profile_types::NANOSECONDS;
 use crate::selection::{Selection, Side, StackDisplay};
 use crate::states::{StateTimes, TimeSpent};
 use crate::store::{Function, StackFrame, Stacks, shared_text};
@@ -84,20 +85,22 @@ impl Shown {
     pub(crate) fn top(&self, selection: &Selection, display: StackDisplay) -> Result<Top, ShowError> {
         let stacks = self.stacks(selection, display)?;
         let sums = sums(&stacks);
+        // Where nothing was found, of what was asked for.
+        let unit = unit(if stacks.sums.is_empty() { &selection.profile_type } else { &stacks.profile_type });
         let absence = if sums.samples == 0 { self.absence(selection)? } else { None };
         Ok(Top {
             sentence: selection.sentence(),
             sums,
             states: states(&stacks),
-            spans: self.spans_of_name(selection)?,
-            unit: unit(&stacks.profile_type).into(),
+            spans: self.spans_of_name(selection, unit == NANOSECONDS)?,
+            unit: unit.into(),
             functions: functions(&stacks, display.lines)?,
             absence,
         })
     }
 
-    /// The spans whose time is to be explained.
-    fn spans_of_name(&self, selection: &Selection) -> Result<Option<Spans>, ShowError> {
+    /// The spans whose time is to be explained; where that went only beside values that are times.
+    fn spans_of_name(&self, selection: &Selection, of_time: bool) -> Result<Option<Spans>, ShowError> {
         if !selection.is_wall() || selection.name.is_none() || selection.side == Side::Outside {
             return Ok(None);
         }
@@ -105,7 +108,7 @@ impl Shown {
         if spans == 0 {
             return Ok(None);
         }
-        Ok(Some(Spans { spans, wall_ns, own: self.own(selection)? }))
+        Ok(Some(Spans { spans, wall_ns, own: if of_time { self.own(selection)? } else { None } }))
     }
 
     /// Not where the selection chooses among samples.
