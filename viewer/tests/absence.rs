@@ -109,8 +109,8 @@ fn why_there_is_no_sample_is_said_alike_everywhere() {
             "service=shop&name=render",
             "child_span",
             true,
-            "Samples of shop carry root spans alone",
-            "Sampled by root span.",
+            "No sample of shop so far is of a child span such as \"render\": if its profiler labels root spans alone",
+            "No sample of this service so far is of a child span. If its profiler labels root spans alone (scope root)",
         ),
     ] {
         let path = selection.replace(' ', "%20");

@@ -77,8 +77,16 @@ fn how_each_span_is_labelled_is_said_for_the_profiler_that_sent_it() {
             assert_says(&server, "/", &[advice], &["wall_time=True"]);
             assert_says(&server, "/spans?service=shop", &[advice], &["wall_time=True"]);
             if !labels.is_empty() {
-                let says = ["Sampled by root span. Samples carry the span that entered the service", advice];
-                assert_says(&server, "/flame?service=shop&name=render", &says, &["No sample"]);
+                let says = [
+                    "No sample of this service so far is of a child span. If its profiler labels root spans alone",
+                    advice,
+                ];
+                assert_says(
+                    &server,
+                    "/flame?service=shop&name=render",
+                    &says,
+                    &["No sample was", "Sampled by root span"],
+                );
             }
         }
     }

@@ -117,7 +117,10 @@ fn a_service_sampled_by_root_span() {
         &["Sampled by root span.", "render shop 500 ms in root in root 0"],
     );
     let child = server.page(&format!("/flame?span={CHILD}"));
-    assert!(words(&child).contains("counted in the span that entered its service: look at that one"));
+    assert!(words(&child).contains(
+        "No sample of this service so far is of a child span. If its profiler labels root spans alone (scope root), \
+             what this one did is counted in the span that entered its service: look at that one"
+    ));
     assert!(child.contains(&format!("href=\"flame?span={ROOT}\"")));
 }
 

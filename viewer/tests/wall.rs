@@ -239,7 +239,7 @@ fn of_a_service_sampled_by_root_span_the_root_has_all_and_its_children_are_unkno
     }
     let arguments = ["top", "--url", &server.url, "--type", "wall", "--service", "shop", "--span", "SELECT"];
     let printed = String::from_utf8(spanprof().args(arguments).output().unwrap().stdout).unwrap();
-    let says = "Samples of shop carry root spans alone, which entered it, and \"SELECT\" is a child of one: what it did is counted there.\n";
+    let says = "No sample of shop so far is of a child span such as \"SELECT\": if its profiler labels root spans alone (scope root), what that did is counted in the span that entered the service.\n";
     assert!(printed.ends_with(says), "{printed}");
 }
 

@@ -256,7 +256,8 @@ fn missing(shown: &Shown, selection: &Selection, absence: &Absence) -> Markup {
                 Reason::NoType if absence.measures_no_waits => { (advice::measure_waits(absence.sender)) }
                 Reason::NoType => { b { (absence.sentence) } }
                 Reason::ChildSpan => {
-                    b { "Sampled by root span." } " Samples carry the span that entered the service; what this one did is counted in it. To see each span's own, "
+                    b { "No sample of this service so far is of a child span." }
+                    " If its profiler labels root spans alone (scope root), what this one did is counted in the span that entered the service. To see each span's own, "
                     (advice::each_span(absence.sender)) "."
                 }
             }
@@ -284,7 +285,8 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
         p.state {
             @match (samples, root, &more, detail.map(|detail| detail.sampled_by)) {
                 (0, Some(root), ..) => {
-                    b { "Sampled by root span." } " What this span burnt is counted in the span that entered its service: "
+                    b { "No sample of this service so far is of a child span." }
+                    " If its profiler labels root spans alone (scope root), what this one did is counted in the span that entered its service: "
                     a href=(Selection::of_span(root).link("flame")) { "look at that one" } "."
                 }
                 (0, None, _, Some(Sampling::None)) if refused > 0 => {

@@ -37,7 +37,7 @@ pub(crate) enum Reason {
     NoSpan,
     /// Profiles of that type.
     NoType,
-    /// Samples of child spans: those of the service carry root spans alone.
+    /// Samples of child spans, of the whole service: it may label root spans alone.
     ChildSpan,
 }
 
@@ -91,7 +91,7 @@ impl Shown {
                     .to_owned()
             }
             Reason::ChildSpan => format!(
-                "Samples of {service} carry root spans alone, which entered it, and {name:?} is a child of one: what it did is counted there."
+                "No sample of {service} so far is of a child span such as {name:?}: if its profiler labels root spans alone (scope root), what that did is counted in the span that entered the service."
             ),
         };
         Ok(Some(Absence { reason, sentence, measures_no_waits, sender }))
