@@ -49,6 +49,16 @@ pub(crate) fn counted(value: i64, what: &str) -> String {
     if value == 1 { format!("1 {what}") } else { format!("{} {what}s", number(value)) }
 }
 
+/// Characters of a name that is asked for, where a sentence says it again.
+pub(crate) const MOST_OF_A_NAME: usize = 100;
+
+/// As many characters of a text as have room in a sentence.
+pub(crate) fn short(text: &str, most: usize) -> String {
+    let mut left = text.chars();
+    let start: String = left.by_ref().take(most).collect();
+    if left.next().is_some() { start + "…" } else { start }
+}
+
 /// A share: `38 %`, `3.8 %`, `0.4 %`.
 pub(crate) fn percent(share: f64) -> String {
     let percent = share * 100.0;

@@ -156,6 +156,10 @@ fn nothing_is_said_to_be_missing_that_is_there() {
 fn how_time_is_measured_is_said_for_who_sends() {
     for (spy, says) in [
         ("spanprof-python", "wall_time=True in pyroscope.configure, or PYROSCOPE_PROFILING_WALLTIME_ENABLED=true"),
+        (
+            "",
+            "and no wall. PYROSCOPE_PROFILING_WALLTIME_ENABLED=true in the service's environment shows where the time of its spans goes.\n",
+        ),
         ("gospy", "and no wall. This service's profiler cannot tell.\n"),
         ("javaspy", "and no wall. PYROSCOPE_PROFILER_EVENT=wall samples wall time in place of CPU time.\n"),
         ("ebpfspy", "The eBPF profiler's -off-cpu-threshold samples waits"),
@@ -168,4 +172,24 @@ fn how_time_is_measured_is_said_for_who_sends() {
         let (ended_well, said) = top(&server, "service=shop&type=wall");
         assert!(ended_well && said.contains(says), "{spy}: {said}");
     }
+}
+
+#[test]
+fn a_long_name_that_there_is_none_of_is_said_in_short() {
+    let server = server();
+    let (long, said) = ("é".repeat(2_000), format!("{:?}", "é".repeat(100) + "…"));
+    for selection in [format!("service=shop&name={long}"), format!("service={long}")] {
+        let sentence =
+            server.json(&format!("/api/top?{selection}"))["absence"]["sentence"].as_str().unwrap().to_owned();
+        let (ended_well, printed) = top(&server, &selection);
+        assert!(!ended_well && sentence.contains(&said) && printed.contains(&said), "{sentence} {printed}");
+        assert!(sentence.chars().count() < 200 && printed.chars().count() < 500, "{sentence} {printed}");
+    }
+}
+
+#[test]
+fn a_service_without_profiles_is_none_that_there_are_profiles_of() {
+    let server = server();
+    let (ended_well, said) = top(&server, &format!("service=till&trace={}", TRACE.replace('4', "5")));
+    assert!(ended_well && said.contains("There are profiles of: ") && !said.contains("till ("), "{said}");
 }

@@ -554,7 +554,7 @@ fn who_asks_for_time_that_is_not_measured_is_told_so() {
         let arguments = ["top", "--url", &server.url, "--type", "wall", "--service", service];
         String::from_utf8(spanprof().args(arguments).args(more).output().unwrap().stdout).unwrap()
     };
-    let says = "stock sends process_cpu, and no wall. PYROSCOPE_PROFILING_WALLTIME_ENABLED=true in the service's environment, shows";
+    let says = "stock sends process_cpu, and no wall. PYROSCOPE_PROFILING_WALLTIME_ENABLED=true in the service's environment shows";
     for more in [&[][..], &["--span", "GET /stock"]] {
         assert!(top("stock", more).contains(says), "{}", top("stock", more));
     }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::cli::Top;
 use super::terminal;
+use crate::format::{MOST_OF_A_NAME, short};
 use crate::http::tenant;
 use crate::params::split_pair;
 use crate::selection::link;
@@ -19,8 +20,8 @@ const MOST_BYTES: u64 = 256 << 20;
 
 /// Services, and profile types of each, that are named where nothing was found.
 const MOST_NAMES: usize = 10;
-/// Characters of such a name, and of what a server says.
-const MOST_OF_A_NAME: usize = 500;
+/// Characters of such a name, which may be asked for, and of what a server says.
+const MOST_OF_AN_OFFER: usize = 500;
 const MOST_OF_AN_ERROR: usize = 8_000;
 
 /// Prints the table. The error is one sentence.
@@ -97,17 +98,18 @@ fn nothing<'a>(top: &Top, said: impl Fn(&str) -> Option<&'a str>, absence: &Valu
     let all = || ("since".to_owned(), "all".to_owned());
     let stored = ask(top, "api/services", &[all()])?;
     let rows = stored["services"].as_array().map_or(&[][..], Vec::as_slice);
-    let profiled = rows.iter().filter(|row| row["profiles"].as_i64() > Some(0));
-    let names: Vec<String> = profiled.filter_map(with_types).collect();
+    let names: Vec<String> = rows.iter().filter_map(with_types).collect();
     let names = if names.is_empty() { None } else { Some(first(&names)) };
     let none_yet = || format!("no profiles are stored; {} says how to send some", top.url);
     let service = said("service").unwrap_or_default();
     let sentence = absence["sentence"].as_str().unwrap_or_default();
     match (absence["reason"].as_str(), &names) {
         (Some("no_service"), Some(names)) => {
-            return Err(format!("there is no service {service:?}; there are profiles of: {names}"));
+            return Err(format!("there is no service {:?}; there are profiles of: {names}", said_again(service)));
         }
-        (Some("no_service"), None) => return Err(format!("there is no service {service:?}: {}", none_yet())),
+        (Some("no_service"), None) => {
+            return Err(format!("there is no service {:?}: {}", said_again(service), none_yet()));
+        }
         (Some("no_span"), _) => {
             let of_type = said("type").map(|asked| ("type".to_owned(), asked.to_owned()));
             let asked: Vec<_> = [("service".into(), service.into()), all()].into_iter().chain(of_type).collect();
@@ -115,8 +117,8 @@ fn nothing<'a>(top: &Top, said: impl Fn(&str) -> Option<&'a str>, absence: &Valu
             let rows = known["spans"].as_array().map_or(&[][..], Vec::as_slice);
             let names: Vec<&str> = rows.iter().filter_map(|row| row["name"].as_str()).collect();
             let there_are = if names.is_empty() { String::new() } else { format!("; there are: {}", first(&names)) };
-            let name = said("name").unwrap_or_default();
-            return Err(format!("no span of {service} is named {name:?}{there_are}"));
+            let name = said_again(said("name").unwrap_or_default());
+            return Err(format!("no span of {} is named {name:?}{there_are}", said_again(service)));
         }
         (Some("no_profiles"), Some(names)) => return Ok(format!("{sentence} There are some of: {names}.")),
         (Some("refused"), _) => return Err(sentence.trim_end_matches('.').into()),
@@ -131,9 +133,10 @@ fn nothing<'a>(top: &Top, said: impl Fn(&str) -> Option<&'a str>, absence: &Valu
     Ok(format!("No sample was found. There are profiles of: {names}. Try {longer}{others}."))
 }
 
-/// A service with its profile types, by the names that ask for them.
+/// A service that profiles came of, with their types by the names that ask for them.
 fn with_types(row: &Value) -> Option<String> {
-    Some(format!("{} ({})", row["service"].as_str()?, first(&types(row))))
+    let types = types(row);
+    if types.is_empty() { None } else { Some(format!("{} ({})", row["service"].as_str()?, first(&types))) }
 }
 
 fn types(row: &Value) -> Vec<&str> {
@@ -141,17 +144,15 @@ fn types(row: &Value) -> Vec<&str> {
     types.iter().filter_map(|seen| seen["type"].as_str()).collect()
 }
 
-fn first<T: AsRef<str>>(names: &[T]) -> String {
-    let shown: Vec<String> = names.iter().take(MOST_NAMES).map(|name| short(name.as_ref(), MOST_OF_A_NAME)).collect();
-    let more = names.len() - shown.len();
-    if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
+/// A name that was asked for.
+fn said_again(name: &str) -> String {
+    short(name, MOST_OF_A_NAME)
 }
 
-/// As much of a text as has room in a sentence.
-fn short(text: &str, most: usize) -> String {
-    let mut left = text.chars();
-    let start: String = left.by_ref().take(most).collect();
-    if left.next().is_some() { start + "…" } else { start }
+fn first<T: AsRef<str>>(names: &[T]) -> String {
+    let shown: Vec<String> = names.iter().take(MOST_NAMES).map(|name| short(name.as_ref(), MOST_OF_AN_OFFER)).collect();
+    let more = names.len() - shown.len();
+    if more > 0 { format!("{} and {more} more", shown.join(", ")) } else { shown.join(", ") }
 }
 
 fn pairs(top: &Top) -> Vec<(String, String)> {

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::error::ShowError;
 use super::shown::Shown;
+use crate::format::{MOST_OF_A_NAME, short};
 use crate::selection::{CPU, Selection, TimeRange, WALL};
 use crate::sender::Sender;
 use crate::store::Sampling;
@@ -70,7 +71,7 @@ impl Shown {
             _ => return Ok(None),
         };
         let sender = self.profilers.sender(service);
-        let name = name.unwrap_or_default();
+        let [service, name] = [service, name.unwrap_or_default()].map(|name| short(name, MOST_OF_A_NAME));
         let mut measures_no_waits = false;
         let sentence = match reason {
             Reason::NoService => format!("Nothing is stored of a service {service:?}."),
@@ -80,15 +81,14 @@ impl Shown {
             Reason::NoProfiles => format!("{service} sends traces, and no profiles come under this name."),
             Reason::NoSpan => format!("No span of {service} is named {name:?}."),
             Reason::NoType => {
-                let sent = self.store.profile_types(Some(service), TimeRange::Stored)?;
+                let sent = self.store.profile_types(selection.service.as_deref(), TimeRange::Stored)?;
                 let has_wall =
                     sent.more > 0 || sent.types.iter().any(|seen| seen.asked.split(':').next() == Some(WALL));
                 measures_no_waits = selection.is_wall() && !has_wall;
                 let how =
                     if measures_no_waits { how_waits_are_measured(sender).replace('`', "") } else { String::new() };
-                format!("{service} sends {}, and no {}. {how}", sent.named(), selection.profile_type)
-                    .trim_end()
-                    .to_owned()
+                let asked = short(&selection.profile_type, MOST_OF_A_NAME);
+                format!("{service} sends {}, and no {asked}. {how}", sent.named()).trim_end().to_owned()
             }
             Reason::ChildSpan => format!(
                 "No sample of {service} so far is of a child span such as {name:?}: if its profiler labels root spans alone (scope root), what that did is counted in the span that entered the service."
@@ -102,12 +102,12 @@ impl Shown {
 pub(crate) fn how_waits_are_measured(sender: Option<Sender>) -> String {
     use crate::sender::Language::{Dotnet, Python, Ruby};
     let setting = match sender {
-        Some(Sender::Ours(Some(Python))) => "`wall_time=True` in `pyroscope.configure`, or ",
-        Some(Sender::Ours(Some(Ruby))) => "`config.wall_time = true` in `Pyroscope.configure`, or ",
+        Some(Sender::Ours(Some(Python))) => Some("`wall_time=True` in `pyroscope.configure`"),
+        Some(Sender::Ours(Some(Ruby))) => Some("`config.wall_time = true` in `Pyroscope.configure`"),
         Some(Sender::Ours(Some(Dotnet))) => {
-            "`WallTimeProfilingEnabled = true` in the settings of `AddPyroscope` or `Configure`, or "
+            Some("`WallTimeProfilingEnabled = true` in the settings of `AddPyroscope` or `Configure`")
         }
-        Some(Sender::Ours(None)) | None => "",
+        Some(Sender::Ours(None)) | None => None,
         Some(Sender::DotnetOfGrafana) => {
             return "`PYROSCOPE_PROFILING_WALLTIME_ENABLED=true` samples wall time too.".into();
         }
@@ -118,7 +118,8 @@ pub(crate) fn how_waits_are_measured(sender: Option<Sender>) -> String {
         Some(Sender::Otlp) => return "This service's profiler sends no wall time.".into(),
         Some(Sender::Go | Sender::Node) => return "This service's profiler cannot tell.".into(),
     };
+    let (start, end) = setting.map_or_else(Default::default, |setting| (format!("{setting}, or "), ","));
     format!(
-        "{setting}`PYROSCOPE_PROFILING_WALLTIME_ENABLED=true` in the service's environment, shows where their time goes."
+        "{start}`PYROSCOPE_PROFILING_WALLTIME_ENABLED=true` in the service's environment{end} shows where the time of its spans goes."
     )
 }
