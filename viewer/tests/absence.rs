@@ -15,7 +15,7 @@ const ROOT: &str = "00f067aa0ba902b7";
 const CHILD: &str = "00f067aa0ba902b8";
 
 /// A service of each kind: `shop` sends CPU and all time by root span and traces, `stock` CPU alone, `mem` CPU of one span and memory of
-/// another, `till` traces alone; nothing of `broken` could be taken.
+/// another, `nap` CPU of one and all time of another, `till` traces alone; nothing of `broken` could be taken.
 fn server() -> Server {
     let server = Server::start();
     let cart = [("span_id", ROOT), ("span_name", "GET /cart")];
@@ -30,6 +30,10 @@ fn server() -> Server {
     let child = span(TRACE, CHILD, ROOT, "render", 1, 500);
     assert_eq!(server.trace("shop", vec![root, child]).status, 200);
     assert_eq!(server.trace("till", vec![span(&TRACE.replace('4', "5"), CHILD, "", "pay", 0, 40)]).status, 200);
+    // What slept burnt nothing.
+    let nap = [("span_id", "00f067aa0ba902c2"), ("span_name", "sleep")];
+    assert_eq!(server.push("nap", &cpu).status, 200);
+    assert_eq!(server.push_as("wall", "nap", &wall(&[(&["main:1"], &nap, "sleep", 1, 20)])).status, 200);
     // Memory is of no span there.
     assert_eq!(server.push("deep", &cpu).status, 200);
     assert_eq!(server.push_as("memory", "deep", &profile(&[(&["main:1"], &[], 5)])).status, 200);
@@ -105,6 +109,21 @@ fn why_there_is_no_sample_is_said_alike_everywhere() {
         ),
         // It cannot have what nothing of the service has, whatever its spans are labelled with.
         ("service=shop&type=memory&name=render", "no_type", true, "and no memory.\n", "and no memory."),
+        // Of each of the types that have samples of it.
+        (
+            "service=mem&name=load",
+            "other_type",
+            true,
+            "Spans of mem named \"load\" have samples of memory, and none of process_cpu.\n",
+            "have samples of memory, and none of process_cpu. Look at cpu .",
+        ),
+        (
+            "service=nap&name=sleep",
+            "other_type",
+            true,
+            "Spans of nap named \"sleep\" have samples of wall, wall:wait_count:count:wall:nanoseconds, and none of process_cpu.\n",
+            "and none of process_cpu. Look at wall .",
+        ),
         (
             "service=shop&name=render",
             "child_span",
@@ -131,8 +150,7 @@ fn nothing_is_said_to_be_missing_that_is_there() {
         "service=shop&type=wall&state=sleep",
         "service=shop&type=wall:wall:nanoseconds:wall:nanoseconds&state=sleep",
         "service=shop&label.region=eu",
-        // Memory alone has samples of it.
-        "service=mem&name=load",
+        "service=mem&name=load&type=memory",
         "service=deep&type=memory&name=render",
         // Nothing came then.
         "service=shop&type=wall&from=1000&to=2000",

@@ -255,6 +255,12 @@ fn missing(shown: &Shown, selection: &Selection, absence: &Absence) -> Markup {
                 Reason::NoProfiles => { b { "Traces but no profiles yet." } " Start the profiler there" (advice::start(shown, absence.sender)) }
                 Reason::NoType if absence.measures_no_waits => { (advice::measure_waits(absence.sender)) }
                 Reason::NoType => { b { (absence.sentence) } }
+                Reason::OtherType => {
+                    b { (absence.sentence) }
+                    @if let Some(other) = &absence.instead {
+                        " " a href=(selection.clone().profile_type(&other.asked).link("flame")) { "Look at " (other.word) } "."
+                    }
+                }
                 Reason::ChildSpan => {
                     b { "No sample of this service so far is of a child span." }
                     " If its profiler labels root spans alone (scope root), what this one did is counted in the span that entered the service. To see each span's own, "

@@ -7,7 +7,7 @@ use super::shown::Shown;
 use crate::format::{MOST_OF_A_NAME, short};
 use crate::selection::{CPU, Selection, TimeRange, WALL};
 use crate::sender::Sender;
-use crate::store::Sampling;
+use crate::store::{Sampling, SeenProfileType, SeenProfileTypes};
 
 /// Why a selection of a service has no sample: by all that is stored, whatever its time range is.
 #[derive(Clone, Debug, Serialize)]
@@ -16,6 +16,9 @@ pub(crate) struct Absence {
     pub(crate) reason: Reason,
     /// The same in words.
     pub(crate) sentence: String,
+    /// Another profile type that has samples of the spans.
+    #[serde(skip)]
+    pub(crate) instead: Option<SeenProfileType>,
     /// It is of all time that there is no profile.
     #[serde(skip)]
     pub(crate) measures_no_waits: bool,
@@ -38,6 +41,8 @@ pub(crate) enum Reason {
     NoSpan,
     /// Profiles of that type.
     NoType,
+    /// Samples of that type of spans of that name: others have some.
+    OtherType,
     /// Samples of child spans, of the whole service: it may label root spans alone.
     ChildSpan,
 }
@@ -60,6 +65,9 @@ impl Shown {
             Some(_) if !of_name.samples && !of_name.traces => Reason::NoSpan,
             _ if !known.profiles => Reason::NoProfiles,
             _ if !known.profile_type => Reason::NoType,
+            Some(name) if of_name.samples && !self.store.has_samples_of(service, &selection.profile_type, name)? => {
+                Reason::OtherType
+            }
             // Of other types samples may be of no span at all.
             Some(_)
                 if is_child
@@ -70,6 +78,14 @@ impl Shown {
             }
             _ => return Ok(None),
         };
+        let others = match (reason, name) {
+            (Reason::OtherType, Some(name)) => self.types_of(service, name)?,
+            _ => SeenProfileTypes::default(),
+        };
+        // One beyond those that are listed.
+        if reason == Reason::OtherType && others.types.is_empty() {
+            return Ok(None);
+        }
         let sender = self.profilers.sender(service);
         let [service, name] = [service, name.unwrap_or_default()].map(|name| short(name, MOST_OF_A_NAME));
         let mut measures_no_waits = false;
@@ -90,11 +106,27 @@ impl Shown {
                 let asked = short(&selection.profile_type, MOST_OF_A_NAME);
                 format!("{service} sends {}, and no {asked}. {how}", sent.named()).trim_end().to_owned()
             }
+            Reason::OtherType => {
+                let asked = short(&selection.profile_type, MOST_OF_A_NAME);
+                format!("Spans of {service} named {name:?} have samples of {}, and none of {asked}.", others.named())
+            }
             Reason::ChildSpan => format!(
                 "No sample of {service} so far is of a child span such as {name:?}: if its profiler labels root spans alone (scope root), what that did is counted in the span that entered the service."
             ),
         };
-        Ok(Some(Absence { reason, sentence, measures_no_waits, sender }))
+        let instead = others.types.into_iter().next();
+        Ok(Some(Absence { reason, sentence, instead, measures_no_waits, sender }))
+    }
+
+    /// The profile types of a service that have samples of spans of a name.
+    fn types_of(&self, service: &str, name: &str) -> Result<SeenProfileTypes, ShowError> {
+        let mut found = SeenProfileTypes::default();
+        for seen in self.store.profile_types(Some(service), TimeRange::Stored)?.types {
+            if self.store.has_samples_of(service, &seen.asked, name)? {
+                found.types.push(seen);
+            }
+        }
+        Ok(found)
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) use counts::{Forgotten, Inserted};
 pub(crate) use database::Store;
 pub(crate) use gather::{REST, REST_ID};
 pub(crate) use labelled::{Labelled, Origin};
-pub(crate) use overview::SeenProfileType;
+pub(crate) use overview::{SeenProfileType, SeenProfileTypes};
 pub(crate) use rows::{
     Function, Mark, Part, Place, Profile, ProfileType, Sample, Span, StackNode, TOLD, TimedSample, TimedSamples,
     shared_text,

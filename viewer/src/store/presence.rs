@@ -6,6 +6,10 @@ use super::connection::StoreError;
 use super::database::Store;
 use super::spans::IS_CHILD;
 
+/// The series of a service ?1 that are of a profile type ?2.
+const SERIES: &str = "kinds CROSS JOIN series ON series.kind = kinds.id";
+const IS_OF: &str = "(kinds.text = ?2 OR (kinds.name = ?2 AND kinds.main)) AND series.service = ?1";
+
 /// What is stored of a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Presence {
@@ -44,10 +48,7 @@ impl Store {
             };
             let has_part = "EXISTS (SELECT 1 FROM parts WHERE parts.series = series.id)";
             let profiles = format!("SELECT 1 FROM series WHERE service = ?1 AND {has_part}");
-            let of_type = format!(
-                "SELECT 1 FROM kinds CROSS JOIN series ON series.kind = kinds.id
-                 WHERE (kinds.text = ?2 OR (kinds.name = ?2 AND kinds.main)) AND series.service = ?1 AND {has_part}"
-            );
+            let of_type = format!("SELECT 1 FROM {SERIES} WHERE {IS_OF} AND {has_part}");
             let one = |sql: &str| exists(connection, sql, params![service]);
             Ok(Presence {
                 profiles: one(&profiles)?,
@@ -55,6 +56,22 @@ impl Store {
                 traces: one("SELECT 1 FROM spans WHERE service = ?1")?,
                 name: name.map(|name| of_name(connection, service, name)).transpose()?,
             })
+        })
+    }
+}
+
+impl Store {
+    /// Whether any sample of spans of this name is of a service's profiles of this type.
+    pub(crate) fn has_samples_of(&self, service: &str, profile_type: &str, name: &str) -> Result<bool, StoreError> {
+        self.read(|connection| {
+            let (Some(service), Some(name)) = (number(connection, service)?, number(connection, name)?) else {
+                return Ok(false);
+            };
+            let samples = format!(
+                "SELECT 1 FROM {SERIES} CROSS JOIN stack_sums ON stack_sums.series = series.id
+                 WHERE {IS_OF} AND stack_sums.name = ?3"
+            );
+            exists(connection, &samples, params![service, profile_type, name])
         })
     }
 }
