@@ -65,11 +65,6 @@ impl Params {
         Self { left, asked: Vec::new() }
     }
 
-    /// Whether nothing is left.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.left.is_empty()
-    }
-
     /// Whether the parameter is among those that are left.
     pub(crate) fn has(&self, name: &str) -> bool {
         self.left.iter().any(|(known, _)| known == name)

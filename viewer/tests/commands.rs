@@ -41,11 +41,11 @@ fn a_folder_of_old_profiles_is_shown_whole() {
     let server = Server::view(&[folder.path()]);
     // The pages show all that is stored, though it is years old.
     let home = server.page("/");
-    assert!(home.contains(">my-shop<") && home.contains(">search<") && home.contains("since=all"), "{home}");
+    assert!(home.contains(">my-shop<") && home.contains(">search<") && home.contains("all that is stored"), "{home}");
     assert!(home.contains("kept as long as this runs"));
-    assert!(server.page("/spans?service=my-shop&since=all").contains("GET /cart"));
-    assert_eq!(server.json("/api/flame?service=my-shop&since=all")["samples"], 40);
-    assert!(server.page("/flame?span=00f067aa0ba902b7").contains("href=\"spans?service=my-shop&amp;since=all\""));
+    assert!(server.page("/spans?service=my-shop").contains("GET /cart"));
+    assert_eq!(server.json("/api/flame?service=my-shop")["samples"], 40);
+    assert!(server.page("/flame?span=00f067aa0ba902b7").contains("href=\"spans?service=my-shop\""));
 }
 
 #[test]
@@ -102,6 +102,31 @@ fn any_pprof_is_opened_and_what_is_none_is_named() {
     assert!(errors.contains("holds no profile"), "{errors}");
     let (_, errors) = words(&spanprof().args(["view", "/nowhere/at/all"]).output().unwrap());
     assert!(errors.contains("cannot open /nowhere/at/all"), "{errors}");
+}
+
+#[test]
+fn what_view_serves_is_all_that_was_read_unless_a_time_range_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut old = profile(&[(&["main:1"], &[], 3)]);
+    old.time_nanos -= 3 * 86_400_000_000_000;
+    fs::write(folder.path().join("shop.pprof"), old.encode_to_vec()).unwrap();
+    let server = Server::view(&[folder.path()]);
+    let total = 3 * common::PERIOD;
+    assert_eq!(server.json("/api/services")["services"][0]["service"], "shop");
+    assert_eq!(server.json("/api/flame?service=shop")["total"], total);
+    assert_eq!(server.json("/api/flame?service=shop&since=1h")["total"], 0);
+    assert_eq!(server.json("/api/diff?service=shop&b.since=1h")["a"]["total"], total);
+    assert_eq!(server.pprof("service=shop").sample[0].value, [total]);
+    let top = spanprof().args(["top", "--url", &server.url, "--service", "shop"]).output().unwrap();
+    let (out, errors) = words(&top);
+    assert!(out.starts_with("everything of shop, all that is stored: 30.0 ms, 3 samples\n"), "{out}{errors}");
+    // Links say every other time range, and lead back.
+    for (all, hour) in [("./", "./?since=1h"), ("flame?service=shop", "flame?service=shop&amp;since=1h")] {
+        let page = server.page(&format!("/{}", all.trim_start_matches("./")));
+        assert!(page.contains("aria-current=\"true\">all<") && page.contains(&format!("href=\"{hour}\"")), "{page}");
+        let hour = server.page(&format!("/{}", hour.trim_start_matches("./").replace("&amp;", "&")));
+        assert!(hour.contains("aria-current=\"true\">1h<") && hour.contains(&format!("href=\"{all}\">all")), "{hour}");
+    }
 }
 
 #[test]

@@ -85,7 +85,7 @@ pub(crate) struct Top {
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) span: Option<String>,
 
-    /// The last time of this length: 90s, 15m, 1h, 2d, or all; 1h where nothing is said.
+    /// The last time of this length: 90s, 15m, 1h, 2d, or all; where nothing is said 1h, of `spanprof view` all.
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
 

@@ -57,7 +57,9 @@ pub(crate) fn run(view: &View) -> Result<(), String> {
         retain: std::time::Duration::MAX,
         memory: view.memory,
     };
-    server::run_with(&cli, store, TimeRange::Stored)
+    // However old it is.
+    TimeRange::Stored.make_usual();
+    server::run_with(&cli, store)
 }
 
 fn load(store: &Store, paths: &[PathBuf], shares: &Shares) -> Result<Loaded, String> {
@@ -123,7 +125,6 @@ fn print(store: Arc<Store>, services: &BTreeSet<String>) -> Result<(), String> {
         store,
         refusals: Arc::new(Refusals::default()),
         profilers: Arc::new(Profilers::default()),
-        time_range: TimeRange::Stored,
         retain: std::time::Duration::MAX,
         address: SocketAddr::from(([127, 0, 0, 1], 0)),
         otlp: None,

@@ -2,12 +2,12 @@
 
 use crate::ids::TraceId;
 use crate::params::{BadParameter, Params};
-use crate::selection::{LAST_HOUR, Selection, Side, StackDisplay, StateChoice, TimeRange};
+use crate::selection::{Selection, Side, StackDisplay, StateChoice, TimeRange};
 use crate::store::TraceSort;
 
 /// What a list of services is about.
 pub(crate) fn take_time_range(params: &mut Params) -> Result<TimeRange, BadParameter> {
-    TimeRange::take(params, LAST_HOUR)
+    TimeRange::take(params, TimeRange::usual())
 }
 
 /// The same, with nothing beside it.

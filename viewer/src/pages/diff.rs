@@ -43,7 +43,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
             }
         }
     };
-    let mut way = flame::way(shown, &pair.b, None);
+    let mut way = flame::way(&pair.b, None);
     way.pop();
     way.push(("compare".into(), link("diff", &pair.pairs())));
     Ok(layout::page("Compare", &way, body))

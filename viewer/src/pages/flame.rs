@@ -63,7 +63,7 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
         }
         (compare(&selection, detail, says_states))
     };
-    Ok(layout::page(&title, &way(shown, &selection, detail), body))
+    Ok(layout::page(&title, &way(&selection, detail), body))
 }
 
 /// How many spans, how much, how many samples; and what a percentile came to.
@@ -190,10 +190,11 @@ fn aside(selection: &Selection, title: &str) -> String {
 }
 
 /// Links from the service down to this selection.
-pub(super) fn way(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>) -> Vec<(String, String)> {
+pub(super) fn way(selection: &Selection, detail: Option<&SpanDetail>) -> Vec<(String, String)> {
     let mut way = Vec::new();
     let single = selection.span.is_some() || selection.trace.is_some();
-    let base = Selection::everything().time_range(if single { shown.time_range } else { selection.time_range });
+    let everything = Selection::everything();
+    let base = if single { everything } else { everything.time_range(selection.time_range) };
     let span = detail.map(|detail| &detail.stored.span);
     let service = span.map(|span| &*span.service).or(selection.service.as_deref());
     let name = span.map(|span| &span.name).or(selection.name.as_ref()).filter(|name| !name.is_empty());
@@ -284,7 +285,7 @@ fn few(shown: &Shown, selection: &Selection, detail: Option<&SpanDetail>, sample
     let service = detail.map_or("", |detail| &detail.stored.span.service);
     let (sender, refused) = (shown.profilers.sender(service), shown.refusals.profiles_of(service));
     let span = detail.map(|detail| &detail.stored.span).filter(|span| !span.name.is_empty());
-    let all = Selection::everything().profile_type(&selection.profile_type).time_range(shown.time_range);
+    let all = Selection::everything().profile_type(&selection.profile_type);
     let more = span.map(|span| all.service(&span.service).name(&span.name).link("flame"));
     let root = detail.filter(|detail| detail.sampled_by == Sampling::Root).and_then(|detail| detail.root);
     html! {

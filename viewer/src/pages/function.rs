@@ -47,7 +47,7 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
         (lines(&view))
         p.aside { "A sample counts once for each caller and each callee in it. Bars are parts of this function's total, shares are of the whole selection." }
     };
-    let mut way = flame::way(shown, &selection, None);
+    let mut way = flame::way(&selection, None);
     way.push((function.clone(), link("function", &pairs)));
     Ok(layout::page(&function, &way, body))
 }

@@ -17,10 +17,8 @@ use crate::store::Sampling;
 
 /// The page.
 pub(super) fn page(shown: &Shown, mut params: Params, choice: &TenantChoice) -> Result<Page, ShowError> {
-    let is_plain = params.is_empty();
     let time_range = take_time_range(&mut params)?;
     params.finish()?;
-    let time_range = if is_plain { shown.time_range } else { time_range };
     let services = shown.services(time_range)?;
     let body = html! {
         @if services.services.is_empty() && shown.store.is_empty()? { (nothing_yet(shown, !services.refused.is_empty(), time_range)) }

@@ -90,7 +90,7 @@ pub(super) fn page(shown: &Shown, id: TraceId) -> Result<Page, ShowError> {
     };
     let mut way = Vec::new();
     if let Some(span) = first {
-        let service = Selection::everything().time_range(shown.time_range).service(&span.service);
+        let service = Selection::everything().service(&span.service);
         way.push((span.service.clone(), service.link("spans")));
         way.push((span.name.clone(), service.name(&span.name).link("traces")));
     }

@@ -71,7 +71,7 @@ pub(crate) enum Side {
 }
 
 impl Selection {
-    /// Everything in the last hour, of CPU.
+    /// Everything in the usual time range, of CPU.
     pub(crate) fn everything() -> Self {
         Self {
             service: None,
@@ -88,7 +88,7 @@ impl Selection {
             side: Side::Any,
             profile_type: CPU.into(),
             state: StateChoice::All,
-            time_range: LAST_HOUR,
+            time_range: TimeRange::usual(),
         }
     }
 
@@ -128,7 +128,7 @@ impl Selection {
         let profile_type = params.take("type")?.unwrap_or_else(|| CPU.into());
         let state = params.take("state")?.map(|text| StateChoice::parse(&text)).transpose()?.unwrap_or_default();
         // A span's samples are stamped with their profile's window, so a span or trace is looked for at any time.
-        let default = if trace.is_some() || span.is_some() { TimeRange::Stored } else { LAST_HOUR };
+        let default = if trace.is_some() || span.is_some() { TimeRange::Stored } else { TimeRange::usual() };
         let time_range = TimeRange::take(params, default)?;
         let selection = Self {
             service,
@@ -299,7 +299,7 @@ impl Selection {
         add("type", (self.profile_type != CPU).then(|| self.profile_type.clone()));
         add("state", (self.state != StateChoice::All).then(|| self.state.text().into()));
         let single = self.trace.is_some() || self.span.is_some();
-        if self.time_range != if single { TimeRange::Stored } else { LAST_HOUR } {
+        if self.time_range != if single { TimeRange::Stored } else { TimeRange::usual() } {
             pairs.extend(self.time_range.query());
         }
         pairs

@@ -1,5 +1,6 @@
 //! The time range of a selection.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -7,8 +8,11 @@ use jiff::Timestamp;
 use crate::clock::{self, MILLISECOND};
 use crate::params::{BadParameter, Params};
 
-/// The time range where none is said.
+/// What is asked for where no time range is said, unless the process has another.
 pub(crate) const LAST_HOUR: TimeRange = TimeRange::Since(Duration::from_secs(3_600));
+
+/// The one of this process: links are written with it, so whatever reads them must know the same.
+static USUAL: OnceLock<TimeRange> = OnceLock::new();
 
 /// A time range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +26,16 @@ pub(crate) enum TimeRange {
 }
 
 impl TimeRange {
+    /// The time range where none is said.
+    pub(crate) fn usual() -> Self {
+        USUAL.get().copied().unwrap_or(LAST_HOUR)
+    }
+
+    /// Makes it the usual one, once, before any is asked for.
+    pub(crate) fn make_usual(self) {
+        USUAL.get_or_init(|| self);
+    }
+
     /// Takes `since`, or `from` and `to`.
     pub(crate) fn take(params: &mut Params, default: Self) -> Result<Self, BadParameter> {
         let since = params.take("since")?;

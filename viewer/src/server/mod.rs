@@ -27,7 +27,6 @@ use crate::clock;
 use crate::memory::Shares;
 use crate::receive;
 use crate::receive::profilers::Profilers;
-use crate::selection::{LAST_HOUR, TimeRange};
 use crate::store::Store;
 
 use flags::{Cli, Optional};
@@ -43,7 +42,7 @@ const LAST_REQUESTS: Duration = Duration::from_secs(5);
 pub(crate) fn run(cli: &Cli) -> Result<(), String> {
     // Before the file is opened, and until the process ends.
     let _lock = cli.data.as_deref().map(lock).transpose()?;
-    run_with(cli, Store::open(cli.data.as_deref(), &Shares::of(cli.memory).limits())?, LAST_HOUR)
+    run_with(cli, Store::open(cli.data.as_deref(), &Shares::of(cli.memory).limits())?)
 }
 
 /// Keeps other processes off the file of --data and those of the tenants beside it.
@@ -60,8 +59,8 @@ fn lock(file: &Path) -> Result<File, String> {
     }
 }
 
-/// The same with a store that is open already; `time_range` is what pages show that are asked for without one.
-pub(crate) fn run_with(cli: &Cli, store: Arc<Store>, time_range: TimeRange) -> Result<(), String> {
+/// The same with a store that is open already.
+pub(crate) fn run_with(cli: &Cli, store: Arc<Store>) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         // Each has memory of its own that the allocator keeps: those of large uploads and questions, and one for all else.
@@ -69,12 +68,12 @@ pub(crate) fn run_with(cli: &Cli, store: Arc<Store>, time_range: TimeRange) -> R
         .enable_all()
         .build()
         .map_err(|error| format!("cannot start threads: {error}"))?;
-    let served = runtime.block_on(serve(cli, store, time_range));
+    let served = runtime.block_on(serve(cli, store));
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
 }
 
-async fn serve(cli: &Cli, store: Arc<Store>, time_range: TimeRange) -> Result<(), String> {
+async fn serve(cli: &Cli, store: Arc<Store>) -> Result<(), String> {
     let main = bind(cli.listen).await.map_err(|error| {
         format!("cannot listen on {}: {error}; choose another address by --listen ADDR:PORT", cli.listen)
     })?;
@@ -90,7 +89,6 @@ async fn serve(cli: &Cli, store: Arc<Store>, time_range: TimeRange) -> Result<()
     let otlp = bind_further(cli.listen_otlp, "OTLP traces", "--listen-otlp", main.address).await;
     let grpc = bind_further(cli.listen_grpc, "OTLP by gRPC", "--listen-grpc", main.address).await;
     let setup = Setup {
-        time_range,
         retain: cli.retain,
         address: main.address,
         otlp: otlp.as_ref().map(|bound| bound.address),

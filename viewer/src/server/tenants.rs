@@ -24,7 +24,6 @@ use crate::memory::Shares;
 use crate::queries::Queries;
 use crate::receive::profilers::Profilers;
 use crate::receive::{self, Keeper, Kept, Permits, Receiver};
-use crate::selection::TimeRange;
 use crate::show::Shown;
 use crate::store::{StorageLimits, Store};
 use crate::{api, export, pages, pyroscope};
@@ -36,7 +35,6 @@ const EXTENSION: &str = "db";
 
 /// What is the same for all tenants.
 pub(super) struct Setup {
-    pub(super) time_range: TimeRange,
     pub(super) retain: Duration,
     pub(super) address: SocketAddr,
     pub(super) otlp: Option<SocketAddr>,
@@ -303,7 +301,6 @@ impl TenantState {
             store: Arc::clone(&store),
             refusals: Arc::clone(&refusals),
             profilers,
-            time_range: setup.time_range,
             retain: setup.retain,
             address: setup.address,
             otlp: setup.otlp,

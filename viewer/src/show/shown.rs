@@ -22,8 +22,6 @@ pub(crate) struct Shown {
     pub(crate) refusals: Arc<Refusals>,
     /// What profilers say of themselves.
     pub(crate) profilers: Arc<Profilers>,
-    /// The time range of pages that are asked for without one.
-    pub(crate) time_range: TimeRange,
     /// How long anything is kept.
     pub(crate) retain: Duration,
     /// Where this server listens.
