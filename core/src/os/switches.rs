@@ -25,11 +25,12 @@ mod tests {
 
     #[test]
     fn who_sleeps_gives_its_processor_away_and_who_runs_does_not() {
-        let before = own().unwrap().voluntary;
+        let voluntary = || own().unwrap().voluntary;
+        let before = voluntary();
         (0..1_000_000_u64).for_each(|number| assert!(std::hint::black_box(number) < 1_000_000));
-        let ran = own().unwrap().voluntary;
-        std::thread::sleep(std::time::Duration::from_millis(1));
-        assert_eq!(ran, before);
-        assert!(own().unwrap().voluntary > ran);
+        let ran = voluntary();
+        (0..10).for_each(|_| std::thread::sleep(std::time::Duration::from_millis(1)));
+        assert!(voluntary() - ran >= 10);
+        assert!(ran - before < 10, "now and then it may wait for memory");
     }
 }
