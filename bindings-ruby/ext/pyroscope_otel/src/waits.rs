@@ -112,8 +112,9 @@ fn prepare() -> Result<(), &'static str> {
 /// Lets the parked thread wait for the GVL while this one holds it, which tells where the mutex of the GVL is. Where that takes too
 /// long, the parked thread may learn it later; until then what waits for the GVL waits for a lock. An error: what interrupted it.
 fn learn_gvl() -> Result<(), Error> {
-    // It may be kept from the processor for longer than it is given, before it waits: then once more, with more time.
-    for hold in [1, 4, 16, 64] {
+    // It may be kept from the processor for longer than it is given, before it waits: then once more, with more time. On a busy machine the
+    // fourth was not enough once.
+    for hold in [1, 4, 16, 64, 250] {
         without_gvl(|| {
             for _ in 0..PATIENCE[0] {
                 if gvl::is_away() {
