@@ -75,9 +75,9 @@ static class Truth
         ("io", "read") => frames.Contains("System.Diagnostics.Activity.Start")
             && frames.Take(4).Any(frame => frame is "System.Guid.NewGuid" or "System.Diagnostics.RandomNumberGenerator..ctor"),
         ("lock", "pthread_cond_wait") => frames.Contains("System.Diagnostics.Activity.Start")
-            // From .NET 10 on the lock's own methods are managed code.
+            // From .NET 10 on the lock's own methods are managed code. The one that takes it may be a part of the one that tells listeners.
             && frames.SkipWhile(frame => !frame.Contains('.') || frame.EndsWith(".so", StringComparison.Ordinal) || frame.StartsWith("System.Threading.Monitor.", StringComparison.Ordinal))
-                .First() == "System.Diagnostics.Activity.SetCustomProperty",
+                .First() is "System.Diagnostics.Activity.SetCustomProperty" or "System.Diagnostics.ActivitySource.NotifyActivityStart",
         _ => false,
     };
 
