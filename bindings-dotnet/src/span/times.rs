@@ -60,7 +60,7 @@ pub extern "C" fn spanprof_own_cpu() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// A span has ended after `wall_ns`, of which no thread was in it for what is not to be counted, and its own thread ran for so long meanwhile.
+/// A span has ended that lasted `wall_ns`, and its own thread ran for `cpu_ns` meanwhile.
 ///
 /// # Safety
 /// `times` are of a span of this package.

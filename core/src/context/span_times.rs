@@ -67,8 +67,8 @@ impl SpanTimes {
         for (ns, short) in self.sums.iter().zip(&self.short) {
             let part = u128::from(within_ns) * u128::from(short.swap(0, Ordering::Relaxed));
             let part = part.div_ceil(u128::from(all_short.max(1)));
-            let part = u64::try_from(part).unwrap_or(u64::MAX);
-            ns.store(ns.load(Ordering::Relaxed).saturating_sub(part), Ordering::Relaxed);
+            let part = u64::try_from(part).unwrap_or(u64::MAX).min(ns.load(Ordering::Relaxed));
+            ns.fetch_sub(part, Ordering::Relaxed);
         }
         self.add(State::Cpu, cpu_ns - (more_ns - within_ns));
     }

@@ -4,7 +4,7 @@
     python run_queue.py --spans 20 --server file:///folder --records records.json --threads
     python run_queue.py --spans 150 --server file:///folder --records records.json --turns burns
 
-With `--calls` a span burns its CPU time in calls that may wait, of which none does. With `--threads` each span has a thread of its own, as requests have in some servers, and burns `--burn` seconds. With `--turns` two spans take turns, and the other process runs
+With `--threads` each span has a thread of its own, as requests have in some servers, and burns `--burn` seconds. With `--turns` two spans take turns, and the other process runs
 during one of them alone, `starved`, that burns a few milliseconds. What the other, `quiet`, does is the option's value:
 
     burns      the same
@@ -45,13 +45,6 @@ def burn(seconds: float = BURNT) -> None:
         pass
 
 
-def burn_in_calls(seconds: float) -> None:
-    until = time.thread_time() + seconds
-    while time.thread_time() < until:
-        for _ in range(100):
-            os.stat("/")
-
-
 def queued_ns() -> int:
     return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
 
@@ -62,7 +55,6 @@ def main() -> None:
     parser.add_argument("--server", required=True)
     parser.add_argument("--records", type=Path, required=True)
     parser.add_argument("--threads", action="store_true")
-    parser.add_argument("--calls", action="store_true")
     parser.add_argument("--turns", choices=("burns", "unseen", "reads", "coroutine", "loop", "context"))
     parser.add_argument("--burn", type=float, default=BURNT)
     options = parser.parse_args()
@@ -80,7 +72,7 @@ def main() -> None:
         def request() -> None:
             wall, cpu, queued = time.perf_counter_ns(), time.thread_time_ns(), queued_ns()
             with tracer.start_as_current_span("request"):
-                (burn_in_calls if options.calls else burn)(options.burn)
+                burn(options.burn)
                 awake = queued_ns()
                 time.sleep(SLEPT)
                 # The end of a sleep is in the sleep, and in the kernel's number too.
