@@ -110,6 +110,9 @@ pub(super) struct Block {
     held: [Held; 2],
 }
 
+/// Expiries that may wait to be paid. On a processor that others share the kernel tells of several at once: with one alone, half of them
+/// were lost.
+const MOST_OWED: u64 = 4;
 /// A wait from here on pays no debts but those of its own function.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
@@ -224,8 +227,8 @@ impl Block {
 
     /// CPU time that a call burnt is in the profile as CPU time: what its expiries weigh is taken off, so each call has the right
     /// expectation. What would be below nothing is a debt of the thread's next short waits, or of its next long ones of the same function:
-    /// who burns CPU time in such calls pays it, and other waits stay what they were. It is never more than an expiry weighs.
-    pub(super) fn without_cpu(&mut self, function: u32, took_ns: u64, cpu_ns: u64, most_ns: u64) -> u64 {
+    /// who burns CPU time in such calls pays it, and other waits stay what they were. It is never more than a few expiries weigh.
+    pub(super) fn without_cpu(&mut self, function: u32, took_ns: u64, cpu_ns: u64, period_ns: u64) -> u64 {
         let is_long = took_ns >= LONG_NS;
         let before = if !is_long {
             std::mem::take(&mut self.debt_ns)
@@ -236,13 +239,21 @@ impl Block {
         };
         let debt = before.saturating_add(cpu_ns);
         let paid = debt.min(took_ns);
-        let rest = (debt - paid).min(most_ns);
+        let rest = debt - paid;
+        let rest = if cpu_ns == 0 { rest } else { rest.min(period_ns.saturating_mul(MOST_OWED)) };
         if !is_long {
             self.debt_ns = rest;
         } else if rest > 0 {
             (self.long_debt_ns, self.long_function) = (u32::try_from(rest).unwrap_or(u32::MAX), function);
         }
         took_ns - paid
+    }
+
+    /// A short call lost its processor at the tick that saw its timer expire, so it is a long one now, and that is all we know of it: the CPU
+    /// time was the thread's short calls', as expiries within calls are.
+    pub(super) fn owe(&mut self, cpu_ns: u64, period_ns: u64) {
+        let owed = self.debt_ns.saturating_add(cpu_ns).min(period_ns.saturating_mul(MOST_OWED));
+        self.debt_ns = owed.max(self.debt_ns);
     }
 
     /// The nanoseconds that a wait of `took_ns` stands for if it becomes a sample, and `None` if it does not: it does with probability

@@ -25,6 +25,8 @@ use crate::sample::record::ThreadRecord;
 pub(crate) const CLAIM_NS: u64 = 1 << 15;
 /// Less is none: a sample like the one before it is then written as that.
 const LEAST_NS: u64 = 100_000;
+/// More than so much less than nothing a rest is not for long.
+const MOST_MISSING_NS: u64 = 20_000_000;
 /// A thread that ran, or was kept from it, for less since its mark is not asked about at the end of a span.
 const AWAKE_NS: u64 = 500_000;
 
@@ -36,13 +38,16 @@ impl Mark {
         Self { rest_ns: now_ns.wrapping_sub(waited_ns).wrapping_sub(cpu_ns), cpu_ns, owner }
     }
 
-    /// What the thread neither ran nor waited since `before`; 0 where that is of another profiler, or of this process's parent.
-    fn rest_since(self, before: Self) -> u64 {
+    /// What the thread neither ran nor waited since `before`, and the mark from which on the next one counts; 0 where `before` is of another
+    /// profiler, or of this process's parent.
+    fn since(self, before: Self) -> (u64, Self) {
         if before.owner != self.owner || self.cpu_ns < before.cpu_ns {
-            return 0;
+            return (0, self);
         }
-        // Calls that wait and burn CPU time may make it less than nothing.
-        u64::try_from(self.rest_ns.wrapping_sub(before.rest_ns).cast_signed()).unwrap_or(0)
+        let rest_ns = self.rest_ns.wrapping_sub(before.rest_ns).cast_signed();
+        // Calls that wait and burn CPU time make it less than nothing, until an expiry has been paid for: then it is again what it was.
+        let missing_ns = if rest_ns < 0 { rest_ns.unsigned_abs().min(MOST_MISSING_NS) } else { 0 };
+        (rest_ns.max(0).unsigned_abs(), Self { rest_ns: self.rest_ns.wrapping_add(missing_ns), ..self })
     }
 }
 
@@ -96,13 +101,14 @@ pub(in crate::sample) fn take_rest_of_span() -> Option<(u64, u64)> {
     if block.mark != before {
         return None;
     }
-    block.mark = now;
-    Some((now_ns, claimed(block, now.rest_since(before))))
+    let rest_ns;
+    (rest_ns, block.mark) = now.since(before);
+    Some((now_ns, claimed(block, rest_ns)))
 }
 
 fn take_rest(block: &mut Block, now_ns: u64, owner: u64) -> u64 {
-    let now = Mark::now(block, now_ns, owner);
-    let rest_ns = now.rest_since(std::mem::replace(&mut block.mark, now));
+    let rest_ns;
+    (rest_ns, block.mark) = Mark::now(block, now_ns, owner).since(block.mark);
     claimed(block, rest_ns)
 }
 

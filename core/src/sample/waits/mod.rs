@@ -216,42 +216,42 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     // SAFETY: valid while this runs.
     let call = unsafe { &*call };
     let Some(state) = State::of(call.state.into()) else { return };
+    // A record that the thread lost meanwhile, as it was quiet or the profiler started anew, has counted for another one since.
+    let period_ns = if call.expiries.cast_signed() > 0 { period_ns(block) } else { 0 };
+    let burnt_ns = call.expiries.saturating_mul(period_ns);
     if was_no_wait(block, call, state) {
         (block.since_ns, block.since_cpu_ns) = (0, 0);
+        if period_ns > 0 && !times::may_be_cpu_time(call.function) {
+            block.owe(burnt_ns, period_ns);
+        }
         return;
     }
     let ended_ns = call.ended_ns;
-    block.whole_ns += call.took_ns.saturating_sub(call.cpu_ns);
     (block.since_ns, block.since_cpu_ns) = (0, 0);
     if call.polls != 0 {
         block.polled = [ended_ns.saturating_sub(call.took_ns), ended_ns];
     }
     recover(block);
-    let mut took_ns = call.took_ns;
-    let exact_ns;
-    // A record that the thread lost meanwhile, as it was quiet or the profiler started anew, has counted for another one since.
-    let period_ns = if call.expiries.cast_signed() > 0 { period_ns(block) } else { 0 };
-    if call.cpu_ns > 0 {
-        took_ns = took_ns.saturating_sub(call.cpu_ns);
-        if took_ns < SHORTEST_NS {
-            return;
-        }
-        exact_ns = took_ns;
-    } else if period_ns > 0 {
-        // A call that was as long as this because of the handler is none that counts, nor is its CPU time.
-        let handled_ns = call.handled_ns.saturating_add(call.expiries.saturating_mul(DELIVERY_NS));
-        took_ns = took_ns.saturating_sub(handled_ns);
-        if took_ns < SHORTEST_NS {
-            return;
-        }
-        let measured_ns = took_ns;
-        took_ns = block.without_cpu(call.function, took_ns, call.expiries.saturating_mul(period_ns), period_ns);
-        exact_ns = times::without_cpu(call.function, call.polls != 0, state, measured_ns, took_ns);
-    } else {
-        let measured_ns = took_ns;
-        took_ns = block.without_cpu(call.function, took_ns, 0, u64::MAX);
-        exact_ns = times::without_cpu(call.function, call.polls != 0, state, measured_ns, took_ns);
+    // A call that was as long as this because of the handler is none that counts, nor is its CPU time.
+    let handled_ns = match period_ns {
+        0 => 0,
+        _ => call.handled_ns.saturating_add(call.expiries.saturating_mul(DELIVERY_NS)),
+    };
+    let measured_ns = match call.cpu_ns {
+        0 => call.took_ns.saturating_sub(handled_ns),
+        cpu_ns => call.took_ns.saturating_sub(cpu_ns),
+    };
+    if measured_ns < SHORTEST_NS {
+        return;
     }
+    let (took_ns, exact_ns) = match call.cpu_ns {
+        0 => {
+            let took_ns = block.without_cpu(call.function, measured_ns, burnt_ns, period_ns);
+            (took_ns, times::without_cpu(call.function, call.polls != 0, state, measured_ns, took_ns))
+        }
+        _ => (measured_ns, measured_ns),
+    };
+    block.whole_ns += took_ns;
     if exact_ns == 0 {
         return;
     }
