@@ -36,6 +36,8 @@ from pyroscope.otel import PyroscopeSpanProcessor
 BURNT, SLEPT = 0.05, 0.01
 BURNT_IN_TURNS = 0.004
 LARGE = 40 << 20
+#: Finding it takes 20 microseconds of CPU time.
+FAR = "/" + "./" * 1_000
 LIBC = ctypes.CDLL(None)
 
 
@@ -43,6 +45,13 @@ def burn(seconds: float = BURNT) -> None:
     until = time.thread_time() + seconds
     while time.thread_time() < until:
         pass
+
+
+def burn_in_calls(seconds: float) -> None:
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        for _ in range(20):
+            os.stat(FAR)  # noqa: PTH116 - pathlib would shorten it
 
 
 def queued_ns() -> int:
@@ -55,6 +64,7 @@ def main() -> None:
     parser.add_argument("--server", required=True)
     parser.add_argument("--records", type=Path, required=True)
     parser.add_argument("--threads", action="store_true")
+    parser.add_argument("--calls", action="store_true")
     parser.add_argument("--turns", choices=("burns", "unseen", "reads", "coroutine", "loop", "context"))
     parser.add_argument("--burn", type=float, default=BURNT)
     options = parser.parse_args()
@@ -72,7 +82,7 @@ def main() -> None:
         def request() -> None:
             wall, cpu, queued = time.perf_counter_ns(), time.thread_time_ns(), queued_ns()
             with tracer.start_as_current_span("request"):
-                burn(options.burn)
+                (burn_in_calls if options.calls else burn)(options.burn)
                 awake = queued_ns()
                 time.sleep(SLEPT)
                 # The end of a sleep is in the sleep, and in the kernel's number too.

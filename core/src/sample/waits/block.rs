@@ -110,9 +110,9 @@ pub(super) struct Block {
     held: [Held; 2],
 }
 
-/// Expiries that may wait to be paid. On a processor that others share the kernel tells of several at once: with one alone, half of them
-/// were lost.
-const MOST_OWED: u64 = 4;
+/// Expiries weigh at most so much while they wait to be paid. On a processor that others share the kernel tells of many at once, a tenth of a
+/// second late.
+const MOST_OWED_NS: u64 = 100_000_000;
 /// A wait from here on pays no debts but those of its own function.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
@@ -227,7 +227,7 @@ impl Block {
 
     /// CPU time that a call burnt is in the profile as CPU time: what its expiries weigh is taken off, so each call has the right
     /// expectation. What would be below nothing is a debt of the thread's next short waits, or of its next long ones of the same function:
-    /// who burns CPU time in such calls pays it, and other waits stay what they were. It is never more than a few expiries weigh.
+    /// who burns CPU time in such calls pays it, and other waits stay what they were.
     pub(super) fn without_cpu(&mut self, function: u32, took_ns: u64, cpu_ns: u64, period_ns: u64) -> u64 {
         let is_long = took_ns >= LONG_NS;
         let before = if !is_long {
@@ -240,7 +240,7 @@ impl Block {
         let debt = before.saturating_add(cpu_ns);
         let paid = debt.min(took_ns);
         let rest = debt - paid;
-        let rest = if cpu_ns == 0 { rest } else { rest.min(period_ns.saturating_mul(MOST_OWED)) };
+        let rest = if cpu_ns == 0 { rest } else { rest.min(MOST_OWED_NS.max(period_ns)) };
         if !is_long {
             self.debt_ns = rest;
         } else if rest > 0 {
@@ -252,7 +252,7 @@ impl Block {
     /// A short call lost its processor at the tick that saw its timer expire, so it is a long one now, and that is all we know of it: the CPU
     /// time was the thread's short calls', as expiries within calls are.
     pub(super) fn owe(&mut self, cpu_ns: u64, period_ns: u64) {
-        let owed = self.debt_ns.saturating_add(cpu_ns).min(period_ns.saturating_mul(MOST_OWED));
+        let owed = self.debt_ns.saturating_add(cpu_ns).min(MOST_OWED_NS.max(period_ns));
         self.debt_ns = owed.max(self.debt_ns);
     }
 
@@ -395,6 +395,16 @@ mod tests {
     }
 
     #[test]
+    fn the_expiry_of_a_call_that_lost_its_processor_is_paid_by_short_calls() {
+        let mut block = block();
+        block.owe(LONG_NS, LONG_NS);
+        assert_eq!(block.without_cpu(1, 3 * LONG_NS, 0, LONG_NS), 3 * LONG_NS);
+        assert_eq!([300, LONG_NS - 1, 300].map(|took_ns| block.without_cpu(1, took_ns, 0, LONG_NS)), [0, 299, 300]);
+        (0..109).for_each(|_| block.owe(LONG_NS, LONG_NS));
+        assert_eq!((0..101).map(|_| block.without_cpu(1, LONG_NS - 1, 0, LONG_NS)).sum::<u64>(), LONG_NS - 101);
+    }
+
+    #[test]
     fn cpu_time_within_calls_is_taken_off_in_all() {
         let mut block = block();
         let mut left = |function, took_ns, cpu_ns| block.without_cpu(function, took_ns, cpu_ns, LONG_NS);
@@ -404,9 +414,10 @@ mod tests {
         assert_eq!(left(1, LONG_NS, 10), LONG_NS - 10);
         assert_eq!(left(1, 100, 0), 0);
         assert_eq!(left(1, 100, 0), 50);
-        // A long call pays for its own function alone, and nobody pays more than a period.
+        // A long call pays for its own function alone, and nobody pays more than a tenth of a second.
         assert_eq!(left(1, LONG_NS, LONG_NS + 300), 0);
         assert_eq!([left(2, LONG_NS, 0), left(1, 100, 0), left(1, LONG_NS, 0)], [LONG_NS, 100, LONG_NS - 300]);
-        assert_eq!([left(1, 100, 9 * LONG_NS), left(1, LONG_NS - 1, 0), left(1, 100, 0)], [0, 0, 99]);
+        assert_eq!(left(1, 100, 9 * MOST_OWED_NS), 0);
+        assert_eq!((0..101).map(|_| left(1, LONG_NS - 1, 0)).sum::<u64>(), LONG_NS - 101);
     }
 }

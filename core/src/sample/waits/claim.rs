@@ -11,7 +11,7 @@
 //! millisecond or more. So a span that ends does not ask while its thread was awake for less than half of one since the mark before,
 //! and what it was kept from running for, if anything, is in the next claim.
 //!
-//! The CPU time of calls that wait is in their waits too, so claims are rather too low than too high.
+//! The CPU time of calls that wait is in their waits too, until the thread's expiries have [paid](Block::without_cpu) for it.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
@@ -139,17 +139,31 @@ mod tests {
         let before = Mark { rest_ns: 0_u64.wrapping_sub(70), cpu_ns: 1_000_000, owner: 1 };
         let rest = |rest_ns: i64| {
             let rest_ns = before.rest_ns.wrapping_add_signed(rest_ns);
-            Mark { rest_ns, cpu_ns: 5_000_000, owner: 1 }.rest_since(before)
+            Mark { rest_ns, cpu_ns: 5_000_000, owner: 1 }.since(before).0
         };
         assert_eq!([rest(0), rest(99_999), rest(-5_000_000)], [0, 99_999, 0]);
     }
 
     #[test]
+    fn what_was_less_than_nothing_is_made_up_for_before_there_is_a_rest_again() {
+        let (ms, mark) = (1_000_000, |rest_ns: u64| Mark { rest_ns, cpu_ns: 1, owner: 1 });
+        let (mut last, mut found) = (mark(100 * ms), [0; 4]);
+        for (found, now_ms) in found.iter_mut().zip([88, 105, 40, 70]) {
+            (*found, last) = mark(now_ms * ms).since(last);
+        }
+        assert_eq!(found, [0, 5 * ms, 0, 10 * ms], "20 ms of what was missing are remembered");
+    }
+
+    #[test]
     fn there_is_none_where_it_is_not_known_since_when() {
         let now = Mark { rest_ns: 9_000_000, cpu_ns: 3_000_000, owner: 2 };
-        assert_eq!(now.rest_since(Mark::default()), 0);
-        assert_eq!(now.rest_since(Mark { rest_ns: 0, cpu_ns: 1_000_000, owner: 1 }), 0, "of a profiler before");
-        assert_eq!(now.rest_since(Mark { rest_ns: 0, cpu_ns: 4_000_000, owner: 2 }), 0, "a child's thread begins anew");
+        assert_eq!(now.since(Mark::default()), (0, now));
+        assert_eq!(now.since(Mark { rest_ns: 0, cpu_ns: 1_000_000, owner: 1 }), (0, now), "of a profiler before");
+        assert_eq!(
+            now.since(Mark { rest_ns: 0, cpu_ns: 4_000_000, owner: 2 }),
+            (0, now),
+            "a child's thread begins anew"
+        );
     }
 
     #[test]

@@ -287,11 +287,15 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
 }
 
 /// Whether a long call that may be CPU time as a whole, as a `stat` of what is in memory, only lost the processor for a while: then that is
-/// time in the run queue, which the thread's next sample claims. 0.3 µs, a system call, of a call of a millisecond or more. A call
-/// within which another one ended is taken for a wait.
+/// time in the run queue, which the thread's next sample claims. 0.3 µs, a system call, of each call of a millisecond or more, so that the next
+/// one knows from when on. A call within which another one ended is taken for a wait.
 fn was_no_wait(block: &mut Block, call: &Call, state: State) -> bool {
-    let may_be_none = matches!(state, State::Io | State::Name) && call.polls == 0 && call.took_ns >= LONG_NS;
-    may_be_none && block.since_ns != 0 && switches::own().is_some_and(|switches| !block.gave_away(switches.voluntary))
+    if call.took_ns < LONG_NS {
+        return false;
+    }
+    let gave_away = switches::own().is_none_or(|switches| block.gave_away(switches.voluntary));
+    let may_be_none = matches!(state, State::Io | State::Name) && call.polls == 0 && block.since_ns != 0;
+    may_be_none && !gave_away
 }
 
 /// What a thread's time in the run queue stands for, if it is noted by an entry of its own: they are chosen as waits are, and
