@@ -68,8 +68,9 @@ def test_c_code_goes_on_as_it_did(binding: str, tmp_path: Path) -> None:
     ]:
         # A timer that expires late, within a wait, takes off what it stands for.
         assert seen[span] + cpu[span] > 0.95 * least, f"{span}: {seen[span]} and {cpu[span]} of {least} ns"
-        # Waits within waits count once. (Of waits that are short beside a millisecond some stand for others, so their sums vary.)
-        assert seen[span] <= said["walls"].get(span, seen[span]), f"{span}: {seen[span]} of {said['walls']}"
+        # Waits within waits count once: twice would be 10 ms more. Of waits that are short beside a millisecond one that is a sample
+        # stands for that, so a few may be more than all of them took.
+        assert seen[span] <= said["walls"].get(span, seen[span]) + 5e6, f"{span}: {seen[span]} of {said['walls']}"
     # The exact sums of each: waits within waits count once in these too, and what a child of vfork waits for is not its parent's.
     for span, attributes in said["times"].items():
         exact = {name: ns for name, ns in attributes.items() if name.startswith("pyroscope.time.")}
