@@ -114,7 +114,11 @@ fn flag(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
 /// An argument as the engine takes it, None if it was not given; TypeError where that cannot be.
 fn setting(name: &str, kind: SettingKind, value: &Bound<'_, PyAny>) -> PyResult<Option<SettingValue>> {
     let not = |what: &str| PyTypeError::new_err(format!("{name} must be {what}, not {}", value.get_type()));
+    // Which is an int to Python.
+    let is_bool = value.is_instance_of::<PyBool>();
     Ok(Some(match kind {
+        SettingKind::Number if is_bool => return Err(not("an int")),
+        SettingKind::Time if is_bool => return Err(not("a number of seconds")),
         SettingKind::Flag => return Ok(flag(name, value)?.map(SettingValue::Flag)),
         SettingKind::Number => SettingValue::Number(value.extract().map_err(|_| not("an int"))?),
         SettingKind::Time => SettingValue::Seconds(value.extract().map_err(|_| not("a number of seconds"))?),

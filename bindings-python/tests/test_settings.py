@@ -262,6 +262,12 @@ def test_a_trace_id_that_is_none(trace_id, shown):
         pyroscope.configure(application_name="x", server_address="none", trace_id=trace_id)
 
 
+@pytest.mark.parametrize("name, what", [("sample_rate", "an int"), ("upload_interval", "a number of seconds")])
+def test_true_is_no_number(name, what):
+    with pytest.raises(TypeError, match=f"{name} must be {what}, not <class 'bool'>"):
+        pyroscope.configure(application_name="x", server_address="none", **{name: True})
+
+
 class OldServer(http.server.BaseHTTPRequestHandler):
     """Says that it is Pyroscope 2.0.0, and takes anything."""
 

@@ -195,7 +195,8 @@ impl Config {
         headers.insert(USER_AGENT, agent);
         if !self.tenant_id.is_empty() {
             // What is refused is often something else that was pasted here.
-            let tenant = HeaderValue::from_str(&self.tenant_id).ok().filter(|_| self.tenant_id.is_ascii());
+            let is_visible = self.tenant_id.bytes().all(|byte| byte.is_ascii_graphic());
+            let tenant = HeaderValue::from_str(&self.tenant_id).ok().filter(|_| is_visible);
             let tenant = tenant
                 .ok_or_else(|| Error::invalid("tenant_id", "the value (not shown)", "visible ASCII characters"))?;
             headers.insert(HeaderName::from_static("x-scope-orgid"), tenant);
@@ -401,7 +402,7 @@ mod tests {
                  characters"
             );
         }
-        for bad in ["hunter2\n", "a\r\nAuthorization: hunter2", "hunter2\0", "hünter2"] {
+        for bad in ["hunter2\n", "a\r\nAuthorization: hunter2", "hunter2\0", "hünter2", "a b"] {
             assert_eq!(
                 refused(&Config { tenant_id: bad.to_owned(), ..config() }),
                 "tenant_id: the value (not shown) is not allowed; allowed: visible ASCII characters"
