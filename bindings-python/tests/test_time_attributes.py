@@ -684,7 +684,8 @@ def test_threads_that_end_meanwhile(program):
         for turn in range(20):
             name = f"{number} {turn}"
             with Clock() as clocks[name], storm.span(name):
-                sleep(0.0005)
+                # Not `time.sleep`: until an instant, which has come where the thread had no processor just before.
+                select.select([], [], [], 0.0005)
 
     threads = [threading.Thread(target=work, args=[number]) for number in range(30)]
     for thread in threads:
