@@ -11,7 +11,7 @@ use crate::libraries::exports::Exports;
 use crate::libraries::files::{self, Contents};
 use crate::libraries::mappings::{self, Mapped};
 use crate::stack::modules::{
-    ASSEMBLIES, ASSEMBLIES_USED, ASSEMBLY_CODE, EXECUTABLE, MAIN_STACK_END, MODULES, Module, USED,
+    ASSEMBLIES, ASSEMBLIES_USED, ASSEMBLY_CODE, EXECUTABLE, MAIN_STACK_END, MODULES, Place, USED,
 };
 
 /// What is known of a library. `start` 0: it is gone, and its place is free.
@@ -110,9 +110,9 @@ pub(crate) fn refresh() -> Changes {
 }
 
 /// Gives places to libraries that came, and takes those back of libraries that went. Whether there were any.
-fn settle(known: &mut Vec<Library>, modules: &[Module], used: &AtomicUsize, now: Vec<Mapped>) -> bool {
+fn settle(known: &mut Vec<Library>, places: &[Place], used: &AtomicUsize, now: Vec<Mapped>) -> bool {
     let mut changed = false;
-    for (library, place) in known.iter_mut().zip(modules) {
+    for (library, place) in known.iter_mut().zip(places) {
         if !library.is_gone() && !now.contains(&library.mapped) {
             place.give_back();
             *library = Library::default();
@@ -124,7 +124,7 @@ fn settle(known: &mut Vec<Library>, modules: &[Module], used: &AtomicUsize, now:
             continue;
         }
         let free = known.iter().position(Library::is_gone).unwrap_or(known.len());
-        let Some(place) = modules.get(free) else { continue };
+        let Some(place) = places.get(free) else { continue };
         place.take(mapped.base, mapped.start..mapped.end, stays(&mapped.path));
         let library = Library { mapped, exports: None };
         match known.get_mut(free) {
@@ -164,9 +164,9 @@ pub(crate) fn read_files() {
     read_files_of(&KNOWN_ASSEMBLIES, &ASSEMBLIES);
 }
 
-fn read_files_of(libraries: &'static Mutex<Vec<Library>>, modules: &[Module]) {
+fn read_files_of(libraries: &'static Mutex<Vec<Library>>, places: &[Place]) {
     let known = lock(libraries).clone();
-    for (place, (library, slot)) in known.iter().zip(modules).enumerate() {
+    for (place, (library, slot)) in known.iter().zip(places).enumerate() {
         if library.is_gone() || library.exports.is_some() {
             continue;
         }
@@ -192,18 +192,18 @@ mod tests {
 
     #[test]
     fn a_library_that_comes_and_goes_elsewhere_each_time_needs_one_place() {
-        let modules = [const { Module::unused() }; 2];
+        let places = [const { Place::unused() }; 2];
         let (mut known, used) = (Vec::new(), AtomicUsize::new(0));
         let at = |start| Mapped { path: format!("/lib{start}.so"), base: start, start, end: start + 8 };
         for round in 1..100 {
             let (stays, comes) = (at(8), at(16 * round));
-            assert!(settle(&mut known, &modules, &used, vec![stays.clone(), comes.clone()]));
+            assert!(settle(&mut known, &places, &used, vec![stays.clone(), comes.clone()]));
             assert_eq!([&known[0].mapped, &known[1].mapped], [&stays, &comes]);
-            let starts = modules.each_ref().map(|module| module.start.load(Ordering::Relaxed));
+            let starts = places.each_ref().map(|place| place.start.load(Ordering::Relaxed));
             assert_eq!((starts, used.load(Ordering::Relaxed)), ([8, 16 * round], 2));
-            assert!(settle(&mut known, &modules, &used, vec![stays.clone()]));
-            assert!(!settle(&mut known, &modules, &used, vec![stays]));
-            assert_eq!(modules[1].start.load(Ordering::Relaxed), 0);
+            assert!(settle(&mut known, &places, &used, vec![stays.clone()]));
+            assert!(!settle(&mut known, &places, &used, vec![stays]));
+            assert_eq!(places[1].start.load(Ordering::Relaxed), 0);
         }
     }
 
