@@ -7,7 +7,7 @@ use super::open_window::{Filling, Key};
 use crate::profile_type::ProfileTypeId;
 use crate::sample::ring::Measure;
 use crate::sample::threads::Part;
-use crate::sample::waits::claim::CLAIM_NS;
+use crate::sample::waits::claim;
 use crate::stats::Tally;
 use crate::wait_state::State;
 
@@ -23,7 +23,7 @@ pub(super) struct Round {
 
 /// What a CPU sample claims of its thread's time in the run queue, in nanoseconds, or what stands in its place where a span ended.
 pub(super) fn claimed_ns(measure: Measure) -> u64 {
-    if measure.only_claims() { measure.value } else { u64::from(measure.claim) * CLAIM_NS }
+    if measure.only_claims() { measure.value } else { claim::decoded(measure.claim) }
 }
 
 impl Round {

@@ -59,9 +59,11 @@ def test_cpu_time_of_short_calls_is_no_wait_where_their_processor_is_shared(tmp_
     taken = json.loads(records.read_text())
     said = f"{dict(seen)} of {taken}"
     assert taken["queued"] > 0.3 * taken["cpu"], f"the other process had nothing: {said}"
-    # It is taken off at expiries of the thread's timer, of which a shared processor tells late, and several at once.
-    assert seen["io"] < 0.45 * taken["cpu"], said
-    assert seen["run_queue"] > 0.5 * taken["queued"], said
+    # Seen were 0.02 and 0.99; before the kernel was asked who gave its processor away, 0.8 and 0.1.
+    assert seen["io"] < 0.2 * taken["cpu"], said
+    assert seen["run_queue"] > 0.7 * taken["queued"], said
+    # Nor do those pay that wait. A third of these are samples.
+    assert seen["sleep"] > 0.7 * taken["rested"], said
 
 
 @pytest.mark.parametrize("of_their_own", [(), ("--threads",)], ids=["one thread", "a thread a span"])

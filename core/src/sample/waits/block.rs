@@ -102,21 +102,19 @@ pub(super) struct Block {
     pub(super) mark: Mark,
     /// How often it had lost its processor when that was last asked.
     pub(super) preempted: u64,
-    /// How often it had given it away, when a long call was over that may have been no wait.
+    /// How often it had given it away when that was last asked, and how long its short calls were told to have waited since.
     gave_away: u64,
+    pub(super) told_ns: u64,
     /// 1: coroutines or contexts took turns on it, so that another span may have been current than it was told.
     pub(super) mixed: u64,
     /// Of the wait that the program asked for, and of what was no wait for the interpreter's lock in the one after it.
     held: [Held; 2],
 }
 
-/// Expiries weigh at most so much while they wait to be paid. On a processor that others share the kernel tells of many at once, a tenth of a
-/// second late.
-const MOST_OWED_NS: u64 = 100_000_000;
 /// A wait from here on pays no debts but those of its own function.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
-const _: () = assert!(size_of::<Block>() == 39 * 8);
+const _: () = assert!(size_of::<Block>() == 40 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]
@@ -160,14 +158,30 @@ impl Block {
     }
 
     /// Whether the thread gave its processor away, as who waits does, since this was last asked; `times`: so often so far. Where that is
-    /// never, as the kernel does not count it, it may have.
-    pub(super) fn gave_away(&mut self, times: u64) -> bool {
-        std::mem::replace(&mut self.gave_away, times) != times || times == 0
+    /// never, as the kernel does not count it, it may have. If it did not, what its short calls were told to have waited is CPU time, which the
+    /// next ones pay.
+    pub(super) fn waited(&mut self, times: u64) -> bool {
+        let waited = std::mem::replace(&mut self.gave_away, times) != times || times == 0;
+        let told_ns = std::mem::take(&mut self.told_ns);
+        if !waited {
+            self.debt_ns = self.debt_ns.saturating_add(told_ns);
+        }
+        waited
     }
 
-    /// What was not taken off is forgotten.
+    /// Whether its short calls were told to have waited for long since that was last asked.
+    pub(super) fn has_told_much(&self) -> bool {
+        self.told_ns >= LONG_NS
+    }
+
+    /// It lost its processor, since that was last asked.
+    pub(super) fn expect_preemption(&mut self) {
+        self.preempted = u64::MAX;
+    }
+
+    /// What was not taken off is forgotten, as is how often the thread gave its processor away: a forked child's counts anew.
     pub(super) fn forget_debt(&mut self) {
-        (self.debt_ns, self.long_debt_ns) = (0, 0);
+        (self.debt_ns, self.long_debt_ns, self.told_ns, self.gave_away) = (0, 0, 0, u64::MAX);
     }
 
     /// Keeps a wait until `mutex` is unlocked. A second one of the same call goes on with the first: a wait for the interpreter's lock
@@ -227,8 +241,8 @@ impl Block {
 
     /// CPU time that a call burnt is in the profile as CPU time: what its expiries weigh is taken off, so each call has the right
     /// expectation. What would be below nothing is a debt of the thread's next short waits, or of its next long ones of the same function:
-    /// who burns CPU time in such calls pays it, and other waits stay what they were.
-    pub(super) fn without_cpu(&mut self, function: u32, took_ns: u64, cpu_ns: u64, period_ns: u64) -> u64 {
+    /// who burns CPU time in such calls pays it, and other waits stay what they were. It is never more than an expiry weighs.
+    pub(super) fn without_cpu(&mut self, function: u32, took_ns: u64, cpu_ns: u64, most_ns: u64) -> u64 {
         let is_long = took_ns >= LONG_NS;
         let before = if !is_long {
             std::mem::take(&mut self.debt_ns)
@@ -239,21 +253,13 @@ impl Block {
         };
         let debt = before.saturating_add(cpu_ns);
         let paid = debt.min(took_ns);
-        let rest = debt - paid;
-        let rest = if cpu_ns == 0 { rest } else { rest.min(MOST_OWED_NS.max(period_ns)) };
+        let rest = (debt - paid).min(most_ns);
         if !is_long {
             self.debt_ns = rest;
         } else if rest > 0 {
             (self.long_debt_ns, self.long_function) = (u32::try_from(rest).unwrap_or(u32::MAX), function);
         }
         took_ns - paid
-    }
-
-    /// A short call lost its processor at the tick that saw its timer expire, so it is a long one now, and that is all we know of it: the CPU
-    /// time was the thread's short calls', as expiries within calls are.
-    pub(super) fn owe(&mut self, cpu_ns: u64, period_ns: u64) {
-        let owed = self.debt_ns.saturating_add(cpu_ns).min(MOST_OWED_NS.max(period_ns));
-        self.debt_ns = owed.max(self.debt_ns);
     }
 
     /// The nanoseconds that a wait of `took_ns` stands for if it becomes a sample, and `None` if it does not: it does with probability
@@ -391,17 +397,20 @@ mod tests {
     #[test]
     fn who_never_gave_its_processor_away_did_not_wait_unless_nobody_counts() {
         let mut block = block();
-        assert_eq!([0, 0, 1, 1, 2, 2].map(|times| block.gave_away(times)), [true, true, true, false, true, false]);
+        assert_eq!([0, 0, 1, 1, 2, 2].map(|times| block.waited(times)), [true, true, true, false, true, false]);
     }
 
     #[test]
-    fn the_expiry_of_a_call_that_lost_its_processor_is_paid_by_short_calls() {
+    fn what_short_calls_were_told_to_have_waited_is_taken_back_where_nobody_gave_the_processor_away() {
         let mut block = block();
-        block.owe(LONG_NS, LONG_NS);
-        assert_eq!(block.without_cpu(1, 3 * LONG_NS, 0, LONG_NS), 3 * LONG_NS);
-        assert_eq!([300, LONG_NS - 1, 300].map(|took_ns| block.without_cpu(1, took_ns, 0, LONG_NS)), [0, 299, 300]);
-        (0..109).for_each(|_| block.owe(LONG_NS, LONG_NS));
-        assert_eq!((0..101).map(|_| block.without_cpu(1, LONG_NS - 1, 0, LONG_NS)).sum::<u64>(), LONG_NS - 101);
+        block.told_ns = LONG_NS;
+        assert!(block.has_told_much() && block.waited(7) && !block.has_told_much());
+        assert_eq!(block.without_cpu(1, 300, 0, u64::MAX), 300, "it waited at least once");
+        block.told_ns = 700;
+        assert!(!block.waited(7));
+        assert_eq!([300, 300, 300].map(|took_ns| block.without_cpu(1, took_ns, 0, u64::MAX)), [0, 0, 200]);
+        assert!(!block.waited(7));
+        assert_eq!(block.without_cpu(1, 300, 0, u64::MAX), 300, "once");
     }
 
     #[test]
@@ -414,10 +423,9 @@ mod tests {
         assert_eq!(left(1, LONG_NS, 10), LONG_NS - 10);
         assert_eq!(left(1, 100, 0), 0);
         assert_eq!(left(1, 100, 0), 50);
-        // A long call pays for its own function alone, and nobody pays more than a tenth of a second.
+        // A long call pays for its own function alone, and nobody pays more than a period.
         assert_eq!(left(1, LONG_NS, LONG_NS + 300), 0);
         assert_eq!([left(2, LONG_NS, 0), left(1, 100, 0), left(1, LONG_NS, 0)], [LONG_NS, 100, LONG_NS - 300]);
-        assert_eq!(left(1, 100, 9 * MOST_OWED_NS), 0);
-        assert_eq!((0..101).map(|_| left(1, LONG_NS - 1, 0)).sum::<u64>(), LONG_NS - 101);
+        assert_eq!([left(1, 100, 9 * LONG_NS), left(1, LONG_NS - 1, 0), left(1, 100, 0)], [0, 0, 99]);
     }
 }

@@ -21,14 +21,29 @@ use crate::context::current::Context;
 use crate::os::{clock, switches};
 use crate::sample::record::ThreadRecord;
 
-/// What a claim counts in.
-pub(crate) const CLAIM_NS: u64 = 1 << 15;
+/// What a claim counts in: 33 microseconds, and from 134 milliseconds on a two-thousandth of itself. The most is an hour.
+const CLAIM_NS: u64 = 1 << 15;
+const MANTISSA_BITS: u32 = 12;
 /// Less is none: a sample like the one before it is then written as that.
 const LEAST_NS: u64 = 100_000;
 /// More than so much less than nothing a rest is not for long.
 const MOST_MISSING_NS: u64 = 20_000_000;
 /// A thread that ran, or was kept from it, for less since its mark is not asked about at the end of a span.
 const AWAKE_NS: u64 = 500_000;
+
+/// A claim as the ring has it: a number of twelve bits, and how often it is to be doubled.
+fn encoded(ns: u64) -> u16 {
+    let units = (ns + CLAIM_NS / 2) / CLAIM_NS;
+    let doubled = (u64::BITS - units.leading_zeros()).saturating_sub(MANTISSA_BITS);
+    let claim = u64::from(doubled) << MANTISSA_BITS | units >> doubled;
+    if doubled >= 1 << (u16::BITS - MANTISSA_BITS) { u16::MAX } else { u16::try_from(claim).unwrap_or(u16::MAX) }
+}
+
+/// The nanoseconds that a claim stands for.
+pub(crate) fn decoded(claim: u16) -> u64 {
+    let mantissa = u64::from(claim) & ((1 << MANTISSA_BITS) - 1);
+    (mantissa << (claim >> MANTISSA_BITS)) * CLAIM_NS
+}
 
 impl Mark {
     /// Of the calling thread. For handlers.
@@ -76,10 +91,11 @@ pub(in crate::sample) fn take(record: &ThreadRecord, inside: Context, now_ns: u6
     // SAFETY: the calling thread's own block.
     let Some(block) = own_block().filter(|_| owner != 0).map(|block| unsafe { &mut *block }) else { return 0 };
     let rest_ns = take_rest(block, now_ns, owner);
-    let claim = if inside.span.is_null() { 0 } else { (rest_ns + CLAIM_NS / 2) / CLAIM_NS };
-    let claim = u16::try_from(claim).unwrap_or(u16::MAX);
+    let claim = if inside.span.is_null() { 0 } else { encoded(rest_ns) };
+    // What the thread was kept from running for within the call that is under way is claimed when it is over.
+    let until_ns = if block.since_ns == 0 { now_ns } else { block.since_ns };
     // As much as the sample says, so that nothing is missing from the sum of all.
-    record.note_claimed(now_ns, u64::from(claim) * CLAIM_NS);
+    record.note_claimed(until_ns, decoded(claim));
     claim
 }
 
@@ -133,6 +149,16 @@ fn was_preempted(block: &mut Block) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn claims_are_kept_as_they_are_or_to_a_two_thousandth() {
+        let kept = |ns| decoded(encoded(ns));
+        assert_eq!([0, 16_000, 33_000, 4_095 << 15].map(kept), [0, 0, 1 << 15, 4_095 << 15]);
+        for ns in [200_000_000, 3_000_000_000, 45_000_000_000, 1_200_000_000_000] {
+            assert!(kept(ns).abs_diff(ns) < ns / 2_000, "{ns}: {}", kept(ns));
+        }
+        assert!(kept(u64::MAX / 2) > 4_000_000_000_000);
+    }
 
     #[test]
     fn what_a_thread_neither_ran_nor_waited_is_the_rest() {

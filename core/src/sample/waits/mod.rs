@@ -107,10 +107,7 @@ pub(crate) fn start(owner: Owner, profile_type: ProfileTypeId, each: bool) -> us
     STARTED_NS.store(now, Ordering::Relaxed);
     times::start();
     OWNER.store(owner, Ordering::Release);
-    if let Some(block) = wrappers::own_block() {
-        // SAFETY: the calling thread's own block.
-        unsafe { (*block).forget_debt() };
-    }
+    forget_debt();
     // SAFETY: may be called at any time.
     let signal = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }.max(SIGNAL_BYTES);
     SIGNAL_ROOM.store(signal, Ordering::Relaxed);
@@ -135,10 +132,18 @@ pub(crate) fn stop(owner: Owner) {
     }
 }
 
+fn forget_debt() {
+    if let Some(block) = wrappers::own_block() {
+        // SAFETY: the calling thread's own block.
+        unsafe { (*block).forget_debt() };
+    }
+}
+
 /// In a forked child: nothing is measured until a profiler starts.
 pub(crate) fn forget() {
     OWNER.store(0, Ordering::Relaxed);
     flow::begin_anew();
+    forget_debt();
     modules::forget();
 }
 
@@ -210,22 +215,32 @@ pub fn own_poll() -> *const [u64; 2] {
 }
 
 /// A call that took its time has returned.
+///
+/// Calls may be CPU time as a whole, as a `stat` of what is in memory, and lose the processor meanwhile: who never gave it away waited for
+/// nothing, and what it lost is time in the run queue, which the thread's next sample claims. So the kernel is asked how often the thread gave
+/// it away: at each long call, each expiry, and for each millisecond that short ones are told to have waited. 0.3 µs, a system call.
 extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     // SAFETY: this thread's own block; a signal's handler that also waits comes and goes within.
     let block = unsafe { &mut *block };
     // SAFETY: valid while this runs.
     let call = unsafe { &*call };
     let Some(state) = State::of(call.state.into()) else { return };
+    let is_long = call.took_ns >= LONG_NS;
     // A record that the thread lost meanwhile, as it was quiet or the profiler started anew, has counted for another one since.
     let period_ns = if call.expiries.cast_signed() > 0 { period_ns(block) } else { 0 };
-    let burnt_ns = call.expiries.saturating_mul(period_ns);
-    if was_no_wait(block, call, state) {
+    let asks = is_long || period_ns > 0 || block.has_told_much();
+    let waited = !asks || switches::own().is_none_or(|switches| block.waited(switches.voluntary));
+    // One within which another one ended is taken for a wait.
+    let may_be_none = matches!(state, State::Io | State::Name) && call.polls == 0 && block.since_ns != 0;
+    if !waited && may_be_none {
         (block.since_ns, block.since_cpu_ns) = (0, 0);
-        if period_ns > 0 && !times::may_be_cpu_time(call.function) {
-            block.owe(burnt_ns, period_ns);
+        if is_long {
+            block.expect_preemption();
         }
         return;
     }
+    // Where the kernel says more than the timer, that is not asked.
+    let burnt_ns = if waited { call.expiries.saturating_mul(period_ns) } else { 0 };
     let ended_ns = call.ended_ns;
     (block.since_ns, block.since_cpu_ns) = (0, 0);
     if call.polls != 0 {
@@ -246,12 +261,17 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     }
     let (took_ns, exact_ns) = match call.cpu_ns {
         0 => {
-            let took_ns = block.without_cpu(call.function, measured_ns, burnt_ns, period_ns);
+            let most_ns = if period_ns > 0 { period_ns } else { u64::MAX };
+            let took_ns = block.without_cpu(call.function, measured_ns, burnt_ns, most_ns);
             (took_ns, times::without_cpu(call.function, call.polls != 0, state, measured_ns, took_ns))
         }
         _ => (measured_ns, measured_ns),
     };
     block.whole_ns += took_ns;
+    if !is_long && call.cpu_ns == 0 && state != State::RunQueue {
+        // With what it paid: if it was CPU time, too, so much is still to be paid.
+        block.told_ns += measured_ns;
+    }
     if exact_ns == 0 {
         return;
     }
@@ -284,18 +304,6 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
             hold(block, call.mutex, wait);
         }
     }
-}
-
-/// Whether a long call that may be CPU time as a whole, as a `stat` of what is in memory, only lost the processor for a while: then that is
-/// time in the run queue, which the thread's next sample claims. 0.3 µs, a system call, of each call of a millisecond or more, so that the next
-/// one knows from when on. A call within which another one ended is taken for a wait.
-fn was_no_wait(block: &mut Block, call: &Call, state: State) -> bool {
-    if call.took_ns < LONG_NS {
-        return false;
-    }
-    let gave_away = switches::own().is_none_or(|switches| block.gave_away(switches.voluntary));
-    let may_be_none = matches!(state, State::Io | State::Name) && call.polls == 0 && block.since_ns != 0;
-    may_be_none && !gave_away
 }
 
 /// What a thread's time in the run queue stands for, if it is noted by an entry of its own: they are chosen as waits are, and

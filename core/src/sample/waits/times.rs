@@ -75,7 +75,7 @@ pub(super) fn without_cpu(function: u32, polls: bool, state: State, took_ns: u64
 
 /// Whether a function may copy more than the wrappers know of, who read the thread's clock for what is much, or may free or find a file's
 /// room, which is CPU time where the file system is memory.
-pub(super) fn may_be_cpu_time(function: u32) -> bool {
+fn may_be_cpu_time(function: u32) -> bool {
     let name = usize::try_from(function).ok().and_then(modules::name);
     name.is_some_and(|name| {
         name.ends_with("msg")
