@@ -25,7 +25,7 @@ pub struct SpanRecord {
     span_id: u64,
     name: *const u8,
     name_len: u32,
-    /// The window in which the span's definition was last written to a ring; 0 = never. The handler's own.
+    /// Which ring the span's definition was last written to, and in which window, as the ring says; 0 = none. The handlers' own.
     defined_in: AtomicU32,
     /// The [flow](crate::current_flow) in which it was first current, 0 = not known, or [`ELSEWHERE`](Self::ELSEWHERE).
     flow: AtomicU64,
@@ -114,15 +114,15 @@ impl SpanRecord {
         (self.name, self.name_len as usize)
     }
 
-    /// Whether the ring of this window has the span's definition. Handler only; Relaxed: a second definition is harmless.
+    /// Whether a ring has the span's definition in its window. Handler only; Relaxed: a second definition is harmless.
     #[inline]
-    pub(crate) fn is_defined_in(&self, window: u32) -> bool {
-        self.defined_in.load(Ordering::Relaxed) == window
+    pub(crate) fn is_defined_in(&self, ring_and_window: u32) -> bool {
+        self.defined_in.load(Ordering::Relaxed) == ring_and_window
     }
 
     #[inline]
-    pub(crate) fn set_defined_in(&self, window: u32) {
-        self.defined_in.store(window, Ordering::Relaxed);
+    pub(crate) fn set_defined_in(&self, ring_and_window: u32) {
+        self.defined_in.store(ring_and_window, Ordering::Relaxed);
     }
 }
 

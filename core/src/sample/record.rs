@@ -56,6 +56,9 @@ pub struct ThreadRecord {
     pub(super) ring: Ring,
 }
 
+// Rings are told by where they are, in units of 64 bytes and by a number of sixteen bits.
+const _: () = assert!(size_of::<ThreadRecord>() >= 64 && size_of::<ThreadRecord>() * MAX_THREADS <= 64 << 16);
+
 /// No number of nanoseconds.
 const UNKNOWN: u64 = u64::MAX;
 

@@ -144,6 +144,16 @@ impl Ring {
         (!start.is_null()).then_some(Memory { start, words })
     }
 
+    /// This ring in this window, for spans that are defined there. Threads may share a span, and what one of them wrote is read later than the
+    /// other's ring, maybe only in the next window: so each ring has the definitions of its own samples. Windows that are eleven days
+    /// apart are taken for one.
+    #[inline]
+    fn in_window(&self, window: u32) -> u32 {
+        #[expect(clippy::cast_possible_truncation, reason = "sixteen bits are kept")]
+        let ring = (std::ptr::from_ref(self).addr() >> 6) as u32;
+        window << 16 | ring & 0xffff
+    }
+
     /// Writes one sample: the span's definition if this window's ring has not got it, and the frames that `walk`
     /// pushes, or "again". `walk` is called a second time if the ring's end was in the way. Handler; see
     /// `sample/handler.rs` for its rules.
@@ -168,7 +178,8 @@ impl Ring {
         let (mut at, tail) = self.cursor.for_writer();
         // SAFETY: null or valid, by the caller's contract.
         let span = unsafe { context.span.as_ref() };
-        let define = span.filter(|span| !span.is_defined_in(era.window));
+        let defined_in = self.in_window(era.window);
+        let define = span.filter(|span| !span.is_defined_in(defined_in));
         let span_words = define.map_or(0, |span| SPAN_HEADER + span.name_parts().1.div_ceil(8));
         let Measure { profile_type, state, count, claim, value } = measure;
         let count = if profile_type == ProfileTypeId::TIMER { claim } else { count };
@@ -222,7 +233,7 @@ impl Ring {
                     }
                     if let Some(span) = define {
                         write_span(span_space, span);
-                        span.set_defined_in(era.window);
+                        span.set_defined_in(defined_in);
                     }
                     self.newest.store(at + span_words as u64, Ordering::Relaxed);
                     self.newest_era.store(era.number(), Ordering::Relaxed);
@@ -444,6 +455,25 @@ mod tests {
             });
         }
         all
+    }
+
+    #[test]
+    fn each_ring_defines_a_span_that_threads_share() {
+        /// As far from the next one as in a thread's record.
+        #[repr(align(64))]
+        struct Record(Ring);
+        let rings = [Record(ring()), Record(ring())];
+        // SAFETY: the name is static.
+        let span = unsafe { SpanRecord::new([1, 2], 3, "GET /cart/{id}") };
+        let inside = Context { span: &span, tags: TagSetId(5) };
+        for Record(ring) in &rings {
+            write(ring, 10, inside, &[1]);
+            write(ring, 10, inside, &[1]);
+        }
+        let expected = ["span 3 [1, 2] GET /cart/{id}", "sample 10 span 3 tags 5 7 [1]", "again 10"];
+        for Record(ring) in &rings {
+            assert_eq!(read(ring), expected);
+        }
     }
 
     #[test]
