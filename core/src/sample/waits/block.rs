@@ -102,19 +102,27 @@ pub(super) struct Block {
     pub(super) mark: Mark,
     /// How often it had lost its processor when that was last asked.
     pub(super) preempted: u64,
-    /// How often it had given it away when that was last asked, and how long its short calls were told to have waited since.
+    /// How often it had given it away when that was last asked; how long its short calls for files and names were told to have waited since,
+    /// and what the expiries within them weigh.
     gave_away: u64,
-    pub(super) told_ns: u64,
+    told_ns: u64,
+    told_burnt_ns: u64,
+    /// So much was told of what was no wait, and is still to be taken off such calls.
+    told_debt_ns: u64,
     /// 1: coroutines or contexts took turns on it, so that another span may have been current than it was told.
     pub(super) mixed: u64,
     /// Of the wait that the program asked for, and of what was no wait for the interpreter's lock in the one after it.
     held: [Held; 2],
 }
 
+/// From here on a call for a file or a name is likely to be a wait, and it costs next to nothing to ask.
+pub(super) const LIKELY_NS: u64 = 100_000;
+/// What expiries within calls weigh until it is known whether these waited is owed up to here: the kernel tells of several at once.
+const MOST_OWED_NS: u64 = 20_000_000;
 /// A wait from here on pays no debts but those of its own function.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
-const _: () = assert!(size_of::<Block>() == 40 * 8);
+const _: () = assert!(size_of::<Block>() == 42 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]
@@ -157,21 +165,43 @@ impl Block {
         (self.record, self.thread, self.handled, self.expiries) = (!value, thread, handled, expiries);
     }
 
-    /// Whether the thread gave its processor away, as who waits does, since this was last asked; `times`: so often so far. Where that is
-    /// never, as the kernel does not count it, it may have. If it did not, what its short calls were told to have waited is CPU time, which the
-    /// next ones pay.
-    pub(super) fn waited(&mut self, times: u64) -> bool {
-        let waited = std::mem::replace(&mut self.gave_away, times) != times || times == 0;
-        let told_ns = std::mem::take(&mut self.told_ns);
-        if !waited {
-            self.debt_ns = self.debt_ns.saturating_add(told_ns);
+    /// Whether the thread gave its processor away, as who waits does, since this was last asked; `times`: so often so far. Where nobody counts
+    /// that, it may have. If it did not, what its short calls were told to have waited is CPU time, which the next ones pay; so it is if it did
+    /// once, in a call that is likely to be a wait (`in_this`). Else what their expiries weigh is paid.
+    pub(super) fn waited(&mut self, times: Option<u64>, in_this: bool) -> bool {
+        let before = std::mem::replace(&mut self.gave_away, times.unwrap_or(u64::MAX));
+        let since = times.filter(|_| before != u64::MAX).map(|times| times.wrapping_sub(before));
+        let (told_ns, burnt_ns) = (std::mem::take(&mut self.told_ns), std::mem::take(&mut self.told_burnt_ns));
+        if since == Some(0) || since == Some(1) && in_this {
+            self.told_debt_ns += told_ns;
+        } else {
+            self.debt_ns = self.debt_ns.max((self.debt_ns + burnt_ns).min(MOST_OWED_NS.max(burnt_ns)));
         }
-        waited
+        since != Some(0)
     }
 
-    /// Whether its short calls were told to have waited for long since that was last asked.
-    pub(super) fn has_told_much(&self) -> bool {
-        self.told_ns >= LONG_NS
+    /// Whether with so much more its short calls were told to have waited for long since that was last asked.
+    pub(super) fn tells_much(&self, took_ns: u64) -> bool {
+        self.told_ns + took_ns >= LONG_NS
+    }
+
+    /// A short call for a file or a name is told to have waited. What expiries within it weigh is known to be owed once it is known
+    /// whether the thread waited; until then nothing is. One that was asked about by itself is known.
+    pub(super) fn tell(&mut self, took_ns: u64, burnt_ns: u64, is_known: bool) -> u64 {
+        if is_known {
+            return burnt_ns;
+        }
+        // With what it pays: if it is CPU time, too, so much is still to be paid.
+        self.told_ns += took_ns;
+        self.told_burnt_ns = self.told_burnt_ns.saturating_add(burnt_ns);
+        0
+    }
+
+    /// What a call is told to have waited, less what others were that did not.
+    pub(super) fn without_told(&mut self, took_ns: u64) -> u64 {
+        let paid = self.told_debt_ns.min(took_ns);
+        self.told_debt_ns -= paid;
+        took_ns - paid
     }
 
     /// It lost its processor, since that was last asked.
@@ -181,7 +211,8 @@ impl Block {
 
     /// What was not taken off is forgotten, as is how often the thread gave its processor away: a forked child's counts anew.
     pub(super) fn forget_debt(&mut self) {
-        (self.debt_ns, self.long_debt_ns, self.told_ns, self.gave_away) = (0, 0, 0, u64::MAX);
+        (self.debt_ns, self.long_debt_ns) = (0, 0);
+        (self.told_ns, self.told_burnt_ns, self.told_debt_ns, self.gave_away) = (0, 0, 0, u64::MAX);
     }
 
     /// Keeps a wait until `mutex` is unlocked. A second one of the same call goes on with the first: a wait for the interpreter's lock
@@ -397,20 +428,49 @@ mod tests {
     #[test]
     fn who_never_gave_its_processor_away_did_not_wait_unless_nobody_counts() {
         let mut block = block();
-        assert_eq!([0, 0, 1, 1, 2, 2].map(|times| block.waited(times)), [true, true, true, false, true, false]);
+        assert_eq!([0, 0, 1, 1, 2].map(|times| block.waited(Some(times), false)), [false, false, true, false, true]);
+        assert_eq!([None, None, Some(2), Some(2)].map(|times| block.waited(times, false)), [true, true, true, false]);
+        block.forget_debt();
+        assert!(block.waited(Some(2), false), "a forked child's are counted anew");
     }
 
     #[test]
     fn what_short_calls_were_told_to_have_waited_is_taken_back_where_nobody_gave_the_processor_away() {
         let mut block = block();
-        block.told_ns = LONG_NS;
-        assert!(block.has_told_much() && block.waited(7) && !block.has_told_much());
-        assert_eq!(block.without_cpu(1, 300, 0, u64::MAX), 300, "it waited at least once");
-        block.told_ns = 700;
-        assert!(!block.waited(7));
-        assert_eq!([300, 300, 300].map(|took_ns| block.without_cpu(1, took_ns, 0, u64::MAX)), [0, 0, 200]);
-        assert!(!block.waited(7));
-        assert_eq!(block.without_cpu(1, 300, 0, u64::MAX), 300, "once");
+        assert_eq!(block.tell(700, 50, false), 0);
+        assert!(!block.waited(Some(0), false));
+        assert_eq!([300, 300, 300].map(|took_ns| block.without_told(took_ns)), [0, 0, 200]);
+        assert!(!block.waited(Some(0), false));
+        assert_eq!(
+            (block.without_told(300), block.without_cpu(1, 300, 0, u64::MAX)),
+            (300, 300),
+            "once, and no expiry is paid"
+        );
+        block.tell(700, 50, false);
+        assert!(block.waited(Some(1), true), "the call that asked, and no other");
+        assert_eq!((block.without_told(900), block.without_cpu(1, 300, 0, u64::MAX)), (200, 300));
+        block.tell(700, 0, false);
+        assert!(block.waited(Some(3), true));
+        assert_eq!(block.without_told(900), 900, "it may have been the others");
+        block.tell(LONG_NS - 5, 0, false);
+        assert!(!block.tells_much(4) && block.tells_much(5));
+    }
+
+    #[test]
+    fn expiries_of_short_calls_are_paid_once_it_is_known_that_the_thread_waited() {
+        let mut block = block();
+        assert_eq!(
+            (block.tell(700, 500, true), block.tell(700, 500, false)),
+            (500, 0),
+            "one that is known pays its own"
+        );
+        assert_eq!(block.without_cpu(1, 100, 0, u64::MAX), 100);
+        assert!(block.waited(Some(1), false));
+        assert_eq!([block.without_told(300), block.without_cpu(1, 300, 0, u64::MAX)], [300, 0]);
+        assert_eq!(block.without_cpu(1, 300, 0, u64::MAX), 100);
+        (0..9).for_each(|_| assert_eq!(block.tell(700, MOST_OWED_NS / 2, false), 0));
+        assert!(block.waited(Some(2), false));
+        assert_eq!(block.without_cpu(1, 300, 0, u64::MAX), 0);
     }
 
     #[test]

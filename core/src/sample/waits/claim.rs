@@ -54,14 +54,16 @@ impl Mark {
     }
 
     /// What the thread neither ran nor waited since `before`, and the mark from which on the next one counts; 0 where `before` is of another
-    /// profiler, or of this process's parent.
-    fn since(self, before: Self) -> (u64, Self) {
+    /// profiler, or of this process's parent. `is_in_call`: all of a call under way counts as a wait, also what it burns.
+    fn since(self, before: Self, is_in_call: bool) -> (u64, Self) {
         if before.owner != self.owner || self.cpu_ns < before.cpu_ns {
             return (0, self);
         }
         let rest_ns = self.rest_ns.wrapping_sub(before.rest_ns).cast_signed();
-        // Calls that wait and burn CPU time make it less than nothing, until an expiry has been paid for: then it is again what it was.
-        let missing_ns = if rest_ns < 0 { rest_ns.unsigned_abs().min(MOST_MISSING_NS) } else { 0 };
+        // Calls that wait and burn CPU time make it less than nothing, until an expiry has been paid for: then it is again what it was. So is it
+        // after a call that turns out to have been no wait.
+        let most_ns = if is_in_call { u64::MAX } else { MOST_MISSING_NS };
+        let missing_ns = if rest_ns < 0 { rest_ns.unsigned_abs().min(most_ns) } else { 0 };
         (rest_ns.max(0).unsigned_abs(), Self { rest_ns: self.rest_ns.wrapping_add(missing_ns), ..self })
     }
 }
@@ -118,13 +120,13 @@ pub(in crate::sample) fn take_rest_of_span() -> Option<(u64, u64)> {
         return None;
     }
     let rest_ns;
-    (rest_ns, block.mark) = now.since(before);
+    (rest_ns, block.mark) = now.since(before, block.since_ns != 0);
     Some((now_ns, claimed(block, rest_ns)))
 }
 
 fn take_rest(block: &mut Block, now_ns: u64, owner: u64) -> u64 {
     let rest_ns;
-    (rest_ns, block.mark) = Mark::now(block, now_ns, owner).since(block.mark);
+    (rest_ns, block.mark) = Mark::now(block, now_ns, owner).since(block.mark, block.since_ns != 0);
     claimed(block, rest_ns)
 }
 
@@ -165,7 +167,7 @@ mod tests {
         let before = Mark { rest_ns: 0_u64.wrapping_sub(70), cpu_ns: 1_000_000, owner: 1 };
         let rest = |rest_ns: i64| {
             let rest_ns = before.rest_ns.wrapping_add_signed(rest_ns);
-            Mark { rest_ns, cpu_ns: 5_000_000, owner: 1 }.since(before).0
+            Mark { rest_ns, cpu_ns: 5_000_000, owner: 1 }.since(before, false).0
         };
         assert_eq!([rest(0), rest(99_999), rest(-5_000_000)], [0, 99_999, 0]);
     }
@@ -175,18 +177,24 @@ mod tests {
         let (ms, mark) = (1_000_000, |rest_ns: u64| Mark { rest_ns, cpu_ns: 1, owner: 1 });
         let (mut last, mut found) = (mark(100 * ms), [0; 4]);
         for (found, now_ms) in found.iter_mut().zip([88, 105, 40, 70]) {
-            (*found, last) = mark(now_ms * ms).since(last);
+            (*found, last) = mark(now_ms * ms).since(last, false);
         }
         assert_eq!(found, [0, 5 * ms, 0, 10 * ms], "20 ms of what was missing are remembered");
+        let (found, last) = mark(0).since(mark(100 * ms), true);
+        assert_eq!((found, last, mark(101 * ms).since(last, false).0), (0, mark(100 * ms), ms), "and all of a call's");
     }
 
     #[test]
     fn there_is_none_where_it_is_not_known_since_when() {
         let now = Mark { rest_ns: 9_000_000, cpu_ns: 3_000_000, owner: 2 };
-        assert_eq!(now.since(Mark::default()), (0, now));
-        assert_eq!(now.since(Mark { rest_ns: 0, cpu_ns: 1_000_000, owner: 1 }), (0, now), "of a profiler before");
+        assert_eq!(now.since(Mark::default(), false), (0, now));
         assert_eq!(
-            now.since(Mark { rest_ns: 0, cpu_ns: 4_000_000, owner: 2 }),
+            now.since(Mark { rest_ns: 0, cpu_ns: 1_000_000, owner: 1 }, false),
+            (0, now),
+            "of a profiler before"
+        );
+        assert_eq!(
+            now.since(Mark { rest_ns: 0, cpu_ns: 4_000_000, owner: 2 }, false),
             (0, now),
             "a child's thread begins anew"
         );

@@ -22,7 +22,7 @@ pub(crate) mod wrappers;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use self::block::{Block, Call, LONG_NS, OWNER, Pending};
+use self::block::{Block, Call, LIKELY_NS, LONG_NS, OWNER, Pending};
 use self::fates::Fate;
 pub(crate) use self::loader::look as look_at_loader;
 pub(crate) use self::modules::lock;
@@ -62,6 +62,8 @@ static SAMPLED: AtomicU64 = AtomicU64::new(0);
 static STEERED_NS: AtomicU64 = AtomicU64::new(0);
 /// What the kernel needs to tell of a timer.
 static SIGNAL_ROOM: AtomicU64 = AtomicU64::new(SIGNAL_BYTES);
+/// Whether the kernel counts how often a thread gives its processor away: not each does.
+static COUNTS_SWITCHES: AtomicBool = AtomicBool::new(false);
 static BEGAN_PENDING: AtomicBool = AtomicBool::new(false);
 /// When it began.
 static STARTED_NS: AtomicU64 = AtomicU64::new(0);
@@ -108,6 +110,7 @@ pub(crate) fn start(owner: Owner, profile_type: ProfileTypeId, each: bool) -> us
     times::start();
     OWNER.store(owner, Ordering::Release);
     forget_debt();
+    COUNTS_SWITCHES.store(switches::count_waits(), Ordering::Relaxed);
     // SAFETY: may be called at any time.
     let signal = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) }.max(SIGNAL_BYTES);
     SIGNAL_ROOM.store(signal, Ordering::Relaxed);
@@ -218,7 +221,9 @@ pub fn own_poll() -> *const [u64; 2] {
 ///
 /// Calls may be CPU time as a whole, as a `stat` of what is in memory, and lose the processor meanwhile: who never gave it away waited for
 /// nothing, and what it lost is time in the run queue, which the thread's next sample claims. So the kernel is asked how often the thread gave
-/// it away: at each long call, each expiry, and for each millisecond that short ones are told to have waited. 0.3 µs, a system call.
+/// it away: 0.3 µs, a system call, at each long call, at each for a file or a name that is likely a wait, and for each millisecond that shorter
+/// ones of these are told to have waited. When it is asked does not depend on what the timer tells, so neither of the two ways in which CPU time
+/// is taken off has the other's.
 extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     // SAFETY: this thread's own block; a signal's handler that also waits comes and goes within.
     let block = unsafe { &mut *block };
@@ -226,26 +231,25 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     let call = unsafe { &*call };
     let Some(state) = State::of(call.state.into()) else { return };
     let is_long = call.took_ns >= LONG_NS;
-    // A record that the thread lost meanwhile, as it was quiet or the profiler started anew, has counted for another one since.
-    let period_ns = if call.expiries.cast_signed() > 0 { period_ns(block) } else { 0 };
-    let asks = is_long || period_ns > 0 || block.has_told_much();
-    let waited = !asks || switches::own().is_none_or(|switches| block.waited(switches.voluntary));
-    // One within which another one ended is taken for a wait.
-    let may_be_none = matches!(state, State::Io | State::Name) && call.polls == 0 && block.since_ns != 0;
-    if !waited && may_be_none {
+    let is_likely = call.took_ns >= LIKELY_NS;
+    let is_of_file = matches!(state, State::Io | State::Name);
+    let ended_ns = call.ended_ns;
+    if call.polls != 0 {
+        block.polled = [ended_ns.saturating_sub(call.took_ns), ended_ns];
+    }
+    let asks = is_long || is_of_file && (is_likely || block.tells_much(call.took_ns));
+    let waited = !asks || block.waited(times_given_away(), is_likely);
+    if !waited && !matches!(state, State::Lock | State::RunQueue) {
         (block.since_ns, block.since_cpu_ns) = (0, 0);
         if is_long {
             block.expect_preemption();
         }
         return;
     }
-    // Where the kernel says more than the timer, that is not asked.
-    let burnt_ns = if waited { call.expiries.saturating_mul(period_ns) } else { 0 };
-    let ended_ns = call.ended_ns;
+    // A record that the thread lost meanwhile, as it was quiet or the profiler started anew, has counted for another one since.
+    let period_ns = if call.expiries.cast_signed() > 0 { period_ns(block) } else { 0 };
+    let burnt_ns = call.expiries.saturating_mul(period_ns);
     (block.since_ns, block.since_cpu_ns) = (0, 0);
-    if call.polls != 0 {
-        block.polled = [ended_ns.saturating_sub(call.took_ns), ended_ns];
-    }
     recover(block);
     // A call that was as long as this because of the handler is none that counts, nor is its CPU time.
     let handled_ns = match period_ns {
@@ -259,19 +263,18 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     if measured_ns < SHORTEST_NS {
         return;
     }
-    let (took_ns, exact_ns) = match call.cpu_ns {
-        0 => {
-            let most_ns = if period_ns > 0 { period_ns } else { u64::MAX };
-            let took_ns = block.without_cpu(call.function, measured_ns, burnt_ns, most_ns);
-            (took_ns, times::without_cpu(call.function, call.polls != 0, state, measured_ns, took_ns))
+    // On average, and exactly.
+    let (mut took_ns, mut exact_ns) = (measured_ns, measured_ns);
+    if call.cpu_ns == 0 {
+        let burnt_ns = if is_of_file && !is_long { block.tell(measured_ns, burnt_ns, is_likely) } else { burnt_ns };
+        if is_of_file && !is_likely {
+            exact_ns = block.without_told(measured_ns);
         }
-        _ => (measured_ns, measured_ns),
-    };
-    block.whole_ns += took_ns;
-    if !is_long && call.cpu_ns == 0 && state != State::RunQueue {
-        // With what it paid: if it was CPU time, too, so much is still to be paid.
-        block.told_ns += measured_ns;
+        let most_ns = if burnt_ns > 0 { period_ns } else { u64::MAX };
+        took_ns = block.without_cpu(call.function, exact_ns, burnt_ns, most_ns);
+        exact_ns = times::without_cpu(call.function, call.polls != 0, state, exact_ns, took_ns);
     }
+    block.whole_ns += took_ns;
     if exact_ns == 0 {
         return;
     }
@@ -304,6 +307,12 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
             hold(block, call.mutex, wait);
         }
     }
+}
+
+/// How often the calling thread gave its processor away so far; `None`: this kernel does not say.
+fn times_given_away() -> Option<u64> {
+    let is_known = COUNTS_SWITCHES.load(Ordering::Relaxed);
+    is_known.then(switches::own).flatten().map(|switches| switches.voluntary)
 }
 
 /// What a thread's time in the run queue stands for, if it is noted by an entry of its own: they are chosen as waits are, and
