@@ -109,6 +109,8 @@ pub(super) struct Block {
     told_burnt_ns: u64,
     /// So much was told of what was no wait, and is still to be taken off such calls.
     told_debt_ns: u64,
+    /// When it last was found to have given it away.
+    pub(super) waited_at_ns: u64,
     /// 1: coroutines or contexts took turns on it, so that another span may have been current than it was told.
     pub(super) mixed: u64,
     /// Of the wait that the program asked for, and of what was no wait for the interpreter's lock in the one after it.
@@ -122,7 +124,7 @@ const MOST_OWED_NS: u64 = 20_000_000;
 /// A wait from here on pays no debts but those of its own function.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
-const _: () = assert!(size_of::<Block>() == 42 * 8);
+const _: () = assert!(size_of::<Block>() == 43 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]

@@ -239,7 +239,12 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     }
     let asks = is_long || is_of_file && (is_likely || block.tells_much(call.took_ns));
     let waited = !asks || block.waited(times_given_away(), is_likely);
-    if !waited && !matches!(state, State::Lock | State::RunQueue) {
+    // What a call within this one was found to have waited this one may have: a sleep that a signal ended whose handler waited too.
+    let waited_within = block.waited_at_ns >= ended_ns.saturating_sub(call.took_ns);
+    if asks && waited {
+        block.waited_at_ns = ended_ns;
+    }
+    if !waited && !waited_within && !matches!(state, State::Lock | State::RunQueue) {
         (block.since_ns, block.since_cpu_ns) = (0, 0);
         if is_long {
             block.expect_preemption();
