@@ -146,12 +146,12 @@ impl Ring {
 
     /// This ring in this window, for spans that are defined there. Threads may share a span, and what one of them wrote is read later than the
     /// other's ring, maybe only in the next window: so each ring has the definitions of its own samples. Windows that are eleven days
-    /// apart are taken for one.
+    /// apart are taken for one. Never 0, which is none.
     #[inline]
     fn in_window(&self, window: u32) -> u32 {
         #[expect(clippy::cast_possible_truncation, reason = "sixteen bits are kept")]
         let ring = (std::ptr::from_ref(self).addr() >> 6) as u32;
-        window << 16 | ring & 0xffff
+        (window << 16 | ring & 0xffff).max(1)
     }
 
     /// Writes one sample: the span's definition if this window's ring has not got it, and the frames that `walk`

@@ -1,10 +1,12 @@
 """A program that burns and sleeps in spans on a processor that another process burns too, and notes how long it took.
 
     python run_queue.py --spans 20 --server file:///folder --records records.json
+    python run_queue.py --spans 20 --server file:///folder --records records.json --calls
     python run_queue.py --spans 20 --server file:///folder --records records.json --threads
     python run_queue.py --spans 150 --server file:///folder --records records.json --turns burns
 
-With `--threads` each span has a thread of its own, as requests have in some servers, and burns `--burn` seconds. With `--turns` two spans take turns, and the other process runs
+With `--calls` a span burns its CPU time in short calls that may wait, of which none does, and then waits in short ones. With `--threads` each span
+has a thread of its own, as requests have in some servers, and burns `--burn` seconds. With `--turns` two spans take turns, and the other process runs
 during one of them alone, `starved`, that burns a few milliseconds. What the other, `quiet`, does is the option's value:
 
     burns      the same

@@ -177,7 +177,8 @@ impl Block {
         if since == Some(0) || since == Some(1) && in_this {
             self.told_debt_ns += told_ns;
         } else {
-            self.debt_ns = self.debt_ns.max((self.debt_ns + burnt_ns).min(MOST_OWED_NS.max(burnt_ns)));
+            let owed_ns = self.debt_ns.saturating_add(burnt_ns);
+            self.debt_ns = self.debt_ns.max(owed_ns.min(MOST_OWED_NS.max(burnt_ns)));
         }
         since != Some(0)
     }
