@@ -107,13 +107,14 @@ impl Place {
     }
 
     fn change(&self, stores: impl FnOnce()) {
-        let changes = self.changes.load(Ordering::Relaxed);
-        self.changes.store(changes.wrapping_add(1), Ordering::Relaxed);
+        // Odd already in a child that was forked meanwhile.
+        let changing = self.changes.load(Ordering::Relaxed) | 1;
+        self.changes.store(changing, Ordering::Relaxed);
         // Release: who reads of what is stored from here on sees, by the fence in `module`, that it is being changed.
         fence(Ordering::Release);
         stores();
         // Release: a handler that sees this sees all of it.
-        self.changes.store(changes.wrapping_add(2), Ordering::Release);
+        self.changes.store(changing.wrapping_add(1), Ordering::Release);
     }
 
     /// Shows the handler what was read of the library's file.
