@@ -80,8 +80,9 @@ pub(super) struct Block {
     pending: [Pending; 2],
     /// What the thread's record is entered with, its bits inverted: 0 = not known.
     record: u64,
-    /// CPU time within short calls, and within long ones of the function `long_function`, that is still to be taken off.
-    debt_ns: u64,
+    /// CPU time within short calls, those for files and names and all others, and within long ones of the function `long_function`, that is
+    /// still to be taken off.
+    short_debts_ns: [u64; 2],
     long_debt_ns: u32,
     long_function: u32,
     /// How much may still be waited before the next sample, in means; 0 = not drawn yet.
@@ -124,7 +125,7 @@ const MOST_OWED_NS: u64 = 20_000_000;
 /// A wait from here on pays no debts but those of its own function.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
-const _: () = assert!(size_of::<Block>() == 43 * 8);
+const _: () = assert!(size_of::<Block>() == 44 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]
@@ -177,8 +178,8 @@ impl Block {
         if since == Some(0) || since == Some(1) && in_this {
             self.told_debt_ns += told_ns;
         } else {
-            let owed_ns = self.debt_ns.saturating_add(burnt_ns);
-            self.debt_ns = self.debt_ns.max(owed_ns.min(MOST_OWED_NS.max(burnt_ns)));
+            let debt_ns = self.short_debt_ns(true);
+            *debt_ns = (*debt_ns).max(debt_ns.saturating_add(burnt_ns).min(MOST_OWED_NS.max(burnt_ns)));
         }
         since != Some(0)
     }
@@ -207,6 +208,10 @@ impl Block {
         took_ns - paid
     }
 
+    fn short_debt_ns(&mut self, is_of_file: bool) -> &mut u64 {
+        &mut self.short_debts_ns[usize::from(is_of_file)]
+    }
+
     /// It lost its processor, since that was last asked.
     pub(super) fn expect_preemption(&mut self) {
         self.preempted = u64::MAX;
@@ -214,7 +219,7 @@ impl Block {
 
     /// What was not taken off is forgotten, as is how often the thread gave its processor away: a forked child's counts anew.
     pub(super) fn forget_debt(&mut self) {
-        (self.debt_ns, self.long_debt_ns) = (0, 0);
+        (self.short_debts_ns, self.long_debt_ns) = ([0; 2], 0);
         (self.told_ns, self.told_burnt_ns, self.told_debt_ns, self.gave_away) = (0, 0, 0, u64::MAX);
     }
 
@@ -274,12 +279,19 @@ impl Block {
     }
 
     /// CPU time that a call burnt is in the profile as CPU time: what its expiries weigh is taken off, so each call has the right
-    /// expectation. What would be below nothing is a debt of the thread's next short waits, or of its next long ones of the same function:
-    /// who burns CPU time in such calls pays it, and other waits stay what they were. It is never more than an expiry weighs.
-    pub(super) fn without_cpu(&mut self, function: u32, took_ns: u64, cpu_ns: u64, most_ns: u64) -> u64 {
+    /// expectation. What would be below nothing is a debt of the thread's next short waits, of those for files and names or of others
+    /// (`is_of_file`), or of its next long ones of the same function: who burns CPU time in such calls pays it, and other waits stay what
+    /// they were. It is never more than an expiry weighs.
+    pub(super) fn without_cpu(
+        &mut self,
+        (function, is_of_file): (u32, bool),
+        took_ns: u64,
+        cpu_ns: u64,
+        most_ns: u64,
+    ) -> u64 {
         let is_long = took_ns >= LONG_NS;
         let before = if !is_long {
-            std::mem::take(&mut self.debt_ns)
+            std::mem::take(self.short_debt_ns(is_of_file))
         } else if self.long_function == function {
             u64::from(std::mem::take(&mut self.long_debt_ns))
         } else {
@@ -289,7 +301,7 @@ impl Block {
         let paid = debt.min(took_ns);
         let rest = (debt - paid).min(most_ns);
         if !is_long {
-            self.debt_ns = rest;
+            *self.short_debt_ns(is_of_file) = rest;
         } else if rest > 0 {
             (self.long_debt_ns, self.long_function) = (u32::try_from(rest).unwrap_or(u32::MAX), function);
         }
@@ -445,13 +457,13 @@ mod tests {
         assert_eq!([300, 300, 300].map(|took_ns| block.without_told(took_ns)), [0, 0, 200]);
         assert!(!block.waited(Some(0), false));
         assert_eq!(
-            (block.without_told(300), block.without_cpu(1, 300, 0, u64::MAX)),
+            (block.without_told(300), block.without_cpu((1, true), 300, 0, u64::MAX)),
             (300, 300),
             "once, and no expiry is paid"
         );
         block.tell(700, 50, false);
         assert!(block.waited(Some(1), true), "the call that asked, and no other");
-        assert_eq!((block.without_told(900), block.without_cpu(1, 300, 0, u64::MAX)), (200, 300));
+        assert_eq!((block.without_told(900), block.without_cpu((1, true), 300, 0, u64::MAX)), (200, 300));
         block.tell(700, 0, false);
         assert!(block.waited(Some(3), true));
         assert_eq!(block.without_told(900), 900, "it may have been the others");
@@ -467,19 +479,19 @@ mod tests {
             (500, 0),
             "one that is known pays its own"
         );
-        assert_eq!(block.without_cpu(1, 100, 0, u64::MAX), 100);
+        assert_eq!(block.without_cpu((1, true), 100, 0, u64::MAX), 100);
         assert!(block.waited(Some(1), false));
-        assert_eq!([block.without_told(300), block.without_cpu(1, 300, 0, u64::MAX)], [300, 0]);
-        assert_eq!(block.without_cpu(1, 300, 0, u64::MAX), 100);
+        assert_eq!([block.without_told(300), block.without_cpu((1, true), 300, 0, u64::MAX)], [300, 0]);
+        assert_eq!(block.without_cpu((1, true), 300, 0, u64::MAX), 100);
         (0..9).for_each(|_| assert_eq!(block.tell(700, MOST_OWED_NS / 2, false), 0));
         assert!(block.waited(Some(2), false));
-        assert_eq!(block.without_cpu(1, 300, 0, u64::MAX), 0);
+        assert_eq!(block.without_cpu((1, true), 300, 0, u64::MAX), 0);
     }
 
     #[test]
     fn cpu_time_within_calls_is_taken_off_in_all() {
         let mut block = block();
-        let mut left = |function, took_ns, cpu_ns| block.without_cpu(function, took_ns, cpu_ns, LONG_NS);
+        let mut left = |function, took_ns, cpu_ns| block.without_cpu((function, false), took_ns, cpu_ns, LONG_NS);
         assert_eq!(left(1, 100, 0), 100);
         assert_eq!(left(1, 100, 250), 0);
         assert_eq!(left(1, LONG_NS, 0), LONG_NS);
@@ -490,5 +502,8 @@ mod tests {
         assert_eq!(left(1, LONG_NS, LONG_NS + 300), 0);
         assert_eq!([left(2, LONG_NS, 0), left(1, 100, 0), left(1, LONG_NS, 0)], [LONG_NS, 100, LONG_NS - 300]);
         assert_eq!([left(1, 100, 9 * LONG_NS), left(1, LONG_NS - 1, 0), left(1, 100, 0)], [0, 0, 99]);
+        // Nor does one for a file pay what a sleep burnt.
+        assert_eq!(left(1, 100, 300), 0);
+        assert_eq!([(1, true), (1, false)].map(|call| block.without_cpu(call, 150, 0, LONG_NS)), [150, 0]);
     }
 }

@@ -276,7 +276,7 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
             exact_ns = block.without_told(measured_ns);
         }
         let most_ns = if burnt_ns > 0 { period_ns } else { u64::MAX };
-        took_ns = block.without_cpu(call.function, exact_ns, burnt_ns, most_ns);
+        took_ns = block.without_cpu((call.function, is_of_file), exact_ns, burnt_ns, most_ns);
         exact_ns = times::without_cpu(call.function, call.polls != 0, state, exact_ns, took_ns);
     }
     block.whole_ns += took_ns;
