@@ -56,6 +56,18 @@ fn a_server_that_is_well_passes_every_check() {
 }
 
 #[test]
+fn at_a_port_for_traces_it_is_said_where_profiles_go() {
+    let server = common::Server::start();
+    let port = server.url.rsplit(':').next().unwrap();
+    let (code, printed) = doctor(&[&server.otlp], &[]);
+    assert_eq!(code, Some(1), "{printed}");
+    let says = format!(
+        "HTTP 404: this port takes OTLP alone, and profilers send to port {port}; set PYROSCOPE_SERVER_ADDRESS, or server_address, to that port"
+    );
+    assert!(printed.contains(&says), "{printed}");
+}
+
+#[test]
 fn every_ill_server_ends_with_code_1_and_with_what_to_change() {
     for (reply, check, reason, change) in [
         (answer(401, "no org id"), "takes a profile", "HTTP 401: no org id", "PYROSCOPE_BASIC_AUTH_USER"),

@@ -43,6 +43,43 @@ fn a_taken_port_is_one_sentence_that_names_the_flag() {
     assert_eq!(said, expected);
 }
 
+#[test]
+fn what_is_no_otlp_is_told_its_port() {
+    let arguments = ["--listen", "127.0.0.1:0", "--listen-otlp", "127.0.0.1:0", "--listen-grpc", "127.0.0.1:0"];
+    let mut child = spanprof().args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut port = || lines.next().unwrap().unwrap().rsplit(':').next().unwrap().to_owned();
+    let (main, otlp, grpc) = (port(), port(), port());
+    let post = |port: &str, kind: &str, tenant: &str| -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(format!("127.0.0.1:{port}"))?;
+        // More than a socket holds: who is not read to the end may not read why either.
+        let body = vec![b'x'; 8 << 20];
+        write!(
+            stream,
+            "POST /push.v1.PusherService/Push HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
+             Content-Type: {kind}\r\nContent-Length: {}\r\n{tenant}\r\n",
+            body.len()
+        )?;
+        stream.write_all(&body)?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    let says = format!("this port takes OTLP alone, and profilers send to port {main}");
+    let ways = [(&otlp, ""), (&grpc, ""), (&otlp, "X-Scope-OrgID: blue\r\n"), (&grpc, "X-Scope-OrgID: blue\r\n")];
+    let by_http = ways.map(|(port, tenant)| post(port, "application/proto", tenant));
+    let by_grpc = post(&grpc, "application/grpc", "");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for answer in by_http.map(Result::unwrap) {
+        let message = format!("\"message\":\"{says}\"");
+        assert!(answer.starts_with("HTTP/1.1 404 ") && answer.contains(&message), "{answer}");
+    }
+    let (answer, encoded) = (by_grpc.unwrap(), says.replace(' ', "%20").replace(',', "%2C"));
+    let message = format!("grpc-message: {encoded}\r\n");
+    assert!(answer.contains("grpc-status: 12\r\n") && answer.contains(&message), "{answer}");
+}
+
 /// A server on some port, and on one for OTLP.
 fn listening(otlp: &str) -> Child {
     spanprof()

@@ -14,6 +14,7 @@ use super::cli::Doctor;
 use super::terminal;
 use super::ways::{self, PERIOD, SERVICE, SPAN, Way};
 use crate::clock;
+use crate::receive;
 
 /// How long a profile may take from its upload to the answer of a query.
 const UNTIL_FOUND: Duration = Duration::from_secs(15);
@@ -229,6 +230,9 @@ impl Patient {
 fn advice(failure: &Failure) -> String {
     let change = match failure.status {
         Some(401 | 403) => CREDENTIALS.to_owned(),
+        Some(404) if failure.reason.contains(receive::WRONG_PORT) => {
+            "set PYROSCOPE_SERVER_ADDRESS, or server_address, to that port".to_owned()
+        }
         Some(404) => "check the path: it is all before /push.v1.PusherService/Push".to_owned(),
         // A viewer with little memory says so itself.
         Some(413) if failure.reason.contains("bytes of memory") => {

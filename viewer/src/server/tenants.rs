@@ -199,8 +199,8 @@ impl Tenants {
         let receiver = Receiver::new(keeper, Arc::clone(&self.strangers), self.setup.retain, &self.permits);
         match listener {
             Listener::Main => receive::routes(Arc::new(receiver)),
-            Listener::Otlp => receive::otlp_routes(Arc::new(receiver)),
-            Listener::Grpc => receive::grpc_routes(Arc::new(receiver)),
+            Listener::Otlp => receive::otlp_port(Arc::new(receiver), self.setup.address.port()),
+            Listener::Grpc => receive::grpc_port(Arc::new(receiver), self.setup.address.port()),
         }
     }
 
@@ -313,8 +313,9 @@ impl TenantState {
             .merge(api::routes(Arc::clone(&shown)))
             .merge(export::routes(Arc::clone(&shown)))
             .merge(pages::routes(shown));
-        let otlp = receive::otlp_routes(Arc::clone(&receiver)).route("/ready", ready());
-        let grpc = receive::grpc_routes(receiver).route("/ready", ready());
+        let port = setup.address.port();
+        let otlp = receive::otlp_port(Arc::clone(&receiver), port).route("/ready", ready());
+        let grpc = receive::grpc_port(receiver, port).route("/ready", ready());
         Self { store, kept, refusals, main, otlp, grpc }
     }
 
