@@ -21,6 +21,7 @@ fn nothing_received_yet_shows_how_to_start() {
     let address = format!("server_address=\"{}\"", server.url);
     let endpoint = format!("OTEL_EXPORTER_OTLP_ENDPOINT={}", server.otlp);
     assert_says(&server, "/", &["Nothing received yet", "pip install 'pyroscope-otel>=2'", &address, &endpoint]);
+    assert_says(&server, "/", &["PYROSCOPE_PROFILING_WALLTIME_ENABLED=true in the environment of any of these"]);
     let both = format!("PYROSCOPE_SERVER_ADDRESS={} {endpoint}", server.url);
     let dotnet = format!("{both} OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf dotnet run");
     assert_says(

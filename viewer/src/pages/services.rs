@@ -196,6 +196,10 @@ fn nothing_yet(shown: &Shown, is_refused: bool, time_range: TimeRange) -> Markup
             "builder.Services.AddOpenTelemetry().WithTracing(tracing => tracing.AddPyroscope().AddOtlpExporter());"
         }
         pre { (environment(shown)) " OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf dotnet run" }
+        p {
+            "With " code { "PYROSCOPE_PROFILING_WALLTIME_ENABLED=true" } " in the environment of any of these, or " code { "wall_time" }
+            " in its settings, what its spans wait for is shown too."
+        }
         h2 { "Anything else" }
         p { "Profiles go to " code { (url(shown)) "/push.v1.PusherService/Push" } ", traces to " code { (otlp_url(shown)) "/v1/traces" } "." }
     }
