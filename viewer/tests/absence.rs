@@ -16,6 +16,7 @@ const CHILD: &str = "00f067aa0ba902b8";
 
 /// A service of each kind: `shop` sends CPU and all time by root span and traces, `stock` CPU alone, `mem` CPU of one span and memory of
 /// another, `nap` CPU of one and all time of another, `till` traces alone; nothing of `broken` could be taken.
+/// No sample of `plain` carries a span.
 fn server() -> Server {
     let server = Server::start();
     let cart = [("span_id", ROOT), ("span_name", "GET /cart")];
@@ -41,6 +42,9 @@ fn server() -> Server {
     let trace = TRACE.replace('4', "6");
     let spans = vec![span(&trace, root, "", "GET /cart", 0, 600), span(&trace, child, root, "render", 1, 500)];
     assert_eq!(server.trace("deep", spans).status, 200);
+    assert_eq!(server.push("plain", &profile(&[(&["main:1"], &[], 5)])).status, 200);
+    let trace = TRACE.replace('4', "7");
+    assert_eq!(server.trace("plain", vec![span(&trace, "00f067aa0ba902e1", "", "pay", 0, 40)]).status, 200);
     assert_eq!(server.post("/ingest?name=broken&from=yesterday", &[], b"").status, 400);
     server
 }
@@ -131,6 +135,36 @@ fn why_there_is_no_sample_is_said_alike_everywhere() {
             "No sample of shop so far is of a child span such as \"render\": if its profiler labels root spans alone",
             "No sample of this service so far is of a child span. If its profiler labels root spans alone (scope root)",
         ),
+        // All time is measured in spans alone: that none came does not say that it is not measured.
+        (
+            "service=plain&type=wall",
+            "unlabelled",
+            true,
+            "No sample carries a span. Add the profiler's span processor to the tracer provider; in Ruby an exporter's too",
+            "No sample carries a span. Add the profiler's span processor to the tracer provider; in Ruby an exporter's too",
+        ),
+        (
+            "service=plain&type=wall&name=pay",
+            "unlabelled",
+            true,
+            "No sample carries a span. Add the profiler's span processor to the tracer provider; in Ruby an exporter's too",
+            "No sample carries a span. Add the profiler's span processor to the tracer provider; in Ruby an exporter's too",
+        ),
+        (
+            "service=plain&name=pay",
+            "unlabelled",
+            true,
+            "No sample carries a span. Add the profiler's span processor to the tracer provider; in Ruby an exporter's too",
+            "No sample carries a span. Add the profiler's span processor to the tracer provider; in Ruby an exporter's too",
+        ),
+        (
+            "service=plain&name=bay",
+            "no_span",
+            false,
+            "no span of plain is named \"bay\"; there are: pay\n",
+            "No span of plain",
+        ),
+        ("service=plain&type=memory", "no_type", true, "and no memory.\n", "plain sends process_cpu, and no memory."),
     ] {
         let path = selection.replace(' ', "%20");
         let absence = &server.json(&format!("/api/top?{path}"))["absence"];
@@ -150,6 +184,7 @@ fn nothing_is_said_to_be_missing_that_is_there() {
         "service=shop&type=wall&state=sleep",
         "service=shop&type=wall:wall:nanoseconds:wall:nanoseconds&state=sleep",
         "service=shop&label.region=eu",
+        "service=plain",
         "service=mem&name=load&type=memory",
         "service=deep&type=memory&name=render",
         // Nothing came then.
@@ -185,6 +220,23 @@ fn how_time_is_measured_is_said_for_who_sends() {
         let server = Server::start();
         let labels = [("__name__", "process_cpu"), ("service_name", "shop"), ("pyroscope_spy", spy)];
         let body = request(&labels, profile(&[(&["main:1"], &[("span_id", ROOT)], 20)]).encode_to_vec());
+        let headers = [("content-type", "application/proto")];
+        assert_eq!(server.post("/push.v1.PusherService/Push", &headers, &body).status, 200);
+        let (ended_well, said) = top(&server, "service=shop&type=wall");
+        assert!(ended_well && said.contains(says), "{spy}: {said}");
+    }
+}
+
+#[test]
+fn who_cannot_measure_time_is_not_sent_to_label_spans_for_it() {
+    for (spy, says) in [
+        ("spanprof-ruby", "No sample carries a span. Add the profiler's span processor"),
+        ("gospy", "and no wall. This service's profiler cannot tell.\n"),
+        ("javaspy", "and no wall. PYROSCOPE_PROFILER_EVENT=wall samples"),
+    ] {
+        let server = Server::start();
+        let labels = [("__name__", "process_cpu"), ("service_name", "shop"), ("pyroscope_spy", spy)];
+        let body = request(&labels, profile(&[(&["main:1"], &[], 20)]).encode_to_vec());
         let headers = [("content-type", "application/proto")];
         assert_eq!(server.post("/push.v1.PusherService/Push", &headers, &body).status, 200);
         let (ended_well, said) = top(&server, "service=shop&type=wall");

@@ -200,6 +200,9 @@ fn top_asks_a_running_viewer() {
     assert!(out.contains("100 % ± 0.0  cart  cart.py") && !out.contains("idle"), "{out}");
     let (out, _) = words(&top(&["--service", "shop", "--lines", "--limit", "1", "outside=1"]));
     assert!(out.contains("idle  idle.py:1\n(1 more)"), "{out}");
+    // As profilers take the address of their server.
+    let (out, errors) = words(&spanprof().args(["top", "--url", &server.url["http://".len()..]]).output().unwrap());
+    assert!(out.starts_with("everything, last hour: 400 ms, 40 samples\n"), "{out}{errors}");
     // What there is none of is an error, as a script sees.
     for (arguments, says) in [
         (["--service", "shop", "--span", "nowhere"], "no span of shop is named \"nowhere\"; there are: GET /cart\n"),
@@ -248,7 +251,7 @@ fn a_flag_that_is_not_understood_is_named_with_its_value_and_what_is_allowed() {
         (&["--basic-auth", "me"], "me:/etc/spanprof-password"),
         (&["top", "--limit", "x"], "a whole number from 1 on"),
         (&["top", "--limit", "0"], "a whole number from 1 on"),
-        (&["top", "--url", "localhost:4040"], "an address such as http://127.0.0.1:4040"),
+        (&["top", "--url", "ftp://localhost:4040"], "an address such as http://127.0.0.1:4040 or localhost:4040"),
     ] {
         let (_, errors) = words(&spanprof().args(arguments).output().unwrap());
         let [.., flag, value] = arguments else { continue };

@@ -221,6 +221,78 @@ fn where_the_time_of_spans_went_stands_beside_times_alone() {
 }
 
 #[test]
+fn a_span_name_without_samples_has_its_wall_time_split_too() {
+    let server = Server::start();
+    fill(&server);
+    let (trace, root) = ("4bf92f3577b34da6a3ce929d0e0e4738", "00f067aa0ba902e1");
+    let spans = vec![
+        span(trace, root, "", "checkout", 0, 200),
+        span(trace, "00f067aa0ba902e2", root, "native", 20, 150),
+        span(trace, "00f067aa0ba902e3", root, "GET /cart", 175, 10),
+    ];
+    assert_eq!(server.trace("shop", spans).status, 200);
+    for (name, in_child_spans, unexplained, printed, page) in [
+        (
+            "checkout",
+            160,
+            40,
+            "checkout of shop, wall, last hour: 0, 0 samples of 1 span that took 200 ms
+  (in child spans)    160 ms    80 %
+  (unexplained)      40.0 ms    20 %
+",
+            "Of their wall time: (in child spans) 160 ms, 80 %; (unexplained) 40.0 ms, 20 %.",
+        ),
+        (
+            "native",
+            0,
+            150,
+            "native of shop, wall, last hour: 0, 0 samples of 1 span that took 150 ms
+  (unexplained)     150 ms   100 %
+",
+            "Of their wall time: (unexplained) 150 ms, 100 %.",
+        ),
+    ] {
+        let rest =
+            json!({ "states": {}, "in_child_spans_ns": in_child_spans * MS, "unexplained_ns": unexplained * MS });
+        let answer = server.json(&format!("/api/top?service=shop&name={name}&type=wall"));
+        assert_eq!((&answer["own"], answer.get("absence")), (&rest, None), "{answer}");
+        // With other names beside it and alone.
+        for query in ["", &format!("&name={name}"), &format!("&name~={name}")] {
+            let answer = server.json(&format!("/api/spans?service=shop{query}"));
+            let row = answer["spans"].as_array().unwrap().iter().find(|row| row["name"] == name).unwrap();
+            for part in ["states", "in_child_spans_ns", "unexplained_ns"] {
+                assert_eq!(row[part], rest[part], "{query}: {row}");
+            }
+        }
+        let arguments = ["top", "--url", &server.url, "--type", "wall", "--service", "shop", "--span", name];
+        let done = spanprof().args(arguments).output().unwrap();
+        assert_eq!(String::from_utf8(done.stdout).unwrap(), printed);
+        let text = words(&server.page(&format!("/flame?service=shop&name={name}&type=wall")));
+        assert!(text.contains(page) && !text.contains("in this selection"), "{text}");
+        let text = words(&server.page(&format!("/spans?service=shop&name={name}")));
+        assert!(text.contains(&format!("(unexplained) {unexplained}")), "{text}");
+    }
+    // Where nothing is known to be measured nothing is told of it.
+    let none = server.json("/api/top?service=shop&name=checkout&type=wall&from=1000&to=2000");
+    assert_eq!(none.get("own"), None, "{none}");
+}
+
+#[test]
+fn a_child_span_without_samples_has_its_wall_time_split_where_only_waits_are_in_spans() {
+    let server = Server::start();
+    let child = |id: &'static str| vec![span(TRACE, id, ROOT, "UPDATE", 5, 10)];
+    let waits = |of: &Labels| server.push_as("wall", "shop", &wall(&[(&["main:1"], of, "io", 1, 30)])).status;
+    assert_eq!(waits(&of(ROOT, "GET /cart")), 200);
+    let spans = vec![span(TRACE, ROOT, "", "GET /cart", 0, 90), span(TRACE, CHILD, ROOT, "SELECT", 20, 40)];
+    assert_eq!(server.trace("shop", [spans, child("00f067aa0ba902ba")].concat()).status, 200);
+    let own = || server.json("/api/top?service=shop&name=UPDATE&type=wall")["own"].clone();
+    // It may be sampled by root span: then this one's time is in its root.
+    assert_eq!(own(), Value::Null);
+    assert_eq!(waits(&of(CHILD, "SELECT")), 200);
+    assert_eq!(own()["unexplained_ns"], 10 * MS);
+}
+
+#[test]
 fn of_a_service_sampled_by_root_span_the_root_has_all_and_its_children_are_unknown() {
     let server = Server::start();
     let root = of(ROOT, "GET /cart");
@@ -514,7 +586,20 @@ fn top_prints_states() {
         "what else it did is not asked: {locks}"
     );
     assert!(!text.contains("that took"), "{text}");
-    assert!(locks.contains("(shares of these samples; of the spans' wall time with --service, and nothing"), "{locks}");
+    let cart = ["--span", "GET /cart"];
+    for (more, why) in [
+        (&["--service", "shop", "state=lock"][..], "state= chooses among samples, so shares are of these samples"),
+        (&["service=shop", "label=flow="], "label.KEY= chooses among samples, so shares are of these samples"),
+        (&["--service", "shop", "inside=1"], "inside= chooses among samples, so shares are of these samples"),
+        (
+            &["--service", "shop", &format!("trace={TRACE}")],
+            "trace= chooses among the spans of a name, so shares are of these samples",
+        ),
+        (&[], "shares are of these samples; with --service, of the spans' wall time"),
+    ] {
+        let printed = top(&[&cart, more].concat());
+        assert!(printed.contains(&format!(" %\n  ({why})\n")), "{printed}");
+    }
     let waits = top(&["--service", "shop", "state=waits"]);
     assert!(
         waits.starts_with("everything of shop, wall, state waits, last hour: 58.0 ms") && !waits.contains("CPU"),

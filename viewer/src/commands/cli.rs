@@ -113,12 +113,12 @@ pub(crate) struct Top {
     #[arg(long, value_name = "N", default_value = "30", value_parser = parse_limit)]
     pub(crate) limit: usize,
 
-    /// Where spanprof listens.
+    /// Where spanprof listens; without http:// or https:// it is HTTP.
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:4040", value_parser = parse_url)]
     pub(crate) url: String,
 
     /// Further parameters of a selection, as in the addresses of pages: 'dur>p95', status=error, attr.user=7, label.region=eu, trace=ID,
-    /// and of --type wall state=waits, or a state alone: cpu, lock, gil, gvl, io, sleep, await, busy, run_queue, child, name, runtime, gc.
+    /// and of --type wall `state=waits`, or `state=` one of cpu, lock, gil, gvl, io, sleep, await, busy, run_queue, child, name, runtime, gc.
     #[arg(value_name = "PARAMETER")]
     pub(crate) parameters: Vec<String>,
 }
@@ -128,10 +128,12 @@ fn parse_limit(text: &str) -> Result<usize, String> {
     number.ok_or_else(|| format!("{text:?} is not a whole number from 1 on, such as 30"))
 }
 
+/// As profilers read their server's address: `localhost:4040` means HTTP.
 fn parse_url(text: &str) -> Result<String, String> {
-    let host = ["http://", "https://"].iter().find_map(|scheme| text.strip_prefix(scheme));
-    match host.filter(|host| !host.is_empty() && !host.starts_with(['/', ':'])) {
-        Some(_) => Ok(text.into()),
-        None => Err(format!("{text:?} is not an address such as http://127.0.0.1:4040")),
+    let (scheme, host) = text.split_once("://").unwrap_or(("http", text));
+    if ["http", "https"].contains(&scheme) && !host.is_empty() && !host.starts_with(['/', ':']) {
+        Ok(format!("{scheme}://{host}"))
+    } else {
+        Err(format!("{text:?} is not an address such as http://127.0.0.1:4040 or localhost:4040"))
     }
 }

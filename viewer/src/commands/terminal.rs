@@ -8,6 +8,9 @@ use crate::format::{counted, error, percent, time, value};
 use crate::profile_types::NANOSECONDS;
 use crate::states::{OVER, Part, State, WHY_OVER};
 
+/// What shares are of where the wall time of spans is not asked for, or not known.
+pub(crate) const OF_SAMPLES: &str = "shares are of these samples";
+
 /// A text without characters that move a terminal's cursor, set its title or turn its direction: names are anyone's.
 pub(crate) fn plain(text: &str) -> String {
     let moves = |c: char| {
@@ -39,9 +42,14 @@ fn parts(own: &Value) -> Vec<(Part, i64)> {
     states(&own["states"]).into_iter().map(|(state, ns)| (Part::In(state), ns)).chain(rest).collect()
 }
 
+/// Whether an answer says where the time of spans went, be it without any sample.
+pub(crate) fn splits_wall_time(answer: &Value) -> bool {
+    !parts(&answer["own"]).is_empty()
+}
+
 /// Lines of what time went to. Where spans of a name are known it is theirs, and shares are of their wall time; else it is all that was
-/// measured.
-fn where_it_went(answer: &Value, unit: &str) -> String {
+/// measured, which `why` says.
+fn where_it_went(answer: &Value, unit: &str, why: &str) -> String {
     let of_spans = answer["own"].is_object();
     let parts = parts(if of_spans { &answer["own"] } else { answer });
     let sum = parts.iter().fold(0_i64, |sum, (_, ns)| sum.saturating_add(*ns));
@@ -55,13 +63,14 @@ fn where_it_went(answer: &Value, unit: &str) -> String {
         out.push_str(&format!("  together {} of the wall time: {WHY_OVER}\n", share(sum)));
     }
     if !of_spans && !parts.is_empty() && answer["spans"].is_i64() && unit == NANOSECONDS {
-        out.push_str("  (shares of these samples; of the spans' wall time with --service, and nothing that chooses a trace or among samples)\n");
+        out.push_str(&format!("  ({why})\n"));
     }
     out
 }
 
-/// The answer of /api/top as text: a sentence, where its time went if that is known, then its first `most` functions.
-pub(crate) fn top(answer: &Value, most: usize) -> String {
+/// The answer of /api/top as text: a sentence, where its time went if that is known, then its first `most` functions. `why` says why shares
+/// are of samples, where they are not of the wall time of spans.
+pub(crate) fn top(answer: &Value, most: usize, why: &str) -> String {
     let text = |row: &Value, key: &str| plain(row[key].as_str().unwrap_or_default());
     let unit = text(answer, "unit");
     let number = |row: &Value, key: &str| value(row[key].as_i64().unwrap_or(0), &unit);
@@ -82,7 +91,7 @@ pub(crate) fn top(answer: &Value, most: usize) -> String {
         .map_or_else(String::new, |concurrent| format!(" (of it {} beside the spans)", value(concurrent, &unit)));
     let (sentence, total) = (text(answer, "sentence"), number(answer, "total"));
     let mut out = format!("{sentence}: {total}{beside}, {}{spans}\n", counted(samples, "sample"));
-    out.push_str(&where_it_went(answer, &unit));
+    out.push_str(&where_it_went(answer, &unit, why));
     let functions = answer["functions"].as_array().map_or(&[][..], Vec::as_slice);
     if functions.is_empty() {
         return out;
@@ -135,7 +144,7 @@ mod tests {
     fn names_do_not_move_the_cursor() {
         let bad = "\u{1b}[2J\u{9b}31m\u{7}\u{202e}x\u{2066}\n";
         let row = serde_json::json!({ "function": bad, "file": bad, "own": 1, "total": 1 });
-        let text = top(&serde_json::json!({ "sentence": bad, "unit": bad, "functions": [row] }), 9);
+        let text = top(&serde_json::json!({ "sentence": bad, "unit": bad, "functions": [row] }), 9, "");
         assert_eq!(text.lines().count(), 3, "{text}");
         assert!(
             !text.contains(|c: char| (c.is_control() && c != '\n') || c > '\u{2000}' && c < '\u{2070}'),
@@ -158,7 +167,7 @@ GET /cart of checkout, last hour: 400 ms, 40 samples
      0              400 ms  100 % ± 0.0  main  shop.py
 (1 more)
 ";
-        assert_eq!(top(&answer, 2), expected);
+        assert_eq!(top(&answer, 2, ""), expected);
     }
     #[test]
     fn states_are_lines_and_a_column_where_they_are_known() {
@@ -178,6 +187,6 @@ everything of shop, wall, last hour: 100 ms, 10 samples
 70.0 ms  70 % ± 0.0  70.0 ms  70 % ± 0.0  I/O    recv
 30.0 ms  30 % ± 0.0  30.0 ms  30 % ± 0.0  CPU    main
 ";
-        assert_eq!(top(&answer, 9), expected);
+        assert_eq!(top(&answer, 9, ""), expected);
     }
 }

@@ -7,11 +7,11 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use serde_json::Value;
 
 use super::cli::Top;
-use super::terminal;
+use super::terminal::{self, OF_SAMPLES};
 use crate::format::{MOST_OF_A_NAME, short};
 use crate::http::tenant;
-use crate::params::split_pair;
-use crate::selection::link;
+use crate::params::{Params, split_pair};
+use crate::selection::{Selection, link, query};
 
 /// The viewer may be busy; nobody waits longer for a table.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -31,14 +31,26 @@ pub(crate) fn run(top: &Top) -> Result<(), String> {
     if !answer["functions"].is_array() {
         return Err(has_no_pages(top, StatusCode::OK));
     }
-    let mut text = terminal::top(&answer, top.limit);
-    if answer["functions"].as_array().is_some_and(Vec::is_empty) {
+    let mut text = terminal::top(&answer, top.limit, &why_of_samples(&pairs));
+    let is_empty = answer["functions"].as_array().is_some_and(Vec::is_empty);
+    // Spans whose time is told lack nothing, unless it is said what.
+    if is_empty && (answer["absence"].is_object() || !terminal::splits_wall_time(&answer)) {
         let said = |name: &str| pairs.iter().rev().find(|(said, _)| said == name).map(|(_, value)| value.as_str());
         let why = nothing(top, said, &answer["absence"]);
         text.push_str(&terminal::plain(&why.map_err(|error| terminal::plain(&error))?));
         text.push('\n');
     }
     terminal::print(&text)
+}
+
+/// Why shares are of samples, and not of the wall time of the spans.
+fn why_of_samples(pairs: &[(String, String)]) -> String {
+    let selection = Selection::take(&mut Params::parse(&query(pairs))).ok();
+    match selection.as_ref().map(|selection| (selection.chooses_within(), &selection.service)) {
+        Some((Some((parameter, among)), _)) => format!("{parameter} chooses among {among}, so {OF_SAMPLES}"),
+        Some((None, None)) => format!("{OF_SAMPLES}; with --service, of the spans' wall time"),
+        _ => OF_SAMPLES.into(),
+    }
 }
 
 fn ask(top: &Top, path: &str, pairs: &[(String, String)]) -> Result<Value, String> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use super::cli::View;
-use super::terminal;
+use super::terminal::{self, OF_SAMPLES};
 use crate::format::counted;
 use crate::http::refusal::Refusals;
 use crate::memory::Shares;
@@ -137,7 +137,7 @@ fn print(store: Arc<Store>, services: &BTreeSet<String>) -> Result<(), String> {
                 Selection::everything().time_range(TimeRange::Stored).service(service).profile_type(&seen.asked);
             let top = shown.top(&selection, StackDisplay::default()).map_err(|error| error.to_string())?;
             let top = serde_json::to_value(&top).map_err(|error| error.to_string())?;
-            terminal::print(&format!("\n{}\n", terminal::top(&top, FUNCTIONS)))?;
+            terminal::print(&format!("\n{}\n", terminal::top(&top, FUNCTIONS, OF_SAMPLES)))?;
         }
     }
     Ok(())

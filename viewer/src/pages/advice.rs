@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::sender::Sender;
-use crate::show::{Shown, how_waits_are_measured};
+use crate::show::{Shown, how_samples_are_labelled, how_waits_are_measured};
 
 /// How the profiler of a service is started, as the rest of a sentence that begins with "Start the profiler there".
 pub(super) fn start(shown: &Shown, sender: Option<Sender>) -> Markup {
@@ -31,23 +31,7 @@ pub(super) fn start(shown: &Shown, sender: Option<Sender>) -> Markup {
 
 /// How samples get to carry spans: a sentence.
 pub(super) fn label_spans(sender: Option<Sender>) -> Markup {
-    html! {
-        @match sender {
-            Some(Sender::Go) => { "Wrap the tracer provider: " code { "otel.SetTracerProvider(otelpyroscope.NewTracerProvider(provider))" } " of otel-profiling-go; spans that are not sampled get no label." }
-            Some(Sender::Java) => { "Give the OpenTelemetry agent the extension pyroscope-otel.jar by " code { "-Dotel.javaagent.extensions" } ", and let it start the profiler." }
-            Some(Sender::Node) => {
-                "Run a span's work in " code { "Pyroscope.wrapWithLabels({ span_id, span_name }, work)" } ", whose labels hold as long as the function runs and not over "
-                code { "await" } "."
-            }
-            Some(Sender::DotnetOfGrafana) => { "Add " code { "new PyroscopeSpanProcessor()" } " of Pyroscope.OpenTelemetry to the tracer provider." }
-            Some(Sender::Native) => { "A profiler outside of the process knows spans only where the program publishes them, or by their time and thread." }
-            Some(Sender::Otlp) => {
-                "Its profiles come by OTLP: samples belong to the span that their profiler links them to, or by time to one of their thread, where samples and spans say "
-                code { "thread.id" } " and their resources " code { "process.pid" } "."
-            }
-            _ => { "Add the profiler's span processor to the tracer provider; in Ruby an exporter's too, as the SDK adds none beside it." }
-        }
-    }
+    with_code(how_samples_are_labelled(sender))
 }
 
 /// How samples get to carry each span, and not the root span alone: the rest of a sentence that begins with "to see each span's own".
@@ -69,10 +53,13 @@ pub(super) fn each_span(sender: Option<Sender>) -> Markup {
 
 /// How what spans wait for is measured, where the sender can.
 pub(super) fn measure_waits(sender: Option<Sender>) -> Markup {
-    let how = how_waits_are_measured(sender);
+    html! { "What these spans wait for is not measured. " (with_code(&how_waits_are_measured(sender))) }
+}
+
+/// A sentence with code between backticks.
+fn with_code(sentence: &str) -> Markup {
     html! {
-        "What these spans wait for is not measured. "
-        @for (at, part) in how.split('`').enumerate() { @if at % 2 == 1 { code { (part) } } @else { (part) } }
+        @for (at, part) in sentence.split('`').enumerate() { @if at % 2 == 1 { code { (part) } } @else { (part) } }
     }
 }
 

@@ -8,7 +8,7 @@ use crate::format::{self, counted, value};
 use crate::http::request::StackRequest;
 use crate::params::Params;
 use crate::selection::{Bound, CPU, Pair, Selection, Side, StackDisplay, StateChoice, TimeRange, WALL, link};
-use crate::show::{Absence, FEW_SAMPLES, Reason, ShowError, Shown, SpanDetail, Sums, Top};
+use crate::show::{Absence, FEW_SAMPLES, Reason, ShowError, Shown, SpanDetail, Sums, Top, UNLABELLED};
 use crate::span_status::Status;
 use crate::states::{StateTimes, TimeSpent};
 use crate::store::Sampling;
@@ -50,9 +50,10 @@ pub(super) fn page(shown: &Shown, params: Params) -> Result<Page, ShowError> {
         (layout::profile_types((&profile_types.types, profile_types.more), &selection, "profile", |selection| link("flame", &pairs(selection))))
         @if !single && selection.side != Side::Outside { (filter::form("flame", &selection, &display.pairs(), true)) }
         (of_states(&selection, &top, |state| link("flame", &pairs(&selection.clone().state(state)))))
-        @match &top.absence {
-            Some(absence) => { (missing(shown, &selection, absence)) }
-            None => { (few(shown, &selection, detail, top.sums.samples)) }
+        @match (&top.absence, top.unsampled()) {
+            (Some(absence), _) => { (missing(shown, &selection, absence)) }
+            (None, Some(own)) => { (unsampled(own)) }
+            (None, None) => { (few(shown, &selection, detail, top.sums.samples)) }
         }
         @if top.sums.samples > 0 {
             (tools(&selection, display))
@@ -267,6 +268,7 @@ fn missing(shown: &Shown, selection: &Selection, absence: &Absence) -> Markup {
                     " If its profiler labels root spans alone (scope root), what this one did is counted in the span that entered the service. To see each span's own, "
                     (advice::each_span(absence.sender)) "."
                 }
+                Reason::Unlabelled => { b { (UNLABELLED) } " " (advice::label_spans(absence.sender)) }
             }
         }
     }
@@ -275,6 +277,14 @@ fn missing(shown: &Shown, selection: &Selection, absence: &Absence) -> Markup {
 /// Where it is said why profiles were refused.
 fn why_refused() -> Markup {
     html! { a href="./#refused" { "What its sender was told" } "." }
+}
+
+/// Spans whose time is known without a sample of theirs: it was their child spans', or nothing explains it.
+fn unsampled(own: &TimeSpent) -> Markup {
+    html! {
+        p.state { b { "No sample was taken in these spans." } " Of their wall time: " (own.sentence("nanoseconds", "; ")) "." }
+        (states::bar(own, "nanoseconds"))
+    }
 }
 
 /// Few or no samples: what that means, and where there are more.

@@ -11,7 +11,7 @@ use crate::http::request::ServiceRequest;
 use crate::params::{BadParameter, Params};
 use crate::receive::profilers::ProfilerState;
 use crate::selection::{Selection, Side, StackDisplay, StateChoice, WALL, link};
-use crate::show::{Beside, Outside, ShowError, Shown, SpanName, SpanNames, share, value_error};
+use crate::show::{Beside, Outside, ShowError, Shown, SpanName, SpanNames, UNLABELLED, share, value_error};
 use crate::states::{State, StateTimes, TimeSpent};
 use crate::store::Sampling;
 
@@ -149,7 +149,7 @@ pub(super) fn page(shown: &Shown, mut params: Params) -> Result<Page, ShowError>
             }
         } @else {
             @if !selection.has_filter() { (note(&names)) }
-            @if let Some(states) = &names.states {
+            @if let Some(states) = names.states.as_ref().filter(|states| !states.is_empty()) {
                 (states::legend_of(states, "nanoseconds", |choice| sort.is_by(choice), |choice| match choice {
                     StateChoice::One(state) => sort_link(&selection, sort, Key::State(state)),
                     _ => sort_link(&selection, sort, Key::Column(WAITS)),
@@ -232,7 +232,7 @@ fn note(names: &SpanNames) -> Markup {
         } @else if !traced {
             p.state { b { "Profiles but no traces." } " Names come from the profiles; counts and wall times are unknown until the service sends its traces." }
         } @else if names.sampled_by == Sampling::None && names.states.is_none() {
-            p.state { b { "No sample carries a span." } " " (advice::label_spans(names.sender)) }
+            p.state { b { (UNLABELLED) } " " (advice::label_spans(names.sender)) }
         }
     }
 }

@@ -208,10 +208,17 @@ impl Selection {
         self.profile_type.split(':').next() == Some(WALL)
     }
 
-    /// Whether it chooses among spans, and not among samples of theirs.
-    pub(crate) fn chooses_whole_spans(&self) -> bool {
-        let is_of_samples = self.side != Side::Any || self.state != StateChoice::All || !self.labels.is_empty();
-        !is_of_samples && self.trace.is_none() && self.span.is_none()
+    /// The parameter by which it chooses less than whole spans of a name, and what that chooses among.
+    pub(crate) fn chooses_within(&self) -> Option<(&'static str, &'static str)> {
+        let parameters = [
+            (self.state != StateChoice::All, "state=", "samples"),
+            (!self.labels.is_empty(), "label.KEY=", "samples"),
+            (self.side == Side::Inside, "inside=", "samples"),
+            (self.side == Side::Outside, "outside=", "samples"),
+            (self.trace.is_some(), "trace=", "the spans of a name"),
+            (self.span.is_some(), "span=", "the spans of a name"),
+        ];
+        parameters.into_iter().find_map(|(is_said, parameter, among)| is_said.then_some((parameter, among)))
     }
 
     /// Whether a bound must still be looked up.

@@ -45,7 +45,12 @@ pub(crate) enum Reason {
     OtherType,
     /// Samples of child spans, of the whole service: it may label root spans alone.
     ChildSpan,
+    /// Samples of CPU or of all time that carry a span, of the whole service.
+    Unlabelled,
 }
+
+/// That no sample of a service carries a span; [`how_samples_are_labelled`] says what to do.
+pub(crate) const UNLABELLED: &str = "No sample carries a span.";
 
 impl Shown {
     /// Why a selection has no sample; none where it does not say a service, says a single span or trace, or is of what is there.
@@ -59,23 +64,31 @@ impl Shown {
         let of_name = known.name.unwrap_or_default();
         let is_refused = !known.profiles && self.refusals.profiles_of(service) > 0;
         let is_child = of_name.traces && !of_name.entry && !of_name.samples;
+        // Of other types samples may be of no span at all.
+        let is_of_spans = selection.profile_type == CPU || selection.is_wall();
+        let sender = self.profilers.sender(service);
         let reason = match name {
             _ if is_refused => Reason::Refused,
             _ if !known.profiles && !known.traces => Reason::NoService,
             Some(_) if !of_name.samples && !of_name.traces => Reason::NoSpan,
             _ if !known.profiles => Reason::NoProfiles,
+            // A profiler that measures waits in spans alone has none to send, though it is set to.
+            _ if !known.profile_type
+                && selection.is_wall()
+                && matches!(sender, Some(Sender::Ours(_)) | None)
+                && self.store.sampling(service)? == Sampling::None =>
+            {
+                Reason::Unlabelled
+            }
             _ if !known.profile_type => Reason::NoType,
             Some(name) if of_name.samples && !self.store.has_samples_of(service, &selection.profile_type, name)? => {
                 Reason::OtherType
             }
-            // Of other types samples may be of no span at all.
-            Some(_)
-                if is_child
-                    && (selection.profile_type == CPU || selection.is_wall())
-                    && self.store.sampling(service)? == Sampling::Root =>
-            {
-                Reason::ChildSpan
-            }
+            Some(_) if is_of_spans && !of_name.samples => match self.store.sampling(service)? {
+                Sampling::None => Reason::Unlabelled,
+                Sampling::Root if is_child => Reason::ChildSpan,
+                _ => return Ok(None),
+            },
             _ => return Ok(None),
         };
         let others = match (reason, name) {
@@ -86,7 +99,6 @@ impl Shown {
         if reason == Reason::OtherType && others.types.is_empty() {
             return Ok(None);
         }
-        let sender = self.profilers.sender(service);
         let [service, name] = [service, name.unwrap_or_default()].map(|name| short(name, MOST_OF_A_NAME));
         let mut measures_no_waits = false;
         let sentence = match reason {
@@ -113,6 +125,7 @@ impl Shown {
             Reason::ChildSpan => format!(
                 "No sample of {service} so far is of a child span such as {name:?}: if its profiler labels root spans alone (scope root), what that did is counted in the span that entered the service."
             ),
+            Reason::Unlabelled => format!("{UNLABELLED} {}", how_samples_are_labelled(sender).replace('`', "")),
         };
         let instead = others.types.into_iter().next();
         Ok(Some(Absence { reason, sentence, instead, measures_no_waits, sender }))
@@ -127,6 +140,33 @@ impl Shown {
             }
         }
         Ok(found)
+    }
+}
+
+/// How samples get to carry spans, by what sends them: a sentence, with code between backticks.
+pub(crate) fn how_samples_are_labelled(sender: Option<Sender>) -> &'static str {
+    match sender {
+        Some(Sender::Go) => {
+            "Wrap the tracer provider: `otel.SetTracerProvider(otelpyroscope.NewTracerProvider(provider))` of otel-profiling-go; spans that are not sampled get no label."
+        }
+        Some(Sender::Java) => {
+            "Give the OpenTelemetry agent the extension pyroscope-otel.jar by `-Dotel.javaagent.extensions`, and let it start the profiler."
+        }
+        Some(Sender::Node) => {
+            "Run a span's work in `Pyroscope.wrapWithLabels({ span_id, span_name }, work)`, whose labels hold as long as the function runs and not over `await`."
+        }
+        Some(Sender::DotnetOfGrafana) => {
+            "Add `new PyroscopeSpanProcessor()` of Pyroscope.OpenTelemetry to the tracer provider."
+        }
+        Some(Sender::Native) => {
+            "A profiler outside of the process knows spans only where the program publishes them, or by their time and thread."
+        }
+        Some(Sender::Otlp) => {
+            "Its profiles come by OTLP: samples belong to the span that their profiler links them to, or by time to one of their thread, where samples and spans say `thread.id` and their resources `process.pid`."
+        }
+        Some(Sender::Ours(_)) | None => {
+            "Add the profiler's span processor to the tracer provider; in Ruby an exporter's too, as the SDK adds none beside it."
+        }
     }
 }
 

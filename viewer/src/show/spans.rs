@@ -170,8 +170,10 @@ impl Shown {
         let mut states = StateTimes::default();
         let all = sums.names.iter().map(|named| &named.sum).chain(&sums.rest).chain([&sums.outside]);
         all.for_each(|sum| states.merge(&sum.states));
-        let has_states = states.is_told();
-        let nested_have_states = sums.names.iter().any(|named| !named.sum.entries && !named.sum.states.is_empty());
+        // Those of other names say that time is measured, though none of these may have a sample.
+        let has_states = states.is_told() || of_states.is_some() && !sums.names.is_empty();
+        let nested_have_states =
+            has_states && sampled_by == Sampling::Wall && self.store.samples_child_spans(service)?;
         let said = Said { sampled_by, has_beside, has_states, nested_have_states };
         let row = |Named { name, sum, hottest }| span_name(name, sum, hottest, said);
         let mut spans: Vec<SpanName> = sums.names.into_iter().map(row).collect();

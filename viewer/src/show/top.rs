@@ -39,6 +39,14 @@ pub(crate) struct Top {
     pub(crate) absence: Option<Absence>,
 }
 
+impl Top {
+    /// Where the time of spans went that have no sample themselves.
+    pub(crate) fn unsampled(&self) -> Option<&TimeSpent> {
+        let own = self.spans.as_ref()?.own.as_ref()?;
+        (self.sums.samples == 0 && own.parts().next().is_some()).then_some(own)
+    }
+}
+
 /// Spans of which traces were received.
 #[derive(Debug, Serialize)]
 pub(crate) struct Spans {
@@ -113,7 +121,7 @@ impl Shown {
 
     /// Not where the selection chooses among samples.
     fn own(&self, selection: &Selection) -> Result<Option<TimeSpent>, ShowError> {
-        let (Some(service), true) = (&selection.service, selection.chooses_whole_spans()) else { return Ok(None) };
+        let (Some(service), None) = (&selection.service, selection.chooses_within()) else { return Ok(None) };
         let names = self.span_names(service, selection)?;
         let row = names.spans.into_iter().find(|row| Some(&row.name) == selection.name.as_ref());
         Ok(row.and_then(|row| row.time))

@@ -55,6 +55,17 @@ impl Store {
             Ok(ids.into_iter().map(|id| id.and_then(|id| known.get(&id).copied()).unwrap_or_default()).collect())
         })
     }
+
+    /// Whether samples of the service, of whatever profile type, are labelled with child spans; also where it has none.
+    pub(crate) fn samples_child_spans(&self, service: &str) -> Result<bool, StoreError> {
+        self.read(|connection| {
+            let mut find = connection.prepare_cached("SELECT id FROM strings WHERE text = ?1")?;
+            match find.query_row(params![service], |row| row.get(0)).optional()? {
+                Some(id) => Ok(of_spans(connection, id)? == Sampling::Span),
+                None => Ok(false),
+            }
+        })
+    }
 }
 
 /// By the services' numbers; those of which no profile holds a span are left out.
