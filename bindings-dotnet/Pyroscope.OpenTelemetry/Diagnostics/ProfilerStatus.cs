@@ -12,10 +12,18 @@ public sealed record ProfilerStatus(bool IsRunning, string? Reason, IReadOnlyLis
         Features.FirstOrDefault(feature => feature.Name == name)
         ?? throw new ArgumentException(
             $"{nameof(name)}: {name} is not allowed; allowed: {string.Join(", ", Features.Select(feature => feature.Name))}", nameof(name));
+
+    /// <summary>Whether it runs, or why not, and each part with why it is off: <c>running; cpu: on; locks: off (they were not asked for)</c>.</summary>
+    public override string ToString() =>
+        string.Join("; ", Features.Select(feature => feature.ToString()).Prepend(IsRunning ? "running" : $"not running ({Reason})"));
 }
 
 /// <summary>A part of the profiler.</summary>
 /// <param name="Name">Its name.</param>
 /// <param name="IsOn">Whether it works now.</param>
 /// <param name="Reason">Why it does not; null where it does.</param>
-public sealed record FeatureStatus(string Name, bool IsOn, string? Reason);
+public sealed record FeatureStatus(string Name, bool IsOn, string? Reason)
+{
+    /// <summary>Its name, and whether it works or why not.</summary>
+    public override string ToString() => IsOn ? $"{Name}: on" : $"{Name}: off ({Reason})";
+}

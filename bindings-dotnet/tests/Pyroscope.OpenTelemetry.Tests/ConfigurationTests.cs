@@ -86,6 +86,7 @@ public sealed class ConfigurationTests : IDisposable
         Profiler.Instance.Dispose();
         Profiler.Instance.Dispose();
         Assert.Equal((false, "the profiler was stopped"), (Profiler.Instance.Status.IsRunning, Profiler.Instance.Status.Reason));
+        Assert.StartsWith("not running (the profiler was stopped); cpu: off (no profiler runs); ", Profiler.Instance.Status.ToString());
         Assert.False(Profiler.Instance.Flush());
         Assert.True(Profiler.Instance.Configure(Named(_ => { })));
     }
@@ -121,8 +122,10 @@ public sealed class ConfigurationTests : IDisposable
         Assert.All(parts, part =>
         {
             Assert.Equal((false, "switched off"), (Profiler.Instance.Status[part.Part].IsOn, Profiler.Instance.Status[part.Part].Reason));
+            Assert.Contains($"; {part.Part}: off (switched off)", Profiler.Instance.Status.ToString());
             part.Switch(true);
             Assert.True(Profiler.Instance.Status[part.Part].IsOn, Profiler.Instance.Status[part.Part].Reason);
+            Assert.Matches($"^running; .*{part.Part}: on", Profiler.Instance.Status.ToString());
             part.Switch(false);
             Assert.False(Profiler.Instance.Status[part.Part].IsOn);
         });

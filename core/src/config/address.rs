@@ -64,6 +64,10 @@ fn parse_http(scheme: &str, rest: &str) -> Option<Address> {
         }
         None => None,
     };
+    // A colon is missing: `https//host`.
+    if path.starts_with("//") && ["http", "https"].iter().any(|scheme| host.eq_ignore_ascii_case(scheme)) {
+        return None;
+    }
     let base = format!("{scheme}://{host}{}", path.trim_end_matches('/'));
     let uri: Uri = base.parse().ok()?;
     let authority = uri.authority()?;
@@ -163,6 +167,8 @@ mod tests {
             "http://",
             "http:///path",
             "http://a b",
+            "https//profiles.example",
+            "http://HTTP//profiles.example",
             "file://relative",
             "file:///bad%zz",
             "",

@@ -99,7 +99,7 @@ impl Push {
             Ok(answer) => self.outcome(answer, stranger),
             Err(error) => Outcome {
                 verdict: Verdict::Retry { after: None },
-                reason: plain(&self.secrets.mask(&error.to_string())),
+                reason: self.reason(&error),
                 blame: self.blame(&error, outgoing.0.len() < body.len()),
                 status: None,
                 unanswered: outgoing.0.is_empty(),
@@ -129,7 +129,7 @@ impl Push {
         };
         let answer = answer.map_err(|error| Failure {
             status: None,
-            reason: plain(&self.secrets.mask(&error.to_string())),
+            reason: self.reason(&error),
             settings: self.blame(&error, !is_of_connecting(&error)).settings(),
         })?;
         let status = answer.status();
@@ -170,6 +170,14 @@ impl Push {
             .header(CONTENT_ENCODING, "gzip")
             .header(CONTENT_LENGTH, body.0.len().to_string());
         self.prepared(request, timeout, is_ours).send(SendBody::from_reader(body))
+    }
+
+    /// Why a request brought no answer.
+    fn reason(&self, error: &ureq::Error) -> String {
+        let reason = plain(&self.secrets.mask(&error.to_string()));
+        // It answered in plain text, or speaks another protocol.
+        let is_tls = !reason.contains("received corrupt message");
+        if is_tls { reason } else { format!("{reason}: no TLS is spoken there, it may be http:// or another port") }
     }
 
     /// What to look at after a request that brought no answer. Who was not reached, where nothing was sent, is the proxy.
@@ -466,6 +474,14 @@ mod tests {
         }
         let direct = push(&format!("http://{}", port()), "");
         assert_eq!(direct.send(&item(), LONG).blame, Blame::Address);
+    }
+
+    #[test]
+    fn an_address_where_no_tls_is_spoken_is_told() {
+        let at = proxy_that(|mut stream| write!(stream, "HTTP/1.1 400 Bad Request\r\n\r\n"));
+        let outcome = push(&format!("https://{at}"), "").send(&item(), LONG);
+        assert!(outcome.reason.ends_with("it may be http:// or another port"), "{}", outcome.reason);
+        assert_eq!(outcome.blame, Blame::Address);
     }
 
     #[test]
