@@ -1,6 +1,7 @@
 //! The profiler's own threads: they take none of the host's signals and are not sampled. A fault of theirs goes where the
 //! host's faults go: the kernel would end the process without a word if it were blocked.
 
+use std::ffi::c_int;
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -116,4 +117,32 @@ impl Drop for BlockedSignals {
         // SAFETY: the set is the mask that `new` read.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
     }
+}
+
+/// As long as this lives no handler of the program's runs on the calling thread, which could jump out of it (siglongjmp), and nobody cancels
+/// the thread, which opening a file is enough for, and nothing at all where it is cancelled asynchronously: each would leave a lock held.
+pub(crate) struct StaysHere {
+    cancels: c_int,
+    _blocked: BlockedSignals,
+}
+
+impl StaysHere {
+    pub(crate) fn new() -> Self {
+        let mut cancels = 0;
+        // SAFETY: a place for what there was. 1: PTHREAD_CANCEL_DISABLE, of glibc and musl.
+        unsafe { pthread_setcancelstate(1, &raw mut cancels) };
+        Self { cancels, _blocked: BlockedSignals::new() }
+    }
+}
+
+impl Drop for StaysHere {
+    fn drop(&mut self) {
+        // SAFETY: what there was, which is one of the two states.
+        unsafe { pthread_setcancelstate(self.cancels, ptr::null_mut()) };
+    }
+}
+
+unsafe extern "C-unwind" {
+    // May end the thread at once, where it was cancelled meanwhile.
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }

@@ -8,11 +8,13 @@
 #include <semaphore.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -182,6 +184,33 @@ int jumps_out_of_samples(void)
         may_jump = 0;
     }
     CHECK(setitimer(ITIMER_REAL, &off, NULL) == 0 && sigaction(SIGALRM, &before, NULL) == 0);
+    return 0;
+}
+
+static atomic_int is_there;
+static void ends(int signal) { (void)signal, pthread_exit(NULL); }
+static void *looks_about(void *path)
+{
+    struct stat found;
+    for (is_there = 1;;) stat(path, &found);
+    return NULL;
+}
+// The handler comes within a call of some thirty microseconds, or within what follows one.
+int is_ended_by_its_handler(void)
+{
+    char path[4096] = "/";
+    for (int i = 0; i < 1500; i++) strcat(path, "./");
+    struct sigaction action = {.sa_handler = ends}, before;
+    CHECK(sigaction(SIGUSR2, &action, &before) == 0);
+    for (int i = 0; i < 2000; i++) {
+        pthread_t thread;
+        is_there = 0;
+        CHECK(pthread_create(&thread, NULL, looks_about, path) == 0);
+        while (!is_there) sched_yield();
+        for (volatile int turn = 0; turn < i * 37 % 20000; turn++) {}
+        CHECK(pthread_kill(thread, SIGUSR2) == 0 && pthread_join(thread, NULL) == 0);
+    }
+    CHECK(sigaction(SIGUSR2, &before, NULL) == 0);
     return 0;
 }
 

@@ -34,6 +34,7 @@ HAZARDS = (
     "many_short_waits",
     "is_cancelled_where_it_is_free",
     "jumps_out_of_samples",
+    "is_ended_by_its_handler",
 )
 
 

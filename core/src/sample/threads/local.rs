@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::registry::{IS_SAMPLING, Registry, lock, try_lock};
-use crate::os::background_thread::BlockedSignals;
+use crate::os::background_thread::StaysHere;
 use crate::os::fork;
 use crate::os::thread_id::tid;
 use crate::os::thread_word::ThreadWord;
@@ -146,12 +146,11 @@ fn try_registry(find: impl FnOnce(&mut Registry) -> Option<u32>) -> Option<(&'st
     if !IS_SAMPLING.load(Ordering::Relaxed) || fork::forked() {
         return None;
     }
-    // A handler of the program's that jumps out of this (siglongjmp) would leave the lock locked.
-    let blocked = BlockedSignals::new();
+    let here = StaysHere::new();
     let mut registry = try_lock()?;
     let found = at(find(registry.as_mut()?)?);
     drop(registry);
-    drop(blocked);
+    drop(here);
     Some(found)
 }
 

@@ -118,10 +118,10 @@ pub(super) struct Block {
     held: [Held; 2],
 }
 
-/// From here on a call for a file or a name is likely to be a wait, and it costs next to nothing to ask.
-pub(super) const LIKELY_NS: u64 = 100_000;
+/// From here on a call is likely to be a wait, and it costs next to nothing to ask.
+pub(super) const LIKELY_NS: u64 = 20_000;
 /// What expiries within calls weigh until it is known whether these waited is owed up to here: the kernel tells of several at once.
-const MOST_OWED_NS: u64 = 20_000_000;
+pub(super) const MOST_OWED_NS: u64 = 20_000_000;
 /// A wait from here on pays no debts but those of its own function.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
@@ -281,7 +281,7 @@ impl Block {
     /// CPU time that a call burnt is in the profile as CPU time: what its expiries weigh is taken off, so each call has the right
     /// expectation. What would be below nothing is a debt of the thread's next short waits, of those for files and names or of others
     /// (`is_of_file`), or of its next long ones of the same function: who burns CPU time in such calls pays it, and other waits stay what
-    /// they were. It is never more than an expiry weighs.
+    /// they were. It is never more than `most_ns`.
     pub(super) fn without_cpu(
         &mut self,
         (function, is_of_file): (u32, bool),

@@ -22,7 +22,7 @@ pub(crate) mod wrappers;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use self::block::{Block, Call, LIKELY_NS, LONG_NS, OWNER, Pending};
+use self::block::{Block, Call, LIKELY_NS, LONG_NS, MOST_OWED_NS, OWNER, Pending};
 use self::fates::Fate;
 pub(crate) use self::loader::look as look_at_loader;
 pub(crate) use self::modules::lock;
@@ -221,10 +221,10 @@ pub fn own_poll() -> *const [u64; 2] {
 ///
 /// Calls may be CPU time as a whole, as a `stat` of what is in memory, and lose the processor meanwhile: who never gave it away waited for
 /// nothing, and what it lost is time in the run queue, which the thread's next sample claims. So the kernel is asked how often the thread gave
-/// it away: 0.3 µs, a system call, at each long call, at each for a file or a name that is likely a wait, and for each millisecond that shorter
-/// ones of these are told to have waited. When it is asked does not depend on what the timer tells, so neither of the two ways in which CPU time
+/// it away: 0.2 µs, a system call, at each call that is likely a wait, and for each millisecond that shorter ones for files and names are told
+/// to have waited. When it is asked does not depend on what the timer tells, so neither of the two ways in which CPU time
 /// is taken off has the other's.
-extern "C" fn on_wait(block: *mut Block, call: *const Call) {
+extern "C-unwind" fn on_wait(block: *mut Block, call: *const Call) {
     // SAFETY: this thread's own block; a signal's handler that also waits comes and goes within.
     let block = unsafe { &mut *block };
     // SAFETY: valid while this runs.
@@ -237,7 +237,7 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
     if call.polls != 0 {
         block.polled = [ended_ns.saturating_sub(call.took_ns), ended_ns];
     }
-    let asks = is_long || is_of_file && (is_likely || block.tells_much(call.took_ns));
+    let asks = is_likely || is_of_file && block.tells_much(call.took_ns);
     let waited = !asks || block.waited(times_given_away(), is_likely);
     // What a call within this one was found to have waited this one may have: a sleep that a signal ended whose handler waited too.
     let waited_within = block.waited_at_ns >= ended_ns.saturating_sub(call.took_ns);
@@ -275,9 +275,16 @@ extern "C" fn on_wait(block: *mut Block, call: *const Call) {
         if is_of_file && !is_likely {
             exact_ns = block.without_told(measured_ns);
         }
-        let most_ns = if burnt_ns > 0 { period_ns } else { u64::MAX };
+        let most_ns = match burnt_ns {
+            0 => u64::MAX,
+            _ if is_of_file && !is_long => MOST_OWED_NS.max(burnt_ns),
+            _ => period_ns,
+        };
         took_ns = block.without_cpu((call.function, is_of_file), exact_ns, burnt_ns, most_ns);
-        exact_ns = times::without_cpu(call.function, call.polls != 0, state, exact_ns, took_ns);
+        // A short one that was asked about by itself did wait, and what it burnt is taken off where the span says its CPU time.
+        if is_long || !is_likely {
+            exact_ns = times::without_cpu(call.function, call.polls != 0, state, exact_ns, took_ns);
+        }
     }
     block.whole_ns += took_ns;
     if exact_ns == 0 {
@@ -367,7 +374,7 @@ fn lose(fate: Fate, waits: Tally, generation: u16) {
 }
 
 /// The mutex is unlocked until whose unlocking waits were pending.
-extern "C" fn on_unlock(block: *mut Block) {
+extern "C-unwind" fn on_unlock(block: *mut Block) {
     // SAFETY: as in `on_wait`.
     sample_pending(unsafe { &mut *block });
 }

@@ -20,7 +20,7 @@ use libc::dl_phdr_info;
 use super::loader;
 use super::real::{ALIASES, OLDEST, address_of, executable, has_older, libc};
 use super::wrappers::{self, Address, OnUnlock, OnWait};
-use crate::os::background_thread::BlockedSignals;
+use crate::os::background_thread::StaysHere;
 use crate::sample::elf::{Module, Name, R_X86_64_JUMP_SLOT, Slot, word};
 use crate::sample::slot;
 
@@ -315,33 +315,6 @@ impl Modules {
             self.contested[*function] |= module.defines(alias);
         }
     }
-}
-
-/// As long as this lives no handler of the program's runs on the calling thread, which could jump out of it (siglongjmp), and nobody cancels
-/// the thread, as files are points of cancellation: either would leave the locks held.
-struct StaysHere {
-    cancels: c_int,
-    _blocked: BlockedSignals,
-}
-
-impl StaysHere {
-    fn new() -> Self {
-        let mut cancels = 0;
-        // SAFETY: a place for what there was. 1: PTHREAD_CANCEL_DISABLE, of glibc and musl.
-        unsafe { pthread_setcancelstate(1, &raw mut cancels) };
-        Self { cancels, _blocked: BlockedSignals::new() }
-    }
-}
-
-impl Drop for StaysHere {
-    fn drop(&mut self) {
-        // SAFETY: what there was, which is one of the two states.
-        unsafe { pthread_setcancelstate(self.cancels, ptr::null_mut()) };
-    }
-}
-
-unsafe extern "C" {
-    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
 /// One scan of the list of modules.

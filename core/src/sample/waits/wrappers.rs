@@ -7,9 +7,9 @@ use super::block::{Block, Call};
 /// An address of code.
 pub(super) type Address = *const c_void;
 /// What a wrapper calls: of a call that took its time, at the unlocking of a mutex at which a wait is pending, and when a module
-/// was opened.
-pub(super) type OnWait = extern "C" fn(*mut Block, *const Call);
-pub(super) type OnUnlock = extern "C" fn(*mut Block);
+/// was opened. A handler of the program's that comes within the first two may end the thread, which unwinds them.
+pub(super) type OnWait = extern "C-unwind" fn(*mut Block, *const Call);
+pub(super) type OnUnlock = extern "C-unwind" fn(*mut Block);
 pub(super) type OnModule = extern "C" fn();
 
 #[cfg(target_arch = "x86_64")]
