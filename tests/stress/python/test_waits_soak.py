@@ -39,6 +39,8 @@ def sample(span: str, state: str, *functions: str) -> pprof.Sample:
         ("sleep_in_inner called by sleep_in_inner", sample("inner", "sleep", "select", "sleep_in_inner", "sleep_in_inner", "nests")),
         ("wait_in_handler in the span handled", sample("handled", "sleep", "clock_nanosleep", "wait_in_handler", "on_disturbance", "nests")),
         ("", sample("inner", "sleep", "clock_nanosleep", "wait_in_handler", "on_disturbance", "sleep_in_inner", "nests")),
+        ("", sample("handled", "sleep", "clock_nanosleep", "wait_in_handled", "on_disturbance", "is_over")),
+        ("is_over called by nests", sample("handled", "sleep", "clock_nanosleep", "wait_in_handled", "on_disturbance", "is_over", "nests")),
         ("sleep_in_inner in the span outer", sample("outer", "sleep", "select", "wait_in_handler", "on_alarm", "sleep_in_inner", "nests")),
     ],
 )

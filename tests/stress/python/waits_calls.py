@@ -33,6 +33,7 @@ follow             | live                 | -;*
 run                | main                 | -;*
 main               | <module>             | -;*
 <module>           | -                    | -;*
+is_over            | work_on lead interrupt loops | -;*
 sleeps             | work_on              | sleeps
 sleep_shortly      | sleeps               | sleeps              | $sleep
 sleep_by_select    | sleeps               | sleeps              | sleep:select
