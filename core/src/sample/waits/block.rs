@@ -317,6 +317,10 @@ impl Block {
         reason = "not negative; too much becomes the most"
     )]
     pub(super) fn weight_of(&mut self, took_ns: u64, mean_ns: f64, seed: u64) -> Option<u64> {
+        // Each is to be a sample, also what a debt left only nanoseconds of.
+        if mean_ns <= 1.0 {
+            return Some(took_ns);
+        }
         if self.budget <= 0.0 {
             self.budget = self.exponential(seed);
         }
@@ -376,6 +380,15 @@ mod tests {
             #[expect(clippy::cast_precision_loss, reason = "small numbers")]
             let ratio = weights.iter().sum::<u64>() as f64 / (took_ns * waits) as f64;
             assert!((ratio - 1.0).abs() < tolerance, "{took_ns} ns: {ratio}");
+        }
+    }
+
+    #[test]
+    fn where_each_is_a_sample_it_stands_for_itself() {
+        let mut block = block();
+        for took_ns in [1, 2, 3, 40, 5_000_000].repeat(20) {
+            let weight = block.weight_of(took_ns, 1.0, 7).unwrap();
+            assert_eq!((weight, block.count_of(weight, took_ns)), (took_ns, 1));
         }
     }
 
