@@ -131,7 +131,8 @@ static class Truth
         Add("Modules.Collectible", One, "collectible", "io lock");
         Add("Modules.Body", "Modules.Collectible Modules.Dynamic", "collectible,dynamic", "lock");
         Add("Made.Rest", "Modules.Collectible", "collectible", "sleep");
-        Add("Modules.Dynamic", One, "dynamic", "");
+        // What its description is made of has a lock.
+        Add("Modules.Dynamic", One, "dynamic", "lock");
         Add("made", "Modules.Dynamic", "dynamic", "sleep");
         Add("Pair.Lead", "Play.Run", "", "");
         Add("Pair.Both", "Pair.Lead", "", "");
