@@ -110,6 +110,9 @@ pub(super) struct Block {
     told_burnt_ns: u64,
     /// So much was told of what was no wait, and is still to be taken off such calls.
     told_debt_ns: u64,
+    /// How many calls that are likely to be waits were not asked about since; and so many from now on are.
+    unasked: u32,
+    careful: u32,
     /// When it last was found to have given it away.
     pub(super) waited_at_ns: u64,
     /// 1: coroutines or contexts took turns on it, so that another span may have been current than it was told.
@@ -118,14 +121,18 @@ pub(super) struct Block {
     held: [Held; 2],
 }
 
-/// From here on a call is likely to be a wait, and it costs next to nothing to ask.
+/// From here on a call is likely to be a wait.
 pub(super) const LIKELY_NS: u64 = 20_000;
+/// From here on it costs next to nothing to ask about one for a file or a name.
+pub(super) const ASKED_NS: u64 = 100_000;
+/// So many likely waits are asked about after one of them was none.
+const CAREFUL: u32 = 64;
 /// What expiries within calls weigh until it is known whether these waited is owed up to here: the kernel tells of several at once.
 pub(super) const MOST_OWED_NS: u64 = 20_000_000;
 /// A wait from here on pays no debts but those of its own function.
 pub(super) const LONG_NS: u64 = 1_000_000;
 
-const _: () = assert!(size_of::<Block>() == 44 * 8);
+const _: () = assert!(size_of::<Block>() == 45 * 8);
 
 /// A call that took long enough to be a wait. As `calls.c` has it.
 #[derive(Debug)]
@@ -170,18 +177,35 @@ impl Block {
 
     /// Whether the thread gave its processor away, as who waits does, since this was last asked; `times`: so often so far. Where nobody counts
     /// that, it may have. If it did not, what its short calls were told to have waited is CPU time, which the next ones pay; so it is if it did
-    /// once, in a call that is likely to be a wait (`in_this`). Else what their expiries weigh is paid.
+    /// once, in a call that is likely to be a wait (`in_this`), and no other such call came before. Else what their expiries weigh is paid. If it
+    /// did less often than such calls came, one of them was none: the next ones are [asked about](Self::is_careful), each.
     pub(super) fn waited(&mut self, times: Option<u64>, in_this: bool) -> bool {
         let before = std::mem::replace(&mut self.gave_away, times.unwrap_or(u64::MAX));
         let since = times.filter(|_| before != u64::MAX).map(|times| times.wrapping_sub(before));
+        let unasked = std::mem::take(&mut self.unasked);
+        if since.is_some_and(|since| since < u64::from(unasked) + u64::from(in_this)) {
+            self.careful = CAREFUL;
+        }
         let (told_ns, burnt_ns) = (std::mem::take(&mut self.told_ns), std::mem::take(&mut self.told_burnt_ns));
-        if since == Some(0) || since == Some(1) && in_this {
+        if since == Some(0) || since == Some(1) && in_this && unasked == 0 {
             self.told_debt_ns += told_ns;
         } else {
             let debt_ns = self.short_debt_ns(true);
             *debt_ns = (*debt_ns).max(debt_ns.saturating_add(burnt_ns).min(MOST_OWED_NS.max(burnt_ns)));
         }
         since != Some(0)
+    }
+
+    /// Whether a call that is likely to be a wait is asked about though it is short.
+    pub(super) fn is_careful(&mut self) -> bool {
+        let is_careful = self.careful > 0;
+        self.careful = self.careful.saturating_sub(1);
+        is_careful
+    }
+
+    /// A call that is likely to be a wait is not asked about.
+    pub(super) fn skip(&mut self) {
+        self.unasked = self.unasked.saturating_add(1);
     }
 
     /// Whether with so much more its short calls were told to have waited for long since that was last asked.
@@ -221,6 +245,7 @@ impl Block {
     pub(super) fn forget_debt(&mut self) {
         (self.short_debts_ns, self.long_debt_ns) = ([0; 2], 0);
         (self.told_ns, self.told_burnt_ns, self.told_debt_ns, self.gave_away) = (0, 0, 0, u64::MAX);
+        (self.unasked, self.careful) = (0, 0);
     }
 
     /// Keeps a wait until `mutex` is unlocked. A second one of the same call goes on with the first: a wait for the interpreter's lock
@@ -482,6 +507,22 @@ mod tests {
         assert_eq!(block.without_told(900), 900, "it may have been the others");
         block.tell(LONG_NS - 5, 0, false);
         assert!(!block.tells_much(4) && block.tells_much(5));
+    }
+
+    #[test]
+    fn likely_waits_are_asked_about_after_one_of_them_was_none() {
+        let mut block = block();
+        assert!(block.waited(Some(5), true) && !block.is_careful(), "not known yet");
+        (0..3).for_each(|_| block.skip());
+        assert!(block.waited(Some(9), true) && !block.is_careful(), "all gave their processor away");
+        block.skip();
+        block.tell(700, 50, false);
+        assert!(block.waited(Some(10), true), "one of two did");
+        assert_eq!(block.without_told(900), 900, "and it is not known which");
+        assert_eq!((0..).take_while(|_| block.is_careful()).count(), 64);
+        assert!(!block.waited(Some(10), true) && block.is_careful(), "this one did not");
+        block.forget_debt();
+        assert!(!block.is_careful());
     }
 
     #[test]

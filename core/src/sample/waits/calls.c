@@ -28,7 +28,7 @@ struct block {
     const volatile uint64_t *expiries, *handled;
     const void *pending_until;
     uint64_t since, since_cpu;
-    uint64_t rest[38];
+    uint64_t rest[39];
 };
 
 // `Call` in mod.rs: one that took long enough to be a wait.

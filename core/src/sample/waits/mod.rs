@@ -22,7 +22,7 @@ pub(crate) mod wrappers;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use self::block::{Block, Call, LIKELY_NS, LONG_NS, MOST_OWED_NS, OWNER, Pending};
+use self::block::{ASKED_NS, Block, Call, LIKELY_NS, LONG_NS, MOST_OWED_NS, OWNER, Pending};
 use self::fates::Fate;
 pub(crate) use self::loader::look as look_at_loader;
 pub(crate) use self::modules::lock;
@@ -221,8 +221,9 @@ pub fn own_poll() -> *const [u64; 2] {
 ///
 /// Calls may be CPU time as a whole, as a `stat` of what is in memory, and lose the processor meanwhile: who never gave it away waited for
 /// nothing, and what it lost is time in the run queue, which the thread's next sample claims. So the kernel is asked how often the thread gave
-/// it away: 0.2 µs, a system call, at each call that is likely a wait, and for each millisecond that shorter ones for files and names are told
-/// to have waited. When it is asked does not depend on what the timer tells, so neither of the two ways in which CPU time
+/// it away: 0.2 µs, a system call, at each long call, at each for a file or a name of a tenth of a millisecond, and for each millisecond that
+/// shorter ones of these are told to have waited. Where that shows that a call that is likely a wait was none it is asked at each such call for
+/// a while: else a wait that comes before it would have to stand for both. When it is asked does not depend on what the timer tells, so neither of the two ways in which CPU time
 /// is taken off has the other's.
 extern "C-unwind" fn on_wait(block: *mut Block, call: *const Call) {
     // SAFETY: this thread's own block; a signal's handler that also waits comes and goes within.
@@ -237,8 +238,16 @@ extern "C-unwind" fn on_wait(block: *mut Block, call: *const Call) {
     if call.polls != 0 {
         block.polled = [ended_ns.saturating_sub(call.took_ns), ended_ns];
     }
-    let asks = is_likely || is_of_file && block.tells_much(call.took_ns);
-    let waited = !asks || block.waited(times_given_away(), is_likely);
+    // Who yields is not counted as one who gave its processor away.
+    let is_counted = is_likely && state != State::RunQueue;
+    let asks = is_long
+        || is_of_file && (call.took_ns >= ASKED_NS || block.tells_much(call.took_ns))
+        || is_counted && block.is_careful();
+    if is_counted && !asks {
+        block.skip();
+    }
+    let is_known = is_likely && asks;
+    let waited = !asks || block.waited(times_given_away(), is_counted);
     // What a call within this one was found to have waited this one may have: a sleep that a signal ended whose handler waited too.
     let waited_within = block.waited_at_ns >= ended_ns.saturating_sub(call.took_ns);
     if asks && waited {
@@ -271,8 +280,8 @@ extern "C-unwind" fn on_wait(block: *mut Block, call: *const Call) {
     // On average, and exactly.
     let (mut took_ns, mut exact_ns) = (measured_ns, measured_ns);
     if call.cpu_ns == 0 {
-        let burnt_ns = if is_of_file && !is_long { block.tell(measured_ns, burnt_ns, is_likely) } else { burnt_ns };
-        if is_of_file && !is_likely {
+        let burnt_ns = if is_of_file && !is_long { block.tell(measured_ns, burnt_ns, is_known) } else { burnt_ns };
+        if is_of_file && !is_known {
             exact_ns = block.without_told(measured_ns);
         }
         let most_ns = match burnt_ns {
@@ -281,7 +290,7 @@ extern "C-unwind" fn on_wait(block: *mut Block, call: *const Call) {
             _ => period_ns,
         };
         took_ns = block.without_cpu((call.function, is_of_file), exact_ns, burnt_ns, most_ns);
-        // A short one that was asked about by itself did wait, and what it burnt is taken off where the span says its CPU time.
+        // A short one that is likely a wait did wait, and what it burnt is taken off where the span says its CPU time.
         if is_long || !is_likely {
             exact_ns = times::without_cpu(call.function, call.polls != 0, state, exact_ns, took_ns);
         }
