@@ -42,6 +42,7 @@ VARIABLES = {
 
 
 def threads() -> set[str]:
+    """Of the process: one of an earlier test that was joined may be there for a moment longer."""
     return set(os.listdir("/proc/self/task"))
 
 
@@ -53,7 +54,7 @@ def test_argument_is_refused_before_anything_starts(case: str) -> None:
         pyroscope.configure(**{"application_name": "app", "server_address": "none", **arguments})
     message = str(refused.value)
     assert all(part in message for part in parts), message
-    assert threads() == before
+    assert threads() <= before
     assert not pyroscope.shutdown()
 
 
@@ -62,7 +63,7 @@ def test_refused_argument_leaves_the_running_profiler_alone(tmp_path: Path) -> N
     before = threads()
     with pytest.raises(ValueError):
         pyroscope.configure(application_name="app", server_address="ftp://x")
-    assert threads() == before
+    assert threads() <= before
     assert pyroscope.shutdown()
 
 
@@ -71,7 +72,7 @@ def test_unknown_argument_or_type_is_a_type_error(arguments: dict) -> None:
     before = threads()
     with pytest.raises(TypeError, match=next(iter(arguments))):
         pyroscope.configure(application_name="app", server_address="none", **arguments)
-    assert threads() == before
+    assert threads() <= before
 
 
 @pytest.mark.parametrize("name", VARIABLES)
