@@ -13,7 +13,7 @@ public sealed record ProfilerStatus(bool IsRunning, string? Reason, IReadOnlyLis
         ?? throw new ArgumentException(
             $"{nameof(name)}: {name} is not allowed; allowed: {string.Join(", ", Features.Select(feature => feature.Name))}", nameof(name));
 
-    /// <summary>Whether it runs, or why not, and each part with why it is off: <c>running; cpu: on; locks: off (they were not asked for)</c>.</summary>
+    /// <summary>Whether it runs, or why not, and each part with why it is off: <c>running; cpu: on; locks: off (switched off)</c>.</summary>
     public override string ToString() =>
         string.Join("; ", Features.Select(feature => feature.ToString()).Prepend(IsRunning ? "running" : $"not running ({Reason})"));
 }

@@ -121,6 +121,7 @@ impl Drop for BlockedSignals {
 
 /// As long as this lives no handler of the program's runs on the calling thread, which could jump out of it (siglongjmp), and nobody cancels
 /// the thread, which opening a file is enough for, and nothing at all where it is cancelled asynchronously: each would leave a lock held.
+/// Async-signal-safe: what it changes are the thread's mask and a word of the thread's own.
 pub(crate) struct StaysHere {
     cancels: c_int,
     _blocked: BlockedSignals,

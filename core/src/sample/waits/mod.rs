@@ -223,8 +223,11 @@ pub fn own_poll() -> *const [u64; 2] {
 /// nothing, and what it lost is time in the run queue, which the thread's next sample claims. So the kernel is asked how often the thread gave
 /// it away: 0.2 µs, a system call, at each long call, at each for a file or a name of a tenth of a millisecond, and for each millisecond that
 /// shorter ones of these are told to have waited. Where that shows that a call that is likely a wait was none it is asked at each such call for
-/// a while: else a wait that comes before it would have to stand for both. When it is asked does not depend on what the timer tells, so neither of the two ways in which CPU time
-/// is taken off has the other's.
+/// a while: else a wait that comes before it would have to stand for both. When it is asked does not depend on what the timer tells, so neither of
+/// the two ways in which CPU time is taken off has the other's.
+///
+/// A handler of the program's may end the thread within this, which unwinds it: nothing here is held for anybody else, but for the registry's lock,
+/// within which no handler runs.
 extern "C-unwind" fn on_wait(block: *mut Block, call: *const Call) {
     // SAFETY: this thread's own block; a signal's handler that also waits comes and goes within.
     let block = unsafe { &mut *block };
