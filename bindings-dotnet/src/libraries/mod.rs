@@ -5,5 +5,6 @@ mod call_frames;
 mod elf;
 mod exports;
 mod files;
+mod hijack;
 mod mappings;
 pub(crate) mod registry;

@@ -4,6 +4,7 @@
 pub(crate) mod call_frames;
 pub(crate) mod call_sites;
 pub(crate) mod eh_frame;
+pub(crate) mod hijack;
 pub(crate) mod library_names;
 pub(crate) mod loader;
 pub(crate) mod modules;

@@ -11,6 +11,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 
 use crate::stack::eh_frame::{self, Cfa, Row};
+use crate::stack::hijack;
 use crate::stack::loader;
 use crate::stack::range_set::RangeSet;
 
@@ -45,6 +46,8 @@ pub(crate) struct Module {
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) rows: Vec<Row>,
+    /// Where the function of [`hijack`] is, relative to where the library is loaded; of CoreCLR.
+    pub(crate) trap: Option<u32>,
 }
 
 pub(crate) static MODULES: [Place; MAX_MODULES] = [const { Place::unused() }; MAX_MODULES];
@@ -119,6 +122,9 @@ impl Place {
 
     /// Shows the handler what was read of the library's file.
     pub(crate) fn show(&self, tables: &'static Tables) {
+        if let Some(trap) = tables.trap {
+            hijack::set(self.base.load(Ordering::Relaxed) + u64::from(trap));
+        }
         // Release: who sees the pointer sees what it points to.
         self.tables.store(std::ptr::from_ref(tables).cast_mut(), Ordering::Release);
     }

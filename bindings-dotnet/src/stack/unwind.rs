@@ -13,6 +13,7 @@
 //! * From there on rbp is followed: CoreCLR gives most methods a frame.
 //! * H4: call sites in methods without a frame are known from a table, and those of methods that were compiled ahead of time from their
 //!   assemblies.
+//! * A return address that the runtime put in place of a method's own ([`hijack`](crate::stack::hijack)) leads nowhere: a frame says so.
 //! * H5: a method that on-stack replacement entered lies on top of its own earlier body; its return address is higher up.
 //!
 //! The leaf's frame is its pc, that of a caller its return address minus one, which is within the call.
@@ -31,7 +32,7 @@ use crate::stack::library_names::LibraryNames;
 use crate::stack::own_stack::Stack;
 use crate::stack::range_set::RangeSet;
 use crate::stack::sample_header::{CUT, FirstManaged};
-use crate::stack::{call_sites, modules, sample_header};
+use crate::stack::{call_sites, hijack, modules, sample_header};
 
 /// Words of the stack that go along with a sample.
 const EXTRA_WORDS: usize = 64;
@@ -82,7 +83,7 @@ pub(crate) fn outermost_native([pc, sp, bp]: [u64; 3]) -> Option<u64> {
     for _ in 0..MAX_NATIVE {
         let outermost = at.frame();
         at = at.caller_of_native(row, &mut stack)?;
-        match at.row() {
+        match at.row().filter(|_| !hijack::is_trap(at.pc)) {
             Some((next, _)) => row = next,
             // Code of a method may be in memory that nobody looked at yet.
             None => return Some(outermost).filter(|_| CODE.contains(&at.pc)),
@@ -127,9 +128,13 @@ fn walk_stack(mut at: Registers, mut stack: Stack, out: &mut FrameWriter<'_>) {
             break;
         };
         at = caller;
-        if !CODE.contains(&at.pc) || !out.push(at.frame()) {
+        let is_known = !hijack::is_trap(at.pc);
+        if !CODE.contains(&at.pc) || !out.push(if is_known { at.frame() } else { CUT }) {
             push_extra(None, stack, &names, out);
             return;
+        }
+        if !is_known {
+            break;
         }
     }
     let high = stack.high;
@@ -167,7 +172,8 @@ fn follow_frames(at: Registers, mut stack: Stack, out: &mut FrameWriter<'_>) {
             sample_header::note_unknown_code();
         }
         let mut sp = frame + 16;
-        if !CODE.contains(&back) || !out.push(back - 1) {
+        let caller = if hijack::is_trap(back) { CUT } else { back - 1 };
+        if !CODE.contains(&back) || !out.push(caller) {
             return;
         }
         for _ in 0..MAX_FRAMELESS {

@@ -118,6 +118,27 @@ public sealed class WaitTests
     }
 
     [Fact]
+    public void A_method_that_a_thread_comes_back_to_and_is_stopped_there_for_a_collection_is_on_the_stack()
+    {
+        using (TrueSpan.Start("before"))
+        {
+            ComesBack(TimeSpan.FromSeconds(0.1));
+        }
+
+        using var run = WallTime.Run();
+        using (new Thread(CollectsOften).Do())
+        using (TrueSpan.Start("comes back"))
+        {
+            ComesBack(TimeSpan.FromSeconds(2));
+        }
+
+        // To start a span compiles methods, and waits for collections, too.
+        var samples = run.End("wall").Where(sample => sample.Label("span_name") == "comes back" && sample.Label("state") is "runtime" or "lock" && !sample.Frames.Any(frame => frame.Contains(nameof(TrueSpan), StringComparison.Ordinal))).ToArray();
+        Assert.NotEmpty(samples);
+        Assert.All(samples, sample => Assert.True(sample.Label("state") == "runtime" && sample.Frames.Any(frame => frame.EndsWith($".{nameof(ComesBack)}", StringComparison.Ordinal)), WallTime.Said(sample)));
+    }
+
+    [Fact]
     public void An_exception_out_of_a_wait_leaves_the_wait_and_what_follows_as_they_were()
     {
         using var run = WallTime.Run();
@@ -263,6 +284,44 @@ public sealed class WaitTests
         Assert.True(SpinWait.SpinUntil(() => thread.ThreadState.HasFlag(System.Threading.ThreadState.WaitSleepJoin), TimeSpan.FromSeconds(30)));
         Thread.Sleep(KnownWaits.Milliseconds);
         thread.Interrupt();
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static double ComesBack(TimeSpan after)
+    {
+        var number = 2.0;
+        for (var until = Stopwatch.StartNew(); until.Elapsed < after;)
+        {
+            for (var time = 0; time < 1_000; time++)
+            {
+                number = Straight(number);
+            }
+        }
+
+        return number;
+    }
+
+    /// <summary>Calls nothing and has no loop: the runtime cannot stop a thread in it, so it has it come back to the runtime.</summary>
+    [MethodImpl(MethodImplOptions.NoInlining)]
+    private static double Straight(double of)
+    {
+        of = Math.Sqrt(of) + Math.Sqrt(of + 1);
+        of = Math.Sqrt(of) + Math.Sqrt(of + 2);
+        of = Math.Sqrt(of) + Math.Sqrt(of + 3);
+        of = Math.Sqrt(of) + Math.Sqrt(of + 4);
+        of = Math.Sqrt(of) + Math.Sqrt(of + 5);
+        of = Math.Sqrt(of) + Math.Sqrt(of + 6);
+        of = Math.Sqrt(of) + Math.Sqrt(of + 7);
+        return Math.Sqrt(of) + Math.Sqrt(of + 8);
+    }
+
+    private static void CollectsOften()
+    {
+        for (var until = Stopwatch.StartNew(); until.Elapsed < TimeSpan.FromSeconds(2);)
+        {
+            GC.Collect(0);
+            Thread.Sleep(1);
+        }
     }
 
     private static void CollectsAgainAndAgain()
