@@ -1,5 +1,7 @@
 """Whether all time of spans is found: threads that run, sleep, and wait for sockets, locks and each other, all in spans.
 
+Waits take some ten milliseconds: they are so few that most become samples, which leaves half a percent of a minute's sum to chance.
+
 Prints the spans' wall time by the threads' own clocks, and how long these waited for a processor (schedstat), which a wait that
 ends late has in it and time between waits has not.
 
@@ -24,7 +26,7 @@ from pyroscope.otel import PyroscopeSpanProcessor
 
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--threads", type=int, default=4)
     parser.add_argument("--server", required=True)
     parser.add_argument("--records", type=Path, required=True)
@@ -51,12 +53,12 @@ def main(arguments: list[str]) -> None:
             with tracer.start_as_current_span("request"):
                 began, began_cpu = time.perf_counter_ns(), time.thread_time_ns()
                 for _ in range(chance.randrange(1, 8)):
-                    json.dumps(list(range(2000)))
+                    json.dumps(list(range(10_000)))
                 with shared:
-                    sum(range(3000))
-                threading.Timer(chance.random() * 0.004, theirs.send, (b"x",)).start()
+                    sum(range(150_000))
+                threading.Timer(chance.random() * 0.06, theirs.send, (b"x",)).start()
                 ours.recv(1)
-                time.sleep(chance.random() * 0.002)
+                time.sleep(chance.random() * 0.03)
                 wall += time.perf_counter_ns() - began
                 cpu += time.thread_time_ns() - began_cpu
             requests += 1

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import rows as all_rows
+import time_rows
 from run import Cell, Row, Run, ask, began, say
 
 #: Whether the profiler runs there: it prints why not.
@@ -37,7 +38,7 @@ def planned(options: argparse.Namespace) -> list[all_rows.Planned]:
         "overhead": lambda: all_rows.overhead_rows(quick),
         "encode": all_rows.encode_rows,
         "span": lambda: all_rows.span_rows(quick),
-        "time": lambda: all_rows.time_rows(quick),
+        "time": lambda: time_rows.of(quick),
         "memory": lambda: all_rows.memory_rows(quick),
         "import": lambda: all_rows.import_rows(quick),
         "wheel": lambda: all_rows.wheel_rows(options.wheel),

@@ -2,6 +2,7 @@
 
 # The rows of the table: which program measures them, and when they are within their bound.
 require_relative "run"
+require_relative "time_rows"
 require_relative "truth_rows"
 require_relative "../../support/ruby/receiver"
 
@@ -9,6 +10,8 @@ require_relative "../../support/ruby/receiver"
 Planned = Struct.new(:row, :alone, :measure)
 
 class Rows
+  include TimeRows
+
   GROUPS = %w[truth cpu sample overhead span time memory import].freeze
   # The interpreter alone, and with its compiler.
   INTERPRETED, COMPILED = "", "YJIT"
@@ -148,20 +151,6 @@ class Rows
       record[kind][:added] <= most && (kind != :attach_detach || record[:objects].zero?)
     end
     Cell.new(texts.join(" · "), good, found.to_h)
-  end
-
-  # On the Rubies for which the Gemfile has a database.
-  def time
-    { "threads" => "8 threads", "fibers" => "8 fibers of one loop" }.map do |kind, what|
-      planned("CPU a request, wall_time on over off, #{what}", "<= +1 % over A/A") { |ruby| ruby.version >= "3.4" ? time_of(ruby, kind) : Cell.new("-") }
-    end
-  end
-
-  def time_of(ruby, kind)
-    arguments = [kind, "--pairs", quick(4, 30), "--requests", quick(80, 1_600)]
-    record = Receiver.listen { |receiver| ruby.run(INTERPRETED, "web_cost.rb", *arguments, "--server", "http://#{receiver.place}") }
-    on, off = record.values_at(:on, :off)
-    share_cell(record, format("%.0f samples/s more, counted %+.2f %%", on[:samples_a_second] - off[:samples_a_second], on[:counted] - off[:counted]))
   end
 
   def memory
