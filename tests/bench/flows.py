@@ -3,7 +3,7 @@
 A flow awaits again and again: a sleep, a future, a queue or a lock, for a random time, through a chain of functions that is as deep as
 its span's name says, and whose names say which chain it is. In between it burns a little CPU time.
 
-    python flows.py asyncio --flows 1000 --seconds 30 --mean 8 --server file:///folder --records records.json
+    python flows.py asyncio --flows 1000 --seconds 30 --mean 12 --server file:///folder --records records.json
 """
 
 import argparse
@@ -20,7 +20,7 @@ LOOPS = ("asyncio", "uvloop", "trio")
 #: Functions between the handler and what awaits, at most.
 DEPTHS = 6
 #: How long it takes until all flows are under way, in parts of their length.
-START = 0.1
+START = 0.2
 
 Wait = Callable[[float], Awaitable[None]]
 
@@ -176,7 +176,7 @@ def main(arguments: list[str]) -> None:
                 began = time.perf_counter_ns()
                 for seconds in lengths(chance, options.seconds, options.mean):
                     await outermost[depth - 1](chance.choice(waits), seconds)
-                    sum(range(2000))
+                    sum(range(500))
                 wall_ns += time.perf_counter_ns() - began
 
         return handle

@@ -68,7 +68,7 @@ def run_waits(run: Run, times: int) -> tuple[dict, list[tuple[str, str, list[str
 
 #: By number of flows: processes, the seconds that a flow lasts and those of an await. Some sixty suspensions a second become samples, so
 #: where there are no more each is one; else chance is as much as of so many samples, of which each process makes its own.
-SIZES = {10: (1, 12, 0.25), 100: (1, 25, 2.5), 1000: (3, 30, 12), 10_000: (9, 30, 8)}
+SIZES = {10: (1, 12, 0.25), 100: (1, 25, 2.5), 1000: (3, 30, 12), 10_000: (9, 30, 12)}
 
 
 def flow_rows(quick: bool) -> list[Planned]:

@@ -3,7 +3,7 @@
 # Fibers of Async that are suspended, many at once, a root span each: how long the spans were in all, what the profile has of it,
 # and whether the stacks of what they await are right.
 #
-#   ruby flows.rb --flows 1000 --seconds 30 --mean 8      prints JSON
+#   ruby flows.rb --flows 1000 --seconds 30 --mean 12      prints JSON
 #
 # A fiber awaits again and again: a sleep, a condition, a queue or a semaphore, for a random time, through a chain of methods that is
 # as deep as its span's name says, and whose names say which chain it is. In between it burns a little CPU time.
@@ -36,7 +36,7 @@ module Flows
   # Methods between the handler and what awaits, at most.
   DEPTHS = 6
   # How long it takes until all are under way, in parts of their length.
-  START = 0.1
+  START = 0.2
   CLOCK = Clock.new
 
   class << self

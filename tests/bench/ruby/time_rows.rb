@@ -5,7 +5,7 @@ module TimeRows
   # By number of flows: processes, the seconds that a flow lasts and those of an await. Some hundred suspensions a second become
   # samples, so where there are no more each is one; else chance is as much as of so many samples, of which each process makes its
   # own.
-  SIZES = { 10 => [1, 12, 0.25], 100 => [1, 25, 2.5], 1_000 => [3, 30, 12], 10_000 => [6, 30, 8] }.freeze
+  SIZES = { 10 => [1, 12, 0.25], 100 => [1, 25, 2.5], 1_000 => [3, 30, 12], 10_000 => [6, 30, 12] }.freeze
   # Of these a way that waits in none.
   RUNS = /\Acpu_/
   NOT_WAITED = %w[gc run_queue].freeze
