@@ -9,19 +9,22 @@ its span's name says, and whose names say which chain it is. In between it burns
 import argparse
 import asyncio
 import contextvars
+import heapq
+import itertools
 import json
 import random
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 LOOPS = ("asyncio", "uvloop", "trio")
 #: Functions between the handler and what awaits, at most.
 DEPTHS = 6
-#: How long it takes until all flows are under way, in parts of their length.
-START = 0.2
+#: How long it takes until all flows are under way, in parts of their length; and by how many groups they start.
+START, GROUPS = 0.2, 100
 
+Flow = Callable[[], Awaitable[None]]
 Wait = Callable[[float], Awaitable[None]]
 
 
@@ -47,7 +50,7 @@ class Asyncio:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def run(self, main: Callable[[], Awaitable[None]]) -> None:
+    def run(self, main: Flow) -> None:
         if self._name == "uvloop":
             import uvloop
 
@@ -55,13 +58,12 @@ class Asyncio:
         else:
             asyncio.run(main())
 
-    async def all(self, flows: list[Callable[[], Awaitable[None]]], seconds: float) -> None:
-        """Starts them over that time, and returns when they have ended."""
-        began = time.monotonic()
+    async def all(self, groups: Iterable[list[Flow]], seconds: float) -> None:
+        """Starts a group, and the next one after that time; returns when all have ended."""
         tasks = []
-        for number, flow in enumerate(flows):
-            await asyncio.sleep(max(0.0, began + seconds * number / len(flows) - time.monotonic()))
-            tasks.append(asyncio.create_task(flow()))
+        for flows in groups:
+            tasks += [asyncio.create_task(flow()) for flow in flows]
+            await asyncio.sleep(seconds)
         await asyncio.gather(*tasks)
 
     async def sleeps(self, seconds: float) -> None:
@@ -90,18 +92,24 @@ class Asyncio:
 class Trio:
     """The same of trio."""
 
-    def run(self, main: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self) -> None:
+        #: What is to be done when, by trio's clock; the number makes them differ.
+        self._due: list[tuple[float, int, Callable[..., object], tuple[object, ...]]] = []
+        self._numbers = itertools.count()
+
+    def run(self, main: Flow) -> None:
         import trio
 
         self._trio = trio
         trio.run(main)
 
-    async def all(self, flows: list[Callable[[], Awaitable[None]]], seconds: float) -> None:
-        began = time.monotonic()
+    async def all(self, groups: Iterable[list[Flow]], seconds: float) -> None:
+        self._trio.lowlevel.spawn_system_task(self._act, context=contextvars.Context())
         async with self._trio.open_nursery() as nursery:
-            for number, flow in enumerate(flows):
-                await self._trio.sleep(max(0.0, began + seconds * number / len(flows) - time.monotonic()))
-                nursery.start_soon(flow)
+            for flows in groups:
+                for flow in flows:
+                    nursery.start_soon(flow)
+                await self._trio.sleep(seconds)
 
     async def sleeps(self, seconds: float) -> None:
         await self._trio.sleep(seconds)
@@ -122,24 +130,19 @@ class Trio:
         await semaphore.acquire()
 
     def _later(self, seconds: float, action: Callable[..., object], *arguments: object) -> None:
-        async def act() -> None:
-            await self._trio.sleep(seconds)
-            action(*arguments)
+        heapq.heappush(self._due, (self._trio.current_time() + seconds, next(self._numbers), action, arguments))
 
-        # In no span.
-        self._trio.lowlevel.spawn_system_task(act, context=contextvars.Context())
+    async def _act(self) -> None:
+        """A task of its own, in no span: one for each wait would take more CPU time than all else."""
+        while True:
+            await self._trio.sleep(0.005)
+            while self._due and self._due[0][0] <= self._trio.current_time():
+                _, _, action, arguments = heapq.heappop(self._due)
+                action(*arguments)
 
 
 #: The methods that await, of which each is as likely.
 WAITS = ("sleeps", "awaits_future", "gets_from_queue", "takes_lock")
-
-
-def lengths(chance: random.Random, seconds: float, mean: float) -> list[float]:
-    """Seconds of the awaits of a flow that lasts so long."""
-    found: list[float] = []
-    while (left := seconds - sum(found)) > 0:
-        found.append(min(left, mean * chance.uniform(0.2, 1.8)))
-    return found
 
 
 def main(arguments: list[str]) -> None:
@@ -164,17 +167,16 @@ def main(arguments: list[str]) -> None:
     loop = Trio() if options.loop == "trio" else Asyncio(options.loop)
     waits = [getattr(loop, name) for name in WAITS]
     outermost = chains()
-    wall_ns = 0
+    chance, wall_ns = random.Random(options.flows), 0
 
-    def flow(number: int) -> Callable[[], Awaitable[None]]:
-        chance = random.Random(number)
-        depth = number % DEPTHS + 1
-
+    def flow(depth: int) -> Flow:
         async def handle() -> None:
             nonlocal wall_ns
             with tracer.start_as_current_span(f"depth {depth}"):
-                began = time.perf_counter_ns()
-                for seconds in lengths(chance, options.seconds, options.mean):
+                began, left = time.perf_counter_ns(), options.seconds
+                while left > 0:
+                    seconds = min(left, options.mean * chance.uniform(0.2, 1.8))
+                    left -= seconds
                     await outermost[depth - 1](chance.choice(waits), seconds)
                     sum(range(500))
                 wall_ns += time.perf_counter_ns() - began
@@ -182,7 +184,9 @@ def main(arguments: list[str]) -> None:
         return handle
 
     async def all_flows() -> None:
-        await loop.all([flow(number) for number in range(options.flows)], START * options.seconds)
+        flows = [flow(number % DEPTHS + 1) for number in range(options.flows)]
+        groups = [flows[number::GROUPS] for number in range(min(GROUPS, len(flows)))]
+        await loop.all(groups, START * options.seconds / len(groups))
 
     loop.run(all_flows)
     pyroscope.shutdown()

@@ -23,7 +23,8 @@ module Closure
       Spans::TRACER.in_span("request") do
         began_ns = Spans.now_ns
         chance.rand(1..7).times { JSON.generate(Array.new(10_000) { |value| value }) }
-        SHARED.synchronize { 60_000.times { |value| value + 1 } }
+        # Within the lock other threads run, and come to it.
+        SHARED.synchronize { 60_000.times { |value| value + 1 } && sleep(chance.rand * 0.01) }
         Thread.new(chance.rand * 0.06) { |seconds| sleep(seconds) && theirs.send("x", 0) }
         ours.recv(1)
         sleep(chance.rand * 0.03)

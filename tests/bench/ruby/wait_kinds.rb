@@ -90,5 +90,8 @@ samples = Spans.profiled(stats) do
   end
   waits.end
 end
-Program.print({ measured_ns: measured_ns, found_ns: Spans.sums(samples).to_h { |span, states| [span, states.fetch(span, 0)] },
-                samples: stats[:waits_sampled][:samples] })
+sums = Spans.sums(samples)
+Program.print({ measured_ns: measured_ns, samples: stats[:waits_sampled][:samples],
+                alone_ns: sums.to_h { |span, states| [span, states.fetch(span, 0)] },
+                # Who comes back from another wait has the GVL when the call returns.
+                found_ns: sums.to_h { |span, states| [span, states.slice(span, "gvl").values.sum] } })
