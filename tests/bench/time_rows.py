@@ -4,6 +4,7 @@ import collections
 import concurrent.futures
 import math
 import statistics
+from dataclasses import dataclass
 from pathlib import Path
 
 from rows import Planned, cost_cell, is_all, share_cell
@@ -55,10 +56,11 @@ def found_rows(quick: bool) -> list[Planned]:
         numbers = {name: {kind: vars(of[kind]) for kind in kinds} for name, of in (("kinds", shares), ("without_gil", alone))}
         return Cell(text, good, {"samples": samples, **numbers})
 
+    short = "waits of 0.1 to 5 ms and the GIL after them: profile / measured, by kind"
     return [
         Planned(Row("waits: seen of known ones, by way", "0.97-1.03"), known_waits, everywhere=True),
         Planned(Row("waits + CPU time + run queue of spans of four threads", "0.97-1.03"), closure),
-        Planned(Row("waits of 0.1 to 5 ms and the GIL after them: profile / measured, by kind", "0.97-1.03, >= 3,000 samples"), short_waits),
+        Planned(Row(short, "0.97-1.03, >= 3,000 samples"), short_waits),
     ]
 
 
@@ -72,44 +74,41 @@ def run_waits(run: Run, times: int) -> tuple[dict, list[tuple[str, str, list[str
     return record, samples
 
 
-#: By number of flows: processes, the seconds that a flow lasts and those of an await. Some sixty suspensions a second become samples, so
-#: where there are no more each is one; else chance is as much as of so many samples, of which each process makes its own.
+#: By number of flows: processes, the seconds that a flow lasts and those of an await. Some sixty suspensions a second become samples,
+#: so where there are no more each is one; else chance is as much as of so many samples, of which each process makes its own.
 SIZES = {10: (1, 12, 0.25), 100: (1, 25, 2.5), 1000: (3, 30, 12), 10_000: (12, 30, 12)}
 
 
 def flow_rows(quick: bool) -> list[Planned]:
-    #: By interpreter and loop: the cell of its time, and how many samples were looked at, and what was wrong with some.
-    measured: dict[tuple[Path, str], tuple[Cell, int, list[str]]] = {}
-
-    def measure(run: Run, loop: str) -> tuple[Cell, int, list[str]]:
-        # One run has both.
-        if (run.python, loop) not in measured:
-            measured[run.python, loop] = measure_flows(run, loop, quick)
-        return measured[run.python, loop]
+    # By interpreter and loop: how many samples were looked at, and what was wrong with some.
+    judged: dict[tuple[Path, str], tuple[int, list[str]]] = {}
 
     def is_left_out(run: Run, loop: str) -> bool:
         return ask(run.python, f"from importlib import util; print(util.find_spec({loop!r}))") == "None"
 
     def closure(loop: str) -> Planned:
         def cell(run: Run) -> Cell:
-            return Cell("left out: not installed") if is_left_out(run, loop) else measure(run, loop)[0]
+            if is_left_out(run, loop):
+                return Cell("left out: not installed")
+            measured, judged[run.python, loop] = measure_flows(run, loop, quick)
+            return measured
 
         what = f"awaited + ready + CPU time + waits of spans that await: {loop}, by flows at once"
         return Planned(Row(what, "0.97-1.03"), cell)
 
     def chains(run: Run) -> Cell:
-        judged = {loop: measure(run, loop)[1:] for loop in flows.LOOPS if not is_left_out(run, loop)}
-        wrong = [mistake for _, mistakes in judged.values() for mistake in mistakes]
-        text = f"{', '.join(f'{loop} {samples}' for loop, (samples, _) in judged.items())}: {len(wrong)} wrong"
-        samples = sum(samples for samples, _ in judged.values())
+        of_loops = {loop: judged[run.python, loop] for loop in flows.LOOPS if (run.python, loop) in judged}
+        samples = sum(number for number, _ in of_loops.values())
+        wrong = [mistake for _, mistakes in of_loops.values() for mistake in mistakes]
+        text = f"{', '.join(f'{loop} {number}' for loop, (number, _) in of_loops.items())}: {len(wrong)} wrong"
         return Cell(text, samples >= 5000 and not wrong, {"samples": samples, "wrong": wrong[:20]})
 
     what = "chains of awaits, from the leaf to the handler"
     return [*map(closure, flows.LOOPS), Planned(Row(what, "0 wrong of >= 5,000 samples"), chains)]
 
 
-def measure_flows(run: Run, loop: str, quick: bool) -> tuple[Cell, int, list[str]]:
-    """All sizes at once: they leave a processor idle."""
+def measure_flows(run: Run, loop: str, quick: bool) -> tuple[Cell, tuple[int, list[str]]]:
+    """The time of spans, and how many awaits were looked at and what was wrong with some. All sizes at once, which leave a processor idle."""
     with concurrent.futures.ThreadPoolExecutor(len(SIZES)) as pool:
         running = {}
         for number, (processes, seconds, mean) in SIZES.items():
@@ -129,7 +128,7 @@ def measure_flows(run: Run, loop: str, quick: bool) -> tuple[Cell, int, list[str
                 wrong += mistakes(sample)
     text = ", ".join(f"{number:,}: {share}" for number, share in shares.items())
     numbers = {str(number): vars(share) for number, share in shares.items()}
-    return Cell(text, all(is_all(share.ratio) for share in shares.values()), numbers), samples, wrong
+    return Cell(text, all(is_all(share.ratio) for share in shares.values()), numbers), (samples, wrong)
 
 
 def is_await(sample: pprof.Sample) -> bool:
@@ -159,11 +158,12 @@ def own_ns(profiles: list[pprof.Profile]) -> collections.Counter[tuple[str, str]
     return found
 
 
+@dataclass(frozen=True)
 class Share:
     """What is found of what there was, in several processes, and the standard error by which these differ, where they are many."""
 
-    def __init__(self, ratio: float, error: float | None) -> None:
-        self.ratio, self.error = ratio, error
+    ratio: float
+    error: float | None
 
     @classmethod
     def of(cls, parts: list[tuple[float, float]]) -> "Share":

@@ -8,14 +8,16 @@ require "pyroscope-otel"
 OpenTelemetry.logger = Logger.new(File::NULL)
 
 module Spans
-  TRACER = OpenTelemetry::SDK::Trace::TracerProvider.new.tap { |provider| provider.add_span_processor(Pyroscope::Otel::SpanProcessor.new) }.tracer("bench")
+  PROVIDER = OpenTelemetry::SDK::Trace::TracerProvider.new
+  PROVIDER.add_span_processor(Pyroscope::Otel::SpanProcessor.new)
+  TRACER = PROVIDER.tracer("bench")
 
   module_function
 
   def now_ns = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)
   def thread_cpu_ns = Process.clock_gettime(Process::CLOCK_THREAD_CPUTIME_ID, :nanosecond)
 
-  # Runs the block in spans' programs' profiler: the samples of wall time of what spans' own flows did.
+  # Runs the block while its time is measured: the samples of wall time of what spans' own flows did.
   def profiled(stats = nil, **settings, &)
     Program.profiled(stats, wall_time: true, **settings, &).select { |sample| sample.labels.key?("state") && !sample.labels.key?("flow") }
   end

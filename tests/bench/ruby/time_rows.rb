@@ -72,12 +72,12 @@ module TimeRows
 
   def flows
     sums = timed("awaited + CPU time + waits of spans of fibers of Async, by fibers at once", "0.97-1.03") do |ruby|
-      shares = flows_of(ruby).transform_values { |of| Share.of(of.map { |record| record.values_at(:found_ns, :wall_ns) }) }
+      shares = measure_flows(ruby).transform_values { |of| Share.of(of.map { |record| record.values_at(:found_ns, :wall_ns) }) }
       text = shares.map { |number, share| "#{number.to_s.sub(/\B(?=\d{3}\z)/, ",")}: #{share}" }.join(", ")
       Cell.new(text, shares.values.all?(&:good?), shares.transform_values(&:to_h))
     end
     chains = timed("stacks of fibers that wait, from the leaf to the handler", "0 wrong of >= 5,000 samples") do |ruby|
-      found = flows_of(ruby).values.flatten
+      found = @flows&.fetch(ruby.version, nil)&.values.to_a.flatten
       samples, wrong = %i[awaits wrong].map { |key| found.sum { |record| record[key] } }
       texts = found.flat_map { |record| record[:texts] }.first(20)
       Cell.new("#{samples}: #{wrong} wrong", samples >= 5_000 && wrong.zero?, { samples: samples, wrong: wrong, texts: texts })
@@ -85,10 +85,9 @@ module TimeRows
     [sums, chains]
   end
 
-  # All sizes at once, which leave a processor idle; one run has both rows.
-  def flows_of(ruby)
-    @flows ||= {}
-    @flows[ruby.version] ||= at_once(SIZES) do |number, (processes, seconds, mean)|
+  # What the programs print, by number of flows. All sizes at once, which leave a processor idle; one run has both rows.
+  def measure_flows(ruby)
+    (@flows ||= {})[ruby.version] = at_once(SIZES) do |number, (processes, seconds, mean)|
       arguments = ["--flows", number, "--seconds", quick([seconds, 2.0].min, seconds), "--mean", quick([mean, 0.25].min, mean)]
       [number, run_several(ruby, quick(1, processes), "flows.rb", *arguments)]
     end.to_h
