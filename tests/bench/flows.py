@@ -1,4 +1,4 @@
-"""Flows that await, many at once, a root span each: how long the spans were in all.
+"""Flows that await, many at once, a root span each: how long the spans were in all, and how much of it the profiler says was lost.
 
 A flow awaits again and again: a sleep, a future, a queue or a lock, for a random time, through a chain of functions that is as deep as
 its span's name says, and whose names say which chain it is. In between it burns a little CPU time.
@@ -149,7 +149,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("loop", choices=LOOPS)
     parser.add_argument("--flows", type=int, required=True)
-    parser.add_argument("--seconds", type=float, required=True, help="that a flow lasts")
+    parser.add_argument("--seconds", type=float, required=True, help="that a flow lasts at most")
     parser.add_argument("--mean", type=float, required=True, help="seconds of an await")
     parser.add_argument("--server", required=True)
     parser.add_argument("--records", type=Path, required=True)
@@ -173,7 +173,8 @@ def main(arguments: list[str]) -> None:
         async def handle() -> None:
             nonlocal wall_ns
             with tracer.start_as_current_span(f"depth {depth}"):
-                began, left = time.perf_counter_ns(), options.seconds
+                # So that those that begin at one instant do not end at one.
+                began, left = time.perf_counter_ns(), options.seconds * chance.uniform(0.8, 1)
                 while left > 0:
                     seconds = min(left, options.mean * chance.uniform(0.2, 1.8))
                     left -= seconds
@@ -190,7 +191,9 @@ def main(arguments: list[str]) -> None:
 
     loop.run(all_flows)
     pyroscope.shutdown()
-    options.records.write_text(json.dumps({"wall_ns": wall_ns}))
+    # What the rings had no room for.
+    lost_ns = pyroscope.stats()["waits_dropped_ring"]["weight"]
+    options.records.write_text(json.dumps({"wall_ns": wall_ns, "lost_ns": lost_ns}))
 
 
 if __name__ == "__main__":

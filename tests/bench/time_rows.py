@@ -126,9 +126,15 @@ def measure_flows(run: Run, loop: str, quick: bool) -> tuple[Cell, tuple[int, li
             for sample in (sample for profile in profiles for sample in profile.samples if is_await(sample)):
                 samples += 1
                 wrong += mistakes(sample)
-    text = ", ".join(f"{number:,}: {share}" for number, share in shares.items())
-    numbers = {str(number): vars(share) for number, share in shares.items()}
-    return Cell(text, all(is_all(share.ratio) for share in shares.values()), numbers), (samples, wrong)
+    lost = {number: sum(record["lost_ns"] for record, _ in of) / sum(record["wall_ns"] for record, _ in of) for number, of in ran.items()}
+    texts = [f"{number:,}: {share}{lost_text(lost[number])}" for number, share in shares.items()]
+    numbers = {str(number): {**vars(share), "lost": lost[number]} for number, share in shares.items()}
+    return Cell(", ".join(texts), all(is_all(share.ratio) for share in shares.values()), numbers), (samples, wrong)
+
+
+def lost_text(lost: float) -> str:
+    """What the profiler says that it had no room for, if that can be seen beside the share that was found."""
+    return f" ({lost:.3f} lost)" if lost >= 0.0005 else ""
 
 
 def is_await(sample: pprof.Sample) -> bool:

@@ -72,9 +72,14 @@ module TimeRows
 
   def flows
     sums = timed("awaited + CPU time + waits of spans of fibers of Async, by fibers at once", "0.97-1.03") do |ruby|
-      shares = measure_flows(ruby).transform_values { |of| Share.of(of.map { |record| record.values_at(:found_ns, :wall_ns) }) }
-      text = shares.map { |number, share| "#{number.to_s.sub(/\B(?=\d{3}\z)/, ",")}: #{share}" }.join(", ")
-      Cell.new(text, shares.values.all?(&:good?), shares.transform_values(&:to_h))
+      found = measure_flows(ruby)
+      shares = found.transform_values { |of| Share.of(of.map { |record| record.values_at(:found_ns, :wall_ns) }) }
+      # What the profiler says that it had no room for.
+      lost = found.transform_values { |of| of.sum { |record| record[:lost_ns] }.to_f / of.sum { |record| record[:wall_ns] } }
+      texts = shares.map do |number, share|
+        "#{number.to_s.sub(/\B(?=\d{3}\z)/, ",")}: #{share}#{format(" (%.3f lost)", lost[number]) if lost[number] >= 0.0005}"
+      end
+      Cell.new(texts.join(", "), shares.values.all?(&:good?), { shares: shares.transform_values(&:to_h), lost: lost })
     end
     chains = timed("stacks of fibers that wait, from the leaf to the handler", "0 wrong of >= 5,000 samples") do |ruby|
       found = @flows&.fetch(ruby.version, nil)&.values.to_a.flatten
