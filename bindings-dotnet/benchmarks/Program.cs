@@ -13,6 +13,9 @@ switch (arguments: args, args.Length)
     case (["started", ..], _):
         ProcessStart.Child(args[1] == "on");
         break;
+    case (["closure", var program, var seconds, var flows], _):
+        Closure.Child(program, seconds, flows);
+        break;
     case (["web", var backend], _):
         WebService.Run(backend);
         break;

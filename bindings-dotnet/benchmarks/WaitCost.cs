@@ -1,5 +1,4 @@
 using System.Diagnostics;
-using System.Net;
 using System.Net.Sockets;
 
 namespace Pyroscope.Benchmarks;
@@ -14,13 +13,8 @@ internal static class WaitCost
 
     internal static IEnumerable<Cell> Measure(Options options, string folder)
     {
-        using var listener = new Socket(AddressFamily.InterNetwork, SocketType.Stream, ProtocolType.Tcp);
-        listener.Bind(new IPEndPoint(IPAddress.Loopback, 0));
-        listener.Listen();
-        using var client = new Socket(AddressFamily.InterNetwork, SocketType.Stream, ProtocolType.Tcp);
-        client.Connect(listener.LocalEndPoint!);
-        using var server = listener.Accept();
-        client.NoDelay = server.NoDelay = true;
+        using var sockets = new SocketPair();
+        var (client, server) = (sockets.One, sockets.Other);
         using var file = File.OpenHandle("/proc/self/exe");
         using var nowhere = File.OpenHandle("/dev/null", access: FileAccess.Write);
         var gate = new object();

@@ -1,7 +1,6 @@
 using System.Diagnostics;
 using System.Net;
 using System.Net.Sockets;
-using System.Runtime.InteropServices;
 using System.Text;
 using System.Text.Json;
 
@@ -12,10 +11,10 @@ namespace Pyroscope.Benchmarks;
 /// process in the order off, on, on, off. This process has eight clients and the backend, which answers after half a millisecond. Each
 /// of the two processes keeps to one processor.
 /// </summary>
-internal static partial class WebCost
+internal static class WebCost
 {
     private const int Clients = 8;
-    private const uint BackendMicroseconds = 500;
+    private const int BackendMicroseconds = 500;
 
     internal static IEnumerable<Cell> Measure(Options options, string folder)
     {
@@ -110,8 +109,7 @@ internal static partial class WebCost
         {
             if (request.AsSpan(0, length).EndsWith("\r\n\r\n"u8))
             {
-                // A timer of .NET's counts milliseconds.
-                _ = Sleep(BackendMicroseconds);
+                ShortSleep.For(BackendMicroseconds);
                 connection.Send(answer);
             }
         }
@@ -129,7 +127,4 @@ internal static partial class WebCost
 
     private static string Said(Process service) =>
         service.StandardOutput.ReadLine() ?? throw new InvalidOperationException("the service has ended");
-
-    [LibraryImport("libc", EntryPoint = "usleep")]
-    private static partial int Sleep(uint microseconds);
 }
