@@ -22,17 +22,20 @@ internal static class AwaitsSeen
 
     internal static void Run(SpanClock clock, double seconds, int flows)
     {
-        Task.WaitAll(Enumerable.Range(0, flows).Select(_ => Task.Run(() => One(clock, seconds))).ToArray());
+        Task.WaitAll(Enumerable.Range(0, flows).Select(_ => Task.Run(() => One(clock, seconds, flows))).ToArray());
     }
 
-    private static async Task One(SpanClock clock, double seconds)
+    private static async Task One(SpanClock clock, double seconds, int flows)
     {
-        var (random, most) = (new Random(), (int)Math.Min(4_000, 1_000 * seconds));
+        var random = new Random();
+        // Of few flows nearly each await is a sample, of many one in hundreds; and processors can do all that.
+        var longest = (int)Math.Min(Math.Min(4_000, 20 * flows), 1_000 * seconds);
+        var mostCpu = Math.Min(500_000, 200_000_000 / flows);
         using var span = Recording.Source.StartActivity(Flow);
         var began = SpanClock.Now;
         for (var until = SpanClock.In(seconds); SpanClock.Now < until;)
         {
-            var milliseconds = random.Next(500, most);
+            var milliseconds = random.Next(longest / 8, longest);
             if (random.Next(Later.Ways + 1) is var way and < Later.Ways)
             {
                 await Later.Comes(way, milliseconds);
@@ -42,7 +45,7 @@ internal static class AwaitsSeen
                 await Later.IsRead(milliseconds);
             }
 
-            Thread.SpinWait(random.Next(500));
+            Spin(random.Next(mostCpu));
             if (random.Next(50) == 0)
             {
                 Thread.Sleep(1);
@@ -50,5 +53,12 @@ internal static class AwaitsSeen
         }
 
         clock.Add(Flow, SpanClock.Now - began);
+    }
+
+    private static void Spin(int nanoseconds)
+    {
+        for (var until = SpanClock.Now + nanoseconds; SpanClock.Now < until;)
+        {
+        }
     }
 }
