@@ -3,8 +3,9 @@ using System.Net.Sockets;
 namespace Pyroscope.Benchmarks;
 
 /// <summary>
-/// Very many waits of 0.1 to 5 ms (sleeps: of 1 to 5), of which most are no sample and one stands for many: by kind, what the profile has over what the program
-/// measured around the calls. A thread for each kind, whose spans have fifty waits each; what it waits for comes from threads in no span.
+/// Very many waits of 0.1 to 5 ms (sleeps: of 1 to 5), of which most are no sample and one stands for many: by kind, what the profile has over
+/// what the program measured around the calls. A thread for each kind, whose spans have fifty waits each; what it waits for comes from threads
+/// in no span.
 /// </summary>
 internal static class ShortWaits
 {
