@@ -9,11 +9,10 @@
 //! directly: an object may turn out to be none.
 
 use std::collections::HashMap;
-use std::hint;
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
 use spanprof_core::FrameId;
 
+use crate::events::twofold::Twofold;
 use crate::memory;
 
 /// Words of the stack in which the box is looked for.
@@ -25,8 +24,6 @@ const MAX_OBJECTS: usize = 200;
 const MAX_TYPES: usize = 16_384;
 /// Words of an object that are read.
 const WORDS: usize = 8;
-/// How often it is tried to read what is known.
-const PATIENCE: u32 = 1_000;
 /// Objects that are read by one system call.
 const AT_ONCE: usize = 64;
 /// Words that are read at once where a chain goes on: who awaits each other was made one after the other, mostly, and lies together.
@@ -62,7 +59,7 @@ struct Known {
     types: HashMap<u64, Type>,
 }
 
-static KNOWN: RwLock<Option<Known>> = RwLock::new(None);
+static KNOWN: Twofold<Option<Known>> = Twofold::new(None, None);
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
@@ -78,7 +75,6 @@ pub(super) enum Chain {
 
 /// Learns where things are: `context` and `continuation` are bytes, `tables` method tables of classes.
 pub(super) fn learn_layout(context: usize, continuation: usize, tables: &[u64]) -> bool {
-    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
     let word = |address: u64| object(address).map(|words| words[0]);
     let class_of = |table: u64, class: usize| word(table + 8 * class as u64);
     let places = (1..16).flat_map(|class| (0..16).map(move |table| (class, table)));
@@ -92,7 +88,7 @@ pub(super) fn learn_layout(context: usize, continuation: usize, tables: &[u64]) 
         return false;
     }
     let layout = Layout { context: context / 8, continuation: continuation / 8, class, table };
-    *known = Some(Known { layout, types: HashMap::new() });
+    KNOWN.change(|known| *known = Some(Known { layout, types: HashMap::new() }));
     true
 }
 
@@ -104,24 +100,27 @@ pub(super) fn offset_of(holder: u64, held: u64) -> Option<u32> {
 
 /// Explains a method table: `next` is the offset in bytes of what leads on.
 pub(super) fn learn_type(table: u64, frame: FrameId, next: usize, is_list: bool, is_box: bool) {
-    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
-    let Some(known) = known.as_mut() else { return };
-    if known.types.len() < MAX_TYPES || known.types.contains_key(&table) {
-        let next = if is_box { known.layout.continuation } else { next / 8 };
-        known.types.insert(table, Type { frame, next: next.min(WORDS - 1), is_list, is_box });
-    }
+    KNOWN.change(|known| {
+        let Some(known) = known.as_mut() else { return };
+        if known.types.len() < MAX_TYPES || known.types.contains_key(&table) {
+            let next = if is_box { known.layout.continuation } else { next / 8 };
+            known.types.insert(table, Type { frame, next: next.min(WORDS - 1), is_list, is_box });
+        }
+    });
 }
 
 /// A type that may be unloaded is explained anew each time.
 pub(super) fn forget_type(table: u64) {
-    if let Some(known) = KNOWN.write().unwrap_or_else(PoisonError::into_inner).as_mut() {
-        known.types.remove(&table);
-    }
+    KNOWN.change(|known| {
+        if let Some(known) = known.as_mut() {
+            known.types.remove(&table);
+        }
+    });
 }
 
 /// The chain of the box among these words whose execution context this is. `all`: what is not explained ends it.
 pub(super) fn chain(words: impl Iterator<Item = u64>, context: u64, all: bool) -> Chain {
-    let known = known();
+    let known = KNOWN.read();
     let Some(known) = known.as_deref().and_then(Option::as_ref).filter(|_| context != 0) else { return Chain::Nothing };
     let mut addresses = [0; SEARCHED];
     let mut count = 0;
@@ -149,18 +148,6 @@ pub(super) fn chain(words: impl Iterator<Item = u64>, context: u64, all: bool) -
         }
     }
     Chain::Nothing
-}
-
-/// What is known, without waiting for long: a garbage collection may wait for us.
-fn known() -> Option<RwLockReadGuard<'static, Option<Known>>> {
-    for _ in 0..PATIENCE {
-        match KNOWN.try_read() {
-            Ok(known) => return Some(known),
-            Err(TryLockError::Poisoned(known)) => return Some(known.into_inner()),
-            Err(TryLockError::WouldBlock) => hint::spin_loop(),
-        }
-    }
-    None
 }
 
 impl Known {

@@ -5,3 +5,4 @@ mod payload;
 pub mod resumed;
 pub(crate) mod samples;
 pub(crate) mod sessions;
+mod twofold;
