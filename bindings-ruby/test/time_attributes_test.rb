@@ -195,6 +195,18 @@ class TimeAttributesTest < Minitest::Test
     RUBY
   end
 
+  def test_the_suspensions_of_ten_thousand_fibers_at_once
+    run_program(<<~'RUBY')
+      tracer = start(time_attributes: true, scope: :all)
+      fibers = Array.new(10_000) { Fiber.new { tracer.in_span("fiber") { Fiber.yield } } }
+      fibers.each(&:resume)
+      sleep(SECONDS)
+      fibers.each(&:resume)
+      known = EXPORTER.finished_spans.count { |span| span.attributes.fetch("pyroscope.time.await", 0) >= LEAST * 1e9 }
+      check known >= 9_990, known
+    RUBY
+  end
+
   def test_what_other_fibers_do_in_a_span_meanwhile_is_beside_it
     run_program(<<~'RUBY')
       tracer = start(time_attributes: true, inherit_fibers: true)

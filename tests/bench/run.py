@@ -21,7 +21,7 @@ import pprof  # noqa: E402
 import receiver  # noqa: E402
 
 #: A program that takes longer is stuck.
-TIMEOUT = 300
+TIMEOUT = 600
 
 began = time.monotonic()
 

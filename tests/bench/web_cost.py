@@ -8,7 +8,7 @@ some forty calls that may wait.
 The slices, their order (ABBA), the pairs and the control are overhead.py's; here a slice without has `wall_time=False`. Each
 slice ends with a `flush`, so cutting, encoding and upload of what was waited for is in it, more often than in a service.
 
-    python web_cost.py threads --pairs 30 --requests 4800 --server file:///folder --records records.json
+    python web_cost.py threads --pairs 30 --requests 3200 --server file:///folder --records records.json
 """
 
 import argparse
@@ -185,7 +185,7 @@ def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("service", choices=["threads", "asyncio", "backend"])
     parser.add_argument("--pairs", type=int, default=30)
-    parser.add_argument("--requests", type=int, default=4800, help="in a slice, of all workers")
+    parser.add_argument("--requests", type=int, default=3200, help="in a slice, of all workers")
     parser.add_argument("--server")
     parser.add_argument("--records", type=Path)
     options = parser.parse_args(arguments)

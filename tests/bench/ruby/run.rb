@@ -24,7 +24,7 @@ Failed = Class.new(StandardError)
 class Interpreter
   FOLDER = __dir__
   # A program that takes longer is stuck.
-  TIMEOUT = 300
+  TIMEOUT = 600
 
   # Its version, and its modes, each with the option that makes it.
   attr_reader :version, :modes

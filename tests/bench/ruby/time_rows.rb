@@ -122,7 +122,7 @@ module TimeRows
   end
 
   def service(ruby, kind)
-    arguments = [kind, "--pairs", quick(4, 30), "--requests", quick(80, 1_600)]
+    arguments = [kind, "--pairs", quick(4, 30), "--requests", quick(80, 3_200)]
     record = Receiver.listen { |receiver| ruby.run(Rows::INTERPRETED, "web_cost.rb", *arguments, "--server", "http://#{receiver.place}") }
     on, off = record.values_at(:on, :off)
     share_cell(record, format("%.0f samples/s more, counted %+.2f %%", on[:samples_a_second] - off[:samples_a_second], on[:counted] - off[:counted]))

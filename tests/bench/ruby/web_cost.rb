@@ -150,7 +150,7 @@ module WebCost
   end
 end
 
-options = Program.options(server: "none", pairs: 30, requests: 1600)
+options = Program.options(server: "none", pairs: 30, requests: 3200)
 kind = { "threads" => WebCost::Threads, "fibers" => WebCost::Fibers }.fetch(ARGV.fetch(0))
 processors = File.read("/proc/self/status")[/^Cpus_allowed_list:\s*(.+)/, 1]
 WebCost.with_backend(processors[/\A\d+/]) do |port|

@@ -11,7 +11,7 @@
 //! Called with the GVL held, in the main Ractor, and only while waits are measured.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
 use spanprof_core::{FrameWriter, State};
 
@@ -22,9 +22,10 @@ use crate::stack::frame_id::FIBER_WAITS;
 use crate::stack::unwind::Interpreter;
 use crate::value::{FALSE, NIL, data_of};
 
-/// A few places for each value of a hash: what finds none is not noted, and takes that of the fiber that was left first.
+/// A few places for each value of a hash: who finds none takes that of the fiber that was left first, which is then not known. Of 10,000 fibers next
+/// to none; memory is used where fibers are noted alone.
 const WAYS: usize = 4;
-const SETS: usize = 4_096;
+const SETS: usize = 32_768;
 
 /// A fiber that was left, by where its data lie, as objects move.
 #[derive(Clone, Copy)]
@@ -38,9 +39,17 @@ struct Left {
     thread: u32,
     /// It was left for several.
     is_loop: bool,
+    /// Of which start it is, see [`START`].
+    start: u16,
 }
 
-const NOBODY: Left = Left { fiber: 0, to: 0, since_ns: 0, thread: 0, is_loop: false };
+const NOBODY: Left = Left { fiber: 0, to: 0, since_ns: 0, thread: 0, is_loop: false, start: 0 };
+
+impl Left {
+    fn is_of(&self, fiber: usize) -> bool {
+        self.fiber == fiber && self.start == START.load(Ordering::Relaxed)
+    }
+}
 
 struct Table(UnsafeCell<[[Left; WAYS]; SETS]>);
 
@@ -49,12 +58,13 @@ unsafe impl Sync for Table {}
 
 static TABLE: Table = Table(UnsafeCell::new([[NOBODY; WAYS]; SETS]));
 static IS_ON: AtomicBool = AtomicBool::new(false);
+/// Counts the starts and stops: what was noted before the last one is not looked at.
+static START: AtomicU16 = AtomicU16::new(0);
 
 /// Notes from here on how long fibers are suspended, or no more.
 pub(crate) fn measure(on: bool) {
     if IS_ON.swap(on, Ordering::Relaxed) || on {
-        // SAFETY: the GVL is held, and no reference outlives a call.
-        unsafe { TABLE.0.get().write([[NOBODY; WAYS]; SETS]) };
+        START.fetch_add(1, Ordering::Relaxed);
         record::for_each_slot(Slot::forget_fibers);
     }
 }
@@ -159,24 +169,26 @@ fn set_of(fiber: usize) -> &'static mut [Left; WAYS] {
 /// Notes that a fiber was left for another one. Returns whether it is a loop.
 fn leave(fiber: usize, to: usize, now_ns: u64, thread: u32) -> bool {
     let set = set_of(fiber);
-    let known = set.iter().position(|left| left.fiber == fiber);
-    let at = known.or_else(|| (0..WAYS).min_by_key(|at| (set[*at].fiber != 0, set[*at].since_ns)));
+    let start = START.load(Ordering::Relaxed);
+    let known = set.iter().position(|left| left.is_of(fiber));
+    let age = |left: &Left| (left.start == start && left.fiber != 0, left.since_ns);
+    let at = known.or_else(|| (0..WAYS).min_by_key(|at| age(&set[*at])));
     let Some(left) = at.and_then(|at| set.get_mut(at)) else { return false };
     let is_loop = known.is_some() && left.thread == thread && (left.is_loop || left.to != to);
-    *left = Left { fiber, to, since_ns: now_ns, thread, is_loop };
+    *left = Left { fiber, to, since_ns: now_ns, thread, is_loop, start };
     is_loop
 }
 
 /// Notes that a fiber goes on. Returns what was noted when it was left.
 fn go_on(fiber: usize, thread: u32) -> Option<Left> {
-    let left = set_of(fiber).iter_mut().find(|left| left.fiber == fiber && left.since_ns != 0)?;
+    let left = set_of(fiber).iter_mut().find(|left| left.is_of(fiber) && left.since_ns != 0)?;
     let noted = *left;
     left.since_ns = 0;
     (noted.thread == thread).then_some(noted)
 }
 
 fn forget(fiber: usize) {
-    if let Some(left) = set_of(fiber).iter_mut().find(|left| left.fiber == fiber) {
+    if let Some(left) = set_of(fiber).iter_mut().find(|left| left.is_of(fiber)) {
         *left = NOBODY;
     }
 }
