@@ -146,7 +146,8 @@ static class Truth
         Add("Pair.SlimEvents", One, "slim events", "lock");
         Add("Pair.Meets", One, "barrier", "lock");
         Add("Pair.Reads", One, "readers", "lock");
-        Add("Pair.Connected", "Awaits.Receives", "receives", "io");
+        // A socket that is disposed of has a lock.
+        Add("Pair.Connected", "Awaits.Receives", "receives", "io lock");
         Add("Pair.Pipes", One, "pipes", "io");
         Add("Pair.Sockets", One, "sockets", "io");
         Add("Signals.Receive", "Play.Run", "*", "");
