@@ -508,9 +508,8 @@ def test_daemon_threads_that_are_in_our_functions_at_exit_do_no_harm(python):
         provider.add_span_processor(PyroscopeSpanProcessor(scope="all"))
         tracer = provider.get_tracer("x")
         assert pyroscope.configure(application_name="unknown_service:python", server_address="none")
+        # CPython 3.10 itself crashes in threads that wait for the GIL when it frees the interpreter (take_gil): they end before.
         class Last:
-            """CPython 3.10 itself crashes in threads that wait for the GIL when it frees the interpreter (take_gil): they end before."""
-
             def __del__(self, sleep=time.sleep, now=time.monotonic, threads=os.listdir):
                 until = now() + 2
                 while len(threads("/proc/self/task")) > 1 and now() < until:
