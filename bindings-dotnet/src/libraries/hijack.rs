@@ -47,6 +47,8 @@ fn correct(rows: &mut Vec<Row>, code: &[u8], address: u64) -> Option<u32> {
     let first = rows.partition_point(|row| row.pc < start);
     // At its first instruction, as in front of it: the same row may stand for both.
     let begin = eh_frame::find(rows, start).filter(|row| (row.cfa, row.offset) == (Cfa::Rsp, WORD))?;
+    // Once it is described as it is there is nothing to correct.
+    eh_frame::find(rows, start + 1).filter(|row| (row.cfa, row.offset) == (Cfa::Rsp, 2 * WORD))?;
     if rows.get(first).is_none_or(|row| row.pc != start) {
         rows.insert(first, Row { pc: start, ..begin });
     }
@@ -96,6 +98,14 @@ mod tests {
             ];
             assert_eq!(rows, expected, "{version}");
         }
+    }
+
+    #[test]
+    fn where_its_first_push_is_described_as_what_it_is_nothing_is_corrected() {
+        let row = |pc, offset| Row { pc, offset, saved_rbp: 0, cfa: Cfa::Rsp };
+        let mut rows = vec![row(0x1000, 8), row(0x1002, 16)];
+        assert_eq!(correct(&mut rows, &function(10), 0x1000), None);
+        assert_eq!(rows, [row(0x1000, 8), row(0x1002, 16)]);
     }
 
     #[test]

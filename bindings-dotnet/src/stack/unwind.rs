@@ -172,8 +172,7 @@ fn follow_frames(at: Registers, mut stack: Stack, out: &mut FrameWriter<'_>) {
             sample_header::note_unknown_code();
         }
         let mut sp = frame + 16;
-        let caller = if hijack::is_trap(back) { CUT } else { back - 1 };
-        if !CODE.contains(&back) || !out.push(caller) {
+        if !CODE.contains(&back) || !out.push(if hijack::is_trap(back) { CUT } else { back - 1 }) {
             return;
         }
         for _ in 0..MAX_FRAMELESS {
@@ -332,5 +331,12 @@ mod tests {
         assert_eq!(walked([0x2001, 0x3001, 0])[..], [0x1000_0000, 0x2000, 0x3000]);
         assert_eq!(walked([0x2001, u64::MAX, 0x3001])[..], [0x1000_0000, 0x2000]);
         assert_eq!(walked([1 << 62, 0x3001])[..], [0x1000_0000]);
+    }
+
+    #[test]
+    fn a_return_address_in_place_of_a_methods_own_says_that_its_caller_is_not_known() {
+        const TRAP: u64 = 0x7700_0001;
+        hijack::set(TRAP);
+        assert_eq!(walked([0x2001, TRAP, 0x3001, 0])[..], [0x1000_0000, 0x2000, CUT, 0x3000]);
     }
 }
