@@ -156,6 +156,10 @@ def test_the_numbers_of_the_readme_are_those_that_were_counted():
     python = soaked("python")
     assert sum(row["samples"] for row in python) >= int(millions) * 1_000_000
     assert sum(row["wrong"] for row in python) == int(wrong)
+    wrong, millions, lost = re.search(r"(\d+) wrong of (\d+) million waits .*?; (\d+) were lost", text).groups()
+    waits = soaked("waits")
+    assert sum(row["waits"] for row in waits) >= int(millions) * 1_000_000
+    assert [sum(row[name] for row in waits) for name in ("wrong", "lost")] == [int(wrong), int(lost)]
     programs, signals = re.search(r"Of ([\d,]+) programs .*? none hung and (\d+), on .NET 8, ended by a signal", text).groups()
     exits = soaked("exits")
     assert sum(row["processes"] for row in exits) >= int(programs.replace(",", ""))
