@@ -39,6 +39,11 @@ def the_package(pattern: str) -> Path:
     return found[0]
 
 
+def test_no_folder_is_left_for_what_was_not_asked_for() -> None:
+    reason = PACKAGES / "aarch64" / "not-built.txt"
+    assert not reason.is_file() or "--native" not in reason.read_text()
+
+
 def run(*arguments: str | Path, **environment: str) -> str:
     """Runs a command with none of our settings; its output, once it is known to have ended well."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYROSCOPE_", "OTEL_", "PYTHON"))}
