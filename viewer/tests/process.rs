@@ -277,6 +277,12 @@ fn a_file_that_is_none_of_ours_is_one_sentence() {
     assert_eq!(done.status.code(), Some(1));
     let said = String::from_utf8(done.stderr).unwrap();
     assert!(said.starts_with("spanprof: cannot use --data ") && said.lines().count() == 1, "{said}");
+    assert!(
+        said.ends_with(": it is no file of spanprof's; move it away to start anew, or give another file\n"),
+        "{said}"
+    );
+    // It is whose it was.
+    assert!(std::fs::read_to_string(&file).unwrap().starts_with("not a database"));
 }
 
 /// A line of /proc/PID/status, in MiB.

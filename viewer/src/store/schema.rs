@@ -1,6 +1,6 @@
 //! The tables. Names, functions, stacks and label sets stand once; everything else refers to them by number.
 
-use rusqlite::Connection;
+use rusqlite::{Connection, ErrorCode};
 
 /// The name of spans that samples name by id only and no trace was received of.
 const UNNAMED: &str = "(unnamed span)";
@@ -79,25 +79,30 @@ const TABLES: &str = "
     CREATE INDEX timed_samples_by_received ON timed_samples (received);
 ";
 
+/// What to do about a file that cannot be used.
+const INSTEAD: &str = "move it away to start anew, or give another file";
+
 /// Makes the tables, or checks that they are ours.
 pub(super) fn prepare(connection: &Connection) -> Result<(), String> {
     let failed = |error: rusqlite::Error| error.to_string();
     let pragma = |name: &str| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).map_err(failed);
-    let tables: i64 =
-        connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0)).map_err(failed)?;
+    let tables = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0));
+    let tables = tables.map_err(|error| match error.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase) => format!("it is no file of spanprof's; {INSTEAD}"),
+        _ => error.to_string(),
+    })?;
     if tables == 0 {
         let marks = format!("PRAGMA application_id = {APPLICATION}; PRAGMA user_version = {VERSION};");
         let unnamed = format!("INSERT INTO strings (id, text) VALUES ({UNNAMED_ID}, '{UNNAMED}');");
         return connection.execute_batch(&format!("BEGIN; {TABLES} {unnamed} {marks} COMMIT;")).map_err(failed);
     }
     if pragma("application_id")? != APPLICATION {
-        return Err("it is an SQLite file, but not one of spanprof".into());
+        return Err(format!("it is an SQLite file, but not one of spanprof; {INSTEAD}"));
     }
     match pragma("user_version")? {
         VERSION => Ok(()),
         other => Err(format!(
-            "it was written by another version of spanprof (format {other}, and this one reads {VERSION}); move it away to \
-             start anew, or give another file"
+            "it was written by another version of spanprof (format {other}, and this one reads {VERSION}), which still reads it; {INSTEAD}"
         )),
     }
 }
@@ -110,7 +115,11 @@ mod tests {
     fn a_file_of_others_is_refused() {
         let connection = Connection::open_in_memory().unwrap();
         connection.execute_batch("CREATE TABLE theirs (id)").unwrap();
-        assert!(prepare(&connection).unwrap_err().contains("not one of spanprof"));
+        assert!(
+            prepare(&connection)
+                .unwrap_err()
+                .ends_with("not one of spanprof; move it away to start anew, or give another file")
+        );
     }
 
     #[test]
@@ -119,6 +128,10 @@ mod tests {
         prepare(&connection).unwrap();
         prepare(&connection).unwrap();
         connection.execute_batch("PRAGMA user_version = 99").unwrap();
-        assert!(prepare(&connection).unwrap_err().contains("format 99"));
+        let refused = prepare(&connection).unwrap_err();
+        assert!(
+            refused.contains("format 99") && refused.ends_with("; move it away to start anew, or give another file"),
+            "{refused}"
+        );
     }
 }
