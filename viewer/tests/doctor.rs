@@ -53,6 +53,18 @@ fn a_server_that_is_well_passes_every_check() {
     // It was the engine's encoder that said what the span is.
     let spans = server.json("/api/spans?service=spanprof.doctor");
     assert!(spans.to_string().contains("\"doctor\""), "{spans}");
+    // Of what the program burns it is no part, unless it is asked for.
+    let few = common::profile(&[(&["main:1"], &[], 1)]);
+    assert_eq!(server.push("shop", &few).status, 200);
+    let of = |service: &str| server.json(&format!("/api/top?{service}"))["samples"].as_i64().unwrap();
+    assert_eq!((of(""), of("service=shop")), (1, 1));
+    assert!(of("service=spanprof.doctor") > 1);
+    let services = server.json("/api/services");
+    let (first, last) = (&services["services"][0], &services["services"][1]);
+    assert_eq!((&first["service"], &last["service"]), (&"shop".into(), &"spanprof.doctor".into()));
+    assert!(last["cpu_ns"].as_i64() > first["cpu_ns"].as_i64(), "{services}");
+    let page = common::words(&server.page("/"));
+    assert!(page.contains("no traces yet: shop .") && !page.contains("spanprof.doctor ."), "{page}");
 }
 
 #[test]

@@ -10,9 +10,10 @@ use prost::Message as _;
 use spanprof_core::wire::pprof::{Function, Label, Line, Location, Profile, Sample, ValueType};
 
 use crate::clock::{self, MILLISECOND, SECOND};
+use crate::selection::DOCTOR;
 
 /// Whose all of it is said to be, and in a span of which name.
-pub(super) const SERVICE: &str = "spanprof.doctor";
+pub(super) const SERVICE: &str = DOCTOR;
 pub(super) const SPAN: &str = "doctor";
 /// What a sample of it weighs.
 pub(super) const PERIOD: i64 = 10 * MILLISECOND;

@@ -10,7 +10,7 @@ use crate::format::{ago, number, percent, rate, time, value};
 use crate::http::request::take_time_range;
 use crate::http::tenant::TenantChoice;
 use crate::params::Params;
-use crate::selection::{Selection, TimeRange};
+use crate::selection::{DOCTOR, Selection, TimeRange};
 use crate::sender::Sender;
 use crate::show::{ServiceRow, Services, ShowError, Shown, share};
 use crate::store::Sampling;
@@ -43,8 +43,13 @@ pub(super) fn page(shown: &Shown, mut params: Params, choice: &TenantChoice) -> 
     Ok(layout::page("Services", &[], body))
 }
 
+/// All services but the doctor's, of which nothing is missing and no other's bar is a part.
+fn programs(services: &Services) -> impl Iterator<Item = &ServiceRow> {
+    services.services.iter().filter(|row| row.service != DOCTOR)
+}
+
 fn table(services: &Services, time_range: TimeRange) -> Markup {
-    let most = services.services.iter().chain(&services.rest).map(|row| row.cpu_cores).fold(0.0, f64::max);
+    let most = programs(services).chain(&services.rest).map(|row| row.cpu_cores).fold(0.0, f64::max);
     html! {
         div.scroll {
             table {
@@ -109,14 +114,13 @@ fn carries(row: &ServiceRow) -> &'static str {
 fn next_steps(shown: &Shown, services: &Services, time_range: TimeRange) -> Markup {
     let groups = |wanted: fn(&&ServiceRow) -> bool, advice: &dyn Fn(Option<Sender>) -> Markup| {
         let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-        for row in services.services.iter().filter(wanted) {
+        for row in programs(services).filter(wanted) {
             groups.entry(advice(row.sender).into_string()).or_default().push(&row.service);
         }
         groups.into_iter().map(|(advice, names)| (PreEscaped(advice), names[..names.len().min(5)].join(", ")))
     };
     let all = |wanted: fn(&&ServiceRow) -> bool| {
-        let names: Vec<&str> =
-            services.services.iter().filter(wanted).map(|row| row.service.as_str()).take(5).collect();
+        let names: Vec<&str> = programs(services).filter(wanted).map(|row| row.service.as_str()).take(5).collect();
         (!names.is_empty()).then(|| names.join(", "))
     };
     html! {

@@ -24,6 +24,9 @@ pub(crate) use time_range::{LAST_HOUR, TimeRange, parse_duration, since_text};
 /// profile type as long as they may be, and some more.
 const MOST_BYTES: usize = 8 << 10;
 
+/// The service of what `spanprof doctor` sends, which tells of a server and of no program: only who names it is shown it, and it is last.
+pub(crate) const DOCTOR: &str = "spanprof.doctor";
+
 /// A set of samples, and of the spans they belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Selection {

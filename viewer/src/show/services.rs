@@ -25,7 +25,7 @@ const SHORTEST_TIME: i64 = SECOND;
 /// All services in a time range.
 #[derive(Debug, Serialize)]
 pub(crate) struct Services {
-    /// Most CPU first.
+    /// Most CPU first, and the doctor's last.
     pub(crate) services: Vec<ServiceRow>,
     /// The smallest together, where not all have room.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,7 +9,7 @@ use super::connection::{interrupted, too_many_spans};
 use super::{profile_traces, rollup};
 use crate::ids::{SpanId, TraceId};
 use crate::profile_types;
-use crate::selection::{Selection, Side};
+use crate::selection::{DOCTOR, Selection, Side};
 use crate::work;
 
 /// The most spans of the traces that samples are chosen by, each of which takes some hundred bytes.
@@ -110,6 +110,8 @@ impl SampleQuery {
         }
         if let Some(service) = &selection.service {
             query.and("series.service = (SELECT id FROM strings WHERE text = ?)", [service.clone().into()]);
+        } else if selection.span.is_none() && selection.trace.is_none() {
+            query.and("series.service IS NOT (SELECT id FROM strings WHERE text = ?)", [DOCTOR.to_owned().into()]);
         }
         if let Some(name) = &selection.name {
             query.and("s.name = (SELECT id FROM strings WHERE text = ?)", [name.clone().into()]);

@@ -12,7 +12,7 @@ use super::overview::{SeenProfileType, SeenProfileTypes};
 use super::sample_query::SampleQuery;
 use super::samples::text;
 use super::sampling::{self, Sampling};
-use crate::selection::{CPU, TimeRange};
+use crate::selection::{CPU, DOCTOR, TimeRange};
 use crate::work;
 
 /// As many services are added up as an answer has room for at this many bytes each; so they take a fourth of it.
@@ -78,7 +78,7 @@ pub(crate) struct Service {
     pub(crate) sampled_by: Sampling,
 }
 
-/// Services, most CPU first.
+/// Services, most CPU first, and the doctor's last.
 #[derive(Debug)]
 pub(crate) struct ServiceSums {
     /// Those that have room.
@@ -134,7 +134,10 @@ impl Store {
             for (_, sum) in sums {
                 rest.get_or_insert_default().add(sum);
             }
-            services.sort_by(|a, b| b.sum.cpu.cmp(&a.sum.cpu).then_with(|| a.name.cmp(&b.name)));
+            services.sort_by(|a, b| {
+                let is_doctor = (a.name == DOCTOR).cmp(&(b.name == DOCTOR));
+                is_doctor.then(b.sum.cpu.cmp(&a.sum.cpu)).then_with(|| a.name.cmp(&b.name))
+            });
             Ok(ServiceSums { services, rest })
         })
     }
