@@ -60,6 +60,35 @@ fn once_prints_the_hottest_functions_and_ends() {
 }
 
 #[test]
+fn once_prints_what_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    write_profiles(folder.path());
+    let rows: [common::WallRow<'_>; 2] = [
+        (&["main:1", "cart:2"], &[("span_name", "GET /cart"), ("span_id", "00f067aa0ba902b7")], "cpu", 0, 30),
+        (&["main:1", "recv:1"], &[("span_name", "pay"), ("span_id", "00f067aa0ba902b8")], "io", 1, 50),
+    ];
+    fs::write(folder.path().join("my-shop-wall-1600000000000000000-77-2.pb.gz"), gzip(&wall(&rows).encode_to_vec()))
+        .unwrap();
+    let once = |more: &[&str]| {
+        let done = spanprof().args(["view", "--once"]).args(more).arg(folder.path()).output().unwrap();
+        let (out, errors) = words(&done);
+        (done.status.success(), out, errors)
+    };
+    let (_, all, errors) = once(&[]);
+    assert!(all.contains("wall, all that is stored: 80.0 ms") && all.contains("400 ms, 40 samples"), "{all}{errors}");
+    let (_, wall, errors) = once(&["--service", "my-shop", "--type", "wall", "--span", "pay"]);
+    assert!(wall.contains("pay of my-shop, wall, all that is stored: 50.0 ms"), "{wall}{errors}");
+    assert!(wall.contains("I/O              50.0 ms   100 %") && wall.contains("recv"), "{wall}");
+    assert!(!wall.contains("400 ms") && !wall.contains("rank"), "{wall}");
+    let (_, none, errors) = once(&["--service", "my-shop", "--span", "paid"]);
+    assert!(none.contains("No span of my-shop is named \"paid\"."), "{none}{errors}");
+    let (ended_well, _, errors) = once(&["--service", "shop"]);
+    assert!(!ended_well && errors.contains("no service \"shop\"; there are profiles of: my-shop, search"), "{errors}");
+    let done = spanprof().args(["view", "--type", "wall"]).arg(folder.path()).output().unwrap();
+    assert!(!done.status.success() && words(&done).1.contains("--once"), "{:?}", words(&done));
+}
+
+#[test]
 fn any_pprof_is_opened_and_what_is_none_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let mut heap = profile(&[(&["main:1", "load:2"], &[], 3)]);

@@ -65,6 +65,18 @@ pub(crate) struct View {
     #[arg(long)]
     pub(crate) once: bool,
 
+    /// Of --once: only this service.
+    #[arg(long, requires = "once", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) service: Option<String>,
+
+    /// Of --once: only spans of this name.
+    #[arg(long, requires = "once", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) span: Option<String>,
+
+    /// Of --once: only this profile type, as of `spanprof top`; all that a service has where nothing is said.
+    #[arg(long = "type", requires = "once", value_name = "TYPE", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) profile_type: Option<String>,
+
     /// Where the pages are served; port 0 takes a free one and prints it.
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:0", value_parser = parse_address)]
     pub(crate) listen: SocketAddr,

@@ -44,7 +44,7 @@ pub(crate) fn run(view: &View) -> Result<(), String> {
         complain(&format!("{forgotten} of them, the oldest, have no room; give more by --memory SIZE"));
     }
     if view.once {
-        return print(store, &loaded.services);
+        return print(store, &loaded.services, view);
     }
     let cli = Cli {
         listen: view.listen,
@@ -119,8 +119,12 @@ fn profiles_in(folder: &Path, deepest: usize, found: &mut Vec<PathBuf>) -> io::R
     Ok(())
 }
 
-/// The hottest functions of each service and profile type.
-fn print(store: Arc<Store>, services: &BTreeSet<String>) -> Result<(), String> {
+/// The hottest functions of each service and profile type, or of those that are asked for.
+fn print(store: Arc<Store>, services: &BTreeSet<String>, view: &View) -> Result<(), String> {
+    if let Some(none) = view.service.as_ref().filter(|asked| !services.contains(*asked)) {
+        let names: Vec<&str> = services.iter().map(String::as_str).collect();
+        return Err(format!("there is no service {:?}; there are profiles of: {}", none, names.join(", ")));
+    }
     let shown = Shown {
         store,
         refusals: Arc::new(Refusals::default()),
@@ -130,14 +134,23 @@ fn print(store: Arc<Store>, services: &BTreeSet<String>) -> Result<(), String> {
         otlp: None,
         queries: Queries::new(1),
     };
-    for service in services {
-        let seen = shown.store.profile_types(Some(service), TimeRange::Stored).map_err(|error| error.to_string())?;
-        for seen in seen.types {
-            let selection =
-                Selection::everything().time_range(TimeRange::Stored).service(service).profile_type(&seen.asked);
+    for service in services.iter().filter(|service| view.service.as_ref().is_none_or(|asked| asked == *service)) {
+        let types = match &view.profile_type {
+            Some(asked) => vec![asked.clone()],
+            None => {
+                let seen = shown.store.profile_types(Some(service), TimeRange::Stored);
+                seen.map_err(|error| error.to_string())?.types.into_iter().map(|seen| seen.asked).collect()
+            }
+        };
+        for profile_type in types {
+            let of_service = Selection::everything().time_range(TimeRange::Stored).service(service);
+            let selection = Selection { name: view.span.clone(), ..of_service.profile_type(&profile_type) };
             let top = shown.top(&selection, StackDisplay::default()).map_err(|error| error.to_string())?;
+            let why =
+                top.absence.as_ref().map_or_else(String::new, |absence| terminal::plain(&absence.sentence) + "\n");
             let top = serde_json::to_value(&top).map_err(|error| error.to_string())?;
-            terminal::print(&format!("\n{}\n", terminal::top(&top, FUNCTIONS, OF_SAMPLES)))?;
+            let text = terminal::top(&top, FUNCTIONS, OF_SAMPLES);
+            terminal::print(&format!("\n{text}{why}\n"))?;
         }
     }
     Ok(())
