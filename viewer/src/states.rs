@@ -249,9 +249,15 @@ impl Serialize for StateTimes {
 /// One part in so many of a wall time is too little to be called more than all of it.
 pub(crate) const OVER: i64 = 50;
 
-/// Why all states can be more than the wall time.
-pub(crate) const WHY_OVER: &str = "of few spans by chance, as CPU time is sampled; else threads or tasks ran at once and the profiler does not tell \
-     them apart, or no trace was received of some spans";
+/// Why all states can be more than the wall time, by so much, with so much of it in the run queue.
+pub(crate) fn why_over(over: i64, run_queue: i64) -> String {
+    let starved = "as no CPU was free: while the thread of an event loop stood in the run queue its coroutines waited too, so both have that time; or ";
+    let starved = if run_queue >= over { starved } else { "" };
+    format!(
+        "{starved}of few spans by chance, as CPU time is sampled; else threads, fibers or tasks ran at once and the profiler does not tell \
+         them apart, or no trace was received of some spans"
+    )
+}
 
 /// A wall time, explained as far as it is known.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -359,6 +365,11 @@ impl TimeSpent {
         (self.wall > 0 && sum.saturating_sub(self.wall) > self.wall / OVER).then(|| self.share(sum))
     }
 
+    /// Why that is so.
+    pub(crate) fn why_over(&self) -> String {
+        why_over(self.states.sum().saturating_sub(self.wall), self.states.of(State::RunQueue))
+    }
+
     /// The pieces of a bar that is as wide as the wall time, or as all states where these are more.
     pub(crate) fn segments(&self) -> impl Iterator<Item = Segment> {
         let all = self.wall.max(self.states.sum()).max(1) as f64;
@@ -451,6 +462,11 @@ mod tests {
             "CPU 90 ns, 90 %; I/O 60 ns, 60 %; together 150 % of the wall time"
         );
         assert!((spent.segments().map(|segment| segment.width).sum::<f64>() - 1.0).abs() < 1e-9);
+        // What an event loop's thread was kept from is in what its coroutines await too, no more than that.
+        let why =
+            |queued| TimeSpent::of(Some(100), times(&[(State::Await, 90), (State::RunQueue, queued)]), 0).why_over();
+        assert!(why(16).starts_with("as no CPU was free: while the thread of an event loop"), "{}", why(16));
+        assert!(spent.why_over().starts_with("of few spans by chance"), "{}", spent.why_over());
         let beside = TimeSpent::of(Some(100), times(&[(State::Cpu, 90)]), 0).beside(70);
         assert_eq!(
             (beside.unexplained, beside.over(), beside.sentence("nanoseconds", "; ").as_str()),

@@ -377,6 +377,21 @@ fn threads_that_ran_at_once_are_more_than_the_wall_time_and_it_is_said() {
 }
 
 #[test]
+fn where_no_cpu_was_free_more_than_the_wall_time_is_an_event_loop_in_the_run_queue() {
+    let server = Server::start();
+    let labels = of(ROOT, "GET /cart");
+    let rows: [common::WallRow<'_>; 2] =
+        [(&["main:1"], &labels, "run_queue", 0, 70), (&["main:1"], &labels, "await", 2, 40)];
+    assert_eq!(server.push_as("wall", "shop", &wall(&rows)).status, 200);
+    assert_eq!(server.trace("shop", vec![span(TRACE, ROOT, "", "GET /cart", 0, 100)]).status, 200);
+    let says = "as no CPU was free: while the thread of an event loop stood in the run queue its coroutines waited too, so both have that time; or of few spans";
+    let arguments = ["top", "--url", &server.url, "--type", "wall", "--service", "shop", "--span", "GET /cart"];
+    let printed = String::from_utf8(spanprof().args(arguments).output().unwrap().stdout).unwrap();
+    assert!(printed.contains(&format!("  together 110 % of the wall time: {says}")), "{printed}");
+    assert!(server.page("/spans?service=shop").contains(says));
+}
+
+#[test]
 fn what_other_threads_or_tasks_did_is_beside_the_wall_time() {
     let server = Server::start();
     let labels = of(ROOT, "GET /cart");

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::format::{counted, error, percent, time, value};
 use crate::profile_types::NANOSECONDS;
-use crate::states::{OVER, Part, State, WHY_OVER};
+use crate::states::{OVER, Part, State, why_over};
 
 /// What shares are of where the wall time of spans is not asked for, or not known.
 pub(crate) const OF_SAMPLES: &str = "shares are of these samples";
@@ -60,7 +60,8 @@ fn where_it_went(answer: &Value, unit: &str, why: &str) -> String {
         |(part, ns): &(Part, i64)| format!("  {:<width$}{:>10}{:>8}\n", part.word(), value(*ns, unit), share(*ns));
     let mut out: String = parts.iter().map(line).collect();
     if of > 0 && sum.saturating_sub(of) > of / OVER {
-        out.push_str(&format!("  together {} of the wall time: {WHY_OVER}\n", share(sum)));
+        let queued = parts.iter().find(|(part, _)| *part == Part::In(State::RunQueue)).map_or(0, |(_, ns)| *ns);
+        out.push_str(&format!("  together {} of the wall time: {}\n", share(sum), why_over(sum - of, queued)));
     }
     if !of_spans && !parts.is_empty() && answer["spans"].is_i64() && unit == NANOSECONDS {
         out.push_str(&format!("  ({why})\n"));

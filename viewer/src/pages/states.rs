@@ -4,7 +4,7 @@ use maud::{Markup, html};
 
 use crate::format::{percent, value};
 use crate::selection::StateChoice;
-use crate::states::{Part, StateTimes, TimeSpent, WHY_OVER};
+use crate::states::{Part, StateTimes, TimeSpent};
 
 /// A bar that is as wide as its cell; what it says is its title, which screen readers read.
 pub(super) fn bar(spent: &TimeSpent, unit: &str) -> Markup {
@@ -31,7 +31,7 @@ pub(super) fn mostly(spent: &TimeSpent) -> Markup {
     html! {
         @if let Some((part, ns)) = largest { (part.word()) " " (percent(spent.share(ns))) }
         @if let Some(over) = spent.over() {
-            span title=(WHY_OVER) { ", all " (percent(over)) }
+            span title=(spent.why_over()) { ", all " (percent(over)) }
         }
     }
 }
