@@ -439,6 +439,10 @@ fn what_other_threads_or_tasks_did_is_beside_the_wall_time() {
     let printed = top(&["--service", "shop", "--span", "GET /cart"]);
     let says = "took 100 ms\n  await            80.0 ms    80 %\n  (unexplained)    20.0 ms    20 %\n  ";
     assert!(printed.contains(says.trim_end()), "the spans' own: {printed}");
+    let two_totals = "  (the functions below have what is beside the spans too; label.flow= leaves it out)\n";
+    assert!(printed.contains(two_totals), "{printed}");
+    let printed = top(&["--service", "shop", "--span", "GET /cart", "label.flow="]);
+    assert!(printed.contains("80.0 ms, 1 sample") && !printed.contains("beside the spans"), "{printed}");
 }
 
 #[test]

@@ -97,6 +97,10 @@ pub(crate) fn top(answer: &Value, most: usize, why: &str) -> String {
     if functions.is_empty() {
         return out;
     }
+    // Lines above are the spans' own time, and the functions of all samples.
+    if !beside.is_empty() && answer["own"].is_object() {
+        out.push_str("  (the functions below have what is beside the spans too; label.flow= leaves it out)\n");
+    }
     let has_states = answer["states"].is_object();
     // The state in which most of a function's own time went.
     let mostly = |row: &Value| {
