@@ -311,7 +311,7 @@ fn of_a_service_sampled_by_root_span_the_root_has_all_and_its_children_are_unkno
     }
     let arguments = ["top", "--url", &server.url, "--type", "wall", "--service", "shop", "--span", "SELECT"];
     let printed = String::from_utf8(spanprof().args(arguments).output().unwrap().stdout).unwrap();
-    let says = "No sample of shop so far is of a child span such as \"SELECT\": if its profiler labels root spans alone (scope root), what that did is counted in the span that entered the service.\n";
+    let says = "No sample of shop so far is of a child span such as \"SELECT\": if its profiler labels root spans alone (scope root), what that did is counted in the span that entered the service. To see each span's own, set OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false.\n";
     assert!(printed.ends_with(says), "{printed}");
 }
 

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::sender::Sender;
-use crate::show::{Shown, how_samples_are_labelled, how_waits_are_measured};
+use crate::show::{Shown, how_each_span_is_sampled, how_samples_are_labelled, how_waits_are_measured};
 
 /// How the profiler of a service is started, as the rest of a sentence that begins with "Start the profiler there".
 pub(super) fn start(shown: &Shown, sender: Option<Sender>) -> Markup {
@@ -36,19 +36,7 @@ pub(super) fn label_spans(sender: Option<Sender>) -> Markup {
 
 /// How samples get to carry each span, and not the root span alone: the rest of a sentence that begins with "to see each span's own".
 pub(super) fn each_span(sender: Option<Sender>) -> Markup {
-    html! {
-        @match sender {
-            Some(Sender::Go) => {
-                "give " code { "otelpyroscope.NewTracerProvider" } " both " code { "otelpyroscope.WithSpanIDLabelScope(otelpyroscope.ScopeAllSpans)" } " and "
-                code { "otelpyroscope.WithSpanNameLabelScope(otelpyroscope.ScopeAllSpans)" }
-            }
-            Some(Sender::Java) => { "set the property " code { "-Dotel.pyroscope.root.span.only=false" } }
-            Some(Sender::Node) => { "run each span's work in a " code { "Pyroscope.wrapWithLabels" } " of its own" }
-            Some(Sender::Native) => { "let the program publish its innermost span" }
-            Some(Sender::Otlp) => { "let the profiler link each sample to the innermost span" }
-            Some(Sender::Ours(_) | Sender::DotnetOfGrafana) | None => { "set " code { "OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false" } }
-        }
-    }
+    with_code(how_each_span_is_sampled(sender))
 }
 
 /// How what spans wait for is measured, where the sender can.

@@ -123,7 +123,8 @@ impl Shown {
                 format!("Spans of {service} named {name:?} have samples of {}, and none of {asked}.", others.named())
             }
             Reason::ChildSpan => format!(
-                "No sample of {service} so far is of a child span such as {name:?}: if its profiler labels root spans alone (scope root), what that did is counted in the span that entered the service."
+                "No sample of {service} so far is of a child span such as {name:?}: if its profiler labels root spans alone (scope root), what that did is counted in the span that entered the service. To see each span's own, {}.",
+                how_each_span_is_sampled(sender).replace('`', "")
             ),
             Reason::Unlabelled => format!("{UNLABELLED} {}", how_samples_are_labelled(sender).replace('`', "")),
         };
@@ -167,6 +168,21 @@ pub(crate) fn how_samples_are_labelled(sender: Option<Sender>) -> &'static str {
         Some(Sender::Ours(_)) | None => {
             "Add the profiler's span processor to the tracer provider; in Ruby an exporter's too, as the SDK adds none beside it."
         }
+    }
+}
+
+/// How samples get to carry each span, and not the root span alone: the rest of a sentence that begins with "to see each span's own", with
+/// code between backticks.
+pub(crate) fn how_each_span_is_sampled(sender: Option<Sender>) -> &'static str {
+    match sender {
+        Some(Sender::Go) => {
+            "give `otelpyroscope.NewTracerProvider` both `otelpyroscope.WithSpanIDLabelScope(otelpyroscope.ScopeAllSpans)` and `otelpyroscope.WithSpanNameLabelScope(otelpyroscope.ScopeAllSpans)`"
+        }
+        Some(Sender::Java) => "set the property `-Dotel.pyroscope.root.span.only=false`",
+        Some(Sender::Node) => "run each span's work in a `Pyroscope.wrapWithLabels` of its own",
+        Some(Sender::Native) => "let the program publish its innermost span",
+        Some(Sender::Otlp) => "let the profiler link each sample to the innermost span",
+        Some(Sender::Ours(_) | Sender::DotnetOfGrafana) | None => "set `OTEL_PYROSCOPE_ROOT_SPAN_ONLY=false`",
     }
 }
 

@@ -21,7 +21,9 @@ mod trace;
 mod traces;
 mod tree;
 
-pub(crate) use absence::{Absence, Reason, UNLABELLED, how_samples_are_labelled, how_waits_are_measured};
+pub(crate) use absence::{
+    Absence, Reason, UNLABELLED, how_each_span_is_sampled, how_samples_are_labelled, how_waits_are_measured,
+};
 pub(crate) use diff::{Diff, FunctionChange, Side as DiffSide};
 pub(crate) use error::ShowError;
 pub(crate) use estimate::{Change, FEW_SAMPLES, Sums, share, value_error};
