@@ -55,6 +55,8 @@ fn span_names_say_where_their_time_went() {
         "GET /cart CPU 30.0 ms, 30 % lock 20.0 ms, 20 % (in child spans) 40.0 ms, 40 % (unexplained) 10.0 ms, 10 % \
          (in child spans) 40 % 100 ms 1 100 ms 100 ms 100 ms 30.0 ms",
         "SELECT I/O 38.0 ms, 95 % (unexplained) 2.00 ms, 5.0 % I/O 95 % 40.0 ms 1 40.0 ms 40.0 ms 40.0 ms 0 0 0 flame",
+        "CPU/span samples hottest function",
+        "100 % of 3 samples cart flame",
         "A bar is the wall time of all spans of a name",
     ] {
         assert!(text.contains(says), "{says:?}: {text}");
@@ -64,8 +66,16 @@ fn span_names_say_where_their_time_went() {
     // A filter that leaves none of it takes the columns away, and is no reason to say that nothing is measured.
     let none = words(&server.page("/spans?service=shop&name~=cart&dur%3C=1ms"));
     assert!(!none.contains("where it went") && !none.contains("is not measured"), "{none}");
-    // What burnt no CPU leads to what it waited for.
-    assert!(page.contains("class=\"flame\" href=\"flame?service=shop&amp;name=SELECT&amp;type=wall\""), "{page}");
+    // What has states leads to all of its time, and not to its few samples of CPU.
+    for name in ["SELECT", "GET%20/cart"] {
+        let link = format!("class=\"flame\" href=\"flame?service=shop&amp;name={name}&amp;type=wall\"");
+        assert!(page.contains(&link), "{link}: {page}");
+    }
+    let plain = Server::start();
+    assert_eq!(plain.push("shop", &profile(&[(&["main:1"], &of(ROOT, "GET /cart"), 10)])).status, 200);
+    let page = plain.page("/spans?service=shop");
+    assert!(page.contains("class=\"flame\" href=\"flame?service=shop&amp;name=GET%20/cart\""), "{page}");
+    assert!(words(&page).contains("100 % main flame"), "ten samples are enough: {page}");
 }
 
 #[test]

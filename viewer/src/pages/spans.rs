@@ -6,12 +6,14 @@ use maud::{Markup, html};
 
 use super::layout::{self, Page};
 use super::{advice, filter, flame, states};
-use crate::format::{ago, number, percent, time, value};
+use crate::format::{ago, counted, number, percent, time, value};
 use crate::http::request::ServiceRequest;
 use crate::params::{BadParameter, Params};
 use crate::receive::profilers::ProfilerState;
 use crate::selection::{Selection, Side, StackDisplay, StateChoice, WALL, link};
-use crate::show::{Beside, Outside, ShowError, Shown, SpanName, SpanNames, UNLABELLED, share, value_error};
+use crate::show::{
+    Beside, FEW_SAMPLES, Outside, ShowError, Shown, SpanName, SpanNames, UNLABELLED, share, value_error,
+};
 use crate::states::{State, StateTimes, TimeSpent};
 use crate::store::Sampling;
 
@@ -322,10 +324,11 @@ fn sort_link(selection: &Selection, sort: Sort, key: Key) -> String {
 fn row(name: &SpanName, names: &SpanNames, selection: Option<&Selection>, all: i64) -> Markup {
     let (beside, has_states): (Option<&Beside>, bool) = (names.beside.as_ref(), names.states.is_some());
     let has_time = name.time.as_ref().is_some_and(|time| !time.states.is_empty());
-    // What burnt nothing may have waited.
+    // All time has the CPU time too, and what burnt little may have waited.
     let flame = match selection {
-        Some(selection) if name.samples > 0 || name.beside.is_some_and(|sum| sum > 0) => Some(selection.clone()),
+        Some(selection) if name.beside.is_some_and(|sum| sum > 0) => Some(selection.clone()),
         Some(selection) if has_time => Some(selection.clone().profile_type(WALL)),
+        Some(selection) if name.samples > 0 => Some(selection.clone()),
         _ => None,
     };
     let slow = selection.filter(|_| has_time && name.count > 1).and_then(flame::slow_waits);
@@ -355,7 +358,11 @@ fn row(name: &SpanName, names: &SpanNames, selection: Option<&Selection>, all: i
             @if let (Some(beside), Some(sum)) = (beside, name.beside) { td.n { (value(sum, &beside.unit)) } }
             td.short {
                 @if let Some(hottest) = &name.hottest {
-                    span.error { (percent(hottest.share)) } " " code title={ (hottest.function) "\n" (hottest.file) } { (hottest.function) }
+                    span.error {
+                        (percent(hottest.share))
+                        @if name.samples < FEW_SAMPLES { span title="shares of so few samples are rough" { " of " (counted(name.samples, "sample")) } }
+                    }
+                    " " code title={ (hottest.function) "\n" (hottest.file) } { (hottest.function) }
                 }
             }
             td.go {
