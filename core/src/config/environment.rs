@@ -172,14 +172,12 @@ pub fn parse_duration(field: &str, value: &str) -> Result<Duration, Error> {
         .ok_or_else(|| Error::invalid(field, value, DURATION_ALLOWED))
 }
 
-/// The sample rate whose period is nearest to an interval: 10ms = 100 a second.
+/// The sample rate whose period is nearest to an interval: 10ms = 100 a second. The interval is checked first, as 1500ms is nearest to 1
+/// a second too.
 fn rate_of_interval(field: &str, value: &str) -> Result<u32, Error> {
     let nanos = parse_duration(field, value)?.as_nanos();
-    let rate = (1_000_000_000 + nanos / 2).checked_div(nanos).map(u32::try_from);
-    match rate {
-        Some(Ok(rate @ 1..=MAX_RATE)) => Ok(rate),
-        _ => Err(Error::invalid(field, value, "1ms to 1s")),
-    }
+    let rate = (1_000_000..=1_000_000_000).contains(&nanos).then(|| (1_000_000_000 + nanos / 2) / nanos);
+    rate.and_then(|rate| u32::try_from(rate).ok()).ok_or_else(|| Error::invalid(field, value, "1ms to 1s"))
 }
 
 fn parse_labels(text: &str) -> Result<Vec<(String, String)>, Error> {
@@ -352,6 +350,8 @@ mod tests {
             ("PYROSCOPE_UPLOAD_INTERVAL", "18446744073709551615m", "500ms"),
             ("PYROSCOPE_PROFILING_INTERVAL", "0", "1ms to 1s"),
             ("PYROSCOPE_PROFILING_INTERVAL", "10", "1ms to 1s"),
+            ("PYROSCOPE_PROFILING_INTERVAL", "2s", "1ms to 1s"),
+            ("PYROSCOPE_PROFILING_INTERVAL", "1001ms", "1ms to 1s"),
             ("PYROSCOPE_PROFILING_ENABLED", "on", "yes"),
             ("OTEL_PYROSCOPE_ADD_SPAN_NAME", "2", "yes"),
             ("PYROSCOPE_LABELS", "novalue", "name:value"),
