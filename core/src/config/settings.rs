@@ -107,14 +107,17 @@ impl Config {
             return Err(Error::invalid("upload_interval", format!("{:?}", self.upload_interval), INTERVALS_ALLOWED));
         }
         self.check_tags()?;
-        let target = match address::parse(&self.server_address)? {
-            Address::Http { base, credentials } => {
-                let (user, password) = match credentials {
-                    Some((user, password)) if self.basic_auth_user.is_empty() => (user, password.0),
-                    _ => (self.basic_auth_user.clone(), self.basic_auth_password.0.clone()),
-                };
-                Target::Http(HttpTarget { base, headers: self.headers(&user, &password)? })
+        let address = address::parse(&self.server_address)?;
+        let (user, password) = match &address {
+            Address::Http { credentials: Some((user, password)), .. } if self.basic_auth_user.is_empty() => {
+                (user, password)
             }
+            _ => (&self.basic_auth_user, &self.basic_auth_password),
+        };
+        // Wherever profiles go, so that a try without a server finds what a server would not get.
+        let headers = self.headers(user, &password.0)?;
+        let target = match address {
+            Address::Http { base, .. } => Target::Http(HttpTarget { base, headers }),
             Address::File(folder) => Target::File(folder),
             Address::None => Target::None,
         };
@@ -410,5 +413,20 @@ mod tests {
         }
         let message = refused(&Config { basic_auth_user: "me:hunter2".to_owned(), ..config() });
         assert_eq!(message, "basic_auth_username: me:(secret) is not allowed; allowed: a name without a colon");
+    }
+
+    #[test]
+    fn headers_are_checked_wherever_profiles_go() {
+        for address in ["http://host", "file:///folder", "none"] {
+            let to = Config { server_address: address.to_owned(), ..config() };
+            assert!(to.check().is_ok(), "{address}");
+            let message = refused(&Config { tenant_id: "a b".to_owned(), ..to.clone() });
+            assert!(message.starts_with("tenant_id: "), "{address}: {message}");
+            let message = refused(&Config { basic_auth_user: "a:b".to_owned(), ..to.clone() });
+            assert!(message.starts_with("basic_auth_username: "), "{address}: {message}");
+            let http_headers = vec![("a b".to_owned(), Secret("c".to_owned()))];
+            let message = refused(&Config { http_headers, ..to });
+            assert!(message.starts_with("http_headers: "), "{address}: {message}");
+        }
     }
 }
