@@ -72,7 +72,8 @@ causes! {
     NoRing, Warning, "{} threads are not sampled, as all rings together may take 64 MiB: there are too many threads.";
     NoThreadList, Warning, "/proc/self/task cannot be read: {}. Threads that do not announce themselves are not sampled.";
     RingFull, Warning, "{} samples were lost, as the rings of their threads were full.";
-    WaitsLost, Warning, "{} waits were lost, as their threads were not known yet or took a sample just then.";
+    WaitsLost, Warning, "Waits were lost, as their threads were not known yet or took a sample just then: {} of {} until now.";
+    FewWaitsLost, Info, "A few waits were lost, as their threads were not known yet or took a sample just then: {} of {} until now.";
     NoWaits, Warning, "Waits are not measured: {}.";
     NoAwaits, Warning, "The time that is awaited is not measured: {}.";
     StackSmall, Warning, "{} samples were lost, as the alternate signal stacks of their threads have no room for one.";

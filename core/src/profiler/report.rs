@@ -39,9 +39,11 @@ impl Engine {
         let without_memory = self.counters.without_memory.load(Ordering::Relaxed);
         let (tag_sets, thread_tags) = tags::overflowed();
         let counts = self.counts();
+        // Last, as each is counted here before it can be lost.
+        let waits = waits::fates::taken();
         let lost = [
             (Cause::RingFull, counts.dropped.samples.saturating_sub(counts.cramped + counts.waits_dropped)),
-            (Cause::WaitsLost, counts.waits_dropped),
+            (of_waits(counts.waits_dropped, waits), counts.waits_dropped),
             (Cause::StackSmall, counts.cramped),
             (Cause::NoMemory, without_memory),
             (Cause::WindowFull, counted.dropped_window.samples.saturating_sub(without_memory)),
@@ -51,7 +53,7 @@ impl Engine {
         ];
         for (reported, (cause, number)) in reported.iter_mut().zip(lost) {
             if std::mem::replace(reported, number) < number {
-                self.messages.report(cause, &[&number.to_string()]);
+                self.messages.report(cause, &[&number.to_string(), &waits.to_string()]);
             }
         }
     }
@@ -102,5 +104,27 @@ impl Engine {
             tag_sets_lost: tag_sets + thread_tags,
             ..left
         })
+    }
+}
+
+/// Why it is told that so many waits of all that were taken were lost. Fewer than one in a thousand are no reason to do anything.
+fn of_waits(lost: u64, taken: u64) -> Cause {
+    if lost.saturating_mul(1_000) < taken { Cause::FewWaitsLost } else { Cause::WaitsLost }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_than_one_wait_in_a_thousand_is_no_warning() {
+        for (lost, taken, cause) in [
+            (1, 1_001, Cause::FewWaitsLost),
+            (1, 1_000, Cause::WaitsLost),
+            (1, 1, Cause::WaitsLost),
+            (2, 2_001, Cause::FewWaitsLost),
+        ] {
+            assert_eq!(of_waits(lost, taken), cause, "{lost} of {taken}");
+        }
     }
 }

@@ -93,6 +93,11 @@ pub(super) fn clear() {
     FATES.clear();
 }
 
+/// How many waits were to be samples.
+pub(crate) fn taken() -> u64 {
+    FATES.of(FATES.generation()).taken.get().samples
+}
+
 /// Adds them to what a profiler says of itself.
 pub(crate) fn add_to(stats: Stats) -> Stats {
     // What has a fate first: what is taken meanwhile is pending.
