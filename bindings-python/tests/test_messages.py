@@ -134,3 +134,13 @@ def test_the_first_start_says_which_variables_ask_for_what_is_not_there_yet(pyth
     said = python(program, {**asks, "PYROSCOPE_LOG_LEVEL": "info"}).splitlines()
     assert said == [f"{name}: only CPU time is profiled yet" for name in names]
     assert python(program, asks) == ""
+
+
+def test_the_wrong_name_of_wall_time_is_told_with_the_right_one(python):
+    program = """
+        import logging, pyroscope
+        logging.basicConfig(format="%(levelname)s %(message)s", stream=__import__("sys").stdout)
+        assert pyroscope.configure(application_name="x", server_address="none")
+        """
+    told = "PYROSCOPE_PROFILING_WALL_TIME_ENABLED is not read; did you mean PYROSCOPE_PROFILING_WALLTIME_ENABLED?"
+    assert python(program, {"PYROSCOPE_PROFILING_WALL_TIME_ENABLED": "true"}) == f"WARNING {told}\n"

@@ -70,6 +70,17 @@ class SurfaceTest < Minitest::Test
     assert_equal "true\n", said
   end
 
+  def test_the_wrong_name_of_wall_time_is_told_with_the_right_one
+    said = assert_ruby(<<~'RUBY')
+      logger = Object.new
+      logger.define_singleton_method(:add) { |level, text, _name| puts "#{level} #{text}" }
+      Pyroscope.logger = logger
+      ENV["PYROSCOPE_PROFILING_WALL_TIME_ENABLED"] = "true"
+      Pyroscope.configure(application_name: "app", server_address: "none")
+    RUBY
+    assert_equal "2 PYROSCOPE_PROFILING_WALL_TIME_ENABLED is not read; did you mean PYROSCOPE_PROFILING_WALLTIME_ENABLED?\n", said
+  end
+
   def test_what_the_engine_says_reaches_the_logger_of_a_program_that_only_has_spans
     said = assert_ruby(<<~'RUBY')
       require "socket"

@@ -56,6 +56,7 @@ macro_rules! causes {
 
 causes! {
     LabelTruncated, Info, "The value of the label {} was cut at {} bytes.";
+    OtherName, Warning, "PYROSCOPE_PROFILING_WALL_TIME_ENABLED is not read; did you mean PYROSCOPE_PROFILING_WALLTIME_ENABLED?";
     OldServer, Info, "{} has version {}. Samples carry no trace_id, of which servers before 2.1.0 make a series each.";
     BadProxy, Warning, "{}: the value (not shown) is no proxy's address, so requests go to {} directly.";
     Retry, Warning, "{} Profiles are kept for an hour and tried again.";
@@ -86,6 +87,11 @@ causes! {
 }
 
 impl Cause {
+    /// The message with `details` in the places that its sentence has for them.
+    pub(crate) fn message(self, details: &[&str]) -> Message {
+        Message { level: self.level(), text: self.text(details) }
+    }
+
     /// The sentence with `details` in the places it has for them.
     pub(crate) fn text(self, details: &[&str]) -> String {
         let mut details = details.iter();
@@ -135,13 +141,13 @@ impl Messages {
             && last.is_none_or(|last| now.duration_since(last) >= EVERY)
         {
             *last = Some(now);
-            state.add(cause.level(), cause.text(details));
+            state.add(cause.message(details));
         }
     }
 
     /// Passes on what validation of the settings noted; there is a sentence a setting, and they come once.
-    pub(crate) fn info(&self, text: impl Into<String>) {
-        self.lock().add(Level::Info, text.into());
+    pub(crate) fn add(&self, message: Message) {
+        self.lock().add(message);
     }
 
     pub(crate) fn take(&self) -> Vec<Message> {
@@ -154,14 +160,14 @@ impl Messages {
 }
 
 impl State {
-    fn add(&mut self, level: Level, text: String) {
-        if self.queue.iter().any(|waiting| waiting.text == text) {
+    fn add(&mut self, message: Message) {
+        if self.queue.iter().any(|waiting| waiting.text == message.text) {
             return;
         }
         if self.queue.len() == KEPT {
             self.queue.pop_front();
         }
-        self.queue.push_back(Message { level, text });
+        self.queue.push_back(message);
     }
 }
 
@@ -192,7 +198,7 @@ mod tests {
     #[test]
     fn waiting_messages_are_bounded_and_the_oldest_goes() {
         let messages = Messages::default();
-        (0..=KEPT).for_each(|number| messages.info(number.to_string()));
+        (0..=KEPT).for_each(|number| messages.add(Message { level: Level::Info, text: number.to_string() }));
         let taken = messages.take();
         assert_eq!((taken.len(), taken[0].text.as_str()), (KEPT, "1"));
     }

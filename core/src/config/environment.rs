@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::address::percent_decode;
-use super::options::{Config, TraceIdLabel};
+use super::options::{Config, TraceIdLabel, WALL_TIME_MISSPELT};
 use super::secret::Secret;
 use super::settings::{INTERVALS_ALLOWED, MAX_RATE, UPLOAD_INTERVALS};
 use super::tag_name::check_tag_name;
@@ -105,6 +105,7 @@ impl Config {
             }
         }
         config.lock_enabled = lock || contention;
+        config.wall_time_misspelt = get(WALL_TIME_MISSPELT).is_some();
         Ok(config)
     }
 }

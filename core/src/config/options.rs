@@ -8,6 +8,9 @@ use super::secret::Secret;
 use crate::messages::Level;
 use crate::profile_type::{ProfileType, SampleClock};
 
+/// No variable, but what the name of the setting, `wall_time`, lets one expect.
+pub(super) const WALL_TIME_MISSPELT: &str = "PYROSCOPE_PROFILING_WALL_TIME_ENABLED";
+
 /// Whether samples carry the label `trace_id`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TraceIdLabel {
@@ -29,6 +32,8 @@ pub struct Config {
     pub cpu_enabled: bool,
     /// Whether all time of spans is profiled: what they waited for too.
     pub wall_time: bool,
+    /// Whether the environment asks for that by a name that is not read, `PYROSCOPE_PROFILING_WALL_TIME_ENABLED`: a message says so.
+    pub wall_time_misspelt: bool,
     /// Whether each wait becomes a sample, however short and however many there are. For stress tests.
     pub every_wait: bool,
     /// Kinds of profile beyond the timer's, whose samples the host takes itself ([`sample_here`](crate::sample_here)).
@@ -88,6 +93,7 @@ impl Default for Config {
             enabled: true,
             cpu_enabled: true,
             wall_time: false,
+            wall_time_misspelt: false,
             every_wait: false,
             profile_types: Vec::new(),
             allocation_enabled: false,
@@ -124,6 +130,7 @@ impl fmt::Debug for Config {
             .field("enabled", &self.enabled)
             .field("cpu_enabled", &self.cpu_enabled)
             .field("wall_time", &self.wall_time)
+            .field("wall_time_misspelt", &self.wall_time_misspelt)
             .field("every_wait", &self.every_wait)
             .field("profile_types", &self.profile_types)
             .field("allocation_enabled", &self.allocation_enabled)

@@ -13,7 +13,7 @@ use super::address::{self, Address};
 use super::options::{Config, TraceIdLabel};
 use super::tag_name::check_tag_name;
 use crate::error::Error;
-use crate::messages::Cause;
+use crate::messages::{Cause, Message};
 use crate::profile_type::SampleClock;
 use crate::wire::labels::{LEGACY_SPAN_NAME, MAX_LABELS, MAX_VALUE_BYTES, PID, SERVICE_NAME, truncate_value};
 
@@ -59,8 +59,8 @@ pub(crate) struct Settings {
     pub(crate) report_thread_name: bool,
     /// Labels of every series but `__name__`, sorted by name.
     pub(crate) series_labels: Vec<(String, String)>,
-    /// What was changed to make values fit, for the user.
-    pub(crate) notices: Vec<String>,
+    /// What was changed to make values fit, and what is not read, for the user.
+    pub(crate) notices: Vec<Message>,
 }
 
 /// Samples a second of CPU time.
@@ -122,6 +122,9 @@ impl Config {
             Address::None => Target::None,
         };
         let mut notices = Vec::new();
+        if self.wall_time_misspelt {
+            notices.push(Cause::OtherName.message(&[]));
+        }
         let series_labels = self.series_labels(application_name, &mut notices);
         Ok(Settings {
             application_name: application_name.to_owned(),
@@ -158,7 +161,7 @@ impl Config {
     }
 
     /// The labels of every series: the service, the user's tags, and what describes the profiler where no tag does.
-    fn series_labels(&self, application_name: &str, notices: &mut Vec<String>) -> Vec<(String, String)> {
+    fn series_labels(&self, application_name: &str, notices: &mut Vec<Message>) -> Vec<(String, String)> {
         let mut labels: Vec<(String, String)> = vec![(SERVICE_NAME.to_owned(), application_name.to_owned())];
         for (name, value) in self.tags.iter().rev() {
             if !labels.iter().any(|(known, _)| known == name) {
@@ -180,7 +183,7 @@ impl Config {
         }
         for (name, value) in &mut labels {
             if value.len() > MAX_VALUE_BYTES {
-                notices.push(Cause::LabelTruncated.text(&[name, &MAX_VALUE_BYTES.to_string()]));
+                notices.push(Cause::LabelTruncated.message(&[name, &MAX_VALUE_BYTES.to_string()]));
                 value.truncate(truncate_value(value).len());
             }
         }
@@ -259,6 +262,7 @@ fn base64(bytes: &[u8]) -> String {
 mod tests {
     use super::super::secret::Secret;
     use super::*;
+    use crate::messages::Level;
 
     fn config() -> Config {
         Config { application_name: "shop".to_owned(), ..Config::default() }
@@ -334,7 +338,21 @@ mod tests {
         let value = &settings.series_labels.iter().find(|(name, _)| name == "a").unwrap().1;
         assert_eq!(*value, "x".repeat(2047));
         assert_eq!(settings.notices.len(), 1);
-        assert!(settings.notices[0].contains(" a "), "{:?}", settings.notices);
+        assert!(settings.notices[0].text.contains(" a "), "{:?}", settings.notices);
+    }
+
+    #[test]
+    fn the_likeliest_wrong_name_of_a_variable_is_told_with_the_right_one() {
+        for (value, told) in [("", None), ("true", Some(Level::Warning)), ("0", Some(Level::Warning))] {
+            let lookup = |name: &str| (name == "PYROSCOPE_PROFILING_WALL_TIME_ENABLED").then(|| value.to_owned());
+            let config = Config { application_name: "shop".to_owned(), ..Config::from_environment(lookup).unwrap() };
+            let settings = config.validate().unwrap();
+            assert!(!settings.wall_time);
+            let text =
+                "PYROSCOPE_PROFILING_WALL_TIME_ENABLED is not read; did you mean PYROSCOPE_PROFILING_WALLTIME_ENABLED?";
+            let expected: Vec<_> = told.map(|level| Message { level, text: text.to_owned() }).into_iter().collect();
+            assert_eq!(settings.notices, expected, "{value}");
+        }
     }
 
     #[test]

@@ -47,7 +47,7 @@ impl Uploader {
         limits: Limits,
     ) -> Result<Self, Error> {
         for notice in &settings.notices {
-            messages.info(notice.as_str());
+            messages.add(notice.clone());
         }
         let sender = Sender::new(&settings, &messages);
         Self::start_to(sender, settings, counters, messages, limits)
