@@ -1,7 +1,5 @@
 //! What C# passes to a start, as the engine's configuration.
 
-use std::time::Duration;
-
 use spanprof_core::{Config, Error, SettingKind, SettingValue};
 
 use crate::events::samples;
@@ -28,8 +26,8 @@ pub(crate) fn config(settings: &Settings) -> Result<Config, Error> {
         }
         match name.as_str() {
             "upload_interval_ms" => {
-                let ms = value.parse().map_err(|_| Error::invalid(name, value, "milliseconds, 1000 to 600000"))?;
-                config.upload_interval = Duration::from_millis(ms);
+                let ms: f64 = value.parse().map_err(|_| Error::invalid(name, value, "milliseconds, 1000 to 600000"))?;
+                config.set("upload_interval", SettingValue::Seconds(ms / 1_000.0))?;
             }
             "runtime_version" => config.runtime.1.clone_from(value),
             _ if SettingKind::of(name).is_some() => config.set(name, SettingValue::Text(value.clone()))?,

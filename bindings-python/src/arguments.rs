@@ -8,7 +8,7 @@ use spanprof_core::{Config, Level, SettingKind, SettingValue};
 use crate::calls;
 use crate::errors::{guard, to_python};
 use crate::symbols::resolver::LineMode;
-use crate::value::{dict, pairs, string};
+use crate::value::{dict, pairs, string, wrong_type};
 
 /// What the environment alone says: whether to profile, the application's name ("" if it has none), names of tags.
 #[pyfunction]
@@ -113,20 +113,23 @@ fn flag(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
 
 /// An argument as the engine takes it, None if it was not given; TypeError where that cannot be.
 fn setting(name: &str, kind: SettingKind, value: &Bound<'_, PyAny>) -> PyResult<Option<SettingValue>> {
-    let not = |what: &str| PyTypeError::new_err(format!("{name} must be {what}, not {}", value.get_type()));
+    let not = |allowed: &str| wrong_type(name, value, allowed);
+    let (number, time) = ("an int, 1 to 1000 samples a second", "a number of seconds, 1 to 600");
     // Which is an int to Python.
     let is_bool = value.is_instance_of::<PyBool>();
     Ok(Some(match kind {
-        SettingKind::Number if is_bool => return Err(not("an int")),
-        SettingKind::Time if is_bool => return Err(not("a number of seconds")),
+        SettingKind::Number if is_bool => return Err(not(number)),
+        SettingKind::Time if is_bool => return Err(not(time)),
         SettingKind::Flag => return Ok(flag(name, value)?.map(SettingValue::Flag)),
-        SettingKind::Number => SettingValue::Number(value.extract().map_err(|_| not("an int"))?),
-        SettingKind::Time => SettingValue::Seconds(value.extract().map_err(|_| not("a number of seconds"))?),
+        SettingKind::Number => SettingValue::Number(value.extract().map_err(|_| not(number))?),
+        SettingKind::Time => SettingValue::Seconds(value.extract().map_err(|_| not(time))?),
         SettingKind::Pairs => SettingValue::Pairs(dict(name, value)?),
         SettingKind::TraceId => match value.cast::<PyBool>() {
             Ok(value) => SettingValue::Flag(value.is_true()),
-            Err(_) => SettingValue::Text(string(name, value)?),
+            Err(_) => SettingValue::Text(string(name, value, "\"auto\", True, False")?),
         },
-        SettingKind::Text | SettingKind::Secret | SettingKind::Level => SettingValue::Text(string(name, value)?),
+        SettingKind::Text | SettingKind::Secret | SettingKind::Level => {
+            SettingValue::Text(string(name, value, "a str")?)
+        }
     }))
 }

@@ -3,15 +3,28 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
+use spanprof_core::Error;
 
 use crate::calls;
 
+/// What may hold a credential, also where it is of the wrong type: no message shows it.
+const HIDDEN: [&str; 5] = ["server_address", "basic_auth_username", "basic_auth_password", "tenant_id", "http_headers"];
+
+/// The TypeError that says of an argument's value what is allowed instead.
+pub(crate) fn wrong_type(name: &str, value: &Bound<'_, PyAny>, allowed: &str) -> PyErr {
+    let hidden = HIDDEN.contains(&name);
+    match if hidden { Ok("the value (not shown)".to_owned()) } else { calls::representation(value) } {
+        Ok(shown) => PyTypeError::new_err(Error::invalid(name, shown, allowed).message().to_owned()),
+        Err(error) => error,
+    }
+}
+
 /// A str; None is "".
-pub(crate) fn string(name: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
+pub(crate) fn string(name: &str, value: &Bound<'_, PyAny>, allowed: &str) -> PyResult<String> {
     if value.is_none() {
         return Ok(String::new());
     }
-    value.extract().map_err(|_| PyTypeError::new_err(format!("{name} must be a str, not {}", value.get_type())))
+    value.extract().map_err(|_| wrong_type(name, value, allowed))
 }
 
 /// The names and values of a dict; None has none.
@@ -21,7 +34,7 @@ pub(crate) fn dict(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<(String
     }
     match value.cast::<PyDict>() {
         Ok(dict) => pairs(name, dict),
-        Err(_) => Err(PyTypeError::new_err(format!("{name} must be a dict, not {}", value.get_type()))),
+        Err(_) => Err(wrong_type(name, value, "a dict of names and values")),
     }
 }
 

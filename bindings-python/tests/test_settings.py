@@ -255,17 +255,30 @@ def test_what_samples_say_of_spans(tmp_path, monkeypatch, arguments, variables, 
 
 @pytest.mark.parametrize(
     "trace_id, shown",
-    [("sometimes", "trace_id: sometimes is not allowed; allowed: auto, true, false"), (7, "trace_id must be")],
+    [("sometimes", "trace_id: sometimes is not allowed; allowed: auto, true, false"), (7, "trace_id: 7 is not allowed; allowed: \"auto\", True, False")],
 )
 def test_a_trace_id_that_is_none(trace_id, shown):
     with pytest.raises((ValueError, TypeError), match=shown):
         pyroscope.configure(application_name="x", server_address="none", trace_id=trace_id)
 
 
-@pytest.mark.parametrize("name, what", [("sample_rate", "an int"), ("upload_interval", "a number of seconds")])
-def test_true_is_no_number(name, what):
-    with pytest.raises(TypeError, match=f"{name} must be {what}, not <class 'bool'>"):
-        pyroscope.configure(application_name="x", server_address="none", **{name: True})
+@pytest.mark.parametrize(
+    "name, value, shown",
+    [
+        ("sample_rate", True, "True is not allowed; allowed: an int, 1 to 1000 samples a second"),
+        ("sample_rate", "100", "'100' is not allowed; allowed: an int, 1 to 1000 samples a second"),
+        ("upload_interval", True, "True is not allowed; allowed: a number of seconds, 1 to 600"),
+        ("upload_interval", "10", "'10' is not allowed; allowed: a number of seconds, 1 to 600"),
+        ("tags", ["a"], "['a'] is not allowed; allowed: a dict of names and values"),
+        ("application_name", 7, "7 is not allowed; allowed: a str"),
+        ("basic_auth_password", b"hunter2", "the value (not shown) is not allowed; allowed: a str"),
+        ("http_headers", "hunter2", "the value (not shown) is not allowed; allowed: a dict of names and values"),
+    ],
+)
+def test_a_wrong_type_is_told_with_the_value_and_what_is_allowed(name, value, shown):
+    with pytest.raises(TypeError) as raised:
+        pyroscope.configure(**{"application_name": "x", "server_address": "none", name: value})
+    assert str(raised.value) == f"{name}: {shown}"
 
 
 class OldServer(http.server.BaseHTTPRequestHandler):

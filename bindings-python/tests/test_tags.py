@@ -318,6 +318,13 @@ def test_a_name_that_is_no_str_is_a_type_error(call):
         call()
 
 
+@pytest.mark.parametrize("tags", ["x", 5, None])
+def test_tags_that_are_no_dict_are_a_type_error_that_says_so(tags):
+    with pytest.raises(TypeError) as raised:
+        tag_wrapper(tags)
+    assert str(raised.value) == f"tag_wrapper: {tags!r} is not allowed; allowed: a dict of names and values"
+
+
 def test_more_sets_than_the_engine_keeps_are_counted(python):
     """In a process of its own: the table's places are free again two uploads later."""
     out = python(

@@ -209,7 +209,10 @@ class tag_wrapper:
     _numbers = itertools.count(1)
 
     def __init__(self, tags: Mapping[str, Any]) -> None:
-        self._tags = dict(tags)
+        try:
+            self._tags = dict(tags)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"tag_wrapper: {tags!r} is not allowed; allowed: a dict of names and values") from error
         self._number = next(tag_wrapper._numbers)
 
     def __enter__(self) -> None:

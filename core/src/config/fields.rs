@@ -130,7 +130,7 @@ impl Config {
             (Field::Time(field), SettingValue::Time(time)) => *field = time,
             (Field::Time(field), SettingValue::Seconds(seconds)) => {
                 *field = Duration::try_from_secs_f64(seconds)
-                    .map_err(|_| Error::invalid(name, seconds, INTERVALS_ALLOWED))?;
+                    .map_err(|_| Error::invalid(name, format!("{seconds} s"), INTERVALS_ALLOWED))?;
             }
             (Field::Time(field), SettingValue::Text(text)) => *field = parse_duration(name, &text)?,
             (Field::TraceId(field), SettingValue::Flag(flag)) => {
@@ -316,8 +316,8 @@ mod tests {
         for (name, value, message) in [
             ("sample_rate", SettingValue::Number(-1), "-1 is not allowed; allowed: 1 to 1000 samples a second"),
             ("sample_rate", text("many"), "many is not allowed; allowed: 1 to 1000 samples a second"),
-            ("upload_interval", SettingValue::Seconds(-2.5), "-2.5 is not allowed; allowed: 1 s to 10 min"),
-            ("upload_interval", SettingValue::Seconds(f64::NAN), "NaN is not allowed; allowed: 1 s to 10 min"),
+            ("upload_interval", SettingValue::Seconds(-2.5), "-2.5 s is not allowed; allowed: 1 s to 10 min"),
+            ("upload_interval", SettingValue::Seconds(f64::NAN), "NaN s is not allowed; allowed: 1 s to 10 min"),
             ("span_names", text("maybe"), "maybe is not allowed; allowed: true, false, 1, 0, yes, no"),
             ("trace_id", text("maybe"), "maybe is not allowed; allowed: auto, true, false, 1, 0, yes, no"),
             ("log_level", text("loud"), "loud is not allowed; allowed: trace, debug, info, warn, error, off"),

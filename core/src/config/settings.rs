@@ -104,7 +104,8 @@ impl Config {
             return Err(Error::invalid("sample_rate", self.sample_rate, &allowed));
         }
         if !UPLOAD_INTERVALS.contains(&self.upload_interval) {
-            return Err(Error::invalid("upload_interval", format!("{:?}", self.upload_interval), INTERVALS_ALLOWED));
+            let seconds = format!("{} s", self.upload_interval.as_secs_f64());
+            return Err(Error::invalid("upload_interval", seconds, INTERVALS_ALLOWED));
         }
         self.check_tags()?;
         let address = address::parse(&self.server_address)?;
@@ -302,9 +303,10 @@ mod tests {
                 "{message}"
             );
         }
-        for interval in [Duration::ZERO, Duration::from_millis(999), Duration::from_secs(601)] {
-            let message = refused(&Config { upload_interval: interval, ..config() });
-            assert!(message.starts_with(&format!("upload_interval: {interval:?} ")), "{message}");
+        for (milliseconds, shown) in [(0, "0 s"), (999, "0.999 s"), (601_000, "601 s")] {
+            let upload_interval = Duration::from_millis(milliseconds);
+            let message = refused(&Config { upload_interval, ..config() });
+            assert_eq!(message, format!("upload_interval: {shown} is not allowed; allowed: 1 s to 10 min"));
         }
         let message = refused(&Config { server_address: "ftp://x".to_owned(), ..config() });
         assert!(message.starts_with("server_address: ftp://x "), "{message}");
