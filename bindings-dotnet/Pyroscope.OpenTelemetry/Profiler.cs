@@ -120,7 +120,7 @@ public sealed class Profiler : IDisposable
 
     /// <summary>Uploads what was sampled so far, and waits for it.</summary>
     /// <param name="timeout">How long to wait at most. By default 5 seconds; <see cref="Timeout.InfiniteTimeSpan"/> is an hour.</param>
-    /// <returns>True: the server has it, or refused it. False: no profiler runs, or the time did not suffice.</returns>
+    /// <returns>True: the server has it, or it was refused or dropped, as <see cref="Stats"/> says. False: no profiler runs, or the time did not suffice.</returns>
     public bool Flush(TimeSpan? timeout = null)
     {
         if (!running)

@@ -74,7 +74,8 @@ module Pyroscope
     # Uploads what was sampled so far, without waiting for the next interval. Other threads run while it waits.
     #
     # @param timeout [Numeric] seconds to wait at most
-    # @return [Boolean] whether all of it is settled. false without a profiler
+    # @return [Boolean] whether all of it is settled: also what was refused or dropped, as {stats} says. false without a
+    #   profiler
     def flush(timeout = 5.0)
       flushed = Native.flush(timeout.to_f)
       Messages.deliver

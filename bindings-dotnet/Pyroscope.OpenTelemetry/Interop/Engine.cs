@@ -41,7 +41,7 @@ internal static class Engine
         return Stopwatch.GetElapsedTime(began);
     }
 
-    /// <summary>Uploads what was sampled so far. True: all of it is settled.</summary>
+    /// <summary>Uploads what was sampled so far. True: all of it is settled, also what was refused or dropped.</summary>
     internal static bool Flush(TimeSpan timeout) => Native.spanprof_flush(Milliseconds(timeout)).AsOk();
 
     internal static ProfilerStats Stats()

@@ -170,7 +170,8 @@ def flush(timeout: float = 5.0) -> bool:
     """Uploads what was sampled so far, without waiting for the next interval. Releases the GIL while it waits.
 
     :param timeout: Seconds to wait at most, an hour at most.
-    :return: Whether all of it is settled. False without a profiler.
+    :return: Whether all of it is settled: also what was refused or dropped, as :func:`stats` says. False without a
+        profiler.
     """
     flushed = _native.flush(timeout)
     _messages.deliver()

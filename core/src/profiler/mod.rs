@@ -82,8 +82,8 @@ impl Profiler {
         Ok(profiler)
     }
 
-    /// Encodes what was sampled so far and waits until it is uploaded, `timeout` at most. True: all of it is settled. False at
-    /// once for the parent's profiler in a forked child.
+    /// Encodes what was sampled so far and waits until it is uploaded, `timeout` at most. True: all of it is settled, also
+    /// what was refused or dropped, as [`stats`](Self::stats) says. False at once for the parent's profiler in a forked child.
     pub fn flush(&self, timeout: Duration) -> bool {
         if self.engine.is_parents() {
             return false;
