@@ -76,6 +76,7 @@ causes! {
     WaitsLost, Warning, "Waits were lost, as their threads were not known yet or took a sample just then: {} of {} until now.";
     FewWaitsLost, Info, "A few waits were lost, as their threads were not known yet or took a sample just then: {} of {} until now.";
     NoWaits, Warning, "Waits are not measured: {}.";
+    WaitsUnseen, Warning, "{} calls from libraries to libc are not seen, as the kernel refuses to write to /proc/self/mem: what waits there is in other.";
     NoAwaits, Warning, "The time that is awaited is not measured: {}.";
     StackSmall, Warning, "{} samples were lost, as the alternate signal stacks of their threads have no room for one.";
     NoMemory, Warning, "{} samples were lost, as the program had used up its memory.";

@@ -77,6 +77,9 @@ impl Engine {
                 self.messages
                     .report(Cause::NoWaits, &["since the start a thread of the program asks ld.so for modules"]);
             }
+            if let Some(calls) = waits::take_refused() {
+                self.messages.report(Cause::WaitsUnseen, &[&calls.to_string()]);
+            }
             threads::give_wanted(self.owner);
             self.sweep_if_due(&mut pulse);
             if pulse.is_alone {

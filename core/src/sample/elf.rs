@@ -116,6 +116,9 @@ impl Name {
     }
 }
 
+/// Words of a module's notes that are looked at.
+const MOST_NOTES: usize = 256;
+
 impl Module {
     /// # Safety
     /// `info` is that of a loaded module.
@@ -205,6 +208,45 @@ impl Module {
         info.dlpi_phnum = header.e_phnum;
         // SAFETY: as its header says.
         unsafe { Self::read(&info) }
+    }
+
+    /// A number by which a module is known again, from what its file says of its parts and its tables: another file has another one,
+    /// but by chance. `module` is what was [read](Self::read).
+    ///
+    /// # Safety
+    /// `info` is that of a loaded module.
+    pub(super) unsafe fn print(info: &dl_phdr_info, module: Option<&Self>) -> u64 {
+        let mut print = 0_u64;
+        let mut add = |word: u64| print = (print.rotate_left(5) ^ word).wrapping_mul(0x517c_c1b7_2722_0a95);
+        // SAFETY: there are so many.
+        let headers = unsafe { slice::from_raw_parts(info.dlpi_phdr, usize::from(info.dlpi_phnum)) };
+        for header in headers {
+            for word in [u64::from(header.p_type), header.p_offset, header.p_vaddr, header.p_filesz, header.p_memsz] {
+                add(word);
+            }
+            // Where it is, its build id is among them.
+            let is_loaded = |part: &&Elf64_Phdr| {
+                part.p_type == libc::PT_LOAD
+                    && part.p_flags & libc::PF_R != 0
+                    && part.p_vaddr <= header.p_vaddr
+                    && header.p_vaddr.wrapping_add(header.p_filesz) <= part.p_vaddr.wrapping_add(part.p_filesz)
+            };
+            if header.p_type == libc::PT_NOTE && header.p_vaddr % 4 == 0 && headers.iter().any(|part| is_loaded(&part))
+            {
+                let notes: *const u32 = ptr::with_exposed_provenance(word(info.dlpi_addr.wrapping_add(header.p_vaddr)));
+                for index in 0..word(header.p_filesz / 4).min(MOST_NOTES) {
+                    // SAFETY: in a part that is loaded and can be read.
+                    add(u64::from(unsafe { notes.add(index).read() }));
+                }
+            }
+        }
+        if let Some(module) = module {
+            let [first, second] = module.tables;
+            let tables =
+                [first.0.addr(), first.1, second.0.addr(), second.1, module.symbols.addr(), module.strings.addr()];
+            tables.into_iter().for_each(|address| add(address as u64));
+        }
+        print
     }
 
     /// The slots by which it finds what it has not itself.

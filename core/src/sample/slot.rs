@@ -2,27 +2,51 @@
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
-use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{io, ptr};
+
+/// What became of a slot that was to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Written {
+    Yes,
+    /// Something else is there by now.
+    Changed,
+    /// What it takes was used up: file descriptors, or the kernel's memory.
+    NotNow,
+    /// The kernel refuses it.
+    Never,
+}
 
 /// Writes a slot in which this was found: one may be the program's own pointer, which it changes at any time. What is `memory` is opened
-/// where it is needed. False: it cannot be written, or something else is there.
-pub(super) fn write(slot: usize, found: usize, value: usize, is_read_only: bool, memory: &mut Option<File>) -> bool {
+/// where it is needed.
+pub(super) fn write(slot: usize, found: usize, value: usize, is_read_only: bool, memory: &mut Option<File>) -> Written {
     let place = ptr::with_exposed_provenance::<AtomicUsize>(slot);
     // What a module says of its pages is not all: a text relocation is in a page that cannot be written, and a module may have
     // protected its table itself.
     if !is_read_only && can_be_written(slot) {
         // SAFETY: a slot of a module that is loaded, aligned; ld.so writes such slots at any time, and either is right.
-        return unsafe { (*place).compare_exchange(found, value, Ordering::AcqRel, Ordering::Relaxed).is_ok() };
+        let exchanged = unsafe { (*place).compare_exchange(found, value, Ordering::AcqRel, Ordering::Relaxed) };
+        return if exchanged.is_ok() { Written::Yes } else { Written::Changed };
     }
     // SAFETY: as above.
     if unsafe { (*place).load(Ordering::Acquire) } != found {
-        return false;
+        return Written::Changed;
     }
-    if memory.is_none() {
-        *memory = OpenOptions::new().read(true).write(true).open("/proc/self/mem").ok();
+    match write_protected(slot, value, memory) {
+        Ok(()) => Written::Yes,
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EINTR) => Written::NotNow,
+            _ => Written::Never,
+        },
     }
-    memory.as_ref().is_some_and(|memory| memory.write_all_at(&value.to_ne_bytes(), slot as u64).is_ok())
+}
+
+fn write_protected(slot: usize, value: usize, memory: &mut Option<File>) -> io::Result<()> {
+    let memory = match memory {
+        Some(memory) => memory,
+        None => memory.insert(OpenOptions::new().read(true).write(true).open("/proc/self/mem")?),
+    };
+    memory.write_all_at(&value.to_ne_bytes(), slot as u64)
 }
 
 /// Whether a word can be written: its lower half is added 0 to, by the kernel, which finds that out.

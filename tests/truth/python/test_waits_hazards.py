@@ -305,6 +305,92 @@ def test_a_start_while_the_modules_are_listed_measures_waits_from_later_on() -> 
     assert children.succeeded(children.run("-c", LISTED_AT_START)).split() == ["measured"]
 
 
+SLEEPS = """
+#include <poll.h>
+int sleeps(int milliseconds) { return poll(0, 0, milliseconds); }
+"""
+SLEEPING = """
+import ctypes, faulthandler, os, resource, sys
+import pyroscope
+from opentelemetry.sdk.trace import TracerProvider
+from pyroscope.otel import PyroscopeSpanProcessor
+faulthandler.dump_traceback_later(60, exit=True)
+provider = TracerProvider(shutdown_on_exit=False)
+provider.add_span_processor(PyroscopeSpanProcessor(time_attributes=True))
+
+def start():
+    assert pyroscope.configure(application_name="sleeping", server_address="none", wall_time=True)
+
+def is_seen(sleeps):
+    with provider.get_tracer("sleeping").start_as_current_span("span") as span:
+        assert sleeps(20) == 0
+    return span.attributes.get("pyroscope.time.sleep", 0) > 15_000_000
+"""
+WITHOUT_FILES = """
+library = ctypes.CDLL(sys.argv[1])
+assert library.sleeps(0) == 0
+start()
+pyroscope.shutdown()
+limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+taken = []
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    pass
+start()
+first = is_seen(library.sleeps)
+for file in taken:
+    os.close(file)
+resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+while not is_seen(library.sleeps):
+    pass
+print(first, True)
+"""
+IN_PLACE = """
+import _ctypes
+
+def opened(path):
+    library = ctypes.CDLL(path)
+    # As all of its code is in one page, this says where it is.
+    return library, ctypes.cast(library.sleeps, ctypes.c_void_p).value >> 12
+
+start()
+for _ in range(1_000):
+    idle, there = opened(sys.argv[1])
+    _ctypes.dlclose(idle._handle)
+    library, place = opened(sys.argv[2])
+    if place == there:
+        break
+    _ctypes.dlclose(library._handle)
+assert place == there, "no module came to be where another one was"
+print(is_seen(library.sleeps))
+"""
+
+
+def library_of(text: str, path: Path, *options: str) -> Path:
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here (Debian: apt-get install gcc)")
+    source = path.with_suffix(".c")
+    source.write_text(text)
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", path, *options], check=True)
+    return path
+
+
+def test_what_could_not_be_written_for_want_of_a_file_descriptor_is_written_later(tmp_path: Path) -> None:
+    library = library_of(SLEEPS, tmp_path / "sleeps.so", "-Wl,-z,now,-z,relro")
+    assert children.succeeded(children.run("-c", SLEEPING + WITHOUT_FILES, library)).split() == ["False", "True"]
+
+
+@pytest.mark.parametrize("before", ["another", "the same"])
+def test_a_module_that_comes_where_one_was_is_measured(before: str, tmp_path: Path) -> None:
+    idle = SLEEPS if before == "the same" else "int sleeps(int milliseconds) { return 0; }"
+    libraries = [library_of(text, tmp_path / name) for name, text in [("idle.so", idle), ("sleeps.so", SLEEPS)]]
+    assert children.succeeded(children.run("-c", SLEEPING + IN_PLACE, *libraries)).split() == ["True"]
+
+
 CONSTRUCTOR = """
 #include <stdlib.h>
 #include <unistd.h>

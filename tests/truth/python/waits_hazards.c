@@ -228,6 +228,11 @@ int is_cancelled_where_it_is_free(void)
     struct timespec no_time = {0, -1};
     CHECK(sem_init(&is_free, 0, 1) == 0);
     CHECK(sem_timedwait(&is_free, &no_time) == -1 && errno == EINVAL);
+#if __GLIBC_PREREQ(2, 30)
+    struct timespec time = {0, 0};
+    CHECK(sem_clockwait(&is_free, CLOCK_PROCESS_CPUTIME_ID, &time) == -1 && errno == EINVAL);
+    CHECK(sem_clockwait(&is_free, CLOCK_MONOTONIC, &time) == 0 && sem_post(&is_free) == 0);
+#endif
     CHECK(pthread_create(&thread, NULL, posts_and_waits, (void *)&turns) == 0);
     while (turns == 0) sched_yield();
     CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);

@@ -279,7 +279,8 @@ TRIED(pthread_rwlock_wrlock, pthread_rwlock_trywrlock, (void *a), (a))
     }
 SEMAPHORE(sem_wait, (void *a), (a), 1)
 SEMAPHORE(sem_timedwait, (void *a, const void *b), (a, b), IS_TIME(b))
-SEMAPHORE(sem_clockwait, (void *a, clockid_t b, const void *c), (a, b, c), IS_TIME(c))
+SEMAPHORE(sem_clockwait, (void *a, clockid_t b, const void *c), (a, b, c),
+          IS_TIME(c) && (b == CLOCK_REALTIME || b == CLOCK_MONOTONIC))
 
 // Variadic in C; here its arguments come as those of any function.
 #define SYSCALL CALL(syscall, long, (long n, long a, long b, long c, long d, long e, long f), (n, a, b, c, d, e, f))

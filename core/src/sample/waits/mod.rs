@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use self::block::{ASKED_NS, Block, Call, LIKELY_NS, LONG_NS, MOST_OWED_NS, OWNER, Pending};
 use self::fates::Fate;
 pub(crate) use self::loader::look as look_at_loader;
-pub(crate) use self::modules::lock;
+pub(crate) use self::modules::{lock, take_refused};
 use self::taking::{Sampled, Wait};
 use super::handler::{self, WAKE};
 use super::record::{self, ThreadRecord};

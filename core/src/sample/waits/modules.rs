@@ -13,7 +13,7 @@ use std::fs::File;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
-use std::{ptr, thread};
+use std::{mem, ptr, thread};
 
 use libc::dl_phdr_info;
 
@@ -22,7 +22,7 @@ use super::real::{ALIASES, OLDEST, address_of, executable, has_older, libc};
 use super::wrappers::{self, Address, OnUnlock, OnWait};
 use crate::os::background_thread::StaysHere;
 use crate::sample::elf::{Module, Name, R_X86_64_JUMP_SLOT, Slot, word};
-use crate::sample::slot;
+use crate::sample::slot::{self, Written};
 
 /// Modules that are remembered as scanned; more are scanned again each time.
 const MAX_MODULES: usize = 4_096;
@@ -44,12 +44,10 @@ pub(crate) struct Modules {
     contested: Vec<bool>,
     /// Of which libc has an older kind too.
     has_older: Vec<bool>,
-    /// The bases of modules that were asked which they have.
-    asked: Vec<usize>,
     /// An address in each module that is left alone.
     left_alone: Vec<usize>,
-    /// The bases of modules that were scanned, as long as none was unloaded.
-    seen: Vec<usize>,
+    /// Modules that were asked which of the functions they have, in ld.so's order.
+    known: Vec<Known>,
     /// ld.so's counts of modules opened and closed, when it was asked last.
     opened: u64,
     closed: u64,
@@ -58,7 +56,44 @@ pub(crate) struct Modules {
     /// To scan so many times more, as ld.so may have had slots in hand.
     again: u32,
     slots: usize,
+    /// Slots that the kernel lets nobody write, and whether that was told.
+    refused: usize,
+    is_refusal_told: bool,
     memory: Option<File>,
+}
+
+/// A module that was asked.
+#[derive(Default)]
+struct Known {
+    base: usize,
+    /// See [`Module::print`].
+    print: u64,
+    /// Whether its slots were judged too.
+    is_seen: bool,
+    /// Whether it has slots of these functions, and one of them, 0: none, in which we found or wrote our wrapper: which?
+    has_slots: bool,
+    witness: (usize, usize),
+    /// In the list where modules are looked for that are gone.
+    is_listed: bool,
+}
+
+impl Known {
+    /// Whether it is this module that is there, or one of the same file that needs no more than it.
+    ///
+    /// # Safety
+    /// `info` is that of a loaded module, which is `module`.
+    unsafe fn is_still(&self, info: &dl_phdr_info, module: Option<&Module>) -> bool {
+        // SAFETY: the caller's promise.
+        if self.print != unsafe { Module::print(info, module) } {
+            return false;
+        }
+        let (slot, wrapper) = self.witness;
+        if slot == 0 {
+            return !self.has_slots;
+        }
+        // SAFETY: its parts are where they were, so this is in one of them still.
+        unsafe { (*ptr::with_exposed_provenance::<AtomicUsize>(slot)).load(Ordering::Acquire) == wrapper }
+    }
 }
 
 // SAFETY: addresses of code, which are only compared and copied.
@@ -136,10 +171,18 @@ pub(super) fn rescan() {
     if let Some(mut modules) = try_lock()
         && let Some(modules) = modules.as_mut()
     {
-        let again = std::mem::take(&mut modules.again);
+        let again = mem::take(&mut modules.again);
         let is_scanned = modules.scan(again > 0);
         modules.again = modules.again.max(if is_scanned { again.saturating_sub(1) } else { again });
     }
+}
+
+/// How many slots the kernel let nobody write, told once a start.
+pub(crate) fn take_refused() -> Option<usize> {
+    let mut modules = try_lock()?;
+    let modules = modules.as_mut().filter(|modules| modules.refused > 0 && !modules.is_refusal_told)?;
+    modules.is_refusal_told = true;
+    Some(modules.refused)
 }
 
 /// A module was opened: somebody asks for one of its functions. Called by the wrapper of `dlsym`, so it waits for nobody.
@@ -208,7 +251,6 @@ impl Modules {
         let of_kernel = [libc::AT_BASE, libc::AT_SYSINFO_EHDR].map(|kind| word(unsafe { libc::getauxval(kind) }));
         let in_libc = [c"read", c"pthread_mutex_lock"].map(|name| address_of(name, executable, &libc).addr());
         let left_alone = [on_module as usize].into_iter().chain(of_kernel).chain(in_libc).collect();
-        let seen = Vec::with_capacity(MAX_MODULES);
         let has_older = names.iter().zip(&real).map(|(name, real)| has_older(name, *real, &libc)).collect();
         Some(Self {
             functions,
@@ -217,14 +259,15 @@ impl Modules {
             has_older,
             names,
             aliases,
-            asked: Vec::with_capacity(MAX_MODULES),
             left_alone,
-            seen,
+            known: Vec::with_capacity(MAX_MODULES),
             opened: 0,
             closed: 0,
             unfinished: false,
             again: 0,
             slots: 0,
+            refused: 0,
+            is_refusal_told: false,
             memory: None,
         })
     }
@@ -235,9 +278,12 @@ impl Modules {
         if loader::is_stuck() {
             return true;
         }
-        self.seen.clear();
+        for known in &mut self.known {
+            (known.is_seen, known.has_slots, known.witness) = (false, false, (0, 0));
+        }
+        (self.refused, self.is_refusal_told) = (0, false);
         // Those of an earlier scan, if a stop could not take their wrappers away, are there as before.
-        let slots = std::mem::take(&mut self.slots);
+        let slots = mem::take(&mut self.slots);
         self.unfinished = true;
         let is_scanned = self.scan(true);
         if !is_scanned {
@@ -251,31 +297,40 @@ impl Modules {
         let Some(_held) = loader::try_hold() else { return false };
         // Before any of their slots is written: a module that was just opened may find functions in others that came with it.
         for asks in [true, false] {
-            let mut scan = Scan { modules: self, all, asks, is_first: true };
+            let mut scan = Scan { modules: self, all, asks, is_first: true, checks: false, next: 0 };
             // SAFETY: the callback takes what is passed on here, and ld.so holds its list for as long as it runs.
             unsafe { libc::dl_iterate_phdr(Some(on_phdr), (&raw mut scan).cast()) };
+            if scan.checks {
+                self.known.retain(|known| known.is_listed);
+            }
         }
         self.memory = None;
         true
     }
 
     /// Scans a module. False: not all of its slots could be judged yet.
-    fn scan_module(&mut self, module: &Module) -> bool {
+    fn scan_module(&mut self, module: &Module, known: &mut Known) -> bool {
         let mut is_finished = true;
         for Slot { address, kind, symbol, name } in module.slots() {
             if let Some(&function) = self.functions.get(name) {
                 let may_be_stub = kind == R_X86_64_JUMP_SLOT
                     && !self.contested[function]
                     && !(self.has_older[function] && module.asks_for(symbol, OLDEST));
-                is_finished &= self.set(module, address, may_be_stub, function);
+                known.has_slots = true;
+                let (is_judged, wrapper) = self.set(module, address, may_be_stub, function);
+                is_finished &= is_judged;
+                if let Some(wrapper) = wrapper {
+                    self.slots += 1;
+                    known.witness = (address, wrapper);
+                }
             }
         }
         is_finished
     }
 
-    /// Gives a slot its wrapper, or takes it away. False: ld.so has not relocated it yet.
-    fn set(&mut self, module: &Module, slot: usize, may_be_stub: bool, function: usize) -> bool {
-        let Some(wrapper) = wrappers::wrapper(function).map(|wrapper| wrapper.addr()) else { return true };
+    /// Gives a slot its wrapper, or takes it away. Whether it could be judged: ld.so has relocated it; and the wrapper that it has.
+    fn set(&mut self, module: &Module, slot: usize, may_be_stub: bool, function: usize) -> (bool, Option<usize>) {
+        let Some(wrapper) = wrappers::wrapper(function).map(|wrapper| wrapper.addr()) else { return (true, None) };
         let real = self.real[function].addr();
         let place = ptr::with_exposed_provenance::<AtomicUsize>(slot);
         // SAFETY: a slot of a module that is loaded; aligned, as relocations of a word are.
@@ -285,25 +340,26 @@ impl Modules {
             if value == wrapper {
                 slot::write(slot, wrapper, real, is_read_only, &mut self.memory);
             }
-            return true;
+            return (true, None);
         }
         if value == wrapper {
-            self.slots += 1;
-            return true;
+            return (true, Some(wrapper));
         }
         if module.base != 0 && value < module.range.end - module.range.start {
-            return false;
+            return (false, None);
         }
         let is_stub = may_be_stub && !module.binds_now && !is_read_only && module.range.contains(&value);
         if value != real && !is_stub {
-            return true;
+            return (true, None);
         }
-        if slot::write(slot, value, wrapper, is_read_only, &mut self.memory) {
-            self.slots += 1;
-            return true;
+        match slot::write(slot, value, wrapper, is_read_only, &mut self.memory) {
+            Written::Yes => (true, Some(wrapper)),
+            Written::Changed | Written::NotNow => (false, None),
+            Written::Never => {
+                self.refused += 1;
+                (true, None)
+            }
         }
-        // SAFETY: as above. It cannot be written, or was just changed.
-        unsafe { (*place).load(Ordering::Acquire) == value }
     }
 
     /// Notes which functions a module has that libc has too.
@@ -324,6 +380,80 @@ struct Scan<'a> {
     /// Whether modules are asked which functions they have, before their slots are looked at.
     asks: bool,
     is_first: bool,
+    /// Whether a module was closed, so that another one may be where one was.
+    checks: bool,
+    /// Where in what is known the next module stands, if none came or went.
+    next: usize,
+}
+
+impl Scan<'_> {
+    /// Where in what is known the module of this base stands.
+    fn find(&mut self, base: usize) -> Option<usize> {
+        let known = &self.modules.known;
+        let is_it = |known: &Known| known.base == base;
+        let at = if known.get(self.next).is_some_and(is_it) { Some(self.next) } else { known.iter().position(is_it) };
+        self.next = at.map_or(self.next, |at| at + 1);
+        at
+    }
+
+    /// Looks at a module, in its turn.
+    ///
+    /// # Safety
+    /// `info` is that of a loaded module.
+    unsafe fn look(&mut self, info: &dl_phdr_info) {
+        let base = word(info.dlpi_addr);
+        let mut at = self.find(base);
+        let is_done = |known: &Known, asks: bool| asks || known.is_seen;
+        if let Some(at) = at
+            && !self.checks
+            && is_done(&self.modules.known[at], self.asks)
+        {
+            return;
+        }
+        // SAFETY: the caller's promise.
+        let module = unsafe { Module::read(info) };
+        if let Some(there) = at
+            && self.checks
+        {
+            let known = &mut self.modules.known[there];
+            known.is_listed = true;
+            // SAFETY: the caller's promise.
+            if unsafe { known.is_still(info, module.as_ref()) } {
+                if is_done(known, self.asks) {
+                    return;
+                }
+            } else {
+                self.modules.known.remove(there);
+                self.next = there;
+                at = None;
+            }
+        }
+        let is_left = |module: &Module| self.modules.left_alone.iter().any(|address| module.range.contains(address));
+        let ours = module.as_ref().filter(|module| !is_left(module));
+        if self.asks {
+            if let Some(module) = ours {
+                self.modules.ask(module);
+            }
+            if self.modules.known.len() < MAX_MODULES {
+                // SAFETY: the caller's promise.
+                let print = unsafe { Module::print(info, module.as_ref()) };
+                self.modules.known.insert(self.next, Known { base, print, is_listed: true, ..Known::default() });
+                self.next += 1;
+            }
+            return;
+        }
+        if at.is_none() && self.modules.known.len() < MAX_MODULES {
+            // It came in between.
+            self.modules.unfinished = true;
+            return;
+        }
+        let mut known = at.map(|at| mem::take(&mut self.modules.known[at])).unwrap_or_default();
+        known.is_seen = ours.is_none_or(|module| self.modules.scan_module(module, &mut known));
+        self.modules.unfinished |= !known.is_seen;
+        if let Some(at) = at {
+            self.modules.known[at] = known;
+        }
+    }
 }
 
 /// Called by ld.so for each module. Not 0: enough.
@@ -332,16 +462,15 @@ unsafe extern "C" fn on_phdr(info: *mut dl_phdr_info, _: usize, scan: *mut c_voi
     let scan = unsafe { &mut *scan.cast::<Scan<'_>>() };
     // SAFETY: valid for the call.
     let info = unsafe { &*info };
-    let modules = &mut *scan.modules;
-    if std::mem::take(&mut scan.is_first) {
+    if mem::take(&mut scan.is_first) {
+        let modules = &mut *scan.modules;
         let is_same = info.dlpi_adds == modules.opened && info.dlpi_subs == modules.closed;
         if is_same && !scan.all && !modules.unfinished {
             return 1;
         }
         if info.dlpi_subs != modules.closed {
-            // Another module may be where one was.
-            modules.seen.clear();
-            modules.asked.clear();
+            scan.checks = true;
+            modules.known.iter_mut().for_each(|known| known.is_listed = false);
         }
         if scan.asks {
             modules.closed = info.dlpi_subs;
@@ -352,32 +481,7 @@ unsafe extern "C" fn on_phdr(info: *mut dl_phdr_info, _: usize, scan: *mut c_voi
             (modules.opened, modules.closed, modules.unfinished) = (info.dlpi_adds, info.dlpi_subs, false);
         }
     }
-    let base = word(info.dlpi_addr);
-    let known = if scan.asks { &modules.asked } else { &modules.seen };
-    if known.contains(&base) {
-        return 0;
-    }
     // SAFETY: the module is loaded as long as ld.so calls us for it.
-    let module = unsafe { Module::read(info) };
-    let module = module.filter(|module| !modules.left_alone.iter().any(|address| module.range.contains(address)));
-    if scan.asks {
-        if let Some(module) = module {
-            modules.ask(&module);
-        }
-        if modules.asked.len() < MAX_MODULES {
-            modules.asked.push(base);
-        }
-        return 0;
-    }
-    if !modules.asked.contains(&base) && modules.asked.len() < MAX_MODULES {
-        // It came in between.
-        modules.unfinished = true;
-        return 0;
-    }
-    let is_finished = module.is_none_or(|module| modules.scan_module(&module));
-    modules.unfinished |= !is_finished;
-    if is_finished && modules.seen.len() < MAX_MODULES {
-        modules.seen.push(base);
-    }
+    unsafe { scan.look(info) };
     0
 }
