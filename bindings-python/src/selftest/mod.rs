@@ -396,7 +396,9 @@ mod tests {
             for (name, field) in FIELDS {
                 for by in [4_isize, 8, 16, -8, 1 << 14, (1 << 40) + 16, isize::MIN + 16] {
                     let mut layout = known;
-                    let Some(offset) = field(&mut layout) else {
+                    // A byte is right by chance more often than a word: a whole chunk further on may be that of another frame.
+                    let Some(offset) = field(&mut layout).filter(|_| name != "owner of a frame" || by != 1 << 14)
+                    else {
                         continue;
                     };
                     *offset = offset.wrapping_add_signed(by);
