@@ -386,9 +386,9 @@ def test_what_could_not_be_written_for_want_of_a_file_descriptor_is_written_late
 
 @pytest.mark.parametrize("before", ["another", "the same"])
 def test_a_module_that_comes_where_one_was_is_measured(before: str, tmp_path: Path) -> None:
-    idle = SLEEPS if before == "the same" else "int sleeps(int milliseconds) { return 0; }"
-    libraries = [library_of(text, tmp_path / name) for name, text in [("idle.so", idle), ("sleeps.so", SLEEPS)]]
-    assert children.succeeded(children.run("-c", SLEEPING + IN_PLACE, *libraries)).split() == ["True"]
+    sleeps = library_of(SLEEPS, tmp_path / "sleeps.so")
+    idle = sleeps if before == "the same" else library_of("int sleeps(int milliseconds) { return 0; }", tmp_path / "idle.so")
+    assert children.succeeded(children.run("-c", SLEEPING + IN_PLACE, idle, sleeps)).split() == ["True"]
 
 
 CONSTRUCTOR = """
