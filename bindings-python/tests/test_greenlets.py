@@ -125,7 +125,8 @@ def test_a_busy_hub_is_told_from_what_is_awaited(tmp_path):
         for name in truth.most:
             near(time_of(chains, name), name)
         assert time_of(chains, "busy", state=BUSY) > 195, chains
-        assert time_of(chains, "awaits", state=BUSY) < 20, chains
+        # What the machine held it up for after its 50 ms may be called either.
+        assert time_of(chains, "awaits", state=BUSY) < truth.most["awaits"] - 50 + 10, chains
         """,
     )
 

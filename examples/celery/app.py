@@ -1,7 +1,7 @@
 """`log-worker`: a Celery worker that analyses access logs in forked processes.
 
 The spans of a task: `run/app.analyse` from the instrumentation of Celery, and in it `parse lines` and `percentiles`.
-The broker and the results are folders, so no other program is needed.
+The broker and the results are files of SQLite, so no other program is needed.
 """
 
 import os
@@ -46,17 +46,9 @@ def send_the_rest(**_: object) -> None:
 
 
 FOLDER = Path(os.environ.get("CELERY_FOLDER", Path(tempfile.gettempdir()) / "celery-example"))
-for name in ("queue", "processed", "control", "results"):
-    (FOLDER / name).mkdir(parents=True, exist_ok=True)
+FOLDER.mkdir(parents=True, exist_ok=True)
 
-app = Celery("app", broker="filesystem://", backend=f"file://{FOLDER / 'results'}")
-app.conf.broker_transport_options = {
-    "data_folder_in": str(FOLDER / "queue"),
-    "data_folder_out": str(FOLDER / "queue"),
-    "processed_folder": str(FOLDER / "processed"),
-    "control_folder": str(FOLDER / "control"),
-    "polling_interval": 0.1,  # seconds
-}
+app = Celery("app", broker=f"sqla+sqlite:///{FOLDER / 'queue.sqlite'}", backend=f"db+sqlite:///{FOLDER / 'results.sqlite'}")
 
 
 @app.task

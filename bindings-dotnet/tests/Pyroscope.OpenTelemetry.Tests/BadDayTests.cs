@@ -289,6 +289,6 @@ public sealed partial class BadDayTests : IDisposable
     private sealed record Report(
         int Spans, int Tagged, string MeanwhileAtFirst, string Meanwhile, int Caught, bool Running, string Reason, Dictionary<string, string> Features, string[] Warnings, ulong Taken);
 
-    [GeneratedRegex("^Waits were lost, as their threads were not known|^[1-9] samples were lost, as the rings of their threads were full")]
+    [GeneratedRegex("^Waits were lost, as their threads were not known|^Samples lost: [1-9], as the rings of their threads were full")]
     private static partial Regex MayBeSaid();
 }

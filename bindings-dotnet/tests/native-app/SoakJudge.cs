@@ -9,6 +9,7 @@ namespace NativeApp;
 sealed class Memory(double seconds)
 {
     readonly DateTime half = DateTime.UtcNow.AddSeconds(seconds / 2);
+    readonly List<long> noted = [];
 
     public long AtHalf { get; private set; }
     public long AtEnd { get; private set; }
@@ -16,10 +17,14 @@ sealed class Memory(double seconds)
     /// A minute is enough for caches to fill. Collections come when they come, so that some more is no leak.
     public bool IsFlat => seconds < 60 || AtEnd <= AtHalf + AtHalf / 10 + 16 * 1024;
 
+    /// The most in each tenth of the run, MiB: whether it grows all the time, or stood higher once.
+    public string Tenths => string.Join(' ', noted.Chunk(Math.Max(1, noted.Count / 10)).Select(part => part.Max() / 1024));
+
     public void Note()
     {
         var line = File.ReadLines("/proc/self/status").First(line => line.StartsWith("VmRSS:", StringComparison.Ordinal));
         var resident = long.Parse(line.Split(' ', StringSplitOptions.RemoveEmptyEntries)[1], CultureInfo.InvariantCulture);
+        noted.Add(resident);
         if (DateTime.UtcNow < half) AtHalf = Math.Max(AtHalf, resident);
         else AtEnd = Math.Max(AtEnd, resident);
     }
@@ -62,7 +67,7 @@ sealed class SoakJudge
         Console.WriteLine($"row {samples,10}{dropped,9}{wrong,7}{odd,6}{unreadable + unreadableWaits,12}{lost,6}{memory.AtHalf / 1024,7} MiB{memory.AtEnd / 1024,7} MiB");
         Console.WriteLine($"true waits {waits}");
         foreach (var (what, count) in mistakes.OrderByDescending(mistake => mistake.Value).Take(20)) Console.WriteLine($"  {count} × {what}");
-        if (!memory.IsFlat) Console.WriteLine("  memory grows");
+        if (!memory.IsFlat) Console.WriteLine($"  memory grows: {memory.Tenths} MiB");
         // A few before the profiler knows what it met; in a short run they are more than one in 200. Where nobody drains, what
         // is left of a run is its beginning, so those that were dropped count here.
         // Threads wait for each other while the runtime makes an exception of a signal, and then the method that raised it has no name.

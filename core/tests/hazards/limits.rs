@@ -255,7 +255,7 @@ fn a_program_out_of_memory() {
     limit(libc::RLIMIT_AS, before);
     assert!(profiler.flush(LONG));
     let messages = said(&profiler);
-    assert!(messages.contains("samples were lost, as the program had used up its memory."), "{messages}");
+    assert!(messages.contains(", as the program had used up its memory."), "{messages}");
     let before = profiler.stats();
     burn(Duration::from_millis(300));
     let stats = finish(&profiler);
@@ -287,7 +287,7 @@ fn rings_up_to_their_bound() {
         })
         .collect();
     // Four of seven have a ring.
-    wait_for_message(&profiler, "threads are not sampled, as all rings together may take 64 MiB");
+    wait_for_message(&profiler, ", as all rings together may take 64 MiB");
     BUSY.store(false, Ordering::Relaxed);
     assert!(wait_for_sweep(&profiler, |stats| stats.threads == 7), "quiet threads gave their rings away");
     drop(release);
@@ -299,7 +299,7 @@ fn rings_up_to_their_bound() {
 fn a_host_that_does_not_drain() {
     static UNREAD: Rings = Rings { bytes: 4096, are_read: AtomicBool::new(false), guard: 0 };
     let folder = tempfile::tempdir().unwrap();
-    // All of it is lost before one upload, which says so once.
+    // All of it is lost before one upload, which says so once: unless the machine is so busy that this takes longer than a window.
     let config = Config { upload_interval: Duration::from_secs(600), ..config(folder.path(), 1000) };
     let profiler = Profiler::start(config, &UNREAD).unwrap();
     let began = thread_cpu();
@@ -317,8 +317,12 @@ fn a_host_that_does_not_drain() {
     assert_saw(&stats, burnt);
     assert!(stats.dropped_ring.weight > 100_000_000, "{stats:?}");
     let messages = said(&profiler);
-    let lost = format!("{} samples were lost, as the rings", stats.dropped_ring.samples);
-    assert!(messages.contains(&lost), "{messages}");
+    let lost = messages.split_once("Samples lost: ").and_then(|(_, rest)| rest.split_once(", as the rings"));
+    let lost: u64 = lost.unwrap_or_default().0.parse().unwrap_or_default();
+    // Where this thread waited long for a processor, a window ended meanwhile and told of what was lost by then.
+    let is_whole =
+        if stats.windows == 1 { lost == stats.dropped_ring.samples } else { lost <= stats.dropped_ring.samples };
+    assert!(lost > 0 && is_whole, "{messages}{stats:?}");
 }
 
 /// Calls `f` on a thread with an alternate signal stack of `bytes`, with nothing below it that could be written. `guard`: so much of
@@ -412,7 +416,7 @@ fn a_small_alternate_stack() {
     let stats = finish(&profiler);
     assert!(stats.dropped_ring.weight >= 80_000_000, "{stats:?}");
     let messages = said(&profiler);
-    let lost = format!("{} samples were lost, as the alternate signal stacks", stats.dropped_ring.samples);
+    let lost = format!("Samples lost: {}, as the alternate signal stacks", stats.dropped_ring.samples);
     assert!(messages.contains(&lost) && !messages.contains("rings"), "{messages}");
 
     let profiler = start(folder.path());
