@@ -90,6 +90,7 @@ pub use context::tags::TagSetId;
 pub use error::{Error, ErrorKind};
 pub use messages::{Level, Message};
 pub use os::allocator::Allocator;
+pub use os::clock::{monotonic_ns, own_thread_cpu_ns};
 pub use os::fork::forked;
 pub use os::thread_word::ThreadWord;
 pub use profile_type::{ProfileType, ProfileTypeId, SampleClock};

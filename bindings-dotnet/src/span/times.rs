@@ -8,8 +8,7 @@ use std::mem::offset_of;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use libc::timespec;
-use spanprof_core::SpanTimes;
+use spanprof_core::{SpanTimes, monotonic_ns, own_thread_cpu_ns};
 
 use crate::span::record;
 use crate::stack::monitor_enter;
@@ -38,7 +37,7 @@ pub(crate) fn own(times: &SpanTimes, ns: u64) -> u64 {
     match owner.load(Ordering::Relaxed) {
         found if found == own => ns,
         0 if owner.compare_exchange(0, own, Ordering::Acquire, Ordering::Relaxed).is_ok() => {
-            ns.min(clock_ns(libc::CLOCK_MONOTONIC).saturating_sub(free_since.load(Ordering::Relaxed)))
+            ns.min(monotonic_ns().saturating_sub(free_since.load(Ordering::Relaxed)))
         }
         _ => 0,
     }
@@ -57,7 +56,7 @@ pub extern "C" fn spanprof_want_times(wanted: u32) {
 /// The calling thread's CPU time in nanoseconds. 0.3 µs: a system call.
 #[unsafe(no_mangle)]
 pub extern "C" fn spanprof_own_cpu() -> u64 {
-    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+    own_thread_cpu_ns()
 }
 
 /// A span has ended that lasted `wall_ns`, and its own thread ran for `cpu_ns` meanwhile.
@@ -81,13 +80,6 @@ pub extern "C" fn spanprof_learn_sleep(end: u32) -> u8 {
     u8::from(monitor_enter::end_sleep(end == 2))
 }
 
-fn clock_ns(clock: libc::clockid_t) -> u64 {
-    let mut time = timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes one timespec; 0 remains where the clock is not there.
-    unsafe { libc::clock_gettime(clock, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,11 +93,11 @@ mod tests {
         let own = |ns| own(unsafe { &*sums }, ns);
         times.owner.store(1, Ordering::Relaxed);
         assert_eq!(own(5_000), 0, "another thread's");
-        let left = clock_ns(libc::CLOCK_MONOTONIC);
+        let left = monotonic_ns();
         times.free_since.store(left, Ordering::Relaxed);
         times.owner.store(0, Ordering::Relaxed);
         let credit = own(u64::MAX);
-        assert!(credit <= clock_ns(libc::CLOCK_MONOTONIC) - left, "{credit}");
+        assert!(credit <= monotonic_ns() - left, "{credit}");
         assert_eq!(own(5_000), 5_000, "its own from then on");
     }
 }

@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use spanprof_core::monotonic_ns;
+
 /// How often both clocks are compared.
 const COMPARED_EACH_NS: u64 = 100_000_000;
 /// How long the first comparison takes.
@@ -24,14 +26,6 @@ pub(super) fn ticks() -> u64 {
         return unsafe { std::arch::x86_64::_rdtsc() };
     }
     monotonic_ns()
-}
-
-/// What CLOCK_MONOTONIC says.
-pub(super) fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a place of ours.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
 }
 
 /// Both clocks at one instant.

@@ -15,10 +15,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use pyo3::ffi;
-use spanprof_core::{current_flow, wants_span_times};
+use spanprof_core::{current_flow, monotonic_ns, wants_span_times};
 
 use crate::awaits::chain::frame_alone;
-use crate::awaits::clock::{Clock, monotonic_ns, ticks};
+use crate::awaits::clock::{Clock, ticks};
 use crate::awaits::known::Known;
 use crate::awaits::rate::{CONCURRENT_A_SECOND, OWN_A_SECOND, Rate};
 use crate::awaits::sample::{LONG_NS, add_up, consider, flow_of_span};

@@ -20,7 +20,7 @@ use crate::os::single_instance::Claim;
 use crate::os::{background_thread, fork};
 use crate::sample::handler::{self, WAKE};
 use crate::sample::runtime::{DrainPermit, Runtime};
-use crate::sample::{safe_load, threads, waits};
+use crate::sample::{kernel_clock, safe_load, threads, waits};
 use crate::stats::Stats;
 
 /// Who waits for a flush or a stop waits no longer, as there is no instant of any time.
@@ -52,6 +52,7 @@ impl Profiler {
         let settings = Arc::new(config.validate()?);
         // Before the lock, which a child of a fork that knew nothing of it would find taken for ever.
         fork::install(lock_all, waits::look_at_loader);
+        kernel_clock::prefer();
         let start = Start::begin()?;
         let claim = Claim::new().ok_or_else(|| {
             let why = "another copy of the profiler's engine samples this process; remove one of the two packages";

@@ -7,6 +7,7 @@ pub(crate) mod frame_pointer;
 pub(crate) mod frames;
 mod gate;
 pub(crate) mod handler;
+pub(crate) mod kernel_clock;
 pub(crate) mod record;
 pub(crate) mod ring;
 #[cfg(test)]

@@ -27,12 +27,10 @@ impl Plan {
     }
 }
 
-/// A kernel timer; dropped = deleted.
+/// A kernel timer, by its number; dropped = deleted. The kernel is asked without libc, as a program may have preloaded functions that change the
+/// time (libfaketime).
 #[derive(Debug)]
-pub(crate) struct Timer(libc::timer_t);
-
-// SAFETY: a timer id is a number of the process; any thread may use it.
-unsafe impl Send for Timer {}
+pub(crate) struct Timer(libc::c_int);
 
 impl Timer {
     /// Makes a timer that signals thread `tid` with `signal` and `value` by `plan`, starting with the expiry number
@@ -54,9 +52,9 @@ impl Timer {
         let value = value as usize;
         event.sigev_value.sival_ptr = std::ptr::without_provenance_mut(value);
         let clock_id = clock_of(clock, tid);
-        let mut id: libc::timer_t = std::ptr::null_mut();
+        let mut id = 0;
         // SAFETY: both pointers are valid; the kernel checks clock, signal and thread.
-        if unsafe { libc::timer_create(clock_id, &raw mut event, &raw mut id) } != 0 {
+        if unsafe { libc::syscall(libc::SYS_timer_create, clock_id, &raw mut event, &raw mut id) } != 0 {
             return Err(io::Error::last_os_error());
         }
         let timer = Self(id);
@@ -72,14 +70,18 @@ impl Timer {
             it_value: timespec(Duration::from_nanos(at)),
         };
         // SAFETY: the timer is ours and `times` is valid.
-        unsafe { libc::timer_settime(self.0, libc::TIMER_ABSTIME, &raw const times, std::ptr::null_mut()) == 0 }
+        let done = unsafe {
+            let before = std::ptr::null_mut::<libc::itimerspec>();
+            libc::syscall(libc::SYS_timer_settime, self.0, libc::TIMER_ABSTIME, &raw const times, before)
+        };
+        done == 0
     }
 }
 
 impl Drop for Timer {
     fn drop(&mut self) {
         // SAFETY: the id is ours and deleted once.
-        unsafe { libc::timer_delete(self.0) };
+        unsafe { libc::syscall(libc::SYS_timer_delete, self.0) };
     }
 }
 

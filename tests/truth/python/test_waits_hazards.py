@@ -491,3 +491,76 @@ def test_calls_that_copy_much_do_not_wait(tmp_path: Path) -> None:
         assert seen[name, "io"] < 0.12e9 + off_cpu[name], f"{name}: {seen}, {off_cpu}"
     # And what they burnt is not taken off what another span waits for.
     assert seen["sleeps", "sleep"] > 0.2e9, seen
+
+
+PRELOADED_CLOCK = """
+    #include <fcntl.h>
+    #include <sys/syscall.h>
+    #include <time.h>
+    #include <unistd.h>
+
+    // As libfaketime's: it reads a file, and CPU time begins ten days before anything was burnt.
+    int clock_gettime(clockid_t clock, struct timespec *time) {
+        char bytes[64];
+        int file = open("/proc/self/oom_score", O_RDONLY);
+        if (file >= 0) (void)!read(file, bytes, sizeof bytes), close(file);
+        int result = syscall(SYS_clock_gettime, clock, time);
+        if (clock != CLOCK_REALTIME && clock != CLOCK_MONOTONIC) time->tv_sec -= 10 * 24 * 3600;
+        return result;
+    }
+"""
+
+UNDER_ANOTHER_CLOCK = """
+import os, sys, time, pyroscope
+from opentelemetry.sdk.trace import TracerProvider
+from pyroscope.otel import PyroscopeSpanProcessor
+
+pyroscope.configure(application_name="clocks", server_address="none", wall_time=sys.argv[1] == "True")
+provider = TracerProvider(shutdown_on_exit=False)
+provider.add_span_processor(PyroscopeSpanProcessor(scope="all", time_attributes=True))
+began = os.times().user
+with provider.get_tracer("clocks").start_as_current_span("burns") as span:
+    while os.times().user - began < 0.5:
+        time.sleep(0.001)
+        sum(range(100_000))
+pyroscope.shutdown()
+stats = pyroscope.stats()
+assert stats["taken"]["weight"] > 0.3e9, stats
+assert stats["waits_taken"]["samples"] > 0 or sys.argv[1] == "False", stats
+"""
+
+
+@pytest.mark.parametrize("wall_time", [True, False])
+def test_a_clock_that_waits_and_tells_another_time_is_not_asked(wall_time: bool, tmp_path: Path) -> None:
+    library = library_of(PRELOADED_CLOCK, tmp_path / "clock.so")
+    children.succeeded(children.run("-c", UNDER_ANOTHER_CLOCK, str(wall_time), environment={"LD_PRELOAD": str(library)}))
+
+
+COMPARES_ADDRESSES = """
+    #include <stdio.h>
+
+    // As libcurl does, which sends a body again only where what reads it is still fread.
+    static void *volatile kept;
+    void keep(void) { kept = (void *)fread; }
+    int is_the_same(void) { return kept == (void *)fread; }
+"""
+
+KEEPS_ADDRESSES = """
+import ctypes, sys, pyroscope
+
+library = ctypes.CDLL(sys.argv[1])
+def start():
+    assert pyroscope.configure(application_name="addresses", server_address="none", wall_time=True)
+
+library.keep()
+start()
+assert library.is_the_same(), "kept before the start"
+library.keep()
+pyroscope.shutdown()
+assert library.is_the_same(), "kept while it ran"
+"""
+
+
+def test_fread_is_the_same_function_before_and_after(tmp_path: Path) -> None:
+    library = library_of(COMPARES_ADDRESSES, tmp_path / "addresses.so")
+    children.succeeded(children.run("-c", KEEPS_ADDRESSES, str(library)))

@@ -49,7 +49,6 @@
 #![expect(missing_docs, reason = "the one public function is made by the macro of magnus")]
 
 mod arguments;
-mod clock;
 mod data_type;
 mod drain;
 mod errors;

@@ -171,7 +171,8 @@ static void (*module_opened)(void);
     X(pthread_cond_wait) X(pthread_cond_timedwait) X(pthread_cond_clockwait) X(sem_wait) X(sem_timedwait) X(sem_clockwait) \
     X(pthread_mutex_lock) X(pthread_mutex_timedlock) X(pthread_rwlock_rdlock) X(pthread_rwlock_wrlock) X(syscall) \
     X(pthread_mutex_unlock) X(dlsym)
-#define CALLED(X) X(pthread_mutex_trylock) X(pthread_rwlock_tryrdlock) X(pthread_rwlock_trywrlock) X(sem_trywait)
+#define CALLED(X) X(pthread_mutex_trylock) X(pthread_rwlock_tryrdlock) X(pthread_rwlock_trywrlock) X(sem_trywait) \
+    X(clock_gettime)
 
 #define ID(name, ...) ID_##name,
 enum { TABLE(ID, ID) SPECIAL(ID) WRAPPED, BEFORE_CALLED = WRAPPED - 1, CALLED(ID) FUNCTIONS };
@@ -187,10 +188,11 @@ static void *real[FUNCTIONS];
 
 #define CALL(name, type, parameters, arguments) (((type(*) parameters)real[ID_##name])arguments)
 
+// libc's own: one that is preloaded may wait for a file, and would come back to us without an end.
 static inline uint64_t now_of(clockid_t clock)
 {
     struct timespec time;
-    clock_gettime(clock, &time);
+    CALL(clock_gettime, int, (clockid_t a, void *b), (clock, &time));
     return (uint64_t)time.tv_sec * 1000000000u + (uint64_t)time.tv_nsec;
 }
 static inline uint64_t now(void) { return now_of(CLOCK_MONOTONIC); }

@@ -24,6 +24,10 @@ use crate::os::background_thread::StaysHere;
 use crate::sample::elf::{Module, Name, R_X86_64_JUMP_SLOT, Slot, word};
 use crate::sample::slot::{self, Written};
 
+/// Functions of stdio whose addresses libraries take as values: libcurl sends a body again only where what reads it is still `fread`. By what
+/// kind of slot a module calls and by what kind it takes an address is told apart by the kind alone.
+const VALUES: [&CStr; 7] = [c"fread", c"fgets", c"getline", c"getdelim", c"fflush", c"fclose", c"pclose"];
+
 /// Modules that are remembered as scanned; more are scanned again each time.
 const MAX_MODULES: usize = 4_096;
 /// So often modules are scanned at a start until there is a slot.
@@ -312,7 +316,9 @@ impl Modules {
     fn scan_module(&mut self, module: &Module, known: &mut Known) -> bool {
         let mut is_finished = true;
         for Slot { address, kind, symbol, name } in module.slots() {
-            if let Some(&function) = self.functions.get(name) {
+            // Of a module that may keep the function's address and compare it later that slot stays.
+            let is_value = kind != R_X86_64_JUMP_SLOT && VALUES.contains(&name);
+            if let Some(&function) = self.functions.get(name).filter(|_| !is_value) {
                 let may_be_stub = kind == R_X86_64_JUMP_SLOT
                     && !self.contested[function]
                     && !(self.has_older[function] && module.asks_for(symbol, OLDEST));

@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use spanprof_core::DrainPermit;
 use spanprof_core::host::running;
+use spanprof_core::{DrainPermit, own_thread_cpu_ns};
 
 use crate::symbols::functions;
 use crate::value::Gvl;
@@ -20,7 +20,7 @@ pub(super) fn drain() {
     // SAFETY: called by Ruby.
     let gvl = unsafe { Gvl::held() };
     if IS_REQUESTED.load(Ordering::Relaxed) && !DRAINS.swap(true, Ordering::Relaxed) {
-        let _end = EndOfDrain { began_ns: thread_cpu_ns() };
+        let _end = EndOfDrain { began_ns: own_thread_cpu_ns() };
         IS_REQUESTED.store(false, Ordering::Relaxed);
         functions::rotate_generations(gvl);
         if let Some(profiler) = running() {
@@ -36,7 +36,7 @@ struct EndOfDrain {
 
 impl Drop for EndOfDrain {
     fn drop(&mut self) {
-        DRAIN_NS.fetch_add(thread_cpu_ns().saturating_sub(self.began_ns), Ordering::Relaxed);
+        DRAIN_NS.fetch_add(own_thread_cpu_ns().saturating_sub(self.began_ns), Ordering::Relaxed);
         DRAINS.store(false, Ordering::Relaxed);
     }
 }
@@ -44,13 +44,6 @@ impl Drop for EndOfDrain {
 /// CPU time that drains took in this process, nanoseconds.
 pub(crate) fn cpu_ns() -> u64 {
     DRAIN_NS.load(Ordering::Relaxed)
-}
-
-fn thread_cpu_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a clock that each thread has, and a place for its time.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }
 
 /// In a forked child.

@@ -13,9 +13,8 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 
-use spanprof_core::{FrameWriter, State};
+use spanprof_core::{FrameWriter, State, monotonic_ns};
 
-use crate::clock::monotonic_ns;
 use crate::span::current;
 use crate::span::record::{self, Slot};
 use crate::stack::frame_id::FIBER_WAITS;

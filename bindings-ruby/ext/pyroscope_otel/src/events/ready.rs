@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use magnus::Error;
 use rb_sys::{rb_event_flag_t, rb_internal_thread_event_data_t, rb_internal_thread_event_hook_t};
+use spanprof_core::monotonic_ns;
 
-use crate::clock::monotonic_ns;
 use crate::errors::quietly;
 use crate::span::record::{self, Slot};
 use crate::value::NIL;
