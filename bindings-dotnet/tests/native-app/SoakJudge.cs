@@ -45,7 +45,7 @@ sealed class SoakJudge
     static readonly string[] named = ["Collect", "Throw", "Threads", "InThread", "DynamicMethod", "CollectibleAssembly", "Process", "Compile", "Tasks", "InTask"];
 
     readonly HashSet<string> methods = Methods();
-    readonly Dictionary<string, long> mistakes = [];
+    readonly Dictionary<string, long> mistakes = [], unread = [];
     long samples, waits, waitSamples, wrong, odd, unreadable, unreadableWaits;
 
     /// Prints a row of `ci/soak dotnet`: samples, dropped, wrong, odd, unreadable, lost, memory at half and end. Whether
@@ -66,7 +66,8 @@ sealed class SoakJudge
         var lost = Of("taken") - Of("uploaded") - dropped;
         Console.WriteLine($"row {samples,10}{dropped,9}{wrong,7}{odd,6}{unreadable + unreadableWaits,12}{lost,6}{memory.AtHalf / 1024,7} MiB{memory.AtEnd / 1024,7} MiB");
         Console.WriteLine($"true waits {waits}");
-        foreach (var (what, count) in mistakes.OrderByDescending(mistake => mistake.Value).Take(20)) Console.WriteLine($"  {count} × {what}");
+        // Of each kind the most: stacks that cannot be read are many, and one that cannot be is what is looked for.
+        foreach (var (what, count) in new[] { mistakes, unread }.SelectMany(kind => kind.OrderByDescending(one => one.Value).Take(10))) Console.WriteLine($"  {count} × {what}");
         if (!memory.IsFlat) Console.WriteLine($"  memory grows: {memory.Tenths} MiB");
         // A few before the profiler knows what it met; in a short run they are more than one in 200. Where nobody drains, what
         // is left of a run is its beginning, so those that were dropped count here.
@@ -93,13 +94,13 @@ sealed class SoakJudge
         {
             if (kind == "wall") unreadableWaits += count;
             else unreadable += count;
-            Note($"{kind}: " + string.Join(" < ", frames.Take(12)), count);
+            Note(unread, $"{kind}: " + string.Join(" < ", frames.Take(12)), count);
         }
 
         foreach (var frame in frames.Where(frame => !IsMethod(frame)).Distinct())
         {
             odd += count;
-            Note($"{kind}: no method {frame}", count);
+            Note(mistakes, $"{kind}: no method {frame}", count);
         }
         // The call that changes the span is in both.
         if (frames.Contains("NativeApp.Span.Set")) return;
@@ -109,13 +110,13 @@ sealed class SoakJudge
             if (SpansOf(frame) is { } allowed && !allowed.Contains(span))
             {
                 wrong += count;
-                Note($"{kind}: {frame} in the span {span ?? "none"}", count);
+                Note(mistakes, $"{kind}: {frame} in the span {span ?? "none"}", count);
                 return;
             }
         }
     }
 
-    void Note(string what, long count) => mistakes[what] = mistakes.GetValueOrDefault(what) + count;
+    static void Note(Dictionary<string, long> kind, string what, long count) => kind[what] = kind.GetValueOrDefault(what) + count;
 
     static string[]? SpansOf(string frame)
     {
