@@ -3,8 +3,8 @@
 //! Rules, for this file and for all it calls (`os/{clock,futex,switches}`, `context/{span_slot,span_record,span_names}`, `sample/{record,
 //! gate,ring,cursor,frames,safe_load,frame_pointer,waits/{block,claim,flow,wrappers}}`, a binding's `stack/`): no allocation, lock, log, panic, lazy
 //! initialisation, first touch of a thread-local; errno is kept. System calls and libc functions used: `__errno_location` (reads a register),
-//! `clock_gettime` (async-signal-safe by POSIX; a system call where a timer was late, and with wall time), `getrusage` (a system call, where
-//! a thread was kept from running), `futex` (a raw system call, when
+//! `clock_gettime` (the kernel's in this process, `sample/kernel_clock`, as one that is preloaded may do anything, else libc's, async-signal-safe
+//! by POSIX; a system call where a timer was late, and with wall time), `getrusage` (a system call, where a thread was kept from running), `futex` (a raw system call, when
 //! a ring is half full), `process_vm_readv` (raw, where safe_load's handlers were replaced), what the doc of a
 //! binding's `stack/` names.
 //!
