@@ -66,7 +66,7 @@ sealed class SoakJudge
         var lost = Of("taken") - Of("uploaded") - dropped;
         Console.WriteLine($"row {samples,10}{dropped,9}{wrong,7}{odd,6}{unreadable + unreadableWaits,12}{lost,6}{memory.AtHalf / 1024,7} MiB{memory.AtEnd / 1024,7} MiB");
         Console.WriteLine($"true waits {waits}");
-        // Of each kind the most: stacks that cannot be read are many, and one that cannot be is what is looked for.
+        // Stacks that cannot be read are many kinds, and would hide the one that is wrong.
         foreach (var (what, count) in new[] { mistakes, unread }.SelectMany(kind => kind.OrderByDescending(one => one.Value).Take(10))) Console.WriteLine($"  {count} × {what}");
         if (!memory.IsFlat) Console.WriteLine($"  memory grows: {memory.Tenths} MiB");
         // A few before the profiler knows what it met; in a short run they are more than one in 200. Where nobody drains, what
