@@ -8,7 +8,7 @@ use spanprof_core::{
 };
 
 use crate::span::{record, times};
-use crate::stack::{monitor_enter, unwind};
+use crate::stack::{unwind, wait_calls};
 use crate::symbols::{refresh, repair, resolver};
 
 /// CoreCLR.
@@ -53,7 +53,7 @@ unsafe impl Runtime for CoreClr {
     fn interpreter_lock_ns(&self, wait: &LockWait) -> u64 {
         if wait.mutex != 0 {
             // SAFETY: called within the wait's call.
-            monitor_enter::note(wait.took_ns, unsafe { wait.frame.registers() });
+            wait_calls::note(wait.took_ns, unsafe { wait.frame.registers() });
         }
         0
     }
@@ -70,7 +70,7 @@ unsafe impl Runtime for CoreClr {
     fn own_wait(&self, times: &SpanTimes, (state, ns): (State, u64), frame: WaitFrame) -> (State, u64) {
         let ns = times::own(times, ns);
         // SAFETY: called within the wait's call.
-        let is_sleep = ns > 0 && state == State::Lock && monitor_enter::is_sleep(unsafe { frame.registers() });
+        let is_sleep = ns > 0 && state == State::Lock && wait_calls::is_sleep(unsafe { frame.registers() });
         (if is_sleep { State::Sleep } else { state }, ns)
     }
 

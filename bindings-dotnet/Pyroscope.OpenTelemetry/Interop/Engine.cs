@@ -86,12 +86,6 @@ internal static class Engine
     /// <summary>Measures no waits any more, which is told.</summary>
     internal static void MeasureNoWaits() => Native.spanprof_measure_no_waits();
 
-    /// <summary>What the calling thread waits for from here on is the lock of an object.</summary>
-    internal static void LearnLock() => Native.spanprof_learn_lock();
-
-    /// <summary>That was all. True: it is known how such waits are told from others.</summary>
-    internal static bool LearnedLock(bool certain) => Native.spanprof_learned_lock(certain).AsOk();
-
     /// <summary>The number of a set of labels, held until it is released; 0 where 1,024 are alive.</summary>
     internal static uint HoldTags(IEnumerable<KeyValuePair<string, string>> tags) =>
         Native.spanprof_tag_set(0, new Pairs { pairs = tags.Select(tag => new Pair { name = tag.Key, text = tag.Value }).ToList() }.Wire()).AsOk();

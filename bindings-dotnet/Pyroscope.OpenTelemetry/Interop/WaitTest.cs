@@ -2,7 +2,7 @@ using System.Runtime.CompilerServices;
 
 namespace Pyroscope.Interop;
 
-/// <summary>Waits that are made to see whether they are seen, and to learn how the runtime waits.</summary>
+/// <summary>Waits that are made to see whether they are seen, and to learn where the runtime waits.</summary>
 internal static class WaitTest
 {
     private const int Tries = 5;
@@ -11,8 +11,22 @@ internal static class WaitTest
     /// <summary>How long another thread holds a lock for us.</summary>
     private static readonly TimeSpan Held = TimeSpan.FromMilliseconds(3);
 
+    /// <summary>By the number that the engine gives the kind.</summary>
+    private static readonly Kind[] Kinds =
+    [
+        new(static _ => Thread.Sleep(1)),
+        new(Enter, isHeld: true),
+        new(EnterPlainly, isHeld: true),
+        new(static wait => wait.Synchronized(), isHeld: true),
+        new(TryEnter, isHeld: true),
+        new(WaitForPulse),
+        new(static wait => wait.Event.WaitOne(1)),
+        new(static wait => WaitHandle.WaitAny([wait.Event, wait.Other], 1)),
+        new(static wait => WaitHandle.SignalAndWait(wait.Other, wait.Event, 1, false)),
+        new(static wait => wait.Holder!.Join(1), isHeld: true),
+    ];
+
     private static int triesLeft = 20;
-    private static bool isKnown;
 
     /// <summary>Whether waits are measured; where one of a millisecond is not seen they are not any more. A millisecond or two.</summary>
     internal static bool Passes()
@@ -54,63 +68,122 @@ internal static class WaitTest
     }
 
     /// <summary>
-    /// Learns how waits for the lock of an object are told from those for a garbage collection, and sleeps from both, unless it is known. Not with
-    /// the profiler's start, as it has not read the runtime's libraries then. Whether it is known now.
+    /// Learns how waits that a program makes, for locks, handles, threads and time, are told from those for a garbage collection, and sleeps from all
+    /// others, unless it is known. Not with the profiler's start, as it has not read the runtime's libraries then. Whether it is known now.
     /// </summary>
-    internal static bool LearnLock()
+    internal static bool Learn()
     {
-        if (!isKnown && triesLeft > 0 && Engine.MeasuresWaits())
+        // The engine learns of one thread at a time.
+        lock (Kinds)
         {
-            isKnown = KnowsAfterAFew(LearnSleep) & KnowsAfterAFew(LearnOneLock);
-            // Not where no thread could be started, which is told by an exception.
-            triesLeft--;
-        }
+            if (triesLeft > 0 && Engine.MeasuresWaits())
+            {
+                for (var number = 0u; number < Kinds.Length; number++)
+                {
+                    Kinds[number].LearnAs(number);
+                }
 
-        return isKnown;
-    }
+                // Not where no thread could be started, which is told by an exception.
+                triesLeft--;
+            }
 
-    /// <summary>What two waits say alike is known; a third, where one of them was held up by something else.</summary>
-    private static bool KnowsAfterAFew(Func<bool> wait) => wait() || wait() || wait();
-
-    private static bool LearnSleep()
-    {
-        var collections = GC.CollectionCount(0);
-        _ = HotNative.LearnSleep(0);
-        Thread.Sleep(1);
-        return HotNative.LearnSleep(GC.CollectionCount(0) == collections ? 2u : 1) != 0;
-    }
-
-    private static bool LearnOneLock()
-    {
-        var gate = new object();
-        using var isHeld = new ManualResetEventSlim();
-        var holder = new Thread(() => Hold(gate, isHeld)) { IsBackground = true, Name = "pyroscope-lock" };
-        holder.UnsafeStart();
-        isHeld.Wait();
-        var collections = GC.CollectionCount(0);
-        var knows = WaitFor(gate, () => GC.CollectionCount(0) == collections);
-        holder.Join();
-        return knows;
-    }
-
-    private static void Hold(object gate, ManualResetEventSlim isHeld)
-    {
-        lock (gate)
-        {
-            isHeld.Set();
-            Thread.Sleep(Held);
+            return Array.TrueForAll(Kinds, static kind => kind.IsKnown);
         }
     }
 
     // As user code does it when it is warm: without a method of the runtime's between.
     [MethodImpl(MethodImplOptions.NoInlining | MethodImplOptions.AggressiveOptimization)]
-    private static bool WaitFor(object gate, Func<bool> wasAlone)
+    private static void Enter(Wait wait)
     {
-        Engine.LearnLock();
-        lock (gate)
+        lock (wait)
+        {
+        }
+    }
+
+    [MethodImpl(MethodImplOptions.NoInlining | MethodImplOptions.AggressiveOptimization)]
+    private static void EnterPlainly(Wait wait)
+    {
+        Monitor.Enter(wait);
+        Monitor.Exit(wait);
+    }
+
+    private static void TryEnter(Wait wait)
+    {
+        if (Monitor.TryEnter(wait, Timeout.Infinite))
+        {
+            Monitor.Exit(wait);
+        }
+    }
+
+    private static void WaitForPulse(Wait wait)
+    {
+        lock (wait)
+        {
+            Monitor.Wait(wait, 1);
+        }
+    }
+
+    /// <summary>What a wait is made with.</summary>
+    private sealed class Wait : IDisposable
+    {
+        internal AutoResetEvent Event { get; } = new(false);
+
+        internal AutoResetEvent Other { get; } = new(false);
+
+        /// <summary>Holds the lock of this object.</summary>
+        internal Thread? Holder { get; private set; }
+
+        public void Dispose()
+        {
+            Holder?.Join();
+            Event.Dispose();
+            Other.Dispose();
+        }
+
+        [MethodImpl(MethodImplOptions.Synchronized | MethodImplOptions.NoInlining)]
+        internal void Synchronized()
         {
         }
 
-        return Engine.LearnedLock(wasAlone());
+        internal void Hold()
+        {
+            using var isHeld = new ManualResetEventSlim();
+            Holder = new Thread(() => HoldUntil(isHeld)) { IsBackground = true, Name = "pyroscope-lock" };
+            Holder.UnsafeStart();
+            isHeld.Wait();
+        }
+
+        private void HoldUntil(ManualResetEventSlim isHeld)
+        {
+            lock (this)
+            {
+                isHeld.Set();
+                Thread.Sleep(Held);
+            }
+        }
+    }
+
+    /// <summary>A kind of wait; <c>isHeld</c>: while another thread holds the object's lock.</summary>
+    private sealed class Kind(Action<Wait> wait, bool isHeld = false)
+    {
+        internal bool IsKnown { get; private set; }
+
+        internal void LearnAs(uint number)
+        {
+            // What two waits say alike is known; a third, where one of them was held up by something else.
+            for (var attempt = 0; attempt < 3 && !IsKnown; attempt++)
+            {
+                using var with = new Wait();
+                if (isHeld)
+                {
+                    with.Hold();
+                }
+
+                var collections = GC.CollectionCount(0);
+                _ = HotNative.LearnWait(number, 0);
+                wait(with);
+                IsKnown = HotNative.LearnWait(number, GC.CollectionCount(0) == collections ? 2u : 1) != 0;
+            }
+        }
     }
 }

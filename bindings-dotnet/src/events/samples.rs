@@ -12,6 +12,7 @@ use spanprof_core::{FrameId, FrameWriter, ProfileType, ProfileTypeId};
 use crate::clr::{info, method_names};
 use crate::events::payload::{self, Event, Utf16};
 use crate::span::record;
+use crate::stack::wait_calls;
 use crate::symbols::resolver;
 
 /// The kinds of profile that events make, in the order of their ids.
@@ -45,6 +46,8 @@ pub(crate) fn delivered(id: u32, version: u32, payload: &[u8]) {
     let Some(clr) = info::attached() else { return };
     let (profile_type, value, count, type_name) = match payload::read(id, version, payload) {
         Some(Event::Allocation { objects, bytes, type_name }) => (MEMORY, bytes, objects, Some(type_name)),
+        // One that the package waits for itself.
+        Some(Event::Contention { .. }) if wait_calls::is_learning() => return,
         Some(Event::Contention { nanoseconds }) => (LOCK, nanoseconds, 1, None),
         Some(Event::Exception { type_name }) => (EXCEPTION, 1, 1, Some(type_name)),
         None => return,

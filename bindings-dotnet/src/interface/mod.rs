@@ -19,7 +19,6 @@ use spanprof_core::ErrorKind;
 use self::types::{Answer, Failure, Feature, MessageList, Pairs, Settings, Statistics, Status};
 use crate::events::sessions;
 use crate::span::tags;
-use crate::stack::monitor_enter;
 use crate::symbols::code_map;
 use crate::{messages, profiler};
 
@@ -128,21 +127,6 @@ pub fn spanprof_measure_no_waits() -> ffi::Result<bool, Failure> {
     })
 }
 
-/// What the calling thread waits for from here on is the lock of an object: so it is learned how that is told from a collection.
-#[ffi]
-pub fn spanprof_learn_lock() -> ffi::Result<bool, Failure> {
-    panic_to_result(|| {
-        monitor_enter::begin();
-        ffi::Ok(true)
-    })
-}
-
-/// That was all. `certain`: it waited for nothing else meanwhile. Whether it is known now.
-#[ffi]
-pub fn spanprof_learned_lock(certain: bool) -> ffi::Result<bool, Failure> {
-    panic_to_result(|| ffi::Ok(monitor_enter::end(certain)))
-}
-
 /// The number of the tag set `within` with `tags` added, for the block's `tags`; held until [`spanprof_tag_release`].
 /// 0 is the empty set, and the answer when 1,024 sets are alive.
 #[ffi]
@@ -187,8 +171,6 @@ pub fn inventory() -> RustInventory {
         .register(function!(spanprof_measures_waits))
         .register(function!(spanprof_waited_ns))
         .register(function!(spanprof_measure_no_waits))
-        .register(function!(spanprof_learn_lock))
-        .register(function!(spanprof_learned_lock))
         .register(function!(spanprof_tag_set))
         .register(function!(spanprof_tag_release))
         .register(function!(spanprof_thread_tags))

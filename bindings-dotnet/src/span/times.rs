@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use spanprof_core::{SpanTimes, monotonic_ns, own_thread_cpu_ns};
 
 use crate::span::record;
-use crate::stack::monitor_enter;
+use crate::stack::wait_calls;
 
 /// Memory of managed code's, which frees none of it: a thread that is late adds to what is there. `Interop/Times.cs` has the same.
 #[repr(C)]
@@ -69,15 +69,15 @@ pub unsafe extern "C" fn spanprof_add_cpu(times: *const SpanTimes, cpu_ns: u64, 
     unsafe { &*times }.add_cpu(cpu_ns, wall_ns);
 }
 
-/// What the calling thread waits for from here on is a sleep (0), so that is learned how these are told from other waits; or that was
-/// all, and it may have waited for something else (1) or not (2). 1: it is known.
+/// What the calling thread waits for from here on is of one kind (`end` 0), so that is learned how these are told from other waits; or that
+/// was all, it was of this `kind`, and it may have waited for something else (1) or not (2). 1: it is known.
 #[unsafe(no_mangle)]
-pub extern "C" fn spanprof_learn_sleep(end: u32) -> u8 {
+pub extern "C" fn spanprof_learn_wait(kind: u32, end: u32) -> u8 {
     if end == 0 {
-        monitor_enter::begin();
+        wait_calls::begin();
         return 0;
     }
-    u8::from(monitor_enter::end_sleep(end == 2))
+    u8::from(wait_calls::end(kind as usize, end == 2))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use spanprof_core::{FrameId, State, wait_function};
 
 use crate::libraries::registry;
-use crate::stack::monitor_enter;
+use crate::stack::wait_calls::{self, Asked};
 use crate::symbols::resolver;
 
 /// Managed frames that are looked at.
@@ -13,8 +13,8 @@ const MAX_FRAMES: usize = 12;
 /// A wait of CoreCLR's, as its addresses tell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LockWait {
-    /// The method called the function that waits for the lock of an object.
-    is_monitor: bool,
+    /// What the method called the runtime for.
+    asked: Asked,
     /// What the call says.
     call: State,
 }
@@ -29,15 +29,14 @@ impl LockWait {
             return None;
         }
         let outermost = *frames.get(first_managed - 1)?;
-        let is_monitor = !monitor_enter::is_known() || monitor_enter::is_it(outermost);
-        Some(Self { is_monitor, call: state })
+        Some(Self { asked: wait_calls::asked(outermost), call: state })
     }
 
     /// The state, once frames have names.
     pub(crate) fn state(self, frames: &[FrameId]) -> State {
         let known = resolver::resolve(frames.get(..frames.len().min(MAX_FRAMES * 2)).unwrap_or_default());
         let managed = known.iter().flatten().filter(|frame| frame.file.is_empty()).map(|frame| &*frame.function);
-        let state = state_of(managed.filter(|name| is_method(name)).take(MAX_FRAMES), self.is_monitor);
+        let state = state_of(managed.filter(|name| is_method(name)).take(MAX_FRAMES), self.asked);
         by_call(state, self.call)
     }
 }
@@ -58,22 +57,23 @@ fn is_method(name: &str) -> bool {
 }
 
 /// Of the methods that called, innermost first.
-fn state_of<'a>(methods: impl Iterator<Item = &'a str> + Clone, waits_for_an_object: bool) -> State {
+fn state_of<'a>(methods: impl Iterator<Item = &'a str> + Clone, asked: Asked) -> State {
     let own = |name: &&str| name.starts_with("System.") || name.starts_with("Microsoft.Win32.");
     let is_of_child = methods.clone().take_while(own).any(|name| name.starts_with("System.Diagnostics.Process"));
     // What starts a process allocates, too.
-    match state_of_wait(methods, waits_for_an_object) {
+    match state_of_wait(methods, asked) {
         State::Lock if is_of_child => State::Child,
         state => state,
     }
 }
 
-fn state_of_wait<'a>(mut methods: impl Iterator<Item = &'a str> + Clone, waits_for_an_object: bool) -> State {
-    let by_default = if waits_for_an_object { State::Lock } else { State::Runtime };
-    let Some(first) = methods.next() else { return State::Lock };
-    if first.starts_with("System.Threading.Thread.Sleep")
-        || first.starts_with("System.Threading.Thread.UninterruptibleSleep")
-    {
+fn state_of_wait<'a>(methods: impl Iterator<Item = &'a str> + Clone, asked: Asked) -> State {
+    let first = methods.clone().next();
+    let sleeps = first.is_some_and(|name| {
+        name.starts_with("System.Threading.Thread.Sleep")
+            || name.starts_with("System.Threading.Thread.UninterruptibleSleep")
+    });
+    if sleeps || asked == Asked::Sleep {
         // Who spins for a lock sleeps between two looks at it.
         let mut callers = methods.skip_while(|name| name.starts_with("System.Threading.Thread."));
         return if callers.next().is_some_and(|name| name.starts_with("System.Threading.")) {
@@ -82,20 +82,26 @@ fn state_of_wait<'a>(mut methods: impl Iterator<Item = &'a str> + Clone, waits_f
             State::Sleep
         };
     }
+    let by_default = match asked {
+        Asked::Nothing { .. } => State::Runtime,
+        Asked::Sleep | Asked::Lock | Asked::Unknown => State::Lock,
+    };
     match first {
+        // Where methods have no names the call alone tells, if each is known.
+        None if asked == (Asked::Nothing { all: true }) => State::Runtime,
+        None => State::Lock,
         // .NET 10 looks by managed code whether a collection waits for it.
-        poll if poll.starts_with("System.Threading.Thread.PollGC") => State::Runtime,
-        // They allocate, and wait for nothing else but locks of objects.
-        flow if flow.starts_with("System.Threading.AsyncLocal")
-            || flow.starts_with("System.Threading.ExecutionContext.")
-            || flow.starts_with("System.Threading.Tasks.") =>
+        Some(poll) if poll.starts_with("System.Threading.Thread.PollGC") => State::Runtime,
+        // They allocate, and wait for nothing else but locks of objects, unless they were asked to wait.
+        Some(flow)
+            if flow.starts_with("System.Threading.AsyncLocal")
+                || flow.starts_with("System.Threading.ExecutionContext.")
+                || flow.starts_with("System.Threading.Tasks.") =>
         {
             by_default
         }
-        wait if wait.starts_with("System.Threading.") => State::Lock,
-        // The wait for a handle is inlined there, once both are hot.
-        wait if wait.starts_with("System.Diagnostics.Process") && wait.contains(".WaitForExit") => State::Lock,
-        _ => by_default,
+        Some(wait) if wait.starts_with("System.Threading.") => State::Lock,
+        Some(_) => by_default,
     }
 }
 
@@ -110,7 +116,8 @@ mod tests {
 
     #[test]
     fn the_method_that_waited_says_for_what() {
-        let of = |methods: &[&str], monitor| state_of(methods.iter().copied(), monitor);
+        let of = |methods: &[&str], asked| state_of(methods.iter().copied(), asked);
+        let nothing = Asked::Nothing { all: false };
         for (methods, expected) in [
             (&["System.Threading.Thread.SleepInternal", "System.Threading.Thread.Sleep", "A.B"][..], State::Sleep),
             (&["System.Threading.Thread.Sleep", "System.Threading.SpinWait.SpinOnceCore", "A.B"], State::Lock),
@@ -120,11 +127,6 @@ mod tests {
                 &["System.Threading.WaitHandle.WaitOneNoCheck", "System.Diagnostics.ProcessWaitState.WaitForExit"],
                 State::Child,
             ),
-            (&["System.Diagnostics.Process.WaitForExit", "A.B"], State::Child),
-            (
-                &["System.Diagnostics.ProcessWaitState.WaitForExit", "System.Diagnostics.Process.WaitForExitCore"],
-                State::Child,
-            ),
             (&["System.Threading.WaitHandle.WaitOneNoCheck", "A.B", "System.Diagnostics.Process.Start"], State::Lock),
             (&["System.Collections.Hashtable.expand", "System.Diagnostics.Process.Start", "A.B"], State::Runtime),
             (&["System.GC.Collect", "A.B"], State::Runtime),
@@ -132,17 +134,27 @@ mod tests {
             (&["System.Threading.AsyncLocalValueMap.TwoElementAsyncLocalValueMap.Set", "A.B"], State::Runtime),
             (&["System.Threading.ExecutionContext.SetLocalValue", "A.B"], State::Runtime),
             (&["System.Threading.Tasks.Task.UnsafeSetContinuationForAwait", "A.B"], State::Runtime),
-            (&["A.B"], State::Runtime),
-            (&[], State::Lock),
         ] {
-            assert_eq!(of(methods, false), expected, "{methods:?}");
+            assert_eq!(of(methods, nothing), expected, "{methods:?}");
         }
-        assert_eq!(of(&["A.B"], true), State::Lock);
-        assert_eq!(of(&["System.Threading.Tasks.Task.RemoveContinuation", "A.B"], true), State::Lock);
-        let sleeps = |methods: &[&str]| by_call(of(methods, true), State::Sleep);
+        // Inlined, or none of these.
+        assert_eq!(of(&["System.Threading.Tasks.Task.InternalWaitCore", "A.B"], Asked::Lock), State::Lock);
+        assert_eq!(of(&["System.Diagnostics.ProcessWaitState.WaitForExit", "A.B"], Asked::Lock), State::Child);
+        assert_eq!(of(&["A.B"], Asked::Sleep), State::Sleep);
+        assert_eq!(of(&["System.Threading.SpinWait.SpinOnceCore", "A.B"], Asked::Sleep), State::Lock);
+        for (asked, named, unnamed) in [
+            (Asked::Unknown, State::Lock, State::Lock),
+            (Asked::Lock, State::Lock, State::Lock),
+            (Asked::Sleep, State::Sleep, State::Sleep),
+            (nothing, State::Runtime, State::Lock),
+            (Asked::Nothing { all: true }, State::Runtime, State::Runtime),
+        ] {
+            assert_eq!((of(&["A.B"], asked), of(&[], asked)), (named, unnamed), "{asked:?}");
+        }
+        let sleeps = |methods: &[&str]| by_call(of(methods, Asked::Unknown), State::Sleep);
         assert_eq!(sleeps(&["A.B"]), State::Runtime, "it waits until threads have stopped");
         assert_eq!(sleeps(&["System.Threading.Thread.Sleep", "A.B"]), State::Sleep);
-        let yields = |methods: &[&str]| by_call(of(methods, true), State::RunQueue);
+        let yields = |methods: &[&str]| by_call(of(methods, Asked::Unknown), State::RunQueue);
         assert_eq!(yields(&["System.Threading.Thread.Sleep", "A.B"]), State::RunQueue, "Sleep(0)");
         assert_eq!(yields(&["System.Threading.Thread.Sleep", "System.Threading.SpinWait.SpinOnceCore"]), State::Lock);
     }

@@ -55,13 +55,13 @@ fn mend(frames: &mut Vec<u64>, extra: &[u64], state: State) -> State {
             None => resolver::native_id(pc),
         }
     };
+    let wait = first.and_then(|first| LockWait::of(frames, first.frame, state));
     let Some(clr) = info::attached() else {
         to_ids(frames, native, |pc| modules::is_executable(pc).then(|| resolver::id_of(UNNAMED, "")));
         // How many of them there are tells nobody anything.
         frames.dedup();
-        return state;
+        return wait.map_or(state, |wait| wait.state(frames));
     };
-    let wait = first.and_then(|first| LockWait::of(frames, first.frame, state));
     code_map::with(|map| {
         let mut stub = None;
         if let Some(first) = first {

@@ -29,7 +29,7 @@ internal sealed class TimeAttributesRun : IDisposable
         configure?.Invoke(configuration);
         Assert.True(Profiler.Instance.Configure(configuration), Profiler.Instance.Status.Reason);
         Profiler.Instance.Flush(TimeSpan.FromSeconds(10));
-        Interop.WaitTest.LearnLock();
+        Interop.WaitTest.Learn();
         provider = Sdk.CreateTracerProviderBuilder().AddSource(TrueSpan.Source.Name)
             .AddProcessor(tells is { } tell ? new PyroscopeSpanProcessor(scope) { TimeAttributes = tell } : new PyroscopeSpanProcessor(scope))
             .AddProcessor(new Exporter(ended))

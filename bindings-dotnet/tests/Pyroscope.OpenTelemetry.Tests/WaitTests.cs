@@ -66,6 +66,56 @@ public sealed class WaitTests
     }
 
     [Fact]
+    public void A_wait_that_was_inlined_into_a_hot_method_is_what_it_was_for()
+    {
+        using var run = WallTime.Run();
+        using var ways = new HotWaits();
+        // The runtime compiles them anew meanwhile.
+        for (var time = 0; time < 150; time++)
+        {
+            foreach (var (way, prepare, wait) in ways.All)
+            {
+                prepare();
+                using var span = TrueSpan.Start(way);
+                wait();
+            }
+        }
+
+        // Who spins first gives its processor away, to whom is the machine's.
+        var spans = run.End("wall").Where(sample => sample.Label("state") is not ("cpu" or "run_queue") && sample.Frames[0] != "sched_yield").ToLookup(sample => sample.Label("span_name"));
+        Assert.All(ways.All, way =>
+        {
+            var byState = WallTime.ByState(spans[way.Name]);
+            var expected = way.Name[..way.Name.IndexOf(' ')];
+            var waited = byState.Values.Sum();
+            var said = $"{way.Name}: {WallTime.Said(byState)}\n" + string.Join('\n', spans[way.Name].Where(sample => sample.Label("state") != expected).OrderByDescending(sample => sample.Values[1]).Take(3).Select(sample => $"{sample.Values[1] / 1e6:F1} ms, {string.Join(" < ", sample.Frames.Take(6))}"));
+            Assert.True(waited > 10 && byState.GetValueOrDefault(expected) > 0.9 * waited, said);
+        });
+    }
+
+    [Fact]
+    public void A_lock_that_the_package_waits_for_itself_is_in_no_profile()
+    {
+        using var run = new ProfiledRun(configure: configuration => configuration.ContentionProfilingEnabled = true);
+        using (TrueSpan.Start("learned"))
+        {
+            // As a kind that there is not.
+            _ = HotNative.LearnWait(uint.MaxValue, 0);
+            Contend();
+            Assert.Equal(0, HotNative.LearnWait(uint.MaxValue, 1));
+        }
+
+        using (TrueSpan.Start("the program's"))
+        {
+            Contend();
+        }
+
+        var samples = run.End("lock");
+        Assert.Contains(samples, sample => sample.Label("span_name") == "the program's");
+        Assert.DoesNotContain(samples, sample => sample.Label("span_name") == "learned");
+    }
+
+    [Fact]
     public void A_file_that_is_synchronized_is_waited_for()
     {
         var path = Path.Combine(AppContext.BaseDirectory, $"synchronized-{Environment.ProcessId}");
@@ -276,6 +326,15 @@ public sealed class WaitTests
     {
         using var never = new AutoResetEvent(false);
         never.WaitOne();
+    }
+
+    /// <summary>Waits for a lock, also where the machine is so busy that who holds it is done before.</summary>
+    private static void Contend()
+    {
+        for (var before = Monitor.LockContentionCount; Monitor.LockContentionCount == before;)
+        {
+            KnownWaits.lock_an_object();
+        }
     }
 
     private static void InterruptWhenItWaits(Thread thread)

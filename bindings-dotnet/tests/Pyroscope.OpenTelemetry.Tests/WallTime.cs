@@ -9,7 +9,7 @@ internal static class WallTime
         var run = new ProfiledRun(scope, configuration => configuration.WallTimeProfilingEnabled = true);
         // A whole tick of the profiler's thread.
         Profiler.Instance.Flush(TimeSpan.FromSeconds(10));
-        Interop.WaitTest.LearnLock();
+        Interop.WaitTest.Learn();
         return run;
     }
 

@@ -78,6 +78,6 @@ static class Play
         GC.Collect();
         GC.WaitForPendingFinalizers();
         // Until then nothing tells waits for locks from those for collections.
-        if (!Enumerable.Range(0, 20).Any(_ => WaitTest.LearnLock())) throw new InvalidOperationException("how the runtime waits for a lock was not learned");
+        if (!Enumerable.Range(0, 20).Any(_ => WaitTest.Learn())) throw new InvalidOperationException("how the runtime waits for a lock was not learned");
     }
 }

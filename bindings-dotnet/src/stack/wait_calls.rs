@@ -1,7 +1,7 @@
-//! Where the runtime waits for a lock, and where it sleeps: learned from a wait that is known to be one.
+//! Where the runtime waits for what a program asked it to wait for: learned from waits that are known to be such.
 //!
-//! .NET 8 waits for the lock of an object in native code that the method calls directly, as it does for a garbage collection, and
-//! nothing but addresses tells the two apart.
+//! The methods that ask for it are inlined into their callers where both are hot, and .NET 8 waits for locks and threads in native code that
+//! a method calls directly, as it does for a garbage collection: nothing but addresses tells them apart.
 //!
 //! While it waits the thread may be held up by something that suspends all threads, for longer than its own wait takes, and for not each
 //! of these a collection is counted (the second pause of a background one, methods that are compiled anew). So a place is known when two
@@ -11,15 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::stack::{own_stack, unwind};
 
-/// Where fs points in the thread that waits for a lock so that it is learned; 0: none does.
+/// Where fs points in the thread that waits so that it is learned; 0: none does.
 static LEARNS: AtomicU64 = AtomicU64::new(0);
 /// How long the longest wait was that it made, and where.
 static LONGEST_NS: AtomicU64 = AtomicU64::new(0);
 static SEEN: AtomicU64 = AtomicU64::new(0);
-/// Where locks are waited for.
-static LOCK: Call = Call::new();
-/// Where `Thread.Sleep` does it.
-static SLEEP: Call = Call::new();
+/// By kind of wait. `WaitTest` of the package makes them, and counts them alike.
+static CALLS: [Call; 10] = [const { Call::new() }; 10];
+/// `Thread.Sleep`.
+const SLEEP: usize = 0;
+/// What `lock` of C# waits by.
+const ENTER: usize = 1;
 
 /// A call in the function of the runtime that managed code calls, as a frame of a stack; 0: not known.
 #[derive(Debug)]
@@ -47,37 +49,56 @@ impl Call {
     }
 }
 
-/// What the calling thread waits for from here on is a lock.
+/// What was asked for where a wait was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// To sleep.
+    Sleep,
+    /// To wait for a lock, a condition, a handle or a thread.
+    Lock,
+    /// Nothing that is known of; `all`: all that there is to know was learned.
+    Nothing { all: bool },
+    /// It is not known yet where locks are waited for.
+    Unknown,
+}
+
+/// What was asked for by a frame, the last native one below managed code.
+pub(crate) fn asked(frame: u64) -> Asked {
+    asked_of(frame, &CALLS.each_ref().map(Call::get))
+}
+
+fn asked_of(frame: u64, calls: &[u64]) -> Asked {
+    match calls.iter().position(|call| *call == frame) {
+        Some(SLEEP) => Asked::Sleep,
+        Some(_) => Asked::Lock,
+        None if calls[ENTER] == 0 => Asked::Unknown,
+        None => Asked::Nothing { all: !calls.contains(&0) },
+    }
+}
+
+/// What the calling thread waits for from here on is of one kind.
 pub(crate) fn begin() {
     LONGEST_NS.store(0, Ordering::Relaxed);
     SEEN.store(0, Ordering::Relaxed);
     LEARNS.store(own_stack::thread_pointer(), Ordering::Relaxed);
 }
 
-/// That was all; `certain`: it waited for nothing else that is known of. Whether the call is known.
-pub(crate) fn end(certain: bool) -> bool {
-    end_of(&LOCK, certain)
+/// Whether the calling thread waits so that it is learned.
+pub(crate) fn is_learning() -> bool {
+    LEARNS.load(Ordering::Relaxed) == own_stack::thread_pointer()
 }
 
-/// As [`end`] where it slept.
-pub(crate) fn end_sleep(certain: bool) -> bool {
-    end_of(&SLEEP, certain)
-}
-
-fn end_of(call: &Call, certain: bool) -> bool {
+/// That was all, and it was of this kind; `certain`: it waited for nothing else that is known of. Whether the call is known.
+pub(crate) fn end(kind: usize, certain: bool) -> bool {
     LEARNS.store(0, Ordering::Relaxed);
+    let Some(call) = CALLS.get(kind) else { return false };
     if certain { call.saw(SEEN.load(Ordering::Relaxed)) } else { call.get() != 0 }
 }
 
 /// Whether a wait whose caller goes on with these registers was made by `Thread.Sleep`. Async-signal-safe; a microsecond.
 pub(crate) fn is_sleep(registers: Option<[u64; 3]>) -> bool {
-    let sleep = SLEEP.get();
+    let sleep = CALLS[SLEEP].get();
     sleep != 0 && registers.and_then(unwind::outermost_native) == Some(sleep)
-}
-
-/// Whether the call is known. Async-signal-safe.
-pub(crate) fn is_known() -> bool {
-    LOCK.get() != 0
 }
 
 /// A wait for a lock or a condition is over; its caller goes on with these registers. Async-signal-safe.
@@ -90,18 +111,13 @@ pub(crate) fn note(took_ns: u64, registers: Option<[u64; 3]>) {
 
 #[cold]
 fn learn(took_ns: u64, registers: Option<[u64; 3]>) {
-    if LEARNS.load(Ordering::Relaxed) == own_stack::thread_pointer()
+    if is_learning()
         && took_ns > LONGEST_NS.load(Ordering::Relaxed)
         && let Some(call) = registers.and_then(unwind::outermost_native)
     {
         LONGEST_NS.store(took_ns, Ordering::Relaxed);
         SEEN.store(call, Ordering::Relaxed);
     }
-}
-
-/// Whether a frame, the last native one below managed code, is of that call.
-pub(crate) fn is_it(frame: u64) -> bool {
-    frame == LOCK.get()
 }
 
 #[cfg(test)]
@@ -117,5 +133,19 @@ mod tests {
         assert!(call.saw(5));
         assert!(call.saw(7) && call.saw(7));
         assert_eq!(call.get(), 5);
+    }
+
+    #[test]
+    fn what_was_asked_for_is_told_by_the_call_as_far_as_calls_are_known() {
+        for (frame, calls, expected) in [
+            (5, [0, 0, 0], Asked::Unknown),
+            (5, [5, 0, 0], Asked::Sleep),
+            (5, [0, 0, 5], Asked::Lock),
+            (5, [4, 5, 0], Asked::Lock),
+            (5, [4, 6, 0], Asked::Nothing { all: false }),
+            (5, [4, 6, 7], Asked::Nothing { all: true }),
+        ] {
+            assert_eq!(asked_of(frame, &calls), expected, "{frame} of {calls:?}");
+        }
     }
 }
