@@ -237,6 +237,34 @@ assert pyroscope.shutdown()
     )
 
 
+def test_a_child_made_by_the_system_call_itself_waits_for_nobody(python):
+    said = python(
+        """
+        import ctypes, os, sys
+        import pyroscope
+        from opentelemetry.sdk.trace import TracerProvider
+        from pyroscope.otel import PyroscopeSpanProcessor
+        assert pyroscope.configure(application_name="x", server_address="none")
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(PyroscopeSpanProcessor())
+        tracer = provider.get_tracer("x")
+        SYS_FORK = 57
+        for end in ("exit", "_exit"):
+            if ctypes.PyDLL(None).syscall(SYS_FORK) == 0:
+                with tracer.start_as_current_span("a"):
+                    # Whoever waited for the parent's threads would do so for ever.
+                    assert not pyroscope.flush(10_000)
+                    assert pyroscope.stats()["taken"]["samples"] == 0
+                assert not pyroscope.configure(application_name="y", server_address="none")
+                assert not pyroscope.shutdown()
+                (sys.exit if end == "exit" else os._exit)(0)
+            print(os.wait()[1])
+        assert pyroscope.shutdown()
+        """
+    )
+    assert said.split() == ["0", "0"]
+
+
 def test_a_child_that_is_to_execute_another_program_has_one_thread(python):
     said = python(
         """

@@ -15,7 +15,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::config::Config;
 use crate::messages::{Level, Message};
-use crate::os::fork::forked;
+use crate::os::fork::{forked, is_past_hooks};
 use crate::profiler::Profiler;
 use crate::stats::Stats;
 
@@ -36,7 +36,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The profiler that runs in this process: none in a forked child that has not started its own.
 pub fn running() -> Option<Profiler> {
-    if forked() { None } else { lock(&RUNNING).clone() }
+    if forked() || is_past_hooks() { None } else { lock(&RUNNING).clone() }
 }
 
 /// From here on this one is the profiler that runs.
@@ -46,9 +46,9 @@ pub fn set_running(profiler: Profiler) {
 }
 
 /// Takes out the profiler that runs, in a forked child the parent's: there it is restarted, or never dropped, as its locks may be
-/// held by threads that do not exist there.
+/// held by threads that do not exist there. None where a child was made past fork and its hooks, which is left as it is.
 pub fn take_running() -> Option<Profiler> {
-    lock(&RUNNING).take()
+    if is_past_hooks() { None } else { lock(&RUNNING).take() }
 }
 
 /// What the last profiler had counted when it was stopped, else zeros.

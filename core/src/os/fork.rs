@@ -4,12 +4,14 @@
 
 use std::any::Any;
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 
 static FORKED: AtomicBool = AtomicBool::new(false);
 /// Forks between the first process that had the hooks and this one.
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 static INSTALLED: AtomicBool = AtomicBool::new(false);
+/// The process that the hooks know of; 0 before they are installed.
+static PROCESS: AtomicI32 = AtomicI32::new(0);
 
 /// The locks held while a fork is under way.
 struct Held(UnsafeCell<Vec<Box<dyn Any>>>);
@@ -29,6 +31,18 @@ pub fn forked() -> bool {
     FORKED.load(Ordering::Relaxed)
 }
 
+/// Whether this process was made by the system call itself, past libc and its hooks: it has none of the profiler's threads, and locks may be
+/// held there for ever. A system call.
+pub(crate) fn is_past_hooks() -> bool {
+    let known = PROCESS.load(Ordering::Relaxed);
+    known != 0 && known != own_process()
+}
+
+fn own_process() -> i32 {
+    // SAFETY: getpid takes nothing and cannot fail.
+    unsafe { libc::getpid() }
+}
+
 /// A number that is another one in a forked child, and stays when the child has dealt with it.
 pub(crate) fn generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
@@ -45,6 +59,7 @@ pub(crate) fn install(locks: Locks, look: fn()) {
     // No Once: a child of a fork in its midst would wait for the end of it.
     if !INSTALLED.swap(true, Ordering::AcqRel) {
         let _ = HOOKS.set((locks, look));
+        PROCESS.store(own_process(), Ordering::Relaxed);
         // SAFETY: the three functions have the type that libc wants and live for ever.
         unsafe { libc::pthread_atfork(Some(before), Some(in_parent), Some(in_child)) };
     }
@@ -63,6 +78,7 @@ extern "C" fn in_parent() {
 }
 
 extern "C" fn in_child() {
+    PROCESS.store(own_process(), Ordering::Relaxed);
     FORKED.store(true, Ordering::Relaxed);
     GENERATION.fetch_add(1, Ordering::Relaxed);
     if let Some((_, look)) = HOOKS.get() {

@@ -143,7 +143,7 @@ impl Engine {
 
     /// Whether it is of the process that this one was forked from. Its locks may be held by threads that do not exist here.
     pub(super) fn is_parents(&self) -> bool {
-        self.generation != fork::generation()
+        self.generation != fork::generation() || fork::is_past_hooks()
     }
 
     pub(super) fn wait(&self, deadline: Instant, done: impl Fn(&Control) -> bool) -> bool {

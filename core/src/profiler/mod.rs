@@ -43,7 +43,7 @@ impl Profiler {
     ///
     /// Takes a few milliseconds and never waits for the server; where another thread stops or starts a profiler at the moment, up to 5 s
     /// for that, and where one loads a library as long as that takes. Errors: `InvalidConfig` names the field, the value and what is
-    /// allowed; `Disabled`, also once the process ends ([`end_process`](Self::end_process)); `AlreadyRunning`, `System`. Nothing runs after
+    /// allowed; `Disabled`, also once the process ends ([`end_process`](Self::end_process)); `AlreadyRunning`; `System`, also in a child made past `fork`. Nothing runs after
     /// an error.
     pub fn start(config: Config, runtime: &'static dyn Runtime) -> Result<Self, Error> {
         if !(config.enabled && (config.cpu_enabled || !config.profile_types.is_empty())) {

@@ -35,8 +35,12 @@ impl Start {
     /// Waits, 5 s at most, for another thread that stops or starts one.
     ///
     /// # Errors
-    /// The process ends, or a profiler runs.
+    /// The process ends, or a profiler runs, or this is a child that was made past `fork`.
     pub(super) fn begin() -> Result<Self, Error> {
+        if fork::is_past_hooks() {
+            let why = "this process was made by the system call itself, past fork() and its hooks, and there no profiler can start";
+            return Err(Error::new(ErrorKind::System, why));
+        }
         let mut current = lock_current();
         if PROCESS_ENDS.load(Ordering::Relaxed) {
             return Err(process_ends());
@@ -85,6 +89,9 @@ fn process_ends() -> Error {
 /// No profiler starts from here on. The one that runs, once a start that is under way is over, for which this waits `patience` at most.
 pub(super) fn end_process(patience: Duration) -> Option<Arc<Engine>> {
     PROCESS_ENDS.store(true, Ordering::Relaxed);
+    if fork::is_past_hooks() {
+        return None;
+    }
     let current = lock_current();
     if fork::forked() {
         return current.engine.clone();
