@@ -1,4 +1,5 @@
 using System.Diagnostics;
+using System.Runtime.CompilerServices;
 using System.Runtime.Loader;
 using Pyroscope.Context;
 using Pyroscope.Interop;
@@ -28,6 +29,7 @@ public sealed class Profiler : IDisposable
     private volatile bool running;
     private volatile bool starting;
     private volatile bool wasConfigured;
+    private volatile bool isOfSpans;
     private volatile bool ends;
     // What the end of the process has taken before it is this profiler's turn.
     private TimeSpan unloading;
@@ -83,6 +85,9 @@ public sealed class Profiler : IDisposable
     /// <summary>Whether a profiler runs. A load.</summary>
     internal bool IsRunning => running;
 
+    /// <summary>Whether the profiler that runs was started by a first span. A load.</summary>
+    internal bool IsOfSpans => running && isOfSpans;
+
     /// <summary>Whether a start is on its way. A load; before the start is through <see cref="IsRunning"/> says how it went.</summary>
     internal bool IsStarting => starting;
 
@@ -109,6 +114,7 @@ public sealed class Profiler : IDisposable
             {
                 // Then a span processor starts nothing by itself.
                 wasConfigured = true;
+                isOfSpans = false;
                 return Launch(settings);
             }
         }
@@ -139,19 +145,19 @@ public sealed class Profiler : IDisposable
     /// </summary>
     public void Dispose() => Stop(StopTimeout);
 
-    /// <summary>Switches CPU profiling off or on while the profiler runs, whatever the configuration says of it.</summary>
+    /// <summary>Switches CPU profiling off or on while the profiler runs, whatever the configuration says of it. Else one warning says that it has no effect.</summary>
     /// <param name="enabled">Whether it is on from now on.</param>
     public void SetCPUTrackingEnabled(bool enabled) => SetTracking(Feature.Cpu, enabled);
 
-    /// <summary>Switches allocation profiling off or on while the profiler runs, whatever the configuration says of it.</summary>
+    /// <summary>Switches allocation profiling off or on while the profiler runs, whatever the configuration says of it. Else one warning says that it has no effect.</summary>
     /// <param name="enabled">Whether it is on from now on.</param>
     public void SetAllocationTrackingEnabled(bool enabled) => SetTracking(Feature.Allocations, enabled);
 
-    /// <summary>Switches lock profiling off or on while the profiler runs, whatever the configuration says of it.</summary>
+    /// <summary>Switches lock profiling off or on while the profiler runs, whatever the configuration says of it. Else one warning says that it has no effect.</summary>
     /// <param name="enabled">Whether it is on from now on.</param>
     public void SetContentionTrackingEnabled(bool enabled) => SetTracking(Feature.Locks, enabled);
 
-    /// <summary>Switches exception profiling off or on while the profiler runs, whatever the configuration says of it.</summary>
+    /// <summary>Switches exception profiling off or on while the profiler runs, whatever the configuration says of it. Else one warning says that it has no effect.</summary>
     /// <param name="enabled">Whether it is on from now on.</param>
     public void SetExceptionTrackingEnabled(bool enabled) => SetTracking(Feature.Exceptions, enabled);
 
@@ -221,7 +227,7 @@ public sealed class Profiler : IDisposable
     /// <summary>Starts what a span processor found in the environment and in the spans' resource.</summary>
     /// <param name="settings">All of it.</param>
     /// <param name="given">What of it the program set, which is told if that has no effect.</param>
-    internal bool StartUnlessConfigured(ProfilerConfiguration settings, ProfilerConfiguration? given)
+    internal void StartUnlessConfigured(ProfilerConfiguration settings, ProfilerConfiguration? given)
     {
         try
         {
@@ -232,13 +238,14 @@ public sealed class Profiler : IDisposable
                 {
                     if (!wasConfigured && !running)
                     {
-                        return Launch(settings);
+                        isOfSpans = true;
+                        Launch(settings);
+                        return;
                     }
                 }
             }
 
             given?.NoteBeyond(configuration);
-            return false;
         }
         finally
         {
@@ -343,7 +350,8 @@ public sealed class Profiler : IDisposable
 
         if (answer.kind == NotAllowed)
         {
-            throw ProfilerConfiguration.Refusal(reason = answer.text);
+            reason = ProfilerConfiguration.Named(answer.text).Text;
+            throw ProfilerConfiguration.Refusal(answer.text);
         }
 
         if (answer.kind == SwitchedOff)
@@ -379,19 +387,14 @@ public sealed class Profiler : IDisposable
         return running;
     }
 
-    private void SetTracking(Feature feature, bool enabled)
+    private void SetTracking(Feature feature, bool enabled, [CallerMemberName] string method = "")
     {
         lock (gate)
         {
-            if (!running)
-            {
-                return;
-            }
-
-            var answer = Engine.SetTracking(feature, enabled);
+            var answer = running ? Engine.SetTracking(feature, enabled) : new Answer { kind = SwitchedOff, text = "no profiler runs" };
             if (answer.kind != Done)
             {
-                ProfilerMessages.Note($"Set{feature}TrackingEnabled has no effect: {answer.text}");
+                ProfilerMessages.Note($"{method} has no effect: {answer.text}");
             }
         }
 

@@ -129,10 +129,17 @@ public sealed class ProfilerConfiguration
     /// <summary>An error of the native library's, by the names of these properties.</summary>
     internal static ArgumentException Refusal(string text)
     {
+        var (property, said) = Named(text);
+        return new ArgumentException(said, property);
+    }
+
+    /// <summary>What a native library's error is about, and its text by the names of these properties.</summary>
+    internal static (string Property, string Text) Named(string text)
+    {
         var (name, rest) = text.Split(": ", 2) is [var head, var tail] ? (head, tail) : ("", text);
         // What is none of them is a variable of the environment, by its own name.
         var property = Properties.GetValueOrDefault(name, name);
-        return new ArgumentException(property.Length > 0 ? $"{property}: {rest}" : rest, property);
+        return (property, property.Length > 0 ? $"{property}: {rest}" : rest);
     }
 
     /// <summary>A message of the native library's, whose last sentence may name settings to check.</summary>

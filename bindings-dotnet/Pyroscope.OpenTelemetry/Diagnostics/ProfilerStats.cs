@@ -77,6 +77,14 @@ public sealed class ProfilerStats
     /// <summary>The newest error of any stage, empty if there was none.</summary>
     public string LastError { get; }
 
+    /// <summary>The numbers that are not 0, and the newest error.</summary>
+    /// <returns>One line of text.</returns>
+    public override string ToString()
+    {
+        var counted = string.Join(", ", Numbers.Where(pair => pair.Value != 0).Select(pair => $"{pair.Key} {pair.Value}"));
+        return LastError.Length == 0 ? counted : $"{counted}; {LastError}";
+    }
+
     private Tally Tally(string name) => new(Number($"{name}_samples"), Number($"{name}_weight"));
 
     private ulong Number(string name) => Numbers.GetValueOrDefault(name);

@@ -27,13 +27,16 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     private const int Beginning = 1;
     private const int Begun = 2;
 
+    /// <summary>Processors that were not shut down.</summary>
+    private static int atWork;
+
     private readonly ProfilerConfiguration? configuration;
     private readonly bool startProfiling;
     private readonly bool added;
     private readonly bool timeAttributes;
     private volatile int began;
     private int disposed;
-    private bool startedProfiler;
+    private int left;
 
     /// <summary>With the scope that <c>OTEL_PYROSCOPE_ROOT_SPAN_ONLY</c> says, by default <see cref="SpanScope.Root"/>.</summary>
     public PyroscopeSpanProcessor()
@@ -66,6 +69,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
         var chosen = timeAttributes ?? BooleanVariable.Read("OTEL_PYROSCOPE_TIME_ATTRIBUTES", false);
         this.configuration = configuration;
         added = SpanMirror.Add(Scope);
+        Interlocked.Increment(ref atWork);
         TimeAttributes = chosen;
         ProfilerMessages.Deliver();
     }
@@ -148,18 +152,21 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     protected override bool OnForceFlush(int timeoutMilliseconds) =>
         !Profiler.Instance.IsRunning || Profiler.Instance.Flush(Time(timeoutMilliseconds));
 
-    /// <summary>Ends the profiler if this processor started it.</summary>
+    /// <summary>
+    /// Ends the profiler if a processor started it and this is the last one, of all providers; else uploads what was sampled so far.
+    /// </summary>
     /// <param name="timeoutMilliseconds">How long that may take; -1 is 5 seconds.</param>
     /// <returns>Whether everything was uploaded. True without a profiler.</returns>
     protected override bool OnShutdown(int timeoutMilliseconds)
     {
-        if (!startedProfiler)
+        var isLast = Leave();
+        if (!Profiler.Instance.IsOfSpans)
         {
             return true;
         }
 
-        startedProfiler = false;
-        return !Profiler.Instance.IsRunning || Profiler.Instance.Stop(timeoutMilliseconds < 0 ? TimeSpan.FromSeconds(5) : Time(timeoutMilliseconds));
+        var timeout = timeoutMilliseconds < 0 ? TimeSpan.FromSeconds(5) : Time(timeoutMilliseconds);
+        return isLast ? Profiler.Instance.Stop(timeout) : Profiler.Instance.Flush(timeout);
     }
 
     /// <summary>Ends the labelling of samples, if no other processor goes on with it.</summary>
@@ -176,6 +183,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
             SpanMirror.Remove(Scope);
         }
 
+        Leave();
         base.Dispose(disposing);
     }
 
@@ -217,6 +225,9 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
     private static TimeSpan Time(int milliseconds) =>
         milliseconds < 0 ? TimeSpan.FromHours(1) : TimeSpan.FromMilliseconds(milliseconds);
 
+    /// <summary>True: this was the last processor that had not been shut down.</summary>
+    private bool Leave() => Interlocked.Exchange(ref left, 1) == 0 && Interlocked.Decrement(ref atWork) == 0;
+
     /// <summary>The first span, whose resource says under which name its traces are filed.</summary>
     private void Begin()
     {
@@ -230,7 +241,7 @@ public class PyroscopeSpanProcessor : BaseProcessor<Activity>
             var resource = ResourceOfSpans.Read(ParentProvider?.GetResource());
             if (startProfiling)
             {
-                startedProfiler = Profiler.Instance.StartUnlessConfigured(resource.Complete(configuration), configuration);
+                Profiler.Instance.StartUnlessConfigured(resource.Complete(configuration), configuration);
             }
 
             resource.Compare();

@@ -52,6 +52,16 @@ public sealed partial class BadDayTests : IDisposable
     }
 
     [Fact]
+    public async Task Where_a_provider_is_shut_down_that_started_the_profiler_it_goes_on_for_others_and_ends_with_the_last()
+    {
+        var worker = await Run(new() { ["WORKER_HAS_ANOTHER_PROVIDER"] = "1" });
+        Assert.True(worker.Running, worker.Reason);
+        Assert.Equal((40, 40, true), (worker.Spans, worker.Tagged, worker.Ended));
+        var samples = Pprof.ReadFolder(folder, "process_cpu").SelectMany(profile => profile.Samples);
+        Assert.Contains(samples, sample => sample.Label("span_name") == "work");
+    }
+
+    [Fact]
     public async Task A_span_that_begins_while_a_start_fails_has_no_tag()
     {
         var worker = await Run(new() { ["WORKER_SPAN_MEANWHILE"] = "1", ["PYROSCOPE_SAMPLE_RATE"] = "fast" });
@@ -287,7 +297,7 @@ public sealed partial class BadDayTests : IDisposable
     }
 
     private sealed record Report(
-        int Spans, int Tagged, string MeanwhileAtFirst, string Meanwhile, int Caught, bool Running, string Reason, Dictionary<string, string> Features, string[] Warnings, ulong Taken);
+        int Spans, int Tagged, string MeanwhileAtFirst, string Meanwhile, int Caught, bool Running, string Reason, Dictionary<string, string> Features, string[] Warnings, bool Ended, ulong Taken);
 
     [GeneratedRegex("^Waits were lost, as their threads were not known|^Samples lost: [1-9], as the rings of their threads were full")]
     private static partial Regex MayBeSaid();

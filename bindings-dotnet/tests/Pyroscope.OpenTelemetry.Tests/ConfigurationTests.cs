@@ -40,6 +40,13 @@ public sealed class ConfigurationTests : IDisposable
     }
 
     [Fact]
+    public void A_value_that_was_refused_is_why_nothing_runs()
+    {
+        Assert.Throws<ArgumentException>(() => Profiler.Instance.Configure(Named(c => c.UploadInterval = TimeSpan.Zero)));
+        Assert.StartsWith("UploadInterval: 0 s is not allowed", Profiler.Instance.Status.Reason);
+    }
+
+    [Fact]
     public void A_message_names_the_properties_to_check_and_leaves_what_the_server_said()
     {
         const string Told = "A profile was dropped. http://x: HTTP 401: no tenant_id. Check basic_auth_username, basic_auth_password, tenant_id and http_headers.";
@@ -129,6 +136,24 @@ public sealed class ConfigurationTests : IDisposable
             part.Switch(false);
             Assert.False(Profiler.Instance.Status[part.Part].IsOn);
         });
+    }
+
+    [Fact]
+    public void A_switch_of_a_part_says_so_where_no_profiler_runs()
+    {
+        var logger = new Listed();
+        Assert.True(Profiler.Instance.Configure(Named(configuration => configuration.Logger = logger)));
+        Profiler.Instance.Dispose();
+        Profiler.Instance.SetContentionTrackingEnabled(true);
+        Assert.Contains("SetContentionTrackingEnabled has no effect: no profiler runs", logger.Messages);
+    }
+
+    [Fact]
+    public void Statistics_are_a_line_of_text()
+    {
+        var numbers = new Dictionary<string, ulong> { ["taken_samples"] = 3, ["refused_samples"] = 0, ["threads"] = 2 };
+        Assert.Equal("taken_samples 3, threads 2", new ProfilerStats(numbers, "").ToString());
+        Assert.Equal("taken_samples 3, threads 2; refused", new ProfilerStats(numbers, "refused").ToString());
     }
 
     [Fact]

@@ -1,10 +1,8 @@
 // A test that is cancelled may take a moment longer.
 #pragma warning disable xUnit1051
-using System.Collections.Concurrent;
 using System.Diagnostics;
 using System.Net;
 using System.Net.Sockets;
-using Microsoft.Extensions.Logging;
 using Pyroscope.OpenTelemetry;
 
 namespace Pyroscope.Tests;
@@ -410,18 +408,5 @@ public sealed class TimeAttributesTests
         internal void Ask() => asked.Release();
 
         internal void Receive() => ours.Receive(new byte[1]);
-    }
-
-    private sealed class Listed : ILogger
-    {
-        internal ConcurrentQueue<string> Messages { get; } = new();
-
-        public IDisposable? BeginScope<TState>(TState state)
-            where TState : notnull => null;
-
-        public bool IsEnabled(LogLevel logLevel) => true;
-
-        public void Log<TState>(LogLevel logLevel, EventId eventId, TState state, Exception? exception, Func<TState, Exception?, string> formatter) =>
-            Messages.Enqueue(formatter(state, exception));
     }
 }

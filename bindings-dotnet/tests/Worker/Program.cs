@@ -37,6 +37,14 @@ var provider = Sdk.CreateTracerProviderBuilder().AddSource(source.Name).AddPyros
         (settings.SampleRate, settings.WallTimeProfilingEnabled) = (50, true);
     }
 }).Build();
+var another = Environment.GetEnvironmentVariable("WORKER_HAS_ANOTHER_PROVIDER") is null ? null : new ActivitySource("Another");
+if (another is not null)
+{
+    using var ofAnother = Sdk.CreateTracerProviderBuilder().AddSource(another.Name).AddPyroscope().Build();
+    // It starts the profiler.
+    another.StartActivity("first")?.Dispose();
+}
+
 var gate = new object();
 int spans = 0, tagged = 0, caught = 0;
 if (signal is not null)
@@ -114,6 +122,11 @@ using (source.StartActivity("work"))
 
 Profiler.Instance.Flush(TimeSpan.FromSeconds(2));
 var status = Profiler.Instance.Status;
+if (another is not null)
+{
+    provider.Dispose();
+}
+
 // By hand, as a trimmed program may not ask what an object has.
 Console.WriteLine(new JsonObject
 {
@@ -126,6 +139,7 @@ Console.WriteLine(new JsonObject
     ["reason"] = status.Reason ?? "",
     ["features"] = new JsonObject(status.Features.Select(feature => KeyValuePair.Create(feature.Name, (JsonNode?)(feature.Reason ?? "")))),
     ["warnings"] = new JsonArray([.. logger.Warnings.Select(warning => JsonValue.Create(warning))]),
+    ["ended"] = !Profiler.Instance.Status.IsRunning,
     ["taken"] = Profiler.Instance.Stats.Taken.Samples,
 }.ToJsonString());
 GC.KeepAlive(provider);
