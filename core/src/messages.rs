@@ -60,6 +60,7 @@ causes! {
     OldServer, Info, "{} has version {}. Samples carry no trace_id, of which servers before 2.1.0 make a series each.";
     BadProxy, Warning, "{}: the value (not shown) is no proxy's address, so requests go to {} directly.";
     Retry, Warning, "{} Profiles are kept for an hour and tried again.";
+    TakenAgain, Info, "{} takes profiles again. Tries that failed before: {}.";
     LastTry, Warning, "{} Profiles were dropped, as uploading ends.";
     Refused, Warning, "A profile was dropped. {}";
     Old, Warning, "Profiles were dropped as they could not be sent for an hour.";

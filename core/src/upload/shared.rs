@@ -200,6 +200,15 @@ impl Shared {
         self.said(&outcome.reason, outcome.blame)
     }
 
+    /// Where profiles go, in words.
+    pub(super) fn address(&self) -> String {
+        match &self.settings.target {
+            Target::Http(target) => target.base.clone(),
+            Target::File(folder) => format!("file://{}", folder.display()),
+            Target::None => "none".to_owned(),
+        }
+    }
+
     fn said(&self, reason: &str, blame: Blame) -> String {
         let at = match &self.settings.target {
             Target::Http(target) => format!("{}: ", target.base),

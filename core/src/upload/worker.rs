@@ -104,6 +104,9 @@ impl Shared {
         item.unanswered |= outcome.unanswered;
         match outcome.verdict {
             Verdict::Accepted => {
+                if state.failures > 0 {
+                    self.messages.report(Cause::TakenAgain, &[&self.address(), &state.failures.to_string()]);
+                }
                 state.answered();
                 self.counters.profiles_uploaded.fetch_add(1, Ordering::Relaxed);
                 self.counters.bytes_uploaded.fetch_add(item.encoded.body.len() as u64, Ordering::Relaxed);
@@ -323,6 +326,27 @@ mod tests {
         let step = shared.step(&mut shared.lock(), start + Duration::from_secs(102));
         let Step::Send(item, _) = step else { panic!("{step:?}") };
         assert_eq!((item.number, item.tries), (1, 0));
+    }
+
+    #[test]
+    fn a_server_that_is_back_is_told() {
+        let (shared, start) = (shared(), Instant::now());
+        let send = |after: u32, outcome: &Outcome| {
+            shared.lock().backed_off = None;
+            let step = shared.step(&mut shared.lock(), start + INTERVAL * after);
+            let Step::Send(item, _) = step else { panic!("{step:?}") };
+            shared.settle(*item, outcome);
+        };
+        shared.add(vec![profile(), profile()]);
+        for after in [2, 20, 40] {
+            send(after, &failed(None));
+        }
+        send(60, &Outcome::accepted());
+        send(80, &Outcome::accepted());
+        let texts: Vec<_> = shared.messages.take().into_iter().map(|message| message.text).collect();
+        let [failed, back] = &texts[..] else { panic!("{texts:?}") };
+        assert!(failed.ends_with("Profiles are kept for an hour and tried again."), "{failed}");
+        assert_eq!(back, "http://localhost:4040 takes profiles again. Tries that failed before: 3.");
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl Running {
         stats
     }
 
-    fn warnings(&self) -> String {
+    fn messages(&self) -> String {
         self.messages.take().into_iter().map(|message| message.text + "\n").collect()
     }
 }
@@ -99,7 +99,7 @@ fn sent(answers: impl IntoIterator<Item = Answer>) -> (Stats, String, Vec<Reques
     let running = Running::start(&config(&server.address), impatient());
     running.uploader.send(vec![profile()]);
     assert!(running.uploader.flush(LONG));
-    (running.stats(), running.warnings(), server.so_far())
+    (running.stats(), running.messages(), server.so_far())
 }
 
 #[test]
@@ -153,11 +153,14 @@ fn a_push_is_what_the_protocol_says() {
 
 #[test]
 fn a_server_that_comes_back_gets_the_profile() {
-    let (stats, warnings, requests) = sent([answer(503, ""), Answer::Close, answer(429, "slow down")]);
+    let (stats, messages, requests) = sent([answer(503, ""), Answer::Close, answer(429, "slow down")]);
     assert_eq!((stats.uploaded, stats.retries), (tally(2, 100), 3));
     let ids: Vec<_> = requests.iter().map(|request| request.series().samples[0].id.clone()).collect();
     assert!(ids.len() == 4 && ids.iter().all(|id| *id == ids[0]), "{ids:?}");
-    assert_eq!(warnings.lines().count(), 1, "{warnings}");
+    let lines: Vec<_> = messages.lines().collect();
+    let [failed, back] = lines[..] else { panic!("{messages}") };
+    assert!(failed.ends_with("HTTP 503. Profiles are kept for an hour and tried again."), "{failed}");
+    assert!(back.ends_with(" takes profiles again. Tries that failed before: 3."), "{back}");
 }
 
 #[test]
@@ -175,11 +178,11 @@ fn a_server_that_asks_for_time_gets_it_even_from_flush() {
 
 #[test]
 fn a_refused_profile_is_reported_with_the_server_s_words_and_the_setting() {
-    let (stats, warnings, requests) = sent([answer(401, r#"{"code":"unauthenticated","message":"no org id"}"#)]);
+    let (stats, messages, requests) = sent([answer(401, r#"{"code":"unauthenticated","message":"no org id"}"#)]);
     assert_eq!((stats.refused, stats.profiles_refused, requests.len()), (tally(2, 100), 1, 1));
-    assert!(warnings.contains("HTTP 401: no org id") && warnings.contains("tenant_id"), "{warnings}");
-    let (_, warnings, _) = sent([answer(404, "")]);
-    assert!(warnings.contains("HTTP 404") && warnings.contains("server_address"), "{warnings}");
+    assert!(messages.contains("HTTP 401: no org id") && messages.contains("tenant_id"), "{messages}");
+    let (_, messages, _) = sent([answer(404, "")]);
+    assert!(messages.contains("HTTP 404") && messages.contains("server_address"), "{messages}");
 }
 
 #[test]
@@ -189,7 +192,7 @@ fn a_server_that_repeats_credentials_does_not_bring_them_into_messages() {
     let running = Running::start(&Config { http_headers, ..config(&server.address) }, impatient());
     running.uploader.send(vec![profile()]);
     assert!(running.uploader.flush(LONG));
-    let said = running.warnings() + &running.counters.last_error() + &format!("{:?}", running.uploader);
+    let said = running.messages() + &running.counters.last_error() + &format!("{:?}", running.uploader);
     assert!(said.contains("bad header") && !said.contains("hunter2"), "{said}");
 }
 
@@ -202,7 +205,7 @@ fn a_password_that_a_server_repeats_is_masked_before_the_answer_is_truncated() {
     let running = Running::start(&config, impatient());
     running.uploader.send(vec![profile()]);
     assert!(running.uploader.flush(LONG));
-    let said = running.warnings() + &running.counters.last_error();
+    let said = running.messages() + &running.counters.last_error();
     assert!(said.contains("bad password"), "{said}");
     assert!(!said.contains("carol") && !said.contains("hunt"), "{said}");
 }
@@ -217,8 +220,8 @@ fn a_redirect_to_another_port_carries_no_credentials() {
     assert!(running.uploader.flush(LONG));
     assert_eq!(server.request().header("authorization"), ["Bearer hunter2"]);
     assert_eq!(other.request().header("authorization"), [""; 0]);
-    let warnings = running.warnings();
-    assert!(warnings.contains("to which no credentials are sent"), "{warnings}");
+    let messages = running.messages();
+    assert!(messages.contains("to which no credentials are sent"), "{messages}");
 }
 
 #[test]
@@ -245,17 +248,17 @@ fn a_body_too_large_for_a_proxy_goes_in_halves_and_no_smaller() {
 fn a_redirect_to_another_host_is_not_followed() {
     let other = Server::start([]);
     let to = other.address.replace("127.0.0.1", "localhost");
-    let (stats, warnings, _) = sent([Answer::Text(308, format!("Location: {to}/x\r\n"), String::new())]);
+    let (stats, messages, _) = sent([Answer::Text(308, format!("Location: {to}/x\r\n"), String::new())]);
     assert_eq!(stats.refused, tally(2, 100));
-    assert!(warnings.contains(&to) && warnings.contains("server_address"), "{warnings}");
+    assert!(messages.contains(&to) && messages.contains("server_address"), "{messages}");
     assert!(other.so_far().is_empty());
 }
 
 #[test]
 fn what_a_redirect_carries_to_a_login_is_in_no_message() {
     let login = "https://me:hunter2@login.example/start?state=hunter2";
-    let (_, warnings, _) = sent([Answer::Text(302, format!("Location: {login}\r\n"), String::new())]);
-    assert!(warnings.contains("HTTP 302 to https://(secret)@login.example/start?(secret)"), "{warnings}");
+    let (_, messages, _) = sent([Answer::Text(302, format!("Location: {login}\r\n"), String::new())]);
+    assert!(messages.contains("HTTP 302 to https://(secret)@login.example/start?(secret)"), "{messages}");
 }
 
 #[test]
@@ -361,7 +364,7 @@ fn stop_is_bounded_when_a_server_hangs() {
     assert_eq!((stats.dropped_queue, stats.queued), (tally(4, 200), Tally::default()));
     let said = format!("{}: not all was taken within the time that a stop has. Check server_address.", server.address);
     assert_eq!(stats.last_error, said);
-    assert_eq!(running.warnings(), format!("{said} Profiles were dropped, as uploading ends.\n"));
+    assert_eq!(running.messages(), format!("{said} Profiles were dropped, as uploading ends.\n"));
 }
 
 #[test]
@@ -379,7 +382,7 @@ fn a_full_queue_loses_its_oldest_profile() {
     drop(release);
     assert!(running.uploader.flush(LONG));
     assert_eq!(running.stats().uploaded, tally(4, 106));
-    assert!(running.warnings().contains("full"));
+    assert!(running.messages().contains("full"));
 }
 
 /// The setting Auto against a server that answers like this.
@@ -389,7 +392,7 @@ fn asks(answers: impl IntoIterator<Item = Answer>) -> (bool, String, Vec<Request
     let running = Running::start(&config, impatient());
     running.uploader.send(vec![profile()]);
     assert!(running.uploader.flush(LONG));
-    (running.uploader.trace_ids(), running.warnings(), server.so_far())
+    (running.uploader.trace_ids(), running.messages(), server.so_far())
 }
 
 #[test]
@@ -462,7 +465,8 @@ fn a_request_that_panics_is_tried_again_and_told() {
     let stats = running.stats();
     assert_eq!((stats.uploaded, stats.retries), (tally(2, 100), 1));
     let said = "http://127.0.0.1:9: the upload met an error of its own: failed to spawn thread.";
-    assert_eq!(running.warnings(), format!("{said} Profiles are kept for an hour and tried again.\n"));
+    let again = "http://127.0.0.1:9 takes profiles again. Tries that failed before: 1.";
+    assert_eq!(running.messages(), format!("{said} Profiles are kept for an hour and tried again.\n{again}\n"));
     running.uploader.send(vec![profile()]);
     assert!(running.uploader.stop(LONG));
     assert_eq!((running.stats().uploaded, running.stats().last_error), (tally(4, 200), said.to_owned()));
@@ -494,7 +498,7 @@ fn an_upload_thread_that_panics_outside_of_a_request_says_so_and_no_flush_or_sto
     assert!(!running.uploader.flush(LONG));
     assert!(!running.uploader.stop(LONG));
     assert_eq!(running.stats().dropped_queue, tally(4, 200));
-    let warnings = running.warnings();
-    assert!(warnings.starts_with("Uploading has ended: the upload thread met an error of its own"), "{warnings}");
-    assert_eq!(warnings.lines().count(), 1, "{warnings}");
+    let messages = running.messages();
+    assert!(messages.starts_with("Uploading has ended: the upload thread met an error of its own"), "{messages}");
+    assert_eq!(messages.lines().count(), 1, "{messages}");
 }
